@@ -1,0 +1,148 @@
+//! Framed messages with file descriptors over a Unix stream socket.
+//!
+//! A frame is a 4-byte little-endian length, then that many bytes of JSON. Descriptors ride on the length's first byte.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Longest body of a frame in bytes: a configuration of [`super::counters::MAX_PORTS`] ports fits.
+pub const MAX_FRAME: usize = 8 << 20;
+/// Most descriptors with one frame (the kernel's `SCM_MAX_FD`).
+pub const MAX_FDS: usize = 253;
+
+/// Sends one message with its descriptors. Blocks, whatever the socket's mode, until all of it is with the kernel.
+pub fn send<M: Serialize>(socket: &UnixStream, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let body = serde_json::to_vec(message)?;
+    if body.len() > MAX_FRAME || fds.len() > MAX_FDS {
+        let what = format!("{} bytes and {} descriptors are too many for one message", body.len(), fds.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    let length = (body.len() as u32).to_le_bytes();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    // The descriptors go with the first byte; the rest is plain bytes.
+    let sent = loop {
+        match sendmsg(socket, &[IoSlice::new(&length)], &mut control, SendFlags::NOSIGNAL) {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => wait(socket, rustix::event::PollFlags::OUT)?,
+            other => break other?,
+        }
+    };
+    write_all(socket, &length[sent..])?;
+    write_all(socket, &body)
+}
+
+/// Receives one message with its descriptors; `None` at a clean end of the stream.
+pub fn receive<M: DeserializeOwned>(socket: &UnixStream) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+    let mut length = [0; 4];
+    let mut fds = Vec::new();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let got = loop {
+        match recvmsg(socket, &mut [IoSliceMut::new(&mut length)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => wait(socket, rustix::event::PollFlags::IN)?,
+            other => break other?.bytes,
+        }
+    };
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            fds.extend(received);
+        }
+    }
+    if got == 0 {
+        return Ok(None);
+    }
+    read_exact(socket, &mut length[got..])?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > MAX_FRAME {
+        let what = format!("a message of {length} bytes was announced; at most {MAX_FRAME} are taken");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+    let mut body = vec![0; length];
+    read_exact(socket, &mut body)?;
+    Ok(Some((serde_json::from_slice(&body)?, fds)))
+}
+
+fn wait(socket: &UnixStream, flags: rustix::event::PollFlags) -> io::Result<()> {
+    let mut poll = [rustix::event::PollFd::from_borrowed_fd(socket.as_fd(), flags)];
+    match rustix::event::poll(&mut poll, None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn write_all(mut socket: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match socket.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => bytes = &bytes[n..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                wait(socket, rustix::event::PollFlags::OUT)?
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn read_exact(mut socket: &UnixStream, mut bytes: &mut [u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match socket.read(bytes) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => bytes = &mut bytes[n..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                wait(socket, rustix::event::PollFlags::IN)?
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::FabricConfig;
+    use super::super::message::ToFabric;
+    use super::*;
+
+    #[test]
+    fn messages_and_descriptors_arrive_together() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let fds: Vec<_> = (0..20)
+            .map(|_| rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap())
+            .collect();
+        let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        let first = ToFabric::Hello { protocol: 1 };
+        let second = ToFabric::Configure(FabricConfig { revision: 9, ..FabricConfig::default() });
+        send(&a, &first, &borrowed).unwrap();
+        send(&a, &second, &[]).unwrap();
+        drop(a);
+        let (message, received) = receive::<ToFabric>(&b).unwrap().unwrap();
+        assert_eq!((message, received.len()), (first, 20));
+        let (message, received) = receive::<ToFabric>(&b).unwrap().unwrap();
+        assert_eq!((message, received.len()), (second, 0));
+        assert!(receive::<ToFabric>(&b).unwrap().is_none());
+    }
+
+    #[test]
+    fn an_oversized_announcement_is_an_error_not_an_allocation() {
+        let (a, b) = UnixStream::pair().unwrap();
+        (&a).write_all(&u32::MAX.to_le_bytes()).unwrap();
+        assert_eq!(receive::<ToFabric>(&b).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+}

@@ -1,0 +1,87 @@
+//! The whole wanted state of the fabric. A port that is not in it is closed; applying it twice changes nothing.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::MacAddr;
+use crate::network::Security;
+
+/// Number of a port: stable for the life of its vNIC or attachment, and the index of its counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PortId(pub u16);
+
+/// Number of a broadcast domain: one per pair of vSwitch and VLAN. Frames never cross from one to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SegmentId(pub u16);
+
+impl fmt::Display for PortId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "port {}", self.0)
+    }
+}
+
+/// Everything that `tautd` wants of the fabric.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FabricConfig {
+    /// Grows with each configuration; echoed when applied.
+    pub revision: u64,
+    /// Ports, in any order, each id once.
+    pub ports: Vec<PortConfig>,
+    /// How worker threads behave.
+    pub workers: WorkerConfig,
+}
+
+/// One port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortConfig {
+    /// Its number, below [`super::counters::MAX_PORTS`].
+    pub id: PortId,
+    /// Whose it is, for messages: `vm/NAME/nic0`.
+    pub owner: String,
+    /// What is at the other end.
+    pub kind: PortKind,
+    /// The broadcast domain it is in.
+    pub segment: SegmentId,
+    /// The address that the switch knows for it.
+    pub mac: MacAddr,
+    /// Port group's security policy.
+    pub security: Security,
+}
+
+/// What is at the other end of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum PortKind {
+    /// A guest's virtio-net over vhost-user.
+    VhostUser {
+        /// Offer checksum and segmentation offloads.
+        offloads: bool,
+        /// Pairs of receive and transmit queues offered, 1 to 8.
+        queue_pairs: u8,
+    },
+    /// A TAP device, opened with `IFF_NO_PI | IFF_VNET_HDR` and its 12-byte header.
+    Tap {
+        /// Checksum and segmentation offloads were switched on for it.
+        offloads: bool,
+    },
+    /// A Unix stream with a 4-byte big-endian length before each frame: QEMU's `-netdev stream`, for emulated cards.
+    Stream,
+}
+
+/// How worker threads behave.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerConfig {
+    /// Microseconds that a worker polls after the last frame before it sleeps. 0: purely interrupt-driven.
+    pub poll_us: u32,
+    /// pCPUs that workers are bound to, one worker each; empty: one worker, placed by the kernel.
+    pub cpus: Vec<u32>,
+}
+
+impl Default for WorkerConfig {
+    fn default() -> Self {
+        Self { poll_us: 50, cpus: Vec::new() }
+    }
+}

@@ -1,0 +1,143 @@
+//! Layout of the counters memfd: written by the fabric's workers, read by anybody, without a lock or a message.
+//!
+//! The file is an array of little-endian 64-bit words. Each port owns [`PORT_WORDS`] words at index `id × PORT_WORDS`;
+//! behind the ports, each worker owns [`WORKER_WORDS`]. Every word has one writer and only ever grows
+//! (except [`PortWord::RingPosition`]); readers take differences. Readers may see one word newer than another.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::config::PortId;
+use super::drop_reason::DropReason;
+
+/// Ports that one fabric can have.
+pub const MAX_PORTS: usize = 4096;
+/// Workers that one fabric can have.
+pub const MAX_WORKERS: usize = 64;
+/// Words per port: 512 bytes, so that two ports never share a cache line.
+pub const PORT_WORDS: usize = 64;
+/// Words per worker.
+pub const WORKER_WORDS: usize = 64;
+/// Size of the file in bytes.
+pub const FILE_SIZE: u64 = ((MAX_PORTS * PORT_WORDS + MAX_WORKERS * WORKER_WORDS) * 8) as u64;
+
+/// Word within a port's block. "Rx" and "Tx" are the guest's: `RxFrames` went to the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum PortWord {
+    /// Frames delivered to the guest.
+    RxFrames = 0,
+    /// Bytes delivered to the guest, from the Ethernet header on.
+    RxBytes = 1,
+    /// Frames taken from the guest (dropped ones included).
+    TxFrames = 2,
+    /// Bytes taken from the guest.
+    TxBytes = 3,
+    /// Interrupts sent to the guest.
+    Interrupts = 4,
+    /// Notifications received from the guest.
+    Kicks = 5,
+    /// Frames delivered that were broadcast or multicast.
+    RxMulticast = 6,
+    /// Times a sender had to wait for this port's full receive ring.
+    RxWaits = 7,
+    /// First of [`DropReason::ALL`], counted at the port that the frame came from.
+    TxDrops = 16,
+    /// First of [`DropReason::ALL`], counted at the port that the frame was for.
+    RxDrops = 32,
+    /// First of 16 ring positions (queue index order), for handing a packed ring over.
+    RingPosition = 48,
+}
+
+/// Word within a worker's block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum WorkerWord {
+    /// Times it went to sleep.
+    Sleeps = 0,
+    /// Bursts with at least one frame.
+    Bursts = 1,
+    /// Rounds over its ports that found nothing.
+    EmptyRounds = 2,
+    /// Nanoseconds asleep.
+    SleepNs = 3,
+}
+
+/// Index of a port's first word.
+pub const fn port_base(port: PortId) -> usize {
+    port.0 as usize * PORT_WORDS
+}
+
+/// Index of a worker's first word.
+pub const fn worker_base(worker: usize) -> usize {
+    MAX_PORTS * PORT_WORDS + worker * WORKER_WORDS
+}
+
+/// A port's counters, read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PortCounters {
+    /// Frames delivered to the guest.
+    pub rx_frames: u64,
+    /// Bytes delivered to the guest.
+    pub rx_bytes: u64,
+    /// Frames taken from the guest.
+    pub tx_frames: u64,
+    /// Bytes taken from the guest.
+    pub tx_bytes: u64,
+    /// Interrupts sent to the guest.
+    pub interrupts: u64,
+    /// Notifications received from the guest.
+    pub kicks: u64,
+    /// Frames delivered that were broadcast or multicast.
+    pub rx_multicast: u64,
+    /// Times a sender had to wait for this port's full receive ring.
+    pub rx_waits: u64,
+    /// Frames from this port that were dropped, by reason; zeros left out.
+    #[serde(default)]
+    pub tx_drops: Vec<(DropReason, u64)>,
+    /// Frames for this port that were dropped, by reason; zeros left out.
+    #[serde(default)]
+    pub rx_drops: Vec<(DropReason, u64)>,
+}
+
+impl PortCounters {
+    /// Reads a port's block of [`PORT_WORDS`] words.
+    pub fn from_words(words: &[u64; PORT_WORDS]) -> Self {
+        let word = |w: PortWord| words[w as usize];
+        let drops = |first: PortWord| {
+            let count = |reason: DropReason| words[first as usize + reason as usize];
+            DropReason::ALL.iter().map(|&r| (r, count(r))).filter(|&(_, n)| n != 0).collect()
+        };
+        Self {
+            rx_frames: word(PortWord::RxFrames),
+            rx_bytes: word(PortWord::RxBytes),
+            tx_frames: word(PortWord::TxFrames),
+            tx_bytes: word(PortWord::TxBytes),
+            interrupts: word(PortWord::Interrupts),
+            kicks: word(PortWord::Kicks),
+            rx_multicast: word(PortWord::RxMulticast),
+            rx_waits: word(PortWord::RxWaits),
+            tx_drops: drops(PortWord::TxDrops),
+            rx_drops: drops(PortWord::RxDrops),
+        }
+    }
+}
+
+// Sixteen counters lie between the first reason and what follows it.
+const _: () = assert!(DropReason::ALL.len() <= 16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_read_by_name() {
+        let mut words = [0; PORT_WORDS];
+        words[PortWord::RxFrames as usize] = 7;
+        words[PortWord::TxDrops as usize + DropReason::Runt as usize] = 3;
+        let read = PortCounters::from_words(&words);
+        assert_eq!(read.rx_frames, 7);
+        assert_eq!(read.tx_drops, [(DropReason::Runt, 3)]);
+        assert!(read.rx_drops.is_empty());
+    }
+}

@@ -1,0 +1,86 @@
+//! What goes over the control connection.
+
+use serde::{Deserialize, Serialize};
+
+use super::config::{FabricConfig, PortId};
+use super::session::SessionRecord;
+use crate::vm::Link;
+
+/// From `tautd`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "type")]
+pub enum ToFabric {
+    /// First on every connection. Answered by [`FromFabric::Welcome`], then by all sessions and port states.
+    Hello {
+        /// Must equal [`super::PROTOCOL`].
+        protocol: u32,
+    },
+    /// The whole wanted state. Answered by [`FromFabric::Configured`].
+    Configure(FabricConfig),
+    /// Descriptors for a configured port. Replaces what the port had.
+    Attach {
+        /// The port.
+        port: PortId,
+        /// What the descriptors are.
+        via: Attachment,
+    },
+    /// Stop after publishing every ring: the planned half of an upgrade. Answered by every session's final
+    /// [`FromFabric::Session`], then the connection closes.
+    Quit,
+}
+
+/// Descriptors that `tautd` hands to a port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "via")]
+pub enum Attachment {
+    /// One connected socket: a vhost-user front end (or QEMU's `-netdev stream`) that listens.
+    Connected,
+    /// One listening socket: front ends connect to it, one at a time, again and again.
+    Listening,
+    /// One TAP descriptor.
+    Tap,
+    /// A session that another fabric began, with its descriptors.
+    Session(SessionRecord),
+}
+
+/// From the fabric.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "type")]
+pub enum FromFabric {
+    /// Answer to [`ToFabric::Hello`].
+    Welcome {
+        /// The fabric's [`super::PROTOCOL`].
+        protocol: u32,
+        /// Its process.
+        pid: u32,
+        /// Revision of the configuration that it runs, 0 for none.
+        revision: u64,
+    },
+    /// The configuration with this revision is in force.
+    Configured {
+        /// Its revision.
+        revision: u64,
+        /// Ports that could not be made, and why.
+        refused: Vec<(PortId, String)>,
+    },
+    /// A session began or changed. Its descriptors travel with the message and replace all earlier ones.
+    Session(SessionRecord),
+    /// A session ended: the front end closed or broke the protocol. Duplicates of its descriptors should be closed.
+    SessionEnded {
+        /// The port.
+        port: PortId,
+        /// Why.
+        reason: String,
+    },
+    /// A port's link changed.
+    PortState {
+        /// The port.
+        port: PortId,
+        /// Its link.
+        link: Link,
+        /// Why it is not up; for [`Link::Broken`] what the guest did.
+        reason: Option<String>,
+        /// A descriptor ([`Attachment`]) was given and still serves.
+        attached: bool,
+    },
+}

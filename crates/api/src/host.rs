@@ -1,0 +1,83 @@
+//! The host as taut sees it.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::Bytes;
+
+/// Answer to `taut host show`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HostInfo {
+    /// Host name.
+    pub hostname: String,
+    /// `uname -r`.
+    pub kernel: String,
+    /// Distribution, from os-release.
+    pub os: String,
+    /// CPU model name.
+    pub cpu_model: String,
+    /// Every on-line pCPU.
+    pub cpus: Vec<Cpu>,
+    /// NUMA nodes.
+    pub nodes: Vec<NumaNode>,
+    /// Memory in total and available now.
+    pub memory_total: Bytes,
+    /// `MemAvailable` now.
+    pub memory_available: Bytes,
+    /// How guests' vCPUs run here, and why.
+    pub accelerator: Accelerator,
+    /// QEMU found, if any.
+    pub qemu: Option<QemuInfo>,
+}
+
+/// One pCPU (logical CPU) and where it sits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Cpu {
+    /// Kernel's CPU number.
+    pub id: u32,
+    /// Physical package (socket).
+    pub package: u32,
+    /// Core within the package; SMT siblings share it.
+    pub core: u32,
+    /// NUMA node.
+    pub node: u32,
+    /// Last-level cache; pCPUs with the same number share one.
+    pub llc: u32,
+}
+
+/// One NUMA node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NumaNode {
+    /// Kernel's node number.
+    pub id: u32,
+    /// Memory on this node.
+    pub memory: Bytes,
+}
+
+/// How vCPUs run, decided by starting one (not by looking for `/dev/kvm`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Accelerator {
+    /// What VMs are started with.
+    pub kind: AcceleratorKind,
+    /// The observation behind the decision, as a sentence.
+    pub why: String,
+}
+
+/// KVM or emulation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AcceleratorKind {
+    /// Hardware virtualization.
+    Kvm,
+    /// QEMU's emulation.
+    Tcg,
+}
+
+/// The QEMU that VMs are started with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct QemuInfo {
+    /// Path of the binary.
+    pub path: String,
+    /// Version as `major.minor.micro`.
+    pub version: String,
+}

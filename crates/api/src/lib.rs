@@ -1,0 +1,27 @@
+//! The resources that user, command line, page, daemon and fabric share.
+//!
+//! Two borders meet here and nothing else does:
+//!
+//! * **user ↔ `tautd`**: [`vm`], [`network`], [`event`], [`host`], [`error`], as JSON documents over HTTP ([`route`]);
+//! * **`tautd` ↔ `taut-fabric`**: [`fabric`], as framed messages with file descriptors over a Unix socket.
+//!
+//! The crate holds data and its validation. It opens no file, knows no clock, and starts nothing.
+
+pub mod document;
+pub mod error;
+pub mod event;
+pub mod fabric;
+pub mod host;
+pub mod import;
+pub mod mac;
+pub mod name;
+pub mod network;
+pub mod route;
+pub mod units;
+pub mod vm;
+
+pub use document::Document;
+pub use error::ApiError;
+pub use mac::MacAddr;
+pub use name::Name;
+pub use units::Bytes;

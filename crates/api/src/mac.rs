@@ -1,0 +1,109 @@
+//! Ethernet addresses.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A 48-bit Ethernet address, written `02:11:00:00:00:01`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, example = "02:11:00:00:00:01")]
+pub struct MacAddr(pub [u8; 6]);
+
+/// Why a string is not a [`MacAddr`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an Ethernet address: write six hexadecimal pairs such as 02:11:00:00:00:01")]
+pub struct BadMac(pub String);
+
+impl MacAddr {
+    /// The address that reaches every port of a segment.
+    pub const BROADCAST: Self = Self([0xff; 6]);
+
+    /// Group bit: broadcast or multicast.
+    pub const fn is_multicast(self) -> bool {
+        self.0[0] & 1 == 1
+    }
+
+    /// Could a vNIC own this address? It must be unicast and not zero.
+    pub fn is_assignable(self) -> bool {
+        !self.is_multicast() && self.0 != [0; 6]
+    }
+
+    /// The stable, locally administered address of the `index`-th vNIC of `owner` when its file names none.
+    ///
+    /// The first three octets are always `02:74:61` ("ta" of taut behind the local bit).
+    pub fn derived(owner: &str, index: usize) -> Self {
+        // FNV-1a: stable across builds, and collisions are found by validation.
+        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+        for byte in owner.bytes().chain([0xff]).chain((index as u64).to_le_bytes()) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        let [a, b, c, ..] = (hash ^ (hash >> 24)).to_le_bytes();
+        Self([0x02, 0x74, 0x61, a, b, c])
+    }
+}
+
+impl FromStr for MacAddr {
+    type Err = BadMac;
+
+    fn from_str(text: &str) -> Result<Self, BadMac> {
+        let bad = || BadMac(text.to_owned());
+        let mut octets = [0; 6];
+        let mut parts = text.split([':', '-']);
+        for octet in &mut octets {
+            let part = parts.next().filter(|p| p.len() == 2).ok_or_else(bad)?;
+            *octet = u8::from_str_radix(part, 16).map_err(|_| bad())?;
+        }
+        if parts.next().is_some() { Err(bad()) } else { Ok(Self(octets)) }
+    }
+}
+
+impl TryFrom<String> for MacAddr {
+    type Error = BadMac;
+
+    fn try_from(text: String) -> Result<Self, BadMac> {
+        text.parse()
+    }
+}
+
+impl From<MacAddr> for String {
+    fn from(mac: MacAddr) -> Self {
+        mac.to_string()
+    }
+}
+
+impl fmt::Display for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_round_trips() {
+        let mac: MacAddr = "02:11:00:00:00:0A".parse().unwrap();
+        assert_eq!(mac.to_string(), "02:11:00:00:00:0a");
+        for bad in ["", "02:11:00:00:00", "02:11:00:00:00:0a:01", "2:11:0:0:0:a", "zz:11:00:00:00:00"] {
+            assert!(bad.parse::<MacAddr>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn derived_addresses_are_stable_and_assignable() {
+        assert_eq!(MacAddr::derived("db1", 0), MacAddr::derived("db1", 0));
+        assert_ne!(MacAddr::derived("db1", 0), MacAddr::derived("db1", 1));
+        assert!(MacAddr::derived("db1", 0).is_assignable());
+    }
+}

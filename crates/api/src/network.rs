@@ -1,0 +1,145 @@
+//! vSwitches, port groups, and the ports that are not VMs' (SPEC rows VN-1, VN-2, VN-9, VN-10).
+
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{MacAddr, Name};
+
+/// A virtual switch. Without uplinks it is a private network (VMnet, VN-2): memory only, invisible outside.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VSwitchSpec {}
+
+/// What a vSwitch is doing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VSwitchStatus {
+    /// Ports attached through all its port groups.
+    pub ports: u32,
+}
+
+/// A named set of ports of one vSwitch with one policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PortGroupSpec {
+    /// The vSwitch it belongs to.
+    pub vswitch: Name,
+    /// 0: untagged; 1 to 4094: the switch keeps this group in that VLAN (VST). Guests see untagged frames.
+    /// Groups of one vSwitch with the same number are one broadcast domain, as on ESX.
+    #[serde(default)]
+    pub vlan: u16,
+    /// Security policy (VN-10).
+    #[serde(default)]
+    pub security: Security,
+}
+
+/// Security policy of a port group; each rejects unless set (VN-10).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Security {
+    /// A guest may see frames for others.
+    pub promiscuous: bool,
+    /// A guest may receive for an address other than its configured one.
+    pub mac_changes: bool,
+    /// A guest may send from an address other than its configured one.
+    pub forged_transmits: bool,
+}
+
+/// What a port group is doing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PortGroupStatus {
+    /// Ports attached.
+    pub ports: u32,
+}
+
+/// A network namespace on a TAP port: ordinary programs become end points (`taut netns attach`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NetnsSpec {
+    /// The namespace, as `ip netns` names it. Made when it does not exist, and then removed on detach.
+    pub netns: String,
+    /// The port group its interface is on.
+    pub portgroup: Name,
+    /// Address of the interface; derived from the name when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<MacAddr>,
+    /// IPv4 address and prefix given to the interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip: Option<Ipv4Net>,
+    /// Name of the interface inside the namespace, at most 15 bytes.
+    #[serde(default = "default_ifname")]
+    pub ifname: String,
+}
+
+fn default_ifname() -> String {
+    "taut0".to_owned()
+}
+
+/// What a namespace attachment is doing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NetnsStatus {
+    /// Is the TAP port forwarding?
+    pub attached: bool,
+    /// Was the namespace made by taut (and will be removed with the attachment)?
+    pub made_netns: bool,
+    /// Why it is not attached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// An IPv4 address with its prefix length, written `10.0.0.1/24`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Ipv4Net {
+    /// The host's address.
+    pub addr: Ipv4Addr,
+    /// Prefix length, 1 to 32.
+    pub prefix: u8,
+}
+
+impl utoipa::PartialSchema for Ipv4Net {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        String::schema()
+    }
+}
+
+impl ToSchema for Ipv4Net {}
+
+/// Why a string is not an [`Ipv4Net`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an IPv4 address with prefix: write it as 10.0.0.1/24")]
+pub struct BadIpv4Net(pub String);
+
+impl FromStr for Ipv4Net {
+    type Err = BadIpv4Net;
+
+    fn from_str(text: &str) -> Result<Self, BadIpv4Net> {
+        let bad = || BadIpv4Net(text.to_owned());
+        let (addr, prefix) = text.split_once('/').ok_or_else(bad)?;
+        let addr = addr.parse().map_err(|_| bad())?;
+        let prefix = prefix.parse().ok().filter(|p| (1..=32).contains(p)).ok_or_else(bad)?;
+        Ok(Self { addr, prefix })
+    }
+}
+
+impl TryFrom<String> for Ipv4Net {
+    type Error = BadIpv4Net;
+
+    fn try_from(text: String) -> Result<Self, BadIpv4Net> {
+        text.parse()
+    }
+}
+
+impl From<Ipv4Net> for String {
+    fn from(net: Ipv4Net) -> Self {
+        net.to_string()
+    }
+}
+
+impl std::fmt::Display for Ipv4Net {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.addr, self.prefix)
+    }
+}

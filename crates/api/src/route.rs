@@ -1,0 +1,112 @@
+//! The HTTP API's bodies that are not resources themselves. Paths are documented in the generated OpenAPI.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::fabric::counters::PortCounters;
+use crate::import::ImportedKey;
+use crate::network::{NetnsSpec, NetnsStatus, PortGroupSpec, PortGroupStatus, VSwitchSpec, VSwitchStatus};
+use crate::vm::{Link, Power, VmDesired, VmStatus};
+use crate::{Document, MacAddr, Name};
+
+/// A VM as the API returns it.
+pub type Vm = Document<VmDesired, VmStatus>;
+/// A vSwitch as the API returns it.
+pub type VSwitch = Document<VSwitchSpec, VSwitchStatus>;
+/// A port group as the API returns it.
+pub type PortGroup = Document<PortGroupSpec, PortGroupStatus>;
+/// A namespace attachment as the API returns it.
+pub type Netns = Document<NetnsSpec, NetnsStatus>;
+
+/// `POST /v1/vms`: a VM file as its user wrote it. The daemon parses it, so every client gets the same answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CreateVm {
+    /// Name of the VM; a file may carry its own (`name`, `displayName`), which this overrides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Name>,
+    /// How `text` is written.
+    pub format: VmFormat,
+    /// The file's content.
+    pub text: String,
+    /// Absolute directory that relative paths in the file start from.
+    pub base_dir: String,
+    /// Start it at once?
+    #[serde(default)]
+    pub power: Power,
+    /// Port group for vNICs of a `.vmx` whose `networkName` is absent or unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_portgroup: Option<Name>,
+}
+
+/// How a VM file is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum VmFormat {
+    /// taut's own.
+    Toml,
+    /// VMware's.
+    Vmx,
+}
+
+/// Answer to [`CreateVm`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CreatedVm {
+    /// The new VM.
+    pub vm: Vm,
+    /// For `.vmx`: every key and its fate, in the file's order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub imported: Vec<ImportedKey>,
+}
+
+/// `POST /v1/vms/{name}/power`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SetPower {
+    /// Wanted state.
+    pub power: Power,
+    /// With `off`: kill the process instead of asking the guest (ACPI) first.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// `GET /v1/ports`: one port of the fabric.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PortInfo {
+    /// Port number in the fabric.
+    pub port: u32,
+    /// Whose it is: `vm/NAME/nic0`, `netns/NAME`.
+    pub owner: String,
+    /// Its address.
+    pub mac: MacAddr,
+    /// Its port group.
+    pub portgroup: Name,
+    /// State of the link.
+    pub link: Link,
+    /// Why it is not up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Frames, bytes, drops with their reasons.
+    pub counters: PortCounters,
+}
+
+/// `GET /v1/daemon`: who answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DaemonInfo {
+    /// taut's version.
+    pub version: String,
+    /// Process of `tautd`.
+    pub pid: u32,
+    /// Process of the fabric, while there is one.
+    pub fabric_pid: Option<u32>,
+    /// How often the fabric was started in this daemon's life.
+    pub fabric_starts: u32,
+    /// Newest revision in the store.
+    pub revision: u64,
+}
+
+/// `POST /v1/shutdown`: end the daemon, and the fabric with it when no VM runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Shutdown {
+    /// Stop every VM, detach every namespace and end the fabric first. Desired state in the store is kept.
+    #[serde(default)]
+    pub everything: bool,
+}

@@ -1,0 +1,263 @@
+//! Virtual machines: what the user writes, and what is observed.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::network::Ipv4Net;
+use crate::{Bytes, MacAddr, Name};
+
+/// A VM as its file describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VmSpec {
+    /// Who runs it.
+    #[serde(default)]
+    pub kind: VmKind,
+    /// Virtual CPUs, 1 to 256.
+    #[serde(default = "one")]
+    pub vcpus: u32,
+    /// Guest memory.
+    #[serde(default = "default_memory")]
+    pub memory: Bytes,
+    /// Direct kernel boot. Either this or a disk; a micro VM has neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<Boot>,
+    /// The system disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Disk>,
+    /// Virtual network cards in the guest's order (VN-1: ten or more).
+    #[serde(default, rename = "nic", skip_serializing_if = "Vec::is_empty")]
+    pub nics: Vec<NicSpec>,
+    /// LS-1.
+    #[serde(default)]
+    pub latency_sensitivity: LatencySensitivity,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+const fn default_memory() -> Bytes {
+    Bytes::mib(256)
+}
+
+/// Who runs a VM.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum VmKind {
+    /// A QEMU process: any guest.
+    #[default]
+    Qemu,
+    /// A microguest: taut's own driver end of the rings and a small TCP/IP stack, for native-speed experiments.
+    Micro,
+}
+
+/// Direct kernel boot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Boot {
+    /// Kernel image; relative paths are relative to the VM file.
+    pub kernel: String,
+    /// Initial RAM file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initrd: Option<String>,
+    /// Appended to the kernel command line.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cmdline: String,
+}
+
+/// A disk image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Disk {
+    /// Image file or block device; relative paths are relative to the VM file.
+    pub path: String,
+    /// Image format.
+    #[serde(default)]
+    pub format: DiskFormat,
+    /// Discard all writes when the VM stops (QEMU's snapshot mode).
+    #[serde(default)]
+    pub snapshot: bool,
+}
+
+/// Format of a disk image.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DiskFormat {
+    /// Plain bytes.
+    #[default]
+    Raw,
+    /// QEMU's copy-on-write format.
+    Qcow2,
+    /// VMware's.
+    Vmdk,
+}
+
+/// A virtual network card.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NicSpec {
+    /// The port group it is connected to.
+    pub portgroup: Name,
+    /// Its address; derived from VM and position when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<MacAddr>,
+    /// The card that the guest sees (VN-7).
+    #[serde(default)]
+    pub model: NicModel,
+    /// Address that taut's guest agent gives the interface; other guests configure themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip: Option<Ipv4Net>,
+    /// Ring sizes (VN-8).
+    #[serde(default)]
+    pub rings: Rings,
+    /// Checksum and segmentation offloads offered to the guest.
+    #[serde(default = "yes")]
+    pub offloads: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// The card that the guest sees (VN-7).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum NicModel {
+    /// Paravirtual, on the fabric's rings.
+    #[default]
+    Virtio,
+    /// VMware's paravirtual card, emulated by QEMU.
+    Vmxnet3,
+    /// Intel 82540EM, emulated by QEMU.
+    E1000,
+    /// Intel 82574L, emulated by QEMU.
+    E1000e,
+    /// AMD PCnet ("vlance" on ESX), emulated by QEMU.
+    Vlance,
+}
+
+/// Descriptors per ring; a power of two from 64 to 1024 (VN-8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rings {
+    /// Receive ring.
+    pub rx: u16,
+    /// Transmit ring.
+    pub tx: u16,
+}
+
+impl Default for Rings {
+    fn default() -> Self {
+        Self { rx: 256, tx: 256 }
+    }
+}
+
+/// LS-1. ESX's experimental `low` and `medium` act as `normal` and are reported.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LatencySensitivity {
+    /// Shares the host like any process.
+    #[default]
+    Normal,
+    /// Exclusive pCPUs, siblings idle.
+    High,
+    /// "High with Hyperthreading": two consecutive vCPUs share one core.
+    HighHt,
+}
+
+/// Whether the user wants a VM to run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Power {
+    /// Not running.
+    #[default]
+    Off,
+    /// Running.
+    On,
+}
+
+/// What the store keeps of a VM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VmDesired {
+    /// The file's content, defaults filled in, paths absolute, addresses assigned.
+    #[serde(flatten)]
+    pub vm: VmSpec,
+    /// Should it run?
+    #[serde(default)]
+    pub power: Power,
+}
+
+/// What is observed of a VM.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VmStatus {
+    /// The state of its process.
+    pub phase: Phase,
+    /// Why it is in that state, when that is not obvious.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Its process, while there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// Accelerator that the running VM was started with (`kvm`, `tcg` or `native` for a micro VM).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<String>,
+    /// Unix socket of the agent channel inside the VM (`taut bench` speaks to it).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_socket: Option<String>,
+    /// Unix socket of the serial console.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub console_socket: Option<String>,
+    /// File with everything that the console printed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub console_log: Option<String>,
+    /// Its vNICs' ports, in order.
+    #[serde(default)]
+    pub nics: Vec<NicStatus>,
+}
+
+/// The state of a VM's process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// No process, none wanted.
+    #[default]
+    Stopped,
+    /// Process exists, not all its ports are up yet.
+    Starting,
+    /// Running.
+    Running,
+    /// Asked to stop, still there.
+    Stopping,
+    /// Wanted, but it could not be started or died; `reason` says why.
+    Failed,
+}
+
+/// The state of a vNIC's port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NicStatus {
+    /// Its address.
+    pub mac: MacAddr,
+    /// The port group it is on.
+    pub portgroup: Name,
+    /// Port number in the fabric.
+    pub port: u32,
+    /// State of the link.
+    pub link: Link,
+    /// Why the link is not up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// The state of a port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Link {
+    /// Nobody connected, or the guest's driver has not started the rings.
+    #[default]
+    Down,
+    /// Frames pass.
+    Up,
+    /// The guest broke its ring; the port stays down until the guest resets the device.
+    Broken,
+}

@@ -1,0 +1,2 @@
+//! The binary for inside a VM: workload end points, agent.
+fn main() {}

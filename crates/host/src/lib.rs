@@ -1,0 +1,1 @@
+//! The Linux host: observe, apply, restore.

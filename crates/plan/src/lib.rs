@@ -1,0 +1,1 @@
+//! The rules: a pure function from desired and observed state to actions.

@@ -1,0 +1,2 @@
+//! The daemon: store, reconcile loop, HTTP API.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Guest memory and virtqueues, device end and driver end.

@@ -1,0 +1,1 @@
+//! VM definitions, .vmx reader, QEMU command line, QMP, guest image.

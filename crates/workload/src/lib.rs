@@ -1,0 +1,1 @@
+//! Load generators, microguests, percentiles, reports.
