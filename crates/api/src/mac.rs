@@ -76,8 +76,10 @@ impl From<MacAddr> for String {
 
 impl fmt::Display for MacAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+        for (index, octet) in self.0.into_iter().enumerate() {
+            write!(f, "{}{octet:02x}", if index == 0 { "" } else { ":" })?;
+        }
+        Ok(())
     }
 }
 

@@ -91,7 +91,7 @@ fn write_all(mut socket: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
             Ok(n) => bytes = &bytes[n..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait(socket, rustix::event::PollFlags::OUT)?
+                wait(socket, rustix::event::PollFlags::OUT)?;
             }
             Err(error) => return Err(error),
         }
@@ -106,7 +106,7 @@ fn read_exact(mut socket: &UnixStream, mut bytes: &mut [u8]) -> io::Result<()> {
             Ok(n) => bytes = &mut bytes[n..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait(socket, rustix::event::PollFlags::IN)?
+                wait(socket, rustix::event::PollFlags::IN)?;
             }
             Err(error) => return Err(error),
         }

@@ -1,0 +1,76 @@
+# The only entry point for work on taut. `make help` lists what it can do.
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+CARGO    ?= cargo
+TARGET   ?= target
+TRIPLE   := x86_64-unknown-linux-gnu
+BIN      := $(TARGET)/release
+IMAGES   := $(TARGET)/images
+GUEST    := $(TARGET)/$(TRIPLE)/release/taut-guest
+SUDO     := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env PATH="$$PATH")
+export CARGO_TARGET_DIR := $(abspath $(TARGET))
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: setup-run build images ## Boot two Debian VMs on a taut vSwitch, measure them, print the table
+	@$(SUDO) tools/demo.sh $(abspath $(BIN)) $(abspath $(IMAGES)) $(abspath $(TARGET))/demo
+
+.PHONY: build
+build: guest ## Build everything that is installed
+	$(CARGO) build --release --workspace --exclude taut-tests --bins
+
+.PHONY: guest
+guest: ## Build the static binary for inside a VM
+	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release -p taut-guest --target $(TRIPLE)
+	@mkdir -p $(BIN) && cp -u $(GUEST) $(BIN)/taut-guest
+
+.PHONY: images
+images: build ## Make the guest images (Debian's kernels with taut's guest as init)
+	@tools/images.sh $(BIN) $(IMAGES)
+
+.PHONY: test
+test: setup-test lint test-unit test-host test-guest ## Run everything that CI runs
+
+.PHONY: test-unit
+test-unit: ## Tests that need nothing of the host
+	$(CARGO) test --workspace --exclude taut-tests
+	$(CARGO) test -p taut-tests --test architecture
+
+.PHONY: test-host
+test-host: build ## Tests that need root and network namespaces
+	$(CARGO) test -p taut-tests --test host --no-run
+	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) $(CARGO) test -p taut-tests --test host -- --test-threads=1
+
+.PHONY: test-guest
+test-guest: build images ## Tests that boot VMs in QEMU
+	$(CARGO) test -p taut-tests --test guest --no-run
+	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test -p taut-tests --test guest -- --test-threads=1
+
+.PHONY: lint
+lint: ## Format, clippy, licences and sources of dependencies
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@tools/deny.sh
+
+.PHONY: bench
+bench: setup-run build images ## Microguests and VMs side by side with TAP + Linux bridge
+	@$(SUDO) tools/goals.sh bench $(abspath $(BIN)) $(abspath $(IMAGES)) $(abspath $(TARGET))/bench
+
+.PHONY: goals
+goals: setup-test build images ## Rerun an issue's goals: make goals SET=SK [QUICK=1]
+	@$(SUDO) env QUICK=$(QUICK) tools/goals.sh $(or $(SET),SK) $(abspath $(BIN)) $(abspath $(IMAGES)) $(abspath $(TARGET))/goals
+
+.PHONY: setup-run setup-test
+setup-run: ## Install what running needs (QEMU, iproute2 …)
+	@tools/setup.sh run
+setup-test: ## Install what the tests need besides
+	@tools/setup.sh run test
+
+.PHONY: clean
+clean: ## Remove everything built
+	$(CARGO) clean

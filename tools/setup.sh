@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# setup.sh GROUP…: install the Debian packages of these groups that are missing. Idempotent; says what it does.
+# Works on Debian 12 and 13, as root or with sudo. On Debian 12 QEMU comes from backports (10.0), because 7.2 needs a
+# work-around under emulation; without backports 7.2 is taken.
+set -euo pipefail
+
+declare -A groups=(
+  [run]="gcc libc6-dev make qemu-system-x86 iproute2 iputils-ping xz-utils zstd ca-certificates"
+  [test]="iperf3 mmdebstrap e2fsprogs jq ethtool socat procps"
+  [rivals]="bridge-utils dpdk dpdk-dev openvswitch-switch-dpdk pkg-config"
+)
+
+say() { echo "setup: $*"; }
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
+
+command -v apt-get >/dev/null || { say "this is not a Debian system; install by hand: ${groups[run]}" >&2; exit 1; }
+. /etc/os-release
+
+missing=()
+for group in "$@"; do
+  [ -n "${groups[$group]:-}" ] || { say "no group '$group'; there are: ${!groups[*]}" >&2; exit 2; }
+  for package in ${groups[$group]}; do installed "$package" || missing+=("$package"); done
+done
+
+# The suite with the newer QEMU and kernel, from the same mirror as the system's own packages.
+backports="${VERSION_CODENAME:-}-backports"
+if [ "${VERSION_ID:-}" = 12 ] && ! grep -rqs "$backports" /etc/apt/sources.list /etc/apt/sources.list.d; then
+  mirror=$(apt-get indextargets --format '$(SITE)' "Codename: $VERSION_CODENAME" 'Created-By: Packages' 2>/dev/null | head -n 1)
+  [ -n "$mirror" ] || mirror=$(awk '/^URIs:/{print $2; exit} /^deb /{for(i=2;i<=NF;i++) if ($i ~ /:\/\//) {print $i; exit}}' \
+    /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list 2>/dev/null)
+  if [ -n "$mirror" ]; then
+    say "adding $backports to apt's sources (newer QEMU and kernel)"
+    printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n' \
+      "$mirror" "$backports" | as_root tee /etc/apt/sources.list.d/taut-backports.sources >/dev/null
+    as_root apt-get update -q
+  fi
+fi
+
+if [ ${#missing[@]} -gt 0 ]; then
+  say "installing ${missing[*]}"
+  [ -n "$(ls /var/lib/apt/lists/*Packages* 2>/dev/null)" ] || as_root apt-get update -q
+  plain=() newer=()
+  for package in "${missing[@]}"; do
+    if [ "$package" = qemu-system-x86 ] && apt-cache madison "$package" | grep -q "$backports/"; then newer+=("$package"); else plain+=("$package"); fi
+  done
+  install=(as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends)
+  [ ${#plain[@]} -eq 0 ] || "${install[@]}" "${plain[@]}"
+  [ ${#newer[@]} -eq 0 ] || "${install[@]}" -t "$backports" "${newer[@]}"
+fi
+
+if ! command -v cargo >/dev/null; then
+  if apt-cache policy rustup 2>/dev/null | grep -q 'Candidate: [0-9]'; then
+    say "installing the Rust toolchain"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q rustup
+    rustup default stable
+  else
+    say "no Rust toolchain found, and this Debian has no rustup package" >&2
+    echo "hint: install Rust 1.90 or newer with rustup, then run make again" >&2
+    exit 1
+  fi
+fi
