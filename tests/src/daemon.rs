@@ -1,0 +1,192 @@
+//! One `tautd` with its own directories.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{alive, bin_dir, eventually, kill_9, process};
+
+/// A running `tautd`; dropping it stops everything that it started.
+#[derive(Debug)]
+pub struct Taut {
+    dir: TempDir,
+    daemon: Child,
+}
+
+/// How one command ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Exit status was zero.
+    pub success: bool,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained about.
+    pub stderr: String,
+}
+
+impl Taut {
+    /// Starts a daemon with an empty store.
+    pub fn start() -> Self {
+        let dir = TempDir::with_prefix("taut-test-").expect("a temporary directory");
+        let daemon = spawn(dir.path());
+        let taut = Self { dir, daemon };
+        taut.wait_until_it_answers();
+        taut
+    }
+
+    /// The daemon's directory for files of a test.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Process of the daemon.
+    pub fn daemon_pid(&self) -> i32 {
+        i32::try_from(self.daemon.id()).expect("process numbers are small")
+    }
+
+    /// Process of the fabric.
+    pub fn fabric_pid(&self) -> i32 {
+        let pid = eventually("the daemon names its fabric", || self.json(["daemon", "show"])["fabric_pid"].as_i64());
+        i32::try_from(pid).expect("process numbers are small")
+    }
+
+    /// `kill -9` of the daemon.
+    pub fn kill_daemon(&mut self) {
+        kill_9(self.daemon_pid());
+        self.daemon.wait().expect("our child");
+    }
+
+    /// Starts the daemon again on the same directories.
+    pub fn restart_daemon(&mut self) {
+        self.daemon = spawn(self.dir.path());
+        self.wait_until_it_answers();
+    }
+
+    /// Runs `taut ARGS`.
+    pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Outcome {
+        let output = self.command().args(args).output().expect("taut can be run");
+        Outcome {
+            success: output.status.success(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// `taut`, ready for arguments.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(bin_dir().join("taut"));
+        command.arg("--socket").arg(self.dir.path().join("run/tautd.sock")).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs `taut ARGS`, which must succeed.
+    pub fn ok<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
+        let outcome = self.run(args);
+        assert!(outcome.success, "failed: {}{}\n{}", outcome.stdout, outcome.stderr, self.logs());
+        outcome.stdout
+    }
+
+    /// Runs `taut ARGS`, which must fail with a hint; returns what it said.
+    pub fn refused<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
+        let outcome = self.run(args);
+        assert!(!outcome.success, "was not refused: {}", outcome.stdout);
+        assert!(outcome.stderr.contains("\nhint: "), "no hint: {}", outcome.stderr);
+        outcome.stderr
+    }
+
+    /// Runs `taut ARGS -o json`, which must succeed.
+    pub fn json<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Value {
+        let outcome = {
+            let output = self.command().args(["-o", "json"]).args(args).output().expect("taut can be run");
+            assert!(output.status.success(), "{}\n{}", String::from_utf8_lossy(&output.stderr), self.logs());
+            output.stdout
+        };
+        serde_json::from_slice(&outcome).expect("JSON was asked for")
+    }
+
+    /// Writes a file of this name and content; returns its path.
+    pub fn file(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, content).expect("the directory is ours");
+        path
+    }
+
+    /// A vSwitch `sw` with the port group `lan`.
+    #[must_use]
+    pub fn with_lan(self) -> Self {
+        self.ok(["vswitch", "create", "sw"]);
+        self.ok(["portgroup", "create", "lan", "--vswitch", "sw"]);
+        self
+    }
+
+    /// Creates and starts a VM from a file's text, and waits until its agent answers.
+    pub fn boot(&self, name: &str, text: &str) {
+        let file = self.file(&format!("{name}.toml"), text);
+        self.ok([OsStr::new("vm"), "create".as_ref(), "-f".as_ref(), file.as_os_str(), "--name".as_ref(), name.as_ref()]);
+        self.ok(["vm", "start", "--wait", name]);
+    }
+
+    /// Every log that the programs wrote, for a failed test's message.
+    pub fn logs(&self) -> String {
+        let mut text = String::new();
+        let mut folders = vec![self.dir.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|e| e == "log") {
+                    let content = std::fs::read(&path).unwrap_or_default();
+                    let tail = String::from_utf8_lossy(&content[content.len().saturating_sub(4000)..]).into_owned();
+                    let _ = writeln!(text, "--- {}\n{tail}", path.display());
+                }
+            }
+        }
+        text
+    }
+
+    fn wait_until_it_answers(&self) {
+        eventually("the daemon answers", || self.run(["daemon", "show"]).success.then_some(()));
+    }
+}
+
+impl Drop for Taut {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.logs());
+        }
+        let clean = self.run(["shutdown", "--everything"]).success;
+        if clean {
+            let _ = self.daemon.wait();
+        }
+        let left = process::of_directory(self.dir.path());
+        for &pid in &left {
+            if alive(pid) {
+                kill_9(pid);
+            }
+        }
+        let _ = self.daemon.wait();
+        if !std::thread::panicking() {
+            assert!(clean, "the daemon did not shut down cleanly");
+            assert!(left.is_empty(), "processes were left behind: {left:?}");
+        }
+    }
+}
+
+fn spawn(dir: &Path) -> Child {
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.join("tautd.log")).expect("a log file");
+    Command::new(bin_dir().join("tautd"))
+        .arg("--state-dir")
+        .arg(dir.join("state"))
+        .arg("--run-dir")
+        .arg(dir.join("run"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .expect("tautd is built: run make build")
+}

@@ -1,0 +1,42 @@
+//! Processes of a fixture, found by its directory so that nothing else on the host is touched.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+/// Process numbers.
+pub type Pids = Vec<i32>;
+
+/// Ends a process as a crash would.
+pub fn kill_9(pid: i32) {
+    let pid = Pid::from_raw(pid).expect("a process number");
+    kill_process(pid, Signal::KILL).expect("the process was there to be killed");
+}
+
+/// Is there still a process with this number (a zombie does not count)?
+pub fn alive(pid: i32) -> bool {
+    let Some(number) = Pid::from_raw(pid) else { return false };
+    let zombie = fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')));
+    test_kill_process(number).is_ok() && !zombie
+}
+
+/// Processes that name `dir` in their command line or hold a file or socket below it open.
+pub(crate) fn of_directory(dir: &Path) -> Pids {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let pids = fs::read_dir("/proc").expect("/proc is mounted");
+    pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|&pid: &i32| pid != own && (named(pid, dir) || holds(pid, dir)) && alive(pid))
+        .collect()
+}
+
+fn named(pid: i32, dir: &Path) -> bool {
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&command).contains(dir.to_str().expect("temporary paths are text"))
+}
+
+fn holds(pid: i32, dir: &Path) -> bool {
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    descriptors.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok()).any(|target| target.starts_with(dir))
+}
