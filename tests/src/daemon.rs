@@ -50,7 +50,9 @@ impl Taut {
 
     /// Process of the fabric.
     pub fn fabric_pid(&self) -> i32 {
-        let pid = eventually("the daemon names its fabric", || self.json(["daemon", "show"])["fabric_pid"].as_i64());
+        let pid = eventually("the daemon names its fabric", || {
+            self.json(["daemon", "show"])["fabric_pid"].as_i64()
+        });
         i32::try_from(pid).expect("process numbers are small")
     }
 
@@ -126,7 +128,14 @@ impl Taut {
     /// Creates and starts a VM from a file's text, and waits until its agent answers.
     pub fn boot(&self, name: &str, text: &str) {
         let file = self.file(&format!("{name}.toml"), text);
-        self.ok([OsStr::new("vm"), "create".as_ref(), "-f".as_ref(), file.as_os_str(), "--name".as_ref(), name.as_ref()]);
+        self.ok([
+            OsStr::new("vm"),
+            "create".as_ref(),
+            "-f".as_ref(),
+            file.as_os_str(),
+            "--name".as_ref(),
+            name.as_ref(),
+        ]);
         self.ok(["vm", "start", "--wait", name]);
     }
 
@@ -141,7 +150,8 @@ impl Taut {
                     folders.push(path);
                 } else if path.extension().is_some_and(|e| e == "log") {
                     let content = std::fs::read(&path).unwrap_or_default();
-                    let tail = String::from_utf8_lossy(&content[content.len().saturating_sub(4000)..]).into_owned();
+                    let tail =
+                        String::from_utf8_lossy(&content[content.len().saturating_sub(4000)..]).into_owned();
                     let _ = writeln!(text, "--- {}\n{tail}", path.display());
                 }
             }
@@ -178,7 +188,11 @@ impl Drop for Taut {
 }
 
 fn spawn(dir: &Path) -> Child {
-    let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.join("tautd.log")).expect("a log file");
+    let log = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(dir.join("tautd.log"))
+        .expect("a log file");
     Command::new(bin_dir().join("tautd"))
         .arg("--state-dir")
         .arg(dir.join("state"))

@@ -21,7 +21,8 @@ pub fn bin_dir() -> PathBuf {
 
 /// Folder of one guest image, if this system's Debian has its kernel.
 pub fn image(name: &str) -> Option<PathBuf> {
-    let images = std::env::var_os("TAUT_IMAGES").map_or_else(|| checkout().join("target/images"), PathBuf::from);
+    let images =
+        std::env::var_os("TAUT_IMAGES").map_or_else(|| checkout().join("target/images"), PathBuf::from);
     Some(images.join(name)).filter(|folder| folder.join("info.json").exists())
 }
 

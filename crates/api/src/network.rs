@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::vm::Link;
 use crate::{MacAddr, Name};
 
 /// A virtual switch. Without uplinks it is a private network (VMnet, VN-2): memory only, invisible outside.
@@ -85,6 +86,49 @@ pub struct NetnsStatus {
     /// Was the namespace made by taut (and will be removed with the attachment)?
     pub made_netns: bool,
     /// Why it is not attached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A vhost-user front end that taut did not start: DPDK's virtio-user, user-mode Linux, another VMM
+/// (`taut port attach`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExternalPortSpec {
+    /// The port group it is on.
+    pub portgroup: Name,
+    /// Absolute path of the Unix socket.
+    pub socket: String,
+    /// Who listens on the socket.
+    #[serde(default)]
+    pub role: SocketRole,
+    /// The address that the switch knows for it; derived from the name when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<MacAddr>,
+    /// Offer checksum and segmentation offloads.
+    #[serde(default)]
+    pub offloads: bool,
+}
+
+/// Which end of a vhost-user socket taut is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SocketRole {
+    /// The front end listens, taut connects, and connects again when the front end was away.
+    #[default]
+    Connect,
+    /// taut listens; front ends connect, one at a time.
+    Listen,
+}
+
+/// What an external port is doing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExternalPortStatus {
+    /// Port number in the fabric.
+    pub port: Option<u32>,
+    /// State of the link.
+    pub link: Link,
+    /// Why it is not up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

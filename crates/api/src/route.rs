@@ -5,7 +5,10 @@ use utoipa::ToSchema;
 
 use crate::fabric::counters::PortCounters;
 use crate::import::ImportedKey;
-use crate::network::{NetnsSpec, NetnsStatus, PortGroupSpec, PortGroupStatus, VSwitchSpec, VSwitchStatus};
+use crate::network::{
+    ExternalPortSpec, ExternalPortStatus, NetnsSpec, NetnsStatus, PortGroupSpec, PortGroupStatus,
+    VSwitchSpec, VSwitchStatus,
+};
 use crate::vm::{Link, Power, VmDesired, VmStatus};
 use crate::{Document, MacAddr, Name};
 
@@ -17,6 +20,8 @@ pub type VSwitch = Document<VSwitchSpec, VSwitchStatus>;
 pub type PortGroup = Document<PortGroupSpec, PortGroupStatus>;
 /// A namespace attachment as the API returns it.
 pub type Netns = Document<NetnsSpec, NetnsStatus>;
+/// An external port as the API returns it (`/v1/external-ports/{name}`).
+pub type ExternalPort = Document<ExternalPortSpec, ExternalPortStatus>;
 
 /// `POST /v1/vms`: a VM file as its user wrote it. The daemon parses it, so every client gets the same answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -73,7 +78,7 @@ pub struct SetPower {
 pub struct PortInfo {
     /// Port number in the fabric.
     pub port: u32,
-    /// Whose it is: `vm/NAME/nic0`, `netns/NAME`.
+    /// Whose it is: `vm/NAME/nic0`, `netns/NAME`, `external/NAME`.
     pub owner: String,
     /// Its address.
     pub mac: MacAddr,
