@@ -32,7 +32,7 @@ impl Taut {
     /// Starts a daemon with an empty store.
     pub fn start() -> Self {
         let dir = TempDir::with_prefix("taut-test-").expect("a temporary directory");
-        let daemon = spawn(dir.path());
+        let daemon = spawn(dir.path(), []);
         let taut = Self { dir, daemon };
         taut.wait_until_it_answers();
         taut
@@ -64,7 +64,12 @@ impl Taut {
 
     /// Starts the daemon again on the same directories.
     pub fn restart_daemon(&mut self) {
-        self.daemon = spawn(self.dir.path());
+        self.restart_daemon_with([]);
+    }
+
+    /// The same, with other environment variables.
+    pub fn restart_daemon_with<const N: usize>(&mut self, environment: [(&str, &str); N]) {
+        self.daemon = spawn(self.dir.path(), environment);
         self.wait_until_it_answers();
     }
 
@@ -187,7 +192,7 @@ impl Drop for Taut {
     }
 }
 
-fn spawn(dir: &Path) -> Child {
+fn spawn<const N: usize>(dir: &Path, environment: [(&str, &str); N]) -> Child {
     let log = std::fs::OpenOptions::new()
         .create(true)
         .append(true)
@@ -198,6 +203,7 @@ fn spawn(dir: &Path) -> Child {
         .arg(dir.join("state"))
         .arg("--run-dir")
         .arg(dir.join("run"))
+        .envs(environment)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)

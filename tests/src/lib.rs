@@ -5,10 +5,12 @@
 //! that of the guest images.
 
 mod daemon;
+mod netns;
 mod process;
 mod wait;
 
 pub use daemon::{Outcome, Taut};
+pub use netns::Netns;
 pub use process::{Pids, alive, kill_9};
 pub use wait::eventually;
 

@@ -1,0 +1,62 @@
+//! Debian kernels on one port group.
+
+use taut_tests::{Netns, Taut};
+
+use crate::{any_image, direct, image_or_say};
+
+#[test]
+fn debian_kernels_talk_to_each_other_and_to_a_namespace() {
+    let taut = Taut::start().with_lan();
+    let images: Vec<_> = ["debian-6.1", "debian-6.12"].into_iter().filter_map(image_or_say).collect();
+    assert!(!images.is_empty());
+    let kernels = [&images[0], images.last().unwrap()];
+    for (index, image) in kernels.iter().enumerate() {
+        taut.boot(&format!("g{index}"), &direct(image, &format!("ip = \"10.72.0.{}/24\"", index + 1)));
+    }
+    let a = Netns::attach(&taut, "a", "lan", "10.72.0.9");
+    for ip in ["10.72.0.1", "10.72.0.2"] {
+        assert_eq!(a.pings(ip, 10), 10, "{ip}");
+    }
+    let json = taut.dir().join("result.json");
+    for kind in ["ping", "rr", "stream"] {
+        taut.ok(["bench", kind, "g0", "g1", "--duration", "1", "--json", json.to_str().unwrap()]);
+    }
+    let drops: Vec<_> = taut
+        .json(["port", "list"])
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| p["counters"]["rx_drops"].clone())
+        .collect();
+    assert!(drops.iter().all(|d| d.as_array().is_none_or(Vec::is_empty)), "{drops:?}");
+    assert!(taut.ok(["vm", "log", "g0"]).contains("taut guest ready"));
+    taut.ok(["vm", "stop", "g0"]);
+}
+
+#[test]
+fn a_guest_without_offloads_understands_one_with_them() {
+    let taut = Taut::start().with_lan();
+    let image = any_image();
+    taut.boot("with", &direct(&image, "ip = \"10.72.0.1/24\""));
+    taut.boot("without", &direct(&image, "ip = \"10.72.0.2/24\"\noffloads = false"));
+    for (from, to) in [("with", "without"), ("without", "with")] {
+        taut.ok(["bench", "stream", from, to, "--duration", "1"]);
+    }
+}
+
+#[test]
+fn ten_vnics_each_reach_their_own_port_group() {
+    let taut = Taut::start().with_lan();
+    let mut file = direct(&any_image(), "ip = \"10.72.0.1/24\"");
+    let mut probes = vec![Netns::attach(&taut, "p0", "lan", "10.72.0.9")];
+    for number in 1..10 {
+        let group = format!("lan{number}");
+        taut.ok(["portgroup", "create", &group, "--vswitch", "sw", "--vlan", &number.to_string()]);
+        file += &format!("[[nic]]\nportgroup = \"{group}\"\nip = \"10.72.{number}.1/24\"\n");
+        probes.push(Netns::attach(&taut, &format!("p{number}"), &group, &format!("10.72.{number}.9")));
+    }
+    taut.boot("many", &file);
+    for (number, probe) in probes.iter().enumerate() {
+        assert_eq!(probe.pings(&format!("10.72.{number}.1"), 3), 3, "vNIC {number}");
+    }
+}

@@ -1,0 +1,26 @@
+//! A user's own disk image, made here by mmdebstrap, with taut's agent installed as a service.
+
+use std::path::Path;
+use std::process::Command;
+
+use taut_tests::{Netns, Taut, bin_dir};
+
+use crate::any_image;
+
+#[test]
+fn a_debian_disk_boots_and_answers() {
+    let taut = Taut::start().with_lan();
+    let disk = taut.dir().join("debian.img");
+    let tool = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("tools/make-disk.sh");
+    let status = Command::new(tool).arg(bin_dir().join("taut-guest")).arg(&disk).status().unwrap();
+    assert!(status.success());
+    let image = any_image();
+    let file = format!(
+        "memory = \"256MiB\"\n[boot]\nkernel = \"{0}/vmlinuz\"\n[disk]\npath = \"{1}\"\n[[nic]]\nportgroup = \"lan\"\nip = \"10.72.0.1/24\"\n",
+        image.display(),
+        disk.display()
+    );
+    taut.boot("own", &file);
+    let a = Netns::attach(&taut, "a", "lan", "10.72.0.9");
+    taut.ok(["bench", "ping", &format!("netns/{}", a.name), "own", "--duration", "1"]);
+}

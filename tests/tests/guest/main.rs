@@ -1,0 +1,32 @@
+//! Tests that boot VMs in QEMU; emulation is enough. A kernel that this system's Debian lacks is said and left out.
+
+mod boot;
+mod crash;
+mod disk;
+mod emulated;
+
+use std::path::Path;
+
+use taut_tests::image;
+
+/// A directly booted VM's file.
+fn direct(image: &Path, nic: &str) -> String {
+    let image = image.display();
+    format!(
+        "memory = \"128MiB\"\n[boot]\nkernel = \"{image}/vmlinuz\"\ninitrd = \"{image}/initrd\"\n[[nic]]\nportgroup = \"lan\"\n{nic}\n"
+    )
+}
+
+/// The image of this name, or a line that says that its part of the test is left out.
+fn image_or_say(name: &str) -> Option<std::path::PathBuf> {
+    let found = image(name);
+    if found.is_none() {
+        eprintln!("no image {name}: this Debian has no such kernel; its part of the test is left out");
+    }
+    found
+}
+
+/// The oldest cloud kernel there is; at least one must be.
+fn any_image() -> std::path::PathBuf {
+    ["debian-6.1", "debian-6.12"].into_iter().find_map(image).expect("make images made at least one image")
+}

@@ -1,0 +1,103 @@
+//! What dies takes nothing else with it.
+
+use std::process::Stdio;
+
+use taut_tests::{Netns, Taut, alive, eventually, kill_9};
+
+use crate::micro::micro;
+
+#[test]
+fn a_killed_daemon_costs_no_packet_and_adopts_everything() {
+    let mut taut = Taut::start().with_lan();
+    taut.boot("m1", &micro("10.71.0.1"));
+    let a = Netns::attach(&taut, "a", "lan", "10.71.0.9");
+    let pid_of = |taut: &Taut| taut.json(["vm", "show", "m1"])["status"]["pid"].as_i64().unwrap();
+    let (pid, fabric) = (pid_of(&taut), taut.fabric_pid());
+
+    let ping = a
+        .command("ping")
+        .args(["-n", "-q", "-c", "100", "-i", "0.02", "10.71.0.1"])
+        .stdout(Stdio::piped())
+        .spawn();
+    taut.kill_daemon();
+    let report = ping.unwrap().wait_with_output().unwrap();
+    let report = String::from_utf8_lossy(&report.stdout);
+    assert!(report.contains("100 received"), "{report}");
+
+    taut.restart_daemon();
+    assert_eq!(pid_of(&taut), pid, "the same process, adopted");
+    assert_eq!(taut.fabric_pid(), fabric, "the same fabric, adopted");
+    eventually("the VM is seen running", || {
+        (taut.json(["vm", "show", "m1"])["status"]["phase"] == "running").then_some(())
+    });
+    assert_eq!(a.pings("10.71.0.1", 5), 5);
+}
+
+#[test]
+fn a_killed_fabric_keeps_connections() {
+    let taut = Taut::start().with_lan();
+    let a = Netns::attach(&taut, "a", "lan", "10.71.0.1");
+    let b = Netns::attach(&taut, "b", "lan", "10.71.0.2");
+    taut.boot("m1", &micro("10.71.0.3"));
+    let mut server =
+        b.command("iperf3").args(["-s", "-1"]).stdout(Stdio::null()).spawn().expect("iperf3 is installed");
+    eventually("iperf3 listens", || {
+        b.run("ss", ["-Hltn", "sport", "=", ":5201"]).stdout.starts_with(b"LISTEN").then_some(())
+    });
+    let client = a
+        .command("iperf3")
+        .args(["-c", "10.71.0.2", "-t", "3", "-J"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let before = taut.fabric_pid();
+    for _ in 0..3 {
+        let fabric = taut.fabric_pid();
+        kill_9(fabric);
+        eventually("another fabric runs", || {
+            let pid = taut.json(["daemon", "show"])["fabric_pid"].as_i64().unwrap_or(0);
+            (pid != 0 && pid != i64::from(fabric)).then_some(())
+        });
+        assert_eq!(a.pings("10.71.0.3", 1), 1, "a microguest's session went on");
+    }
+    assert!(!alive(before));
+    let report = client.wait_with_output().unwrap();
+    assert!(report.status.success(), "the connection survived: {}", String::from_utf8_lossy(&report.stdout));
+    server.wait().unwrap();
+}
+
+#[test]
+fn both_killed_come_back_together() {
+    let mut taut = Taut::start().with_lan();
+    taut.boot("m1", &micro("10.71.0.1"));
+    let a = Netns::attach(&taut, "a", "lan", "10.71.0.9");
+    assert_eq!(a.pings("10.71.0.1", 1), 1);
+    let fabric = taut.fabric_pid();
+    taut.kill_daemon();
+    kill_9(fabric);
+    taut.restart_daemon();
+    eventually("traffic is back", || (a.pings("10.71.0.1", 1) == 1).then_some(()));
+}
+
+#[test]
+fn a_killed_vm_is_an_event_and_disturbs_nobody() {
+    let taut = Taut::start().with_lan();
+    taut.boot("m1", &micro("10.71.0.1"));
+    taut.boot("m2", &micro("10.71.0.2"));
+    let a = Netns::attach(&taut, "a", "lan", "10.71.0.9");
+    let pid = taut.json(["vm", "show", "m1"])["status"]["pid"].as_i64().unwrap();
+    kill_9(i32::try_from(pid).unwrap());
+    assert_eq!(a.pings("10.71.0.2", 10), 10);
+    let vm = eventually("the VM is seen failed", || {
+        let vm = taut.json(["vm", "show", "m1"]);
+        (vm["status"]["phase"] == "failed").then_some(vm)
+    });
+    assert!(vm["status"]["reason"].is_string(), "{vm}");
+    let events = taut.json(["events"]);
+    assert!(
+        events.as_array().unwrap().iter().any(|e| e["subject"] == "vm/m1" && e["level"] != "info"),
+        "{events}"
+    );
+    taut.ok(["vm", "start", "--wait", "m1"]);
+    assert_eq!(a.pings("10.71.0.1", 3), 3);
+}

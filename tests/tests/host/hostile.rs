@@ -1,0 +1,53 @@
+//! A guest that writes garbage into its ring loses its own port, with the reason, and nobody else notices.
+
+use std::process::{Child, Command, Stdio};
+
+use taut_tests::{Netns, Taut, bin_dir, eventually};
+
+/// What `taut-micro --hostile` can do.
+const KINDS: &[&str] = &["avail-index", "loop", "outside", "length", "indirect"];
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_hostile_guest_breaks_its_own_port_only() {
+    let taut = Taut::start().with_lan();
+    let a = Netns::attach(&taut, "a", "lan", "10.71.0.1");
+    let b = Netns::attach(&taut, "b", "lan", "10.71.0.2");
+    for kind in KINDS {
+        let socket = taut.dir().join(format!("{kind}.sock"));
+        let agent = taut.dir().join(format!("{kind}.agent"));
+        let nic = format!("socket={},mac=02:66:00:00:00:01,ip=10.71.0.66/24", socket.display());
+        let mut command = Command::new(bin_dir().join("taut-micro"));
+        command.args(["--name", kind, "--agent-socket"]).arg(&agent).args(["--nic", &nic, "--hostile", kind]);
+        let _hostile = Killed(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        taut.ok([
+            "port",
+            "attach",
+            kind,
+            "--portgroup",
+            "lan",
+            "--mac",
+            "02:66:00:00:00:01",
+            "--socket",
+            socket.to_str().unwrap(),
+        ]);
+        let reason = eventually("the port is broken", || {
+            let ports = taut.json(["port", "list"]);
+            let owner = format!("external/{kind}");
+            let port =
+                ports.as_array().unwrap().iter().find(|port| port["owner"] == owner.as_str()).cloned()?;
+            (port["link"] == "broken").then(|| port["reason"].as_str().unwrap_or_default().to_owned())
+        });
+        assert!(!reason.is_empty(), "{kind} has no reason");
+        assert_eq!(a.pings(&b.ip, 10), 10, "neighbours of {kind}");
+        taut.ok(["port", "detach", kind]);
+    }
+}

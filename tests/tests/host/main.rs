@@ -1,0 +1,7 @@
+//! Tests that need root, network namespaces and TAP, but boot no guest.
+
+mod crash;
+mod hostile;
+mod input;
+mod micro;
+mod network;
