@@ -1,2 +1,103 @@
-//! The command line.
-fn main() {}
+//! `taut`, the command line. It asks `tautd` over its Unix socket and prints the answers.
+
+mod client;
+mod commands;
+mod output;
+mod progress;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use taut_api::ApiError;
+
+use crate::client::Client;
+use crate::output::Format;
+
+/// What a command ends with.
+type Outcome = Result<(), ApiError>;
+
+/// Run virtual machines on a taut vSwitch, and measure them.
+#[derive(Debug, Parser)]
+#[command(name = "taut", version, propagate_version = true, disable_help_subcommand = true)]
+struct Cli {
+    /// Unix socket of tautd.
+    #[arg(
+        long,
+        global = true,
+        env = "TAUT_SOCKET",
+        default_value = "/run/taut/tautd.sock",
+        value_name = "PATH"
+    )]
+    socket: PathBuf,
+    /// How to print.
+    #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    output: Format,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Virtual machines.
+    #[command(subcommand)]
+    Vm(commands::vm::Command),
+    /// Virtual switches.
+    #[command(subcommand)]
+    Vswitch(commands::vswitch::Command),
+    /// Port groups of virtual switches.
+    #[command(subcommand)]
+    Portgroup(commands::portgroup::Command),
+    /// Network namespaces as end points on a port group.
+    #[command(subcommand)]
+    Netns(commands::netns::Command),
+    /// Ports of the switch and their counters; vhost-user front ends that taut did not start.
+    #[command(subcommand)]
+    Port(commands::port::Command),
+    /// What happened, oldest first.
+    Events(commands::events::Args),
+    /// The host: topology, accelerator, QEMU.
+    #[command(subcommand)]
+    Host(commands::host::Command),
+    /// The daemon itself.
+    #[command(subcommand)]
+    Daemon(commands::daemon::Command),
+    /// End the daemon; VMs and traffic go on unless everything is asked for.
+    Shutdown(commands::daemon::ShutdownArgs),
+    /// Shell completions, to standard output.
+    Completions(commands::docs::CompletionsArgs),
+    /// Manual pages, one file a command.
+    Man(commands::docs::ManArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> Outcome {
+    let client = Client::new(cli.socket);
+    let format = cli.output;
+    match cli.command {
+        Command::Vm(command) => commands::vm::run(command, &client, format),
+        Command::Vswitch(command) => commands::vswitch::run(command, &client, format),
+        Command::Portgroup(command) => commands::portgroup::run(command, &client, format),
+        Command::Netns(command) => commands::netns::run(command, &client, format),
+        Command::Port(command) => commands::port::run(command, &client, format),
+        Command::Events(args) => commands::events::run(&args, &client, format),
+        Command::Host(command) => commands::host::run(&command, &client, format),
+        Command::Daemon(command) => commands::daemon::run(&command, &client, format),
+        Command::Shutdown(args) => commands::daemon::shutdown(&args, &client),
+        Command::Completions(args) => {
+            commands::docs::completions(&args);
+            Ok(())
+        }
+        Command::Man(args) => commands::docs::man(&args),
+    }
+}

@@ -1,5 +1,7 @@
 //! Debian kernels on one port group.
 
+use std::fmt::Write as _;
+
 use taut_tests::{Netns, Taut};
 
 use crate::{any_image, direct, image_or_say};
@@ -52,7 +54,7 @@ fn ten_vnics_each_reach_their_own_port_group() {
     for number in 1..10 {
         let group = format!("lan{number}");
         taut.ok(["portgroup", "create", &group, "--vswitch", "sw", "--vlan", &number.to_string()]);
-        file += &format!("[[nic]]\nportgroup = \"{group}\"\nip = \"10.72.{number}.1/24\"\n");
+        writeln!(file, "[[nic]]\nportgroup = \"{group}\"\nip = \"10.72.{number}.1/24\"").unwrap();
         probes.push(Netns::attach(&taut, &format!("p{number}"), &group, &format!("10.72.{number}.9")));
     }
     taut.boot("many", &file);

@@ -1,0 +1,132 @@
+//! HTTP with JSON bodies over the daemon's Unix socket.
+
+use std::path::PathBuf;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::{Method, Request};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use taut_api::ApiError;
+use taut_api::error::ErrorKind;
+
+/// The daemon, as far as the command line is concerned. One connection a request.
+#[derive(Debug)]
+pub(crate) struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    /// A client of the daemon that listens on `socket`.
+    pub(crate) fn new(socket: PathBuf) -> Self {
+        Self { socket }
+    }
+
+    /// Reads a resource.
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ApiError> {
+        self.decoded(Method::GET, path, &())
+    }
+
+    /// Asks for something to be done; the answer says what came of it.
+    pub(crate) fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ApiError> {
+        self.decoded(Method::POST, path, body)
+    }
+
+    /// The same, when the answer does not matter.
+    pub(crate) fn post_only(&self, path: &str, body: &impl Serialize) -> Result<(), ApiError> {
+        self.request(Method::POST, path, body).map(drop)
+    }
+
+    /// Creates or replaces a resource.
+    pub(crate) fn put(&self, path: &str, body: &impl Serialize) -> Result<(), ApiError> {
+        self.request(Method::PUT, path, body).map(drop)
+    }
+
+    /// Deletes a resource.
+    pub(crate) fn delete(&self, path: &str) -> Result<(), ApiError> {
+        self.request(Method::DELETE, path, &()).map(drop)
+    }
+
+    fn decoded<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ApiError> {
+        let bytes = self.request(method, path, body)?;
+        serde_json::from_slice(&bytes).map_err(|error| {
+            ApiError::new(
+                ErrorKind::Internal,
+                format!("the daemon's answer to {path} is not what this version of taut expects"),
+                "use taut and tautd of the same version",
+            )
+            .because(&error)
+        })
+    }
+
+    fn request(&self, method: Method, path: &str, body: &impl Serialize) -> Result<Bytes, ApiError> {
+        let without_body = matches!(method, Method::GET | Method::DELETE);
+        let body =
+            if without_body { Vec::new() } else { serde_json::to_vec(body).expect("our own types are JSON") };
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+                ApiError::new(
+                    ErrorKind::Internal,
+                    "no event loop could be made",
+                    "raise the limit of open files",
+                )
+                .because(&error)
+            })?;
+        runtime.block_on(async {
+            let stream = tokio::net::UnixStream::connect(&self.socket)
+                .await
+                .map_err(|error| self.unreachable(&error))?;
+            let exchange = async {
+                let (mut sender, connection) =
+                    hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+                tokio::spawn(connection);
+                let request = Request::builder()
+                    .method(method)
+                    .uri(path)
+                    .header("host", "tautd")
+                    .header("content-type", "application/json")
+                    .body(Full::new(Bytes::from(body)))
+                    .expect("paths are made of checked names");
+                let response = sender.send_request(request).await?;
+                let status = response.status();
+                Ok::<_, hyper::Error>((status, response.into_body().collect().await?.to_bytes()))
+            };
+            let (status, bytes) = exchange.await.map_err(|error| {
+                ApiError::new(
+                    ErrorKind::Unavailable,
+                    format!("the daemon ended the connection before it answered {path}"),
+                    "look at the daemon's log, then try again",
+                )
+                .because(&error)
+            })?;
+            if status.is_success() { Ok(bytes) } else { Err(refusal(path, status.as_u16(), &bytes)) }
+        })
+    }
+
+    fn unreachable(&self, error: &std::io::Error) -> ApiError {
+        let socket = self.socket.display();
+        let hint = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => "run taut as root".to_owned(),
+            _ => "start tautd, or name its socket with --socket or TAUT_SOCKET".to_owned(),
+        };
+        ApiError::new(ErrorKind::Unavailable, format!("no daemon answers on {socket}"), hint).because(error)
+    }
+}
+
+/// The daemon's own error, or one about an answer that is not JSON.
+fn refusal(path: &str, status: u16, body: &[u8]) -> ApiError {
+    serde_json::from_slice(body).unwrap_or_else(|_| {
+        let text = String::from_utf8_lossy(body);
+        ApiError::new(
+            ErrorKind::Internal,
+            format!("the daemon answered {path} with status {status}: {}", text.trim()),
+            "use taut and tautd of the same version",
+        )
+    })
+}

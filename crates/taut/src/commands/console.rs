@@ -1,0 +1,109 @@
+//! A VM's serial console and its log, both local to the host.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+use taut_api::ApiError;
+use taut_api::error::ErrorKind;
+
+use crate::Outcome;
+
+/// Ctrl-], as telnet has it.
+const LEAVE: u8 = 0x1d;
+
+/// The terminal in raw mode; as it was when dropped.
+struct Raw(Option<Termios>);
+
+impl Raw {
+    fn enter() -> Self {
+        let before = tcgetattr(io::stdin()).ok();
+        if let Some(before) = &before {
+            let mut raw = before.clone();
+            raw.make_raw();
+            // Not a terminal after all: then there is nothing to make raw either.
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, &raw);
+        }
+        Self(before)
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
+        }
+    }
+}
+
+/// Connects the terminal with the console until either ends or Ctrl-] is typed.
+pub(crate) fn attach(socket: &Path) -> Outcome {
+    let console = UnixStream::connect(socket).map_err(|error| failed("console", socket, &error))?;
+    eprintln!("connected; Ctrl-] leaves");
+    let raw = Raw::enter();
+    let from_console = console.try_clone().map_err(|error| failed("console", socket, &error))?;
+    let printer = thread::spawn(move || copy(from_console, io::stdout(), None));
+    let _ = copy(io::stdin(), &console, Some(LEAVE));
+    let _ = console.shutdown(std::net::Shutdown::Both);
+    let _ = printer.join();
+    drop(raw);
+    eprintln!();
+    Ok(())
+}
+
+/// Prints a console's log, and what is added to it until interrupted.
+pub(crate) fn log(file: &Path, follow: bool) -> Outcome {
+    let mut log = File::open(file).map_err(|error| failed("console log", file, &error))?;
+    loop {
+        copy(&mut log, io::stdout(), None).map_err(|error| failed("console log", file, &error))?;
+        if !follow {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Copies until the end, or until `stop` is read.
+fn copy(mut from: impl Read, mut to: impl Write, stop: Option<u8>) -> io::Result<()> {
+    let mut buffer = [0; 4096];
+    loop {
+        let bytes = match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(n) => &buffer[..n],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let end = stop.and_then(|stop| bytes.iter().position(|&byte| byte == stop));
+        to.write_all(&bytes[..end.unwrap_or(bytes.len())])?;
+        to.flush()?;
+        if end.is_some() {
+            return Ok(());
+        }
+    }
+}
+
+fn failed(what: &str, path: &Path, error: &io::Error) -> ApiError {
+    let message = format!("the {what} at {} cannot be used", path.display());
+    ApiError::new(
+        ErrorKind::Unavailable,
+        message,
+        "only one client at a time gets the console; run taut as root",
+    )
+    .because(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copying_ends_at_the_key_that_leaves() {
+        let mut to = Vec::new();
+        copy(&b"abc\x1ddef"[..], &mut to, Some(LEAVE)).unwrap();
+        assert_eq!(to, b"abc");
+    }
+}

@@ -1,0 +1,68 @@
+//! `taut events`.
+
+use clap::Args as ClapArgs;
+use taut_api::event::Event;
+
+use crate::Outcome;
+use crate::client::Client;
+use crate::output::{self, Format};
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Args {
+    /// Only events after this number.
+    #[arg(long, default_value_t = 0, value_name = "SEQ")]
+    since: u64,
+    /// Go on printing as events happen.
+    #[arg(short, long)]
+    follow: bool,
+}
+
+pub(crate) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
+    let mut events: Vec<Event> = client.get(&format!("/v1/events?since={}", args.since))?;
+    if !args.follow {
+        output::print(format, &events, |events| events.iter().map(line).collect());
+        return Ok(());
+    }
+    let mut since = args.since;
+    loop {
+        for event in &events {
+            since = since.max(event.seq);
+            match format {
+                Format::Table => print!("{}", line(event)),
+                Format::Json => println!("{}", serde_json::to_string(event).expect("API types are JSON")),
+            }
+        }
+        events = client.get(&format!("/v1/events?since={since}&wait=30"))?;
+    }
+}
+
+fn line(event: &Event) -> String {
+    let Event { seq, at_ms, level, subject, kind, message } = event;
+    format!("{seq:>5}  {}  {:<7}  {subject:<20}  {kind:<16}  {message}\n", clock(*at_ms), output::word(level))
+}
+
+/// Time of day in UTC; whoever needs the date has JSON.
+fn clock(at_ms: u64) -> String {
+    let seconds = at_ms / 1000;
+    format!("{:02}:{:02}:{:02}.{:03}", seconds / 3600 % 24, seconds / 60 % 60, seconds % 60, at_ms % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use taut_api::event::Level;
+
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_line() {
+        let event = Event {
+            seq: 12,
+            at_ms: 86_400_000 + 3_723_004,
+            level: Level::Warning,
+            subject: "vm/db1".into(),
+            kind: "vm.failed".into(),
+            message: "its process 77 was killed by signal 9".into(),
+        };
+        insta::assert_snapshot!(line(&event), @"   12  01:02:03.004  warning  vm/db1                vm.failed         its process 77 was killed by signal 9");
+    }
+}

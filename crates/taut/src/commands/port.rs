@@ -1,0 +1,139 @@
+//! `taut port`.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use taut_api::error::ErrorKind;
+use taut_api::fabric::DropReason;
+use taut_api::network::{ExternalPortSpec, SocketRole};
+use taut_api::route::PortInfo;
+use taut_api::{ApiError, MacAddr, Name};
+
+use crate::Outcome;
+use crate::client::Client;
+use crate::output::{self, Format};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Put a vhost-user front end that taut did not start (virtio-user, user-mode Linux …) on a port group.
+    Attach {
+        /// Name of the port.
+        name: Name,
+        /// The port group.
+        #[arg(long)]
+        portgroup: Name,
+        /// The Unix socket.
+        #[arg(long, value_name = "PATH")]
+        socket: PathBuf,
+        /// taut listens on the socket; otherwise the front end does, and taut connects.
+        #[arg(long)]
+        listen: bool,
+        /// Ethernet address; derived from the name when absent.
+        #[arg(long)]
+        mac: Option<MacAddr>,
+        /// Offer checksum and segmentation offloads.
+        #[arg(long)]
+        offloads: bool,
+    },
+    /// Take such a port back.
+    Detach {
+        /// Name of the port.
+        name: Name,
+    },
+    /// Every port with its counters, and each drop with its reason.
+    List,
+}
+
+pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome {
+    match command {
+        Command::Attach { name, portgroup, socket, listen, mac, offloads } => {
+            let socket = std::path::absolute(&socket).map_err(|error| {
+                ApiError::new(
+                    ErrorKind::Invalid,
+                    format!("{} is no path", socket.display()),
+                    "name the socket",
+                )
+                .because(&error)
+            })?;
+            let role = if listen { SocketRole::Listen } else { SocketRole::Connect };
+            let socket = socket.to_string_lossy().into_owned();
+            let spec = ExternalPortSpec { portgroup, socket, role, mac, offloads };
+            client.put(&format!("/v1/external-ports/{name}"), &spec)
+        }
+        Command::Detach { name } => client.delete(&format!("/v1/external-ports/{name}")),
+        Command::List => {
+            let all: Vec<PortInfo> = client.get("/v1/ports")?;
+            output::print(format, &all, |all| table(all));
+            Ok(())
+        }
+    }
+}
+
+fn table(ports: &[PortInfo]) -> String {
+    let rows: Vec<_> = ports.iter().map(row).collect();
+    let mut text = output::table(
+        ["PORT", "OWNER", "MAC", "PORTGROUP", "LINK", "RX", "RX BYTES", "TX", "TX BYTES", "DROPS"],
+        &rows,
+    );
+    for port in ports {
+        if let Some(reason) = &port.reason {
+            text += &format!("port {} ({}): {reason}\n", port.port, port.owner);
+        }
+    }
+    text
+}
+
+fn row(port: &PortInfo) -> [String; 10] {
+    let drops = |direction: &str, drops: &[(DropReason, u64)]| {
+        drops
+            .iter()
+            .map(|(reason, count)| format!("{direction} {count} {}", reason.as_str()))
+            .collect::<Vec<_>>()
+    };
+    let counters = &port.counters;
+    [
+        port.port.to_string(),
+        port.owner.clone(),
+        port.mac.to_string(),
+        port.portgroup.to_string(),
+        output::word(&port.link),
+        counters.rx_frames.to_string(),
+        counters.rx_bytes.to_string(),
+        counters.tx_frames.to_string(),
+        counters.tx_bytes.to_string(),
+        [drops("rx", &counters.rx_drops), drops("tx", &counters.tx_drops)].concat().join(", "),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use taut_api::fabric::counters::PortCounters;
+    use taut_api::vm::Link;
+
+    use super::*;
+
+    #[test]
+    fn drops_are_listed_with_their_reasons() {
+        let counters = PortCounters {
+            rx_frames: 12,
+            rx_bytes: 1200,
+            rx_drops: vec![(DropReason::RingFull, 3)],
+            tx_drops: vec![(DropReason::ForgedTransmit, 1)],
+            ..PortCounters::default()
+        };
+        let port = PortInfo {
+            port: 1,
+            owner: "vm/db1/nic0".into(),
+            mac: "02:00:00:00:00:01".parse().unwrap(),
+            portgroup: "lan".parse().unwrap(),
+            link: Link::Broken,
+            reason: Some("descriptor 7 is its own successor".into()),
+            counters,
+        };
+        insta::assert_snapshot!(table(&[port]), @r"
+        PORT  OWNER        MAC                PORTGROUP  LINK    RX  RX BYTES  TX  TX BYTES  DROPS
+           1  vm/db1/nic0  02:00:00:00:00:01  lan        broken  12      1200   0         0  rx 3 receive ring full, tx 1 forged source address
+        port 1 (vm/db1/nic0): descriptor 7 is its own successor
+        ");
+    }
+}

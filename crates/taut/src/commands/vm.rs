@@ -1,0 +1,272 @@
+//! `taut vm`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use taut_api::error::ErrorKind;
+use taut_api::import::{Fate, ImportedKey};
+use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm, VmFormat};
+use taut_api::vm::{Phase, Power};
+use taut_api::{ApiError, Name};
+
+use crate::Outcome;
+use crate::client::Client;
+use crate::commands::{console, until};
+use crate::output::{self, Format};
+use crate::progress::Progress;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Describe a VM by a file; a .vmx file's keys are reported one by one.
+    Create {
+        /// The file, TOML or .vmx.
+        #[arg(short, long, value_name = "FILE")]
+        file: PathBuf,
+        /// Its name, unless the file has one (or file name).
+        #[arg(long)]
+        name: Option<Name>,
+        /// Start it at once.
+        #[arg(long)]
+        start: bool,
+        /// Port group for vNICs of a .vmx file whose network taut does not know.
+        #[arg(long)]
+        portgroup: Option<Name>,
+    },
+    /// Start a VM.
+    Start {
+        /// Its name.
+        name: Name,
+        /// Wait until the agent inside answers.
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Ask a VM to power off, and wait until it has.
+    Stop {
+        /// Its name.
+        name: Name,
+        /// Do not ask: end its process.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Forget a stopped VM. Its disks are not touched.
+    Delete {
+        /// Its name.
+        name: Name,
+        /// Stop it first, without asking.
+        #[arg(long)]
+        force: bool,
+    },
+    /// List VMs.
+    List,
+    /// Everything about one VM.
+    Show {
+        /// Its name.
+        name: Name,
+    },
+    /// Its interfaces and addresses as seen from inside.
+    Addresses {
+        /// Its name.
+        name: Name,
+    },
+    /// Its serial console; Ctrl-] leaves.
+    Console {
+        /// Its name.
+        name: Name,
+    },
+    /// What its console printed.
+    Log {
+        /// Its name.
+        name: Name,
+        /// Go on printing.
+        #[arg(short, long)]
+        follow: bool,
+    },
+}
+
+pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome {
+    match command {
+        Command::Create { file, name, start, portgroup } => {
+            create(client, format, &file, name, start, portgroup)
+        }
+        Command::Start { name, wait } => start(client, &name, wait),
+        Command::Stop { name, force } => stop(client, &name, force),
+        Command::Delete { name, force } => {
+            if force {
+                stop(client, &name, true)?;
+            }
+            client.delete(&format!("/v1/vms/{name}"))
+        }
+        Command::List => {
+            let all: Vec<Vm> = client.get("/v1/vms")?;
+            output::print(format, &all, |all| {
+                let rows: Vec<_> = all.iter().map(row).collect();
+                output::table(["NAME", "KIND", "PHASE", "VCPUS", "MEMORY", "NICS", "PID", "REASON"], &rows)
+            });
+            Ok(())
+        }
+        Command::Show { name } => {
+            output::print(format, &get(client, &name)?, show);
+            Ok(())
+        }
+        Command::Addresses { name } => super::agent::addresses(&get(client, &name)?, format),
+        Command::Console { name } => {
+            let socket = of_running(client, &name, "console", |vm| vm.status.console_socket.clone())?;
+            console::attach(Path::new(&socket))
+        }
+        Command::Log { name, follow } => {
+            let file = of_running(client, &name, "console log", |vm| vm.status.console_log.clone())?;
+            console::log(Path::new(&file), follow)
+        }
+    }
+}
+
+/// The VM of this name.
+pub(crate) fn get(client: &Client, name: &Name) -> Result<Vm, ApiError> {
+    client.get(&format!("/v1/vms/{name}"))
+}
+
+fn create(
+    client: &Client,
+    format: Format,
+    file: &Path,
+    name: Option<Name>,
+    start: bool,
+    default_portgroup: Option<Name>,
+) -> Outcome {
+    let unreadable = |error: std::io::Error| {
+        ApiError::new(
+            ErrorKind::Invalid,
+            format!("{} cannot be read", file.display()),
+            "check the path and its permissions",
+        )
+        .because(&error)
+    };
+    let text = String::from_utf8_lossy(&std::fs::read(file).map_err(unreadable)?).into_owned();
+    let path = std::path::absolute(file).map_err(unreadable)?;
+    let base_dir = path.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
+    let is_vmx = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("vmx"));
+    let format_of_file = if is_vmx { VmFormat::Vmx } else { VmFormat::Toml };
+    let power = if start { Power::On } else { Power::Off };
+    let request = CreateVm { name, format: format_of_file, text, base_dir, power, default_portgroup };
+    let created: CreatedVm = client.post("/v1/vms", &request)?;
+    output::print(format, &created, |created| {
+        let mut text = format!("created {}\n", created.vm.name);
+        if !created.imported.is_empty() {
+            text += &output::table(
+                ["KEY", "VALUE", "FATE", "NOTE"],
+                &created.imported.iter().map(fate).collect::<Vec<_>>(),
+            );
+        }
+        text
+    });
+    Ok(())
+}
+
+fn fate(key: &ImportedKey) -> [String; 4] {
+    let (fate, note) = match &key.fate {
+        Fate::Understood { field } => ("understood", format!("→ {field}")),
+        Fate::Mapped { field, note } => ("mapped", format!("→ {field}: {note}")),
+        Fate::Reported { note } => ("no effect", note.clone()),
+        Fate::Ignored => ("ignored", "unknown to taut".to_owned()),
+    };
+    [key.key.clone(), key.value.clone(), fate.to_owned(), note]
+}
+
+fn start(client: &Client, name: &Name, wait: bool) -> Outcome {
+    client.post_only(&format!("/v1/vms/{name}/power"), &SetPower { power: Power::On, force: false })?;
+    if !wait {
+        return Ok(());
+    }
+    let running = until(&format!("{name} is running"), || {
+        let vm = get(client, name)?;
+        match vm.status.phase {
+            Phase::Running => Ok(Some(vm)),
+            Phase::Failed => Err(ApiError::new(
+                ErrorKind::Unavailable,
+                format!("{name} could not be started: {}", vm.status.reason.unwrap_or_default()),
+                format!("`taut vm log {name}` and `taut events` show what happened before"),
+            )),
+            _ => Ok(None),
+        }
+    })?;
+    let _progress = Progress::start(&format!("waiting for the agent in {name}"));
+    super::agent::wait(&running)
+}
+
+fn stop(client: &Client, name: &Name, force: bool) -> Outcome {
+    client.post_only(&format!("/v1/vms/{name}/power"), &SetPower { power: Power::Off, force })?;
+    until(&format!("{name} has stopped"), || {
+        Ok((get(client, name)?.status.phase == Phase::Stopped).then_some(()))
+    })
+}
+
+fn of_running(
+    client: &Client,
+    name: &Name,
+    what: &str,
+    of: fn(&Vm) -> Option<String>,
+) -> Result<String, ApiError> {
+    of(&get(client, name)?).ok_or_else(|| {
+        ApiError::new(
+            ErrorKind::Conflict,
+            format!("{name} has no {what} now"),
+            format!("start it: taut vm start {name}"),
+        )
+    })
+}
+
+fn row(vm: &Vm) -> [String; 8] {
+    [
+        vm.name.to_string(),
+        output::word(&vm.spec.vm.kind),
+        output::word(&vm.status.phase),
+        vm.spec.vm.vcpus.to_string(),
+        vm.spec.vm.memory.to_string(),
+        vm.spec.vm.nics.len().to_string(),
+        vm.status.pid.map(|pid| pid.to_string()).unwrap_or_default(),
+        vm.status.reason.as_deref().unwrap_or_default().lines().next().unwrap_or_default().to_owned(),
+    ]
+}
+
+fn show(vm: &Vm) -> String {
+    let (spec, status) = (&vm.spec.vm, &vm.status);
+    let boot = spec.boot.as_ref().map(|boot| boot.kernel.clone()).unwrap_or_default();
+    let disk = spec
+        .disk
+        .as_ref()
+        .map(|disk| format!("{} ({})", disk.path, output::word(&disk.format)))
+        .unwrap_or_default();
+    let mut text = output::fields(&[
+        ("name", vm.name.to_string()),
+        ("kind", output::word(&spec.kind)),
+        ("power", output::word(&vm.spec.power)),
+        ("phase", output::word(&status.phase)),
+        ("reason", status.reason.clone().unwrap_or_default()),
+        ("pid", status.pid.map(|pid| pid.to_string()).unwrap_or_default()),
+        ("accelerator", status.accelerator.clone().unwrap_or_default()),
+        ("vcpus", spec.vcpus.to_string()),
+        ("memory", spec.memory.to_string()),
+        ("kernel", boot),
+        ("disk", disk),
+        ("latency sensitivity", output::word(&spec.latency_sensitivity)),
+        ("console log", status.console_log.clone().unwrap_or_default()),
+        ("revision", vm.revision.to_string()),
+    ]);
+    let nics = spec.nics.iter().zip(&status.nics).map(|(nic, port)| {
+        [
+            port.mac.to_string(),
+            nic.portgroup.to_string(),
+            output::word(&nic.model),
+            nic.ip.map(|ip| ip.to_string()).unwrap_or_default(),
+            port.port.to_string(),
+            output::word(&port.link),
+            port.reason.clone().unwrap_or_default(),
+        ]
+    });
+    text += "\n";
+    text += &output::table(
+        ["MAC", "PORTGROUP", "MODEL", "IP", "PORT", "LINK", "REASON"],
+        &nics.collect::<Vec<_>>(),
+    );
+    text
+}

@@ -1,0 +1,41 @@
+//! `taut vswitch`.
+
+use clap::Subcommand;
+use taut_api::Name;
+use taut_api::network::VSwitchSpec;
+use taut_api::route::VSwitch;
+
+use crate::Outcome;
+use crate::client::Client;
+use crate::output::{self, Format};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a virtual switch. Without an uplink it is a private network.
+    Create {
+        /// Its name.
+        name: Name,
+    },
+    /// Remove a virtual switch that no port group is on.
+    Delete {
+        /// Its name.
+        name: Name,
+    },
+    /// List virtual switches.
+    List,
+}
+
+pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome {
+    match command {
+        Command::Create { name } => client.put(&format!("/v1/vswitches/{name}"), &VSwitchSpec::default()),
+        Command::Delete { name } => client.delete(&format!("/v1/vswitches/{name}")),
+        Command::List => {
+            let all: Vec<VSwitch> = client.get("/v1/vswitches")?;
+            output::print(format, &all, |all| {
+                let row = |s: &VSwitch| [s.name.to_string(), s.status.ports.to_string()];
+                output::table(["NAME", "PORTS"], &all.iter().map(row).collect::<Vec<_>>())
+            });
+            Ok(())
+        }
+    }
+}
