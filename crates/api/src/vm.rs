@@ -75,6 +75,9 @@ pub struct Disk {
     /// Image format.
     #[serde(default)]
     pub format: DiskFormat,
+    /// Controller that the guest finds it on.
+    #[serde(default)]
+    pub bus: DiskBus,
     /// Discard all writes when the VM stops (QEMU's snapshot mode).
     #[serde(default)]
     pub snapshot: bool,
@@ -91,6 +94,23 @@ pub enum DiskFormat {
     Qcow2,
     /// VMware's.
     Vmdk,
+}
+
+/// Controller that the guest finds its disk on. A guest that was installed elsewhere may have the driver of only one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DiskBus {
+    /// Paravirtual.
+    #[default]
+    Virtio,
+    /// AHCI.
+    Sata,
+    /// VMware's paravirtual SCSI controller.
+    Pvscsi,
+    /// LSI's SAS controller ("LSI Logic SAS" on ESX).
+    Lsisas1068,
+    /// NVM Express.
+    Nvme,
 }
 
 /// A virtual network card.

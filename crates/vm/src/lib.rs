@@ -1,1 +1,12 @@
-//! VM definitions, .vmx reader, QEMU command line, QMP, guest image.
+//! Virtual machines as files and as processes: from what a user wrote to a command that runs it.
+//!
+//! * [`definition`]: a VM file (taut's TOML, or VMware's `.vmx` read by [`vmx`]) → a checked [`taut_api::vm::VmSpec`];
+//! * [`launch`]: that spec → a QEMU or microguest command;
+//! * [`qmp`]: talking to the QEMU that was started;
+//! * [`probe`]: which QEMU there is, and whether KVM really runs guests here.
+
+pub mod definition;
+pub mod launch;
+pub mod probe;
+pub mod qmp;
+pub mod vmx;

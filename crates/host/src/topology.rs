@@ -1,0 +1,216 @@
+//! CPUs, caches, NUMA nodes, memory and identity of a host, from `/sys` and `/proc`.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use taut_api::Bytes;
+use taut_api::host::{Accelerator, Cpu, HostInfo, NumaNode, QemuInfo};
+
+use crate::list::{self, BadList};
+
+/// Everything about the host that does not depend on QEMU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topology {
+    /// Host name.
+    pub hostname: String,
+    /// Kernel release, as `uname -r` prints it.
+    pub kernel: String,
+    /// Distribution, from os-release.
+    pub os: String,
+    /// Model name of the first CPU.
+    pub cpu_model: String,
+    /// Every on-line pCPU, by number.
+    pub cpus: Vec<Cpu>,
+    /// NUMA nodes that have CPUs or memory, by number.
+    pub nodes: Vec<NumaNode>,
+    /// `MemTotal`.
+    pub memory_total: Bytes,
+    /// `MemAvailable` now.
+    pub memory_available: Bytes,
+}
+
+/// Why the host could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TopologyError {
+    /// A file that every Linux has is missing or unreadable.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A file has content that no Linux writes.
+    #[error("{} contains `{content}`", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What it contains, shortened.
+        content: String,
+    },
+}
+
+impl Topology {
+    /// The API's view of the host.
+    pub fn into_host_info(self, accelerator: Accelerator, qemu: Option<QemuInfo>) -> HostInfo {
+        HostInfo {
+            hostname: self.hostname,
+            kernel: self.kernel,
+            os: self.os,
+            cpu_model: self.cpu_model,
+            cpus: self.cpus,
+            nodes: self.nodes,
+            memory_total: self.memory_total,
+            memory_available: self.memory_available,
+            accelerator,
+            qemu,
+        }
+    }
+}
+
+/// Reads the host whose file system starts at `root` (`/`, or a captured tree).
+///
+/// Virtual machines and small boards leave out files that larger machines have: a missing topology, cache or node file
+/// means one package, one core per CPU, one cache per package, one node.
+///
+/// # Errors
+/// When the list of CPUs or the memory cannot be read.
+pub fn read(root: &Path) -> Result<Topology, TopologyError> {
+    let tree = Tree(root);
+    let (memory_total, memory_available) = memory(tree)?;
+    let node_numbers = node_numbers(tree)?;
+    Ok(Topology {
+        hostname: tree.optional("proc/sys/kernel/hostname").unwrap_or_else(|| "unknown".to_owned()),
+        kernel: tree.optional("proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned()),
+        os: os(tree),
+        cpu_model: cpu_model(tree),
+        cpus: cpus(tree, &node_numbers)?,
+        nodes: nodes(tree, &node_numbers, memory_total)?,
+        memory_total,
+        memory_available,
+    })
+}
+
+fn cpus(tree: Tree<'_>, nodes: &[u32]) -> Result<Vec<Cpu>, TopologyError> {
+    let online = tree.required("sys/devices/system/cpu/online")?;
+    let ids = tree.list("sys/devices/system/cpu/online", &online)?;
+    let mut node_of = Vec::new();
+    for &node in nodes {
+        let path = format!("sys/devices/system/node/node{node}/cpulist");
+        let text = tree.required(&path)?;
+        node_of.extend(tree.list(&path, &text)?.into_iter().map(|cpu| (cpu, node)));
+    }
+    Ok(ids
+        .into_iter()
+        .map(|id| {
+            let package =
+                tree.number(&format!("sys/devices/system/cpu/cpu{id}/topology/physical_package_id"));
+            let core = tree.number(&format!("sys/devices/system/cpu/cpu{id}/topology/core_id"));
+            let package = package.unwrap_or(0);
+            let node = node_of.iter().find(|(cpu, _)| *cpu == id).map_or(0, |(_, node)| *node);
+            Cpu {
+                id,
+                package,
+                core: core.unwrap_or(id),
+                node,
+                llc: last_level_cache(tree, id).unwrap_or(package),
+            }
+        })
+        .collect())
+}
+
+/// The first CPU that shares the highest-level cache: a number that is the same for all that share it.
+fn last_level_cache(tree: Tree<'_>, cpu: u32) -> Option<u32> {
+    let folder = |index: u32| format!("sys/devices/system/cpu/cpu{cpu}/cache/index{index}");
+    let (_, index) = (0..)
+        .map_while(|index| Some((tree.number(&format!("{}/level", folder(index)))?, index)))
+        .max_by_key(|(level, _)| *level)?;
+    let shared = tree.optional(&format!("{}/shared_cpu_list", folder(index)))?;
+    list::parse(&shared).ok()?.first().copied()
+}
+
+fn node_numbers(tree: Tree<'_>) -> Result<Vec<u32>, TopologyError> {
+    let path = "sys/devices/system/node/online";
+    tree.optional(path).map_or(Ok(Vec::new()), |text| tree.list(path, &text))
+}
+
+fn nodes(tree: Tree<'_>, numbers: &[u32], total: Bytes) -> Result<Vec<NumaNode>, TopologyError> {
+    if numbers.is_empty() {
+        return Ok(vec![NumaNode { id: 0, memory: total }]);
+    }
+    numbers
+        .iter()
+        .map(|&id| {
+            let path = format!("sys/devices/system/node/node{id}/meminfo");
+            let text = tree.required(&path)?;
+            Ok(NumaNode { id, memory: tree.meminfo(&path, &text, "MemTotal:")? })
+        })
+        .collect()
+}
+
+fn memory(tree: Tree<'_>) -> Result<(Bytes, Bytes), TopologyError> {
+    let path = "proc/meminfo";
+    let text = tree.required(path)?;
+    Ok((tree.meminfo(path, &text, "MemTotal:")?, tree.meminfo(path, &text, "MemAvailable:")?))
+}
+
+fn os(tree: Tree<'_>) -> String {
+    let release = tree.optional("etc/os-release").or_else(|| tree.optional("usr/lib/os-release"));
+    let pretty = release.as_deref().and_then(|text| {
+        let value = text.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
+        Some(value.trim_matches(['"', '\'']).to_owned())
+    });
+    pretty.unwrap_or_else(|| "Linux".to_owned())
+}
+
+fn cpu_model(tree: Tree<'_>) -> String {
+    let model = tree.optional("proc/cpuinfo").and_then(|text| {
+        let line = text.lines().find(|line| line.starts_with("model name"))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    });
+    model.unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// The file system below a root.
+#[derive(Clone, Copy)]
+struct Tree<'a>(&'a Path);
+
+impl Tree<'_> {
+    fn required(self, path: &str) -> Result<String, TopologyError> {
+        let path = self.0.join(path);
+        fs::read_to_string(&path).map_err(|source| TopologyError::Read { path, source })
+    }
+
+    fn optional(self, path: &str) -> Option<String> {
+        self.required(path).ok().map(|text| text.trim().to_owned())
+    }
+
+    /// A file that holds one number. Some kernels write -1 for "does not apply".
+    fn number(self, path: &str) -> Option<u32> {
+        self.optional(path)?.parse().ok()
+    }
+
+    fn list(self, path: &str, text: &str) -> Result<Vec<u32>, TopologyError> {
+        list::parse(text).map_err(|BadList| self.bad(path, text))
+    }
+
+    /// A line of `/proc/meminfo` or a node's `meminfo`, which puts "Node 0" before the key; both are in KiB.
+    fn meminfo(self, path: &str, text: &str, key: &str) -> Result<Bytes, TopologyError> {
+        let line = text.lines().find(|line| line.split_whitespace().any(|word| word == key));
+        let value =
+            line.and_then(|line| line.split_once(key)?.1.trim().strip_suffix("kB")?.trim().parse().ok());
+        value
+            .and_then(|kib: u64| kib.checked_mul(1024))
+            .map(Bytes)
+            .ok_or_else(|| self.bad(path, line.unwrap_or(text)))
+    }
+
+    fn bad(self, path: &str, content: &str) -> TopologyError {
+        let content = content.trim().chars().take(200).collect();
+        TopologyError::Content { path: self.0.join(path), content }
+    }
+}
+
+#[cfg(test)]
+mod tests;

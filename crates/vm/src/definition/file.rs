@@ -1,0 +1,70 @@
+//! taut's own VM file: TOML with the keys of [`VmSpec`] and `name`.
+
+use serde::Deserialize as _;
+use taut_api::vm::VmSpec;
+use taut_api::{ApiError, Name};
+use toml::de::{DeTable, DeValue, Deserializer};
+
+use super::{Parsed, invalid};
+
+/// Reads the text of a VM file. Paths stay as written and nothing outside the text is looked at.
+pub(super) fn read(text: &str) -> Result<Parsed, ApiError> {
+    let mut table = DeTable::parse(text).map_err(|error| explain(text, &error))?;
+    let name = match table.get_mut().remove("name") {
+        None => None,
+        Some(value) => Some(read_name(text, value.get_ref(), value.span().start)?),
+    };
+    let spec = VmSpec::deserialize(Deserializer::from(table)).map_err(|error| explain(text, &error))?;
+    Ok(Parsed { name, spec, imported: Vec::new() })
+}
+
+fn read_name(text: &str, value: &DeValue<'_>, at: usize) -> Result<Name, ApiError> {
+    let line = line_of(text, at);
+    let DeValue::String(name) = value else {
+        return Err(invalid(format!("line {line}: `name` is not text"), "write it as name = \"db1\""));
+    };
+    name.parse().map_err(|error| {
+        invalid(format!("line {line}: {error}"), "choose another `name`, or give one with --name")
+    })
+}
+
+/// The reader's complaint with its line, and the key that was probably meant.
+fn explain(text: &str, error: &toml::de::Error) -> ApiError {
+    let place = error.span().map(|span| format!("line {}: ", line_of(text, span.start))).unwrap_or_default();
+    let message = error.message();
+    let hint = unknown_field(message)
+        .unwrap_or_else(|| "see `taut help vm create` for an example of a VM file".to_owned());
+    invalid(format!("{place}{message}"), hint)
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count()
+}
+
+/// For "unknown field" complaints: the nearest of the keys that are known there, or all of them.
+fn unknown_field(message: &str) -> Option<String> {
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let unknown = quoted.next().filter(|_| message.starts_with("unknown "))?;
+    let known: Vec<&str> = quoted.collect();
+    let nearest = known.iter().map(|key| (distance(unknown, key), *key)).min()?;
+    Some(if nearest.0 <= 1 + unknown.len() / 3 {
+        format!("did you mean `{}`?", nearest.1)
+    } else {
+        format!("known here: {}", known.join(", "))
+    })
+}
+
+/// Levenshtein distance.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

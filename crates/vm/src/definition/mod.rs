@@ -1,0 +1,112 @@
+//! VM files: reading, filling in defaults, checking.
+
+mod check;
+mod file;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use taut_api::error::ErrorKind;
+use taut_api::import::{Fate, ImportedKey};
+use taut_api::route::{CreateVm, VmFormat};
+use taut_api::vm::VmSpec;
+use taut_api::{ApiError, MacAddr, Name};
+
+use crate::vmx;
+
+/// Largest VM file that is read, in bytes.
+pub const MAX_FILE: usize = 1 << 20;
+
+/// A VM file after reading and checking.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parsed {
+    /// The name: the request's if it has one, else the file's (`name`, `displayName`).
+    pub name: Option<Name>,
+    /// Defaults filled in, paths absolute, valid in itself. With a name, every vNIC has its address.
+    pub spec: VmSpec,
+    /// For `.vmx`: every key in the file's order.
+    pub imported: Vec<ImportedKey>,
+}
+
+/// Reads and checks a VM file.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`], with the values and, where there is one, the line and key.
+pub fn parse(request: &CreateVm) -> Result<Parsed, ApiError> {
+    let base = PathBuf::from(&request.base_dir);
+    if !base.is_absolute() {
+        return Err(invalid(
+            format!(
+                "the directory `{}` that the VM file's paths start from is not absolute",
+                request.base_dir
+            ),
+            "give the directory of the VM file as an absolute path",
+        ));
+    }
+    if request.text.len() > MAX_FILE {
+        return Err(invalid(
+            format!("the VM file has {} bytes, more than the {MAX_FILE} that are read", request.text.len()),
+            "is this a VM file? Disk images are named in it, not given instead of it",
+        ));
+    }
+    let mut parsed = match request.format {
+        VmFormat::Toml => file::read(&request.text)?,
+        VmFormat::Vmx => vmx::import(&request.text, request.default_portgroup.as_ref())?,
+    };
+    if request.name.is_some() {
+        parsed.name.clone_from(&request.name);
+    }
+    make_absolute(&mut parsed.spec, &base);
+    if let Some(name) = &parsed.name {
+        derive_addresses(&mut parsed.spec, name);
+    }
+    check::check(&parsed.spec)?;
+    Ok(parsed)
+}
+
+impl Parsed {
+    /// Puts the vNICs of a `.vmx` whose port group does not exist on `default`, and says so in the report.
+    pub fn replace_unknown_portgroups(&mut self, exists: impl Fn(&Name) -> bool, default: &Name) {
+        let unknown: BTreeSet<Name> =
+            self.spec.nics.iter().map(|nic| nic.portgroup.clone()).filter(|name| !exists(name)).collect();
+        for (index, nic) in self.spec.nics.iter_mut().enumerate() {
+            if !unknown.contains(&nic.portgroup) {
+                continue;
+            }
+            let field = format!("nic[{index}].portgroup");
+            for key in &mut self.imported {
+                if matches!(&key.fate, Fate::Understood { field: f } | Fate::Mapped { field: f, .. } if *f == field)
+                {
+                    let note = format!("{default}: there is no port group `{}`", nic.portgroup);
+                    key.fate = Fate::Mapped { field: field.clone(), note };
+                }
+            }
+            nic.portgroup = default.clone();
+        }
+    }
+}
+
+fn make_absolute(spec: &mut VmSpec, base: &Path) {
+    // `base` came as text, so joining text to it stays text.
+    let join = |path: &mut String| *path = base.join(&*path).to_string_lossy().into_owned();
+    if let Some(boot) = &mut spec.boot {
+        join(&mut boot.kernel);
+        boot.initrd.iter_mut().for_each(join);
+    }
+    if let Some(disk) = &mut spec.disk {
+        join(&mut disk.path);
+    }
+}
+
+fn derive_addresses(spec: &mut VmSpec, name: &Name) {
+    for (index, nic) in spec.nics.iter_mut().enumerate() {
+        nic.mac.get_or_insert_with(|| MacAddr::derived(name.as_str(), index));
+    }
+}
+
+pub(crate) fn invalid(message: impl Into<String>, hint: impl Into<String>) -> ApiError {
+    ApiError::new(ErrorKind::Invalid, message, hint)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! From a VM's spec to the command that runs it.
+//!
+//! For virtio cards the VM is the vhost-user *socket server*: it waits at its start until every card's socket has a
+//! peer. All sockets of a VM lie in its run directory ([`RunPaths`]).
+
+mod micro;
+mod paths;
+mod qemu;
+
+use std::path::Path;
+use std::process::Command;
+
+use taut_api::error::ErrorKind;
+use taut_api::host::{Accelerator, QemuInfo};
+use taut_api::vm::{VmKind, VmSpec};
+use taut_api::{ApiError, Name};
+
+pub use paths::RunPaths;
+
+/// The command that runs a VM. Standard streams, session and working directory are the caller's to set.
+///
+/// `qemu` is the QEMU found on this host, if any; `libexec` the folder of taut's own programs.
+///
+/// # Errors
+/// [`ErrorKind::Unavailable`] when there is no QEMU and the VM needs it; [`ErrorKind::Invalid`] when the run directory's
+/// path is too long for Unix sockets.
+pub fn command(
+    name: &Name,
+    spec: &VmSpec,
+    paths: &RunPaths,
+    accelerator: &Accelerator,
+    qemu: Option<&QemuInfo>,
+    libexec: &Path,
+) -> Result<Command, ApiError> {
+    paths.check(spec.nics.len())?;
+    match spec.kind {
+        VmKind::Micro => Ok(micro::command(name, spec, paths, libexec)),
+        VmKind::Qemu => {
+            let qemu = qemu.ok_or_else(|| {
+                ApiError::new(
+                    ErrorKind::Unavailable,
+                    format!("there is no QEMU on this host to run `{name}`"),
+                    "install qemu-system-x86 (10.0 preferred, 7.2 works)",
+                )
+            })?;
+            Ok(qemu::command(name, spec, paths, accelerator, qemu))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! Where a running VM's sockets and logs are.
+
+use std::path::{Path, PathBuf};
+
+use taut_api::ApiError;
+
+use crate::definition::invalid;
+
+/// Longest path of a Unix socket: `sun_path` without its terminating zero.
+const MOST_SOCKET_PATH: usize = 107;
+
+/// A VM's run directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunPaths {
+    dir: PathBuf,
+}
+
+impl RunPaths {
+    /// The files of the VM whose run directory is `dir`.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into() }
+    }
+
+    /// The directory itself.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// QEMU's monitor (QMP); QEMU listens.
+    pub fn qmp(&self) -> PathBuf {
+        self.dir.join("qmp.sock")
+    }
+
+    /// The channel to the agent inside the VM; the VM listens.
+    pub fn agent(&self) -> PathBuf {
+        self.dir.join("agent.sock")
+    }
+
+    /// The serial console; QEMU listens.
+    pub fn console(&self) -> PathBuf {
+        self.dir.join("console.sock")
+    }
+
+    /// Everything that the serial console printed.
+    pub fn console_log(&self) -> PathBuf {
+        self.dir.join("console.log")
+    }
+
+    /// What the VM's process itself prints.
+    pub fn log(&self) -> PathBuf {
+        self.dir.join("vm.log")
+    }
+
+    /// Process number and start time.
+    pub fn pid(&self) -> PathBuf {
+        self.dir.join("pid")
+    }
+
+    /// The socket of a card; the VM listens. vhost-user for virtio, QEMU's stream protocol for emulated models.
+    pub fn nic(&self, index: usize) -> PathBuf {
+        self.dir.join(format!("nic{index}.sock"))
+    }
+
+    /// Do the paths of all sockets fit into a socket address?
+    pub(super) fn check(&self, nics: usize) -> Result<(), ApiError> {
+        let longest = [self.console(), self.nic(nics)].map(|path| path.as_os_str().len()).into_iter().max();
+        match longest {
+            Some(length) if length > MOST_SOCKET_PATH => Err(invalid(
+                format!(
+                    "socket paths in `{}` would have {length} bytes; Unix sockets allow {MOST_SOCKET_PATH}",
+                    self.dir.display()
+                ),
+                "use a shorter run directory or VM name",
+            )),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! QEMU's command line.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use taut_api::Name;
+use taut_api::host::{Accelerator, AcceleratorKind, QemuInfo};
+use taut_api::vm::{Boot, Disk, DiskBus, DiskFormat, NicModel, NicSpec, VmSpec};
+
+use super::RunPaths;
+
+/// Firmware configuration file with the addresses that the guest's agent gives its interfaces: `MAC=IP/PREFIX`, separated
+/// by spaces. Unlike a kernel argument it also reaches guests that boot from their own disk.
+const ADDRESSES: &str = "opt/org.taut/addresses";
+
+/// The agent's virtio-serial port, as the guest sees it in `/dev/virtio-ports`.
+const AGENT_PORT: &str = "org.taut.agent.0";
+
+/// Translated code is cached in this much memory per VM, in MiB. QEMU's own default (1 GiB) would let fifty idle guests
+/// take the host; guests boot and run at the same speed with this.
+const TCG_CACHE: u32 = 64;
+
+/// First PCI slot of the cards: eight functions a slot, in the guest's order, clear of the other devices.
+const NIC_SLOT: usize = 8;
+
+pub(super) fn command(
+    name: &Name,
+    spec: &VmSpec,
+    paths: &RunPaths,
+    accelerator: &Accelerator,
+    qemu: &QemuInfo,
+) -> Command {
+    let emulated = accelerator.kind == AcceleratorKind::Tcg;
+    let mut args = Args(Command::new(&qemu.path));
+    args.flags(&["-nodefaults", "-no-user-config"]);
+    args.option("-display", "none");
+    args.option("-name", format!("guest={name},debug-threads=on"));
+    args.option("-machine", "q35,memory-backend=mem0");
+    if emulated {
+        args.option("-accel", format!("tcg,tb-size={TCG_CACHE}"));
+    } else {
+        args.option("-accel", "kvm").option("-cpu", "host");
+    }
+    args.option("-smp", spec.vcpus.to_string());
+    args.option("-m", format!("{}M", spec.memory.as_mib()));
+    // The data plane maps the guest's memory: it has to be shared.
+    args.option("-object", format!("memory-backend-memfd,id=mem0,size={},share=on", spec.memory.0));
+    sockets(&mut args, paths);
+    if let Some(boot) = &spec.boot {
+        direct_boot(&mut args, boot, emulated);
+    }
+    if let Some(drive) = &spec.disk {
+        disk(&mut args, drive);
+    }
+    args.option("-device", "virtio-rng-pci");
+    // QEMU before 8 crashes when a guest under emulation starts a vhost-user card that has MSI-X.
+    let without_msix = emulated && major(qemu) < 8;
+    for (index, nic) in spec.nics.iter().enumerate() {
+        card(&mut args, index, nic, &paths.nic(index), without_msix);
+    }
+    let addresses: Vec<String> =
+        spec.nics.iter().filter_map(|nic| Some(format!("{}={}", nic.mac?, nic.ip?))).collect();
+    if !addresses.is_empty() {
+        args.option("-fw_cfg", format!("name={ADDRESSES},string={}", addresses.join(" ")));
+    }
+    args.0
+}
+
+/// Monitor, console and agent channel: QEMU listens and does not wait for anybody.
+fn sockets(args: &mut Args, paths: &RunPaths) {
+    let listen = |id: &str, path: &Path| {
+        joined(&[&format!("socket,id={id},server=on,wait=off,path="), &escaped(path.as_os_str())])
+    };
+    args.option("-chardev", listen("qmp", &paths.qmp()));
+    args.option("-mon", "chardev=qmp,mode=control");
+    let mut console = listen("console", &paths.console());
+    console.push(",logappend=on,logfile=");
+    console.push(escaped(paths.console_log().as_os_str()));
+    args.option("-chardev", console).option("-serial", "chardev:console");
+    args.option("-chardev", listen("agent", &paths.agent()));
+    args.option("-device", "virtio-serial-pci,id=serial0");
+    args.option("-device", format!("virtserialport,bus=serial0.0,chardev=agent,name={AGENT_PORT}"));
+}
+
+fn direct_boot(args: &mut Args, boot: &Boot, emulated: bool) {
+    // A guest that reboots after a panic would only panic again: the VM ends, and its console log says why.
+    let mut cmdline = "console=ttyS0 panic=-1 quiet".to_owned();
+    if emulated {
+        // Nothing to calibrate against and nothing to mitigate.
+        cmdline.push_str(" tsc=reliable mitigations=off");
+    }
+    if !boot.cmdline.is_empty() {
+        cmdline.push(' ');
+        cmdline.push_str(&boot.cmdline);
+    }
+    args.option("-kernel", &boot.kernel).option("-append", cmdline).flags(&["-no-reboot"]);
+    if let Some(initrd) = &boot.initrd {
+        args.option("-initrd", initrd);
+    }
+}
+
+fn disk(args: &mut Args, disk: &Disk) {
+    let format = match disk.format {
+        DiskFormat::Raw => "raw",
+        DiskFormat::Qcow2 => "qcow2",
+        DiskFormat::Vmdk => "vmdk",
+    };
+    let snapshot = if disk.snapshot { "on" } else { "off" };
+    args.option(
+        "-drive",
+        joined(&[
+            &format!("if=none,id=disk0,format={format},snapshot={snapshot},file="),
+            &escaped(disk.path.as_ref()),
+        ]),
+    );
+    let (controller, device) = match disk.bus {
+        DiskBus::Virtio => (None, "virtio-blk-pci,drive=disk0"),
+        DiskBus::Pvscsi => (Some("pvscsi,id=scsi0"), "scsi-hd,bus=scsi0.0,drive=disk0"),
+        DiskBus::Lsisas1068 => (Some("mptsas1068,id=scsi0"), "scsi-hd,bus=scsi0.0,drive=disk0"),
+        // The machine's own AHCI controller.
+        DiskBus::Sata => (None, "ide-hd,bus=ide.0,drive=disk0"),
+        DiskBus::Nvme => (None, "nvme,serial=disk0,drive=disk0"),
+    };
+    for part in controller.into_iter().chain([device]) {
+        args.option("-device", part);
+    }
+}
+
+fn card(args: &mut Args, index: usize, nic: &NicSpec, socket: &Path, without_msix: bool) {
+    let (slot, function) = (NIC_SLOT + index / 8, index % 8);
+    let mut place = format!("addr={slot:x}.{function:x},romfile=");
+    if function == 0 {
+        place.push_str(",multifunction=on");
+    }
+    if let Some(mac) = nic.mac {
+        place.push_str(&format!(",mac={mac}"));
+    }
+    let model = match nic.model {
+        NicModel::Virtio => "virtio-net-pci",
+        NicModel::Vmxnet3 => "vmxnet3",
+        NicModel::E1000 => "e1000",
+        NicModel::E1000e => "e1000e",
+        NicModel::Vlance => "pcnet",
+    };
+    let mut device = format!("{model},netdev=net{index},{place}");
+    let socket = escaped(socket.as_os_str());
+    if nic.model == NicModel::Virtio {
+        device.push_str(&format!(",rx_queue_size={},tx_queue_size={}", nic.rings.rx, nic.rings.tx));
+        if !nic.offloads {
+            device.push_str(
+                ",csum=off,guest_csum=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off,\
+                 guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off",
+            );
+        }
+        if without_msix {
+            device.push_str(",vectors=0");
+        }
+        args.option("-chardev", joined(&[&format!("socket,id=nic{index},server=on,path="), &socket]));
+        args.option("-netdev", format!("vhost-user,id=net{index},chardev=nic{index}"));
+    } else {
+        args.option(
+            "-netdev",
+            joined(&[&format!("stream,id=net{index},server=on,addr.type=unix,addr.path="), &socket]),
+        );
+    }
+    args.option("-device", device);
+}
+
+fn major(qemu: &QemuInfo) -> u32 {
+    // A version that cannot be read is a new one.
+    qemu.version.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(u32::MAX)
+}
+
+/// A command under construction.
+struct Args(Command);
+
+impl Args {
+    fn flags(&mut self, flags: &[&str]) -> &mut Self {
+        self.0.args(flags);
+        self
+    }
+
+    fn option(&mut self, name: &str, value: impl Into<OsString>) -> &mut Self {
+        self.0.arg(name).arg(value.into());
+        self
+    }
+}
+
+fn joined(parts: &[&dyn AsRef<std::ffi::OsStr>]) -> OsString {
+    parts.iter().map(|part| part.as_ref()).collect()
+}
+
+/// `text` as a value in QEMU's `key=value,…` options, where a comma is written twice.
+fn escaped(text: &std::ffi::OsStr) -> OsString {
+    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+    let mut bytes = Vec::with_capacity(text.len());
+    for &byte in text.as_bytes() {
+        bytes.push(byte);
+        if byte == b',' {
+            bytes.push(byte);
+        }
+    }
+    OsString::from_vec(bytes)
+}

@@ -1,0 +1,207 @@
+//! Does KVM run guest code here, and at the speed of the hardware?
+//!
+//! `/dev/kvm` that opens proves nothing: some hosts (nested ones above all) create VMs and then run their code by
+//! instruction emulation, where firmware comes up and an operating system does not. So a vCPU is started, enters 64-bit
+//! mode with paging as an operating system does, and counts down a loop that takes hardware a tenth of a second and an
+//! instruction emulator minutes.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use taut_api::host::{Accelerator, AcceleratorKind, QemuInfo};
+
+/// How long the probe guest may take, QEMU's own start included. Hardware needs a fraction of a second.
+const DEADLINE: Duration = Duration::from_secs(3);
+
+/// Turns of the probe guest's loop (the operand at `CODE[0xa0]`).
+const TURNS: u32 = 200_000_000;
+
+/// Exit status of QEMU when the guest wrote [`DONE`] to the exit device: the device makes it `2 × value + 1`.
+const DONE_STATUS: i32 = 2 * DONE as i32 + 1;
+const DONE: u8 = 0x10;
+
+/// The probe guest, placed at 0xf_0000 and 0xffff_0000.
+#[rustfmt::skip]
+const CODE: [u8; 0xd6] = [
+    // 16-bit: load the descriptor table, enter protected mode.
+    0xfa,                                       // 00 cli
+    0xbb, 0xd0, 0x00,                           // 01 mov  $gdtr, %bx
+    0x2e, 0x66, 0x0f, 0x01, 0x17,               // 04 lgdtl %cs:(%bx)
+    0x0f, 0x20, 0xc0,                           // 09 mov  %cr0, %eax
+    0x0c, 0x01,                                 // 0c or   $1, %al
+    0x0f, 0x22, 0xc0,                           // 0e mov  %eax, %cr0
+    0x66, 0xea, 0x19, 0x00, 0xff, 0xff, 0x08, 0x00, // 11 ljmpl $8, $0xffff0019
+    // 32-bit: page tables at 0x1000 that map the first 4 GiB to themselves in 2 MiB pages.
+    0x66, 0xb8, 0x10, 0x00,                     // 19 mov  $0x10, %ax
+    0x8e, 0xd8,                                 // 1d mov  %ax, %ds
+    0x8e, 0xc0,                                 // 1f mov  %ax, %es
+    0xbf, 0x00, 0x10, 0x00, 0x00,               // 21 mov  $0x1000, %edi
+    0x31, 0xc0,                                 // 26 xor  %eax, %eax
+    0xb9, 0x00, 0x18, 0x00, 0x00,               // 28 mov  $0x1800, %ecx
+    0xf3, 0xab,                                 // 2d rep stosl
+    0xc7, 0x05, 0x00, 0x10, 0x00, 0x00, 0x03, 0x20, 0x00, 0x00, // 2f movl $0x2003, 0x1000
+    0xbf, 0x00, 0x20, 0x00, 0x00,               // 39 mov  $0x2000, %edi
+    0xb8, 0x03, 0x30, 0x00, 0x00,               // 3e mov  $0x3003, %eax
+    0xb9, 0x04, 0x00, 0x00, 0x00,               // 43 mov  $4, %ecx
+    0x89, 0x07,                                 // 48 mov  %eax, (%edi)
+    0x05, 0x00, 0x10, 0x00, 0x00,               // 4a add  $0x1000, %eax
+    0x83, 0xc7, 0x08,                           // 4f add  $8, %edi
+    0xe2, 0xf4,                                 // 52 loop 48
+    0xbf, 0x00, 0x30, 0x00, 0x00,               // 54 mov  $0x3000, %edi
+    0xb8, 0x83, 0x00, 0x00, 0x00,               // 59 mov  $0x83, %eax
+    0xb9, 0x00, 0x08, 0x00, 0x00,               // 5e mov  $2048, %ecx
+    0x89, 0x07,                                 // 63 mov  %eax, (%edi)
+    0x05, 0x00, 0x00, 0x20, 0x00,               // 65 add  $0x200000, %eax
+    0x83, 0xc7, 0x08,                           // 6a add  $8, %edi
+    0xe2, 0xf4,                                 // 6d loop 63
+    // Long mode: physical address extension, the tables, EFER.LME, paging.
+    0xb8, 0x20, 0x00, 0x00, 0x00,               // 6f mov  $0x20, %eax
+    0x0f, 0x22, 0xe0,                           // 74 mov  %eax, %cr4
+    0xb8, 0x00, 0x10, 0x00, 0x00,               // 77 mov  $0x1000, %eax
+    0x0f, 0x22, 0xd8,                           // 7c mov  %eax, %cr3
+    0xb9, 0x80, 0x00, 0x00, 0xc0,               // 7f mov  $0xc0000080, %ecx
+    0x0f, 0x32,                                 // 84 rdmsr
+    0x0d, 0x00, 0x01, 0x00, 0x00,               // 86 or   $0x100, %eax
+    0x0f, 0x30,                                 // 8b wrmsr
+    0x0f, 0x20, 0xc0,                           // 8d mov  %cr0, %eax
+    0x0d, 0x00, 0x00, 0x00, 0x80,               // 90 or   $0x80000000, %eax
+    0x0f, 0x22, 0xc0,                           // 95 mov  %eax, %cr0
+    0xea, 0x9f, 0x00, 0xff, 0xff, 0x18, 0x00,   // 98 ljmpl $0x18, $0xffff009f
+    // 64-bit: the loop, then the exit device.
+    0xb9, 0x00, 0xc2, 0xeb, 0x0b,               // 9f mov  $200000000, %ecx
+    0x48, 0xff, 0xc9,                           // a4 dec  %rcx
+    0x75, 0xfb,                                 // a7 jnz  a4
+    0xb0, DONE,                                 // a9 mov  $DONE, %al
+    0xe6, 0xf4,                                 // ab out  %al, $0xf4
+    0xf4,                                       // ad hlt
+    0xeb, 0xfd,                                 // ae jmp  ad
+    // b0: descriptors: null, 32-bit code, data, 64-bit code.
+    0, 0, 0, 0, 0, 0, 0, 0,
+    0xff, 0xff, 0x00, 0x00, 0x00, 0x9b, 0xcf, 0x00,
+    0xff, 0xff, 0x00, 0x00, 0x00, 0x93, 0xcf, 0x00,
+    0xff, 0xff, 0x00, 0x00, 0x00, 0x9b, 0xaf, 0x00,
+    // d0: size and address of the table.
+    0x1f, 0x00, 0xb0, 0x00, 0xff, 0xff,
+];
+
+/// Where the processor starts: `ljmp $0xf000, $0`.
+const RESET: [u8; 5] = [0xea, 0x00, 0x00, 0x00, 0xf0];
+const RESET_AT: usize = 0xfff0;
+const ROM_SIZE: usize = 0x1_0000;
+
+/// Decides how guests' vCPUs run on this host, by running one. Takes up to three seconds: keep the answer.
+pub fn accelerator(qemu: &QemuInfo) -> Accelerator {
+    match try_kvm(Path::new(&qemu.path)) {
+        Ok(took) => Accelerator {
+            kind: AcceleratorKind::Kvm,
+            why: format!(
+                "a probe guest under KVM ran {} million loop turns in 64-bit mode within {} ms, QEMU's start included",
+                TURNS / 1_000_000,
+                took.as_millis()
+            ),
+        },
+        Err(why) => Accelerator { kind: AcceleratorKind::Tcg, why },
+    }
+}
+
+/// How long the probe guest took under KVM, or why there is no answer, as a sentence.
+fn try_kvm(qemu: &Path) -> Result<Duration, String> {
+    let device = Path::new("/dev/kvm");
+    if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open(device) {
+        return Err(format!("/dev/kvm cannot be opened: {error}"));
+    }
+    run(qemu, &["-accel", "kvm", "-cpu", "host"], DEADLINE)
+}
+
+/// Runs the probe guest with these arguments for the accelerator.
+fn run(qemu: &Path, accelerator: &[&str], deadline: Duration) -> Result<Duration, String> {
+    let rom = rom_file().map_err(|error| format!("the probe guest could not be written: {error}"))?;
+    let start = Instant::now();
+    let mut child = Command::new(qemu)
+        .args(accelerator)
+        .args(["-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35", "-m", "16"])
+        .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=1", "-no-reboot", "-bios"])
+        .arg(rom.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("QEMU does not start: {error}"))?;
+    let ended = wait(&mut child, start + deadline);
+    let took = start.elapsed();
+    match ended {
+        Some(status) if status.code() == Some(DONE_STATUS) => Ok(took),
+        Some(status) => Err(format!("KVM does not run a guest: {}", last_words(&mut child, status))),
+        None => Err(format!(
+            "KVM is here but does not run guests at the hardware's speed: {} million loop turns in 64-bit mode, a tenth \
+             of a second's work, were not done after {} s",
+            TURNS / 1_000_000,
+            deadline.as_secs()
+        )),
+    }
+}
+
+/// The exit status, or nothing if the child had to be killed at the deadline.
+fn wait(child: &mut Child, deadline: Instant) -> Option<ExitStatus> {
+    while Instant::now() < deadline {
+        match child.try_wait() {
+            Ok(None) => sleep(Duration::from_millis(5)),
+            Ok(status) => return status,
+            Err(_) => break,
+        }
+    }
+    // An error here means that it ended by itself meanwhile.
+    let _ = child.kill();
+    let _ = child.wait();
+    None
+}
+
+/// What QEMU complained about before it ended, or how it ended.
+fn last_words(child: &mut Child, status: ExitStatus) -> String {
+    let mut said = Vec::new();
+    if let Some(stderr) = child.stderr.take() {
+        let _ = stderr.take(4096).read_to_end(&mut said);
+    }
+    let said = String::from_utf8_lossy(&said);
+    match (said.lines().find(|line| !line.trim().is_empty()), status.signal()) {
+        (Some(line), _) => line.trim().to_owned(),
+        (None, Some(signal)) => format!("QEMU was ended by signal {signal}"),
+        (None, None) => format!("QEMU ended with {status}"),
+    }
+}
+
+/// The probe guest as a firmware image.
+fn rom_file() -> std::io::Result<tempfile::NamedTempFile> {
+    let mut rom = vec![0; ROM_SIZE];
+    rom[..CODE.len()].copy_from_slice(&CODE);
+    rom[RESET_AT..RESET_AT + RESET.len()].copy_from_slice(&RESET);
+    let mut file = tempfile::NamedTempFile::with_prefix("taut-probe-")?;
+    file.write_all(&rom)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_counts_the_turns_that_the_messages_name() {
+        assert_eq!(CODE[0xa0..0xa4], TURNS.to_le_bytes());
+    }
+
+    #[test]
+    fn a_program_that_ends_is_quoted() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("qemu");
+        std::fs::write(&script, "#!/bin/sh\necho 'no such luck' >&2\nexit 1\n").unwrap();
+        let mut permissions = script.metadata().unwrap().permissions();
+        std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o755);
+        std::fs::set_permissions(&script, permissions).unwrap();
+        let why = run(&script, &[], Duration::from_secs(60)).unwrap_err();
+        assert_eq!(why, "KVM does not run a guest: no such luck");
+    }
+}

@@ -1,0 +1,145 @@
+//! QEMU's monitor (QMP): a blocking client for the few things that taut asks of a running QEMU.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// Longest line that is accepted, in bytes. QEMU's longest answers here are some hundred bytes per vCPU.
+const MOST_LINE: u64 = 1 << 20;
+
+/// A connection to one QEMU's monitor. QEMU serves one at a time.
+#[derive(Debug)]
+pub struct Qmp {
+    stream: BufReader<UnixStream>,
+    timeout: Duration,
+    events: Vec<Event>,
+}
+
+/// Something that QEMU reported by itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// QEMU's name, such as `SHUTDOWN`.
+    pub name: String,
+    /// What belongs to it.
+    pub data: Value,
+}
+
+/// Why a command was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum QmpError {
+    /// The connection failed, timed out or ended.
+    #[error("QEMU's monitor does not answer")]
+    Io(#[from] io::Error),
+    /// What came is not QMP.
+    #[error("QEMU's monitor sent something that is not QMP: {0}")]
+    Protocol(String),
+    /// QEMU refused the command.
+    #[error("QEMU refused {command}: {reason}")]
+    Refused {
+        /// The command.
+        command: String,
+        /// QEMU's words.
+        reason: String,
+    },
+}
+
+impl Qmp {
+    /// Connects to the monitor at `path`. `timeout` bounds this and every later command.
+    ///
+    /// # Errors
+    /// [`QmpError::Io`] when nobody listens or the time is over, [`QmpError::Protocol`] when it is no monitor.
+    pub fn connect(path: &Path, timeout: Duration) -> Result<Self, QmpError> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_write_timeout(Some(timeout))?;
+        let mut qmp = Self { stream: BufReader::new(stream), timeout, events: Vec::new() };
+        let greeting = qmp.message(Instant::now() + timeout)?;
+        if greeting.get("QMP").is_none() {
+            return Err(QmpError::Protocol(shortened(&greeting)));
+        }
+        qmp.execute("qmp_capabilities")?;
+        Ok(qmp)
+    }
+
+    /// Ends QEMU at once, as if the plug were pulled.
+    pub fn quit(&mut self) -> Result<(), QmpError> {
+        self.execute("quit").map(drop)
+    }
+
+    /// Presses the guest's power button (ACPI).
+    pub fn powerdown(&mut self) -> Result<(), QmpError> {
+        self.execute("system_powerdown").map(drop)
+    }
+
+    /// QEMU's run state: `running`, `paused`, `shutdown`, `internal-error` …
+    pub fn status(&mut self) -> Result<String, QmpError> {
+        let answer = self.execute("query-status")?;
+        let status = answer["status"].as_str().ok_or_else(|| QmpError::Protocol(shortened(&answer)))?;
+        Ok(status.to_owned())
+    }
+
+    /// The host thread of every vCPU, as (vCPU index, thread id), by index.
+    pub fn vcpu_threads(&mut self) -> Result<Vec<(u32, i32)>, QmpError> {
+        let answer = self.execute("query-cpus-fast")?;
+        let bad = || QmpError::Protocol(shortened(&answer));
+        let thread = |cpu: &Value| {
+            let index = u32::try_from(cpu["cpu-index"].as_u64()?).ok()?;
+            let thread = i32::try_from(cpu["thread-id"].as_i64()?).ok()?;
+            Some((index, thread))
+        };
+        let cpus = answer.as_array().ok_or_else(bad)?;
+        let mut threads = cpus.iter().map(thread).collect::<Option<Vec<_>>>().ok_or_else(bad)?;
+        threads.sort_unstable();
+        Ok(threads)
+    }
+
+    /// What QEMU reported by itself since the last call, as far as it was seen while waiting for answers.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    fn execute(&mut self, command: &str) -> Result<Value, QmpError> {
+        let deadline = Instant::now() + self.timeout;
+        let mut line = json!({ "execute": command }).to_string();
+        line.push('\n');
+        self.stream.get_mut().write_all(line.as_bytes())?;
+        loop {
+            let mut message = self.message(deadline)?;
+            if let Some(value) = message.get_mut("return") {
+                return Ok(value.take());
+            }
+            if let Some(error) = message.get("error") {
+                let reason = error["desc"].as_str().unwrap_or("no reason given").to_owned();
+                return Err(QmpError::Refused { command: command.to_owned(), reason });
+            }
+            let Some(name) = message["event"].as_str().map(str::to_owned) else {
+                return Err(QmpError::Protocol(shortened(&message)));
+            };
+            self.events.push(Event { name, data: message["data"].take() });
+        }
+    }
+
+    fn message(&mut self, deadline: Instant) -> Result<Value, QmpError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        }
+        self.stream.get_ref().set_read_timeout(Some(left))?;
+        let mut line = Vec::new();
+        self.stream.by_ref().take(MOST_LINE).read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        serde_json::from_slice(&line)
+            .map_err(|_| QmpError::Protocol(String::from_utf8_lossy(&line).chars().take(200).collect()))
+    }
+}
+
+fn shortened(message: &Value) -> String {
+    message.to_string().chars().take(200).collect()
+}
+
+#[cfg(test)]
+mod tests;
