@@ -2,10 +2,12 @@
 //!
 //! * [`definition`]: a VM file (taut's TOML, or VMware's `.vmx` read by [`vmx`]) → a checked [`taut_api::vm::VmSpec`];
 //! * [`launch`]: that spec → a QEMU or microguest command;
+//! * [`image`]: kernels and initial RAM file systems for direct boot;
 //! * [`qmp`]: talking to the QEMU that was started;
 //! * [`probe`]: which QEMU there is, and whether KVM really runs guests here.
 
 pub mod definition;
+pub mod image;
 pub mod launch;
 pub mod probe;
 pub mod qmp;
