@@ -1,6 +1,7 @@
 //! QEMU's command line.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -9,10 +10,6 @@ use taut_api::host::{Accelerator, AcceleratorKind, QemuInfo};
 use taut_api::vm::{Boot, Disk, DiskBus, DiskFormat, NicModel, NicSpec, VmSpec};
 
 use super::RunPaths;
-
-/// Firmware configuration file with the addresses that the guest's agent gives its interfaces: `MAC=IP/PREFIX`, separated
-/// by spaces. Unlike a kernel argument it also reaches guests that boot from their own disk.
-const ADDRESSES: &str = "opt/org.taut/addresses";
 
 /// The agent's virtio-serial port, as the guest sees it in `/dev/virtio-ports`.
 const AGENT_PORT: &str = "org.taut.agent.0";
@@ -48,7 +45,7 @@ pub(super) fn command(
     args.option("-object", format!("memory-backend-memfd,id=mem0,size={},share=on", spec.memory.0));
     sockets(&mut args, paths);
     if let Some(boot) = &spec.boot {
-        direct_boot(&mut args, boot, emulated);
+        direct_boot(&mut args, boot, spec, emulated);
     }
     if let Some(drive) = &spec.disk {
         disk(&mut args, drive);
@@ -58,11 +55,6 @@ pub(super) fn command(
     let without_msix = emulated && major(qemu) < 8;
     for (index, nic) in spec.nics.iter().enumerate() {
         card(&mut args, index, nic, &paths.nic(index), without_msix);
-    }
-    let addresses: Vec<String> =
-        spec.nics.iter().filter_map(|nic| Some(format!("{}={}", nic.mac?, nic.ip?))).collect();
-    if !addresses.is_empty() {
-        args.option("-fw_cfg", format!("name={ADDRESSES},string={}", addresses.join(" ")));
     }
     args.0
 }
@@ -83,13 +75,22 @@ fn sockets(args: &mut Args, paths: &RunPaths) {
     args.option("-device", format!("virtserialport,bus=serial0.0,chardev=agent,name={AGENT_PORT}"));
 }
 
-fn direct_boot(args: &mut Args, boot: &Boot, emulated: bool) {
+fn direct_boot(args: &mut Args, boot: &Boot, spec: &VmSpec, emulated: bool) {
     // A guest that reboots after a panic would only panic again: the VM ends, and its console log says why.
     let mut cmdline = "console=ttyS0 panic=-1 quiet".to_owned();
     if emulated {
         // Nothing to calibrate against and nothing to mitigate.
         cmdline.push_str(" tsc=reliable mitigations=off");
     }
+    if spec.disk.is_some() && boot.initrd.is_none() {
+        cmdline.push_str(" root=/dev/vda rw");
+    }
+    for nic in &spec.nics {
+        if let (Some(mac), Some(ip)) = (nic.mac, nic.ip) {
+            let _ = write!(cmdline, " taut.ip={mac},{ip}");
+        }
+    }
+    // The user's arguments come last: of two contradicting ones the kernel takes the later.
     if !boot.cmdline.is_empty() {
         cmdline.push(' ');
         cmdline.push_str(&boot.cmdline);
@@ -134,7 +135,7 @@ fn card(args: &mut Args, index: usize, nic: &NicSpec, socket: &Path, without_msi
         place.push_str(",multifunction=on");
     }
     if let Some(mac) = nic.mac {
-        place.push_str(&format!(",mac={mac}"));
+        let _ = write!(place, ",mac={mac}");
     }
     let model = match nic.model {
         NicModel::Virtio => "virtio-net-pci",

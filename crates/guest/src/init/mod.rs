@@ -1,0 +1,89 @@
+//! Process 1 of a directly booted guest: devices, drivers, addresses, the agent, and the power button.
+//!
+//! The initial RAM file system holds this binary as `/init` and drivers with their load order in `/modules/order`
+//! (`taut-image` makes it). There is no shell and no disk.
+
+mod addresses;
+mod modules;
+mod netlink;
+mod ports;
+mod power;
+
+use std::convert::Infallible;
+use std::io;
+use std::process::{Command, id};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+use nix::mount::{MsFlags, mount};
+use rustix::process::{WaitOptions, wait};
+
+/// How long a device may take to appear after its driver was loaded.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Is this process the guest's first?
+pub(crate) fn is_wanted() -> bool {
+    id() == 1
+}
+
+/// Brings the guest up and looks after it until it is powered off. What fails is said on the console, and the guest goes
+/// on with what works: a guest that answers can be asked what is wrong.
+pub(crate) fn run() -> ! {
+    mount_all();
+    report("modules", modules::load());
+    thread::spawn(|| report("power button", power::watch_button()));
+    report("interfaces", addresses::configure());
+    report("agent port", ports::link());
+    println!("taut guest ready");
+    loop {
+        let error = keep_agent().unwrap_err();
+        println!("taut guest: agent: {error}");
+        sleep(Duration::from_secs(1));
+    }
+}
+
+fn mount_all() {
+    for (kind, target) in
+        [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev"), ("tmpfs", "/run"), ("tmpfs", "/tmp")]
+    {
+        match mount(Some(kind), target, Some(kind), MsFlags::empty(), None::<&str>) {
+            // Some kernels mount devtmpfs by themselves.
+            Ok(()) | Err(nix::errno::Errno::EBUSY) => {}
+            Err(error) => println!("taut guest: {target}: {error}"),
+        }
+    }
+}
+
+/// Runs the agent as a process of its own, again whenever it ends, and takes leave of orphans.
+fn keep_agent() -> io::Result<Infallible> {
+    loop {
+        let agent = Command::new("/proc/self/exe").args(["agent", "--device", ports::AGENT]).spawn()?;
+        while let Some((ended, status)) = wait(WaitOptions::empty())? {
+            if u32::try_from(ended.as_raw_nonzero().get()) == Ok(agent.id()) {
+                println!("taut guest: the agent ended ({status:?})");
+                break;
+            }
+        }
+        sleep(Duration::from_millis(200));
+    }
+}
+
+fn report(what: &str, outcome: io::Result<()>) {
+    if let Err(error) = outcome {
+        println!("taut guest: {what}: {error}");
+    }
+}
+
+/// Tries `find` until it finds something or the patience is over.
+fn eventually<T>(mut find: impl FnMut() -> io::Result<Option<T>>, what: &str) -> io::Result<T> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = find()? {
+            return Ok(found);
+        }
+        if Instant::now() > end {
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("{what} did not appear")));
+        }
+        sleep(Duration::from_millis(5));
+    }
+}
