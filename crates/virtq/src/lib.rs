@@ -1,1 +1,27 @@
 //! Guest memory and virtqueues, device end and driver end.
+//!
+//! Everything that a guest can write at any time is reached through this crate and nowhere else: by raw pointers and
+//! atomics, never by a Rust reference. An index, a length or an address is read once, checked, and only then used.
+//!
+//! * [`memory`]: the guest's memory, mapped from the descriptors that its front end sent.
+//! * [`device`]: the device end of a transmit or receive queue: bursts of checked frames out, one copy in.
+//! * [`driver`]: the driver end, for microguests and tests.
+//! * [`header`]: the virtio-net header. [`features`]: the feature bits.
+//! * [`fault`]: what a hostile or broken driver can do wrong.
+//! * [`counters`]: words shared with other processes.
+//!
+//! Section numbers in comments are those of the virtio specification, version 1.2.
+
+pub mod counters;
+pub mod device;
+pub mod driver;
+pub mod fault;
+pub mod features;
+pub mod header;
+pub mod memory;
+mod split;
+
+pub use device::{QueueConfig, RxQueue, Start, TxFrame, TxQueue};
+pub use fault::{QueueError, RingFault};
+pub use header::NetHeader;
+pub use memory::{GuestMemory, MemoryError, RegionSpec};

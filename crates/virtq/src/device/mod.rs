@@ -1,0 +1,58 @@
+//! The device end of virtqueues, as a switch needs it: frames out of a transmit queue in bursts, frames into a receive
+//! queue with one copy.
+//!
+//! Nothing here allocates per frame, takes a lock or enters the kernel (except [`TxFrame::write_to`]). A queue belongs
+//! to one thread at a time.
+//!
+//! # A burst
+//! 1. [`TxQueue::peek`] checks up to [`BURST`] frames and copies their first bytes; decisions are made on that copy.
+//! 2. Per frame: [`RxQueue::deliver`] at the receiver. [`Delivery::Full`] changes nothing; the frame may wait where it is.
+//! 3. [`RxQueue::publish`] once per receiver, [`TxQueue::complete`] once for the frames that are done.
+//! 4. [`RxQueue::needs_interrupt`], [`TxQueue::needs_interrupt`].
+//!
+//! # Sleeping
+//! `arm_kicks` asks the driver for a kick at the next buffer, and tells whether one came in between: then look again
+//! instead of sleeping. `suspend_kicks` is for while somebody looks anyway.
+
+mod ring;
+mod rx;
+mod tx;
+
+pub use rx::{Delivery, RxQueue};
+pub use tx::{FIRST_BYTES, TxFrame, TxQueue};
+
+/// Most frames of one burst.
+pub const BURST: usize = 64;
+
+/// Longest frame in bytes, from the Ethernet header on: 64 KiB of IP with Ethernet header and two tags, rounded up.
+pub const MAX_FRAME_LEN: usize = 65_600;
+
+/// Most parts of one chain.
+pub const MAX_PARTS: usize = 1024;
+
+/// How a queue was set up by its driver and front end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueConfig {
+    /// Entries.
+    pub size: u16,
+    /// Descriptor table, as an address in the front end's process.
+    pub desc: u64,
+    /// Driver area (available ring), likewise.
+    pub avail: u64,
+    /// Device area (used ring), likewise.
+    pub used: u64,
+    /// Features negotiated; see [`crate::features`].
+    pub features: u64,
+    /// Where to start.
+    pub start: Start,
+}
+
+/// Where a queue starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// At this position (vhost-user's `SET_VRING_BASE`).
+    At(u16),
+    /// Where its last user stopped, as far as that is visible to the driver. Buffers that had been taken but not
+    /// returned are taken again.
+    Recover,
+}

@@ -1,0 +1,1 @@
+//! The driver end of virtqueues.

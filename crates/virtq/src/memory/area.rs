@@ -1,0 +1,106 @@
+//! One area of a ring: words that both ends read and write atomically.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use super::GuestMemory;
+
+/// `len` bytes of guest memory, aligned to `ALIGN` bytes. Keeps the memory mapped.
+#[derive(Debug)]
+pub(crate) struct Area<const ALIGN: usize> {
+    base: NonNull<u8>,
+    len: usize,
+    _memory: Arc<GuestMemory>,
+}
+
+// SAFETY: the pointer is used for atomic accesses only, and the memory behind it is Send and Sync.
+unsafe impl<const ALIGN: usize> Send for Area<ALIGN> {}
+// SAFETY: as above.
+unsafe impl<const ALIGN: usize> Sync for Area<ALIGN> {}
+
+/// Why an area cannot be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AreaError {
+    /// It does not lie in one region.
+    Unmapped,
+    /// Its address here is not a multiple of its alignment.
+    Misaligned,
+}
+
+impl<const ALIGN: usize> Area<ALIGN> {
+    /// The area at a front-end address.
+    pub(crate) fn at_user_addr(
+        memory: &Arc<GuestMemory>,
+        user_addr: u64,
+        len: usize,
+    ) -> Result<Self, AreaError> {
+        let (region, offset) = memory.find_user(user_addr, len as u64).ok_or(AreaError::Unmapped)?;
+        assert!(offset + len <= region.mapping.len());
+        // SAFETY: `len` bytes from `offset` on are inside the mapping.
+        let base = unsafe { region.mapping.base().add(offset) };
+        if !base.as_ptr().addr().is_multiple_of(ALIGN) {
+            return Err(AreaError::Misaligned);
+        }
+        Ok(Self { base, len, _memory: Arc::clone(memory) })
+    }
+
+    /// Where a word lies: mapped while `self` lives, and aligned for its type.
+    #[inline]
+    fn word<T>(&self, offset: usize) -> *mut T {
+        const { assert!(size_of::<T>() <= ALIGN) };
+        assert!(offset.is_multiple_of(size_of::<T>()) && offset + size_of::<T>() <= self.len);
+        // SAFETY: the offset and the word behind it are inside the area.
+        unsafe { self.base.as_ptr().add(offset).cast() }
+    }
+
+    #[inline]
+    fn u16_at(&self, offset: usize) -> &AtomicU16 {
+        // SAFETY: `word` returns a mapped, aligned address; every access that this process makes to it is atomic, and
+        // those of the guest are outside the language.
+        unsafe { AtomicU16::from_ptr(self.word(offset)) }
+    }
+
+    #[inline]
+    fn u32_at(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(self.word(offset)) }
+    }
+
+    #[inline]
+    fn u64_at(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: as above.
+        unsafe { AtomicU64::from_ptr(self.word(offset)) }
+    }
+
+    #[inline]
+    pub(crate) fn load_u16(&self, offset: usize, order: Ordering) -> u16 {
+        u16::from_le(self.u16_at(offset).load(order))
+    }
+
+    #[inline]
+    pub(crate) fn store_u16(&self, offset: usize, value: u16, order: Ordering) {
+        self.u16_at(offset).store(value.to_le(), order);
+    }
+
+    #[inline]
+    pub(crate) fn load_u32(&self, offset: usize) -> u32 {
+        u32::from_le(self.u32_at(offset).load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn store_u32(&self, offset: usize, value: u32) {
+        self.u32_at(offset).store(value.to_le(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn load_u64(&self, offset: usize) -> u64 {
+        u64::from_le(self.u64_at(offset).load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn store_u64(&self, offset: usize, value: u64) {
+        self.u64_at(offset).store(value.to_le(), Ordering::Relaxed);
+    }
+}

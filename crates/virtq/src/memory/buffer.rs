@@ -1,0 +1,323 @@
+//! Bulk access to guest memory: translated segments, and copies between them.
+//!
+//! A [`Segment`] is a checked host address. It never leaves the [`Segments`] that translated it, which keeps the memory
+//! mapped; a [`Buffer`] borrows from there. The bytes behind both can change at any time, and two buffers may lie on
+//! top of each other when two guests share memory: all copies are therefore `memmove`s over raw pointers.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+
+use super::GuestMemory;
+
+/// Parts that are handed to one `writev` without allocating.
+const IOVECS: usize = 64;
+
+/// `len` mapped bytes at `base`.
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+/// The region that the last address was in: nearly always also the next one's.
+#[derive(Debug, Clone, Copy)]
+struct LastRegion {
+    start: u64,
+    size: u64,
+    host: NonNull<u8>,
+}
+
+/// Segments translated against one memory, which stays mapped while they exist.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    memory: Arc<GuestMemory>,
+    last: LastRegion,
+    list: Vec<Segment>,
+}
+
+// SAFETY: the pointers lie in `memory`, which is Send and Sync, and are used only for copies that reckon with others
+// writing at the same time.
+unsafe impl Send for Segments {}
+// SAFETY: as above.
+unsafe impl Sync for Segments {}
+
+impl Segments {
+    /// Room for `capacity` segments; more makes it allocate.
+    pub(crate) fn new(memory: Arc<GuestMemory>, capacity: usize) -> Self {
+        let last = LastRegion { start: 0, size: 0, host: NonNull::dangling() };
+        Self { memory, last, list: Vec::with_capacity(capacity) }
+    }
+
+    /// Number of segments.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Forgets all segments.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.list.clear();
+    }
+
+    /// Forgets all segments from `len` on.
+    #[inline]
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.list.truncate(len);
+    }
+
+    /// Forgets the first `count` segments; the others move to the front.
+    pub(crate) fn remove_first(&mut self, count: usize) {
+        self.list.drain(..count);
+    }
+
+    /// The longest mapped piece from an address on, at most `len` bytes.
+    #[inline]
+    fn translate(&mut self, addr: u64, len: u64) -> Option<Segment> {
+        let mut at = addr.wrapping_sub(self.last.start);
+        if at >= self.last.size {
+            let region = self.memory.find(addr)?;
+            debug_assert!(region.offset as u64 + region.spec.size <= region.mapping.len() as u64);
+            // SAFETY: a region's offset is inside its mapping.
+            let host = unsafe { region.mapping.base().add(region.offset) };
+            self.last = LastRegion { start: region.spec.guest_addr, size: region.spec.size, host };
+            at = addr - region.spec.guest_addr;
+        }
+        let len = len.min(self.last.size - at) as usize;
+        // SAFETY: `at` is less than the region's size, so this is inside the region.
+        Some(Segment { base: unsafe { self.last.host.add(at as usize) }, len })
+    }
+
+    /// Adds `len` bytes from a guest address on; they may lie in several adjoining regions. False, and nothing
+    /// added, when a byte of it is not in guest memory.
+    #[inline]
+    pub(crate) fn push(&mut self, addr: u64, len: u64) -> bool {
+        match self.translate(addr, len) {
+            Some(segment) if segment.len as u64 == len => {
+                self.list.push(segment);
+                true
+            }
+            Some(_) => self.push_pieces(addr, len),
+            None => false,
+        }
+    }
+
+    #[cold]
+    fn push_pieces(&mut self, mut addr: u64, mut len: u64) -> bool {
+        let before = self.list.len();
+        while len > 0 {
+            let Some(segment) = self.translate(addr, len) else {
+                self.list.truncate(before);
+                return false;
+            };
+            self.list.push(segment);
+            len -= segment.len as u64;
+            let Some(next) = addr.checked_add(segment.len as u64) else {
+                self.list.truncate(before);
+                return false;
+            };
+            addr = next;
+        }
+        true
+    }
+
+    /// Reads two little-endian words, each once, at a guest address aligned to 8 bytes.
+    pub(crate) fn load_u64_pair(&mut self, addr: u64) -> Option<[u64; 2]> {
+        let segment =
+            self.translate(addr, 16).filter(|s| s.len == 16 && s.base.as_ptr().addr().is_multiple_of(8))?;
+        let words = segment.base.as_ptr().cast::<u64>();
+        // SAFETY: 16 mapped bytes, aligned to 8; this process reads them only by atomics and raw copies.
+        let [low, high] = unsafe { [AtomicU64::from_ptr(words), AtomicU64::from_ptr(words.add(1))] };
+        Some([low, high].map(|word| u64::from_le(word.load(Ordering::Relaxed))))
+    }
+
+    /// The bytes of `count` segments from `first` on, one after the other.
+    #[inline]
+    pub(crate) fn buffer(&self, first: usize, count: usize) -> Buffer<'_> {
+        match self.list[first..first + count] {
+            [head, ref rest @ ..] => Buffer { head, rest },
+            [] => Buffer::empty(),
+        }
+    }
+}
+
+/// A place in guest memory, scattered over segments; a cursor that moves forward as it is read or written.
+///
+/// Invariant: `head` and `rest` lie in memory that is mapped for as long as the borrow lasts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Buffer<'m> {
+    head: Segment,
+    rest: &'m [Segment],
+}
+
+impl Buffer<'_> {
+    /// A buffer without bytes.
+    #[inline]
+    pub(crate) fn empty() -> Self {
+        Self { head: Segment { base: NonNull::dangling(), len: 0 }, rest: &[] }
+    }
+
+    /// As [`Self::read`], fast when the bytes lie in one piece.
+    #[inline]
+    pub(crate) fn read_array<const N: usize>(&mut self, out: &mut [u8; N]) {
+        if self.head.len < N {
+            self.read(out);
+            return;
+        }
+        // SAFETY: N mapped bytes; see `read`.
+        unsafe { std::ptr::copy(self.head.base.as_ptr(), out.as_mut_ptr(), N) };
+        compiler_fence(Ordering::SeqCst);
+        self.advance(N);
+    }
+
+    /// As [`Self::write`], fast when the bytes fit in one piece.
+    #[inline]
+    pub(crate) fn write_array<const N: usize>(&mut self, bytes: &[u8; N]) {
+        if self.head.len < N {
+            self.write(bytes);
+            return;
+        }
+        // SAFETY: N mapped bytes; see `write`.
+        unsafe { std::ptr::copy(bytes.as_ptr(), self.head.base.as_ptr(), N) };
+        self.advance(N);
+    }
+
+    /// Moves on within the current segment, which has at least `len` bytes left.
+    #[inline]
+    fn advance(&mut self, len: usize) {
+        assert!(len <= self.head.len);
+        // SAFETY: not beyond the segment's end.
+        self.head.base = unsafe { self.head.base.add(len) };
+        self.head.len -= len;
+    }
+
+    /// A piece of at least one and at most `most` bytes, by which the cursor moves on; `None` at the end.
+    #[inline]
+    fn take(&mut self, most: usize) -> Option<Segment> {
+        while self.head.len == 0 {
+            let (head, rest) = self.rest.split_first()?;
+            (self.head, self.rest) = (*head, rest);
+        }
+        let piece = Segment { base: self.head.base, len: most.min(self.head.len) };
+        self.advance(piece.len);
+        Some(piece)
+    }
+
+    /// Copies bytes out until `out` is full or the buffer ends; returns how many. They are a private copy: the
+    /// compiler may not look at guest memory again instead.
+    #[inline]
+    pub(crate) fn read(&mut self, out: &mut [u8]) -> usize {
+        let mut done = 0;
+        while done < out.len() {
+            let Some(piece) = self.take(out.len() - done) else { break };
+            // SAFETY: the piece is mapped, `out` has at least piece.len bytes from `done` on; a guest that writes at
+            // the same time changes which bytes arrive, nothing else.
+            unsafe { std::ptr::copy(piece.base.as_ptr(), out.as_mut_ptr().add(done), piece.len) };
+            done += piece.len;
+        }
+        compiler_fence(Ordering::SeqCst);
+        done
+    }
+
+    /// Copies bytes in until all are written or the buffer ends; returns how many.
+    #[inline]
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
+        let mut done = 0;
+        while done < bytes.len() {
+            let Some(piece) = self.take(bytes.len() - done) else { break };
+            // SAFETY: the piece is mapped, `bytes` has at least piece.len bytes from `done` on.
+            unsafe { std::ptr::copy(bytes.as_ptr().add(done), piece.base.as_ptr(), piece.len) };
+            done += piece.len;
+        }
+        done
+    }
+
+    /// Copies up to `len` bytes from another buffer; returns how many there were on both sides.
+    #[inline]
+    pub(crate) fn write_from(&mut self, from: &mut Buffer<'_>, len: usize) -> usize {
+        let mut done = 0;
+        while done < len {
+            let Some(source) = from.take(len - done) else { break };
+            let mut copied = 0;
+            while copied < source.len {
+                let Some(piece) = self.take(source.len - copied) else { return done + copied };
+                // SAFETY: both pieces are mapped and piece.len bytes long; ptr::copy allows them to overlap.
+                unsafe { std::ptr::copy(source.base.as_ptr().add(copied), piece.base.as_ptr(), piece.len) };
+                copied += piece.len;
+            }
+            done += source.len;
+        }
+        done
+    }
+
+    /// Moves on by `len` bytes.
+    #[inline]
+    pub(crate) fn skip(&mut self, len: usize) {
+        let mut left = len;
+        while left > 0 {
+            let Some(piece) = self.take(left) else { break };
+            left -= piece.len;
+        }
+    }
+
+    /// Tells the processor that the first `len` bytes will be written soon.
+    #[inline]
+    pub(crate) fn prefetch_for_write(&self, len: usize) {
+        prefetch(self.head.base, len.min(self.head.len));
+    }
+
+    /// Writes `prefix`, then the buffer, to a descriptor by one `writev`; returns what the kernel took.
+    pub(crate) fn write_to(mut self, fd: BorrowedFd<'_>, prefix: [&[u8]; 2]) -> io::Result<usize> {
+        let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let mut parts = [none; IOVECS];
+        let mut count = 0;
+        for bytes in prefix {
+            parts[count] = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+            count += 1;
+        }
+        let mut gathered = Vec::new();
+        while let Some(piece) = self.take(usize::MAX) {
+            if count == IOVECS - 1 {
+                // Far more parts than any driver uses: the rest becomes one.
+                gathered.resize(piece.len + self.remaining(), 0);
+                let mut rest = Buffer { head: piece, rest: self.rest };
+                rest.read(&mut gathered);
+                parts[count] =
+                    libc::iovec { iov_base: gathered.as_mut_ptr().cast(), iov_len: gathered.len() };
+                count += 1;
+                break;
+            }
+            parts[count] = libc::iovec { iov_base: piece.base.as_ptr().cast(), iov_len: piece.len };
+            count += 1;
+        }
+        // SAFETY: the first `count` entries describe live slices of this function or mapped guest memory; writev only
+        // reads from them.
+        let written = unsafe { libc::writev(fd.as_raw_fd(), parts.as_ptr(), count as libc::c_int) };
+        usize::try_from(written).map_err(|_| io::Error::last_os_error())
+    }
+
+    fn remaining(&self) -> usize {
+        self.head.len + self.rest.iter().map(|segment| segment.len).sum::<usize>()
+    }
+}
+
+/// Asks for the cache lines of `len` bytes, to be written.
+#[inline]
+fn prefetch(base: NonNull<u8>, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        let mut at = 0;
+        while at < len {
+            // SAFETY: a prefetch has no effect that a program can see, whatever the address.
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(base.as_ptr().wrapping_add(at).cast()) };
+            at += 64;
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (base, len);
+}

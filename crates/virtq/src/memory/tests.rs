@@ -1,0 +1,80 @@
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+use super::*;
+
+fn file(len: u64) -> OwnedFd {
+    let file = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&file, len).unwrap();
+    file
+}
+
+fn spec(guest_addr: u64, size: u64, file_offset: u64) -> RegionSpec {
+    RegionSpec { guest_addr, user_addr: guest_addr + 0x7000_0000_0000, size, file_offset }
+}
+
+fn map(specs: &[RegionSpec], file: &OwnedFd) -> Result<Arc<GuestMemory>, MemoryError> {
+    GuestMemory::map(specs, &vec![file.as_fd(); specs.len()]).map(Arc::new)
+}
+
+#[test]
+fn bytes_go_to_the_region_that_has_their_address() {
+    let file = file(0x6000);
+    let memory = map(&[spec(0x10_0000, 0x2000, 0x1800), spec(0, 0x1000, 0)], &file).unwrap();
+    assert_eq!(memory.size(), 0x3000);
+    memory.write(0x10_1ff0, b"end of the upper").unwrap();
+    let mut found = [0; 16];
+    rustix::io::pread(&file, &mut found, 0x1800 + 0x1ff0).unwrap();
+    assert_eq!(&found, b"end of the upper");
+    rustix::io::pwrite(&file, b"low", 5).unwrap();
+    let mut found = [0; 3];
+    memory.read(5, &mut found).unwrap();
+    assert_eq!(&found, b"low");
+}
+
+#[test]
+fn adjoining_regions_are_one_range_and_a_gap_is_not() {
+    let file = file(0x4000);
+    let memory =
+        map(&[spec(0x1000, 0x1000, 0x2000), spec(0x2000, 0x1000, 0), spec(0x4000, 0x1000, 0x1000)], &file);
+    let memory = memory.unwrap();
+    memory.write(0x1ffe, b"four").unwrap();
+    let mut found = [0; 4];
+    memory.read(0x1ffe, &mut found).unwrap();
+    assert_eq!(&found, b"four");
+    for (addr, len) in [(0xfff, 2), (0x2fff, 2), (0x3000, 1), (0x4fff, 2), (u64::MAX, 2), (0, 1)] {
+        assert!(
+            matches!(memory.read(addr, &mut vec![0; len]), Err(MemoryError::Outside { .. })),
+            "{addr:#x}"
+        );
+    }
+}
+
+#[test]
+fn regions_that_make_no_sense_are_refused() {
+    let file = file(0x4000);
+    let refused = |specs: &[RegionSpec]| map(specs, &file).unwrap_err();
+    assert!(matches!(refused(&[]), MemoryError::Count { .. }));
+    assert!(matches!(refused(&vec![spec(0, 0x1000, 0); MAX_REGIONS + 1]), MemoryError::Count { .. }));
+    assert!(matches!(refused(&[spec(0, 0, 0)]), MemoryError::Extent { .. }));
+    assert!(matches!(refused(&[spec(0, u64::MAX, 1)]), MemoryError::Extent { .. }));
+    assert!(matches!(
+        refused(&[RegionSpec { user_addr: u64::MAX, ..spec(0, 2, 0) }]),
+        MemoryError::Extent { .. }
+    ));
+    let overlap = refused(&[spec(0x1000, 0x2000, 0), spec(0x2fff, 0x1000, 0)]);
+    assert!(matches!(overlap, MemoryError::Overlap { first: 0x1000, second: 0x2fff }));
+    let user_overlap = RegionSpec { user_addr: 0x7000_0000_0fff, ..spec(0x8000, 0x1000, 0) };
+    assert!(matches!(refused(&[spec(0, 0x1000, 0), user_overlap]), MemoryError::Overlap { .. }));
+    let short = refused(&[spec(0, 0x1001, 0x3000)]);
+    assert!(matches!(short, MemoryError::FileTooShort { needed: 0x4001, actual: 0x4000, .. }));
+}
+
+#[test]
+fn a_descriptor_without_a_length_is_refused() {
+    let (read, _write) = rustix::pipe::pipe().unwrap();
+    let refused = GuestMemory::map(&[spec(0, 0x1000, 0)], &[read.as_fd()]).unwrap_err();
+    assert!(matches!(refused, MemoryError::NotAFile { .. }));
+}
