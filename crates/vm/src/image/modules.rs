@@ -18,6 +18,7 @@ const WANTED: &[&str] = &[
     "virtio_rng",
     "vmw_vsock_virtio_transport",
     "af_packet",
+    "qemu_fw_cfg",
     "vmxnet3",
     "e1000",
     "e1000e",

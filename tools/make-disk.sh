@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# make-disk.sh GUEST OUT.img: a small bootable Debian disk with taut's agent installed, as a user's own VM would have it.
+# BIOS boot by syslinux from a FAT partition, root on ext4. Made without mounting anything; needs root for mmdebstrap.
+set -euo pipefail
+guest=$(realpath "$1") out=$(realpath -m "$2")
+unit=$(realpath "$(dirname "$0")/../crates/guest/taut-guest.service")
+. /etc/os-release
+work=$(mktemp -d "$(dirname "$out")/disk.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+echo "disk: unpacking Debian $VERSION_CODENAME"
+# The system's own apt sources, so that no mirror is named here.
+mmdebstrap --quiet --mode=root --variant=minbase --aptopt='Apt::Install-Recommends "false"' \
+  --include=systemd-sysv,udev,kmod,iproute2,linux-image-cloud-amd64,initramfs-tools,zstd \
+  --customize-hook="copy-in $guest $unit /root" \
+  --customize-hook='chroot "$1" install -D -m 755 /root/taut-guest /usr/local/sbin/taut-guest' \
+  --customize-hook='chroot "$1" install -m 644 /root/taut-guest.service /etc/systemd/system/' \
+  --customize-hook='chroot "$1" systemctl enable taut-guest' \
+  --customize-hook='chroot "$1" systemctl mask systemd-resolved systemd-timesyncd apt-daily.timer apt-daily-upgrade.timer' \
+  --customize-hook='echo taut-disk >"$1/etc/hostname"; chroot "$1" passwd -d root >/dev/null' \
+  "$VERSION_CODENAME" "$work/root"
+
+boot_mib=96 root_mib=$(($(du -sm "$work/root" | cut -f 1) + 200))
+mkdir "$work/boot"
+cp "$work"/root/boot/vmlinuz-* "$work/boot/vmlinuz"
+cp "$work"/root/boot/initrd.img-* "$work/boot/initrd"
+cat >"$work/boot/syslinux.cfg" <<'CFG'
+serial 0
+default linux
+label linux
+  kernel /vmlinuz
+  append initrd=/initrd root=/dev/vda2 rw console=ttyS0 quiet
+CFG
+
+echo "disk: writing $out"
+truncate -s "$((1 + boot_mib + root_mib))M" "$work/disk"
+printf '1MiB,%dMiB,c,*\n%dMiB,%dMiB,L\n' $boot_mib $((1 + boot_mib)) $root_mib | sfdisk --quiet "$work/disk"
+mkfs.fat -F 32 -n BOOT --offset 2048 "$work/disk" $((boot_mib * 1024)) >/dev/null
+mcopy -i "$work/disk@@1M" "$work"/boot/* ::/
+syslinux --install --offset $((1 << 20)) "$work/disk"
+dd if=/usr/lib/syslinux/mbr/mbr.bin of="$work/disk" bs=440 count=1 conv=notrunc status=none
+mke2fs -q -t ext4 -d "$work/root" -E offset=$(((1 + boot_mib) << 20)) "$work/disk" "${root_mib}M"
+mv "$work/disk" "$out"
