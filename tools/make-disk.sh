@@ -8,11 +8,12 @@ unit=$(realpath "$(dirname "$0")/../crates/guest/taut-guest.service")
 work=$(mktemp -d "$(dirname "$out")/disk.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
+cp "$guest" "$work/taut-guest"
 echo "disk: unpacking Debian $VERSION_CODENAME"
 # The system's own apt sources, so that no mirror is named here.
 mmdebstrap --quiet --mode=root --variant=minbase --aptopt='Apt::Install-Recommends "false"' \
   --include=systemd-sysv,udev,kmod,iproute2,linux-image-cloud-amd64,initramfs-tools,zstd \
-  --customize-hook="copy-in $guest $unit /root" \
+  --customize-hook="copy-in $work/taut-guest $unit /root" \
   --customize-hook='chroot "$1" install -D -m 755 /root/taut-guest /usr/local/sbin/taut-guest' \
   --customize-hook='chroot "$1" install -m 644 /root/taut-guest.service /etc/systemd/system/' \
   --customize-hook='chroot "$1" systemctl enable taut-guest' \
@@ -33,11 +34,16 @@ label linux
 CFG
 
 echo "disk: writing $out"
+truncate -s "${boot_mib}M" "$work/fat"
+mkfs.fat -n BOOT -h 2048 "$work/fat" >/dev/null
+mcopy -i "$work/fat" "$work"/boot/* ::
+syslinux --install "$work/fat"
+truncate -s "${root_mib}M" "$work/ext4"
+mke2fs -q -t ext4 -d "$work/root" "$work/ext4"
 truncate -s "$((1 + boot_mib + root_mib))M" "$work/disk"
 printf '1MiB,%dMiB,c,*\n%dMiB,%dMiB,L\n' $boot_mib $((1 + boot_mib)) $root_mib | sfdisk --quiet "$work/disk"
-mkfs.fat -F 32 -n BOOT --offset 2048 "$work/disk" $((boot_mib * 1024)) >/dev/null
-mcopy -i "$work/disk@@1M" "$work"/boot/* ::/
-syslinux --install --offset $((1 << 20)) "$work/disk"
-dd if=/usr/lib/syslinux/mbr/mbr.bin of="$work/disk" bs=440 count=1 conv=notrunc status=none
-mke2fs -q -t ext4 -d "$work/root" -E offset=$(((1 + boot_mib) << 20)) "$work/disk" "${root_mib}M"
+put() { dd if="$1" of="$work/disk" conv=notrunc,sparse status=none "${@:2}"; }
+put /usr/lib/syslinux/mbr/mbr.bin bs=440 count=1
+put "$work/fat" bs=1M seek=1
+put "$work/ext4" bs=1M seek=$((1 + boot_mib))
 mv "$work/disk" "$out"
