@@ -1,1 +1,3 @@
 //! Load generators, microguests, percentiles, reports.
+
+pub mod latencies;
