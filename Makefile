@@ -58,12 +58,12 @@ lint: ## Format, clippy, licences and sources of dependencies
 	@tools/deny.sh
 
 .PHONY: bench
-bench: setup-run build images ## Microguests and VMs side by side with TAP + Linux bridge
-	@$(SUDO) tools/goals.sh bench $(abspath $(BIN)) $(abspath $(IMAGES)) $(abspath $(TARGET))/bench
+bench: setup-test build images ## Microguests and VMs side by side with TAP + Linux bridge
+	@$(SUDO) env ROWS='SK3 SK4' tools/goals.sh SK $(abspath $(BIN)) $(abspath $(IMAGES)) $(abspath $(TARGET))/bench
 
 .PHONY: goals
 goals: setup-test build images ## Rerun an issue's goals: make goals SET=SK [QUICK=1]
-	@$(SUDO) env QUICK=$(QUICK) tools/goals.sh $(or $(SET),SK) $(abspath $(BIN)) $(abspath $(IMAGES)) $(abspath $(TARGET))/goals
+	@$(SUDO) env QUICK=$(QUICK) ROWS="$(ROWS)" tools/goals.sh $(or $(SET),SK) $(abspath $(BIN)) $(abspath $(IMAGES)) $(abspath $(TARGET))/goals
 
 .PHONY: setup-run setup-test
 setup-run: ## Install what running needs (QEMU, iproute2 …)
