@@ -33,6 +33,20 @@ pub struct VmSpec {
     pub latency_sensitivity: LatencySensitivity,
 }
 
+impl Default for VmSpec {
+    fn default() -> Self {
+        Self {
+            kind: VmKind::default(),
+            vcpus: one(),
+            memory: default_memory(),
+            boot: None,
+            disk: None,
+            nics: Vec::new(),
+            latency_sensitivity: LatencySensitivity::default(),
+        }
+    }
+}
+
 const fn one() -> u32 {
     1
 }

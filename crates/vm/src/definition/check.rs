@@ -46,7 +46,7 @@ fn memory(spec: &VmSpec) -> Result<(), ApiError> {
             "write it with its unit, such as memory = \"512MiB\"",
         ));
     }
-    if spec.memory.0 % MEMORY_STEP.0 != 0 {
+    if !spec.memory.0.is_multiple_of(MEMORY_STEP.0) {
         let rounded = Bytes(spec.memory.0.next_multiple_of(MEMORY_STEP.0));
         return Err(invalid(
             format!("memory = {} is not a multiple of {MEMORY_STEP}, the size of a huge page", spec.memory),

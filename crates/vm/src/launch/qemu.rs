@@ -189,7 +189,7 @@ impl Args {
 }
 
 fn joined(parts: &[&dyn AsRef<std::ffi::OsStr>]) -> OsString {
-    parts.iter().map(|part| part.as_ref()).collect()
+    parts.iter().map(AsRef::as_ref).collect()
 }
 
 /// `text` as a value in QEMU's `key=value,…` options, where a comma is written twice.

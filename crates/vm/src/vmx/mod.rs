@@ -1,10 +1,35 @@
-//! VMware's `.vmx` files.
+//! VMware's `.vmx` files: what a VM moved from ESX said about itself, and what became of each line.
+//!
+//! Reading has three steps: [`syntax`] splits the text into keys and values, the modules for the [`machine`], its
+//! [`cards`] and its [`disks`] take what they understand, and [`known`] says of the rest whether taut knows it.
 
+mod cards;
+mod disks;
+mod file;
+mod known;
+mod machine;
+mod syntax;
+
+use taut_api::vm::VmSpec;
 use taut_api::{ApiError, Name};
 
-use crate::definition::{Parsed, invalid};
+use crate::definition::Parsed;
 
-/// Reads a `.vmx`.
-pub(crate) fn import(_text: &str, _default_portgroup: Option<&Name>) -> Result<Parsed, ApiError> {
-    Err(invalid("this version reads no .vmx files", "use taut's own VM file"))
+use file::VmxFile;
+
+/// Reads a `.vmx`. Paths stay as written; `default_portgroup` is for cards whose network has no usable name.
+///
+/// # Errors
+/// When the text is no `.vmx`, a value that matters cannot be read, or there is no hard disk.
+pub(crate) fn import(text: &str, default_portgroup: Option<&Name>) -> Result<Parsed, ApiError> {
+    let mut file = VmxFile::read(text)?;
+    let mut spec = VmSpec::default();
+    let name = machine::name(&mut file);
+    machine::read(&mut file, &mut spec)?;
+    spec.disk = Some(disks::read(&mut file)?);
+    spec.nics = cards::read(&mut file, default_portgroup)?;
+    Ok(Parsed { name, spec, imported: file.into_report() })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! `ethernetN.*`: virtual network cards.
+
+use taut_api::vm::{NicModel, NicSpec, Rings};
+use taut_api::{ApiError, MacAddr, Name};
+
+use super::file::{VmxFile, shortened};
+use super::machine::usable_name;
+use crate::definition::invalid;
+
+/// The cards that are present, in their order.
+pub(super) fn read(file: &mut VmxFile, default_portgroup: Option<&Name>) -> Result<Vec<NicSpec>, ApiError> {
+    let mut nics = Vec::new();
+    for number in file.numbers("ethernet") {
+        let card = Card { prefix: format!("ethernet{number}"), field: format!("nic[{}]", nics.len()) };
+        if file.is_true(&card.key("present")) {
+            nics.push(card.read(file, default_portgroup)?);
+        } else {
+            file.report_all(&card.key(""), "the card is not present");
+        }
+    }
+    Ok(nics)
+}
+
+/// One card's place in the file and in the spec.
+struct Card {
+    prefix: String,
+    field: String,
+}
+
+impl Card {
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.prefix)
+    }
+
+    fn field(&self, name: &str) -> String {
+        format!("{}.{name}", self.field)
+    }
+
+    fn read(&self, file: &mut VmxFile, default_portgroup: Option<&Name>) -> Result<NicSpec, ApiError> {
+        file.understood(&self.key("present"), &self.field);
+        Ok(NicSpec {
+            portgroup: self.portgroup(file, default_portgroup)?,
+            mac: self.mac(file)?,
+            model: self.model(file),
+            ip: None,
+            rings: Rings::default(),
+            offloads: true,
+        })
+    }
+
+    fn portgroup(&self, file: &mut VmxFile, default: Option<&Name>) -> Result<Name, ApiError> {
+        let key = self.key("networkname");
+        let field = self.field("portgroup");
+        let Some(network) = file.get(&key).map(str::to_owned) else {
+            return default.cloned().ok_or_else(|| {
+                invalid(
+                    format!("{} is on no network: there is no networkName", self.prefix),
+                    "say which port group such cards belong to: --portgroup NAME",
+                )
+            });
+        };
+        if let Ok(name) = network.parse() {
+            file.understood(&key, field);
+            return Ok(name);
+        }
+        let name = default.cloned().or_else(|| usable_name(&network)).ok_or_else(|| {
+            invalid(
+                format!(
+                    "{} is on the network \"{}\", which no port group can be called",
+                    self.prefix,
+                    shortened(&network)
+                ),
+                "say which port group such cards belong to: --portgroup NAME",
+            )
+        })?;
+        file.mapped(&key, field, format!("{name}: names are letters, digits, `-`, `_` and `.`"));
+        Ok(name)
+    }
+
+    fn mac(&self, file: &mut VmxFile) -> Result<Option<MacAddr>, ApiError> {
+        let (fixed, generated) = (self.key("address"), self.key("generatedaddress"));
+        let kind = file.get(&self.key("addresstype")).map(str::to_ascii_lowercase);
+        let prefers_generated = matches!(kind.as_deref(), Some("generated" | "vpx"));
+        let keys = if prefers_generated { [&generated, &fixed] } else { [&fixed, &generated] };
+        let Some(key) = keys.into_iter().find(|key| file.get(key).is_some()) else { return Ok(None) };
+        let mac = file.parsed(key, "an Ethernet address")?;
+        file.understood(key, self.field("mac"));
+        Ok(mac)
+    }
+
+    /// The guest has the driver for the card that it knew; it keeps that card.
+    fn model(&self, file: &mut VmxFile) -> NicModel {
+        let key = self.key("virtualdev");
+        let Some(model) = file.get(&key).map(str::to_ascii_lowercase) else {
+            let sixty_four = file.get("guestos").is_some_and(|os| os.to_ascii_lowercase().ends_with("-64"));
+            let (model, name) =
+                if sixty_four { (NicModel::E1000, "e1000") } else { (NicModel::Vlance, "vlance") };
+            let note = format!("with model = {name}, which ESX gives such guests when virtualDev is absent");
+            file.mapped(&self.key("present"), &self.field, note);
+            return model;
+        };
+        let (model, note) = match model.as_str() {
+            "vmxnet3" => (NicModel::Vmxnet3, EMULATED),
+            "e1000" => (NicModel::E1000, EMULATED),
+            "e1000e" => (NicModel::E1000e, EMULATED),
+            "vlance" => (NicModel::Vlance, EMULATED),
+            "flexible" => {
+                (NicModel::Vlance, "vlance, which a flexible card is until the vmxnet driver takes it over")
+            }
+            "vmxnet" | "vmxnet2" => (
+                NicModel::Vlance,
+                "vlance: the first two vmxnet cards exist nowhere else; guests that had them mostly drive vlance too",
+            ),
+            _ => (NicModel::E1000, "e1000: this is none of ESX's cards, and most guests drive that one"),
+        };
+        file.mapped(&key, self.field("model"), note);
+        model
+    }
+}
+
+const EMULATED: &str = "the same card, emulated by QEMU: the guest has the driver for it. model = \"virtio\" is much faster \
+                        once the guest has a virtio driver";

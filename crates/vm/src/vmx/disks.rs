@@ -1,0 +1,123 @@
+//! `scsiA:B.*`, `nvmeA:B.*`, `sataA:B.*`, `ideA:B.*`: the system disk.
+
+use taut_api::ApiError;
+use taut_api::vm::{Disk, DiskBus, DiskFormat};
+
+use super::file::VmxFile;
+use crate::definition::invalid;
+
+/// Kinds of controllers, in the order in which they are looked at.
+const CONTROLLERS: [&str; 4] = ["scsi", "nvme", "sata", "ide"];
+
+/// The first hard disk that is present. Others, and CD-ROMs, are reported.
+pub(super) fn read(file: &mut VmxFile) -> Result<Disk, ApiError> {
+    let mut found = None;
+    for controller in CONTROLLERS {
+        for place in places(file, controller) {
+            let prefix = format!("{controller}{}.", place.text);
+            if !file.is_true(&format!("{prefix}present")) {
+                file.report_all(&prefix, "the device is not present");
+            } else if is_cdrom(file, &prefix) {
+                file.report_all(&prefix, "CD-ROM drives are not attached");
+            } else if found.is_some() || file.get(&format!("{prefix}filename")).is_none() {
+                file.report_all(&prefix, "only the first hard disk is attached");
+            } else {
+                found = Some(hard_disk(file, controller, &place, &prefix));
+            }
+        }
+    }
+    found.ok_or_else(|| {
+        invalid(
+            "the .vmx names no hard disk that is present",
+            "it needs a line such as scsi0:0.fileName = \"disk.vmdk\", and scsi0:0.present = \"TRUE\"",
+        )
+    })
+}
+
+/// A device's place on its controllers: `0:1`.
+struct Place {
+    controller: u32,
+    unit: u32,
+    text: String,
+}
+
+fn places(file: &VmxFile, kind: &str) -> Vec<Place> {
+    let place = |key: &str| {
+        let text = key.strip_prefix(kind)?.split_once('.')?.0;
+        let (controller, unit) = text.split_once(':')?;
+        Some(Place { controller: controller.parse().ok()?, unit: unit.parse().ok()?, text: text.to_owned() })
+    };
+    let mut places: Vec<Place> = file.keys().filter_map(place).collect();
+    places.sort_by(|a, b| (a.controller, a.unit, &a.text).cmp(&(b.controller, b.unit, &b.text)));
+    places.dedup_by(|a, b| a.text == b.text);
+    places
+}
+
+fn is_cdrom(file: &VmxFile, prefix: &str) -> bool {
+    let kind = file.get(&format!("{prefix}devicetype")).unwrap_or_default().to_ascii_lowercase();
+    let name = file.get(&format!("{prefix}filename")).unwrap_or_default();
+    kind.contains("cdrom") || extension(name).eq_ignore_ascii_case("iso")
+}
+
+/// What follows the last dot of a file name.
+fn extension(name: &str) -> &str {
+    name.rsplit_once('.').map_or("", |(_, extension)| extension)
+}
+
+fn hard_disk(file: &mut VmxFile, controller: &str, place: &Place, prefix: &str) -> Disk {
+    let key = |name: &str| format!("{prefix}{name}");
+    let path = file.get(&key("filename")).unwrap_or_default().to_owned();
+    let format = match extension(&path).to_ascii_lowercase().as_str() {
+        "vmdk" => DiskFormat::Vmdk,
+        "qcow2" => DiskFormat::Qcow2,
+        _ => DiskFormat::Raw,
+    };
+    file.understood(&key("present"), "disk");
+    file.understood(&key("filename"), "disk.path");
+    file.report_all(&key("devicetype"), "a hard disk");
+    let snapshot =
+        file.get(&key("mode")).is_some_and(|mode| mode.eq_ignore_ascii_case("independent-nonpersistent"));
+    if snapshot {
+        file.understood(&key("mode"), "disk.snapshot");
+    }
+    Disk { path, format, bus: bus(file, controller, place), snapshot }
+}
+
+/// The guest finds its disk where it was, as far as QEMU has such a controller.
+fn bus(file: &mut VmxFile, kind: &str, place: &Place) -> DiskBus {
+    const FIELD: &str = "disk.bus";
+    let number = place.controller;
+    let (present, model) = (format!("{kind}{number}.present"), format!("{kind}{number}.virtualdev"));
+    match kind {
+        "nvme" => {
+            file.understood(&present, FIELD);
+            DiskBus::Nvme
+        }
+        "sata" => {
+            file.understood(&present, FIELD);
+            DiskBus::Sata
+        }
+        "ide" => {
+            let note = "sata: the machine has an AHCI controller instead of IDE";
+            file.mapped(&format!("ide{}.present", place.text), FIELD, note);
+            DiskBus::Sata
+        }
+        _ => {
+            file.understood(&present, "disk");
+            let (bus, note) = match file.get(&model).map(str::to_ascii_lowercase).as_deref() {
+                Some("pvscsi") => (DiskBus::Pvscsi, None),
+                Some("lsisas1068") => (DiskBus::Lsisas1068, None),
+                _ => (
+                    DiskBus::Sata,
+                    Some("sata: QEMU has no such SCSI controller, and most guests drive AHCI"),
+                ),
+            };
+            match note {
+                None => file.understood(&model, FIELD),
+                Some(note) if file.get(&model).is_some() => file.mapped(&model, FIELD, note),
+                Some(note) => file.mapped(&present, FIELD, note),
+            }
+            bus
+        }
+    }
+}

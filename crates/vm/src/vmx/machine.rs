@@ -1,0 +1,80 @@
+//! Name, processors, memory and latency sensitivity.
+
+use taut_api::vm::{LatencySensitivity, VmSpec};
+use taut_api::{ApiError, Bytes, Name};
+
+use super::file::VmxFile;
+use crate::definition::invalid;
+
+/// `displayName`, made usable as a name.
+pub(super) fn name(file: &mut VmxFile) -> Option<Name> {
+    let display = file.get("displayname")?.to_owned();
+    let name = usable_name(&display);
+    match &name {
+        Some(name) if name.as_str() == display => file.understood("displayname", "name"),
+        Some(name) => {
+            file.mapped(
+                "displayname",
+                "name",
+                format!("{name}: names are letters, digits, `-`, `_` and `.`"),
+            );
+        }
+        None => file.reported("displayname", "nothing in it can be used as a name"),
+    }
+    name
+}
+
+/// The text as a name: everything that a name cannot hold becomes `-`.
+pub(super) fn usable_name(text: &str) -> Option<Name> {
+    let legal = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+    let mapped: String = text.chars().map(legal).collect();
+    let trimmed = mapped.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
+    let mut short = trimmed.chars().take(63).collect::<String>();
+    short.truncate(short.trim_end_matches('-').len());
+    short.parse().ok()
+}
+
+/// Processors, memory, latency sensitivity.
+pub(super) fn read(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError> {
+    if let Some(vcpus) = file.parsed("numvcpus", "a number of virtual CPUs")? {
+        spec.vcpus = vcpus;
+        file.understood("numvcpus", "vcpus");
+    }
+    memory(file, spec)?;
+    latency_sensitivity(file, spec);
+    Ok(())
+}
+
+fn memory(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError> {
+    let Some(mib) = file.parsed::<u64>("memsize", "a size in MB")? else { return Ok(()) };
+    // Huge pages are two megabytes.
+    let rounded = mib.checked_next_multiple_of(2).filter(|mib| *mib <= u64::MAX >> 20);
+    let rounded = rounded.ok_or_else(|| {
+        invalid(
+            format!("memSize = \"{mib}\" MB is more than any machine has"),
+            "correct the value in the .vmx",
+        )
+    })?;
+    spec.memory = Bytes::mib(rounded);
+    if rounded == mib {
+        file.understood("memsize", "memory");
+    } else {
+        file.mapped("memsize", "memory", format!("{}: rounded up to whole huge pages", spec.memory));
+    }
+    Ok(())
+}
+
+fn latency_sensitivity(file: &mut VmxFile, spec: &mut VmSpec) {
+    const KEY: &str = "sched.cpu.latencysensitivity";
+    const FIELD: &str = "latency_sensitivity";
+    let Some(value) = file.get(KEY).map(str::to_ascii_lowercase) else { return };
+    match value.as_str() {
+        "normal" => file.understood(KEY, FIELD),
+        "high" => {
+            spec.latency_sensitivity = LatencySensitivity::High;
+            file.understood(KEY, FIELD);
+        }
+        "low" | "medium" => file.mapped(KEY, FIELD, "normal: ESX's experimental levels act as normal"),
+        _ => file.mapped(KEY, FIELD, "normal: this is none of ESX's levels"),
+    }
+}

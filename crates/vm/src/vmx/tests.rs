@@ -1,0 +1,114 @@
+//! Real-looking files as snapshots, and hostile ones as properties.
+
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+use taut_api::import::Fate;
+
+use super::*;
+
+/// Spec and report of a file in `tests/vmx`, as text.
+fn report(text: &str, default_portgroup: Option<&str>) -> String {
+    let default = default_portgroup.map(|name| name.parse().unwrap());
+    let parsed = match import(text, default.as_ref()) {
+        Ok(parsed) => parsed,
+        Err(error) => return error.to_string(),
+    };
+    let name = parsed.name.map(|name| format!("name = \"{name}\"\n")).unwrap_or_default();
+    let mut shown = format!("{name}{}\n", toml::to_string(&parsed.spec).unwrap());
+    for key in &parsed.imported {
+        let fate = match &key.fate {
+            Fate::Understood { field } => format!("understood  {field}"),
+            Fate::Mapped { field, note } => format!("mapped      {field}: {note}"),
+            Fate::Reported { note } => format!("reported    {note}"),
+            Fate::Ignored => "ignored".to_owned(),
+        };
+        let _ = writeln!(shown, "{} = \"{}\"\n    {fate}", key.key, key.value);
+    }
+    shown
+}
+
+#[test]
+fn web_server_with_two_cards() {
+    insta::assert_snapshot!(report(include_str!("../../tests/vmx/web-two-cards.vmx"), None));
+}
+
+#[test]
+fn machine_tuned_for_latency() {
+    insta::assert_snapshot!(report(include_str!("../../tests/vmx/latency-tuned.vmx"), None));
+}
+
+#[test]
+fn machine_of_esx_2_with_four_cards() {
+    insta::assert_snapshot!(report(include_str!("../../tests/vmx/esx2-four-cards.vmx"), None));
+}
+
+#[test]
+fn file_with_next_to_nothing() {
+    let text = include_str!("../../tests/vmx/minimal.vmx");
+    insta::assert_snapshot!(report(text, Some("lan")));
+    assert!(report(text, None).contains("ethernet0 is on no network"));
+}
+
+#[test]
+fn faults_are_named_with_line_key_and_value() {
+    const DISK: &str = "ide0:0.present = \"TRUE\"\nide0:0.fileName = \"d.img\"\n";
+    for (text, expected) in [
+        ("", "the .vmx sets nothing"),
+        ("memSize = \"512\"\n", "the .vmx names no hard disk that is present"),
+        ("memSize = \"lots\"\n", "line 1: memSize = \"lots\" is not a size in MB"),
+        ("memSize = \"18446744073709551615\"\n", "more than any machine has"),
+        ("numvcpus = \"-1\"\n", "line 1: numvcpus = \"-1\" is not a number of virtual CPUs"),
+        (
+            "memSize = \"512\"\nMEMSIZE = \"1024\"\n",
+            "MEMSIZE is set twice: \"512\" in line 1 and \"1024\" in line 2",
+        ),
+        (
+            "ethernet0.present = \"TRUE\"\nethernet0.networkName = \"x\"\nethernet0.address = \"zz\"\n",
+            "line 3: ethernet0.address = \"zz\"",
+        ),
+        (
+            "ethernet7.present = \"TRUE\"\nethernet7.networkName = \"--\"\n",
+            "ethernet7 is on the network \"--\"",
+        ),
+    ] {
+        let text = if expected.contains("hard disk") { text.to_owned() } else { format!("{text}{DISK}") };
+        let text = if expected.contains("sets nothing") { String::new() } else { text };
+        let error = import(&text, None).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn the_same_line_twice_is_no_contradiction() {
+    let text =
+        "memSize = \"512\"\nmemsize = \"512\"\nide0:0.present = \"TRUE\"\nide0:0.fileName = \"d.img\"\n";
+    let parsed = import(text, None).unwrap();
+    assert_eq!(parsed.imported[1].fate, Fate::Reported { note: "the same as line 1".into() });
+}
+
+/// Lines that are likely to reach deep.
+fn line() -> impl Strategy<Value = String> {
+    let key = prop_oneof![
+        "(ethernet|scsi|ide|nvme|sata)[0-9]{1,12}(:[0-9]{0,12})?\\.(present|fileName|virtualDev|networkName|address|mode)",
+        "(memSize|numvcpus|displayName|guestOS|sched\\.cpu\\.latencySensitivity|[a-z.]{0,12})",
+    ];
+    let value = prop_oneof!["TRUE", "[0-9]{0,25}", "[a-z0-9:.|]{0,12}", "\\PC{0,20}"];
+    (key, value).prop_map(|(key, value)| format!("{key} = \"{value}\""))
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in "\\PC{0,200}") {
+        let _ = import(&text, None);
+    }
+
+    #[test]
+    fn likely_lines_are_read_or_refused(lines in prop::collection::vec(line(), 0..30)) {
+        let text = lines.join("\n");
+        let default = "lan".parse().unwrap();
+        if let Ok(parsed) = import(&text, Some(&default)) {
+            prop_assert_eq!(parsed.imported.len(), lines.iter().filter(|line| !line.trim().starts_with('#')).count());
+        }
+    }
+}
