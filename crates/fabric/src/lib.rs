@@ -1,1 +1,27 @@
 //! The data plane: ports, switch, workers.
+//!
+//! `taut-fabric` is one process for all guests of a host. It opens nothing: `tautd` gives it descriptors and the whole
+//! wanted state over one connection ([`control`]; the messages are [`taut_api::fabric`]). It parses what guests write, and
+//! therefore lives in a box ([`sandbox`]).
+//!
+//! ```text
+//!  tautd ── control ──┬── vhost_user: a front end's session  ─┐ puts ends
+//!                     └── Switch: who is on which segment     │ into
+//!                                    │ taken up by            ▼
+//!                                 worker ──── burst ──────► port: vnic · tap · stream
+//! ```
+//!
+//! * [`port`]: where frames come from and go to, and the locks that say who may touch what.
+//! * [`switch`]: segments, addresses, security policy, software offloads; the path of a frame is [`switch::forward`].
+//! * [`worker`]: the threads that move frames.
+//! * [`vhost_user`]: sessions with front ends, resumable from a record.
+
+pub mod control;
+pub mod counters;
+pub mod epoll;
+pub mod inherited;
+pub mod port;
+pub mod sandbox;
+pub mod switch;
+pub mod vhost_user;
+pub mod worker;

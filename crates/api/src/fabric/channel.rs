@@ -6,7 +6,9 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
@@ -21,6 +23,25 @@ pub const MAX_FDS: usize = 253;
 
 /// Sends one message with its descriptors. Blocks, whatever the socket's mode, until all of it is with the kernel.
 pub fn send<M: Serialize>(socket: &UnixStream, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_until(socket, message, fds, None)
+}
+
+/// As [`send`], on a non-blocking socket; [`io::ErrorKind::TimedOut`] after `limit`, with the stream in an unknown place.
+pub fn send_within<M: Serialize>(
+    socket: &UnixStream,
+    message: &M,
+    fds: &[BorrowedFd<'_>],
+    limit: Duration,
+) -> io::Result<()> {
+    send_until(socket, message, fds, Some(Instant::now() + limit))
+}
+
+fn send_until<M: Serialize>(
+    socket: &UnixStream,
+    message: &M,
+    fds: &[BorrowedFd<'_>],
+    deadline: Option<Instant>,
+) -> io::Result<()> {
     let body = serde_json::to_vec(message)?;
     if body.len() > MAX_FRAME || fds.len() > MAX_FDS {
         let what = format!("{} bytes and {} descriptors are too many for one message", body.len(), fds.len());
@@ -36,16 +57,31 @@ pub fn send<M: Serialize>(socket: &UnixStream, message: &M, fds: &[BorrowedFd<'_
     let sent = loop {
         match sendmsg(socket, &[IoSlice::new(&length)], &mut control, SendFlags::NOSIGNAL) {
             Err(rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::AGAIN) => wait(socket, rustix::event::PollFlags::OUT)?,
+            Err(rustix::io::Errno::AGAIN) => wait(socket, PollFlags::OUT, deadline)?,
             other => break other?,
         }
     };
-    write_all(socket, &length[sent..])?;
-    write_all(socket, &body)
+    write_all(socket, &length[sent..], deadline)?;
+    write_all(socket, &body, deadline)
 }
 
 /// Receives one message with its descriptors; `None` at a clean end of the stream.
 pub fn receive<M: DeserializeOwned>(socket: &UnixStream) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+    receive_until(socket, None)
+}
+
+/// As [`receive`], on a non-blocking socket; [`io::ErrorKind::TimedOut`] when the message is not whole after `limit`.
+pub fn receive_within<M: DeserializeOwned>(
+    socket: &UnixStream,
+    limit: Duration,
+) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+    receive_until(socket, Some(Instant::now() + limit))
+}
+
+fn receive_until<M: DeserializeOwned>(
+    socket: &UnixStream,
+    deadline: Option<Instant>,
+) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
     let mut length = [0; 4];
     let mut fds = Vec::new();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
@@ -53,7 +89,7 @@ pub fn receive<M: DeserializeOwned>(socket: &UnixStream) -> io::Result<Option<(M
     let got = loop {
         match recvmsg(socket, &mut [IoSliceMut::new(&mut length)], &mut control, RecvFlags::CMSG_CLOEXEC) {
             Err(rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::AGAIN) => wait(socket, rustix::event::PollFlags::IN)?,
+            Err(rustix::io::Errno::AGAIN) => wait(socket, PollFlags::IN, deadline)?,
             other => break other?.bytes,
         }
     };
@@ -65,33 +101,41 @@ pub fn receive<M: DeserializeOwned>(socket: &UnixStream) -> io::Result<Option<(M
     if got == 0 {
         return Ok(None);
     }
-    read_exact(socket, &mut length[got..])?;
+    read_exact(socket, &mut length[got..], deadline)?;
     let length = u32::from_le_bytes(length) as usize;
     if length > MAX_FRAME {
         let what = format!("a message of {length} bytes was announced; at most {MAX_FRAME} are taken");
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     let mut body = vec![0; length];
-    read_exact(socket, &mut body)?;
+    read_exact(socket, &mut body, deadline)?;
     Ok(Some((serde_json::from_slice(&body)?, fds)))
 }
 
-fn wait(socket: &UnixStream, flags: rustix::event::PollFlags) -> io::Result<()> {
-    let mut poll = [rustix::event::PollFd::from_borrowed_fd(socket.as_fd(), flags)];
-    match rustix::event::poll(&mut poll, None) {
+fn wait(socket: &UnixStream, flags: PollFlags, deadline: Option<Instant>) -> io::Result<()> {
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    if left == Some(Duration::ZERO) {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let left = left.map(|left| Timespec {
+        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(left.subsec_nanos()),
+    });
+    let mut poll = [PollFd::from_borrowed_fd(socket.as_fd(), flags)];
+    match rustix::event::poll(&mut poll, left.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-fn write_all(mut socket: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
+fn write_all(mut socket: &UnixStream, mut bytes: &[u8], deadline: Option<Instant>) -> io::Result<()> {
     while !bytes.is_empty() {
         match socket.write(bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(n) => bytes = &bytes[n..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait(socket, rustix::event::PollFlags::OUT)?;
+                wait(socket, PollFlags::OUT, deadline)?;
             }
             Err(error) => return Err(error),
         }
@@ -99,14 +143,14 @@ fn write_all(mut socket: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-fn read_exact(mut socket: &UnixStream, mut bytes: &mut [u8]) -> io::Result<()> {
+fn read_exact(mut socket: &UnixStream, mut bytes: &mut [u8], deadline: Option<Instant>) -> io::Result<()> {
     while !bytes.is_empty() {
         match socket.read(bytes) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(n) => bytes = &mut bytes[n..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait(socket, rustix::event::PollFlags::IN)?;
+                wait(socket, PollFlags::IN, deadline)?;
             }
             Err(error) => return Err(error),
         }
@@ -137,6 +181,21 @@ mod tests {
         let (message, received) = receive::<ToFabric>(&b).unwrap().unwrap();
         assert_eq!((message, received.len()), (second, 0));
         assert!(receive::<ToFabric>(&b).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_peer_that_neither_reads_nor_writes_is_given_up() {
+        let (a, _b) = UnixStream::pair().unwrap();
+        a.set_nonblocking(true).unwrap();
+        let limit = Duration::from_millis(20);
+        let error = loop {
+            let hello = ToFabric::Hello { protocol: 1 };
+            if let Err(error) = send_within(&a, &hello, &[], limit) {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(receive_within::<ToFabric>(&a, limit).unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
     #[test]

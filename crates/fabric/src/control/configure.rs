@@ -1,0 +1,143 @@
+//! Making the ports what a configuration wants them to be.
+
+use std::collections::btree_map::Entry as Slot;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use taut_api::fabric::FromFabric;
+use taut_api::fabric::config::{FabricConfig, PortConfig, PortId, PortKind};
+use taut_api::fabric::counters::MAX_PORTS;
+use tracing::{info, warn};
+
+use super::entry::Entry;
+use super::{Control, send};
+use crate::counters::PortBlock;
+use crate::port::Port;
+use crate::switch::Switch;
+
+/// Most pairs of queues that a port can have.
+const MAX_PAIRS: u8 = 8;
+
+impl Control {
+    pub(super) fn configure(&mut self, config: FabricConfig) {
+        let (ports, refused) = acceptable(&config);
+        for (id, why) in &refused {
+            warn!("{id} refused: {why}");
+        }
+        let unwanted: Vec<_> = self.entries.keys().filter(|id| !ports.contains_key(id)).copied().collect();
+        for id in unwanted {
+            self.close(id, "the port is no longer configured");
+        }
+        for (id, wanted) in ports {
+            if self.entries.get(&id).is_some_and(|entry| entry.config.kind != wanted.kind) {
+                self.close(id, "the port's kind has changed");
+            }
+            match self.entries.entry(id) {
+                Slot::Occupied(mut entry) => entry.get_mut().config = wanted.clone(),
+                Slot::Vacant(slot) => {
+                    let port = Port::new(id, wanted.kind, PortBlock::new(&self.words, id));
+                    slot.insert(Entry::new(wanted.clone(), Arc::new(port)));
+                }
+            }
+        }
+        let members = self.entries.values().map(|entry| (&entry.config, &entry.port));
+        if let Err(error) = self.workers.configure(Switch::new(members), &config.workers) {
+            warn!("the worker cannot be bound to pCPUs {:?}: {error}", config.workers.cpus);
+        }
+        info!(revision = config.revision, ports = self.entries.len(), "configured");
+        self.config = config;
+        let configured = FromFabric::Configured { revision: self.config.revision, refused };
+        send(&mut self.peer, &configured, &[]);
+    }
+
+    fn close(&mut self, port: PortId, reason: &str) {
+        let Some(mut entry) = self.entries.remove(&port) else { return };
+        let had_session = entry.session.is_some();
+        entry.detach();
+        if had_session {
+            let ended = FromFabric::SessionEnded { port, reason: reason.to_owned() };
+            send(&mut self.peer, &ended, &[]);
+        }
+    }
+}
+
+/// The ports that can be made, and why others cannot.
+fn acceptable(config: &FabricConfig) -> (BTreeMap<PortId, &PortConfig>, Vec<(PortId, String)>) {
+    let mut ports = BTreeMap::new();
+    let mut refused = Vec::new();
+    let mut addresses = HashSet::new();
+    for port in &config.ports {
+        let why = if usize::from(port.id.0) >= MAX_PORTS {
+            Some(format!("port numbers end at {}", MAX_PORTS - 1))
+        } else if ports.contains_key(&port.id) {
+            Some("the number is taken".to_owned())
+        } else if !port.mac.is_assignable() {
+            Some(format!("{} is not an address that a card can have", port.mac))
+        } else if !addresses.insert((port.segment, port.mac)) {
+            Some(format!("the address {} is taken on its segment", port.mac))
+        } else {
+            match port.kind {
+                PortKind::VhostUser { queue_pairs, .. } if !(1..=MAX_PAIRS).contains(&queue_pairs) => {
+                    Some(format!("{queue_pairs} queue pairs are not between 1 and {MAX_PAIRS}"))
+                }
+                _ => None,
+            }
+        };
+        match why {
+            Some(why) => refused.push((port.id, why)),
+            None => _ = ports.insert(port.id, port),
+        }
+    }
+    (ports, refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use taut_api::MacAddr;
+    use taut_api::fabric::config::SegmentId;
+    use taut_api::network::Security;
+
+    use super::*;
+
+    fn port(id: u16, mac: u8, segment: u16) -> PortConfig {
+        PortConfig {
+            id: PortId(id),
+            owner: format!("vm/{id}/nic0"),
+            kind: PortKind::VhostUser { offloads: true, queue_pairs: 1 },
+            segment: SegmentId(segment),
+            mac: MacAddr([2, 0, 0, 0, 0, mac]),
+            security: Security::default(),
+        }
+    }
+
+    #[test]
+    fn each_refusal_has_its_reason_and_the_rest_is_accepted() {
+        let mut pairs = port(5, 5, 1);
+        pairs.kind = PortKind::VhostUser { offloads: true, queue_pairs: 9 };
+        let mut multicast = port(6, 6, 1);
+        multicast.mac = MacAddr::BROADCAST;
+        let ports = vec![
+            port(1, 1, 1),
+            port(1, 2, 1),
+            port(2, 1, 1),
+            port(3, 1, 2),
+            port(4096, 9, 1),
+            pairs,
+            multicast,
+        ];
+        let config = FabricConfig { ports, ..FabricConfig::default() };
+        let (accepted, refused) = acceptable(&config);
+        assert_eq!(accepted.keys().map(|id| id.0).collect::<Vec<_>>(), [1, 3]);
+        let refused: Vec<_> = refused.iter().map(|(id, why)| (id.0, why.as_str())).collect();
+        assert_eq!(
+            refused,
+            [
+                (1, "the number is taken"),
+                (2, "the address 02:00:00:00:00:01 is taken on its segment"),
+                (4096, "port numbers end at 4095"),
+                (5, "9 queue pairs are not between 1 and 8"),
+                (6, "ff:ff:ff:ff:ff:ff is not an address that a card can have"),
+            ]
+        );
+    }
+}

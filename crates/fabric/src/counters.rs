@@ -1,0 +1,66 @@
+//! The counters file: one writer per word, plain stores, no lock. Its layout is [`taut_api::fabric::counters`].
+//!
+//! A port's words are written under the lock of the queue that they belong to, so adding is a load and a store.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use taut_api::fabric::counters::{PortWord, WorkerWord, port_base, worker_base};
+use taut_api::fabric::{DropReason, PortId};
+use taut_virtq::counters::SharedWords;
+
+/// The block of one port.
+#[derive(Debug, Clone)]
+pub struct PortBlock {
+    words: Arc<SharedWords>,
+    base: usize,
+}
+
+impl PortBlock {
+    /// The block of this port.
+    pub fn new(words: &Arc<SharedWords>, port: PortId) -> Self {
+        Self { words: Arc::clone(words), base: port_base(port) }
+    }
+
+    /// Adds to a word.
+    #[inline]
+    pub fn add(&self, word: PortWord, count: u64) {
+        add(&self.words, self.base + word as usize, count);
+    }
+
+    /// Counts a frame of this port's that was dropped.
+    pub fn drop_from(&self, reason: DropReason) {
+        add(&self.words, self.base + PortWord::TxDrops as usize + reason as usize, 1);
+    }
+
+    /// Counts a frame for this port that was dropped.
+    pub fn drop_at(&self, reason: DropReason) {
+        add(&self.words, self.base + PortWord::RxDrops as usize + reason as usize, 1);
+    }
+}
+
+/// The block of one worker.
+#[derive(Debug)]
+pub struct WorkerBlock {
+    words: Arc<SharedWords>,
+    base: usize,
+}
+
+impl WorkerBlock {
+    /// The block of this worker.
+    pub fn new(words: &Arc<SharedWords>, worker: usize) -> Self {
+        Self { words: Arc::clone(words), base: worker_base(worker) }
+    }
+
+    /// Adds to a word.
+    pub fn add(&self, word: WorkerWord, count: u64) {
+        add(&self.words, self.base + word as usize, count);
+    }
+}
+
+/// Adds to a word that has no other writer now.
+#[inline]
+fn add(words: &SharedWords, at: usize, count: u64) {
+    let word = &words.words()[at];
+    word.store(word.load(Relaxed).wrapping_add(count), Relaxed);
+}

@@ -1,0 +1,28 @@
+//! `taut-fabric`: the data plane process. Started by `tautd`, see [`taut_fabric`].
+
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+
+use anyhow::Context;
+use taut_api::fabric::counters::FILE_SIZE;
+use taut_fabric::control::Control;
+use taut_fabric::inherited::Inherited;
+use taut_fabric::sandbox;
+use taut_virtq::counters::SharedWords;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> anyhow::Result<()> {
+    let inherited = Inherited::take()?;
+    let filter = EnvFilter::try_from_env("TAUT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    let words = SharedWords::map(inherited.counters.as_fd(), FILE_SIZE as usize / 8)
+        .context("the counters file cannot be mapped")?;
+    drop(inherited.counters);
+    sandbox::enter()?;
+    Control::new(inherited.control, words)?.run()?;
+    Ok(())
+}

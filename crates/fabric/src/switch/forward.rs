@@ -1,0 +1,286 @@
+//! From one sender to its receivers: policy, look-up, delivery, counting.
+//!
+//! A burst opens one receive queue at a time and keeps it open while frames go to the same member. Queues that got frames
+//! are published when the burst ends: indices once, an interrupt if one is due.
+//!
+//! When a receiver has no room, a unicast frame stays with its sender for up to [`RX_WAIT`]; the sender's later frames
+//! wait behind it. A receiver that has had no room for longer loses frames at once, until it makes room again: a guest
+//! that stopped reading delays each of its senders once, not with every frame. Copies for many never wait.
+
+use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
+
+use taut_api::fabric::DropReason;
+use taut_api::fabric::counters::PortWord;
+use taut_virtq::header::{NEEDS_CSUM, NetHeader};
+
+use super::Segment;
+use super::ethernet::{self, MAX_FRAME};
+use super::policy::{self, Route};
+use super::software_offload::{Pieces, check_header};
+use crate::port::{Body, Failure, Frame, Put, RxSlot};
+
+/// How long a frame waits for room at its receiver: as long as a guest's coalescing may hold an interrupt back.
+pub const RX_WAIT: Duration = Duration::from_millis(4);
+
+/// Buffers for the slow path, one pair per worker.
+#[derive(Debug)]
+pub struct Scratch {
+    whole: Box<[u8]>,
+    piece: Box<[u8]>,
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self { whole: vec![0; MAX_FRAME].into(), piece: vec![0; MAX_FRAME].into() }
+    }
+}
+
+/// What became of a frame at its sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Delivered or dropped.
+    Done,
+    /// It stays with the sender; at the latest at this time it is dealt with.
+    Wait(Instant),
+}
+
+/// A receiver's end that stopped working during a burst.
+#[derive(Debug)]
+pub struct Fallen {
+    /// The member.
+    pub member: u32,
+    /// Why.
+    pub failure: Failure,
+}
+
+/// One sender's burst.
+#[derive(Debug)]
+pub struct Forwarder<'s> {
+    segment: &'s Segment,
+    sender: u32,
+    now: Instant,
+    scratch: &'s mut Scratch,
+    open: Option<(u32, MutexGuard<'s, RxSlot>)>,
+    /// Members with frames that are not published yet.
+    touched: &'s mut Vec<u32>,
+    fallen: &'s mut Vec<Fallen>,
+    frames: u64,
+    bytes: u64,
+}
+
+impl<'s> Forwarder<'s> {
+    /// Begins a burst of `sender`'s at `now`.
+    pub fn new(
+        segment: &'s Segment,
+        sender: u32,
+        now: Instant,
+        scratch: &'s mut Scratch,
+        touched: &'s mut Vec<u32>,
+        fallen: &'s mut Vec<Fallen>,
+    ) -> Self {
+        Self { segment, sender, now, scratch, open: None, touched, fallen, frames: 0, bytes: 0 }
+    }
+
+    /// Checks a frame and takes it where it belongs. `head` is a private copy of its first bytes, `pieces_done` what an
+    /// earlier try has delivered of it.
+    #[inline]
+    pub fn forward(
+        &mut self,
+        head: &[u8],
+        len: usize,
+        header: &NetHeader,
+        body: Body<'_>,
+        pieces_done: &mut usize,
+    ) -> Verdict {
+        let checked = check_header(header, len).and_then(|()| ethernet::check(head, len));
+        let routed = checked.and_then(|ethernet| {
+            let route = policy::route(self.segment, self.sender, &ethernet)?;
+            // Only what a driver may say; that a checksum has been verified is not for a sender to tell.
+            let header = NetHeader { flags: header.flags & NEEDS_CSUM, ..*header };
+            Ok((Frame { header, ethernet, len, body }, route))
+        });
+        let verdict = match routed {
+            Ok((frame, route)) => self.send(&frame, route, pieces_done),
+            Err(reason) => {
+                self.drop_from_sender(reason);
+                Verdict::Done
+            }
+        };
+        if verdict == Verdict::Done {
+            *pieces_done = 0;
+            self.frames += 1;
+            self.bytes += len as u64;
+        }
+        verdict
+    }
+
+    #[inline]
+    fn send(&mut self, frame: &Frame<'_>, route: Route, pieces_done: &mut usize) -> Verdict {
+        match route {
+            Route::To(member) => {
+                if let Verdict::Wait(until) = self.deliver_or_wait(member, frame, pieces_done) {
+                    return Verdict::Wait(until);
+                }
+                self.mirror(frame, Some(member));
+            }
+            Route::All => {
+                for member in 0..self.segment.members.len() as u32 {
+                    if member != self.sender {
+                        self.deliver_or_drop(member, frame, true);
+                    }
+                }
+            }
+            Route::Nobody => {
+                self.mirror(frame, None);
+                self.drop_from_sender(DropReason::UnknownUnicast);
+            }
+        }
+        Verdict::Done
+    }
+
+    /// Copies for promiscuous members.
+    #[inline]
+    fn mirror(&mut self, frame: &Frame<'_>, to: Option<u32>) {
+        for &member in &self.segment.promiscuous {
+            if Some(member) != to && member != self.sender {
+                self.deliver_or_drop(member, frame, false);
+            }
+        }
+    }
+
+    #[inline]
+    fn deliver_or_wait(&mut self, member: u32, frame: &Frame<'_>, pieces_done: &mut usize) -> Verdict {
+        match self.deliver(member, frame, pieces_done, false) {
+            Put::Done => {}
+            Put::Full => {
+                let now = self.now;
+                let slot = self.open(member);
+                let first = slot.full_since.is_none();
+                let until = *slot.full_since.get_or_insert(now) + RX_WAIT;
+                if now < until {
+                    if first {
+                        self.segment.members[member as usize].port.counters.add(PortWord::RxWaits, 1);
+                    }
+                    return Verdict::Wait(until);
+                }
+                self.drop_at(member, DropReason::RingFull);
+            }
+            Put::Refused(reason) => self.drop_at(member, reason),
+            Put::Failed(failure) => self.fall(member, failure),
+        }
+        Verdict::Done
+    }
+
+    fn deliver_or_drop(&mut self, member: u32, frame: &Frame<'_>, multicast: bool) {
+        match self.deliver(member, frame, &mut 0, multicast) {
+            Put::Done => {}
+            Put::Full => self.drop_at(member, DropReason::RingFull),
+            Put::Refused(reason) => self.drop_at(member, reason),
+            Put::Failed(failure) => self.fall(member, failure),
+        }
+    }
+
+    /// The open receive queue of `member`; the one opened before is closed.
+    #[inline]
+    fn open(&mut self, member: u32) -> &mut RxSlot {
+        if !matches!(&self.open, Some((opened, _)) if *opened == member) {
+            // Closed first: never two at a time.
+            self.open = None;
+        }
+        let segment = self.segment;
+        let touched = &mut *self.touched;
+        &mut self
+            .open
+            .get_or_insert_with(|| {
+                touched.push(member);
+                (member, segment.members[member as usize].port.rx(0))
+            })
+            .1
+    }
+
+    #[inline]
+    fn deliver(&mut self, member: u32, frame: &Frame<'_>, done: &mut usize, multicast: bool) -> Put {
+        let ether_type = frame.ethernet.ether_type;
+        let slot = self.open(member);
+        let Some(end) = &mut slot.end else { return Put::Refused(DropReason::PortDown) };
+        if !end.offloads().take(&frame.header, ether_type) {
+            return self.deliver_pieces(member, frame, done, multicast);
+        }
+        let put = end.put(frame);
+        if matches!(put, Put::Done) {
+            slot.full_since = None;
+            slot.fresh.frames += 1;
+            slot.fresh.bytes += frame.len as u64;
+            slot.fresh.multicast += u64::from(multicast);
+        }
+        put
+    }
+
+    /// The slow path: what the receiver cannot do is done here.
+    #[cold]
+    fn deliver_pieces(&mut self, member: u32, frame: &Frame<'_>, done: &mut usize, multicast: bool) -> Put {
+        self.open(member);
+        let Some((_, slot)) = &mut self.open else { return Put::Refused(DropReason::PortDown) };
+        let slot = &mut **slot;
+        let Some(end) = &mut slot.end else { return Put::Refused(DropReason::PortDown) };
+        let whole = match &frame.body {
+            Body::Guest(guest) => {
+                let space = &mut self.scratch.whole[..frame.len];
+                let copied = guest.copy_to(space);
+                &space[..copied]
+            }
+            Body::Host(bytes) => bytes,
+        };
+        let pieces = match Pieces::of(whole, &frame.header) {
+            Ok(pieces) => pieces,
+            Err(reason) => return Put::Refused(reason),
+        };
+        while *done < pieces.count() {
+            let len = pieces.write(*done, &mut self.scratch.piece);
+            match end.put_bytes(&self.scratch.piece[..len]) {
+                Put::Done => {}
+                other => return other,
+            }
+            *done += 1;
+            slot.full_since = None;
+            slot.fresh.frames += 1;
+            slot.fresh.bytes += len as u64;
+            slot.fresh.multicast += u64::from(multicast);
+        }
+        Put::Done
+    }
+
+    #[cold]
+    fn drop_from_sender(&self, reason: DropReason) {
+        self.segment.members[self.sender as usize].port.counters.drop_from(reason);
+    }
+
+    #[cold]
+    fn drop_at(&self, member: u32, reason: DropReason) {
+        self.segment.members[member as usize].port.counters.drop_at(reason);
+    }
+
+    /// The receiver's end is taken out; the frame is lost with it.
+    #[cold]
+    fn fall(&mut self, member: u32, failure: Failure) {
+        self.open(member).end = None;
+        self.drop_at(member, DropReason::PortDown);
+        self.fallen.push(Fallen { member, failure });
+    }
+
+    /// Ends the burst: receivers see their frames.
+    pub fn finish(mut self) -> u64 {
+        self.open = None;
+        for member in self.touched.drain(..) {
+            let port = &self.segment.members[member as usize].port;
+            port.rx(0).publish(&port.counters);
+        }
+        if self.frames != 0 {
+            let counters = &self.segment.members[self.sender as usize].port.counters;
+            counters.add(PortWord::TxFrames, self.frames);
+            counters.add(PortWord::TxBytes, self.bytes);
+        }
+        self.frames
+    }
+}

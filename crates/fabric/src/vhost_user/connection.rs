@@ -1,0 +1,104 @@
+//! The socket to a front end: whole requests come out of it, replies go into it, and nothing ever blocks.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg,
+};
+use vhost::vhost_user::message::FrontendReq;
+
+use super::SessionError;
+use super::message::{HEADER, Header, MAX_BODY, MAX_REGIONS, Request};
+
+/// A connected front end.
+#[derive(Debug)]
+pub struct Connection {
+    socket: OwnedFd,
+    bytes: [u8; HEADER + MAX_BODY],
+    filled: usize,
+    fds: Vec<OwnedFd>,
+}
+
+impl Connection {
+    /// Takes over a connected Unix stream socket.
+    pub fn new(socket: OwnedFd) -> Self {
+        Self { socket, bytes: [0; HEADER + MAX_BODY], filled: 0, fds: Vec::new() }
+    }
+
+    /// The next whole request, or `None` until more arrives. A partial one is kept.
+    pub fn receive(&mut self) -> Result<Option<(Header, Request)>, SessionError> {
+        loop {
+            let wanted = match self.header()? {
+                Some(header) if self.filled == HEADER + header.size => {
+                    let fds = std::mem::take(&mut self.fds);
+                    let request = Request::parse(&header, &self.bytes[HEADER..self.filled], fds)?;
+                    self.filled = 0;
+                    return Ok(Some((header, request)));
+                }
+                Some(header) => HEADER + header.size,
+                None => HEADER,
+            };
+            if !self.fill(wanted)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn header(&self) -> Result<Option<Header>, SessionError> {
+        match self.bytes[..self.filled].first_chunk() {
+            Some(bytes) => Ok(Some(Header::parse(bytes)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Reads up to `wanted` bytes of the message; `false` when there is nothing to read.
+    fn fill(&mut self, wanted: usize) -> Result<bool, SessionError> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_REGIONS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let mut parts = [IoSliceMut::new(&mut self.bytes[self.filled..wanted])];
+        let got = match recvmsg(&self.socket, &mut parts, &mut control, flags) {
+            Ok(message) => message.bytes,
+            Err(Errno::AGAIN) => return Ok(false),
+            Err(Errno::INTR) => return Ok(true),
+            Err(error) => return Err(SessionError::Socket(error.into())),
+        };
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(received) = message {
+                self.fds.extend(received);
+            }
+        }
+        if got == 0 {
+            return Err(SessionError::Closed);
+        }
+        if self.fds.len() > MAX_REGIONS {
+            return Err(SessionError::TooManyDescriptors(self.fds.len()));
+        }
+        self.filled += got;
+        Ok(true)
+    }
+
+    /// Sends a reply. A front end that leaves no room for it has stopped reading.
+    pub fn reply(&self, request: FrontendReq, body: &[u8]) -> Result<(), SessionError> {
+        let header = Header::reply(request, body.len());
+        let parts = [IoSlice::new(&header), IoSlice::new(body)];
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        loop {
+            match sendmsg(&self.socket, &parts, &mut SendAncillaryBuffer::default(), flags) {
+                Ok(sent) if sent == HEADER + body.len() => return Ok(()),
+                Err(Errno::INTR) => {}
+                Ok(_) | Err(Errno::AGAIN) => return Err(SessionError::RepliesUnread),
+                Err(error) => return Err(SessionError::Socket(io::Error::from(error))),
+            }
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

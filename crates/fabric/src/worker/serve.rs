@@ -1,0 +1,119 @@
+//! One burst of one source.
+
+use std::time::Instant;
+
+use super::{Incident, Lists, Next, Source};
+use crate::port::{Body, Failure, Port, RxEnd, TxEnd, TxSlot};
+use crate::switch::Switch;
+use crate::switch::forward::{Forwarder, Verdict};
+use crate::switch::software_offload::PLAIN;
+
+/// Frames in a burst from a device; rings have the same measure. Enough that what is done once per burst does not
+/// count, few enough that nobody waits long.
+const BURST: usize = taut_virtq::device::BURST;
+
+/// What a burst did.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// Frames dealt with.
+    pub(super) frames: u64,
+    /// What follows.
+    pub(super) next: Next,
+    /// Queues that stopped working.
+    pub(super) incidents: Vec<Incident>,
+}
+
+/// Takes a burst of frames from a source to where they belong.
+#[inline]
+pub(super) fn burst(switch: &Switch, source: &Source, now: Instant, lists: &mut Lists) -> Outcome {
+    let segment = &switch.segments[source.segment];
+    let port = &*segment.members[source.member as usize].port;
+    let mut slot = port.tx(source.pair);
+    let TxSlot { end, pieces_done } = &mut *slot;
+    let Lists { scratch, touched, fallen } = lists;
+    let mut forwarder = Forwarder::new(segment, source.member, now, scratch, touched, fallen);
+    let mut done = 0;
+    let next = match end {
+        None => Ok(Next::Absent),
+        Some(TxEnd::Vnic(tx)) => tx
+            .look(|frame| {
+                let (head, len, header) = (frame.first_bytes(), frame.len(), frame.header());
+                forwarder.forward(head, len, &header, Body::Guest(frame), pieces_done)
+            })
+            .map(|burst| {
+                done = burst.done;
+                burst.next
+            }),
+        Some(TxEnd::Tap(tx)) => device_burst(|| {
+            let Some((header, bytes)) = tx.first()? else { return Ok(None) };
+            let verdict = forwarder.forward(bytes, bytes.len(), &header, Body::Host(bytes), pieces_done);
+            if verdict == Verdict::Done {
+                tx.taken();
+            }
+            Ok(Some(verdict))
+        }),
+        Some(TxEnd::Stream(tx)) => device_burst(|| {
+            let Some(bytes) = tx.first()? else { return Ok(None) };
+            let verdict = forwarder.forward(bytes, bytes.len(), &PLAIN, Body::Host(bytes), pieces_done);
+            if verdict == Verdict::Done {
+                tx.taken();
+            }
+            Ok(Some(verdict))
+        }),
+    };
+    let frames = forwarder.finish();
+    if let Some(TxEnd::Vnic(tx)) = end {
+        tx.complete(done, &port.counters);
+    }
+    let mut incidents: Vec<_> = fallen
+        .drain(..)
+        .map(|fallen| {
+            let port = segment.members[fallen.member as usize].port.id;
+            Incident { port, queue: 0, failure: fallen.failure }
+        })
+        .collect();
+    let next = next.unwrap_or_else(|failure| {
+        *slot = TxSlot::default();
+        incidents.push(Incident { port: port.id, queue: 2 * source.pair + 1, failure });
+        Next::Absent
+    });
+    Outcome { frames, next, incidents }
+}
+
+/// A burst from a device: `one` deals with the next frame, if there is one.
+fn device_burst(mut one: impl FnMut() -> Result<Option<Verdict>, Failure>) -> Result<Next, Failure> {
+    for _ in 0..BURST {
+        match one()? {
+            None => return Ok(Next::Nothing),
+            Some(Verdict::Wait(until)) => return Ok(Next::Wait(until)),
+            Some(Verdict::Done) => {}
+        }
+    }
+    Ok(Next::More)
+}
+
+/// Lets the guest kick again; `true` if something has come in the meantime, or might have.
+pub(super) fn arm(switch: &Switch, source: &Source) -> bool {
+    let port = &switch.segments[source.segment].members[source.member as usize].port;
+    match &mut port.tx(source.pair).end {
+        Some(TxEnd::Vnic(tx)) => tx.arm(),
+        // A device's readiness is told whenever it begins.
+        Some(TxEnd::Tap(_) | TxEnd::Stream(_)) | None => false,
+    }
+}
+
+/// Spares the guest its kicks: the source is looked at anyway.
+pub(super) fn disarm(switch: &Switch, source: &Source) {
+    let port = &switch.segments[source.segment].members[source.member as usize].port;
+    if let Some(TxEnd::Vnic(tx)) = &mut port.tx(source.pair).end {
+        tx.disarm();
+    }
+}
+
+/// A device has room again: what waits in us goes first.
+pub(super) fn flush(port: &Port) {
+    if let Some(RxEnd::Stream(rx)) = &mut port.rx(0).end {
+        // A failure shows again with the next frame, or on the reading side.
+        let _ = rx.flush();
+    }
+}
