@@ -1,0 +1,82 @@
+//! What an agent's requests run on: kernel sockets, or a microguest's own stack.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::protocol::{
+    AgentError, Configure, Cpu, Hello, Interface, Latency, Ping, Serve, TcpRr, TcpStream, Throughput,
+};
+
+/// A stack that answers requests. Methods are called from several threads at once; those with a [`Run`] take as long as
+/// the measurement does, the others are quick.
+pub trait Backend: Sync {
+    /// See [`super::protocol::Request::Hello`].
+    fn hello(&self) -> Hello;
+    /// See [`super::protocol::Request::Addresses`].
+    fn addresses(&self) -> Result<Vec<Interface>, AgentError>;
+    /// See [`super::protocol::Request::Configure`].
+    fn configure(&self, wanted: &Configure) -> Result<(), AgentError>;
+    /// Starts a server that lives as long as what is returned.
+    fn serve(&self, wanted: &Serve) -> Result<Box<dyn Serving>, AgentError>;
+    /// See [`super::protocol::Request::Ping`].
+    fn ping(&self, wanted: &Ping, run: &Run<'_>) -> Result<Latency, AgentError>;
+    /// See [`super::protocol::Request::TcpRr`].
+    fn tcp_rr(&self, wanted: &TcpRr, run: &Run<'_>) -> Result<Latency, AgentError>;
+    /// See [`super::protocol::Request::TcpStream`].
+    fn tcp_stream(&self, wanted: &TcpStream, run: &Run<'_>) -> Result<Throughput, AgentError>;
+    /// See [`super::protocol::Request::Cpu`].
+    fn cpu(&self) -> Result<Cpu, AgentError>;
+    /// Begins to end the guest; called after the caller was told.
+    fn poweroff(&self) -> Result<(), AgentError>;
+}
+
+/// A running server; dropping it ends the server and its connections.
+pub trait Serving: Send {
+    /// The port it listens on.
+    fn port(&self) -> u16;
+}
+
+/// A measurement as the session sees it: tells when it starts, and learns when nobody waits for it any more.
+pub struct Run<'a> {
+    stop: &'a Stop,
+    started: &'a (dyn Fn() + Sync),
+}
+
+impl<'a> Run<'a> {
+    /// A run that ends early when `stop` is raised, and calls `started` when it begins.
+    pub fn new(stop: &'a Stop, started: &'a (dyn Fn() + Sync)) -> Self {
+        Self { stop, started }
+    }
+
+    /// To be called once, when connections stand and the first byte is about to be sent.
+    pub fn started(&self) {
+        (self.started)();
+    }
+
+    /// Has the caller gone? Then whatever is returned is thrown away.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.raised.load(Ordering::Relaxed)
+    }
+
+    /// Has `hurry` called when the caller goes, at once if it has gone already: for waking what would block.
+    pub fn on_stop(&self, hurry: impl FnOnce() + Send + 'static) {
+        let mut hooks = self.stop.hooks.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_stopped() { hurry() } else { hooks.push(Box::new(hurry)) }
+    }
+}
+
+/// Ends measurements early.
+#[derive(Default)]
+pub struct Stop {
+    raised: AtomicBool,
+    hooks: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Stop {
+    /// Tells every [`Run`] that looks.
+    pub fn raise(&self) {
+        let mut hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
+        self.raised.store(true, Ordering::Relaxed);
+        hooks.drain(..).for_each(|hook| hook());
+    }
+}

@@ -1,0 +1,370 @@
+//! The agent's language: JSON, one message a line, over any byte stream.
+//!
+//! A [`Call`] carries an id that its caller chose; every [`Reply`] to it carries the same. Calls run at the same time, so
+//! replies come in any order. A call that measures is first answered with [`Outcome::Started`], once its connections
+//! stand; nothing is sent while it measures, as that would disturb what is measured. Each call ends with exactly one
+//! [`Outcome::Done`] or [`Outcome::Failed`]. A line that is no call is answered with `Failed` under the id `null`.
+//!
+//! On a virtio-serial port the host side comes and goes without notice. A caller therefore begins with an empty line,
+//! which ends whatever half line its predecessor left, and ignores replies with ids that it did not choose.
+//!
+//! ```json
+//! {"id":7,"request":{"ping":{"to":"10.0.0.2","size":256,"interval_us":1000,"count":4}}}
+//! {"id":7,"reply":"started"}
+//! {"id":7,"reply":{"done":{"latency":{"rtt_ns":[[41023,1],[41055,3]],"sent":4,"lost":0,"duplicates":0,"elapsed_us":3041}}}}
+//! ```
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::latencies::Latencies;
+
+/// Version of this language; an agent of another version is told apart by [`Hello::protocol`].
+pub const PROTOCOL: u32 = 1;
+/// Longest line in bytes, its newline included. A longer one is dropped and answered with `Failed`.
+pub const MAX_LINE: usize = 1 << 20;
+
+/// One line to the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Call {
+    /// Chosen by the caller.
+    pub id: u64,
+    /// What to do.
+    pub request: Request,
+}
+
+/// One line from the agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reply {
+    /// The call's id; none if the line could not be read as a call.
+    pub id: Option<u64>,
+    /// What became of it.
+    #[serde(rename = "reply")]
+    pub outcome: Outcome,
+}
+
+/// What an agent can be asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Who are you? Answered with [`Answer::Hello`].
+    Hello,
+    /// Network interfaces. Answered with [`Answer::Addresses`].
+    Addresses,
+    /// Give an interface its address. Answered with [`Answer::Ok`].
+    Configure(Configure),
+    /// Start a TCP server. Answered with [`Answer::Server`].
+    Serve(Serve),
+    /// ICMP echo. Answered with [`Answer::Latency`].
+    Ping(Ping),
+    /// TCP request/response. Answered with [`Answer::Latency`].
+    TcpRr(TcpRr),
+    /// TCP bulk transfer. Answered with [`Answer::Throughput`].
+    TcpStream(TcpStream),
+    /// CPU time used so far; differences of two answers are what a caller wants. Answered with [`Answer::Cpu`].
+    Cpu,
+    /// End the guest. Answered with [`Answer::Ok`] before it ends.
+    Poweroff,
+}
+
+/// What became of a call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The measurement has begun.
+    Started,
+    /// It is done.
+    Done(Answer),
+    /// It failed.
+    Failed(AgentError),
+}
+
+/// What a successful call brings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Nothing to say.
+    Ok,
+    /// Who this is.
+    Hello(Hello),
+    /// Interfaces, the loopback left out.
+    Addresses(Vec<Interface>),
+    /// A server listens.
+    Server(Server),
+    /// Round trips.
+    Latency(Latency),
+    /// Bytes moved.
+    Throughput(Throughput),
+    /// CPU time.
+    Cpu(Cpu),
+}
+
+/// Why a call failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct AgentError {
+    /// One sentence with the values that matter.
+    pub message: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+impl AgentError {
+    /// An error with its hint.
+    pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: hint.into() }
+    }
+}
+
+/// Who answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`PROTOCOL`] of the agent.
+    pub protocol: u32,
+    /// taut's version.
+    pub version: String,
+    /// Where the agent runs.
+    pub kind: Kind,
+    /// Host name.
+    pub hostname: String,
+    /// `uname -r`, or the name of the stack of a microguest.
+    pub kernel: String,
+}
+
+/// Where an agent runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// In a virtual machine.
+    Guest,
+    /// In a network namespace of the host.
+    Netns,
+    /// On the host.
+    Host,
+    /// In a microguest.
+    Micro,
+}
+
+/// A network interface.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interface {
+    /// Name, such as `eth0`.
+    pub name: String,
+    /// Ethernet address as six lower-case hexadecimal pairs.
+    pub mac: String,
+    /// IPv4 addresses.
+    pub ips: Vec<IpNet>,
+    /// Is the link up?
+    pub carrier: bool,
+    /// How often the link went up or down since the interface exists; 0 for a microguest.
+    pub carrier_changes: u64,
+}
+
+/// Gives an interface its address and sets it up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Configure {
+    /// Ethernet address of the interface.
+    pub mac: String,
+    /// The address that it gets.
+    pub ip: IpNet,
+}
+
+/// Starts a TCP server that speaks [`crate::wire`]. It ends when the session that asked for it ends.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Serve {
+    /// Own address to listen on; all of them when absent.
+    pub address: Option<Ipv4Addr>,
+    /// Port to listen on; 0 for any free one.
+    pub port: u16,
+    /// Size of the sockets' send and receive buffers in bytes; the stack's own choice when absent.
+    pub socket_size: Option<u32>,
+}
+
+/// A server listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// Its TCP port.
+    pub port: u16,
+}
+
+/// Sends ICMP echo requests at a steady pace, whether or not replies come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ping {
+    /// Who is asked.
+    pub to: Ipv4Addr,
+    /// Bytes of payload, 0 to 65000.
+    #[serde(default = "ping_size")]
+    pub size: u32,
+    /// Time from one request to the next in µs, at least 1.
+    #[serde(default = "ping_interval")]
+    pub interval_us: u64,
+    /// How long requests are sent, in ms.
+    #[serde(default = "duration")]
+    pub duration_ms: u64,
+    /// Requests after which it ends even if `duration_ms` is not over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+}
+
+/// Sends a request, waits for its response, and so on, over one TCP connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TcpRr {
+    /// Address of the server.
+    pub to: Ipv4Addr,
+    /// Port of the server.
+    pub port: u16,
+    /// Bytes per request and per response, 1 to [`crate::wire::MAX_SIZE`].
+    #[serde(default = "rr_size")]
+    pub size: u32,
+    /// How long, in ms.
+    #[serde(default = "duration")]
+    pub duration_ms: u64,
+}
+
+/// Sends as fast as the connections take it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TcpStream {
+    /// Address of the server.
+    pub to: Ipv4Addr,
+    /// Port of the server.
+    pub port: u16,
+    /// Size of the sockets' send and receive buffers in bytes; the stack's own choice when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_size: Option<u32>,
+    /// Bytes per send, 1 to [`crate::wire::MAX_SIZE`].
+    #[serde(default = "stream_size")]
+    pub send_size: u32,
+    /// Bytes that the server reads at a time, 1 to [`crate::wire::MAX_SIZE`].
+    #[serde(default = "stream_size")]
+    pub receive_size: u32,
+    /// Connections at the same time, 1 to [`MAX_SESSIONS`].
+    #[serde(default = "one")]
+    pub sessions: u32,
+    /// How long, in ms.
+    #[serde(default = "duration")]
+    pub duration_ms: u64,
+}
+
+/// Most connections of one [`TcpStream`].
+pub const MAX_SESSIONS: u32 = 256;
+
+const fn ping_size() -> u32 {
+    256
+}
+const fn ping_interval() -> u64 {
+    1000
+}
+const fn rr_size() -> u32 {
+    256
+}
+const fn stream_size() -> u32 {
+    8192
+}
+const fn one() -> u32 {
+    1
+}
+const fn duration() -> u64 {
+    10_000
+}
+
+/// Round trips: of echo requests, or of TCP requests and their responses.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Every round trip that ended; as JSON, pairs of nanoseconds and how many took that long.
+    pub rtt_ns: Latencies,
+    /// Requests sent.
+    pub sent: u64,
+    /// Requests that stayed without a reply until a second after the last was sent.
+    pub lost: u64,
+    /// Replies that came once more.
+    pub duplicates: u64,
+    /// From the first request to the last reply, in µs.
+    pub elapsed_us: u64,
+}
+
+/// Bytes moved in one direction.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Throughput {
+    /// Bytes that the server confirms, over all sessions.
+    pub bytes: u64,
+    /// From the first byte to the last confirmation, in µs.
+    pub elapsed_us: u64,
+    /// Bytes of each session.
+    pub sessions: Vec<u64>,
+}
+
+impl Throughput {
+    /// Payload in Mbit/s (10^6 bits); zero when no time passed.
+    pub fn mbit_s(&self) -> f64 {
+        if self.elapsed_us == 0 { 0.0 } else { self.bytes as f64 * 8.0 / self.elapsed_us as f64 }
+    }
+}
+
+/// CPU time used so far, summed over all CPUs, in µs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// CPUs that this sum is over.
+    pub cpus: u32,
+    /// Programs.
+    pub user_us: u64,
+    /// Kernel, interrupts included.
+    pub system_us: u64,
+    /// Nothing to do, or waiting for a disk.
+    pub idle_us: u64,
+    /// Wanted to run, but the hypervisor ran something else.
+    pub steal_us: u64,
+    /// The agent's own process, which is part of the above.
+    pub process_us: u64,
+}
+
+/// An IPv4 address with its prefix length, written `10.0.0.1/24`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct IpNet {
+    /// The address.
+    pub addr: Ipv4Addr,
+    /// Prefix length, 0 to 32.
+    pub prefix: u8,
+}
+
+impl FromStr for IpNet {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let read = || {
+            let (addr, prefix) = text.split_once('/')?;
+            let prefix = prefix.parse().ok().filter(|prefix| *prefix <= 32)?;
+            Some(Self { addr: addr.parse().ok()?, prefix })
+        };
+        read().ok_or_else(|| format!("`{text}` is not an IPv4 address with prefix: write it as 10.0.0.1/24"))
+    }
+}
+
+impl TryFrom<String> for IpNet {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<IpNet> for String {
+    fn from(net: IpNet) -> Self {
+        net.to_string()
+    }
+}
+
+impl fmt::Display for IpNet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.addr, self.prefix)
+    }
+}
