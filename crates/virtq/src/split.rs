@@ -1,5 +1,10 @@
 //! Layout of split virtqueues (2.7), common to both ends.
 
+use std::sync::Arc;
+
+use crate::fault::QueueError;
+use crate::memory::{Area, AreaError, GuestMemory};
+
 /// The buffer goes on in the descriptor `next`.
 pub(crate) const DESC_NEXT: u16 = 1;
 /// The device writes the buffer; otherwise it reads it.
@@ -90,6 +95,19 @@ pub(crate) fn area_lengths(size: u16, event_idx: bool) -> [usize; 3] {
 #[inline]
 pub(crate) fn passed_event(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+}
+
+/// One of the three areas, which must lie in one region and be aligned as 2.7 demands.
+pub(crate) fn area<const ALIGN: usize>(
+    memory: &Arc<GuestMemory>,
+    area: &'static str,
+    addr: u64,
+    len: usize,
+) -> Result<Area<ALIGN>, QueueError> {
+    Area::at_user_addr(memory, addr, len).map_err(|error| match error {
+        AreaError::Unmapped => QueueError::Unmapped { area, addr, len: len as u64 },
+        AreaError::Misaligned => QueueError::Misaligned { area, addr, align: ALIGN as u64 },
+    })
 }
 
 #[cfg(test)]

@@ -56,3 +56,8 @@ pub enum Start {
     /// returned are taken again.
     Recover,
 }
+
+#[cfg(test)]
+mod hostile_tests;
+#[cfg(test)]
+mod tests;

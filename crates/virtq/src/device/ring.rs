@@ -6,7 +6,7 @@ use std::sync::atomic::{Ordering, fence};
 use super::{MAX_PARTS, QueueConfig, Start};
 use crate::fault::{QueueError, RingFault};
 use crate::features;
-use crate::memory::{Area, AreaError, GuestMemory, Segments};
+use crate::memory::{Area, GuestMemory, Segments};
 use crate::split::{self, DESC_INDIRECT, DESC_LEN, DESC_NEXT, DESC_WRITE, Descriptor};
 
 /// What a ring's buffers are for, seen from the driver.
@@ -84,9 +84,9 @@ impl Ring {
             direction,
             indirect: config.features & features::INDIRECT_DESC != 0,
             event_idx,
-            desc: area(memory, "descriptor table", config.desc, desc_len)?,
-            avail: area(memory, "available ring", config.avail, avail_len)?,
-            used: area(memory, "used ring", config.used, used_len)?,
+            desc: split::area(memory, "descriptor table", config.desc, desc_len)?,
+            avail: split::area(memory, "available ring", config.avail, avail_len)?,
+            used: split::area(memory, "used ring", config.used, used_len)?,
             segments: Segments::new(Arc::clone(memory), segments),
             next_avail: 0,
             seen_avail: 0,
@@ -325,16 +325,4 @@ impl Ring {
         fence(Ordering::SeqCst);
         self.avail.load_u16(split::INDEX, Ordering::Relaxed) != self.seen_avail
     }
-}
-
-fn area<const ALIGN: usize>(
-    memory: &Arc<GuestMemory>,
-    area: &'static str,
-    addr: u64,
-    len: usize,
-) -> Result<Area<ALIGN>, QueueError> {
-    Area::at_user_addr(memory, addr, len).map_err(|error| match error {
-        AreaError::Unmapped => QueueError::Unmapped { area, addr, len: len as u64 },
-        AreaError::Misaligned => QueueError::Misaligned { area, addr, align: ALIGN as u64 },
-    })
 }

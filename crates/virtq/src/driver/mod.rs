@@ -1,1 +1,15 @@
-//! The driver end of virtqueues.
+//! The driver end of virtqueues: what a guest's driver does, for microguests and tests.
+//!
+//! [`Ram`] is the memory of such a guest, [`Ring`] the driver end of one queue with chains of any shape, [`TxDriver`] and
+//! [`RxDriver`] a network card's two queues with buffers of their own.
+
+mod buffers;
+mod ram;
+mod ring;
+mod rx;
+mod tx;
+
+pub use ram::Ram;
+pub use ring::{Part, QueueLayout, Ring, Used, UsedFault};
+pub use rx::RxDriver;
+pub use tx::TxDriver;

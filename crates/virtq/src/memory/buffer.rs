@@ -129,6 +129,7 @@ impl Segments {
     pub(crate) fn load_u64_pair(&mut self, addr: u64) -> Option<[u64; 2]> {
         let segment =
             self.translate(addr, 16).filter(|s| s.len == 16 && s.base.as_ptr().addr().is_multiple_of(8))?;
+        #[expect(clippy::cast_ptr_alignment, reason = "checked above")]
         let words = segment.base.as_ptr().cast::<u64>();
         // SAFETY: 16 mapped bytes, aligned to 8; this process reads them only by atomics and raw copies.
         let [low, high] = unsafe { [AtomicU64::from_ptr(words), AtomicU64::from_ptr(words.add(1))] };
@@ -296,7 +297,7 @@ impl Buffer<'_> {
         }
         // SAFETY: the first `count` entries describe live slices of this function or mapped guest memory; writev only
         // reads from them.
-        let written = unsafe { libc::writev(fd.as_raw_fd(), parts.as_ptr(), count as libc::c_int) };
+        let written = unsafe { libc::writev(fd.as_raw_fd(), parts.as_ptr(), i32::from(count as u8)) };
         usize::try_from(written).map_err(|_| io::Error::last_os_error())
     }
 

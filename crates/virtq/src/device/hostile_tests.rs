@@ -1,0 +1,269 @@
+//! A driver that breaks the rules: each case has its fault, and garbage never does more than that.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::driver::{QueueLayout, Ram};
+use crate::fault::{QueueError, RingFault};
+use crate::features::{INDIRECT_DESC, NET_MRG_RXBUF, RING_FEATURES, RING_PACKED, VERSION_1};
+use crate::header::NetHeader;
+use crate::split::{self, DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Descriptor};
+
+const SIZE: u16 = 8;
+const RAM: u64 = 1 << 20;
+
+/// A queue whose areas are written by hand.
+struct Hostile {
+    ram: Ram,
+    layout: QueueLayout,
+}
+
+impl Hostile {
+    fn new() -> Self {
+        let mut ram = Ram::new(RAM).unwrap();
+        let layout = QueueLayout::allocate(&mut ram, SIZE).unwrap();
+        Self { ram, layout }
+    }
+
+    fn poke(&self, addr: u64, bytes: &[u8]) {
+        self.ram.memory().write(addr, bytes).unwrap();
+    }
+
+    fn descriptor(&self, table: u64, index: u16, addr: u64, len: u32, flags: u16, next: u16) {
+        let words = Descriptor { addr, len, flags, next }.to_words();
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.poke(table + split::desc_at(index) as u64, &bytes);
+    }
+
+    /// Makes `heads` available.
+    fn available(&self, heads: &[u16]) {
+        for (position, head) in heads.iter().enumerate() {
+            self.poke(self.layout.avail + split::avail_at(position as u16, SIZE) as u64, &head.to_le_bytes());
+        }
+        self.available_index(heads.len() as u16);
+    }
+
+    fn available_index(&self, index: u16) {
+        self.poke(self.layout.avail + split::INDEX as u64, &index.to_le_bytes());
+    }
+
+    fn tx(&self, features: u64) -> TxQueue {
+        TxQueue::new(self.ram.memory(), &self.layout.config(features, Start::At(0))).unwrap()
+    }
+
+    fn rx(&self, features: u64) -> RxQueue {
+        RxQueue::new(self.ram.memory(), &self.layout.config(features, Start::At(0))).unwrap()
+    }
+
+    /// What a transmit queue says to one available chain from descriptor 0.
+    fn tx_fault(&self) -> RingFault {
+        self.available(&[0]);
+        let mut tx = self.tx(RING_FEATURES);
+        let fault = tx.peek().expect_err("a fault");
+        assert_eq!(tx.peek(), Err(fault), "a broken queue stays broken");
+        fault
+    }
+}
+
+const BUFFER: u64 = Ram::START + 0x8000;
+
+#[test]
+fn the_available_index_cannot_jump() {
+    let hostile = Hostile::new();
+    hostile.available_index(SIZE + 1);
+    let jumped = RingFault::AvailIndexJumped { from: 0, to: 9, size: SIZE };
+    assert_eq!(hostile.tx(VERSION_1).peek(), Err(jumped));
+    assert_eq!(hostile.rx(VERSION_1).deliver_bytes(&[0; 60], &NetHeader::default()), Err(jumped));
+
+    hostile.descriptor(hostile.layout.desc, 0, BUFFER, 100, 0, 0);
+    hostile.available(&[0, 0]);
+    let mut tx = hostile.tx(VERSION_1);
+    assert_eq!(tx.peek(), Ok(2));
+    tx.complete(2);
+    hostile.available_index(1);
+    assert!(matches!(tx.peek(), Err(RingFault::AvailIndexJumped { from: 2, to: 1, .. })), "nor go back");
+}
+
+#[test]
+fn chains_stay_in_their_tables() {
+    let hostile = Hostile::new();
+    hostile.available(&[SIZE]);
+    assert_eq!(hostile.tx(VERSION_1).peek(), Err(RingFault::HeadOutOfRange { head: SIZE, size: SIZE }));
+    let desc = hostile.layout.desc;
+    hostile.descriptor(desc, 0, BUFFER, 100, DESC_NEXT, SIZE);
+    assert_eq!(hostile.tx_fault(), RingFault::NextOutOfRange { next: SIZE, size: SIZE });
+    hostile.descriptor(desc, 0, BUFFER, 100, DESC_NEXT, 1);
+    hostile.descriptor(desc, 1, BUFFER, 100, DESC_NEXT, 0);
+    assert_eq!(hostile.tx_fault(), RingFault::DescriptorLoop { head: 0, size: SIZE });
+    hostile.descriptor(desc, 0, BUFFER, 100, DESC_NEXT, 0);
+    assert_eq!(hostile.tx_fault(), RingFault::DescriptorLoop { head: 0, size: SIZE });
+}
+
+#[test]
+fn buffers_lie_in_guest_memory() {
+    let hostile = Hostile::new();
+    let desc = hostile.layout.desc;
+    let end = Ram::START + RAM;
+    for (addr, len) in [(0, 100), (Ram::START - 1, 100), (end - 99, 100), (end, 1), (1 << 60, 100)] {
+        hostile.descriptor(desc, 0, addr, len, 0, 0);
+        assert_eq!(hostile.tx_fault(), RingFault::AddressOutside { addr, len: len.into() });
+    }
+    hostile.descriptor(desc, 0, u64::MAX - 10, 100, 0, 0);
+    assert_eq!(hostile.tx_fault(), RingFault::AddressOverflow { addr: u64::MAX - 10, len: 100 });
+    hostile.descriptor(desc, 0, BUFFER, u32::MAX, 0, 0);
+    assert_eq!(hostile.tx_fault(), RingFault::AddressOutside { addr: BUFFER, len: u32::MAX.into() });
+}
+
+#[test]
+fn lengths_are_bounded_on_both_sides() {
+    let hostile = Hostile::new();
+    let desc = hostile.layout.desc;
+    hostile.descriptor(desc, 0, BUFFER, 0, 0, 0);
+    assert_eq!(hostile.tx_fault(), RingFault::ZeroLength { head: 0 });
+    hostile.descriptor(desc, 0, BUFFER, 11, 0, 0);
+    assert_eq!(hostile.tx_fault(), RingFault::ChainTooShort { head: 0, len: 11, header: 12 });
+    let most = (crate::header::LEN + MAX_FRAME_LEN) as u64;
+    hostile.descriptor(desc, 0, BUFFER, 65536, DESC_NEXT, 1);
+    hostile.descriptor(desc, 1, BUFFER, 77, 0, 0);
+    assert_eq!(hostile.tx_fault(), RingFault::LengthOverflow { head: 0, len: most + 1, most });
+    hostile.descriptor(desc, 1, BUFFER, 76, 0, 0);
+    assert_eq!(hostile.tx(RING_FEATURES).peek(), Ok(1));
+}
+
+#[test]
+fn directions_are_checked() {
+    let hostile = Hostile::new();
+    let desc = hostile.layout.desc;
+    hostile.descriptor(desc, 0, BUFFER, 100, DESC_NEXT, 1);
+    hostile.descriptor(desc, 1, BUFFER, 100, DESC_WRITE, 0);
+    assert_eq!(hostile.tx_fault(), RingFault::WritableInTransmit { head: 0 });
+    let mut rx = hostile.rx(VERSION_1 | NET_MRG_RXBUF);
+    let plain = NetHeader::default();
+    assert_eq!(rx.deliver_bytes(&[0; 60], &plain), Err(RingFault::ReadableInReceive { head: 0 }));
+    hostile.descriptor(desc, 0, BUFFER, 11, DESC_WRITE, 0);
+    let mut rx = hostile.rx(VERSION_1 | NET_MRG_RXBUF);
+    let short = RingFault::ChainTooShort { head: 0, len: 11, header: 12 };
+    assert_eq!(rx.deliver_bytes(&[0; 60], &plain), Err(short));
+    assert_eq!(rx.prepare(1), Err(short), "a broken queue stays broken");
+}
+
+#[test]
+fn indirect_tables_keep_the_rules() {
+    let hostile = Hostile::new();
+    let desc = hostile.layout.desc;
+    let table = Ram::START + 0x4000;
+    let with = |len, flags| {
+        hostile.descriptor(desc, 0, table, len, DESC_INDIRECT | flags, 0);
+        hostile.tx_fault()
+    };
+    hostile.descriptor(table, 0, table, 16, DESC_INDIRECT, 0);
+    assert_eq!(with(32, 0), RingFault::NestedIndirect { head: 0 });
+    assert_eq!(with(32, DESC_NEXT), RingFault::IndirectWithNext { head: 0 });
+    for len in [0, 8, 17, (MAX_PARTS as u32 + 1) * 16, u32::MAX & !15] {
+        assert_eq!(with(len, 0), RingFault::IndirectTableSize { head: 0, len });
+    }
+    hostile.descriptor(table, 0, BUFFER, 100, DESC_NEXT, 2);
+    assert_eq!(with(32, 0), RingFault::NextOutOfRange { next: 2, size: 2 });
+    hostile.descriptor(table, 0, BUFFER, 100, DESC_NEXT, 1);
+    hostile.descriptor(table, 1, BUFFER, 100, DESC_NEXT, 1);
+    assert_eq!(with(32, 0), RingFault::DescriptorLoop { head: 0, size: 2 });
+
+    hostile.descriptor(desc, 0, table + 4, 16, DESC_INDIRECT, 0);
+    assert_eq!(hostile.tx_fault(), RingFault::IndirectTableMisaligned { head: 0, addr: table + 4 });
+    hostile.descriptor(desc, 0, Ram::START + RAM, 16, DESC_INDIRECT, 0);
+    assert_eq!(hostile.tx_fault(), RingFault::AddressOutside { addr: Ram::START + RAM, len: 16 });
+    hostile.descriptor(desc, 0, u64::MAX - 15, 32, DESC_INDIRECT, 0);
+    assert!(matches!(hostile.tx_fault(), RingFault::AddressOverflow { .. }));
+    assert_eq!(hostile.tx(VERSION_1).peek(), Err(RingFault::IndirectNotNegotiated { head: 0 }));
+}
+
+#[test]
+fn frames_before_a_fault_are_not_lost() {
+    let hostile = Hostile::new();
+    let desc = hostile.layout.desc;
+    hostile.descriptor(desc, 0, BUFFER, 100, 0, 0);
+    hostile.available(&[0, 0, 9]);
+    let mut tx = hostile.tx(RING_FEATURES);
+    assert_eq!(tx.peek(), Ok(2));
+    tx.complete(2);
+    assert_eq!(tx.peek(), Err(RingFault::HeadOutOfRange { head: 9, size: SIZE }));
+    assert_eq!(tx.position(), 2);
+}
+
+#[test]
+fn queues_that_cannot_be_are_refused() {
+    let hostile = Hostile::new();
+    let good = hostile.layout.config(RING_FEATURES, Start::At(0));
+    let refused = |config: QueueConfig| TxQueue::new(hostile.ram.memory(), &config).unwrap_err();
+    for size in [0, 3, 40000] {
+        assert_eq!(refused(QueueConfig { size, ..good }), QueueError::Size(size));
+    }
+    assert_eq!(refused(QueueConfig { features: INDIRECT_DESC, ..good }), QueueError::Legacy);
+    let packed = RING_FEATURES | RING_PACKED;
+    assert_eq!(refused(QueueConfig { features: packed, ..good }), QueueError::Features(RING_PACKED));
+    let end = Ram::START + RAM;
+    assert!(matches!(refused(QueueConfig { desc: 0, ..good }), QueueError::Unmapped { .. }));
+    assert!(matches!(refused(QueueConfig { used: end - 64, ..good }), QueueError::Unmapped { .. }));
+    assert!(matches!(refused(QueueConfig { avail: u64::MAX, ..good }), QueueError::Unmapped { .. }));
+    assert!(matches!(refused(QueueConfig { desc: good.desc + 8, ..good }), QueueError::Misaligned { .. }));
+    assert!(matches!(refused(QueueConfig { used: good.used + 2, ..good }), QueueError::Misaligned { .. }));
+}
+
+/// A descriptor that is nearly right, so that garbage gets far.
+fn descriptor() -> impl Strategy<Value = Descriptor> {
+    let addr = prop_oneof![8 => Ram::START..Ram::START + RAM, 1 => any::<u64>()];
+    let len = prop_oneof![8 => 0..3000u32, 1 => any::<u32>()];
+    let flags = prop_oneof![3 => Just(0u16), 3 => Just(DESC_NEXT), 3 => Just(DESC_WRITE), 2 => 0..8u16];
+    (addr, len, flags, 0..SIZE + 1).prop_map(|(addr, len, flags, next)| Descriptor { addr, len, flags, next })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// Whatever lies in the rings: frames or a fault, and used entries only for what was available.
+    #[test]
+    fn garbage_is_a_frame_or_a_fault(
+        table in proptest::collection::vec(descriptor(), usize::from(SIZE)),
+        heads in proptest::collection::vec(0..SIZE + 1, 0..=usize::from(SIZE)),
+        indirect in proptest::collection::vec(descriptor(), 16),
+        index_off in prop_oneof![9 => Just(0u16), 1 => any::<u16>()],
+        start in prop_oneof![Just(Start::At(0)), Just(Start::Recover)],
+    ) {
+        let hostile = Hostile::new();
+        for (index, d) in table.iter().enumerate() {
+            hostile.descriptor(hostile.layout.desc, index as u16, d.addr, d.len, d.flags, d.next);
+        }
+        // Tables wherever an indirect descriptor may point.
+        for (index, d) in indirect.iter().enumerate() {
+            let addr = table[index % table.len()].addr;
+            if (Ram::START + 0x2000..Ram::START + RAM - 4096).contains(&addr) {
+                hostile.descriptor(addr & !7, index as u16, d.addr, d.len, d.flags, d.next);
+            }
+        }
+        hostile.available(&heads);
+        hostile.available_index((heads.len() as u16).wrapping_add(index_off));
+
+        let config = hostile.layout.config(RING_FEATURES | NET_MRG_RXBUF, start);
+        let mut tx = TxQueue::new(hostile.ram.memory(), &config).unwrap();
+        let mut copy = vec![0; MAX_FRAME_LEN];
+        while let Ok(count) = tx.peek() {
+            for index in 0..count {
+                let frame = tx.frame(index);
+                prop_assert_eq!(frame.copy_to(&mut copy), frame.len());
+            }
+            tx.complete(count);
+            if count == 0 {
+                break;
+            }
+        }
+        prop_assert!(usize::from(tx.position()) <= usize::from(SIZE));
+
+        let mut rx = RxQueue::new(hostile.ram.memory(), &config).unwrap();
+        let mut tries = 0;
+        while let Ok(Delivery::Stored) = rx.deliver_bytes(&copy[..1000 * tries % 4000], &NetHeader::default()) {
+            rx.publish();
+            tries += 1;
+            prop_assert!(tries <= 2 * usize::from(SIZE));
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Driver against device: whatever a proper driver posts arrives byte for byte.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::driver::{Part, QueueLayout, Ram, Ring, RxDriver, TxDriver};
+use crate::features::{EVENT_IDX, NET_MRG_RXBUF, RING_FEATURES, VERSION_1};
+use crate::header::{self, NetHeader};
+
+const AT_ZERO: Start = Start::At(0);
+
+/// A sender's and a receiver's rings, a switch of one line between them.
+struct Pair {
+    sender: TxDriver,
+    receiver: RxDriver,
+    tx: TxQueue,
+    rx: RxQueue,
+}
+
+impl Pair {
+    fn new(size: u16, tx_buffer: u32, rx_buffer: u32, features: u64) -> Self {
+        let mut ram = Ram::new(64 << 20).unwrap();
+        let [tx_layout, rx_layout] = [(); 2].map(|()| QueueLayout::allocate(&mut ram, size).unwrap());
+        let sender = TxDriver::new(&mut ram, tx_layout, features, tx_buffer).unwrap().unwrap();
+        let mut receiver = RxDriver::new(&mut ram, rx_layout, features, rx_buffer).unwrap().unwrap();
+        receiver.ring().publish();
+        let tx = TxQueue::new(ram.memory(), &tx_layout.config(features, AT_ZERO)).unwrap();
+        let rx = RxQueue::new(ram.memory(), &rx_layout.config(features, AT_ZERO)).unwrap();
+        Self { sender, receiver, tx, rx }
+    }
+
+    /// Forwards what it can; returns how many frames.
+    fn forward(&mut self) -> usize {
+        let count = self.tx.peek().unwrap();
+        self.rx.prepare(count).unwrap();
+        let mut done = 0;
+        while done < count {
+            let frame = self.tx.frame(done);
+            match self.rx.deliver(&frame, &frame.header()).unwrap() {
+                Delivery::Stored => done += 1,
+                Delivery::Full => break,
+                Delivery::TooLong => panic!("too long: {} bytes", frame.len()),
+            }
+        }
+        self.rx.publish();
+        self.tx.complete(done);
+        done
+    }
+}
+
+/// A frame that tells its length and number in every byte.
+fn frame(number: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at.wrapping_mul(31) ^ number.wrapping_mul(17) ^ len) as u8).collect()
+}
+
+fn lengths() -> impl Strategy<Value = usize> {
+    prop_oneof![4 => 0..200usize, 2 => 200..4000usize, 1 => 60_000..=MAX_FRAME_LEN]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn frames_arrive_byte_for_byte(
+        lengths in proptest::collection::vec(lengths(), 1..400),
+        tx_buffer in 64..5000u32,
+        rx_buffer in 1600..5000u32,
+        event_idx: bool,
+    ) {
+        let features = VERSION_1 | NET_MRG_RXBUF | if event_idx { EVENT_IDX } else { 0 };
+        let mut pair = Pair::new(256, tx_buffer.max(300), rx_buffer, features);
+        let mut received = Vec::new();
+        let mut expected = std::collections::VecDeque::new();
+        let mut number = 0;
+        while number < lengths.len() || !expected.is_empty() {
+            while let Some(&len) = lengths.get(number) {
+                let header = NetHeader { flags: number as u8, csum_start: len as u16, ..NetHeader::default() };
+                if !pair.sender.send(&header, &frame(number, len)) {
+                    break;
+                }
+                expected.push_back((header, frame(number, len)));
+                number += 1;
+            }
+            pair.sender.ring().publish();
+            prop_assert!(pair.forward() > 0, "stuck");
+            while let Some(header) = pair.receiver.receive(&mut received).unwrap() {
+                let (sent, bytes) = expected.pop_front().expect("received more than was sent");
+                let num_buffers = (header::LEN + bytes.len()).div_ceil(rx_buffer.next_multiple_of(64) as usize).max(1);
+                prop_assert_eq!(header, NetHeader { num_buffers: num_buffers as u16, ..sent });
+                prop_assert!(received == bytes, "{} bytes instead of {}", received.len(), bytes.len());
+            }
+            pair.receiver.ring().publish();
+            pair.sender.reclaim().unwrap();
+        }
+        prop_assert_eq!(pair.sender.ring().free(), 256);
+    }
+
+    /// Chains of any shape, direct and indirect, on both sides; the receiver without mergeable buffers.
+    #[test]
+    fn chains_of_any_shape_are_read_and_written(
+        len in 0..3000usize,
+        tx_cuts in proptest::collection::vec(1..3000u32, 0..12),
+        rx_cuts in proptest::collection::vec(1..3000u32, 0..12),
+        tx_indirect: bool,
+        rx_indirect: bool,
+    ) {
+        let mut ram = Ram::new(1 << 20).unwrap();
+        let features = RING_FEATURES;
+        let bytes = frame(1, len);
+        let header = NetHeader { flags: 1, csum_start: 34, csum_offset: 16, num_buffers: 1, ..NetHeader::default() };
+        let content = [&header.to_bytes()[..], &bytes].concat();
+
+        let mut ends = [(tx_cuts, tx_indirect, false), (rx_cuts, rx_indirect, true)].map(|(cuts, indirect, writable)| {
+            let layout = QueueLayout::allocate(&mut ram, 16).unwrap();
+            let mut ring = Ring::new(ram.memory(), layout, features).unwrap();
+            let start = ram.allocate(content.len() as u64, 1).unwrap();
+            let parts = cut(start, content.len() as u32, &cuts, writable);
+            if indirect {
+                let table = ram.allocate(16 * 16, 8).unwrap();
+                ring.add_indirect(ram.memory(), table, &parts).unwrap();
+            } else {
+                ring.add(parts.iter().copied()).unwrap();
+            }
+            ring.publish();
+            (ring, layout, start)
+        });
+        ram.memory().write(ends[0].2, &content).unwrap();
+        let mut tx = TxQueue::new(ram.memory(), &ends[0].1.config(features, AT_ZERO)).unwrap();
+        let mut rx = RxQueue::new(ram.memory(), &ends[1].1.config(features, AT_ZERO)).unwrap();
+
+        prop_assert_eq!(tx.peek(), Ok(1));
+        let sent = tx.frame(0);
+        prop_assert_eq!(sent.header(), header);
+        prop_assert_eq!(sent.len(), len);
+        prop_assert_eq!(sent.first_bytes(), &bytes[..len.min(FIRST_BYTES)]);
+        let mut copy = vec![0; len + 1];
+        prop_assert_eq!(sent.copy_to(&mut copy), len);
+        prop_assert_eq!(&copy[..len], &bytes[..]);
+        prop_assert_eq!(rx.deliver(&sent, &sent.header()), Ok(Delivery::Stored));
+        rx.publish();
+        tx.complete(1);
+        let mut found = vec![0; content.len()];
+        ram.memory().read(ends[1].2, &mut found).unwrap();
+        prop_assert_eq!(found, content);
+        for (end, written) in ends.iter_mut().zip([0, header::LEN + len]) {
+            let used = end.0.poll_used().unwrap().expect("returned");
+            prop_assert_eq!(used.written as usize, written);
+            prop_assert_eq!(end.0.free(), 16);
+        }
+    }
+}
+
+/// Cuts a range into parts at most as long as `cuts` says; the last part takes the rest.
+fn cut(start: u64, len: u32, cuts: &[u32], writable: bool) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut at = 0;
+    for &most in cuts {
+        let left = len - at;
+        if left <= 1 {
+            break;
+        }
+        let part = most.min(left - 1);
+        parts.push(Part { addr: start + u64::from(at), len: part, writable });
+        at += part;
+    }
+    parts.push(Part { addr: start + u64::from(at), len: len - at, writable });
+    parts
+}
+
+#[test]
+fn a_full_receiver_changes_nothing_and_the_frame_waits() {
+    let mut pair = Pair::new(4, 2048, 2048, RING_FEATURES | NET_MRG_RXBUF);
+    for number in 0..4 {
+        assert!(pair.sender.send(&NetHeader::default(), &frame(number, 100)));
+    }
+    assert!(!pair.sender.send(&NetHeader::default(), &[0; 60]), "the ring has four buffers");
+    pair.sender.ring().publish();
+    assert_eq!(pair.forward(), 4);
+    assert_eq!(pair.sender.reclaim(), Ok(4));
+    assert!(pair.sender.send(&NetHeader::default(), &frame(4, 100)));
+    assert!(pair.sender.send(&NetHeader::default(), &frame(5, 3000)));
+    pair.sender.ring().publish();
+    assert_eq!(pair.forward(), 0);
+    assert_eq!((pair.tx.peek(), pair.tx.position(), pair.rx.position()), (Ok(2), 4, 4));
+    assert!(!pair.rx.arm_kicks(), "no buffer came");
+
+    let mut received = Vec::new();
+    for number in 0..2 {
+        pair.receiver.receive(&mut received).unwrap().expect("delivered");
+        assert_eq!(received, frame(number, 100));
+    }
+    pair.receiver.ring().publish();
+    assert!(pair.receiver.ring().needs_kick());
+    assert!(pair.rx.arm_kicks(), "buffers came");
+    // One buffer for the first frame; the second needs two and has one.
+    assert_eq!(pair.forward(), 1);
+    assert_eq!((pair.tx.position(), pair.rx.position()), (5, 5));
+    while pair.receiver.receive(&mut received).unwrap().is_some() {}
+    assert_eq!(received, frame(4, 100));
+    pair.receiver.ring().publish();
+    assert_eq!(pair.forward(), 1);
+    assert_eq!(pair.receiver.receive(&mut received).unwrap().map(|header| header.num_buffers), Some(2));
+    assert_eq!(received, frame(5, 3000));
+}
+
+#[test]
+fn without_mergeable_buffers_a_long_frame_is_too_long_and_the_next_one_is_not() {
+    let mut pair = Pair::new(8, 2048, 1024, VERSION_1);
+    assert!(pair.sender.send(&NetHeader::default(), &frame(0, 1500)));
+    assert!(pair.sender.send(&NetHeader::default(), &frame(1, 1000)));
+    pair.sender.ring().publish();
+    assert_eq!(pair.tx.peek(), Ok(2));
+    let plain = NetHeader::default();
+    assert_eq!(pair.rx.deliver(&pair.tx.frame(0), &plain), Ok(Delivery::TooLong));
+    assert_eq!(pair.rx.deliver(&pair.tx.frame(1), &plain), Ok(Delivery::Stored));
+    assert_eq!(pair.rx.deliver_bytes(&frame(2, 1012), &plain), Ok(Delivery::Stored));
+    assert_eq!(pair.rx.deliver_bytes(&frame(3, 1013), &plain), Ok(Delivery::TooLong));
+    pair.rx.publish();
+    let mut received = Vec::new();
+    for (number, len) in [(1, 1000), (2, 1012)] {
+        assert!(pair.receiver.receive(&mut received).unwrap().is_some());
+        assert_eq!(received, frame(number, len));
+    }
+    assert_eq!(pair.receiver.receive(&mut received), Ok(None));
+}
+
+#[test]
+fn a_new_device_goes_on_where_the_last_one_stopped() {
+    let mut ram = Ram::new(1 << 20).unwrap();
+    let layout = QueueLayout::allocate(&mut ram, 8).unwrap();
+    let mut sender = TxDriver::new(&mut ram, layout, RING_FEATURES, 256).unwrap().unwrap();
+    let mut tx = TxQueue::new(ram.memory(), &layout.config(RING_FEATURES, AT_ZERO)).unwrap();
+    for number in 0..5 {
+        assert!(sender.send(&NetHeader::default(), &frame(number, 100)));
+    }
+    sender.ring().publish();
+    assert_eq!(tx.peek(), Ok(5));
+    tx.complete(2);
+    drop(tx);
+    let mut tx = TxQueue::new(ram.memory(), &layout.config(RING_FEATURES, Start::Recover)).unwrap();
+    assert_eq!((tx.position(), tx.peek()), (2, Ok(3)));
+    assert_eq!(tx.frame(0).first_bytes(), &frame(2, 100)[..64]);
+    tx.complete(3);
+    assert_eq!(sender.reclaim(), Ok(5));
+}
+
+/// Both ends of a queue go to sleep and are woken again and again: no frame may be left behind.
+#[test]
+fn whoever_sleeps_is_woken() {
+    for features in [VERSION_1, RING_FEATURES] {
+        let mut pair = Pair::new(16, 256, 256, features);
+        pair.tx.suspend_kicks();
+        assert!(pair.sender.send(&NetHeader::default(), &[1; 60]));
+        pair.sender.ring().publish();
+        assert!(pair.tx.arm_kicks(), "a frame came while kicks were suspended");
+        assert_eq!(pair.forward(), 1);
+        assert!(!pair.tx.arm_kicks());
+        pair.sender.ring().needs_kick();
+        assert!(pair.sender.send(&NetHeader::default(), &[1; 60]));
+        pair.sender.ring().publish();
+        assert!(pair.sender.ring().needs_kick(), "the device sleeps");
+        assert!(!pair.sender.ring().needs_kick(), "once is enough");
+
+        pair.receiver.ring().suspend_interrupts();
+        let mut received = Vec::new();
+        while pair.receiver.receive(&mut received).unwrap().is_some() {}
+        assert!(!pair.receiver.ring().arm_interrupts());
+        pair.rx.needs_interrupt();
+        assert_eq!(pair.forward(), 1);
+        assert!(pair.rx.needs_interrupt(), "the driver sleeps");
+        assert!(pair.receiver.ring().arm_interrupts(), "a frame came");
+        assert!(pair.receiver.receive(&mut received).unwrap().is_some());
+    }
+}
+
+#[test]
+fn with_suppression_nobody_is_disturbed() {
+    for features in [VERSION_1, RING_FEATURES] {
+        let mut pair = Pair::new(16, 256, 256, features);
+        pair.tx.arm_kicks();
+        assert!(pair.sender.send(&NetHeader::default(), &[1; 60]));
+        pair.sender.ring().publish();
+        assert!(pair.sender.ring().needs_kick());
+        pair.tx.suspend_kicks();
+        pair.receiver.ring().arm_interrupts();
+        pair.forward();
+        assert!(pair.rx.needs_interrupt());
+        pair.receiver.ring().suspend_interrupts();
+        for _ in 0..8 {
+            assert!(pair.sender.send(&NetHeader::default(), &[1; 60]));
+            pair.sender.ring().publish();
+            assert!(!pair.sender.ring().needs_kick());
+            assert_eq!(pair.forward(), 1);
+            assert!(!pair.rx.needs_interrupt());
+        }
+    }
+}
