@@ -1,6 +1,6 @@
 //! QEMU's monitor (QMP): a blocking client for the few things that taut asks of a running QEMU.
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 /// Longest line that is accepted, in bytes. QEMU's longest answers here are some hundred bytes per vCPU.
-const MOST_LINE: u64 = 1 << 20;
+const MOST_LINE: usize = 1 << 20;
+/// How much of a wrong message is quoted, in characters.
+const MOST_QUOTED: usize = 200;
 
 /// A connection to one QEMU's monitor. QEMU serves one at a time.
 #[derive(Debug)]
@@ -122,23 +124,42 @@ impl Qmp {
     }
 
     fn message(&mut self, deadline: Instant) -> Result<Value, QmpError> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
-        }
-        self.stream.get_ref().set_read_timeout(Some(left))?;
+        let line = self.line(deadline)?;
+        let message = serde_json::from_slice(&line).ok().filter(Value::is_object);
+        message.ok_or_else(|| {
+            QmpError::Protocol(String::from_utf8_lossy(&line).trim().chars().take(MOST_QUOTED).collect())
+        })
+    }
+
+    /// The next line, whole by the deadline and within bounds.
+    fn line(&mut self, deadline: Instant) -> Result<Vec<u8>, QmpError> {
         let mut line = Vec::new();
-        self.stream.by_ref().take(MOST_LINE).read_until(b'\n', &mut line)?;
-        if line.is_empty() {
-            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            }
+            self.stream.get_ref().set_read_timeout(Some(left))?;
+            let bytes = self.stream.fill_buf()?;
+            if bytes.is_empty() {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
+            let end = bytes.iter().position(|&byte| byte == b'\n');
+            let taken = end.map_or(bytes.len(), |end| end + 1);
+            line.extend_from_slice(&bytes[..taken]);
+            self.stream.consume(taken);
+            if end.is_some() {
+                return Ok(line);
+            }
+            if line.len() > MOST_LINE {
+                return Err(QmpError::Protocol(format!("a line of more than {MOST_LINE} bytes")));
+            }
         }
-        serde_json::from_slice(&line)
-            .map_err(|_| QmpError::Protocol(String::from_utf8_lossy(&line).chars().take(200).collect()))
     }
 }
 
 fn shortened(message: &Value) -> String {
-    message.to_string().chars().take(200).collect()
+    message.to_string().chars().take(MOST_QUOTED).collect()
 }
 
 #[cfg(test)]

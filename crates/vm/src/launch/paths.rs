@@ -61,18 +61,23 @@ impl RunPaths {
         self.dir.join(format!("nic{index}.sock"))
     }
 
-    /// Do the paths of all sockets fit into a socket address?
+    /// Can sockets and options name everything in this directory?
     pub(super) fn check(&self, nics: usize) -> Result<(), ApiError> {
+        let shown = self.dir.display();
+        let hint = "use another run directory";
         let longest = [self.console(), self.nic(nics)].map(|path| path.as_os_str().len()).into_iter().max();
-        match longest {
-            Some(length) if length > MOST_SOCKET_PATH => Err(invalid(
+        if let Some(length) = longest.filter(|length| *length > MOST_SOCKET_PATH) {
+            return Err(invalid(
                 format!(
-                    "socket paths in `{}` would have {length} bytes; Unix sockets allow {MOST_SOCKET_PATH}",
-                    self.dir.display()
+                    "socket paths in `{shown}` would have {length} bytes; Unix sockets allow {MOST_SOCKET_PATH}"
                 ),
-                "use a shorter run directory or VM name",
-            )),
-            _ => Ok(()),
+                hint,
+            ));
         }
+        // Options of QEMU and of microguests separate their parts by commas.
+        if shown.to_string().contains(',') {
+            return Err(invalid(format!("the run directory `{shown}` has a comma in its path"), hint));
+        }
+        Ok(())
     }
 }

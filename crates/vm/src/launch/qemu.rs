@@ -61,15 +61,10 @@ pub(super) fn command(
 
 /// Monitor, console and agent channel: QEMU listens and does not wait for anybody.
 fn sockets(args: &mut Args, paths: &RunPaths) {
-    let listen = |id: &str, path: &Path| {
-        joined(&[&format!("socket,id={id},server=on,wait=off,path="), &escaped(path.as_os_str())])
-    };
-    args.option("-chardev", listen("qmp", &paths.qmp()));
-    args.option("-mon", "chardev=qmp,mode=control");
-    let mut console = listen("console", &paths.console());
-    console.push(",logappend=on,logfile=");
-    console.push(escaped(paths.console_log().as_os_str()));
-    args.option("-chardev", console).option("-serial", "chardev:console");
+    let listen = |id: &str, path: &Path| format!("socket,id={id},server=on,wait=off,path={}", path.display());
+    args.option("-chardev", listen("qmp", &paths.qmp())).option("-mon", "chardev=qmp,mode=control");
+    let log = format!(",logappend=on,logfile={}", paths.console_log().display());
+    args.option("-chardev", listen("console", &paths.console()) + &log).option("-serial", "chardev:console");
     args.option("-chardev", listen("agent", &paths.agent()));
     args.option("-device", "virtio-serial-pci,id=serial0");
     args.option("-device", format!("virtserialport,bus=serial0.0,chardev=agent,name={AGENT_PORT}"));
@@ -108,13 +103,8 @@ fn disk(args: &mut Args, disk: &Disk) {
         DiskFormat::Vmdk => "vmdk",
     };
     let snapshot = if disk.snapshot { "on" } else { "off" };
-    args.option(
-        "-drive",
-        joined(&[
-            &format!("if=none,id=disk0,format={format},snapshot={snapshot},file="),
-            &escaped(disk.path.as_ref()),
-        ]),
-    );
+    let path = escaped(&disk.path);
+    args.option("-drive", format!("if=none,id=disk0,format={format},snapshot={snapshot},file={path}"));
     let (controller, device) = match disk.bus {
         DiskBus::Virtio => (None, "virtio-blk-pci,drive=disk0"),
         DiskBus::Pvscsi => (Some("pvscsi,id=scsi0"), "scsi-hd,bus=scsi0.0,drive=disk0"),
@@ -145,7 +135,7 @@ fn card(args: &mut Args, index: usize, nic: &NicSpec, socket: &Path, without_msi
         NicModel::Vlance => "pcnet",
     };
     let mut device = format!("{model},netdev=net{index},{place}");
-    let socket = escaped(socket.as_os_str());
+    let socket = socket.display();
     if nic.model == NicModel::Virtio {
         device.push_str(&format!(",rx_queue_size={},tx_queue_size={}", nic.rings.rx, nic.rings.tx));
         if !nic.offloads {
@@ -157,13 +147,10 @@ fn card(args: &mut Args, index: usize, nic: &NicSpec, socket: &Path, without_msi
         if without_msix {
             device.push_str(",vectors=0");
         }
-        args.option("-chardev", joined(&[&format!("socket,id=nic{index},server=on,path="), &socket]));
+        args.option("-chardev", format!("socket,id=nic{index},server=on,path={socket}"));
         args.option("-netdev", format!("vhost-user,id=net{index},chardev=nic{index}"));
     } else {
-        args.option(
-            "-netdev",
-            joined(&[&format!("stream,id=net{index},server=on,addr.type=unix,addr.path="), &socket]),
-        );
+        args.option("-netdev", format!("stream,id=net{index},server=on,addr.type=unix,addr.path={socket}"));
     }
     args.option("-device", device);
 }
@@ -188,19 +175,7 @@ impl Args {
     }
 }
 
-fn joined(parts: &[&dyn AsRef<std::ffi::OsStr>]) -> OsString {
-    parts.iter().map(AsRef::as_ref).collect()
-}
-
 /// `text` as a value in QEMU's `key=value,…` options, where a comma is written twice.
-fn escaped(text: &std::ffi::OsStr) -> OsString {
-    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-    let mut bytes = Vec::with_capacity(text.len());
-    for &byte in text.as_bytes() {
-        bytes.push(byte);
-        if byte == b',' {
-            bytes.push(byte);
-        }
-    }
-    OsString::from_vec(bytes)
+fn escaped(text: &str) -> String {
+    text.replace(',', ",,")
 }

@@ -1,1 +1,140 @@
+use taut_api::Bytes;
+use taut_api::host::AcceleratorKind;
+use taut_api::vm::{Boot, Disk, DiskBus, DiskFormat, NicModel, NicSpec, Rings};
 
+use super::*;
+
+fn accelerator(kind: AcceleratorKind) -> Accelerator {
+    Accelerator { kind, why: "chosen by the test".into() }
+}
+
+fn qemu(version: &str) -> QemuInfo {
+    QemuInfo { path: "/usr/bin/qemu-system-x86_64".into(), version: version.into() }
+}
+
+fn nic(model: NicModel) -> NicSpec {
+    NicSpec {
+        portgroup: "lan".parse().unwrap(),
+        mac: Some(taut_api::MacAddr::derived("db1", 0)),
+        model,
+        ip: Some("10.0.0.1/24".parse().unwrap()),
+        rings: Rings { rx: 512, tx: 256 },
+        offloads: true,
+    }
+}
+
+fn direct(nics: Vec<NicSpec>) -> VmSpec {
+    let boot = Boot {
+        kernel: "/i/vmlinuz".into(),
+        initrd: Some("/i/initrd".into()),
+        cmdline: "debug quiet=0".into(),
+    };
+    VmSpec { boot: Some(boot), nics, memory: Bytes::mib(128), ..VmSpec::default() }
+}
+
+/// The command, one option a line.
+fn shown(spec: &VmSpec, kind: AcceleratorKind, version: &str) -> String {
+    let paths = RunPaths::new("/run/taut/vms/db1");
+    let name = "db1".parse().unwrap();
+    let command = command(
+        &name,
+        spec,
+        &paths,
+        &accelerator(kind),
+        Some(&qemu(version)),
+        Path::new("/usr/libexec/taut"),
+    );
+    let command = command.unwrap();
+    let mut text = command.get_program().to_string_lossy().into_owned();
+    for arg in command.get_args() {
+        let arg = arg.to_string_lossy();
+        text.push_str(if arg.starts_with('-') { "\n" } else { " " });
+        text.push_str(&arg);
+    }
+    text
+}
+
+#[test]
+fn direct_boot_under_emulation() {
+    insta::assert_snapshot!(shown(&direct(vec![nic(NicModel::Virtio)]), AcceleratorKind::Tcg, "10.0.2"));
+}
+
+#[test]
+fn disk_under_kvm_with_every_emulated_card() {
+    let models = [NicModel::Vmxnet3, NicModel::E1000, NicModel::E1000e, NicModel::Vlance];
+    let disk = Disk {
+        path: "/images/a, b,c.vmdk".into(),
+        format: DiskFormat::Vmdk,
+        bus: DiskBus::Pvscsi,
+        snapshot: true,
+    };
+    let spec = VmSpec { disk: Some(disk), nics: models.map(nic).to_vec(), vcpus: 4, ..VmSpec::default() };
+    insta::assert_snapshot!(shown(&spec, AcceleratorKind::Kvm, "10.0.2"));
+}
+
+#[test]
+fn the_old_qemu_gets_no_msix_under_emulation_only() {
+    let spec = direct(vec![nic(NicModel::Virtio)]);
+    assert!(shown(&spec, AcceleratorKind::Tcg, "7.2.22").contains("vectors=0"));
+    assert!(!shown(&spec, AcceleratorKind::Kvm, "7.2.22").contains("vectors=0"));
+    assert!(!shown(&spec, AcceleratorKind::Tcg, "10.0.2").contains("vectors=0"));
+    assert!(!shown(&spec, AcceleratorKind::Tcg, "not a version").contains("vectors=0"));
+}
+
+#[test]
+fn thirty_two_cards_have_places_of_their_own_in_order() {
+    let text = shown(&direct(vec![nic(NicModel::Virtio); 32]), AcceleratorKind::Tcg, "10.0.2");
+    let places: Vec<_> = text.split("addr=").skip(1).map(|rest| rest.split(',').next().unwrap()).collect();
+    assert_eq!(places[..9], ["8.0", "8.1", "8.2", "8.3", "8.4", "8.5", "8.6", "8.7", "9.0"]);
+    assert_eq!(places.last(), Some(&"b.7"));
+    assert_eq!(text.matches("multifunction=on").count(), 4, "the first function of each slot");
+}
+
+#[test]
+fn offloads_that_are_off_are_not_offered() {
+    let spec = direct(vec![NicSpec { offloads: false, ..nic(NicModel::Virtio) }]);
+    let text = shown(&spec, AcceleratorKind::Tcg, "10.0.2");
+    assert!(text.contains(",csum=off,guest_csum=off,") && text.contains("guest_tso4=off"), "{text}");
+}
+
+#[test]
+fn a_kernel_without_initrd_finds_its_root_on_the_disk() {
+    let mut spec = direct(vec![]);
+    spec.boot.as_mut().unwrap().initrd = None;
+    assert!(!shown(&spec, AcceleratorKind::Tcg, "10.0.2").contains("root="));
+    let disk = Disk { path: "/d".into(), format: DiskFormat::Raw, bus: DiskBus::Virtio, snapshot: false };
+    spec.disk = Some(disk);
+    assert!(shown(&spec, AcceleratorKind::Tcg, "10.0.2").contains("root=/dev/vda rw"));
+}
+
+#[test]
+fn microguest() {
+    let cards = vec![nic(NicModel::Virtio), NicSpec { ip: None, offloads: false, ..nic(NicModel::Virtio) }];
+    let spec = VmSpec { kind: VmKind::Micro, nics: cards, memory: Bytes::mib(64), ..VmSpec::default() };
+    insta::assert_snapshot!(shown(&spec, AcceleratorKind::Tcg, "10.0.2"));
+}
+
+#[test]
+fn without_qemu_only_micro_vms_start() {
+    let (name, paths) = ("db1".parse().unwrap(), RunPaths::new("/run/taut/vms/db1"));
+    let start = |spec: &VmSpec| {
+        command(&name, spec, &paths, &accelerator(AcceleratorKind::Tcg), None, Path::new("/usr/libexec/taut"))
+    };
+    let error = start(&direct(vec![])).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    assert!(error.to_string().contains("QEMU"), "{error}");
+    assert!(start(&VmSpec { kind: VmKind::Micro, ..VmSpec::default() }).is_ok());
+}
+
+#[test]
+fn run_directories_that_sockets_or_options_cannot_name_are_refused() {
+    let refused = |dir: &str| {
+        let name = "db1".parse().unwrap();
+        let accelerator = accelerator(AcceleratorKind::Tcg);
+        let spec = direct(vec![]);
+        command(&name, &spec, &RunPaths::new(dir), &accelerator, Some(&qemu("10.0.2")), Path::new("/x"))
+            .unwrap_err()
+    };
+    assert!(refused(&format!("/run/{}", "x".repeat(95))).message.contains("Unix sockets allow 107"));
+    assert!(refused("/run/a,b").message.contains("comma"));
+}
