@@ -10,6 +10,7 @@ use std::time::Duration;
 pub use rustix::event::epoll::EventFlags;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 /// An epoll set, shared by its members.
 #[derive(Debug, Clone)]
@@ -106,6 +107,12 @@ impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// Makes a descriptor one that never blocks. By `fcntl`: the sandbox has no `ioctl`.
+pub fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
+    let flags = fcntl_getfl(&fd)?;
+    Ok(fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?)
 }
 
 /// Adds one to an event descriptor. One that is full has been signalled already; one that is broken is its owner's.

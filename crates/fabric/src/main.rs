@@ -23,6 +23,6 @@ fn main() -> anyhow::Result<()> {
         .context("the counters file cannot be mapped")?;
     drop(inherited.counters);
     sandbox::enter()?;
-    Control::new(inherited.control, words)?.run()?;
-    Ok(())
+    let control = Control::new(inherited.control, words).context("the worker cannot be started")?;
+    control.run().context("waiting for events failed")
 }

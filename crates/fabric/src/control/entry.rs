@@ -13,7 +13,7 @@ use tracing::warn;
 
 use super::quiet::Quiet;
 use super::token;
-use crate::epoll::{Epoll, EventFlags, Watched};
+use crate::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
 use crate::port::Port;
 use crate::vhost_user::{Session, SessionError};
 
@@ -99,7 +99,7 @@ impl Entry {
             }
             (Attachment::Listening, PortKind::VhostUser { .. } | PortKind::Stream) => {
                 let listener = one()?;
-                rustix::io::ioctl_fionbio(&listener, true).map_err(io::Error::from)?;
+                set_nonblocking(&listener)?;
                 self.listener = Some(Arc::new(listener));
                 self.listen(events)
             }

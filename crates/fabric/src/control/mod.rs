@@ -22,7 +22,7 @@ use taut_api::vm::Link;
 use taut_virtq::counters::SharedWords;
 use tracing::{info, warn};
 
-use crate::epoll::{Epoll, EventFlags, Ready, Waker, Watched};
+use crate::epoll::{Epoll, EventFlags, Ready, Waker, Watched, set_nonblocking};
 use crate::vhost_user::{Session, SessionError};
 use crate::worker::Workers;
 use entry::{Entry, Events};
@@ -50,7 +50,7 @@ impl Control {
         let words = Arc::new(words);
         let workers = Workers::start(&words)?;
         let events = Epoll::new()?;
-        rustix::io::ioctl_fionbio(&listener, true)?;
+        set_nonblocking(&listener)?;
         Ok(Self {
             listener: events.watch(listener, token::CONTROL, EventFlags::IN)?,
             _alarm: events.watch(workers.alarm().clone(), token::ALARM, EventFlags::IN)?,

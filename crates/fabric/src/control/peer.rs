@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use taut_api::fabric::{FromFabric, ToFabric, channel};
 
-use crate::epoll::{Epoll, EventFlags, Watched};
+use crate::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
 
 /// How long a message may take to pass.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -23,8 +23,8 @@ pub(super) struct Peer {
 
 impl Peer {
     pub(super) fn new(socket: OwnedFd, events: &Epoll, token: u64) -> io::Result<Self> {
+        set_nonblocking(&socket)?;
         let socket = UnixStream::from(socket);
-        socket.set_nonblocking(true)?;
         Ok(Self { socket: events.watch(socket, token, EventFlags::IN)?, greeted: false })
     }
 

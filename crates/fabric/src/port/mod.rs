@@ -24,7 +24,7 @@ use taut_virtq::header::NetHeader;
 use taut_virtq::memory::GuestMemory;
 
 use crate::counters::PortBlock;
-use crate::epoll::{Epoll, EventFlags};
+use crate::epoll::{Epoll, EventFlags, set_nonblocking};
 use crate::switch::ethernet::Ethernet;
 use crate::switch::software_offload::Offloads;
 use crate::worker::token;
@@ -322,7 +322,8 @@ impl Port {
 
     /// Attaches a TAP device; `offloads` tells what it was switched to take.
     pub fn attach_tap(&self, fd: OwnedFd, offloads: bool, events: &Epoll) -> io::Result<()> {
-        let device = tap::open(fd)?;
+        set_nonblocking(&fd)?;
+        let device = Arc::new(fd);
         let watched = events.watch(Arc::clone(&device), token::of_queue(self.id, 1), READABLE)?;
         let offloads = if offloads { Offloads::TCP } else { Offloads::NONE };
         *self.rx(0) = RxSlot { end: Some(RxEnd::Tap(tap::Rx::new(device, offloads))), ..RxSlot::default() };
@@ -332,8 +333,8 @@ impl Port {
 
     /// Attaches an emulated card's stream.
     pub fn attach_stream(&self, fd: OwnedFd, events: &Epoll) -> io::Result<()> {
+        set_nonblocking(&fd)?;
         let socket = Arc::new(fd);
-        rustix::io::ioctl_fionbio(&socket, true)?;
         let both = READABLE | EventFlags::OUT;
         let watched = events.watch(Arc::clone(&socket), token::of_queue(self.id, 1), both)?;
         *self.rx(0) = RxSlot { end: Some(RxEnd::Stream(stream::Rx::new(socket))), ..RxSlot::default() };

@@ -13,13 +13,6 @@ use crate::epoll::Watched;
 use crate::switch::ethernet::MAX_FRAME;
 use crate::switch::software_offload::{Offloads, PLAIN};
 
-/// Makes a TAP's descriptor ready for use.
-pub fn open(fd: OwnedFd) -> io::Result<Arc<OwnedFd>> {
-    let flags = rustix::fs::fcntl_getfl(&fd)?;
-    rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?;
-    Ok(Arc::new(fd))
-}
-
 /// Frames from the host's stack.
 #[derive(Debug)]
 pub struct Tx {

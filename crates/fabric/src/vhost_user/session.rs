@@ -16,7 +16,7 @@ use vhost::vhost_user::message::{FrontendReq, VhostUserProtocolFeatures};
 
 use super::message::{Header, MAX_REGIONS, Request};
 use super::{Connection, SessionError, features};
-use crate::epoll::Epoll;
+use crate::epoll::{Epoll, set_nonblocking};
 use crate::port::Port;
 use crate::port::vnic::{Ring, StartError};
 
@@ -447,9 +447,7 @@ fn only_offered(accepted: u64, offered: u64) -> Result<(), SessionError> {
 
 /// Event descriptors are never waited for: a front end that fills one up must not stop a worker.
 fn event(fd: OwnedFd) -> Result<Arc<OwnedFd>, SessionError> {
-    let flags = rustix::fs::fcntl_getfl(&fd).map_err(|e| SessionError::Event(e.into()))?;
-    rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)
-        .map_err(|e| SessionError::Event(e.into()))?;
+    set_nonblocking(&fd).map_err(SessionError::Event)?;
     Ok(Arc::new(fd))
 }
 
