@@ -1,9 +1,34 @@
 //! The binary for inside a VM: workload end points and agent, and process 1 of a directly booted guest.
 
+mod addresses;
 mod init;
+mod netlink;
+mod patience;
 
-fn main() {
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// What runs inside a VM of taut.
+#[derive(Debug, Parser)]
+#[command(name = "taut-guest", version)]
+enum Command {
+    /// Give the interfaces the addresses that the VM's file names.
+    Addresses,
+}
+
+fn main() -> ExitCode {
     if init::is_wanted() {
         init::run();
+    }
+    let outcome = match Command::parse() {
+        Command::Addresses => addresses::configure(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -3,9 +3,7 @@
 //! The initial RAM file system holds this binary as `/init` and drivers with their load order in `/modules/order`
 //! (`taut-image` makes it). There is no shell and no disk.
 
-mod addresses;
 mod modules;
-mod netlink;
 mod ports;
 mod power;
 
@@ -13,13 +11,12 @@ use std::convert::Infallible;
 use std::io;
 use std::process::{Command, id};
 use std::thread::{self, sleep};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::mount::{MsFlags, mount};
 use rustix::process::{WaitOptions, wait};
 
-/// How long a device may take to appear after its driver was loaded.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::addresses;
 
 /// Is this process the guest's first?
 pub(crate) fn is_wanted() -> bool {
@@ -71,19 +68,5 @@ fn keep_agent() -> io::Result<Infallible> {
 fn report(what: &str, outcome: io::Result<()>) {
     if let Err(error) = outcome {
         println!("taut guest: {what}: {error}");
-    }
-}
-
-/// Tries `find` until it finds something or the patience is over.
-fn eventually<T>(mut find: impl FnMut() -> io::Result<Option<T>>, what: &str) -> io::Result<T> {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = find()? {
-            return Ok(found);
-        }
-        if Instant::now() > end {
-            return Err(io::Error::new(io::ErrorKind::NotFound, format!("{what} did not appear")));
-        }
-        sleep(Duration::from_millis(5));
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use super::eventually;
+use crate::patience::eventually;
 
 /// Where udev puts the port in an ordinary guest; here it is put there as well.
 pub(super) const AGENT: &str = "/dev/virtio-ports/org.taut.agent.0";

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use rustix::system::{RebootCommand, reboot};
 
-use super::eventually;
+use crate::patience::eventually;
 
 /// `EV_KEY` and `KEY_POWER` of the kernel's input events.
 const KEY: u16 = 1;

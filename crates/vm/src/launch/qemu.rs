@@ -44,8 +44,9 @@ pub(super) fn command(
     // The data plane maps the guest's memory: it has to be shared.
     args.option("-object", format!("memory-backend-memfd,id=mem0,size={},share=on", spec.memory.0));
     sockets(&mut args, paths);
-    if let Some(boot) = &spec.boot {
-        direct_boot(&mut args, boot, spec, emulated);
+    match &spec.boot {
+        Some(boot) => direct_boot(&mut args, boot, spec, emulated),
+        None => firmware_addresses(&mut args, spec),
     }
     if let Some(drive) = &spec.disk {
         disk(&mut args, drive);
@@ -80,10 +81,9 @@ fn direct_boot(args: &mut Args, boot: &Boot, spec: &VmSpec, emulated: bool) {
     if spec.disk.is_some() && boot.initrd.is_none() {
         cmdline.push_str(" root=/dev/vda rw");
     }
-    for nic in &spec.nics {
-        if let (Some(mac), Some(ip)) = (nic.mac, nic.ip) {
-            let _ = write!(cmdline, " taut.ip={mac},{ip}");
-        }
+    for word in addresses(spec) {
+        cmdline.push(' ');
+        cmdline.push_str(&word);
     }
     // The user's arguments come last: of two contradicting ones the kernel takes the later.
     if !boot.cmdline.is_empty() {
@@ -94,6 +94,20 @@ fn direct_boot(args: &mut Args, boot: &Boot, spec: &VmSpec, emulated: bool) {
     if let Some(initrd) = &boot.initrd {
         args.option("-initrd", initrd);
     }
+}
+
+/// A guest that boots from its own disk has its own kernel command line: it finds its addresses in the firmware.
+fn firmware_addresses(args: &mut Args, spec: &VmSpec) {
+    let words: Vec<String> = addresses(spec).collect();
+    if !words.is_empty() {
+        let words = escaped(&words.join(" "));
+        args.option("-fw_cfg", format!("name=opt/org.taut/addresses,string={words}"));
+    }
+}
+
+/// The addresses that the guest's agent gives its interfaces, in the words that it reads.
+fn addresses(spec: &VmSpec) -> impl Iterator<Item = String> {
+    spec.nics.iter().filter_map(|nic| Some(format!("taut.ip={},{}", nic.mac?, nic.ip?)))
 }
 
 fn disk(args: &mut Args, disk: &Disk) {

@@ -24,20 +24,20 @@ const AF_INET: u8 = 2;
 const HEADER: usize = 16;
 
 /// A routing socket.
-pub(super) struct Netlink {
+pub(crate) struct Netlink {
     socket: OwnedFd,
     sequence: u32,
 }
 
 impl Netlink {
-    pub(super) fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let protocol = SockProtocol::NetlinkRoute;
         let socket = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
         Ok(Self { socket, sequence: 0 })
     }
 
     /// Sets the interface with this number up.
-    pub(super) fn set_up(&mut self, index: u32) -> io::Result<()> {
+    pub(crate) fn set_up(&mut self, index: u32) -> io::Result<()> {
         // struct ifinfomsg: family, padding, type, index, flags, changed flags.
         let mut body = vec![0; 4];
         for word in [index, IFF_UP, IFF_UP] {
@@ -47,7 +47,7 @@ impl Netlink {
     }
 
     /// Gives the interface with this number an address.
-    pub(super) fn add_address(&mut self, index: u32, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
+    pub(crate) fn add_address(&mut self, index: u32, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
         // struct ifaddrmsg: family, prefix length, flags, scope, index; then attributes.
         let mut body = vec![AF_INET, prefix, 0, 0];
         body.extend(index.to_ne_bytes());

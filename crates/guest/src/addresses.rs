@@ -1,11 +1,17 @@
-//! Addresses that the host gives the guest's interfaces: `taut.ip=MAC,ADDRESS/PREFIX` on the kernel command line.
+//! Addresses that the host gives the guest's interfaces: words of the form `taut.ip=MAC,ADDRESS/PREFIX`.
+//!
+//! A directly booted guest finds them on its kernel command line, one that boots from its own disk in the machine's
+//! firmware configuration (`fw_cfg`).
 
 use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
 
-use super::eventually;
-use super::netlink::Netlink;
+use crate::netlink::Netlink;
+use crate::patience::eventually;
+
+/// The words of a machine without a kernel command line from the host; there with the driver `qemu_fw_cfg`.
+const FIRMWARE: &str = "/sys/firmware/qemu_fw_cfg/by_name/opt/org.taut/addresses/raw";
 
 /// One `taut.ip=` argument.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,21 +21,28 @@ struct Assignment<'a> {
     prefix: u8,
 }
 
-/// Brings up the loopback and every interface that the command line names.
-pub(super) fn configure() -> io::Result<()> {
+/// Brings up the loopback and every interface that the host names. What is wrong with one leaves the others alone.
+pub(crate) fn configure() -> io::Result<()> {
     let mut netlink = Netlink::open()?;
     netlink.set_up(1)?;
-    let cmdline = fs::read_to_string("/proc/cmdline")?;
-    for argument in cmdline.split_whitespace().filter_map(|word| word.strip_prefix("taut.ip=")) {
-        let Some(wanted) = parse(argument) else {
-            println!("taut guest: taut.ip={argument} is not MAC,ADDRESS/PREFIX");
-            continue;
+    let words =
+        fs::read_to_string("/proc/cmdline")? + " " + &fs::read_to_string(FIRMWARE).unwrap_or_default();
+    for argument in words.split_whitespace().filter_map(|word| word.strip_prefix("taut.ip=")) {
+        let outcome = match parse(argument) {
+            Some(wanted) => assign(&mut netlink, &wanted),
+            None => Err(io::Error::new(io::ErrorKind::InvalidInput, "not MAC,ADDRESS/PREFIX")),
         };
-        let index = eventually(|| interface(wanted.mac), wanted.mac)?;
-        netlink.add_address(index, wanted.address, wanted.prefix)?;
-        netlink.set_up(index)?;
+        if let Err(error) = outcome {
+            eprintln!("taut guest: taut.ip={argument}: {error}");
+        }
     }
     Ok(())
+}
+
+fn assign(netlink: &mut Netlink, wanted: &Assignment<'_>) -> io::Result<()> {
+    let index = eventually(|| interface(wanted.mac), "the interface")?;
+    netlink.add_address(index, wanted.address, wanted.prefix)?;
+    netlink.set_up(index)
 }
 
 fn parse(argument: &str) -> Option<Assignment<'_>> {

@@ -1,0 +1,22 @@
+//! Waiting for devices, which appear some time after their drivers were loaded.
+
+use std::io;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long a device may take to appear.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Tries `find` until it finds something or the patience is over.
+pub(crate) fn eventually<T>(mut find: impl FnMut() -> io::Result<Option<T>>, what: &str) -> io::Result<T> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = find()? {
+            return Ok(found);
+        }
+        if Instant::now() > end {
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("{what} did not appear")));
+        }
+        sleep(Duration::from_millis(5));
+    }
+}
