@@ -1,5 +1,6 @@
 //! Latencies of one measurement: every sample counted, in a form that survives being written down.
 
+use std::fmt;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -16,9 +17,21 @@ const DIGITS: u8 = 3;
 ///
 /// Serialized it is a list of `[nanoseconds, samples]`, ascending: for `jq`, and safe to read from a guest that lies
 /// (the decoder of HdrHistogram's own encoding is not).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(into = "Vec<(u64, u64)>", from = "Vec<(u64, u64)>")]
 pub struct Latencies(Histogram<u64>);
+
+impl PartialEq for Latencies {
+    fn eq(&self, other: &Self) -> bool {
+        self.counts().eq(other.counts())
+    }
+}
+
+impl fmt::Debug for Latencies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.counts()).finish()
+    }
+}
 
 impl Default for Latencies {
     fn default() -> Self {
@@ -42,6 +55,11 @@ impl Latencies {
         self.0.add(&other.0).expect("both have the same bounds");
     }
 
+    /// (nanoseconds, samples) of every value that has samples, ascending.
+    fn counts(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.0.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value()))
+    }
+
     /// Samples counted.
     pub fn count(&self) -> u64 {
         self.0.len()
@@ -55,7 +73,7 @@ impl Latencies {
 
 impl From<Latencies> for Vec<(u64, u64)> {
     fn from(latencies: Latencies) -> Self {
-        latencies.0.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
+        latencies.counts().collect()
     }
 }
 

@@ -6,4 +6,5 @@
 
 pub mod agent;
 pub mod latencies;
+pub mod report;
 pub mod wire;

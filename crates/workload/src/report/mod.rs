@@ -1,0 +1,180 @@
+//! Results of measurements: raw figures per repeat, with the settings, host and end points that they came from; as
+//! table, as JSON (the [`Report`] itself, by serde) and as picture. SPEC row WL.
+
+mod compare;
+mod figures;
+mod picture;
+mod table;
+
+use serde::{Deserialize, Serialize};
+
+pub use compare::{Comparison, Figure};
+pub use figures::{Cpu, Figures};
+pub use picture::PictureError;
+
+/// Everything that one `taut bench` found out. Its JSON keeps its shape: programs read it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// What was measured.
+    pub kind: Kind,
+    /// How.
+    pub settings: Settings,
+    /// Where.
+    pub host: Host,
+    /// The configuration measured.
+    pub a: Configuration,
+    /// The one that it is compared with, measured in alternation with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub b: Option<Configuration>,
+    /// How B differs from A.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comparison: Option<Comparison>,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// ICMP echo at a fixed interval.
+    Ping,
+    /// TCP request and response, one at a time (netperf's TCP_RR).
+    Rr,
+    /// TCP in one direction (netperf's TCP_STREAM).
+    Stream,
+}
+
+impl Kind {
+    /// As the command line and JSON call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ping => "ping",
+            Self::Rr => "rr",
+            Self::Stream => "stream",
+        }
+    }
+}
+
+/// How it was measured; what does not apply to the [`Kind`] is absent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Length of each repeat in seconds.
+    pub duration_s: f64,
+    /// Repeats of each configuration.
+    pub repeats: u32,
+    /// Bytes of payload of an echo, request or response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u32>,
+    /// Time between two echo requests in µs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval_us: Option<u64>,
+    /// S1's pattern, when one was chosen by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<String>,
+    /// Bytes of socket buffer asked for at both ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_size: Option<u32>,
+    /// Bytes given to each send call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub send_size: Option<u32>,
+    /// Bytes asked of each receive call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receive_size: Option<u32>,
+    /// TCP connections at the same time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<u32>,
+}
+
+/// The machine that everything ran on.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    /// Host name.
+    pub hostname: String,
+    /// CPU model.
+    pub cpu_model: String,
+    /// pCPUs on line.
+    pub cpus: usize,
+    /// Distribution.
+    pub os: String,
+    /// `uname -r`.
+    pub kernel: String,
+    /// How VMs run here: `kvm` or `tcg`.
+    pub accelerator: String,
+    /// QEMU's version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qemu: Option<String>,
+    /// taut's version.
+    pub taut: String,
+}
+
+/// One pair of end points and what was measured between them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Configuration {
+    /// `SENDER → RECEIVER`.
+    pub name: String,
+    /// Who sends.
+    pub sender: EndPoint,
+    /// Who receives or answers.
+    pub receiver: EndPoint,
+    /// One entry a repeat, in order.
+    pub repeats: Vec<Figures>,
+    /// The median of each figure over the repeats; without histogram.
+    pub median: Figures,
+}
+
+impl Configuration {
+    /// Repeats between two end points, with their median.
+    pub fn new(sender: EndPoint, receiver: EndPoint, repeats: Vec<Figures>) -> Self {
+        let name = format!("{} → {}", sender.name, receiver.name);
+        let median = Figures::median(&repeats);
+        Self { name, sender, receiver, repeats, median }
+    }
+}
+
+/// One end of a measurement, as it described itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndPoint {
+    /// As it was named on the command line.
+    pub name: String,
+    /// `guest`, `micro`, `netns` or `host`.
+    pub kind: String,
+    /// Kernel it runs.
+    pub kernel: String,
+    /// Address that was spoken to (of the receiver).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<std::net::Ipv4Addr>,
+    /// `kvm`, `tcg` or `native`, of a VM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<String>,
+}
+
+impl Report {
+    /// Puts results together; with a second configuration comes the comparison.
+    pub fn new(
+        kind: Kind,
+        settings: Settings,
+        host: Host,
+        a: Configuration,
+        b: Option<Configuration>,
+    ) -> Self {
+        let comparison = b.as_ref().and_then(|b| Comparison::new(kind, &a.repeats, &b.repeats));
+        Self { kind, settings, host, a, b, comparison }
+    }
+
+    /// The configurations measured: A, then B.
+    pub fn configurations(&self) -> impl Iterator<Item = &Configuration> {
+        std::iter::once(&self.a).chain(&self.b)
+    }
+
+    /// Aligned text: a line a repeat and their median, the comparison, and what it was measured with.
+    pub fn table(&self) -> String {
+        table::render(self)
+    }
+
+    /// An SVG picture: percentile curves of latencies, or bars of throughput.
+    pub fn svg(&self) -> Result<String, PictureError> {
+        picture::render(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

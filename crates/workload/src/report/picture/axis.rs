@@ -1,0 +1,37 @@
+//! A linear axis with named ticks where they are wanted.
+
+use std::ops::Range;
+
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+
+/// From `low` to `high`, with names at some values.
+pub(super) struct Axis {
+    pub(super) low: f64,
+    pub(super) high: f64,
+    pub(super) ticks: Vec<(f64, String)>,
+}
+
+impl Ranged for Axis {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (first, last): (i32, i32)) -> i32 {
+        let share = (value - self.low) / (self.high - self.low);
+        (f64::from(first) + share * f64::from(last - first)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
+        self.ticks.iter().map(|(value, _)| *value).collect()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.low..self.high
+    }
+}
+
+impl ValueFormatter<f64> for Axis {
+    fn format_ext(&self, value: &f64) -> String {
+        let tick = self.ticks.iter().find(|(at, _)| at.total_cmp(value).is_eq());
+        tick.map(|(_, name)| name.clone()).unwrap_or_default()
+    }
+}
