@@ -52,7 +52,7 @@ impl Control {
 
     fn close(&mut self, port: PortId, reason: &str) {
         let Some(mut entry) = self.entries.remove(&port) else { return };
-        let had_session = entry.session.is_some();
+        let had_session = entry.end_session();
         entry.detach();
         if had_session {
             let ended = FromFabric::SessionEnded { port, reason: reason.to_owned() };

@@ -166,12 +166,21 @@ impl Entry {
         self.port.stop();
     }
 
+    /// Ends the session, if there is one, also for the front end; tells whether there was one.
+    pub(super) fn end_session(&mut self) -> bool {
+        let session = self.session.take();
+        if let Some(session) = &session {
+            session.end();
+        }
+        session.is_some()
+    }
+
     /// What was connected is gone; on a listening socket the next one is awaited.
     pub(super) fn lose(&mut self, reason: String, events: Events<'_>) {
         if let Some(left_out) = self.log.permit(Instant::now()) {
             warn!(port = self.config.id.0, owner = self.config.owner, left_out, "lost: {reason}");
         }
-        self.session = None;
+        self.end_session();
         self.device = false;
         self.port.stop();
         self.lost = Some(reason);

@@ -56,9 +56,9 @@ pub enum Body<'a> {
 pub enum Put {
     /// It is there.
     Done,
-    /// There is no room now.
-    Full,
-    /// It cannot be taken.
+    /// It cannot be taken now, and will have been dropped for this reason if that lasts.
+    NotNow(DropReason),
+    /// It can never be taken.
     Refused(DropReason),
     /// The receiver can take nothing any more.
     Failed(Failure),
@@ -146,7 +146,7 @@ pub struct TxSlot {
 pub struct RxSlot {
     /// What is attached.
     pub end: Option<RxEnd>,
-    /// Since when it has had no room.
+    /// Since when it has had no room, or no end, for a frame that was there.
     pub full_since: Option<Instant>,
     /// Delivered, but not yet counted and announced.
     pub fresh: Fresh,

@@ -128,7 +128,7 @@ impl Rx {
         fill(&mut self.buffer[PREFIX..]);
         match self.flush() {
             // Ours now: it leaves when there is room, before any other.
-            Put::Full => Put::Done,
+            Put::NotNow(_) => Put::Done,
             other => other,
         }
     }
@@ -140,7 +140,7 @@ impl Rx {
             match send(&self.socket, &self.buffer[self.sent..], flags) {
                 Ok(sent) => self.sent += sent,
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Put::Full,
+                Err(Errno::AGAIN) => return Put::NotNow(DropReason::RingFull),
                 Err(error) => return Put::Failed(Failure::Gone(format!("the stream failed: {error}"))),
             }
         }

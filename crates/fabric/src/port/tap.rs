@@ -88,7 +88,7 @@ fn verdict(written: io::Result<usize>) -> Put {
     match written {
         Ok(_) => Put::Done,
         Err(error) => match Errno::from_io_error(&error) {
-            Some(Errno::AGAIN) => Put::Full,
+            Some(Errno::AGAIN) => Put::NotNow(DropReason::RingFull),
             Some(Errno::BADFD) => Put::Failed(Failure::Gone(format!("the TAP device failed: {error}"))),
             // EIO: the interface is down. EINVAL: the kernel does not like the header.
             _ => Put::Refused(DropReason::DeviceRefused),

@@ -186,7 +186,7 @@ impl Rx {
                     // Each time anew: some buffers may have come, but too few. A ring ends, so this does as well.
                     self.armed = true;
                     if !self.queue.arm_kicks() {
-                        return Put::Full;
+                        return Put::NotNow(DropReason::RingFull);
                     }
                 }
                 Err(fault) => return Put::Failed(fault.into()),

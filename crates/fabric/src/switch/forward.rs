@@ -5,7 +5,8 @@
 //!
 //! When a receiver has no room, a unicast frame stays with its sender for up to [`RX_WAIT`]; the sender's later frames
 //! wait behind it. A receiver that has had no room for longer loses frames at once, until it makes room again: a guest
-//! that stopped reading delays each of its senders once, not with every frame. Copies for many never wait.
+//! that stopped reading delays its senders once, not with every frame. The same holds for a port without rings, which
+//! may get them in a moment: after a restart, sessions arrive one by one. Copies for many never wait.
 
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
@@ -153,7 +154,7 @@ impl<'s> Forwarder<'s> {
     fn deliver_or_wait(&mut self, member: u32, frame: &Frame<'_>, pieces_done: &mut usize) -> Verdict {
         match self.deliver(member, frame, pieces_done, false) {
             Put::Done => {}
-            Put::Full => {
+            Put::NotNow(reason) => {
                 let now = self.now;
                 let slot = self.open(member);
                 let first = slot.full_since.is_none();
@@ -164,7 +165,7 @@ impl<'s> Forwarder<'s> {
                     }
                     return Verdict::Wait(until);
                 }
-                self.drop_at(member, DropReason::RingFull);
+                self.drop_at(member, reason);
             }
             Put::Refused(reason) => self.drop_at(member, reason),
             Put::Failed(failure) => self.fall(member, failure),
@@ -175,8 +176,7 @@ impl<'s> Forwarder<'s> {
     fn deliver_or_drop(&mut self, member: u32, frame: &Frame<'_>, multicast: bool) {
         match self.deliver(member, frame, &mut 0, multicast) {
             Put::Done => {}
-            Put::Full => self.drop_at(member, DropReason::RingFull),
-            Put::Refused(reason) => self.drop_at(member, reason),
+            Put::NotNow(reason) | Put::Refused(reason) => self.drop_at(member, reason),
             Put::Failed(failure) => self.fall(member, failure),
         }
     }
@@ -203,7 +203,7 @@ impl<'s> Forwarder<'s> {
     fn deliver(&mut self, member: u32, frame: &Frame<'_>, done: &mut usize, multicast: bool) -> Put {
         let ether_type = frame.ethernet.ether_type;
         let slot = self.open(member);
-        let Some(end) = &mut slot.end else { return Put::Refused(DropReason::PortDown) };
+        let Some(end) = &mut slot.end else { return Put::NotNow(DropReason::PortDown) };
         if !end.offloads().take(&frame.header, ether_type) {
             return self.deliver_pieces(member, frame, done, multicast);
         }
@@ -221,9 +221,9 @@ impl<'s> Forwarder<'s> {
     #[cold]
     fn deliver_pieces(&mut self, member: u32, frame: &Frame<'_>, done: &mut usize, multicast: bool) -> Put {
         self.open(member);
-        let Some((_, slot)) = &mut self.open else { return Put::Refused(DropReason::PortDown) };
+        let Some((_, slot)) = &mut self.open else { return Put::NotNow(DropReason::PortDown) };
         let slot = &mut **slot;
-        let Some(end) = &mut slot.end else { return Put::Refused(DropReason::PortDown) };
+        let Some(end) = &mut slot.end else { return Put::NotNow(DropReason::PortDown) };
         let whole = match &frame.body {
             Body::Guest(guest) => {
                 let space = &mut self.scratch.whole[..frame.len];

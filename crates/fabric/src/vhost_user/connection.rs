@@ -81,6 +81,12 @@ impl Connection {
         Ok(true)
     }
 
+    /// Closes the connection for the front end too, although others hold duplicates of it.
+    pub fn shut(&self) {
+        // Fails when the front end was faster.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
     /// Sends a reply. A front end that leaves no room for it has stopped reading.
     pub fn reply(&self, request: FrontendReq, body: &[u8]) -> Result<(), SessionError> {
         let header = Header::reply(request, body.len());

@@ -173,6 +173,11 @@ impl Session {
         self.fault = Some(fault);
     }
 
+    /// Ends the session for the front end as well. A session that is merely dropped lives on in its duplicates.
+    pub fn end(&self) {
+        self.connection.shut();
+    }
+
     /// Reads the next whole request; `None` until there is one.
     pub fn receive(&mut self) -> Result<Option<(Header, Request)>, SessionError> {
         self.connection.receive()

@@ -1,0 +1,251 @@
+//! A fabric process and its `tautd`.
+#![allow(unsafe_code, reason = "descriptors 3 and 4 are put in place between fork and exec")]
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use taut_api::MacAddr;
+use taut_api::fabric::config::{PortConfig, PortKind, SegmentId, WorkerConfig};
+use taut_api::fabric::counters::{FILE_SIZE, PORT_WORDS, PortCounters, port_base};
+use taut_api::fabric::message::Attachment;
+use taut_api::fabric::{FabricConfig, FromFabric, PROTOCOL, PortId, SessionRecord, ToFabric, channel, fd};
+use taut_api::network::Security;
+use taut_api::vm::Link;
+use taut_virtq::counters::SharedWords;
+
+/// Longest wait for anything; reached only by a test that fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What was last told of a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) link: Link,
+    pub(crate) reason: Option<String>,
+    pub(crate) attached: bool,
+}
+
+/// A `taut-fabric` process, and all that its `tautd` knows.
+pub(crate) struct Fabric {
+    child: Child,
+    address: SocketAddr,
+    control: UnixStream,
+    counters: Arc<OwnedFd>,
+    pub(crate) states: HashMap<PortId, State>,
+    pub(crate) sessions: HashMap<PortId, (SessionRecord, Vec<OwnedFd>)>,
+    pub(crate) ended: Vec<(PortId, String)>,
+    pub(crate) configured: Option<(u64, Vec<(PortId, String)>)>,
+    revision: u64,
+}
+
+impl Fabric {
+    pub(crate) fn start() -> Self {
+        let counters = memfd_create("counters", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&counters, FILE_SIZE).unwrap();
+        Self::with_counters(Arc::new(counters))
+    }
+
+    fn with_counters(counters: Arc<OwnedFd>) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name =
+            format!("taut-fabric-test/{}/{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        let child = spawn(listener.as_fd(), counters.as_fd());
+        let control = UnixStream::connect_addr(&address).unwrap();
+        control.set_nonblocking(true).unwrap();
+        let mut fabric = Self {
+            child,
+            address,
+            control,
+            counters,
+            states: HashMap::new(),
+            sessions: HashMap::new(),
+            ended: Vec::new(),
+            configured: None,
+            revision: 0,
+        };
+        fabric.hello();
+        fabric
+    }
+
+    /// Kills the process as `kill -9` does, and starts another with the sessions that `tautd` has.
+    pub(crate) fn kill_and_replace(mut self) -> Self {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        // What it still said before it died counts.
+        while let Ok(Some((message, fds))) = channel::receive_within(&self.control, PATIENCE) {
+            self.note(message, fds);
+        }
+        self.replacement()
+    }
+
+    /// Another process, with the sessions that `tautd` has. The old one must be gone.
+    pub(crate) fn replacement(mut self) -> Self {
+        let mut next = Self::with_counters(Arc::clone(&self.counters));
+        next.sessions = std::mem::take(&mut self.sessions);
+        next
+    }
+
+    /// Hands the sessions over.
+    pub(crate) fn resume(&mut self) {
+        for (port, (record, fds)) in std::mem::take(&mut self.sessions) {
+            self.attach(port, Attachment::Session(record), &fds);
+        }
+    }
+
+    fn hello(&mut self) {
+        self.send(&ToFabric::Hello { protocol: PROTOCOL }, &[]);
+        let welcome = self.receive();
+        assert!(matches!(welcome, FromFabric::Welcome { protocol: PROTOCOL, .. }), "{welcome:?}");
+    }
+
+    /// `tautd` goes away and comes back knowing nothing.
+    pub(crate) fn reconnect(&mut self) {
+        self.control = UnixStream::connect_addr(&self.address).unwrap();
+        self.control.set_nonblocking(true).unwrap();
+        self.states.clear();
+        self.sessions.clear();
+        self.hello();
+    }
+
+    pub(crate) fn send(&self, message: &ToFabric, fds: &[BorrowedFd<'_>]) {
+        channel::send_within(&self.control, message, fds, PATIENCE).unwrap();
+    }
+
+    pub(crate) fn configure(&mut self, ports: Vec<PortConfig>) {
+        self.revision += 1;
+        let workers = WorkerConfig { poll_us: 10, cpus: Vec::new() };
+        let config = FabricConfig { revision: self.revision, ports, workers };
+        self.send(&ToFabric::Configure(config), &[]);
+        let revision = self.revision;
+        self.until(|fabric| fabric.configured.as_ref().is_some_and(|(now, _)| *now == revision));
+    }
+
+    pub(crate) fn attach(&self, port: PortId, via: Attachment, fds: &[OwnedFd]) {
+        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        self.send(&ToFabric::Attach { port, via }, &fds);
+    }
+
+    /// Attaches one end of a new connection and returns the other.
+    pub(crate) fn connect(&self, port: PortId) -> UnixStream {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        self.attach(port, Attachment::Connected, &[theirs.into()]);
+        ours
+    }
+
+    /// Receives messages until something is so.
+    pub(crate) fn until(&mut self, mut so: impl FnMut(&Self) -> bool) {
+        while !so(self) {
+            self.receive();
+        }
+    }
+
+    pub(crate) fn until_link(&mut self, port: PortId, link: Link) -> State {
+        self.until(|fabric| fabric.states.get(&port).is_some_and(|state| state.link == link));
+        self.states[&port].clone()
+    }
+
+    fn receive(&mut self) -> FromFabric {
+        let received = channel::receive_within(&self.control, PATIENCE).unwrap();
+        let (message, fds): (FromFabric, _) = received.expect("the fabric closed the connection");
+        self.note(message.clone(), fds);
+        message
+    }
+
+    fn note(&mut self, message: FromFabric, fds: Vec<OwnedFd>) {
+        match message {
+            FromFabric::Welcome { .. } => {}
+            FromFabric::Configured { revision, refused } => self.configured = Some((revision, refused)),
+            FromFabric::Session(record) => {
+                assert_eq!(record.descriptors().len(), fds.len());
+                self.sessions.insert(record.port, (record, fds));
+            }
+            FromFabric::SessionEnded { port, reason } => {
+                self.sessions.remove(&port);
+                self.ended.push((port, reason));
+            }
+            FromFabric::PortState { port, link, reason, attached } => {
+                self.states.insert(port, State { link, reason, attached });
+            }
+        }
+    }
+
+    /// Asks the process to end and waits for it; the connection is read to its end.
+    pub(crate) fn quit(&mut self) -> ExitStatus {
+        self.send(&ToFabric::Quit, &[]);
+        while let Ok(Some((message, fds))) = channel::receive_within(&self.control, PATIENCE) {
+            self.note(message, fds);
+        }
+        self.child.wait().unwrap()
+    }
+
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn counters(&self, port: PortId) -> PortCounters {
+        let words = SharedWords::map(self.counters.as_fd(), FILE_SIZE as usize / 8).unwrap();
+        let mut block = [0; PORT_WORDS];
+        for (word, shared) in block.iter_mut().zip(&words.words()[port_base(port)..]) {
+            *word = shared.load(Ordering::Relaxed);
+        }
+        PortCounters::from_words(&block)
+    }
+}
+
+impl Drop for Fabric {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(listener: BorrowedFd<'_>, counters: BorrowedFd<'_>) -> Child {
+    let (listener, counters) = (listener.as_raw_fd(), counters.as_raw_fd());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taut-fabric"));
+    command.env("TAUT_LOG", "warn");
+    let place = move || {
+        // Out of the way first: either may be where the other belongs.
+        for (from, to) in [(listener, 100), (counters, 101), (100, fd::CONTROL), (101, fd::COUNTERS)] {
+            // SAFETY: dup2 is async-signal-safe and touches only the child's descriptors.
+            if unsafe { libc::dup2(from, to) } < 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: `place` only calls dup2.
+    unsafe { command.pre_exec(place) };
+    command.spawn().unwrap()
+}
+
+/// A vNIC's port with the address that [`mac`] gives it.
+pub(crate) fn vnic(id: u16, segment: u16) -> PortConfig {
+    PortConfig {
+        id: PortId(id),
+        owner: format!("vm/guest{id}/nic0"),
+        kind: PortKind::VhostUser { offloads: true, queue_pairs: 1 },
+        segment: SegmentId(segment),
+        mac: mac(id),
+        security: Security::default(),
+    }
+}
+
+/// The address of a port.
+pub(crate) fn mac(id: u16) -> MacAddr {
+    let [high, low] = id.to_be_bytes();
+    MacAddr([2, 0x11, 0, 0, high, low])
+}

@@ -1,0 +1,54 @@
+//! Frames to send.
+
+use taut_api::MacAddr;
+use taut_virtq::NetHeader;
+
+/// A plain frame of some local experiment's type, with a body that can be told from others.
+pub(crate) fn frame(dst: MacAddr, src: MacAddr, mark: u8, len: usize) -> Vec<u8> {
+    let mut frame = [&dst.0[..], &src.0[..], &[0x88, 0xb5]].concat();
+    frame.extend((frame.len()..len).map(|at| mark.wrapping_add(at as u8)));
+    frame
+}
+
+/// A TCP frame over IPv4 as a guest leaves it to the hardware: longer than the MTU, checksum of the pseudo header only.
+pub(crate) fn tso(dst: MacAddr, src: MacAddr, payload: usize, mss: u16) -> (NetHeader, Vec<u8>) {
+    let mut frame = [&dst.0[..], &src.0[..], &[0x08, 0x00]].concat();
+    let ip_len = (40 + payload) as u16;
+    frame.extend([0x45, 0]);
+    frame.extend(ip_len.to_be_bytes());
+    frame.extend([0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    let tcp_len = (20 + payload) as u16;
+    let pseudo = [0x0a00, 1, 0x0a00, 2, 6, tcp_len].iter().map(|&w| u32::from(w)).sum::<u32>();
+    let pseudo = ((pseudo >> 16) + (pseudo & 0xffff)) as u16;
+    frame.extend([0x12, 0x34, 0x56, 0x78, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x18, 0xff, 0xff]);
+    frame.extend(pseudo.to_be_bytes());
+    frame.extend([0, 0]);
+    frame.extend((0..payload).map(|at| (at % 251) as u8));
+    let header = NetHeader {
+        flags: taut_virtq::header::NEEDS_CSUM,
+        gso_type: taut_virtq::header::GSO_TCPV4,
+        hdr_len: 54,
+        gso_size: mss,
+        csum_start: 34,
+        csum_offset: 16,
+        num_buffers: 0,
+    };
+    (header, frame)
+}
+
+/// The TCP payload of a frame of [`tso`]'s kind.
+pub(crate) fn tcp_payload(frame: &[u8]) -> &[u8] {
+    &frame[54..]
+}
+
+/// Is the TCP checksum of a frame of [`tso`]'s kind complete and right?
+pub(crate) fn tcp_checksum_holds(frame: &[u8]) -> bool {
+    let mut sum = 6 + (frame.len() - 34) as u32;
+    for pair in frame[26..].chunks(2) {
+        sum += u32::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]));
+    }
+    while sum > 0xffff {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    sum == 0xffff
+}

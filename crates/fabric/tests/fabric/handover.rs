@@ -1,0 +1,138 @@
+//! Sessions outlive the fabric.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use taut_api::fabric::PortId;
+use taut_api::vm::Link;
+use vhost::vhost_user::message::FrontendReq;
+
+use super::fabric::{Fabric, mac, vnic};
+use super::frames::frame;
+use super::guest::{Guest, Model, PLAIN, Window};
+use super::traffic::guests;
+
+fn resume_both(fabric: &mut Fabric) {
+    fabric.configure(vec![vnic(0, 1), vnic(1, 1)]);
+    fabric.resume();
+    fabric.until_link(PortId(0), Link::Up);
+    fabric.until_link(PortId(1), Link::Up);
+}
+
+fn exchange(a: &mut Guest, b: &mut Guest, mark: u8) {
+    let sent = frame(mac(1), mac(0), mark, 200);
+    a.send(&sent);
+    assert!(b.receive().1 == sent);
+    let sent = frame(mac(0), mac(1), mark, 1000);
+    b.send(&sent);
+    assert!(a.receive().1 == sent);
+}
+
+#[test]
+fn a_killed_fabric_is_replaced_under_running_guests() {
+    for features in [super::guest::LINUX, PLAIN] {
+        let mut fabric = Fabric::start();
+        let [mut a, mut b] = guests(&mut fabric, Model { features, ..Model::default() });
+        for mark in 0..20 {
+            exchange(&mut a, &mut b, mark);
+        }
+        for round in 0..3 {
+            // What a guest has not got back is sent again.
+            a.drain();
+            b.drain();
+            fabric = fabric.kill_and_replace();
+            // Sent while there is no fabric: it waits in the ring, its kick in the eventfd.
+            let waiting = frame(mac(1), mac(0), 100 + round, 300);
+            a.send(&waiting);
+            resume_both(&mut fabric);
+            assert_eq!(b.receive().1, waiting);
+            for mark in 0..50 {
+                exchange(&mut a, &mut b, mark);
+            }
+        }
+        assert!(a.front_end.ask(FrontendReq::GET_STATUS) & 4 != 0, "the device forgot that its driver runs");
+    }
+}
+
+#[test]
+fn frames_under_way_when_the_fabric_is_killed_arrive_at_least_once_and_in_order() {
+    let mut fabric = Fabric::start();
+    let [mut a, mut b] = guests(&mut fabric, Model::default());
+    let count = 30_000_u32;
+    // Half a ring: what a successor delivers a second time fits as well.
+    let window = Window::new(100);
+    let sender_window = Arc::clone(&window);
+    let sender = std::thread::spawn(move || {
+        for number in 0..count {
+            sender_window.wait_for(number);
+            let mut sent = frame(mac(1), mac(0), 0, 64);
+            sent[20..24].copy_from_slice(&number.to_be_bytes());
+            a.send(&sent);
+        }
+        a.drain();
+        a
+    });
+    let receiver = std::thread::spawn(move || {
+        let mut next = 0;
+        while next < count {
+            let (_, got) = b.receive();
+            let number = u32::from_be_bytes(got[20..24].try_into().unwrap());
+            assert!(number <= next, "frame {next} is missing, {number} came");
+            if number == next {
+                next += 1;
+                window.advance(next);
+            }
+        }
+        b
+    });
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(15));
+        fabric = fabric.kill_and_replace();
+        resume_both(&mut fabric);
+    }
+    sender.join().unwrap();
+    receiver.join().unwrap();
+}
+
+#[test]
+fn a_fabric_that_is_asked_to_ends_after_its_last_word() {
+    let mut fabric = Fabric::start();
+    let [mut a, mut b] = guests(&mut fabric, Model::default());
+    exchange(&mut a, &mut b, 1);
+    fabric.sessions.clear();
+    assert!(fabric.quit().success());
+    assert_eq!(fabric.sessions.len(), 2, "the final sessions are missing");
+    let mut next = fabric.replacement();
+    resume_both(&mut next);
+    exchange(&mut a, &mut b, 2);
+}
+
+#[test]
+fn a_tautd_that_comes_back_is_told_everything_again() {
+    let mut fabric = Fabric::start();
+    let [mut a, mut b] = guests(&mut fabric, Model::default());
+    fabric.reconnect();
+    fabric.until_link(PortId(0), Link::Up);
+    fabric.until_link(PortId(1), Link::Up);
+    assert_eq!(fabric.sessions.len(), 2);
+    exchange(&mut a, &mut b, 1);
+    let mut fabric = fabric.kill_and_replace();
+    resume_both(&mut fabric);
+    exchange(&mut a, &mut b, 2);
+}
+
+#[test]
+fn a_record_that_does_not_fit_its_descriptors_is_refused_with_the_reason() {
+    let mut fabric = Fabric::start();
+    let [_a, _b] = guests::<2>(&mut fabric, Model::default());
+    let mut fabric = fabric.kill_and_replace();
+    fabric.configure(vec![vnic(0, 1), vnic(1, 1)]);
+    fabric.sessions.get_mut(&PortId(0)).unwrap().1.pop();
+    fabric.resume();
+    fabric.until_link(PortId(1), Link::Up);
+    fabric.until(|fabric| fabric.states[&PortId(0)].reason.as_deref() != Some("nothing is attached"));
+    let state = &fabric.states[&PortId(0)];
+    assert!(!state.attached);
+    let reason = state.reason.as_deref().unwrap();
+    assert_eq!(reason, "the session to go on with has 5 descriptors instead of 6");
+}

@@ -1,0 +1,201 @@
+//! What a front end or a guest can do wrong stays its own.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+
+use proptest::prelude::*;
+use taut_api::fabric::PortId;
+use taut_api::vm::Link;
+use taut_virtq::driver::Part;
+use vhost::vhost_user::message::FrontendReq;
+
+use super::fabric::{Fabric, mac, vnic};
+use super::frames::frame;
+use super::guest::{FrontEnd, Guest, LINUX, Model, negotiate};
+use super::traffic::guests;
+
+fn assert_passes(a: &mut Guest, b: &mut Guest) {
+    let sent = frame(mac(1), mac(0), 1, 100);
+    a.send(&sent);
+    assert_eq!(b.receive().1, sent);
+}
+
+/// A guest on port 2 whose transmit ring's available index is set to something impossible.
+fn break_transmit_ring(guest: &mut Guest) {
+    let index = guest.layouts[1].avail + 2;
+    guest.ram.memory().write(index, &9999_u16.to_le_bytes()).unwrap();
+    guest.kick();
+}
+
+#[test]
+fn a_broken_ring_takes_its_port_down_and_no_other_and_a_reset_revives_it() {
+    let mut fabric = Fabric::start();
+    let [mut a, mut b, mut c] = guests(&mut fabric, Model::default());
+    break_transmit_ring(&mut c);
+    let state = fabric.until_link(PortId(2), Link::Broken);
+    assert!(state.attached);
+    let reason = state.reason.unwrap();
+    assert!(reason.contains("available index jumped from 0 to 9999"), "{reason}");
+    assert_passes(&mut a, &mut b);
+
+    // The driver resets the device, as QEMU tells it, and sets it up anew.
+    assert_eq!(c.stop_ring(0), 0);
+    assert_eq!(c.stop_ring(1), 0);
+    let index = c.layouts[1].avail + 2;
+    c.ram.memory().write(index, &0_u16.to_le_bytes()).unwrap();
+    for queue in 0..2 {
+        c.set_up_ring(queue, 0);
+    }
+    fabric.until_link(PortId(2), Link::Up);
+    let sent = frame(mac(0), mac(2), 1, 100);
+    c.send(&sent);
+    assert_eq!(a.receive().1, sent);
+}
+
+#[test]
+fn a_broken_receive_ring_is_found_by_who_sends_to_it() {
+    let mut fabric = Fabric::start();
+    let [mut a, mut b, c] = guests(&mut fabric, Model::default());
+    // Every receive buffer lies outside memory.
+    for descriptor in 0..u64::from(c.layouts[0].size) {
+        let at = c.layouts[0].desc + 16 * descriptor;
+        c.ram.memory().write(at, &0xdead_0000_0000_u64.to_le_bytes()).unwrap();
+    }
+    a.send(&frame(mac(2), mac(0), 1, 100));
+    let reason = fabric.until_link(PortId(2), Link::Broken).reason.unwrap();
+    assert!(reason.contains("0xdead00000000"), "{reason}");
+    assert_passes(&mut a, &mut b);
+}
+
+#[test]
+fn a_ring_outside_memory_is_named_when_it_is_set_up() {
+    let mut fabric = Fabric::start();
+    let [mut a, mut b, mut c] = guests(&mut fabric, Model::default());
+    c.stop_ring(1);
+    c.layouts[1].desc = 0xffff_0000;
+    c.set_up_ring(1, 0);
+    let reason = fabric.until_link(PortId(2), Link::Broken).reason.unwrap();
+    assert!(reason.contains("descriptor table"), "{reason}");
+    assert_passes(&mut a, &mut b);
+}
+
+#[test]
+fn memory_that_is_not_a_file_ends_the_session_with_a_hint_at_the_cause() {
+    let mut fabric = Fabric::start();
+    fabric.configure(vec![vnic(0, 1)]);
+    let mut front_end = FrontEnd { socket: fabric.connect(PortId(0)) };
+    negotiate(&mut front_end, LINUX);
+    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+    let body = [1, 0, 4096, 0, 0_u64].map(u64::to_ne_bytes).concat();
+    front_end.send(FrontendReq::SET_MEM_TABLE, &body, &[event.as_fd()], true);
+    assert!(front_end.is_closed());
+    fabric.until(|fabric| !fabric.ended.is_empty());
+    let reason = &fabric.ended[0].1;
+    assert!(reason.contains("share=on"), "{reason}");
+    fabric.until(|fabric| fabric.states[&PortId(0)].reason.as_ref() == Some(&fabric.ended[0].1));
+    assert!(!fabric.states[&PortId(0)].attached);
+}
+
+#[test]
+fn protocol_errors_end_the_session_by_name() {
+    type Wrong = (FrontendReq, Vec<u8>, &'static str);
+    let wrong: Vec<Wrong> = vec![
+        (FrontendReq::SET_LOG_BASE, vec![0; 16], "SET_LOG_BASE was not offered"),
+        (FrontendReq::SET_VRING_NUM, FrontEnd::state(7, 256), "queue 7; this port has 2"),
+        (FrontendReq::SET_VRING_NUM, FrontEnd::state(0, 100), "queue 0 cannot have 100 entries"),
+        (FrontendReq::SET_FEATURES, (1_u64 << 17).to_ne_bytes().to_vec(), "features 0x20000"),
+        (FrontendReq::SET_FEATURES, vec![0; 4], "4 bytes instead of 8"),
+        (FrontendReq::REM_MEM_REG, [0, 4096, 4096, 0, 0_u64].map(u64::to_ne_bytes).concat(), "0x1000"),
+    ];
+    let mut fabric = Fabric::start();
+    fabric.configure(vec![vnic(0, 1)]);
+    for (count, (request, body, reason)) in wrong.into_iter().enumerate() {
+        let mut front_end = FrontEnd { socket: fabric.connect(PortId(0)) };
+        front_end.send(request, &body, &[], false);
+        assert!(front_end.is_closed());
+        fabric.until(|fabric| fabric.ended.len() > count);
+        assert!(fabric.ended[count].1.contains(reason), "{:?}", fabric.ended[count]);
+    }
+    // The port is as good as ever.
+    let _guest = Guest::start(fabric.connect(PortId(0)), Model::default());
+    fabric.until_link(PortId(0), Link::Up);
+}
+
+#[test]
+fn a_call_descriptor_before_everything_else_is_kept() {
+    let mut fabric = Fabric::start();
+    fabric.configure(vec![vnic(0, 1)]);
+    let front_end = FrontEnd { socket: fabric.connect(PortId(0)) };
+    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+    front_end.send(FrontendReq::SET_VRING_CALL, &0_u64.to_ne_bytes(), &[event.as_fd()], false);
+    fabric.until(|fabric| fabric.sessions.get(&PortId(0)).is_some_and(|(session, _)| session.queues[0].call));
+}
+
+#[test]
+fn descriptor_chains_of_any_shape_pass_or_break_their_own_port() {
+    let mut fabric = Fabric::start();
+    let [mut a, mut b, mut c] = guests(&mut fabric, Model::default());
+    // A loop: a descriptor that is its own successor.
+    let part = Part { addr: c.ram.spec().guest_addr, len: 64, writable: false };
+    let head = c.tx.ring().add(std::iter::once(part)).unwrap();
+    let at = c.layouts[1].desc + 16 * u64::from(head) + 12;
+    let next_is_itself = [1_u16.to_le_bytes(), head.to_le_bytes()].concat();
+    c.ram.memory().write(at, &next_is_itself).unwrap();
+    c.tx.ring().publish();
+    c.kick();
+    let reason = fabric.until_link(PortId(2), Link::Broken).reason.unwrap();
+    assert!(reason.contains("loop") || reason.contains("more than"), "{reason}");
+    assert_passes(&mut a, &mut b);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Bytes of any kind on the socket of one port; the others go on.
+    #[test]
+    fn noise_on_a_socket_ends_at_most_that_session(
+        messages in prop::collection::vec(
+            (0_u32..46, any::<bool>(), prop::collection::vec(any::<u8>(), 0..64), any::<u8>()),
+            1..12,
+        ),
+    ) {
+        let mut fabric = Fabric::start();
+        let [mut a, mut b] = guests(&mut fabric, Model::default());
+        fabric.configure((0..3).map(|id| vnic(id, 1)).collect());
+        let mut noisy = fabric.connect(PortId(2));
+        for (request, ack, body, queue) in messages {
+            let flags: u32 = if ack { 9 } else { 1 };
+            let mut bytes = [request, flags, body.len() as u32].map(u32::to_ne_bytes).concat();
+            let mut body = body;
+            if let Some(first) = body.first_mut() {
+                *first = queue % 3;
+            }
+            bytes.extend(body);
+            if noisy.write_all(&bytes).is_err() {
+                break;
+            }
+        }
+        assert_passes(&mut a, &mut b);
+        prop_assert!(fabric.is_alive());
+    }
+
+    /// Garbage all over the rings of one guest, while it keeps kicking; the others go on.
+    #[test]
+    fn garbage_in_a_guests_rings_is_its_own_affair(
+        garbage in prop::collection::vec((any::<prop::sample::Index>(), any::<u16>()), 1..200),
+    ) {
+        let mut fabric = Fabric::start();
+        let [mut a, mut b, c] = guests(&mut fabric, Model { queue_size: 16, ..Model::default() });
+        let start = c.ram.spec().guest_addr;
+        // Both rings lie at the start of memory.
+        let span = c.layouts[1].used + 256 - start;
+        for (at, word) in garbage {
+            let at = start + at.index(span as usize / 2) as u64 * 2;
+            c.ram.memory().write(at, &word.to_le_bytes()).unwrap();
+            c.kick();
+        }
+        a.send(&frame(mac(2), mac(0), 1, 100));
+        assert_passes(&mut a, &mut b);
+        prop_assert!(fabric.is_alive());
+    }
+}

@@ -1,0 +1,15 @@
+//! The real `taut-fabric`, sandboxed as it always is, with a `tautd` and guests that the tests play.
+//!
+//! Nothing here needs privileges: guests are driver ends of rings in a memfd, and sockets have no names in the file
+//! system. That something does *not* arrive is shown by something that was sent later and does.
+
+mod fabric;
+mod frames;
+mod guest;
+
+mod control;
+mod handover;
+mod hostile;
+mod offload;
+mod stream;
+mod traffic;
