@@ -45,7 +45,7 @@ pub(super) fn command(
     args.option("-object", format!("memory-backend-memfd,id=mem0,size={},share=on", spec.memory.0));
     sockets(&mut args, paths);
     match &spec.boot {
-        Some(boot) => direct_boot(&mut args, boot, spec, emulated),
+        Some(boot) => direct_boot(&mut args, name, spec, boot, emulated),
         None => firmware_addresses(&mut args, spec),
     }
     if let Some(drive) = &spec.disk {
@@ -71,9 +71,9 @@ fn sockets(args: &mut Args, paths: &RunPaths) {
     args.option("-device", format!("virtserialport,bus=serial0.0,chardev=agent,name={AGENT_PORT}"));
 }
 
-fn direct_boot(args: &mut Args, boot: &Boot, spec: &VmSpec, emulated: bool) {
+fn direct_boot(args: &mut Args, name: &Name, spec: &VmSpec, boot: &Boot, emulated: bool) {
     // A guest that reboots after a panic would only panic again: the VM ends, and its console log says why.
-    let mut cmdline = "console=ttyS0 panic=-1 quiet".to_owned();
+    let mut cmdline = format!("console=ttyS0 panic=-1 quiet hostname={name}");
     if emulated {
         // Nothing to calibrate against and nothing to mitigate.
         cmdline.push_str(" tsc=reliable mitigations=off");
