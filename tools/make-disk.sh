@@ -12,7 +12,7 @@ cp "$guest" "$work/taut-guest"
 echo "disk: unpacking Debian $VERSION_CODENAME"
 # The system's own apt sources, so that no mirror is named here.
 mmdebstrap --quiet --mode=root --variant=minbase --aptopt='Apt::Install-Recommends "false"' \
-  --include=systemd-sysv,udev,kmod,iproute2,linux-image-cloud-amd64,initramfs-tools,zstd \
+  --include=systemd-sysv,dbus,udev,kmod,iproute2,linux-image-cloud-amd64,initramfs-tools,zstd \
   --customize-hook="copy-in $work/taut-guest $unit /root" \
   --customize-hook='chroot "$1" install -D -m 755 /root/taut-guest /usr/local/sbin/taut-guest' \
   --customize-hook='chroot "$1" install -m 644 /root/taut-guest.service /etc/systemd/system/' \

@@ -1,9 +1,10 @@
 //! The binary for inside a VM: workload end points and agent, and process 1 of a directly booted guest.
 
 mod addresses;
+mod agent;
 mod init;
-mod netlink;
 mod patience;
+mod port;
 
 use std::process::ExitCode;
 
@@ -13,6 +14,8 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "taut-guest", version)]
 enum Command {
+    /// Answer the host's calls: addresses, load generators, CPU time.
+    Agent(agent::AgentArgs),
     /// Give the interfaces the addresses that the VM's file names.
     Addresses,
 }
@@ -22,6 +25,7 @@ fn main() -> ExitCode {
         init::run();
     }
     let outcome = match Command::parse() {
+        Command::Agent(args) => agent::run(&args),
         Command::Addresses => addresses::configure(),
     };
     match outcome {

@@ -1,1 +1,42 @@
 //! The rules: a pure function from desired and observed state to actions.
+//!
+//! [`plan()`] reads no file, no clock, and starts nothing: what it needs to know is in [`Observed`], what has to be done
+//! comes back as [`Action`]s. Undo is not an action of its own: when the cause of something goes away, the plan finds
+//! it observed but not desired.
+//!
+//! One rule a file:
+//!
+//! * [`admission`]: may this document be written at all (references, addresses, users);
+//! * [`numbering`]: port and segment numbers that stay;
+//! * [`memory`]: guests that cannot fit into the host;
+//! * [`vms`]: processes to start, stop, connect;
+//! * [`attachments`]: namespaces and external ports to attach and detach;
+//! * [`fabric_config`]: the fabric's whole wanted state.
+
+pub mod admission;
+pub mod attachments;
+mod desired;
+pub mod fabric_config;
+pub mod memory;
+pub mod numbering;
+mod observed;
+mod outcome;
+pub mod vms;
+
+pub use desired::{Desired, Owner};
+pub use numbering::Numbers;
+pub use observed::{ExternalSeen, NetnsSeen, Observed, PortSeen, Process, VmSeen};
+pub use outcome::{Action, Plan, Refusal};
+
+/// What has to be done so that what is observed becomes what is desired.
+pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
+    let mut plan = Plan { fabric: fabric_config::rule(desired, observed), ..Plan::default() };
+    let refused = memory::rule(desired, observed);
+    vms::rule(desired, observed, &refused, &mut plan);
+    attachments::rule(desired, observed, &mut plan);
+    plan.refusals = refused;
+    plan
+}
+
+#[cfg(test)]
+mod tests;

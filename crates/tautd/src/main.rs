@@ -1,2 +1,51 @@
-//! The daemon: store, reconcile loop, HTTP API.
-fn main() {}
+//! The daemon: it keeps what users want (store), looks at what is (reconcile), and makes the one the other.
+//!
+//! It can be killed at any moment: VMs and the fabric are not its children's fate, and its next life adopts them.
+
+mod args;
+mod board;
+mod daemon;
+mod external;
+mod fabric;
+mod http;
+mod netns;
+mod process;
+mod reconcile;
+mod status;
+mod store;
+mod vms;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let args = args::Args::parse();
+    if args.print_openapi {
+        return print_openapi();
+    }
+    let filter = EnvFilter::try_from_env("TAUT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    match daemon::run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the document is the result that was asked for")]
+fn print_openapi() -> ExitCode {
+    match http::openapi_document().to_pretty_json() {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: the API's description cannot be written: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

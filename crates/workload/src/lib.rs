@@ -1,10 +1,11 @@
 //! Load generators, the agent that runs them, microguests, percentiles, reports.
 //!
-//! A workload is described by a request of [`agent::protocol`], run by an [`agent::Backend`] (kernel sockets, or a
-//! microguest's own stack), and answered with [`latencies::Latencies`] or bytes. TCP workloads speak [`wire`], so that
-//! any backend can be the peer of any other.
+//! A workload is described by a request of [`agent::protocol`], run by an [`agent::Backend`] (kernel sockets in
+//! [`kernel`], or a microguest's own stack), and answered with [`latencies::Latencies`] or bytes. TCP workloads speak
+//! [`wire`], so that any backend can be the peer of any other.
 
 pub mod agent;
+pub mod kernel;
 pub mod latencies;
 pub mod report;
 pub mod wire;

@@ -36,6 +36,10 @@ pub(super) fn command(
     args.option("-machine", "q35,memory-backend=mem0");
     if emulated {
         args.option("-accel", format!("tcg,tb-size={TCG_CACHE}"));
+        if spec.boot.is_none() {
+            // Distributions on users' disks may refuse the instruction set of the default CPU.
+            args.option("-cpu", "max");
+        }
     } else {
         args.option("-accel", "kvm").option("-cpu", "host");
     }

@@ -82,6 +82,14 @@ fn the_old_qemu_gets_no_msix_under_emulation_only() {
 }
 
 #[test]
+fn addresses_reach_a_guest_on_its_own_disk_through_the_firmware() {
+    let disk = Disk { path: "/d".into(), format: DiskFormat::Raw, bus: DiskBus::Sata, snapshot: false };
+    let other = NicSpec { mac: Some(taut_api::MacAddr([2; 6])), ..nic(NicModel::E1000) };
+    let spec = VmSpec { disk: Some(disk), nics: vec![nic(NicModel::Virtio), other], ..VmSpec::default() };
+    insta::assert_snapshot!(shown(&spec, AcceleratorKind::Tcg, "10.0.2"));
+}
+
+#[test]
 fn thirty_two_cards_have_places_of_their_own_in_order() {
     let text = shown(&direct(vec![nic(NicModel::Virtio); 32]), AcceleratorKind::Tcg, "10.0.2");
     let places: Vec<_> = text.split("addr=").skip(1).map(|rest| rest.split(',').next().unwrap()).collect();

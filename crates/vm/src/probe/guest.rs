@@ -193,15 +193,26 @@ mod tests {
         assert_eq!(CODE[0xa0..0xa4], TURNS.to_le_bytes());
     }
 
+    /// What `run` says of a QEMU that does what this shell script does.
+    fn outcome(script: &str, deadline: Duration) -> Result<Duration, String> {
+        run(Path::new("/bin/sh"), &["-c", script], deadline)
+    }
+
     #[test]
-    fn a_program_that_ends_is_quoted() {
-        let dir = tempfile::tempdir().unwrap();
-        let script = dir.path().join("qemu");
-        std::fs::write(&script, "#!/bin/sh\necho 'no such luck' >&2\nexit 1\n").unwrap();
-        let mut permissions = script.metadata().unwrap().permissions();
-        std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o755);
-        std::fs::set_permissions(&script, permissions).unwrap();
-        let why = run(&script, &[], Duration::from_secs(60)).unwrap_err();
-        assert_eq!(why, "KVM does not run a guest: no such luck");
+    fn only_the_exit_device_s_word_counts_as_success() {
+        let ample = Duration::from_secs(60);
+        assert!(outcome("exit 33", ample).is_ok());
+        assert_eq!(
+            outcome("echo 'no such luck' >&2; exit 1", ample).unwrap_err(),
+            "KVM does not run a guest: no such luck"
+        );
+        assert!(outcome("exit 0", ample).unwrap_err().contains("exit status: 0"));
+        assert!(outcome("kill -6 $$", ample).unwrap_err().contains("signal 6"));
+    }
+
+    #[test]
+    fn a_guest_that_is_too_slow_is_ended_and_said_to_be() {
+        let why = outcome("exec sleep 600", Duration::from_millis(20)).unwrap_err();
+        assert!(why.contains("does not run guests at the hardware's speed"), "{why}");
     }
 }

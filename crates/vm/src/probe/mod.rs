@@ -49,3 +49,17 @@ fn version(text: &str) -> Option<String> {
     let version: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
     version.starts_with(|c: char| c.is_ascii_digit()).then_some(version)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_distributions_are_read() {
+        let debian = "QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)\nCopyright (c) 2003-2025\n";
+        assert_eq!(version(debian).as_deref(), Some("10.0.2"));
+        assert_eq!(version("QEMU emulator version 7.2.22\n").as_deref(), Some("7.2.22"));
+        assert_eq!(version("QEMU emulator version unknown"), None);
+        assert_eq!(version("something else 10.0.2"), None);
+    }
+}

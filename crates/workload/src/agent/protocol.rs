@@ -6,7 +6,8 @@
 //! [`Outcome::Done`] or [`Outcome::Failed`]. A line that is no call is answered with `Failed` under the id `null`.
 //!
 //! On a virtio-serial port the host side comes and goes without notice. A caller therefore begins with an empty line,
-//! which ends whatever half line its predecessor left, and ignores replies with ids that it did not choose.
+//! which ends whatever half line its predecessor left, then says hello, which ends whatever its predecessor started, and
+//! ignores replies with ids that it did not choose.
 //!
 //! ```json
 //! {"id":7,"request":{"ping":{"to":"10.0.0.2","size":256,"interval_us":1000,"count":4}}}
@@ -51,7 +52,8 @@ pub struct Reply {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Who are you? Answered with [`Answer::Hello`].
+    /// Who are you? Begins a conversation: servers and measurements of the one before end. Answered with
+    /// [`Answer::Hello`].
     Hello,
     /// Network interfaces. Answered with [`Answer::Addresses`].
     Addresses,
@@ -174,7 +176,7 @@ pub struct Configure {
     pub ip: IpNet,
 }
 
-/// Starts a TCP server that speaks [`crate::wire`]. It ends when the session that asked for it ends.
+/// Starts a TCP server that speaks [`crate::wire`]. It ends with the conversation that it was started in.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Serve {

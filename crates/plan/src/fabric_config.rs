@@ -1,0 +1,47 @@
+//! The fabric's whole wanted state: a port for everything that runs or is to run.
+
+use taut_api::fabric::FabricConfig;
+use taut_api::fabric::config::{PortConfig, PortKind};
+use taut_api::vm::{NicModel, Power};
+
+use crate::{Desired, Observed, Owner};
+
+/// Pairs of queues that a vNIC is offered.
+const QUEUE_PAIRS: u8 = 1;
+
+/// One port for each attachment and for each card of a VM that is wanted or still has its process.
+pub fn rule(desired: &Desired, observed: &Observed) -> FabricConfig {
+    let ports = desired.ports().filter_map(|(owner, portgroup, mac)| {
+        let kind = kind(desired, observed, &owner)?;
+        let group = desired.portgroups.get(portgroup)?;
+        Some(PortConfig {
+            id: desired.numbers.port(&owner)?,
+            owner: owner.to_string(),
+            kind,
+            segment: desired.numbers.segment(&group.vswitch, group.vlan)?,
+            mac,
+            security: group.security,
+        })
+    });
+    FabricConfig { revision: 0, ports: ports.collect(), workers: desired.workers.clone() }
+}
+
+/// What is at the other end; `None` while nothing is to be.
+fn kind(desired: &Desired, observed: &Observed, owner: &Owner) -> Option<PortKind> {
+    match owner {
+        Owner::Nic(name, index) => {
+            let vm = desired.vms.get(name)?;
+            let runs = observed.vms.get(name).is_some_and(|seen| seen.process.is_some());
+            let nic = vm.vm.nics.get(*index).filter(|_| runs || vm.power == Power::On)?;
+            Some(match nic.model {
+                NicModel::Virtio => PortKind::VhostUser { offloads: nic.offloads, queue_pairs: QUEUE_PAIRS },
+                NicModel::Vmxnet3 | NicModel::E1000 | NicModel::E1000e | NicModel::Vlance => PortKind::Stream,
+            })
+        }
+        Owner::Netns(_) => Some(PortKind::Tap { offloads: true }),
+        Owner::External(name) => {
+            let offloads = desired.external.get(name)?.offloads;
+            Some(PortKind::VhostUser { offloads, queue_pairs: QUEUE_PAIRS })
+        }
+    }
+}

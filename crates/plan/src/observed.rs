@@ -1,0 +1,90 @@
+//! What there is: processes, sockets, namespaces, and what the fabric says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use taut_api::fabric::PortId;
+use taut_api::network::{ExternalPortSpec, NetnsSpec};
+use taut_api::vm::{Link, VmKind};
+use taut_api::{Bytes, Name};
+
+/// What was seen when the plan was asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// Memory of the host.
+    pub memory_total: Bytes,
+    /// Is it known how guests run here (which QEMU, which accelerator)?
+    pub probed: bool,
+    /// The fabric answers and has told the state of all its ports.
+    pub fabric_ready: bool,
+    /// The fabric's ports, as far as it has told their state. No other may be attached.
+    pub ports: BTreeMap<PortId, PortSeen>,
+    /// VMs that have a process, or had one that failed.
+    pub vms: BTreeMap<Name, VmSeen>,
+    /// Namespaces that were attached, whether or not they are still wanted.
+    pub netns: BTreeMap<Name, NetnsSeen>,
+    /// External ports that were attached, whether or not they are still wanted.
+    pub external: BTreeMap<Name, ExternalSeen>,
+}
+
+/// A port of the fabric.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PortSeen {
+    /// State of the link.
+    pub link: Link,
+    /// Why it is not up.
+    pub reason: Option<String>,
+    /// It has a socket or device that still serves.
+    pub attached: bool,
+}
+
+/// A VM on this host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VmSeen {
+    /// Its process, while there is one.
+    pub process: Option<Process>,
+    /// Why its last process ended or was not started. Cleared when the user asks for another start.
+    pub failure: Option<String>,
+}
+
+/// A VM's process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Process number.
+    pub pid: u32,
+    /// Which program it is.
+    pub kind: VmKind,
+    /// Accelerator that it was started with.
+    pub accelerator: String,
+    /// It was asked to end.
+    pub stopping: bool,
+    /// Cards whose sockets are there to be connected.
+    pub sockets: BTreeSet<usize>,
+}
+
+/// What was done to the host for a namespace attachment.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct NetnsSeen {
+    /// As it was attached.
+    pub spec: NetnsSpec,
+    /// The namespace was made for it.
+    pub made_netns: bool,
+}
+
+/// What was done to the host for an external port.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ExternalSeen {
+    /// As it was attached.
+    pub spec: ExternalPortSpec,
+}
+
+impl Observed {
+    /// Does the port have a socket or device that serves?
+    pub fn attached(&self, port: PortId) -> bool {
+        self.ports.get(&port).is_some_and(|seen| seen.attached)
+    }
+
+    /// Does the port wait for a socket or device?
+    pub fn waits(&self, port: PortId) -> bool {
+        self.ports.get(&port).is_some_and(|seen| !seen.attached)
+    }
+}

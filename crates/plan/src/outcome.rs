@@ -1,0 +1,62 @@
+//! What a plan says.
+
+use taut_api::Name;
+use taut_api::fabric::{FabricConfig, PortId};
+
+/// The outcome of [`crate::plan()`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// To do, in this order, after the fabric has its configuration. Each may fail alone and is planned again.
+    pub actions: Vec<Action>,
+    /// What is wanted and will not be done.
+    pub refusals: Vec<Refusal>,
+    /// The fabric's whole wanted state; its revision is the sender's to count.
+    pub fabric: FabricConfig,
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Start a VM's process.
+    StartVm(Name),
+    /// Ask a VM to end.
+    StopVm(Name),
+    /// End the process of a VM that is no longer described, and remove its run directory.
+    RemoveVm(Name),
+    /// Connect to the socket of a VM's card and hand it to its port.
+    ConnectNic {
+        /// The VM.
+        vm: Name,
+        /// Index of the card.
+        index: usize,
+        /// Its port.
+        port: PortId,
+    },
+    /// Make the namespace and its TAP device as needed, and hand the device to its port.
+    AttachNetns {
+        /// The attachment.
+        name: Name,
+        /// Its port.
+        port: PortId,
+    },
+    /// Remove the TAP device, and the namespace if it was made for the attachment.
+    DetachNetns(Name),
+    /// Connect to an external front end, or listen for one, and hand the socket to its port.
+    AttachExternal {
+        /// The external port.
+        name: Name,
+        /// Its port.
+        port: PortId,
+    },
+    /// Stop listening for an external front end and remove the socket.
+    DetachExternal(Name),
+}
+
+/// Something wanted that a rule does not allow on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The VM.
+    pub vm: Name,
+    /// Why, with numbers.
+    pub reason: String,
+}

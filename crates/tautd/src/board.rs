@@ -1,0 +1,48 @@
+//! What was last seen: written by the reconcile loop and the fabric's keeper, read by everybody.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+
+use taut_api::Name;
+use taut_api::fabric::PortId;
+use taut_api::host::{Accelerator, QemuInfo};
+use taut_plan::Observed;
+
+/// What was last seen, behind a lock that is never held across anything slow.
+#[derive(Debug, Default)]
+pub(crate) struct Board(Mutex<Seen>);
+
+/// What was last seen.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Seen {
+    /// What plans are made from.
+    pub(crate) observed: Observed,
+    /// VMs that the last plan did not allow, and why.
+    pub(crate) refusals: BTreeMap<Name, String>,
+    /// Attachments that could not be made, by document (`netns/NAME`), and why.
+    pub(crate) problems: BTreeMap<String, String>,
+    /// Ports that the fabric could not make, and why.
+    pub(crate) refused_ports: BTreeMap<PortId, String>,
+    /// The fabric's process, while there is one.
+    pub(crate) fabric_pid: Option<u32>,
+    /// How often a fabric was started.
+    pub(crate) fabric_starts: u32,
+    /// How guests run on this host, once that is known.
+    pub(crate) host: Option<HostFacts>,
+}
+
+/// How guests run on this host.
+#[derive(Debug, Clone)]
+pub(crate) struct HostFacts {
+    /// KVM or emulation.
+    pub(crate) accelerator: Accelerator,
+    /// The QEMU found, if any.
+    pub(crate) qemu: Option<QemuInfo>,
+}
+
+impl Board {
+    /// A look at it, or a change to it.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().expect("no holder of the board panics")
+    }
+}

@@ -1,0 +1,168 @@
+//! From a command line to a running daemon.
+
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FlockOperation, flock};
+use taut_api::ApiError;
+use taut_api::error::ErrorKind;
+use taut_host::topology;
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::args::Args;
+use crate::board::Board;
+use crate::fabric::{Fabric, Paths, counters::Counters};
+use crate::http::{self, App};
+use crate::reconcile::{Inbox, Message, Parts, Reconciler};
+use crate::store::Store;
+use crate::vms::Vms;
+
+/// Descriptors that one daemon may hold: a session has up to a dozen.
+const OPEN_FILES: u64 = 65_536;
+
+/// Runs until somebody ends it.
+pub(crate) fn run(args: &Args) -> Result<(), ApiError> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(ApiError::new(
+            ErrorKind::Unavailable,
+            "tautd has to run as root: it makes TAP devices and network namespaces and starts VMs",
+            "start it with sudo, or as a system service",
+        ));
+    }
+    fs::create_dir_all(&args.run_dir)
+        .map_err(|error| cannot(&format!("make the run directory {}", args.run_dir.display()), &error))?;
+    let run_dir =
+        fs::canonicalize(&args.run_dir).map_err(|error| cannot("find the run directory", &error))?;
+    let _lock = lock(&run_dir)?;
+    raise_open_files();
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| cannot("start its threads", &error))?;
+    runtime.block_on(serve(args, run_dir))
+}
+
+async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
+    let mut store = Store::open(&args.state_dir).map_err(|error| cannot("open its store", &error))?;
+    store.set_workers(args.fabric_cpus.clone());
+    let store = Arc::new(store);
+    let board = Arc::new(Board::default());
+    let memory =
+        topology::read(Path::new("/")).map_err(|error| cannot("read this host", &error))?.memory_total;
+    board.lock().observed.memory_total = memory;
+    let counters = Counters::open(&run_dir.join("counters"));
+    let counters = Arc::new(counters.map_err(|error| cannot("make the counters file", &error))?);
+    let libexec = libexec(args)?;
+    let vms = Vms::adopt(&run_dir).map_err(|error| cannot("look for running VMs", &error))?;
+    let (inbox, messages) = Inbox::new();
+    let paths = Paths { run_dir: run_dir.clone(), libexec: libexec.clone(), counters: counters.clone() };
+    let fabric = Fabric::new(paths, store.clone(), board.clone(), inbox.clone());
+    let parts = Parts {
+        store: store.clone(),
+        board: board.clone(),
+        fabric,
+        counters: counters.clone(),
+        vms,
+        libexec,
+        inbox: inbox.clone(),
+        messages,
+    };
+    let socket = run_dir.join("tautd.sock");
+    let listener = listen(&socket)?;
+    let reconciler = Reconciler::new(parts);
+    let (ended, end) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("reconcile".into()).spawn(move || {
+        let result = reconciler.run();
+        // The receiver waits until it hears this.
+        let _ = ended.send(());
+        result
+    });
+    let thread = thread.map_err(|error| cannot("start its reconcile loop", &error))?;
+    tracing::info!(socket = %socket.display(), "answering");
+    let app = Arc::new(App { store, board, counters, inbox: inbox.clone(), run_dir });
+    let until_signal = signals(inbox)?;
+    let served = axum::serve(listener, http::router(app))
+        .with_graceful_shutdown(async {
+            // An error is the loop's end, too.
+            let _ = end.await;
+        })
+        .await;
+    served.map_err(|error| cannot("answer requests", &error))?;
+    until_signal.abort();
+    let _ = fs::remove_file(&socket);
+    match thread.join() {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(ApiError::new(
+            ErrorKind::Internal,
+            format!("the reconcile loop ended: {error:#}"),
+            "report this fault; VMs and their traffic go on",
+        )),
+        Err(_) => Err(ApiError::new(
+            ErrorKind::Internal,
+            "the reconcile loop panicked",
+            "report this fault with the lines above; VMs and their traffic go on",
+        )),
+    }
+}
+
+/// Only one daemon works on a run directory.
+fn lock(run_dir: &Path) -> Result<File, ApiError> {
+    let path = run_dir.join("tautd.lock");
+    let file = File::create(&path).map_err(|error| cannot(&format!("make {}", path.display()), &error))?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        ApiError::new(
+            ErrorKind::Conflict,
+            format!("another tautd runs on {}", run_dir.display()),
+            "use that one, end it (taut shutdown), or give this one its own --run-dir and --state-dir",
+        )
+    })?;
+    Ok(file)
+}
+
+/// The API's socket. The lock is ours, so an old socket is nobody's.
+fn listen(path: &Path) -> Result<UnixListener, ApiError> {
+    // Not being there is fine; anything else shows at the next step.
+    let _ = fs::remove_file(path);
+    let listener =
+        UnixListener::bind(path).map_err(|error| cannot(&format!("listen at {}", path.display()), &error))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o660))
+        .map_err(|error| cannot("protect its socket", &error))?;
+    Ok(listener)
+}
+
+/// SIGTERM and SIGINT end the daemon and leave everything running.
+fn signals(inbox: Inbox) -> Result<tokio::task::JoinHandle<()>, ApiError> {
+    let stream = |kind| signal(kind).map_err(|error| cannot("listen for signals", &error));
+    let (mut terminate, mut interrupt) = (stream(SignalKind::terminate())?, stream(SignalKind::interrupt())?);
+    Ok(tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        let (done, _) = oneshot::channel();
+        inbox.send(Message::Shutdown { everything: false, done });
+    }))
+}
+
+fn libexec(args: &Args) -> Result<PathBuf, ApiError> {
+    if let Some(dir) = &args.libexec {
+        return Ok(dir.clone());
+    }
+    let own = std::env::current_exe().map_err(|error| cannot("find its own program", &error))?;
+    Ok(own.parent().unwrap_or(Path::new("/")).to_owned())
+}
+
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.map_or(OPEN_FILES, |maximum| maximum.max(OPEN_FILES));
+    let wanted = Rlimit { current: Some(OPEN_FILES), maximum: limit.maximum.map(|_| most) };
+    if let Err(error) = setrlimit(Resource::Nofile, wanted) {
+        tracing::warn!(%error, "the limit of open files stays at {:?}", limit.current);
+    }
+}
+
+fn cannot(what: &str, error: &(dyn std::error::Error + 'static)) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, format!("tautd cannot {what}"), "see the cause").because(error)
+}

@@ -1,0 +1,123 @@
+//! Sockets of front ends that taut did not start.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use taut_api::ApiError;
+use taut_api::error::ErrorKind;
+use taut_api::fabric::message::Attachment;
+use taut_api::network::{ExternalPortSpec, SocketRole};
+
+/// Connects to the front end or listens for it.
+pub(crate) fn attach(spec: &ExternalPortSpec) -> Result<(Attachment, OwnedFd), ApiError> {
+    let path = Path::new(&spec.socket);
+    match spec.role {
+        SocketRole::Connect => {
+            let failed = |error: io::Error| {
+                ApiError::new(
+                    ErrorKind::Unavailable,
+                    format!("no front end answers at `{}`", spec.socket),
+                    "start the front end as the socket's server; taut connects as soon as it listens",
+                )
+                .because(&error)
+            };
+            Ok((Attachment::Connected, connect_now(path).map_err(failed)?))
+        }
+        SocketRole::Listen => Ok((Attachment::Listening, listen(path)?)),
+    }
+}
+
+/// Removes the socket that taut listened on.
+pub(crate) fn detach(spec: &ExternalPortSpec) -> io::Result<()> {
+    if spec.role == SocketRole::Connect || !is_socket(Path::new(&spec.socket)) {
+        return Ok(());
+    }
+    std::fs::remove_file(&spec.socket)
+}
+
+/// Connects without ever waiting: a server whose queue is full is tried again later.
+pub(crate) fn connect_now(path: &Path) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    // Whoever gets the descriptor expects a plain one.
+    rustix::io::ioctl_fionbio(&socket, false)?;
+    Ok(socket)
+}
+
+fn listen(path: &Path) -> Result<OwnedFd, ApiError> {
+    let failed = |what: &str, hint: &str| {
+        ApiError::new(ErrorKind::Unavailable, format!("cannot listen at `{}`: {what}", path.display()), hint)
+    };
+    if path.symlink_metadata().is_ok() {
+        if !is_socket(path) {
+            return Err(failed("there is a file that is not a socket", "move it away or use another path"));
+        }
+        if connect_now(path).is_ok() {
+            return Err(failed("somebody else listens there", "end the other program or use another path"));
+        }
+        let stale = std::fs::remove_file(path);
+        stale.map_err(|error| {
+            failed("its stale socket cannot be removed", "look at the directory").because(&error)
+        })?;
+    }
+    let bound = UnixListener::bind(path).and_then(|listener| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
+        Ok(listener.into())
+    });
+    bound.map_err(|error| failed("the socket cannot be made", "look at the directory").because(&error))
+}
+
+fn is_socket(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(socket: &Path, role: SocketRole) -> ExternalPortSpec {
+        let portgroup = "lan".parse().unwrap();
+        ExternalPortSpec {
+            portgroup,
+            socket: socket.to_str().unwrap().into(),
+            role,
+            mac: None,
+            offloads: false,
+        }
+    }
+
+    #[test]
+    fn only_a_stale_socket_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("port.sock");
+        std::fs::write(&path, "precious").unwrap();
+        let spec = spec(&path, SocketRole::Listen);
+        assert!(attach(&spec).unwrap_err().to_string().contains("not a socket"));
+        detach(&spec).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+
+        std::fs::remove_file(&path).unwrap();
+        let listening = attach(&spec).unwrap();
+        assert!(attach(&spec).unwrap_err().to_string().contains("somebody else"));
+        drop(listening);
+        let (via, _again) = attach(&spec).unwrap();
+        assert_eq!(via, Attachment::Listening);
+        detach(&spec).unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn connecting_needs_a_front_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("port.sock");
+        let spec = spec(&path, SocketRole::Connect);
+        assert!(attach(&spec).unwrap_err().to_string().contains("port.sock"));
+        let _front_end = UnixListener::bind(&path).unwrap();
+        assert_eq!(attach(&spec).unwrap().0, Attachment::Connected);
+    }
+}

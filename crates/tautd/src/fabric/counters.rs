@@ -1,0 +1,44 @@
+//! The counters file: made once per run directory, written by each fabric in turn, read here.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
+use std::path::Path;
+
+use taut_api::fabric::PortId;
+use taut_api::fabric::counters::{FILE_SIZE, PORT_WORDS, PortCounters, port_base};
+
+/// The open counters file.
+#[derive(Debug)]
+pub(crate) struct Counters(File);
+
+impl Counters {
+    /// Opens the file, makes it if there is none.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        file.set_len(FILE_SIZE)?;
+        Ok(Self(file))
+    }
+
+    /// The file, for the fabric.
+    pub(super) fn file(&self) -> &File {
+        &self.0
+    }
+
+    /// A port's counters now.
+    pub(crate) fn read(&self, port: PortId) -> io::Result<PortCounters> {
+        let mut bytes = [0; PORT_WORDS * 8];
+        self.0.read_exact_at(&mut bytes, port_base(port) as u64 * 8)?;
+        let mut words = [0; PORT_WORDS];
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_le_bytes(bytes.try_into().expect("chunks of eight"));
+        }
+        Ok(PortCounters::from_words(&words))
+    }
+
+    /// Sets a port's counters to zero, before its number belongs to somebody new.
+    pub(crate) fn clear(&self, port: PortId) -> io::Result<()> {
+        self.0.write_all_at(&[0; PORT_WORDS * 8], port_base(port) as u64 * 8)
+    }
+}

@@ -1,0 +1,91 @@
+//! Finding a running fabric, or starting one.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use taut_api::fabric::fd;
+
+use super::counters::Counters;
+use crate::process::{Identity, Process};
+
+/// Where the fabric's program and files are.
+#[derive(Debug, Clone)]
+pub(crate) struct Paths {
+    /// The run directory.
+    pub(crate) run_dir: PathBuf,
+    /// Folder of `taut-fabric`.
+    pub(crate) libexec: PathBuf,
+    /// The counters file, open.
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl Paths {
+    /// Where the fabric listens for the daemon.
+    fn socket(&self) -> PathBuf {
+        self.run_dir.join("fabric.sock")
+    }
+
+    /// Who it is.
+    fn pid(&self) -> PathBuf {
+        self.run_dir.join("fabric.pid")
+    }
+
+    /// What it prints.
+    pub(super) fn log(&self) -> PathBuf {
+        self.run_dir.join("fabric.log")
+    }
+
+    /// The fabric that an earlier daemon left running, and a connection to it.
+    pub(super) fn adopt(&self) -> Option<(Process, UnixStream)> {
+        let record = fs::read(self.pid()).ok()?;
+        let identity: Identity = serde_json::from_slice(&record).ok()?;
+        Some((Process::adopt(identity)?, self.connect().ok()?))
+    }
+
+    /// Another connection to the fabric that listens.
+    pub(super) fn connect(&self) -> io::Result<UnixStream> {
+        UnixStream::connect(self.socket())
+    }
+
+    /// Starts a fabric and connects to it.
+    pub(super) fn spawn(&self) -> io::Result<(Process, UnixStream)> {
+        let socket = self.socket();
+        remove_if_there(&socket)?;
+        let listener = UnixListener::bind(&socket)?;
+        let log = File::options().create(true).append(true).open(self.log())?;
+        let mut command = Command::new(self.libexec.join("taut-fabric"));
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir("/");
+        let fds = [(listener.as_fd(), fd::CONTROL), (self.counters.file().as_fd(), fd::COUNTERS)];
+        let process = Process::spawn(&mut command, &fds)?;
+        write_record(&self.pid(), &process.identity())?;
+        // The connection waits in the listener's queue until the fabric takes it; the listener itself is now only its.
+        Ok((process, self.connect()?))
+    }
+
+    /// Removes what a fabric leaves.
+    pub(super) fn clean(&self) {
+        for path in [self.socket(), self.pid()] {
+            // Gone is what it should be; anything else shows at the next start.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Writes a process's identity so that a crash leaves either all of it or nothing.
+pub(crate) fn write_record<T: serde::Serialize>(path: &Path, record: &T) -> io::Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, serde_json::to_vec(record)?)?;
+    fs::rename(new, path)
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

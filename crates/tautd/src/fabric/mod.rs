@@ -1,0 +1,163 @@
+//! The fabric's other end: it always runs, always has the newest configuration, and after its death the next one goes on
+//! with every session and device that the last one had.
+//!
+//! A thread of its own, the [`keeper`], listens to the fabric and restarts it, so that nothing slow in the daemon can delay
+//! that. Everybody else calls [`Fabric::configure`] and [`Fabric::attach`].
+
+pub(crate) mod counters;
+mod held;
+mod keeper;
+mod launch;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use taut_api::fabric::channel;
+use taut_api::fabric::config::PortConfig;
+use taut_api::fabric::message::Attachment;
+use taut_api::fabric::{FabricConfig, PortId, ToFabric};
+
+use crate::board::Board;
+use crate::reconcile::Inbox;
+use crate::store::Store;
+
+use held::Held;
+pub(crate) use launch::{Paths, write_record};
+
+/// The fabric, seen from the daemon.
+#[derive(Debug, Clone)]
+pub(crate) struct Fabric(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    paths: Paths,
+    store: Arc<Store>,
+    board: Arc<Board>,
+    inbox: Inbox,
+    /// The daemon wants the fabric to end; the keeper starts no other.
+    ending: AtomicBool,
+    /// Held while sending, so that messages keep their order. Taken before `wanted`, which is never held while sending:
+    /// the keeper must be able to read on when both directions are full.
+    wire: Mutex<Option<UnixStream>>,
+    wanted: Mutex<Wanted>,
+    keeper: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the next fabric has to be told.
+#[derive(Debug, Default)]
+struct Wanted {
+    config: FabricConfig,
+    held: Held,
+    /// Ports that the newest configuration added. What is heard of them before it is in force is about an earlier life.
+    new_ports: BTreeSet<PortId>,
+}
+
+impl Wanted {
+    fn has(&self, port: PortId) -> bool {
+        self.config.ports.iter().any(|wanted| wanted.id == port)
+    }
+
+    fn owners(&self) -> BTreeMap<PortId, String> {
+        self.config.ports.iter().map(|port| (port.id, port.owner.clone())).collect()
+    }
+}
+
+impl Fabric {
+    /// A fabric that is not yet looked for: [`Fabric::start`].
+    pub(crate) fn new(paths: Paths, store: Arc<Store>, board: Arc<Board>, inbox: Inbox) -> Self {
+        Self(Arc::new(Shared {
+            paths,
+            store,
+            board,
+            inbox,
+            ending: AtomicBool::new(false),
+            wire: Mutex::new(None),
+            wanted: Mutex::default(),
+            keeper: Mutex::new(None),
+        }))
+    }
+
+    /// Looks for the fabric that an earlier daemon left, or starts one. It has to be configured before.
+    pub(crate) fn start(&self) -> io::Result<()> {
+        let shared = self.0.clone();
+        let thread = std::thread::Builder::new().name("fabric-keeper".into()).spawn(move || shared.keep())?;
+        *self.0.keeper.lock().expect("no holder panics") = Some(thread);
+        Ok(())
+    }
+
+    /// Makes `config` the wanted state, if it is not already. Its revision is counted here.
+    pub(crate) fn configure(&self, config: FabricConfig) {
+        let wire = self.0.wire();
+        if config == (FabricConfig { revision: config.revision, ..self.0.wanted().config.clone() }) {
+            return;
+        }
+        // A port number that passes from one owner to another must not pass the old one's session on.
+        let owners = self.0.wanted().owners();
+        let same_owner = |port: &PortConfig| owners.get(&port.id).is_none_or(|owner| *owner == port.owner);
+        let kept: Vec<_> = config.ports.iter().filter(|port| same_owner(port)).cloned().collect();
+        if kept.len() < config.ports.len() {
+            self.0.renew(wire.as_ref(), FabricConfig { ports: kept, ..config.clone() });
+        }
+        self.0.renew(wire.as_ref(), config);
+    }
+
+    /// Hands a descriptor to a port. Devices and listening sockets are kept for the next fabric.
+    pub(crate) fn attach(&self, port: PortId, via: Attachment, fd: OwnedFd) {
+        let wire = self.0.wire();
+        self.0.board.lock().observed.ports.entry(port).or_default().attached = true;
+        let fd = Arc::new(fd);
+        self.0.wanted().held.keep(port, &via, fd.clone());
+        send(wire.as_ref(), &ToFabric::Attach { port, via }, &[fd]);
+    }
+
+    /// Ends the fabric and waits for it.
+    pub(crate) fn end(&self) {
+        self.0.ending.store(true, Ordering::SeqCst);
+        send(self.0.wire().as_ref(), &ToFabric::Quit, &[]);
+        let keeper = self.0.keeper.lock().expect("no holder panics").take();
+        if let Some(thread) = keeper {
+            // A keeper that panicked has said so; there is nothing left to wait for.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Sends a configuration that differs from the last.
+    fn renew(&self, wire: Option<&UnixStream>, mut config: FabricConfig) {
+        {
+            let mut wanted = self.wanted();
+            config.revision = wanted.config.revision + 1;
+            wanted.new_ports =
+                config.ports.iter().map(|port| port.id).filter(|id| !wanted.has(*id)).collect();
+            wanted.held.keep_only(&config);
+            wanted.config = config.clone();
+            let mut seen = self.board.lock();
+            seen.observed.ports.retain(|&port, _| wanted.has(port) && !wanted.new_ports.contains(&port));
+            seen.refused_ports.clear();
+            seen.observed.fabric_ready = false;
+        }
+        send(wire, &ToFabric::Configure(config), &[]);
+    }
+
+    fn wire(&self) -> MutexGuard<'_, Option<UnixStream>> {
+        self.wire.lock().expect("no holder panics")
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, Wanted> {
+        self.wanted.lock().expect("no holder panics")
+    }
+}
+
+/// Sends when there is a fabric. One that does not listen any more is the keeper's affair: it tells the next all of it.
+fn send(wire: Option<&UnixStream>, message: &ToFabric, fds: &[Arc<OwnedFd>]) {
+    let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+    if let Some(Err(error)) = wire.map(|wire| channel::send(wire, message, &fds)) {
+        tracing::debug!(%error, "the fabric did not take a message");
+    }
+}

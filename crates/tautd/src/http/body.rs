@@ -1,0 +1,123 @@
+//! Bodies, names and errors, as JSON whatever happens.
+
+use axum::Json;
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header, request::Parts};
+use axum::response::{IntoResponse, Response};
+use serde::de::DeserializeOwned;
+use taut_api::error::ErrorKind;
+use taut_api::{ApiError, Name};
+
+/// Longest body that is read: a VM file and its envelope.
+const MAX_BODY: usize = 4 << 20;
+
+/// An error on its way to the client.
+#[derive(Debug)]
+pub(super) struct Failure(pub(super) ApiError);
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        Self(error)
+    }
+}
+
+impl Failure {
+    /// A fault of the daemon itself.
+    pub(super) fn internal(message: &str, cause: &(dyn std::error::Error + 'static)) -> Self {
+        Self(ApiError::new(ErrorKind::Internal, message, "see the cause and the daemon's log").because(cause))
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let status =
+            StatusCode::from_u16(self.0.kind.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Json(self.0)).into_response()
+    }
+}
+
+/// A JSON body. Whatever the client calls it: there is only one kind.
+#[derive(Debug)]
+pub(super) struct Body<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
+        let bytes = axum::body::to_bytes(request.into_body(), MAX_BODY).await.map_err(|error| {
+            let message = format!("the body cannot be read, or has more than {MAX_BODY} bytes");
+            Failure(ApiError::new(ErrorKind::Invalid, message, "send a smaller body").because(&error))
+        })?;
+        let value = serde_json::from_slice(&bytes).map_err(|error| {
+            let message = format!("the body is not what this path takes: {error}");
+            Failure(ApiError::new(ErrorKind::Invalid, message, "compare it with GET /openapi.json"))
+        })?;
+        Ok(Self(value))
+    }
+}
+
+/// The name in a path.
+#[derive(Debug)]
+pub(super) struct Named(pub(super) Name);
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let text = <Path<String> as FromRequestParts<S>>::from_request_parts(parts, state).await;
+        let text = text.map_err(|error| Failure::internal("the path has no name in it", &error))?.0;
+        let name = text.parse::<Name>().map_err(|error| {
+            Failure(ApiError::new(ErrorKind::Invalid, error.to_string(), "correct the name in the path"))
+        })?;
+        Ok(Self(name))
+    }
+}
+
+/// `If-None-Match: *`: create, do not replace.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OnlyNew(pub(super) bool);
+
+impl<S: Send + Sync> FromRequestParts<S> for OnlyNew {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(Self(wants_new(&parts.headers)))
+    }
+}
+
+fn wants_new(headers: &HeaderMap) -> bool {
+    headers.get(header::IF_NONE_MATCH).is_some_and(|value| value == "*")
+}
+
+impl OnlyNew {
+    /// Refuses if there is already something and something new was asked for.
+    pub(super) fn check(self, exists: bool, what: &str, name: &Name) -> Result<(), ApiError> {
+        if self.0 && exists { Err(exists_already(what, name)) } else { Ok(()) }
+    }
+}
+
+/// What is said of a name that is taken.
+pub(super) fn exists_already(what: &str, name: &Name) -> ApiError {
+    ApiError::new(
+        ErrorKind::Conflict,
+        format!("there is already a {what} `{name}`"),
+        "use another name, or delete the existing one first",
+    )
+}
+
+pub(super) async fn unknown_path(uri: Uri) -> Failure {
+    Failure(ApiError::new(
+        ErrorKind::NotFound,
+        format!("there is nothing at `{}`", uri.path()),
+        "GET /openapi.json lists all paths",
+    ))
+}
+
+pub(super) async fn wrong_method(method: Method, uri: Uri) -> Response {
+    let error = ApiError::new(
+        ErrorKind::Invalid,
+        format!("`{}` does not take {method}", uri.path()),
+        "GET /openapi.json lists what each path takes",
+    );
+    (StatusCode::METHOD_NOT_ALLOWED, Json(error)).into_response()
+}

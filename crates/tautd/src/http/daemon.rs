@@ -1,0 +1,72 @@
+//! `/v1/daemon`, `/v1/host`, `/v1/shutdown`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use taut_api::ApiError;
+use taut_api::error::ErrorKind;
+use taut_api::host::HostInfo;
+use taut_api::route::{DaemonInfo, Shutdown};
+use taut_host::topology;
+use tokio::sync::oneshot;
+
+use super::Shared;
+use super::body::{Body, Failure};
+use crate::board::HostFacts;
+use crate::reconcile::Message;
+
+/// How long `/v1/host` waits for the accelerator to be known.
+const PROBE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Who answers.
+#[utoipa::path(get, path = "/v1/daemon", tag = "Daemon", responses((status = 200, body = DaemonInfo)))]
+pub(super) async fn show(State(app): State<Shared>) -> Json<DaemonInfo> {
+    let (state, seen) = app.look();
+    Json(DaemonInfo {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        fabric_pid: seen.fabric_pid,
+        fabric_starts: seen.fabric_starts,
+        revision: state.revision,
+    })
+}
+
+/// The host, and how guests run on it.
+#[utoipa::path(get, path = "/v1/host", tag = "Daemon",
+    responses((status = 200, body = HostInfo), (status = 503, body = ApiError)))]
+pub(super) async fn host(State(app): State<Shared>) -> Result<Json<HostInfo>, Failure> {
+    let facts = tokio::time::timeout(PROBE_PATIENCE, known(&app)).await.map_err(|_| {
+        let message = format!("it is not known after {PROBE_PATIENCE:?} how guests run on this host");
+        ApiError::new(ErrorKind::Unavailable, message, "try again; look at the daemon's log")
+    })?;
+    let topology = topology::read(Path::new("/"))
+        .map_err(|error| Failure::internal("the host's topology cannot be read", &error))?;
+    Ok(Json(topology.into_host_info(facts.accelerator, facts.qemu)))
+}
+
+async fn known(app: &Shared) -> HostFacts {
+    loop {
+        if let Some(host) = app.board.lock().host.clone() {
+            return host;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Ends the daemon. Answered when everything that is to end has ended.
+#[utoipa::path(post, path = "/v1/shutdown", tag = "Daemon", request_body = Shutdown,
+    responses((status = 204), (status = 503, body = ApiError)))]
+pub(super) async fn shutdown(
+    State(app): State<Shared>,
+    Body(request): Body<Shutdown>,
+) -> Result<StatusCode, Failure> {
+    let (done, ended) = oneshot::channel();
+    app.inbox.send(Message::Shutdown { everything: request.everything, done });
+    ended.await.map_err(|_| {
+        ApiError::new(ErrorKind::Unavailable, "the daemon is already ending", "wait until it has ended")
+    })?;
+    Ok(StatusCode::NO_CONTENT)
+}

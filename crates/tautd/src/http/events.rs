@@ -1,0 +1,58 @@
+//! `/v1/events`.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use taut_api::ApiError;
+use taut_api::error::ErrorKind;
+use taut_api::event::Event;
+
+use super::Shared;
+use super::body::Failure;
+
+/// Most events in one answer.
+const MOST: u32 = 10_000;
+/// Longest wait in seconds.
+const LONGEST_WAIT: u64 = 300;
+
+/// Which events.
+#[derive(Debug, serde::Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// Only those after the one with this number.
+    #[serde(default)]
+    since: u64,
+    /// At most so many, the oldest first.
+    #[serde(default = "most")]
+    limit: u32,
+    /// Wait for the first one up to so many seconds.
+    #[serde(default)]
+    wait: u64,
+}
+
+const fn most() -> u32 {
+    MOST
+}
+
+/// What happened, oldest first.
+#[utoipa::path(get, path = "/v1/events", tag = "Events", params(Which),
+    responses((status = 200, body = [Event]), (status = 400, body = ApiError)))]
+pub(super) async fn list(
+    State(app): State<Shared>,
+    which: Result<Query<Which>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<Vec<Event>>, Failure> {
+    let Query(which) = which.map_err(|error| {
+        let hint = "use since=NUMBER, limit=NUMBER, wait=SECONDS";
+        ApiError::new(ErrorKind::Invalid, "the query cannot be read", hint).because(&error)
+    })?;
+    if which.wait > 0 {
+        let mut newest = app.store.newest_event();
+        let patience = Duration::from_secs(which.wait.min(LONGEST_WAIT));
+        // Time over: an empty answer.
+        let _ = tokio::time::timeout(patience, newest.wait_for(|&newest| newest > which.since)).await;
+    }
+    let events = app.store.events(which.since, which.limit.min(MOST));
+    Ok(Json(events.map_err(|error| Failure::internal("the events cannot be read", &error))?))
+}

@@ -1,0 +1,134 @@
+//! `/metrics`, in Prometheus' text format.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use taut_api::fabric::counters::PortCounters;
+use taut_api::route::PortInfo;
+use taut_api::vm::{Link, Phase};
+
+use super::body::Failure;
+use super::{Shared, ports};
+use crate::status;
+
+/// Name, explanation and reading of each counter of a port.
+type Column = (&'static str, &'static str, fn(&PortCounters) -> u64);
+
+const COLUMNS: &[Column] = &[
+    ("rx_frames", "Frames delivered to the guest", |counters| counters.rx_frames),
+    ("rx_bytes", "Bytes delivered to the guest", |counters| counters.rx_bytes),
+    ("tx_frames", "Frames taken from the guest", |counters| counters.tx_frames),
+    ("tx_bytes", "Bytes taken from the guest", |counters| counters.tx_bytes),
+    ("interrupts", "Interrupts sent to the guest", |counters| counters.interrupts),
+    ("kicks", "Notifications received from the guest", |counters| counters.kicks),
+    ("rx_multicast", "Broadcast and multicast frames delivered", |counters| counters.rx_multicast),
+    ("rx_waits", "Times a sender waited for a full receive ring", |counters| counters.rx_waits),
+];
+
+const PHASES: [(Phase, &str); 5] = [
+    (Phase::Stopped, "stopped"),
+    (Phase::Starting, "starting"),
+    (Phase::Running, "running"),
+    (Phase::Stopping, "stopping"),
+    (Phase::Failed, "failed"),
+];
+
+/// Counters of all ports, and how many VMs are in which phase.
+#[utoipa::path(get, path = "/metrics", tag = "Daemon",
+    responses((status = 200, body = String, content_type = "text/plain")))]
+pub(super) async fn text(State(app): State<Shared>) -> Result<impl IntoResponse, Failure> {
+    let (state, seen) = app.look();
+    let phases = state.desired.vms.iter();
+    let phases = phases.map(|(name, vm)| status::vm(&state.desired, &seen, &app.run_dir, name, vm).phase);
+    let mut text = render(&ports::all(&app)?, phases);
+    let _ = writeln!(text, "# HELP taut_fabric_starts_total Times the fabric was started by this daemon");
+    let _ = writeln!(
+        text,
+        "# TYPE taut_fabric_starts_total counter\ntaut_fabric_starts_total {}",
+        seen.fabric_starts
+    );
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text))
+}
+
+fn render(ports: &[PortInfo], phases: impl Iterator<Item = Phase>) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    for (name, help, read) in COLUMNS {
+        let _ = writeln!(text, "# HELP taut_port_{name}_total {help}\n# TYPE taut_port_{name}_total counter");
+        for port in ports {
+            let _ = writeln!(text, "taut_port_{name}_total{{{}}} {}", labels(port), read(&port.counters));
+        }
+    }
+    let _ =
+        writeln!(text, "# HELP taut_port_drops_total Frames dropped\n# TYPE taut_port_drops_total counter");
+    for port in ports {
+        for (direction, drops) in [("rx", &port.counters.rx_drops), ("tx", &port.counters.tx_drops)] {
+            for (reason, count) in drops {
+                let labels = labels(port);
+                let reason = reason.as_str();
+                let _ = writeln!(
+                    text,
+                    "taut_port_drops_total{{{labels},direction=\"{direction}\",reason=\"{reason}\"}} {count}"
+                );
+            }
+        }
+    }
+    let _ = writeln!(text, "# HELP taut_port_up Is the link up\n# TYPE taut_port_up gauge");
+    for port in ports {
+        let _ = writeln!(text, "taut_port_up{{{}}} {}", labels(port), u8::from(port.link == Link::Up));
+    }
+    let mut counts = BTreeMap::new();
+    for phase in phases {
+        *counts.entry(PHASES.iter().position(|(known, _)| *known == phase)).or_insert(0u64) += 1;
+    }
+    let _ = writeln!(text, "# HELP taut_vms VMs by phase\n# TYPE taut_vms gauge");
+    for (index, (_, name)) in PHASES.iter().enumerate() {
+        let count = counts.get(&Some(index)).unwrap_or(&0);
+        let _ = writeln!(text, "taut_vms{{phase=\"{name}\"}} {count}");
+    }
+    text
+}
+
+/// Names hold no character that would need an escape.
+fn labels(port: &PortInfo) -> String {
+    format!("port=\"{}\",owner=\"{}\",portgroup=\"{}\"", port.port, port.owner, port.portgroup)
+}
+
+#[cfg(test)]
+mod tests {
+    use taut_api::MacAddr;
+    use taut_api::fabric::DropReason;
+
+    use super::*;
+
+    #[test]
+    fn counters_drops_and_phases_are_rendered() {
+        let counters =
+            PortCounters { rx_frames: 7, tx_drops: vec![(DropReason::Runt, 3)], ..PortCounters::default() };
+        let port = PortInfo {
+            port: 4,
+            owner: "vm/a/nic0".into(),
+            mac: MacAddr([2; 6]),
+            portgroup: "lan".parse().unwrap(),
+            link: Link::Up,
+            reason: None,
+            counters,
+        };
+        let text = render(&[port], [Phase::Running, Phase::Failed, Phase::Running].into_iter());
+        let labels = "port=\"4\",owner=\"vm/a/nic0\",portgroup=\"lan\"";
+        for line in [
+            format!("taut_port_rx_frames_total{{{labels}}} 7"),
+            format!(
+                "taut_port_drops_total{{{labels},direction=\"tx\",reason=\"frame shorter than an Ethernet header\"}} 3"
+            ),
+            format!("taut_port_up{{{labels}}} 1"),
+            "taut_vms{phase=\"running\"} 2".to_owned(),
+            "taut_vms{phase=\"stopped\"} 0".to_owned(),
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+}

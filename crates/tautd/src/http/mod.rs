@@ -1,0 +1,141 @@
+//! The HTTP API: documents in, documents with status out. It writes the store and wakes the loop; it does nothing to the
+//! host itself, so that all of it can be tried without one.
+
+mod attachments;
+mod body;
+mod daemon;
+mod events;
+mod metrics;
+mod networks;
+mod openapi;
+mod ports;
+mod vms;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{get, post};
+use taut_api::event::Level;
+use taut_api::{ApiError, Name};
+
+use crate::board::{Board, Seen};
+use crate::fabric::counters::Counters;
+use crate::reconcile::{Inbox, Message};
+use crate::store::{Change, Kind, State, Store};
+
+pub(crate) use openapi::document as openapi_document;
+
+use body::Failure;
+
+/// What requests are answered from.
+#[derive(Debug)]
+pub(crate) struct App {
+    /// Documents and events.
+    pub(crate) store: Arc<Store>,
+    /// What was last seen.
+    pub(crate) board: Arc<Board>,
+    /// The fabric's counters.
+    pub(crate) counters: Arc<Counters>,
+    /// The reconcile loop's inbox.
+    pub(crate) inbox: Inbox,
+    /// Where the VMs' run directories are.
+    pub(crate) run_dir: PathBuf,
+}
+
+type Shared = Arc<App>;
+
+/// Every path of the API.
+pub(crate) fn router(app: Shared) -> Router {
+    Router::new()
+        .route("/v1/vms", get(vms::list).post(vms::create))
+        .route("/v1/vms/{name}", get(vms::show).delete(vms::delete))
+        .route("/v1/vms/{name}/power", post(vms::power))
+        .route("/v1/vswitches", get(networks::list_vswitches))
+        .route(
+            "/v1/vswitches/{name}",
+            get(networks::show_vswitch).put(networks::put_vswitch).delete(networks::delete_vswitch),
+        )
+        .route("/v1/portgroups", get(networks::list_portgroups))
+        .route(
+            "/v1/portgroups/{name}",
+            get(networks::show_portgroup).put(networks::put_portgroup).delete(networks::delete_portgroup),
+        )
+        .route("/v1/netns", get(attachments::list_netns))
+        .route(
+            "/v1/netns/{name}",
+            get(attachments::show_netns).put(attachments::put_netns).delete(attachments::delete_netns),
+        )
+        .route("/v1/external-ports", get(attachments::list_external))
+        .route(
+            "/v1/external-ports/{name}",
+            get(attachments::show_external)
+                .put(attachments::put_external)
+                .delete(attachments::delete_external),
+        )
+        .route("/v1/ports", get(ports::list))
+        .route("/v1/events", get(events::list))
+        .route("/v1/host", get(daemon::host))
+        .route("/v1/daemon", get(daemon::show))
+        .route("/v1/shutdown", post(daemon::shutdown))
+        .route("/metrics", get(metrics::text))
+        .route("/openapi.json", get(openapi::serve))
+        .fallback(body::unknown_path)
+        .method_not_allowed_fallback(body::wrong_method)
+        .with_state(app)
+}
+
+impl App {
+    /// Documents and what was last seen, each whole.
+    fn look(&self) -> (Arc<State>, Seen) {
+        (self.store.state(), self.board.lock().clone())
+    }
+
+    /// Writes one document, notes it, and wakes the loop. The disk is waited for on a thread that may wait.
+    async fn write<F>(self: &Arc<Self>, decide: F) -> Result<Arc<State>, Failure>
+    where
+        F: FnOnce(&taut_plan::Desired) -> Result<Change, ApiError> + Send + 'static,
+    {
+        let app = self.clone();
+        let written = tokio::task::spawn_blocking(move || {
+            let mut subject = String::new();
+            let mut verb = "written";
+            let state = app.store.write(|desired| {
+                let change = decide(desired)?;
+                subject = format!("{}/{}", change.kind().as_str(), change.name());
+                if change.is_deletion() {
+                    verb = "deleted";
+                }
+                Ok(change)
+            })?;
+            let kind = subject.split('/').next().unwrap_or_default();
+            let message = format!("{verb} with revision {}", state.revision);
+            app.store.event(Level::Info, &subject, &format!("{kind}.{verb}"), &message);
+            app.inbox.send(Message::Wake);
+            Ok(state)
+        });
+        written
+            .await
+            .map_err(|error| Failure::internal("the write was interrupted", &error))?
+            .map_err(Failure)
+    }
+}
+
+/// What is said of a name that nothing has.
+fn not_found(kind: Kind, name: &Name) -> ApiError {
+    let (what, command) = match kind {
+        Kind::Vm => ("VM", "taut vm list"),
+        Kind::VSwitch => ("vSwitch", "taut vswitch list"),
+        Kind::PortGroup => ("port group", "taut portgroup list"),
+        Kind::Netns => ("namespace attachment", "taut netns list"),
+        Kind::External => ("external port", "taut port list"),
+    };
+    ApiError::new(
+        taut_api::error::ErrorKind::NotFound,
+        format!("there is no {what} `{name}`"),
+        format!("`{command}` shows those that exist"),
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! The API's own description.
+
+use axum::Json;
+use utoipa::OpenApi;
+
+use super::{attachments, daemon, events, metrics, networks, ports, vms};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "taut", description = "VM latency, networking and sockets for QEMU/KVM hosts"),
+    paths(
+        vms::list,
+        vms::create,
+        vms::show,
+        vms::delete,
+        vms::power,
+        networks::list_vswitches,
+        networks::show_vswitch,
+        networks::put_vswitch,
+        networks::delete_vswitch,
+        networks::list_portgroups,
+        networks::show_portgroup,
+        networks::put_portgroup,
+        networks::delete_portgroup,
+        attachments::list_netns,
+        attachments::show_netns,
+        attachments::put_netns,
+        attachments::delete_netns,
+        attachments::list_external,
+        attachments::show_external,
+        attachments::put_external,
+        attachments::delete_external,
+        ports::list,
+        events::list,
+        daemon::show,
+        daemon::host,
+        daemon::shutdown,
+        metrics::text,
+    )
+)]
+struct Api;
+
+/// The OpenAPI document.
+pub(crate) fn document() -> utoipa::openapi::OpenApi {
+    Api::openapi()
+}
+
+pub(super) async fn serve() -> Json<utoipa::openapi::OpenApi> {
+    Json(document())
+}

@@ -1,0 +1,44 @@
+//! `/v1/ports`.
+
+use axum::Json;
+use axum::extract::State;
+use taut_api::ApiError;
+use taut_api::route::PortInfo;
+use taut_api::vm::Power;
+use taut_plan::{Desired, Owner};
+
+use super::body::Failure;
+use super::{App, Shared};
+use crate::board::Seen;
+use crate::status;
+
+/// Every port of the fabric, with its counters.
+#[utoipa::path(get, path = "/v1/ports", tag = "Ports",
+    responses((status = 200, body = [PortInfo]), (status = 500, body = ApiError)))]
+pub(super) async fn list(State(app): State<Shared>) -> Result<Json<Vec<PortInfo>>, Failure> {
+    Ok(Json(all(&app)?))
+}
+
+/// Every port that is wanted or still there, by number.
+pub(super) fn all(app: &App) -> Result<Vec<PortInfo>, Failure> {
+    let (state, seen) = app.look();
+    let desired = &state.desired;
+    let mut ports = Vec::new();
+    for (owner, portgroup, mac) in desired.ports().filter(|(owner, ..)| exists(desired, &seen, owner)) {
+        let Some(port) = desired.numbers.port(&owner) else { continue };
+        let (link, reason) = status::link(&seen, Some(port));
+        let counters = app.counters.read(port);
+        let counters = counters.map_err(|error| Failure::internal("the counters cannot be read", &error))?;
+        let (owner, portgroup) = (owner.to_string(), portgroup.clone());
+        ports.push(PortInfo { port: u32::from(port.0), owner, mac, portgroup, link, reason, counters });
+    }
+    ports.sort_by_key(|port| port.port);
+    Ok(ports)
+}
+
+/// Cards of VMs that are off have a number, but no port.
+fn exists(desired: &Desired, seen: &Seen, owner: &Owner) -> bool {
+    let Owner::Nic(vm, _) = owner else { return true };
+    let runs = seen.observed.vms.get(vm).is_some_and(|vm| vm.process.is_some());
+    runs || desired.vms.get(vm).is_some_and(|vm| vm.power == Power::On)
+}

@@ -1,0 +1,140 @@
+//! `/v1/vms`.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use taut_api::error::ErrorKind;
+use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm};
+use taut_api::vm::{Power, VmDesired};
+use taut_api::{ApiError, Name};
+use taut_plan::admission;
+use taut_vm::definition;
+
+use super::body::{Body, Failure, Named, exists_already};
+use super::{App, Shared, not_found};
+use crate::board::Seen;
+use crate::reconcile::Message;
+use crate::status;
+use crate::store::{Change, Kind, State as Documents};
+use crate::vms::Vms;
+
+/// Every VM.
+#[utoipa::path(get, path = "/v1/vms", tag = "VMs", responses((status = 200, body = [Vm])))]
+pub(super) async fn list(State(app): State<Shared>) -> Json<Vec<Vm>> {
+    let (state, seen) = app.look();
+    Json(state.desired.vms.iter().map(|(name, vm)| document(&app, &state, &seen, name, vm)).collect())
+}
+
+/// One VM.
+#[utoipa::path(get, path = "/v1/vms/{name}", tag = "VMs", params(("name" = Name, Path, description = "VM")),
+    responses((status = 200, body = Vm), (status = 404, body = ApiError)))]
+pub(super) async fn show(State(app): State<Shared>, Named(name): Named) -> Result<Json<Vm>, Failure> {
+    let (state, seen) = app.look();
+    let vm = state.desired.vms.get(&name).ok_or_else(|| not_found(Kind::Vm, &name))?;
+    Ok(Json(document(&app, &state, &seen, &name, vm)))
+}
+
+/// Creates a VM from a file's text.
+#[utoipa::path(post, path = "/v1/vms", tag = "VMs", request_body = CreateVm,
+    responses((status = 201, body = CreatedVm), (status = 400, body = ApiError), (status = 409, body = ApiError),
+        (status = 503, body = ApiError)))]
+pub(super) async fn create(
+    State(app): State<Shared>,
+    Body(request): Body<CreateVm>,
+) -> Result<(StatusCode, Json<CreatedVm>), Failure> {
+    let mut parsed = definition::parse(&request)?;
+    if let Some(default) = &request.default_portgroup {
+        let state = app.store.state();
+        parsed.replace_unknown_portgroups(|name| state.desired.portgroups.contains_key(name), default);
+    }
+    let name = parsed.name.clone().ok_or_else(|| {
+        ApiError::new(
+            ErrorKind::Invalid,
+            "the VM has no name: neither the request nor the file gives one",
+            "write `name = \"…\"` into the file, or give the name with the request (--name)",
+        )
+    })?;
+    let vm = VmDesired { vm: parsed.spec, power: request.power };
+    let (key, wanted) = (name.clone(), vm.clone());
+    let state = app
+        .write(move |desired| {
+            if desired.vms.contains_key(&key) {
+                return Err(exists_already("VM", &key));
+            }
+            admission::vm(desired, &key, &wanted.vm)?;
+            Ok(Change::Vm(key, Some(wanted)))
+        })
+        .await?;
+    let vm = document(&app, &state, &app.board.lock().clone(), &name, &vm);
+    Ok((StatusCode::CREATED, Json(CreatedVm { vm, imported: parsed.imported })))
+}
+
+/// Forgets a VM that does not run. Its disks are not touched.
+#[utoipa::path(delete, path = "/v1/vms/{name}", tag = "VMs", params(("name" = Name, Path, description = "VM")),
+    responses((status = 204), (status = 404, body = ApiError), (status = 409, body = ApiError)))]
+pub(super) async fn delete(State(app): State<Shared>, Named(name): Named) -> Result<StatusCode, Failure> {
+    let board = app.board.clone();
+    app.write(move |desired| {
+        if !desired.vms.contains_key(&name) {
+            return Err(not_found(Kind::Vm, &name));
+        }
+        let process = board.lock().observed.vms.get(&name).and_then(|seen| seen.process.clone());
+        match process {
+            Some(process) => Err(ApiError::new(
+                ErrorKind::Conflict,
+                format!("VM `{name}` runs (process {})", process.pid),
+                format!("stop it first: taut vm stop {name}; or use --force"),
+            )),
+            None => Ok(Change::Vm(name, None)),
+        }
+    })
+    .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Starts or stops a VM. Answered when the wish is on disk; the VM's status shows what comes of it. Starting a failed VM
+/// tries it again.
+#[utoipa::path(post, path = "/v1/vms/{name}/power", tag = "VMs", request_body = SetPower,
+    params(("name" = Name, Path, description = "VM")),
+    responses((status = 200, body = Vm), (status = 404, body = ApiError), (status = 503, body = ApiError)))]
+pub(super) async fn power(
+    State(app): State<Shared>,
+    Named(name): Named,
+    Body(wanted): Body<SetPower>,
+) -> Result<Json<Vm>, Failure> {
+    let key = name.clone();
+    let state = app
+        .write(move |desired| {
+            let vm = desired.vms.get(&key).ok_or_else(|| not_found(Kind::Vm, &key))?;
+            let vm = VmDesired { power: wanted.power, ..vm.clone() };
+            Ok(Change::Vm(key, Some(vm)))
+        })
+        .await?;
+    forgive(&app, &name);
+    app.inbox.send(match wanted.power {
+        Power::On => Message::Start,
+        Power::Off if wanted.force => Message::Kill(name.clone()),
+        Power::Off => Message::Wake,
+    });
+    let vm = state.desired.vms.get(&name).ok_or_else(|| not_found(Kind::Vm, &name))?;
+    Ok(Json(document(&app, &state, &app.board.lock().clone(), &name, vm)))
+}
+
+/// Forgets an earlier failure at once: whoever asks for the status next must not be told of it.
+fn forgive(app: &App, name: &Name) {
+    Vms::forgive(&app.run_dir, name);
+    let mut seen = app.board.lock();
+    seen.refusals.remove(name);
+    if let Some(vm) = seen.observed.vms.get_mut(name) {
+        vm.failure = None;
+    }
+}
+
+fn document(app: &App, state: &Documents, seen: &Seen, name: &Name, vm: &VmDesired) -> Vm {
+    Vm {
+        name: name.clone(),
+        revision: state.revision_of(Kind::Vm, name),
+        spec: vm.clone(),
+        status: status::vm(&state.desired, seen, &app.run_dir, name, vm),
+    }
+}

@@ -1,0 +1,65 @@
+//! A TAP device inside a namespace.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+use nix::libc;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// Length of the virtio-net header before each frame, with `num_buffers`.
+static VNET_HEADER: libc::c_int = 12;
+
+nix::ioctl_write_ptr_bad!(tun_set_interface, libc::TUNSETIFF, libc::ifreq);
+nix::ioctl_write_ptr_bad!(tun_set_header_size, libc::TUNSETVNETHDRSZ, libc::c_int);
+nix::ioctl_write_int_bad!(tun_set_offload, libc::TUNSETOFFLOAD);
+nix::ioctl_write_int_bad!(tun_set_persist, libc::TUNSETPERSIST);
+
+/// Opens the TAP device `name` in the namespace at `netns`; makes it if there is none. It stays when the descriptor is
+/// closed.
+pub(super) fn open(netns: &Path, name: &str) -> io::Result<OwnedFd> {
+    let netns = File::open(netns)?;
+    // A device belongs to the namespace of the thread that opens /dev/net/tun; this thread is for nothing else.
+    let opener = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            move_into_link_name_space(netns.as_fd(), Some(LinkNameSpaceType::Network))?;
+            configure(name)
+        });
+        thread.join()
+    });
+    opener.map_err(|_| io::Error::other("the thread in the namespace panicked"))?
+}
+
+fn configure(name: &str) -> io::Result<OwnedFd> {
+    let device: OwnedFd = File::options().read(true).write(true).open("/dev/net/tun")?.into();
+    nix::fcntl::fcntl(&device, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))?;
+    let request = interface_request(name)?;
+    let fd = device.as_raw_fd();
+    // SAFETY: `fd` is open for the whole block. `request` and the header size are initialized and of the type that the
+    // driver reads for these requests; the other two take their argument by value.
+    unsafe {
+        tun_set_interface(fd, &raw const request)?;
+        tun_set_header_size(fd, &raw const VNET_HEADER)?;
+        tun_set_offload(fd, (libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6) as libc::c_int)?;
+        tun_set_persist(fd, 1)?;
+    }
+    Ok(device)
+}
+
+fn interface_request(name: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: `ifreq` is plain data for which all zeros is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("`{name}` is too long for an interface"),
+        ));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
+    Ok(request)
+}

@@ -1,0 +1,129 @@
+//! Processes that outlive the daemon: found again by number and start time, watched and signalled by descriptor.
+
+mod detach;
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+/// What tells a process from a later one with the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    /// Process number.
+    pub(crate) pid: u32,
+    /// Clock ticks from the host's boot to its start.
+    pub(crate) start_time: u64,
+}
+
+/// A living process, or one that has just ended.
+#[derive(Debug)]
+pub(crate) struct Process {
+    identity: Identity,
+    pidfd: OwnedFd,
+    child: Option<Child>,
+}
+
+impl Identity {
+    /// Of the process that has this number now.
+    fn of(pid: u32) -> io::Result<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        // The command's name is in parentheses and may hold anything; field 22 is the 20th behind it.
+        let start_time =
+            stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(19)?.parse().ok());
+        let start_time =
+            start_time.ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat cannot be read")))?;
+        Ok(Self { pid, start_time })
+    }
+}
+
+impl Process {
+    /// Starts `command` in a session of its own, with `fds` at the given numbers and no other descriptor but its
+    /// standard streams.
+    pub(crate) fn spawn(command: &mut Command, fds: &[(BorrowedFd<'_>, i32)]) -> io::Result<Self> {
+        let child = detach::spawn(command, fds)?;
+        let identity = Identity::of(child.id())?;
+        Ok(Self { identity, pidfd: open(child.id())?, child: Some(child) })
+    }
+
+    /// The process that an earlier daemon started, if it still lives.
+    pub(crate) fn adopt(identity: Identity) -> Option<Self> {
+        let pidfd = open(identity.pid).ok()?;
+        // Looked at after the descriptor was opened: the number cannot have changed hands in between.
+        let process = (Identity::of(identity.pid).ok()? == identity).then_some(Self {
+            identity,
+            pidfd,
+            child: None,
+        })?;
+        (!process.has_ended(Duration::ZERO)).then_some(process)
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.identity.pid
+    }
+
+    /// A descriptor that becomes readable when the process ends.
+    pub(crate) fn watch(&self) -> io::Result<OwnedFd> {
+        self.pidfd.try_clone()
+    }
+
+    /// Sends a signal; one that has ended does not mind.
+    pub(crate) fn signal(&self, signal: Signal) {
+        // ESRCH: it ended meanwhile, which is what signals are sent for here.
+        let _ = pidfd_send_signal(&self.pidfd, signal);
+    }
+
+    /// Has it ended, or does it within `patience`?
+    pub(crate) fn has_ended(&self, patience: Duration) -> bool {
+        let timeout = Timespec::try_from(patience).ok();
+        let mut polled = [PollFd::from_borrowed_fd(self.pidfd.as_fd(), PollFlags::IN)];
+        matches!(poll(&mut polled, timeout.as_ref()), Ok(1))
+    }
+
+    /// After its end: how it ended, if it was this daemon's child.
+    pub(crate) fn status(&mut self) -> Option<ExitStatus> {
+        self.child.as_mut()?.wait().ok()
+    }
+}
+
+fn open(pid: u32) -> io::Result<OwnedFd> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
+    Ok(pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_found_again_by_number_and_start_time() {
+        let mut process = Process::spawn(Command::new("sleep").arg("60"), &[]).unwrap();
+        let identity = process.identity();
+        assert!(Process::adopt(identity).is_some());
+        assert!(Process::adopt(Identity { start_time: identity.start_time + 1, ..identity }).is_none());
+        process.signal(Signal::KILL);
+        assert!(process.has_ended(Duration::from_secs(10)));
+        assert!(Process::adopt(identity).is_none(), "a zombie is not adopted");
+        assert!(!process.status().unwrap().success());
+    }
+
+    #[test]
+    fn descriptors_arrive_at_their_numbers() {
+        let (a, b) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo three >&3; echo four >&4"]);
+        let process = Process::spawn(&mut command, &[(b.as_fd(), 3), (b.as_fd(), 4)]).unwrap();
+        drop(b);
+        assert!(process.has_ended(Duration::from_secs(10)));
+        assert_eq!(io::read_to_string(a).unwrap(), "three\nfour\n");
+    }
+}

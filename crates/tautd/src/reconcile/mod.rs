@@ -1,0 +1,192 @@
+//! The loop that makes the host what the store says: observe, plan, apply; at every change and every second.
+
+mod apply;
+mod observe;
+mod shutdown;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use taut_api::Name;
+use taut_plan::{Plan, plan};
+use tokio::sync::oneshot;
+
+use crate::board::Board;
+use crate::fabric::{Fabric, counters::Counters};
+use crate::store::Store;
+use crate::vms::Vms;
+
+/// Longest time between two looks at the host.
+const CALM: Duration = Duration::from_secs(1);
+/// The same while something is awaited that sends no notice of itself: a socket of a front end.
+const WAITING: Duration = Duration::from_millis(250);
+/// The same for a while after a start.
+const ATTENTIVE: Duration = Duration::from_millis(15);
+/// How long after a start sockets are expected any moment.
+const ATTENTION: Duration = Duration::from_secs(10);
+
+/// What the loop is told.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// Something changed: look.
+    Wake,
+    /// A VM is to be started, again if it failed.
+    Start,
+    /// A VM's process is to end now.
+    Kill(Name),
+    /// The daemon is to end; `done` is told when that may happen.
+    Shutdown {
+        /// VMs, attachments and fabric are to end first.
+        everything: bool,
+        /// Told when all of it has ended.
+        done: oneshot::Sender<()>,
+    },
+}
+
+/// Where the loop is told things.
+#[derive(Debug, Clone)]
+pub(crate) struct Inbox(Sender<Message>);
+
+impl Inbox {
+    /// An inbox and its other end.
+    pub(crate) fn new() -> (Self, Receiver<Message>) {
+        let (sender, receiver) = channel();
+        (Self(sender), receiver)
+    }
+
+    /// Tells the loop. One that has ended needs to know nothing any more.
+    pub(crate) fn send(&self, message: Message) {
+        let _ = self.0.send(message);
+    }
+}
+
+/// The loop and what only it may touch.
+#[derive(Debug)]
+pub(crate) struct Reconciler {
+    store: Arc<Store>,
+    board: Arc<Board>,
+    fabric: Fabric,
+    counters: Arc<Counters>,
+    vms: Vms,
+    libexec: PathBuf,
+    inbox: Inbox,
+    messages: Receiver<Message>,
+    /// Whose counters each port number counts.
+    counted: BTreeMap<u16, String>,
+    /// When a failed attachment is tried again, by document.
+    retries: BTreeMap<String, Instant>,
+    attentive_until: Instant,
+}
+
+/// What a [`Reconciler`] works with.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    /// Documents and events.
+    pub(crate) store: Arc<Store>,
+    /// What was last seen.
+    pub(crate) board: Arc<Board>,
+    /// The data plane.
+    pub(crate) fabric: Fabric,
+    /// Its counters.
+    pub(crate) counters: Arc<Counters>,
+    /// The VMs that were found.
+    pub(crate) vms: Vms,
+    /// Folder of taut's programs.
+    pub(crate) libexec: PathBuf,
+    /// The loop's own inbox.
+    pub(crate) inbox: Inbox,
+    /// The inbox's other end.
+    pub(crate) messages: Receiver<Message>,
+}
+
+impl Reconciler {
+    /// The loop, not yet running.
+    pub(crate) fn new(parts: Parts) -> Self {
+        let numbers = parts.store.state().desired.numbers.ports.clone();
+        Self {
+            store: parts.store,
+            board: parts.board,
+            fabric: parts.fabric,
+            counters: parts.counters,
+            vms: parts.vms,
+            libexec: parts.libexec,
+            inbox: parts.inbox,
+            messages: parts.messages,
+            counted: numbers.into_iter().map(|(owner, number)| (number, owner)).collect(),
+            retries: BTreeMap::new(),
+            attentive_until: Instant::now() + ATTENTION,
+        }
+    }
+
+    /// Runs until the daemon is to end.
+    pub(crate) fn run(mut self) -> anyhow::Result<()> {
+        self.recall()?;
+        self.probe();
+        for (name, watch) in self.vms.watches() {
+            self.watch(&name, watch);
+        }
+        // The first configuration has to be there before a fabric that runs is told one.
+        let first = self.plan();
+        self.fabric.configure(first.fabric);
+        self.fabric.start()?;
+        loop {
+            let pause = self.round();
+            let mut next = match self.messages.recv_timeout(pause) {
+                Ok(message) => Some(message),
+                Err(RecvTimeoutError::Timeout) => None,
+                // Cannot be: this loop holds a sender itself.
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            };
+            while let Some(message) = next {
+                match message {
+                    Message::Wake => {}
+                    Message::Start => self.probe_if_needed(),
+                    Message::Kill(name) => self.vms.kill(&name),
+                    Message::Shutdown { everything, done } => {
+                        self.shut_down(everything);
+                        // Whoever asked may have gone.
+                        let _ = done.send(());
+                        return Ok(());
+                    }
+                }
+                next = self.messages.try_recv().ok();
+            }
+        }
+    }
+
+    /// Observe, plan, apply. Returns when to look again at the latest.
+    fn round(&mut self) -> Duration {
+        self.vms.insist();
+        self.notice_ends();
+        let plan = self.plan();
+        self.clear_new_counters();
+        self.note_refusals(&plan);
+        self.fabric.configure(plan.fabric);
+        for action in plan.actions {
+            self.apply(action);
+        }
+        self.observe();
+        self.pause()
+    }
+
+    fn plan(&mut self) -> Plan {
+        self.observe();
+        let observed = self.board.lock().observed.clone();
+        plan(&self.store.state().desired, &observed)
+    }
+
+    fn pause(&self) -> Duration {
+        let seen = self.board.lock();
+        let unattached = seen.observed.ports.values().any(|port| !port.attached);
+        if !unattached && !self.vms.any_stopping() {
+            CALM
+        } else if Instant::now() < self.attentive_until {
+            ATTENTIVE
+        } else {
+            WAITING
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What there is on the host.
+
+use std::os::fd::OwnedFd;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use taut_api::Name;
+use taut_api::event::Level;
+use taut_api::host::{Accelerator, AcceleratorKind};
+use taut_api::vm::Power;
+use taut_plan::Plan;
+use taut_vm::probe;
+
+use super::{Message, Reconciler};
+use crate::board::HostFacts;
+use crate::store::Change;
+use crate::vms::End;
+
+/// Stack of a thread that only waits, in bytes.
+const WATCH_STACK: usize = 64 << 10;
+
+impl Reconciler {
+    /// Remembers what earlier daemons did to the host.
+    pub(super) fn recall(&self) -> anyhow::Result<()> {
+        let mut seen = self.board.lock();
+        for (subject, what) in self.store.remembered()? {
+            let (kind, name) = subject.split_once('/').unwrap_or((&subject, ""));
+            let name: Name = name.parse()?;
+            match kind {
+                "netns" => drop(seen.observed.netns.insert(name, serde_json::from_str(&what)?)),
+                "external" => drop(seen.observed.external.insert(name, serde_json::from_str(&what)?)),
+                _ => anyhow::bail!("the store remembers `{subject}`, which this version does not know"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the board up to date with the VMs' processes.
+    pub(super) fn observe(&self) {
+        let vms = self.vms.seen();
+        self.board.lock().observed.vms = vms;
+    }
+
+    /// Wakes the loop when the process behind `watch` ends. A thread each: they cost a stack and never run.
+    pub(super) fn watch(&self, name: &Name, watch: OwnedFd) {
+        let inbox = self.inbox.clone();
+        let waiting = std::thread::Builder::new().name(format!("watch-{name}")).stack_size(WATCH_STACK);
+        let thread = waiting.spawn(move || {
+            let mut ended = [PollFd::new(&watch, PollFlags::IN)];
+            while poll(&mut ended, None) == Err(Errno::INTR) {}
+            inbox.send(Message::Wake);
+        });
+        if let Err(error) = thread {
+            // The loop looks at all processes each second anyway.
+            tracing::warn!(vm = %name, %error, "its process cannot be watched");
+        }
+    }
+
+    /// Takes notice of VMs that ended.
+    pub(super) fn notice_ends(&mut self) {
+        for name in self.vms.running() {
+            let Some(end) = self.vms.ended(&name) else { continue };
+            let subject = format!("vm/{name}");
+            match end {
+                End::Stopped => self.store.event(Level::Info, &subject, "vm.stopped", "stopped as asked"),
+                End::ShutDown => {
+                    self.store.event(Level::Info, &subject, "vm.stopped", "the guest shut itself down");
+                    self.switch_off(&name);
+                }
+                End::Failed(reason) => self.store.event(Level::Error, &subject, "vm.failed", &reason),
+            }
+        }
+    }
+
+    /// A guest that shut itself down is off until its user starts it again.
+    fn switch_off(&self, name: &Name) {
+        let written = self.store.write(|desired| {
+            let mut vm = desired.vms.get(name).cloned();
+            if let Some(vm) = &mut vm {
+                vm.power = Power::Off;
+            }
+            Ok(Change::Vm(name.clone(), vm))
+        });
+        if let Err(error) = written {
+            self.vms.fail(name, &format!("the guest shut itself down, which could not be noted: {error}"));
+        }
+    }
+
+    /// Notes what the plan refused, with an event when that is news.
+    pub(super) fn note_refusals(&self, plan: &Plan) {
+        let refusals =
+            plan.refusals.iter().map(|refusal| (refusal.vm.clone(), refusal.reason.clone())).collect();
+        let before = std::mem::replace(&mut self.board.lock().refusals, refusals);
+        for refusal in &plan.refusals {
+            if before.get(&refusal.vm) != Some(&refusal.reason) {
+                let subject = format!("vm/{}", refusal.vm);
+                self.store.event(Level::Warning, &subject, "vm.refused", &refusal.reason);
+            }
+        }
+    }
+
+    /// A number that belongs to somebody new starts to count from zero.
+    pub(super) fn clear_new_counters(&mut self) {
+        for (owner, &number) in &self.store.state().desired.numbers.ports {
+            if self.counted.get(&number) != Some(owner) {
+                if let Err(error) = self.counters.clear(taut_api::fabric::PortId(number)) {
+                    tracing::warn!(owner, %error, "its counters cannot be set to zero");
+                }
+                self.counted.insert(number, owner.clone());
+            }
+        }
+    }
+
+    /// Looks for a QEMU again if there was none.
+    pub(super) fn probe_if_needed(&self) {
+        let missing = self.board.lock().host.as_ref().is_some_and(|host| host.qemu.is_none());
+        if missing {
+            self.probe();
+        }
+    }
+
+    /// Finds out how guests run here; that takes as long as starting one.
+    pub(super) fn probe(&self) {
+        let mut seen = self.board.lock();
+        seen.host = None;
+        seen.observed.probed = false;
+        drop(seen);
+        let (board, inbox) = (self.board.clone(), self.inbox.clone());
+        std::thread::spawn(move || {
+            let host = match probe::qemu() {
+                Ok(qemu) => HostFacts { accelerator: probe::accelerator(&qemu), qemu: Some(qemu) },
+                Err(error) => {
+                    let accelerator = Accelerator { kind: AcceleratorKind::Tcg, why: error.message };
+                    HostFacts { accelerator, qemu: None }
+                }
+            };
+            tracing::info!(accelerator = ?host.accelerator, qemu = ?host.qemu, "how guests run here");
+            let mut seen = board.lock();
+            seen.host = Some(host);
+            seen.observed.probed = true;
+            drop(seen);
+            inbox.send(Message::Wake);
+        });
+    }
+}

@@ -1,0 +1,123 @@
+//! From what was seen to what users are told.
+
+use std::path::Path;
+
+use taut_api::Name;
+use taut_api::fabric::PortId;
+use taut_api::network::{ExternalPortStatus, NetnsStatus, PortGroupStatus, VSwitchStatus};
+use taut_api::vm::{Link, NicStatus, Phase, Power, VmDesired, VmKind, VmStatus};
+use taut_plan::{Desired, Owner, Process};
+use taut_vm::launch::RunPaths;
+
+use crate::board::Seen;
+
+/// Status of a VM whose run directories are below `run_dir`.
+pub(crate) fn vm(desired: &Desired, seen: &Seen, run_dir: &Path, name: &Name, vm: &VmDesired) -> VmStatus {
+    let nics: Vec<NicStatus> =
+        (0..vm.vm.nics.len()).map(|index| nic(desired, seen, name, vm, index)).collect();
+    let observed = seen.observed.vms.get(name);
+    let process = observed.and_then(|seen| seen.process.as_ref());
+    let failure = observed.and_then(|seen| seen.failure.as_ref()).or_else(|| seen.refusals.get(name));
+    let (phase, reason) = phase(desired, seen, name, vm, process, failure);
+    let paths = RunPaths::new(run_dir.join("vms").join(name.as_str()));
+    let path = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
+    let console = process.is_some() && vm.vm.kind == VmKind::Qemu;
+    VmStatus {
+        phase,
+        reason,
+        pid: process.map(|process| process.pid),
+        accelerator: process.map(|process| process.accelerator.clone()),
+        agent_socket: process.map(|_| path(paths.agent())),
+        console_socket: console.then(|| path(paths.console())),
+        console_log: paths.console_log().exists().then(|| path(paths.console_log())),
+        nics,
+    }
+}
+
+fn phase(
+    desired: &Desired,
+    seen: &Seen,
+    name: &Name,
+    vm: &VmDesired,
+    process: Option<&Process>,
+    failure: Option<&String>,
+) -> (Phase, Option<String>) {
+    match (vm.power, process) {
+        (_, Some(process)) if process.stopping => (Phase::Stopping, None),
+        (Power::Off, Some(_)) => (Phase::Stopping, None),
+        (Power::Off, None) => (Phase::Stopped, None),
+        (Power::On, None) if failure.is_some() => (Phase::Failed, failure.cloned()),
+        (Power::On, None) if !seen.observed.probed && vm.vm.kind == VmKind::Qemu => {
+            (Phase::Starting, Some("finding out whether KVM runs guests on this host".to_owned()))
+        }
+        (Power::On, None) => (Phase::Starting, None),
+        (Power::On, Some(_)) => {
+            let unattached = |index: &usize| {
+                let port = desired.numbers.port(&Owner::Nic(name.clone(), *index));
+                !port.is_some_and(|port| seen.observed.attached(port))
+            };
+            match (0..vm.vm.nics.len()).find(unattached) {
+                Some(index) => {
+                    (Phase::Starting, Some(format!("nic{index} is not connected to its port yet")))
+                }
+                None => (Phase::Running, None),
+            }
+        }
+    }
+}
+
+fn nic(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired, index: usize) -> NicStatus {
+    let owner = Owner::Nic(name.clone(), index);
+    let spec = &vm.vm.nics[index];
+    let port = desired.numbers.port(&owner);
+    let (link, reason) = link(seen, port);
+    NicStatus {
+        mac: spec.mac.unwrap_or_else(|| owner.derived_mac()),
+        portgroup: spec.portgroup.clone(),
+        port: port.map_or(0, |port| u32::from(port.0)),
+        link,
+        reason,
+    }
+}
+
+/// Link of a port, and why it is not up.
+pub(crate) fn link(seen: &Seen, port: Option<PortId>) -> (Link, Option<String>) {
+    let Some(port) = port else { return (Link::Down, None) };
+    match seen.observed.ports.get(&port) {
+        Some(state) => (state.link, state.reason.clone()),
+        None => (Link::Down, seen.refused_ports.get(&port).cloned()),
+    }
+}
+
+/// Status of a namespace attachment.
+pub(crate) fn netns(desired: &Desired, seen: &Seen, name: &Name) -> NetnsStatus {
+    let owner = Owner::Netns(name.clone());
+    let port = desired.numbers.port(&owner);
+    let (link, why) = link(seen, port);
+    let attached = link == Link::Up && port.is_some_and(|port| seen.observed.attached(port));
+    NetnsStatus {
+        attached,
+        made_netns: seen.observed.netns.get(name).is_some_and(|seen| seen.made_netns),
+        reason: seen.problems.get(&owner.document()).cloned().or(why).filter(|_| !attached),
+    }
+}
+
+/// Status of an external port.
+pub(crate) fn external(desired: &Desired, seen: &Seen, name: &Name) -> ExternalPortStatus {
+    let owner = Owner::External(name.clone());
+    let port = desired.numbers.port(&owner);
+    let (link, why) = link(seen, port);
+    let reason = seen.problems.get(&owner.document()).cloned().or(why).filter(|_| link != Link::Up);
+    ExternalPortStatus { port: port.map(|port| u32::from(port.0)), link, reason }
+}
+
+/// Status of a port group.
+pub(crate) fn portgroup(desired: &Desired, name: &Name) -> PortGroupStatus {
+    PortGroupStatus { ports: desired.ports().filter(|(_, group, _)| *group == name).count() as u32 }
+}
+
+/// Status of a vSwitch.
+pub(crate) fn vswitch(desired: &Desired, name: &Name) -> VSwitchStatus {
+    let on_it = |group: &Name| desired.portgroups.get(group).is_some_and(|group| group.vswitch == *name);
+    VSwitchStatus { ports: desired.ports().filter(|(_, group, _)| on_it(group)).count() as u32 }
+}

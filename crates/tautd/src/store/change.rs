@@ -1,0 +1,118 @@
+//! One write to one document.
+
+use serde::de::DeserializeOwned;
+use taut_api::Name;
+use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, VSwitchSpec};
+use taut_api::vm::VmDesired;
+use taut_plan::Desired;
+
+/// Kinds of documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Vm,
+    VSwitch,
+    PortGroup,
+    Netns,
+    External,
+}
+
+impl Kind {
+    /// Every kind, in an order in which references lead backwards.
+    pub(crate) const ALL: [Self; 5] = [Self::VSwitch, Self::PortGroup, Self::Vm, Self::Netns, Self::External];
+
+    /// As the store's file, events and paths call it.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Vm => "vm",
+            Self::VSwitch => "vswitch",
+            Self::PortGroup => "portgroup",
+            Self::Netns => "netns",
+            Self::External => "external",
+        }
+    }
+}
+
+/// A new document, a new version of one, or (`None`) its deletion.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    Vm(Name, Option<VmDesired>),
+    VSwitch(Name, Option<VSwitchSpec>),
+    PortGroup(Name, Option<PortGroupSpec>),
+    Netns(Name, Option<NetnsSpec>),
+    External(Name, Option<ExternalPortSpec>),
+}
+
+impl Change {
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Vm(..) => Kind::Vm,
+            Self::VSwitch(..) => Kind::VSwitch,
+            Self::PortGroup(..) => Kind::PortGroup,
+            Self::Netns(..) => Kind::Netns,
+            Self::External(..) => Kind::External,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &Name {
+        match self {
+            Self::Vm(name, _)
+            | Self::VSwitch(name, _)
+            | Self::PortGroup(name, _)
+            | Self::Netns(name, _)
+            | Self::External(name, _) => name,
+        }
+    }
+
+    pub(crate) fn is_deletion(&self) -> bool {
+        match self {
+            Self::Vm(_, spec) => spec.is_none(),
+            Self::VSwitch(_, spec) => spec.is_none(),
+            Self::PortGroup(_, spec) => spec.is_none(),
+            Self::Netns(_, spec) => spec.is_none(),
+            Self::External(_, spec) => spec.is_none(),
+        }
+    }
+
+    /// Makes the change in memory.
+    pub(crate) fn apply(&self, desired: &mut Desired) {
+        match self.clone() {
+            Self::Vm(name, spec) => set(&mut desired.vms, name, spec),
+            Self::VSwitch(name, spec) => set(&mut desired.vswitches, name, spec),
+            Self::PortGroup(name, spec) => set(&mut desired.portgroups, name, spec),
+            Self::Netns(name, spec) => set(&mut desired.netns, name, spec),
+            Self::External(name, spec) => set(&mut desired.external, name, spec),
+        }
+    }
+
+    /// The document as JSON; `null` for a deletion.
+    pub(super) fn to_json(&self) -> serde_json::Result<String> {
+        match self {
+            Self::Vm(_, spec) => serde_json::to_string(spec),
+            Self::VSwitch(_, spec) => serde_json::to_string(spec),
+            Self::PortGroup(_, spec) => serde_json::to_string(spec),
+            Self::Netns(_, spec) => serde_json::to_string(spec),
+            Self::External(_, spec) => serde_json::to_string(spec),
+        }
+    }
+
+    /// The write that made a document of the store's file.
+    pub(super) fn from_json(kind: Kind, name: Name, json: &str) -> serde_json::Result<Self> {
+        fn read<T: DeserializeOwned>(json: &str) -> serde_json::Result<Option<T>> {
+            serde_json::from_str(json).map(Some)
+        }
+        Ok(match kind {
+            Kind::Vm => Self::Vm(name, read(json)?),
+            Kind::VSwitch => Self::VSwitch(name, read(json)?),
+            Kind::PortGroup => Self::PortGroup(name, read(json)?),
+            Kind::Netns => Self::Netns(name, read(json)?),
+            Kind::External => Self::External(name, read(json)?),
+        })
+    }
+}
+
+fn set<T>(table: &mut std::collections::BTreeMap<Name, T>, name: Name, spec: Option<T>) {
+    match spec {
+        Some(spec) => table.insert(name, spec),
+        None => table.remove(&name),
+    };
+}

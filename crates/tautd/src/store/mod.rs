@@ -1,0 +1,154 @@
+//! Desired state, kept: documents with revisions, the numbers given to ports, what was changed on the host, and events.
+//!
+//! One SQLite file in write-ahead mode, synced before a write is acknowledged, and never opened by two processes at once.
+//! A copy of all documents is kept in memory; it changes only after the file did.
+
+mod change;
+mod events;
+mod schema;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rusqlite::{Connection, params};
+use taut_api::ApiError;
+use taut_api::error::ErrorKind;
+use taut_plan::{Desired, numbering};
+use tokio::sync::watch;
+
+pub(crate) use change::{Change, Kind};
+pub(crate) use schema::OpenError;
+
+use schema::Revisions;
+
+/// The store.
+#[derive(Debug)]
+pub(crate) struct Store {
+    inner: Mutex<Inner>,
+    newest_event: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    db: Connection,
+    state: Arc<State>,
+}
+
+/// All documents at one revision.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    /// What users asked for.
+    pub(crate) desired: Desired,
+    /// Revision of each document.
+    revisions: Revisions,
+    /// Revision of the newest write, deletions included.
+    pub(crate) revision: u64,
+}
+
+impl State {
+    /// Revision of a document's last write; 0 if there is no such document.
+    pub(crate) fn revision_of(&self, kind: Kind, name: &taut_api::Name) -> u64 {
+        self.revisions.get(&(kind, name.clone())).copied().unwrap_or(0)
+    }
+}
+
+impl Store {
+    /// Opens the store in `dir`, makes it if there is none.
+    pub(crate) fn open(dir: &Path) -> Result<Self, OpenError> {
+        let db = schema::open(dir)?;
+        let state = schema::load(&db)?;
+        let newest = events::newest(&db)?;
+        Ok(Self {
+            inner: Mutex::new(Inner { db, state: Arc::new(state) }),
+            newest_event: watch::Sender::new(newest),
+        })
+    }
+
+    /// Sets what is not a document: the CPUs of the fabric's workers, from the command line.
+    pub(crate) fn set_workers(&mut self, cpus: Vec<u32>) {
+        let inner = self.inner.get_mut().expect("no holder of the store panics");
+        Arc::make_mut(&mut inner.state).desired.workers.cpus = cpus;
+    }
+
+    /// All documents, as of now.
+    pub(crate) fn state(&self) -> Arc<State> {
+        self.lock().state.clone()
+    }
+
+    /// Writes what `decide` makes of the present state, unless it refuses. When this returns `Ok` with the new state, the
+    /// write is on disk; when it returns an error, nothing has changed.
+    pub(crate) fn write(
+        &self,
+        decide: impl FnOnce(&Desired) -> Result<Change, ApiError>,
+    ) -> Result<Arc<State>, ApiError> {
+        let mut inner = self.durable();
+        let mut next = State::clone(&inner.state);
+        let change = decide(&next.desired)?;
+        next.revision += 1;
+        change.apply(&mut next.desired);
+        let key = (change.kind(), change.name().clone());
+        if change.is_deletion() {
+            next.revisions.remove(&key);
+        } else {
+            next.revisions.insert(key, next.revision);
+        }
+        next.desired.numbers = numbering::assign(&next.desired)?;
+        schema::save(&mut inner.db, &change, &next).map_err(|error| refused_by_disk(&error))?;
+        inner.state = Arc::new(next);
+        Ok(inner.state.clone())
+    }
+
+    /// Remembers what was done to the host for `subject`, before it is done.
+    pub(crate) fn remember<T: serde::Serialize>(&self, subject: &str, what: &T) -> Result<(), ApiError> {
+        let what = serde_json::to_string(what).map_err(|error| {
+            ApiError::new(ErrorKind::Internal, "a record cannot be written as JSON", "report this fault")
+                .because(&error)
+        })?;
+        let sql = "INSERT INTO host_changes VALUES (?1, ?2) ON CONFLICT (subject) DO UPDATE SET what = ?2";
+        self.durable().db.execute(sql, params![subject, what]).map_err(|error| refused_by_disk(&error))?;
+        Ok(())
+    }
+
+    /// Forgets `subject`, after what was done for it has been undone.
+    pub(crate) fn forget(&self, subject: &str) -> Result<(), ApiError> {
+        let sql = "DELETE FROM host_changes WHERE subject = ?1";
+        self.durable().db.execute(sql, [subject]).map_err(|error| refused_by_disk(&error))?;
+        Ok(())
+    }
+
+    /// Everything remembered and not forgotten: subject and JSON.
+    pub(crate) fn remembered(&self) -> Result<Vec<(String, String)>, rusqlite::Error> {
+        let inner = self.lock();
+        let mut query = inner.db.prepare("SELECT subject, what FROM host_changes")?;
+        query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+    }
+
+    /// The store for writes that must survive a power failure once they are acknowledged.
+    fn durable(&self) -> MutexGuard<'_, Inner> {
+        self.synchronous("FULL")
+    }
+
+    fn synchronous(&self, level: &str) -> MutexGuard<'_, Inner> {
+        let inner = self.lock();
+        // Cannot fail: it sets a field of the connection.
+        let _ = inner.db.pragma_update(None, "synchronous", level);
+        inner
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no holder of the store panics")
+    }
+}
+
+/// The file could not be written. SQLite has rolled back; memory was not touched.
+fn refused_by_disk(error: &rusqlite::Error) -> ApiError {
+    let hint = match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::DiskFull) => "free space where the state directory is, then try again",
+        _ => "look at the disk where the state directory is, then try again",
+    };
+    ApiError::new(ErrorKind::Unavailable, "the store could not be written; nothing was changed", hint)
+        .because(error)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! VMs' processes: started, found again, stopped, and buried with the reason of their death.
+//!
+//! A VM's run directory holds its sockets, its logs, `pid` (who it is) while it runs, and `failed` (why it does not) until it
+//! is started again.
+
+mod start;
+mod stop;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+
+use serde::{Deserialize, Serialize};
+use taut_api::Name;
+use taut_api::vm::VmKind;
+use taut_plan::VmSeen;
+use taut_vm::launch::RunPaths;
+
+use crate::process::{Identity, Process};
+use stop::Stopping;
+
+/// Most of a log's end that becomes part of a reason, in bytes.
+const TAIL: usize = 1000;
+
+/// The VMs of one run directory.
+#[derive(Debug)]
+pub(crate) struct Vms {
+    dir: PathBuf,
+    running: BTreeMap<Name, Running>,
+}
+
+/// One running VM.
+#[derive(Debug)]
+struct Running {
+    process: Process,
+    kind: VmKind,
+    accelerator: String,
+    stopping: Option<Stopping>,
+}
+
+/// What is kept of a running VM for the next daemon.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    #[serde(flatten)]
+    identity: Identity,
+    kind: VmKind,
+    accelerator: String,
+}
+
+/// How a VM ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It had been asked to.
+    Stopped,
+    /// By itself and in order: the guest shut down.
+    ShutDown,
+    /// Neither; why.
+    Failed(String),
+}
+
+impl Vms {
+    /// Finds the VMs that an earlier daemon left running below `run_dir`.
+    pub(crate) fn adopt(run_dir: &Path) -> std::io::Result<Self> {
+        let dir = run_dir.join("vms");
+        fs::create_dir_all(&dir)?;
+        let mut running = BTreeMap::new();
+        for name in names_in(&dir)? {
+            let paths = RunPaths::new(dir.join(name.as_str()));
+            let Some(record) = record(&paths) else { continue };
+            if let Some(process) = Process::adopt(record.identity) {
+                let vm =
+                    Running { process, kind: record.kind, accelerator: record.accelerator, stopping: None };
+                running.insert(name, vm);
+            } else {
+                let pid = record.identity.pid;
+                let reason = format!("its process {pid} ended while the daemon was away");
+                bury(&paths, Some(&with_log(&paths, reason)));
+            }
+        }
+        Ok(Self { dir, running })
+    }
+
+    /// The files of one VM.
+    pub(crate) fn paths(&self, name: &Name) -> RunPaths {
+        RunPaths::new(self.dir.join(name.as_str()))
+    }
+
+    /// Every VM that has a run directory.
+    pub(crate) fn seen(&self) -> BTreeMap<Name, VmSeen> {
+        let names = names_in(&self.dir).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the VMs' run directory cannot be read");
+            self.running.keys().cloned().collect()
+        });
+        names.into_iter().map(|name| (name.clone(), self.see(&name))).collect()
+    }
+
+    fn see(&self, name: &Name) -> VmSeen {
+        let paths = self.paths(name);
+        let process = self.running.get(name).map(|vm| taut_plan::Process {
+            pid: vm.process.pid(),
+            kind: vm.kind,
+            accelerator: vm.accelerator.clone(),
+            stopping: vm.stopping.is_some(),
+            sockets: (0..).take_while(|&index| paths.nic(index).exists()).collect(),
+        });
+        let failure = process.is_none().then(|| fs::read_to_string(failed(&paths)).ok()).flatten();
+        VmSeen { process, failure }
+    }
+
+    /// Descriptors that become readable when a VM ends.
+    pub(crate) fn watches(&self) -> Vec<(Name, OwnedFd)> {
+        let watch = |(name, vm): (&Name, &Running)| Some((name.clone(), vm.process.watch().ok()?));
+        self.running.iter().filter_map(watch).collect()
+    }
+
+    /// Takes notice of the end of a VM's process; `None` while it runs.
+    pub(crate) fn ended(&mut self, name: &Name) -> Option<End> {
+        if !self.running.get(name)?.process.has_ended(std::time::Duration::ZERO) {
+            return None;
+        }
+        let mut vm = self.running.remove(name)?;
+        let paths = self.paths(name);
+        let end = match vm.process.status() {
+            _ if vm.stopping.is_some() => End::Stopped,
+            Some(status) if status.success() => End::ShutDown,
+            status => End::Failed(with_log(&paths, how(vm.process.pid(), status))),
+        };
+        bury(&paths, if let End::Failed(reason) = &end { Some(reason) } else { None });
+        Some(end)
+    }
+
+    /// Notes why a VM does not run, until [`Vms::forgive`].
+    pub(crate) fn fail(&self, name: &Name, reason: &str) {
+        bury(&self.paths(name), Some(reason));
+    }
+
+    /// Forgets why a VM failed: its user wants it started again, or no longer at all.
+    pub(crate) fn forgive(run_dir: &Path, name: &Name) {
+        let path = failed(&RunPaths::new(run_dir.join("vms").join(name.as_str())));
+        if let Err(error) = fs::remove_file(path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, vm = %name, "the note about its failure cannot be removed");
+        }
+    }
+
+    /// Removes the run directory of a VM without a process.
+    pub(crate) fn remove_dir(&self, name: &Name) {
+        if let Err(error) = fs::remove_dir_all(self.dir.join(name.as_str())) {
+            tracing::warn!(%error, vm = %name, "its run directory cannot be removed");
+        }
+    }
+
+    /// Does any VM have a process?
+    pub(crate) fn any_running(&self) -> bool {
+        !self.running.is_empty()
+    }
+
+    /// Is there any that was asked to stop and has not yet?
+    pub(crate) fn any_stopping(&self) -> bool {
+        self.running.values().any(|vm| vm.stopping.is_some())
+    }
+
+    /// Names of the VMs that have a process.
+    pub(crate) fn running(&self) -> Vec<Name> {
+        self.running.keys().cloned().collect()
+    }
+}
+
+fn failed(paths: &RunPaths) -> PathBuf {
+    paths.dir().join("failed")
+}
+
+fn record(paths: &RunPaths) -> Option<Record> {
+    serde_json::from_slice(&fs::read(paths.pid()).ok()?).ok()
+}
+
+fn names_in(dir: &Path) -> std::io::Result<Vec<Name>> {
+    let entries = fs::read_dir(dir)?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    Ok(entries.collect())
+}
+
+/// Removes what a dead process left, and notes why it died.
+fn bury(paths: &RunPaths, reason: Option<&str>) {
+    start::remove_sockets(paths);
+    // Not there: it never got that far.
+    let _ = fs::remove_file(paths.pid());
+    if let Some(reason) = reason
+        && let Err(error) = fs::create_dir_all(paths.dir()).and_then(|()| fs::write(failed(paths), reason))
+    {
+        tracing::warn!(%error, reason, "the reason of a failure cannot be noted");
+    }
+}
+
+fn how(pid: u32, status: Option<ExitStatus>) -> String {
+    match status {
+        Some(status) => format!("its process {pid} ended with {status}"),
+        None => format!("its process {pid} ended"),
+    }
+}
+
+/// The reason, with the end of what the process printed.
+fn with_log(paths: &RunPaths, reason: String) -> String {
+    let log = fs::read(paths.log()).unwrap_or_default();
+    let tail = String::from_utf8_lossy(&log[log.len().saturating_sub(TAIL)..]);
+    let tail = tail.trim();
+    if tail.is_empty() { reason } else { format!("{reason}; it said: {tail}") }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! Starting a VM's process.
+
+use std::fs::{self, File};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+use std::process::Stdio;
+
+use taut_api::error::ErrorKind;
+use taut_api::host::AcceleratorKind;
+use taut_api::vm::{VmKind, VmSpec};
+use taut_api::{ApiError, Name};
+use taut_vm::launch::{self, RunPaths};
+
+use super::{Record, Running, Vms};
+use crate::board::HostFacts;
+use crate::fabric::write_record;
+use crate::process::Process;
+
+impl Vms {
+    /// Starts a VM. Its cards' sockets appear some time later.
+    pub(crate) fn start(
+        &mut self,
+        name: &Name,
+        spec: &VmSpec,
+        host: &HostFacts,
+        libexec: &Path,
+    ) -> Result<u32, ApiError> {
+        let paths = self.paths(name);
+        let failed = |what: &str, error: &std::io::Error| {
+            ApiError::new(
+                ErrorKind::Unavailable,
+                format!("{what} for VM `{name}` failed"),
+                "remove the cause, then start it again",
+            )
+            .because(error)
+        };
+        let mut command =
+            launch::command(name, spec, &paths, &host.accelerator, host.qemu.as_ref(), libexec)?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o750)
+            .create(paths.dir())
+            .map_err(|error| failed("making the run directory", &error))?;
+        remove_sockets(&paths);
+        let log = File::create(paths.log()).map_err(|error| failed("making the log", &error))?;
+        let errors = log.try_clone().map_err(|error| failed("making the log", &error))?;
+        command.stdin(Stdio::null()).stdout(log).stderr(errors).current_dir(paths.dir());
+        let program = command.get_program().to_string_lossy().into_owned();
+        let process = Process::spawn(&mut command, &[])
+            .map_err(|error| failed(&format!("starting `{program}`"), &error))?;
+        let record = Record {
+            identity: process.identity(),
+            kind: spec.kind,
+            accelerator: accelerator(spec.kind, host.accelerator.kind).to_owned(),
+        };
+        if let Err(error) = write_record(&paths.pid(), &record) {
+            // Without its record nobody would find it again.
+            process.signal(rustix::process::Signal::KILL);
+            return Err(failed("noting its process", &error));
+        }
+        let pid = process.pid();
+        let Record { kind, accelerator, .. } = record;
+        self.running.insert(name.clone(), Running { process, kind, accelerator, stopping: None });
+        Ok(pid)
+    }
+}
+
+/// As [`taut_api::vm::VmStatus::accelerator`] calls it.
+const fn accelerator(kind: VmKind, host: AcceleratorKind) -> &'static str {
+    match (kind, host) {
+        (VmKind::Micro, _) => "native",
+        (VmKind::Qemu, AcceleratorKind::Kvm) => "kvm",
+        (VmKind::Qemu, AcceleratorKind::Tcg) => "tcg",
+    }
+}
+
+/// Sockets of an earlier process would be taken for the new one's.
+pub(super) fn remove_sockets(paths: &RunPaths) {
+    let Ok(entries) = fs::read_dir(paths.dir()) else { return };
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        if path.extension().is_some_and(|extension| extension == "sock") {
+            // If it stays, the new process says that its address is in use.
+            let _ = fs::remove_file(path);
+        }
+    }
+}

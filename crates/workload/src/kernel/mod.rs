@@ -1,0 +1,107 @@
+//! Workloads on the kernel's sockets, as guests, namespaces and the host run them.
+
+mod cpu;
+pub mod interfaces;
+mod netlink;
+mod ping;
+mod poweroff;
+mod rr;
+mod server;
+mod socket;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::io;
+
+pub use cpu::read as cpu;
+
+use crate::agent::protocol::{
+    AgentError, Configure, Cpu, Hello, Interface, Kind, Latency, PROTOCOL, Ping, Serve, TcpRr, TcpStream,
+    Throughput,
+};
+use crate::agent::{Backend, Run, Serving};
+
+/// The kernel that this process runs on.
+pub struct Kernel {
+    kind: Kind,
+}
+
+impl Kernel {
+    /// `kind` says where this is.
+    pub fn new(kind: Kind) -> Self {
+        Self { kind }
+    }
+}
+
+impl Backend for Kernel {
+    fn hello(&self) -> Hello {
+        let read = |name: &str| {
+            let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();
+            text.trim().to_owned()
+        };
+        Hello {
+            protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            kind: self.kind,
+            hostname: read("hostname"),
+            kernel: read("osrelease"),
+        }
+    }
+
+    fn addresses(&self) -> Result<Vec<Interface>, AgentError> {
+        interfaces::list().map_err(|error| failed("interfaces could not be listed", &error))
+    }
+
+    fn configure(&self, wanted: &Configure) -> Result<(), AgentError> {
+        match interfaces::configure(wanted) {
+            Ok(Some(())) => Ok(()),
+            Ok(None) => Err(AgentError::new(
+                format!("no interface has the address {}", wanted.mac),
+                "`taut vm addresses` lists those that there are",
+            )),
+            Err(error) => Err(failed(&format!("{} could not get {}", wanted.mac, wanted.ip), &error)),
+        }
+    }
+
+    fn serve(&self, wanted: &Serve) -> Result<Box<dyn Serving>, AgentError> {
+        Ok(Box::new(server::Server::start(wanted)?))
+    }
+
+    fn ping(&self, wanted: &Ping, run: &Run<'_>) -> Result<Latency, AgentError> {
+        ping::run(wanted, run)
+    }
+
+    fn tcp_rr(&self, wanted: &TcpRr, run: &Run<'_>) -> Result<Latency, AgentError> {
+        rr::run(wanted, run)
+    }
+
+    fn tcp_stream(&self, wanted: &TcpStream, run: &Run<'_>) -> Result<Throughput, AgentError> {
+        stream::run(wanted, run)
+    }
+
+    fn cpu(&self) -> Result<Cpu, AgentError> {
+        cpu::read().map_err(|error| failed("CPU times could not be read", &error))
+    }
+
+    fn poweroff(&self) -> Result<(), AgentError> {
+        poweroff::run(self.kind)
+    }
+}
+
+/// What the kernel refused. The hint for what should not happen is where to look.
+fn failed(what: &str, error: &io::Error) -> AgentError {
+    let hint = match error.kind() {
+        io::ErrorKind::PermissionDenied => "run the agent as root",
+        io::ErrorKind::ConnectionRefused => "does a server listen there?",
+        io::ErrorKind::NetworkUnreachable
+        | io::ErrorKind::HostUnreachable
+        | io::ErrorKind::TimedOut
+        | io::ErrorKind::AddrNotAvailable => {
+            "are both on one port group, with addresses of one network? `taut vm addresses` and `taut port list` say"
+        }
+        _ => "`taut port list` and `taut events` say what the switch saw; in the guest, its kernel log",
+    };
+    AgentError::new(format!("{what}: {error}"), hint)
+}
