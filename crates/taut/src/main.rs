@@ -1,5 +1,6 @@
 //! `taut`, the command line. It asks `tautd` over its Unix socket and prints the answers.
 
+mod agent;
 mod client;
 mod commands;
 mod output;
