@@ -1,6 +1,7 @@
 //! `taut`, the command line. It asks `tautd` over its Unix socket and prints the answers.
 
 mod agent;
+mod bench;
 mod client;
 mod commands;
 mod output;
@@ -57,6 +58,9 @@ enum Command {
     Port(commands::port::Command),
     /// What happened, oldest first.
     Events(commands::events::Args),
+    /// Measure between VMs, microguests, network namespaces and the host.
+    #[command(subcommand)]
+    Bench(bench::Command),
     /// The host: topology, accelerator, QEMU.
     #[command(subcommand)]
     Host(commands::host::Command),
@@ -92,6 +96,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Netns(command) => commands::netns::run(command, &client, format),
         Command::Port(command) => commands::port::run(command, &client, format),
         Command::Events(args) => commands::events::run(&args, &client, format),
+        Command::Bench(command) => bench::run(command, &client, format),
         Command::Host(command) => commands::host::run(&command, &client, format),
         Command::Daemon(command) => commands::daemon::run(&command, &client, format),
         Command::Shutdown(args) => commands::daemon::shutdown(&args, &client),

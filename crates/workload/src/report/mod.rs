@@ -6,6 +6,8 @@ mod figures;
 mod picture;
 mod table;
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 pub use compare::{Comparison, Figure};
@@ -104,6 +106,18 @@ pub struct Host {
     pub qemu: Option<String>,
     /// taut's version.
     pub taut: String,
+}
+
+impl fmt::Display for Host {
+    /// One line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { hostname, cpu_model, cpus, os, kernel, accelerator, qemu, taut } = self;
+        write!(f, "{hostname}: {cpus} × {cpu_model}, {os}, Linux {kernel}, {accelerator}")?;
+        if let Some(qemu) = qemu {
+            write!(f, ", QEMU {qemu}")?;
+        }
+        write!(f, ", taut {taut}")
+    }
 }
 
 /// One pair of end points and what was measured between them.

@@ -51,7 +51,7 @@ fn draw(area: &Area<'_>, report: &Report) -> Result<(), Failure> {
     if let Some(comparison) = &report.comparison {
         foot.draw_text(&comparison.to_string(), &text(18, INK), (24, 10))?;
     }
-    foot.draw_text(&table::host(&report.host), &text(15, FAINT), (24, 34))?;
+    foot.draw_text(&report.host.to_string(), &text(15, FAINT), (24, 34))?;
     area.present()
 }
 

@@ -1,6 +1,6 @@
 //! A report as aligned text.
 
-use super::{Configuration, EndPoint, Figures, Host, Kind, Report, Settings};
+use super::{Configuration, EndPoint, Figures, Kind, Report, Settings};
 
 /// A column: its head, and what it shows of a repeat.
 type Column = (&'static str, fn(&Figures) -> Option<String>);
@@ -44,7 +44,7 @@ pub(super) fn render(report: &Report) -> String {
         let (from, to) = (end_point(&configuration.sender), end_point(&configuration.receiver));
         text += &format!("between   {from} → {to}\n");
     }
-    text += &format!("on        {}\n", host(&report.host));
+    text += &format!("on        {}\n", report.host);
     text
 }
 
@@ -128,13 +128,4 @@ fn end_point(end: &EndPoint) -> String {
     ];
     let about: Vec<_> = about.into_iter().flatten().collect();
     format!("{} ({})", end.name, about.join(", "))
-}
-
-/// One line: the machine.
-pub(super) fn host(host: &Host) -> String {
-    let qemu = host.qemu.as_ref().map(|version| format!(", QEMU {version}")).unwrap_or_default();
-    format!(
-        "{}: {} × {}, {}, Linux {}, {}{qemu}, taut {}",
-        host.hostname, host.cpus, host.cpu_model, host.os, host.kernel, host.accelerator, host.taut
-    )
 }

@@ -1,0 +1,147 @@
+//! CPU time as counters, and what was used between two readings.
+
+use std::time::Instant;
+
+use taut_workload::agent::protocol::{Cpu, Kind};
+
+/// What an end point had used when it was asked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OfEndPoint {
+    cpu: Cpu,
+    at: Instant,
+}
+
+impl OfEndPoint {
+    /// Just read.
+    pub(super) fn now(cpu: Cpu) -> Self {
+        Self { cpu, at: Instant::now() }
+    }
+
+    /// Percent of one CPU used from `self` to `later`: of a guest everything that its CPUs did, else the agent alone.
+    pub(super) fn percent(self, later: Self, kind: Kind) -> Option<f64> {
+        let moved = |of: fn(&Cpu) -> u64| of(&later.cpu).saturating_sub(of(&self.cpu)) as f64;
+        let (used, time) = match kind {
+            Kind::Guest => {
+                let used = moved(|c| c.user_us) + moved(|c| c.system_us);
+                let time = used + moved(|c| c.idle_us) + moved(|c| c.steal_us);
+                (used * f64::from(later.cpu.cpus), time)
+            }
+            Kind::Netns | Kind::Host | Kind::Micro => {
+                (moved(|c| c.process_us), later.at.duration_since(self.at).as_secs_f64() * 1e6)
+            }
+        };
+        (time > 0.0).then(|| 100.0 * used / time)
+    }
+}
+
+/// What the host, and the fabric on it, had used.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OfHost {
+    /// Ticks of all CPUs, and those of them not idle.
+    total: u64,
+    busy: u64,
+    cpus: u32,
+    fabric_ns: Option<u64>,
+    at: Instant,
+}
+
+impl OfHost {
+    /// Reads `/proc/stat`, and the fabric's threads.
+    pub(super) fn now(fabric: Option<u32>) -> Option<Self> {
+        let (total, busy, cpus) = ticks(&std::fs::read_to_string("/proc/stat").ok()?)?;
+        Some(Self { total, busy, cpus, fabric_ns: fabric.and_then(process_ns), at: Instant::now() })
+    }
+
+    /// Percent of one CPU that the whole host used from `self` to `later`.
+    pub(super) fn percent(self, later: Self) -> Option<f64> {
+        let total = later.total.checked_sub(self.total).filter(|ticks| *ticks > 0)?;
+        let busy = later.busy.saturating_sub(self.busy);
+        Some(100.0 * f64::from(later.cpus) * busy as f64 / total as f64)
+    }
+
+    /// Likewise of the fabric; none when it was not the same process all the time.
+    pub(super) fn fabric_percent(self, later: Self) -> Option<f64> {
+        let used = later.fabric_ns?.checked_sub(self.fabric_ns?)?;
+        let time = later.at.duration_since(self.at).as_nanos() as f64;
+        (time > 0.0).then(|| 100.0 * used as f64 / time)
+    }
+}
+
+/// All ticks, those not idle, and the number of CPUs, from `/proc/stat`.
+fn ticks(stat: &str) -> Option<(u64, u64, u32)> {
+    let cpus = stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count();
+    let all: Vec<u64> =
+        stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map_while(|n| n.parse().ok()).collect();
+    // user nice system idle iowait irq softirq steal; what follows is part of user and nice.
+    let all = all.get(..8)?;
+    let total: u64 = all.iter().sum();
+    Some((total, total - all[3] - all[4], u32::try_from(cpus).ok()?))
+}
+
+/// Time on a CPU of all threads of a process, in ns.
+fn process_ns(pid: u32) -> Option<u64> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let of_thread = |thread: std::fs::DirEntry| -> Option<u64> {
+        std::fs::read_to_string(thread.path().join("schedstat")).ok()?.split_whitespace().next()?.parse().ok()
+    };
+    Some(threads.flatten().filter_map(of_thread).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[track_caller]
+    fn near(actual: Option<f64>, wanted: f64) {
+        assert!(actual.is_some_and(|actual| (actual - wanted).abs() < 1e-6), "{actual:?} is not {wanted}");
+    }
+
+    #[test]
+    fn a_guest_is_measured_by_its_own_clock() {
+        let at = Instant::now();
+        let before = OfEndPoint { cpu: Cpu { cpus: 2, ..Cpu::default() }, at };
+        let cpu = Cpu {
+            cpus: 2,
+            user_us: 300_000,
+            system_us: 200_000,
+            idle_us: 1_400_000,
+            steal_us: 100_000,
+            process_us: 1,
+        };
+        let after = OfEndPoint { cpu, at };
+        near(before.percent(after, Kind::Guest), 50.0);
+        assert_eq!(before.percent(before, Kind::Guest), None);
+    }
+
+    #[test]
+    fn on_the_host_only_the_agent_counts() {
+        let at = Instant::now();
+        let before = OfEndPoint { cpu: Cpu::default(), at };
+        let cpu = Cpu { cpus: 8, user_us: 9_000_000, process_us: 500_000, ..Cpu::default() };
+        let after = OfEndPoint { cpu, at: at + Duration::from_secs(2) };
+        near(before.percent(after, Kind::Netns), 25.0);
+    }
+
+    const STAT: &str = "cpu  100 10 50 800 40 5 15 20 7 0\ncpu0 50 5 25 400 20 2 8 10 3 0\ncpu1 50 5 25 400 20 3 7 10 4 0\nintr 1 2\n";
+
+    #[test]
+    fn the_host_is_busy_when_not_idle() {
+        assert_eq!(ticks(STAT), Some((1040, 200, 2)));
+        assert_eq!(ticks("cpu  1 2 3\n"), None);
+        assert_eq!(ticks(""), None);
+        let at = Instant::now();
+        let before = OfHost { total: 1000, busy: 100, cpus: 2, fabric_ns: Some(5_000_000), at };
+        let after = OfHost {
+            total: 1400,
+            busy: 300,
+            cpus: 2,
+            fabric_ns: Some(505_000_000),
+            at: at + Duration::from_secs(1),
+        };
+        near(before.percent(after), 100.0);
+        near(before.fabric_percent(after), 50.0);
+        assert_eq!(before.fabric_percent(OfHost { fabric_ns: Some(1), ..after }), None, "another process");
+    }
+}

@@ -1,0 +1,31 @@
+//! What the daemon knows about the host that results come from.
+
+use taut_api::ApiError;
+use taut_api::host::HostInfo;
+use taut_api::route::DaemonInfo;
+use taut_workload::report::Host;
+
+use crate::client::Client;
+use crate::output;
+use crate::progress::Progress;
+
+/// The machine, for the report.
+pub(super) fn describe(client: &Client) -> Result<Host, ApiError> {
+    let _progress = Progress::start("looking at the host");
+    let info: HostInfo = client.get("/v1/host")?;
+    Ok(Host {
+        hostname: info.hostname,
+        cpu_model: info.cpu_model,
+        cpus: info.cpus.len(),
+        os: info.os,
+        kernel: info.kernel,
+        accelerator: output::word(&info.accelerator.kind),
+        qemu: info.qemu.map(|qemu| qemu.version),
+        taut: env!("CARGO_PKG_VERSION").to_owned(),
+    })
+}
+
+/// The fabric's process now; none as well when the daemon does not answer, which is no reason to end a measurement.
+pub(super) fn fabric_pid(client: &Client) -> Option<u32> {
+    client.get::<DaemonInfo>("/v1/daemon").ok()?.fabric_pid
+}

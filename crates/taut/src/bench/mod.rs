@@ -1,0 +1,107 @@
+//! `taut bench`: measurements between any two of VM, microguest, network namespace and host.
+//!
+//! Each end point runs an agent. The sender's agent is asked to measure against the receiver's; meanwhile taut itself
+//! only waits, so that it does not disturb what is measured. Two pairs are measured in alternation.
+
+mod address;
+mod args;
+mod cpu;
+mod end_point;
+mod host;
+mod measure;
+mod parties;
+
+use std::path::Path;
+
+use taut_api::ApiError;
+use taut_api::error::ErrorKind;
+use taut_workload::report::{Configuration, Figures, Report};
+
+pub(crate) use args::Command;
+
+use crate::Outcome;
+use crate::client::Client;
+use crate::output::{self, Format};
+use crate::progress::Progress;
+use args::{Files, Pair, Task};
+use measure::{Line, Measurement};
+use parties::Parties;
+
+pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome {
+    match command {
+        Command::Between(command) => between(command.task(), client, format),
+    }
+}
+
+fn between(task: Task, client: &Client, format: Format) -> Outcome {
+    let Task { pair, versus, measurement, settings, files } = task;
+    for file in [&files.json, &files.svg].into_iter().flatten() {
+        // Known before hours of measuring, not after.
+        let opened = std::fs::File::options().create(true).append(true).open(file);
+        opened.map_err(|error| unwritable(file, &error))?;
+    }
+    let host = host::describe(client)?;
+    let pairs: Vec<_> = std::iter::once(pair).chain(versus).collect();
+    let mut configurations = alternate(client, &pairs, &measurement, settings.repeats)?.into_iter();
+    let a = configurations.next().expect("the first pair was measured");
+    let report = Report::new(measurement.kind(), settings, host, a, configurations.next());
+    save(&report, &files)?;
+    output::print(format, &report, Report::table);
+    Ok(())
+}
+
+/// Measures all pairs once, then all again, and so on: whatever else happens on the host meets them alike.
+fn alternate(
+    client: &Client,
+    pairs: &[Pair],
+    measurement: &Measurement,
+    repeats: u32,
+) -> Result<Vec<Configuration>, ApiError> {
+    let mut parties = Parties::default();
+    let mut lines = Vec::new();
+    for Pair { sender, receiver, address } in pairs {
+        let _progress = Progress::start(&format!("asking the agents of {sender} and {receiver}"));
+        let sender = parties.join(client, sender)?;
+        let receiver = parties.join(client, receiver)?;
+        lines.push((Line::prepare(&mut parties, sender, receiver, *address, measurement)?, Vec::new()));
+    }
+    for repeat in 1..=repeats {
+        for ((line, results), Pair { sender, receiver, .. }) in lines.iter_mut().zip(pairs) {
+            let what = measurement.kind().name();
+            let _progress =
+                Progress::start(&format!("{what} {sender} → {receiver}, repeat {repeat} of {repeats}"));
+            results.push(line.measure(&mut parties, measurement, host::fabric_pid(client))?);
+        }
+    }
+    let configuration = |(line, results): (Line, Vec<Figures>)| {
+        Configuration::new(parties.describe(line.sender), line.describe_receiver(&parties), results)
+    };
+    Ok(lines.into_iter().map(configuration).collect())
+}
+
+fn save(report: &Report, files: &Files) -> Outcome {
+    if let Some(file) = &files.json {
+        write(file, &serde_json::to_string_pretty(report).expect("reports are JSON"))?;
+    }
+    if let Some(file) = &files.svg {
+        let picture = report.svg().map_err(|error| {
+            ApiError::new(ErrorKind::Internal, "no picture was made", "the result is in --json and the table")
+                .because(&error)
+        })?;
+        write(file, &picture)?;
+    }
+    Ok(())
+}
+
+fn write(file: &Path, text: &str) -> Outcome {
+    std::fs::write(file, text).map_err(|error| unwritable(file, &error))
+}
+
+fn unwritable(file: &Path, error: &std::io::Error) -> ApiError {
+    ApiError::new(
+        ErrorKind::Unavailable,
+        format!("{} cannot be written", file.display()),
+        "name a file in a folder that exists and that you may write to",
+    )
+    .because(error)
+}

@@ -1,0 +1,146 @@
+//! The agents that take part. Each end point is spoken to once, however many pairs it is in: the channel into a guest
+//! takes one caller at a time.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use taut_api::error::ErrorKind;
+use taut_api::route::{Netns, Vm};
+use taut_api::{ApiError, Name};
+use taut_workload::agent::Client as Agent;
+use taut_workload::agent::protocol::{Answer, Kind, Request};
+use taut_workload::report;
+
+use super::end_point::EndPoint;
+use crate::agent::{self, PATIENCE, failed};
+use crate::client::Client;
+use crate::output;
+
+/// Everybody who takes part.
+#[derive(Default)]
+pub(super) struct Parties(Vec<Party>);
+
+/// Index into [`Parties`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Id(usize);
+
+struct Party {
+    end_point: EndPoint,
+    accelerator: Option<String>,
+    agent: Agent,
+    /// The agent's process, if it was started for this.
+    _process: Option<Process>,
+}
+
+/// A process that ends with us.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself already; there is nothing else to do about it.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Parties {
+    /// Speaks to the agent of `end_point`, unless that was done before.
+    pub(super) fn join(&mut self, client: &Client, end_point: &EndPoint) -> Result<Id, ApiError> {
+        if let Some(known) = self.0.iter().position(|party| party.end_point == *end_point) {
+            return Ok(Id(known));
+        }
+        let party = match end_point {
+            EndPoint::Vm(name) => of_vm(client, name)?,
+            EndPoint::Netns(name) => of_netns(client, name)?,
+            EndPoint::Host => started(EndPoint::Host, guest_binary(), "host")?,
+            EndPoint::Agent(path) => {
+                let agent = Agent::connect(path, PATIENCE).map_err(|error| failed(&error))?;
+                Party { end_point: end_point.clone(), accelerator: None, agent, _process: None }
+            }
+        };
+        self.0.push(party);
+        Ok(Id(self.0.len() - 1))
+    }
+
+    /// Asks, and waits for the answer.
+    pub(super) fn ask(&mut self, id: Id, request: Request, patience: Duration) -> Result<Answer, ApiError> {
+        self.0[id.0].agent.call(request, patience).map_err(|error| failed(&error))
+    }
+
+    /// The error for an answer to another question.
+    pub(super) fn confused(&self, id: Id) -> ApiError {
+        failed(&self.0[id.0].agent.confused())
+    }
+
+    /// Where the agent runs.
+    pub(super) fn kind(&self, id: Id) -> Kind {
+        self.0[id.0].agent.hello().kind
+    }
+
+    /// As the user called it.
+    pub(super) fn end_point(&self, id: Id) -> &EndPoint {
+        &self.0[id.0].end_point
+    }
+
+    /// For the report.
+    pub(super) fn describe(&self, id: Id) -> report::EndPoint {
+        let Party { end_point, accelerator, agent, .. } = &self.0[id.0];
+        let hello = agent.hello();
+        report::EndPoint {
+            name: end_point.to_string(),
+            kind: output::word(&hello.kind),
+            kernel: hello.kernel.clone(),
+            address: None,
+            accelerator: accelerator.clone(),
+        }
+    }
+}
+
+fn of_vm(client: &Client, name: &Name) -> Result<Party, ApiError> {
+    let vm: Vm = client.get(&format!("/v1/vms/{name}"))?;
+    let agent = agent::of_vm(&vm, PATIENCE)?;
+    let accelerator = vm.status.accelerator;
+    Ok(Party { end_point: EndPoint::Vm(name.clone()), accelerator, agent, _process: None })
+}
+
+/// An attachment's name, or that of any namespace.
+fn of_netns(client: &Client, name: &str) -> Result<Party, ApiError> {
+    let attachments: Vec<Netns> = client.get("/v1/netns")?;
+    let attached = attachments.into_iter().find(|attachment| attachment.name.as_str() == name);
+    let netns = attached.map_or_else(|| name.to_owned(), |attachment| attachment.spec.netns);
+    if !std::path::Path::new("/run/netns").join(&netns).exists() {
+        return Err(ApiError::new(
+            ErrorKind::NotFound,
+            format!("there is no network namespace {netns}"),
+            format!("make it: taut netns attach {netns} --portgroup PORTGROUP --ip ADDRESS/PREFIX"),
+        ));
+    }
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &netns]).arg(guest_binary().get_program());
+    started(EndPoint::Netns(name.to_owned()), command, "netns")
+}
+
+/// `taut-guest`, installed beside this program or found in PATH.
+fn guest_binary() -> Command {
+    let beside = std::env::current_exe().ok().map(|own| own.with_file_name("taut-guest"));
+    Command::new(beside.filter(|path| path.exists()).unwrap_or_else(|| "taut-guest".into()))
+}
+
+/// The end point whose agent is `command` on its standard input and output.
+fn started(end_point: EndPoint, mut command: Command, kind: &str) -> Result<Party, ApiError> {
+    command.args(["agent", "--stdio", "--kind", kind]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| {
+        ApiError::new(
+            ErrorKind::Unavailable,
+            format!("the agent of {end_point} could not be started: {command:?}"),
+            "install taut-guest beside taut or in PATH, and iproute2; run taut as root",
+        )
+        .because(&error)
+    })?;
+    let (input, output) = (child.stdout.take(), child.stdin.take());
+    let process = Process(child);
+    let (input, output) = input.zip(output).expect("both were asked for");
+    let agent = Agent::over(end_point.to_string(), input.into(), output.into(), PATIENCE)
+        .map_err(|error| failed(&error))?;
+    Ok(Party { end_point, accelerator: None, agent, _process: Some(process) })
+}
