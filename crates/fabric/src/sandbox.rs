@@ -170,3 +170,30 @@ fn allow_list() -> Filter {
 fn arch() -> Result<TargetArch, seccompiler::BackendError> {
     std::env::consts::ARCH.try_into()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::ErrorKind::PermissionDenied;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::process::Command;
+
+    use super::*;
+
+    /// The box closes around a thread and its children: a thread of its own is all that this test gives up.
+    #[test]
+    fn nothing_opens_connects_or_executes_inside_and_threads_and_memory_still_work() {
+        let inside = std::thread::spawn(|| {
+            enter().unwrap();
+            assert_eq!(File::open("/proc/self/status").unwrap_err().kind(), PermissionDenied);
+            assert_eq!(File::create("/tmp/from-the-sandbox").unwrap_err().kind(), PermissionDenied);
+            assert_eq!(UnixStream::connect("/run/nothing").unwrap_err().kind(), PermissionDenied);
+            assert_eq!(UnixListener::bind("/tmp/from-the-sandbox").unwrap_err().kind(), PermissionDenied);
+            assert!(Command::new("/bin/true").spawn().is_err());
+            let memory = std::thread::spawn(|| vec![1_u8; 64 << 20]).join().unwrap();
+            assert_eq!(memory[12345], 1);
+        });
+        inside.join().unwrap();
+        assert!(File::open("/proc/self/status").is_ok(), "the box closed around everybody");
+    }
+}

@@ -1,8 +1,8 @@
 //! The border `tautd` ↔ `taut-fabric`.
 //!
-//! `tautd` starts the fabric with three descriptors: [`fd::CONTROL`], a listening Unix socket on which it (or its
-//! successor) connects; [`fd::COUNTERS`], a memfd laid out by [`counters`], which therefore outlives the fabric; and
-//! [`fd::LOG`]. Everything else comes through the control connection, one at a time, newest wins:
+//! `tautd` starts the fabric with two descriptors: [`fd::CONTROL`], a listening Unix socket on which it (or its
+//! successor) connects; [`fd::COUNTERS`], a memfd laid out by [`counters`], which therefore outlives the fabric.
+//! Everything else comes through the control connection, one at a time, newest wins:
 //!
 //! * `tautd` sends [`ToFabric`]: the whole wanted state in one [`config::FabricConfig`], and descriptors that it opened
 //!   for ports ([`message::Attachment`]);

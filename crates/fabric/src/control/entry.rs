@@ -9,7 +9,7 @@ use rustix::net::{SocketFlags, accept_with};
 use taut_api::fabric::config::{PortConfig, PortKind};
 use taut_api::fabric::message::Attachment;
 use taut_api::vm::Link;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::quiet::Quiet;
 use super::token;
@@ -44,13 +44,21 @@ pub(super) struct State {
     pub(super) attached: bool,
 }
 
+fn name_of(kind: PortKind) -> &'static str {
+    match kind {
+        PortKind::VhostUser { .. } => "a vNIC's port",
+        PortKind::Tap { .. } => "a TAP port",
+        PortKind::Stream => "an emulated card's port",
+    }
+}
+
 /// Why something cannot be attached.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AttachError {
     #[error("{got} descriptors came with an attachment that takes {wanted}")]
     Descriptors { got: usize, wanted: usize },
-    #[error("{what} cannot be attached to a port of kind {kind:?}")]
-    Kind { what: &'static str, kind: PortKind },
+    #[error("{what} cannot be attached to {port}")]
+    Kind { what: &'static str, port: &'static str },
     #[error("the descriptor cannot be used: {0}")]
     Descriptor(#[from] io::Error),
     #[error(transparent)]
@@ -92,7 +100,7 @@ impl Entry {
             got => Err(AttachError::Descriptors { got, wanted: 1 }),
         };
         let kind = self.config.kind;
-        let unfit = |what| Err(AttachError::Kind { what, kind });
+        let unfit = |what| Err(AttachError::Kind { what, port: name_of(kind) });
         match (via, kind) {
             (Attachment::Connected, PortKind::VhostUser { .. } | PortKind::Stream) => {
                 self.connect(one()?, events)
@@ -178,7 +186,7 @@ impl Entry {
     /// What was connected is gone; on a listening socket the next one is awaited.
     pub(super) fn lose(&mut self, reason: String, events: Events<'_>) {
         if let Some(left_out) = self.log.permit(Instant::now()) {
-            warn!(port = self.config.id.0, owner = self.config.owner, left_out, "lost: {reason}");
+            info!(port = self.config.id.0, owner = self.config.owner, left_out, "ended: {reason}");
         }
         self.end_session();
         self.device = false;

@@ -13,10 +13,8 @@ use taut_virtq::memory::GuestMemory;
 use super::{Body, Failure, Frame, Put};
 use crate::counters::PortBlock;
 use crate::epoll::{Watched, signal};
-use crate::switch::forward::Verdict;
 use crate::switch::software_offload::{Offloads, PLAIN};
 use crate::vhost_user::features;
-use crate::worker::Next;
 
 /// What a ring is started with.
 #[derive(Debug)]
@@ -69,16 +67,16 @@ impl Tx {
         Ok(Self { queue: TxQueue::new(memory, &ring.config)?, call: ring.call, _kick: kick })
     }
 
-    /// Hands the waiting frames, oldest first, to `deal` until one has to wait.
+    /// Looks at the frames that wait and tells how many there are; [`Self::frame`] gives them, the oldest first.
     #[inline]
-    pub fn look(&mut self, mut deal: impl FnMut(&TxFrame<'_>) -> Verdict) -> Result<Burst, Failure> {
-        let waiting = self.queue.peek()?;
-        for done in 0..waiting {
-            if let Verdict::Wait(until) = deal(&self.queue.frame(done)) {
-                return Ok(Burst { done, next: Next::Wait(until) });
-            }
-        }
-        Ok(Burst { done: waiting, next: if waiting == 0 { Next::Nothing } else { Next::More } })
+    pub fn look(&mut self) -> Result<usize, Failure> {
+        Ok(self.queue.peek()?)
+    }
+
+    /// A frame of the last look.
+    #[inline]
+    pub fn frame(&self, index: usize) -> TxFrame<'_> {
+        self.queue.frame(index)
     }
 
     /// Gives the first `done` frames of the last look back to the guest, and tells it if it wants to know.
@@ -122,15 +120,6 @@ impl Tx {
     }
 }
 
-/// What [`Tx::look`] did.
-#[derive(Debug, Clone, Copy)]
-pub struct Burst {
-    /// Frames dealt with.
-    pub done: usize,
-    /// What follows.
-    pub next: Next,
-}
-
 /// The receive ring: frames to the guest.
 #[derive(Debug)]
 pub struct Rx {
@@ -154,6 +143,13 @@ impl Rx {
         queue.suspend_kicks();
         let offloads = features::receives(ring.config.features);
         Ok(Self { queue, call: ring.call, _kick: kick, offloads, armed: false })
+    }
+
+    /// Up to `frames` frames may follow: their buffers are fetched ahead.
+    #[inline]
+    pub fn prepare(&mut self, frames: usize) {
+        // A fault shows again with the frame.
+        let _ = self.queue.prepare(frames);
     }
 
     /// Stores a frame as it is.

@@ -19,7 +19,7 @@ use super::Segment;
 use super::ethernet::{self, MAX_FRAME};
 use super::policy::{self, Route};
 use super::software_offload::{Pieces, check_header};
-use crate::port::{Body, Failure, Frame, Put, RxSlot};
+use crate::port::{Body, Failure, Frame, Put, RxEnd, RxSlot};
 
 /// How long a frame waits for room at its receiver: as long as a guest's coalescing may hold an interrupt back.
 pub const RX_WAIT: Duration = Duration::from_millis(4);
@@ -68,6 +68,8 @@ pub struct Forwarder<'s> {
     fallen: &'s mut Vec<Fallen>,
     frames: u64,
     bytes: u64,
+    /// Frames that the sender has, this one included.
+    expected: usize,
 }
 
 impl<'s> Forwarder<'s> {
@@ -80,7 +82,13 @@ impl<'s> Forwarder<'s> {
         touched: &'s mut Vec<u32>,
         fallen: &'s mut Vec<Fallen>,
     ) -> Self {
-        Self { segment, sender, now, scratch, open: None, touched, fallen, frames: 0, bytes: 0 }
+        Self { segment, sender, now, scratch, open: None, touched, fallen, frames: 0, bytes: 0, expected: 1 }
+    }
+
+    /// The sender has this many frames; most likely they are for the same receiver.
+    #[inline]
+    pub fn expect(&mut self, frames: usize) {
+        self.expected = frames;
     }
 
     /// Checks a frame and takes it where it belongs. `head` is a private copy of its first bytes, `pieces_done` what an
@@ -189,14 +197,16 @@ impl<'s> Forwarder<'s> {
             self.open = None;
         }
         let segment = self.segment;
-        let touched = &mut *self.touched;
-        &mut self
-            .open
-            .get_or_insert_with(|| {
-                touched.push(member);
-                (member, segment.members[member as usize].port.rx(0))
-            })
-            .1
+        let (touched, expected) = (&mut *self.touched, self.expected);
+        let open = self.open.get_or_insert_with(|| {
+            touched.push(member);
+            let mut slot = segment.members[member as usize].port.rx(0);
+            if let Some(RxEnd::Vnic(end)) = &mut slot.end {
+                end.prepare(expected);
+            }
+            (member, slot)
+        });
+        &mut open.1
     }
 
     #[inline]
@@ -284,3 +294,7 @@ impl<'s> Forwarder<'s> {
         self.frames
     }
 }
+
+#[cfg(test)]
+#[path = "forward_tests.rs"]
+mod tests;

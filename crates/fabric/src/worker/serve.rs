@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{Incident, Lists, Next, Source};
-use crate::port::{Body, Failure, Port, RxEnd, TxEnd, TxSlot};
+use crate::port::{Body, Failure, Port, RxEnd, TxEnd, TxSlot, vnic};
 use crate::switch::Switch;
 use crate::switch::forward::{Forwarder, Verdict};
 use crate::switch::software_offload::PLAIN;
@@ -35,15 +35,10 @@ pub(super) fn burst(switch: &Switch, source: &Source, now: Instant, lists: &mut 
     let mut done = 0;
     let next = match end {
         None => Ok(Next::Absent),
-        Some(TxEnd::Vnic(tx)) => tx
-            .look(|frame| {
-                let (head, len, header) = (frame.first_bytes(), frame.len(), frame.header());
-                forwarder.forward(head, len, &header, Body::Guest(frame), pieces_done)
-            })
-            .map(|burst| {
-                done = burst.done;
-                burst.next
-            }),
+        Some(TxEnd::Vnic(tx)) => ring_burst(tx, &mut forwarder, pieces_done).map(|(dealt, next)| {
+            done = dealt;
+            next
+        }),
         Some(TxEnd::Tap(tx)) => device_burst(|| {
             let Some((header, bytes)) = tx.first()? else { return Ok(None) };
             let verdict = forwarder.forward(bytes, bytes.len(), &header, Body::Host(bytes), pieces_done);
@@ -78,6 +73,26 @@ pub(super) fn burst(switch: &Switch, source: &Source, now: Instant, lists: &mut 
         Next::Absent
     });
     Outcome { frames, next, incidents }
+}
+
+/// A burst from a guest's ring; tells how many frames have been dealt with, too.
+#[inline]
+fn ring_burst(
+    tx: &mut vnic::Tx,
+    forwarder: &mut Forwarder<'_>,
+    pieces_done: &mut usize,
+) -> Result<(usize, Next), Failure> {
+    let waiting = tx.look()?;
+    for index in 0..waiting {
+        let frame = tx.frame(index);
+        forwarder.expect(waiting - index);
+        let (head, len, header) = (frame.first_bytes(), frame.len(), frame.header());
+        if let Verdict::Wait(until) = forwarder.forward(head, len, &header, Body::Guest(&frame), pieces_done)
+        {
+            return Ok((index, Next::Wait(until)));
+        }
+    }
+    Ok((waiting, if waiting == 0 { Next::Nothing } else { Next::More }))
 }
 
 /// A burst from a device: `one` deals with the next frame, if there is one.

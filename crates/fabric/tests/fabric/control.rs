@@ -53,7 +53,7 @@ fn what_cannot_be_attached_is_told_with_the_reason() {
         assert!(!fabric.states[&port].attached);
     };
     fabric.attach(PortId(0), Attachment::Tap, &[]);
-    expect(&mut fabric, 0, "a TAP device cannot be attached");
+    expect(&mut fabric, 0, "a TAP device cannot be attached to a vNIC's port");
     fabric.attach(PortId(0), Attachment::Connected, &[]);
     expect(&mut fabric, 0, "0 descriptors came with an attachment that takes 1");
     fabric.attach(PortId(9), Attachment::Tap, &[]);

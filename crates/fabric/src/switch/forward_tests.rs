@@ -1,0 +1,209 @@
+//! Waiting, resuming and giving up, with a clock that the tests turn.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use taut_api::MacAddr;
+use taut_api::fabric::config::{PortConfig, PortKind, SegmentId};
+use taut_api::fabric::counters::{FILE_SIZE, PORT_WORDS, PortCounters, port_base};
+use taut_api::fabric::{DropReason, PortId};
+use taut_api::network::Security;
+use taut_virtq::counters::SharedWords;
+use taut_virtq::device::Start;
+use taut_virtq::driver::{QueueLayout, Ram, RxDriver};
+use taut_virtq::header::{GSO_TCPV4, NEEDS_CSUM, NetHeader};
+use taut_virtq::{GuestMemory, features};
+
+use super::super::Switch;
+use super::super::software_offload::PLAIN;
+use super::*;
+use crate::counters::PortBlock;
+use crate::epoll::Epoll;
+use crate::port::Port;
+use crate::port::vnic::Ring;
+
+/// Ports 0, 1, 2 on one segment; each but the first has a receive ring of eight buffers.
+struct Rig {
+    words: Arc<SharedWords>,
+    switch: Switch,
+    drivers: Vec<RxDriver>,
+    scratch: Scratch,
+    start: Instant,
+    /// Of port 0's first frame.
+    pieces_done: usize,
+}
+
+const FEATURES: u64 = features::VERSION_1;
+const BUFFERS: u16 = 8;
+
+fn mac(id: u16) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, id as u8])
+}
+
+fn ring(memory: &Arc<GuestMemory>, layout: QueueLayout, port: &Port) {
+    let event = || Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+    let ring = Ring { config: layout.config(FEATURES, Start::At(0)), kick: event(), call: Some(event()) };
+    port.start_ring(0, memory, ring, &Epoll::new().unwrap()).unwrap();
+}
+
+impl Rig {
+    fn new() -> Self {
+        let file = memfd_create("counters", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, FILE_SIZE).unwrap();
+        let words = Arc::new(SharedWords::map(file.as_fd(), FILE_SIZE as usize / 8).unwrap());
+        let kind = PortKind::VhostUser { offloads: true, queue_pairs: 1 };
+        let configs: Vec<_> = (0..3)
+            .map(|id| PortConfig {
+                id: PortId(id),
+                owner: String::new(),
+                kind,
+                segment: SegmentId(1),
+                mac: mac(id),
+                security: Security::default(),
+            })
+            .collect();
+        let ports: Vec<_> = configs
+            .iter()
+            .map(|config| Arc::new(Port::new(config.id, kind, PortBlock::new(&words, config.id))))
+            .collect();
+        let drivers = ports[1..].iter().map(|port| {
+            let mut ram = Ram::new(1 << 20).unwrap();
+            let layout = QueueLayout::allocate(&mut ram, BUFFERS).unwrap();
+            let mut driver = RxDriver::new(&mut ram, layout, FEATURES, 2048).unwrap().unwrap();
+            driver.ring().publish();
+            ring(ram.memory(), layout, port);
+            driver
+        });
+        Self {
+            drivers: drivers.collect(),
+            switch: Switch::new(configs.iter().zip(&ports)),
+            words,
+            scratch: Scratch::default(),
+            start: Instant::now(),
+            pieces_done: 0,
+        }
+    }
+
+    /// Port 0 sends a frame `ms` milliseconds after the start.
+    fn send(&mut self, ms: u64, header: &NetHeader, frame: &[u8]) -> Verdict {
+        let (mut touched, mut fallen) = (Vec::new(), Vec::new());
+        let now = self.start + Duration::from_millis(ms);
+        let mut forwarder =
+            Forwarder::new(&self.switch.segments[0], 0, now, &mut self.scratch, &mut touched, &mut fallen);
+        let body = Body::Host(frame);
+        let verdict = forwarder.forward(frame, frame.len(), header, body, &mut self.pieces_done);
+        forwarder.finish();
+        assert!(fallen.is_empty());
+        verdict
+    }
+
+    fn send_plain(&mut self, ms: u64, to: MacAddr) -> Verdict {
+        let mut frame = [&to.0[..], &mac(0).0[..], &[0x88, 0xb5]].concat();
+        frame.resize(64, 7);
+        self.send(ms, &PLAIN, &frame)
+    }
+
+    fn received(&mut self, port: u16) -> Vec<Vec<u8>> {
+        let driver = &mut self.drivers[usize::from(port) - 1];
+        let mut frames = Vec::new();
+        let mut frame = Vec::new();
+        while driver.receive(&mut frame).unwrap().is_some() {
+            frames.push(frame.clone());
+        }
+        driver.ring().publish();
+        frames
+    }
+
+    fn counters(&self, port: u16) -> PortCounters {
+        let mut block = [0; PORT_WORDS];
+        for (word, shared) in block.iter_mut().zip(&self.words.words()[port_base(PortId(port))..]) {
+            *word = shared.load(std::sync::atomic::Ordering::Relaxed);
+        }
+        PortCounters::from_words(&block)
+    }
+
+    fn waits_until(&self, ms: u64) -> Verdict {
+        Verdict::Wait(self.start + Duration::from_millis(ms))
+    }
+}
+
+const WAIT_MS: u64 = RX_WAIT.as_millis() as u64;
+
+#[test]
+fn a_full_receiver_delays_its_sender_once_and_then_loses_frames_until_it_has_room() {
+    let mut rig = Rig::new();
+    for _ in 0..BUFFERS {
+        assert_eq!(rig.send_plain(0, mac(1)), Verdict::Done);
+    }
+    assert_eq!(rig.send_plain(10, mac(1)), rig.waits_until(10 + WAIT_MS));
+    assert_eq!(rig.send_plain(10 + WAIT_MS - 1, mac(1)), rig.waits_until(10 + WAIT_MS));
+    for ms in [0, 1, 100] {
+        assert_eq!(rig.send_plain(10 + WAIT_MS + ms, mac(1)), Verdict::Done);
+    }
+    let counters = rig.counters(1);
+    assert_eq!(counters.rx_drops, [(DropReason::RingFull, 3)]);
+    assert_eq!(counters.rx_waits, 1);
+    assert_eq!(rig.counters(0).tx_frames, u64::from(BUFFERS) + 3, "a waiting frame is not counted");
+
+    assert_eq!(rig.received(1).len(), usize::from(BUFFERS));
+    for _ in 0..BUFFERS {
+        assert_eq!(rig.send_plain(200, mac(1)), Verdict::Done);
+    }
+    assert_eq!(rig.send_plain(200, mac(1)), rig.waits_until(200 + WAIT_MS), "room again, patience again");
+    assert_eq!(rig.counters(1).rx_waits, 2);
+}
+
+#[test]
+fn copies_for_many_never_wait() {
+    let mut rig = Rig::new();
+    for _ in 0..BUFFERS {
+        rig.send_plain(0, mac(1));
+    }
+    assert_eq!(rig.send_plain(0, MacAddr::BROADCAST), Verdict::Done);
+    assert_eq!(rig.counters(1).rx_drops, [(DropReason::RingFull, 1)]);
+    assert_eq!(rig.received(2).len(), 1);
+}
+
+#[test]
+fn a_port_without_rings_is_waited_for_once() {
+    let mut rig = Rig::new();
+    rig.switch.segments[0].members[1].port.stop();
+    assert_eq!(rig.send_plain(5, mac(1)), rig.waits_until(5 + WAIT_MS));
+    assert_eq!(rig.send_plain(5 + WAIT_MS, mac(1)), Verdict::Done);
+    assert_eq!(rig.send_plain(6 + WAIT_MS, mac(1)), Verdict::Done);
+    assert_eq!(rig.counters(1).rx_drops, [(DropReason::PortDown, 2)]);
+}
+
+#[test]
+fn a_segmented_frame_goes_on_where_the_receiver_had_no_more_room() {
+    let mut rig = Rig::new();
+    let payload = 20_000_usize;
+    let mut frame = [&mac(1).0[..], &mac(0).0[..], &[0x08, 0x00, 0x45, 0]].concat();
+    frame.extend(((40 + payload) as u16).to_be_bytes());
+    frame.extend([0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend([0; 12]);
+    frame.extend([0x50, 0x10, 0, 0, 0, 0, 0, 0]);
+    frame.extend((0..payload).map(|at| (at % 249) as u8));
+    let header = NetHeader {
+        flags: NEEDS_CSUM,
+        gso_type: GSO_TCPV4,
+        gso_size: 1000,
+        csum_start: 34,
+        csum_offset: 16,
+        ..PLAIN
+    };
+    let mut got = Vec::new();
+    let mut rounds = 0;
+    while rig.send(rounds, &header, &frame) != Verdict::Done {
+        got.extend(rig.received(1));
+        rounds += 1;
+    }
+    got.extend(rig.received(1));
+    assert_eq!(rounds, 2, "20 segments into 8 buffers");
+    assert_eq!(got.len(), 20);
+    assert_eq!(got.iter().flat_map(|segment| &segment[54..]).copied().collect::<Vec<_>>(), frame[54..]);
+    assert_eq!(rig.pieces_done, 0);
+    assert_eq!((rig.counters(0).tx_frames, rig.counters(1).rx_frames), (1, 20));
+}
