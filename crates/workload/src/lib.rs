@@ -7,5 +7,7 @@
 pub mod agent;
 pub mod kernel;
 pub mod latencies;
+pub mod micro;
+pub mod raw;
 pub mod report;
 pub mod wire;

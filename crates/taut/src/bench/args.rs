@@ -11,11 +11,14 @@ use taut_workload::wire::MAX_SIZE;
 
 use super::end_point::EndPoint;
 use super::measure::Measurement;
+use super::raw;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     #[command(flatten)]
     Between(Between),
+    /// The machine without any switch: a cache line passed between two CPUs, memory copied.
+    Raw(raw::Args),
 }
 
 /// Measurements between two end points.

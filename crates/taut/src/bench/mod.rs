@@ -10,6 +10,7 @@ mod end_point;
 mod host;
 mod measure;
 mod parties;
+mod raw;
 
 use std::path::Path;
 
@@ -30,6 +31,7 @@ use parties::Parties;
 pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome {
     match command {
         Command::Between(command) => between(command.task(), client, format),
+        Command::Raw(args) => raw::run(&args, client, format),
     }
 }
 

@@ -1,39 +1,45 @@
-//! What `taut vm` asks the agent inside a VM.
+//! The agent inside a VM.
 
 use taut_api::route::Vm;
 use taut_workload::agent::protocol::{Answer, Interface, Request};
 
 use crate::Outcome;
-use crate::agent;
-use crate::commands::PATIENCE;
+use crate::agent::{self, PATIENCE};
 use crate::output::{self, Format};
 
 /// Prints the interfaces as the guest sees them.
 pub(crate) fn addresses(vm: &Vm, format: Format) -> Outcome {
-    let mut agent = agent::of_vm(vm, agent::PATIENCE)?;
-    let answer = agent.call(Request::Addresses, agent::PATIENCE).map_err(|error| agent::failed(&error))?;
-    let Answer::Addresses(interfaces) = answer else { return Err(agent::failed(&agent.confused())) };
-    output::print(format, &interfaces, |interfaces| {
-        let rows: Vec<_> = interfaces.iter().map(row).collect();
-        output::table(["INTERFACE", "MAC", "ADDRESSES", "LINK", "LINK CHANGES"], &rows)
-    });
-    Ok(())
+    let mut guest = agent::of_vm(vm, PATIENCE)?;
+    match guest.call(Request::Addresses, PATIENCE) {
+        Ok(Answer::Addresses(interfaces)) => {
+            output::print(format, &interfaces, |interfaces| table(interfaces));
+            Ok(())
+        }
+        Ok(_) => Err(agent::failed(&guest.confused())),
+        Err(error) => Err(agent::failed(&error)),
+    }
 }
 
-/// Waits until the agent says hello.
+/// Waits until the agent answers.
 pub(crate) fn wait(vm: &Vm) -> Outcome {
-    agent::of_vm(vm, PATIENCE).map(drop)
+    agent::of_vm(vm, super::PATIENCE).map(drop)
 }
 
-fn row(interface: &Interface) -> [String; 5] {
-    let ips: Vec<_> = interface.ips.iter().map(ToString::to_string).collect();
-    [
-        interface.name.clone(),
-        interface.mac.clone(),
-        ips.join(" "),
-        if interface.carrier { "up" } else { "down" }.to_owned(),
-        interface.carrier_changes.to_string(),
-    ]
+fn table(interfaces: &[Interface]) -> String {
+    let rows: Vec<_> = interfaces
+        .iter()
+        .map(|interface| {
+            let ips: Vec<_> = interface.ips.iter().map(ToString::to_string).collect();
+            [
+                interface.name.clone(),
+                interface.mac.clone(),
+                ips.join(" "),
+                if interface.carrier { "up" } else { "down" }.to_owned(),
+                interface.carrier_changes.to_string(),
+            ]
+        })
+        .collect();
+    output::table(["INTERFACE", "MAC", "IP", "LINK", "CHANGES"], &rows)
 }
 
 #[cfg(test)]
@@ -41,14 +47,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_is_one_line() {
-        let interface = Interface {
-            name: "eth0".to_owned(),
-            mac: "02:00:00:00:00:01".to_owned(),
-            ips: vec!["10.0.0.1/24".parse().unwrap(), "10.1.0.1/16".parse().unwrap()],
-            carrier: true,
+    fn interfaces_are_shown_as_the_guest_sees_them() {
+        let interface = |name: &str, ips: &[&str], carrier| Interface {
+            name: name.into(),
+            mac: "02:74:61:00:00:01".into(),
+            ips: ips.iter().map(|ip| ip.parse().unwrap()).collect(),
+            carrier,
             carrier_changes: 2,
         };
-        assert_eq!(row(&interface).join("|"), "eth0|02:00:00:00:00:01|10.0.0.1/24 10.1.0.1/16|up|2");
+        let interfaces =
+            [interface("eth0", &["10.0.0.1/24", "10.1.0.1/16"], true), interface("eth1", &[], false)];
+        insta::assert_snapshot!(table(&interfaces), @r"
+        INTERFACE  MAC                IP                       LINK  CHANGES
+        eth0       02:74:61:00:00:01  10.0.0.1/24 10.1.0.1/16  up          2
+        eth1       02:74:61:00:00:01                           down        2
+        ");
     }
 }

@@ -1,7 +1,7 @@
 //! TCP sockets whose buffer sizes are set before they connect or listen: later it would not reach the window scale.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,25 +17,24 @@ const BACKLOG: i32 = 256;
 
 /// Connects to `to`. The connection breaks when `run` is stopped.
 pub(super) fn connect(to: SocketAddrV4, size: Option<u32>, run: &Run<'_>) -> io::Result<TcpStream> {
-    let socket = new(size)?;
-    match net::connect(&socket, &to) {
-        Ok(()) => {}
-        Err(Errno::INPROGRESS) => {
-            let ready = poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&PATIENCE))?;
-            if ready == 0 {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            sockopt::socket_error(&socket)??;
-        }
-        Err(error) => return Err(error.into()),
-    }
-    let stream = TcpStream::from(socket);
-    stream.set_nonblocking(false)?;
+    let stream = TcpStream::from(new(size)?);
     let other = stream.try_clone()?;
     run.on_stop(move || {
         // Fails when the peer has closed already.
-        let _ = other.shutdown(std::net::Shutdown::Both);
+        let _ = other.shutdown(Shutdown::Both);
     });
+    match net::connect(&stream, &to) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS) => {
+            let ready = poll(&mut [PollFd::new(&stream, PollFlags::OUT)], Some(&PATIENCE))?;
+            if ready == 0 {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            sockopt::socket_error(&stream)??;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    stream.set_nonblocking(false)?;
     Ok(stream)
 }
 

@@ -1,0 +1,42 @@
+//! A process that stands for a VM: see [`taut_workload::micro`].
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use taut_workload::micro::{self, Hostility, MicroOptions, NicOptions};
+
+/// A microguest: listens on vhost-user sockets like a VM, runs a small TCP/IP stack, and answers the agent protocol.
+#[derive(Debug, Parser)]
+#[command(name = "taut-micro", version)]
+struct Arguments {
+    /// Host name.
+    #[arg(long)]
+    name: String,
+    /// Unix socket on which the agent listens.
+    #[arg(long)]
+    agent_socket: PathBuf,
+    /// A vNIC, as socket=PATH,mac=MAC[,ip=A/P][,rx=N][,tx=N][,offloads=on|off]; once for each.
+    #[arg(long = "nic", value_name = "NIC")]
+    nics: Vec<NicOptions>,
+    /// Memory in bytes for the rings and buffers of each vNIC.
+    #[arg(long, default_value_t = 64 << 20)]
+    memory: u64,
+    /// Never sleep: lowest latency, a whole CPU.
+    #[arg(long)]
+    poll: bool,
+    /// Break the rules on the first vNIC: avail-index, loop, outside, length or indirect.
+    #[arg(long, hide = true)]
+    hostile: Option<Hostility>,
+}
+
+fn main() -> ExitCode {
+    let Arguments { name, agent_socket, nics, memory, poll, hostile } = Arguments::parse();
+    match micro::run(MicroOptions { name, agent_socket, nics, memory, poll, hostile }) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("taut-micro: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

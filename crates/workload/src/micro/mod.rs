@@ -1,0 +1,144 @@
+//! Microguests: processes that stand for a VM each.
+//!
+//! A microguest listens on vhost-user sockets as QEMU does and runs the driver end of the queues itself, with a small
+//! TCP/IP stack (smoltcp) on top. It answers the same agent protocol as a guest with Linux inside. It gives native-speed
+//! figures where virtualization is emulated, and a hundred of them fit on a small machine.
+//!
+//! | thread | what it does |
+//! |---|---|
+//! | one per vNIC (`front_end`) | waits for a back end, negotiates, passes the link on; again when it has gone |
+//! | vCPU (`vcpu`) | everything that a guest does: drivers, stacks, the programs that measure (`task`) |
+//! | per agent connection (`agent`) | reads requests, hands programs to the vCPU, waits for their results |
+
+mod agent;
+mod checksum;
+mod device;
+mod event;
+mod front_end;
+mod hostile;
+mod nic;
+mod options;
+mod task;
+#[cfg(test)]
+mod tests;
+mod vcpu;
+
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{SigSet, Signal};
+
+pub use hostile::Hostility;
+pub use options::NicOptions;
+
+use agent::Agent;
+use event::Event;
+use nic::Nic;
+use vcpu::{Command, Vcpu};
+
+/// What a microguest is made of.
+#[derive(Debug, Clone)]
+pub struct MicroOptions {
+    /// Its host name.
+    pub name: String,
+    /// Unix socket on which its agent listens.
+    pub agent_socket: PathBuf,
+    /// Its vNICs.
+    pub nics: Vec<NicOptions>,
+    /// Bytes of memory for the rings and buffers of each vNIC.
+    pub memory: u64,
+    /// Never sleep.
+    pub poll: bool,
+    /// For tests: what to do wrong on the first vNIC's transmit queue.
+    pub hostile: Option<Hostility>,
+}
+
+/// Runs a microguest until it is told to end (SIGTERM, SIGINT, or its agent's `poweroff`), then takes its sockets away.
+pub fn run(options: MicroOptions) -> Result<()> {
+    // Blocked before the first thread is started, so that all of them inherit it and `wait` gets the signal.
+    let ends = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    ends.thread_block().context("cannot block signals")?;
+    let sockets = Sockets::listen(&options)?;
+    start(options, &sockets)?;
+    ends.wait().context("cannot wait for signals")?;
+    Ok(())
+}
+
+/// Listening sockets, removed when dropped.
+struct Sockets {
+    agent: Arc<UnixListener>,
+    nics: Vec<Arc<UnixListener>>,
+    paths: Vec<PathBuf>,
+}
+
+impl Sockets {
+    fn listen(options: &MicroOptions) -> Result<Self> {
+        let paths =
+            || std::iter::once(&options.agent_socket).chain(options.nics.iter().map(|nic| &nic.socket));
+        let mut sockets =
+            paths().map(|path| front_end::listen(path).map(Arc::new)).collect::<Result<Vec<_>>>()?;
+        Ok(Self { agent: sockets.remove(0), nics: sockets, paths: paths().cloned().collect() })
+    }
+}
+
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        for path in &self.paths {
+            // Gone already: nothing to do.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Starts all threads. They end with the process.
+fn start(options: MicroOptions, sockets: &Sockets) -> Result<()> {
+    let (send, commands) = mpsc::channel();
+    let doorbell = Event::new()?;
+    let to_vcpu = ToVcpu { commands: send, doorbell: Arc::new(doorbell.duplicate()?) };
+    let nics = options.nics.iter().map(|nic| Nic::new(nic.mac, nic.ip)).collect();
+    let vcpu = Vcpu { nics, commands, doorbell, poll: options.poll };
+    spawn("vcpu", move || vcpu.run())?;
+
+    for (index, nic) in options.nics.into_iter().enumerate() {
+        let (listener, to_vcpu) = (Arc::clone(&sockets.nics[index]), to_vcpu.clone());
+        let hostile = options.hostile.filter(|_| index == 0);
+        spawn(&format!("nic{index}"), move || {
+            let up = |link: front_end::Link| match hostile {
+                Some(hostility) => hostility.spoil(link),
+                None => to_vcpu.send(Command::Connect(index, Box::new(link))),
+            };
+            let down = || _ = to_vcpu.send(Command::Disconnect(index));
+            if let Err(error) = front_end::serve(&listener, &nic, options.memory, up, down) {
+                eprintln!("taut-micro: {}: {error:#}", nic.socket.display());
+            }
+        })?;
+    }
+
+    let agent = Arc::new(Agent::new(options.name, to_vcpu));
+    let listener = Arc::clone(&sockets.agent);
+    spawn("agent", move || agent::serve(&listener, &agent))
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
+    thread::Builder::new().name(name.to_owned()).spawn(body).context("cannot start a thread")?;
+    Ok(())
+}
+
+/// The way to the vCPU.
+#[derive(Clone)]
+struct ToVcpu {
+    commands: mpsc::Sender<Command>,
+    doorbell: Arc<Event>,
+}
+
+impl ToVcpu {
+    fn send(&self, command: Command) -> Result<()> {
+        self.commands.send(command).ok().context("the vCPU has ended")?;
+        self.doorbell.raise();
+        Ok(())
+    }
+}

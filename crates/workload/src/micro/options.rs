@@ -1,0 +1,92 @@
+//! What a microguest is made of: its vNICs, as the command line gives them.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use smoltcp::wire::EthernetAddress;
+
+use crate::agent::protocol::IpNet;
+
+/// One vNIC: `socket=PATH,mac=MAC[,ip=A/P][,rx=N][,tx=N][,offloads=on|off]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NicOptions {
+    /// vhost-user socket to listen on.
+    pub socket: PathBuf,
+    /// Ethernet address.
+    pub mac: EthernetAddress,
+    /// Address at start; the agent can give another one.
+    pub ip: Option<IpNet>,
+    /// Entries of the receive ring, a power of two.
+    pub rx: u16,
+    /// Entries of the transmit ring, a power of two.
+    pub tx: u16,
+    /// Ask for checksum and segmentation offloads and mergeable buffers.
+    pub offloads: bool,
+}
+
+impl FromStr for NicOptions {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (mut socket, mut mac, mut ip) = (None, None, None);
+        let (mut rx, mut tx, mut offloads) = (256, 256, true);
+        for field in text.split(',') {
+            let (key, value) = field.split_once('=').ok_or_else(|| format!("`{field}` is not KEY=VALUE"))?;
+            match key {
+                "socket" => socket = Some(PathBuf::from(value)),
+                "mac" => {
+                    mac = Some(value.parse().map_err(|()| format!("`{value}` is not an Ethernet address"))?);
+                }
+                "ip" => ip = Some(value.parse()?),
+                "rx" => rx = ring_size(value)?,
+                "tx" => tx = ring_size(value)?,
+                "offloads" => {
+                    offloads = match value {
+                        "on" => true,
+                        "off" => false,
+                        _ => return Err(format!("offloads are on or off, not `{value}`")),
+                    }
+                }
+                _ => return Err(format!("`{key}` is none of socket, mac, ip, rx, tx, offloads")),
+            }
+        }
+        let socket = socket.ok_or("a vNIC needs socket=PATH")?;
+        let mac = mac.ok_or("a vNIC needs mac=MAC")?;
+        Ok(Self { socket, mac, ip, rx, tx, offloads })
+    }
+}
+
+fn ring_size(text: &str) -> Result<u16, String> {
+    let size = text.parse().ok().filter(|size: &u16| size.is_power_of_two() && (16..=4096).contains(size));
+    size.ok_or_else(|| format!("a ring has a power of two of entries from 16 to 4096, not `{text}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vnic_is_read_with_its_defaults() {
+        let nic: NicOptions =
+            "socket=/run/a.sock,mac=02:00:00:00:00:0a,ip=10.0.0.1/24,offloads=off".parse().unwrap();
+        assert_eq!(nic.mac, EthernetAddress([2, 0, 0, 0, 0, 10]));
+        assert_eq!((nic.rx, nic.tx, nic.offloads), (256, 256, false));
+        assert_eq!(nic.ip.unwrap().to_string(), "10.0.0.1/24");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, part) in [
+            ("mac=02:00:00:00:00:01", "socket"),
+            ("socket=/s", "mac"),
+            ("socket=/s,mac=02:00", "02:00"),
+            ("socket=/s,mac=02:00:00:00:00:01,rx=100", "100"),
+            ("socket=/s,mac=02:00:00:00:00:01,tx=8", "`8`"),
+            ("socket=/s,mac=02:00:00:00:00:01,speed=1", "speed"),
+            ("socket", "KEY=VALUE"),
+        ] {
+            let error = text.parse::<NicOptions>().unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

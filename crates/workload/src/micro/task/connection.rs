@@ -1,0 +1,107 @@
+//! The server's side of one connection; see [`crate::wire`].
+
+use smoltcp::socket::tcp;
+
+use super::{Next, ZEROS};
+use crate::wire::{OPENING_LENGTH, Opening};
+
+/// Where a conversation stands.
+pub(super) enum Conversation {
+    /// Bytes of the opening so far.
+    Opening { bytes: [u8; OPENING_LENGTH], len: usize },
+    /// Bytes of the current request still to come, and of responses still to be sent.
+    RequestResponse { request: usize, response: usize, missing: usize, owed: usize },
+    /// Bytes read so far.
+    Stream { receive: usize, total: u64 },
+}
+
+impl Conversation {
+    pub(super) fn new() -> Self {
+        Self::Opening { bytes: [0; OPENING_LENGTH], len: 0 }
+    }
+
+    /// Goes on as far as possible. [`Next::Done`]: the server closes.
+    pub(super) fn poll(&mut self, socket: &mut tcp::Socket<'_>) -> Next {
+        let mut progress = Next::Idle;
+        loop {
+            let step = match self {
+                Self::Opening { bytes, len } => match read_opening(socket, bytes, len) {
+                    Ok(Some(Opening::RequestResponse { request, response })) => {
+                        let (request, response) = (request as usize, response as usize);
+                        *self = Self::RequestResponse { request, response, missing: request, owed: 0 };
+                        true
+                    }
+                    Ok(Some(Opening::Stream { receive })) => {
+                        *self = Self::Stream { receive: receive as usize, total: 0 };
+                        true
+                    }
+                    Ok(None) => false,
+                    Err(NotAnOpening) => return Next::Done,
+                },
+                Self::RequestResponse { request, response, missing, owed } => {
+                    let sent = send(socket, *owed);
+                    *owed -= sent;
+                    let received = skip(socket, *missing);
+                    *missing -= received;
+                    if *missing == 0 {
+                        (*missing, *owed) = (*request, *owed + *response);
+                    }
+                    sent + received > 0
+                }
+                Self::Stream { receive, total } => {
+                    let received = skip(socket, *receive);
+                    *total += received as u64;
+                    if received == 0 && !socket.may_recv() && socket.may_send() {
+                        // The sum fits: nothing was sent before.
+                        let _ = socket.send_slice(&total.to_be_bytes());
+                        return Next::Done;
+                    }
+                    received > 0
+                }
+            };
+            if !step {
+                break;
+            }
+            progress = Next::Again;
+        }
+        if socket.may_recv() { progress } else { Next::Done }
+    }
+}
+
+struct NotAnOpening;
+
+fn read_opening(
+    socket: &mut tcp::Socket<'_>,
+    bytes: &mut [u8; OPENING_LENGTH],
+    len: &mut usize,
+) -> Result<Option<Opening>, NotAnOpening> {
+    *len += socket.recv_slice(&mut bytes[*len..]).unwrap_or(0);
+    if *len < OPENING_LENGTH {
+        return Ok(None);
+    }
+    Opening::decode(*bytes).map(Some).ok_or(NotAnOpening)
+}
+
+/// Sends up to `len` bytes of payload; returns how many the socket took.
+pub(super) fn send(socket: &mut tcp::Socket<'_>, len: usize) -> usize {
+    let mut sent = 0;
+    while sent < len {
+        match socket.send_slice(&ZEROS[..ZEROS.len().min(len - sent)]) {
+            Ok(count) if count > 0 => sent += count,
+            _ => break,
+        }
+    }
+    sent
+}
+
+/// Takes up to `len` bytes that have arrived; returns how many.
+pub(super) fn skip(socket: &mut tcp::Socket<'_>, len: usize) -> usize {
+    let mut received = 0;
+    while received < len {
+        match socket.recv(|bytes| (bytes.len().min(len - received), bytes.len().min(len - received))) {
+            Ok(count) if count > 0 => received += count,
+            _ => break,
+        }
+    }
+    received
+}

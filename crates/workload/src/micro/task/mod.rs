@@ -1,0 +1,91 @@
+//! Programs of a microguest: state machines that its vCPU runs between two looks at the network.
+
+mod connection;
+mod ping;
+mod request_response;
+mod server;
+mod stream;
+
+use std::net::Ipv4Addr;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+pub(super) use ping::PingTask;
+pub(super) use request_response::RequestResponseTask;
+pub(super) use server::ServerTask;
+pub(super) use stream::StreamTask;
+
+use super::nic::Nic;
+use crate::agent::protocol::AgentError;
+
+/// A program.
+pub(super) trait Task: Send {
+    /// Does what can be done now, without waiting.
+    fn poll(&mut self, nics: &mut [Nic], now: Instant) -> Next;
+    /// Lets go of its sockets. Not called after [`Next::Done`].
+    fn stop(&mut self, nics: &mut [Nic]);
+}
+
+/// What a program wants next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// To be polled again at once: it did something.
+    Again,
+    /// To be polled when something arrives.
+    Idle,
+    /// The same, but at this time at the latest.
+    At(Instant),
+    /// Nothing: it has ended and let go of its sockets.
+    Done,
+}
+
+/// What a measurement tells the thread that waits for it.
+pub(super) enum Event<T> {
+    /// Connections stand, the measurement begins.
+    Started,
+    /// It has ended.
+    Ended(Result<T, AgentError>),
+}
+
+/// Where a measurement tells it. Nobody may be listening any more; that is not the measurement's concern.
+pub(super) struct Report<T>(pub(super) Sender<Event<T>>);
+
+impl<T> Report<T> {
+    fn started(&self) {
+        let _ = self.0.send(Event::Started);
+    }
+
+    fn end(&self, result: Result<T, AgentError>) -> Next {
+        let _ = self.0.send(Event::Ended(result));
+        Next::Done
+    }
+}
+
+/// How long a connection may take to be established.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Largest socket buffer: what TCP can announce with room to spare.
+const MAX_BUFFER: usize = 16 << 20;
+/// Socket buffers when nobody said otherwise.
+const DEFAULT_BUFFER: usize = 512 << 10;
+/// Payload.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// Buffer size for what a caller asked for.
+fn buffer_size(wanted: Option<u32>) -> usize {
+    wanted.map_or(DEFAULT_BUFFER, |wanted| (wanted as usize).clamp(1024, MAX_BUFFER))
+}
+
+/// The vNIC that has the address in its network.
+fn route(nics: &[Nic], to: Ipv4Addr) -> Result<usize, AgentError> {
+    nics.iter().position(|nic| nic.reaches(to)).ok_or_else(|| {
+        AgentError::new(
+            format!("no vNIC of this microguest is in the network of {to}"),
+            "a microguest has no routes: give one of its vNICs an address in that network",
+        )
+    })
+}
+
+fn connection_failed(to: Ipv4Addr, port: u16, how: &str) -> AgentError {
+    let hint = "is the server running, and are both on the same port group?";
+    AgentError::new(format!("the connection to {to} port {port} {how}"), hint)
+}

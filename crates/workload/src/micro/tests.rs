@@ -1,0 +1,241 @@
+//! Two microguests and a wire between their rings.
+
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use smoltcp::wire::EthernetAddress;
+use taut_virtq::device::Delivery;
+use taut_virtq::driver::{QueueLayout, Ram};
+use taut_virtq::features::{
+    EVENT_IDX, NET_CSUM, NET_GUEST_CSUM, NET_GUEST_TSO4, NET_HOST_TSO4, NET_MRG_RXBUF, VERSION_1,
+};
+use taut_virtq::{RxQueue, Start, TxQueue};
+
+use super::front_end::{Link, QueueEnds};
+use super::*;
+use crate::agent::protocol::{Configure, Ping, Serve, TcpRr, TcpStream};
+use crate::agent::{Backend, Run, Stop};
+
+const PLAIN: u64 = VERSION_1 | EVENT_IDX;
+const OFFLOADS: u64 = PLAIN | NET_CSUM | NET_GUEST_CSUM | NET_HOST_TSO4 | NET_GUEST_TSO4 | NET_MRG_RXBUF;
+
+fn ip(last: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, last)
+}
+
+/// A microguest without front end.
+fn guest(last: u8) -> Agent {
+    let (send, commands) = mpsc::channel();
+    let doorbell = Event::new().unwrap();
+    let to_vcpu = ToVcpu { commands: send, doorbell: Arc::new(doorbell.duplicate().unwrap()) };
+    let net = format!("{}/24", ip(last)).parse().unwrap();
+    let nics = vec![Nic::new(EthernetAddress([2, 0, 0, 0, 0, last]), Some(net))];
+    let vcpu = Vcpu { nics, commands, doorbell, poll: false };
+    thread::spawn(move || vcpu.run());
+    Agent::new(format!("micro{last}"), to_vcpu)
+}
+
+/// The device end of a vNIC.
+struct Port {
+    rx: RxQueue,
+    tx: TxQueue,
+    kicks: [Event; 2],
+    calls: [Event; 2],
+}
+
+/// Plugs a link into a guest; what is returned is the other end.
+fn plug(guest: &Agent, features: u64) -> Port {
+    let mut ram = Ram::new(8 << 20).unwrap();
+    let [rx, tx] = [(); 2].map(|()| {
+        let layout = QueueLayout::allocate(&mut ram, 256).unwrap();
+        QueueEnds { layout, kick: Event::new().unwrap(), call: Event::new().unwrap() }
+    });
+    let port = Port {
+        rx: RxQueue::new(ram.memory(), &rx.layout.config(features, Start::At(0))).unwrap(),
+        tx: TxQueue::new(ram.memory(), &tx.layout.config(features, Start::At(0))).unwrap(),
+        kicks: [rx.kick.duplicate().unwrap(), tx.kick.duplicate().unwrap()],
+        calls: [rx.call.duplicate().unwrap(), tx.call.duplicate().unwrap()],
+    };
+    guest.to_vcpu.send(Command::Connect(0, Box::new(Link { ram, features, rx, tx }))).unwrap();
+    port
+}
+
+/// Forwards between two ports until dropped.
+struct Wire {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<usize>>,
+}
+
+impl Wire {
+    fn between(mut a: Port, mut b: Port) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut longest = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                let moved = forward(&mut a, &mut b, &mut longest) + forward(&mut b, &mut a, &mut longest);
+                if moved == 0 {
+                    rest(&mut a, &mut b);
+                }
+            }
+            longest
+        });
+        Self { stop, thread: Some(thread) }
+    }
+
+    /// Cuts the wire; returns the longest frame that it carried.
+    fn cut(mut self) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn forward(from: &mut Port, to: &mut Port, longest: &mut usize) -> usize {
+    let count = from.tx.peek().unwrap();
+    let mut done = 0;
+    while done < count {
+        let frame = from.tx.frame(done);
+        *longest = frame.len().max(*longest);
+        match to.rx.deliver(&frame, &frame.header()).unwrap() {
+            Delivery::Full => break,
+            Delivery::Stored => done += 1,
+            Delivery::TooLong => panic!("{} bytes did not fit", frame.len()),
+        }
+    }
+    to.rx.publish();
+    from.tx.complete(done);
+    if to.rx.needs_interrupt() {
+        to.calls[0].raise();
+    }
+    if from.tx.needs_interrupt() {
+        from.calls[1].raise();
+    }
+    done
+}
+
+/// Sleeps until a kick; a while at most, to see that the wire was cut.
+fn rest(a: &mut Port, b: &mut Port) {
+    let armed = [a.rx.arm_kicks(), a.tx.arm_kicks(), b.rx.arm_kicks(), b.tx.arm_kicks()];
+    if armed.contains(&true) {
+        return;
+    }
+    let kicks = || a.kicks.iter().chain(&b.kicks);
+    let mut polled: Vec<_> =
+        kicks().map(|kick| PollFd::from_borrowed_fd(kick.as_fd(), PollFlags::IN)).collect();
+    poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 50_000_000 })).unwrap();
+    kicks().for_each(Event::clear);
+}
+
+fn with_run<T>(measure: impl FnOnce(&Run<'_>) -> T) -> T {
+    let started = AtomicBool::new(false);
+    let result = measure(&Run::new(&Stop::default(), &|| started.store(true, Ordering::Relaxed)));
+    assert!(started.load(Ordering::Relaxed), "the measurement began");
+    result
+}
+
+fn ping(to: u8, count: u64) -> Ping {
+    Ping { to: ip(to), size: 256, interval_us: 1000, duration_ms: 60_000, count: Some(count) }
+}
+
+fn stream(port: u16, sessions: u32) -> TcpStream {
+    let (send_size, receive_size) = (8192, 4096);
+    TcpStream { to: ip(2), port, socket_size: None, send_size, receive_size, sessions, duration_ms: 200 }
+}
+
+#[test]
+fn two_microguests_talk_with_and_without_offloads() {
+    for features in [PLAIN, OFFLOADS] {
+        let (a, b) = (guest(1), guest(2));
+        let wire = Wire::between(plug(&a, features), plug(&b, features));
+
+        let echo = with_run(|run| a.ping(&ping(2, 50), run)).unwrap();
+        assert_eq!((echo.sent, echo.lost, echo.duplicates), (50, 0, 0));
+        assert_eq!(echo.rtt_ns.count(), 50);
+
+        let server = b.serve(&Serve::default()).unwrap();
+        let rr = TcpRr { to: ip(2), port: server.port(), size: 256, duration_ms: 200 };
+        let rr = with_run(|run| a.tcp_rr(&rr, run)).unwrap();
+        assert!(rr.sent > 10, "{} requests", rr.sent);
+        assert_eq!(rr.lost, 0);
+
+        for sessions in [1, 5] {
+            let moved = with_run(|run| a.tcp_stream(&stream(server.port(), sessions), run)).unwrap();
+            assert_eq!(moved.sessions.len(), sessions as usize);
+            assert!(moved.sessions.iter().all(|bytes| *bytes > 100_000), "{:?}", moved.sessions);
+        }
+        let longest = wire.cut();
+        assert_eq!(longest > 1514, features == OFFLOADS, "longest frame: {longest} bytes");
+    }
+}
+
+#[test]
+fn connections_survive_a_new_link() {
+    let (a, b) = (guest(1), guest(2));
+    let wire = Wire::between(plug(&a, OFFLOADS), plug(&b, OFFLOADS));
+    let server = b.serve(&Serve::default()).unwrap();
+    let rr = TcpRr { to: ip(2), port: server.port(), size: 1000, duration_ms: 1500 };
+    let result = thread::scope(|scope| {
+        let client = scope.spawn(|| with_run(|run| a.tcp_rr(&rr, run)));
+        thread::sleep(Duration::from_millis(200));
+        wire.cut();
+        for guest in [&a, &b] {
+            guest.to_vcpu.send(Command::Disconnect(0)).unwrap();
+        }
+        assert!(!a.addresses().unwrap()[0].carrier);
+        // Without offloads this time.
+        let _wire = Wire::between(plug(&a, PLAIN), plug(&b, PLAIN));
+        client.join().unwrap()
+    });
+    let result = result.unwrap();
+    assert_eq!(result.lost, 0);
+    assert!(result.rtt_ns.quantile_us(1.0) < 1_400_000.0, "it went on");
+}
+
+#[test]
+fn what_cannot_work_is_said() {
+    let (a, b) = (guest(1), guest(2));
+    let _wire = Wire::between(plug(&a, PLAIN), plug(&b, PLAIN));
+    let quiet = || ();
+    let stop = Stop::default();
+    let run = Run::new(&stop, &quiet);
+    let rr = |to, port| TcpRr { to, port, size: 1, duration_ms: 10 };
+    let refused = a.tcp_rr(&rr(ip(2), 9), &run).unwrap_err();
+    assert!(refused.message.contains("10.0.0.2 port 9 was refused"), "{refused}");
+    let unrouted = a.tcp_rr(&rr(Ipv4Addr::new(192, 168, 0, 1), 9), &run).unwrap_err();
+    assert!(unrouted.message.contains("192.168.0.1"), "{unrouted}");
+    let large = a.ping(&Ping { size: 1473, ..ping(2, 1) }, &run).unwrap_err();
+    assert!(large.message.contains("1473"), "{large}");
+}
+
+#[test]
+fn a_measurement_that_nobody_waits_for_ends() {
+    let (a, b) = (guest(1), guest(2));
+    let _wire = Wire::between(plug(&a, PLAIN), plug(&b, PLAIN));
+    let stop = Stop::default();
+    thread::scope(|scope| {
+        let client = scope.spawn(|| a.ping(&ping(2, 1 << 40), &Run::new(&stop, &|| stop.raise())));
+        assert!(client.join().unwrap().is_err());
+    });
+}
+
+#[test]
+fn an_address_can_be_given_later() {
+    let (a, b) = (guest(1), guest(2));
+    let _wire = Wire::between(plug(&a, PLAIN), plug(&b, PLAIN));
+    let mac = "02:00:00:00:00:02".to_owned();
+    b.configure(&Configure { mac, ip: "10.0.0.9/24".parse().unwrap() }).unwrap();
+    assert_eq!(b.addresses().unwrap()[0].ips[0].to_string(), "10.0.0.9/24");
+    assert_eq!(with_run(|run| a.ping(&ping(9, 3), run)).unwrap().lost, 0);
+    let unknown = Configure { mac: "02:00:00:00:00:77".into(), ip: "10.0.0.9/24".parse().unwrap() };
+    assert!(b.configure(&unknown).unwrap_err().message.contains("02:00:00:00:00:77"));
+}
