@@ -101,7 +101,7 @@ impl Control {
 
     /// Carries out one message of `tautd`'s; `true` for the last one.
     fn serve_peer(&mut self) -> bool {
-        let Some(peer) = &self.peer else { return false };
+        let Some(peer) = self.peer.as_ref().filter(|peer| peer.is_readable()) else { return false };
         let (message, fds) = match peer.receive() {
             Ok(Some(received)) => received,
             Ok(None) => {
@@ -176,7 +176,7 @@ impl Control {
             Err(error) => entry.refuse(&error),
         }
         entry.forget_told();
-        self.workers.look();
+        self.workers.look_at(port);
     }
 
     fn accept_front_end(&mut self, port: PortId) {
@@ -188,7 +188,7 @@ impl Control {
         if let Some(session) = &mut entry.session {
             pass_on(&mut self.peer, session);
         }
-        self.workers.look();
+        self.workers.look_at(port);
     }
 
     fn serve_front_end(&mut self, port: PortId) {
@@ -202,7 +202,7 @@ impl Control {
             entry.lose(reason.clone(), events);
             send(&mut self.peer, &FromFabric::SessionEnded { port, reason }, &[]);
         }
-        self.workers.look();
+        self.workers.look_at(port);
     }
 
     /// Queues stopped working.

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use taut_api::fabric::{FromFabric, ToFabric, channel};
 
 use crate::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
@@ -30,6 +32,11 @@ impl Peer {
 
     pub(super) fn send(&self, message: &FromFabric, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         channel::send_within(&self.socket, message, fds, PATIENCE)
+    }
+
+    /// Is there something to receive? An event may be that of an earlier connection.
+    pub(super) fn is_readable(&self) -> bool {
+        !matches!(recv(&*self.socket, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT), Err(Errno::AGAIN))
     }
 
     /// The message that made the socket readable; `None` when the connection was closed.

@@ -135,7 +135,7 @@ impl Session {
         Ok(session)
     }
 
-    /// The record and its descriptors, if they changed since the last call.
+    /// Has the record or a descriptor changed since the last call?
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }

@@ -6,7 +6,7 @@
 //! of no use: an event or the time at which the frame is dropped brings it back. With none active the worker sleeps.
 //!
 //! The control thread changes what a worker sees by replacing its [`Switch`] and by putting ends into ports; either is
-//! followed by a wake-up, on which the worker looks at everything once.
+//! followed by a wake-up, on which the worker looks at what has changed once.
 //!
 //! [`WorkerConfig::poll_us`]: taut_api::fabric::config::WorkerConfig::poll_us
 
@@ -67,6 +67,8 @@ struct Shared {
     quit: AtomicBool,
     poll_us: AtomicU32,
     switch: Mutex<Arc<Switch>>,
+    /// Ports that are to be looked at.
+    changed: Mutex<Vec<PortId>>,
     incidents: Mutex<Vec<Incident>>,
     /// Wakes the control thread for incidents.
     alarm: Waker,
@@ -96,6 +98,7 @@ impl Workers {
             quit: AtomicBool::new(false),
             poll_us: AtomicU32::new(WorkerConfig::default().poll_us),
             switch: Mutex::default(),
+            changed: Mutex::default(),
             incidents: Mutex::default(),
             alarm: Waker::new()?,
         });
@@ -126,11 +129,12 @@ impl Workers {
         std::mem::take(&mut *lock(&self.shared.incidents))
     }
 
-    /// Puts another switch in force, and the behaviour that goes with it.
+    /// Puts another switch in force, and the behaviour that goes with it. There is one worker: it is bound to the first
+    /// of the pCPUs named.
     pub fn configure(&self, switch: Switch, config: &WorkerConfig) -> io::Result<()> {
         *lock(&self.shared.switch) = Arc::new(switch);
         self.shared.poll_us.store(config.poll_us, Relaxed);
-        self.look();
+        self.shared.waker.wake();
         let mut cpus = CpuSet::new();
         match config.cpus.first() {
             Some(&cpu) if (cpu as usize) < CpuSet::MAX_CPU => cpus.set(cpu as usize),
@@ -140,8 +144,9 @@ impl Workers {
         Ok(sched_setaffinity(Some(self.tid), &cpus)?)
     }
 
-    /// Has every queue looked at once, soon.
-    pub fn look(&self) {
+    /// Has a port's queues looked at once, soon: what is attached to it has changed.
+    pub fn look_at(&self, port: PortId) {
+        lock(&self.shared.changed).push(port);
         self.shared.waker.wake();
     }
 
@@ -302,12 +307,31 @@ impl Worker {
         for &(token, flags) in &ready {
             if token == token::WAKE {
                 self.wake.clear();
-                self.take_up();
+                self.attend();
             } else {
                 self.event(token, flags);
             }
         }
         self.ready = ready;
+    }
+
+    /// The control thread has changed something.
+    fn attend(&mut self) {
+        let changed = std::mem::take(&mut *lock(&self.shared.changed));
+        if !Arc::ptr_eq(&self.switch, &lock(&self.shared.switch)) {
+            self.take_up();
+            return;
+        }
+        for port in changed {
+            let Some(Some(first)) = self.index.get(usize::from(port.0)).copied() else { continue };
+            let source = &self.sources[first as usize];
+            let pairs = self.switch.segments[source.segment].members[source.member as usize].port.pairs();
+            for number in first..first + pairs as u32 {
+                self.activate(number);
+            }
+        }
+        // Whoever waited for one of them may go on.
+        self.unpark();
     }
 
     /// A guest kicked, or a device is ready.
