@@ -18,7 +18,9 @@ use super::front_end::Link;
 const MTU: usize = 1514;
 /// Longest frame with segmentation offload: IP's own limit.
 const MAX_TSO: usize = 65_535;
+/// Receive buffers: one for each frame, or large ones of which a frame takes as many as it needs.
 const RX_BUFFER: u32 = 2048;
+const MERGEABLE_RX_BUFFER: u32 = 16_384;
 const TX_BUFFER: u32 = 4096;
 /// Frames after which the other side is shown what has gathered.
 const BATCH: usize = 32;
@@ -60,9 +62,10 @@ impl Device {
     pub(super) fn connect(&mut self, link: Link) -> Result<()> {
         let Link { mut ram, features, rx, tx } = link;
         let little = "the memory is too small for the buffers";
-        let rx_driver = RxDriver::new(&mut ram, rx.layout, features, RX_BUFFER)?.context(little)?;
-        let tx_driver = TxDriver::new(&mut ram, tx.layout, features, TX_BUFFER)?.context(little)?;
         let negotiated = |mask: u64| features & mask == mask;
+        let rx_buffer = if negotiated(features::NET_MRG_RXBUF) { MERGEABLE_RX_BUFFER } else { RX_BUFFER };
+        let rx_driver = RxDriver::new(&mut ram, rx.layout, features, rx_buffer)?.context(little)?;
+        let tx_driver = TxDriver::new(&mut ram, tx.layout, features, TX_BUFFER)?.context(little)?;
         let half_the_ring = usize::from(tx.layout.size) / 2 * TX_BUFFER as usize - header::LEN;
         let tso =
             NonZeroUsize::new(half_the_ring.min(MAX_TSO)).filter(|_| negotiated(features::NET_HOST_TSO4));

@@ -90,7 +90,7 @@ fn connect(
     if offered & needed != needed {
         bail!("the back end offers features {offered:#x}; VERSION_1 and protocol features are needed");
     }
-    let accepted = offered & (needed | features::EVENT_IDX | offloads);
+    let accepted = offered & (needed | features::EVENT_IDX | features::INDIRECT_DESC | offloads);
     let protocol = session.get_protocol_features().context("get protocol features")?;
     session
         .set_protocol_features(protocol & VhostUserProtocolFeatures::REPLY_ACK)

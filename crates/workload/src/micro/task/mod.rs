@@ -66,7 +66,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest socket buffer: what TCP can announce with room to spare.
 const MAX_BUFFER: usize = 16 << 20;
 /// Socket buffers when nobody said otherwise.
-const DEFAULT_BUFFER: usize = 512 << 10;
+const DEFAULT_BUFFER: usize = 256 << 10;
 /// Payload.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
