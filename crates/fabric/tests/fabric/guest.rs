@@ -232,7 +232,8 @@ impl Guest {
         }
     }
 
-    /// Waits until the device has returned everything that was sent.
+    /// Waits until the device has returned everything that was sent: by then it has been counted, and no successor of a
+    /// killed fabric sends it again.
     pub(crate) fn drain(&mut self) {
         loop {
             self.tx.reclaim().unwrap();

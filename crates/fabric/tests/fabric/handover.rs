@@ -116,6 +116,8 @@ fn a_tautd_that_comes_back_is_told_everything_again() {
     fabric.until_link(PortId(1), Link::Up);
     assert_eq!(fabric.sessions.len(), 2);
     exchange(&mut a, &mut b, 1);
+    a.drain();
+    b.drain();
     let mut fabric = fabric.kill_and_replace();
     resume_both(&mut fabric);
     exchange(&mut a, &mut b, 2);
