@@ -25,6 +25,7 @@ pub type ExternalPort = Document<ExternalPortSpec, ExternalPortStatus>;
 
 /// `POST /v1/vms`: a VM file as its user wrote it. The daemon parses it, so every client gets the same answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct CreateVm {
     /// Name of the VM; a file may carry its own (`name`, `displayName`), which this overrides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,6 +58,7 @@ pub enum VmFormat {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CreatedVm {
     /// The new VM.
+    #[schema(value_type = Document<VmDesired, VmStatus>)]
     pub vm: Vm,
     /// For `.vmx`: every key and its fate, in the file's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -65,6 +67,7 @@ pub struct CreatedVm {
 
 /// `POST /v1/vms/{name}/power`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct SetPower {
     /// Wanted state.
     pub power: Power,
@@ -110,6 +113,7 @@ pub struct DaemonInfo {
 
 /// `POST /v1/shutdown`: end the daemon, and the fabric with it when no VM runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Shutdown {
     /// Stop every VM, detach every namespace and end the fabric first. Desired state in the store is kept.
     #[serde(default)]

@@ -21,7 +21,7 @@ use crate::reconcile::{Inbox, Message, Parts, Reconciler};
 use crate::store::Store;
 use crate::vms::Vms;
 
-/// Descriptors that one daemon may hold: a session has up to a dozen.
+/// Descriptors that the daemon may hold, if the host allows as many: a session has up to a dozen.
 const OPEN_FILES: u64 = 65_536;
 
 /// Runs until somebody ends it.
@@ -156,9 +156,8 @@ fn libexec(args: &Args) -> Result<PathBuf, ApiError> {
 fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    let most = limit.maximum.map_or(OPEN_FILES, |maximum| maximum.max(OPEN_FILES));
-    let wanted = Rlimit { current: Some(OPEN_FILES), maximum: limit.maximum.map(|_| most) };
-    if let Err(error) = setrlimit(Resource::Nofile, wanted) {
+    let current = limit.maximum.map_or(OPEN_FILES, |maximum| maximum.min(OPEN_FILES));
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..limit }) {
         tracing::warn!(%error, "the limit of open files stays at {:?}", limit.current);
     }
 }

@@ -122,7 +122,8 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "echo three >&3; echo four >&4"]);
         let process = Process::spawn(&mut command, &[(b.as_fd(), 3), (b.as_fd(), 4)]).unwrap();
-        drop(b);
+        // The command keeps duplicates for further starts.
+        drop((b, command));
         assert!(process.has_ended(Duration::from_secs(10)));
         assert_eq!(io::read_to_string(a).unwrap(), "three\nfour\n");
     }

@@ -90,6 +90,8 @@ impl Shared {
 
     /// One connection, from the first message to its end.
     fn converse(&self, stream: &UnixStream) -> io::Result<()> {
+        // What this fabric tells of its ports, now and later, is about the ports as they are wanted now.
+        self.wanted().new_ports.clear();
         let revision = self.greet(stream)?;
         // Both directions at once: a fabric that has much to say must not wait for us to finish.
         std::thread::scope(|scope| {
@@ -129,7 +131,6 @@ impl Shared {
         let config = {
             let mut wanted = self.wanted();
             wanted.config.revision = wanted.config.revision.max(revision) + 1;
-            wanted.new_ports.clear();
             wanted.config.clone()
         };
         channel::send(stream, &ToFabric::Configure(config), &[])?;

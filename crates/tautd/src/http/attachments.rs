@@ -3,9 +3,9 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use taut_api::network::{ExternalPortSpec, NetnsSpec};
+use taut_api::network::{ExternalPortSpec, ExternalPortStatus, NetnsSpec, NetnsStatus};
 use taut_api::route::{ExternalPort, Netns};
-use taut_api::{ApiError, Name};
+use taut_api::{ApiError, Document, Name};
 use taut_plan::{Owner, admission};
 
 use super::body::{Body, Failure, Named, OnlyNew};
@@ -15,7 +15,7 @@ use crate::status;
 use crate::store::{Change, Kind, State as Documents};
 
 /// Every namespace attachment.
-#[utoipa::path(get, path = "/v1/netns", tag = "Attachments", responses((status = 200, body = [Netns])))]
+#[utoipa::path(get, path = "/v1/netns", tag = "Attachments", responses((status = 200, body = [Document<NetnsSpec, NetnsStatus>])))]
 pub(super) async fn list_netns(State(app): State<Shared>) -> Json<Vec<Netns>> {
     let (state, seen) = app.look();
     Json(state.desired.netns.keys().filter_map(|name| netns(&state, &seen, name).ok()).collect())
@@ -24,7 +24,7 @@ pub(super) async fn list_netns(State(app): State<Shared>) -> Json<Vec<Netns>> {
 /// One namespace attachment.
 #[utoipa::path(get, path = "/v1/netns/{name}", tag = "Attachments",
     params(("name" = Name, Path, description = "Attachment")),
-    responses((status = 200, body = Netns), (status = 404, body = ApiError)))]
+    responses((status = 200, body = Document<NetnsSpec, NetnsStatus>), (status = 404, body = ApiError)))]
 pub(super) async fn show_netns(
     State(app): State<Shared>,
     Named(name): Named,
@@ -36,7 +36,7 @@ pub(super) async fn show_netns(
 /// Attaches a namespace, or changes how it is attached; with `If-None-Match: *` only attaches.
 #[utoipa::path(put, path = "/v1/netns/{name}", tag = "Attachments", request_body = NetnsSpec,
     params(("name" = Name, Path, description = "Attachment")),
-    responses((status = 200, body = Netns), (status = 400, body = ApiError), (status = 409, body = ApiError),
+    responses((status = 200, body = Document<NetnsSpec, NetnsStatus>), (status = 400, body = ApiError), (status = 409, body = ApiError),
         (status = 503, body = ApiError)))]
 pub(super) async fn put_netns(
     State(app): State<Shared>,
@@ -74,7 +74,7 @@ pub(super) async fn delete_netns(
 
 /// Every external port.
 #[utoipa::path(get, path = "/v1/external-ports", tag = "Attachments",
-    responses((status = 200, body = [ExternalPort])))]
+    responses((status = 200, body = [Document<ExternalPortSpec, ExternalPortStatus>])))]
 pub(super) async fn list_external(State(app): State<Shared>) -> Json<Vec<ExternalPort>> {
     let (state, seen) = app.look();
     Json(state.desired.external.keys().filter_map(|name| external(&state, &seen, name).ok()).collect())
@@ -83,7 +83,7 @@ pub(super) async fn list_external(State(app): State<Shared>) -> Json<Vec<Externa
 /// One external port.
 #[utoipa::path(get, path = "/v1/external-ports/{name}", tag = "Attachments",
     params(("name" = Name, Path, description = "External port")),
-    responses((status = 200, body = ExternalPort), (status = 404, body = ApiError)))]
+    responses((status = 200, body = Document<ExternalPortSpec, ExternalPortStatus>), (status = 404, body = ApiError)))]
 pub(super) async fn show_external(
     State(app): State<Shared>,
     Named(name): Named,
@@ -95,7 +95,7 @@ pub(super) async fn show_external(
 /// Attaches a front end that taut did not start; with `If-None-Match: *` does not change one that is attached.
 #[utoipa::path(put, path = "/v1/external-ports/{name}", tag = "Attachments", request_body = ExternalPortSpec,
     params(("name" = Name, Path, description = "External port")),
-    responses((status = 200, body = ExternalPort), (status = 400, body = ApiError), (status = 409, body = ApiError),
+    responses((status = 200, body = Document<ExternalPortSpec, ExternalPortStatus>), (status = 400, body = ApiError), (status = 409, body = ApiError),
         (status = 503, body = ApiError)))]
 pub(super) async fn put_external(
     State(app): State<Shared>,

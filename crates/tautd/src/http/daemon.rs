@@ -23,7 +23,7 @@ const PROBE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Who answers.
 #[utoipa::path(get, path = "/v1/daemon", tag = "Daemon", responses((status = 200, body = DaemonInfo)))]
-pub(super) async fn show(State(app): State<Shared>) -> Json<DaemonInfo> {
+pub(super) async fn show_daemon(State(app): State<Shared>) -> Json<DaemonInfo> {
     let (state, seen) = app.look();
     Json(DaemonInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -37,7 +37,7 @@ pub(super) async fn show(State(app): State<Shared>) -> Json<DaemonInfo> {
 /// The host, and how guests run on it.
 #[utoipa::path(get, path = "/v1/host", tag = "Daemon",
     responses((status = 200, body = HostInfo), (status = 503, body = ApiError)))]
-pub(super) async fn host(State(app): State<Shared>) -> Result<Json<HostInfo>, Failure> {
+pub(super) async fn show_host(State(app): State<Shared>) -> Result<Json<HostInfo>, Failure> {
     let facts = tokio::time::timeout(PROBE_PATIENCE, known(&app)).await.map_err(|_| {
         let message = format!("it is not known after {PROBE_PATIENCE:?} how guests run on this host");
         ApiError::new(ErrorKind::Unavailable, message, "try again; look at the daemon's log")

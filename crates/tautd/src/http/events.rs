@@ -39,7 +39,7 @@ const fn most() -> u32 {
 /// What happened, oldest first.
 #[utoipa::path(get, path = "/v1/events", tag = "Events", params(Which),
     responses((status = 200, body = [Event]), (status = 400, body = ApiError)))]
-pub(super) async fn list(
+pub(super) async fn list_events(
     State(app): State<Shared>,
     which: Result<Query<Which>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Vec<Event>>, Failure> {

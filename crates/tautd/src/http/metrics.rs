@@ -39,7 +39,7 @@ const PHASES: [(Phase, &str); 5] = [
 /// Counters of all ports, and how many VMs are in which phase.
 #[utoipa::path(get, path = "/metrics", tag = "Daemon",
     responses((status = 200, body = String, content_type = "text/plain")))]
-pub(super) async fn text(State(app): State<Shared>) -> Result<impl IntoResponse, Failure> {
+pub(super) async fn metrics(State(app): State<Shared>) -> Result<impl IntoResponse, Failure> {
     let (state, seen) = app.look();
     let phases = state.desired.vms.iter();
     let phases = phases.map(|(name, vm)| status::vm(&state.desired, &seen, &app.run_dir, name, vm).phase);

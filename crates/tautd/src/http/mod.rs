@@ -48,9 +48,9 @@ type Shared = Arc<App>;
 /// Every path of the API.
 pub(crate) fn router(app: Shared) -> Router {
     Router::new()
-        .route("/v1/vms", get(vms::list).post(vms::create))
-        .route("/v1/vms/{name}", get(vms::show).delete(vms::delete))
-        .route("/v1/vms/{name}/power", post(vms::power))
+        .route("/v1/vms", get(vms::list_vms).post(vms::create_vm))
+        .route("/v1/vms/{name}", get(vms::show_vm).delete(vms::delete_vm))
+        .route("/v1/vms/{name}/power", post(vms::set_power))
         .route("/v1/vswitches", get(networks::list_vswitches))
         .route(
             "/v1/vswitches/{name}",
@@ -73,12 +73,12 @@ pub(crate) fn router(app: Shared) -> Router {
                 .put(attachments::put_external)
                 .delete(attachments::delete_external),
         )
-        .route("/v1/ports", get(ports::list))
-        .route("/v1/events", get(events::list))
-        .route("/v1/host", get(daemon::host))
-        .route("/v1/daemon", get(daemon::show))
+        .route("/v1/ports", get(ports::list_ports))
+        .route("/v1/events", get(events::list_events))
+        .route("/v1/host", get(daemon::show_host))
+        .route("/v1/daemon", get(daemon::show_daemon))
         .route("/v1/shutdown", post(daemon::shutdown))
-        .route("/metrics", get(metrics::text))
+        .route("/metrics", get(metrics::metrics))
         .route("/openapi.json", get(openapi::serve))
         .fallback(body::unknown_path)
         .method_not_allowed_fallback(body::wrong_method)

@@ -3,9 +3,9 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use taut_api::network::{PortGroupSpec, VSwitchSpec};
+use taut_api::network::{PortGroupSpec, PortGroupStatus, VSwitchSpec, VSwitchStatus};
 use taut_api::route::{PortGroup, VSwitch};
-use taut_api::{ApiError, Name};
+use taut_api::{ApiError, Document, Name};
 use taut_plan::admission;
 
 use super::body::{Body, Failure, Named, OnlyNew};
@@ -14,7 +14,7 @@ use crate::status;
 use crate::store::{Change, Kind, State as Documents};
 
 /// Every vSwitch.
-#[utoipa::path(get, path = "/v1/vswitches", tag = "Networks", responses((status = 200, body = [VSwitch])))]
+#[utoipa::path(get, path = "/v1/vswitches", tag = "Networks", responses((status = 200, body = [Document<VSwitchSpec, VSwitchStatus>])))]
 pub(super) async fn list_vswitches(State(app): State<Shared>) -> Json<Vec<VSwitch>> {
     let state = app.store.state();
     Json(state.desired.vswitches.keys().filter_map(|name| vswitch(&state, name).ok()).collect())
@@ -23,7 +23,7 @@ pub(super) async fn list_vswitches(State(app): State<Shared>) -> Json<Vec<VSwitc
 /// One vSwitch.
 #[utoipa::path(get, path = "/v1/vswitches/{name}", tag = "Networks",
     params(("name" = Name, Path, description = "vSwitch")),
-    responses((status = 200, body = VSwitch), (status = 404, body = ApiError)))]
+    responses((status = 200, body = Document<VSwitchSpec, VSwitchStatus>), (status = 404, body = ApiError)))]
 pub(super) async fn show_vswitch(
     State(app): State<Shared>,
     Named(name): Named,
@@ -34,7 +34,7 @@ pub(super) async fn show_vswitch(
 /// Creates or replaces a vSwitch; with `If-None-Match: *` only creates.
 #[utoipa::path(put, path = "/v1/vswitches/{name}", tag = "Networks", request_body = VSwitchSpec,
     params(("name" = Name, Path, description = "vSwitch")),
-    responses((status = 200, body = VSwitch), (status = 400, body = ApiError), (status = 409, body = ApiError),
+    responses((status = 200, body = Document<VSwitchSpec, VSwitchStatus>), (status = 400, body = ApiError), (status = 409, body = ApiError),
         (status = 503, body = ApiError)))]
 pub(super) async fn put_vswitch(
     State(app): State<Shared>,
@@ -70,7 +70,7 @@ pub(super) async fn delete_vswitch(
 }
 
 /// Every port group.
-#[utoipa::path(get, path = "/v1/portgroups", tag = "Networks", responses((status = 200, body = [PortGroup])))]
+#[utoipa::path(get, path = "/v1/portgroups", tag = "Networks", responses((status = 200, body = [Document<PortGroupSpec, PortGroupStatus>])))]
 pub(super) async fn list_portgroups(State(app): State<Shared>) -> Json<Vec<PortGroup>> {
     let state = app.store.state();
     Json(state.desired.portgroups.keys().filter_map(|name| portgroup(&state, name).ok()).collect())
@@ -79,7 +79,7 @@ pub(super) async fn list_portgroups(State(app): State<Shared>) -> Json<Vec<PortG
 /// One port group.
 #[utoipa::path(get, path = "/v1/portgroups/{name}", tag = "Networks",
     params(("name" = Name, Path, description = "Port group")),
-    responses((status = 200, body = PortGroup), (status = 404, body = ApiError)))]
+    responses((status = 200, body = Document<PortGroupSpec, PortGroupStatus>), (status = 404, body = ApiError)))]
 pub(super) async fn show_portgroup(
     State(app): State<Shared>,
     Named(name): Named,
@@ -90,7 +90,7 @@ pub(super) async fn show_portgroup(
 /// Creates or replaces a port group; what is on it follows at once. With `If-None-Match: *` only creates.
 #[utoipa::path(put, path = "/v1/portgroups/{name}", tag = "Networks", request_body = PortGroupSpec,
     params(("name" = Name, Path, description = "Port group")),
-    responses((status = 200, body = PortGroup), (status = 400, body = ApiError), (status = 409, body = ApiError),
+    responses((status = 200, body = Document<PortGroupSpec, PortGroupStatus>), (status = 400, body = ApiError), (status = 409, body = ApiError),
         (status = 503, body = ApiError)))]
 pub(super) async fn put_portgroup(
     State(app): State<Shared>,

@@ -9,11 +9,11 @@ use super::{attachments, daemon, events, metrics, networks, ports, vms};
 #[openapi(
     info(title = "taut", description = "VM latency, networking and sockets for QEMU/KVM hosts"),
     paths(
-        vms::list,
-        vms::create,
-        vms::show,
-        vms::delete,
-        vms::power,
+        vms::list_vms,
+        vms::create_vm,
+        vms::show_vm,
+        vms::delete_vm,
+        vms::set_power,
         networks::list_vswitches,
         networks::show_vswitch,
         networks::put_vswitch,
@@ -30,12 +30,12 @@ use super::{attachments, daemon, events, metrics, networks, ports, vms};
         attachments::show_external,
         attachments::put_external,
         attachments::delete_external,
-        ports::list,
-        events::list,
-        daemon::show,
-        daemon::host,
+        ports::list_ports,
+        events::list_events,
+        daemon::show_daemon,
+        daemon::show_host,
         daemon::shutdown,
-        metrics::text,
+        metrics::metrics,
     )
 )]
 struct Api;

@@ -15,7 +15,7 @@ use crate::status;
 /// Every port of the fabric, with its counters.
 #[utoipa::path(get, path = "/v1/ports", tag = "Ports",
     responses((status = 200, body = [PortInfo]), (status = 500, body = ApiError)))]
-pub(super) async fn list(State(app): State<Shared>) -> Result<Json<Vec<PortInfo>>, Failure> {
+pub(super) async fn list_ports(State(app): State<Shared>) -> Result<Json<Vec<PortInfo>>, Failure> {
     Ok(Json(all(&app)?))
 }
 

@@ -1,1 +1,275 @@
+//! The router on a store of its own, without a host behind it.
 
+use std::path::Path;
+use std::sync::mpsc::Receiver;
+
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use taut_api::vm::VmKind;
+use taut_plan::{Process, VmSeen};
+use tempfile::TempDir;
+use tower::ServiceExt as _;
+
+use super::*;
+
+struct Server {
+    dir: TempDir,
+    app: Arc<App>,
+    messages: Receiver<Message>,
+}
+
+impl Server {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (inbox, messages) = Inbox::new();
+        let app = Arc::new(App {
+            store: Arc::new(Store::open(dir.path()).unwrap()),
+            board: Arc::default(),
+            counters: Arc::new(Counters::open(&dir.path().join("counters")).unwrap()),
+            inbox,
+            run_dir: dir.path().to_owned(),
+        });
+        Self { dir, app, messages }
+    }
+
+    fn with_lan() -> Self {
+        let server = Self::new();
+        server.put("/v1/vswitches/sw", &json!({})).is(200);
+        server.put("/v1/portgroups/lan", &json!({ "vswitch": "sw" })).is(200);
+        server
+    }
+
+    fn ask(&self, request: Request<Body>) -> Answer {
+        let router = router(self.app.clone());
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let response = router.oneshot(request).await.unwrap();
+            let status = response.status();
+            let bytes = response.into_body().collect().await.unwrap().to_bytes();
+            let text = String::from_utf8(bytes.to_vec()).unwrap();
+            let value = serde_json::from_str(&text).unwrap_or(Value::Null);
+            Answer { status, text, value }
+        })
+    }
+
+    fn send(&self, method: Method, path: &str, body: String) -> Answer {
+        self.ask(Request::builder().method(method).uri(path).body(Body::from(body)).unwrap())
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        self.send(Method::GET, path, String::new())
+    }
+
+    fn put(&self, path: &str, body: &Value) -> Answer {
+        self.send(Method::PUT, path, body.to_string())
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send(Method::POST, path, body.to_string())
+    }
+
+    fn delete(&self, path: &str) -> Answer {
+        self.send(Method::DELETE, path, String::new())
+    }
+
+    fn create(&self, name: &str, text: &str) -> Answer {
+        let base = self.dir.path().to_str().unwrap();
+        self.post("/v1/vms", &json!({ "name": name, "format": "toml", "text": text, "base_dir": base }))
+    }
+
+    fn revision(&self) -> u64 {
+        self.app.store.state().revision
+    }
+}
+
+struct Answer {
+    status: StatusCode,
+    text: String,
+    value: Value,
+}
+
+impl Answer {
+    /// Checks the status; errors must have a kind and a hint, and contain the words.
+    fn is(self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.text);
+        self.value
+    }
+
+    fn refuses(self, status: u16, words: &[&str]) {
+        assert_eq!(self.status, status, "{}", self.text);
+        assert!(self.value["hint"].as_str().is_some_and(|hint| !hint.is_empty()), "{}", self.text);
+        for word in words {
+            assert!(self.text.contains(word), "`{word}` is not in {}", self.text);
+        }
+    }
+}
+
+const MICRO: &str = "kind = \"micro\"\n[[nic]]\nportgroup = \"lan\"\nmac = \"02:00:00:00:00:07\"\n";
+
+#[test]
+fn documents_are_written_read_and_deleted() {
+    let server = Server::with_lan();
+    let group = server.get("/v1/portgroups/lan").is(200);
+    assert_eq!(group["spec"]["vswitch"], "sw");
+    assert_eq!(group["revision"], 2);
+    server.put("/v1/portgroups/lan", &json!({ "vswitch": "sw", "vlan": 9 })).is(200);
+    assert_eq!(server.get("/v1/portgroups").is(200)[0]["spec"]["vlan"], 9);
+    server.delete("/v1/portgroups/lan").is(204);
+    server.delete("/v1/vswitches/sw").is(204);
+    assert_eq!(server.get("/v1/vswitches").is(200), json!([]));
+    server.get("/v1/portgroups/lan").refuses(404, &["lan"]);
+    assert!(server.messages.try_iter().all(|message| matches!(message, Message::Wake)));
+}
+
+#[test]
+fn broken_requests_are_refused_and_change_nothing() {
+    let server = Server::with_lan();
+    let before = server.revision();
+    server.put("/v1/portgroups/x", &json!({ "vswitch": "sw", "vlna": 3 })).refuses(400, &["vlna"]);
+    server.put("/v1/portgroups/x", &json!({ "vswitch": "sw", "vlan": 4095 })).refuses(400, &["4095"]);
+    server.put("/v1/portgroups/x", &json!({ "vswitch": "nowhere" })).refuses(400, &["nowhere"]);
+    server.put("/v1/vswitches/..%2Fetc", &json!({})).refuses(400, &["../etc"]);
+    server.send(Method::PUT, "/v1/vswitches/x", "{".into()).refuses(400, &["EOF"]);
+    server.send(Method::PUT, "/v1/vswitches/x", "[".repeat(5 << 20)).refuses(400, &["body"]);
+    server.get("/v1/nothing").refuses(404, &["/v1/nothing"]);
+    server.delete("/v1/vms").refuses(405, &["DELETE"]);
+    server.get("/v1/events?sinse=3").refuses(400, &["query"]);
+    server.post("/v1/shutdown", &json!({ "all": true })).refuses(400, &["all"]);
+    server
+        .post("/v1/vms", &json!({ "format": "toml", "text": "", "base_dir": "/", "pwoer": "on" }))
+        .refuses(400, &["pwoer"]);
+    server.put("/v1/netns/n", &json!({ "netns": "../x", "portgroup": "lan" })).refuses(400, &["../x"]);
+    server
+        .put("/v1/netns/n", &json!({ "netns": "n", "portgroup": "lan", "ifname": "much-too-long-name" }))
+        .refuses(400, &["much-too-long-name"]);
+    server
+        .put("/v1/external-ports/e", &json!({ "socket": "relative", "portgroup": "lan" }))
+        .refuses(400, &["relative"]);
+    assert_eq!(server.revision(), before);
+}
+
+#[test]
+fn names_and_addresses_are_taken_once() {
+    let server = Server::with_lan();
+    server.create("one", MICRO).is(201);
+    server.create("one", MICRO).refuses(409, &["one"]);
+    server.create("two", MICRO).refuses(409, &["02:00:00:00:00:07", "vm/one/nic0"]);
+    let same = json!({ "netns": "n", "portgroup": "lan", "mac": "02:00:00:00:00:07" });
+    server.put("/v1/netns/n", &same).refuses(409, &["vm/one/nic0"]);
+    server.create("three", &MICRO.replace("lan", "nowhere")).refuses(400, &["nowhere", "lan"]);
+    server.put("/v1/netns/n", &json!({ "netns": "n", "portgroup": "lan" })).is(200);
+    server.put("/v1/netns/m", &json!({ "netns": "n", "portgroup": "lan" })).refuses(409, &["taut0", "`n`"]);
+    let request =
+        Request::put("/v1/vswitches/sw").header("if-none-match", "*").body(Body::from("{}")).unwrap();
+    server.ask(request).refuses(409, &["sw"]);
+}
+
+#[test]
+fn what_is_in_use_stays_and_its_users_are_named() {
+    let server = Server::with_lan();
+    server.create("one", MICRO).is(201);
+    let socket = json!({ "socket": "/tmp/x.sock", "portgroup": "lan" });
+    server.put("/v1/external-ports/e", &socket).is(200);
+    server.delete("/v1/vswitches/sw").refuses(409, &["portgroup/lan"]);
+    server.delete("/v1/portgroups/lan").refuses(409, &["vm/one/nic0", "external/e"]);
+    assert_eq!(server.get("/v1/portgroups/lan").is(200)["status"]["ports"], 2);
+    assert_eq!(server.get("/v1/vswitches/sw").is(200)["status"]["ports"], 2);
+    server.delete("/v1/vms/one").is(204);
+    server.delete("/v1/external-ports/e").is(204);
+    server.delete("/v1/portgroups/lan").is(204);
+}
+
+#[test]
+fn power_is_written_and_a_running_vm_is_not_deleted() {
+    let server = Server::with_lan();
+    let created = server.create("one", MICRO).is(201);
+    assert_eq!(created["vm"]["status"]["phase"], "stopped");
+    let one: Name = "one".parse().unwrap();
+    let set = |seen: VmSeen| drop(server.app.board.lock().observed.vms.insert(one.clone(), seen));
+    set(VmSeen { process: None, failure: Some("it burnt".into()) });
+    let started = server.post("/v1/vms/one/power", &json!({ "power": "on" })).is(200);
+    assert_eq!(started["status"]["phase"], "starting", "an earlier failure is forgotten at once");
+    assert!(server.messages.try_iter().any(|message| matches!(message, Message::Start)));
+
+    set(VmSeen { process: None, failure: Some("it burnt".into()) });
+    let failed = server.get("/v1/vms/one").is(200);
+    assert_eq!(
+        (&failed["status"]["phase"], &failed["status"]["reason"]),
+        (&json!("failed"), &json!("it burnt"))
+    );
+
+    let process = Process {
+        pid: 4711,
+        kind: VmKind::Micro,
+        accelerator: "native".into(),
+        stopping: false,
+        sockets: Default::default(),
+    };
+    set(VmSeen { process: Some(process), failure: None });
+    let running = server.get("/v1/vms").is(200)[0].clone();
+    assert_eq!(running["status"]["phase"], "starting", "its card is not connected");
+    assert_eq!(running["status"]["pid"], 4711);
+    server.delete("/v1/vms/one").refuses(409, &["4711"]);
+    server.post("/v1/vms/one/power", &json!({ "power": "off", "force": true })).is(200);
+    assert!(server.messages.try_iter().any(|message| matches!(message, Message::Kill(_))));
+    server.post("/v1/vms/nobody/power", &json!({ "power": "on" })).refuses(404, &["nobody"]);
+}
+
+#[test]
+fn events_are_listed_and_awaited() {
+    let server = Server::with_lan();
+    let events = server.get("/v1/events?limit=1").is(200);
+    assert_eq!(events[0]["subject"], "vswitch/sw");
+    assert_eq!(server.get("/v1/events?since=1").is(200).as_array().unwrap().len(), 1);
+    let store = server.app.store.clone();
+    let late = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        store.event(Level::Info, "vm/late", "vm.test", "late");
+    });
+    assert_eq!(server.get("/v1/events?since=2&wait=60").is(200)[0]["subject"], "vm/late");
+    late.join().unwrap();
+}
+
+#[test]
+fn ports_daemon_and_metrics_answer() {
+    let server = Server::with_lan();
+    server.create("one", MICRO).is(201);
+    assert_eq!(server.get("/v1/ports").is(200), json!([]), "the VM is off");
+    server.post("/v1/vms/one/power", &json!({ "power": "on" })).is(200);
+    let ports = server.get("/v1/ports").is(200);
+    assert_eq!((&ports[0]["owner"], &ports[0]["port"]), (&json!("vm/one/nic0"), &json!(0)));
+    let daemon = server.get("/v1/daemon").is(200);
+    assert_eq!(daemon["revision"], 4);
+    let metrics = server.get("/metrics");
+    assert_eq!(metrics.status, 200);
+    assert!(metrics.text.contains("taut_vms{phase=\"starting\"} 1"), "{}", metrics.text);
+}
+
+#[test]
+fn the_kept_description_of_the_api_is_the_real_one() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
+    let kept = std::fs::read_to_string(kept).unwrap();
+    let real = openapi_document().to_pretty_json().unwrap();
+    assert!(kept.trim_end() == real, "run: tautd --print-openapi > docs/openapi.json");
+}
+
+#[test]
+fn every_path_is_described() {
+    let server = Server::new();
+    let described = server.get("/openapi.json").is(200);
+    let mut operations = std::collections::BTreeSet::new();
+    for (path, methods) in described["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().values() {
+            assert!(
+                operations.insert(method["operationId"].to_string()),
+                "{path}: {}",
+                method["operationId"]
+            );
+        }
+        let answer = server.send(Method::OPTIONS, &path.replace("{name}", "x"), String::new());
+        assert_eq!(answer.status, 405, "{path} is described and not there");
+    }
+    assert_eq!(described["paths"].as_object().unwrap().len(), 17);
+}

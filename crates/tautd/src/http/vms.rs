@@ -5,8 +5,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use taut_api::error::ErrorKind;
 use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm};
-use taut_api::vm::{Power, VmDesired};
-use taut_api::{ApiError, Name};
+use taut_api::vm::{Power, VmDesired, VmStatus};
+use taut_api::{ApiError, Document, Name};
 use taut_plan::admission;
 use taut_vm::definition;
 
@@ -19,16 +19,16 @@ use crate::store::{Change, Kind, State as Documents};
 use crate::vms::Vms;
 
 /// Every VM.
-#[utoipa::path(get, path = "/v1/vms", tag = "VMs", responses((status = 200, body = [Vm])))]
-pub(super) async fn list(State(app): State<Shared>) -> Json<Vec<Vm>> {
+#[utoipa::path(get, path = "/v1/vms", tag = "VMs", responses((status = 200, body = [Document<VmDesired, VmStatus>])))]
+pub(super) async fn list_vms(State(app): State<Shared>) -> Json<Vec<Vm>> {
     let (state, seen) = app.look();
     Json(state.desired.vms.iter().map(|(name, vm)| document(&app, &state, &seen, name, vm)).collect())
 }
 
 /// One VM.
 #[utoipa::path(get, path = "/v1/vms/{name}", tag = "VMs", params(("name" = Name, Path, description = "VM")),
-    responses((status = 200, body = Vm), (status = 404, body = ApiError)))]
-pub(super) async fn show(State(app): State<Shared>, Named(name): Named) -> Result<Json<Vm>, Failure> {
+    responses((status = 200, body = Document<VmDesired, VmStatus>), (status = 404, body = ApiError)))]
+pub(super) async fn show_vm(State(app): State<Shared>, Named(name): Named) -> Result<Json<Vm>, Failure> {
     let (state, seen) = app.look();
     let vm = state.desired.vms.get(&name).ok_or_else(|| not_found(Kind::Vm, &name))?;
     Ok(Json(document(&app, &state, &seen, &name, vm)))
@@ -38,7 +38,7 @@ pub(super) async fn show(State(app): State<Shared>, Named(name): Named) -> Resul
 #[utoipa::path(post, path = "/v1/vms", tag = "VMs", request_body = CreateVm,
     responses((status = 201, body = CreatedVm), (status = 400, body = ApiError), (status = 409, body = ApiError),
         (status = 503, body = ApiError)))]
-pub(super) async fn create(
+pub(super) async fn create_vm(
     State(app): State<Shared>,
     Body(request): Body<CreateVm>,
 ) -> Result<(StatusCode, Json<CreatedVm>), Failure> {
@@ -72,7 +72,7 @@ pub(super) async fn create(
 /// Forgets a VM that does not run. Its disks are not touched.
 #[utoipa::path(delete, path = "/v1/vms/{name}", tag = "VMs", params(("name" = Name, Path, description = "VM")),
     responses((status = 204), (status = 404, body = ApiError), (status = 409, body = ApiError)))]
-pub(super) async fn delete(State(app): State<Shared>, Named(name): Named) -> Result<StatusCode, Failure> {
+pub(super) async fn delete_vm(State(app): State<Shared>, Named(name): Named) -> Result<StatusCode, Failure> {
     let board = app.board.clone();
     app.write(move |desired| {
         if !desired.vms.contains_key(&name) {
@@ -96,8 +96,8 @@ pub(super) async fn delete(State(app): State<Shared>, Named(name): Named) -> Res
 /// tries it again.
 #[utoipa::path(post, path = "/v1/vms/{name}/power", tag = "VMs", request_body = SetPower,
     params(("name" = Name, Path, description = "VM")),
-    responses((status = 200, body = Vm), (status = 404, body = ApiError), (status = 503, body = ApiError)))]
-pub(super) async fn power(
+    responses((status = 200, body = Document<VmDesired, VmStatus>), (status = 404, body = ApiError), (status = 503, body = ApiError)))]
+pub(super) async fn set_power(
     State(app): State<Shared>,
     Named(name): Named,
     Body(wanted): Body<SetPower>,

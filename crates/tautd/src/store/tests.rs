@@ -1,1 +1,157 @@
+use taut_api::event::Level;
+use taut_api::network::{PortGroupSpec, VSwitchSpec};
+use taut_api::{ApiError, Name};
+use tempfile::TempDir;
 
+use super::*;
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn store() -> (TempDir, Store) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    (dir, store)
+}
+
+fn vswitch(text: &str) -> Change {
+    Change::VSwitch(name(text), Some(VSwitchSpec {}))
+}
+
+fn portgroup(text: &str, vlan: u16) -> Change {
+    let spec = PortGroupSpec { vswitch: name("sw"), vlan, security: Default::default() };
+    Change::PortGroup(name(text), Some(spec))
+}
+
+fn vm() -> Change {
+    let spec = r#"{"kind": "micro", "nic": [{"portgroup": "lan"}, {"portgroup": "lan"}], "power": "on"}"#;
+    Change::Vm(name("vm1"), Some(serde_json::from_str(spec).unwrap()))
+}
+
+fn write(store: &Store, change: Change) -> Arc<State> {
+    store.write(|_| Ok(change)).unwrap()
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_restart() {
+    let (dir, store) = store();
+    for change in [vswitch("sw"), portgroup("lan", 7), vm()] {
+        write(&store, change);
+    }
+    let before = store.state();
+    assert_eq!(before.desired.vms.len(), 1);
+    // Dropped without any farewell, as a crash would.
+    drop(store);
+    let again = Store::open(dir.path()).unwrap();
+    assert_eq!(*again.state(), *before);
+    assert_eq!(again.state().revision_of(Kind::Vm, &name("vm1")), 3);
+}
+
+#[test]
+fn revisions_grow_and_never_repeat() {
+    let (dir, store) = store();
+    assert_eq!(write(&store, vswitch("a")).revision, 1);
+    assert_eq!(write(&store, vswitch("b")).revision, 2);
+    assert_eq!(write(&store, Change::VSwitch(name("b"), None)).revision, 3);
+    drop(store);
+    let store = Store::open(dir.path()).unwrap();
+    let state = write(&store, vswitch("b"));
+    assert_eq!((state.revision, state.revision_of(Kind::VSwitch, &name("b"))), (4, 4));
+    assert_eq!(state.revision_of(Kind::VSwitch, &name("a")), 1);
+}
+
+#[test]
+fn a_refused_write_changes_nothing() {
+    let (dir, store) = store();
+    write(&store, vswitch("a"));
+    let no = || ApiError::new(ErrorKind::Conflict, "no", "never");
+    assert_eq!(store.write(|_| Err(no())).unwrap_err(), no());
+    assert_eq!(store.state().revision, 1);
+    drop(store);
+    assert_eq!(Store::open(dir.path()).unwrap().state().revision, 1);
+}
+
+#[test]
+fn a_full_disk_refuses_writes_and_keeps_what_is_there() {
+    let (dir, store) = store();
+    write(&store, vswitch("sw"));
+    let before = store.state();
+    // As if the file system had no further page for the file.
+    let limit = |pages: u32| {
+        store.lock().db.pragma_update(None, "max_page_count", pages).unwrap();
+    };
+    limit(1);
+    let refused =
+        (0..200).find_map(|n| store.write(|_| Ok(vswitch(&format!("s{n}")))).err().map(|error| (n, error)));
+    let (written, error) = refused.unwrap();
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    assert!(error.to_string().contains("free space"), "{error}");
+    assert_eq!(store.state().revision, before.revision + written);
+    limit(10_000);
+    write(&store, vswitch("after"));
+    let after = store.state();
+    drop(store);
+    assert_eq!(*Store::open(dir.path()).unwrap().state(), *after);
+}
+
+#[test]
+fn numbers_stay_until_their_owner_goes() {
+    let (dir, store) = store();
+    for change in [vswitch("sw"), portgroup("lan", 0), vm()] {
+        write(&store, change);
+    }
+    let numbers = store.state().desired.numbers.clone();
+    assert_eq!(numbers.ports.keys().collect::<Vec<_>>(), ["vm/vm1/nic0", "vm/vm1/nic1"]);
+    drop(store);
+    let store = Store::open(dir.path()).unwrap();
+    write(&store, portgroup("another", 3));
+    assert_eq!(store.state().desired.numbers.ports, numbers.ports);
+    write(&store, Change::Vm(name("vm1"), None));
+    assert!(store.state().desired.numbers.ports.is_empty());
+}
+
+#[test]
+fn what_was_done_to_the_host_is_remembered_until_it_is_undone() {
+    let (dir, store) = store();
+    store.remember("netns/a", &1).unwrap();
+    store.remember("netns/b", &2).unwrap();
+    store.remember("netns/a", &3).unwrap();
+    store.forget("netns/b").unwrap();
+    drop(store);
+    let store = Store::open(dir.path()).unwrap();
+    assert_eq!(store.remembered().unwrap(), [("netns/a".to_owned(), "3".to_owned())]);
+}
+
+#[test]
+fn events_are_numbered_and_can_be_followed() {
+    let (dir, store) = store();
+    let newest = store.newest_event();
+    for text in ["one", "two", "three"] {
+        store.event(Level::Warning, "vm/a", "vm.test", text);
+    }
+    assert_eq!(*newest.borrow(), 3);
+    drop(store);
+    let store = Store::open(dir.path()).unwrap();
+    let events = store.events(1, 10).unwrap();
+    assert_eq!(events.iter().map(|event| event.message.as_str()).collect::<Vec<_>>(), ["two", "three"]);
+    assert_eq!((events[0].seq, events[0].level), (2, Level::Warning));
+    assert_eq!(store.events(0, 1).unwrap()[0].seq, 1);
+    store.event(Level::Info, "vm/a", "vm.test", "four");
+    assert_eq!(*store.newest_event().borrow(), 4);
+}
+
+#[test]
+fn a_second_daemon_on_the_same_store_is_refused() {
+    let (dir, store) = store();
+    write(&store, vswitch("a"));
+    assert!(matches!(Store::open(dir.path()), Err(OpenError::Database(_))));
+}
+
+#[test]
+fn a_newer_store_is_refused() {
+    let (dir, store) = store();
+    store.lock().db.pragma_update(None, "user_version", 99).unwrap();
+    drop(store);
+    assert!(matches!(Store::open(dir.path()), Err(OpenError::Version { found: 99 })));
+}
