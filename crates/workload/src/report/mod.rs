@@ -151,7 +151,7 @@ pub struct EndPoint {
     pub name: String,
     /// `guest`, `micro`, `netns` or `host`.
     pub kind: String,
-    /// Kernel it runs.
+    /// Kernel it runs, or the network stack of a microguest.
     pub kernel: String,
     /// Address that was spoken to (of the receiver).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -177,6 +177,12 @@ impl Report {
     /// The configurations measured: A, then B.
     pub fn configurations(&self) -> impl Iterator<Item = &Configuration> {
         std::iter::once(&self.a).chain(&self.b)
+    }
+
+    /// The same with the names that they go by in results: with a letter in front when there are two.
+    fn named(&self) -> impl Iterator<Item = (String, &Configuration)> {
+        let letters = if self.b.is_some() { ["A: ", "B: "] } else { [""; 2] };
+        letters.into_iter().zip(self.configurations()).map(|(letter, c)| (format!("{letter}{}", c.name), c))
     }
 
     /// Aligned text: a line a repeat and their median, the comparison, and what it was measured with.

@@ -59,11 +59,9 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
     };
     let head = [report.kind.name().to_uppercase(), "REPEAT".to_owned()];
     let mut rows = vec![head.into_iter().chain(used.iter().map(|(head, _)| (*head).to_owned())).collect()];
-    for (letter, configuration) in ["A: ", "B: "].into_iter().zip(report.configurations()) {
-        let letter = if report.b.is_some() { letter } else { "" };
-        let Configuration { name, repeats, median, .. } = configuration;
+    for (name, Configuration { repeats, median, .. }) in report.named() {
         for (index, figures) in repeats.iter().enumerate() {
-            let name = if index == 0 { format!("{letter}{name}") } else { String::new() };
+            let name = if index == 0 { name.clone() } else { String::new() };
             rows.push(row(name, &(index + 1).to_string(), figures));
         }
         if repeats.len() > 1 {
@@ -119,10 +117,10 @@ fn counted(number: u32, what: &str) -> String {
 }
 
 fn end_point(end: &EndPoint) -> String {
-    let system = (!end.kernel.is_empty()).then(|| format!("Linux {}", end.kernel));
+    let system = if end.kind == "micro" { end.kernel.clone() } else { format!("Linux {}", end.kernel) };
     let about = [
         Some(end.kind.clone()),
-        system,
+        Some(system),
         end.accelerator.clone(),
         end.address.map(|address| address.to_string()),
     ];

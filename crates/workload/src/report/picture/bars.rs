@@ -11,7 +11,7 @@ pub(super) fn draw(area: &Area<'_>, report: &Report) -> Result<(), Failure> {
     let bars: Vec<_> = report.configurations().collect();
     let every = bars.iter().flat_map(|bar| &bar.repeats).filter_map(|figures| figures.mbit_s);
     let top = every.fold(1.0, f64::max) * 1.15;
-    let names = bars.iter().enumerate().map(|(index, bar)| (index as f64 + 0.5, bar.name.clone()));
+    let names = report.named().enumerate().map(|(index, (name, _))| (index as f64 + 0.5, name));
     let x = Axis { low: 0.0, high: bars.len() as f64, ticks: names.collect() };
     let mut chart = ChartBuilder::on(area)
         .margin_left(8)

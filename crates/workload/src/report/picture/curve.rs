@@ -89,8 +89,7 @@ fn latency(log: f64) -> String {
 }
 
 pub(super) fn draw(area: &Area<'_>, report: &Report) -> Result<(), Failure> {
-    let curves: Vec<_> =
-        report.configurations().map(|c| (c.name.as_str(), points(&together(c)), repeats(c))).collect();
+    let curves: Vec<_> = report.named().map(|(name, c)| (name, points(&together(c)), repeats(c))).collect();
     let every: Vec<_> = curves.iter().flat_map(|(_, points, _)| points.iter().copied()).collect();
     if every.is_empty() {
         return area.draw_text("no answers", &text(26, INK), (400, 180));
@@ -120,12 +119,12 @@ pub(super) fn draw(area: &Area<'_>, report: &Report) -> Result<(), Failure> {
         }
         chart
             .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(3)))?
-            .label(*name)
+            .label(name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(3)));
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(SeriesLabelPosition::LowerRight)
         .margin(14)
         .background_style(WHITE.mix(0.85))
         .label_font(("sans-serif", 17).into_font().color(&INK))
