@@ -185,3 +185,6 @@ fn find_address(parties: &mut Parties, sender: Id, receiver: Id) -> Result<Ipv4A
         )
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,13 @@
 //! The agents that take part. Each end point is spoken to once, however many pairs it is in: the channel into a guest
 //! takes one caller at a time.
 
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::route::{Netns, Vm};
-use taut_api::{ApiError, Name};
 use taut_workload::agent::Client as Agent;
 use taut_workload::agent::protocol::{Answer, Kind, Request};
 use taut_workload::report;
@@ -18,18 +19,22 @@ use crate::output;
 
 /// Everybody who takes part.
 #[derive(Default)]
-pub(super) struct Parties(Vec<Party>);
+pub(super) struct Parties {
+    all: Vec<Party>,
+    /// Those of agents that were started for this; they end after their agents were let go.
+    processes: Vec<Process>,
+}
 
 /// Index into [`Parties`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Id(usize);
 
-struct Party {
-    end_point: EndPoint,
-    accelerator: Option<String>,
-    agent: Agent,
-    /// The agent's process, if it was started for this.
-    _process: Option<Process>,
+/// Who takes part.
+pub(super) struct Party {
+    pub(super) end_point: EndPoint,
+    /// `kvm`, `tcg` or `native`, of a VM.
+    pub(super) accelerator: Option<String>,
+    pub(super) agent: Agent,
 }
 
 /// A process that ends with us.
@@ -46,45 +51,68 @@ impl Drop for Process {
 impl Parties {
     /// Speaks to the agent of `end_point`, unless that was done before.
     pub(super) fn join(&mut self, client: &Client, end_point: &EndPoint) -> Result<Id, ApiError> {
-        if let Some(known) = self.0.iter().position(|party| party.end_point == *end_point) {
+        if let Some(known) = self.all.iter().position(|party| party.end_point == *end_point) {
             return Ok(Id(known));
         }
-        let party = match end_point {
-            EndPoint::Vm(name) => of_vm(client, name)?,
-            EndPoint::Netns(name) => of_netns(client, name)?,
-            EndPoint::Host => started(EndPoint::Host, guest_binary(), "host")?,
-            EndPoint::Agent(path) => {
-                let agent = Agent::connect(path, PATIENCE).map_err(|error| failed(&error))?;
-                Party { end_point: end_point.clone(), accelerator: None, agent, _process: None }
+        let (agent, accelerator) = match end_point {
+            EndPoint::Vm(name) => {
+                let vm: Vm = client.get(&format!("/v1/vms/{name}"))?;
+                (agent::of_vm(&vm, PATIENCE)?, vm.status.accelerator)
             }
+            EndPoint::Netns(name) => (self.start(end_point, inside(client, name)?, "netns")?, None),
+            EndPoint::Host => (self.start(end_point, Command::new(guest_binary()), "host")?, None),
+            EndPoint::Agent(path) => (Agent::connect(path, PATIENCE).map_err(|error| failed(&error))?, None),
         };
-        self.0.push(party);
-        Ok(Id(self.0.len() - 1))
+        Ok(self.add(Party { end_point: end_point.clone(), accelerator, agent }))
+    }
+
+    /// Takes part from now on.
+    pub(super) fn add(&mut self, party: Party) -> Id {
+        self.all.push(party);
+        Id(self.all.len() - 1)
+    }
+
+    /// Starts `command`, which is an agent on its standard input and output.
+    fn start(&mut self, end_point: &EndPoint, mut command: Command, kind: &str) -> Result<Agent, ApiError> {
+        command.args(["agent", "--stdio", "--kind", kind]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| {
+            ApiError::new(
+                ErrorKind::Unavailable,
+                format!("the agent of {end_point} could not be started: {command:?}"),
+                "install taut-guest beside taut or in PATH, and iproute2; run taut as root",
+            )
+            .because(&error)
+        })?;
+        let (input, output) = (child.stdout.take(), child.stdin.take());
+        self.processes.push(Process(child));
+        let (input, output) = input.zip(output).expect("both were asked for");
+        Agent::over(end_point.to_string(), input.into(), output.into(), PATIENCE)
+            .map_err(|error| failed(&error))
     }
 
     /// Asks, and waits for the answer.
     pub(super) fn ask(&mut self, id: Id, request: Request, patience: Duration) -> Result<Answer, ApiError> {
-        self.0[id.0].agent.call(request, patience).map_err(|error| failed(&error))
+        self.all[id.0].agent.call(request, patience).map_err(|error| failed(&error))
     }
 
     /// The error for an answer to another question.
     pub(super) fn confused(&self, id: Id) -> ApiError {
-        failed(&self.0[id.0].agent.confused())
+        failed(&self.all[id.0].agent.confused())
     }
 
     /// Where the agent runs.
     pub(super) fn kind(&self, id: Id) -> Kind {
-        self.0[id.0].agent.hello().kind
+        self.all[id.0].agent.hello().kind
     }
 
     /// As the user called it.
     pub(super) fn end_point(&self, id: Id) -> &EndPoint {
-        &self.0[id.0].end_point
+        &self.all[id.0].end_point
     }
 
     /// For the report.
     pub(super) fn describe(&self, id: Id) -> report::EndPoint {
-        let Party { end_point, accelerator, agent, .. } = &self.0[id.0];
+        let Party { end_point, accelerator, agent } = &self.all[id.0];
         let hello = agent.hello();
         report::EndPoint {
             name: end_point.to_string(),
@@ -96,19 +124,12 @@ impl Parties {
     }
 }
 
-fn of_vm(client: &Client, name: &Name) -> Result<Party, ApiError> {
-    let vm: Vm = client.get(&format!("/v1/vms/{name}"))?;
-    let agent = agent::of_vm(&vm, PATIENCE)?;
-    let accelerator = vm.status.accelerator;
-    Ok(Party { end_point: EndPoint::Vm(name.clone()), accelerator, agent, _process: None })
-}
-
-/// An attachment's name, or that of any namespace.
-fn of_netns(client: &Client, name: &str) -> Result<Party, ApiError> {
+/// `taut-guest` inside a namespace, which is named by an attachment's name or its own.
+fn inside(client: &Client, name: &str) -> Result<Command, ApiError> {
     let attachments: Vec<Netns> = client.get("/v1/netns")?;
     let attached = attachments.into_iter().find(|attachment| attachment.name.as_str() == name);
     let netns = attached.map_or_else(|| name.to_owned(), |attachment| attachment.spec.netns);
-    if !std::path::Path::new("/run/netns").join(&netns).exists() {
+    if !Path::new("/run/netns").join(&netns).exists() {
         return Err(ApiError::new(
             ErrorKind::NotFound,
             format!("there is no network namespace {netns}"),
@@ -116,31 +137,12 @@ fn of_netns(client: &Client, name: &str) -> Result<Party, ApiError> {
         ));
     }
     let mut command = Command::new("ip");
-    command.args(["netns", "exec", &netns]).arg(guest_binary().get_program());
-    started(EndPoint::Netns(name.to_owned()), command, "netns")
+    command.args(["netns", "exec", &netns]).arg(guest_binary());
+    Ok(command)
 }
 
 /// `taut-guest`, installed beside this program or found in PATH.
-fn guest_binary() -> Command {
+fn guest_binary() -> PathBuf {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name("taut-guest"));
-    Command::new(beside.filter(|path| path.exists()).unwrap_or_else(|| "taut-guest".into()))
-}
-
-/// The end point whose agent is `command` on its standard input and output.
-fn started(end_point: EndPoint, mut command: Command, kind: &str) -> Result<Party, ApiError> {
-    command.args(["agent", "--stdio", "--kind", kind]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| {
-        ApiError::new(
-            ErrorKind::Unavailable,
-            format!("the agent of {end_point} could not be started: {command:?}"),
-            "install taut-guest beside taut or in PATH, and iproute2; run taut as root",
-        )
-        .because(&error)
-    })?;
-    let (input, output) = (child.stdout.take(), child.stdin.take());
-    let process = Process(child);
-    let (input, output) = input.zip(output).expect("both were asked for");
-    let agent = Agent::over(end_point.to_string(), input.into(), output.into(), PATIENCE)
-        .map_err(|error| failed(&error))?;
-    Ok(Party { end_point, accelerator: None, agent, _process: Some(process) })
+    beside.filter(|path| path.exists()).unwrap_or_else(|| "taut-guest".into())
 }
