@@ -208,6 +208,7 @@ impl Session {
         reply.body.map_or(Ok(()), |body| self.connection.reply(reply.request, &body))
     }
 
+    /// Questions are answered at once; what changes the record may let rings start.
     fn carry_out(&mut self, request: Request) -> Result<Answer, SessionError> {
         match request {
             Request::GetFeatures => return Ok(Answer::Word(self.offered)),
@@ -221,16 +222,6 @@ impl Session {
                 self.changed = true;
                 return Ok(Answer::Position { queue: queue as u32, position: u32::from(position) });
             }
-            other => self.change(other)?,
-        }
-        self.changed = true;
-        self.start_rings()?;
-        Ok(Answer::Done)
-    }
-
-    /// A request that only changes the record.
-    fn change(&mut self, request: Request) -> Result<(), SessionError> {
-        match request {
             Request::SetFeatures(accepted) => {
                 only_offered(accepted, self.offered)?;
                 if accepted != self.record.features {
@@ -321,15 +312,10 @@ impl Session {
                     self.port.stop_ring(queue);
                 }
             }
-            Request::GetFeatures
-            | Request::GetProtocolFeatures
-            | Request::GetQueueNum
-            | Request::GetMaxMemSlots
-            | Request::GetStatus
-            | Request::SetOwner
-            | Request::GetVringBase { .. } => {}
         }
-        Ok(())
+        self.changed = true;
+        self.start_rings()?;
+        Ok(Answer::Done)
     }
 
     fn known(&self, queue: usize) -> Result<(), SessionError> {
