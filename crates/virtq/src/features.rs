@@ -39,5 +39,6 @@ pub const VERSION_1: u64 = 1 << 32;
 /// Packed virtqueues (2.8).
 pub const RING_PACKED: u64 = 1 << 34;
 
-/// What the queues of this crate can do; a device offers no transport feature beyond these.
+/// What the queues of this crate can do; a device offers no transport feature beyond these. (`IN_ORDER` would let a
+/// device return a burst by one entry: not yet.)
 pub const RING_FEATURES: u64 = VERSION_1 | EVENT_IDX | INDIRECT_DESC;

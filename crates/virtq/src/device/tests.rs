@@ -295,3 +295,30 @@ fn with_suppression_nobody_is_disturbed() {
         }
     }
 }
+
+#[test]
+fn a_frame_goes_to_a_descriptor_whole_however_scattered() {
+    use rustix::fs::{MemfdFlags, memfd_create};
+    use std::os::fd::AsFd;
+    let bytes = frame(3, 1200);
+    let header = NetHeader { flags: 1, csum_start: 34, ..NetHeader::default() };
+    let content = [&header.to_bytes()[..], &bytes].concat();
+    for cuts in [vec![], vec![12], vec![40; 10], vec![5; 200]] {
+        let mut ram = Ram::new(1 << 20).unwrap();
+        let layout = QueueLayout::allocate(&mut ram, 256).unwrap();
+        let mut ring = Ring::new(ram.memory(), layout, RING_FEATURES).unwrap();
+        let start = ram.allocate(content.len() as u64, 1).unwrap();
+        ram.memory().write(start, &content).unwrap();
+        ring.add(cut(start, content.len() as u32, &cuts, false).into_iter()).unwrap();
+        ring.publish();
+        let mut tx = TxQueue::new(ram.memory(), &layout.config(RING_FEATURES, AT_ZERO)).unwrap();
+        assert_eq!(tx.peek(), Ok(1));
+        for (with_header, expected) in [(Some(&header), &content), (None, &bytes)] {
+            let file = memfd_create("tap", MemfdFlags::CLOEXEC).unwrap();
+            assert_eq!(tx.frame(0).write_to(file.as_fd(), with_header).unwrap(), expected.len());
+            let mut found = vec![0; expected.len() + 1];
+            assert_eq!(rustix::io::pread(&file, &mut found, 0).unwrap(), expected.len());
+            assert_eq!(&found[..expected.len()], &expected[..]);
+        }
+    }
+}
