@@ -1,5 +1,7 @@
 //! `taut netns`.
 
+use std::time::{Duration, Instant};
+
 use clap::Subcommand;
 use taut_api::error::ErrorKind;
 use taut_api::network::{Ipv4Net, NetnsSpec};
@@ -42,6 +44,9 @@ pub(crate) enum Command {
     List,
 }
 
+/// How long an attachment may take before the reason that it is not there counts as the answer.
+const SETTLED: Duration = Duration::from_secs(3);
+
 pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome {
     match command {
         Command::Attach { netns, portgroup, ip, mac, name, ifname } => {
@@ -57,17 +62,19 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
             };
             let path = format!("/v1/netns/{name}");
             client.put(&path, &NetnsSpec { netns, portgroup, mac, ip, ifname })?;
+            let asked = Instant::now();
             until(&format!("{name} is attached"), || {
                 let attachment: Netns = client.get(&path)?;
                 match attachment.status {
                     status if status.attached => Ok(Some(())),
                     status => match status.reason {
-                        Some(reason) => Err(ApiError::new(
+                        // At first there is always a reason: nobody has got to it yet.
+                        Some(reason) if asked.elapsed() > SETTLED => Err(ApiError::new(
                             ErrorKind::Unavailable,
                             format!("{name} could not be attached: {reason}"),
                             "remove the cause; taut goes on trying until the attachment is detached",
                         )),
-                        None => Ok(None),
+                        _ => Ok(None),
                     },
                 }
             })
