@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use clap::{Args, ValueEnum};
@@ -58,15 +59,14 @@ pub(crate) fn run(args: &AgentArgs) -> io::Result<()> {
     });
     match &args.channel {
         Channel { device: Some(path), .. } => {
-            let port = Port::open(path)?;
+            let port = Port::open(path).map_err(|error| about(path, &error))?;
             loop {
                 port.wait_for_host()?;
                 agent::serve(&port, &port, &kernel)?;
             }
         }
         Channel { listen: Some(path), .. } => {
-            let listener = UnixListener::bind(path)?;
-            let _socket = Unlink(path.clone());
+            let listener = listen(path).map_err(|error| about(path, &error))?;
             thread::scope(|scope| {
                 for connection in listener.incoming() {
                     let connection = connection?;
@@ -80,11 +80,42 @@ pub(crate) fn run(args: &AgentArgs) -> io::Result<()> {
     }
 }
 
-/// Removes a socket's file at the end.
-struct Unlink(PathBuf);
+/// Makes a socket at `path`, in place of one that an ended agent left behind.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_behind(path) => {
+            fs::remove_file(path)?;
+            UnixListener::bind(path)
+        }
+        other => other,
+    }
+}
 
-impl Drop for Unlink {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+fn is_left_behind(path: &Path) -> bool {
+    UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        && fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
+}
+
+fn about(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_socket_that_nobody_listens_on_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("agent.sock");
+        let first = listen(&path).unwrap();
+        assert_eq!(listen(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(first);
+        assert!(listen(&path).is_ok());
+
+        let file = folder.path().join("file");
+        fs::write(&file, "precious").unwrap();
+        assert_eq!(listen(&file).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
     }
 }
