@@ -14,6 +14,9 @@ use crate::switch::ethernet::MAX_FRAME;
 
 /// Bytes of the length before each frame.
 const PREFIX: usize = 4;
+/// Shortest frame on an Ethernet, its checksum aside. Guests on rings may send less, and some emulated cards (vlance)
+/// throw away what no wire could have carried.
+const MIN_FRAME: usize = 60;
 /// Read at once; a frame of the greatest length always fits.
 const BUFFER: usize = 2 * (PREFIX + MAX_FRAME);
 
@@ -123,9 +126,10 @@ impl Rx {
         }
         self.sent = 0;
         self.buffer.clear();
-        self.buffer.extend((len as u32).to_be_bytes());
-        self.buffer.resize(PREFIX + len, 0);
-        fill(&mut self.buffer[PREFIX..]);
+        let padded = len.max(MIN_FRAME);
+        self.buffer.extend((padded as u32).to_be_bytes());
+        self.buffer.resize(PREFIX + padded, 0);
+        fill(&mut self.buffer[PREFIX..PREFIX + len]);
         match self.flush() {
             // Ours now: it leaves when there is room, before any other.
             Put::NotNow(_) => Put::Done,
@@ -145,5 +149,28 @@ impl Rx {
             }
         }
         Put::Done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    #[test]
+    fn frames_too_short_for_a_wire_are_padded_with_zeros() {
+        let (here, card) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        let mut rx = Rx::new(Arc::new(here));
+        for len in [42, 60, 61] {
+            assert!(matches!(rx.put_bytes(&vec![7; len]), Put::Done));
+            let mut got = [0xff; 128];
+            let (_, count) = recv(&card, &mut got, RecvFlags::empty()).unwrap();
+            let (prefix, frame) = got[..count].split_at(PREFIX);
+            assert_eq!(prefix, u32::try_from(len.max(60)).unwrap().to_be_bytes());
+            assert!(frame[..len].iter().all(|&byte| byte == 7) && frame[len..].iter().all(|&byte| byte == 0));
+            assert_eq!(frame.len(), len.max(60));
+        }
     }
 }
