@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::io::{self, PipeWriter, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -20,17 +20,21 @@ use crate::wire::{OPENING_LENGTH, Opening};
 const MAX_CONNECTIONS: usize = 2 * MAX_SESSIONS as usize;
 /// How long a client may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long nothing is accepted after it has failed.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// A listening server; dropping it ends it and its connections.
 pub(super) struct Server {
     port: u16,
     connections: Arc<Connections>,
-    /// Closed with the server: the accepting thread sees the other end hang up.
-    _alive: PipeWriter,
+    /// Open while the server lives; when it is closed the accepting thread sees its other end hang up.
+    alive: Option<PipeWriter>,
+    accepting: Option<JoinHandle<()>>,
 }
 
-/// Sockets of living connections, by the number of the connection; none when the server has ended.
-struct Connections(Mutex<Option<HashMap<u64, TcpStream>>>);
+/// Sockets of living connections, by the number of the connection.
+#[derive(Default)]
+struct Connections(Mutex<HashMap<u64, TcpStream>>);
 
 impl Server {
     pub(super) fn start(wanted: &Serve) -> Result<Self, AgentError> {
@@ -38,10 +42,11 @@ impl Server {
             let listener = socket::listen(wanted.address, wanted.port, wanted.socket_size)?;
             let port = listener.local_addr()?.port();
             let (hang_up, alive) = io::pipe()?;
-            let connections = Arc::new(Connections(Mutex::new(Some(HashMap::new()))));
+            let connections = Arc::new(Connections::default());
             let shared = Arc::clone(&connections);
-            thread::Builder::new().spawn(move || accept(&listener, &hang_up.into(), &shared))?;
-            Ok(Self { port, connections, _alive: alive })
+            let accepting =
+                thread::Builder::new().spawn(move || accept(&listener, &hang_up.into(), &shared))?;
+            Ok(Self { port, connections, alive: Some(alive), accepting: Some(accepting) })
         };
         start().map_err(|error| failed(&format!("cannot serve on port {}", wanted.port), &error))
     }
@@ -55,7 +60,12 @@ impl Serving for Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        for stream in self.connections.take().into_values() {
+        self.alive.take();
+        if let Some(accepting) = self.accepting.take() {
+            // From here on nobody listens any more.
+            let _ = accepting.join();
+        }
+        for stream in self.connections.living().values() {
             // Fails when the peer has closed already.
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -63,22 +73,18 @@ impl Drop for Server {
 }
 
 impl Connections {
-    /// Notes a connection; false when there are too many, or the server has ended.
+    /// Notes a connection; false when there are too many.
     fn add(&self, number: u64, stream: TcpStream) -> bool {
-        match &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(living) if living.len() < MAX_CONNECTIONS => living.insert(number, stream).is_none(),
-            _ => false,
+        let mut living = self.living();
+        let there_is_room = living.len() < MAX_CONNECTIONS;
+        if there_is_room {
+            living.insert(number, stream);
         }
+        there_is_room
     }
 
-    fn remove(&self, number: u64) {
-        if let Some(living) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            living.remove(&number);
-        }
-    }
-
-    fn take(&self) -> HashMap<u64, TcpStream> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
+    fn living(&self) -> MutexGuard<'_, HashMap<u64, TcpStream>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -91,9 +97,12 @@ fn accept(listener: &TcpListener, hang_up: &OwnedFd, connections: &Arc<Connectio
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return,
         }
-        // Who has gone meanwhile is nobody to serve; who comes while there are no descriptors is served later.
-        let Ok((stream, _)) = listener.accept() else { continue };
-        let Ok(other) = stream.try_clone() else { continue };
+        let Ok((stream, other)) = listener.accept().and_then(|(stream, _)| Ok((stream.try_clone()?, stream)))
+        else {
+            // No descriptors, most likely: whoever waits is served when there are some again.
+            thread::sleep(PAUSE);
+            continue;
+        };
         if !connections.add(number, other) {
             continue;
         }
@@ -101,10 +110,10 @@ fn accept(listener: &TcpListener, hang_up: &OwnedFd, connections: &Arc<Connectio
         let spawned = thread::Builder::new().spawn(move || {
             // A broken connection is the client's to report.
             let _ = serve(stream);
-            shared.remove(number);
+            shared.living().remove(&number);
         });
         if spawned.is_err() {
-            connections.remove(number);
+            connections.living().remove(&number);
         }
     }
 }
