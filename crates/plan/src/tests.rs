@@ -1,1 +1,260 @@
+//! Properties of plans, on arbitrary worlds.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+use taut_api::fabric::PortId;
+use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, SocketRole, VSwitchSpec};
+use taut_api::vm::{Link, NicSpec, Power, VmDesired, VmKind};
+use taut_api::{Bytes, Name};
+
+use super::*;
+
+const TOTAL: Bytes = Bytes::mib(4096);
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn names(prefix: &'static str, count: u8) -> impl Strategy<Value = Name> {
+    (0..count).prop_map(move |number| name(&format!("{prefix}{number}")))
+}
+
+fn nic() -> impl Strategy<Value = NicSpec> {
+    (names("pg", 4), any::<bool>()).prop_map(|(portgroup, virtio)| {
+        let model = if virtio { "virtio" } else { "vmxnet3" };
+        serde_json::from_value(serde_json::json!({ "portgroup": portgroup, "model": model })).unwrap()
+    })
+}
+
+fn vm() -> impl Strategy<Value = VmDesired> {
+    (vec(nic(), 0..4), any::<bool>(), any::<bool>(), 1..10_000u64).prop_map(|(nics, on, micro, mib)| {
+        let mut vm: VmDesired = serde_json::from_str("{}").unwrap();
+        vm.vm.nics = nics;
+        vm.vm.memory = Bytes::mib(mib);
+        vm.vm.kind = if micro { VmKind::Micro } else { VmKind::Qemu };
+        vm.power = if on { Power::On } else { Power::Off };
+        vm
+    })
+}
+
+fn desired() -> impl Strategy<Value = Desired> {
+    let portgroups = btree_map(
+        names("pg", 4),
+        (names("sw", 2), 0..3u16).prop_map(|(vswitch, vlan)| PortGroupSpec {
+            vswitch,
+            vlan,
+            security: Default::default(),
+        }),
+        4..5,
+    );
+    let netns = btree_map(
+        names("ns", 3),
+        (names("pg", 4), 0..3u8).prop_map(|(portgroup, ip)| NetnsSpec {
+            netns: "x".into(),
+            portgroup,
+            mac: None,
+            ip: Some(format!("10.0.0.{}/24", ip + 1).parse().unwrap()),
+            ifname: "taut0".into(),
+        }),
+        0..3,
+    );
+    let external = btree_map(
+        names("ex", 3),
+        (names("pg", 4), any::<bool>()).prop_map(|(portgroup, listen)| ExternalPortSpec {
+            portgroup,
+            socket: "/s".into(),
+            role: if listen { SocketRole::Listen } else { SocketRole::Connect },
+            mac: None,
+            offloads: false,
+        }),
+        0..3,
+    );
+    (btree_map(names("vm", 5), vm(), 0..5), portgroups, netns, external).prop_map(
+        |(vms, portgroups, netns, external)| {
+            let vswitches = BTreeMap::from([0, 1].map(|n| (name(&format!("sw{n}")), VSwitchSpec {})));
+            let mut desired = Desired { vms, vswitches, portgroups, netns, external, ..Desired::default() };
+            desired.numbers = numbering::assign(&desired).unwrap();
+            desired
+        },
+    )
+}
+
+/// A host and a fabric that do what a plan says, at once and without fail.
+fn carry_out(desired: &Desired, observed: &mut Observed, plan: &Plan) {
+    let wanted: BTreeSet<PortId> = plan.fabric.ports.iter().map(|port| port.id).collect();
+    observed.ports.retain(|port, _| wanted.contains(port));
+    for port in wanted {
+        observed.ports.entry(port).or_default();
+    }
+    for action in &plan.actions {
+        match action {
+            Action::StartVm(name) => {
+                let vm = &desired.vms[name].vm;
+                let process = Process {
+                    pid: 1,
+                    kind: vm.kind,
+                    accelerator: "tcg".into(),
+                    stopping: false,
+                    sockets: (0..vm.nics.len()).collect(),
+                };
+                observed.vms.insert(name.clone(), VmSeen { process: Some(process), failure: None });
+            }
+            Action::StopVm(name) => observed.vms.get_mut(name).unwrap().process = None,
+            Action::RemoveVm(name) => drop(observed.vms.remove(name)),
+            Action::ConnectNic { port, .. } => attach(observed, *port),
+            Action::AttachNetns { name, port } => {
+                let spec = desired.netns[name].clone();
+                observed.netns.insert(name.clone(), NetnsSeen { spec, made_netns: true });
+                attach(observed, *port);
+            }
+            Action::AttachExternal { name, port } => {
+                let spec = desired.external[name].clone();
+                observed.external.insert(name.clone(), ExternalSeen { spec });
+                attach(observed, *port);
+            }
+            Action::DetachNetns(name) => drop(observed.netns.remove(name)),
+            Action::DetachExternal(name) => drop(observed.external.remove(name)),
+        }
+    }
+}
+
+fn attach(observed: &mut Observed, port: PortId) {
+    let state = observed.ports.get_mut(&port).expect("only configured ports are attached");
+    state.attached = true;
+    state.link = Link::Up;
+}
+
+fn fresh() -> Observed {
+    Observed { memory_total: TOTAL, probed: true, fabric_ready: true, ..Observed::default() }
+}
+
+/// Plans and does until that changes nothing.
+fn settle(desired: &Desired, observed: &mut Observed) {
+    for _ in 0..10 {
+        let before = observed.clone();
+        carry_out(desired, observed, &plan(desired, &before));
+        if *observed == before {
+            return;
+        }
+    }
+    panic!("it never settles: {:?}", plan(desired, observed).actions);
+}
+
+proptest! {
+    #[test]
+    fn a_plan_that_was_carried_out_leaves_nothing_to_do(desired in desired()) {
+        let mut observed = fresh();
+        settle(&desired, &mut observed);
+        let again = plan(&desired, &observed);
+        prop_assert_eq!(&again.actions, &[]);
+        let mut after = observed.clone();
+        carry_out(&desired, &mut after, &again);
+        prop_assert_eq!(plan(&desired, &after), again);
+        prop_assert_eq!(after, observed);
+    }
+
+    #[test]
+    fn what_is_no_longer_wanted_goes(before in desired(), mut after in desired()) {
+        let mut observed = fresh();
+        settle(&before, &mut observed);
+        after.numbers = before.numbers;
+        after.numbers = numbering::assign(&after).unwrap();
+        settle(&after, &mut observed);
+        for (name, seen) in &observed.vms {
+            prop_assert!(after.vms.contains_key(name));
+            prop_assert!(seen.process.is_none() || after.vms[name].power == Power::On);
+        }
+        prop_assert_eq!(observed.netns.keys().collect::<Vec<_>>(), after.netns.keys().collect::<Vec<_>>());
+        prop_assert_eq!(observed.external.keys().collect::<Vec<_>>(), after.external.keys().collect::<Vec<_>>());
+        let configured: BTreeSet<_> = plan(&after, &observed).fabric.ports.iter().map(|port| port.id).collect();
+        prop_assert_eq!(observed.ports.keys().copied().collect::<BTreeSet<_>>(), configured);
+    }
+
+    #[test]
+    fn no_port_number_is_given_twice_and_none_changes_hands(before in desired(), mut after in desired()) {
+        after.numbers = before.numbers.clone();
+        let numbers = numbering::assign(&after).unwrap();
+        let unique: BTreeSet<_> = numbers.ports.values().collect();
+        prop_assert_eq!(unique.len(), numbers.ports.len());
+        prop_assert_eq!(numbers.ports.len(), after.ports().count());
+        for (owner, number) in &numbers.ports {
+            prop_assert!(before.numbers.ports.get(owner).is_none_or(|old| old == number), "{} was renumbered", owner);
+        }
+    }
+
+    #[test]
+    fn segments_are_equal_iff_vswitch_and_vlan_are(desired in desired()) {
+        let group = |owner: &str| {
+            let (_, group, _) = desired.ports().find(|(found, _, _)| found.to_string() == owner).unwrap();
+            let group = &desired.portgroups[group];
+            (group.vswitch.clone(), group.vlan)
+        };
+        let ports = plan(&desired, &fresh()).fabric.ports;
+        for a in &ports {
+            for b in &ports {
+                prop_assert_eq!(a.segment == b.segment, group(&a.owner) == group(&b.owner));
+            }
+        }
+    }
+
+    #[test]
+    fn a_vm_that_is_off_failed_or_too_big_is_not_started(desired in desired(), failed in names("vm", 5)) {
+        let mut observed = fresh();
+        observed.vms.insert(failed.clone(), VmSeen { process: None, failure: Some("burnt".into()) });
+        let plan = plan(&desired, &observed);
+        for action in &plan.actions {
+            if let Action::StartVm(name) = action {
+                let vm = &desired.vms[name];
+                prop_assert_eq!(vm.power, Power::On);
+                prop_assert_ne!(name, &failed);
+                prop_assert!(vm.vm.memory.0 <= TOTAL.0);
+            }
+        }
+        for (name, vm) in &desired.vms {
+            let refused = plan.refusals.iter().find(|refusal| refusal.vm == *name);
+            prop_assert_eq!(refused.is_some(), vm.power == Power::On && vm.vm.memory.0 > TOTAL.0);
+            if let Some(refusal) = refused {
+                prop_assert!(refusal.reason.contains(&vm.vm.memory.to_string()));
+                prop_assert!(refusal.reason.contains("4096 MiB"));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_attached_before_the_fabric_is_ready(desired in desired()) {
+        let mut observed = fresh();
+        settle(&desired, &mut observed);
+        let attached = observed.ports.values().filter(|state| state.attached).count();
+        observed.ports.values_mut().for_each(|state| state.attached = false);
+        observed.fabric_ready = false;
+        prop_assert_eq!(plan(&desired, &observed).actions, []);
+        observed.fabric_ready = true;
+        let again = plan(&desired, &observed).actions.len();
+        prop_assert_eq!(again, attached, "each port is attached again");
+    }
+}
+
+#[test]
+fn a_changed_namespace_attachment_is_made_anew() {
+    let spec: NetnsSpec = serde_json::from_str(r#"{"netns": "a", "portgroup": "lan"}"#).unwrap();
+    let lan = PortGroupSpec { vswitch: name("sw"), vlan: 0, security: Default::default() };
+    let mut desired = Desired::default();
+    desired.portgroups.insert(name("lan"), lan);
+    desired.netns.insert(name("a"), spec);
+    desired.numbers = numbering::assign(&desired).unwrap();
+    let mut observed = fresh();
+    settle(&desired, &mut observed);
+    desired.netns.get_mut(&name("a")).unwrap().ip = Some("10.0.0.9/24".parse().unwrap());
+    let actions = plan(&desired, &observed).actions;
+    assert_eq!(
+        actions,
+        [Action::DetachNetns(name("a")), Action::AttachNetns { name: name("a"), port: PortId(0) }]
+    );
+    // The port group alone concerns the fabric only.
+    settle(&desired, &mut observed);
+    desired.portgroups.insert(name("other"), desired.portgroups[&name("lan")].clone());
+    desired.netns.get_mut(&name("a")).unwrap().portgroup = name("other");
+    assert_eq!(plan(&desired, &observed).actions, []);
+}

@@ -135,6 +135,10 @@ impl Shared {
         };
         channel::send(stream, &ToFabric::Configure(config), &[])?;
         *wire = Some(stream.try_clone()?);
+        if self.ending.load(Ordering::SeqCst) {
+            // Whoever ends the fabric may have found the wire still closed.
+            super::send(wire.as_ref(), &ToFabric::Quit, &[]);
+        }
         Ok(())
     }
 
