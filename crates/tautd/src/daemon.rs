@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use taut_api::ApiError;
@@ -23,6 +24,9 @@ use crate::vms::Vms;
 
 /// Descriptors that the daemon may hold, if the host allows as many: a session has up to a dozen.
 const OPEN_FILES: u64 = 65_536;
+
+/// How long a daemon that was killed may hold its lock: programs that it was about to start share it until they run.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs until somebody ends it.
 pub(crate) fn run(args: &Args) -> Result<(), ApiError> {
@@ -110,13 +114,17 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
 fn lock(run_dir: &Path) -> Result<File, ApiError> {
     let path = run_dir.join("tautd.lock");
     let file = File::create(&path).map_err(|error| cannot(&format!("make {}", path.display()), &error))?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        ApiError::new(
-            ErrorKind::Conflict,
-            format!("another tautd runs on {}", run_dir.display()),
-            "use that one, end it (taut shutdown), or give this one its own --run-dir and --state-dir",
-        )
-    })?;
+    let end = Instant::now() + LOCK_PATIENCE;
+    while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if Instant::now() > end {
+            return Err(ApiError::new(
+                ErrorKind::Conflict,
+                format!("another tautd runs on {}", run_dir.display()),
+                "use that one, end it (taut shutdown), or give this one its own --run-dir and --state-dir",
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
     Ok(file)
 }
 

@@ -94,7 +94,10 @@ pub(crate) fn netns(desired: &Desired, seen: &Seen, name: &Name) -> NetnsStatus 
     let owner = Owner::Netns(name.clone());
     let port = desired.numbers.port(&owner);
     let (link, why) = link(seen, port);
-    let attached = link == Link::Up && port.is_some_and(|port| seen.observed.attached(port));
+    let has_device = port.is_some_and(|port| seen.observed.attached(port));
+    let attached = has_device && link == Link::Up;
+    // Before its device is there, a port that is down is no problem but a matter of moments.
+    let why = why.filter(|_| has_device);
     NetnsStatus {
         attached,
         made_netns: seen.observed.netns.get(name).is_some_and(|seen| seen.made_netns),
