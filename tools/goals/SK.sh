@@ -108,15 +108,15 @@ row_SK5() { # a vhost-user client that we did not write, in both socket directio
   rates=$(quick && echo 1 || echo 3)
   for run in $(seq "$rates"); do
     # taut listens, the generator connects.
-    taut port attach gen0 --portgroup lan --mac 02:11:00:00:00:00 --socket "$lab/sock/t0" --listen
-    taut port attach gen1 --portgroup lan --mac 02:11:00:00:00:01 --socket "$lab/sock/t1" --listen
+    taut port attach gen0 --portgroup lan --mac 02:11:00:00:00:00 --path "$lab/sock/t0" --listen
+    taut port attach gen1 --portgroup lan --mac 02:11:00:00:00:01 --path "$lab/sock/t1" --listen
     for _ in $(seq 50); do [ -S "$lab/sock/t0" ] && [ -S "$lab/sock/t1" ] && break; sleep 0.1; done
     taskset -pc 0 "$(fabric_pid)" >/dev/null; for t in /proc/"$(fabric_pid)"/task/*; do taskset -pc 0 "$(basename "$t")" >/dev/null; done
     generator "$lab/sock/t0" "$lab/sock/t1" 0 >>"$lab/taut-listens"
     taut port detach gen0; taut port detach gen1
     # The generator listens, taut connects.
-    taut port attach gen0 --portgroup lan --mac 02:11:00:00:00:00 --socket "$lab/sock/c0"
-    taut port attach gen1 --portgroup lan --mac 02:11:00:00:00:01 --socket "$lab/sock/c1"
+    taut port attach gen0 --portgroup lan --mac 02:11:00:00:00:00 --path "$lab/sock/c0"
+    taut port attach gen1 --portgroup lan --mac 02:11:00:00:00:01 --path "$lab/sock/c1"
     generator "$lab/sock/c0" "$lab/sock/c1" 1 >>"$lab/taut-connects"
     taut port detach gen0; taut port detach gen1; rm -f "$lab"/sock/c?
     # The rival.

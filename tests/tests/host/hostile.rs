@@ -36,7 +36,7 @@ fn a_hostile_guest_breaks_its_own_port_only() {
             "lan",
             "--mac",
             "02:66:00:00:00:01",
-            "--socket",
+            "--path",
             socket.to_str().unwrap(),
         ]);
         let reason = eventually("the port is broken", || {

@@ -22,9 +22,9 @@ pub(crate) enum Command {
         /// The port group.
         #[arg(long)]
         portgroup: Name,
-        /// The Unix socket.
-        #[arg(long, value_name = "PATH")]
-        socket: PathBuf,
+        /// The Unix socket between taut and the front end.
+        #[arg(long, value_name = "SOCKET")]
+        path: PathBuf,
         /// taut listens on the socket; otherwise the front end does, and taut connects.
         #[arg(long)]
         listen: bool,
@@ -46,14 +46,10 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome {
     match command {
-        Command::Attach { name, portgroup, socket, listen, mac, offloads } => {
-            let socket = std::path::absolute(&socket).map_err(|error| {
-                ApiError::new(
-                    ErrorKind::Invalid,
-                    format!("{} is no path", socket.display()),
-                    "name the socket",
-                )
-                .because(&error)
+        Command::Attach { name, portgroup, path, listen, mac, offloads } => {
+            let socket = std::path::absolute(&path).map_err(|error| {
+                ApiError::new(ErrorKind::Invalid, format!("{} is no path", path.display()), "name the socket")
+                    .because(&error)
             })?;
             let role = if listen { SocketRole::Listen } else { SocketRole::Connect };
             let socket = socket.to_string_lossy().into_owned();
