@@ -22,12 +22,12 @@ demo: setup-run build images ## Boot two Debian VMs on a taut vSwitch, measure t
 
 .PHONY: build
 build: guest ## Build everything that is installed
-	$(CARGO) build --release --workspace --exclude taut-tests --bins
+	$(CARGO) build --release --workspace --exclude taut-tests --exclude taut-guest --bins
 
 .PHONY: guest
 guest: ## Build the static binary for inside a VM
 	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release -p taut-guest --target $(TRIPLE)
-	@mkdir -p $(BIN) && cp -u $(GUEST) $(BIN)/taut-guest
+	@mkdir -p $(BIN) && rm -f $(BIN)/taut-guest && cp -p $(GUEST) $(BIN)/taut-guest
 
 .PHONY: images
 images: build ## Make the guest images (Debian's kernels with taut's guest as init)

@@ -5,6 +5,9 @@ set -euo pipefail
 bin=$(realpath "$1") images=$(realpath -m "$2")
 mkdir -p "$images/packages"
 
+# Images made with another guest binary are of no use.
+cmp -s "$bin/taut-guest" "$images/taut-guest" || rm -f "$images"/*/info.json
+
 # newest PATTERN: the newest signed kernel package whose name matches, or nothing.
 newest() { apt-cache pkgnames linux-image-6 | grep -E "^$1\$" | sort -V | tail -n 1; }
 
@@ -18,7 +21,7 @@ image() { # NAME PATTERN
     (cd "$images/packages" && apt-get download -q "$package")
     deb=$(find "$images/packages" -name "${package}_*.deb" | head -n 1)
   fi
-  if [ ! -e "$images/$name/info.json" ] || [ "$bin/taut-guest" -nt "$images/$name/info.json" ]; then
+  if [ ! -e "$images/$name/info.json" ]; then
     echo "images: making $name from $package"
     "$bin/taut-image" build --kernel-deb "$deb" --init "$bin/taut-guest" --out "$images/$name"
   fi
@@ -27,3 +30,4 @@ image() { # NAME PATTERN
 image debian-6.1 'linux-image-6\.1\.0-[0-9]+-cloud-amd64'
 image debian-6.12 'linux-image-6\.12\.[0-9]+\+deb1[0-9]-cloud-amd64'
 image debian-full 'linux-image-6\.(1\.0-[0-9]+|12\.[0-9]+\+deb1[0-9])-amd64'
+cp "$bin/taut-guest" "$images/taut-guest"
