@@ -101,16 +101,16 @@ pub fn external(desired: &Desired, name: &Name, spec: &ExternalPortSpec) -> Resu
 /// May the vSwitch be deleted? Not while port groups are on it.
 pub fn vswitch_unused(desired: &Desired, name: &Name) -> Result<(), ApiError> {
     let users = desired.portgroups.iter().filter(|(_, group)| group.vswitch == *name);
-    unused("vSwitch", name, users.map(|(user, _)| format!("portgroup/{user}")).collect())
+    unused("vSwitch", name, &users.map(|(user, _)| format!("portgroup/{user}")).collect::<Vec<_>>())
 }
 
 /// May the port group be deleted? Not while anything is on it.
 pub fn portgroup_unused(desired: &Desired, name: &Name) -> Result<(), ApiError> {
     let users = desired.ports().filter(|(_, portgroup, _)| *portgroup == name);
-    unused("port group", name, users.map(|(owner, _, _)| owner.to_string()).collect())
+    unused("port group", name, &users.map(|(owner, _, _)| owner.to_string()).collect::<Vec<_>>())
 }
 
-fn unused(what: &str, name: &Name, users: Vec<String>) -> Result<(), ApiError> {
+fn unused(what: &str, name: &Name, users: &[String]) -> Result<(), ApiError> {
     if users.is_empty() {
         return Ok(());
     }

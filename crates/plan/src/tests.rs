@@ -1,11 +1,11 @@
 //! Properties of plans, on arbitrary worlds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use taut_api::fabric::PortId;
-use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, SocketRole, VSwitchSpec};
+use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, Security, SocketRole};
 use taut_api::vm::{Link, NicSpec, Power, VmDesired, VmKind};
 use taut_api::{Bytes, Name};
 
@@ -45,7 +45,7 @@ fn desired() -> impl Strategy<Value = Desired> {
         (names("sw", 2), 0..3u16).prop_map(|(vswitch, vlan)| PortGroupSpec {
             vswitch,
             vlan,
-            security: Default::default(),
+            security: Security::default(),
         }),
         4..5,
     );
@@ -73,8 +73,7 @@ fn desired() -> impl Strategy<Value = Desired> {
     );
     (btree_map(names("vm", 5), vm(), 0..5), portgroups, netns, external).prop_map(
         |(vms, portgroups, netns, external)| {
-            let vswitches = BTreeMap::from([0, 1].map(|n| (name(&format!("sw{n}")), VSwitchSpec {})));
-            let mut desired = Desired { vms, vswitches, portgroups, netns, external, ..Desired::default() };
+            let mut desired = Desired { vms, portgroups, netns, external, ..Desired::default() };
             desired.numbers = numbering::assign(&desired).unwrap();
             desired
         },
@@ -239,7 +238,7 @@ proptest! {
 #[test]
 fn a_changed_namespace_attachment_is_made_anew() {
     let spec: NetnsSpec = serde_json::from_str(r#"{"netns": "a", "portgroup": "lan"}"#).unwrap();
-    let lan = PortGroupSpec { vswitch: name("sw"), vlan: 0, security: Default::default() };
+    let lan = PortGroupSpec { vswitch: name("sw"), vlan: 0, security: Security::default() };
     let mut desired = Desired::default();
     desired.portgroups.insert(name("lan"), lan);
     desired.netns.insert(name("a"), spec);

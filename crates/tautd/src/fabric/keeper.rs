@@ -92,7 +92,7 @@ impl Shared {
     fn converse(&self, stream: &UnixStream) -> io::Result<()> {
         // What this fabric tells of its ports, now and later, is about the ports as they are wanted now.
         self.wanted().new_ports.clear();
-        let revision = self.greet(stream)?;
+        let revision = Self::greet(stream)?;
         // Both directions at once: a fabric that has much to say must not wait for us to finish.
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -109,7 +109,7 @@ impl Shared {
     }
 
     /// Says who we are; returns the revision of the configuration that the fabric runs.
-    fn greet(&self, stream: &UnixStream) -> io::Result<u64> {
+    fn greet(stream: &UnixStream) -> io::Result<u64> {
         channel::send(stream, &ToFabric::Hello { protocol: PROTOCOL }, &[])?;
         let mut readable = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
         if poll(&mut readable, Timespec::try_from(PATIENCE).ok().as_ref())? == 0 {

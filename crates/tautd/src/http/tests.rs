@@ -205,7 +205,7 @@ fn power_is_written_and_a_running_vm_is_not_deleted() {
         kind: VmKind::Micro,
         accelerator: "native".into(),
         stopping: false,
-        sockets: Default::default(),
+        sockets: std::collections::BTreeSet::new(),
     };
     set(VmSeen { process: Some(process), failure: None });
     let running = server.get("/v1/vms").is(200)[0].clone();

@@ -12,6 +12,9 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 /// Length of the virtio-net header before each frame, with `num_buffers`.
 static VNET_HEADER: libc::c_int = 12;
 
+/// What a frame from the namespace may leave for its receiver to do: checksums, segmentation of TCP over IPv4 and IPv6.
+const OFFLOADS: libc::c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+
 nix::ioctl_write_ptr_bad!(tun_set_interface, libc::TUNSETIFF, libc::ifreq);
 nix::ioctl_write_ptr_bad!(tun_set_header_size, libc::TUNSETVNETHDRSZ, libc::c_int);
 nix::ioctl_write_int_bad!(tun_set_offload, libc::TUNSETOFFLOAD);
@@ -42,7 +45,7 @@ fn configure(name: &str) -> io::Result<OwnedFd> {
     unsafe {
         tun_set_interface(fd, &raw const request)?;
         tun_set_header_size(fd, &raw const VNET_HEADER)?;
-        tun_set_offload(fd, (libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6) as libc::c_int)?;
+        tun_set_offload(fd, OFFLOADS.cast_signed())?;
         tun_set_persist(fd, 1)?;
     }
     Ok(device)
@@ -58,7 +61,7 @@ fn interface_request(name: &str) -> io::Result<libc::ifreq> {
         ));
     }
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
+        *to = from.cast_signed();
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
     Ok(request)

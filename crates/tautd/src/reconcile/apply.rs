@@ -26,10 +26,10 @@ impl Reconciler {
             Action::RemoveVm(name) => self.remove_vm(&name),
             Action::ConnectNic { vm, index, port } => self.connect_nic(&vm, index, port),
             Action::AttachNetns { name, port } => {
-                self.try_attaching(Owner::Netns(name.clone()), |this| this.attach_netns(&name, port))
+                self.try_attaching(&Owner::Netns(name.clone()), |this| this.attach_netns(&name, port));
             }
             Action::AttachExternal { name, port } => {
-                self.try_attaching(Owner::External(name.clone()), |this| this.attach_external(&name, port));
+                self.try_attaching(&Owner::External(name.clone()), |this| this.attach_external(&name, port));
             }
             Action::DetachNetns(name) => self.detach_netns(&name),
             Action::DetachExternal(name) => self.detach_external(&name),
@@ -85,7 +85,7 @@ impl Reconciler {
     }
 
     /// Does `attach` unless it failed a moment ago; says what is wrong, once.
-    fn try_attaching(&mut self, owner: Owner, attach: impl FnOnce(&Self) -> Result<(), ApiError>) {
+    fn try_attaching(&mut self, owner: &Owner, attach: impl FnOnce(&Self) -> Result<(), ApiError>) {
         let document = owner.document();
         if !self.ready() || self.retries.get(&document).is_some_and(|&at| Instant::now() < at) {
             return;

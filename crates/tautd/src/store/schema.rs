@@ -69,8 +69,8 @@ pub(super) fn open(dir: &Path) -> Result<Connection, OpenError> {
 }
 
 pub(super) fn load(db: &Connection) -> Result<State, OpenError> {
-    let mut state = State::default();
-    state.revision = db.query_row("SELECT revision FROM counter", [], |row| row.get(0))?;
+    let revision = db.query_row("SELECT revision FROM counter", [], |row| row.get(0))?;
+    let mut state = State { revision, ..State::default() };
     for kind in Kind::ALL {
         let mut query = db.prepare("SELECT name, revision, spec FROM documents WHERE kind = ?1")?;
         let mut rows = query.query([kind.as_str()])?;

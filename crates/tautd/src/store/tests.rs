@@ -1,5 +1,5 @@
 use taut_api::event::Level;
-use taut_api::network::{PortGroupSpec, VSwitchSpec};
+use taut_api::network::{PortGroupSpec, Security, VSwitchSpec};
 use taut_api::{ApiError, Name};
 use tempfile::TempDir;
 
@@ -20,7 +20,7 @@ fn vswitch(text: &str) -> Change {
 }
 
 fn portgroup(text: &str, vlan: u16) -> Change {
-    let spec = PortGroupSpec { vswitch: name("sw"), vlan, security: Default::default() };
+    let spec = PortGroupSpec { vswitch: name("sw"), vlan, security: Security::default() };
     Change::PortGroup(name(text), Some(spec))
 }
 

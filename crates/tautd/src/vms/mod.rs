@@ -14,6 +14,7 @@ use std::process::ExitStatus;
 
 use serde::{Deserialize, Serialize};
 use taut_api::Name;
+use taut_api::fabric::counters::MAX_PORTS;
 use taut_api::vm::VmKind;
 use taut_plan::VmSeen;
 use taut_vm::launch::RunPaths;
@@ -103,7 +104,7 @@ impl Vms {
             kind: vm.kind,
             accelerator: vm.accelerator.clone(),
             stopping: vm.stopping.is_some(),
-            sockets: (0..).take_while(|&index| paths.nic(index).exists()).collect(),
+            sockets: (0..MAX_PORTS).take_while(|&index| paths.nic(index).exists()).collect(),
         });
         let failure = process.is_none().then(|| fs::read_to_string(failed(&paths)).ok()).flatten();
         VmSeen { process, failure }
