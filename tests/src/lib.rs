@@ -11,7 +11,7 @@ mod wait;
 
 pub use daemon::{Outcome, Taut};
 pub use netns::Netns;
-pub use process::{Pids, alive, kill_9};
+pub use process::{Background, Pids, alive, kill_9};
 pub use wait::eventually;
 
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use crate::Taut;
+use crate::{Background, Taut, eventually};
 
 /// A namespace with a TAP port on a port group; its name is unique to this process.
 #[derive(Debug)]
@@ -40,6 +40,16 @@ impl Netns {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let received = text.split(" received").next().and_then(|head| head.rsplit(", ").next());
         received.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("ping said: {text}"))
+    }
+
+    /// Starts `iperf3 -s` and waits until it listens.
+    pub fn iperf3_server(&self) -> Background {
+        let server = Background::start(self.command("iperf3").arg("-s"));
+        eventually("iperf3 listens", || {
+            let sockets = self.run("ss", ["-Hltn", "sport", "=", ":5201"]).stdout;
+            sockets.starts_with(b"LISTEN").then_some(())
+        });
+        server
     }
 
     /// Does the namespace exist?

@@ -2,11 +2,32 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 /// Process numbers.
 pub type Pids = Vec<i32>;
+
+/// A program that runs beside a test, silently, and ends with it at the latest.
+#[derive(Debug)]
+pub struct Background(Child);
+
+impl Background {
+    /// Starts it.
+    pub fn start(command: &mut Command) -> Self {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Self(command.spawn().expect("the program is installed"))
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// Ends a process as a crash would.
 pub fn kill_9(pid: i32) {

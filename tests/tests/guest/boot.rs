@@ -23,14 +23,15 @@ fn debian_kernels_talk_to_each_other_and_to_a_namespace() {
     for kind in ["ping", "rr", "stream"] {
         taut.ok(["bench", kind, "g0", "g1", "--duration", "1", "--json", json.to_str().unwrap()]);
     }
-    let drops: Vec<_> = taut
-        .json(["port", "list"])
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|p| p["counters"]["rx_drops"].clone())
-        .collect();
-    assert!(drops.iter().all(|d| d.as_array().is_none_or(Vec::is_empty)), "{drops:?}");
+    // A guest that boots loses the others' multicasts, and a burst may meet a full ring; anything else is a fault.
+    for port in taut.json(["port", "list"]).as_array().unwrap() {
+        let drops = ["rx_drops", "tx_drops"].map(|direction| port["counters"][direction].clone());
+        let reasons = drops.iter().filter_map(|drops| drops.as_array()).flatten().map(|drop| &drop[0]);
+        let faults: Vec<_> = reasons
+            .filter(|reason| !["port-down", "ring-full"].iter().any(|usual| reason == usual))
+            .collect();
+        assert!(faults.is_empty(), "{port}");
+    }
     assert!(taut.ok(["vm", "log", "g0"]).contains("taut guest ready"));
     taut.ok(["vm", "stop", "g0"]);
 }

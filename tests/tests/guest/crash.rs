@@ -26,6 +26,7 @@ fn a_killed_fabric_is_not_seen_by_the_guest() {
     let bench = taut
         .command()
         .args(["bench", "rr", &format!("netns/{}", a.name), "g", "--duration", "5"])
+        .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
     for _ in 0..3 {

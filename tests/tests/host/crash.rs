@@ -39,11 +39,7 @@ fn a_killed_fabric_keeps_connections() {
     let a = Netns::attach(&taut, "a", "lan", "10.71.0.1");
     let b = Netns::attach(&taut, "b", "lan", "10.71.0.2");
     taut.boot("m1", &micro("10.71.0.3"));
-    let mut server =
-        b.command("iperf3").args(["-s", "-1"]).stdout(Stdio::null()).spawn().expect("iperf3 is installed");
-    eventually("iperf3 listens", || {
-        b.run("ss", ["-Hltn", "sport", "=", ":5201"]).stdout.starts_with(b"LISTEN").then_some(())
-    });
+    let _server = b.iperf3_server();
     let client = a
         .command("iperf3")
         .args(["-c", "10.71.0.2", "-t", "3", "-J"])
@@ -63,7 +59,6 @@ fn a_killed_fabric_keeps_connections() {
     assert!(!alive(before));
     let report = client.wait_with_output().unwrap();
     assert!(report.status.success(), "the connection survived: {}", String::from_utf8_lossy(&report.stdout));
-    server.wait().unwrap();
 }
 
 #[test]

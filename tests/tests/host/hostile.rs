@@ -1,20 +1,11 @@
 //! A guest that writes garbage into its ring loses its own port, with the reason, and nobody else notices.
 
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-use taut_tests::{Netns, Taut, bin_dir, eventually};
+use taut_tests::{Background, Netns, Taut, bin_dir, eventually};
 
 /// What `taut-micro --hostile` can do.
 const KINDS: &[&str] = &["avail-index", "loop", "outside", "length", "indirect"];
-
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 #[test]
 fn a_hostile_guest_breaks_its_own_port_only() {
@@ -27,7 +18,7 @@ fn a_hostile_guest_breaks_its_own_port_only() {
         let nic = format!("socket={},mac=02:66:00:00:00:01,ip=10.71.0.66/24", socket.display());
         let mut command = Command::new(bin_dir().join("taut-micro"));
         command.args(["--name", kind, "--agent-socket"]).arg(&agent).args(["--nic", &nic, "--hostile", kind]);
-        let _hostile = Killed(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        let _hostile = Background::start(&mut command);
         taut.ok([
             "port",
             "attach",

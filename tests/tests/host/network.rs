@@ -1,7 +1,5 @@
 //! Namespaces with ordinary programs on the vSwitch.
 
-use std::process::Stdio;
-
 use taut_tests::{Netns, Taut, eventually};
 
 #[test]
@@ -11,18 +9,12 @@ fn ordinary_programs_reach_each_other() {
     let b = Netns::attach(&taut, "b", "lan", "10.71.0.2");
     assert_eq!(a.pings(&b.ip, 20), 20);
 
-    let mut server =
-        b.command("iperf3").args(["-s", "-1"]).stdout(Stdio::null()).spawn().expect("iperf3 is installed");
-    eventually("iperf3 listens", || {
-        b.run("ss", ["-Hltn", "sport", "=", ":5201"]).stdout.starts_with(b"LISTEN").then_some(())
-    });
+    let _server = b.iperf3_server();
     let output = a.run("iperf3", ["-c", "10.71.0.2", "-n", "64M", "-J"]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("iperf3 writes JSON");
-    assert!(output.status.success(), "{report}");
-    server.wait().expect("our child");
-    assert!(report["end"]["sum_sent"]["bytes"].as_u64().unwrap() >= 64 << 20, "{report}");
-    // The last window may still be under way when the receiver counts.
-    assert!(report["end"]["sum_received"]["bytes"].as_u64().unwrap() >= 32 << 20, "{report}");
+    // What the server had counted when the client closed may lack the last segments.
+    assert!(report["end"]["sum_sent"]["bytes"].as_u64() >= Some(64 << 20), "{report}");
+    assert!(report["end"]["sum_received"]["bytes"].as_u64() >= Some(60 << 20), "{report}");
 }
 
 #[test]
