@@ -20,7 +20,7 @@ use crate::reconcile::Message;
 /// How long a fabric may take to answer the first message.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A fabric that lives shorter than this counts as failing to start.
-const SHORT_LIFE: Duration = Duration::from_secs(1);
+const SHORT_LIFE: Duration = Duration::from_millis(250);
 /// Restarts without a pause; after that the pauses grow.
 const FREE_RESTARTS: u32 = 5;
 /// Longest pause before the next start.
