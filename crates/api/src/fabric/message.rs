@@ -17,7 +17,8 @@ pub enum ToFabric {
     },
     /// The whole wanted state. Answered by [`FromFabric::Configured`].
     Configure(FabricConfig),
-    /// Descriptors for a configured port. Replaces what the port had.
+    /// Descriptors for a configured port. Replaces what the port had; a session leaves a listening socket in place, on
+    /// which the next front end is awaited after it.
     Attach {
         /// The port.
         port: PortId,

@@ -87,14 +87,16 @@ impl Entry {
         }
     }
 
-    /// Puts `via` in the place of whatever is attached.
+    /// Puts `via` in the place of whatever is attached. A session leaves the listening socket that it was begun on.
     pub(super) fn attach(
         &mut self,
         via: Attachment,
         mut fds: Vec<OwnedFd>,
         events: Events<'_>,
     ) -> Result<(), AttachError> {
+        let listener = self.listener.take().filter(|_| matches!(via, Attachment::Session(_)));
         self.detach();
+        self.listener = listener;
         let mut one = || match fds.len() {
             1 => Ok(fds.remove(0)),
             got => Err(AttachError::Descriptors { got, wanted: 1 }),
