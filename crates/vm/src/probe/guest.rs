@@ -5,7 +5,9 @@
 //! mode with paging as an operating system does, and counts down a loop that takes hardware a tenth of a second and an
 //! instruction emulator minutes.
 
+use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -125,7 +127,7 @@ fn run(qemu: &Path, accelerator: &[&str], deadline: Duration) -> Result<Duration
         .args(accelerator)
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35", "-m", "16"])
         .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=1", "-no-reboot", "-bios"])
-        .arg(rom.path())
+        .arg(format!("/proc/{}/fd/{}", std::process::id(), rom.as_raw_fd()))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -174,12 +176,12 @@ fn last_words(child: &mut Child, status: ExitStatus) -> String {
     }
 }
 
-/// The probe guest as a firmware image.
-fn rom_file() -> std::io::Result<tempfile::NamedTempFile> {
+/// The probe guest as a firmware image: a file without a name, so that nothing is left of it whatever happens here.
+fn rom_file() -> std::io::Result<File> {
     let mut rom = vec![0; ROM_SIZE];
     rom[..CODE.len()].copy_from_slice(&CODE);
     rom[RESET_AT..RESET_AT + RESET.len()].copy_from_slice(&RESET);
-    let mut file = tempfile::NamedTempFile::with_prefix("taut-probe-")?;
+    let mut file = File::from(rustix::fs::memfd_create("taut-probe", rustix::fs::MemfdFlags::CLOEXEC)?);
     file.write_all(&rom)?;
     Ok(file)
 }
