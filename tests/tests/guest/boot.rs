@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use taut_tests::{Netns, Taut};
+use taut_tests::{Netns, Taut, eventually};
 
 use crate::{any_image, direct, image_or_say};
 
@@ -62,4 +62,16 @@ fn ten_vnics_each_reach_their_own_port_group() {
     for (number, probe) in probes.iter().enumerate() {
         assert_eq!(probe.pings(&format!("10.72.{number}.1"), 3), 3, "vNIC {number}");
     }
+}
+
+#[test]
+fn a_guest_that_is_still_booting_can_be_stopped() {
+    let taut = Taut::start().with_lan();
+    let file = taut.file("early.toml", &direct(&any_image(), "ip = \"10.72.0.1/24\""));
+    taut.ok(["vm", "create", "-f", file.to_str().unwrap(), "--name", "early", "--start"]);
+    eventually("its process runs", || taut.json(["vm", "show", "early"])["status"]["pid"].as_u64());
+    taut.ok(["vm", "stop", "early"]);
+    let events = taut.json(["events"]);
+    let stopped = events.as_array().unwrap().iter().any(|event| event["kind"] == "vm.stopped");
+    assert!(stopped, "{events}");
 }

@@ -11,6 +11,8 @@ use super::{Running, Vms};
 
 /// How long QEMU's monitor may take to answer.
 const MONITOR_PATIENCE: Duration = Duration::from_secs(2);
+/// Between two presses of the power button: a guest that is still booting has nobody who hears the first.
+const PRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// Between the order to end and the kill.
 const LAST_GRACE: Duration = Duration::from_secs(5);
 
@@ -34,13 +36,21 @@ impl Vms {
         match vm.kind {
             VmKind::Micro => vm.tell(),
             VmKind::Qemu => {
-                vm.stopping = Some(Stopping::Asked(Instant::now() + grace));
+                let until = Instant::now() + grace;
+                vm.stopping = Some(Stopping::Asked(until));
                 let name = name.clone();
                 // The monitor may be slow to answer; nothing else has to wait for it.
                 std::thread::spawn(move || {
-                    let asked = Qmp::connect(&monitor, MONITOR_PATIENCE).and_then(|mut qmp| qmp.powerdown());
-                    if let Err(error) = asked {
-                        tracing::warn!(vm = %name, %error, "its power button could not be pressed");
+                    // One connection for all presses, so that they reach this process and no later one of the same VM.
+                    let mut qmp = match Qmp::connect(&monitor, MONITOR_PATIENCE) {
+                        Ok(qmp) => qmp,
+                        Err(error) => {
+                            tracing::warn!(vm = %name, %error, "its power button could not be pressed");
+                            return;
+                        }
+                    };
+                    while Instant::now() < until && qmp.powerdown().is_ok() {
+                        std::thread::sleep(PRESS_INTERVAL);
                     }
                 });
             }
