@@ -32,6 +32,14 @@ pub fn portgroup(desired: &Desired, name: &Name, spec: &PortGroupSpec) -> Result
             "use a number from 1 to 4094, or leave `vlan` out",
         ));
     }
+    if spec.security.mac_changes {
+        return Err(invalid(
+            format!(
+                "port group `{name}` accepts MAC changes, which this version cannot: it knows addresses, it learns none"
+            ),
+            "leave it out, and give the vNIC the address that its guest uses",
+        ));
+    }
     if !desired.vswitches.contains_key(&spec.vswitch) {
         return Err(invalid(
             format!("port group `{name}` names the vSwitch `{}`, which does not exist", spec.vswitch),

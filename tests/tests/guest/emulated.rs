@@ -1,6 +1,6 @@
 //! Cards that QEMU emulates, on the same port groups (VN-7).
 
-use taut_tests::{Netns, Taut};
+use taut_tests::{Netns, Taut, eventually};
 
 use crate::{direct, image_or_say};
 
@@ -14,6 +14,8 @@ fn emulated_cards_reach_the_same_port_group() {
             direct(&image, &format!("ip = \"{ip}/24\"\nmodel = \"{model}\"")).replace("128MiB", "256MiB");
         taut.boot("g", &file);
         let a = Netns::attach(&taut, "a", "lan", "10.72.0.9");
+        // Drivers of these cards take seconds to see their link.
+        eventually("the guest answers", || (a.pings(&ip, 1) == 1).then_some(()));
         assert_eq!(a.pings(&ip, 5), 5, "{model}");
     }
 }

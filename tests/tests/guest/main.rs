@@ -4,6 +4,7 @@ mod boot;
 mod crash;
 mod disk;
 mod emulated;
+mod unshared;
 
 use std::path::Path;
 

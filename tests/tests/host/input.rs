@@ -21,6 +21,7 @@ const BROKEN: &[(&str, &[&str])] = &[
         &["02:00:00:00:00:01"],
     ),
     ("kind = \"micro\"\n[[nic]]\nportgroup = \"lan\"\nrings = { rx = 100, tx = 256 }\n", &["100"]),
+    ("kind = \"micro\"\nlatency_sensitivity = \"high\"\n", &["latency_sensitivity", "High"]),
     ("this is not = = toml", &[]),
 ];
 
@@ -37,6 +38,15 @@ fn a_broken_vm_file_is_refused_and_changes_nothing() {
     }
     assert!(taut.json(["vm", "list"]).as_array().unwrap().is_empty());
     assert_eq!(taut.json(["daemon", "show"])["revision"], before);
+}
+
+#[test]
+fn what_has_no_effect_yet_is_refused_and_not_ignored() {
+    let taut = Taut::start().with_lan();
+    let said = taut.refused(["portgroup", "create", "loose", "--vswitch", "sw", "--mac-changes"]);
+    assert!(said.contains("MAC changes"), "{said}");
+    let said = taut.refused(["portgroup", "create", "trunk", "--vswitch", "sw", "--vlan", "4095"]);
+    assert!(said.contains("4095"), "{said}");
 }
 
 #[test]

@@ -250,6 +250,12 @@ impl Entry {
 
     fn why_down(&self) -> String {
         match (&self.session, &self.lost) {
+            // QEMU passes over memory that it cannot share, without a word: it looks like a driver that does nothing.
+            (Some(session), _) if session.record().memory.is_empty() => {
+                "no guest memory was shared: the guest's driver has not started, or its VM's memory is private (QEMU needs \
+                 memory-backend-memfd with share=on)"
+                    .to_owned()
+            }
             (Some(_), _) => "the guest's driver has not started its rings".to_owned(),
             (None, Some(reason)) => reason.clone(),
             (None, None) if self.listener.is_some() => "no front end has connected".to_owned(),

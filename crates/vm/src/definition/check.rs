@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileTypeExt as _;
 
-use taut_api::vm::{Boot, Disk, NicModel, NicSpec, VmKind, VmSpec};
+use taut_api::vm::{Boot, Disk, LatencySensitivity, NicModel, NicSpec, VmKind, VmSpec};
 use taut_api::{ApiError, Bytes};
 
 use super::invalid;
@@ -29,6 +29,12 @@ pub(super) fn check(spec: &VmSpec) -> Result<(), ApiError> {
         return Err(invalid(
             format!("vcpus = {} is outside 1 to {MOST_VCPUS}", spec.vcpus),
             "give the VM at least one virtual CPU, and fewer than the host has",
+        ));
+    }
+    if spec.latency_sensitivity != LatencySensitivity::Normal {
+        return Err(invalid(
+            format!("latency_sensitivity = {:?} has no effect in this version", spec.latency_sensitivity),
+            "leave it out: the VM then shares the host like any other",
         ));
     }
     system(spec)?;

@@ -1,6 +1,6 @@
 //! Name, processors, memory and latency sensitivity.
 
-use taut_api::vm::{LatencySensitivity, VmSpec};
+use taut_api::vm::VmSpec;
 use taut_api::{ApiError, Bytes, Name};
 
 use super::file::VmxFile;
@@ -41,7 +41,7 @@ pub(super) fn read(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError
         file.understood("numvcpus", "vcpus");
     }
     memory(file, spec)?;
-    latency_sensitivity(file, spec);
+    latency_sensitivity(file);
     Ok(())
 }
 
@@ -64,16 +64,13 @@ fn memory(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn latency_sensitivity(file: &mut VmxFile, spec: &mut VmSpec) {
+fn latency_sensitivity(file: &mut VmxFile) {
     const KEY: &str = "sched.cpu.latencysensitivity";
     const FIELD: &str = "latency_sensitivity";
     let Some(value) = file.get(KEY).map(str::to_ascii_lowercase) else { return };
     match value.as_str() {
         "normal" => file.understood(KEY, FIELD),
-        "high" => {
-            spec.latency_sensitivity = LatencySensitivity::High;
-            file.understood(KEY, FIELD);
-        }
+        "high" => file.reported(KEY, "no effect in this version: the VM shares the host like any other"),
         "low" | "medium" => file.mapped(KEY, FIELD, "normal: ESX's experimental levels act as normal"),
         _ => file.mapped(KEY, FIELD, "normal: this is none of ESX's levels"),
     }
