@@ -30,7 +30,10 @@ step "starting tautd"
 # Its own session, so that Ctrl-C reaches this script first and the daemon is taken down in order.
 setsid "$bin/tautd" --state-dir "$work/state" --run-dir "$work/run" 2>"$out/tautd.log" &
 daemon=$!
-for _ in $(seq 100); do taut daemon show >/dev/null 2>&1 && break; sleep 0.1; done
+until taut daemon show >/dev/null 2>&1; do
+  kill -0 "$daemon" 2>/dev/null || { cat "$out/tautd.log" >&2; exit 1; }
+  sleep 0.1
+done
 taut host show
 
 step "a vSwitch, a port group, two Debian VMs, two microguests"

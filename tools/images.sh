@@ -8,6 +8,9 @@ mkdir -p "$images/packages"
 # Images made with another guest binary are of no use.
 cmp -s "$bin/taut-guest" "$images/taut-guest" || rm -f "$images"/*/info.json
 
+update() { if [ "$(id -u)" = 0 ]; then apt-get update -q; else sudo apt-get update -q; fi; }
+[ -n "$(apt-cache pkgnames linux-image-6 2>/dev/null)" ] || update
+
 # newest PATTERN: the newest signed kernel package whose name matches, or nothing.
 newest() { apt-cache pkgnames linux-image-6 | grep -E "^$1\$" | sort -V | tail -n 1; }
 
@@ -18,7 +21,8 @@ image() { # NAME PATTERN
   deb=$(find "$images/packages" -name "${package}_*.deb" | head -n 1)
   if [ -z "$deb" ]; then
     echo "images: fetching $package"
-    (cd "$images/packages" && apt-get download -q "$package")
+    # A list that is some days old names packages that the mirror has replaced.
+    (cd "$images/packages" && { apt-get download -q "$package" || { update && apt-get download -q "$package"; }; })
     deb=$(find "$images/packages" -name "${package}_*.deb" | head -n 1)
   fi
   if [ ! -e "$images/$name/info.json" ]; then

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# make-disk.sh GUEST OUT.img: a small bootable Debian disk with taut's agent installed, as a user's own VM would have it.
+# make-disk.sh GUEST OUT.img: a small bootable Debian disk with taut's agent installed, as a user's own VM would have it,
+# and an iperf3 server.
 # BIOS boot by syslinux from a FAT partition, root on ext4. Made without mounting anything; needs root for mmdebstrap.
 set -euo pipefail
 guest=$(realpath "$1") out=$(realpath -m "$2")
@@ -12,11 +13,11 @@ cp "$guest" "$work/taut-guest"
 echo "disk: unpacking Debian $VERSION_CODENAME"
 # The system's own apt sources, so that no mirror is named here.
 mmdebstrap --quiet --mode=root --variant=minbase --aptopt='Apt::Install-Recommends "false"' \
-  --include=systemd-sysv,dbus,udev,kmod,iproute2,linux-image-cloud-amd64,initramfs-tools,zstd \
+  --include=systemd-sysv,dbus,udev,kmod,iproute2,linux-image-cloud-amd64,initramfs-tools,zstd,iperf3 \
   --customize-hook="copy-in $work/taut-guest $unit /root" \
   --customize-hook='chroot "$1" install -D -m 755 /root/taut-guest /usr/local/sbin/taut-guest' \
   --customize-hook='chroot "$1" install -m 644 /root/taut-guest.service /etc/systemd/system/' \
-  --customize-hook='chroot "$1" systemctl enable taut-guest' \
+  --customize-hook='chroot "$1" systemctl enable taut-guest iperf3' \
   --customize-hook='chroot "$1" systemctl mask systemd-resolved systemd-timesyncd apt-daily.timer apt-daily-upgrade.timer' \
   --customize-hook='echo taut-disk >"$1/etc/hostname"; chroot "$1" passwd -d root >/dev/null' \
   "$VERSION_CODENAME" "$work/root"

@@ -45,8 +45,10 @@ if [ ${#missing[@]} -gt 0 ]; then
     if [ "$package" = qemu-system-x86 ] && apt-cache madison "$package" | grep -q "$backports/"; then newer+=("$package"); else plain+=("$package"); fi
   done
   install=(as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends)
-  [ ${#plain[@]} -eq 0 ] || "${install[@]}" "${plain[@]}"
-  [ ${#newer[@]} -eq 0 ] || "${install[@]}" -t "$backports" "${newer[@]}"
+  # A list that is some days old names packages that the mirror has replaced.
+  install() { "${install[@]}" "$@" || { as_root apt-get update -q && "${install[@]}" "$@"; }; }
+  [ ${#plain[@]} -eq 0 ] || install "${plain[@]}"
+  [ ${#newer[@]} -eq 0 ] || install -t "$backports" "${newer[@]}"
 fi
 
 if ! command -v cargo >/dev/null; then

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use taut_tests::{Netns, Taut, bin_dir};
+use taut_tests::{Netns, Taut, bin_dir, eventually};
 
 #[test]
 fn a_debian_disk_boots_and_answers() {
@@ -19,4 +19,15 @@ fn a_debian_disk_boots_and_answers() {
     taut.boot("own", &file);
     let a = Netns::attach(&taut, "a", "lan", "10.72.0.9");
     taut.ok(["bench", "ping", &format!("netns/{}", a.name), "own", "--duration", "1"]);
+
+    // Real iperf3 between the guest and the namespace, both ways.
+    for direction in ["--bidir", "--reverse"] {
+        let report = eventually("iperf3 measures", || {
+            let output = a.run("iperf3", ["-c", "10.72.0.1", "-t", "1", "-J", direction]);
+            let report: serde_json::Value =
+                serde_json::from_slice(&output.stdout).expect("iperf3 writes JSON");
+            report["end"]["sum_received"]["bytes"].as_u64().map(|bytes| (bytes, report))
+        });
+        assert!(report.0 > 1 << 20, "{}", report.1);
+    }
 }
