@@ -22,7 +22,7 @@ pub(crate) enum Command {
         /// The file, TOML or .vmx.
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
-        /// Its name, unless the file has one (or file name).
+        /// Its name, if the file has none or another is wanted.
         #[arg(long)]
         name: Option<Name>,
         /// Start it at once.
