@@ -26,7 +26,7 @@ median() { sort -n | awk '{v[NR]=$1} END{if (NR) print (NR%2) ? v[(NR+1)/2] : (v
 . "$here/tools/goals/lab.sh"
 . "$rows"
 unmeasured=0
-for row in $(declare -F | awk '{print $3}' | grep '^row_' | sort); do
+for row in $(declare -F | awk '{print $3}' | grep '^row_' | sort -V); do
   [[ -z "${ROWS:-}" || " $ROWS " == *" ${row#row_} "* ]] || continue
   printf '\n== %s\n' "${row#row_}"
   if ! "$row"; then
