@@ -6,7 +6,8 @@
 //!
 //! # A burst
 //! 1. [`TxQueue::peek`] checks up to [`BURST`] frames and copies their first bytes; decisions are made on that copy.
-//! 2. Per frame: [`RxQueue::deliver`] at the receiver. [`Delivery::Full`] changes nothing; the frame may wait where it is.
+//! 2. [`RxQueue::deliver_run`] at the receiver of several frames in a row; [`RxQueue::deliver`] for a frame that it leaves
+//!    over. [`Delivery::Full`] changes nothing; the frame may wait where it is.
 //! 3. [`RxQueue::publish`] once per receiver, [`TxQueue::complete`] once for the frames that are done.
 //! 4. [`RxQueue::needs_interrupt`], [`TxQueue::needs_interrupt`].
 //!
@@ -14,11 +15,13 @@
 //! `arm_kicks` asks the driver for a kick at the next buffer, and tells whether one came in between: then look again
 //! instead of sleeping. `suspend_kicks` is for while somebody looks anyway.
 
+mod chain;
 mod ring;
 mod rx;
+mod split;
 mod tx;
 
-pub use rx::{Delivery, RxQueue};
+pub use rx::{Delivery, Run, RxQueue};
 pub use tx::{FIRST_BYTES, TxFrame, TxQueue};
 
 /// Most frames of one burst.

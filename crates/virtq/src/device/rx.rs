@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::ring::{Chain, Direction, Ring};
-use super::tx::{FIRST_BYTES, TxFrame};
+use super::chain::{Chain, Direction};
+use super::ring::Ring;
+use super::tx::{FIRST_BYTES, TxFrame, TxQueue};
 use super::{BURST, MAX_PARTS, QueueConfig};
 use crate::fault::{QueueError, RingFault};
 use crate::features;
@@ -25,6 +26,15 @@ pub enum Delivery {
     Full,
     /// The guest's buffers can never hold this frame. Nothing has changed.
     TooLong,
+}
+
+/// Frames stored by [`RxQueue::deliver_run`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Run {
+    /// How many.
+    pub frames: usize,
+    /// Their bytes, from the Ethernet header on.
+    pub bytes: u64,
 }
 
 /// A receive queue of a guest.
@@ -76,6 +86,31 @@ impl RxQueue {
         if self.end - self.first < wanted { self.look_ahead(wanted) } else { self.ring.check() }
     }
 
+    /// Copies frames from a transmit queue, `count` from `first` of its last look on, as long as they are of the simplest
+    /// kind: plain, in one piece, and shorter than the guest's next buffer. Returns how many were stored; the one behind
+    /// them is for [`Self::deliver`].
+    #[inline]
+    pub fn deliver_run(&mut self, queue: &TxQueue, first: usize, count: usize) -> Run {
+        let Ok(()) = self.prepare(count) else { return Run::default() };
+        let (slots, chains, from) = queue.window(first, count);
+        let ahead = &self.ahead[self.first..self.end];
+        let to = &self.ring.chains.segments;
+        let mut run = Run::default();
+        for ((slot, chain), into) in slots.iter().zip(chains).zip(ahead) {
+            let len = chain.len as usize;
+            let simple = slot.is_plain() && chain.count == 1 && into.count == 1;
+            if !simple || !to.copy_behind(into.first as usize, &slot.bytes, from, chain.first as usize, len) {
+                break;
+            }
+            run.frames += 1;
+            run.bytes += (len - header::LEN) as u64;
+        }
+        let used = ahead.iter().zip(chains).take(run.frames).map(|(&into, chain)| (into, chain.len));
+        self.ring.push_used(used);
+        self.first += run.frames;
+        run
+    }
+
     /// Copies a frame from a transmit queue into the guest's next buffers, behind `header` (its `num_buffers` is set
     /// here).
     #[inline]
@@ -107,10 +142,10 @@ impl RxQueue {
         if (chain.len as usize) < header::LEN + len {
             return self.store_spread(source, len, header);
         }
-        let mut buffer = self.ring.segments.buffer(chain.first as usize, chain.count.into());
+        let mut buffer = self.ring.chains.buffer(chain);
         buffer.write_array(&NetHeader { num_buffers: 1, ..*header }.to_bytes());
         source.store(&mut buffer, len);
-        self.ring.push_used(chain.head, (header::LEN + len) as u32);
+        self.ring.push_used(std::iter::once((chain, (header::LEN + len) as u32)));
         self.first += 1;
         Ok(Delivery::Stored)
     }
@@ -130,19 +165,24 @@ impl RxQueue {
             Ok(count) => count,
             Err(delivery) => return Ok(delivery),
         };
+        let chains = &self.ahead[self.first..self.first + count];
         let mut head = header::LEN;
-        for index in 0..count {
-            let chain = self.ahead[self.first];
-            let mut buffer = self.ring.segments.buffer(chain.first as usize, chain.count.into());
+        for (index, &chain) in chains.iter().enumerate() {
+            let mut buffer = self.ring.chains.buffer(chain);
             if index == 0 {
                 buffer.write_array(&NetHeader { num_buffers: count as u16, ..*header }.to_bytes());
             }
             let written = left.min(chain.len as usize);
             source.store(&mut buffer, written - std::mem::take(&mut head));
-            self.ring.push_used(chain.head, written as u32);
-            self.first += 1;
             left -= written;
         }
+        left = header::LEN + len;
+        self.ring.push_used(chains.iter().map(|&chain| {
+            let written = left.min(chain.len as usize);
+            left -= written;
+            (chain, written as u32)
+        }));
+        self.first += count;
         Ok(Delivery::Stored)
     }
 
@@ -170,40 +210,31 @@ impl RxQueue {
     /// first.
     fn look_ahead(&mut self, wanted: usize) -> Result<(), RingFault> {
         self.move_to_front();
-        let before = self.end;
-        let available = usize::from(self.ring.available()?);
         // The bound on parts keeps the segments from growing; only a driver that chops its buffers to pieces meets it.
-        while self.end < wanted.min(before + available) && self.ring.segments.len() <= MAX_AHEAD + MAX_PARTS {
-            match self.fetch() {
-                Ok(chain) => self.ahead[self.end] = chain,
-                Err(_) if self.end > before => break,
-                Err(fault) => return Err(self.ring.broken(fault)),
+        let room = &mut self.ahead[self.end..wanted.max(self.end)];
+        let fetched = self.ring.fetch(room, MAX_AHEAD + MAX_PARTS)?;
+        for chain in &room[..fetched] {
+            if (chain.len as usize) < header::LEN {
+                let fault =
+                    RingFault::ChainTooShort { head: chain.id, len: chain.len, header: header::LEN as u32 };
+                // Remembered, so that it is told when the buffers in front of it have been used.
+                let fault = self.ring.broken(fault);
+                return if self.first < self.end { Ok(()) } else { Err(fault) };
             }
+            self.ring.chains.buffer(*chain).prefetch_for_write(header::LEN + FIRST_BYTES);
             self.end += 1;
         }
         Ok(())
     }
 
-    #[inline]
-    fn fetch(&mut self) -> Result<Chain, RingFault> {
-        let chain = self.ring.fetch()?;
-        if (chain.len as usize) < header::LEN {
-            let header = header::LEN as u32;
-            return Err(RingFault::ChainTooShort { head: chain.head, len: chain.len, header });
-        }
-        let buffer = self.ring.segments.buffer(chain.first as usize, chain.count.into());
-        buffer.prefetch_for_write(header::LEN + FIRST_BYTES);
-        Ok(chain)
-    }
-
     /// Makes `first` 0 again.
     fn move_to_front(&mut self) {
         if self.first == self.end {
-            self.ring.segments.clear();
+            self.ring.chains.segments.clear();
         } else {
             self.ahead.copy_within(self.first..self.end, 0);
             let gone = self.ahead[0].first;
-            self.ring.segments.remove_first(gone as usize);
+            self.ring.chains.segments.remove_first(gone as usize);
             for chain in &mut self.ahead[..self.end - self.first] {
                 chain.first -= gone;
             }

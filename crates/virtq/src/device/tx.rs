@@ -1,35 +1,42 @@
 //! Transmit queues: frames from the guest.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use super::ring::{Chain, Direction, Ring};
+use super::chain::{Chain, Chains, Direction};
+use super::ring::Ring;
 use super::{BURST, MAX_FRAME_LEN, MAX_PARTS, QueueConfig};
 use crate::fault::{QueueError, RingFault};
 use crate::header::{self, NetHeader};
-use crate::memory::{Buffer, GuestMemory};
+use crate::memory::{Buffer, GuestMemory, Segments};
 
 /// Bytes of a frame that are copied when it is looked at.
 pub const FIRST_BYTES: usize = 64;
+
+/// Bytes of header and first bytes together.
+pub(super) const HEAD: usize = header::LEN + FIRST_BYTES;
+
+/// Where `num_buffers` is in a header.
+const NUM_BUFFERS: Range<usize> = 10..12;
 
 /// A transmit queue of a guest.
 #[derive(Debug)]
 pub struct TxQueue {
     ring: Ring,
     slots: Box<[Slot; BURST]>,
+    chains: Box<[Chain; BURST]>,
     /// The window: slots `first..end` hold frames that have been looked at and not completed.
     first: usize,
     end: usize,
 }
 
-/// A frame that has been looked at.
+/// Header and first bytes of a frame that has been looked at, copied once.
 #[derive(Debug, Clone, Copy)]
-#[repr(C, align(64))]
-struct Slot {
-    first_bytes: [u8; FIRST_BYTES],
-    header: [u8; header::LEN],
-    chain: Chain,
+#[repr(C, align(16))]
+pub(super) struct Slot {
+    pub(super) bytes: [u8; HEAD],
 }
 
 impl TxQueue {
@@ -37,8 +44,13 @@ impl TxQueue {
     pub fn new(memory: &Arc<GuestMemory>, config: &QueueConfig) -> Result<Self, QueueError> {
         let most = (header::LEN + MAX_FRAME_LEN) as u64;
         let ring = Ring::new(memory, config, Direction::Transmit(most), BURST + 2 * MAX_PARTS)?;
-        let empty = Slot { first_bytes: [0; FIRST_BYTES], header: [0; header::LEN], chain: Chain::default() };
-        Ok(Self { ring, slots: Box::new([empty; BURST]), first: 0, end: 0 })
+        Ok(Self {
+            ring,
+            slots: Box::new([Slot { bytes: [0; HEAD] }; BURST]),
+            chains: Box::new([Chain::default(); BURST]),
+            first: 0,
+            end: 0,
+        })
     }
 
     /// Looks at the frames that wait, at most [`BURST`], and returns how many there are: [`Self::frame`] gives them.
@@ -54,18 +66,19 @@ impl TxQueue {
         Ok(self.end - self.first)
     }
 
+    #[inline]
     fn refill(&mut self) -> Result<(), RingFault> {
         (self.first, self.end) = (0, 0);
-        self.ring.segments.clear();
-        let count = usize::from(self.ring.available()?).min(BURST);
-        for slot in &mut self.slots[..count] {
-            match slot.load(&mut self.ring) {
+        self.ring.chains.segments.clear();
+        let count = self.ring.fetch(&mut self.chains[..], BURST + MAX_PARTS)?;
+        for (slot, &chain) in self.slots.iter_mut().zip(&self.chains[..count]) {
+            match slot.load(&self.ring.chains, chain) {
                 Ok(()) => self.end += 1,
-                Err(_) if self.end > 0 => break,
-                Err(fault) => return Err(self.ring.broken(fault)),
-            }
-            if self.ring.segments.len() > BURST + MAX_PARTS {
-                break;
+                Err(fault) => {
+                    // Remembered, so that it is told when the frames in front of it have gone.
+                    let fault = self.ring.broken(fault);
+                    return if self.end > 0 { Ok(()) } else { Err(fault) };
+                }
             }
         }
         Ok(())
@@ -77,7 +90,17 @@ impl TxQueue {
     /// If `index` is not less than what [`Self::peek`] returned, less what was completed since.
     #[inline]
     pub fn frame(&self, index: usize) -> TxFrame<'_> {
-        TxFrame { slot: &self.slots[self.first..self.end][index], ring: &self.ring }
+        let (at, window) = (self.first + index, self.first..self.end);
+        assert!(window.contains(&at), "frame {index} of {}", window.len());
+        TxFrame { slot: &self.slots[at], chain: self.chains[at], chains: &self.ring.chains }
+    }
+
+    /// Slots and chains of `count` frames from `first` of the last look on, and where their bytes are.
+    #[inline]
+    pub(super) fn window(&self, first: usize, count: usize) -> (&[Slot], &[Chain], &Segments) {
+        let frames = self.first + first..self.first + first + count;
+        assert!(frames.end <= self.end);
+        (&self.slots[frames.clone()], &self.chains[frames], &self.ring.chains.segments)
     }
 
     /// Returns the `count` oldest frames of the last look to the guest, in one go.
@@ -86,9 +109,8 @@ impl TxQueue {
     /// If there are not that many.
     #[inline]
     pub fn complete(&mut self, count: usize) {
-        for slot in &self.slots[self.first..self.end][..count] {
-            self.ring.push_used(slot.chain.head, 0);
-        }
+        let done = &self.chains[self.first..self.end][..count];
+        self.ring.push_used(done.iter().map(|&chain| (chain, 0)));
         self.first += count;
         self.ring.publish();
     }
@@ -117,24 +139,35 @@ impl TxQueue {
 }
 
 impl Slot {
-    /// Fetches a chain and copies header and first bytes, each once.
+    /// Copies header and first bytes of a chain, each once.
     #[inline]
-    fn load(&mut self, ring: &mut Ring) -> Result<(), RingFault> {
-        let chain = ring.fetch()?;
-        if (chain.len as usize) < header::LEN {
+    fn load(&mut self, chains: &Chains, chain: Chain) -> Result<(), RingFault> {
+        let len = chain.len as usize;
+        if len < header::LEN {
             let header = header::LEN as u32;
-            return Err(RingFault::ChainTooShort { head: chain.head, len: chain.len, header });
+            return Err(RingFault::ChainTooShort { head: chain.id, len: chain.len, header });
         }
-        let mut buffer = ring.segments.buffer(chain.first as usize, chain.count.into());
-        buffer.read_array(&mut self.header);
-        let len = chain.len as usize - header::LEN;
-        if len >= FIRST_BYTES {
-            buffer.read_array(&mut self.first_bytes);
+        let mut buffer = chains.buffer(chain);
+        if len >= HEAD {
+            buffer.read_array(&mut self.bytes);
         } else {
-            buffer.read(&mut self.first_bytes[..len]);
+            buffer.read(&mut self.bytes[..len]);
         }
-        self.chain = chain;
+        // Has no meaning here, so that most frames can be stored with their header as it is.
+        self.bytes[NUM_BUFFERS].copy_from_slice(&1_u16.to_le_bytes());
         Ok(())
+    }
+
+    /// Is the header all zeros, what the sender wrote of it?
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.bytes[..NUM_BUFFERS.start] == [0; NUM_BUFFERS.start]
+    }
+
+    #[inline]
+    fn header(&self) -> &[u8; header::LEN] {
+        let (header, _) = self.bytes.split_first_chunk().expect("a slot is longer than a header");
+        header
     }
 }
 
@@ -143,33 +176,40 @@ impl Slot {
 #[derive(Debug, Clone, Copy)]
 pub struct TxFrame<'q> {
     slot: &'q Slot,
-    ring: &'q Ring,
+    chain: Chain,
+    chains: &'q Chains,
 }
 
 impl<'q> TxFrame<'q> {
     /// Its header as the guest wrote it, not checked against the frame.
     #[inline]
     pub fn header(&self) -> NetHeader {
-        NetHeader::from_bytes(&self.slot.header)
+        NetHeader::from_bytes(self.slot.header())
     }
 
     /// Is the header all zeros: nothing offloaded, nothing to check? (The most frequent case, answered cheaply.)
     #[inline]
     pub fn is_plain(&self) -> bool {
-        self.slot.header[..10] == [0; 10]
+        self.slot.is_plain()
     }
 
     /// Length in bytes, from the Ethernet header on; possibly 0, at most [`MAX_FRAME_LEN`].
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "a frame is not a collection")]
     pub fn len(&self) -> usize {
-        self.slot.chain.len as usize - header::LEN
+        self.chain.len as usize - header::LEN
     }
 
     /// The first [`FIRST_BYTES`] bytes, fewer if the frame is shorter. Exactly these are stored at a receiver.
     #[inline]
     pub fn first_bytes(&self) -> &'q [u8] {
-        &self.slot.first_bytes[..self.len().min(FIRST_BYTES)]
+        &self.slot.bytes[header::LEN..HEAD.min(self.chain.len as usize)]
+    }
+
+    /// The first [`FIRST_BYTES`] bytes; what lies behind the end of a shorter frame has no meaning.
+    #[inline]
+    pub fn start(&self) -> &'q [u8; FIRST_BYTES] {
+        self.slot.bytes.last_chunk().expect("a slot is longer than the first bytes")
     }
 
     /// Copies the frame, as far as `out` has room; returns how many bytes.
@@ -190,12 +230,11 @@ impl<'q> TxFrame<'q> {
     /// Everything behind the first bytes.
     #[inline]
     pub(super) fn rest(&self) -> Buffer<'q> {
-        let Chain { first, count, len, .. } = self.slot.chain;
-        if len as usize <= header::LEN + FIRST_BYTES {
+        if self.chain.len as usize <= HEAD {
             return Buffer::empty();
         }
-        let mut buffer = self.ring.segments.buffer(first as usize, count.into());
-        buffer.skip(header::LEN + FIRST_BYTES);
+        let mut buffer = self.chains.buffer(self.chain);
+        buffer.skip(HEAD);
         buffer
     }
 }

@@ -136,6 +136,38 @@ impl Segments {
         Some([low, high].map(|word| u64::from_le(word.load(Ordering::Relaxed))))
     }
 
+    /// Copies `len` bytes into segment `to`: `head`, and behind it what lies behind as many bytes in segment `at` of
+    /// `from`. False, and nothing copied, when either segment is too short.
+    #[inline]
+    pub(crate) fn copy_behind<const HEAD: usize>(
+        &self,
+        to: usize,
+        head: &[u8; HEAD],
+        from: &Self,
+        at: usize,
+        len: usize,
+    ) -> bool {
+        let to = self.list[to];
+        if len > to.len {
+            return false;
+        }
+        if len <= HEAD {
+            // SAFETY: `len` bytes of `head` into a mapped segment that is at least as long.
+            unsafe { copy_short(head.as_ptr(), to.base.as_ptr(), len, HEAD) };
+            return true;
+        }
+        let from = from.list[at];
+        if len > from.len {
+            return false;
+        }
+        // SAFETY: HEAD < len, and both segments are mapped and have `len` bytes; ptr::copy allows them to overlap.
+        unsafe {
+            std::ptr::copy(head.as_ptr(), to.base.as_ptr(), HEAD);
+            std::ptr::copy(from.base.as_ptr().add(HEAD), to.base.as_ptr().add(HEAD), len - HEAD);
+        }
+        true
+    }
+
     /// The bytes of `count` segments from `first` on, one after the other.
     #[inline]
     pub(crate) fn buffer(&self, first: usize, count: usize) -> Buffer<'_> {
@@ -303,6 +335,22 @@ impl Buffer<'_> {
 
     fn remaining(&self) -> usize {
         self.head.len + self.rest.iter().map(|segment| segment.len).sum::<usize>()
+    }
+}
+
+/// Copies `len` bytes; `usual` is the length that is copied without a call.
+///
+/// # Safety
+/// As for [`std::ptr::copy`].
+#[inline]
+unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize, usual: usize) {
+    // SAFETY: the caller's.
+    unsafe {
+        if len == usual {
+            std::ptr::copy(from, to, usual);
+        } else {
+            std::ptr::copy(from, to, len);
+        }
     }
 }
 

@@ -1,0 +1,236 @@
+//! The device end of a split ring (2.7).
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use super::chain::{Chain, Chains, Part};
+use super::{QueueConfig, Start};
+use crate::fault::{QueueError, RingFault};
+use crate::features;
+use crate::memory::{Area, GuestMemory};
+use crate::split::{self, DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Descriptor};
+
+/// The device end of a split ring. Chains are returned in the order in which they were fetched.
+#[derive(Debug)]
+pub(super) struct SplitRing {
+    size: u16,
+    event_idx: bool,
+    desc: Area<16>,
+    avail: Area<2>,
+    used: Area<4>,
+    /// Next available entry to fetch.
+    next_avail: u16,
+    /// Available index as last read.
+    seen_avail: u16,
+    /// Next used entry to write.
+    next_used: u16,
+    /// Used index as the driver sees it.
+    published: u16,
+    /// Used index when the driver was last told, or found not to want it.
+    signalled: u16,
+}
+
+impl Descriptor {
+    fn part(self) -> Part {
+        Part { addr: self.addr, len: self.len, writable: self.has(DESC_WRITE) }
+    }
+}
+
+impl SplitRing {
+    pub(super) fn new(memory: &Arc<GuestMemory>, config: &QueueConfig) -> Result<Self, QueueError> {
+        let size = config.size;
+        if !size.is_power_of_two() || size > split::MAX_SIZE {
+            return Err(QueueError::Size(size));
+        }
+        let event_idx = config.features & features::EVENT_IDX != 0;
+        let [desc_len, avail_len, used_len] = split::area_lengths(size, event_idx);
+        let mut ring = Self {
+            size,
+            event_idx,
+            desc: split::area(memory, "descriptor table", config.desc, desc_len)?,
+            avail: split::area(memory, "available ring", config.avail, avail_len)?,
+            used: split::area(memory, "used ring", config.used, used_len)?,
+            next_avail: 0,
+            seen_avail: 0,
+            next_used: 0,
+            published: 0,
+            signalled: 0,
+        };
+        let position = match config.start {
+            Start::At(position) => position,
+            Start::Recover => ring.used.load_u16(split::INDEX, Ordering::Acquire),
+        };
+        (ring.next_avail, ring.seen_avail, ring.next_used) = (position, position, position);
+        (ring.published, ring.signalled) = (position, position);
+        Ok(ring)
+    }
+
+    pub(super) fn position(&self) -> u16 {
+        self.next_used
+    }
+
+    /// How many entries are left to fetch, after a look at the available index. Fetched entries are not read again.
+    #[inline]
+    fn available(&mut self) -> Result<u16, RingFault> {
+        // Acquire: the entries and descriptors were written before the index.
+        let index = self.avail.load_u16(split::INDEX, Ordering::Acquire);
+        let outstanding = index.wrapping_sub(self.next_used);
+        // Neither more than fit, nor fewer than have been fetched already.
+        if outstanding > self.size || outstanding < self.seen_avail.wrapping_sub(self.next_used) {
+            return Err(RingFault::AvailIndexJumped { from: self.seen_avail, to: index, size: self.size });
+        }
+        self.seen_avail = index;
+        Ok(index.wrapping_sub(self.next_avail))
+    }
+
+    #[inline]
+    pub(super) fn fetch(
+        &mut self,
+        chains: &mut Chains,
+        out: &mut [Chain],
+        parts: usize,
+    ) -> Result<usize, RingFault> {
+        let wanted = usize::from(self.available()?).min(out.len());
+        let mut done = 0;
+        for (chain, position) in out[..wanted].iter_mut().zip(0..) {
+            let entry = split::avail_at(self.next_avail.wrapping_add(position), self.size);
+            let head = self.avail.load_u16(entry, Ordering::Relaxed);
+            match self.chain(chains, head) {
+                Ok(checked) => *chain = checked,
+                Err(_) if done > 0 => break,
+                Err(fault) => return Err(fault),
+            }
+            done += 1;
+            if chains.segments.len() > parts {
+                break;
+            }
+        }
+        self.next_avail = self.next_avail.wrapping_add(done as u16);
+        Ok(done)
+    }
+
+    #[inline]
+    fn chain(&self, chains: &mut Chains, head: u16) -> Result<Chain, RingFault> {
+        if head >= self.size {
+            return Err(RingFault::HeadOutOfRange { head, size: self.size });
+        }
+        let descriptor = self.descriptor(head);
+        if descriptor.has(DESC_NEXT | DESC_INDIRECT) {
+            self.walk(chains, head, descriptor)
+        } else {
+            chains.single(head, descriptor.part())
+        }
+    }
+
+    #[inline]
+    fn descriptor(&self, index: u16) -> Descriptor {
+        let at = split::desc_at(index);
+        Descriptor::from_words([self.desc.load_u64(at), self.desc.load_u64(at + 8)])
+    }
+
+    fn walk(&self, chains: &mut Chains, head: u16, descriptor: Descriptor) -> Result<Chain, RingFault> {
+        let first = chains.begin();
+        match self.walk_on(chains, first, head, descriptor) {
+            Ok(len) => chains.end(first, head, len),
+            Err(fault) => {
+                chains.abandon(first);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Walks a chain of several descriptors, the last of which may be an indirect table; returns its length.
+    fn walk_on(
+        &self,
+        chains: &mut Chains,
+        first: usize,
+        head: u16,
+        mut descriptor: Descriptor,
+    ) -> Result<u64, RingFault> {
+        let mut table: Option<u64> = None;
+        let mut size = self.size;
+        let mut walked = 1;
+        let mut len = 0;
+        loop {
+            let next = if descriptor.has(DESC_INDIRECT) {
+                if table.is_some() {
+                    return Err(RingFault::NestedIndirect { head });
+                }
+                size =
+                    chains.check_table(head, descriptor.addr, descriptor.len, descriptor.has(DESC_NEXT))?;
+                table = Some(descriptor.addr);
+                walked = 0;
+                0
+            } else {
+                len += u64::from(chains.push_another(first, head, descriptor.part())?);
+                if !descriptor.has(DESC_NEXT) {
+                    return Ok(len);
+                }
+                descriptor.next
+            };
+            if next >= size {
+                return Err(RingFault::NextOutOfRange { next, size });
+            }
+            if walked == size {
+                return Err(RingFault::DescriptorLoop { head, size });
+            }
+            walked += 1;
+            descriptor = match table {
+                None => self.descriptor(next),
+                Some(table) => Descriptor::from_words(chains.table_entry(table, next)?),
+            };
+        }
+    }
+
+    #[inline]
+    pub(super) fn push_used(&mut self, chain: Chain, written: u32) {
+        let entry = split::used_at(self.next_used, self.size);
+        self.used.store_u32(entry, u32::from(chain.id));
+        self.used.store_u32(entry + 4, written);
+        self.next_used = self.next_used.wrapping_add(1);
+    }
+
+    #[inline]
+    pub(super) fn publish(&mut self) {
+        if self.published != self.next_used {
+            // Release: entries and payload before the index.
+            self.used.store_u16(split::INDEX, self.next_used, Ordering::Release);
+            self.published = self.next_used;
+        }
+    }
+
+    #[inline]
+    pub(super) fn needs_interrupt(&mut self) -> bool {
+        if self.published == self.signalled {
+            return false;
+        }
+        // The index must be visible before the driver's wish is read: either we see its new wish, or it, after
+        // stating the wish, sees our index.
+        fence(Ordering::SeqCst);
+        let old = std::mem::replace(&mut self.signalled, self.published);
+        if self.event_idx {
+            let event = self.avail.load_u16(split::used_event_at(self.size), Ordering::Relaxed);
+            split::passed_event(event, self.published, old)
+        } else {
+            self.avail.load_u16(split::FLAGS, Ordering::Relaxed) & split::AVAIL_NO_INTERRUPT == 0
+        }
+    }
+
+    pub(super) fn suspend_kicks(&mut self) {
+        // With EVENT_IDX the threshold simply stays behind: the driver has passed it and does not pass it again.
+        if !self.event_idx {
+            self.used.store_u16(split::FLAGS, split::USED_NO_NOTIFY, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn arm_kicks(&mut self) -> bool {
+        if self.event_idx {
+            self.used.store_u16(split::avail_event_at(self.size), self.seen_avail, Ordering::Relaxed);
+        } else {
+            self.used.store_u16(split::FLAGS, 0, Ordering::Relaxed);
+        }
+        // The wish must be visible before the index is read again, or a buffer that comes now is missed by both.
+        fence(Ordering::SeqCst);
+        self.avail.load_u16(split::INDEX, Ordering::Relaxed) != self.seen_avail
+    }
+}
