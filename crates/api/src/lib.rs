@@ -17,6 +17,7 @@ pub mod mac;
 pub mod name;
 pub mod network;
 pub mod route;
+pub mod shaping;
 pub mod units;
 pub mod vm;
 

@@ -1,4 +1,4 @@
-//! vSwitches, port groups, and the ports that are not VMs' (SPEC rows VN-1, VN-2, VN-9, VN-10).
+//! vSwitches, port groups, and the ports that are not VMs' (SPEC rows VN-1, VN-2, VN-4, VN-9, VN-10).
 
 use std::net::Ipv4Addr;
 use std::str::FromStr;
@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::shaping::Shaping;
 use crate::vm::Link;
 use crate::{MacAddr, Name};
 
@@ -34,6 +35,9 @@ pub struct PortGroupSpec {
     /// Security policy (VN-10).
     #[serde(default)]
     pub security: Security,
+    /// Traffic shaping of each of its ports by itself, not of their sum (VN-4).
+    #[serde(default, skip_serializing_if = "Shaping::is_none")]
+    pub shaping: Shaping,
 }
 
 /// Security policy of a port group; each rejects unless set (VN-10).

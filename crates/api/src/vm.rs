@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::network::Ipv4Net;
+use crate::shaping::Shaping;
 use crate::{Bytes, MacAddr, Name};
 
 /// A VM as its file describes it.
@@ -148,6 +149,9 @@ pub struct NicSpec {
     /// Checksum and segmentation offloads offered to the guest.
     #[serde(default = "yes")]
     pub offloads: bool,
+    /// Traffic shaping of this card instead of its port group's (VN-4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shaping: Option<Shaping>,
 }
 
 const fn yes() -> bool {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use taut_api::error::ErrorKind;
 use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec};
+use taut_api::shaping::{Shape, Shaping};
 use taut_api::vm::VmSpec;
 use taut_api::{ApiError, MacAddr, Name};
 
@@ -20,6 +21,7 @@ pub fn vm(desired: &Desired, name: &Name, spec: &VmSpec) -> Result<(), ApiError>
         let owner = Owner::Nic(name.clone(), index);
         portgroup_exists(desired, &owner, &nic.portgroup)?;
         mac_is_free(desired, &owner, nic.mac.unwrap_or_else(|| owner.derived_mac()))?;
+        shaping_is_possible(&owner.to_string(), &nic.shaping.unwrap_or_default())?;
     }
     Ok(())
 }
@@ -40,6 +42,7 @@ pub fn portgroup(desired: &Desired, name: &Name, spec: &PortGroupSpec) -> Result
             "leave it out, and give the vNIC the address that its guest uses",
         ));
     }
+    shaping_is_possible(&format!("port group `{name}`"), &spec.shaping)?;
     if !desired.vswitches.contains_key(&spec.vswitch) {
         return Err(invalid(
             format!("port group `{name}` names the vSwitch `{}`, which does not exist", spec.vswitch),
@@ -157,6 +160,19 @@ fn mac_is_free(desired: &Desired, owner: &Owner, mac: MacAddr) -> Result<(), Api
         )),
         None => Ok(()),
     }
+}
+
+fn shaping_is_possible(whose: &str, shaping: &Shaping) -> Result<(), ApiError> {
+    shaping.check().map_err(|(direction, bad)| {
+        invalid(
+            format!("{whose} cannot be shaped `{direction}`: {bad}"),
+            format!(
+                "rates go from {}/s to {}/s, the peak at or above the average, the burst is at least 1 byte",
+                Shape::MIN_RATE,
+                Shape::MAX_RATE
+            ),
+        )
+    })
 }
 
 fn invalid(message: impl Into<String>, hint: impl Into<String>) -> ApiError {

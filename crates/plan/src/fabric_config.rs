@@ -2,6 +2,7 @@
 
 use taut_api::fabric::FabricConfig;
 use taut_api::fabric::config::{PortConfig, PortKind};
+use taut_api::shaping::Shaping;
 use taut_api::vm::{NicModel, Power};
 
 use crate::{Desired, Observed, Owner};
@@ -21,9 +22,16 @@ pub fn rule(desired: &Desired, observed: &Observed) -> FabricConfig {
             segment: desired.numbers.segment(&group.vswitch, group.vlan)?,
             mac,
             security: group.security,
+            shaping: shaping(desired, &owner).unwrap_or(group.shaping),
         })
     });
     FabricConfig { revision: 0, ports: ports.collect(), workers: desired.workers.clone() }
+}
+
+/// Shaping that a card has of its own, instead of its port group's.
+fn shaping(desired: &Desired, owner: &Owner) -> Option<Shaping> {
+    let Owner::Nic(name, index) = owner else { return None };
+    desired.vms.get(name)?.vm.nics.get(*index)?.shaping
 }
 
 /// What is at the other end; `None` while nothing is to be.

@@ -6,6 +6,8 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use taut_api::fabric::PortId;
 use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, Security, SocketRole};
+use taut_api::shaping::{Shape, Shaping};
+use taut_api::units::BitRate;
 use taut_api::vm::{Link, NicSpec, Power, VmDesired, VmKind};
 use taut_api::{Bytes, Name};
 
@@ -46,6 +48,7 @@ fn desired() -> impl Strategy<Value = Desired> {
             vswitch,
             vlan,
             security: Security::default(),
+            shaping: Shaping::default(),
         }),
         4..5,
     );
@@ -238,7 +241,12 @@ proptest! {
 #[test]
 fn a_changed_namespace_attachment_is_made_anew() {
     let spec: NetnsSpec = serde_json::from_str(r#"{"netns": "a", "portgroup": "lan"}"#).unwrap();
-    let lan = PortGroupSpec { vswitch: name("sw"), vlan: 0, security: Security::default() };
+    let lan = PortGroupSpec {
+        vswitch: name("sw"),
+        vlan: 0,
+        security: Security::default(),
+        shaping: Shaping::default(),
+    };
     let mut desired = Desired::default();
     desired.portgroups.insert(name("lan"), lan);
     desired.netns.insert(name("a"), spec);
@@ -256,4 +264,24 @@ fn a_changed_namespace_attachment_is_made_anew() {
     desired.portgroups.insert(name("other"), desired.portgroups[&name("lan")].clone());
     desired.netns.get_mut(&name("a")).unwrap().portgroup = name("other");
     assert_eq!(plan(&desired, &observed).actions, []);
+}
+
+#[test]
+fn a_card_is_shaped_as_its_port_group_unless_it_says_otherwise() {
+    let steady = |rate| Shaping { to_guest: Some(Shape::steady(BitRate(rate))), to_switch: None };
+    let mut desired = Desired::default();
+    let security = Security::default();
+    let lan = PortGroupSpec { vswitch: name("sw"), vlan: 0, security, shaping: steady(1000) };
+    desired.portgroups.insert(name("lan"), lan);
+    let nics = serde_json::json!([
+        { "portgroup": "lan" },
+        { "portgroup": "lan", "shaping": { "to_guest": { "average": "2kbit" } } },
+        { "portgroup": "lan", "shaping": {} },
+    ]);
+    let vm = serde_json::from_value(serde_json::json!({ "nic": nics, "power": "on" })).unwrap();
+    desired.vms.insert(name("db"), vm);
+    desired.numbers = numbering::assign(&desired).unwrap();
+    let config = fabric_config::rule(&desired, &Observed::default());
+    let shapes: Vec<_> = config.ports.iter().map(|port| port.shaping).collect();
+    assert_eq!(shapes, [steady(1000), steady(2000), Shaping::default()]);
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::MacAddr;
 use crate::network::Security;
+use crate::shaping::Shaping;
 
 /// Number of a port: stable for the life of its vNIC or attachment, and the index of its counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -49,6 +50,8 @@ pub struct PortConfig {
     pub mac: MacAddr,
     /// Port group's security policy.
     pub security: Security,
+    /// Traffic shaping.
+    pub shaping: Shaping,
 }
 
 /// What is at the other end of a port.

@@ -50,4 +50,6 @@ drop_reasons! {
     VlanTag = "VLAN tag on an access port",
     /// No memory left in a bounded pool.
     PoolExhausted = "buffer pool exhausted",
+    /// The queue in which frames wait for the receiver's shaped rate is full (VN-4).
+    ShaperFull = "shaping queue full",
 }

@@ -96,6 +96,7 @@ mod tests {
     use taut_api::MacAddr;
     use taut_api::fabric::config::SegmentId;
     use taut_api::network::Security;
+    use taut_api::shaping::Shaping;
 
     use super::*;
 
@@ -107,6 +108,7 @@ mod tests {
             segment: SegmentId(segment),
             mac: MacAddr([2, 0, 0, 0, 0, mac]),
             security: Security::default(),
+            shaping: Shaping::default(),
         }
     }
 

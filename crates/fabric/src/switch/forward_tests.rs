@@ -10,6 +10,7 @@ use taut_api::fabric::config::{PortConfig, PortKind, SegmentId};
 use taut_api::fabric::counters::{FILE_SIZE, PORT_WORDS, PortCounters, port_base};
 use taut_api::fabric::{DropReason, PortId};
 use taut_api::network::Security;
+use taut_api::shaping::Shaping;
 use taut_virtq::counters::SharedWords;
 use taut_virtq::device::Start;
 use taut_virtq::driver::{QueueLayout, Ram, RxDriver};
@@ -62,6 +63,7 @@ impl Rig {
                 segment: SegmentId(1),
                 mac: mac(id),
                 security: Security::default(),
+                shaping: Shaping::default(),
             })
             .collect();
         let ports: Vec<_> = configs

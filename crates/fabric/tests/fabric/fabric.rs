@@ -19,6 +19,7 @@ use taut_api::fabric::counters::{FILE_SIZE, PORT_WORDS, PortCounters, port_base}
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FabricConfig, FromFabric, PROTOCOL, PortId, SessionRecord, ToFabric, channel, fd};
 use taut_api::network::Security;
+use taut_api::shaping::Shaping;
 use taut_api::vm::Link;
 use taut_virtq::counters::SharedWords;
 
@@ -241,6 +242,7 @@ pub(crate) fn vnic(id: u16, segment: u16) -> PortConfig {
         segment: SegmentId(segment),
         mac: mac(id),
         security: Security::default(),
+        shaping: Shaping::default(),
     }
 }
 

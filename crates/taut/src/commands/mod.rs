@@ -9,6 +9,7 @@ pub(crate) mod host;
 pub(crate) mod netns;
 pub(crate) mod port;
 pub(crate) mod portgroup;
+pub(crate) mod shaping;
 pub(crate) mod vm;
 pub(crate) mod vswitch;
 

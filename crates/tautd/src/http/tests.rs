@@ -130,6 +130,8 @@ fn broken_requests_are_refused_and_change_nothing() {
     server.put("/v1/portgroups/x", &json!({ "vswitch": "sw", "vlna": 3 })).refuses(400, &["vlna"]);
     server.put("/v1/portgroups/x", &json!({ "vswitch": "sw", "vlan": 4095 })).refuses(400, &["4095"]);
     server.put("/v1/portgroups/x", &json!({ "vswitch": "nowhere" })).refuses(400, &["nowhere"]);
+    let slow = json!({ "vswitch": "sw", "shaping": { "to_guest": { "average": "999bit" } } });
+    server.put("/v1/portgroups/x", &slow).refuses(400, &["to_guest", "999bit/s"]);
     server.put("/v1/vswitches/..%2Fetc", &json!({})).refuses(400, &["../etc"]);
     server.send(Method::PUT, "/v1/vswitches/x", "{".into()).refuses(400, &["EOF"]);
     server.send(Method::PUT, "/v1/vswitches/x", "[".repeat(5 << 20)).refuses(400, &["body"]);

@@ -1,5 +1,6 @@
 use taut_api::event::Level;
 use taut_api::network::{PortGroupSpec, Security, VSwitchSpec};
+use taut_api::shaping::Shaping;
 use taut_api::{ApiError, Name};
 use tempfile::TempDir;
 
@@ -20,7 +21,12 @@ fn vswitch(text: &str) -> Change {
 }
 
 fn portgroup(text: &str, vlan: u16) -> Change {
-    let spec = PortGroupSpec { vswitch: name("sw"), vlan, security: Security::default() };
+    let spec = PortGroupSpec {
+        vswitch: name("sw"),
+        vlan,
+        security: Security::default(),
+        shaping: Shaping::default(),
+    };
     Change::PortGroup(name(text), Some(spec))
 }
 

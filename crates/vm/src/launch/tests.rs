@@ -20,6 +20,7 @@ fn nic(model: NicModel) -> NicSpec {
         ip: Some("10.0.0.1/24".parse().unwrap()),
         rings: Rings { rx: 512, tx: 256 },
         offloads: true,
+        shaping: None,
     }
 }
 

@@ -45,6 +45,7 @@ impl Card {
             ip: None,
             rings: Rings::default(),
             offloads: true,
+            shaping: None,
         })
     }
 

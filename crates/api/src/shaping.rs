@@ -1,0 +1,166 @@
+//! Traffic shaping (SPEC row VN-4).
+//!
+//! Each port and direction has two token buckets. The first fills at the *average* rate and holds the *burst*: a port
+//! that stays below its average collects a bonus, never more than the burst. The second bounds how fast that bonus is
+//! spent: the *peak* rate. What does not conform waits.
+//!
+//! Directions are named by where frames go, because ESX's names are the switch's and mislead: [`Shaping::to_switch`] is
+//! what the guest sends ("outbound" on ESX's standard switch, "ingress" on the distributed one), [`Shaping::to_guest`]
+//! what it receives ("egress" on the distributed switch).
+//!
+//! Bytes are counted as the port's counters count them: from the Ethernet header to the end of the frame, without
+//! preamble, checksum and gap. A segmentation offload's frame counts once with all its bytes; the headers that its
+//! segments would repeat on a wire do not count.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::Bytes;
+use crate::units::BitRate;
+
+/// Shaping of a port, each direction by itself. Absent: not limited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Shaping {
+    /// What the guest sends. A frame that does not conform waits in the guest's own transmit ring; none is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_switch: Option<Shape>,
+    /// What the guest receives. A frame that does not conform waits in a bounded queue; it is dropped when that is full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_guest: Option<Shape>,
+}
+
+/// The two token buckets of one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Shape {
+    /// Rate over any long time, 1 kbit/s to 100 Gbit/s.
+    pub average: BitRate,
+    /// Rate while a burst lasts, from the average to 100 Gbit/s. Absent: the average, and a burst is never used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak: Option<BitRate>,
+    /// Most bytes beyond the average that can be collected, at least 1. Absent: 100 MiB (ESX's 102400 KB).
+    #[serde(default = "default_burst")]
+    pub burst: Bytes,
+}
+
+const fn default_burst() -> Bytes {
+    Bytes::mib(100)
+}
+
+/// Why a [`Shape`] cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadShape {
+    /// Out of range.
+    #[error("{name} rate of {rate}/s is not between {}/s and {}/s", Shape::MIN_RATE, Shape::MAX_RATE)]
+    Rate {
+        /// `average` or `peak`.
+        name: &'static str,
+        /// What was asked for.
+        rate: BitRate,
+    },
+    /// The peak would limit more than the average.
+    #[error("peak rate of {peak}/s is below the average of {average}/s")]
+    PeakBelowAverage {
+        /// Peak asked for.
+        peak: BitRate,
+        /// Average asked for.
+        average: BitRate,
+    },
+    /// Nothing would pass.
+    #[error("burst is 0")]
+    NoBurst,
+}
+
+impl Shape {
+    /// Lowest rate.
+    pub const MIN_RATE: BitRate = BitRate(1000);
+    /// Highest rate.
+    pub const MAX_RATE: BitRate = BitRate(100_000_000_000);
+
+    /// A steady rate: the peak is the average.
+    pub const fn steady(average: BitRate) -> Self {
+        Self { average, peak: None, burst: default_burst() }
+    }
+
+    /// The rate while a burst lasts.
+    pub fn peak(&self) -> BitRate {
+        self.peak.unwrap_or(self.average)
+    }
+
+    /// Can it be used?
+    pub fn check(&self) -> Result<(), BadShape> {
+        let allowed = Self::MIN_RATE..=Self::MAX_RATE;
+        for (name, rate) in [("average", self.average), ("peak", self.peak())] {
+            if !allowed.contains(&rate) {
+                return Err(BadShape::Rate { name, rate });
+            }
+        }
+        if self.peak() < self.average {
+            return Err(BadShape::PeakBelowAverage { peak: self.peak(), average: self.average });
+        }
+        if self.burst.0 == 0 {
+            return Err(BadShape::NoBurst);
+        }
+        Ok(())
+    }
+}
+
+impl Shaping {
+    /// Is nothing limited?
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Can both directions be used? Names the direction that cannot.
+    pub fn check(&self) -> Result<(), (&'static str, BadShape)> {
+        for (direction, shape) in [("to_switch", &self.to_switch), ("to_guest", &self.to_guest)] {
+            if let Some(shape) = shape {
+                shape.check().map_err(|bad| (direction, bad))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_is_read_from_a_document_and_completed() {
+        let json = r#"{"to_switch":{"average":"10Mbit","peak":"20 Mbps","burst":"1MiB"},"to_guest":{"average":64000}}"#;
+        let shaping: Shaping = serde_json::from_str(json).unwrap();
+        let shape =
+            Shape { average: BitRate(10_000_000), peak: Some(BitRate(20_000_000)), burst: Bytes::mib(1) };
+        assert_eq!(shaping.to_switch, Some(shape));
+        assert_eq!(shaping.to_guest, Some(Shape::steady(BitRate(64_000))));
+        assert_eq!(shaping.to_guest.unwrap().peak(), BitRate(64_000));
+        assert_eq!(shaping.check(), Ok(()));
+        assert!(serde_json::from_str::<Shaping>(r#"{"egress":{"average":"1Mbit"}}"#).is_err());
+        assert!(serde_json::from_str::<Shaping>(r#"{"to_guest":{"peak":"1Mbit"}}"#).is_err());
+    }
+
+    #[test]
+    fn what_no_bucket_can_do_is_refused_with_its_values() {
+        let shape = |average, peak, burst| Shape {
+            average: BitRate(average),
+            peak: Some(BitRate(peak)),
+            burst: Bytes(burst),
+        };
+        let refusals = [
+            (shape(999, 2000, 1), "average rate of 999bit/s is not between 1kbit/s and 100Gbit/s"),
+            (
+                shape(1000, 100_000_000_001, 1),
+                "peak rate of 100000000001bit/s is not between 1kbit/s and 100Gbit/s",
+            ),
+            (shape(2000, 1000, 1), "peak rate of 1kbit/s is below the average of 2kbit/s"),
+            (shape(1000, 1000, 0), "burst is 0"),
+        ];
+        for (shape, text) in refusals {
+            assert_eq!(shape.check().unwrap_err().to_string(), text);
+        }
+        let shaping = Shaping { to_switch: None, to_guest: Some(shape(0, 0, 0)) };
+        assert_eq!(shaping.check().unwrap_err().0, "to_guest");
+    }
+}
