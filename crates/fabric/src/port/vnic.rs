@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use taut_api::fabric::DropReason;
 use taut_api::fabric::counters::PortWord;
-use taut_virtq::device::{Delivery, QueueConfig, RxQueue, TxFrame, TxQueue};
+use taut_virtq::device::{Delivery, QueueConfig, Run, RxQueue, TxQueue};
 use taut_virtq::fault::{QueueError, RingFault};
 use taut_virtq::memory::GuestMemory;
 
@@ -67,16 +67,16 @@ impl Tx {
         Ok(Self { queue: TxQueue::new(memory, &ring.config)?, call: ring.call, _kick: kick })
     }
 
-    /// Looks at the frames that wait and tells how many there are; [`Self::frame`] gives them, the oldest first.
+    /// Looks at the frames that wait and tells how many there are; [`Self::queue`] gives them, the oldest first.
     #[inline]
     pub fn look(&mut self) -> Result<usize, Failure> {
         Ok(self.queue.peek()?)
     }
 
-    /// A frame of the last look.
+    /// The queue, for the frames of the last look.
     #[inline]
-    pub fn frame(&self, index: usize) -> TxFrame<'_> {
-        self.queue.frame(index)
+    pub fn queue(&self) -> &TxQueue {
+        &self.queue
     }
 
     /// Gives the first `done` frames of the last look back to the guest, and tells it if it wants to know.
@@ -145,11 +145,15 @@ impl Rx {
         Ok(Self { queue, call: ring.call, _kick: kick, offloads, armed: false })
     }
 
-    /// Up to `frames` frames may follow: their buffers are fetched ahead.
+    /// Stores `count` frames from `first` of another guest's last look on, as many in a row as need nothing done to them.
     #[inline]
-    pub fn prepare(&mut self, frames: usize) {
-        // A fault shows again with the frame.
-        let _ = self.queue.prepare(frames);
+    pub fn put_run(&mut self, queue: &TxQueue, first: usize, count: usize) -> Run {
+        let run = self.queue.deliver_run(queue, first, count);
+        if run.frames > 0 && self.armed {
+            self.queue.suspend_kicks();
+            self.armed = false;
+        }
+        run
     }
 
     /// Stores a frame as it is.

@@ -30,6 +30,25 @@ impl MacKey {
     }
 }
 
+/// Both addresses and the type of a frame as two words, for comparing in one go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stations(u64, u64);
+
+impl Stations {
+    /// Those of a frame of at least [`HEADER`] bytes.
+    #[inline]
+    pub fn of<const N: usize>(start: &[u8; N]) -> Self {
+        const { assert!(N >= HEADER) };
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&start[at..at + 8]);
+            u64::from_le_bytes(word)
+        };
+        // The words overlap by two bytes.
+        Self(word(0), word(6))
+    }
+}
+
 /// A parsed Ethernet header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ethernet {

@@ -1,7 +1,9 @@
 //! From one sender to its receivers: policy, look-up, delivery, counting.
 //!
-//! A burst opens one receive queue at a time and keeps it open while frames go to the same member. Queues that got frames
-//! are published when the burst ends: indices once, an interrupt if one is due.
+//! A burst opens one receive queue at a time and keeps it open while frames go to the same member. Frames of the simplest
+//! kind (nothing left to do in their headers, one known receiver) that follow each other to the same member are a *run*
+//! and are handed over in one go; every other frame goes by itself. Queues that got frames are published when the burst
+//! ends: indices once, an interrupt if one is due.
 //!
 //! When a receiver has no room, a unicast frame stays with its sender for up to [`RX_WAIT`]; the sender's later frames
 //! wait behind it. A receiver that has had no room for longer loses frames at once, until it makes room again: a guest
@@ -13,10 +15,11 @@ use std::time::{Duration, Instant};
 
 use taut_api::fabric::DropReason;
 use taut_api::fabric::counters::PortWord;
+use taut_virtq::device::{TxFrame, TxQueue};
 use taut_virtq::header::{NEEDS_CSUM, NetHeader};
 
 use super::Segment;
-use super::ethernet::{self, MAX_FRAME};
+use super::ethernet::{self, MAX_FRAME, Stations};
 use super::policy::{self, Route};
 use super::software_offload::{Pieces, check_header};
 use crate::port::{Body, Failure, Frame, Put, RxEnd, RxSlot};
@@ -68,8 +71,8 @@ pub struct Forwarder<'s> {
     fallen: &'s mut Vec<Fallen>,
     frames: u64,
     bytes: u64,
-    /// Frames that the sender has, this one included.
-    expected: usize,
+    /// Addresses and type of the last simple frame, and the member that it was for.
+    last: Option<(Stations, u32)>,
 }
 
 impl<'s> Forwarder<'s> {
@@ -82,13 +85,85 @@ impl<'s> Forwarder<'s> {
         touched: &'s mut Vec<u32>,
         fallen: &'s mut Vec<Fallen>,
     ) -> Self {
-        Self { segment, sender, now, scratch, open: None, touched, fallen, frames: 0, bytes: 0, expected: 1 }
+        Self { segment, sender, now, scratch, open: None, touched, fallen, frames: 0, bytes: 0, last: None }
     }
 
-    /// The sender has this many frames; most likely they are for the same receiver.
+    /// Takes the first `count` frames of a guest's last look where they belong; returns how many have been dealt with,
+    /// and what became of the one behind them. `pieces_done` is what an earlier try has delivered of the first.
     #[inline]
-    pub fn expect(&mut self, frames: usize) {
-        self.expected = frames;
+    pub fn forward_burst(
+        &mut self,
+        queue: &TxQueue,
+        count: usize,
+        pieces_done: &mut usize,
+    ) -> (usize, Verdict) {
+        let mut at = 0;
+        while at < count {
+            if let Some((member, frames)) = self.run(queue, at, count) {
+                at += self.deliver_run(member, queue, at, frames);
+                if at == count {
+                    break;
+                }
+            }
+            // The first that is not simple, or for whose receiver something else is to be done.
+            let frame = queue.frame(at);
+            let (head, len, header) = (frame.first_bytes(), frame.len(), frame.header());
+            let verdict = self.forward(head, len, &header, Body::Guest(&frame), pieces_done);
+            if verdict != Verdict::Done {
+                return (at, verdict);
+            }
+            at += 1;
+        }
+        (count, Verdict::Done)
+    }
+
+    /// The run that begins with frame `first` of `count`: whom it is for, and how long it is.
+    #[inline]
+    fn run(&mut self, queue: &TxQueue, first: usize, count: usize) -> Option<(u32, usize)> {
+        let member = self.simple(&queue.frame(first))?;
+        let same = (first + 1..count).take_while(|&at| self.simple(&queue.frame(at)) == Some(member));
+        Some((member, 1 + same.count()))
+    }
+
+    /// Whom a simple frame is for; `None` for one that needs a closer look.
+    #[inline]
+    fn simple(&mut self, frame: &TxFrame<'_>) -> Option<u32> {
+        if !frame.is_plain() || !(ethernet::HEADER..=MAX_FRAME).contains(&frame.len()) {
+            return None;
+        }
+        let stations = Stations::of(frame.start());
+        match self.last {
+            Some((last, member)) if last == stations => Some(member),
+            _ => self.look_up(frame, stations),
+        }
+    }
+
+    #[inline]
+    fn look_up(&mut self, frame: &TxFrame<'_>, stations: Stations) -> Option<u32> {
+        let ethernet = ethernet::check(frame.start(), frame.len()).ok()?;
+        match policy::route(self.segment, self.sender, &ethernet) {
+            Ok(Route::To(member)) if self.segment.promiscuous.is_empty() => {
+                self.last = Some((stations, member));
+                Some(member)
+            }
+            _ => None,
+        }
+    }
+
+    /// Hands over as much of a run as the receiver takes just so; returns how many frames.
+    #[inline]
+    fn deliver_run(&mut self, member: u32, queue: &TxQueue, first: usize, count: usize) -> usize {
+        let slot = self.open(member);
+        let Some(RxEnd::Vnic(end)) = &mut slot.end else { return 0 };
+        let run = end.put_run(queue, first, count);
+        if run.frames > 0 {
+            slot.full_since = None;
+            slot.fresh.frames += run.frames as u64;
+            slot.fresh.bytes += run.bytes;
+            self.frames += run.frames as u64;
+            self.bytes += run.bytes;
+        }
+        run.frames
     }
 
     /// Checks a frame and takes it where it belongs. `head` is a private copy of its first bytes, `pieces_done` what an
@@ -196,15 +271,10 @@ impl<'s> Forwarder<'s> {
             // Closed first: never two at a time.
             self.open = None;
         }
-        let segment = self.segment;
-        let (touched, expected) = (&mut *self.touched, self.expected);
+        let (segment, touched) = (self.segment, &mut *self.touched);
         let open = self.open.get_or_insert_with(|| {
             touched.push(member);
-            let mut slot = segment.members[member as usize].port.rx(0);
-            if let Some(RxEnd::Vnic(end)) = &mut slot.end {
-                end.prepare(expected);
-            }
-            (member, slot)
+            (member, segment.members[member as usize].port.rx(0))
         });
         &mut open.1
     }
@@ -281,7 +351,12 @@ impl<'s> Forwarder<'s> {
 
     /// Ends the burst: receivers see their frames.
     pub fn finish(mut self) -> u64 {
-        self.open = None;
+        if let Some((member, mut slot)) = self.open.take() {
+            slot.publish(&self.segment.members[member as usize].port.counters);
+            drop(slot);
+            // Nearly always the only one.
+            self.touched.pop_if(|last| *last == member);
+        }
         for member in self.touched.drain(..) {
             let port = &self.segment.members[member as usize].port;
             port.rx(0).publish(&port.counters);

@@ -83,16 +83,13 @@ fn ring_burst(
     pieces_done: &mut usize,
 ) -> Result<(usize, Next), Failure> {
     let waiting = tx.look()?;
-    for index in 0..waiting {
-        let frame = tx.frame(index);
-        forwarder.expect(waiting - index);
-        let (head, len, header) = (frame.first_bytes(), frame.len(), frame.header());
-        if let Verdict::Wait(until) = forwarder.forward(head, len, &header, Body::Guest(&frame), pieces_done)
-        {
-            return Ok((index, Next::Wait(until)));
-        }
-    }
-    Ok((waiting, if waiting == 0 { Next::Nothing } else { Next::More }))
+    let (done, verdict) = forwarder.forward_burst(tx.queue(), waiting, pieces_done);
+    let next = match verdict {
+        Verdict::Wait(until) => Next::Wait(until),
+        Verdict::Done if waiting == 0 => Next::Nothing,
+        Verdict::Done => Next::More,
+    };
+    Ok((done, next))
 }
 
 /// A burst from a device: `one` deals with the next frame, if there is one.
