@@ -38,6 +38,9 @@ pub const PROTOCOL_FEATURES: u64 = 1 << 30;
 pub const VERSION_1: u64 = 1 << 32;
 /// Packed virtqueues (2.8).
 pub const RING_PACKED: u64 = 1 << 34;
+/// Buffers are used in the order in which they were made available (2.7.9, 2.8.11); a device may return several by one
+/// entry.
+pub const IN_ORDER: u64 = 1 << 35;
 
 /// What the queues of this crate can do; a device offers no transport feature beyond these. (`IN_ORDER` would let a
 /// device return a burst by one entry: not yet.)

@@ -19,6 +19,7 @@ pub mod fault;
 pub mod features;
 pub mod header;
 pub mod memory;
+mod packed;
 mod split;
 
 pub use device::{QueueConfig, RxQueue, Start, TxFrame, TxQueue};

@@ -4,12 +4,17 @@
 //! [`RxDriver`] a network card's two queues with buffers of their own.
 
 mod buffers;
+mod layout;
+mod packed;
 mod ram;
 mod ring;
 mod rx;
+mod slots;
+mod split;
 mod tx;
 
+pub use layout::QueueLayout;
 pub use ram::Ram;
-pub use ring::{Part, QueueLayout, Ring, Used, UsedFault};
+pub use ring::{Part, Ring, Used, UsedFault};
 pub use rx::RxDriver;
 pub use tx::TxDriver;

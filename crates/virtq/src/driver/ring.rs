@@ -1,43 +1,16 @@
-//! The driver end of one split ring.
+//! The driver end of one ring, of either format.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 use thiserror::Error;
 
-use super::Ram;
-use crate::device::{QueueConfig, Start};
+use super::QueueLayout;
+use super::packed::PackedRing;
+use super::slots::Slots;
+use super::split::SplitRing;
 use crate::fault::QueueError;
 use crate::features;
-use crate::memory::{Area, GuestMemory};
-use crate::split::{self, DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Descriptor};
-
-/// Where the three areas of a queue lie: guest addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueueLayout {
-    /// Entries.
-    pub size: u16,
-    /// Descriptor table.
-    pub desc: u64,
-    /// Available ring.
-    pub avail: u64,
-    /// Used ring.
-    pub used: u64,
-}
-
-impl QueueLayout {
-    /// Places a queue of `size` entries, each area on cache lines of its own; `None` when the memory is used up.
-    pub fn allocate(ram: &mut Ram, size: u16) -> Option<Self> {
-        let mut place = |len: usize| ram.allocate((len as u64).next_multiple_of(64), 64);
-        let [desc, avail, used] = split::area_lengths(size, true).map(&mut place);
-        Some(Self { size, desc: desc?, avail: avail?, used: used? })
-    }
-
-    /// The same queue as the device end is told of it.
-    pub fn config(&self, features: u64, start: Start) -> QueueConfig {
-        QueueConfig { size: self.size, desc: self.desc, avail: self.avail, used: self.used, features, start }
-    }
-}
+use crate::memory::GuestMemory;
 
 /// One buffer of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,48 +63,26 @@ pub enum UsedFault {
 #[derive(Debug)]
 pub struct Ring {
     layout: QueueLayout,
-    event_idx: bool,
-    desc: Area<16>,
-    avail: Area<2>,
-    used: Area<4>,
-    /// Free descriptors, the next one last.
-    free: Vec<u16>,
-    /// Per head: length of its chain, 0 if it is not with the device.
-    chain_len: Vec<u16>,
-    /// Per descriptor: the one behind it in its chain.
-    next: Vec<u16>,
-    /// Next available entry to write.
-    next_avail: u16,
-    /// Available index as the device sees it.
-    published: u16,
-    /// Available index when the device was last kicked, or found not to want it.
-    kicked: u16,
-    /// Next used entry to read.
-    next_used: u16,
+    slots: Slots,
+    format: Format,
+}
+
+#[derive(Debug)]
+enum Format {
+    Split(SplitRing),
+    Packed(PackedRing),
 }
 
 impl Ring {
-    /// Sets the driver end up; the areas must be zeroed, both ends at position 0.
+    /// Sets the driver end up, in the format that was negotiated; the areas must be zeroed, both ends at their start.
     pub fn new(memory: &Arc<GuestMemory>, layout: QueueLayout, features: u64) -> Result<Self, QueueError> {
-        let size = layout.size;
-        if !size.is_power_of_two() || size > split::MAX_SIZE {
-            return Err(QueueError::Size(size));
-        }
-        let [desc_len, avail_len, used_len] = split::area_lengths(size, true);
-        Ok(Self {
-            layout,
-            event_idx: features & features::EVENT_IDX != 0,
-            desc: split::area(memory, "descriptor table", layout.desc, desc_len)?,
-            avail: split::area(memory, "available ring", layout.avail, avail_len)?,
-            used: split::area(memory, "used ring", layout.used, used_len)?,
-            free: (0..size).rev().collect(),
-            chain_len: vec![0; size.into()],
-            next: vec![0; size.into()],
-            next_avail: 0,
-            published: 0,
-            kicked: 0,
-            next_used: 0,
-        })
+        let format = if features & features::RING_PACKED == 0 {
+            Format::Split(SplitRing::new(memory, layout, features)?)
+        } else {
+            Format::Packed(PackedRing::new(memory, layout, features)?)
+        };
+        let slots = Slots::new(layout.size, features & features::IN_ORDER != 0);
+        Ok(Self { layout, slots, format })
     }
 
     /// Where its areas lie.
@@ -142,143 +93,103 @@ impl Ring {
     /// Free descriptors.
     #[inline]
     pub fn free(&self) -> usize {
-        self.free.len()
+        self.slots.free()
     }
 
-    /// The `count` descriptors that the next chain would take, in its order; a buffer can be chosen by descriptor.
+    /// The `count` slots that the next chain would take, in its order; a buffer can be chosen by slot.
     #[inline]
     pub(super) fn next_free(&self, count: usize) -> impl Iterator<Item = u16> + '_ {
-        self.free.iter().rev().take(count).copied()
+        (0..count).map_while(|ahead| self.slots.upcoming(ahead))
     }
 
     /// Makes a chain of buffers available; the device sees it after [`Self::publish`]. Returns its head, or `None` when
     /// there are not enough free descriptors, or no parts.
     #[inline]
-    pub fn add(&mut self, parts: impl ExactSizeIterator<Item = Part>) -> Option<u16> {
-        let count = parts.len();
-        if count == 0 || count > self.free.len() {
-            return None;
+    pub fn add(&mut self, parts: impl ExactSizeIterator<Item = Part> + Clone) -> Option<u16> {
+        let room = room(parts.clone());
+        let head = self.slots.give(parts.len(), room)?;
+        match &mut self.format {
+            Format::Split(ring) => ring.add(&self.slots, head, parts),
+            Format::Packed(ring) => ring.add(head, parts),
         }
-        let head = self.free[self.free.len() - 1];
-        let mut last = None;
-        for (position, part) in parts.enumerate() {
-            let index = self.free.pop()?;
-            if let Some(last) = last.replace(index) {
-                self.next[usize::from(last)] = index;
-            }
-            let more = position + 1 < count;
-            let next = if more { self.free[self.free.len() - 1] } else { 0 };
-            self.write_descriptor(index, descriptor(part, more.then_some(next)));
-        }
-        self.make_available(head, count as u16);
         Some(head)
     }
 
     /// Makes a chain available as an indirect table at `table` (16 bytes per part, in `memory`).
     pub fn add_indirect(&mut self, memory: &Arc<GuestMemory>, table: u64, parts: &[Part]) -> Option<u16> {
-        let head = *self.free.last()?;
-        let mut bytes = Vec::with_capacity(parts.len() * split::DESC_LEN);
-        for (index, part) in parts.iter().enumerate() {
-            let next = (index + 1 < parts.len()).then_some(index as u16 + 1);
-            bytes.extend(descriptor(*part, next).to_words().iter().flat_map(|word| word.to_le_bytes()));
-        }
+        let entries = match &self.format {
+            Format::Split(_) => SplitRing::table(parts),
+            Format::Packed(_) => PackedRing::table(parts),
+        };
+        let bytes: Vec<u8> = entries.iter().flat_map(|word| word.to_le_bytes()).collect();
         memory.write(table, &bytes).ok()?;
-        self.free.pop();
-        let len = bytes.len() as u32;
-        self.write_descriptor(head, Descriptor { addr: table, len, flags: DESC_INDIRECT, next: 0 });
-        self.make_available(head, 1);
+        let room = room(parts.iter().copied());
+        let head = self.slots.give(1, room)?;
+        match &mut self.format {
+            Format::Split(ring) => ring.add_table(head, table, bytes.len() as u32),
+            Format::Packed(ring) => ring.add_table(head, table, bytes.len() as u32),
+        }
         Some(head)
-    }
-
-    #[inline]
-    fn write_descriptor(&mut self, index: u16, descriptor: Descriptor) {
-        let at = split::desc_at(index);
-        let [low, high] = descriptor.to_words();
-        self.desc.store_u64(at, low);
-        self.desc.store_u64(at + 8, high);
-    }
-
-    #[inline]
-    fn make_available(&mut self, head: u16, count: u16) {
-        self.chain_len[usize::from(head)] = count;
-        self.avail.store_u16(split::avail_at(self.next_avail, self.layout.size), head, Ordering::Relaxed);
-        self.next_avail = self.next_avail.wrapping_add(1);
     }
 
     /// Shows the device all chains added.
     #[inline]
     pub fn publish(&mut self) {
-        if self.published != self.next_avail {
-            // Release: descriptors, entries and payload before the index.
-            self.avail.store_u16(split::INDEX, self.next_avail, Ordering::Release);
-            self.published = self.next_avail;
+        match &mut self.format {
+            Format::Split(ring) => ring.publish(),
+            Format::Packed(ring) => ring.publish(),
         }
     }
 
     /// Has the device asked to be kicked for what was published since the last call?
     #[inline]
     pub fn needs_kick(&mut self) -> bool {
-        if self.published == self.kicked {
-            return false;
-        }
-        // The index must be visible before the device's wish is read.
-        fence(Ordering::SeqCst);
-        let old = std::mem::replace(&mut self.kicked, self.published);
-        if self.event_idx {
-            let event = self.used.load_u16(split::avail_event_at(self.layout.size), Ordering::Relaxed);
-            split::passed_event(event, self.published, old)
-        } else {
-            self.used.load_u16(split::FLAGS, Ordering::Relaxed) & split::USED_NO_NOTIFY == 0
+        match &mut self.format {
+            Format::Split(ring) => ring.needs_kick(),
+            Format::Packed(ring) => ring.needs_kick(),
         }
     }
 
     /// Takes a chain back that the device is done with; its descriptors are free again.
     #[inline]
     pub fn poll_used(&mut self) -> Result<Option<Used>, UsedFault> {
-        // Acquire: entries and payload were written before the index.
-        if self.used.load_u16(split::INDEX, Ordering::Acquire) == self.next_used {
-            return Ok(None);
+        let (used, count) = match self.slots.rest_of_batch() {
+            Some(of_batch) => of_batch,
+            None => {
+                let entry = match &self.format {
+                    Format::Split(ring) => ring.used_entry(),
+                    Format::Packed(ring) => ring.used_entry(),
+                };
+                let Some((id, written)) = entry else { return Ok(None) };
+                self.slots.returned(id, written)?
+            }
+        };
+        match &mut self.format {
+            Format::Split(ring) => ring.pass_used(),
+            Format::Packed(ring) => ring.pass_used(count),
         }
-        let entry = split::used_at(self.next_used, self.layout.size);
-        let (id, written) = (self.used.load_u32(entry), self.used.load_u32(entry + 4));
-        let count = self.chain_len.get_mut(id as usize).map_or(0, std::mem::take);
-        if count == 0 {
-            return Err(UsedFault::Unknown { id });
-        }
-        let head = id as u16;
-        let mut index = head;
-        for _ in 0..count {
-            self.free.push(index);
-            index = self.next[usize::from(index)];
-        }
-        self.next_used = self.next_used.wrapping_add(1);
-        Ok(Some(Used { head, written }))
+        Ok(Some(used))
     }
 
     /// Asks the device not to interrupt.
     pub fn suspend_interrupts(&mut self) {
-        // With EVENT_IDX the threshold stays behind: the device has passed it.
-        if !self.event_idx {
-            self.avail.store_u16(split::FLAGS, split::AVAIL_NO_INTERRUPT, Ordering::Relaxed);
+        match &mut self.format {
+            Format::Split(ring) => ring.suspend_interrupts(),
+            Format::Packed(ring) => ring.suspend_interrupts(),
         }
     }
 
     /// Asks the device to interrupt at the next chain it returns. True if one came back already: then look again.
     pub fn arm_interrupts(&mut self) -> bool {
-        if self.event_idx {
-            let event = split::used_event_at(self.layout.size);
-            self.avail.store_u16(event, self.next_used, Ordering::Relaxed);
-        } else {
-            self.avail.store_u16(split::FLAGS, 0, Ordering::Relaxed);
+        match &mut self.format {
+            Format::Split(ring) => ring.arm_interrupts(),
+            Format::Packed(ring) => ring.arm_interrupts(),
         }
-        // The wish must be visible before the index is read again, or a chain that comes now is missed by both.
-        fence(Ordering::SeqCst);
-        self.used.load_u16(split::INDEX, Ordering::Relaxed) != self.next_used
     }
 }
 
-fn descriptor(part: Part, next: Option<u16>) -> Descriptor {
-    let write = if part.writable { DESC_WRITE } else { 0 };
-    let more = if next.is_some() { DESC_NEXT } else { 0 };
-    Descriptor { addr: part.addr, len: part.len, flags: write | more, next: next.unwrap_or(0) }
+/// Bytes that the device may write.
+#[inline]
+fn room(parts: impl Iterator<Item = Part>) -> u32 {
+    parts.filter(|part| part.writable).fold(0, |sum, part| part.len.saturating_add(sum))
 }

@@ -103,4 +103,16 @@ impl<const ALIGN: usize> Area<ALIGN> {
     pub(crate) fn store_u64(&self, offset: usize, value: u64) {
         self.u64_at(offset).store(value.to_le(), Ordering::Relaxed);
     }
+
+    /// Everything written before the store of the value found is visible afterwards.
+    #[inline]
+    pub(crate) fn load_u64_acquire(&self, offset: usize) -> u64 {
+        u64::from_le(self.u64_at(offset).load(Ordering::Acquire))
+    }
+
+    /// Whoever sees the value sees everything written before.
+    #[inline]
+    pub(crate) fn store_u64_release(&self, offset: usize, value: u64) {
+        self.u64_at(offset).store(value.to_le(), Ordering::Release);
+    }
 }
