@@ -32,7 +32,7 @@ impl Epoll {
     /// drops a member only when the last duplicate of its descriptor, wherever it is, has been closed.
     pub fn watch<F: AsFd>(&self, fd: F, token: u64, flags: EventFlags) -> io::Result<Watched<F>> {
         epoll::add(&self.0, &fd, EventData::new_u64(token), flags)?;
-        Ok(Watched { epoll: self.clone(), fd })
+        Ok(Watched { epoll: self.clone(), fd, token, flags })
     }
 
     /// Waits until something happens or `timeout` passes (`None`: for ever), and replaces the contents of `ready`.
@@ -59,6 +59,21 @@ impl Epoll {
 pub struct Watched<F: AsFd> {
     epoll: Epoll,
     fd: F,
+    token: u64,
+    flags: EventFlags,
+}
+
+impl<F: AsFd> Watched<F> {
+    /// Moves to another set. What is ready at that moment is told there, edge-triggered or not; while it moves, an event
+    /// may be told in both. When it fails, nothing has changed.
+    pub fn move_to(&mut self, epoll: &Epoll) -> io::Result<()> {
+        if !Arc::ptr_eq(&self.epoll.0, &epoll.0) {
+            epoll::add(&epoll.0, &self.fd, EventData::new_u64(self.token), self.flags)?;
+            let _ = epoll::delete(&self.epoll.0, &self.fd);
+            self.epoll = epoll.clone();
+        }
+        Ok(())
+    }
 }
 
 impl<F: AsFd> Deref for Watched<F> {
@@ -118,4 +133,33 @@ pub fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
 /// Adds one to an event descriptor. One that is full has been signalled already; one that is broken is its owner's.
 pub fn signal(event: impl AsFd) {
     let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edge_that_was_told_in_the_old_set_is_told_again_in_the_new_one() {
+        let (old, new) = (Epoll::new().unwrap(), Epoll::new().unwrap());
+        let event = Waker::new().unwrap();
+        let flags = EventFlags::IN | EventFlags::ET;
+        let mut watched = old.watch(event.clone(), 7, flags).unwrap();
+        let mut ready = Vec::new();
+        event.wake();
+        old.wait(&mut ready, None).unwrap();
+        assert_eq!(ready, [(7, EventFlags::IN)]);
+        watched.move_to(&new).unwrap();
+        new.wait(&mut ready, None).unwrap();
+        assert_eq!(ready, [(7, EventFlags::IN)]);
+        event.wake();
+        new.wait(&mut ready, None).unwrap();
+        assert_eq!(ready.len(), 1);
+        old.wait(&mut ready, Some(Duration::ZERO)).unwrap();
+        assert!(ready.is_empty());
+        drop(watched);
+        event.wake();
+        new.wait(&mut ready, Some(Duration::ZERO)).unwrap();
+        assert!(ready.is_empty());
+    }
 }

@@ -1,6 +1,7 @@
 //! `taut-fabric`: the data plane process. Started by `tautd`, see [`taut_fabric`].
 
 use std::io::IsTerminal;
+use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 
 use anyhow::Context;
@@ -22,6 +23,8 @@ fn main() -> anyhow::Result<()> {
     let words = SharedWords::map(inherited.counters.as_fd(), FILE_SIZE as usize / 8)
         .context("the counters file cannot be mapped")?;
     drop(inherited.counters);
+    // Inherited by the workers, who sleep until a given time: by default the kernel may add 50 µs to it.
+    rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).context("cannot make timers exact")?;
     sandbox::enter()?;
     let control = Control::new(inherited.control, words).context("the worker cannot be started")?;
     control.run().context("waiting for events failed")

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
+use taut_api::fabric::config::{WorkerConfig, WorkerMode};
 
 /// The daemon of taut: VMs, vSwitches and their ports on this host.
 #[derive(Debug, Parser)]
@@ -20,7 +21,36 @@ pub(crate) struct Args {
     /// CPUs that the fabric's workers are bound to, one worker each, such as `2,3` [default: one worker, anywhere].
     #[arg(long, value_name = "CPUS", value_delimiter = ',')]
     pub(crate) fabric_cpus: Vec<u32>,
+    /// When a worker of the fabric that has nothing to do sleeps.
+    #[arg(long, value_name = "MODE", value_enum, default_value = "adaptive")]
+    pub(crate) fabric_mode: FabricMode,
+    /// Microseconds that an adaptive worker polls after the last frame before it sleeps.
+    #[arg(long, value_name = "US", default_value = "50")]
+    pub(crate) fabric_poll_us: u32,
     /// Print the description of the HTTP API and exit.
     #[arg(long)]
     pub(crate) print_openapi: bool,
+}
+
+/// When a worker without work sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FabricMode {
+    /// At once.
+    Interrupt,
+    /// After it has polled for a while.
+    Adaptive,
+    /// Never: each worker keeps its CPU busy.
+    Polling,
+}
+
+impl Args {
+    /// How the fabric's workers behave.
+    pub(crate) fn workers(&self) -> WorkerConfig {
+        let mode = match self.fabric_mode {
+            FabricMode::Interrupt => WorkerMode::Interrupt,
+            FabricMode::Adaptive => WorkerMode::Adaptive { poll_us: self.fabric_poll_us },
+            FabricMode::Polling => WorkerMode::Polling,
+        };
+        WorkerConfig { mode, cpus: self.fabric_cpus.clone() }
+    }
 }

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<(), ApiError> {
 
 async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     let mut store = Store::open(&args.state_dir).map_err(|error| cannot("open its store", &error))?;
-    store.set_workers(args.fabric_cpus.clone());
+    store.set_workers(args.workers());
     let store = Arc::new(store);
     let board = Arc::new(Board::default());
     let memory =

@@ -75,16 +75,32 @@ pub enum PortKind {
 }
 
 /// How worker threads behave.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerConfig {
-    /// Microseconds that a worker polls after the last frame before it sleeps. 0: purely interrupt-driven.
-    pub poll_us: u32,
-    /// pCPUs that workers are bound to, one worker each; empty: one worker, placed by the kernel.
+    /// When they sleep.
+    pub mode: WorkerMode,
+    /// pCPUs that workers are bound to, one worker each, at most [`super::counters::MAX_WORKERS`]; empty: one worker,
+    /// placed by the kernel.
     pub cpus: Vec<u32>,
 }
 
-impl Default for WorkerConfig {
+/// When a worker without work sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkerMode {
+    /// At once: the least CPU time, and a wake-up for each burst.
+    Interrupt,
+    /// After it has polled for a while.
+    Adaptive {
+        /// Microseconds that it polls after the last frame.
+        poll_us: u32,
+    },
+    /// Never: the shortest delays, and a pCPU that is always busy.
+    Polling,
+}
+
+impl Default for WorkerMode {
     fn default() -> Self {
-        Self { poll_us: 50, cpus: Vec::new() }
+        Self::Adaptive { poll_us: 50 }
     }
 }

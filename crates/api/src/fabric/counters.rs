@@ -61,6 +61,10 @@ pub enum WorkerWord {
     EmptyRounds = 2,
     /// Nanoseconds asleep.
     SleepNs = 3,
+    /// Nanoseconds in bursts with at least one frame.
+    BusyNs = 4,
+    /// Transmit queues that it gave to another worker because it had more to do.
+    Given = 5,
 }
 
 /// Index of a port's first word.

@@ -10,7 +10,7 @@ use taut_api::fabric::counters::MAX_PORTS;
 use tracing::{info, warn};
 
 use super::entry::Entry;
-use super::{Control, send};
+use super::{Control, chain, send};
 use crate::counters::PortBlock;
 use crate::port::Port;
 use crate::switch::Switch;
@@ -42,7 +42,7 @@ impl Control {
         }
         let members = self.entries.values().map(|entry| (&entry.config, &entry.port));
         if let Err(error) = self.workers.configure(Switch::new(members), &config.workers) {
-            warn!("the worker cannot be bound to pCPUs {:?}: {error}", config.workers.cpus);
+            warn!("{}", chain(&error));
         }
         info!(revision = config.revision, ports = self.entries.len(), "configured");
         self.config = config;

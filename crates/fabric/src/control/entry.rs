@@ -16,6 +16,7 @@ use super::token;
 use crate::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
 use crate::port::Port;
 use crate::vhost_user::{Session, SessionError};
+use crate::worker::desk::Desks;
 
 /// A port and what is attached to it.
 #[derive(Debug)]
@@ -65,11 +66,11 @@ pub(super) enum AttachError {
     Session(#[from] SessionError),
 }
 
-/// The two epoll sets: the control thread's, and the worker's.
+/// Where events are waited for: the control thread's epoll set, and the workers'.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Events<'a> {
     pub(super) control: &'a Epoll,
-    pub(super) worker: &'a Epoll,
+    pub(super) workers: &'a Arc<Desks>,
 }
 
 impl Entry {
@@ -114,12 +115,13 @@ impl Entry {
                 self.listen(events)
             }
             (Attachment::Tap, PortKind::Tap { offloads }) => {
-                self.port.attach_tap(one()?, offloads, events.worker)?;
+                self.port.attach_tap(one()?, offloads, events.workers)?;
                 self.device = true;
                 Ok(())
             }
             (Attachment::Session(record), PortKind::VhostUser { .. }) => {
-                let session = Session::resume(record, fds, Arc::clone(&self.port), events.worker.clone())?;
+                let session =
+                    Session::resume(record, fds, Arc::clone(&self.port), Arc::clone(events.workers))?;
                 self.watch(session, events)
             }
             (Attachment::Tap, _) => unfit("a TAP device"),
@@ -145,11 +147,11 @@ impl Entry {
 
     fn connect(&mut self, socket: OwnedFd, events: Events<'_>) -> Result<(), AttachError> {
         if self.config.kind == PortKind::Stream {
-            self.port.attach_stream(socket, events.worker)?;
+            self.port.attach_stream(socket, events.workers)?;
             self.device = true;
             return Ok(());
         }
-        self.watch(Session::new(socket, Arc::clone(&self.port), events.worker.clone()), events)
+        self.watch(Session::new(socket, Arc::clone(&self.port), Arc::clone(events.workers)), events)
     }
 
     fn watch(&mut self, session: Session, events: Events<'_>) -> Result<(), AttachError> {

@@ -166,7 +166,7 @@ impl Control {
             let reason = "replaced by another attachment".to_owned();
             send(&mut self.peer, &FromFabric::SessionEnded { port, reason }, &[]);
         }
-        let events = Events { control: &self.events, worker: self.workers.events() };
+        let events = Events { control: &self.events, workers: self.workers.desks() };
         match entry.attach(via, fds, events) {
             Ok(()) => {
                 if let Some(session) = &mut entry.session {
@@ -181,7 +181,7 @@ impl Control {
 
     fn accept_front_end(&mut self, port: PortId) {
         let Some(entry) = self.entries.get_mut(&port) else { return };
-        let events = Events { control: &self.events, worker: self.workers.events() };
+        let events = Events { control: &self.events, workers: self.workers.desks() };
         if let Err(error) = entry.accept(events) {
             entry.lose(error.to_string(), events);
         }
@@ -197,7 +197,7 @@ impl Control {
         let served = serve_requests(&mut self.peer, session);
         pass_on_changed(&mut self.peer, session);
         if let Err(error) = served {
-            let events = Events { control: &self.events, worker: self.workers.events() };
+            let events = Events { control: &self.events, workers: self.workers.desks() };
             let reason = chain(&error);
             entry.lose(reason.clone(), events);
             send(&mut self.peer, &FromFabric::SessionEnded { port, reason }, &[]);
@@ -207,7 +207,7 @@ impl Control {
 
     /// Queues stopped working.
     fn incidents(&mut self) {
-        let events = Events { control: &self.events, worker: self.workers.events() };
+        let events = Events { control: &self.events, workers: self.workers.desks() };
         for incident in self.workers.take_incidents() {
             if let Some(entry) = self.entries.get_mut(&incident.port) {
                 entry.fail(incident.queue, incident.failure, events);

@@ -1,10 +1,15 @@
 //! Ports: where frames come from and go to.
 //!
 //! A [`Port`] lives as long as it is configured; what is attached to it comes and goes. Each of its queues is behind a
-//! lock of its own. A worker holds the lock of the transmit queue that it serves for one burst, and within it that of
-//! one receive queue at a time, so nothing can wait in a circle; the control thread takes a lock only to put an end in
-//! or to take it out. With the ports of a worker its own, locks are uncontended, and a burst shares their cost. When a
-//! lock has been taken and the end removed, no worker touches its memory any more: that is the whole protocol.
+//! lock of its own. A worker holds the lock of the transmit queue that it serves for one burst, from the look at the ring
+//! until receivers see the frames: whichever worker serves it, frames of one queue keep their order. Within it the
+//! worker holds the lock of one receive queue at a time, so nothing can wait in a circle; the control thread takes a lock
+//! only to put an end in or to take it out. A transmit queue has one worker, so its lock is uncontended, and a burst
+//! shares its cost. When a lock has been taken and the end removed, no worker touches its memory any more: that is the
+//! whole protocol.
+//!
+//! A pair of queues is *owned* by the worker in whose epoll set its descriptors are watched, and which polls its
+//! transmit queue. [`Port::give`] changes that; nothing but waking up depends on it.
 
 pub mod stream;
 pub mod tap;
@@ -12,6 +17,7 @@ pub mod vnic;
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -24,9 +30,11 @@ use taut_virtq::header::NetHeader;
 use taut_virtq::memory::GuestMemory;
 
 use crate::counters::PortBlock;
-use crate::epoll::{Epoll, EventFlags, set_nonblocking};
+use crate::epoll::{EventFlags, Watched, set_nonblocking};
 use crate::switch::ethernet::Ethernet;
 use crate::switch::software_offload::Offloads;
+use crate::worker::desk::Desks;
+use crate::worker::timers::{Deadline, Timers, Wake};
 use crate::worker::token;
 
 /// A frame on its way, checked.
@@ -88,10 +96,6 @@ pub enum TxEnd {
 
 /// The end to which frames go.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large one is the fast one: no pointer to follow on its way"
-)]
 pub enum RxEnd {
     /// A guest's receive ring.
     Vnic(vnic::Rx),
@@ -137,8 +141,20 @@ impl RxEnd {
 pub struct TxSlot {
     /// What is attached.
     pub end: Option<TxEnd>,
+    /// Its kick, or the device that it reads, where its owner waits.
+    watch: Option<Watch>,
     /// Pieces of the first frame that its receiver has already got.
     pub pieces_done: usize,
+    /// When a worker looks at it although it is not served.
+    pub deadline: Deadline,
+}
+
+impl TxSlot {
+    /// Its [`deadline`](Self::deadline) has come, or something close to it: does what is due at `now`, and tells when
+    /// there will be more.
+    pub fn due(&mut self, _now: Instant, _counters: &PortBlock) -> Option<Instant> {
+        None
+    }
 }
 
 /// A receive queue's place.
@@ -146,11 +162,17 @@ pub struct TxSlot {
 pub struct RxSlot {
     /// What is attached.
     pub end: Option<RxEnd>,
+    /// Its kick, where its owner waits.
+    watch: Option<Watch>,
     /// Since when it has had no room, or no end, for a frame that was there.
     pub full_since: Option<Instant>,
     /// Delivered, but not yet counted and announced.
     pub fresh: Fresh,
+    /// When a worker looks at it although nobody delivers.
+    pub deadline: Deadline,
 }
+
+type Watch = Watched<Arc<OwnedFd>>;
 
 /// Frames delivered since the last [`RxSlot::publish`].
 #[derive(Debug, Default, Clone, Copy)]
@@ -173,7 +195,7 @@ impl RxSlot {
         if let Some(RxEnd::Vnic(end)) = &mut self.end
             && end.publish()
         {
-            counters.add(PortWord::Interrupts, 1);
+            counters.add_shared(PortWord::Interrupts, 1);
         }
         let fresh = std::mem::take(&mut self.fresh);
         counters.add(PortWord::RxFrames, fresh.frames);
@@ -181,6 +203,13 @@ impl RxSlot {
         if fresh.multicast != 0 {
             counters.add(PortWord::RxMulticast, fresh.multicast);
         }
+    }
+
+    /// Its [`deadline`](Self::deadline) has come, or something close to it: does what is due at `now`, and tells when
+    /// there will be more.
+    pub fn due(&mut self, _now: Instant, counters: &PortBlock) -> Option<Instant> {
+        self.publish(counters);
+        None
     }
 }
 
@@ -195,6 +224,8 @@ pub struct Port {
     pub counters: PortBlock,
     rx: Box<[Mutex<RxSlot>]>,
     tx: Box<[Mutex<TxSlot>]>,
+    /// The worker that owns each pair.
+    owners: Box<[AtomicU8]>,
 }
 
 impl Port {
@@ -207,9 +238,10 @@ impl Port {
         Self {
             id,
             kind,
-            counters,
+            counters: counters.for_pairs(pairs),
             rx: (0..pairs).map(|_| Mutex::default()).collect(),
             tx: (0..pairs).map(|_| Mutex::default()).collect(),
+            owners: (0..pairs).map(|_| AtomicU8::new(0)).collect(),
         }
     }
 
@@ -254,21 +286,84 @@ impl Port {
         (0..self.pairs()).any(|pair| self.runs(2 * pair) && self.runs(2 * pair + 1))
     }
 
+    /// A receive queue's timer has gone off, its guest has made room, or a ring has been started: what is due is done, and a
+    /// timer kept for what is due later.
+    pub fn rx_due(&self, pair: usize, when: Instant, now: Instant, timers: &mut Timers) {
+        let mut slot = self.rx(pair);
+        slot.deadline.went_off(when);
+        if let Some(next) = slot.due(now, &self.counters)
+            && slot.deadline.ask(next)
+        {
+            timers.at(next, Wake::Receiver(self.id, pair));
+        }
+    }
+
+    /// The same for a transmit queue, independent of its being served.
+    pub fn tx_due(&self, pair: usize, when: Instant, now: Instant, timers: &mut Timers) {
+        let mut slot = self.tx(pair);
+        slot.deadline.went_off(when);
+        if let Some(next) = slot.due(now, &self.counters)
+            && slot.deadline.ask(next)
+        {
+            timers.at(next, Wake::Sender(self.id, pair));
+        }
+    }
+
+    /// Whoever kept the timers of a pair is gone: both are looked at.
+    pub fn adopt(&self, pair: usize, now: Instant, timers: &mut Timers) {
+        self.rx(pair).deadline = Deadline::default();
+        self.rx_due(pair, now, now, timers);
+        self.tx(pair).deadline = Deadline::default();
+        self.tx_due(pair, now, now, timers);
+    }
+
+    /// The worker that owns a pair.
+    pub fn owner(&self, pair: usize) -> usize {
+        usize::from(self.owners[pair].load(Relaxed))
+    }
+
+    /// Makes another worker the owner of a pair: from now on its events are told there. Both workers are to be told.
+    /// Callers exclude each other.
+    pub fn give(&self, pair: usize, to: usize, desks: &Desks) -> io::Result<()> {
+        let events = desks.events(to);
+        {
+            let mut slot = self.tx(pair);
+            if let Some(watch) = &mut slot.watch {
+                watch.move_to(events)?;
+            }
+            // Under the lock: a ring that is started after this is watched there.
+            self.owners[pair].store(to as u8, Relaxed);
+        }
+        match &mut self.rx(pair).watch {
+            // Where a receive queue's kick is told matters little: it is passed on to whoever waits for room.
+            Some(watch) => watch.move_to(events),
+            None => Ok(()),
+        }
+    }
+
     /// Starts a guest's ring.
     pub fn start_ring(
         &self,
         queue: usize,
         memory: &Arc<GuestMemory>,
         ring: vnic::Ring,
-        kicks: &Epoll,
+        desks: &Desks,
     ) -> Result<(), vnic::StartError> {
-        let kick = kicks.watch(Arc::clone(&ring.kick), token::of_queue(self.id, queue), READABLE)?;
+        let (pair, token) = (queue / 2, token::of_queue(self.id, queue));
+        let kick = Arc::clone(&ring.kick);
         if queue.is_multiple_of(2) {
-            let end = RxEnd::Vnic(vnic::Rx::new(memory, ring, kick)?);
-            *self.rx(queue / 2) = RxSlot { end: Some(end), ..RxSlot::default() };
+            let end = RxEnd::Vnic(vnic::Rx::new(memory, ring)?);
+            let mut slot = self.rx(pair);
+            // The old watch goes first: it may be of the same descriptor.
+            *slot = RxSlot::default();
+            slot.watch = Some(desks.events(self.owner(pair)).watch(kick, token, READABLE)?);
+            slot.end = Some(end);
         } else {
-            let end = TxEnd::Vnic(vnic::Tx::new(memory, ring, kick)?);
-            *self.tx(queue / 2) = TxSlot { end: Some(end), ..TxSlot::default() };
+            let end = TxEnd::Vnic(vnic::Tx::new(memory, ring)?);
+            let mut slot = self.tx(pair);
+            *slot = TxSlot::default();
+            slot.watch = Some(desks.events(self.owner(pair)).watch(kick, token, READABLE)?);
+            slot.end = Some(end);
         }
         Ok(())
     }
@@ -321,24 +416,37 @@ impl Port {
     }
 
     /// Attaches a TAP device; `offloads` tells what it was switched to take.
-    pub fn attach_tap(&self, fd: OwnedFd, offloads: bool, events: &Epoll) -> io::Result<()> {
+    pub fn attach_tap(&self, fd: OwnedFd, offloads: bool, desks: &Desks) -> io::Result<()> {
         set_nonblocking(&fd)?;
         let device = Arc::new(fd);
-        let watched = events.watch(Arc::clone(&device), token::of_queue(self.id, 1), READABLE)?;
         let offloads = if offloads { Offloads::TCP } else { Offloads::NONE };
-        *self.rx(0) = RxSlot { end: Some(RxEnd::Tap(tap::Rx::new(device, offloads))), ..RxSlot::default() };
-        *self.tx(0) = TxSlot { end: Some(TxEnd::Tap(tap::Tx::new(watched))), ..TxSlot::default() };
-        Ok(())
+        let rx = RxEnd::Tap(tap::Rx::new(Arc::clone(&device), offloads));
+        let tx = TxEnd::Tap(tap::Tx::new(Arc::clone(&device)));
+        self.attach(device, READABLE, rx, tx, desks)
     }
 
     /// Attaches an emulated card's stream.
-    pub fn attach_stream(&self, fd: OwnedFd, events: &Epoll) -> io::Result<()> {
+    pub fn attach_stream(&self, fd: OwnedFd, desks: &Desks) -> io::Result<()> {
         set_nonblocking(&fd)?;
         let socket = Arc::new(fd);
-        let both = READABLE | EventFlags::OUT;
-        let watched = events.watch(Arc::clone(&socket), token::of_queue(self.id, 1), both)?;
-        *self.rx(0) = RxSlot { end: Some(RxEnd::Stream(stream::Rx::new(socket))), ..RxSlot::default() };
-        *self.tx(0) = TxSlot { end: Some(TxEnd::Stream(stream::Tx::new(watched))), ..TxSlot::default() };
+        let rx = RxEnd::Stream(stream::Rx::new(Arc::clone(&socket)));
+        let tx = TxEnd::Stream(stream::Tx::new(Arc::clone(&socket)));
+        self.attach(socket, READABLE | EventFlags::OUT, rx, tx, desks)
+    }
+
+    fn attach(
+        &self,
+        device: Arc<OwnedFd>,
+        flags: EventFlags,
+        rx: RxEnd,
+        tx: TxEnd,
+        desks: &Desks,
+    ) -> io::Result<()> {
+        *self.rx(0) = RxSlot { end: Some(rx), ..RxSlot::default() };
+        let mut slot = self.tx(0);
+        *slot = TxSlot::default();
+        slot.watch = Some(desks.events(self.owner(0)).watch(device, token::of_queue(self.id, 1), flags)?);
+        slot.end = Some(tx);
         Ok(())
     }
 }

@@ -9,7 +9,6 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use taut_api::fabric::DropReason;
 
 use super::{Body, Failure, Frame, Put};
-use crate::epoll::Watched;
 use crate::switch::ethernet::MAX_FRAME;
 
 /// Bytes of the length before each frame.
@@ -23,7 +22,7 @@ const BUFFER: usize = 2 * (PREFIX + MAX_FRAME);
 /// Frames from the card.
 #[derive(Debug)]
 pub struct Tx {
-    socket: Watched<Arc<OwnedFd>>,
+    socket: Arc<OwnedFd>,
     buffer: Box<[u8]>,
     /// The bytes read and not yet taken are `start..end`.
     start: usize,
@@ -32,7 +31,7 @@ pub struct Tx {
 
 impl Tx {
     /// Reads from this socket.
-    pub fn new(socket: Watched<Arc<OwnedFd>>) -> Self {
+    pub fn new(socket: Arc<OwnedFd>) -> Self {
         Self { socket, buffer: vec![0; BUFFER].into(), start: 0, end: 0 }
     }
 
@@ -76,7 +75,7 @@ impl Tx {
             self.start = 0;
         }
         let space = &mut self.buffer[self.end..];
-        match recv(&**self.socket, space, RecvFlags::DONTWAIT) {
+        match recv(&self.socket, space, RecvFlags::DONTWAIT) {
             Ok((_, 0)) => Err(Failure::Gone("the stream's other end closed it".to_owned())),
             Ok((_, got)) => {
                 self.end += got;

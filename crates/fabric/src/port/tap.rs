@@ -9,14 +9,13 @@ use taut_api::fabric::DropReason;
 use taut_virtq::header::{self, NetHeader};
 
 use super::{Body, Failure, Frame, Put};
-use crate::epoll::Watched;
 use crate::switch::ethernet::MAX_FRAME;
 use crate::switch::software_offload::{Offloads, PLAIN};
 
 /// Frames from the host's stack.
 #[derive(Debug)]
 pub struct Tx {
-    device: Watched<Arc<OwnedFd>>,
+    device: Arc<OwnedFd>,
     buffer: Box<[u8]>,
     /// Bytes of the frame that was read and not yet taken.
     held: usize,
@@ -24,14 +23,14 @@ pub struct Tx {
 
 impl Tx {
     /// Reads from this device.
-    pub fn new(device: Watched<Arc<OwnedFd>>) -> Self {
+    pub fn new(device: Arc<OwnedFd>) -> Self {
         Self { device, buffer: vec![0; header::LEN + MAX_FRAME].into(), held: 0 }
     }
 
     /// The next frame; the same one until [`Self::taken`].
     pub fn first(&mut self) -> Result<Option<(NetHeader, &[u8])>, Failure> {
         while self.held == 0 {
-            match rustix::io::read(&**self.device, &mut *self.buffer) {
+            match rustix::io::read(&self.device, &mut *self.buffer) {
                 // Shorter than its header: nothing that a TAP sends.
                 Ok(got) => self.held = if got < header::LEN { 0 } else { got },
                 Err(Errno::AGAIN) => return Ok(None),

@@ -12,7 +12,7 @@ use taut_virtq::memory::GuestMemory;
 
 use super::{Body, Failure, Frame, Put};
 use crate::counters::PortBlock;
-use crate::epoll::{Watched, signal};
+use crate::epoll::signal;
 use crate::switch::software_offload::{Offloads, PLAIN};
 use crate::vhost_user::features;
 
@@ -54,17 +54,12 @@ pub enum StartError {
 pub struct Tx {
     queue: TxQueue,
     call: Option<Arc<OwnedFd>>,
-    _kick: Watched<Arc<OwnedFd>>,
 }
 
 impl Tx {
     /// Starts the ring.
-    pub fn new(
-        memory: &Arc<GuestMemory>,
-        ring: Ring,
-        kick: Watched<Arc<OwnedFd>>,
-    ) -> Result<Self, QueueError> {
-        Ok(Self { queue: TxQueue::new(memory, &ring.config)?, call: ring.call, _kick: kick })
+    pub fn new(memory: &Arc<GuestMemory>, ring: Ring) -> Result<Self, QueueError> {
+        Ok(Self { queue: TxQueue::new(memory, &ring.config)?, call: ring.call })
     }
 
     /// Looks at the frames that wait and tells how many there are; [`Self::queue`] gives them, the oldest first.
@@ -88,7 +83,7 @@ impl Tx {
         self.queue.complete(done);
         if self.queue.needs_interrupt() {
             self.interrupt();
-            counters.add(PortWord::Interrupts, 1);
+            counters.add_shared(PortWord::Interrupts, 1);
         }
     }
 
@@ -125,7 +120,6 @@ impl Tx {
 pub struct Rx {
     queue: RxQueue,
     call: Option<Arc<OwnedFd>>,
-    _kick: Watched<Arc<OwnedFd>>,
     /// What the driver takes.
     pub offloads: Offloads,
     /// A kick was asked for, because there was no room.
@@ -134,15 +128,11 @@ pub struct Rx {
 
 impl Rx {
     /// Starts the ring.
-    pub fn new(
-        memory: &Arc<GuestMemory>,
-        ring: Ring,
-        kick: Watched<Arc<OwnedFd>>,
-    ) -> Result<Self, QueueError> {
+    pub fn new(memory: &Arc<GuestMemory>, ring: Ring) -> Result<Self, QueueError> {
         let mut queue = RxQueue::new(memory, &ring.config)?;
         queue.suspend_kicks();
         let offloads = features::receives(ring.config.features);
-        Ok(Self { queue, call: ring.call, _kick: kick, offloads, armed: false })
+        Ok(Self { queue, call: ring.call, offloads, armed: false })
     }
 
     /// Stores `count` frames from `first` of another guest's last look on, as many in a row as need nothing done to them.

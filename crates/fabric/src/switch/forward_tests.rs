@@ -21,9 +21,9 @@ use super::super::Switch;
 use super::super::software_offload::PLAIN;
 use super::*;
 use crate::counters::PortBlock;
-use crate::epoll::Epoll;
 use crate::port::Port;
 use crate::port::vnic::Ring;
+use crate::worker::desk::Desks;
 
 /// Ports 0, 1, 2 on one segment; each but the first has a receive ring of eight buffers.
 struct Rig {
@@ -46,7 +46,7 @@ fn mac(id: u16) -> MacAddr {
 fn ring(memory: &Arc<GuestMemory>, layout: QueueLayout, port: &Port) {
     let event = || Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
     let ring = Ring { config: layout.config(FEATURES, Start::At(0)), kick: event(), call: Some(event()) };
-    port.start_ring(0, memory, ring, &Epoll::new().unwrap()).unwrap();
+    port.start_ring(0, memory, ring, &Desks::new().unwrap()).unwrap();
 }
 
 impl Rig {

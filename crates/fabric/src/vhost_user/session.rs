@@ -16,9 +16,10 @@ use vhost::vhost_user::message::{FrontendReq, VhostUserProtocolFeatures};
 
 use super::message::{Header, MAX_REGIONS, Request};
 use super::{Connection, SessionError, features};
-use crate::epoll::{Epoll, set_nonblocking};
+use crate::epoll::set_nonblocking;
 use crate::port::Port;
 use crate::port::vnic::{Ring, StartError};
+use crate::worker::desk::Desks;
 
 /// Device status bits (virtio 1.2, 2.1) of a driver that has finished setting up.
 const STATUS_RUNNING: u8 = 0x0f;
@@ -29,7 +30,7 @@ pub struct Session {
     connection: Connection,
     port: Arc<Port>,
     /// Where kicks are waited for.
-    kicks: Epoll,
+    desks: Arc<Desks>,
     offered: u64,
     record: SessionRecord,
     memory_fds: Vec<OwnedFd>,
@@ -74,7 +75,7 @@ enum Answer {
 
 impl Session {
     /// A session at its very beginning.
-    pub fn new(socket: OwnedFd, port: Arc<Port>, kicks: Epoll) -> Self {
+    pub fn new(socket: OwnedFd, port: Arc<Port>, desks: Arc<Desks>) -> Self {
         let queues = port.queues();
         let record = SessionRecord {
             port: port.id,
@@ -87,7 +88,7 @@ impl Session {
             connection: Connection::new(socket),
             offered: features::offered(port.kind),
             port,
-            kicks,
+            desks,
             record,
             memory_fds: Vec::new(),
             memory: None,
@@ -103,7 +104,7 @@ impl Session {
         record: SessionRecord,
         fds: Vec<OwnedFd>,
         port: Arc<Port>,
-        kicks: Epoll,
+        desks: Arc<Desks>,
     ) -> Result<Self, SessionError> {
         let roles = record.descriptors();
         if roles.len() != fds.len() {
@@ -114,7 +115,7 @@ impl Session {
         }
         let mut fds = fds.into_iter();
         let socket = fds.next().ok_or(SessionError::Record { got: 0, wanted: roles.len() })?;
-        let mut session = Self::new(socket, port, kicks);
+        let mut session = Self::new(socket, port, desks);
         only_offered(record.features, session.offered)?;
         for (role, fd) in roles.into_iter().skip(1).zip(fds) {
             match role {
@@ -393,7 +394,7 @@ impl Session {
                 continue;
             }
             let ring = Ring { kick, call: self.queues[queue].call.clone(), config: self.queue_config(queue) };
-            match self.port.start_ring(queue, &memory, ring, &self.kicks) {
+            match self.port.start_ring(queue, &memory, ring, &self.desks) {
                 Ok(()) => self.record.queues[queue].started = true,
                 Err(StartError::Queue(error)) => self.break_rings(queue, error.into()),
                 Err(StartError::Kick(error)) => return Err(SessionError::Event(error)),

@@ -29,8 +29,8 @@ pub(super) fn burst(switch: &Switch, source: &Source, now: Instant, lists: &mut 
     let segment = &switch.segments[source.segment];
     let port = &*segment.members[source.member as usize].port;
     let mut slot = port.tx(source.pair);
-    let TxSlot { end, pieces_done } = &mut *slot;
-    let Lists { scratch, touched, fallen } = lists;
+    let TxSlot { end, pieces_done, .. } = &mut *slot;
+    let Lists { scratch, touched, fallen, .. } = lists;
     let mut forwarder = Forwarder::new(segment, source.member, now, scratch, touched, fallen);
     let mut done = 0;
     let next = match end {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use taut_api::MacAddr;
-use taut_api::fabric::config::{PortConfig, PortKind, SegmentId, WorkerConfig};
+use taut_api::fabric::config::{PortConfig, PortKind, SegmentId, WorkerConfig, WorkerMode};
 use taut_api::fabric::counters::{FILE_SIZE, PORT_WORDS, PortCounters, port_base};
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FabricConfig, FromFabric, PROTOCOL, PortId, SessionRecord, ToFabric, channel, fd};
@@ -124,7 +124,7 @@ impl Fabric {
 
     pub(crate) fn configure(&mut self, ports: Vec<PortConfig>) {
         self.revision += 1;
-        let workers = WorkerConfig { poll_us: 10, cpus: Vec::new() };
+        let workers = WorkerConfig { mode: WorkerMode::Adaptive { poll_us: 10 }, cpus: Vec::new() };
         let config = FabricConfig { revision: self.revision, ports, workers };
         self.send(&ToFabric::Configure(config), &[]);
         let revision = self.revision;

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rusqlite::{Connection, params};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
+use taut_api::fabric::config::WorkerConfig;
 use taut_plan::{Desired, numbering};
 use tokio::sync::watch;
 
@@ -64,10 +65,10 @@ impl Store {
         })
     }
 
-    /// Sets what is not a document: the CPUs of the fabric's workers, from the command line.
-    pub(crate) fn set_workers(&mut self, cpus: Vec<u32>) {
+    /// Sets what is not a document: how the fabric's workers behave, from the command line.
+    pub(crate) fn set_workers(&mut self, workers: WorkerConfig) {
         let inner = self.inner.get_mut().expect("no holder of the store panics");
-        Arc::make_mut(&mut inner.state).desired.workers.cpus = cpus;
+        Arc::make_mut(&mut inner.state).desired.workers = workers;
     }
 
     /// All documents, as of now.
