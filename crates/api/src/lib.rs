@@ -19,6 +19,7 @@ pub mod network;
 pub mod route;
 pub mod shaping;
 pub mod units;
+pub mod vlan;
 pub mod vm;
 
 pub use document::Document;
@@ -26,3 +27,4 @@ pub use error::ApiError;
 pub use mac::MacAddr;
 pub use name::Name;
 pub use units::Bytes;
+pub use vlan::Vlan;

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::shaping::Shaping;
 use crate::vm::Link;
-use crate::{MacAddr, Name};
+use crate::{MacAddr, Name, Vlan};
 
 /// A virtual switch. Without uplinks it is a private network (VMnet, VN-2): memory only, invisible outside.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -28,16 +28,20 @@ pub struct VSwitchStatus {
 pub struct PortGroupSpec {
     /// The vSwitch it belongs to.
     pub vswitch: Name,
-    /// 0: untagged; 1 to 4094: the switch keeps this group in that VLAN (VST). Guests see untagged frames.
-    /// Groups of one vSwitch with the same number are one broadcast domain, as on ESX.
+    /// 0 (default): no VLAN; 1 to 4094: the switch keeps this group in that VLAN, and guests see untagged frames (VST);
+    /// 4095 or ranges such as `"10-20,30"`: guests tag their frames themselves (VGT). Ports of one vSwitch that have a
+    /// VLAN in common reach each other in it, whatever their groups, as on ESX.
     #[serde(default)]
-    pub vlan: u16,
+    pub vlan: Vlan,
     /// Security policy (VN-10).
     #[serde(default)]
     pub security: Security,
     /// Traffic shaping of each of its ports by itself, not of their sum (VN-4).
     #[serde(default, skip_serializing_if = "Shaping::is_none")]
     pub shaping: Shaping,
+    /// Learn the addresses behind each port: for guests that are switches themselves. Needs `forged_transmits`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac_learning: Option<MacLearning>,
 }
 
 /// Security policy of a port group; each rejects unless set (VN-10).
@@ -46,10 +50,37 @@ pub struct PortGroupSpec {
 pub struct Security {
     /// A guest may see frames for others.
     pub promiscuous: bool,
-    /// A guest may receive for an address other than its configured one.
+    /// A guest may give its card another address. The switch is not told what a guest sets, so the address that the
+    /// port last sent from is the one at which it receives, and its configured one no longer is.
     pub mac_changes: bool,
-    /// A guest may send from an address other than its configured one.
+    /// A guest may send from an address at which it does not receive.
     pub forged_transmits: bool,
+}
+
+/// MAC learning of a port group: which addresses are behind a port is learnt from what it sends, per VLAN. Unicast for an
+/// address that nobody is known to have goes to the learning ports. A vNIC's configured address is never learnt elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct MacLearning {
+    /// Most addresses learnt per port, 1 to 4096 (default). Frames from further ones pass, but answers are flooded.
+    #[schema(minimum = 1, maximum = 4096)]
+    pub limit: u16,
+    /// Seconds after which an address that sent nothing is forgotten, 10 to 86400; default 300.
+    #[schema(minimum = 10, maximum = 86400)]
+    pub ageing_s: u32,
+}
+
+impl MacLearning {
+    /// Most addresses per port.
+    pub const MAX_LIMIT: u16 = 4096;
+    /// Seconds of ageing, least and most.
+    pub const AGEING_S: std::ops::RangeInclusive<u32> = 10..=86_400;
+}
+
+impl Default for MacLearning {
+    fn default() -> Self {
+        Self { limit: Self::MAX_LIMIT, ageing_s: 300 }
+    }
 }
 
 /// What a port group is doing.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use taut_api::error::ErrorKind;
-use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec};
+use taut_api::network::{ExternalPortSpec, MacLearning, NetnsSpec, PortGroupSpec};
 use taut_api::shaping::{Shape, Shaping};
 use taut_api::vm::VmSpec;
 use taut_api::{ApiError, MacAddr, Name};
@@ -28,19 +28,8 @@ pub fn vm(desired: &Desired, name: &Name, spec: &VmSpec) -> Result<(), ApiError>
 
 /// May the port group be written?
 pub fn portgroup(desired: &Desired, name: &Name, spec: &PortGroupSpec) -> Result<(), ApiError> {
-    if spec.vlan > 4094 {
-        return Err(invalid(
-            format!("port group `{name}` has VLAN {}; VLANs are 0 (untagged) to 4094", spec.vlan),
-            "use a number from 1 to 4094, or leave `vlan` out",
-        ));
-    }
-    if spec.security.mac_changes {
-        return Err(invalid(
-            format!(
-                "port group `{name}` accepts MAC changes, which this version cannot: it knows addresses, it learns none"
-            ),
-            "leave it out, and give the vNIC the address that its guest uses",
-        ));
+    if let Some(learning) = spec.mac_learning {
+        mac_learning_is_possible(name, spec, learning)?;
     }
     shaping_is_possible(&format!("port group `{name}`"), &spec.shaping)?;
     if !desired.vswitches.contains_key(&spec.vswitch) {
@@ -173,6 +162,38 @@ fn shaping_is_possible(whose: &str, shaping: &Shaping) -> Result<(), ApiError> {
             ),
         )
     })
+}
+
+fn mac_learning_is_possible(
+    name: &Name,
+    spec: &PortGroupSpec,
+    learning: MacLearning,
+) -> Result<(), ApiError> {
+    if !spec.security.forged_transmits {
+        return Err(invalid(
+            format!(
+                "port group `{name}` is to learn addresses, but rejects forged transmits: it would learn none"
+            ),
+            "accept forged transmits as well (`forged_transmits`), or leave `mac_learning` out",
+        ));
+    }
+    let (limit, ageing) = (1..=MacLearning::MAX_LIMIT, MacLearning::AGEING_S);
+    if !limit.contains(&learning.limit) || !ageing.contains(&learning.ageing_s) {
+        return Err(invalid(
+            format!(
+                "port group `{name}` is to learn {} addresses per port and forget them after {} s",
+                learning.limit, learning.ageing_s
+            ),
+            format!(
+                "use a limit from {} to {} addresses, and an ageing from {} to {} s",
+                limit.start(),
+                limit.end(),
+                ageing.start(),
+                ageing.end()
+            ),
+        ));
+    }
+    Ok(())
 }
 
 fn invalid(message: impl Into<String>, hint: impl Into<String>) -> ApiError {

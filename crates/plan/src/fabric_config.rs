@@ -19,10 +19,12 @@ pub fn rule(desired: &Desired, observed: &Observed) -> FabricConfig {
             id: desired.numbers.port(&owner)?,
             owner: owner.to_string(),
             kind,
-            segment: desired.numbers.segment(&group.vswitch, group.vlan)?,
+            segment: desired.numbers.segment(&group.vswitch)?,
+            vlan: group.vlan.clone(),
             mac,
             security: group.security,
             shaping: shaping(desired, &owner).unwrap_or(group.shaping),
+            mac_learning: group.mac_learning,
         })
     });
     FabricConfig { revision: 0, ports: ports.collect(), workers: desired.workers.clone() }

@@ -16,7 +16,7 @@ use crate::{Desired, Owner};
 pub struct Numbers {
     /// By the text of the port's [`Owner`].
     pub ports: BTreeMap<String, u16>,
-    /// By vSwitch and VLAN, as [`segment_key`] writes them.
+    /// By the name of the vSwitch.
     pub segments: BTreeMap<String, u16>,
 }
 
@@ -26,32 +26,27 @@ impl Numbers {
         self.ports.get(&owner.to_string()).copied().map(PortId)
     }
 
-    /// The number of a broadcast domain.
-    pub fn segment(&self, vswitch: &Name, vlan: u16) -> Option<SegmentId> {
-        self.segments.get(&segment_key(vswitch, vlan)).copied().map(SegmentId)
+    /// The number of a vSwitch.
+    pub fn segment(&self, vswitch: &Name) -> Option<SegmentId> {
+        self.segments.get(vswitch.as_str()).copied().map(SegmentId)
     }
-}
-
-/// How a broadcast domain is written.
-pub fn segment_key(vswitch: &Name, vlan: u16) -> String {
-    format!("{vswitch}/{vlan}")
 }
 
 /// Numbers for everything in `desired`: what has one keeps it, what is gone gives it back, what is new gets the lowest
 /// free one.
 ///
 /// # Errors
-/// [`ErrorKind::Refused`] when there are more ports or segments than numbers.
+/// [`ErrorKind::Refused`] when there are more ports or vSwitches than numbers.
 pub fn assign(desired: &Desired) -> Result<Numbers, ApiError> {
     let owners = desired.ports().map(|(owner, _, _)| owner.to_string());
-    let segments = desired.portgroups.values().map(|group| segment_key(&group.vswitch, group.vlan));
+    let segments = desired.portgroups.values().map(|group| group.vswitch.to_string());
     Ok(Numbers {
         ports: keep_or_give(&desired.numbers.ports, owners.collect(), MAX_PORTS, "ports")?,
         segments: keep_or_give(
             &desired.numbers.segments,
             segments.collect(),
             usize::from(u16::MAX),
-            "segments",
+            "vSwitches",
         )?,
     })
 }

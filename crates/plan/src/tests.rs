@@ -9,7 +9,7 @@ use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, Security, So
 use taut_api::shaping::{Shape, Shaping};
 use taut_api::units::BitRate;
 use taut_api::vm::{Link, NicSpec, Power, VmDesired, VmKind};
-use taut_api::{Bytes, Name};
+use taut_api::{Bytes, Name, Vlan};
 
 use super::*;
 
@@ -46,9 +46,10 @@ fn desired() -> impl Strategy<Value = Desired> {
         names("pg", 4),
         (names("sw", 2), 0..3u16).prop_map(|(vswitch, vlan)| PortGroupSpec {
             vswitch,
-            vlan,
+            vlan: Vlan::Access(vlan),
             security: Security::default(),
             shaping: Shaping::default(),
+            mac_learning: None,
         }),
         4..5,
     );
@@ -187,11 +188,11 @@ proptest! {
     }
 
     #[test]
-    fn segments_are_equal_iff_vswitch_and_vlan_are(desired in desired()) {
+    fn segments_are_equal_iff_vswitches_are(desired in desired()) {
         let group = |owner: &str| {
             let (_, group, _) = desired.ports().find(|(found, _, _)| found.to_string() == owner).unwrap();
             let group = &desired.portgroups[group];
-            (group.vswitch.clone(), group.vlan)
+            group.vswitch.clone()
         };
         let ports = plan(&desired, &fresh()).fabric.ports;
         for a in &ports {
@@ -241,12 +242,7 @@ proptest! {
 #[test]
 fn a_changed_namespace_attachment_is_made_anew() {
     let spec: NetnsSpec = serde_json::from_str(r#"{"netns": "a", "portgroup": "lan"}"#).unwrap();
-    let lan = PortGroupSpec {
-        vswitch: name("sw"),
-        vlan: 0,
-        security: Security::default(),
-        shaping: Shaping::default(),
-    };
+    let lan: PortGroupSpec = serde_json::from_str(r#"{"vswitch": "sw"}"#).unwrap();
     let mut desired = Desired::default();
     desired.portgroups.insert(name("lan"), lan);
     desired.netns.insert(name("a"), spec);
@@ -270,8 +266,8 @@ fn a_changed_namespace_attachment_is_made_anew() {
 fn a_card_is_shaped_as_its_port_group_unless_it_says_otherwise() {
     let steady = |rate| Shaping { to_guest: Some(Shape::steady(BitRate(rate))), to_switch: None };
     let mut desired = Desired::default();
-    let security = Security::default();
-    let lan = PortGroupSpec { vswitch: name("sw"), vlan: 0, security, shaping: steady(1000) };
+    let lan =
+        PortGroupSpec { shaping: steady(1000), ..serde_json::from_str(r#"{"vswitch": "sw"}"#).unwrap() };
     desired.portgroups.insert(name("lan"), lan);
     let nics = serde_json::json!([
         { "portgroup": "lan" },

@@ -41,12 +41,14 @@ fn a_broken_vm_file_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn what_has_no_effect_yet_is_refused_and_not_ignored() {
+fn a_port_groups_impossible_policy_is_refused() {
     let taut = Taut::start().with_lan();
-    let said = taut.refused(["portgroup", "create", "loose", "--vswitch", "sw", "--mac-changes"]);
-    assert!(said.contains("MAC changes"), "{said}");
-    let said = taut.refused(["portgroup", "create", "trunk", "--vswitch", "sw", "--vlan", "4095"]);
-    assert!(said.contains("4095"), "{said}");
+    for vlan in ["4096", "20-10", "ten"] {
+        let said = taut.refused(["portgroup", "create", "odd", "--vswitch", "sw", "--vlan", vlan]);
+        assert!(said.contains(vlan) && said.contains("10-20,30"), "{said}");
+    }
+    let said = taut.refused(["portgroup", "create", "odd", "--vswitch", "sw", "--mac-learning"]);
+    assert!(said.contains("forged transmits"), "{said}");
 }
 
 #[test]

@@ -4,16 +4,17 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::MacAddr;
-use crate::network::Security;
+use crate::network::{MacLearning, Security};
 use crate::shaping::Shaping;
+use crate::{MacAddr, Vlan};
 
 /// Number of a port: stable for the life of its vNIC or attachment, and the index of its counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PortId(pub u16);
 
-/// Number of a broadcast domain: one per pair of vSwitch and VLAN. Frames never cross from one to another.
+/// Number of a vSwitch: the ports that may reach each other, as far as their VLANs allow. Frames never cross from one to
+/// another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SegmentId(pub u16);
@@ -44,14 +45,18 @@ pub struct PortConfig {
     pub owner: String,
     /// What is at the other end.
     pub kind: PortKind,
-    /// The broadcast domain it is in.
+    /// The vSwitch it is on.
     pub segment: SegmentId,
+    /// The VLANs that it is in.
+    pub vlan: Vlan,
     /// The address that the switch knows for it.
     pub mac: MacAddr,
     /// Port group's security policy.
     pub security: Security,
     /// Traffic shaping.
     pub shaping: Shaping,
+    /// Addresses behind it are learnt.
+    pub mac_learning: Option<MacLearning>,
 }
 
 /// What is at the other end of a port.

@@ -14,8 +14,8 @@ use super::drop_reason::DropReason;
 pub const MAX_PORTS: usize = 4096;
 /// Workers that one fabric can have.
 pub const MAX_WORKERS: usize = 64;
-/// Words per port: 512 bytes, so that two ports never share a cache line.
-pub const PORT_WORDS: usize = 64;
+/// Words per port: 1 KiB, so that two ports never share a cache line.
+pub const PORT_WORDS: usize = 128;
 /// Words per worker.
 pub const WORKER_WORDS: usize = 64;
 /// Size of the file in bytes.
@@ -42,11 +42,11 @@ pub enum PortWord {
     /// Times a sender had to wait for this port's full receive ring.
     RxWaits = 7,
     /// First of [`DropReason::ALL`], counted at the port that the frame came from.
-    TxDrops = 16,
+    TxDrops = 32,
     /// First of [`DropReason::ALL`], counted at the port that the frame was for.
-    RxDrops = 32,
+    RxDrops = 64,
     /// First of 16 ring positions (queue index order), for handing a packed ring over.
-    RingPosition = 48,
+    RingPosition = 96,
 }
 
 /// Word within a worker's block.
@@ -127,8 +127,8 @@ impl PortCounters {
     }
 }
 
-// Sixteen counters lie between the first reason and what follows it.
-const _: () = assert!(DropReason::ALL.len() <= 16);
+// So many counters lie between the first reason and what follows it.
+const _: () = assert!(DropReason::ALL.len() <= 32);
 
 #[cfg(test)]
 mod tests {

@@ -52,4 +52,12 @@ drop_reasons! {
     PoolExhausted = "buffer pool exhausted",
     /// The queue in which frames wait for the receiver's shaped rate is full (VN-4).
     ShaperFull = "shaping queue full",
+    /// The frame is for an address that no switch forwards (IEEE 802.1Q, table 8-1: 01:80:c2:00:00:0X).
+    ReservedAddress = "reserved destination address",
+    /// The source address is a group's.
+    GroupSource = "group address as source",
+    /// The frame is in a VLAN that the sender's port is not (VN-9).
+    VlanNotAdmitted = "VLAN not admitted on the port",
+    /// The frame carries an 802.1ad tag, or one tag behind another.
+    StackedTag = "stacked VLAN tags",
 }

@@ -25,7 +25,7 @@ pub use message::{FromFabric, ToFabric};
 pub use session::SessionRecord;
 
 /// Version of this border; both ends must have the same. Raised with every incompatible change.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Descriptor numbers that the fabric is started with.
 pub mod fd {

@@ -4,6 +4,7 @@ use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use taut_api::Vlan;
 use taut_api::fabric::FromFabric;
 use taut_api::fabric::config::{FabricConfig, PortConfig, PortId, PortKind};
 use taut_api::fabric::counters::MAX_PORTS;
@@ -73,7 +74,12 @@ fn acceptable(config: &FabricConfig) -> (BTreeMap<PortId, &PortConfig>, Vec<(Por
             Some("the number is taken".to_owned())
         } else if !port.mac.is_assignable() {
             Some(format!("{} is not an address that a card can have", port.mac))
-        } else if !addresses.insert((port.segment, port.mac)) {
+        } else if matches!(port.vlan, Vlan::Trunk(_))
+            || port.security.mac_changes
+            || port.mac_learning.is_some()
+        {
+            Some("trunks, MAC changes and MAC learning are not forwarded yet".to_owned())
+        } else if !addresses.insert((port.segment, port.vlan.to_string(), port.mac)) {
             Some(format!("the address {} is taken on its segment", port.mac))
         } else {
             match port.kind {
@@ -107,8 +113,10 @@ mod tests {
             kind: PortKind::VhostUser { offloads: true, queue_pairs: 1 },
             segment: SegmentId(segment),
             mac: MacAddr([2, 0, 0, 0, 0, mac]),
+            vlan: Vlan::default(),
             security: Security::default(),
             shaping: Shaping::default(),
+            mac_learning: None,
         }
     }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use taut_api::MacAddr;
 use taut_api::fabric::config::{PortConfig, PortKind, SegmentId};
 use taut_api::fabric::counters::{FILE_SIZE, PORT_WORDS, PortCounters, port_base};
 use taut_api::fabric::{DropReason, PortId};
 use taut_api::network::Security;
 use taut_api::shaping::Shaping;
+use taut_api::{MacAddr, Vlan};
 use taut_virtq::counters::SharedWords;
 use taut_virtq::device::Start;
 use taut_virtq::driver::{QueueLayout, Ram, RxDriver};
@@ -62,8 +62,10 @@ impl Rig {
                 kind,
                 segment: SegmentId(1),
                 mac: mac(id),
+                vlan: Vlan::default(),
                 security: Security::default(),
                 shaping: Shaping::default(),
+                mac_learning: None,
             })
             .collect();
         let ports: Vec<_> = configs

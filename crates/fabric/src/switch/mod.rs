@@ -53,10 +53,10 @@ pub struct Member {
 impl Switch {
     /// Puts ports on their segments. Addresses within a segment must differ.
     pub fn new<'a>(ports: impl Iterator<Item = (&'a PortConfig, &'a Arc<Port>)>) -> Self {
-        let mut segments = BTreeMap::<SegmentId, Vec<Member>>::new();
+        let mut segments = BTreeMap::<(SegmentId, String), Vec<Member>>::new();
         for (config, port) in ports {
             let member = Member { port: Arc::clone(port), mac: config.mac.into(), security: config.security };
-            segments.entry(config.segment).or_default().push(member);
+            segments.entry((config.segment, config.vlan.to_string())).or_default().push(member);
         }
         Self { segments: segments.into_values().map(Segment::new).collect() }
     }

@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use taut_api::MacAddr;
 use taut_api::fabric::config::{PortConfig, PortKind, SegmentId, WorkerConfig, WorkerMode};
 use taut_api::fabric::counters::{FILE_SIZE, PORT_WORDS, PortCounters, port_base};
 use taut_api::fabric::message::Attachment;
@@ -21,6 +20,7 @@ use taut_api::fabric::{FabricConfig, FromFabric, PROTOCOL, PortId, SessionRecord
 use taut_api::network::Security;
 use taut_api::shaping::Shaping;
 use taut_api::vm::Link;
+use taut_api::{MacAddr, Vlan};
 use taut_virtq::counters::SharedWords;
 
 /// Longest wait for anything; reached only by a test that fails.
@@ -241,8 +241,10 @@ pub(crate) fn vnic(id: u16, segment: u16) -> PortConfig {
         kind: PortKind::VhostUser { offloads: true, queue_pairs: 1 },
         segment: SegmentId(segment),
         mac: mac(id),
+        vlan: Vlan::default(),
         security: Security::default(),
         shaping: Shaping::default(),
+        mac_learning: None,
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod docs;
 pub(crate) mod events;
 pub(crate) mod host;
 pub(crate) mod netns;
+pub(crate) mod policy;
 pub(crate) mod port;
 pub(crate) mod portgroup;
 pub(crate) mod shaping;

@@ -1,11 +1,12 @@
 //! `taut portgroup`.
 
 use clap::Subcommand;
-use taut_api::Name;
 use taut_api::network::{PortGroupSpec, Security};
 use taut_api::route::PortGroup;
 use taut_api::shaping::Shaping;
+use taut_api::{Name, Vlan};
 
+use super::policy::{self, PolicyArgs};
 use super::shaping::{self, ShapingArgs};
 use crate::Outcome;
 use crate::client::Client;
@@ -20,18 +21,8 @@ pub(crate) enum Command {
         /// The virtual switch that it is on.
         #[arg(long)]
         vswitch: Name,
-        /// VLAN that the switch keeps it in, 1 to 4094; 0: untagged.
-        #[arg(long, default_value_t = 0, value_name = "ID")]
-        vlan: u16,
-        /// Let guests see frames for others.
-        #[arg(long)]
-        promiscuous: bool,
-        /// Let guests receive for addresses other than their own.
-        #[arg(long)]
-        mac_changes: bool,
-        /// Let guests send from addresses other than their own.
-        #[arg(long)]
-        forged_transmits: bool,
+        #[command(flatten)]
+        policy: PolicyArgs,
         #[command(flatten)]
         shaping: ShapingArgs,
     },
@@ -39,6 +30,8 @@ pub(crate) enum Command {
     Set {
         /// Its name.
         name: Name,
+        #[command(flatten)]
+        policy: PolicyArgs,
         #[command(flatten)]
         shaping: ShapingArgs,
     },
@@ -53,23 +46,21 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome {
     match command {
-        Command::Create {
-            name,
-            vswitch,
-            vlan,
-            promiscuous,
-            mac_changes,
-            forged_transmits,
-            shaping: args,
-        } => {
-            let security = Security { promiscuous, mac_changes, forged_transmits };
-            let mut shaping = Shaping::default();
-            args.change(&mut shaping);
-            let spec = PortGroupSpec { vswitch, vlan, security, shaping };
+        Command::Create { name, vswitch, policy, shaping } => {
+            let mut spec = PortGroupSpec {
+                vswitch,
+                vlan: Vlan::default(),
+                security: Security::default(),
+                shaping: Shaping::default(),
+                mac_learning: None,
+            };
+            policy.change(&mut spec);
+            shaping.change(&mut spec.shaping);
             client.put(&path(&name), &spec)
         }
-        Command::Set { name, shaping } => {
+        Command::Set { name, policy, shaping } => {
             let PortGroup { mut spec, .. } = client.get(&path(&name))?;
+            policy.change(&mut spec);
             shaping.change(&mut spec.shaping);
             client.put(&path(&name), &spec)
         }
@@ -90,18 +81,12 @@ fn path(name: &Name) -> String {
 }
 
 fn row(group: &PortGroup) -> [String; 6] {
-    let Security { promiscuous, mac_changes, forged_transmits } = group.spec.security;
-    let accepts: Vec<_> =
-        [(promiscuous, "promiscuous"), (mac_changes, "mac-changes"), (forged_transmits, "forged-transmits")]
-            .into_iter()
-            .filter_map(|(accepted, what)| accepted.then_some(what))
-            .collect();
     [
         group.name.to_string(),
         group.spec.vswitch.to_string(),
         group.spec.vlan.to_string(),
         group.status.ports.to_string(),
-        accepts.join(","),
+        policy::cell(&group.spec),
         shaping::cell(&group.spec.shaping),
     ]
 }

@@ -128,7 +128,14 @@ fn broken_requests_are_refused_and_change_nothing() {
     let server = Server::with_lan();
     let before = server.revision();
     server.put("/v1/portgroups/x", &json!({ "vswitch": "sw", "vlna": 3 })).refuses(400, &["vlna"]);
-    server.put("/v1/portgroups/x", &json!({ "vswitch": "sw", "vlan": 4095 })).refuses(400, &["4095"]);
+    server
+        .put("/v1/portgroups/x", &json!({ "vswitch": "sw", "vlan": 4096 }))
+        .refuses(400, &["4096", "10-20,30"]);
+    let learning = json!({ "vswitch": "sw", "mac_learning": {} });
+    server.put("/v1/portgroups/x", &learning).refuses(400, &["forged transmits"]);
+    let limit =
+        json!({ "vswitch": "sw", "security": { "forged_transmits": true }, "mac_learning": { "limit": 0 } });
+    server.put("/v1/portgroups/x", &limit).refuses(400, &["0 addresses", "1 to 4096"]);
     server.put("/v1/portgroups/x", &json!({ "vswitch": "nowhere" })).refuses(400, &["nowhere"]);
     let slow = json!({ "vswitch": "sw", "shaping": { "to_guest": { "average": "999bit" } } });
     server.put("/v1/portgroups/x", &slow).refuses(400, &["to_guest", "999bit/s"]);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, params};
 use taut_api::Name;
-use taut_plan::Numbers;
+use taut_plan::{Numbers, numbering};
 
 use super::{Change, Kind, State};
 
@@ -41,6 +41,9 @@ pub(crate) enum OpenError {
         /// The file's.
         found: i64,
     },
+    /// More was stored than there are numbers for.
+    #[error("the store's documents cannot be numbered: {0}")]
+    Numbers(taut_api::ApiError),
     /// A row makes no sense.
     #[error("the store's {kind} `{name}` cannot be read")]
     Document {
@@ -88,6 +91,8 @@ pub(super) fn load(db: &Connection) -> Result<State, OpenError> {
         query.query_map([kind], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
     };
     state.desired.numbers = Numbers { ports: numbers("port")?, segments: numbers("segment")? };
+    // Another version may have numbered other things.
+    state.desired.numbers = numbering::assign(&state.desired).map_err(OpenError::Numbers)?;
     Ok(state)
 }
 

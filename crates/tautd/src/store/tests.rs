@@ -1,7 +1,7 @@
 use taut_api::event::Level;
 use taut_api::network::{PortGroupSpec, Security, VSwitchSpec};
 use taut_api::shaping::Shaping;
-use taut_api::{ApiError, Name};
+use taut_api::{ApiError, Name, Vlan};
 use tempfile::TempDir;
 
 use super::*;
@@ -23,9 +23,10 @@ fn vswitch(text: &str) -> Change {
 fn portgroup(text: &str, vlan: u16) -> Change {
     let spec = PortGroupSpec {
         vswitch: name("sw"),
-        vlan,
         security: Security::default(),
         shaping: Shaping::default(),
+        vlan: Vlan::Access(vlan),
+        mac_learning: None,
     };
     Change::PortGroup(name(text), Some(spec))
 }
