@@ -3,7 +3,37 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::Bytes;
+use crate::coalescing::BadCoalescing;
+use crate::{Bytes, Coalescing};
+
+/// Settings of the host, under ESX's names (`/v1/host/settings`, `taut host set`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct HostSettings {
+    /// Moderation of vNICs that have none of their own (VN-11): `disabled`, `static`, `rbc` or `adapt`.
+    #[serde(rename = "Net.CoalesceScheme")]
+    pub coalesce_scheme: String,
+    /// Its parameter: packets for `static` (1 to 64), interrupts per second for `rbc` (100 to 100000); empty: the scheme's
+    /// own default (64, 4000).
+    #[serde(rename = "Net.CoalesceParams")]
+    pub coalesce_params: String,
+}
+
+impl Default for HostSettings {
+    fn default() -> Self {
+        Self { coalesce_scheme: "rbc".to_owned(), coalesce_params: String::new() }
+    }
+}
+
+impl HostSettings {
+    /// Both settings in one.
+    ///
+    /// # Errors
+    /// When they do not go together; settings in the store do.
+    pub fn coalescing(&self) -> Result<Coalescing, BadCoalescing> {
+        Coalescing::of(&self.coalesce_scheme, &self.coalesce_params)
+    }
+}
 
 /// Answer to `taut host show`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -7,6 +7,7 @@
 //!
 //! The crate holds data and its validation. It opens no file, knows no clock, and starts nothing.
 
+pub mod coalescing;
 pub mod document;
 pub mod error;
 pub mod event;
@@ -22,6 +23,7 @@ pub mod units;
 pub mod vlan;
 pub mod vm;
 
+pub use coalescing::Coalescing;
 pub use document::Document;
 pub use error::ApiError;
 pub use mac::MacAddr;

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::coalescing::NicCoalescing;
 use crate::shaping::Shaping;
 use crate::vm::Link;
 use crate::{MacAddr, Name, Vlan};
@@ -143,6 +144,9 @@ pub struct ExternalPortSpec {
     /// Offer checksum and segmentation offloads.
     #[serde(default)]
     pub offloads: bool,
+    /// Moderation of interrupts and kicks (VN-11), as a vNIC's.
+    #[serde(default, skip_serializing_if = "NicCoalescing::is_default")]
+    pub coalescing: NicCoalescing,
 }
 
 /// Which end of a vhost-user socket taut is.

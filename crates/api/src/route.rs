@@ -1,8 +1,11 @@
 //! The HTTP API's bodies that are not resources themselves. Paths are documented in the generated OpenAPI.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::coalescing::NicCoalescing;
 use crate::fabric::counters::PortCounters;
 use crate::import::ImportedKey;
 use crate::network::{
@@ -10,7 +13,7 @@ use crate::network::{
     VSwitchSpec, VSwitchStatus,
 };
 use crate::vm::{Link, Power, VmDesired, VmStatus};
-use crate::{Document, MacAddr, Name};
+use crate::{Coalescing, Document, MacAddr, Name};
 
 /// A VM as the API returns it.
 pub type Vm = Document<VmDesired, VmStatus>;
@@ -76,6 +79,19 @@ pub struct SetPower {
     pub force: bool,
 }
 
+/// `PATCH /v1/vms/{name}/nics/{index}`: what is named changes, in force at once; the rest stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeNic {
+    /// Moderation of its interrupts and kicks; `default` follows the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coalescing: Option<NicCoalescing>,
+}
+
+/// `PATCH /v1/host/settings`: keys of `HostSettings` and their new values; an empty value stands for the default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChangeHostSettings(pub BTreeMap<String, String>);
+
 /// `GET /v1/ports`: one port of the fabric.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PortInfo {
@@ -92,6 +108,9 @@ pub struct PortInfo {
     /// Why it is not up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Moderation in force; absent for ports that have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coalescing: Option<Coalescing>,
     /// Frames, bytes, drops with their reasons.
     pub counters: PortCounters,
 }

@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::coalescing::NicCoalescing;
 use crate::network::Ipv4Net;
 use crate::shaping::Shaping;
-use crate::{Bytes, MacAddr, Name};
+use crate::{Bytes, Coalescing, MacAddr, Name};
 
 /// A VM as its file describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -152,6 +153,10 @@ pub struct NicSpec {
     /// Traffic shaping of this card instead of its port group's (VN-4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shaping: Option<Shaping>,
+    /// Moderation of interrupts and kicks (VN-11; ESX: `ethernetX.coalescingScheme`, `coalescingParams`): `disabled`,
+    /// `static:PACKETS`, `rbc:RATE`, `adapt`; the host's default when absent. Cards that QEMU emulates have none.
+    #[serde(default, skip_serializing_if = "NicCoalescing::is_default")]
+    pub coalescing: NicCoalescing,
 }
 
 const fn yes() -> bool {
@@ -285,6 +290,9 @@ pub struct NicStatus {
     /// Why the link is not up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Moderation in force; absent for cards that QEMU emulates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coalescing: Option<Coalescing>,
 }
 
 /// The state of a port.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use taut_api::fabric::config::WorkerConfig;
+use taut_api::host::HostSettings;
 use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, VSwitchSpec};
 use taut_api::vm::VmDesired;
 use taut_api::{MacAddr, Name};
@@ -27,6 +28,8 @@ pub struct Desired {
     pub netns: BTreeMap<Name, NetnsSpec>,
     /// Front ends that taut did not start.
     pub external: BTreeMap<Name, ExternalPortSpec>,
+    /// Settings of the host.
+    pub host: HostSettings,
     /// Port and segment numbers, kept by [`crate::numbering::assign`].
     pub numbers: Numbers,
     /// How the fabric's workers behave.

@@ -1,11 +1,12 @@
 //! The fabric's whole wanted state: a port for everything that runs or is to run.
 
+use taut_api::Coalescing;
 use taut_api::fabric::FabricConfig;
 use taut_api::fabric::config::{PortConfig, PortKind};
 use taut_api::shaping::Shaping;
 use taut_api::vm::{NicModel, Power};
 
-use crate::{Desired, Observed, Owner};
+use crate::{Desired, Observed, Owner, coalescing};
 
 /// Pairs of queues that a vNIC is offered.
 const QUEUE_PAIRS: u8 = 1;
@@ -25,6 +26,7 @@ pub fn rule(desired: &Desired, observed: &Observed) -> FabricConfig {
             security: group.security,
             shaping: shaping(desired, &owner).unwrap_or(group.shaping),
             mac_learning: group.mac_learning,
+            coalescing: coalescing::rule(desired, &owner).unwrap_or(Coalescing::Disabled),
         })
     });
     FabricConfig { revision: 0, ports: ports.collect(), workers: desired.workers.clone() }

@@ -11,10 +11,12 @@
 //! * [`memory`]: guests that cannot fit into the host;
 //! * [`vms`]: processes to start, stop, connect;
 //! * [`attachments`]: namespaces and external ports to attach and detach;
+//! * [`coalescing`]: the moderation that each port has;
 //! * [`fabric_config`]: the fabric's whole wanted state.
 
 pub mod admission;
 pub mod attachments;
+pub mod coalescing;
 mod desired;
 pub mod fabric_config;
 pub mod memory;

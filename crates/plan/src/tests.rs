@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
+use taut_api::coalescing::NicCoalescing;
 use taut_api::fabric::PortId;
 use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, Security, SocketRole};
 use taut_api::shaping::{Shape, Shaping};
@@ -72,6 +73,7 @@ fn desired() -> impl Strategy<Value = Desired> {
             role: if listen { SocketRole::Listen } else { SocketRole::Connect },
             mac: None,
             offloads: false,
+            coalescing: NicCoalescing::HostDefault,
         }),
         0..3,
     );

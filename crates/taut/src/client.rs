@@ -43,6 +43,15 @@ impl Client {
         self.request(Method::PUT, path, body).map(drop)
     }
 
+    /// Changes a part of a resource; the answer is the whole.
+    pub(crate) fn patch<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ApiError> {
+        self.decoded(Method::PATCH, path, body)
+    }
+
     /// Deletes a resource.
     pub(crate) fn delete(&self, path: &str) -> Result<(), ApiError> {
         self.request(Method::DELETE, path, &()).map(drop)

@@ -78,6 +78,8 @@ fn is_socket(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use taut_api::coalescing::NicCoalescing;
+
     use super::*;
 
     fn spec(socket: &Path, role: SocketRole) -> ExternalPortSpec {
@@ -88,6 +90,7 @@ mod tests {
             role,
             mac: None,
             offloads: false,
+            coalescing: NicCoalescing::HostDefault,
         }
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::network::{MacLearning, Security};
 use crate::shaping::Shaping;
-use crate::{MacAddr, Vlan};
+use crate::{Coalescing, MacAddr, Vlan};
 
 /// Number of a port: stable for the life of its vNIC or attachment, and the index of its counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -57,6 +57,8 @@ pub struct PortConfig {
     pub shaping: Shaping,
     /// Addresses behind it are learnt.
     pub mac_learning: Option<MacLearning>,
+    /// Moderation of a guest's rings; other ports have none.
+    pub coalescing: Coalescing,
 }
 
 /// What is at the other end of a port.

@@ -99,10 +99,10 @@ fn acceptable(config: &FabricConfig) -> (BTreeMap<PortId, &PortConfig>, Vec<(Por
 
 #[cfg(test)]
 mod tests {
-    use taut_api::MacAddr;
     use taut_api::fabric::config::SegmentId;
     use taut_api::network::Security;
     use taut_api::shaping::Shaping;
+    use taut_api::{Coalescing, MacAddr};
 
     use super::*;
 
@@ -117,6 +117,7 @@ mod tests {
             security: Security::default(),
             shaping: Shaping::default(),
             mac_learning: None,
+            coalescing: Coalescing::Disabled,
         }
     }
 

@@ -10,7 +10,7 @@ use taut_api::fabric::counters::{FILE_SIZE, PORT_WORDS, PortCounters, port_base}
 use taut_api::fabric::{DropReason, PortId};
 use taut_api::network::Security;
 use taut_api::shaping::Shaping;
-use taut_api::{MacAddr, Vlan};
+use taut_api::{Coalescing, MacAddr, Vlan};
 use taut_virtq::counters::SharedWords;
 use taut_virtq::device::Start;
 use taut_virtq::driver::{QueueLayout, Ram, RxDriver};
@@ -66,6 +66,7 @@ impl Rig {
                 security: Security::default(),
                 shaping: Shaping::default(),
                 mac_learning: None,
+                coalescing: Coalescing::Disabled,
             })
             .collect();
         let ports: Vec<_> = configs

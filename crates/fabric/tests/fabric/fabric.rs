@@ -20,7 +20,7 @@ use taut_api::fabric::{FabricConfig, FromFabric, PROTOCOL, PortId, SessionRecord
 use taut_api::network::Security;
 use taut_api::shaping::Shaping;
 use taut_api::vm::Link;
-use taut_api::{MacAddr, Vlan};
+use taut_api::{Coalescing, MacAddr, Vlan};
 use taut_virtq::counters::SharedWords;
 
 /// Longest wait for anything; reached only by a test that fails.
@@ -245,6 +245,7 @@ pub(crate) fn vnic(id: u16, segment: u16) -> PortConfig {
         security: Security::default(),
         shaping: Shaping::default(),
         mac_learning: None,
+        coalescing: Coalescing::Disabled,
     }
 }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use clap::Subcommand;
-use taut_api::host::HostInfo;
+use serde_json::Value;
+use taut_api::host::{HostInfo, HostSettings};
+use taut_api::route::ChangeHostSettings;
 
 use crate::Outcome;
 use crate::client::Client;
@@ -14,10 +16,44 @@ use crate::progress::Progress;
 pub(crate) enum Command {
     /// Topology, memory, QEMU, and how vCPUs run here with the observation behind it.
     Show,
+    /// The host's settings, under ESX's names.
+    Settings,
+    /// Change settings of the host, in force at once: Net.CoalesceScheme=rbc Net.CoalesceParams=4000. An empty value
+    /// stands for the default.
+    Set {
+        /// What changes to what.
+        #[arg(required = true, value_name = "KEY=VALUE", value_parser = setting)]
+        settings: Vec<(String, String)>,
+    },
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write it as KEY=VALUE")?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
 pub(crate) fn run(command: &Command, client: &Client, format: Format) -> Outcome {
-    let Command::Show = command;
+    match command {
+        Command::Show => look(client, format),
+        Command::Settings => {
+            output::print(format, &client.get::<HostSettings>("/v1/host/settings")?, settings);
+            Ok(())
+        }
+        Command::Set { settings: changes } => {
+            let changes = ChangeHostSettings(changes.iter().cloned().collect());
+            client.patch::<HostSettings>("/v1/host/settings", &changes).map(drop)
+        }
+    }
+}
+
+fn settings(settings: &HostSettings) -> String {
+    let all = serde_json::to_value(settings).expect("our own types are JSON");
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let rows = all.as_object().into_iter().flatten().map(|(key, value)| [key.clone(), text(value)]);
+    output::table(["SETTING", "VALUE"], &rows.collect::<Vec<_>>())
+}
+
+fn look(client: &Client, format: Format) -> Outcome {
     let host: HostInfo = {
         // The first answer waits for the probe that starts a vCPU.
         let _progress = Progress::start("looking at the host");

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use taut_api::coalescing::NicCoalescing;
 use taut_api::error::ErrorKind;
 use taut_api::fabric::DropReason;
 use taut_api::network::{ExternalPortSpec, SocketRole};
@@ -34,6 +35,10 @@ pub(crate) enum Command {
         /// Offer checksum and segmentation offloads.
         #[arg(long)]
         offloads: bool,
+        /// Moderation of the port's interrupts and kicks: disabled, static[:PACKETS], rbc[:INTERRUPTS_PER_SECOND],
+        /// adapt; default: the host's.
+        #[arg(long, default_value_t, value_name = "SCHEME")]
+        coalescing: NicCoalescing,
     },
     /// Take such a port back.
     Detach {
@@ -46,14 +51,14 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome {
     match command {
-        Command::Attach { name, portgroup, path, listen, mac, offloads } => {
+        Command::Attach { name, portgroup, path, listen, mac, offloads, coalescing } => {
             let socket = std::path::absolute(&path).map_err(|error| {
                 ApiError::new(ErrorKind::Invalid, format!("{} is no path", path.display()), "name the socket")
                     .because(&error)
             })?;
             let role = if listen { SocketRole::Listen } else { SocketRole::Connect };
             let socket = socket.to_string_lossy().into_owned();
-            let spec = ExternalPortSpec { portgroup, socket, role, mac, offloads };
+            let spec = ExternalPortSpec { portgroup, socket, role, mac, offloads, coalescing };
             client.put(&format!("/v1/external-ports/{name}"), &spec)
         }
         Command::Detach { name } => client.delete(&format!("/v1/external-ports/{name}")),
@@ -68,7 +73,19 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
 fn table(ports: &[PortInfo]) -> String {
     let rows: Vec<_> = ports.iter().map(row).collect();
     let mut text = output::table(
-        ["PORT", "OWNER", "MAC", "PORTGROUP", "LINK", "RX", "RX BYTES", "TX", "TX BYTES", "DROPS"],
+        [
+            "PORT",
+            "OWNER",
+            "MAC",
+            "PORTGROUP",
+            "LINK",
+            "COALESCING",
+            "RX",
+            "RX BYTES",
+            "TX",
+            "TX BYTES",
+            "DROPS",
+        ],
         &rows,
     );
     for port in ports {
@@ -79,7 +96,7 @@ fn table(ports: &[PortInfo]) -> String {
     text
 }
 
-fn row(port: &PortInfo) -> [String; 10] {
+fn row(port: &PortInfo) -> [String; 11] {
     let drops = |direction: &str, drops: &[(DropReason, u64)]| {
         drops
             .iter()
@@ -93,6 +110,7 @@ fn row(port: &PortInfo) -> [String; 10] {
         port.mac.to_string(),
         port.portgroup.to_string(),
         output::word(&port.link),
+        port.coalescing.map(|coalescing| coalescing.to_string()).unwrap_or_default(),
         counters.rx_frames.to_string(),
         counters.rx_bytes.to_string(),
         counters.tx_frames.to_string(),
@@ -124,11 +142,12 @@ mod tests {
             portgroup: "lan".parse().unwrap(),
             link: Link::Broken,
             reason: Some("descriptor 7 is its own successor".into()),
+            coalescing: Some(taut_api::Coalescing::default()),
             counters,
         };
         insta::assert_snapshot!(table(&[port]), @r"
-        PORT  OWNER        MAC                PORTGROUP  LINK    RX  RX BYTES  TX  TX BYTES  DROPS
-           1  vm/db1/nic0  02:00:00:00:00:01  lan        broken  12      1200   0         0  rx 3 receive ring full, tx 1 forged source address
+        PORT  OWNER        MAC                PORTGROUP  LINK    COALESCING  RX  RX BYTES  TX  TX BYTES  DROPS
+           1  vm/db1/nic0  02:00:00:00:00:01  lan        broken  rbc:4000    12      1200   0         0  rx 3 receive ring full, tx 1 forged source address
         port 1 (vm/db1/nic0): descriptor 7 is its own successor
         ");
     }

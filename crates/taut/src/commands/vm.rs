@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use taut_api::coalescing::NicCoalescing;
 use taut_api::error::ErrorKind;
 use taut_api::import::{Fate, ImportedKey};
-use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm, VmFormat};
+use taut_api::route::{ChangeNic, CreateVm, CreatedVm, SetPower, Vm, VmFormat};
 use taut_api::vm::{Phase, Power};
 use taut_api::{ApiError, Name};
 
@@ -63,6 +64,18 @@ pub(crate) enum Command {
         /// Its name.
         name: Name,
     },
+    /// Change settings of one of its cards, in force at once.
+    Set {
+        /// Its name.
+        name: Name,
+        /// The card, counted from 0.
+        #[arg(long, default_value_t = 0, value_name = "N")]
+        nic: usize,
+        /// Moderation of the card's interrupts and kicks: disabled, static[:PACKETS], rbc[:INTERRUPTS_PER_SECOND],
+        /// adapt; default: the host's.
+        #[arg(long, value_name = "SCHEME", required = true)]
+        coalescing: Option<NicCoalescing>,
+    },
     /// Its interfaces and addresses as seen from inside.
     Addresses {
         /// Its name.
@@ -106,6 +119,10 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
         }
         Command::Show { name } => {
             output::print(format, &get(client, &name)?, show);
+            Ok(())
+        }
+        Command::Set { name, nic, coalescing } => {
+            let _: Vm = client.patch(&format!("/v1/vms/{name}/nics/{nic}"), &ChangeNic { coalescing })?;
             Ok(())
         }
         Command::Addresses { name } => super::agent::addresses(&get(client, &name)?, format),
@@ -260,12 +277,13 @@ fn show(vm: &Vm) -> String {
             nic.ip.map(|ip| ip.to_string()).unwrap_or_default(),
             port.port.to_string(),
             output::word(&port.link),
+            port.coalescing.map(|coalescing| coalescing.to_string()).unwrap_or_default(),
             port.reason.clone().unwrap_or_default(),
         ]
     });
     text += "\n";
     text += &output::table(
-        ["MAC", "PORTGROUP", "MODEL", "IP", "PORT", "LINK", "REASON"],
+        ["MAC", "PORTGROUP", "MODEL", "IP", "PORT", "LINK", "COALESCING", "REASON"],
         &nics.collect::<Vec<_>>(),
     );
     text

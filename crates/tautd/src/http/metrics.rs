@@ -115,6 +115,7 @@ mod tests {
             portgroup: "lan".parse().unwrap(),
             link: Link::Up,
             reason: None,
+            coalescing: None,
             counters,
         };
         let text = render(&[port], [Phase::Running, Phase::Failed, Phase::Running].into_iter());

@@ -5,6 +5,7 @@ mod attachments;
 mod body;
 mod daemon;
 mod events;
+mod host;
 mod metrics;
 mod networks;
 mod openapi;
@@ -15,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::routing::{get, post};
+use axum::routing::{get, patch, post};
 use taut_api::event::Level;
 use taut_api::{ApiError, Name};
 
@@ -51,6 +52,7 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/v1/vms", get(vms::list_vms).post(vms::create_vm))
         .route("/v1/vms/{name}", get(vms::show_vm).delete(vms::delete_vm))
         .route("/v1/vms/{name}/power", post(vms::set_power))
+        .route("/v1/vms/{name}/nics/{index}", patch(vms::change_nic))
         .route("/v1/vswitches", get(networks::list_vswitches))
         .route(
             "/v1/vswitches/{name}",
@@ -76,6 +78,7 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/v1/ports", get(ports::list_ports))
         .route("/v1/events", get(events::list_events))
         .route("/v1/host", get(daemon::show_host))
+        .route("/v1/host/settings", get(host::show_settings).patch(host::change_settings))
         .route("/v1/daemon", get(daemon::show_daemon))
         .route("/v1/shutdown", post(daemon::shutdown))
         .route("/metrics", get(metrics::metrics))
@@ -129,6 +132,7 @@ fn not_found(kind: Kind, name: &Name) -> ApiError {
         Kind::PortGroup => ("port group", "taut portgroup list"),
         Kind::Netns => ("namespace attachment", "taut netns list"),
         Kind::External => ("external port", "taut port list"),
+        Kind::Host => ("host document", "taut host settings"),
     };
     ApiError::new(
         taut_api::error::ErrorKind::NotFound,

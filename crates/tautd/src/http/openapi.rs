@@ -3,7 +3,7 @@
 use axum::Json;
 use utoipa::OpenApi;
 
-use super::{attachments, daemon, events, metrics, networks, ports, vms};
+use super::{attachments, daemon, events, host, metrics, networks, ports, vms};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -14,6 +14,7 @@ use super::{attachments, daemon, events, metrics, networks, ports, vms};
         vms::show_vm,
         vms::delete_vm,
         vms::set_power,
+        vms::change_nic,
         networks::list_vswitches,
         networks::show_vswitch,
         networks::put_vswitch,
@@ -34,6 +35,8 @@ use super::{attachments, daemon, events, metrics, networks, ports, vms};
         events::list_events,
         daemon::show_daemon,
         daemon::show_host,
+        host::show_settings,
+        host::change_settings,
         daemon::shutdown,
         metrics::metrics,
     )

@@ -5,7 +5,7 @@ use axum::extract::State;
 use taut_api::ApiError;
 use taut_api::route::PortInfo;
 use taut_api::vm::Power;
-use taut_plan::{Desired, Owner};
+use taut_plan::{Desired, Owner, coalescing};
 
 use super::body::Failure;
 use super::{App, Shared};
@@ -29,8 +29,16 @@ pub(super) fn all(app: &App) -> Result<Vec<PortInfo>, Failure> {
         let (link, reason) = status::link(&seen, Some(port));
         let counters = app.counters.read(port);
         let counters = counters.map_err(|error| Failure::internal("the counters cannot be read", &error))?;
-        let (owner, portgroup) = (owner.to_string(), portgroup.clone());
-        ports.push(PortInfo { port: u32::from(port.0), owner, mac, portgroup, link, reason, counters });
+        ports.push(PortInfo {
+            port: u32::from(port.0),
+            owner: owner.to_string(),
+            mac,
+            portgroup: portgroup.clone(),
+            link,
+            reason,
+            coalescing: coalescing::rule(desired, &owner),
+            counters,
+        });
     }
     ports.sort_by_key(|port| port.port);
     Ok(ports)

@@ -227,6 +227,45 @@ fn power_is_written_and_a_running_vm_is_not_deleted() {
 }
 
 #[test]
+fn coalescing_is_the_hosts_unless_a_card_has_its_own() {
+    let server = Server::with_lan();
+    server.create("m", MICRO).is(201);
+    let of_card = |value: &Value| value["status"]["nics"][0]["coalescing"].clone();
+    assert_eq!(of_card(&server.get("/v1/vms/m").is(200)), "rbc:4000");
+
+    let settings = "/v1/host/settings";
+    let both = json!({ "Net.CoalesceScheme": "static", "Net.CoalesceParams": "8" });
+    assert_eq!(server.send(Method::PATCH, settings, both.to_string()).is(200), both);
+    assert_eq!(server.get(settings).is(200), both);
+    assert_eq!(of_card(&server.get("/v1/vms/m").is(200)), "static:8");
+
+    let card = |index: &str, body: Value| {
+        server.send(Method::PATCH, &format!("/v1/vms/m/nics/{index}"), body.to_string())
+    };
+    assert_eq!(of_card(&card("0", json!({ "coalescing": "adapt" })).is(200)), "adapt");
+    assert_eq!(of_card(&card("0", json!({})).is(200)), "adapt");
+    assert_eq!(of_card(&card("0", json!({ "coalescing": "default" })).is(200)), "static:8");
+
+    let before = server.revision();
+    server
+        .send(Method::PATCH, settings, json!({ "Net.CoalesceScheme": "rbc" }).to_string())
+        .refuses(400, &["Net.CoalesceParams = 8"]);
+    server
+        .send(Method::PATCH, settings, json!({ "Net.Nothing": "1" }).to_string())
+        .refuses(400, &["Net.Nothing"]);
+    card("1", json!({ "coalescing": "adapt" })).refuses(404, &["`m` has 1 cards"]);
+    card("x", json!({})).refuses(400, &["`x`"]);
+    card("0", json!({ "coalescing": "static:65" })).refuses(400, &["1 to 64"]);
+    assert_eq!(server.revision(), before);
+
+    // All of it is in the store's file.
+    let kept = server.app.store.state();
+    let Server { dir, app, .. } = server;
+    drop(app);
+    assert_eq!(Store::open(dir.path()).unwrap().state(), kept);
+}
+
+#[test]
 fn events_are_listed_and_awaited() {
     let server = Server::with_lan();
     let events = server.get("/v1/events?limit=1").is(200);
@@ -277,8 +316,9 @@ fn every_path_is_described() {
                 method["operationId"]
             );
         }
-        let answer = server.send(Method::OPTIONS, &path.replace("{name}", "x"), String::new());
+        let answer =
+            server.send(Method::OPTIONS, &path.replace("{name}", "x").replace("{index}", "0"), String::new());
         assert_eq!(answer.status, 405, "{path} is described and not there");
     }
-    assert_eq!(described["paths"].as_object().unwrap().len(), 17);
+    assert_eq!(described["paths"].as_object().unwrap().len(), 19);
 }

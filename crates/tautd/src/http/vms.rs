@@ -4,13 +4,13 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use taut_api::error::ErrorKind;
-use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm};
+use taut_api::route::{ChangeNic, CreateVm, CreatedVm, SetPower, Vm};
 use taut_api::vm::{Power, VmDesired, VmStatus};
 use taut_api::{ApiError, Document, Name};
 use taut_plan::admission;
 use taut_vm::definition;
 
-use super::body::{Body, Failure, Named, exists_already};
+use super::body::{Body, Card, Failure, Named, exists_already};
 use super::{App, Shared, not_found};
 use crate::board::Seen;
 use crate::reconcile::Message;
@@ -116,6 +116,38 @@ pub(super) async fn set_power(
         Power::Off if wanted.force => Message::Kill(name.clone()),
         Power::Off => Message::Wake,
     });
+    let vm = state.desired.vms.get(&name).ok_or_else(|| not_found(Kind::Vm, &name))?;
+    Ok(Json(document(&app, &state, &app.board.lock().clone(), &name, vm)))
+}
+
+/// Changes settings of a card that need no restart: in force at once, and after every start.
+#[utoipa::path(patch, path = "/v1/vms/{name}/nics/{index}", tag = "VMs", request_body = ChangeNic,
+    params(("name" = Name, Path, description = "VM"), ("index" = usize, Path, description = "Card, from 0")),
+    responses((status = 200, body = Document<VmDesired, VmStatus>), (status = 400, body = ApiError),
+        (status = 404, body = ApiError), (status = 503, body = ApiError)))]
+pub(super) async fn change_nic(
+    State(app): State<Shared>,
+    Card(name, index): Card,
+    Body(change): Body<ChangeNic>,
+) -> Result<Json<Vm>, Failure> {
+    let key = name.clone();
+    let state = app
+        .write(move |desired| {
+            let mut vm = desired.vms.get(&key).ok_or_else(|| not_found(Kind::Vm, &key))?.clone();
+            let cards = vm.vm.nics.len();
+            let nic = vm.vm.nics.get_mut(index).ok_or_else(|| {
+                ApiError::new(
+                    ErrorKind::NotFound,
+                    format!("VM `{key}` has {cards} cards, and none with the number {index}"),
+                    format!("cards are counted from 0; `taut vm show {key}` lists them"),
+                )
+            })?;
+            if let Some(coalescing) = change.coalescing {
+                nic.coalescing = coalescing;
+            }
+            Ok(Change::Vm(key, Some(vm)))
+        })
+        .await?;
     let vm = state.desired.vms.get(&name).ok_or_else(|| not_found(Kind::Vm, &name))?;
     Ok(Json(document(&app, &state, &app.board.lock().clone(), &name, vm)))
 }

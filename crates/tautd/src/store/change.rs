@@ -2,6 +2,7 @@
 
 use serde::de::DeserializeOwned;
 use taut_api::Name;
+use taut_api::host::HostSettings;
 use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, VSwitchSpec};
 use taut_api::vm::VmDesired;
 use taut_plan::Desired;
@@ -14,11 +15,13 @@ pub(crate) enum Kind {
     PortGroup,
     Netns,
     External,
+    Host,
 }
 
 impl Kind {
     /// Every kind, in an order in which references lead backwards.
-    pub(crate) const ALL: [Self; 5] = [Self::VSwitch, Self::PortGroup, Self::Vm, Self::Netns, Self::External];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Host, Self::VSwitch, Self::PortGroup, Self::Vm, Self::Netns, Self::External];
 
     /// As the store's file, events and paths call it.
     pub(crate) const fn as_str(self) -> &'static str {
@@ -28,6 +31,7 @@ impl Kind {
             Self::PortGroup => "portgroup",
             Self::Netns => "netns",
             Self::External => "external",
+            Self::Host => "host",
         }
     }
 }
@@ -40,9 +44,16 @@ pub(crate) enum Change {
     PortGroup(Name, Option<PortGroupSpec>),
     Netns(Name, Option<NetnsSpec>),
     External(Name, Option<ExternalPortSpec>),
+    /// There is one document of this kind, [`Change::host`].
+    Host(Name, Option<HostSettings>),
 }
 
 impl Change {
+    /// New settings of the host.
+    pub(crate) fn host(settings: HostSettings) -> Self {
+        Self::Host("settings".parse().expect("a name"), Some(settings))
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Self::Vm(..) => Kind::Vm,
@@ -50,6 +61,7 @@ impl Change {
             Self::PortGroup(..) => Kind::PortGroup,
             Self::Netns(..) => Kind::Netns,
             Self::External(..) => Kind::External,
+            Self::Host(..) => Kind::Host,
         }
     }
 
@@ -59,7 +71,8 @@ impl Change {
             | Self::VSwitch(name, _)
             | Self::PortGroup(name, _)
             | Self::Netns(name, _)
-            | Self::External(name, _) => name,
+            | Self::External(name, _)
+            | Self::Host(name, _) => name,
         }
     }
 
@@ -70,6 +83,7 @@ impl Change {
             Self::PortGroup(_, spec) => spec.is_none(),
             Self::Netns(_, spec) => spec.is_none(),
             Self::External(_, spec) => spec.is_none(),
+            Self::Host(_, spec) => spec.is_none(),
         }
     }
 
@@ -81,6 +95,7 @@ impl Change {
             Self::PortGroup(name, spec) => set(&mut desired.portgroups, name, spec),
             Self::Netns(name, spec) => set(&mut desired.netns, name, spec),
             Self::External(name, spec) => set(&mut desired.external, name, spec),
+            Self::Host(_, spec) => desired.host = spec.unwrap_or_default(),
         }
     }
 
@@ -92,6 +107,7 @@ impl Change {
             Self::PortGroup(_, spec) => serde_json::to_string(spec),
             Self::Netns(_, spec) => serde_json::to_string(spec),
             Self::External(_, spec) => serde_json::to_string(spec),
+            Self::Host(_, spec) => serde_json::to_string(spec),
         }
     }
 
@@ -106,6 +122,7 @@ impl Change {
             Kind::PortGroup => Self::PortGroup(name, read(json)?),
             Kind::Netns => Self::Netns(name, read(json)?),
             Kind::External => Self::External(name, read(json)?),
+            Kind::Host => Self::Host(name, read(json)?),
         })
     }
 }

@@ -1,4 +1,5 @@
 use taut_api::Bytes;
+use taut_api::coalescing::NicCoalescing;
 use taut_api::host::AcceleratorKind;
 use taut_api::vm::{Boot, Disk, DiskBus, DiskFormat, NicModel, NicSpec, Rings};
 
@@ -21,6 +22,7 @@ fn nic(model: NicModel) -> NicSpec {
         rings: Rings { rx: 512, tx: 256 },
         offloads: true,
         shaping: None,
+        coalescing: NicCoalescing::HostDefault,
     }
 }
 

@@ -1,7 +1,8 @@
 //! `ethernetN.*`: virtual network cards.
 
+use taut_api::coalescing::NicCoalescing;
 use taut_api::vm::{NicModel, NicSpec, Rings};
-use taut_api::{ApiError, MacAddr, Name};
+use taut_api::{ApiError, Coalescing, MacAddr, Name};
 
 use super::file::{VmxFile, shortened};
 use super::machine::usable_name;
@@ -46,7 +47,31 @@ impl Card {
             rings: Rings::default(),
             offloads: true,
             shaping: None,
+            coalescing: self.coalescing(file),
         })
+    }
+
+    /// Kept for the card that it will be: emulated ones are interrupted by QEMU.
+    fn coalescing(&self, file: &mut VmxFile) -> NicCoalescing {
+        let (scheme, params) = (self.key("coalescingscheme"), self.key("coalescingparams"));
+        let Some(name) = file.get(&scheme) else { return NicCoalescing::HostDefault };
+        // The older word.
+        let name = if name.eq_ignore_ascii_case("calibrate") { "adapt" } else { name };
+        match Coalescing::of(name, file.get(&params).unwrap_or_default()) {
+            Ok(own) => {
+                for key in [&scheme, &params] {
+                    let note = format!("{own}: in force once the card is model = \"virtio\"");
+                    file.mapped(key, self.field("coalescing"), note);
+                }
+                NicCoalescing::Own(own)
+            }
+            Err(error) => {
+                for key in [&scheme, &params] {
+                    file.reported(key, format!("{error}; the host's default applies"));
+                }
+                NicCoalescing::HostDefault
+            }
+        }
     }
 
     fn portgroup(&self, file: &mut VmxFile, default: Option<&Name>) -> Result<Name, ApiError> {

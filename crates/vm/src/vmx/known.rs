@@ -57,7 +57,10 @@ const KNOWN: &[(&str, &str)] = &[
     ("vmci#.*", "a property of the VMCI device"),
     ("vmci.*", "a property of the VMCI device"),
     // Cards.
-    ("ethernet#.coalescing*", "interrupt coalescing: not applied in this version"),
+    (
+        "ethernet#.coalescing*",
+        "a parameter of interrupt coalescing without its scheme: the host's default applies",
+    ),
     ("ethernet#.ctxperdev", "transmit threads: the data plane has its own workers"),
     ("ethernet#.pnicfeatures", "receive-side scaling on the physical card: not applied in this version"),
     ("ethernet#.udprss", "receive-side scaling for UDP: not applied in this version"),

@@ -1,0 +1,240 @@
+//! Moderation of a vNIC's interrupts and kicks (SPEC row VN-11), in ESX's words *interrupt coalescing*.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// How a vNIC's interrupts and kicks are moderated: ESX's `coalescingScheme` with its `coalescingParams`.
+///
+/// Written `disabled`, `static:PACKETS`, `rbc:RATE` or `adapt`; `static` and `rbc` alone take their defaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Coalescing {
+    /// Every interrupt at once when the guest wants one, every kick at once.
+    Disabled,
+    /// An interrupt for so many packets, or 4 ms after the first; the guest's transmit ring is looked at likewise.
+    Static {
+        /// One of [`Self::PACKETS`].
+        packets: u8,
+    },
+    /// Rate based: about so many interrupts a second while frames keep coming; none is held back on an idle link.
+    Rbc {
+        /// Interrupts per second, one of [`Self::RATES`].
+        rate: u32,
+    },
+    /// The batch follows the load; nothing waits longer than 50 µs.
+    Adapt,
+}
+
+impl Coalescing {
+    /// Packets that `static` takes.
+    pub const PACKETS: RangeInclusive<u8> = 1..=64;
+    /// Packets of `static` without a parameter.
+    pub const DEFAULT_PACKETS: u8 = 64;
+    /// Interrupts per second that `rbc` takes.
+    pub const RATES: RangeInclusive<u32> = 100..=100_000;
+    /// Interrupts per second of `rbc` without a parameter (ESX: `Net.CoalesceRBCRate`).
+    pub const DEFAULT_RATE: u32 = 4000;
+
+    /// A scheme with its parameter as ESX writes them: two texts, the second possibly empty.
+    ///
+    /// # Errors
+    /// When there is no such scheme, or its parameter is not a number in its range.
+    pub fn of(scheme: &str, params: &str) -> Result<Self, BadCoalescing> {
+        let (scheme, params) = (scheme.trim().to_ascii_lowercase(), params.trim());
+        let unwanted = |parsed| {
+            if params.is_empty() { Ok(parsed) } else { Err(BadCoalescing::Unwanted(scheme.clone())) }
+        };
+        match scheme.as_str() {
+            "disabled" => unwanted(Self::Disabled),
+            "adapt" => unwanted(Self::Adapt),
+            "static" => match number(params, u32::from(Self::DEFAULT_PACKETS)) {
+                Some(packets) if (1..=64).contains(&packets) => Ok(Self::Static { packets: packets as u8 }),
+                _ => Err(BadCoalescing::Packets(params.to_owned())),
+            },
+            "rbc" => match number(params, Self::DEFAULT_RATE) {
+                Some(rate) if Self::RATES.contains(&rate) => Ok(Self::Rbc { rate }),
+                _ => Err(BadCoalescing::Rate(params.to_owned())),
+            },
+            _ => Err(BadCoalescing::Scheme(scheme)),
+        }
+    }
+}
+
+fn number(text: &str, default: u32) -> Option<u32> {
+    if text.is_empty() { Some(default) } else { text.parse().ok() }
+}
+
+/// ESX's default (`Net.CoalesceScheme`).
+impl Default for Coalescing {
+    fn default() -> Self {
+        Self::Rbc { rate: Self::DEFAULT_RATE }
+    }
+}
+
+/// Why a text is not a [`Coalescing`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadCoalescing {
+    /// There is no such scheme.
+    #[error("`{0}` is no coalescing scheme: use disabled, static, rbc or adapt")]
+    Scheme(String),
+    /// The packets of `static` are outside their range.
+    #[error("static coalescing takes 1 to 64 packets, not `{0}`")]
+    Packets(String),
+    /// The rate of `rbc` is outside its range.
+    #[error("rbc coalescing takes 100 to 100000 interrupts per second, not `{0}`")]
+    Rate(String),
+    /// The scheme has no parameter.
+    #[error("{0} coalescing has no parameter")]
+    Unwanted(String),
+}
+
+impl FromStr for Coalescing {
+    type Err = BadCoalescing;
+
+    fn from_str(text: &str) -> Result<Self, BadCoalescing> {
+        let (scheme, params) = text.split_once(':').unwrap_or((text, ""));
+        Self::of(scheme, params)
+    }
+}
+
+impl TryFrom<String> for Coalescing {
+    type Error = BadCoalescing;
+
+    fn try_from(text: String) -> Result<Self, BadCoalescing> {
+        text.parse()
+    }
+}
+
+impl From<Coalescing> for String {
+    fn from(coalescing: Coalescing) -> Self {
+        coalescing.to_string()
+    }
+}
+
+impl fmt::Display for Coalescing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disabled => f.write_str("disabled"),
+            Self::Static { packets } => write!(f, "static:{packets}"),
+            Self::Rbc { rate } => write!(f, "rbc:{rate}"),
+            Self::Adapt => f.write_str("adapt"),
+        }
+    }
+}
+
+impl utoipa::PartialSchema for Coalescing {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        String::schema()
+    }
+}
+
+impl utoipa::ToSchema for Coalescing {}
+
+/// What a vNIC's document says: a scheme of its own, or (`default`) the host's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum NicCoalescing {
+    /// The host's `Net.CoalesceScheme` and `Net.CoalesceParams`, whatever they are at the time.
+    #[default]
+    HostDefault,
+    /// This.
+    Own(Coalescing),
+}
+
+impl NicCoalescing {
+    /// For documents: a vNIC that follows the host does not mention it.
+    pub fn is_default(&self) -> bool {
+        *self == Self::HostDefault
+    }
+
+    /// What is in force on a host with this default.
+    pub fn or(self, host: Coalescing) -> Coalescing {
+        match self {
+            Self::HostDefault => host,
+            Self::Own(own) => own,
+        }
+    }
+}
+
+impl FromStr for NicCoalescing {
+    type Err = BadCoalescing;
+
+    fn from_str(text: &str) -> Result<Self, BadCoalescing> {
+        if text == "default" { Ok(Self::HostDefault) } else { text.parse().map(Self::Own) }
+    }
+}
+
+impl TryFrom<String> for NicCoalescing {
+    type Error = BadCoalescing;
+
+    fn try_from(text: String) -> Result<Self, BadCoalescing> {
+        text.parse()
+    }
+}
+
+impl From<NicCoalescing> for String {
+    fn from(coalescing: NicCoalescing) -> Self {
+        coalescing.to_string()
+    }
+}
+
+impl fmt::Display for NicCoalescing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HostDefault => f.write_str("default"),
+            Self::Own(own) => own.fmt(f),
+        }
+    }
+}
+
+impl utoipa::PartialSchema for NicCoalescing {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        String::schema()
+    }
+}
+
+impl utoipa::ToSchema for NicCoalescing {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scheme_is_read_as_it_is_written() {
+        for text in ["disabled", "static:1", "static:64", "rbc:100", "rbc:100000", "adapt"] {
+            assert_eq!(text.parse::<Coalescing>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<NicCoalescing>().unwrap().to_string(), text);
+        }
+        assert_eq!("rbc".parse(), Ok(Coalescing::default()));
+        assert_eq!("static".parse(), Ok(Coalescing::Static { packets: 64 }));
+        assert_eq!("default".parse(), Ok(NicCoalescing::HostDefault));
+        assert_eq!(Coalescing::of(" RBC ", ""), Ok(Coalescing::default()));
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        for (text, message) in [
+            ("", "`` is no coalescing scheme"),
+            ("rbc4000", "`rbc4000` is no coalescing scheme"),
+            ("static:0", "1 to 64 packets, not `0`"),
+            ("static:65", "1 to 64 packets, not `65`"),
+            ("static:-1", "1 to 64 packets, not `-1`"),
+            ("rbc:99", "100 to 100000 interrupts per second, not `99`"),
+            ("rbc:100001", "not `100001`"),
+            ("adapt:3", "adapt coalescing has no parameter"),
+        ] {
+            let error = text.parse::<Coalescing>().unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_vnic_follows_the_host_unless_it_says_otherwise() {
+        let host = Coalescing::Static { packets: 8 };
+        assert_eq!(NicCoalescing::HostDefault.or(host), host);
+        assert_eq!(NicCoalescing::Own(Coalescing::Adapt).or(host), Coalescing::Adapt);
+    }
+}

@@ -1,0 +1,48 @@
+//! Which moderation each port has: its own, or the host's default.
+
+use taut_api::Coalescing;
+use taut_api::vm::NicModel;
+
+use crate::{Desired, Owner};
+
+/// What is in force on the owner's port; `None` for ports that are not rings of a guest's: TAP devices, and cards that
+/// QEMU emulates and interrupts for itself.
+pub fn rule(desired: &Desired, owner: &Owner) -> Option<Coalescing> {
+    let own = match owner {
+        Owner::Nic(vm, index) => {
+            let nic = desired.vms.get(vm)?.vm.nics.get(*index)?;
+            (nic.model == NicModel::Virtio).then_some(nic.coalescing)?
+        }
+        Owner::External(name) => desired.external.get(name)?.coalescing,
+        Owner::Netns(_) => return None,
+    };
+    // Settings are checked when they are written.
+    Some(own.or(desired.host.coalescing().unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use taut_api::host::HostSettings;
+    use taut_api::vm::VmDesired;
+
+    use super::*;
+
+    #[test]
+    fn a_card_has_its_own_or_the_hosts() {
+        let vm: VmDesired = serde_json::from_value(serde_json::json!({ "nic": [
+            { "portgroup": "lan" },
+            { "portgroup": "lan", "coalescing": "static:16" },
+            { "portgroup": "lan", "coalescing": "adapt", "model": "vmxnet3" },
+        ]}))
+        .unwrap();
+        let name: taut_api::Name = "db1".parse().unwrap();
+        let mut desired = Desired::default();
+        desired.vms.insert(name.clone(), vm);
+        let of = |desired: &Desired, index| rule(desired, &Owner::Nic(name.clone(), index));
+        assert_eq!(of(&desired, 0), Some(Coalescing::Rbc { rate: 4000 }));
+        desired.host = HostSettings { coalesce_scheme: "rbc".into(), coalesce_params: "9000".into() };
+        assert_eq!(of(&desired, 0), Some(Coalescing::Rbc { rate: 9000 }));
+        assert_eq!(of(&desired, 1), Some(Coalescing::Static { packets: 16 }));
+        assert_eq!(of(&desired, 2), None);
+    }
+}
