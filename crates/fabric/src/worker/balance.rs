@@ -18,7 +18,8 @@ const MARGIN: u32 = 200;
 pub(super) fn choose(own: usize, workers: &[u32], sources: &[(u32, u32)]) -> Option<(u32, usize)> {
     let busiest = workers.iter().max()?;
     let (to, least) = workers.iter().enumerate().min_by_key(|&(_, load)| load)?;
-    if workers[own] < *busiest || to == own {
+    // A worker that is about to be dismissed is not among them.
+    if workers.get(own)? < busiest || to == own {
         return None;
     }
     let distance = busiest - least;
@@ -48,6 +49,7 @@ mod tests {
         assert_eq!(choose(0, &[1000, 0], &[(0, 1000), (1, 0)]), None, "the other would be as busy");
         assert_eq!(choose(0, &[1000, 900], &[(0, 50), (1, 950)]), None, "too little");
         assert_eq!(choose(0, &[1000, 0], &[]), None);
+        assert_eq!(choose(2, &[0, 0], &[(0, 900), (1, 90)]), None, "it has been dismissed");
         assert_eq!(choose(0, &[0, 0], &[(0, 0)]), None);
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use taut_api::fabric::config::{PortConfig, PortKind, SegmentId, WorkerConfig, WorkerMode};
-use taut_api::fabric::counters::{FILE_SIZE, PORT_WORDS, PortCounters, port_base};
+use taut_api::fabric::counters::{FILE_SIZE, PORT_WORDS, PortCounters, WorkerWord, port_base, worker_base};
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FabricConfig, FromFabric, PROTOCOL, PortId, SessionRecord, ToFabric, channel, fd};
 use taut_api::network::Security;
@@ -123,8 +123,12 @@ impl Fabric {
     }
 
     pub(crate) fn configure(&mut self, ports: Vec<PortConfig>) {
-        self.revision += 1;
         let workers = WorkerConfig { mode: WorkerMode::Adaptive { poll_us: 10 }, cpus: Vec::new() };
+        self.configure_with(ports, workers);
+    }
+
+    pub(crate) fn configure_with(&mut self, ports: Vec<PortConfig>, workers: WorkerConfig) {
+        self.revision += 1;
         let config = FabricConfig { revision: self.revision, ports, workers };
         self.send(&ToFabric::Configure(config), &[]);
         let revision = self.revision;
@@ -195,6 +199,12 @@ impl Fabric {
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// A word of a worker's.
+    pub(crate) fn worker(&self, worker: usize, word: WorkerWord) -> u64 {
+        let words = SharedWords::map(self.counters.as_fd(), FILE_SIZE as usize / 8).unwrap();
+        words.words()[worker_base(worker) + word as usize].load(Ordering::Relaxed)
     }
 
     pub(crate) fn counters(&self, port: PortId) -> PortCounters {

@@ -224,6 +224,16 @@ impl Guest {
         }
     }
 
+    /// Takes out whatever has arrived and tells how many frames that was.
+    pub(crate) fn take_received(&mut self) -> u64 {
+        let (mut count, mut frame) = (0, Vec::new());
+        while self.rx.receive(&mut frame).unwrap().is_some() {
+            count += 1;
+        }
+        self.post();
+        count
+    }
+
     /// Gives buffers that were taken out back to the device.
     fn post(&mut self) {
         self.rx.ring().publish();

@@ -13,3 +13,4 @@ mod hostile;
 mod offload;
 mod stream;
 mod traffic;
+mod workers;

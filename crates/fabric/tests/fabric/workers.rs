@@ -1,0 +1,199 @@
+//! Several workers: sources move between them under traffic, and nobody notices.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+use taut_api::fabric::PortId;
+use taut_api::fabric::config::{WorkerConfig, WorkerMode};
+use taut_api::fabric::counters::WorkerWord;
+use taut_api::vm::Link;
+
+use super::fabric::{Fabric, mac, vnic};
+use super::frames::frame;
+use super::guest::{Guest, Model, Window};
+
+/// That many workers; several share a pCPU where there are not enough.
+fn workers(count: usize, mode: WorkerMode) -> WorkerConfig {
+    let allowed = sched_getaffinity(None).unwrap();
+    let cpus: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
+    let cpus = cpus.iter().cycle().take(count).map(|&cpu| cpu as u32);
+    WorkerConfig { mode, cpus: cpus.collect() }
+}
+
+/// Byte 14 of a sender's last frame, marked by 1.
+const LAST: u8 = 15;
+
+const ADAPTIVE: WorkerMode = WorkerMode::Adaptive { poll_us: 10 };
+
+/// Starts guests on ports 0, 1, … of one segment.
+fn guests<const N: usize>(fabric: &mut Fabric, workers: &WorkerConfig, model: Model) -> [Guest; N] {
+    fabric.configure_with((0..N as u16).map(|id| vnic(id, 1)).collect(), workers.clone());
+    std::array::from_fn(|id| {
+        let guest = Guest::start(fabric.connect(PortId(id as u16)), model);
+        fabric.until_link(PortId(id as u16), Link::Up);
+        guest
+    })
+}
+
+/// Sends numbered frames from port `from` to port `to` until told to stop; returns how many.
+fn send_until(
+    stop: &Arc<AtomicBool>,
+    mut guest: Guest,
+    [from, to]: [u16; 2],
+    window: &Arc<Window>,
+) -> JoinHandle<(Guest, u32)> {
+    let (stop, window) = (Arc::clone(stop), Arc::clone(window));
+    std::thread::spawn(move || {
+        let mut number = 0;
+        while !stop.load(Ordering::Relaxed) {
+            window.wait_for(number);
+            let mut sent = frame(mac(to), mac(from), 0, 64 + number as usize % 500);
+            sent[20..24].copy_from_slice(&number.to_be_bytes());
+            guest.send(&sent);
+            number += 1;
+        }
+        // The last one says so.
+        window.wait_for(number);
+        let mut last = frame(mac(to), mac(from), 1, 64);
+        last[20..24].copy_from_slice(&number.to_be_bytes());
+        guest.send(&last);
+        guest.drain();
+        (guest, number + 1)
+    })
+}
+
+/// Receives from as many senders as there are windows, each of whose frames have to come one after the other without a gap.
+fn receive_all(mut guest: Guest, windows: Vec<(u16, Arc<Window>)>) -> JoinHandle<(Guest, u64)> {
+    std::thread::spawn(move || {
+        let mut next = vec![0_u32; windows.len()];
+        let mut open = windows.len();
+        while open > 0 {
+            let (_, got) = guest.receive();
+            let sender = windows.iter().position(|(from, _)| got[6..12] == mac(*from).0).unwrap();
+            let number = u32::from_be_bytes(got[20..24].try_into().unwrap());
+            assert_eq!(number, next[sender], "of sender {sender}");
+            next[sender] += 1;
+            windows[sender].1.advance(next[sender]);
+            open -= usize::from(got[14] == LAST);
+        }
+        (guest, next.iter().map(|&count| u64::from(count)).sum())
+    })
+}
+
+#[test]
+fn sources_change_their_worker_under_traffic_and_no_frame_is_lost_or_overtaken() {
+    let mut fabric = Fabric::start();
+    // Four send, three of them to the same receiver: it gets frames from several workers at once.
+    let model = Model { queue_size: 64, ..Model::default() };
+    let [a, b, c, d, e, f] = guests(&mut fabric, &workers(1, ADAPTIVE), model);
+    let ports: Vec<_> = (0..6).map(|id| vnic(id, 1)).collect();
+    let stop = Arc::new(AtomicBool::new(false));
+    let windows: Vec<_> = (0..4).map(|_| Window::new(20)).collect();
+    let senders: Vec<_> = [a, b, c, d]
+        .into_iter()
+        .zip([[0, 4], [1, 4], [2, 4], [3, 5]])
+        .zip(&windows)
+        .map(|((guest, from_to), window)| send_until(&stop, guest, from_to, window))
+        .collect();
+    let of = |sender: u16| (sender, Arc::clone(&windows[usize::from(sender)]));
+    let receivers = [receive_all(e, vec![of(0), of(1), of(2)]), receive_all(f, vec![of(3)])];
+    let mut passed = 0;
+    for round in 0..60 {
+        let mode = match round % 7 {
+            0 => WorkerMode::Interrupt,
+            1 => WorkerMode::Polling,
+            _ => ADAPTIVE,
+        };
+        fabric.configure_with(ports.clone(), workers(1 + round % 3, mode));
+        // Some traffic with these workers.
+        passed += 200;
+        while fabric.counters(PortId(4)).rx_frames < passed {
+            std::thread::yield_now();
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    let sent: Vec<_> = senders.into_iter().map(|sender| sender.join().unwrap().1).collect();
+    let received: Vec<_> = receivers.into_iter().map(|receiver| receiver.join().unwrap().1).collect();
+    assert_eq!(received[0], u64::from(sent[0] + sent[1] + sent[2]));
+    assert_eq!(received[1], u64::from(sent[3]));
+    for id in 0..6 {
+        let counters = fabric.counters(PortId(id));
+        assert!(counters.rx_drops.is_empty() && counters.tx_drops.is_empty(), "{counters:?}");
+    }
+    assert_eq!(fabric.counters(PortId(4)).rx_frames, received[0]);
+}
+
+#[test]
+fn a_worker_with_too_much_to_do_gives_a_source_away() {
+    let mut fabric = Fabric::start();
+    let model = Model { queue_size: 256, ..Model::default() };
+    // Sources are spread in turn: those of ports 0 and 2 begin on the same worker, and nothing else has anything to do.
+    let [a, b, c, d] = guests(&mut fabric, &workers(2, ADAPTIVE), model);
+    let stop = Arc::new(AtomicBool::new(false));
+    let windows = [Window::new(250), Window::new(250)];
+    let senders = [send_until(&stop, a, [0, 1], &windows[0]), send_until(&stop, c, [2, 3], &windows[1])];
+    let [first, second] = windows;
+    let receivers = [receive_all(b, vec![(0, first)]), receive_all(d, vec![(2, second)])];
+    while fabric.worker(0, WorkerWord::Given) + fabric.worker(1, WorkerWord::Given) == 0 {
+        assert!(!receivers.iter().any(JoinHandle::is_finished), "a receiver gave up");
+        std::thread::yield_now();
+    }
+    stop.store(true, Ordering::Relaxed);
+    for (sender, receiver) in senders.into_iter().zip(receivers) {
+        assert_eq!(u64::from(sender.join().unwrap().1), receiver.join().unwrap().1);
+    }
+    for worker in [0, 1] {
+        assert!(fabric.worker(worker, WorkerWord::Bursts) > 0, "worker {worker} has done nothing");
+    }
+}
+
+#[test]
+fn a_full_receiver_of_another_worker_is_waited_for_and_announces_its_room() {
+    let mut fabric = Fabric::start();
+    let model = Model { queue_size: 8, ..Model::default() };
+    // The receiver's kicks are told to one worker, the senders wait on both.
+    let [mut a, mut b, mut c] = guests(&mut fabric, &workers(2, WorkerMode::Interrupt), model);
+    let dealt_with = |fabric: &Fabric| {
+        let counters = fabric.counters(PortId(2));
+        counters.rx_frames + counters.rx_drops.iter().map(|(_, count)| count).sum::<u64>()
+    };
+    let mut received = 0;
+    for round in 1..=200 {
+        for mark in 0..8 {
+            a.send(&frame(mac(2), mac(0), mark, 60));
+            b.send(&frame(mac(2), mac(1), mark, 60));
+        }
+        // What does not fit is waited for; what has waited for too long, because this test did not get to run, is counted.
+        while dealt_with(&fabric) < round * 16 {
+            received += c.take_received();
+        }
+        a.drain();
+        b.drain();
+    }
+    received += c.take_received();
+    let counters = fabric.counters(PortId(2));
+    let dropped: u64 = counters.rx_drops.iter().map(|(_, count)| count).sum();
+    assert_eq!((counters.rx_frames, counters.rx_frames + dropped), (received, 200 * 16));
+    assert!(counters.rx_waits > 0);
+}
+
+#[test]
+fn a_wish_that_cannot_be_fulfilled_leaves_the_ports_served() {
+    let mut fabric = Fabric::start();
+    let nowhere = WorkerConfig { mode: ADAPTIVE, cpus: vec![0, 100_000] };
+    let [mut a, mut b] = guests(&mut fabric, &nowhere, Model::default());
+    for mark in 0..10 {
+        let sent = frame(mac(1), mac(0), mark, 100);
+        a.send(&sent);
+        assert_eq!(b.receive().1, sent);
+    }
+    let too_many = WorkerConfig { mode: ADAPTIVE, cpus: vec![0; 65] };
+    fabric.configure_with((0..2).map(|id| vnic(id, 1)).collect(), too_many);
+    for mark in 0..10 {
+        let sent = frame(mac(0), mac(1), mark, 100);
+        b.send(&sent);
+        assert_eq!(a.receive().1, sent);
+    }
+}
