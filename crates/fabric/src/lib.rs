@@ -22,6 +22,7 @@ pub mod epoll;
 pub mod inherited;
 pub mod port;
 pub mod sandbox;
+pub mod shaping;
 pub mod switch;
 pub mod vhost_user;
 pub mod worker;
