@@ -3,6 +3,7 @@
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use taut_api::Vlan;
 use taut_api::fabric::FromFabric;
@@ -29,14 +30,24 @@ impl Control {
         for id in unwanted {
             self.close(id, "the port is no longer configured");
         }
+        let now = Instant::now();
+        let mut reshaped = Vec::new();
         for (id, wanted) in ports {
             if self.entries.get(&id).is_some_and(|entry| entry.config.kind != wanted.kind) {
                 self.close(id, "the port's kind has changed");
             }
             match self.entries.entry(id) {
-                Slot::Occupied(mut entry) => entry.get_mut().config = wanted.clone(),
+                Slot::Occupied(mut entry) => {
+                    let entry = entry.get_mut();
+                    if entry.config.shaping != wanted.shaping {
+                        entry.port.shape(&wanted.shaping, now);
+                        reshaped.push(id);
+                    }
+                    entry.config = wanted.clone();
+                }
                 Slot::Vacant(slot) => {
                     let port = Port::new(id, wanted.kind, PortBlock::new(&self.words, id));
+                    port.shape(&wanted.shaping, now);
                     slot.insert(Entry::new(wanted.clone(), Arc::new(port)));
                 }
             }
@@ -44,6 +55,10 @@ impl Control {
         let members = self.entries.values().map(|entry| (&entry.config, &entry.port));
         if let Err(error) = self.workers.configure(Switch::new(members), &config.workers) {
             warn!("{}", chain(&error));
+        }
+        // What waits may go earlier now.
+        for id in reshaped {
+            self.workers.look_at(id);
         }
         info!(revision = config.revision, ports = self.entries.len(), "configured");
         self.config = config;

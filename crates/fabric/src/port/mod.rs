@@ -18,12 +18,13 @@ pub mod vnic;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use taut_api::fabric::config::PortKind;
 use taut_api::fabric::counters::PortWord;
 use taut_api::fabric::{DropReason, PortId};
+use taut_api::shaping::Shaping;
 use taut_virtq::device::TxFrame;
 use taut_virtq::fault::RingFault;
 use taut_virtq::header::NetHeader;
@@ -31,6 +32,8 @@ use taut_virtq::memory::GuestMemory;
 
 use crate::counters::PortBlock;
 use crate::epoll::{EventFlags, Watched, set_nonblocking};
+use crate::shaping::paced::Paced;
+use crate::shaping::shaper::Shaper;
 use crate::switch::ethernet::Ethernet;
 use crate::switch::software_offload::Offloads;
 use crate::worker::desk::Desks;
@@ -64,6 +67,8 @@ pub enum Body<'a> {
 pub enum Put {
     /// It is there.
     Done,
+    /// It has been taken, and will be there when its rate allows; or it will have been lost, and counted.
+    Queued,
     /// It cannot be taken now, and will have been dropped for this reason if that lasts.
     NotNow(DropReason),
     /// It can never be taken.
@@ -170,6 +175,8 @@ pub struct RxSlot {
     pub fresh: Fresh,
     /// When a worker looks at it although nobody delivers.
     pub deadline: Deadline,
+    /// Where frames wait, if the port is shaped.
+    pub paced: Option<Box<Paced>>,
 }
 
 type Watch = Watched<Arc<OwnedFd>>;
@@ -207,9 +214,24 @@ impl RxSlot {
 
     /// Its [`deadline`](Self::deadline) has come, or something close to it: does what is due at `now`, and tells when
     /// there will be more.
-    pub fn due(&mut self, _now: Instant, counters: &PortBlock) -> Option<Instant> {
+    pub fn due(&mut self, now: Instant, counters: &PortBlock) -> Option<Instant> {
+        let paced = self.paced.as_mut();
+        let next = paced.and_then(|paced| paced.drain(self.end.as_mut(), &mut self.fresh, now, counters));
         self.publish(counters);
-        None
+        next
+    }
+
+    /// Takes out what is attached, and all that belongs to it. What waits for its rate is handed over as far as there is
+    /// room.
+    fn clear(&mut self, counters: &PortBlock) -> Option<RxEnd> {
+        let mut paced = self.paced.take();
+        if let (Some(paced), Some(end)) = (&mut paced, &mut self.end) {
+            paced.flush(end, &mut self.fresh, counters);
+        }
+        self.publish(counters);
+        let end = self.end.take();
+        *self = Self { paced, ..Self::default() };
+        end
     }
 }
 
@@ -226,6 +248,10 @@ pub struct Port {
     tx: Box<[Mutex<TxSlot>]>,
     /// The worker that owns each pair.
     owners: Box<[AtomicU8]>,
+    /// Limits what it sends, once it has been shaped.
+    to_switch: OnceLock<Mutex<Shaper>>,
+    /// Limits what it receives: [`RxSlot::paced`].
+    to_guest: OnceLock<Arc<Mutex<Shaper>>>,
 }
 
 impl Port {
@@ -242,6 +268,8 @@ impl Port {
             rx: (0..pairs).map(|_| Mutex::default()).collect(),
             tx: (0..pairs).map(|_| Mutex::default()).collect(),
             owners: (0..pairs).map(|_| AtomicU8::new(0)).collect(),
+            to_switch: OnceLock::new(),
+            to_guest: OnceLock::new(),
         }
     }
 
@@ -341,6 +369,31 @@ impl Port {
         }
     }
 
+    /// Puts another shaping in force. Memory is taken when a direction is shaped for the first time. Workers are to look
+    /// at the port afterwards: what waits may go earlier now.
+    pub fn shape(&self, shaping: &Shaping, now: Instant) {
+        let set = |shaper: &Mutex<Shaper>, shape| {
+            shaper.lock().unwrap_or_else(PoisonError::into_inner).set(shape, now);
+        };
+        if shaping.to_switch.is_some() || self.to_switch.get().is_some() {
+            set(self.to_switch.get_or_init(Mutex::default), shaping.to_switch);
+        }
+        if shaping.to_guest.is_none() && self.to_guest.get().is_none() {
+            return;
+        }
+        let shaper = self.to_guest.get_or_init(Arc::default);
+        set(shaper, shaping.to_guest);
+        for pair in 0..self.pairs() {
+            self.rx(pair).paced.get_or_insert_with(|| Box::new(Paced::new(Arc::clone(shaper))));
+        }
+    }
+
+    /// What limits the frames that it sends.
+    #[inline]
+    pub fn to_switch(&self) -> Option<&Mutex<Shaper>> {
+        self.to_switch.get()
+    }
+
     /// Starts a guest's ring.
     pub fn start_ring(
         &self,
@@ -355,7 +408,7 @@ impl Port {
             let end = RxEnd::Vnic(vnic::Rx::new(memory, ring)?);
             let mut slot = self.rx(pair);
             // The old watch goes first: it may be of the same descriptor.
-            *slot = RxSlot::default();
+            slot.clear(&self.counters);
             slot.watch = Some(desks.events(self.owner(pair)).watch(kick, token, READABLE)?);
             slot.end = Some(end);
         } else {
@@ -371,9 +424,7 @@ impl Port {
     /// Stops whatever serves a queue; everything delivered is published before. A ring tells its position.
     pub fn stop_ring(&self, queue: usize) -> Option<u16> {
         if queue.is_multiple_of(2) {
-            let mut slot = self.rx(queue / 2);
-            slot.publish(&self.counters);
-            match std::mem::take(&mut *slot).end {
+            match self.rx(queue / 2).clear(&self.counters) {
                 Some(RxEnd::Vnic(end)) => Some(end.position()),
                 _ => None,
             }
@@ -442,7 +493,11 @@ impl Port {
         tx: TxEnd,
         desks: &Desks,
     ) -> io::Result<()> {
-        *self.rx(0) = RxSlot { end: Some(rx), ..RxSlot::default() };
+        {
+            let mut slot = self.rx(0);
+            slot.clear(&self.counters);
+            slot.end = Some(rx);
+        }
         let mut slot = self.tx(0);
         *slot = TxSlot::default();
         slot.watch = Some(desks.events(self.owner(0)).watch(device, token::of_queue(self.id, 1), flags)?);

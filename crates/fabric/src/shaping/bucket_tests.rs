@@ -7,13 +7,17 @@ use super::*;
 /// A token bucket as a textbook has it, with rational numbers: tokens are bits × 10⁹ per second, so that each
 /// nanosecond adds exactly `rate`. Too slow and too wide for the data path.
 struct Oracle {
-    rate: u128,
+    rate: i128,
     depth: i128,
     tokens: i128,
     at: Instant,
 }
 
 const UNIT: i128 = 8_000_000_000;
+
+fn nanos(time: Duration) -> i128 {
+    time.as_nanos().cast_signed()
+}
 
 impl Oracle {
     fn new(rate: BitRate, depth: u64, now: Instant) -> Self {
@@ -22,8 +26,8 @@ impl Oracle {
     }
 
     fn refill(&mut self, now: Instant) {
-        let gained = now.duration_since(self.at).as_nanos() * self.rate;
-        self.tokens = self.depth.min(self.tokens + gained as i128);
+        let gained = nanos(now.duration_since(self.at)) * self.rate;
+        self.tokens = self.depth.min(self.tokens + gained);
         self.at = now;
     }
 
@@ -31,9 +35,9 @@ impl Oracle {
     /// `slack` shifts the decision by that many nanoseconds' worth, to allow for rounding.
     fn conforms(&mut self, now: Instant, len: usize, slack: i128) -> bool {
         self.refill(now);
-        let tolerated = TOLERANCE.as_nanos() as i128 * self.rate as i128;
+        let tolerated = nanos(TOLERANCE) * self.rate;
         let needed = (len as i128 * UNIT).min(self.depth - tolerated);
-        self.tokens + slack * self.rate as i128 >= needed
+        self.tokens + slack * self.rate >= needed
     }
 
     fn spend(&mut self, len: usize) {
@@ -138,7 +142,7 @@ proptest! {
                 sent += 1;
             };
             frames += sent;
-            prop_assert!((sent - 1) as u128 * (8 * len) as u128 <= u128::from(rate) * 4_000_000 / 1_000_000_000);
+            prop_assert!(u128::from(sent - 1) * (8 * len) as u128 <= u128::from(rate) * 4_000_000 / 1_000_000_000);
             now = next + Duration::from_nanos(late);
         }
         let ideal = (8 * len) as f64 * frames as f64 / rate as f64;

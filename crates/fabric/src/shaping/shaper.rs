@@ -8,10 +8,10 @@ use super::bucket::Bucket;
 
 /// Limits one direction of a port. It starts as a port that was idle for long: with all of its burst. That holds after
 /// a restart of the fabric, too; what has been sent is no part of a session.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Shaper(Option<Buckets>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Buckets {
     shape: Shape,
     /// The burst bonus is what the average leaves unused.
@@ -53,10 +53,5 @@ impl Shaper {
             buckets.average.spend(now, len);
             buckets.peak.spend(now, len);
         }
-    }
-
-    /// The shape in force.
-    pub fn shape(&self) -> Option<Shape> {
-        self.0.as_ref().map(|buckets| buckets.shape)
     }
 }

@@ -23,6 +23,7 @@ use super::ethernet::{self, MAX_FRAME, Stations};
 use super::policy::{self, Route};
 use super::software_offload::{Pieces, check_header};
 use crate::port::{Body, Failure, Frame, Put, RxEnd, RxSlot};
+use crate::worker::timers::{Timers, Wake};
 
 /// How long a frame waits for room at its receiver: as long as a guest's coalescing may hold an interrupt back.
 pub const RX_WAIT: Duration = Duration::from_millis(4);
@@ -154,7 +155,8 @@ impl<'s> Forwarder<'s> {
     #[inline]
     fn deliver_run(&mut self, member: u32, queue: &TxQueue, first: usize, count: usize) -> usize {
         let slot = self.open(member);
-        let Some(RxEnd::Vnic(end)) = &mut slot.end else { return 0 };
+        // A shaped receiver gets frame by frame.
+        let (Some(RxEnd::Vnic(end)), None) = (&mut slot.end, &slot.paced) else { return 0 };
         let run = end.put_run(queue, first, count);
         if run.frames > 0 {
             slot.full_since = None;
@@ -236,7 +238,7 @@ impl<'s> Forwarder<'s> {
     #[inline]
     fn deliver_or_wait(&mut self, member: u32, frame: &Frame<'_>, pieces_done: &mut usize) -> Verdict {
         match self.deliver(member, frame, pieces_done, false) {
-            Put::Done => {}
+            Put::Done | Put::Queued => {}
             Put::NotNow(reason) => {
                 let now = self.now;
                 let slot = self.open(member);
@@ -258,7 +260,7 @@ impl<'s> Forwarder<'s> {
 
     fn deliver_or_drop(&mut self, member: u32, frame: &Frame<'_>, multicast: bool) {
         match self.deliver(member, frame, &mut 0, multicast) {
-            Put::Done => {}
+            Put::Done | Put::Queued => {}
             Put::NotNow(reason) | Put::Refused(reason) => self.drop_at(member, reason),
             Put::Failed(failure) => self.fall(member, failure),
         }
@@ -282,12 +284,16 @@ impl<'s> Forwarder<'s> {
     #[inline]
     fn deliver(&mut self, member: u32, frame: &Frame<'_>, done: &mut usize, multicast: bool) -> Put {
         let ether_type = frame.ethernet.ether_type;
+        let now = self.now;
         let slot = self.open(member);
         let Some(end) = &mut slot.end else { return Put::NotNow(DropReason::PortDown) };
         if !end.offloads().take(&frame.header, ether_type) {
             return self.deliver_pieces(member, frame, done, multicast);
         }
-        let put = end.put(frame);
+        let put = match &mut slot.paced {
+            None => end.put(frame),
+            Some(paced) => paced.put(end, frame, now),
+        };
         if matches!(put, Put::Done) {
             slot.full_since = None;
             slot.fresh.frames += 1;
@@ -318,8 +324,17 @@ impl<'s> Forwarder<'s> {
         };
         while *done < pieces.count() {
             let len = pieces.write(*done, &mut self.scratch.piece);
-            match end.put_bytes(&self.scratch.piece[..len]) {
+            let piece = &self.scratch.piece[..len];
+            let put = match &mut slot.paced {
+                None => end.put_bytes(piece),
+                Some(paced) => paced.put_bytes(end, piece, self.now),
+            };
+            match put {
                 Put::Done => {}
+                Put::Queued => {
+                    *done += 1;
+                    continue;
+                }
                 other => return other,
             }
             *done += 1;
@@ -349,17 +364,17 @@ impl<'s> Forwarder<'s> {
         self.fallen.push(Fallen { member, failure });
     }
 
-    /// Ends the burst: receivers see their frames.
-    pub fn finish(mut self) -> u64 {
+    /// Ends the burst: receivers see their frames, and `timers` learn when there is more to do for them.
+    pub fn finish(mut self, timers: &mut Timers) -> u64 {
         if let Some((member, mut slot)) = self.open.take() {
-            slot.publish(&self.segment.members[member as usize].port.counters);
+            self.publish(member, &mut slot, timers);
             drop(slot);
             // Nearly always the only one.
             self.touched.pop_if(|last| *last == member);
         }
-        for member in self.touched.drain(..) {
+        while let Some(member) = self.touched.pop() {
             let port = &self.segment.members[member as usize].port;
-            port.rx(0).publish(&port.counters);
+            self.publish(member, &mut port.rx(0), timers);
         }
         if self.frames != 0 {
             let counters = &self.segment.members[self.sender as usize].port.counters;
@@ -367,6 +382,18 @@ impl<'s> Forwarder<'s> {
             counters.add(PortWord::TxBytes, self.bytes);
         }
         self.frames
+    }
+
+    #[inline]
+    fn publish(&self, member: u32, slot: &mut RxSlot, timers: &mut Timers) {
+        let port = &self.segment.members[member as usize].port;
+        slot.publish(&port.counters);
+        if let Some(paced) = &mut slot.paced
+            && let Some(when) = paced.take_due()
+            && slot.deadline.ask(when)
+        {
+            timers.at(when, Wake::Receiver(port.id, 0));
+        }
     }
 }
 

@@ -24,6 +24,7 @@ use crate::counters::PortBlock;
 use crate::port::Port;
 use crate::port::vnic::Ring;
 use crate::worker::desk::Desks;
+use crate::worker::timers::Timers;
 
 /// Ports 0, 1, 2 on one segment; each but the first has a receive ring of eight buffers.
 struct Rig {
@@ -99,7 +100,7 @@ impl Rig {
             Forwarder::new(&self.switch.segments[0], 0, now, &mut self.scratch, &mut touched, &mut fallen);
         let body = Body::Host(frame);
         let verdict = forwarder.forward(frame, frame.len(), header, body, &mut self.pieces_done);
-        forwarder.finish();
+        forwarder.finish(&mut Timers::default());
         assert!(fallen.is_empty());
         verdict
     }

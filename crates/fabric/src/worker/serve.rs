@@ -2,8 +2,11 @@
 
 use std::time::Instant;
 
+use taut_virtq::header::NetHeader;
+
 use super::{Incident, Lists, Next, Source};
 use crate::port::{Body, Failure, Port, RxEnd, TxEnd, TxSlot, vnic};
+use crate::shaping::gate::Gate;
 use crate::switch::Switch;
 use crate::switch::forward::{Forwarder, Verdict};
 use crate::switch::software_offload::PLAIN;
@@ -30,33 +33,42 @@ pub(super) fn burst(switch: &Switch, source: &Source, now: Instant, lists: &mut 
     let port = &*segment.members[source.member as usize].port;
     let mut slot = port.tx(source.pair);
     let TxSlot { end, pieces_done, .. } = &mut *slot;
-    let Lists { scratch, touched, fallen, .. } = lists;
+    let Lists { scratch, touched, fallen, timers } = lists;
     let mut forwarder = Forwarder::new(segment, source.member, now, scratch, touched, fallen);
     let mut done = 0;
+    let mut gate = Gate::new(port.to_switch(), now);
     let next = match end {
         None => Ok(Next::Absent),
-        Some(TxEnd::Vnic(tx)) => ring_burst(tx, &mut forwarder, pieces_done).map(|(dealt, next)| {
-            done = dealt;
-            next
-        }),
+        Some(TxEnd::Vnic(tx)) => {
+            let burst = if gate.is_open() {
+                ring_burst(tx, &mut forwarder, pieces_done)
+            } else {
+                shaped_ring_burst(tx, &mut forwarder, &mut gate, pieces_done)
+            };
+            burst.map(|(dealt, next)| {
+                done = dealt;
+                next
+            })
+        }
         Some(TxEnd::Tap(tx)) => device_burst(|| {
-            let Some((header, bytes)) = tx.first()? else { return Ok(None) };
-            let verdict = forwarder.forward(bytes, bytes.len(), &header, Body::Host(bytes), pieces_done);
-            if verdict == Verdict::Done {
+            let Some((header, bytes)) = tx.first()? else { return Ok(Next::Nothing) };
+            let next = device_frame(&header, bytes, &mut forwarder, &mut gate, pieces_done);
+            if next == Next::More {
                 tx.taken();
             }
-            Ok(Some(verdict))
+            Ok(next)
         }),
         Some(TxEnd::Stream(tx)) => device_burst(|| {
-            let Some(bytes) = tx.first()? else { return Ok(None) };
-            let verdict = forwarder.forward(bytes, bytes.len(), &PLAIN, Body::Host(bytes), pieces_done);
-            if verdict == Verdict::Done {
+            let Some(bytes) = tx.first()? else { return Ok(Next::Nothing) };
+            let next = device_frame(&PLAIN, bytes, &mut forwarder, &mut gate, pieces_done);
+            if next == Next::More {
                 tx.taken();
             }
-            Ok(Some(verdict))
+            Ok(next)
         }),
     };
-    let frames = forwarder.finish();
+    drop(gate);
+    let frames = forwarder.finish(timers);
     if let Some(TxEnd::Vnic(tx)) = end {
         tx.complete(done, &port.counters);
     }
@@ -92,16 +104,58 @@ fn ring_burst(
     Ok((done, next))
 }
 
-/// A burst from a device: `one` deals with the next frame, if there is one.
-fn device_burst(mut one: impl FnMut() -> Result<Option<Verdict>, Failure>) -> Result<Next, Failure> {
+/// The same from a ring that may send at a certain rate: the burst ends before the first frame that does not conform.
+#[cold]
+fn shaped_ring_burst(
+    tx: &mut vnic::Tx,
+    forwarder: &mut Forwarder<'_>,
+    gate: &mut Gate<'_>,
+    pieces_done: &mut usize,
+) -> Result<(usize, Next), Failure> {
+    let waiting = tx.look()?;
+    let queue = tx.queue();
+    let len = |index| queue.frame(index).len();
+    let (conforming, later) = gate.pass((0..waiting).map(len));
+    let (done, verdict) = forwarder.forward_burst(queue, conforming, pieces_done);
+    (0..done).for_each(|index| gate.spend(len(index)));
+    let next = match (verdict, later) {
+        (Verdict::Wait(until), _) => Next::Wait(until),
+        (Verdict::Done, Some(when)) => Next::At(when),
+        (Verdict::Done, None) if waiting == 0 => Next::Nothing,
+        (Verdict::Done, None) => Next::More,
+    };
+    Ok((done, next))
+}
+
+/// A burst from a device: `one` deals with the next frame, and says `More` when it has.
+fn device_burst(mut one: impl FnMut() -> Result<Next, Failure>) -> Result<Next, Failure> {
     for _ in 0..BURST {
         match one()? {
-            None => return Ok(Next::Nothing),
-            Some(Verdict::Wait(until)) => return Ok(Next::Wait(until)),
-            Some(Verdict::Done) => {}
+            Next::More => {}
+            next => return Ok(next),
         }
     }
     Ok(Next::More)
+}
+
+/// Deals with a device's first frame.
+fn device_frame(
+    header: &NetHeader,
+    bytes: &[u8],
+    forwarder: &mut Forwarder<'_>,
+    gate: &mut Gate<'_>,
+    pieces_done: &mut usize,
+) -> Next {
+    if let Some(when) = gate.closed_until(bytes.len()) {
+        return Next::At(when);
+    }
+    match forwarder.forward(bytes, bytes.len(), header, Body::Host(bytes), pieces_done) {
+        Verdict::Wait(until) => Next::Wait(until),
+        Verdict::Done => {
+            gate.spend(bytes.len());
+            Next::More
+        }
+    }
 }
 
 /// Lets the guest kick again; `true` if something has come in the meantime, or might have.

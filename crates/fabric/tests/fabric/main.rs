@@ -11,6 +11,7 @@ mod control;
 mod handover;
 mod hostile;
 mod offload;
+mod shaping;
 mod stream;
 mod traffic;
 mod workers;

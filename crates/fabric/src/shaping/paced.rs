@@ -1,0 +1,171 @@
+//! The last step to a shaped guest: frames that conform pass, others wait in the queue, in order.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use taut_api::fabric::DropReason;
+use taut_virtq::header::NetHeader;
+
+use super::PAUSE;
+use super::queue::Queue;
+use super::shaper::Shaper;
+use crate::counters::PortBlock;
+use crate::port::{Body, Frame, Fresh, Put, RxEnd};
+use crate::switch::ethernet;
+use crate::switch::software_offload::PLAIN;
+
+/// How soon a device that had no room is tried again. A guest's ring tells by a kick.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// What stands between the switch and one receive queue of a shaped port. A port that is no longer shaped keeps it,
+/// without limits, until the port goes.
+#[derive(Debug)]
+pub struct Paced {
+    /// All receive queues of the port share it. Its lock is the last that a worker takes.
+    shaper: Arc<Mutex<Shaper>>,
+    queue: Queue,
+    /// The queue was empty until now: somebody has to come back then.
+    due: Option<Instant>,
+}
+
+impl Paced {
+    /// An empty queue.
+    pub fn new(shaper: Arc<Mutex<Shaper>>) -> Self {
+        Self { shaper, queue: Queue::default(), due: None }
+    }
+
+    /// Hands a frame to `end`, or lets it wait.
+    pub fn put(&mut self, end: &mut RxEnd, frame: &Frame<'_>, now: Instant) -> Put {
+        if self.may_pass(now, frame.len) {
+            return self.passed(end.put(frame), now, frame.len);
+        }
+        let fill = |space: &mut [u8]| match frame.body {
+            Body::Guest(guest) => guest.copy_to(space),
+            Body::Host(bytes) => {
+                space.copy_from_slice(bytes);
+                bytes.len()
+            }
+        };
+        self.wait(frame.header, frame.len, now, fill)
+    }
+
+    /// The same for a finished frame.
+    pub fn put_bytes(&mut self, end: &mut RxEnd, bytes: &[u8], now: Instant) -> Put {
+        if self.may_pass(now, bytes.len()) {
+            return self.passed(end.put_bytes(bytes), now, bytes.len());
+        }
+        let fill = |space: &mut [u8]| {
+            space.copy_from_slice(bytes);
+            bytes.len()
+        };
+        self.wait(PLAIN, bytes.len(), now, fill)
+    }
+
+    fn may_pass(&self, now: Instant, len: usize) -> bool {
+        self.queue.is_empty() && lock(&self.shaper).conforms(now, len).is_none()
+    }
+
+    fn passed(&self, put: Put, now: Instant, len: usize) -> Put {
+        if matches!(put, Put::Done) {
+            lock(&self.shaper).spend(now, len);
+        }
+        put
+    }
+
+    fn wait(
+        &mut self,
+        header: NetHeader,
+        len: usize,
+        now: Instant,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Put {
+        let first = self.queue.is_empty();
+        if !self.queue.push(header, len, fill) {
+            return Put::Refused(DropReason::ShaperFull);
+        }
+        if first {
+            self.due = Some(lock(&self.shaper).conforms(now, len).map_or(now, |when| when + PAUSE));
+        }
+        Put::Queued
+    }
+
+    /// When somebody has to come back for frames that nobody comes back for yet.
+    #[inline]
+    pub fn take_due(&mut self) -> Option<Instant> {
+        self.due.take()
+    }
+
+    /// Hands over what conforms by now, and tells when to come back. Without an `end`, or with a broken one, what waits is
+    /// lost.
+    pub fn drain(
+        &mut self,
+        end: Option<&mut RxEnd>,
+        fresh: &mut Fresh,
+        now: Instant,
+        counters: &PortBlock,
+    ) -> Option<Instant> {
+        self.due = None;
+        let Some(end) = end else {
+            self.lose(counters);
+            return None;
+        };
+        let mut shaper = lock(&self.shaper);
+        while let Some((header, bytes)) = self.queue.first() {
+            if let Some(when) = shaper.conforms(now, bytes.len()) {
+                return Some(when + PAUSE);
+            }
+            match hand_over(end, header, bytes, fresh) {
+                Put::Done | Put::Queued => shaper.spend(now, bytes.len()),
+                Put::Refused(reason) => counters.drop_at(reason),
+                Put::NotNow(_) => return (!matches!(end, RxEnd::Vnic(_))).then(|| now + RETRY),
+                Put::Failed(_) => {
+                    // Whoever delivers next meets the same failure, and reports it.
+                    drop(shaper);
+                    self.lose(counters);
+                    return None;
+                }
+            }
+            self.queue.pop();
+        }
+        None
+    }
+
+    /// Hands over whatever there is room for, at any rate: the end is going to be taken out. The rest is lost.
+    pub fn flush(&mut self, end: &mut RxEnd, fresh: &mut Fresh, counters: &PortBlock) {
+        while let Some((header, bytes)) = self.queue.first() {
+            match hand_over(end, header, bytes, fresh) {
+                Put::Done | Put::Queued => {}
+                Put::Refused(reason) => counters.drop_at(reason),
+                Put::NotNow(_) | Put::Failed(_) => break,
+            }
+            self.queue.pop();
+        }
+        self.lose(counters);
+    }
+
+    fn lose(&mut self, counters: &PortBlock) {
+        for _ in 0..self.queue.clear() {
+            counters.drop_at(DropReason::PortDown);
+        }
+    }
+}
+
+fn hand_over(end: &mut RxEnd, header: &NetHeader, bytes: &[u8], fresh: &mut Fresh) -> Put {
+    // Checked before it waited; its guest may have taken it back since.
+    let ethernet = match ethernet::check(bytes, bytes.len()) {
+        Ok(ethernet) => ethernet,
+        Err(reason) => return Put::Refused(reason),
+    };
+    let frame = Frame { header: *header, ethernet, len: bytes.len(), body: Body::Host(bytes) };
+    let put = end.put(&frame);
+    if matches!(put, Put::Done) {
+        fresh.frames += 1;
+        fresh.bytes += bytes.len() as u64;
+        fresh.multicast += u64::from(ethernet.dst.is_multicast());
+    }
+    put
+}
+
+fn lock(shaper: &Mutex<Shaper>) -> MutexGuard<'_, Shaper> {
+    shaper.lock().unwrap_or_else(PoisonError::into_inner)
+}
