@@ -8,6 +8,26 @@ pub enum QueueError {
     /// Split queues have a power of two of entries, at most 32768 (2.7).
     #[error("queue size {0} is not a power of two up to 32768")]
     Size(u16),
+    /// Packed queues have 1 to 32768 entries (2.8.10.1).
+    #[error("packed queue size {0} is not from 1 to 32768")]
+    PackedSize(u16),
+    /// A packed queue was to start where it has no descriptor.
+    #[error("start at descriptor {index} in a packed queue of {size}")]
+    Position {
+        /// Index found.
+        index: u16,
+        /// Entries of the queue.
+        size: u16,
+    },
+    /// A packed queue was to go on where it stopped, but nothing says where that was.
+    #[error("where the packed queue stopped was not written down")]
+    PositionUnknown,
+    /// A chain of several buffers was being returned when the device end died: what it was cannot be known any more.
+    #[error("the chain at descriptor {index} was being returned when its device ended")]
+    Torn {
+        /// Its first descriptor.
+        index: u16,
+    },
     /// An area does not lie in one region of the shared memory.
     #[error("{area} at front-end address {addr:#x}, {len} bytes, is not in shared memory")]
     Unmapped {
@@ -31,9 +51,6 @@ pub enum QueueError {
     /// The driver did not accept `VERSION_1`.
     #[error("legacy driver: VERSION_1 was not negotiated")]
     Legacy,
-    /// The driver accepted a ring feature that was never offered.
-    #[error("feature bits {0:#x} change the ring's format and are not supported")]
-    Features(u64),
 }
 
 /// What a driver did that breaks its queue. The queue refuses to go on until it is set up again.
@@ -46,6 +63,14 @@ pub enum RingFault {
         from: u16,
         /// Index found.
         to: u16,
+        /// Entries of the queue.
+        size: u16,
+    },
+    /// More descriptors made available than a packed queue has entries.
+    #[error("descriptor {index} made available again while the device has it, in a queue of {size}")]
+    TooManyAvailable {
+        /// Its index.
+        index: u16,
         /// Entries of the queue.
         size: u16,
     },

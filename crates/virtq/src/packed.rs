@@ -30,7 +30,18 @@ impl Descriptor {
 
     #[inline]
     pub(crate) fn to_words(self) -> [u64; 2] {
-        [self.addr, u64::from(self.len) | u64::from(self.id) << 32 | u64::from(self.flags) << 48]
+        [self.addr, u64::from(self.len) | u64::from(self.id_and_flags()) << 32]
+    }
+
+    /// The second half of the second word.
+    #[inline]
+    pub(crate) fn id_and_flags(self) -> u32 {
+        u32::from(self.id) | u32::from(self.flags) << 16
+    }
+
+    #[inline]
+    pub(crate) fn has(self, flag: u16) -> bool {
+        self.flags & flag != 0
     }
 }
 
@@ -44,6 +55,12 @@ pub(crate) fn desc_at(index: u16) -> usize {
 #[inline]
 pub(crate) fn state_at(index: u16) -> usize {
     desc_at(index) + 8
+}
+
+/// Offset of a descriptor's id and flags.
+#[inline]
+pub(crate) fn id_at(index: u16) -> usize {
+    desc_at(index) + 12
 }
 
 /// A place in the ring, with its writer's or reader's wrap counter, which changes at each turn (2.8.1).

@@ -379,6 +379,7 @@ impl Session {
             used: record.used,
             features: self.record.features,
             start: if record.started { Start::Recover } else { Start::At(record.base) },
+            log: None,
         }
     }
 

@@ -33,6 +33,10 @@ pub(super) struct Chain {
     /// What the driver knows it by: its head (split rings), its buffer ID (packed rings).
     pub(super) id: u16,
     pub(super) len: u32,
+    /// How many descriptors it has in the ring. Only packed rings ask.
+    pub(super) descriptors: u16,
+    /// It is an indirect table. Only packed rings ask.
+    pub(super) table: bool,
 }
 
 /// One buffer of a chain as the driver described it.
@@ -92,7 +96,7 @@ impl Chains {
             return Err(RingFault::LengthOverflow { head: id, len, most });
         }
         let count = (self.segments.len() - first) as u16;
-        Ok(Chain { first: first as u32, count, id, len: len as u32 })
+        Ok(Chain { first: first as u32, count, id, len: len as u32, descriptors: 1, table: false })
     }
 
     /// Forgets the parts of a chain that was begun at `first` and turned out faulty.

@@ -5,38 +5,55 @@ use proptest::prelude::*;
 use super::*;
 use crate::driver::{QueueLayout, Ram};
 use crate::fault::{QueueError, RingFault};
-use crate::features::{INDIRECT_DESC, NET_MRG_RXBUF, RING_FEATURES, RING_PACKED, VERSION_1};
+use crate::features::{EVENT_IDX, IN_ORDER, INDIRECT_DESC, NET_MRG_RXBUF, RING_PACKED, VERSION_1};
 use crate::header::NetHeader;
+use crate::packed::{self, DESC_AVAIL, DESC_USED};
 use crate::split::{self, DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Descriptor};
 
 const SIZE: u16 = 8;
 const RAM: u64 = 1 << 20;
 
+/// Everything but the format.
+const ALL: u64 = VERSION_1 | EVENT_IDX | INDIRECT_DESC;
+
+const SPLIT: u64 = 0;
+const FORMATS: [u64; 2] = [SPLIT, RING_PACKED];
+
 /// A queue whose areas are written by hand.
 struct Hostile {
     ram: Ram,
     layout: QueueLayout,
+    format: u64,
 }
 
 impl Hostile {
-    fn new() -> Self {
+    fn new(format: u64) -> Self {
         let mut ram = Ram::new(RAM).unwrap();
         let layout = QueueLayout::allocate(&mut ram, SIZE).unwrap();
-        Self { ram, layout }
+        Self { ram, layout, format }
     }
 
     fn poke(&self, addr: u64, bytes: &[u8]) {
         self.ram.memory().write(addr, bytes).unwrap();
     }
 
+    /// Writes a descriptor of the queue or of an indirect table. In a packed queue that makes it available, and `next` is the
+    /// one behind it whatever is said.
     fn descriptor(&self, table: u64, index: u16, addr: u64, len: u32, flags: u16, next: u16) {
-        let words = Descriptor { addr, len, flags, next }.to_words();
+        let words = if self.format == SPLIT {
+            Descriptor { addr, len, flags, next }.to_words()
+        } else {
+            packed::Descriptor { addr, len, id: index, flags: flags | DESC_AVAIL }.to_words()
+        };
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.poke(table + split::desc_at(index) as u64, &bytes);
     }
 
-    /// Makes `heads` available.
+    /// Makes `heads` available. Those of packed queues are.
     fn available(&self, heads: &[u16]) {
+        if self.format != SPLIT {
+            return;
+        }
         for (position, head) in heads.iter().enumerate() {
             self.poke(self.layout.avail + split::avail_at(position as u16, SIZE) as u64, &head.to_le_bytes());
         }
@@ -47,18 +64,22 @@ impl Hostile {
         self.poke(self.layout.avail + split::INDEX as u64, &index.to_le_bytes());
     }
 
+    fn config(&self, features: u64) -> QueueConfig {
+        self.layout.config(features | self.format, Start::first(self.format))
+    }
+
     fn tx(&self, features: u64) -> TxQueue {
-        TxQueue::new(self.ram.memory(), &self.layout.config(features, Start::At(0))).unwrap()
+        TxQueue::new(self.ram.memory(), &self.config(features)).unwrap()
     }
 
     fn rx(&self, features: u64) -> RxQueue {
-        RxQueue::new(self.ram.memory(), &self.layout.config(features, Start::At(0))).unwrap()
+        RxQueue::new(self.ram.memory(), &self.config(features)).unwrap()
     }
 
     /// What a transmit queue says to one available chain from descriptor 0.
     fn tx_fault(&self) -> RingFault {
         self.available(&[0]);
-        let mut tx = self.tx(RING_FEATURES);
+        let mut tx = self.tx(ALL);
         let fault = tx.peek().expect_err("a fault");
         assert_eq!(tx.peek(), Err(fault), "a broken queue stays broken");
         fault
@@ -69,7 +90,7 @@ const BUFFER: u64 = Ram::START + 0x8000;
 
 #[test]
 fn the_available_index_cannot_jump() {
-    let hostile = Hostile::new();
+    let hostile = Hostile::new(SPLIT);
     hostile.available_index(SIZE + 1);
     let jumped = RingFault::AvailIndexJumped { from: 0, to: 9, size: SIZE };
     assert_eq!(hostile.tx(VERSION_1).peek(), Err(jumped));
@@ -86,7 +107,7 @@ fn the_available_index_cannot_jump() {
 
 #[test]
 fn chains_stay_in_their_tables() {
-    let hostile = Hostile::new();
+    let hostile = Hostile::new(SPLIT);
     hostile.available(&[SIZE]);
     assert_eq!(hostile.tx(VERSION_1).peek(), Err(RingFault::HeadOutOfRange { head: SIZE, size: SIZE }));
     let desc = hostile.layout.desc;
@@ -101,112 +122,168 @@ fn chains_stay_in_their_tables() {
 
 #[test]
 fn buffers_lie_in_guest_memory() {
-    let hostile = Hostile::new();
-    let desc = hostile.layout.desc;
-    let end = Ram::START + RAM;
-    for (addr, len) in [(0, 100), (Ram::START - 1, 100), (end - 99, 100), (end, 1), (1 << 60, 100)] {
-        hostile.descriptor(desc, 0, addr, len, 0, 0);
-        assert_eq!(hostile.tx_fault(), RingFault::AddressOutside { addr, len: len.into() });
+    for hostile in FORMATS.map(Hostile::new) {
+        let desc = hostile.layout.desc;
+        let end = Ram::START + RAM;
+        for (addr, len) in [(0, 100), (Ram::START - 1, 100), (end - 99, 100), (end, 1), (1 << 60, 100)] {
+            hostile.descriptor(desc, 0, addr, len, 0, 0);
+            assert_eq!(hostile.tx_fault(), RingFault::AddressOutside { addr, len: len.into() });
+        }
+        hostile.descriptor(desc, 0, u64::MAX - 10, 100, 0, 0);
+        assert_eq!(hostile.tx_fault(), RingFault::AddressOverflow { addr: u64::MAX - 10, len: 100 });
+        hostile.descriptor(desc, 0, BUFFER, u32::MAX, 0, 0);
+        assert_eq!(hostile.tx_fault(), RingFault::AddressOutside { addr: BUFFER, len: u32::MAX.into() });
     }
-    hostile.descriptor(desc, 0, u64::MAX - 10, 100, 0, 0);
-    assert_eq!(hostile.tx_fault(), RingFault::AddressOverflow { addr: u64::MAX - 10, len: 100 });
-    hostile.descriptor(desc, 0, BUFFER, u32::MAX, 0, 0);
-    assert_eq!(hostile.tx_fault(), RingFault::AddressOutside { addr: BUFFER, len: u32::MAX.into() });
 }
 
 #[test]
 fn lengths_are_bounded_on_both_sides() {
-    let hostile = Hostile::new();
-    let desc = hostile.layout.desc;
-    hostile.descriptor(desc, 0, BUFFER, 0, 0, 0);
-    assert_eq!(hostile.tx_fault(), RingFault::ZeroLength { head: 0 });
-    hostile.descriptor(desc, 0, BUFFER, 11, 0, 0);
-    assert_eq!(hostile.tx_fault(), RingFault::ChainTooShort { head: 0, len: 11, header: 12 });
-    let most = (crate::header::LEN + MAX_FRAME_LEN) as u64;
-    hostile.descriptor(desc, 0, BUFFER, 65536, DESC_NEXT, 1);
-    hostile.descriptor(desc, 1, BUFFER, 77, 0, 0);
-    assert_eq!(hostile.tx_fault(), RingFault::LengthOverflow { head: 0, len: most + 1, most });
-    hostile.descriptor(desc, 1, BUFFER, 76, 0, 0);
-    assert_eq!(hostile.tx(RING_FEATURES).peek(), Ok(1));
+    for hostile in FORMATS.map(Hostile::new) {
+        let desc = hostile.layout.desc;
+        hostile.descriptor(desc, 0, BUFFER, 0, 0, 0);
+        assert_eq!(hostile.tx_fault(), RingFault::ZeroLength { head: 0 });
+        hostile.descriptor(desc, 0, BUFFER, 11, 0, 0);
+        assert_eq!(hostile.tx_fault(), RingFault::ChainTooShort { head: 0, len: 11, header: 12 });
+        let most = (crate::header::LEN + MAX_FRAME_LEN) as u64;
+        hostile.descriptor(desc, 0, BUFFER, 65536, DESC_NEXT, 1);
+        hostile.descriptor(desc, 1, BUFFER, 77, 0, 0);
+        assert_eq!(hostile.tx_fault(), RingFault::LengthOverflow { head: 0, len: most + 1, most });
+        hostile.descriptor(desc, 1, BUFFER, 76, 0, 0);
+        assert_eq!(hostile.tx(ALL).peek(), Ok(1));
+    }
 }
 
 #[test]
 fn directions_are_checked() {
-    let hostile = Hostile::new();
-    let desc = hostile.layout.desc;
-    hostile.descriptor(desc, 0, BUFFER, 100, DESC_NEXT, 1);
-    hostile.descriptor(desc, 1, BUFFER, 100, DESC_WRITE, 0);
-    assert_eq!(hostile.tx_fault(), RingFault::WritableInTransmit { head: 0 });
-    let mut rx = hostile.rx(VERSION_1 | NET_MRG_RXBUF);
-    let plain = NetHeader::default();
-    assert_eq!(rx.deliver_bytes(&[0; 60], &plain), Err(RingFault::ReadableInReceive { head: 0 }));
-    hostile.descriptor(desc, 0, BUFFER, 11, DESC_WRITE, 0);
-    let mut rx = hostile.rx(VERSION_1 | NET_MRG_RXBUF);
-    let short = RingFault::ChainTooShort { head: 0, len: 11, header: 12 };
-    assert_eq!(rx.deliver_bytes(&[0; 60], &plain), Err(short));
-    assert_eq!(rx.prepare(1), Err(short), "a broken queue stays broken");
+    for hostile in FORMATS.map(Hostile::new) {
+        let desc = hostile.layout.desc;
+        hostile.descriptor(desc, 0, BUFFER, 100, DESC_NEXT, 1);
+        hostile.descriptor(desc, 1, BUFFER, 100, DESC_WRITE, 0);
+        assert_eq!(hostile.tx_fault(), RingFault::WritableInTransmit { head: 0 });
+        let mut rx = hostile.rx(VERSION_1 | NET_MRG_RXBUF);
+        let plain = NetHeader::default();
+        assert_eq!(rx.deliver_bytes(&[0; 60], &plain), Err(RingFault::ReadableInReceive { head: 0 }));
+        hostile.descriptor(desc, 0, BUFFER, 11, DESC_WRITE, 0);
+        let mut rx = hostile.rx(VERSION_1 | NET_MRG_RXBUF);
+        let short = RingFault::ChainTooShort { head: 0, len: 11, header: 12 };
+        assert_eq!(rx.deliver_bytes(&[0; 60], &plain), Err(short));
+        assert_eq!(rx.prepare(1), Err(short), "a broken queue stays broken");
+    }
 }
 
 #[test]
 fn indirect_tables_keep_the_rules() {
-    let hostile = Hostile::new();
-    let desc = hostile.layout.desc;
-    let table = Ram::START + 0x4000;
-    let with = |len, flags| {
-        hostile.descriptor(desc, 0, table, len, DESC_INDIRECT | flags, 0);
-        hostile.tx_fault()
-    };
-    hostile.descriptor(table, 0, table, 16, DESC_INDIRECT, 0);
-    assert_eq!(with(32, 0), RingFault::NestedIndirect { head: 0 });
-    assert_eq!(with(32, DESC_NEXT), RingFault::IndirectWithNext { head: 0 });
-    for len in [0, 8, 17, (MAX_PARTS as u32 + 1) * 16, !15] {
-        assert_eq!(with(len, 0), RingFault::IndirectTableSize { head: 0, len });
+    for hostile in FORMATS.map(Hostile::new) {
+        let desc = hostile.layout.desc;
+        let table = Ram::START + 0x4000;
+        let with = |len, flags| {
+            hostile.descriptor(desc, 0, table, len, DESC_INDIRECT | flags, 0);
+            hostile.tx_fault()
+        };
+        hostile.descriptor(table, 0, table, 16, DESC_INDIRECT, 0);
+        assert_eq!(with(32, 0), RingFault::NestedIndirect { head: 0 });
+        assert_eq!(with(32, DESC_NEXT), RingFault::IndirectWithNext { head: 0 });
+        for len in [0, 8, 17, (MAX_PARTS as u32 + 1) * 16, !15] {
+            assert_eq!(with(len, 0), RingFault::IndirectTableSize { head: 0, len });
+        }
+        if hostile.format == SPLIT {
+            hostile.descriptor(table, 0, BUFFER, 100, DESC_NEXT, 2);
+            assert_eq!(with(32, 0), RingFault::NextOutOfRange { next: 2, size: 2 });
+            hostile.descriptor(table, 0, BUFFER, 100, DESC_NEXT, 1);
+            hostile.descriptor(table, 1, BUFFER, 100, DESC_NEXT, 1);
+            assert_eq!(with(32, 0), RingFault::DescriptorLoop { head: 0, size: 2 });
+        }
+        hostile.descriptor(desc, 0, table + 4, 16, DESC_INDIRECT, 0);
+        assert_eq!(hostile.tx_fault(), RingFault::IndirectTableMisaligned { head: 0, addr: table + 4 });
+        hostile.descriptor(desc, 0, Ram::START + RAM, 16, DESC_INDIRECT, 0);
+        assert_eq!(hostile.tx_fault(), RingFault::AddressOutside { addr: Ram::START + RAM, len: 16 });
+        hostile.descriptor(desc, 0, u64::MAX - 15, 32, DESC_INDIRECT, 0);
+        assert!(matches!(hostile.tx_fault(), RingFault::AddressOverflow { .. }));
+        assert_eq!(hostile.tx(VERSION_1).peek(), Err(RingFault::IndirectNotNegotiated { head: 0 }));
     }
-    hostile.descriptor(table, 0, BUFFER, 100, DESC_NEXT, 2);
-    assert_eq!(with(32, 0), RingFault::NextOutOfRange { next: 2, size: 2 });
-    hostile.descriptor(table, 0, BUFFER, 100, DESC_NEXT, 1);
-    hostile.descriptor(table, 1, BUFFER, 100, DESC_NEXT, 1);
-    assert_eq!(with(32, 0), RingFault::DescriptorLoop { head: 0, size: 2 });
-
-    hostile.descriptor(desc, 0, table + 4, 16, DESC_INDIRECT, 0);
-    assert_eq!(hostile.tx_fault(), RingFault::IndirectTableMisaligned { head: 0, addr: table + 4 });
-    hostile.descriptor(desc, 0, Ram::START + RAM, 16, DESC_INDIRECT, 0);
-    assert_eq!(hostile.tx_fault(), RingFault::AddressOutside { addr: Ram::START + RAM, len: 16 });
-    hostile.descriptor(desc, 0, u64::MAX - 15, 32, DESC_INDIRECT, 0);
-    assert!(matches!(hostile.tx_fault(), RingFault::AddressOverflow { .. }));
-    assert_eq!(hostile.tx(VERSION_1).peek(), Err(RingFault::IndirectNotNegotiated { head: 0 }));
 }
 
 #[test]
 fn frames_before_a_fault_are_not_lost() {
-    let hostile = Hostile::new();
+    for hostile in FORMATS.map(Hostile::new) {
+        let desc = hostile.layout.desc;
+        hostile.descriptor(desc, 0, BUFFER, 100, 0, 0);
+        hostile.descriptor(desc, 1, BUFFER, 100, 0, 0);
+        hostile.descriptor(desc, 2, 0, 100, 0, 0);
+        hostile.available(&[0, 1, 2]);
+        let mut tx = hostile.tx(ALL);
+        assert_eq!(tx.peek(), Ok(2));
+        tx.complete(2);
+        assert_eq!(tx.peek(), Err(RingFault::AddressOutside { addr: 0, len: 100 }));
+        assert_eq!(tx.position() & !(1 << 15), 2);
+    }
+}
+
+#[test]
+fn a_packed_queue_takes_no_more_than_it_has() {
+    let hostile = Hostile::new(RING_PACKED);
     let desc = hostile.layout.desc;
-    hostile.descriptor(desc, 0, BUFFER, 100, 0, 0);
-    hostile.available(&[0, 0, 9]);
-    let mut tx = hostile.tx(RING_FEATURES);
-    assert_eq!(tx.peek(), Ok(2));
-    tx.complete(2);
-    assert_eq!(tx.peek(), Err(RingFault::HeadOutOfRange { head: 9, size: SIZE }));
-    assert_eq!(tx.position(), 2);
+    for index in 0..SIZE {
+        hostile.descriptor(desc, index, BUFFER, 100, DESC_NEXT, 0);
+    }
+    assert_eq!(hostile.tx_fault(), RingFault::DescriptorLoop { head: 0, size: SIZE });
+    for index in 0..SIZE {
+        hostile.descriptor(desc, index, BUFFER, 100, DESC_WRITE, 0);
+    }
+    let mut rx = hostile.rx(VERSION_1);
+    assert_eq!(rx.prepare(usize::from(SIZE) + 1), Ok(()), "each once");
+    hostile.descriptor(desc, 0, BUFFER, 100, DESC_WRITE, 0);
+    assert_eq!(rx.prepare(usize::from(SIZE) + 1), Ok(()), "not yet of the next turn");
+    hostile.poke(desc + packed::id_at(0) as u64 + 2, &(DESC_WRITE | DESC_USED).to_le_bytes());
+    let again = RingFault::TooManyAvailable { index: 0, size: SIZE };
+    assert_eq!(rx.prepare(usize::from(SIZE) + 1), Err(again));
+    assert_eq!(rx.deliver_bytes(&[0; 60], &NetHeader::default()), Ok(Delivery::Stored), "it had come before");
+}
+
+#[test]
+fn a_chain_does_not_reach_into_what_the_device_has() {
+    let hostile = Hostile::new(RING_PACKED);
+    let desc = hostile.layout.desc;
+    hostile.descriptor(desc, 0, BUFFER, 100, DESC_WRITE, 0);
+    let mut rx = hostile.rx(VERSION_1);
+    assert_eq!(rx.prepare(1), Ok(()));
+    for index in 1..SIZE {
+        hostile.descriptor(desc, index, BUFFER, 100, DESC_WRITE | DESC_NEXT, 0);
+    }
+    assert_eq!(rx.prepare(2), Err(RingFault::DescriptorLoop { head: 1, size: SIZE }));
 }
 
 #[test]
 fn queues_that_cannot_be_are_refused() {
-    let hostile = Hostile::new();
-    let good = hostile.layout.config(RING_FEATURES, Start::At(0));
-    let refused = |config: QueueConfig| TxQueue::new(hostile.ram.memory(), &config).unwrap_err();
-    for size in [0, 3, 40000] {
-        assert_eq!(refused(QueueConfig { size, ..good }), QueueError::Size(size));
+    for hostile in FORMATS.map(Hostile::new) {
+        let good = || hostile.config(ALL);
+        let refused = |config: QueueConfig| TxQueue::new(hostile.ram.memory(), &config).unwrap_err();
+        for size in [0, 40000] {
+            let error =
+                if hostile.format == SPLIT { QueueError::Size(size) } else { QueueError::PackedSize(size) };
+            assert_eq!(refused(QueueConfig { size, ..good() }), error);
+        }
+        assert_eq!(refused(QueueConfig { features: INDIRECT_DESC, ..good() }), QueueError::Legacy);
+        let end = Ram::START + RAM;
+        let unmapped = |config| assert!(matches!(refused(config), QueueError::Unmapped { .. }));
+        unmapped(QueueConfig { desc: 0, ..good() });
+        unmapped(QueueConfig { used: end - 2, ..good() });
+        unmapped(QueueConfig { avail: u64::MAX, ..good() });
+        let misaligned = |config| assert!(matches!(refused(config), QueueError::Misaligned { .. }));
+        misaligned(QueueConfig { desc: good().desc + 8, ..good() });
+        misaligned(QueueConfig { used: good().used + 2, ..good() });
     }
-    assert_eq!(refused(QueueConfig { features: INDIRECT_DESC, ..good }), QueueError::Legacy);
-    let packed = RING_FEATURES | RING_PACKED;
-    assert_eq!(refused(QueueConfig { features: packed, ..good }), QueueError::Features(RING_PACKED));
-    let end = Ram::START + RAM;
-    assert!(matches!(refused(QueueConfig { desc: 0, ..good }), QueueError::Unmapped { .. }));
-    assert!(matches!(refused(QueueConfig { used: end - 64, ..good }), QueueError::Unmapped { .. }));
-    assert!(matches!(refused(QueueConfig { avail: u64::MAX, ..good }), QueueError::Unmapped { .. }));
-    assert!(matches!(refused(QueueConfig { desc: good.desc + 8, ..good }), QueueError::Misaligned { .. }));
-    assert!(matches!(refused(QueueConfig { used: good.used + 2, ..good }), QueueError::Misaligned { .. }));
+    let split = Hostile::new(SPLIT);
+    let three = QueueConfig { size: 3, ..split.config(ALL) };
+    assert_eq!(TxQueue::new(split.ram.memory(), &three).unwrap_err(), QueueError::Size(3));
+    let packed = Hostile::new(RING_PACKED);
+    let three = QueueConfig { size: 3, ..packed.config(ALL) };
+    assert!(TxQueue::new(packed.ram.memory(), &three).is_ok(), "any size");
+    let beyond = QueueConfig { start: Start::At(SIZE), ..packed.config(ALL) };
+    let error = TxQueue::new(packed.ram.memory(), &beyond).unwrap_err();
+    assert_eq!(error, QueueError::Position { index: SIZE, size: SIZE });
+    let unknown = QueueConfig { start: Start::Recover, ..packed.config(ALL) };
+    assert_eq!(TxQueue::new(packed.ram.memory(), &unknown).unwrap_err(), QueueError::PositionUnknown);
 }
 
 /// A descriptor that is nearly right, so that garbage gets far.
@@ -227,9 +304,10 @@ proptest! {
         heads in proptest::collection::vec(0..SIZE + 1, 0..=usize::from(SIZE)),
         indirect in proptest::collection::vec(descriptor(), 16),
         index_off in prop_oneof![9 => Just(0u16), 1 => any::<u16>()],
-        start in prop_oneof![Just(Start::At(0)), Just(Start::Recover)],
+        recover: bool,
+        format in proptest::sample::select([SPLIT, IN_ORDER, RING_PACKED, RING_PACKED | IN_ORDER].as_slice()),
     ) {
-        let hostile = Hostile::new();
+        let hostile = Hostile::new(format & RING_PACKED);
         for (index, d) in table.iter().enumerate() {
             hostile.descriptor(hostile.layout.desc, index as u16, d.addr, d.len, d.flags, d.next);
         }
@@ -243,7 +321,10 @@ proptest! {
         hostile.available(&heads);
         hostile.available_index((heads.len() as u16).wrapping_add(index_off));
 
-        let config = hostile.layout.config(RING_FEATURES | NET_MRG_RXBUF, start);
+        let mut config = hostile.config(ALL | NET_MRG_RXBUF | format);
+        if recover && format & RING_PACKED == 0 {
+            config.start = Start::Recover;
+        }
         let mut tx = TxQueue::new(hostile.ram.memory(), &config).unwrap();
         let mut copy = vec![0; MAX_FRAME_LEN];
         while let Ok(count) = tx.peek() {
@@ -256,7 +337,7 @@ proptest! {
                 break;
             }
         }
-        prop_assert!(usize::from(tx.position()) <= usize::from(SIZE));
+        prop_assert!(tx.position() & !(1 << 15) <= SIZE);
 
         let mut rx = RxQueue::new(hostile.ram.memory(), &config).unwrap();
         let mut tries = 0;

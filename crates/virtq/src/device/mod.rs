@@ -16,13 +16,18 @@
 //! instead of sleeping. `suspend_kicks` is for while somebody looks anyway.
 
 mod chain;
+mod packed;
+mod position_log;
 mod ring;
 mod rx;
 mod split;
 mod tx;
 
+pub use position_log::PositionLog;
 pub use rx::{Delivery, Run, RxQueue};
 pub use tx::{FIRST_BYTES, TxFrame, TxQueue};
+
+use crate::features;
 
 /// Most frames of one burst.
 pub const BURST: usize = 64;
@@ -34,33 +39,48 @@ pub const MAX_FRAME_LEN: usize = 65_600;
 pub const MAX_PARTS: usize = 1024;
 
 /// How a queue was set up by its driver and front end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct QueueConfig {
     /// Entries.
     pub size: u16,
-    /// Descriptor table, as an address in the front end's process.
+    /// Descriptor table or packed ring, as an address in the front end's process.
     pub desc: u64,
-    /// Driver area (available ring), likewise.
+    /// Driver area (available ring or event suppression), likewise.
     pub avail: u64,
-    /// Device area (used ring), likewise.
+    /// Device area (used ring or event suppression), likewise.
     pub used: u64,
     /// Features negotiated; see [`crate::features`].
     pub features: u64,
     /// Where to start.
     pub start: Start,
+    /// Where a packed ring's position is written down. Split rings need none.
+    pub log: Option<PositionLog>,
 }
 
 /// Where a queue starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// At this position (vhost-user's `SET_VRING_BASE`).
+    /// At this position, as in vhost-user's `SET_VRING_BASE`. Split: the index of the next available entry. Packed: the
+    /// index of the next descriptor in 15 bits, then its wrap counter; [`Start::FIRST_PACKED`] in a new ring.
     At(u16),
     /// Where its last user stopped, as far as that is visible to the driver. Buffers that had been taken but not
-    /// returned are taken again.
+    /// returned are taken again. A packed ring needs the log that its last user kept.
     Recover,
+}
+
+impl Start {
+    /// A packed ring that was never used.
+    pub const FIRST_PACKED: Self = Self::At(1 << 15);
+
+    /// A ring of the format in `features` that was never used.
+    pub const fn first(features: u64) -> Self {
+        if features & features::RING_PACKED == 0 { Self::At(0) } else { Self::FIRST_PACKED }
+    }
 }
 
 #[cfg(test)]
 mod hostile_tests;
+#[cfg(test)]
+mod recovery_tests;
 #[cfg(test)]
 mod tests;

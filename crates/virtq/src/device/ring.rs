@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::QueueConfig;
 use super::chain::{Chain, Chains, Direction};
+use super::packed::PackedRing;
 use super::split::SplitRing;
 use crate::fault::{QueueError, RingFault};
 use crate::features;
@@ -12,6 +13,7 @@ use crate::memory::GuestMemory;
 #[derive(Debug)]
 enum Format {
     Split(SplitRing),
+    Packed(PackedRing),
 }
 
 /// The device end of a ring, and the chains that were fetched from it. They are returned in the order in which they
@@ -20,6 +22,9 @@ enum Format {
 pub(super) struct Ring {
     format: Format,
     pub(super) chains: Chains,
+    /// Chains that are returned together are returned by one entry. Not in a receive queue: its driver needs the length
+    /// of each.
+    batches: bool,
     fault: Option<RingFault>,
 }
 
@@ -28,6 +33,7 @@ macro_rules! each {
     ($format:expr, $ring:ident => $action:expr) => {
         match $format {
             Format::Split($ring) => $action,
+            Format::Packed($ring) => $action,
         }
     };
 }
@@ -43,12 +49,16 @@ impl Ring {
         if config.features & features::VERSION_1 == 0 {
             return Err(QueueError::Legacy);
         }
-        if config.features & features::RING_PACKED != 0 {
-            return Err(QueueError::Features(features::RING_PACKED));
-        }
-        let indirect = config.features & features::INDIRECT_DESC != 0;
+        let has = |bit| config.features & bit != 0;
+        let format = if has(features::RING_PACKED) {
+            Format::Packed(PackedRing::new(memory, config, direction)?)
+        } else {
+            Format::Split(SplitRing::new(memory, config)?)
+        };
+        let indirect = has(features::INDIRECT_DESC);
         Ok(Self {
-            format: Format::Split(SplitRing::new(memory, config)?),
+            format,
+            batches: has(features::IN_ORDER) && direction != Direction::Receive,
             chains: Chains::new(memory, direction, indirect, capacity),
             fault: None,
         })
@@ -85,11 +95,27 @@ impl Ring {
     /// [`Self::publish`].
     #[inline]
     pub(super) fn push_used(&mut self, used: impl Iterator<Item = (Chain, u32)>) {
+        if self.batches {
+            return self.push_batch(used.map(|(chain, _)| chain));
+        }
         each!(&mut self.format, ring => {
             for (chain, written) in used {
                 ring.push_used(chain, written);
             }
         });
+    }
+
+    #[inline]
+    fn push_batch(&mut self, used: impl Iterator<Item = Chain>) {
+        let (mut chains, mut descriptors, mut last) = (0, 0, None);
+        for chain in used {
+            chains += 1;
+            descriptors += chain.descriptors;
+            last = Some(chain);
+        }
+        if let Some(last) = last {
+            each!(&mut self.format, ring => ring.push_batch(last, chains, descriptors));
+        }
     }
 
     /// Shows the driver all used entries.

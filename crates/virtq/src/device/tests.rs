@@ -1,13 +1,34 @@
 //! Driver against device: whatever a proper driver posts arrives byte for byte.
 
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::counters::SharedWords;
 use crate::driver::{Part, QueueLayout, Ram, Ring, RxDriver, TxDriver};
-use crate::features::{EVENT_IDX, NET_MRG_RXBUF, RING_FEATURES, VERSION_1};
+use crate::features::{EVENT_IDX, IN_ORDER, INDIRECT_DESC, NET_MRG_RXBUF, RING_PACKED, VERSION_1};
 use crate::header::{self, NetHeader};
+use crate::packed::Position;
 
-const AT_ZERO: Start = Start::At(0);
+/// Each format, in order and not.
+const FORMATS: [u64; 4] = [0, IN_ORDER, RING_PACKED, RING_PACKED | IN_ORDER];
+
+/// Everything but the format.
+const ALL: u64 = VERSION_1 | EVENT_IDX | INDIRECT_DESC;
+
+/// `count` descriptors after the start.
+fn position(features: u64, size: u16, count: u16) -> u16 {
+    if features & RING_PACKED == 0 { count } else { Position::START.advance(count, size).to_bits() }
+}
+
+/// A file of words for positions.
+pub(super) fn words() -> Arc<SharedWords> {
+    let file = rustix::fs::memfd_create("log", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, 64).unwrap();
+    Arc::new(SharedWords::map(file.as_fd(), 8).unwrap())
+}
 
 /// A sender's and a receiver's rings, a switch of one line between them.
 struct Pair {
@@ -24,8 +45,8 @@ impl Pair {
         let sender = TxDriver::new(&mut ram, tx_layout, features, tx_buffer).unwrap().unwrap();
         let mut receiver = RxDriver::new(&mut ram, rx_layout, features, rx_buffer).unwrap().unwrap();
         receiver.ring().publish();
-        let tx = TxQueue::new(ram.memory(), &tx_layout.config(features, AT_ZERO)).unwrap();
-        let rx = RxQueue::new(ram.memory(), &rx_layout.config(features, AT_ZERO)).unwrap();
+        let tx = TxQueue::new(ram.memory(), &tx_layout.config(features, Start::first(features))).unwrap();
+        let rx = RxQueue::new(ram.memory(), &rx_layout.config(features, Start::first(features))).unwrap();
         Self { sender, receiver, tx, rx }
     }
 
@@ -57,8 +78,12 @@ fn lengths() -> impl Strategy<Value = usize> {
     prop_oneof![4 => 0..200usize, 2 => 200..4000usize, 1 => 60_000..=MAX_FRAME_LEN]
 }
 
+fn format() -> impl Strategy<Value = u64> {
+    proptest::sample::select(FORMATS.as_slice())
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
     fn frames_arrive_byte_for_byte(
@@ -66,9 +91,12 @@ proptest! {
         tx_buffer in 64..5000u32,
         rx_buffer in 1600..5000u32,
         event_idx: bool,
+        format in format(),
+        odd in 0..40u16,
     ) {
-        let features = VERSION_1 | NET_MRG_RXBUF | if event_idx { EVENT_IDX } else { 0 };
-        let mut pair = Pair::new(256, tx_buffer.max(300), rx_buffer, features);
+        let features = VERSION_1 | NET_MRG_RXBUF | format | if event_idx { EVENT_IDX } else { 0 };
+        let size = if format & RING_PACKED == 0 { 256 } else { 256 - odd };
+        let mut pair = Pair::new(size, tx_buffer.max(300), rx_buffer, features);
         let mut received = Vec::new();
         let mut expected = std::collections::VecDeque::new();
         let mut number = 0;
@@ -92,7 +120,7 @@ proptest! {
             pair.receiver.ring().publish();
             pair.sender.reclaim().unwrap();
         }
-        prop_assert_eq!(pair.sender.ring().free(), 256);
+        prop_assert_eq!(pair.sender.ring().free(), usize::from(size));
     }
 
     /// Chains of any shape, direct and indirect, on both sides; the receiver without mergeable buffers.
@@ -103,9 +131,10 @@ proptest! {
         rx_cuts in proptest::collection::vec(1..3000u32, 0..12),
         tx_indirect: bool,
         rx_indirect: bool,
+        format in format(),
     ) {
         let mut ram = Ram::new(1 << 20).unwrap();
-        let features = RING_FEATURES;
+        let features = ALL | format;
         let bytes = frame(1, len);
         let header = NetHeader { flags: 1, csum_start: 34, csum_offset: 16, num_buffers: 1, ..NetHeader::default() };
         let content = [&header.to_bytes()[..], &bytes].concat();
@@ -125,8 +154,8 @@ proptest! {
             (ring, layout, start)
         });
         ram.memory().write(ends[0].2, &content).unwrap();
-        let mut tx = TxQueue::new(ram.memory(), &ends[0].1.config(features, AT_ZERO)).unwrap();
-        let mut rx = RxQueue::new(ram.memory(), &ends[1].1.config(features, AT_ZERO)).unwrap();
+        let mut tx = TxQueue::new(ram.memory(), &ends[0].1.config(features, Start::first(features))).unwrap();
+        let mut rx = RxQueue::new(ram.memory(), &ends[1].1.config(features, Start::first(features))).unwrap();
 
         prop_assert_eq!(tx.peek(), Ok(1));
         let sent = tx.frame(0);
@@ -169,7 +198,12 @@ fn cut(start: u64, len: u32, cuts: &[u32], writable: bool) -> Vec<Part> {
 
 #[test]
 fn a_full_receiver_changes_nothing_and_the_frame_waits() {
-    let mut pair = Pair::new(4, 2048, 2048, RING_FEATURES | NET_MRG_RXBUF);
+    FORMATS.into_iter().for_each(a_frame_waits);
+}
+
+fn a_frame_waits(format: u64) {
+    let mut pair = Pair::new(4, 2048, 2048, ALL | NET_MRG_RXBUF | format);
+    let at = |count| position(format, 4, count);
     for number in 0..4 {
         assert!(pair.sender.send(&NetHeader::default(), &frame(number, 100)));
     }
@@ -181,7 +215,7 @@ fn a_full_receiver_changes_nothing_and_the_frame_waits() {
     assert!(pair.sender.send(&NetHeader::default(), &frame(5, 3000)));
     pair.sender.ring().publish();
     assert_eq!(pair.forward(), 0);
-    assert_eq!((pair.tx.peek(), pair.tx.position(), pair.rx.position()), (Ok(2), 4, 4));
+    assert_eq!((pair.tx.peek(), pair.tx.position(), pair.rx.position()), (Ok(2), at(4), at(4)));
     assert!(!pair.rx.arm_kicks(), "no buffer came");
 
     let mut received = Vec::new();
@@ -194,7 +228,8 @@ fn a_full_receiver_changes_nothing_and_the_frame_waits() {
     assert!(pair.rx.arm_kicks(), "buffers came");
     // One buffer for the first frame; the second needs two and has one.
     assert_eq!(pair.forward(), 1);
-    assert_eq!((pair.tx.position(), pair.rx.position()), (5, 5));
+    let (tx, rx) = (pair.tx.position(), pair.rx.position());
+    assert_eq!((tx, rx), if format & RING_PACKED == 0 { (5, 5) } else { (1, 1) });
     while pair.receiver.receive(&mut received).unwrap().is_some() {}
     assert_eq!(received, frame(4, 100));
     pair.receiver.ring().publish();
@@ -205,7 +240,11 @@ fn a_full_receiver_changes_nothing_and_the_frame_waits() {
 
 #[test]
 fn without_mergeable_buffers_a_long_frame_is_too_long_and_the_next_one_is_not() {
-    let mut pair = Pair::new(8, 2048, 1024, VERSION_1);
+    FORMATS.into_iter().for_each(a_frame_is_too_long);
+}
+
+fn a_frame_is_too_long(format: u64) {
+    let mut pair = Pair::new(8, 2048, 1024, VERSION_1 | format);
     assert!(pair.sender.send(&NetHeader::default(), &frame(0, 1500)));
     assert!(pair.sender.send(&NetHeader::default(), &frame(1, 1000)));
     pair.sender.ring().publish();
@@ -226,28 +265,32 @@ fn without_mergeable_buffers_a_long_frame_is_too_long_and_the_next_one_is_not() 
 
 #[test]
 fn a_new_device_goes_on_where_the_last_one_stopped() {
-    let mut ram = Ram::new(1 << 20).unwrap();
-    let layout = QueueLayout::allocate(&mut ram, 8).unwrap();
-    let mut sender = TxDriver::new(&mut ram, layout, RING_FEATURES, 256).unwrap().unwrap();
-    let mut tx = TxQueue::new(ram.memory(), &layout.config(RING_FEATURES, AT_ZERO)).unwrap();
-    for number in 0..5 {
-        assert!(sender.send(&NetHeader::default(), &frame(number, 100)));
+    for features in FORMATS.map(|format| ALL | format) {
+        let mut ram = Ram::new(1 << 20).unwrap();
+        let layout = QueueLayout::allocate(&mut ram, 8).unwrap();
+        let mut sender = TxDriver::new(&mut ram, layout, features, 256).unwrap().unwrap();
+        let log = PositionLog::new(&words(), 3);
+        let config = |start| QueueConfig { log: log.clone(), ..layout.config(features, start) };
+        let mut tx = TxQueue::new(ram.memory(), &config(Start::first(features))).unwrap();
+        for number in 0..5 {
+            assert!(sender.send(&NetHeader::default(), &frame(number, 100)));
+        }
+        sender.ring().publish();
+        assert_eq!(tx.peek(), Ok(5));
+        tx.complete(2);
+        drop(tx);
+        let mut tx = TxQueue::new(ram.memory(), &config(Start::Recover)).unwrap();
+        assert_eq!((tx.position(), tx.peek()), (position(features, 8, 2), Ok(3)));
+        assert_eq!(tx.frame(0).first_bytes(), &frame(2, 100)[..64]);
+        tx.complete(3);
+        assert_eq!(sender.reclaim(), Ok(5));
     }
-    sender.ring().publish();
-    assert_eq!(tx.peek(), Ok(5));
-    tx.complete(2);
-    drop(tx);
-    let mut tx = TxQueue::new(ram.memory(), &layout.config(RING_FEATURES, Start::Recover)).unwrap();
-    assert_eq!((tx.position(), tx.peek()), (2, Ok(3)));
-    assert_eq!(tx.frame(0).first_bytes(), &frame(2, 100)[..64]);
-    tx.complete(3);
-    assert_eq!(sender.reclaim(), Ok(5));
 }
 
 /// Both ends of a queue go to sleep and are woken again and again: no frame may be left behind.
 #[test]
 fn whoever_sleeps_is_woken() {
-    for features in [VERSION_1, RING_FEATURES] {
+    for features in FORMATS.into_iter().flat_map(|format| [VERSION_1 | format, ALL | format]) {
         let mut pair = Pair::new(16, 256, 256, features);
         pair.tx.suspend_kicks();
         assert!(pair.sender.send(&NetHeader::default(), &[1; 60]));
@@ -275,7 +318,7 @@ fn whoever_sleeps_is_woken() {
 
 #[test]
 fn with_suppression_nobody_is_disturbed() {
-    for features in [VERSION_1, RING_FEATURES] {
+    for features in FORMATS.into_iter().flat_map(|format| [VERSION_1 | format, ALL | format]) {
         let mut pair = Pair::new(16, 256, 256, features);
         pair.tx.arm_kicks();
         assert!(pair.sender.send(&NetHeader::default(), &[1; 60]));
@@ -299,19 +342,18 @@ fn with_suppression_nobody_is_disturbed() {
 #[test]
 fn a_frame_goes_to_a_descriptor_whole_however_scattered() {
     use rustix::fs::{MemfdFlags, memfd_create};
-    use std::os::fd::AsFd;
     let bytes = frame(3, 1200);
     let header = NetHeader { flags: 1, csum_start: 34, ..NetHeader::default() };
     let content = [&header.to_bytes()[..], &bytes].concat();
     for cuts in [vec![], vec![12], vec![40; 10], vec![5; 200]] {
         let mut ram = Ram::new(1 << 20).unwrap();
         let layout = QueueLayout::allocate(&mut ram, 256).unwrap();
-        let mut ring = Ring::new(ram.memory(), layout, RING_FEATURES).unwrap();
+        let mut ring = Ring::new(ram.memory(), layout, ALL).unwrap();
         let start = ram.allocate(content.len() as u64, 1).unwrap();
         ram.memory().write(start, &content).unwrap();
         ring.add(cut(start, content.len() as u32, &cuts, false).into_iter()).unwrap();
         ring.publish();
-        let mut tx = TxQueue::new(ram.memory(), &layout.config(RING_FEATURES, AT_ZERO)).unwrap();
+        let mut tx = TxQueue::new(ram.memory(), &layout.config(ALL, Start::At(0))).unwrap();
         assert_eq!(tx.peek(), Ok(1));
         for (with_header, expected) in [(Some(&header), &content), (None, &bytes)] {
             let file = memfd_create("tap", MemfdFlags::CLOEXEC).unwrap();

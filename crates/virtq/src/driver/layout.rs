@@ -28,6 +28,7 @@ impl QueueLayout {
 
     /// The same queue as the device end is told of it.
     pub fn config(&self, features: u64, start: Start) -> QueueConfig {
-        QueueConfig { size: self.size, desc: self.desc, avail: self.avail, used: self.used, features, start }
+        let Self { size, desc, avail, used } = *self;
+        QueueConfig { size, desc, avail, used, features, start, log: None }
     }
 }

@@ -153,16 +153,15 @@ impl Ring {
     /// Takes a chain back that the device is done with; its descriptors are free again.
     #[inline]
     pub fn poll_used(&mut self) -> Result<Option<Used>, UsedFault> {
-        let (used, count) = match self.slots.rest_of_batch() {
-            Some(of_batch) => of_batch,
-            None => {
-                let entry = match &self.format {
-                    Format::Split(ring) => ring.used_entry(),
-                    Format::Packed(ring) => ring.used_entry(),
-                };
-                let Some((id, written)) = entry else { return Ok(None) };
-                self.slots.returned(id, written)?
-            }
+        let (used, count) = if let Some(of_batch) = self.slots.rest_of_batch() {
+            of_batch
+        } else {
+            let entry = match &self.format {
+                Format::Split(ring) => ring.used_entry(),
+                Format::Packed(ring) => ring.used_entry(),
+            };
+            let Some((id, written)) = entry else { return Ok(None) };
+            self.slots.returned(id, written)?
         };
         match &mut self.format {
             Format::Split(ring) => ring.pass_used(),

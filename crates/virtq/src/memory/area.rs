@@ -94,6 +94,12 @@ impl<const ALIGN: usize> Area<ALIGN> {
         self.u32_at(offset).store(value.to_le(), Ordering::Relaxed);
     }
 
+    /// Whoever sees the value sees everything written before.
+    #[inline]
+    pub(crate) fn store_u32_release(&self, offset: usize, value: u32) {
+        self.u32_at(offset).store(value.to_le(), Ordering::Release);
+    }
+
     #[inline]
     pub(crate) fn load_u64(&self, offset: usize) -> u64 {
         u64::from_le(self.u64_at(offset).load(Ordering::Relaxed))

@@ -1,0 +1,321 @@
+//! The device end of a packed ring (2.8).
+//!
+//! A descriptor's length, id and flags are one word: read once, written once. What a batch returns becomes visible by the
+//! word of its first descriptor, which is written last; behind it the driver sees all the others.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use super::chain::{Chain, Chains, Direction, Part};
+use super::position_log::PositionLog;
+use super::{QueueConfig, Start};
+use crate::fault::{QueueError, RingFault};
+use crate::features;
+use crate::header;
+use crate::memory::{Area, GuestMemory};
+use crate::packed::{self, DESC_USED, Descriptor, EVENT_LEN, Event, Position};
+use crate::split::{self, DESC_INDIRECT, DESC_NEXT, DESC_WRITE};
+
+/// The device end of a packed ring. Chains are returned in the order in which they were fetched.
+#[derive(Debug)]
+pub(super) struct PackedRing {
+    size: u16,
+    event_idx: bool,
+    /// The device writes the buffers, and tells how much.
+    writes: bool,
+    desc: Area<16>,
+    /// What the driver wants to be told.
+    driver_event: Area<4>,
+    /// What this end wants to be told.
+    device_event: Area<4>,
+    log: Option<PositionLog>,
+    /// Next descriptor to fetch.
+    next_avail: Position,
+    /// Descriptors fetched and not returned.
+    outstanding: u16,
+    /// Where the next used descriptor goes.
+    next_used: Position,
+    /// Behind what the driver sees as used.
+    published: Position,
+    /// The used descriptor of the batch's first chain, which belongs at `published`.
+    held: Option<Descriptor>,
+    /// Descriptors returned since the driver was last told, or found not to want it; at most `size`.
+    unsignalled: u16,
+}
+
+impl Descriptor {
+    fn part(self) -> Part {
+        Part { addr: self.addr, len: self.len, writable: self.has(DESC_WRITE) }
+    }
+}
+
+impl PackedRing {
+    pub(super) fn new(
+        memory: &Arc<GuestMemory>,
+        config: &QueueConfig,
+        direction: Direction,
+    ) -> Result<Self, QueueError> {
+        let size = config.size;
+        if size == 0 || size > packed::MAX_SIZE {
+            return Err(QueueError::PackedSize(size));
+        }
+        let mut ring = Self {
+            size,
+            event_idx: config.features & features::EVENT_IDX != 0,
+            writes: direction == Direction::Receive,
+            desc: split::area(memory, "descriptor ring", config.desc, packed::desc_at(size))?,
+            driver_event: split::area(memory, "driver area", config.avail, EVENT_LEN)?,
+            device_event: split::area(memory, "device area", config.used, EVENT_LEN)?,
+            log: config.log.clone(),
+            next_avail: Position::START,
+            outstanding: 0,
+            next_used: Position::START,
+            published: Position::START,
+            held: None,
+            unsignalled: 0,
+        };
+        let position = match config.start {
+            Start::At(bits) => ring.known(Position::from_bits(bits))?,
+            Start::Recover => ring.recover()?,
+        };
+        (ring.next_avail, ring.next_used, ring.published) = (position, position, position);
+        if let Some(log) = &ring.log {
+            log.store(position, position);
+        }
+        Ok(ring)
+    }
+
+    /// A position from outside, if the ring has it.
+    fn known(&self, position: Position) -> Result<Position, QueueError> {
+        let Position { index, .. } = position;
+        if index < self.size { Ok(position) } else { Err(QueueError::Position { index, size: self.size }) }
+    }
+
+    /// Finds out where the last device end stopped, and clears away what it had begun to return and not shown.
+    fn recover(&self) -> Result<Position, QueueError> {
+        let (old, new) = self.log.as_ref().and_then(PositionLog::load).ok_or(QueueError::PositionUnknown)?;
+        let (old, new) = (self.known(old)?, self.known(new)?);
+        // Still available: the batch never became visible. Otherwise it is used, or even available for the next turn.
+        let position = if old.is_available(self.load(old).flags) { old } else { new };
+        // No driver makes a descriptor used: whatever is, from here to a turn further on, stems from a batch that was not
+        // shown. The driver has not looked at it.
+        for ahead in 0..self.size {
+            let at = position.advance(ahead, self.size);
+            let found = self.load(at);
+            if at.is_used(found.flags) {
+                self.give_up(at, found)?;
+            }
+        }
+        Ok(position)
+    }
+
+    /// Makes a descriptor available again that was returned, but not shown.
+    fn give_up(&self, at: Position, found: Descriptor) -> Result<(), QueueError> {
+        let mut available = Descriptor { flags: found.flags ^ DESC_USED, ..found };
+        if self.writes {
+            // The driver's length was overwritten. That of a lone buffer is at least what was stored in it, and a header's:
+            // it serves as a shorter buffer for once.
+            if found.has(DESC_NEXT | DESC_INDIRECT) {
+                return Err(QueueError::Torn { index: at.index });
+            }
+            available.len = found.len.max(header::LEN as u32);
+        }
+        self.store(at, available);
+        Ok(())
+    }
+
+    pub(super) fn position(&self) -> u16 {
+        self.published.to_bits()
+    }
+
+    /// Everything of a descriptor but its address.
+    #[inline]
+    fn load(&self, at: Position) -> Descriptor {
+        // Acquire: the address, the descriptors behind and the buffers were written before the flags.
+        Descriptor::from_words([0, self.desc.load_u64_acquire(packed::state_at(at.index))])
+    }
+
+    /// Everything of a descriptor but its address.
+    #[inline]
+    fn store(&self, at: Position, descriptor: Descriptor) {
+        let [_, state] = descriptor.to_words();
+        // Release: the payload and, for the first of a batch, the other descriptors before the flags.
+        self.desc.store_u64_release(packed::state_at(at.index), state);
+    }
+
+    #[inline]
+    pub(super) fn fetch(
+        &mut self,
+        chains: &mut Chains,
+        out: &mut [Chain],
+        parts: usize,
+    ) -> Result<usize, RingFault> {
+        let mut done = 0;
+        for chain in out {
+            let at = self.next_avail;
+            let head = self.load(at);
+            if !at.is_available(head.flags) {
+                break;
+            }
+            match self.chain(chains, at, head) {
+                Ok(checked) => *chain = checked,
+                Err(_) if done > 0 => break,
+                Err(fault) => return Err(fault),
+            }
+            self.next_avail = at.advance(chain.descriptors, self.size);
+            self.outstanding += chain.descriptors;
+            done += 1;
+            if chains.segments.len() > parts {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    #[inline]
+    fn chain(&self, chains: &mut Chains, at: Position, head: Descriptor) -> Result<Chain, RingFault> {
+        if self.outstanding == self.size {
+            return Err(RingFault::TooManyAvailable { index: at.index, size: self.size });
+        }
+        if head.has(DESC_NEXT | DESC_INDIRECT) {
+            return self.walk(chains, at, head);
+        }
+        let head = self.with_address(at, head);
+        Ok(Chain { id: head.id, ..chains.single(at.index, head.part())? })
+    }
+
+    #[inline]
+    fn with_address(&self, at: Position, state: Descriptor) -> Descriptor {
+        Descriptor { addr: self.desc.load_u64(packed::desc_at(at.index)), ..state }
+    }
+
+    fn walk(&self, chains: &mut Chains, at: Position, head: Descriptor) -> Result<Chain, RingFault> {
+        let first = chains.begin();
+        let (len, last, descriptors) =
+            self.walk_on(chains, first, at, head).inspect_err(|_| chains.abandon(first))?;
+        let chain = chains.end(first, at.index, len)?;
+        Ok(Chain { id: last.id, descriptors, table: head.has(DESC_INDIRECT), ..chain })
+    }
+
+    /// Walks a chain of several descriptors, the last of which may be an indirect table; returns its length in bytes, its
+    /// last descriptor, and how many there are.
+    fn walk_on(
+        &self,
+        chains: &mut Chains,
+        first: usize,
+        start: Position,
+        head: Descriptor,
+    ) -> Result<(u64, Descriptor, u16), RingFault> {
+        let mut len = 0;
+        let mut walked = 1;
+        let mut at = start;
+        let mut descriptor = head;
+        loop {
+            descriptor = self.with_address(at, descriptor);
+            if descriptor.has(DESC_INDIRECT) {
+                len += Self::table(chains, first, start.index, descriptor)?;
+                return Ok((len, descriptor, walked));
+            }
+            len += u64::from(chains.push_another(first, start.index, descriptor.part())?);
+            if !descriptor.has(DESC_NEXT) {
+                return Ok((len, descriptor, walked));
+            }
+            if walked == self.size - self.outstanding {
+                return Err(RingFault::DescriptorLoop { head: start.index, size: self.size });
+            }
+            walked += 1;
+            at = at.advance(1, self.size);
+            descriptor = self.load(at);
+        }
+    }
+
+    /// Adds the parts of an indirect table (2.8.7); returns their length.
+    fn table(chains: &mut Chains, first: usize, head: u16, descriptor: Descriptor) -> Result<u64, RingFault> {
+        let Descriptor { addr: table, len, .. } = descriptor;
+        let entries = chains.check_table(head, table, len, descriptor.has(DESC_NEXT))?;
+        let mut len = 0;
+        for index in 0..entries {
+            let entry = Descriptor::from_words(chains.table_entry(table, index)?);
+            if entry.has(DESC_INDIRECT) {
+                return Err(RingFault::NestedIndirect { head });
+            }
+            len += u64::from(chains.push_another(first, head, entry.part())?);
+        }
+        Ok(len)
+    }
+
+    /// Returns a chain. What is kept of the driver's flags has no meaning in a used descriptor (2.8.6); it is for
+    /// [`Self::recover`].
+    #[inline]
+    pub(super) fn push_used(&mut self, chain: Chain, written: u32) {
+        let next = if chain.descriptors > 1 { DESC_NEXT } else { 0 };
+        let table = if chain.table { DESC_INDIRECT } else { 0 };
+        self.push(chain.id, written, next | table, chain.descriptors);
+    }
+
+    /// Returns a batch of chains, of which this is the last one and which have so many descriptors, by one used descriptor.
+    #[inline]
+    pub(super) fn push_batch(&mut self, last: Chain, _chains: u16, descriptors: u16) {
+        self.push(last.id, 0, 0, descriptors);
+    }
+
+    #[inline]
+    fn push(&mut self, id: u16, written: u32, kept: u16, descriptors: u16) {
+        let at = self.next_used;
+        let write = if self.writes { DESC_WRITE } else { 0 };
+        let used = Descriptor { addr: 0, len: written, id, flags: at.used_flags() | write | kept };
+        if self.published == at {
+            self.held = Some(used);
+        } else {
+            self.return_descriptor(at, used);
+        }
+        self.next_used = at.advance(descriptors, self.size);
+        self.outstanding -= descriptors;
+        self.unsignalled = self.size.min(self.unsignalled.saturating_add(descriptors));
+    }
+
+    #[inline]
+    fn return_descriptor(&self, at: Position, used: Descriptor) {
+        if self.writes {
+            self.store(at, used);
+        } else {
+            // The length means nothing here, and remains the driver's.
+            self.desc.store_u32_release(packed::id_at(at.index), used.id_and_flags());
+        }
+    }
+
+    #[inline]
+    pub(super) fn publish(&mut self) {
+        if let Some(first) = self.held.take() {
+            if let Some(log) = &self.log {
+                log.store(self.published, self.next_used);
+            }
+            self.return_descriptor(self.published, first);
+            self.published = self.next_used;
+        }
+    }
+
+    #[inline]
+    pub(super) fn needs_interrupt(&mut self) -> bool {
+        let moved = std::mem::take(&mut self.unsignalled);
+        if moved == 0 {
+            return false;
+        }
+        // The flags must be visible before the driver's wish is read: either we see its new wish, or it, after stating
+        // the wish, sees our flags.
+        fence(Ordering::SeqCst);
+        Event::from_word(self.driver_event.load_u32(0)).wants(self.published, moved, self.size)
+    }
+
+    pub(super) fn suspend_kicks(&mut self) {
+        self.device_event.store_u32(0, Event::Disable.to_word());
+    }
+
+    pub(super) fn arm_kicks(&mut self) -> bool {
+        let event = if self.event_idx { Event::At(self.next_avail) } else { Event::Enable };
+        self.device_event.store_u32(0, event.to_word());
+        // The wish must be visible before the ring is looked at again, or a buffer that comes now is missed by both.
+        fence(Ordering::SeqCst);
+        self.next_avail.is_available(self.load(self.next_avail).flags)
+    }
+}
