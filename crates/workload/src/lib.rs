@@ -5,8 +5,10 @@
 //! [`wire`], so that any backend can be the peer of any other.
 
 pub mod agent;
+mod front_end;
 pub mod kernel;
 pub mod latencies;
+pub mod load;
 pub mod micro;
 pub mod raw;
 pub mod report;

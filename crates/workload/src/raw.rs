@@ -67,6 +67,12 @@ pub fn measure(duration: Duration) -> io::Result<Raw> {
 #[repr(align(128))]
 struct Line(AtomicU64);
 
+/// How long a cache line takes from one CPU to the other and back, in nanoseconds. Virtual machines get moved: whoever
+/// compares two switches asks before and after, and compares equal states only.
+pub fn placement(cpus: [usize; 2], duration: Duration) -> io::Result<Spread> {
+    ping_pong(cpus, duration)
+}
+
 /// Two threads on two CPUs raise the same word in turn.
 fn ping_pong(cpus: [usize; 2], duration: Duration) -> io::Result<Spread> {
     const STOP: u64 = u64::MAX;
@@ -127,7 +133,7 @@ fn spread(values: &mut [f64]) -> Spread {
     Spread { min: at(0.0), median: at(0.5), p99: at(0.99) }
 }
 
-fn pin(cpu: usize) -> io::Result<()> {
+pub(crate) fn pin(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     Ok(sched_setaffinity(None, &set)?)

@@ -11,7 +11,7 @@ use taut_workload::wire::MAX_SIZE;
 
 use super::end_point::EndPoint;
 use super::measure::Measurement;
-use super::raw;
+use super::{raw, switch};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -19,6 +19,10 @@ pub(crate) enum Command {
     Between(Between),
     /// The machine without any switch: a cache line passed between two CPUs, memory copied.
     Raw(raw::Args),
+    /// How long a cache line takes from one CPU to another and back: whether two measurements are comparable.
+    Placement(raw::PlacementArgs),
+    /// Frames through any vhost-user switch, from one of two ports to the other: throughput, or one traversal at a time.
+    Switch(switch::Args),
 }
 
 /// Measurements between two end points.

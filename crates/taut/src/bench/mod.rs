@@ -11,6 +11,7 @@ mod host;
 mod measure;
 mod parties;
 mod raw;
+mod switch;
 
 use std::path::Path;
 
@@ -32,6 +33,8 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
     match command {
         Command::Between(command) => between(command.task(), client, format),
         Command::Raw(args) => raw::run(&args, client, format),
+        Command::Placement(args) => raw::placement(&args, format),
+        Command::Switch(args) => switch::run(args, format),
     }
 }
 

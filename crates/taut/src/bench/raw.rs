@@ -21,6 +21,16 @@ pub(crate) struct Args {
     duration: Duration,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct PlacementArgs {
+    /// The two CPUs.
+    #[arg(num_args = 2, required = true, value_names = ["CPU", "CPU2"])]
+    cpus: Vec<usize>,
+    /// Seconds that it takes.
+    #[arg(long, default_value = "0.1", value_parser = args::seconds, value_name = "S")]
+    duration: Duration,
+}
+
 /// What is printed.
 #[derive(Debug, Serialize)]
 struct Answer {
@@ -33,17 +43,26 @@ pub(super) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
     let host = host::describe(client)?;
     let raw = {
         let _progress = Progress::start("passing a cache line, copying memory");
-        raw::measure(args.duration).map_err(|error| {
-            ApiError::new(
-                ErrorKind::Unavailable,
-                "the machine could not be measured",
-                "it takes two CPUs that this process may run on",
-            )
-            .because(&error)
-        })?
+        raw::measure(args.duration).map_err(|error| unmeasured(&error))?
     };
     output::print(format, &Answer { raw, host }, table);
     Ok(())
+}
+
+pub(super) fn placement(args: &PlacementArgs, format: Format) -> Outcome {
+    let cpus = <[usize; 2]>::try_from(args.cpus.as_slice()).expect("clap takes two");
+    let spread = raw::placement(cpus, args.duration).map_err(|error| unmeasured(&error))?;
+    output::print(format, &spread, |spread| format!("{:.1} ns\n", spread.median));
+    Ok(())
+}
+
+fn unmeasured(error: &std::io::Error) -> ApiError {
+    ApiError::new(
+        ErrorKind::Unavailable,
+        "the machine could not be measured",
+        "it takes two CPUs that this process may run on",
+    )
+    .because(error)
 }
 
 fn table(Answer { raw, host }: &Answer) -> String {

@@ -18,10 +18,10 @@ pub struct QueueLayout {
 }
 
 impl QueueLayout {
-    /// Places a queue of `size` entries, each area on cache lines of its own and large enough for either format; `None`
-    /// when the memory is used up.
+    /// Places a queue of `size` entries, each area on pages of its own and large enough for either format: processors
+    /// fetch lines beside each other together. `None` when the memory is used up.
     pub fn allocate(ram: &mut Ram, size: u16) -> Option<Self> {
-        let mut place = |len: usize| ram.allocate((len as u64).next_multiple_of(64), 64);
+        let mut place = |len: usize| ram.allocate(len as u64, 4096);
         let [desc, avail, used] = split::area_lengths(size, true).map(&mut place);
         Some(Self { size, desc: desc?, avail: avail?, used: used? })
     }

@@ -1,9 +1,10 @@
 //! The driver end of virtqueues: what a guest's driver does, for microguests and tests.
 //!
 //! [`Ram`] is the memory of such a guest, [`Ring`] the driver end of one queue with chains of any shape, [`TxDriver`] and
-//! [`RxDriver`] a network card's two queues with buffers of their own.
+//! [`RxDriver`] a network card's two queues with buffers of their own; [`burst`] is as light as a load generator needs.
 
 mod buffers;
+pub mod burst;
 mod layout;
 mod packed;
 mod ram;

@@ -23,9 +23,18 @@ impl Ram {
 
     /// Memory of `size` bytes, zeroed.
     pub fn new(size: u64) -> Result<Self, MemoryError> {
+        Self::with(size, MemfdFlags::empty())
+    }
+
+    /// The same of huge pages, which must have been reserved; `size` is a multiple of theirs.
+    pub fn huge(size: u64) -> Result<Self, MemoryError> {
+        Self::with(size, MemfdFlags::HUGETLB)
+    }
+
+    fn with(size: u64, flags: MemfdFlags) -> Result<Self, MemoryError> {
         let failed = |source: rustix::io::Errno| MemoryError::Map { size, source: source.into() };
-        let file = memfd_create("taut-guest-ram", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-            .map_err(failed)?;
+        let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("taut-guest-ram", flags).map_err(failed)?;
         ftruncate(&file, size).map_err(failed)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(failed)?;
         let spec = RegionSpec { guest_addr: Self::START, user_addr: Self::START, size, file_offset: 0 };

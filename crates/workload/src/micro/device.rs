@@ -11,8 +11,8 @@ use taut_virtq::features;
 use taut_virtq::header::{self, NetHeader};
 
 use super::checksum;
-use super::event::Event;
-use super::front_end::Link;
+use crate::front_end::Event;
+use crate::front_end::Link;
 
 /// Ethernet frame of 1500 bytes of IP.
 const MTU: usize = 1514;

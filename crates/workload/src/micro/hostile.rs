@@ -5,7 +5,7 @@ use std::str::FromStr;
 use anyhow::Result;
 use taut_virtq::driver::Ram;
 
-use super::front_end::{Link, QueueEnds};
+use crate::front_end::{Link, QueueEnds};
 
 /// What is done wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,18 +6,17 @@
 //!
 //! | thread | what it does |
 //! |---|---|
-//! | one per vNIC (`front_end`) | waits for a back end, negotiates, passes the link on; again when it has gone |
+//! | one per vNIC (`socket`) | waits for a back end, negotiates, passes the link on; again when it has gone |
 //! | vCPU (`vcpu`) | everything that a guest does: drivers, stacks, the programs that measure (`task`) |
 //! | per agent connection (`agent`) | reads requests, hands programs to the vCPU, waits for their results |
 
 mod agent;
 mod checksum;
 mod device;
-mod event;
-mod front_end;
 mod hostile;
 mod nic;
 mod options;
+mod socket;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -36,9 +35,10 @@ pub use hostile::Hostility;
 pub use options::NicOptions;
 
 use agent::Agent;
-use event::Event;
 use nic::Nic;
 use vcpu::{Command, Vcpu};
+
+use crate::front_end::{Event, Link};
 
 /// What a microguest is made of.
 #[derive(Debug, Clone)]
@@ -80,7 +80,7 @@ impl Sockets {
         let paths =
             || std::iter::once(&options.agent_socket).chain(options.nics.iter().map(|nic| &nic.socket));
         let mut sockets =
-            paths().map(|path| front_end::listen(path).map(Arc::new)).collect::<Result<Vec<_>>>()?;
+            paths().map(|path| socket::listen(path).map(Arc::new)).collect::<Result<Vec<_>>>()?;
         Ok(Self { agent: sockets.remove(0), nics: sockets, paths: paths().cloned().collect() })
     }
 }
@@ -107,12 +107,12 @@ fn start(options: MicroOptions, sockets: &Sockets) -> Result<()> {
         let (listener, to_vcpu) = (Arc::clone(&sockets.nics[index]), to_vcpu.clone());
         let hostile = options.hostile.filter(|_| index == 0);
         spawn(&format!("nic{index}"), move || {
-            let up = |link: front_end::Link| match hostile {
+            let up = |link: Link| match hostile {
                 Some(hostility) => hostility.spoil(link),
                 None => to_vcpu.send(Command::Connect(index, Box::new(link))),
             };
             let down = || _ = to_vcpu.send(Command::Disconnect(index));
-            if let Err(error) = front_end::serve(&listener, &nic, options.memory, up, down) {
+            if let Err(error) = socket::serve(&listener, &nic, options.memory, up, down) {
                 eprintln!("taut-micro: {}: {error:#}", nic.socket.display());
             }
         })?;

@@ -8,8 +8,8 @@ use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{EthernetAddress, IpCidr, Ipv4Cidr};
 
 use super::device::Device;
-use super::front_end::Link;
 use crate::agent::protocol::IpNet;
+use crate::front_end::Link;
 
 /// A vNIC: device, interface, sockets.
 pub(super) struct Nic {

@@ -15,10 +15,10 @@ use taut_virtq::features::{
 };
 use taut_virtq::{RxQueue, Start, TxQueue};
 
-use super::front_end::{Link, QueueEnds};
 use super::*;
 use crate::agent::protocol::{Configure, Ping, Serve, TcpRr, TcpStream};
 use crate::agent::{Backend, Run, Stop};
+use crate::front_end::{Link, QueueEnds};
 
 const PLAIN: u64 = VERSION_1 | EVENT_IDX;
 const OFFLOADS: u64 = PLAIN | NET_CSUM | NET_GUEST_CSUM | NET_HOST_TSO4 | NET_GUEST_TSO4 | NET_MRG_RXBUF;

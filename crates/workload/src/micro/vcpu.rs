@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use smoltcp::time::Instant as StackInstant;
 
-use super::event::Event;
-use super::front_end::Link;
 use super::nic::Nic;
 use super::task::{Next, Task};
+use crate::front_end::Event;
+use crate::front_end::Link;
 
 /// Tells one task from another.
 pub(super) type TaskId = u64;

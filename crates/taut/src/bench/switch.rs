@@ -1,0 +1,204 @@
+//! `taut bench switch`: frames through a vhost-user switch, whoever made it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use taut_api::ApiError;
+use taut_api::error::ErrorKind;
+use taut_workload::load::{self, Load, LoadOptions, Mode, Sample};
+
+use super::args;
+use crate::Outcome;
+use crate::output::{self, Format};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// vhost-user sockets of the two ports.
+    #[arg(num_args = 2, required = true, value_names = ["SOCKET", "SOCKET2"])]
+    sockets: Vec<PathBuf>,
+    /// Listen on the sockets, and have the switch connect; otherwise the switch listens.
+    #[arg(long)]
+    listen: bool,
+    /// What is measured.
+    #[arg(long, value_enum, default_value_t)]
+    mode: ModeName,
+    /// Bytes of a frame without its checksum, 60 to 65549; above 1518 it is TCP that is to be segmented.
+    #[arg(long, default_value_t = 64, value_name = "BYTES")]
+    size: u32,
+    /// Seconds that each repeat lasts.
+    #[arg(long, default_value = "2", value_parser = args::seconds, value_name = "S")]
+    duration: Duration,
+    /// How often it is measured.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
+    repeat: u32,
+    /// Entries of each ring, a power of two.
+    #[arg(long, default_value_t = 256, value_name = "N")]
+    entries: u16,
+    /// Frames of a burst, 1 to 64.
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    burst: usize,
+    /// Packed rings, if the switch has them.
+    #[arg(long)]
+    packed: bool,
+    /// Do not ask for IN_ORDER.
+    #[arg(long)]
+    no_in_order: bool,
+    /// Flows (UDP source ports), 1 to 65536.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    flows: u32,
+    /// MACs behind each port, 1 to 4096.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    macs: u32,
+    /// Write the first line of every frame sent, and read that of every frame received, even with one flow.
+    #[arg(long)]
+    touch: bool,
+    /// Seconds that the switch gets to settle on what it has learnt, before the first repeat.
+    #[arg(long, default_value = "0.3", value_parser = args::seconds, value_name = "S")]
+    settle: Duration,
+    /// CPU of the generator.
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<usize>,
+    /// CPU of the switch: the time that a cache line takes between both is measured before and after each repeat.
+    #[arg(long, value_name = "CPU", requires = "cpu")]
+    probe: Option<usize>,
+    /// Use huge pages, which must have been reserved.
+    #[arg(long)]
+    huge_pages: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum ModeName {
+    /// As many frames as the ring takes, from the first port to the second.
+    #[default]
+    OneWay,
+    /// The same in both directions.
+    BothWays,
+    /// One frame at a time from the first port to the second: how long it takes.
+    Traversal,
+}
+
+impl Args {
+    fn options(self) -> LoadOptions {
+        let sockets = <[PathBuf; 2]>::try_from(self.sockets).expect("clap takes two");
+        LoadOptions {
+            sockets,
+            listen: self.listen,
+            mode: match self.mode {
+                ModeName::OneWay => Mode::OneWay,
+                ModeName::BothWays => Mode::BothWays,
+                ModeName::Traversal => Mode::Traversal,
+            },
+            size: self.size,
+            duration: self.duration,
+            repeats: self.repeat,
+            entries: self.entries,
+            burst: self.burst,
+            packed: self.packed,
+            in_order: !self.no_in_order,
+            flows: self.flows,
+            macs: self.macs,
+            touch: self.touch,
+            settle: self.settle,
+            cpu: self.cpu,
+            probe: self.probe,
+            huge_pages: self.huge_pages,
+        }
+    }
+}
+
+pub(super) fn run(args: Args, format: Format) -> Outcome {
+    let load = load::run(&args.options()).map_err(|error| {
+        ApiError::new(
+            ErrorKind::Unavailable,
+            format!("the switch could not be measured: {error:#}"),
+            "a switch that polls and forwards has to be at both sockets",
+        )
+    })?;
+    output::print(format, &load, table);
+    Ok(())
+}
+
+fn table(load: &Load) -> String {
+    let rings = if load.packed { "packed" } else { "split" };
+    let order = if load.in_order { ", in order" } else { "" };
+    let Load { size, entries, burst, flows, macs, .. } = load;
+    let mut text = if load.mode == Mode::Traversal {
+        let rows: Vec<_> = load.repeats.iter().map(traversal).collect();
+        output::table(["CACHE LINE", "FRAMES", "LOST", "P50 NS", "P99 NS", "P99.9 NS", "P99.99 NS"], &rows)
+    } else {
+        let rows: Vec<_> = load.repeats.iter().map(|sample| throughput(sample, *size)).collect();
+        output::table(["CACHE LINE", "MPPS", "GBIT/S", "LOSS", "RING FULL"], &rows)
+    };
+    text += &format!(
+        "\n{size} B, {rings} rings of {entries}{order}, bursts of {burst}, {flows} flows, {macs} MACs\n"
+    );
+    text
+}
+
+fn probed(sample: &Sample) -> String {
+    sample.probe_ns.map_or_else(|| "-".to_owned(), |[before, after]| format!("{before:.0}/{after:.0} ns"))
+}
+
+fn throughput(sample: &Sample, size: u32) -> [String; 5] {
+    let figures = &sample.figures;
+    let mpps = figures.mpps.unwrap_or_default();
+    let percent = |value: Option<f64>| format!("{:.2} %", value.unwrap_or_default());
+    [
+        probed(sample),
+        format!("{mpps:.3}"),
+        format!("{:.2}", mpps * f64::from(size) * 8.0 / 1000.0),
+        percent(figures.loss_percent),
+        percent(figures.ring_full_percent),
+    ]
+}
+
+fn traversal(sample: &Sample) -> [String; 7] {
+    let found = sample.figures.traversal.clone().unwrap_or_default();
+    let ns = |value: f64| format!("{value:.0}");
+    [
+        probed(sample),
+        found.count.to_string(),
+        found.lost.to_string(),
+        ns(found.p50_ns),
+        ns(found.p99_ns),
+        ns(found.p99_9_ns),
+        ns(found.p99_99_ns),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use taut_workload::load::Figures;
+
+    use super::*;
+
+    #[test]
+    fn throughput_as_table() {
+        let figures = Figures {
+            sent_mpps: Some(40.1),
+            mpps: Some(40.0),
+            loss_percent: Some(0.249),
+            ring_full_percent: Some(99.9),
+            traversal: None,
+        };
+        let load = Load {
+            mode: Mode::OneWay,
+            size: 64,
+            entries: 256,
+            burst: 32,
+            packed: false,
+            in_order: true,
+            flows: 1,
+            macs: 1,
+            touch: false,
+            repeats: vec![Sample { probe_ns: Some([101.2, 99.7]), figures }],
+        };
+        insta::assert_snapshot!(table(&load), @"
+        CACHE LINE    MPPS  GBIT/S  LOSS    RING FULL
+        101/100 ns  40.000   20.48  0.25 %  99.90 %
+
+        64 B, split rings of 256, in order, bursts of 32, 1 flows, 1 MACs
+        ");
+    }
+}

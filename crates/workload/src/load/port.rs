@@ -1,0 +1,160 @@
+//! One port: a vhost-user session with its two rings and buffers.
+
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use taut_virtq::driver::Ram;
+use taut_virtq::driver::burst::{BufferPool, BurstQueue, Frame};
+use taut_virtq::features;
+use taut_virtq::header;
+use vhost::vhost_user::Frontend;
+
+use super::LoadOptions;
+use super::frames::Frames;
+use crate::front_end::{self, Event, Wanted};
+
+/// Buffers per entry of a ring: like a real driver's, they are not the same ones at once again.
+const BUFFERS_PER_ENTRY: u32 = 2;
+/// Memory for the rings.
+const RINGS: u64 = 2 << 20;
+/// Size of a huge page.
+const HUGE: u64 = 2 << 20;
+/// How long the switch may take to listen, or to connect.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(super) struct Port {
+    rx: BurstQueue,
+    rx_pool: BufferPool,
+    tx: BurstQueue,
+    tx_pool: BufferPool,
+    kicks: [Event; 2],
+    features: u64,
+    burst: usize,
+    /// Bytes of every frame, with header.
+    len: u32,
+    /// Frames received that were not as they were sent.
+    pub(super) wrong: u64,
+    /// Ends with this value.
+    _session: Frontend,
+}
+
+impl Port {
+    /// Both ports. The switch may connect to them in any order.
+    pub(super) fn connect_both(options: &LoadOptions, frames: &[Frames; 2]) -> Result<[Self; 2]> {
+        let [first, second] = &options.sockets;
+        if !options.listen {
+            let first = Self::new(connect(first)?, options, &frames[0])?;
+            return Ok([first, Self::new(connect(second)?, options, &frames[1])?]);
+        }
+        let listeners = [listen(first)?, listen(second)?];
+        let [first, second] = &listeners;
+        let first = Self::new(accept(first)?, options, &frames[0])?;
+        Ok([first, Self::new(accept(second)?, options, &frames[1])?])
+    }
+
+    fn new(stream: UnixStream, options: &LoadOptions, frames: &Frames) -> Result<Self> {
+        let bytes = frames.with_header();
+        let room = bytes.len() as u32;
+        let buffers = u32::from(options.entries) * BUFFERS_PER_ENTRY;
+        let memory = RINGS + u64::from(buffers) * 2 * (u64::from(room).max(2048) + 512);
+        let memory = memory.next_multiple_of(HUGE);
+        let ram = if options.huge_pages { Ram::huge(memory) } else { Ram::new(memory) };
+        let ram = ram.context("no memory; huge pages have to be reserved in /proc/sys/vm/nr_hugepages")?;
+        let transport = [(options.packed, features::RING_PACKED), (options.in_order, features::IN_ORDER)];
+        let transport = transport.iter().filter(|(asked, _)| *asked).map(|(_, feature)| feature).sum::<u64>();
+        let mut wanted = features::NET_MRG_RXBUF | transport;
+        if frames.are_segmented() {
+            wanted |= features::NET_CSUM | features::NET_GUEST_CSUM;
+            wanted |= features::NET_HOST_TSO4 | features::NET_GUEST_TSO4;
+        }
+        let wanted = Wanted { features: wanted, entries: [options.entries; 2], ram };
+        let mut made = None;
+        let session = front_end::connect(stream, wanted, |mut link| {
+            let mut pool =
+                || BufferPool::allocate(&mut link.ram, buffers, room).context("the memory is too small");
+            let (mut rx_pool, tx_pool) = (pool()?, pool()?);
+            for buffer in 0..tx_pool.count() {
+                link.ram.memory().write(tx_pool.frame_addr(buffer) - header::LEN as u64, &bytes)?;
+            }
+            let mut rx = BurstQueue::new(link.ram.memory(), link.rx.layout, link.features)?;
+            rx.fill(&mut rx_pool);
+            let tx = BurstQueue::new(link.ram.memory(), link.tx.layout, link.features)?;
+            made = Some((rx, rx_pool, tx, tx_pool, [link.rx.kick, link.tx.kick], link.features));
+            Ok(())
+        })?;
+        let (rx, rx_pool, tx, tx_pool, kicks, features) = made.context("nothing was set up")?;
+        // The first look at the rings, for a switch that waits for it.
+        kicks.iter().for_each(Event::raise);
+        let (burst, len) = (options.burst, room);
+        Ok(Self { rx, rx_pool, tx, tx_pool, kicks, features, burst, len, wrong: 0, _session: session })
+    }
+
+    pub(super) fn packed(&self) -> bool {
+        self.features & features::RING_PACKED != 0
+    }
+
+    pub(super) fn in_order(&self) -> bool {
+        self.features & features::IN_ORDER != 0
+    }
+
+    /// Sends up to so many frames; how many there was room for.
+    #[inline]
+    pub(super) fn send(&mut self, count: usize, touch: &mut impl FnMut(Frame<'_>)) -> Result<usize> {
+        Ok(self.tx.send(&mut self.tx_pool, count, self.len, touch)?)
+    }
+
+    /// Kicks the switch if it asked for that.
+    pub(super) fn kick(&self) {
+        if self.tx.needs_kick() {
+            self.kicks[1].raise();
+        }
+    }
+
+    /// Receives up to a burst, and looks into its frames or not.
+    #[inline]
+    pub(super) fn receive(&mut self, look: bool, see: &mut impl FnMut(Frame<'_>, u32)) -> Result<usize> {
+        let (expected, wrong) = (self.len, &mut self.wrong);
+        let count = self.rx.receive(&mut self.rx_pool, self.burst, look, |frame, len| {
+            // Frames that a switch sends by itself would count here too.
+            *wrong += u64::from(len != expected || frame.buffers() != 1);
+            see(frame, len);
+        })?;
+        Ok(count)
+    }
+}
+
+fn connect(path: &Path) -> Result<UnixStream> {
+    let begun = Instant::now();
+    loop {
+        match UnixStream::connect(path) {
+            Ok(stream) => return Ok(stream),
+            Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(20)),
+            Err(error) => return Err(error).with_context(|| format!("nobody listens on {}", path.display())),
+        }
+    }
+}
+
+fn listen(path: &Path) -> Result<UnixListener> {
+    // What an earlier run left behind; nobody can be reached through it any more.
+    let _ = std::fs::remove_file(path);
+    let listener =
+        UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn accept(listener: &UnixListener) -> Result<UnixStream> {
+    let begun = Instant::now();
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+            Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(20)),
+            Err(error) => bail!("the switch does not connect within {PATIENCE:?}: {error}"),
+        }
+    }
+}
