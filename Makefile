@@ -65,11 +65,17 @@ bench: setup-test build images ## Microguests and VMs side by side with TAP + Li
 goals: setup-test build images ## Rerun an issue's goals: make goals SET=SK [QUICK=1]
 	@$(SUDO) env QUICK=$(QUICK) ROWS="$(ROWS)" tools/goals.sh $(or $(SET),SK) $(abspath $(BIN)) $(abspath $(IMAGES)) $(abspath $(TARGET))/goals
 
-.PHONY: setup-run setup-test
+.PHONY: fuzz
+fuzz: setup-fuzz ## Fuzz every border with hostile bytes for 10 minutes: make fuzz [SECONDS=600]
+	@tools/fuzz.sh $(or $(SECONDS),600)
+
+.PHONY: setup-run setup-test setup-fuzz
 setup-run: ## Install what running needs (QEMU, iproute2 …)
 	@tools/setup.sh run
 setup-test: ## Install what the tests need besides
 	@tools/setup.sh run test
+setup-fuzz: ## Install what fuzzing needs (a C++ compiler for libFuzzer)
+	@tools/setup.sh fuzz
 
 .PHONY: clean
 clean: ## Remove everything built
