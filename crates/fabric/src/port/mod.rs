@@ -53,6 +53,17 @@ pub struct Frame<'a> {
     pub body: Body<'a>,
 }
 
+impl Frame<'_> {
+    /// Its first bytes, where no guest can change them.
+    #[inline]
+    pub fn first_bytes(&self) -> &[u8] {
+        match self.body {
+            Body::Guest(frame) => frame.first_bytes(),
+            Body::Host(bytes) => bytes,
+        }
+    }
+}
+
 /// Where a frame's bytes are.
 #[derive(Debug)]
 pub enum Body<'a> {
@@ -90,6 +101,10 @@ pub enum Failure {
 
 /// The end from which frames come.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is the fast one: no pointer to follow on its way"
+)]
 pub enum TxEnd {
     /// A guest's transmit ring.
     Vnic(vnic::Tx),
@@ -101,6 +116,10 @@ pub enum TxEnd {
 
 /// The end to which frames go.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is the fast one: no pointer to follow on its way"
+)]
 pub enum RxEnd {
     /// A guest's receive ring.
     Vnic(vnic::Rx),
@@ -248,6 +267,8 @@ pub struct Port {
     tx: Box<[Mutex<TxSlot>]>,
     /// The worker that owns each pair.
     owners: Box<[AtomicU8]>,
+    /// A bit for each receive queue that runs; written under the queue's lock.
+    receiving: AtomicU8,
     /// Limits what it sends, once it has been shaped.
     to_switch: OnceLock<Mutex<Shaper>>,
     /// Limits what it receives: [`RxSlot::paced`].
@@ -268,6 +289,7 @@ impl Port {
             rx: (0..pairs).map(|_| Mutex::default()).collect(),
             tx: (0..pairs).map(|_| Mutex::default()).collect(),
             owners: (0..pairs).map(|_| AtomicU8::new(0)).collect(),
+            receiving: AtomicU8::new(0),
             to_switch: OnceLock::new(),
             to_guest: OnceLock::new(),
         }
@@ -298,6 +320,12 @@ impl Port {
     #[inline]
     pub fn tx(&self, pair: usize) -> MutexGuard<'_, TxSlot> {
         self.tx[pair].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A bit for each receive queue that runs: a guest may use fewer than it has.
+    #[inline]
+    pub fn receiving(&self) -> u8 {
+        self.receiving.load(Relaxed)
     }
 
     /// Does anything serve the queue of this index?
@@ -411,6 +439,7 @@ impl Port {
             slot.clear(&self.counters);
             slot.watch = Some(desks.events(self.owner(pair)).watch(kick, token, READABLE)?);
             slot.end = Some(end);
+            self.receiving.fetch_or(1 << pair, Relaxed);
         } else {
             let end = TxEnd::Vnic(vnic::Tx::new(memory, ring)?);
             let mut slot = self.tx(pair);
@@ -424,7 +453,9 @@ impl Port {
     /// Stops whatever serves a queue; everything delivered is published before. A ring tells its position.
     pub fn stop_ring(&self, queue: usize) -> Option<u16> {
         if queue.is_multiple_of(2) {
-            match self.rx(queue / 2).clear(&self.counters) {
+            let mut slot = self.rx(queue / 2);
+            self.receiving.fetch_and(!(1 << (queue / 2)), Relaxed);
+            match slot.clear(&self.counters) {
                 Some(RxEnd::Vnic(end)) => Some(end.position()),
                 _ => None,
             }
@@ -497,6 +528,7 @@ impl Port {
             let mut slot = self.rx(0);
             slot.clear(&self.counters);
             slot.end = Some(rx);
+            self.receiving.store(1, Relaxed);
         }
         let mut slot = self.tx(0);
         *slot = TxSlot::default();

@@ -20,6 +20,7 @@ use taut_virtq::header::{NEEDS_CSUM, NetHeader};
 
 use super::Segment;
 use super::ethernet::{self, MAX_FRAME, Stations};
+use super::flow_hash;
 use super::policy::{self, Route};
 use super::software_offload::{Pieces, check_header};
 use crate::port::{Body, Failure, Frame, Put, RxEnd, RxSlot};
@@ -50,11 +51,23 @@ pub enum Verdict {
     Wait(Instant),
 }
 
+/// A receive queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    /// Whose.
+    pub member: u32,
+    /// The pair that it is of; [`SPREAD`] until a frame's flow has told.
+    pub pair: u32,
+}
+
+/// The receiver has several pairs: each frame's flow decides.
+const SPREAD: u32 = u32::MAX;
+
 /// A receiver's end that stopped working during a burst.
 #[derive(Debug)]
 pub struct Fallen {
-    /// The member.
-    pub member: u32,
+    /// Where.
+    pub target: Target,
     /// Why.
     pub failure: Failure,
 }
@@ -66,14 +79,14 @@ pub struct Forwarder<'s> {
     sender: u32,
     now: Instant,
     scratch: &'s mut Scratch,
-    open: Option<(u32, MutexGuard<'s, RxSlot>)>,
-    /// Members with frames that are not published yet.
-    touched: &'s mut Vec<u32>,
+    open: Option<(Target, MutexGuard<'s, RxSlot>)>,
+    /// Queues with frames that are not published yet.
+    touched: &'s mut Vec<Target>,
     fallen: &'s mut Vec<Fallen>,
     frames: u64,
     bytes: u64,
-    /// Addresses and type of the last simple frame, and the member that it was for.
-    last: Option<(Stations, u32)>,
+    /// Addresses and type of the last simple frame, and the queue that it was for.
+    last: Option<(Stations, Target)>,
 }
 
 impl<'s> Forwarder<'s> {
@@ -83,7 +96,7 @@ impl<'s> Forwarder<'s> {
         sender: u32,
         now: Instant,
         scratch: &'s mut Scratch,
-        touched: &'s mut Vec<u32>,
+        touched: &'s mut Vec<Target>,
         fallen: &'s mut Vec<Fallen>,
     ) -> Self {
         Self { segment, sender, now, scratch, open: None, touched, fallen, frames: 0, bytes: 0, last: None }
@@ -100,8 +113,8 @@ impl<'s> Forwarder<'s> {
     ) -> (usize, Verdict) {
         let mut at = 0;
         while at < count {
-            if let Some((member, frames)) = self.run(queue, at, count) {
-                at += self.deliver_run(member, queue, at, frames);
+            if let Some((target, frames)) = self.run(queue, at, count) {
+                at += self.deliver_run(target, queue, at, frames);
                 if at == count {
                     break;
                 }
@@ -118,34 +131,50 @@ impl<'s> Forwarder<'s> {
         (count, Verdict::Done)
     }
 
-    /// The run that begins with frame `first` of `count`: whom it is for, and how long it is.
+    /// The run that begins with frame `first` of `count`: which queue it is for, and how long it is.
     #[inline]
-    fn run(&mut self, queue: &TxQueue, first: usize, count: usize) -> Option<(u32, usize)> {
-        let member = self.simple(&queue.frame(first))?;
-        let same = (first + 1..count).take_while(|&at| self.simple(&queue.frame(at)) == Some(member));
-        Some((member, 1 + same.count()))
+    fn run(&mut self, queue: &TxQueue, first: usize, count: usize) -> Option<(Target, usize)> {
+        let target = self.simple(&queue.frame(first))?;
+        let same = (first + 1..count).take_while(|&at| self.simple(&queue.frame(at)) == Some(target));
+        Some((target, 1 + same.count()))
     }
 
-    /// Whom a simple frame is for; `None` for one that needs a closer look.
+    /// Which queue a simple frame is for; `None` for one that needs a closer look.
     #[inline]
-    fn simple(&mut self, frame: &TxFrame<'_>) -> Option<u32> {
+    fn simple(&mut self, frame: &TxFrame<'_>) -> Option<Target> {
         if !frame.is_plain() || !(ethernet::HEADER..=MAX_FRAME).contains(&frame.len()) {
             return None;
         }
         let stations = Stations::of(frame.start());
         match self.last {
-            Some((last, member)) if last == stations => Some(member),
+            Some((last, target)) if last == stations => Some(self.spread(target, frame)),
             _ => self.look_up(frame, stations),
         }
     }
 
+    /// Decides on the pair if the frame's flow is to do that.
     #[inline]
-    fn look_up(&mut self, frame: &TxFrame<'_>, stations: Stations) -> Option<u32> {
+    fn spread(&self, target: Target, frame: &TxFrame<'_>) -> Target {
+        if target.pair == SPREAD { self.target(target.member, frame.first_bytes()) } else { target }
+    }
+
+    /// The receive queue of `member` for a frame that begins with `head`.
+    #[inline]
+    fn target(&self, member: u32, head: &[u8]) -> Target {
+        let running = self.segment.members[member as usize].port.receiving();
+        Target { member, pair: flow_hash::choose(running, head) as u32 }
+    }
+
+    #[inline]
+    fn look_up(&mut self, frame: &TxFrame<'_>, stations: Stations) -> Option<Target> {
         let ethernet = ethernet::check(frame.start(), frame.len()).ok()?;
         match policy::route(self.segment, self.sender, &ethernet) {
             Ok(Route::To(member)) if self.segment.promiscuous.is_empty() => {
-                self.last = Some((stations, member));
-                Some(member)
+                let several = self.segment.members[member as usize].port.receiving().count_ones() > 1;
+                let target = self.target(member, frame.first_bytes());
+                self.last =
+                    Some((stations, if several { Target { pair: SPREAD, ..target } } else { target }));
+                Some(target)
             }
             _ => None,
         }
@@ -153,8 +182,8 @@ impl<'s> Forwarder<'s> {
 
     /// Hands over as much of a run as the receiver takes just so; returns how many frames.
     #[inline]
-    fn deliver_run(&mut self, member: u32, queue: &TxQueue, first: usize, count: usize) -> usize {
-        let slot = self.open(member);
+    fn deliver_run(&mut self, target: Target, queue: &TxQueue, first: usize, count: usize) -> usize {
+        let slot = self.open(target);
         // A shaped receiver gets frame by frame.
         let (Some(RxEnd::Vnic(end)), None) = (&mut slot.end, &slot.paced) else { return 0 };
         let run = end.put_run(queue, first, count);
@@ -237,11 +266,12 @@ impl<'s> Forwarder<'s> {
 
     #[inline]
     fn deliver_or_wait(&mut self, member: u32, frame: &Frame<'_>, pieces_done: &mut usize) -> Verdict {
-        match self.deliver(member, frame, pieces_done, false) {
+        let target = self.target(member, frame.first_bytes());
+        match self.deliver(target, frame, pieces_done, false) {
             Put::Done | Put::Queued => {}
             Put::NotNow(reason) => {
                 let now = self.now;
-                let slot = self.open(member);
+                let slot = self.open(target);
                 let first = slot.full_since.is_none();
                 let until = *slot.full_since.get_or_insert(now) + RX_WAIT;
                 if now < until {
@@ -253,42 +283,43 @@ impl<'s> Forwarder<'s> {
                 self.drop_at(member, reason);
             }
             Put::Refused(reason) => self.drop_at(member, reason),
-            Put::Failed(failure) => self.fall(member, failure),
+            Put::Failed(failure) => self.fall(target, failure),
         }
         Verdict::Done
     }
 
     fn deliver_or_drop(&mut self, member: u32, frame: &Frame<'_>, multicast: bool) {
-        match self.deliver(member, frame, &mut 0, multicast) {
+        let target = self.target(member, frame.first_bytes());
+        match self.deliver(target, frame, &mut 0, multicast) {
             Put::Done | Put::Queued => {}
             Put::NotNow(reason) | Put::Refused(reason) => self.drop_at(member, reason),
-            Put::Failed(failure) => self.fall(member, failure),
+            Put::Failed(failure) => self.fall(target, failure),
         }
     }
 
-    /// The open receive queue of `member`; the one opened before is closed.
+    /// An open receive queue; the one opened before is closed.
     #[inline]
-    fn open(&mut self, member: u32) -> &mut RxSlot {
-        if !matches!(&self.open, Some((opened, _)) if *opened == member) {
+    fn open(&mut self, target: Target) -> &mut RxSlot {
+        if !matches!(&self.open, Some((opened, _)) if *opened == target) {
             // Closed first: never two at a time.
             self.open = None;
         }
         let (segment, touched) = (self.segment, &mut *self.touched);
         let open = self.open.get_or_insert_with(|| {
-            touched.push(member);
-            (member, segment.members[member as usize].port.rx(0))
+            touched.push(target);
+            (target, segment.members[target.member as usize].port.rx(target.pair as usize))
         });
         &mut open.1
     }
 
     #[inline]
-    fn deliver(&mut self, member: u32, frame: &Frame<'_>, done: &mut usize, multicast: bool) -> Put {
+    fn deliver(&mut self, target: Target, frame: &Frame<'_>, done: &mut usize, multicast: bool) -> Put {
         let ether_type = frame.ethernet.ether_type;
         let now = self.now;
-        let slot = self.open(member);
+        let slot = self.open(target);
         let Some(end) = &mut slot.end else { return Put::NotNow(DropReason::PortDown) };
         if !end.offloads().take(&frame.header, ether_type) {
-            return self.deliver_pieces(member, frame, done, multicast);
+            return self.deliver_pieces(target, frame, done, multicast);
         }
         let put = match &mut slot.paced {
             None => end.put(frame),
@@ -305,8 +336,14 @@ impl<'s> Forwarder<'s> {
 
     /// The slow path: what the receiver cannot do is done here.
     #[cold]
-    fn deliver_pieces(&mut self, member: u32, frame: &Frame<'_>, done: &mut usize, multicast: bool) -> Put {
-        self.open(member);
+    fn deliver_pieces(
+        &mut self,
+        target: Target,
+        frame: &Frame<'_>,
+        done: &mut usize,
+        multicast: bool,
+    ) -> Put {
+        self.open(target);
         let Some((_, slot)) = &mut self.open else { return Put::NotNow(DropReason::PortDown) };
         let slot = &mut **slot;
         let Some(end) = &mut slot.end else { return Put::NotNow(DropReason::PortDown) };
@@ -358,23 +395,23 @@ impl<'s> Forwarder<'s> {
 
     /// The receiver's end is taken out; the frame is lost with it.
     #[cold]
-    fn fall(&mut self, member: u32, failure: Failure) {
-        self.open(member).end = None;
-        self.drop_at(member, DropReason::PortDown);
-        self.fallen.push(Fallen { member, failure });
+    fn fall(&mut self, target: Target, failure: Failure) {
+        self.open(target).end = None;
+        self.drop_at(target.member, DropReason::PortDown);
+        self.fallen.push(Fallen { target, failure });
     }
 
     /// Ends the burst: receivers see their frames, and `timers` learn when there is more to do for them.
     pub fn finish(mut self, timers: &mut Timers) -> u64 {
-        if let Some((member, mut slot)) = self.open.take() {
-            self.publish(member, &mut slot, timers);
+        if let Some((target, mut slot)) = self.open.take() {
+            self.publish(target, &mut slot, timers);
             drop(slot);
             // Nearly always the only one.
-            self.touched.pop_if(|last| *last == member);
+            self.touched.pop_if(|last| *last == target);
         }
-        while let Some(member) = self.touched.pop() {
-            let port = &self.segment.members[member as usize].port;
-            self.publish(member, &mut port.rx(0), timers);
+        while let Some(target) = self.touched.pop() {
+            let port = &self.segment.members[target.member as usize].port;
+            self.publish(target, &mut port.rx(target.pair as usize), timers);
         }
         if self.frames != 0 {
             let counters = &self.segment.members[self.sender as usize].port.counters;
@@ -385,14 +422,14 @@ impl<'s> Forwarder<'s> {
     }
 
     #[inline]
-    fn publish(&self, member: u32, slot: &mut RxSlot, timers: &mut Timers) {
-        let port = &self.segment.members[member as usize].port;
+    fn publish(&self, target: Target, slot: &mut RxSlot, timers: &mut Timers) {
+        let port = &self.segment.members[target.member as usize].port;
         slot.publish(&port.counters);
         if let Some(paced) = &mut slot.paced
             && let Some(when) = paced.take_due()
             && slot.deadline.ask(when)
         {
-            timers.at(when, Wake::Receiver(port.id, 0));
+            timers.at(when, Wake::Receiver(port.id, target.pair as usize));
         }
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod checksum;
 pub mod ethernet;
+pub mod flow_hash;
 pub mod forward;
 pub mod mac_table;
 pub mod policy;

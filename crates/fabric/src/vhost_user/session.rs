@@ -309,7 +309,9 @@ impl Session {
             Request::SetVringEnable { queue, on } => {
                 self.known(queue)?;
                 self.record.queues[queue].enabled = on;
-                if !on {
+                // A transmit ring that is no longer used goes on until it is taken away: what the guest has sent leaves,
+                // and its buffers come back.
+                if !on && queue.is_multiple_of(2) {
                     self.port.stop_ring(queue);
                 }
             }

@@ -36,7 +36,7 @@ use crate::counters::WorkerBlock;
 use crate::epoll::Waker;
 use crate::port::Failure;
 use crate::switch::Switch;
-use crate::switch::forward::{Fallen, Scratch};
+use crate::switch::forward::{Fallen, Scratch, Target};
 use desk::{Desks, Note};
 use sources::{Plan, Source};
 use timers::Timers;
@@ -71,7 +71,7 @@ pub enum Next {
 #[derive(Debug, Default)]
 struct Lists {
     scratch: Scratch,
-    touched: Vec<u32>,
+    touched: Vec<Target>,
     fallen: Vec<Fallen>,
     timers: Timers,
 }

@@ -75,8 +75,8 @@ pub(super) fn burst(switch: &Switch, source: &Source, now: Instant, lists: &mut 
     let mut incidents: Vec<_> = fallen
         .drain(..)
         .map(|fallen| {
-            let port = segment.members[fallen.member as usize].port.id;
-            Incident { port, queue: 0, failure: fallen.failure }
+            let port = segment.members[fallen.target.member as usize].port.id;
+            Incident { port, queue: 2 * fallen.target.pair as usize, failure: fallen.failure }
         })
         .collect();
     let next = next.unwrap_or_else(|failure| {

@@ -10,6 +10,17 @@ pub(crate) fn frame(dst: MacAddr, src: MacAddr, mark: u8, len: usize) -> Vec<u8>
     frame
 }
 
+/// A UDP frame over IPv4 with a number in its payload (`[42..46]`).
+pub(crate) fn udp(dst: MacAddr, src: MacAddr, src_port: u16, number: u32) -> Vec<u8> {
+    let mut frame = [&dst.0[..], &src.0[..], &[0x08, 0x00]].concat();
+    frame.extend([0x45, 0, 0, 46, 0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend(src_port.to_be_bytes());
+    frame.extend([0, 9, 0, 26, 0, 0]);
+    frame.extend(number.to_be_bytes());
+    frame.resize(60, 0);
+    frame
+}
+
 /// A TCP frame over IPv4 as a guest leaves it to the hardware: longer than the MTU, checksum of the pseudo header only.
 pub(crate) fn tso(dst: MacAddr, src: MacAddr, payload: usize, mss: u16) -> (NetHeader, Vec<u8>) {
     let mut frame = [&dst.0[..], &src.0[..], &[0x08, 0x00]].concat();

@@ -77,6 +77,18 @@ impl FrontEnd {
         matches!(self.socket.read(&mut [0; 64]), Ok(0))
     }
 
+    /// Tells everything about a ring, and enables it.
+    pub(crate) fn set_up_ring(&mut self, index: u32, layout: QueueLayout, base: u16, events: &Events) {
+        self.tell(FrontendReq::SET_VRING_NUM, &Self::state(index, layout.size.into()), &[]);
+        self.tell(FrontendReq::SET_VRING_BASE, &Self::state(index, base.into()), &[]);
+        let words = [u64::from(index), layout.desc, layout.used, layout.avail, 0];
+        self.tell(FrontendReq::SET_VRING_ADDR, &words.map(u64::to_ne_bytes).concat(), &[]);
+        let index_word = u64::from(index).to_ne_bytes();
+        self.tell(FrontendReq::SET_VRING_KICK, &index_word, &[events.kick.as_fd()]);
+        self.tell(FrontendReq::SET_VRING_CALL, &index_word, &[events.call.as_fd()]);
+        self.tell(FrontendReq::SET_VRING_ENABLE, &Self::state(index, 1), &[]);
+    }
+
     /// The body of a request about a queue: its index and a value.
     pub(crate) fn state(queue: u32, value: u32) -> Vec<u8> {
         [queue.to_ne_bytes(), value.to_ne_bytes()].concat()
@@ -163,18 +175,7 @@ impl Guest {
     }
 
     pub(crate) fn set_up_ring(&mut self, queue: usize, base: u16) {
-        let layout = self.layouts[queue];
-        let index = queue as u32;
-        let front_end = &mut self.front_end;
-        front_end.tell(FrontendReq::SET_VRING_NUM, &FrontEnd::state(index, layout.size.into()), &[]);
-        front_end.tell(FrontendReq::SET_VRING_BASE, &FrontEnd::state(index, base.into()), &[]);
-        let words = [u64::from(index), layout.desc, layout.used, layout.avail, 0];
-        front_end.tell(FrontendReq::SET_VRING_ADDR, &words.map(u64::to_ne_bytes).concat(), &[]);
-        let index_word = u64::from(index).to_ne_bytes();
-        let events = &self.events[queue];
-        front_end.tell(FrontendReq::SET_VRING_KICK, &index_word, &[events.kick.as_fd()]);
-        front_end.tell(FrontendReq::SET_VRING_CALL, &index_word, &[events.call.as_fd()]);
-        front_end.tell(FrontendReq::SET_VRING_ENABLE, &FrontEnd::state(index, 1), &[]);
+        self.front_end.set_up_ring(queue as u32, self.layouts[queue], base, &self.events[queue]);
     }
 
     /// Stops a ring and returns its position.
@@ -270,7 +271,7 @@ pub(crate) fn negotiate(front_end: &mut FrontEnd, features: u64) {
 }
 
 impl Events {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let event = || eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
         Self { kick: event(), call: event() }
     }

@@ -88,18 +88,18 @@ fn sources_change_their_worker_under_traffic_and_no_frame_is_lost_or_overtaken()
     let mut fabric = Fabric::start();
     // Four send, three of them to the same receiver: it gets frames from several workers at once.
     let model = Model { queue_size: 64, ..Model::default() };
-    let [a, b, c, d, e, f] = guests(&mut fabric, &workers(1, ADAPTIVE), model);
+    let [one, two, three, four, many, single] = guests(&mut fabric, &workers(1, ADAPTIVE), model);
     let ports: Vec<_> = (0..6).map(|id| vnic(id, 1)).collect();
     let stop = Arc::new(AtomicBool::new(false));
     let windows: Vec<_> = (0..4).map(|_| Window::new(20)).collect();
-    let senders: Vec<_> = [a, b, c, d]
+    let senders: Vec<_> = [one, two, three, four]
         .into_iter()
         .zip([[0, 4], [1, 4], [2, 4], [3, 5]])
         .zip(&windows)
         .map(|((guest, from_to), window)| send_until(&stop, guest, from_to, window))
         .collect();
     let of = |sender: u16| (sender, Arc::clone(&windows[usize::from(sender)]));
-    let receivers = [receive_all(e, vec![of(0), of(1), of(2)]), receive_all(f, vec![of(3)])];
+    let receivers = [receive_all(many, vec![of(0), of(1), of(2)]), receive_all(single, vec![of(3)])];
     let mut passed = 0;
     for round in 0..60 {
         let mode = match round % 7 {

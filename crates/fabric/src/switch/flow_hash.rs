@@ -1,0 +1,175 @@
+//! Which of a receiver's queue pairs a frame goes to.
+//!
+//! Frames of one flow go to one queue, so that they stay in order; flows spread over all queues that run. A flow is what
+//! its addresses and ports say, as far as they lie within a frame's private first bytes: IPv4 and IPv6 behind up to two VLAN
+//! tags, ports of TCP and UDP. Fragments go by addresses alone: only the first of them has ports.
+
+/// Bytes of an Ethernet header without its type.
+const ADDRESSES: usize = 12;
+
+/// The pair for a frame that begins with `head`: one of those whose bits are set in `running`, 0 if none is.
+#[inline]
+pub fn choose(running: u8, head: &[u8]) -> usize {
+    match running.count_ones() {
+        0 => 0,
+        1 => running.trailing_zeros() as usize,
+        count => nth(running, ((u64::from(hash(head)) * u64::from(count)) >> 32) as u32),
+    }
+}
+
+/// Position of the `n`-th bit that is set.
+fn nth(mut bits: u8, n: u32) -> usize {
+    for _ in 0..n {
+        bits &= bits - 1;
+    }
+    bits.trailing_zeros() as usize
+}
+
+/// A number that depends on a frame's flow only.
+fn hash(head: &[u8]) -> u32 {
+    let mut state = Mixer(0);
+    let mut at = ADDRESSES;
+    let mut ether_type = short(head, at);
+    for _ in 0..2 {
+        if matches!(ether_type, Some(0x8100 | 0x88a8)) {
+            at += 4;
+            ether_type = short(head, at);
+        }
+    }
+    at += 2;
+    let ports = match ether_type {
+        Some(0x0800) => ipv4(head.get(at..).unwrap_or_default(), &mut state),
+        Some(0x86dd) => ipv6(head.get(at..).unwrap_or_default(), &mut state),
+        _ => None,
+    };
+    match ports {
+        Some(ports) => state.mix(ports),
+        None if state.0 == 0 => state.mix(head.get(..ADDRESSES).unwrap_or(head)),
+        None => {}
+    }
+    state.finish()
+}
+
+/// Mixes in both addresses; returns the ports.
+fn ipv4<'a>(packet: &'a [u8], state: &mut Mixer) -> Option<&'a [u8]> {
+    let header = usize::from(packet.first()? & 15) * 4;
+    state.mix(packet.get(12..20)?);
+    // Behind two flags: "more fragments", and the offset.
+    let whole = short(packet, 6)? << 2 == 0;
+    let has_ports = whole && matches!(packet.get(9), Some(6 | 17));
+    packet.get(header..header + 4).filter(|_| has_ports)
+}
+
+fn ipv6<'a>(packet: &'a [u8], state: &mut Mixer) -> Option<&'a [u8]> {
+    state.mix(packet.get(8..40)?);
+    let has_ports = matches!(packet.get(6), Some(6 | 17));
+    packet.get(40..44).filter(|_| has_ports)
+}
+
+fn short(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
+}
+
+/// Multiply and fold: cheap, and every bit of the result depends on every bit that went in.
+struct Mixer(u64);
+
+impl Mixer {
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+    fn mix(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            let product = u128::from((self.0 ^ u64::from_le_bytes(word)).wrapping_add(Self::FACTOR))
+                * u128::from(Self::FACTOR);
+            self.0 = product as u64 ^ (product >> 64) as u64;
+        }
+    }
+
+    fn finish(&self) -> u32 {
+        let product = u128::from(self.0) * u128::from(Self::FACTOR);
+        ((product as u64 ^ (product >> 64) as u64) >> 32) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn udp(src: [u8; 4], ports: [u16; 2], fragment: u16) -> Vec<u8> {
+        let mut frame = vec![2; 12];
+        frame.extend([8, 0, 0x45, 0, 0, 60, 0, 0]);
+        frame.extend(fragment.to_be_bytes());
+        frame.extend([64, 17, 0, 0]);
+        frame.extend(src);
+        frame.extend([10, 0, 0, 1]);
+        frame.extend(ports.iter().flat_map(|port| port.to_be_bytes()));
+        frame.resize(64, 0);
+        frame
+    }
+
+    fn tagged(frame: &[u8], tags: usize) -> Vec<u8> {
+        let mut tagged = frame[..12].to_vec();
+        tagged.extend([0x81, 0, 0, 5].repeat(tags));
+        tagged.extend(&frame[12..]);
+        tagged.truncate(64);
+        tagged
+    }
+
+    #[test]
+    fn flows_spread_evenly_over_the_queues_that_run() {
+        for running in [0b11_u8, 0b1111_1111, 0b1010_0110] {
+            let mut counts = [0; 8];
+            for flow in 0..4096_u16 {
+                let [high, low] = flow.to_be_bytes();
+                counts[choose(running, &udp([10, 0, high, low], [1000, 2000], 0))] += 1;
+                counts[choose(running, &udp([10, 0, 0, 2], [1000 + flow, 80], 0))] += 1;
+            }
+            let share = 8192 / running.count_ones().cast_signed();
+            for (pair, count) in counts.into_iter().enumerate() {
+                let wanted = if running >> pair & 1 == 1 { share } else { 0 };
+                assert!((count - wanted).abs() <= wanted / 5, "{running:b}: {counts:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn fragments_of_a_datagram_stay_together_and_tags_do_not_matter() {
+        let whole = udp([10, 0, 0, 2], [1000, 2000], 0);
+        let first = udp([10, 0, 0, 2], [1000, 2000], 0x2000);
+        let later = udp([10, 0, 0, 2], [4711, 9], 185);
+        assert_eq!(hash(&first), hash(&later));
+        assert_ne!(hash(&first), hash(&whole));
+        assert_eq!(hash(&tagged(&whole, 1)), hash(&whole));
+        assert_eq!(hash(&tagged(&whole, 2)), hash(&whole));
+    }
+
+    #[test]
+    fn what_is_not_ip_goes_by_its_stations() {
+        let frame = |src: u8| [&[2; 6][..], &[2, 0, 0, 0, 0, src], &[0x88, 0xb5], &[src; 50]].concat();
+        assert_ne!(hash(&frame(1)), hash(&frame(2)));
+        let mut other_payload = frame(1);
+        other_payload[20] = 99;
+        assert_eq!(hash(&frame(1)), hash(&other_payload));
+    }
+
+    proptest! {
+        /// Whatever a frame begins with: a pair that runs, the same each time, and whatever lies behind the ports.
+        #[test]
+        fn the_choice_runs_and_is_stable(mut head in prop::collection::vec(any::<u8>(), 0..=64), running in 1_u8..) {
+            let pair = choose(running, &head);
+            prop_assert_eq!(running >> pair & 1, 1);
+            prop_assert_eq!(choose(running, &head), pair);
+            if head.len() >= 14 {
+                head[12..14].copy_from_slice(&[0x86, 0xdd]);
+                let before = hash(&head);
+                if let Some(behind) = head.get_mut(58..) {
+                    behind.fill(0);
+                }
+                prop_assert_eq!(hash(&head), before);
+            }
+        }
+    }
+}
