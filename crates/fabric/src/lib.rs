@@ -13,6 +13,7 @@
 //!
 //! * [`port`]: where frames come from and go to, and the locks that say who may touch what.
 //! * [`switch`]: segments, addresses, security policy, software offloads; the path of a frame is [`switch::forward`].
+//! * [`lro`]: segments merged for guests that take them merged.
 //! * [`worker`]: the threads that move frames.
 //! * [`vhost_user`]: sessions with front ends, resumable from a record.
 
@@ -20,6 +21,7 @@ pub mod control;
 pub mod counters;
 pub mod epoll;
 pub mod inherited;
+pub mod lro;
 pub mod port;
 pub mod sandbox;
 pub mod shaping;

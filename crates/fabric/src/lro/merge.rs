@@ -1,0 +1,140 @@
+//! Segments of one flow on their way to become one frame.
+
+use taut_virtq::header::{self, NetHeader};
+
+use super::Merged;
+use super::segment::{CHECKSUM, FLAGS, Flow, PSH, Segment};
+use crate::switch::checksum;
+use crate::switch::ethernet::{HEADER as ETHERNET, MAX_FRAME};
+
+/// A frame that grows, in a buffer that is kept for the next one.
+#[derive(Debug)]
+pub(super) struct Merge {
+    /// As long as the longest frame; pages that no frame has reached are not there.
+    buffer: Box<[u8]>,
+    len: usize,
+    /// The first segment, and its header.
+    first: Segment,
+    header: NetHeader,
+    /// How many.
+    segments: u32,
+    /// Payload bytes of the first segment: those of all but the last.
+    size: usize,
+    /// How IPv4's identification goes on; `None` until the second segment shows it.
+    step: Option<u16>,
+    /// The last segment is in.
+    closed: bool,
+}
+
+impl Merge {
+    /// Begins with a segment that is intact and no longer than a frame.
+    pub(super) fn begin(first: Segment, header: &NetHeader, frame: &[u8]) -> Self {
+        let buffer = vec![0; MAX_FRAME].into();
+        let mut merge =
+            Self { buffer, len: 0, first, header: *header, segments: 0, size: 0, step: None, closed: false };
+        merge.begin_again(first, header, frame);
+        merge
+    }
+
+    /// As [`Self::begin`], in the place of a merge that is done with.
+    pub(super) fn begin_again(&mut self, first: Segment, header: &NetHeader, frame: &[u8]) {
+        self.buffer[..frame.len()].copy_from_slice(frame);
+        (self.len, self.first, self.header) = (frame.len(), first, *header);
+        (self.segments, self.size) = (1, frame.len() - first.payload);
+        (self.step, self.closed) = (None, false);
+    }
+
+    pub(super) fn flow(&self) -> &Flow {
+        &self.first.flow
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Adds a segment of the same flow behind the others; `false` if it does not belong there. After a short or pushed
+    /// one, no other follows.
+    pub(super) fn append(&mut self, segment: &Segment, header: &NetHeader, frame: &[u8]) -> bool {
+        let step = self.fits(segment, frame);
+        if step.is_none() || !segment.is_intact(header, frame) {
+            return false;
+        }
+        self.step = step;
+        let payload = &frame[segment.payload..];
+        self.buffer[self.len..self.len + payload.len()].copy_from_slice(payload);
+        self.len += payload.len();
+        self.segments += 1;
+        if segment.push {
+            self.buffer[self.first.l4 + FLAGS] |= PSH;
+        }
+        if segment.push || payload.len() < self.size || self.len + self.size > MAX_FRAME {
+            self.close();
+        }
+        true
+    }
+
+    /// Does the segment go on where the last one ended, with the same headers? If so, how the identification goes on.
+    fn fits(&self, segment: &Segment, frame: &[u8]) -> Option<u16> {
+        let first = &self.first;
+        let size = frame.len() - segment.payload;
+        let next = first.sequence.wrapping_add((self.len - first.payload) as u32);
+        if self.closed || segment.payload != first.payload || segment.sequence != next {
+            return None;
+        }
+        if size > self.size || self.len + size > MAX_FRAME || !first.same_headers(&self.buffer, frame) {
+            return None;
+        }
+        if !first.v4 {
+            return Some(0);
+        }
+        let gone = segment.id(frame).wrapping_sub(first.id(&self.buffer));
+        let step = match self.step {
+            Some(step) => step,
+            None if gone == 0 && first.is_atomic(&self.buffer) => 0,
+            None => 1,
+        };
+        (gone == step.wrapping_mul(self.segments as u16)).then_some(step)
+    }
+
+    /// Makes a frame of what is there; a single segment stays as it is.
+    pub(super) fn close(&mut self) {
+        if std::mem::replace(&mut self.closed, true) || self.segments == 1 {
+            return;
+        }
+        let Segment { v4, l4, payload, .. } = self.first;
+        let frame = &mut self.buffer[..self.len];
+        let ip = ETHERNET;
+        if v4 {
+            let len = (frame.len() - ip) as u16;
+            frame[ip + 2..ip + 4].copy_from_slice(&len.to_be_bytes());
+            frame[ip + 10..ip + 12].fill(0);
+            let sum = checksum::fold(checksum::add(0, &frame[ip..l4]));
+            frame[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
+        } else {
+            let len = (frame.len() - l4) as u16;
+            frame[ip + 4..ip + 6].copy_from_slice(&len.to_be_bytes());
+        }
+        // As a sender leaves it to its card: every segment's own checksum has been found right.
+        let sum = !checksum::fold(self.first.pseudo_sum(frame, frame.len()));
+        frame[l4 + CHECKSUM..l4 + CHECKSUM + 2].copy_from_slice(&sum.to_be_bytes());
+        self.header = NetHeader {
+            flags: header::NEEDS_CSUM,
+            gso_type: if v4 { header::GSO_TCPV4 } else { header::GSO_TCPV6 },
+            hdr_len: payload as u16,
+            gso_size: self.size as u16,
+            csum_start: l4 as u16,
+            csum_offset: CHECKSUM as u16,
+            num_buffers: 1,
+        };
+    }
+
+    /// What has become of it.
+    pub(super) fn frame(&self) -> Merged<'_> {
+        Merged {
+            header: self.header,
+            bytes: &self.buffer[..self.len],
+            segments: self.segments,
+            repeated: (self.segments as usize - 1) * self.first.payload,
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What a frame is to LRO: a segment that may be merged, another frame of some TCP flow, or anything else.
+
+use std::ops::Range;
+
+use taut_virtq::header::{self, NetHeader};
+
+use crate::switch::checksum;
+use crate::switch::ethernet::HEADER as ETHERNET;
+
+const IPV4: [u8; 2] = [0x08, 0x00];
+const IPV6: [u8; 2] = [0x86, 0xdd];
+const TCP: u8 = 6;
+
+const ACK: u8 = 0x10;
+pub(super) const PSH: u8 = 0x08;
+
+/// Offsets within a TCP header.
+const DATA_OFFSET: usize = 12;
+pub(super) const FLAGS: usize = 13;
+pub(super) const CHECKSUM: usize = 16;
+
+/// A TCP connection in one direction: addresses, then ports. IPv4 addresses are followed by zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Flow {
+    v4: bool,
+    addresses: [u8; 32],
+    ports: [u8; 4],
+}
+
+/// What a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Nothing but data in order: can be merged.
+    Data(Segment),
+    /// Another frame of a TCP flow.
+    Other(Flow),
+    /// Not TCP, or not to be recognised as such: might be of any flow.
+    Unknown,
+}
+
+/// A segment that carries data and nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub(super) flow: Flow,
+    /// Over IPv4; otherwise IPv6.
+    pub(super) v4: bool,
+    /// Offset of the TCP header.
+    pub(super) l4: usize,
+    /// Offset of the payload.
+    pub(super) payload: usize,
+    pub(super) sequence: u32,
+    /// Nothing follows for the moment.
+    pub(super) push: bool,
+}
+
+impl Kind {
+    /// Looks at a frame. Checksums are not verified here: see [`Segment::is_intact`].
+    pub(super) fn of(header: &NetHeader, frame: &[u8]) -> Self {
+        let Some((flow, v4, l4)) = flow(frame) else { return Self::Unknown };
+        match segment(header, frame, flow, v4, l4) {
+            Some(segment) => Self::Data(segment),
+            None => Self::Other(flow),
+        }
+    }
+}
+
+/// The flow of a frame that is TCP, over IP in one piece and without options or extension headers; whether it is IPv4, and
+/// where the TCP header is.
+fn flow(frame: &[u8]) -> Option<(Flow, bool, usize)> {
+    let v4 = frame.get(12..14)? == IPV4;
+    let mut addresses = [0; 32];
+    let l4 = if v4 {
+        let ip: &[u8; 20] = frame.get(ETHERNET..)?.first_chunk()?;
+        // A fragment is of a flow that cannot be told; DF alone is no fragment.
+        let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0xbfff != 0;
+        if ip[0] != 0x45 || ip[9] != TCP || fragment {
+            return None;
+        }
+        addresses[..8].copy_from_slice(&ip[12..]);
+        ETHERNET + 20
+    } else {
+        let ip: &[u8; 40] = frame.get(ETHERNET..)?.first_chunk()?;
+        if frame[12..14] != IPV6 || ip[0] >> 4 != 6 || ip[6] != TCP {
+            return None;
+        }
+        addresses.copy_from_slice(&ip[8..]);
+        ETHERNET + 40
+    };
+    let ports = *frame.get(l4..)?.first_chunk()?;
+    Some((Flow { v4, addresses, ports }, v4, l4))
+}
+
+/// The segment that a frame is, if it is one to be merged.
+fn segment(header: &NetHeader, frame: &[u8], flow: Flow, v4: bool, l4: usize) -> Option<Segment> {
+    let tcp: &[u8; 20] = frame.get(l4..)?.first_chunk()?;
+    let payload = l4 + 4 * usize::from(tcp[DATA_OFFSET] >> 4);
+    let ip_len = if v4 {
+        usize::from(u16::from_be_bytes([frame[ETHERNET + 2], frame[ETHERNET + 3]]))
+    } else {
+        40 + usize::from(u16::from_be_bytes([frame[ETHERNET + 4], frame[ETHERNET + 5]]))
+    };
+    let plain = tcp[FLAGS] & !PSH == ACK && tcp[DATA_OFFSET] % 16 == 0 && tcp[18..20] == [0, 0];
+    let exact = payload >= l4 + 20 && payload < frame.len() && ETHERNET + ip_len == frame.len();
+    let partial = header.flags & header::NEEDS_CSUM != 0;
+    let right_sum = !partial || (usize::from(header.csum_start), header.csum_offset) == (l4, CHECKSUM as u16);
+    (plain && exact && right_sum && header.gso_type == header::GSO_NONE).then(|| Segment {
+        flow,
+        v4,
+        l4,
+        payload,
+        sequence: u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]),
+        push: tcp[FLAGS] & PSH != 0,
+    })
+}
+
+impl Segment {
+    /// Are the frame's checksums right? One that its sender left to be completed cannot be wrong.
+    pub(super) fn is_intact(&self, header: &NetHeader, frame: &[u8]) -> bool {
+        if self.v4 && checksum::fold(checksum::add(0, &frame[ETHERNET..self.l4])) != 0 {
+            return false;
+        }
+        header.flags & header::NEEDS_CSUM != 0
+            || checksum::fold(checksum::add(self.pseudo_sum(frame, frame.len()), &frame[self.l4..])) == 0
+    }
+
+    /// The sum of the pseudo header for a frame of `len` bytes with these addresses.
+    pub(super) fn pseudo_sum(&self, frame: &[u8], len: usize) -> u64 {
+        let addresses = if self.v4 { ETHERNET + 12..ETHERNET + 20 } else { ETHERNET + 8..ETHERNET + 40 };
+        checksum::add(u64::from(TCP) + (len - self.l4) as u64, &frame[addresses])
+    }
+
+    /// IPv4's identification.
+    pub(super) fn id(&self, frame: &[u8]) -> u16 {
+        if self.v4 { u16::from_be_bytes([frame[ETHERNET + 4], frame[ETHERNET + 5]]) } else { 0 }
+    }
+
+    /// May identifications repeat? They have no meaning in what cannot be fragmented (RFC 6864).
+    pub(super) fn is_atomic(&self, frame: &[u8]) -> bool {
+        self.v4 && frame[ETHERNET + 6] & 0x40 != 0
+    }
+
+    /// Do the headers of two segments of a flow differ in nothing but lengths, identification, sequence, `PSH` and
+    /// checksums? Options, timestamps among them, must be the same: what is merged has only one set of them.
+    pub(super) fn same_headers(&self, one: &[u8], other: &[u8]) -> bool {
+        let l4 = self.l4;
+        let same = |range: Range<usize>| one[range.clone()] == other[range];
+        let ip = if self.v4 {
+            // Version, service class; flags, TTL, protocol; addresses.
+            same(0..ETHERNET + 2) && same(ETHERNET + 6..ETHERNET + 10) && same(ETHERNET + 12..l4)
+        } else {
+            same(0..ETHERNET + 4) && same(ETHERNET + 6..l4)
+        };
+        let flags = l4 + FLAGS;
+        // Ports; acknowledgement, data offset; window; urgent pointer, options.
+        ip && same(l4..l4 + 4)
+            && same(l4 + 8..flags)
+            && one[flags] & !PSH == other[flags] & !PSH
+            && same(l4 + 14..l4 + CHECKSUM)
+            && same(l4 + 18..self.payload)
+    }
+}
