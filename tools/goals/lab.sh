@@ -19,6 +19,7 @@ end_lab() {
   local status=$?
   trap - EXIT INT TERM
   [ -z "$daemon" ] || { taut shutdown --everything >/dev/null 2>&1 || true; wait "$daemon" 2>/dev/null || true; }
+  ! declare -F rig_close >/dev/null || rig_close
   declare -F end_rivals >/dev/null && end_rivals
   rm -rf "$lab"
   exit $status

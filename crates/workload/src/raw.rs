@@ -155,6 +155,45 @@ fn memcpy(size: usize, duration: Duration) -> f64 {
     copied as f64 / begun.elapsed().as_nanos() as f64
 }
 
+/// Blocks of memory and as many others to copy them to, in turn: as a switch does it from one port's buffers to
+/// another's. How much of it the caches hold is up to the number of blocks.
+#[derive(Debug)]
+pub struct Blocks {
+    from: Vec<Vec<u8>>,
+    to: Vec<Vec<u8>>,
+}
+
+impl Blocks {
+    /// `count` blocks of `size` bytes each, at least one.
+    pub fn new(size: usize, count: usize) -> Self {
+        let blocks = |value| vec![vec![value; size]; count.max(1)];
+        Self { from: blocks(1), to: blocks(0) }
+    }
+
+    /// Bytes that one turn reads; it writes as many.
+    pub fn bytes(&self) -> u64 {
+        self.from.iter().map(|block| block.len() as u64).sum()
+    }
+
+    /// Copies for about `duration`, whole turns after a first one that does not count; bytes per ns.
+    pub fn copy(&mut self, duration: Duration) -> f64 {
+        self.turn();
+        let mut copied = 0;
+        let begun = Instant::now();
+        while begun.elapsed() < duration || copied == 0 {
+            self.turn();
+            copied += self.bytes();
+        }
+        copied as f64 / begun.elapsed().as_nanos() as f64
+    }
+
+    fn turn(&mut self) {
+        for (to, from) in self.to.iter_mut().zip(&self.from) {
+            black_box(to).copy_from_slice(black_box(from));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,6 +206,14 @@ mod tests {
         if let Some(Spread { min, median, p99 }) = raw.ping_pong_ns {
             assert!(0.0 < min && min <= median && median <= p99, "{raw:?}");
         }
+    }
+
+    #[test]
+    fn blocks_are_copied() {
+        let mut blocks = Blocks::new(1000, 7);
+        assert_eq!(blocks.bytes(), 7000);
+        assert!(blocks.copy(Duration::from_micros(1)) > 0.0);
+        assert_eq!(blocks.to, blocks.from);
     }
 
     #[test]

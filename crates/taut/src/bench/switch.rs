@@ -65,6 +65,9 @@ pub(crate) struct Args {
     /// Use huge pages, which must have been reserved.
     #[arg(long)]
     huge_pages: bool,
+    /// Measure before each repeat how fast this CPU copies as much memory as the buffers have.
+    #[arg(long)]
+    memcpy: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
@@ -103,6 +106,7 @@ impl Args {
             cpu: self.cpu,
             probe: self.probe,
             huge_pages: self.huge_pages,
+            memcpy: self.memcpy,
         }
     }
 }
@@ -192,7 +196,7 @@ mod tests {
             flows: 1,
             macs: 1,
             touch: false,
-            repeats: vec![Sample { probe_ns: Some([101.2, 99.7]), figures }],
+            repeats: vec![Sample { probe_ns: Some([101.2, 99.7]), figures, ..Sample::default() }],
         };
         insta::assert_snapshot!(table(&load), @"
         CACHE LINE    MPPS  GBIT/S  LOSS    RING FULL

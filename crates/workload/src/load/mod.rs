@@ -71,6 +71,8 @@ pub struct LoadOptions {
     pub probe: Option<usize>,
     /// Use huge pages, which must have been reserved.
     pub huge_pages: bool,
+    /// Measure before each repeat how fast this CPU copies as much memory in the same turn.
+    pub memcpy: bool,
 }
 
 /// What was found out.
@@ -104,6 +106,12 @@ pub struct Sample {
     /// Round trip of a cache line between the two CPUs in ns before and after, if it was probed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe_ns: Option<[f64; 2]>,
+    /// Bytes per ns at which as many blocks of a frame's size as a port has buffers were copied to as many others, in turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memcpy_gbyte_s: Option<f64>,
+    /// How many bytes those blocks have in all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memcpy_bytes: Option<u64>,
     /// What was counted.
     #[serde(flatten)]
     pub figures: Figures,
@@ -164,11 +172,19 @@ pub fn run(options: &LoadOptions) -> Result<Load> {
     learn(&mut ports, &frames, options)?;
     let touches = frames.each_ref().map(|frames| frames.touch(options.touch));
     let mut repeats = Vec::new();
+    let mut blocks =
+        options.memcpy.then(|| raw::Blocks::new(options.size as usize, port::buffers(options) as usize));
     for _ in 0..options.repeats {
+        let memcpy_gbyte_s = blocks.as_mut().map(|blocks| blocks.copy(PROBE));
         let before = probe(options)?;
         let figures = measure(options, &mut ports, &mut touches.clone())?;
         let after = probe(options)?;
-        repeats.push(Sample { probe_ns: before.zip(after).map(|(before, after)| [before, after]), figures });
+        repeats.push(Sample {
+            probe_ns: before.zip(after).map(|(before, after)| [before, after]),
+            memcpy_gbyte_s,
+            memcpy_bytes: blocks.as_ref().map(raw::Blocks::bytes),
+            figures,
+        });
     }
     let [first, _] = &ports;
     Ok(Load {

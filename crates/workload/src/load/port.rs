@@ -40,6 +40,11 @@ pub(super) struct Port {
     _session: Frontend,
 }
 
+/// Buffers of each ring.
+pub(super) fn buffers(options: &LoadOptions) -> u32 {
+    u32::from(options.entries) * BUFFERS_PER_ENTRY
+}
+
 impl Port {
     /// Both ports. The switch may connect to them in any order.
     pub(super) fn connect_both(options: &LoadOptions, frames: &[Frames; 2]) -> Result<[Self; 2]> {
@@ -57,7 +62,7 @@ impl Port {
     fn new(stream: UnixStream, options: &LoadOptions, frames: &Frames) -> Result<Self> {
         let bytes = frames.with_header();
         let room = bytes.len() as u32;
-        let buffers = u32::from(options.entries) * BUFFERS_PER_ENTRY;
+        let buffers = buffers(options);
         let memory = RINGS + u64::from(buffers) * 2 * (u64::from(room).max(2048) + 512);
         let memory = memory.next_multiple_of(HUGE);
         let ram = if options.huge_pages { Ram::huge(memory) } else { Ram::new(memory) };

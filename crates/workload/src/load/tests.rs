@@ -19,6 +19,7 @@ fn options() -> LoadOptions {
         cpu: None,
         probe: None,
         huge_pages: false,
+        memcpy: false,
     }
 }
 
@@ -44,6 +45,7 @@ fn results_keep_their_names() {
     let sample = Sample {
         probe_ns: Some([101.0, 103.5]),
         figures: Figures { mpps: Some(40.5), ..Figures::default() },
+        ..Sample::default()
     };
     let text = serde_json::to_string(&sample).unwrap();
     assert_eq!(text, r#"{"probe_ns":[101.0,103.5],"mpps":40.5}"#);
