@@ -61,6 +61,11 @@ lint: ## Format, clippy, licences and sources of dependencies
 bench: setup-test build images ## Microguests and VMs side by side with TAP + Linux bridge
 	@$(SUDO) env ROWS='SK3 SK4' tools/goals.sh SK $(abspath $(BIN)) $(abspath $(IMAGES)) $(abspath $(TARGET))/bench
 
+.PHONY: bench-switch
+bench-switch: setup-test build ## taut's switch beside OVS-DPDK, DPDK's vhost and a Linux bridge
+	$(CARGO) build --release -p taut-workload --example switch_report
+	@$(SUDO) env QUICK=$(QUICK) tools/bench-switch.sh $(abspath $(BIN)) $(abspath $(TARGET))/bench-switch
+
 .PHONY: goals
 goals: setup-test build images ## Rerun an issue's goals: make goals SET=SK [QUICK=1]
 	@$(SUDO) env QUICK=$(QUICK) ROWS="$(ROWS)" tools/goals.sh $(or $(SET),SK) $(abspath $(BIN)) $(abspath $(IMAGES)) $(abspath $(TARGET))/goals

@@ -111,4 +111,4 @@ figure() {
     | . * 1000 | round / 1000" "$samples"
 }
 # ratio A B: with two digits.
-ratio() { awk -v a="${1:-0}" -v b="${2:-0}" 'BEGIN{printf "%.2f", b > 0 ? a / b : 0}'; }
+ratio() { awk -v a="${1:-0}" -v b="${2:-0}" 'BEGIN{printf "%.2f", (b > 0 ? a / b : 0)}'; }

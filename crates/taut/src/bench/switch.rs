@@ -167,7 +167,7 @@ fn traversal(sample: &Sample) -> [String; 7] {
         ns(found.p50_ns),
         ns(found.p99_ns),
         ns(found.p99_9_ns),
-        ns(found.p99_99_ns),
+        found.p99_99_ns.map_or_else(|| "-".to_owned(), ns),
     ]
 }
 

@@ -152,8 +152,9 @@ pub struct Traversals {
     pub p99_ns: f64,
     /// 99.9th percentile.
     pub p99_9_ns: f64,
-    /// 99.99th percentile.
-    pub p99_99_ns: f64,
+    /// 99.99th percentile, if it was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_99_ns: Option<f64>,
 }
 
 /// How long frames may take to get through for the first time: a switch may have to learn, or to be found.

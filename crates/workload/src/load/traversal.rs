@@ -70,7 +70,7 @@ pub(super) fn measure(
         p90_ns: at(0.9),
         p99_ns: at(0.99),
         p99_9_ns: at(0.999),
-        p99_99_ns: at(0.9999),
+        p99_99_ns: Some(at(0.9999)),
     };
     Ok(Figures { traversal: Some(traversal), ..Figures::default() })
 }

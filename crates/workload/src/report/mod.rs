@@ -4,6 +4,7 @@
 mod compare;
 mod figures;
 mod picture;
+mod switches;
 mod table;
 
 use std::fmt;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 pub use compare::{Comparison, Figure};
 pub use figures::{Cpu, Figures};
 pub use picture::PictureError;
+pub use switches::{Machine, SwitchResults, SwitchSample};
 
 /// Everything that one `taut bench` found out. Its JSON keeps its shape: programs read it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use super::{Kind, Report, table};
 /// A picture could not be drawn: a fault of taut itself.
 #[derive(Debug, thiserror::Error)]
 #[error("the picture could not be drawn: {0}")]
-pub struct PictureError(String);
+pub struct PictureError(pub(crate) String);
 
 /// Width and height in pixels.
 const SIZE: (u32, u32) = (960, 540);
