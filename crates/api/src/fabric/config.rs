@@ -15,7 +15,7 @@ pub struct PortId(pub u16);
 
 /// Number of a vSwitch: the ports that may reach each other, as far as their VLANs allow. Frames never cross from one to
 /// another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SegmentId(pub u16);
 

@@ -1,7 +1,7 @@
 //! Making the ports what a configuration wants them to be.
 
 use std::collections::btree_map::Entry as Slot;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -43,6 +43,10 @@ impl Control {
                         entry.port.shape(&wanted.shaping, now);
                         reshaped.push(id);
                     }
+                    let place = |config: &PortConfig| (config.segment, config.vlan.clone(), config.mac);
+                    if place(&entry.config) != place(wanted) {
+                        entry.port.address.reset();
+                    }
                     entry.config = wanted.clone();
                 }
                 Slot::Vacant(slot) => {
@@ -53,7 +57,8 @@ impl Control {
             }
         }
         let members = self.entries.values().map(|entry| (&entry.config, &entry.port));
-        if let Err(error) = self.workers.configure(Switch::new(members), &config.workers) {
+        let switch = self.workers.next_switch(|before| Switch::new(members, before));
+        if let Err(error) = self.workers.configure(switch, &config.workers) {
             warn!("{}", chain(&error));
         }
         // What waits may go earlier now.
@@ -81,7 +86,7 @@ impl Control {
 fn acceptable(config: &FabricConfig) -> (BTreeMap<PortId, &PortConfig>, Vec<(PortId, String)>) {
     let mut ports = BTreeMap::new();
     let mut refused = Vec::new();
-    let mut addresses = HashSet::new();
+    let mut addresses = HashMap::<_, Vec<&Vlan>>::new();
     for port in &config.ports {
         let why = if usize::from(port.id.0) >= MAX_PORTS {
             Some(format!("port numbers end at {}", MAX_PORTS - 1))
@@ -89,13 +94,8 @@ fn acceptable(config: &FabricConfig) -> (BTreeMap<PortId, &PortConfig>, Vec<(Por
             Some("the number is taken".to_owned())
         } else if !port.mac.is_assignable() {
             Some(format!("{} is not an address that a card can have", port.mac))
-        } else if matches!(port.vlan, Vlan::Trunk(_))
-            || port.security.mac_changes
-            || port.mac_learning.is_some()
-        {
-            Some("trunks, MAC changes and MAC learning are not forwarded yet".to_owned())
-        } else if !addresses.insert((port.segment, port.vlan.to_string(), port.mac)) {
-            Some(format!("the address {} is taken on its segment", port.mac))
+        } else if addresses.get(&(port.segment, port.mac)).is_some_and(|vlans| meet(vlans, &port.vlan)) {
+            Some(format!("the address {} is taken in VLAN {} of its vSwitch", port.mac, port.vlan))
         } else {
             match port.kind {
                 PortKind::VhostUser { queue_pairs, .. } if !(1..=MAX_PAIRS).contains(&queue_pairs) => {
@@ -104,12 +104,20 @@ fn acceptable(config: &FabricConfig) -> (BTreeMap<PortId, &PortConfig>, Vec<(Por
                 _ => None,
             }
         };
-        match why {
-            Some(why) => refused.push((port.id, why)),
-            None => _ = ports.insert(port.id, port),
+        if let Some(why) = why {
+            refused.push((port.id, why));
+        } else {
+            addresses.entry((port.segment, port.mac)).or_default().push(&port.vlan);
+            ports.insert(port.id, port);
         }
     }
     (ports, refused)
+}
+
+/// Can one address not be in these VLANs and in `vlan`? A trunk's is known without its VLANs: two trunks always meet.
+fn meet(vlans: &[&Vlan], vlan: &Vlan) -> bool {
+    let trunk = |vlan: &Vlan| matches!(vlan, Vlan::Trunk(_));
+    vlans.iter().any(|other| other.overlaps(vlan) || trunk(other) && trunk(vlan))
 }
 
 #[cfg(test)]
@@ -136,6 +144,10 @@ mod tests {
         }
     }
 
+    fn in_vlan(id: u16, mac: u8, vlan: &str) -> PortConfig {
+        PortConfig { vlan: vlan.parse().unwrap(), ..port(id, mac, 1) }
+    }
+
     #[test]
     fn each_refusal_has_its_reason_and_the_rest_is_accepted() {
         let mut pairs = port(5, 5, 1);
@@ -147,19 +159,25 @@ mod tests {
             port(1, 2, 1),
             port(2, 1, 1),
             port(3, 1, 2),
+            in_vlan(7, 1, "10"),
+            in_vlan(8, 1, "11-20"),
+            in_vlan(9, 1, "30-40"),
+            in_vlan(10, 1, "15"),
             port(4096, 9, 1),
             pairs,
             multicast,
         ];
         let config = FabricConfig { ports, ..FabricConfig::default() };
         let (accepted, refused) = acceptable(&config);
-        assert_eq!(accepted.keys().map(|id| id.0).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(accepted.keys().map(|id| id.0).collect::<Vec<_>>(), [1, 3, 7, 8]);
         let refused: Vec<_> = refused.iter().map(|(id, why)| (id.0, why.as_str())).collect();
         assert_eq!(
             refused,
             [
                 (1, "the number is taken"),
-                (2, "the address 02:00:00:00:00:01 is taken on its segment"),
+                (2, "the address 02:00:00:00:00:01 is taken in VLAN 0 of its vSwitch"),
+                (9, "the address 02:00:00:00:00:01 is taken in VLAN 30-40 of its vSwitch"),
+                (10, "the address 02:00:00:00:00:01 is taken in VLAN 15 of its vSwitch"),
                 (4096, "port numbers end at 4095"),
                 (5, "9 queue pairs are not between 1 and 8"),
                 (6, "ff:ff:ff:ff:ff:ff is not an address that a card can have"),

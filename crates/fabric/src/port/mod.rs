@@ -35,6 +35,7 @@ use crate::epoll::{EventFlags, Watched, set_nonblocking};
 use crate::shaping::paced::Paced;
 use crate::shaping::shaper::Shaper;
 use crate::switch::ethernet::Ethernet;
+use crate::switch::learned::Address;
 use crate::switch::software_offload::Offloads;
 use crate::worker::desk::Desks;
 use crate::worker::timers::{Deadline, Timers, Wake};
@@ -261,6 +262,8 @@ pub struct Port {
     pub id: PortId,
     /// What is at its other end.
     pub kind: PortKind,
+    /// The address at which it receives, if that may change.
+    pub address: Address,
     /// Its counters.
     pub counters: PortBlock,
     rx: Box<[Mutex<RxSlot>]>,
@@ -285,6 +288,7 @@ impl Port {
         Self {
             id,
             kind,
+            address: Address::default(),
             counters: counters.for_pairs(pairs),
             rx: (0..pairs).map(|_| Mutex::default()).collect(),
             tx: (0..pairs).map(|_| Mutex::default()).collect(),

@@ -9,7 +9,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use taut_api::fabric::DropReason;
 
 use super::{Body, Failure, Frame, Put};
-use crate::switch::ethernet::MAX_FRAME;
+use crate::switch::ethernet::MAX_TAGGED;
 
 /// Bytes of the length before each frame.
 const PREFIX: usize = 4;
@@ -17,7 +17,7 @@ const PREFIX: usize = 4;
 /// throw away what no wire could have carried.
 const MIN_FRAME: usize = 60;
 /// Read at once; a frame of the greatest length always fits.
-const BUFFER: usize = 2 * (PREFIX + MAX_FRAME);
+const BUFFER: usize = 2 * (PREFIX + MAX_TAGGED);
 
 /// Frames from the card.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Tx {
             return Ok(None);
         };
         match u32::from_be_bytes(*prefix) as usize {
-            len @ 1..=MAX_FRAME => Ok(Some(len)),
+            len @ 1..=MAX_TAGGED => Ok(Some(len)),
             len => Err(Failure::Gone(format!("the stream announced a frame of {len} bytes"))),
         }
     }
@@ -99,7 +99,7 @@ pub struct Rx {
 impl Rx {
     /// Writes to this socket.
     pub fn new(socket: Arc<OwnedFd>) -> Self {
-        Self { socket, buffer: Vec::with_capacity(PREFIX + MAX_FRAME), sent: 0 }
+        Self { socket, buffer: Vec::with_capacity(PREFIX + MAX_TAGGED), sent: 0 }
     }
 
     /// Sends a frame that needs nothing done to it.
@@ -116,7 +116,7 @@ impl Rx {
     }
 
     fn send(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Put {
-        if len > MAX_FRAME {
+        if len > MAX_TAGGED {
             return Put::Refused(DropReason::Oversize);
         }
         match self.flush() {

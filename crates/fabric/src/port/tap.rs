@@ -9,7 +9,7 @@ use taut_api::fabric::DropReason;
 use taut_virtq::header::{self, NetHeader};
 
 use super::{Body, Failure, Frame, Put};
-use crate::switch::ethernet::MAX_FRAME;
+use crate::switch::ethernet::MAX_TAGGED;
 use crate::switch::software_offload::{Offloads, PLAIN};
 
 /// Frames from the host's stack.
@@ -24,7 +24,7 @@ pub struct Tx {
 impl Tx {
     /// Reads from this device.
     pub fn new(device: Arc<OwnedFd>) -> Self {
-        Self { device, buffer: vec![0; header::LEN + MAX_FRAME].into(), held: 0 }
+        Self { device, buffer: vec![0; header::LEN + MAX_TAGGED].into(), held: 0 }
     }
 
     /// The next frame; the same one until [`Self::taken`].

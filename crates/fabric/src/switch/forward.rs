@@ -15,31 +15,45 @@ use std::time::{Duration, Instant};
 
 use taut_api::fabric::DropReason;
 use taut_api::fabric::counters::PortWord;
-use taut_virtq::device::{TxFrame, TxQueue};
+use taut_virtq::device::{FIRST_BYTES, TxFrame, TxQueue};
 use taut_virtq::header::{NEEDS_CSUM, NetHeader};
 
 use super::Segment;
-use super::ethernet::{self, MAX_FRAME, Stations};
+use super::ethernet::{self, HEADER, MAX_FRAME, MAX_TAGGED, Stations, TAG};
 use super::flow_hash;
-use super::policy::{self, Route};
+use super::policy::{self, Route, Routed};
 use super::software_offload::{Pieces, check_header};
+use super::vlan::{EditedStart, TagEdit};
 use crate::port::{Body, Failure, Frame, Put, RxEnd, RxSlot};
 use crate::worker::timers::{Timers, Wake};
 
 /// How long a frame waits for room at its receiver: as long as a guest's coalescing may hold an interrupt back.
 pub const RX_WAIT: Duration = Duration::from_millis(4);
 
-/// Buffers for the slow path, one pair per worker.
+/// Buffers for the slow path, one set per worker.
 #[derive(Debug)]
 pub struct Scratch {
     whole: Box<[u8]>,
     piece: Box<[u8]>,
+    /// A frame from our own memory with another tag.
+    edited: Box<[u8]>,
 }
 
 impl Default for Scratch {
     fn default() -> Self {
-        Self { whole: vec![0; MAX_FRAME].into(), piece: vec![0; MAX_FRAME].into() }
+        let space = || vec![0; MAX_TAGGED].into();
+        Self { whole: space(), piece: space(), edited: space() }
     }
+}
+
+/// A frame that has passed its sender's policy.
+#[derive(Debug)]
+struct Passing<'a> {
+    frame: Frame<'a>,
+    /// The VLAN that it is in, whatever it carries.
+    vlan: u16,
+    /// Is it for many?
+    multicast: bool,
 }
 
 /// What became of a frame at its sender.
@@ -168,16 +182,18 @@ impl<'s> Forwarder<'s> {
     #[inline]
     fn look_up(&mut self, frame: &TxFrame<'_>, stations: Stations) -> Option<Target> {
         let ethernet = ethernet::check(frame.start(), frame.len()).ok()?;
-        match policy::route(self.segment, self.sender, &ethernet) {
-            Ok(Route::To(member)) if self.segment.promiscuous.is_empty() => {
-                let several = self.segment.members[member as usize].port.receiving().count_ones() > 1;
-                let target = self.target(member, frame.first_bytes());
-                self.last =
-                    Some((stations, if several { Target { pair: SPREAD, ..target } } else { target }));
-                Some(target)
-            }
-            _ => None,
+        let routed = policy::route(self.segment, self.sender, &ethernet, self.now).ok()?;
+        let Routed { vlan, route: Route::To(member) } = routed else { return None };
+        let receiver = &self.segment.members[member as usize];
+        // A tag is not among the stations: the next frame may have another.
+        let as_it_is = ethernet.tag.is_none() && receiver.vlan.egress(vlan, None) == Some(TagEdit::Keep);
+        if !as_it_is || self.segment.promiscuous(vlan).any(|other| other != member && other != self.sender) {
+            return None;
         }
+        let several = receiver.port.receiving().count_ones() > 1;
+        let target = self.target(member, frame.first_bytes());
+        self.last = Some((stations, if several { Target { pair: SPREAD, ..target } } else { target }));
+        Some(target)
     }
 
     /// Hands over as much of a run as the receiver takes just so; returns how many frames.
@@ -210,10 +226,16 @@ impl<'s> Forwarder<'s> {
     ) -> Verdict {
         let checked = check_header(header, len).and_then(|()| ethernet::check(head, len));
         let routed = checked.and_then(|ethernet| {
-            let route = policy::route(self.segment, self.sender, &ethernet)?;
+            let summed_from =
+                if header.flags & NEEDS_CSUM != 0 { header.csum_start.into() } else { usize::MAX };
+            if ethernet.tag.is_some() && summed_from < HEADER + TAG {
+                return Err(DropReason::BadHeader);
+            }
+            let Routed { vlan, route } = policy::route(self.segment, self.sender, &ethernet, self.now)?;
             // Only what a driver may say; that a checksum has been verified is not for a sender to tell.
             let header = NetHeader { flags: header.flags & NEEDS_CSUM, ..*header };
-            Ok((Frame { header, ethernet, len, body }, route))
+            let frame = Frame { header, ethernet, len, body };
+            Ok((Passing { frame, vlan, multicast: route == Route::All }, route))
         });
         let verdict = match routed {
             Ok((frame, route)) => self.send(&frame, route, pieces_done),
@@ -231,7 +253,8 @@ impl<'s> Forwarder<'s> {
     }
 
     #[inline]
-    fn send(&mut self, frame: &Frame<'_>, route: Route, pieces_done: &mut usize) -> Verdict {
+    fn send(&mut self, frame: &Passing<'_>, route: Route, pieces_done: &mut usize) -> Verdict {
+        let (segment, sender) = (self.segment, self.sender);
         match route {
             Route::To(member) => {
                 if let Verdict::Wait(until) = self.deliver_or_wait(member, frame, pieces_done) {
@@ -240,13 +263,21 @@ impl<'s> Forwarder<'s> {
                 self.mirror(frame, Some(member));
             }
             Route::All => {
-                for member in 0..self.segment.members.len() as u32 {
-                    if member != self.sender {
-                        self.deliver_or_drop(member, frame, true);
-                    }
+                for member in segment.in_vlan(frame.vlan).filter(|&member| member != sender) {
+                    self.deliver_or_drop(member, frame);
                 }
             }
-            Route::Nobody => {
+            Route::Unknown => {
+                let mut flooded = false;
+                for member in segment.curious(frame.vlan).filter(|&member| member != sender) {
+                    flooded |= segment.members[member as usize].learns();
+                    self.deliver_or_drop(member, frame);
+                }
+                if !flooded {
+                    self.drop_from_sender(DropReason::UnknownUnicast);
+                }
+            }
+            Route::Back => {
                 self.mirror(frame, None);
                 self.drop_from_sender(DropReason::UnknownUnicast);
             }
@@ -256,18 +287,19 @@ impl<'s> Forwarder<'s> {
 
     /// Copies for promiscuous members.
     #[inline]
-    fn mirror(&mut self, frame: &Frame<'_>, to: Option<u32>) {
-        for &member in &self.segment.promiscuous {
-            if Some(member) != to && member != self.sender {
-                self.deliver_or_drop(member, frame, false);
+    fn mirror(&mut self, frame: &Passing<'_>, to: Option<u32>) {
+        let (segment, sender) = (self.segment, self.sender);
+        for member in segment.promiscuous(frame.vlan) {
+            if Some(member) != to && member != sender {
+                self.deliver_or_drop(member, frame);
             }
         }
     }
 
     #[inline]
-    fn deliver_or_wait(&mut self, member: u32, frame: &Frame<'_>, pieces_done: &mut usize) -> Verdict {
-        let target = self.target(member, frame.first_bytes());
-        match self.deliver(target, frame, pieces_done, false) {
+    fn deliver_or_wait(&mut self, member: u32, frame: &Passing<'_>, pieces_done: &mut usize) -> Verdict {
+        let target = self.target(member, frame.frame.first_bytes());
+        match self.deliver(target, frame, pieces_done) {
             Put::Done | Put::Queued => {}
             Put::NotNow(reason) => {
                 let now = self.now;
@@ -288,9 +320,9 @@ impl<'s> Forwarder<'s> {
         Verdict::Done
     }
 
-    fn deliver_or_drop(&mut self, member: u32, frame: &Frame<'_>, multicast: bool) {
-        let target = self.target(member, frame.first_bytes());
-        match self.deliver(target, frame, &mut 0, multicast) {
+    fn deliver_or_drop(&mut self, member: u32, frame: &Passing<'_>) {
+        let target = self.target(member, frame.frame.first_bytes());
+        match self.deliver(target, frame, &mut 0) {
             Put::Done | Put::Queued => {}
             Put::NotNow(reason) | Put::Refused(reason) => self.drop_at(member, reason),
             Put::Failed(failure) => self.fall(target, failure),
@@ -312,8 +344,53 @@ impl<'s> Forwarder<'s> {
         &mut open.1
     }
 
+    /// Hands a frame to a member, with its tag as the member has tags. Whatever the way here, a frame is never given to a
+    /// port outside its VLAN.
     #[inline]
-    fn deliver(&mut self, target: Target, frame: &Frame<'_>, done: &mut usize, multicast: bool) -> Put {
+    fn deliver(&mut self, target: Target, passing: &Passing<'_>, done: &mut usize) -> Put {
+        let vlan = &self.segment.members[target.member as usize].vlan;
+        match vlan.egress(passing.vlan, passing.frame.ethernet.tag) {
+            Some(TagEdit::Keep) => self.store(target, &passing.frame, done, passing.multicast),
+            Some(edit) => self.deliver_edited(target, passing, edit, done),
+            None => Put::Refused(DropReason::VlanNotAdmitted),
+        }
+    }
+
+    /// A guest's frame stays where it is, but for its first bytes.
+    fn deliver_edited(
+        &mut self,
+        target: Target,
+        passing: &Passing<'_>,
+        edit: TagEdit,
+        done: &mut usize,
+    ) -> Put {
+        let Passing { frame, multicast, .. } = passing;
+        let header = edit.header(&frame.header);
+        let ethernet = frame.ethernet;
+        let mut space: EditedStart = [0; FIRST_BYTES + TAG];
+        match frame.body {
+            Body::Guest(guest) => {
+                let guest = guest.with_start(edit.start(guest.first_bytes(), &mut space));
+                let frame = Frame { header, ethernet, len: guest.len(), body: Body::Guest(&guest) };
+                self.store(target, &frame, done, *multicast)
+            }
+            Body::Host(bytes) => {
+                let (start, rest) = bytes.split_at(bytes.len().min(FIRST_BYTES));
+                let start = edit.start(start, &mut space);
+                let len = start.len() + rest.len();
+                let mut edited = std::mem::take(&mut self.scratch.edited);
+                edited[..start.len()].copy_from_slice(start);
+                edited[start.len()..len].copy_from_slice(rest);
+                let frame = Frame { header, ethernet, len, body: Body::Host(&edited[..len]) };
+                let put = self.store(target, &frame, done, *multicast);
+                self.scratch.edited = edited;
+                put
+            }
+        }
+    }
+
+    #[inline]
+    fn store(&mut self, target: Target, frame: &Frame<'_>, done: &mut usize, multicast: bool) -> Put {
         let ether_type = frame.ethernet.ether_type;
         let now = self.now;
         let slot = self.open(target);

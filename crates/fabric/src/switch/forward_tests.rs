@@ -84,7 +84,7 @@ impl Rig {
         });
         Self {
             drivers: drivers.collect(),
-            switch: Switch::new(configs.iter().zip(&ports)),
+            switch: Switch::new(configs.iter().zip(&ports), &Switch::default()),
             words,
             scratch: Scratch::default(),
             start: Instant::now(),

@@ -1,16 +1,19 @@
 //! The switch: segments of ports that know each other's addresses, and what may pass between them.
 //!
-//! Addresses are configured, not learnt: a known address is never flooded, an unknown one reaches promiscuous ports
-//! only, and an address that is not a sender's own is refused. A [`Switch`] is never changed; a new configuration is a
-//! new one, which workers take up between bursts.
+//! Addresses are configured: a known address is never flooded, and one that is not a sender's own is refused. What a port
+//! group permits beyond that is noted in [`learned`]: a port that changes its address, ports behind which there are many.
+//! A [`Switch`] is never changed; a new configuration is a new one, which workers take up between bursts. What was
+//! learnt goes from one to the next.
 
 pub mod checksum;
 pub mod ethernet;
 pub mod flow_hash;
 pub mod forward;
+pub mod learned;
 pub mod mac_table;
 pub mod policy;
 pub mod software_offload;
+pub mod vlan;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +23,9 @@ use taut_api::network::Security;
 
 use crate::port::Port;
 use ethernet::MacKey;
-use mac_table::MacTable;
+use learned::Learned;
+use mac_table::{Key, MacTable};
+use vlan::PortVlan;
 
 /// All segments.
 #[derive(Debug, Default)]
@@ -29,15 +34,28 @@ pub struct Switch {
     pub segments: Vec<Segment>,
 }
 
-/// A broadcast domain. Frames never leave it.
+/// A vSwitch. Frames never leave it, nor the VLAN that they are in.
 #[derive(Debug, Default)]
 pub struct Segment {
+    id: SegmentId,
     /// Its ports.
     pub members: Vec<Member>,
     /// Their addresses, and the index of the member that has each.
-    pub table: MacTable,
+    table: MacTable,
+    /// Is any of them a trunk?
+    has_trunks: bool,
+    /// Members by VLAN: access ports in its order, then trunks.
+    by_vlan: Vec<u32>,
+    /// How many of them are access ports.
+    access: usize,
     /// Members that see frames for others.
-    pub promiscuous: Vec<u32>,
+    promiscuous: Vec<u32>,
+    /// Members that get frames for addresses that nobody is known to have.
+    curious: Vec<u32>,
+    /// What ports were seen to send from, where that counts.
+    learned: Option<Arc<Learned>>,
+    /// Index of the member by number of its port; only where something is learnt.
+    by_port: Vec<u32>,
 }
 
 /// A port on a segment.
@@ -45,28 +63,123 @@ pub struct Segment {
 pub struct Member {
     /// The port.
     pub port: Arc<Port>,
-    /// Its address.
+    /// Its configured address.
     pub mac: MacKey,
+    /// Its VLANs.
+    pub vlan: PortVlan,
     /// What it may do.
     pub security: Security,
+    /// Addresses behind it are learnt, if it may send from them.
+    mac_learning: bool,
+}
+
+impl Member {
+    fn new(config: &PortConfig, port: &Arc<Port>) -> Self {
+        let member = Self {
+            port: Arc::clone(port),
+            mac: config.mac.into(),
+            vlan: PortVlan::from(&config.vlan),
+            security: config.security,
+            mac_learning: config.mac_learning.is_some(),
+        };
+        if !member.moves() {
+            port.address.reset();
+        }
+        member
+    }
 }
 
 impl Switch {
-    /// Puts ports on their segments. Addresses within a segment must differ.
-    pub fn new<'a>(ports: impl Iterator<Item = (&'a PortConfig, &'a Arc<Port>)>) -> Self {
-        let mut segments = BTreeMap::<(SegmentId, String), Vec<Member>>::new();
+    /// Puts ports on their segments. Addresses of ports that have a VLAN in common must differ. What was learnt in the switch
+    /// `before` goes on to hold for ports that stay as they are.
+    pub fn new<'a>(ports: impl Iterator<Item = (&'a PortConfig, &'a Arc<Port>)>, before: &Self) -> Self {
+        let mut segments = BTreeMap::<SegmentId, Vec<(&PortConfig, &Arc<Port>)>>::new();
         for (config, port) in ports {
-            let member = Member { port: Arc::clone(port), mac: config.mac.into(), security: config.security };
-            segments.entry((config.segment, config.vlan.to_string())).or_default().push(member);
+            segments.entry(config.segment).or_default().push((config, port));
         }
-        Self { segments: segments.into_values().map(Segment::new).collect() }
+        let segment = |(id, ports): (SegmentId, Vec<_>)| {
+            let before = before.segments.iter().find(|segment| segment.id == id);
+            Segment::new(id, &ports, before.and_then(|segment| segment.learned.as_ref()))
+        };
+        Self { segments: segments.into_iter().map(segment).collect() }
     }
 }
 
 impl Segment {
-    fn new(members: Vec<Member>) -> Self {
-        let entries: Vec<_> = members.iter().zip(0..).map(|(member, index)| (member.mac, index)).collect();
-        let promiscuous = members.iter().zip(0..).filter(|(m, _)| m.security.promiscuous).map(|(_, i)| i);
-        Self { table: MacTable::new(&entries), promiscuous: promiscuous.collect(), members }
+    fn new(id: SegmentId, ports: &[(&PortConfig, &Arc<Port>)], before: Option<&Arc<Learned>>) -> Self {
+        let members: Vec<_> = ports.iter().map(|(config, port)| Member::new(config, port)).collect();
+        let entries: Vec<_> = members
+            .iter()
+            .zip(0..)
+            .map(|(member, index)| match member.vlan {
+                PortVlan::Access(vlan) => (Key::new(vlan, member.mac), index),
+                PortVlan::Trunk(_) => (Key::everywhere(member.mac), index),
+            })
+            .collect();
+        let which = |is: &dyn Fn(&Member) -> bool| -> Vec<u32> {
+            members.iter().zip(0..).filter(|(member, _)| is(member)).map(|(_, index)| index).collect()
+        };
+        let mut by_vlan = which(&|member| !member.vlan.is_trunk());
+        by_vlan.sort_by_key(|&index| members[index as usize].access_vlan());
+        let access = by_vlan.len();
+        let trunks = which(&|member| member.vlan.is_trunk());
+        by_vlan.extend(&trunks);
+        let learned = Learned::new(ports.iter().map(|(config, _)| *config), before);
+        Self {
+            id,
+            table: MacTable::new(&entries),
+            has_trunks: !trunks.is_empty(),
+            by_vlan,
+            access,
+            promiscuous: which(&|member| member.security.promiscuous),
+            curious: which(&|member| member.security.promiscuous || member.learns()),
+            by_port: if learned.is_some() { by_port(&members) } else { Vec::new() },
+            learned,
+            members,
+        }
     }
+
+    /// Members that take part in a VLAN.
+    pub fn in_vlan(&self, vlan: u16) -> impl Iterator<Item = u32> {
+        let (access, trunks) = self.by_vlan.split_at(self.access);
+        let vlan_of = |index: &u32| self.members[*index as usize].access_vlan();
+        let first = access.partition_point(|index| vlan_of(index) < Some(vlan));
+        let access = access[first..].iter().take_while(move |index| vlan_of(index) == Some(vlan));
+        access.chain(self.admitting(trunks, vlan)).copied()
+    }
+
+    /// Members of a VLAN that see frames for others.
+    pub fn promiscuous(&self, vlan: u16) -> impl Iterator<Item = u32> {
+        self.admitting(&self.promiscuous, vlan).copied()
+    }
+
+    /// Members of a VLAN that get frames for addresses that nobody is known to have.
+    pub fn curious(&self, vlan: u16) -> impl Iterator<Item = u32> {
+        self.admitting(&self.curious, vlan).copied()
+    }
+
+    fn admitting<'s>(&'s self, members: &'s [u32], vlan: u16) -> impl Iterator<Item = &'s u32> {
+        members.iter().filter(move |&&index| self.members[index as usize].vlan.admits(vlan))
+    }
+}
+
+impl Member {
+    const fn access_vlan(&self) -> Option<u16> {
+        match self.vlan {
+            PortVlan::Access(vlan) => Some(vlan),
+            PortVlan::Trunk(_) => None,
+        }
+    }
+}
+
+fn by_port(members: &[Member]) -> Vec<u32> {
+    let mut table = Vec::new();
+    for (member, index) in members.iter().zip(0..) {
+        let port = usize::from(member.port.id.0);
+        if table.len() <= port {
+            table.resize(port + 1, u32::MAX);
+        }
+        table[port] = index;
+    }
+    table
 }

@@ -10,7 +10,7 @@ use taut_api::fabric::DropReason;
 use taut_virtq::header::{self, NetHeader};
 
 use super::checksum;
-use super::ethernet::HEADER as ETHERNET;
+use super::ethernet::{HEADER as ETHERNET, TAG, TAG_8021Q};
 
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xdd];
@@ -110,6 +110,8 @@ enum Work {
 struct Layout {
     v4: bool,
     tcp: bool,
+    /// Offset of the IP header: behind a VLAN tag, if there is one.
+    l3: usize,
     /// Offset of the TCP or UDP header.
     l4: usize,
     /// Offset of the payload: all before it is repeated in every segment.
@@ -138,7 +140,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Writes piece `index` into `out`, which holds [`super::ethernet::MAX_FRAME`] bytes, and tells its length.
+    /// Writes piece `index` into `out`, which holds [`super::ethernet::MAX_TAGGED`] bytes, and tells its length.
     pub fn write(&self, index: usize, out: &mut [u8]) -> usize {
         match self.work {
             Work::Checksum { start, field } => {
@@ -163,16 +165,19 @@ impl Layout {
     fn of(frame: &[u8], header: &NetHeader) -> Result<Self, DropReason> {
         let bad = DropReason::BadHeader;
         let byte = |at: usize| frame.get(at).copied().ok_or(bad);
-        let v4 = frame.get(12..14) == Some(&IPV4);
+        let tagged = frame.get(ETHERNET - 2..ETHERNET) == Some(&TAG_8021Q.to_be_bytes());
+        let l3 = if tagged { ETHERNET + TAG } else { ETHERNET };
+        let ether_type = frame.get(l3 - 2..l3);
+        let v4 = ether_type == Some(&IPV4);
         let (protocol, l4) = if v4 {
-            let words = usize::from(byte(ETHERNET)? & 0x0f);
+            let words = usize::from(byte(l3)? & 0x0f);
             if words < 5 {
                 return Err(bad);
             }
-            (byte(ETHERNET + 9)?, ETHERNET + 4 * words)
-        } else if frame.get(12..14) == Some(&IPV6) {
+            (byte(l3 + 9)?, l3 + 4 * words)
+        } else if ether_type == Some(&IPV6) {
             // Extension headers would have to be walked; no driver segments behind one.
-            (byte(ETHERNET + 6)?, ETHERNET + 40)
+            (byte(l3 + 6)?, l3 + 40)
         } else {
             return Err(DropReason::NoOffload);
         };
@@ -187,7 +192,7 @@ impl Layout {
         if payload > frame.len() || (tcp && l4_header < 20) {
             return Err(bad);
         }
-        Ok(Self { v4, tcp, l4, payload, size: usize::from(header.gso_size) })
+        Ok(Self { v4, tcp, l3, l4, payload, size: usize::from(header.gso_size) })
     }
 
     fn payload_of(&self, frame: &[u8], index: usize) -> Range<usize> {
@@ -225,7 +230,7 @@ impl Layout {
 
     /// Length, and for IPv4 identification and header checksum.
     fn finish_ip(&self, index: usize, out: &mut [u8]) {
-        let l3 = ETHERNET;
+        let l3 = self.l3;
         let length = out.len() - l3;
         if self.v4 {
             out[l3 + 2..l3 + 4].copy_from_slice(&(length as u16).to_be_bytes());
@@ -241,7 +246,7 @@ impl Layout {
 
     fn finish_checksum(&self, field: usize, protocol: u8, out: &mut [u8]) {
         out[field..field + 2].fill(0);
-        let addresses = if self.v4 { ETHERNET + 12..ETHERNET + 20 } else { ETHERNET + 8..ETHERNET + 40 };
+        let addresses = if self.v4 { self.l3 + 12..self.l3 + 20 } else { self.l3 + 8..self.l3 + 40 };
         let pseudo = checksum::add(u64::from(protocol) + (out.len() - self.l4) as u64, &out[addresses]);
         let sum = checksum::fold(checksum::add(pseudo, &out[self.l4..]));
         let sum = if sum == 0 { 0xffff } else { sum };

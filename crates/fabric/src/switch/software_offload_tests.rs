@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use taut_virtq::header::{GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM};
 
-use super::super::ethernet::MAX_FRAME;
+use super::super::ethernet::MAX_TAGGED;
+use super::super::vlan::TagEdit;
 use super::*;
 
 /// The checksum done the slow way: 16-bit ones' complement addition, word by word.
@@ -139,7 +140,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
 fn pieces(frame: &[u8], header: &NetHeader) -> Vec<Vec<u8>> {
     check_header(header, frame.len()).unwrap();
     let pieces = Pieces::of(frame, header).unwrap();
-    let mut space = vec![0; MAX_FRAME];
+    let mut space = vec![0; MAX_TAGGED];
     (0..pieces.count())
         .map(|index| {
             let len = pieces.write(index, &mut space);
@@ -148,7 +149,28 @@ fn pieces(frame: &[u8], header: &NetHeader) -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// The frame with a VLAN tag, and the header that goes with it.
+fn tagged(frame: &[u8], header: &NetHeader) -> (Vec<u8>, NetHeader) {
+    let mut tagged = frame[..12].to_vec();
+    tagged.extend([0x81, 0x00, 0x20, 0x0a]);
+    tagged.extend(&frame[12..]);
+    (tagged, TagEdit::Insert(0x200a).header(header))
+}
+
 proptest! {
+    #[test]
+    fn a_tag_is_in_every_segment_and_changes_nothing_else(
+        shape in shapes(),
+        payload in prop::collection::vec(any::<u8>(), 1..9000),
+        size in prop_oneof![Just(0), 500_u16..3000],
+    ) {
+        let frame = shape.frame(&payload, 0x18);
+        let header = shape.header(size);
+        let (with_tag, its_header) = tagged(&frame, &header);
+        let plain = pieces(&frame, &header).iter().map(|piece| tagged(piece, &PLAIN).0).collect::<Vec<_>>();
+        prop_assert_eq!(pieces(&with_tag, &its_header), plain);
+    }
+
     #[test]
     fn segments_are_what_a_receiver_accepts_and_carry_every_byte(
         shape in shapes(),
@@ -218,7 +240,7 @@ proptest! {
             && !Offloads::NONE.take(&header, 0)
             && let Ok(pieces) = Pieces::of(&frame, &header)
         {
-            let mut space = vec![0; MAX_FRAME];
+            let mut space = vec![0; MAX_TAGGED];
             for index in 0..pieces.count() {
                 prop_assert!(pieces.write(index, &mut space) <= frame.len());
             }

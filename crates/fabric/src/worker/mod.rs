@@ -173,6 +173,12 @@ impl Workers {
         Ok(())
     }
 
+    /// Makes the next switch of the one in force.
+    pub fn next_switch(&self, make: impl FnOnce(&Switch) -> Switch) -> Switch {
+        let plan = Arc::clone(&lock(&self.crew.plan));
+        make(&plan.switch)
+    }
+
     /// Where kicks and devices are watched.
     pub fn desks(&self) -> &Arc<Desks> {
         &self.crew.desks

@@ -15,4 +15,5 @@ mod offload;
 mod shaping;
 mod stream;
 mod traffic;
+mod vlan;
 mod workers;

@@ -92,7 +92,7 @@ impl TxQueue {
     pub fn frame(&self, index: usize) -> TxFrame<'_> {
         let (at, window) = (self.first + index, self.first..self.end);
         assert!(window.contains(&at), "frame {index} of {}", window.len());
-        TxFrame { slot: &self.slots[at], chain: self.chains[at], chains: &self.ring.chains }
+        TxFrame { slot: &self.slots[at], start: None, chain: self.chains[at], chains: &self.ring.chains }
     }
 
     /// Slots and chains of `count` frames from `first` of the last look on, and where their bytes are.
@@ -176,6 +176,8 @@ impl Slot {
 #[derive(Debug, Clone, Copy)]
 pub struct TxFrame<'q> {
     slot: &'q Slot,
+    /// In place of the first bytes that the guest wrote.
+    start: Option<&'q [u8]>,
     chain: Chain,
     chains: &'q Chains,
 }
@@ -197,16 +199,29 @@ impl<'q> TxFrame<'q> {
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "a frame is not a collection")]
     pub fn len(&self) -> usize {
-        self.chain.len as usize - header::LEN
+        match self.start {
+            None => self.chain.len as usize - header::LEN,
+            Some(start) => start.len() + (self.chain.len as usize).saturating_sub(HEAD),
+        }
+    }
+
+    /// The same frame with other first bytes, more or fewer: all that was in [`Self::first_bytes`] is replaced.
+    #[inline]
+    #[must_use]
+    pub fn with_start<'s>(&self, start: &'s [u8]) -> TxFrame<'s>
+    where
+        'q: 's,
+    {
+        TxFrame { start: Some(start), ..*self }
     }
 
     /// The first [`FIRST_BYTES`] bytes, fewer if the frame is shorter. Exactly these are stored at a receiver.
     #[inline]
     pub fn first_bytes(&self) -> &'q [u8] {
-        &self.slot.bytes[header::LEN..HEAD.min(self.chain.len as usize)]
+        self.start.unwrap_or_else(|| &self.slot.bytes[header::LEN..HEAD.min(self.chain.len as usize)])
     }
 
-    /// The first [`FIRST_BYTES`] bytes; what lies behind the end of a shorter frame has no meaning.
+    /// The first [`FIRST_BYTES`] bytes as the guest wrote them; what lies behind the end of a shorter frame has no meaning.
     #[inline]
     pub fn start(&self) -> &'q [u8; FIRST_BYTES] {
         self.slot.bytes.last_chunk().expect("a slot is longer than the first bytes")

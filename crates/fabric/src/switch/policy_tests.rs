@@ -1,0 +1,258 @@
+//! Who gets which frame, decided without moving one.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use taut_api::coalescing::Coalescing;
+use taut_api::fabric::PortId;
+use taut_api::fabric::config::{PortConfig, PortKind, SegmentId};
+use taut_api::fabric::counters::FILE_SIZE;
+use taut_api::network::{MacLearning, Security};
+use taut_api::shaping::Shaping;
+use taut_api::{MacAddr, Vlan};
+use taut_virtq::counters::SharedWords;
+
+use super::super::Switch;
+use super::*;
+use crate::counters::PortBlock;
+use crate::port::Port;
+
+fn mac(number: u16) -> MacAddr {
+    let [high, low] = number.to_be_bytes();
+    MacAddr([2, 0, 0, 0, high, low])
+}
+
+fn port(id: u16, vlan: &str) -> PortConfig {
+    PortConfig {
+        id: PortId(id),
+        owner: format!("vm/{id}/nic0"),
+        kind: PortKind::Stream,
+        segment: SegmentId(1),
+        vlan: vlan.parse().unwrap(),
+        mac: mac(id),
+        security: Security::default(),
+        shaping: Shaping::default(),
+        mac_learning: None,
+        coalescing: Coalescing::Disabled,
+    }
+}
+
+fn security(config: PortConfig, set: fn(&mut Security)) -> PortConfig {
+    let mut security = config.security;
+    set(&mut security);
+    PortConfig { security, ..config }
+}
+
+fn learning(config: PortConfig) -> PortConfig {
+    let config = security(config, |security| security.forged_transmits = true);
+    PortConfig { mac_learning: Some(MacLearning { limit: 100, ageing_s: 300 }), ..config }
+}
+
+struct Rig {
+    configs: Vec<PortConfig>,
+    ports: Vec<Arc<Port>>,
+    switch: Switch,
+    now: Instant,
+}
+
+impl Rig {
+    /// Port and member have the same number.
+    fn new(configs: Vec<PortConfig>) -> Self {
+        let file = memfd_create("counters", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, FILE_SIZE).unwrap();
+        let words = Arc::new(SharedWords::map(file.as_fd(), FILE_SIZE as usize / 8).unwrap());
+        let port = |config: &PortConfig| {
+            Arc::new(Port::new(config.id, config.kind, PortBlock::new(&words, config.id)))
+        };
+        let ports = configs.iter().map(port).collect();
+        let mut rig = Self { configs, ports, switch: Switch::default(), now: Instant::now() };
+        rig.configure();
+        rig
+    }
+
+    fn configure(&mut self) {
+        self.switch = Switch::new(self.configs.iter().zip(&self.ports), &self.switch);
+    }
+
+    fn segment(&self) -> &Segment {
+        &self.switch.segments[0]
+    }
+
+    fn route(&self, sender: u32, dst: MacAddr, src: MacAddr, tag: Option<u16>) -> Result<Routed, DropReason> {
+        let frame = Ethernet { dst: dst.into(), src: src.into(), ether_type: 0x0800, tag };
+        route(self.segment(), sender, &frame, self.now)
+    }
+
+    /// Where an untagged frame goes.
+    fn to(&self, sender: u32, dst: MacAddr, src: MacAddr) -> Result<Route, DropReason> {
+        self.route(sender, dst, src, None).map(|routed| routed.route)
+    }
+
+    fn flood(&self, vlan: u16) -> Vec<u32> {
+        let mut members: Vec<_> = self.segment().in_vlan(vlan).collect();
+        members.sort_unstable();
+        members
+    }
+}
+
+#[test]
+fn a_vlan_is_a_network_of_its_own_whatever_the_ports_are() {
+    let rig = Rig::new(vec![
+        port(0, "10"),
+        port(1, "10"),
+        port(2, "20"),
+        port(3, "10-15"),
+        port(4, "4095"),
+        port(5, "0"),
+    ]);
+    assert_eq!(rig.to(0, mac(1), mac(0)), Ok(Route::To(1)));
+    assert_eq!(rig.to(0, mac(2), mac(0)), Ok(Route::Unknown));
+    assert_eq!(rig.to(0, mac(3), mac(0)), Ok(Route::To(3)));
+    assert_eq!(rig.to(2, mac(3), mac(2)), Ok(Route::Unknown), "the trunk has no VLAN 20");
+    assert_eq!(rig.to(2, mac(4), mac(2)), Ok(Route::To(4)));
+    assert_eq!(rig.route(4, mac(2), mac(4), Some(20)), Ok(Routed { vlan: 20, route: Route::To(2) }));
+    assert_eq!(rig.route(4, mac(2), mac(4), Some(10)), Ok(Routed { vlan: 10, route: Route::Unknown }));
+    assert_eq!(rig.route(4, mac(5), mac(4), None), Ok(Routed { vlan: 0, route: Route::To(5) }));
+    assert_eq!(rig.route(3, mac(5), mac(3), None), Err(DropReason::VlanNotAdmitted));
+    assert_eq!(rig.to(0, mac(0), mac(0)), Ok(Route::Back));
+    for (vlan, members) in [(0, vec![4, 5]), (10, vec![0, 1, 3, 4]), (15, vec![3, 4]), (20, vec![2, 4])] {
+        assert_eq!(rig.flood(vlan), members, "VLAN {vlan}");
+    }
+}
+
+#[test]
+fn addresses_that_no_switch_forwards_are_dropped() {
+    let forging = security(port(0, "0"), |security| security.forged_transmits = true);
+    let rig = Rig::new(vec![forging, port(1, "0")]);
+    let pause = MacAddr([0x01, 0x80, 0xc2, 0, 0, 1]);
+    assert_eq!(rig.to(0, pause, mac(0)), Err(DropReason::ReservedAddress));
+    assert_eq!(rig.to(0, mac(1), MacAddr::BROADCAST), Err(DropReason::GroupSource));
+    assert_eq!(rig.to(0, MacAddr::BROADCAST, mac(0)), Ok(Route::All));
+    assert_eq!(rig.to(0, mac(1), mac(7)), Ok(Route::To(1)));
+    assert_eq!(rig.to(1, mac(0), mac(7)), Err(DropReason::ForgedTransmit));
+    assert_eq!(rig.to(1, mac(7), mac(1)), Ok(Route::Unknown), "a forged address is not learnt");
+}
+
+#[test]
+fn an_address_follows_its_port_where_changes_are_accepted() {
+    let moving = |id, vlan| security(port(id, vlan), |security| security.mac_changes = true);
+    let rig = Rig::new(vec![moving(0, "10"), port(1, "10"), moving(2, "10"), moving(3, "1-20")]);
+    assert_eq!(rig.to(1, mac(0), mac(1)), Ok(Route::To(0)));
+    assert_eq!(rig.to(0, mac(1), mac(50)), Ok(Route::To(1)), "the new address is not forged");
+    assert_eq!(rig.to(1, mac(50), mac(1)), Ok(Route::To(0)));
+    assert_eq!(rig.to(1, mac(0), mac(1)), Ok(Route::Unknown), "the configured one is given up");
+    assert_eq!(rig.to(0, mac(1), mac(51)), Ok(Route::To(1)));
+    assert_eq!(rig.to(1, mac(50), mac(1)), Ok(Route::Unknown), "one address a port");
+    assert_eq!(rig.to(0, mac(2), mac(1)), Err(DropReason::ForgedTransmit), "another's configured address");
+    assert_eq!(rig.to(1, mac(51), mac(1)), Ok(Route::To(0)), "trying that changed nothing");
+    // The newest wins, and who had it wins it back with its next frame.
+    assert_eq!(rig.to(2, mac(1), mac(51)), Ok(Route::To(1)));
+    assert_eq!(rig.to(1, mac(51), mac(1)), Ok(Route::To(2)));
+    assert_eq!(rig.to(0, mac(1), mac(51)), Ok(Route::To(1)));
+    assert_eq!(rig.to(1, mac(51), mac(1)), Ok(Route::To(0)));
+    assert_eq!(rig.to(0, mac(1), mac(0)), Ok(Route::To(1)));
+    assert_eq!(rig.to(1, mac(0), mac(1)), Ok(Route::To(0)));
+    // A trunk has its address in all its VLANs, and in no others.
+    assert_eq!(rig.route(3, mac(1), mac(60), Some(10)).unwrap().route, Route::To(1));
+    assert_eq!(rig.to(1, mac(60), mac(1)), Ok(Route::To(3)));
+    assert_eq!(rig.to(1, mac(3), mac(1)), Ok(Route::Unknown));
+}
+
+#[test]
+fn a_changed_address_survives_configurations_that_leave_its_port_alone() {
+    let moving = security(port(0, "10"), |security| security.mac_changes = true);
+    let mut rig = Rig::new(vec![moving, port(1, "10"), learning(port(2, "10"))]);
+    rig.to(0, mac(1), mac(50)).unwrap();
+    rig.to(2, mac(1), mac(60)).unwrap();
+    rig.configs[1].security.promiscuous = true;
+    rig.configs.push(learning(port(3, "10")));
+    rig.ports.push(Arc::clone(&rig.ports[1]));
+    rig.ports[3] = Arc::new(Port::new(PortId(3), PortKind::Stream, rig.ports[1].counters.clone()));
+    rig.configure();
+    assert_eq!(rig.to(1, mac(50), mac(1)), Ok(Route::To(0)));
+    assert_eq!(rig.to(1, mac(60), mac(1)), Ok(Route::To(2)));
+    rig.configs[0].security.mac_changes = false;
+    rig.configs[2].vlan = Vlan::Access(11);
+    rig.configure();
+    assert_eq!(rig.to(1, mac(50), mac(1)), Ok(Route::Unknown));
+    assert_eq!(rig.to(1, mac(0), mac(1)), Ok(Route::To(0)), "back to the configured one");
+    assert_eq!(rig.to(1, mac(60), mac(1)), Ok(Route::Unknown));
+    assert_eq!(rig.to(0, mac(1), mac(50)), Err(DropReason::ForgedTransmit));
+}
+
+#[test]
+fn a_learning_port_has_many_addresses_and_gets_what_nobody_else_has() {
+    let promiscuous = security(port(2, "10"), |security| security.promiscuous = true);
+    let mut rig =
+        Rig::new(vec![learning(port(0, "10")), port(1, "10"), promiscuous, learning(port(3, "1-20"))]);
+    for number in 100..200 {
+        assert_eq!(rig.to(0, mac(1), mac(number)), Ok(Route::To(1)));
+    }
+    for number in 100..200 {
+        assert_eq!(rig.to(1, mac(number), mac(1)), Ok(Route::To(0)));
+    }
+    assert_eq!(rig.to(0, mac(101), mac(100)), Ok(Route::Back), "both are behind the port");
+    assert_eq!(rig.to(1, mac(0), mac(1)), Ok(Route::To(0)), "its own address stays");
+    assert_eq!(rig.to(1, mac(300), mac(1)), Ok(Route::Unknown));
+    assert_eq!(rig.segment().curious(10).collect::<Vec<_>>(), [0, 2, 3]);
+    assert_eq!(rig.segment().curious(11).collect::<Vec<_>>(), [3]);
+    // Configured addresses and impossible ones are never learnt.
+    assert_eq!(rig.to(0, mac(2), mac(1)), Ok(Route::To(2)));
+    assert_eq!(rig.to(2, mac(1), mac(2)), Ok(Route::To(1)));
+    rig.to(0, mac(2), MacAddr([0; 6])).unwrap();
+    assert_eq!(rig.to(1, MacAddr([0; 6]), mac(1)), Ok(Route::Unknown));
+    // A trunk's are in the VLAN that they were seen in.
+    rig.route(3, mac(1), mac(400), Some(11)).unwrap();
+    assert_eq!(rig.to(1, mac(400), mac(1)), Ok(Route::Unknown));
+    rig.route(3, mac(1), mac(100), Some(10)).unwrap();
+    assert_eq!(rig.to(1, mac(100), mac(1)), Ok(Route::To(3)), "it has moved");
+    rig.now += Duration::from_secs(302);
+    assert_eq!(rig.to(1, mac(100), mac(1)), Ok(Route::Unknown), "nothing was heard of it for too long");
+}
+
+fn any_port(id: u16) -> impl Strategy<Value = PortConfig> {
+    let vlan = prop::sample::select(vec!["0", "1", "2", "1-2", "0-3", "4095"]);
+    (vlan, any::<[bool; 4]>()).prop_map(
+        move |(vlan, [promiscuous, mac_changes, forged_transmits, learns])| {
+            let security = Security { promiscuous, mac_changes, forged_transmits };
+            let mac_learning = learns.then_some(MacLearning { limit: 4, ageing_s: 100 });
+            PortConfig { security, mac_learning, ..port(id, vlan) }
+        },
+    )
+}
+
+proptest! {
+    /// Whatever ports do, a frame goes to ports of its VLAN only; a known address of a port that keeps its own goes there and
+    /// nowhere else; and nobody is taken for a port that may not be.
+    #[test]
+    fn nothing_leaves_its_vlan_and_nobody_takes_a_configured_address(
+        configs in (any_port(0), any_port(1), any_port(2), any_port(3)).prop_map(|(a, b, c, d)| vec![a, b, c, d]),
+        frames in prop::collection::vec((0_u32..4, 0_u16..8, 0_u16..8, prop::option::of(0_u16..5), 0_u64..60), 1..200),
+    ) {
+        let mut rig = Rig::new(configs);
+        for (sender, dst, src, tag, passed) in frames {
+            rig.now += Duration::from_secs(passed);
+            let Ok(Routed { vlan, route }) = rig.route(sender, mac(dst), mac(src), tag) else { continue };
+            let config = &rig.configs[sender as usize];
+            prop_assert!(config.vlan.admits(vlan));
+            prop_assert!(src == sender as u16 || config.security.forged_transmits || config.security.mac_changes);
+            if let Route::To(member) = route {
+                let receiver = &rig.configs[member as usize];
+                prop_assert!(member != sender && receiver.vlan.admits(vlan));
+                let own = receiver.mac == mac(dst);
+                prop_assert!(own || receiver.security.mac_changes || receiver.mac_learning.is_some());
+            }
+            if let Some(owner) = rig.configs.get(usize::from(dst)).filter(|owner| owner.vlan.admits(vlan)) {
+                let moved = route == Route::Unknown && owner.security.mac_changes;
+                let stayed = route == Route::To(dst.into()) || route == Route::Back && sender == u32::from(dst);
+                prop_assert!(stayed || moved, "{route:?} for the address of {dst}");
+            }
+            for member in rig.segment().in_vlan(vlan).chain(rig.segment().curious(vlan)) {
+                prop_assert!(rig.configs[member as usize].vlan.admits(vlan));
+            }
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! VLANs in the switch: which a frame is in, which a port takes part in, and what happens to the tag on the way.
+//!
+//! A frame is in exactly one VLAN: that of the access port it came from, or the one that its tag names on a trunk; 0 stands
+//! for none. It is delivered to ports of that VLAN only: without a tag at an access port, with it on a trunk. A priority tag
+//! (VLAN 0) is taken off everywhere; on the way from an access port to a trunk its priority stays. A second tag never
+//! passes, so no frame can be in another VLAN behind a port than it was in the switch.
+
+use taut_api::Vlan;
+use taut_api::fabric::DropReason;
+use taut_virtq::device::FIRST_BYTES;
+use taut_virtq::header::{NEEDS_CSUM, NetHeader};
+
+use super::ethernet::{HEADER, TAG, TAG_8021Q};
+
+/// Where a tag is in a frame: behind the addresses.
+const TAG_AT: usize = HEADER - 2;
+/// The VLAN's bits in a tag; the others are priority and drop eligibility.
+const VLAN_BITS: u16 = 0x0fff;
+
+/// The VLAN that a tag names.
+pub const fn vlan_of(tci: u16) -> u16 {
+    tci & VLAN_BITS
+}
+
+/// The VLANs of a port.
+#[derive(Debug)]
+pub enum PortVlan {
+    /// One, and the port knows nothing of it.
+    Access(u16),
+    /// A bit for each; that of 4095 is never set.
+    Trunk(Box<[u64; 64]>),
+}
+
+impl From<&Vlan> for PortVlan {
+    fn from(vlan: &Vlan) -> Self {
+        match vlan {
+            Vlan::Access(vlan) => Self::Access(*vlan),
+            Vlan::Trunk(ranges) => {
+                let mut bits = Box::new([0; 64]);
+                for vlan in ranges.iter().flat_map(|(first, last)| first..=last) {
+                    bits[usize::from(vlan >> 6)] |= 1 << (vlan & 63);
+                }
+                Self::Trunk(bits)
+            }
+        }
+    }
+}
+
+impl PortVlan {
+    /// Are its frames tagged?
+    #[inline]
+    pub const fn is_trunk(&self) -> bool {
+        matches!(self, Self::Trunk(_))
+    }
+
+    /// Does the port take part in the VLAN?
+    #[inline]
+    pub fn admits(&self, vlan: u16) -> bool {
+        match self {
+            Self::Access(own) => *own == vlan,
+            Self::Trunk(bits) => {
+                bits.get(usize::from(vlan >> 6)).is_some_and(|word| word >> (vlan & 63) & 1 == 1)
+            }
+        }
+    }
+
+    /// The VLAN of a frame with this tag that the port sends.
+    #[inline]
+    pub fn ingress(&self, tag: Option<u16>) -> Result<u16, DropReason> {
+        match (self, tag.map_or(0, vlan_of)) {
+            (Self::Access(own), 0) => Ok(*own),
+            (Self::Access(_), _) => Err(DropReason::VlanTag),
+            (Self::Trunk(_), vlan) if self.admits(vlan) => Ok(vlan),
+            (Self::Trunk(_), _) => Err(DropReason::VlanNotAdmitted),
+        }
+    }
+
+    /// What to do with a frame of this VLAN that came with this tag, when it is for the port; `None` if it must not get it.
+    #[inline]
+    pub fn egress(&self, vlan: u16, tag: Option<u16>) -> Option<TagEdit> {
+        if !self.admits(vlan) {
+            return None;
+        }
+        let tagged = vlan != 0 && matches!(self, Self::Trunk(_));
+        Some(match tag {
+            None if tagged => TagEdit::Insert(vlan),
+            Some(tci) if tagged && vlan_of(tci) != vlan => TagEdit::Replace(tci & !VLAN_BITS | vlan),
+            Some(_) if !tagged => TagEdit::Strip,
+            _ => TagEdit::Keep,
+        })
+    }
+}
+
+/// A frame's first bytes with another tag.
+pub type EditedStart = [u8; FIRST_BYTES + TAG];
+
+/// What is done to a frame's tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TagEdit {
+    /// Nothing.
+    Keep,
+    /// A tag is put in.
+    Insert(u16),
+    /// The tag that is there gets another content.
+    Replace(u16),
+    /// The tag is taken out.
+    Strip,
+}
+
+impl TagEdit {
+    /// Writes the edited form of a frame's first bytes to `space` and returns it. `start` is longer than its Ethernet header,
+    /// tag included, and at most [`FIRST_BYTES`].
+    pub fn start<'s>(self, start: &[u8], space: &'s mut EditedStart) -> &'s [u8] {
+        let (addresses, behind) = start.split_at(TAG_AT);
+        let (tci, behind) = match self {
+            Self::Keep => (None, behind),
+            Self::Insert(tci) => (Some(tci), behind),
+            Self::Replace(tci) => (Some(tci), &behind[TAG..]),
+            Self::Strip => (None, &behind[TAG..]),
+        };
+        space[..TAG_AT].copy_from_slice(addresses);
+        let mut at = TAG_AT;
+        if let Some(tci) = tci {
+            space[at..at + 2].copy_from_slice(&TAG_8021Q.to_be_bytes());
+            space[at + 2..at + TAG].copy_from_slice(&tci.to_be_bytes());
+            at += TAG;
+        }
+        space[at..at + behind.len()].copy_from_slice(behind);
+        &space[..at + behind.len()]
+    }
+
+    /// The header that goes with the edited frame: offsets move with what they point at.
+    pub fn header(self, header: &NetHeader) -> NetHeader {
+        let tag = TAG as u16;
+        let moved = |offset: u16| match self {
+            Self::Keep | Self::Replace(_) => offset,
+            Self::Insert(_) => offset.saturating_add(tag),
+            Self::Strip => offset.saturating_sub(tag),
+        };
+        let mut edited = *header;
+        if header.flags & NEEDS_CSUM != 0 {
+            edited.csum_start = moved(header.csum_start);
+        }
+        if header.hdr_len != 0 {
+            edited.hdr_len = moved(header.hdr_len);
+        }
+        edited
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use taut_api::vlan::VlanRanges;
+
+    use super::*;
+    use crate::switch::ethernet;
+
+    fn trunk(ranges: &[(u16, u16)]) -> PortVlan {
+        PortVlan::from(&Vlan::Trunk(VlanRanges::new(ranges.iter().copied()).unwrap()))
+    }
+
+    #[test]
+    fn each_kind_of_port_says_which_vlan_a_frame_is_in() {
+        let (none, ten) = (PortVlan::Access(0), PortVlan::Access(10));
+        let (some, all) = (trunk(&[(10, 20)]), PortVlan::from(&Vlan::all()));
+        let priority = Some(0xe000);
+        for (port, tag, vlan) in [
+            (&none, None, Ok(0)),
+            (&none, Some(5), Err(DropReason::VlanTag)),
+            (&ten, None, Ok(10)),
+            (&ten, priority, Ok(10)),
+            (&ten, Some(10), Err(DropReason::VlanTag)),
+            (&some, None, Err(DropReason::VlanNotAdmitted)),
+            (&some, priority, Err(DropReason::VlanNotAdmitted)),
+            (&some, Some(0x700a), Ok(10)),
+            (&some, Some(21), Err(DropReason::VlanNotAdmitted)),
+            (&some, Some(4095), Err(DropReason::VlanNotAdmitted)),
+            (&all, None, Ok(0)),
+            (&all, priority, Ok(0)),
+            (&all, Some(4094), Ok(4094)),
+            (&all, Some(4095), Err(DropReason::VlanNotAdmitted)),
+        ] {
+            assert_eq!(port.ingress(tag), vlan, "{tag:?} from {port:?}");
+        }
+    }
+
+    #[test]
+    fn tags_are_set_and_taken_on_the_way() {
+        let (ten, all) = (PortVlan::Access(10), PortVlan::from(&Vlan::all()));
+        for (port, vlan, tag, edit) in [
+            (&ten, 10, None, Some(TagEdit::Keep)),
+            (&ten, 10, Some(10), Some(TagEdit::Strip)),
+            (&ten, 10, Some(0xe000), Some(TagEdit::Strip)),
+            (&ten, 11, None, None),
+            (&ten, 0, None, None),
+            (&all, 10, None, Some(TagEdit::Insert(10))),
+            (&all, 10, Some(0xe00a), Some(TagEdit::Keep)),
+            (&all, 10, Some(0xe000), Some(TagEdit::Replace(0xe00a))),
+            (&all, 0, None, Some(TagEdit::Keep)),
+            (&all, 0, Some(0xe000), Some(TagEdit::Strip)),
+            (&all, 4095, None, None),
+        ] {
+            assert_eq!(port.egress(vlan, tag), edit, "{tag:?} in {vlan} to {port:?}");
+        }
+    }
+
+    fn ports() -> impl Strategy<Value = Vlan> {
+        let near = 0_u16..8;
+        let range = (near.clone(), near.clone()).prop_map(|(a, b)| (a.min(b), a.max(b)));
+        let trunk = prop::collection::vec(range, 1..3)
+            .prop_map(|ranges| Vlan::Trunk(VlanRanges::new(ranges).unwrap()));
+        prop_oneof![near.prop_map(Vlan::Access), trunk, Just(Vlan::all())]
+    }
+
+    proptest! {
+        /// What leaves at the second port would be, on a like port of the next switch, in the VLAN it was in here.
+        #[test]
+        fn a_frame_never_changes_its_vlan(
+            from in ports(),
+            to in ports(),
+            mut frame in prop::collection::vec(any::<u8>(), 18..100),
+            tag in prop::option::of((0_u16..10, 0_u16..8)),
+        ) {
+            frame[12..14].copy_from_slice(&[0x08, 0x00]);
+            if let Some((vlan, priority)) = tag {
+                frame[12..14].copy_from_slice(&[0x81, 0x00]);
+                frame[14..16].copy_from_slice(&(vlan | priority << 13).to_be_bytes());
+                frame[16..18].copy_from_slice(&[0x08, 0x00]);
+            }
+            let start = &frame[..frame.len().min(FIRST_BYTES)];
+            let parsed = ethernet::check(start, frame.len()).unwrap();
+            let Ok(vlan) = PortVlan::from(&from).ingress(parsed.tag) else { return Ok(()) };
+            prop_assert!(from.admits(vlan));
+            let to_port = PortVlan::from(&to);
+            let Some(edit) = to_port.egress(vlan, parsed.tag) else {
+                prop_assert!(!to.admits(vlan));
+                return Ok(());
+            };
+            let mut space = [0; FIRST_BYTES + TAG];
+            let edited = edit.start(start, &mut space);
+            let after = ethernet::check(edited, edited.len()).unwrap();
+            prop_assert_eq!(to_port.ingress(after.tag), Ok(vlan));
+            prop_assert_eq!(after.tag.is_some(), vlan != 0 && matches!(to, Vlan::Trunk(_)));
+            prop_assert_eq!((after.dst, after.src, after.ether_type), (parsed.dst, parsed.src, 0x0800));
+            let behind = |start: &[u8], tagged: bool| start[HEADER + if tagged { TAG } else { 0 }..].to_vec();
+            prop_assert_eq!(behind(edited, after.tag.is_some()), behind(start, parsed.tag.is_some()));
+        }
+    }
+
+    #[test]
+    fn offsets_in_the_header_move_with_the_tag() {
+        let header = NetHeader {
+            flags: NEEDS_CSUM,
+            hdr_len: 54,
+            csum_start: 34,
+            csum_offset: 16,
+            ..NetHeader::default()
+        };
+        let inserted = TagEdit::Insert(5).header(&header);
+        assert_eq!((inserted.hdr_len, inserted.csum_start, inserted.csum_offset), (58, 38, 16));
+        assert_eq!(TagEdit::Strip.header(&inserted), header);
+        assert_eq!(TagEdit::Replace(5).header(&header), header);
+        assert_eq!(TagEdit::Insert(5).header(&NetHeader::default()), NetHeader::default());
+    }
+}
