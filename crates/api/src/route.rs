@@ -130,6 +130,30 @@ pub struct DaemonInfo {
     pub revision: u64,
 }
 
+/// `POST /v1/upgrade-fabric`: what a new fabric took over, and how long each step took, in microseconds. Traffic stood still
+/// only for the last two.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UpgradedFabric {
+    /// Process of the fabric that ended.
+    pub old_pid: u32,
+    /// Process of the fabric that serves now.
+    pub new_pid: u32,
+    /// Ports with a session or a device that were handed over.
+    pub ports: u32,
+    /// From its start to its first answer: program, sandbox, threads.
+    pub start_us: u64,
+    /// Until it had its configuration.
+    pub configure_us: u64,
+    /// Until it had every session, guest memory mapped.
+    pub prepare_us: u64,
+    /// Until the old fabric had published every ring and stopped.
+    pub stop_us: u64,
+    /// Until the new one had started every ring.
+    pub take_over_us: u64,
+    /// How long nobody served: the last two together.
+    pub gap_us: u64,
+}
+
 /// `POST /v1/shutdown`: end the daemon, and the fabric with it when no VM runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

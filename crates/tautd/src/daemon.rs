@@ -61,7 +61,8 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     let vms = Vms::adopt(&run_dir).map_err(|error| cannot("look for running VMs", &error))?;
     let (inbox, messages) = Inbox::new();
     let paths = Paths { run_dir: run_dir.clone(), libexec: libexec.clone(), counters: counters.clone() };
-    let fabric = Fabric::new(paths, store.clone(), board.clone(), inbox.clone());
+    let fabric = Fabric::new(paths, store.clone(), board.clone(), inbox.clone())
+        .map_err(|error| cannot("prepare for the fabric", &error))?;
     let parts = Parts {
         store: store.clone(),
         board: board.clone(),

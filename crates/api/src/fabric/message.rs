@@ -15,6 +15,15 @@ pub enum ToFabric {
         /// Must equal [`super::PROTOCOL`].
         protocol: u32,
     },
+    /// First after [`ToFabric::Hello`], to a fabric that is to take over from another that still serves. Until
+    /// [`ToFabric::TakeOver`] it prepares what it is given and serves nothing: no ring, no device, no front end. Each
+    /// [`ToFabric::Attach`] is answered by [`FromFabric::Prepared`], and no port's state is told. It ends when the connection does.
+    StandBy,
+    /// The other fabric serves nothing any more: begin. Answered by [`FromFabric::TookOver`], then by port states.
+    TakeOver {
+        /// Ports whose prepared attachments are as the other fabric left them. Those of other ports are let go.
+        ports: Vec<PortId>,
+    },
     /// The whole wanted state. Answered by [`FromFabric::Configured`].
     Configure(FabricConfig),
     /// Descriptors for a configured port. Replaces what the port had; a session leaves a listening socket in place, on
@@ -25,8 +34,8 @@ pub enum ToFabric {
         /// What the descriptors are.
         via: Attachment,
     },
-    /// Stop after publishing every ring: the planned half of an upgrade. Answered by every session's final
-    /// [`FromFabric::Session`], then the connection closes.
+    /// Stop after publishing every ring: the planned half of an upgrade. Sessions that have changed since they were last
+    /// told are told before [`FromFabric::Stopped`], then the connection closes.
     Quit,
 }
 
@@ -64,6 +73,18 @@ pub enum FromFabric {
         /// Ports that could not be made, and why.
         refused: Vec<(PortId, String)>,
     },
+    /// Answer to [`ToFabric::Attach`] while standing by.
+    Prepared {
+        /// The port.
+        port: PortId,
+        /// Why it cannot be served, if it cannot.
+        refused: Option<String>,
+    },
+    /// Answer to [`ToFabric::TakeOver`]: everything prepared is served from now on.
+    TookOver,
+    /// Answer to [`ToFabric::Quit`]: everything that was taken has been published, and nothing more is read from or written
+    /// to any ring, device or front end.
+    Stopped,
     /// A session began or changed. Its descriptors travel with the message and replace all earlier ones.
     Session(SessionRecord),
     /// A session ended: the front end closed or broke the protocol. Duplicates of its descriptors should be closed.

@@ -10,6 +10,8 @@
 //!   session its whole [`session::SessionRecord`] with duplicates of all its descriptors. `tautd` keeps the newest one
 //!   per port and hands it to the next fabric, which goes on where the last one ended.
 //!
+//! A planned upgrade has the next fabric prepare all of it ([`ToFabric::StandBy`]) while the last one still serves.
+//!
 //! A fabric without a connection goes on forwarding. A `tautd` that reconnects is sent all sessions again.
 
 pub mod channel;

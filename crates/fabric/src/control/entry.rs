@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::net::{SocketFlags, accept_with};
+use taut_api::fabric::SessionRecord;
 use taut_api::fabric::config::{PortConfig, PortKind};
 use taut_api::fabric::message::Attachment;
 use taut_api::vm::Link;
 use tracing::{info, warn};
 
 use super::quiet::Quiet;
+use super::standby::Prepared;
 use super::token;
 use crate::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
 use crate::port::Port;
@@ -30,6 +32,8 @@ pub(super) struct Entry {
     listening: Option<Watched<Arc<OwnedFd>>>,
     /// A TAP or a stream is attached.
     device: bool,
+    /// What is to be attached when this fabric takes over from another.
+    pub(super) prepared: Vec<Prepared>,
     /// Why the last thing that was attached no longer is.
     lost: Option<String>,
     /// What was told last.
@@ -45,7 +49,7 @@ pub(super) struct State {
     pub(super) attached: bool,
 }
 
-fn name_of(kind: PortKind) -> &'static str {
+pub(super) fn name_of(kind: PortKind) -> &'static str {
     match kind {
         PortKind::VhostUser { .. } => "a vNIC's port",
         PortKind::Tap { .. } => "a TAP port",
@@ -82,6 +86,7 @@ impl Entry {
             listener: None,
             listening: None,
             device: false,
+            prepared: Vec::new(),
             lost: None,
             told: None,
             log: Quiet::default(),
@@ -120,9 +125,8 @@ impl Entry {
                 Ok(())
             }
             (Attachment::Session(record), PortKind::VhostUser { .. }) => {
-                let session =
-                    Session::resume(record, fds, Arc::clone(&self.port), Arc::clone(events.workers))?;
-                self.watch(session, events)
+                let session = self.resume(record, fds, events)?;
+                self.go_on(session, events)
             }
             (Attachment::Tap, _) => unfit("a TAP device"),
             (Attachment::Session(_), _) => unfit("a vhost-user session"),
@@ -152,6 +156,23 @@ impl Entry {
             return Ok(());
         }
         self.watch(Session::new(socket, Arc::clone(&self.port), Arc::clone(events.workers)), events)
+    }
+
+    /// A session that another fabric began, not yet running.
+    pub(super) fn resume(
+        &self,
+        record: SessionRecord,
+        fds: Vec<OwnedFd>,
+        events: Events<'_>,
+    ) -> Result<Session, AttachError> {
+        Ok(Session::resume(record, fds, Arc::clone(&self.port), Arc::clone(events.workers))?)
+    }
+
+    /// Runs a session that another fabric began. A listening socket that it was begun on waits for the next.
+    pub(super) fn go_on(&mut self, mut session: Session, events: Events<'_>) -> Result<(), AttachError> {
+        self.listening = None;
+        session.go_on()?;
+        self.watch(session, events)
     }
 
     fn watch(&mut self, session: Session, events: Events<'_>) -> Result<(), AttachError> {

@@ -8,6 +8,7 @@ mod configure;
 mod entry;
 mod peer;
 mod quiet;
+mod standby;
 mod token;
 
 use std::collections::BTreeMap;
@@ -42,6 +43,8 @@ pub struct Control {
     workers: Workers,
     entries: BTreeMap<PortId, Entry>,
     config: FabricConfig,
+    /// Another fabric serves; this one only prepares.
+    standby: bool,
 }
 
 impl Control {
@@ -60,6 +63,7 @@ impl Control {
             workers,
             entries: BTreeMap::new(),
             config: FabricConfig::default(),
+            standby: false,
         })
     }
 
@@ -80,6 +84,10 @@ impl Control {
                     token::FRONT_END => self.serve_front_end(port),
                     token::LISTENER => self.accept_front_end(port),
                     _ => {}
+                }
+                if self.standby && self.peer.is_none() {
+                    // Nobody will ever let it begin.
+                    return Ok(());
                 }
                 self.tell_news();
             }
@@ -121,7 +129,10 @@ impl Control {
                 warn!("tautd did not say hello; disconnected");
                 self.peer = None;
             }
+            ToFabric::StandBy => self.stand_by(),
+            ToFabric::TakeOver { ports } => self.take_over(&ports.into_iter().collect()),
             ToFabric::Configure(config) => self.configure(config),
+            ToFabric::Attach { port, via } if self.standby => self.prepare(port, via, fds),
             ToFabric::Attach { port, via } => self.attach(port, via, fds),
             ToFabric::Quit => return true,
         }
@@ -217,7 +228,7 @@ impl Control {
 
     /// Tells `tautd` what has changed at the ports.
     fn tell_news(&mut self) {
-        if !self.greeted() {
+        if !self.greeted() || self.standby {
             return;
         }
         for (&port, entry) in &mut self.entries {
@@ -234,9 +245,10 @@ impl Control {
         for entry in self.entries.values_mut() {
             entry.port.stop();
             if let Some(session) = &mut entry.session {
-                pass_on(&mut self.peer, session);
+                pass_on_changed(&mut self.peer, session);
             }
         }
+        send(&mut self.peer, &FromFabric::Stopped, &[]);
         info!("ended on tautd's request");
     }
 }
@@ -263,12 +275,13 @@ fn send(peer: &mut Option<Peer>, message: &FromFabric, fds: &[std::os::fd::Borro
 }
 
 fn pass_on_changed(peer: &mut Option<Peer>, session: &mut Session) {
-    if session.take_changed() {
+    if session.has_changed() {
         pass_on(peer, session);
     }
 }
 
-fn pass_on(peer: &mut Option<Peer>, session: &Session) {
+fn pass_on(peer: &mut Option<Peer>, session: &mut Session) {
+    session.mark_told();
     if peer.as_ref().is_some_and(|peer| peer.greeted) {
         send(peer, &FromFabric::Session(session.record().clone()), &session.descriptors());
     }

@@ -99,7 +99,7 @@ impl Session {
         }
     }
 
-    /// Goes on with a session that another process began: rings run when this returns.
+    /// Goes on with a session that another process began: its memory is mapped, its rings run after [`Self::go_on`].
     pub fn resume(
         record: SessionRecord,
         fds: Vec<OwnedFd>,
@@ -131,14 +131,25 @@ impl Session {
         }
         session.record = SessionRecord { port: session.port.id, ..record };
         session.map_memory()?;
-        session.start_rings()?;
-        session.port.interrupt_all();
         Ok(session)
     }
 
-    /// Has the record or a descriptor changed since the last call?
-    pub fn take_changed(&mut self) -> bool {
-        std::mem::take(&mut self.changed)
+    /// Starts the rings where whoever ran them before stopped, and interrupts the guest once for each: its predecessor may
+    /// have owed it that. The other process must have let go of them.
+    pub fn go_on(&mut self) -> Result<(), SessionError> {
+        self.start_rings()?;
+        self.port.interrupt_all();
+        Ok(())
+    }
+
+    /// Has the record or a descriptor changed since the last [`Self::mark_told`]?
+    pub fn has_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// The record is known elsewhere as it is now.
+    pub fn mark_told(&mut self) {
+        self.changed = false;
     }
 
     /// The record as of now.

@@ -42,6 +42,7 @@ pub(crate) struct Fabric {
     counters: Arc<OwnedFd>,
     pub(crate) states: HashMap<PortId, State>,
     pub(crate) sessions: HashMap<PortId, (SessionRecord, Vec<OwnedFd>)>,
+    pub(crate) prepared: Vec<PortId>,
     pub(crate) ended: Vec<(PortId, String)>,
     pub(crate) configured: Option<(u64, Vec<(PortId, String)>)>,
     revision: u64,
@@ -70,6 +71,7 @@ impl Fabric {
             counters,
             states: HashMap::new(),
             sessions: HashMap::new(),
+            prepared: Vec::new(),
             ended: Vec::new(),
             configured: None,
             revision: 0,
@@ -91,7 +93,45 @@ impl Fabric {
 
     /// Another process, with the sessions that `tautd` has. The old one must be gone.
     pub(crate) fn replacement(mut self) -> Self {
-        let mut next = Self::with_counters(Arc::clone(&self.counters));
+        let mut next = self.beside();
+        next.sessions = std::mem::take(&mut self.sessions);
+        next
+    }
+
+    /// Another process that has nothing yet.
+    pub(crate) fn beside(&self) -> Self {
+        Self::with_counters(Arc::clone(&self.counters))
+    }
+
+    /// `tautd` goes away for good; waits for the process to follow.
+    pub(crate) fn hang_up(mut self) {
+        self.control.shutdown(std::net::Shutdown::Both).unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Another process takes over while this one serves, as `tautd` has it do.
+    pub(crate) fn upgrade(mut self, ports: Vec<PortConfig>) -> Self {
+        let mut next = self.beside();
+        next.send(&ToFabric::StandBy, &[]);
+        next.configure(ports);
+        for (port, (record, fds)) in &self.sessions {
+            next.attach(*port, Attachment::Session(record.clone()), fds);
+        }
+        next.until(|next| next.prepared.len() == self.sessions.len());
+        self.send(&ToFabric::Quit, &[]);
+        loop {
+            match self.receive() {
+                FromFabric::Stopped => break,
+                FromFabric::Session(SessionRecord { port, .. }) => {
+                    let (record, fds) = &self.sessions[&port];
+                    next.attach(port, Attachment::Session(record.clone()), fds);
+                }
+                _ => {}
+            }
+        }
+        let ports = self.sessions.keys().copied().collect();
+        next.send(&ToFabric::TakeOver { ports }, &[]);
+        while next.receive() != FromFabric::TookOver {}
         next.sessions = std::mem::take(&mut self.sessions);
         next
     }
@@ -168,7 +208,11 @@ impl Fabric {
 
     fn note(&mut self, message: FromFabric, fds: Vec<OwnedFd>) {
         match message {
-            FromFabric::Welcome { .. } => {}
+            FromFabric::Prepared { port, refused } => {
+                assert_eq!(refused, None);
+                self.prepared.push(port);
+            }
+            FromFabric::Welcome { .. } | FromFabric::TookOver | FromFabric::Stopped => {}
             FromFabric::Configured { revision, refused } => self.configured = Some((revision, refused)),
             FromFabric::Session(record) => {
                 assert_eq!(record.descriptors().len(), fds.len());

@@ -1,9 +1,11 @@
 //! Sessions outlive the fabric.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use taut_api::fabric::PortId;
+use taut_api::fabric::message::Attachment;
+use taut_api::fabric::{PortId, ToFabric};
 use taut_api::vm::Link;
 use vhost::vhost_user::message::FrontendReq;
 
@@ -99,9 +101,8 @@ fn a_fabric_that_is_asked_to_ends_after_its_last_word() {
     let mut fabric = Fabric::start();
     let [mut a, mut b] = guests(&mut fabric, Model::default());
     exchange(&mut a, &mut b, 1);
-    fabric.sessions.clear();
     assert!(fabric.quit().success());
-    assert_eq!(fabric.sessions.len(), 2, "the final sessions are missing");
+    assert_eq!(fabric.sessions.len(), 2);
     let mut next = fabric.replacement();
     resume_both(&mut next);
     exchange(&mut a, &mut b, 2);
@@ -137,4 +138,80 @@ fn a_record_that_does_not_fit_its_descriptors_is_refused_with_the_reason() {
     assert!(!state.attached);
     let reason = state.reason.as_deref().unwrap();
     assert_eq!(reason, "the session to go on with has 5 descriptors instead of 6");
+}
+
+/// Sends numbered frames from `a` to `b` while `events` happen; each has to arrive exactly once, in order and whole.
+fn exactly_once(fabric: Fabric, mut a: Guest, mut b: Guest, events: impl FnOnce(Fabric) -> Fabric) {
+    let window = Window::new(200);
+    let sender_window = Arc::clone(&window);
+    let over = Arc::new(AtomicBool::new(false));
+    let sender_over = Arc::clone(&over);
+    let sender = std::thread::spawn(move || {
+        let mut number = 0_u32;
+        while !sender_over.load(Ordering::Relaxed) {
+            sender_window.wait_for(number);
+            let mut sent = frame(mac(1), mac(0), number as u8, 60 + number as usize % 1400);
+            sent[14..18].copy_from_slice(&number.to_be_bytes());
+            a.send(&sent);
+            number += 1;
+        }
+        let last = frame(mac(1), mac(0), 0, 14);
+        a.send(&last);
+        a.drain();
+        number
+    });
+    let receiver = std::thread::spawn(move || {
+        let mut next = 0_u32;
+        loop {
+            let (_, got) = b.receive();
+            if got.len() == 14 {
+                return next;
+            }
+            let mut whole = frame(mac(1), mac(0), next as u8, 60 + next as usize % 1400);
+            whole[14..18].copy_from_slice(&next.to_be_bytes());
+            assert!(got == whole, "frame {next} is not the one that came: {:?}", &got[14..18]);
+            next += 1;
+            window.advance(next);
+        }
+    });
+    let _fabric = events(fabric);
+    over.store(true, Ordering::Relaxed);
+    let sent = sender.join().unwrap();
+    assert_eq!(receiver.join().unwrap(), sent);
+    assert!(sent > 0);
+}
+
+#[test]
+fn an_upgrade_under_load_loses_doubles_and_changes_nothing() {
+    for features in [super::guest::LINUX, PLAIN] {
+        let mut fabric = Fabric::start();
+        let [a, b] = guests(&mut fabric, Model { features, ..Model::default() });
+        exactly_once(fabric, a, b, |mut fabric| {
+            for _ in 0..5 {
+                fabric = fabric.upgrade(vec![vnic(0, 1), vnic(1, 1)]);
+                fabric.until_link(PortId(0), Link::Up);
+                fabric.until_link(PortId(1), Link::Up);
+            }
+            fabric
+        });
+    }
+}
+
+#[test]
+fn a_fabric_that_stands_by_touches_nothing_and_ends_with_its_tautd() {
+    let mut fabric = Fabric::start();
+    let [mut a, mut b] = guests(&mut fabric, Model::default());
+    let mut next = fabric.beside();
+    next.send(&ToFabric::StandBy, &[]);
+    next.configure(vec![vnic(0, 1), vnic(1, 1)]);
+    for (port, (record, fds)) in &fabric.sessions {
+        next.attach(*port, Attachment::Session(record.clone()), fds);
+    }
+    next.until(|next| next.prepared.len() == 2);
+    for mark in 0..50 {
+        exchange(&mut a, &mut b, mark);
+    }
+    assert!(next.states.is_empty(), "it told of ports that are not its own: {:?}", next.states);
+    next.hang_up();
+    exchange(&mut a, &mut b, 77);
 }

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FabricConfig, PortId, SessionRecord, ToFabric};
 
+/// The message that gives a port something, and what travels with it.
+pub(super) type Attach = (PortId, ToFabric, Vec<Arc<OwnedFd>>);
+
 /// Per port, what the next fabric is given.
 #[derive(Debug, Default)]
 pub(super) struct Held(BTreeMap<PortId, Port>);
@@ -53,10 +56,15 @@ impl Held {
         self.0.retain(|port, _| config.ports.iter().any(|wanted| wanted.id == *port));
     }
 
-    /// The messages that give a new fabric everything. A listening socket goes before the session that was begun on it.
-    pub(super) fn messages(&self) -> Vec<(PortId, ToFabric, Vec<Arc<OwnedFd>>)> {
+    /// The messages that give a new fabric everything.
+    pub(super) fn messages(&self) -> Vec<Attach> {
+        self.0.keys().flat_map(|&port| self.messages_of(port)).collect()
+    }
+
+    /// The messages that give a new fabric what a port has. A listening socket goes before the session that was begun on it.
+    pub(super) fn messages_of(&self, port: PortId) -> Vec<Attach> {
         let mut messages = Vec::new();
-        for (&port, held) in &self.0 {
+        if let Some(held) = self.0.get(&port) {
             if let Some((via, fd)) = &held.device {
                 messages.push((port, ToFabric::Attach { port, via: via.clone() }, vec![fd.clone()]));
             }
@@ -66,5 +74,11 @@ impl Held {
             }
         }
         messages
+    }
+
+    /// Ports that have anything.
+    pub(super) fn ports(&self) -> Vec<PortId> {
+        let has = |port: &Port| port.device.is_some() || port.session.is_some();
+        self.0.iter().filter(|(_, port)| has(port)).map(|(&id, _)| id).collect()
     }
 }

@@ -1,8 +1,7 @@
 //! The thread that keeps a fabric running and listens to it.
 
-use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -10,15 +9,14 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use taut_api::event::Level;
-use taut_api::fabric::{FromFabric, PROTOCOL, PortId, SessionRecord, ToFabric, channel};
-use taut_api::vm::Link;
+use taut_api::fabric::{FromFabric, PROTOCOL, ToFabric, channel};
 
 use super::Shared;
+use super::conversation::Conversation;
 use crate::process::Process;
-use crate::reconcile::Message;
 
 /// How long a fabric may take to answer the first message.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// A fabric that lives shorter than this counts as failing to start.
 const SHORT_LIFE: Duration = Duration::from_millis(250);
 /// Restarts without a pause; after that the pauses grow.
@@ -29,51 +27,92 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 /// How long a fabric that closed its connection may take to die.
 const HANG_UP: Duration = Duration::from_millis(100);
 
-/// What was said on one connection.
-#[derive(Debug, Default)]
-struct Conversation {
-    /// Revision of the configuration that is in force.
-    configured: Option<u64>,
-    /// Ports whose state was told.
-    told: BTreeSet<PortId>,
-    /// What the last fabric had has been given to this one.
-    handed_over: bool,
+/// A fabric's process, and the connection to it.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) process: Process,
+    pub(super) stream: UnixStream,
+    pub(super) origin: Origin,
+}
+
+/// How a fabric came to be ours.
+#[derive(Debug)]
+pub(super) enum Origin {
+    /// This daemon started it.
+    Started,
+    /// An earlier daemon left it running.
+    Found,
+    /// It has taken over from another, and knows all that it needs.
+    TookOver(Conversation),
+}
+
+/// How a conversation ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// The fabric closed it.
+    HungUp,
+    /// Another fabric has taken over.
+    Succeeded(Running),
 }
 
 impl Shared {
     /// Runs until the daemon ends the fabric.
     pub(super) fn keep(&self) {
-        let mut found = self.paths.adopt();
+        let found = |(process, stream)| Running { process, stream, origin: Origin::Found };
+        let mut next = self.paths.adopt().map(found);
         let mut short_lives = 0;
         while !self.ending.load(Ordering::SeqCst) {
             let born = Instant::now();
-            let adopted = found.is_some();
-            match found.take().map_or_else(|| self.start_one(), Ok) {
-                Ok((process, stream)) => self.serve(process, stream, adopted),
+            match next.take().map_or_else(|| self.start_one(), Ok) {
+                Ok(running) => next = self.serve(running),
                 Err(error) => {
                     let message = format!("the fabric cannot be started: {error}");
                     self.store.event(Level::Error, "fabric", "fabric.not-started", &message);
                 }
             }
-            short_lives = if born.elapsed() < SHORT_LIFE { short_lives + 1 } else { 0 };
-            self.pause(short_lives);
+            if next.is_none() {
+                short_lives = if born.elapsed() < SHORT_LIFE { short_lives + 1 } else { 0 };
+                self.pause(short_lives);
+            }
+        }
+        if let Some(running) = next {
+            self.bury(running.process, None);
         }
         self.paths.clean();
     }
 
-    fn start_one(&self) -> io::Result<(Process, UnixStream)> {
+    fn start_one(&self) -> io::Result<Running> {
         self.board.lock().fabric_starts += 1;
-        self.paths.spawn()
+        let (process, stream) = self.paths.spawn()?;
+        Ok(Running { process, stream, origin: Origin::Started })
     }
 
-    /// From the first message to the death of one fabric.
-    fn serve(&self, process: Process, mut stream: UnixStream, adopted: bool) {
+    /// From the first message to the death of one fabric, or until another has taken over from it.
+    fn serve(&self, running: Running) -> Option<Running> {
+        let Running { process, mut stream, origin } = running;
         self.board.lock().fabric_pid = Some(process.pid());
-        let (kind, verb) = if adopted { ("fabric.adopted", "found") } else { ("fabric.started", "started") };
-        let message = format!("{verb} the fabric, process {}", process.pid());
-        self.store.event(Level::Info, "fabric", kind, &message);
+        let mut known = None;
+        let told = match origin {
+            Origin::Started => Some(("fabric.started", "started")),
+            Origin::Found => Some(("fabric.adopted", "found")),
+            Origin::TookOver(conversation) => {
+                known = Some(conversation);
+                None
+            }
+        };
+        if let Some((kind, verb)) = told {
+            let message = format!("{verb} the fabric, process {}", process.pid());
+            self.store.event(Level::Info, "fabric", kind, &message);
+        }
         let end = loop {
-            let end = self.converse(&stream);
+            let end = match known.take() {
+                Some(conversation) => self.listen(&process, &stream, conversation),
+                None => self.converse(&process, &stream),
+            };
+            if let Ok(End::Succeeded(next)) = end {
+                retire(process);
+                return Some(next);
+            }
             *self.wire() = None;
             self.board.lock().observed.fabric_ready = false;
             if process.has_ended(HANG_UP) || end.is_err() || self.ending.load(Ordering::SeqCst) {
@@ -86,10 +125,11 @@ impl Shared {
             }
         };
         self.bury(process, end.err());
+        None
     }
 
     /// One connection, from the first message to its end.
-    fn converse(&self, stream: &UnixStream) -> io::Result<()> {
+    fn converse(&self, process: &Process, stream: &UnixStream) -> io::Result<End> {
         // What this fabric tells of its ports, now and later, is about the ports as they are wanted now.
         self.wanted().new_ports.clear();
         let revision = Self::greet(stream)?;
@@ -100,16 +140,46 @@ impl Shared {
                     tracing::debug!(%error, "the fabric ended while it was told its configuration");
                 }
             });
-            let mut conversation = Conversation::default();
-            while let Some((message, fds)) = channel::receive(stream)? {
-                self.hear(&mut conversation, message, fds);
-            }
-            Ok(())
+            self.listen(process, stream, Conversation::default())
         })
     }
 
+    /// Hears what a fabric says, and has another take over from it when somebody asks for that.
+    fn listen(
+        &self,
+        process: &Process,
+        stream: &UnixStream,
+        mut conversation: Conversation,
+    ) -> io::Result<End> {
+        loop {
+            if self.upgrades.is_asked_for() && self.is_ready(&conversation) {
+                let upgraded = self.upgrade(process, stream, &mut conversation)?;
+                if let Some(next) = upgraded {
+                    return Ok(End::Succeeded(next));
+                }
+            }
+            let mut heard =
+                [stream.as_fd(), self.upgrades.bell()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            match poll(&mut heard, None) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let [from_fabric, bell] = heard.map(|polled| !polled.revents().is_empty());
+            if bell {
+                self.upgrades.hear_bell();
+            }
+            if from_fabric {
+                match channel::receive(stream)? {
+                    Some((message, fds)) => self.hear(&mut conversation, message, fds),
+                    None => return Ok(End::HungUp),
+                }
+            }
+        }
+    }
+
     /// Says who we are; returns the revision of the configuration that the fabric runs.
-    fn greet(stream: &UnixStream) -> io::Result<u64> {
+    pub(super) fn greet(stream: &UnixStream) -> io::Result<u64> {
         channel::send(stream, &ToFabric::Hello { protocol: PROTOCOL }, &[])?;
         let mut readable = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
         if poll(&mut readable, Timespec::try_from(PATIENCE).ok().as_ref())? == 0 {
@@ -140,114 +210,6 @@ impl Shared {
             super::send(wire.as_ref(), &ToFabric::Quit, &[]);
         }
         Ok(())
-    }
-
-    fn hear(&self, conversation: &mut Conversation, message: FromFabric, fds: Vec<OwnedFd>) {
-        match message {
-            FromFabric::Welcome { .. } => {}
-            FromFabric::Configured { revision, refused } => {
-                conversation.configured = Some(revision);
-                self.board.lock().refused_ports = refused.into_iter().collect();
-            }
-            FromFabric::Session(record) => self.session(record, fds),
-            FromFabric::SessionEnded { port, reason } => {
-                tracing::debug!(%port, reason, "session ended");
-                self.wanted().held.end_session(port);
-            }
-            FromFabric::PortState { port, link, reason, attached } => {
-                conversation.told.insert(port);
-                self.port_state(conversation, port, link, reason, attached);
-            }
-        }
-        self.look_whether_ready(conversation);
-    }
-
-    /// Once the newest configuration is in force and every port's state is known, ports may be attached: first those that
-    /// the last fabric served.
-    fn look_whether_ready(&self, conversation: &mut Conversation) {
-        let wanted = self.wanted();
-        if conversation.configured != Some(wanted.config.revision) {
-            return;
-        }
-        let refused = self.board.lock().refused_ports.clone();
-        let unknown = |id: &PortId| !conversation.told.contains(id) && !refused.contains_key(id);
-        if wanted.config.ports.iter().map(|port| port.id).any(|id| unknown(&id)) {
-            return;
-        }
-        drop(wanted);
-        if !conversation.handed_over {
-            conversation.handed_over = true;
-            self.hand_over();
-        }
-        let was_ready = std::mem::replace(&mut self.board.lock().observed.fabric_ready, true);
-        if !was_ready {
-            self.inbox.send(Message::Wake);
-        }
-    }
-
-    /// Gives a new fabric everything that the last one had.
-    fn hand_over(&self) {
-        let wire = self.wire();
-        let mut messages = self.wanted().held.messages();
-        let mut seen = self.board.lock();
-        messages.retain(|(port, ..)| !seen.observed.attached(*port));
-        for (port, ..) in &messages {
-            seen.observed.ports.entry(*port).or_default().attached = true;
-        }
-        drop(seen);
-        for (_, message, fds) in messages {
-            super::send(wire.as_ref(), &message, &fds);
-        }
-    }
-
-    fn session(&self, record: SessionRecord, fds: Vec<OwnedFd>) {
-        let expected = record.descriptors().len();
-        if fds.len() != expected {
-            tracing::warn!(port = %record.port, got = fds.len(), expected, "a session came without its descriptors");
-            return;
-        }
-        let mut wanted = self.wanted();
-        if wanted.has(record.port) {
-            wanted.held.keep_session(record, fds);
-        }
-    }
-
-    fn port_state(
-        &self,
-        conversation: &Conversation,
-        port: PortId,
-        link: Link,
-        reason: Option<String>,
-        attached: bool,
-    ) {
-        let mut wanted = self.wanted();
-        let in_force = conversation.configured == Some(wanted.config.revision);
-        let Some(config) = wanted.config.ports.iter().find(|wanted| wanted.id == port) else { return };
-        if wanted.new_ports.contains(&port) && !in_force {
-            return;
-        }
-        let owner = config.owner.clone();
-        if !attached && conversation.handed_over {
-            wanted.held.release(port);
-        }
-        drop(wanted);
-        let mut seen = self.board.lock();
-        let state = seen.observed.ports.entry(port).or_default();
-        let changed = state.link != link;
-        state.link = link;
-        state.reason.clone_from(&reason);
-        state.attached = attached;
-        drop(seen);
-        if changed {
-            let (level, kind, what) = match link {
-                Link::Up => (Level::Info, "port.up", "up"),
-                Link::Down => (Level::Info, "port.down", "down"),
-                Link::Broken => (Level::Warning, "port.broken", "broken"),
-            };
-            let why = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-            self.store.event(level, &owner, kind, &format!("the link is {what}{why}"));
-        }
-        self.inbox.send(Message::Wake);
     }
 
     /// Makes sure that one fabric is gone before the next touches the same rings.
@@ -288,4 +250,13 @@ impl Shared {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+}
+
+/// Waits for the end of a fabric that has handed everything over.
+fn retire(mut process: Process) {
+    if !process.has_ended(PATIENCE) {
+        process.signal(Signal::KILL);
+        process.has_ended(PATIENCE);
+    }
+    process.status();
 }

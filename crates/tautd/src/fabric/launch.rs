@@ -30,6 +30,11 @@ impl Paths {
         self.run_dir.join("fabric.sock")
     }
 
+    /// Where one that is to take over listens until then.
+    fn next_socket(&self) -> PathBuf {
+        self.run_dir.join("fabric.next.sock")
+    }
+
     /// Who it is.
     fn pid(&self) -> PathBuf {
         self.run_dir.join("fabric.pid")
@@ -54,22 +59,37 @@ impl Paths {
 
     /// Starts a fabric and connects to it.
     pub(super) fn spawn(&self) -> io::Result<(Process, UnixStream)> {
-        let socket = self.socket();
-        remove_if_there(&socket)?;
-        let listener = UnixListener::bind(&socket)?;
+        let (process, stream) = self.spawn_at(&self.socket())?;
+        write_record(&self.pid(), &process.identity())?;
+        Ok((process, stream))
+    }
+
+    /// Starts a fabric beside the one that serves; [`Self::succeed`] puts it in its place.
+    pub(super) fn spawn_beside(&self) -> io::Result<(Process, UnixStream)> {
+        self.spawn_at(&self.next_socket())
+    }
+
+    fn spawn_at(&self, socket: &Path) -> io::Result<(Process, UnixStream)> {
+        remove_if_there(socket)?;
+        let listener = UnixListener::bind(socket)?;
         let log = File::options().create(true).append(true).open(self.log())?;
         let mut command = Command::new(self.libexec.join("taut-fabric"));
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir("/");
         let fds = [(listener.as_fd(), fd::CONTROL), (self.counters.file().as_fd(), fd::COUNTERS)];
         let process = Process::spawn(&mut command, &fds)?;
-        write_record(&self.pid(), &process.identity())?;
         // The connection waits in the listener's queue until the fabric takes it; the listener itself is now only its.
-        Ok((process, self.connect()?))
+        Ok((process, UnixStream::connect(socket)?))
+    }
+
+    /// From now on a daemon that looks for the fabric finds this one.
+    pub(super) fn succeed(&self, process: &Process) -> io::Result<()> {
+        fs::rename(self.next_socket(), self.socket())?;
+        write_record(&self.pid(), &process.identity())
     }
 
     /// Removes what a fabric leaves.
     pub(super) fn clean(&self) {
-        for path in [self.socket(), self.pid()] {
+        for path in [self.socket(), self.next_socket(), self.pid()] {
             // Gone is what it should be; anything else shows at the next start.
             let _ = fs::remove_file(path);
         }

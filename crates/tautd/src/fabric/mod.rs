@@ -4,10 +4,12 @@
 //! A thread of its own, the [`keeper`], listens to the fabric and restarts it, so that nothing slow in the daemon can delay
 //! that. Everybody else calls [`Fabric::configure`] and [`Fabric::attach`].
 
+mod conversation;
 pub(crate) mod counters;
 mod held;
 mod keeper;
 mod launch;
+mod upgrade;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -28,6 +30,7 @@ use crate::store::Store;
 
 use held::Held;
 pub(crate) use launch::{Paths, write_record};
+use upgrade::Upgrades;
 
 /// The fabric, seen from the daemon.
 #[derive(Debug, Clone)]
@@ -46,6 +49,7 @@ struct Shared {
     wire: Mutex<Option<UnixStream>>,
     wanted: Mutex<Wanted>,
     keeper: Mutex<Option<JoinHandle<()>>>,
+    upgrades: Upgrades,
 }
 
 /// What the next fabric has to be told.
@@ -69,8 +73,9 @@ impl Wanted {
 
 impl Fabric {
     /// A fabric that is not yet looked for: [`Fabric::start`].
-    pub(crate) fn new(paths: Paths, store: Arc<Store>, board: Arc<Board>, inbox: Inbox) -> Self {
-        Self(Arc::new(Shared {
+    pub(crate) fn new(paths: Paths, store: Arc<Store>, board: Arc<Board>, inbox: Inbox) -> io::Result<Self> {
+        let upgrades = Upgrades::new()?;
+        Ok(Self(Arc::new(Shared {
             paths,
             store,
             board,
@@ -79,7 +84,8 @@ impl Fabric {
             wire: Mutex::new(None),
             wanted: Mutex::default(),
             keeper: Mutex::new(None),
-        }))
+            upgrades,
+        })))
     }
 
     /// Looks for the fabric that an earlier daemon left, or starts one. It has to be configured before.
@@ -113,6 +119,11 @@ impl Fabric {
         let fd = Arc::new(fd);
         self.0.wanted().held.keep(port, &via, fd.clone());
         send(wire.as_ref(), &ToFabric::Attach { port, via }, &[fd]);
+    }
+
+    /// Has another fabric, started now, take over from the one that runs; `done` is told what came of it.
+    pub(crate) fn upgrade(&self, done: upgrade::Done) {
+        self.0.upgrades.ask(done);
     }
 
     /// Ends the fabric and waits for it.

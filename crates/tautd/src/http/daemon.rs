@@ -1,4 +1,4 @@
-//! `/v1/daemon`, `/v1/host`, `/v1/shutdown`.
+//! `/v1/daemon`, `/v1/host`, `/v1/upgrade-fabric`, `/v1/shutdown`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::host::HostInfo;
-use taut_api::route::{DaemonInfo, Shutdown};
+use taut_api::route::{DaemonInfo, Shutdown, UpgradedFabric};
 use taut_host::topology;
 use tokio::sync::oneshot;
 
@@ -54,6 +54,22 @@ async fn known(app: &Shared) -> HostFacts {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// Has a new fabric, from the program that is installed now, take over from the one that runs. Answered when it has.
+#[utoipa::path(post, path = "/v1/upgrade-fabric", tag = "Daemon",
+    responses((status = 200, body = UpgradedFabric), (status = 503, body = ApiError)))]
+pub(super) async fn upgrade_fabric(State(app): State<Shared>) -> Result<Json<UpgradedFabric>, Failure> {
+    let (done, upgraded) = oneshot::channel();
+    app.inbox.send(Message::UpgradeFabric(done));
+    let upgraded = upgraded.await.map_err(|_| {
+        ApiError::new(
+            ErrorKind::Unavailable,
+            "the daemon is ending",
+            "start it again, then upgrade the fabric",
+        )
+    })?;
+    Ok(Json(upgraded?))
 }
 
 /// Ends the daemon. Answered when everything that is to end has ended.

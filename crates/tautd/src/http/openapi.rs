@@ -37,6 +37,7 @@ use super::{attachments, daemon, events, host, metrics, networks, ports, vms};
         daemon::show_host,
         host::show_settings,
         host::change_settings,
+        daemon::upgrade_fabric,
         daemon::shutdown,
         metrics::metrics,
     )

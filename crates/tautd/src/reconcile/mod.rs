@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use taut_api::Name;
+use taut_api::route::UpgradedFabric;
+use taut_api::{ApiError, Name};
 use taut_plan::{Plan, plan};
 use tokio::sync::oneshot;
 
@@ -37,6 +38,8 @@ pub(crate) enum Message {
     Start,
     /// A VM's process is to end now.
     Kill(Name),
+    /// Another fabric is to take over from the one that runs.
+    UpgradeFabric(oneshot::Sender<Result<UpgradedFabric, ApiError>>),
     /// The daemon is to end; `done` is told when that may happen.
     Shutdown {
         /// VMs, attachments and fabric are to end first.
@@ -145,6 +148,7 @@ impl Reconciler {
                     Message::Wake => {}
                     Message::Start => self.probe_if_needed(),
                     Message::Kill(name) => self.vms.kill(&name),
+                    Message::UpgradeFabric(done) => self.fabric.upgrade(done),
                     Message::Shutdown { everything, done } => {
                         self.shut_down(everything);
                         // Whoever asked may have gone.

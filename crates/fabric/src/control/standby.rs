@@ -1,0 +1,96 @@
+//! Standing by: everything is prepared while another fabric still serves it, so that taking over takes no longer than
+//! starting the rings.
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+
+use taut_api::fabric::config::PortKind;
+use taut_api::fabric::message::Attachment;
+use taut_api::fabric::{FromFabric, PortId};
+use tracing::{info, warn};
+
+use super::entry::{AttachError, Entry, Events, name_of};
+use super::{Control, send};
+use crate::vhost_user::Session;
+
+/// An attachment that is not served yet.
+#[derive(Debug)]
+pub(super) enum Prepared {
+    /// A session whose memory is mapped.
+    Session(Box<Session>),
+    /// A device or socket: nothing that would take time.
+    Other(Attachment, Vec<OwnedFd>),
+}
+
+impl Control {
+    /// Begins to stand by; only a fabric that has nothing yet can.
+    pub(super) fn stand_by(&mut self) {
+        if self.entries.is_empty() {
+            self.standby = true;
+        } else {
+            warn!("tautd wants a fabric with ports to stand by; disconnected");
+            self.peer = None;
+        }
+    }
+
+    /// Prepares an attachment.
+    pub(super) fn prepare(&mut self, port: PortId, via: Attachment, fds: Vec<OwnedFd>) {
+        let events = Events { control: &self.events, workers: self.workers.desks() };
+        let prepared = match self.entries.get_mut(&port) {
+            Some(entry) => entry.prepare(via, fds, events).map_err(|error| super::chain(&error)),
+            None => Err(format!("{port} is not configured")),
+        };
+        send(&mut self.peer, &FromFabric::Prepared { port, refused: prepared.err() }, &[]);
+    }
+
+    /// The other fabric has stopped: serves what was prepared for `ports`.
+    pub(super) fn take_over(&mut self, ports: &HashSet<PortId>) {
+        self.standby = false;
+        let events = Events { control: &self.events, workers: self.workers.desks() };
+        for (&port, entry) in &mut self.entries {
+            let prepared = std::mem::take(&mut entry.prepared);
+            if ports.contains(&port) {
+                if let Err(error) = entry.serve(prepared, events) {
+                    entry.refuse(&error);
+                }
+                self.workers.look_at(port);
+            }
+        }
+        info!(ports = ports.len(), "took over");
+        send(&mut self.peer, &FromFabric::TookOver, &[]);
+    }
+}
+
+impl Entry {
+    /// As [`Entry::attach`], but nothing is served yet.
+    fn prepare(&mut self, via: Attachment, fds: Vec<OwnedFd>, events: Events<'_>) -> Result<(), AttachError> {
+        match via {
+            Attachment::Session(record) => {
+                if !matches!(self.config.kind, PortKind::VhostUser { .. }) {
+                    let port = name_of(self.config.kind);
+                    return Err(AttachError::Kind { what: "a vhost-user session", port });
+                }
+                // The old mapping goes first, as at every change of a guest's memory.
+                self.prepared.retain(|prepared| !matches!(prepared, Prepared::Session(_)));
+                let session = self.resume(record, fds, events)?;
+                self.prepared.push(Prepared::Session(Box::new(session)));
+            }
+            other => self.prepared = vec![Prepared::Other(other, fds)],
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self, prepared: Vec<Prepared>, events: Events<'_>) -> Result<(), AttachError> {
+        for prepared in prepared {
+            match prepared {
+                Prepared::Session(mut session) => {
+                    // What it was prepared from is what tautd knows.
+                    session.mark_told();
+                    self.go_on(*session, events)?;
+                }
+                Prepared::Other(via, fds) => self.attach(via, fds, events)?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+//! What a fabric says, and what follows from it.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+
+use taut_api::event::Level;
+use taut_api::fabric::{FromFabric, PortId, SessionRecord};
+use taut_api::vm::Link;
+
+use super::Shared;
+use crate::reconcile::Message;
+
+/// What was said on one connection.
+#[derive(Debug, Default)]
+pub(super) struct Conversation {
+    /// Revision of the configuration that is in force.
+    pub(super) configured: Option<u64>,
+    /// Ports whose state was told.
+    pub(super) told: BTreeSet<PortId>,
+    /// What the last fabric had has been given to this one.
+    pub(super) handed_over: bool,
+}
+
+impl Shared {
+    pub(super) fn hear(&self, conversation: &mut Conversation, message: FromFabric, fds: Vec<OwnedFd>) {
+        match message {
+            // Said only to one who asked: the others' questions are their own.
+            FromFabric::Welcome { .. }
+            | FromFabric::Prepared { .. }
+            | FromFabric::TookOver
+            | FromFabric::Stopped => {}
+            FromFabric::Configured { revision, refused } => {
+                conversation.configured = Some(revision);
+                self.board.lock().refused_ports = refused.into_iter().collect();
+            }
+            FromFabric::Session(record) => self.session(record, fds),
+            FromFabric::SessionEnded { port, reason } => {
+                tracing::debug!(%port, reason, "session ended");
+                self.wanted().held.end_session(port);
+            }
+            FromFabric::PortState { port, link, reason, attached } => {
+                conversation.told.insert(port);
+                self.port_state(conversation, port, link, reason, attached);
+            }
+        }
+        self.look_whether_ready(conversation);
+    }
+
+    /// Has it been told everything that it is to serve?
+    pub(super) fn is_ready(&self, conversation: &Conversation) -> bool {
+        conversation.handed_over && conversation.configured == Some(self.wanted().config.revision)
+    }
+
+    /// Once the newest configuration is in force and every port's state is known, ports may be attached: first those that
+    /// the last fabric served.
+    fn look_whether_ready(&self, conversation: &mut Conversation) {
+        let wanted = self.wanted();
+        if conversation.configured != Some(wanted.config.revision) {
+            return;
+        }
+        let refused = self.board.lock().refused_ports.clone();
+        let unknown = |id: &PortId| !conversation.told.contains(id) && !refused.contains_key(id);
+        if wanted.config.ports.iter().map(|port| port.id).any(|id| unknown(&id)) {
+            return;
+        }
+        drop(wanted);
+        if !conversation.handed_over {
+            conversation.handed_over = true;
+            self.hand_over();
+        }
+        let was_ready = std::mem::replace(&mut self.board.lock().observed.fabric_ready, true);
+        if !was_ready {
+            self.inbox.send(Message::Wake);
+        }
+    }
+
+    /// Gives a new fabric everything that the last one had.
+    fn hand_over(&self) {
+        let wire = self.wire();
+        let mut messages = self.wanted().held.messages();
+        let mut seen = self.board.lock();
+        messages.retain(|(port, ..)| !seen.observed.attached(*port));
+        for (port, ..) in &messages {
+            seen.observed.ports.entry(*port).or_default().attached = true;
+        }
+        drop(seen);
+        for (_, message, fds) in messages {
+            super::send(wire.as_ref(), &message, &fds);
+        }
+    }
+
+    fn session(&self, record: SessionRecord, fds: Vec<OwnedFd>) {
+        let expected = record.descriptors().len();
+        if fds.len() != expected {
+            tracing::warn!(port = %record.port, got = fds.len(), expected, "a session came without its descriptors");
+            return;
+        }
+        let mut wanted = self.wanted();
+        if wanted.has(record.port) {
+            wanted.held.keep_session(record, fds);
+        }
+    }
+
+    fn port_state(
+        &self,
+        conversation: &Conversation,
+        port: PortId,
+        link: Link,
+        reason: Option<String>,
+        attached: bool,
+    ) {
+        let mut wanted = self.wanted();
+        let in_force = conversation.configured == Some(wanted.config.revision);
+        let Some(config) = wanted.config.ports.iter().find(|wanted| wanted.id == port) else { return };
+        if wanted.new_ports.contains(&port) && !in_force {
+            return;
+        }
+        let owner = config.owner.clone();
+        if !attached && conversation.handed_over {
+            wanted.held.release(port);
+        }
+        drop(wanted);
+        let mut seen = self.board.lock();
+        let state = seen.observed.ports.entry(port).or_default();
+        let changed = state.link != link;
+        state.link = link;
+        state.reason.clone_from(&reason);
+        state.attached = attached;
+        drop(seen);
+        if changed {
+            let (level, kind, what) = match link {
+                Link::Up => (Level::Info, "port.up", "up"),
+                Link::Down => (Level::Info, "port.down", "down"),
+                Link::Broken => (Level::Warning, "port.broken", "broken"),
+            };
+            let why = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+            self.store.event(level, &owner, kind, &format!("the link is {what}{why}"));
+        }
+        self.inbox.send(Message::Wake);
+    }
+}
