@@ -62,6 +62,45 @@ fn a_killed_fabric_keeps_connections() {
 }
 
 #[test]
+fn an_upgraded_fabric_costs_no_packet_and_no_link() {
+    let mut taut = Taut::start().with_lan();
+    taut.boot("m1", &micro("10.71.0.1"));
+    let a = Netns::attach(&taut, "a", "lan", "10.71.0.9");
+    assert_eq!(a.pings("10.71.0.1", 1), 1);
+    let ping = a
+        .command("ping")
+        .args(["-n", "-q", "-c", "300", "-i", "0.005", "10.71.0.1"])
+        .stdout(Stdio::piped())
+        .spawn();
+    for _ in 0..3 {
+        let before = taut.fabric_pid();
+        let upgraded = taut.json(["daemon", "upgrade-fabric"]);
+        assert_eq!(upgraded["old_pid"], i64::from(before));
+        assert_eq!(upgraded["ports"], 2, "{upgraded}");
+        assert_eq!(upgraded["new_pid"], i64::from(taut.fabric_pid()));
+        eventually("the old one has ended", || (!alive(before)).then_some(()));
+    }
+    let report = ping.unwrap().wait_with_output().unwrap();
+    let report = String::from_utf8_lossy(&report.stdout);
+    assert!(report.contains("300 received"), "{report}");
+    let events = taut.json(["events"]);
+    let of_kind =
+        |kind: &str| events.as_array().unwrap().iter().filter(|event| event["kind"] == kind).count();
+    assert_eq!(
+        (of_kind("fabric.upgraded"), of_kind("port.down"), of_kind("fabric.died")),
+        (3, 0, 0),
+        "{events}"
+    );
+
+    let fabric = taut.fabric_pid();
+    taut.kill_daemon();
+    taut.restart_daemon();
+    assert_eq!(taut.fabric_pid(), fabric, "the one that took over, adopted");
+    kill_9(fabric);
+    eventually("traffic is back", || (a.pings("10.71.0.1", 1) == 1).then_some(()));
+}
+
+#[test]
 fn both_killed_come_back_together() {
     let mut taut = Taut::start().with_lan();
     taut.boot("m1", &micro("10.71.0.1"));
