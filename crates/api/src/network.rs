@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use crate::coalescing::NicCoalescing;
 use crate::shaping::Shaping;
 use crate::vm::Link;
-use crate::{MacAddr, Name, Vlan};
+use crate::{MacAddr, Name, QueuePairs, Vlan};
 
 /// A virtual switch. Without uplinks it is a private network (VMnet, VN-2): memory only, invisible outside.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -141,6 +141,9 @@ pub struct ExternalPortSpec {
     /// The address that the switch knows for it; derived from the name when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
+    /// Pairs of a receive and a transmit queue offered.
+    #[serde(default, skip_serializing_if = "QueuePairs::is_default")]
+    pub queues: QueuePairs,
     /// Offer checksum and segmentation offloads.
     #[serde(default)]
     pub offloads: bool,

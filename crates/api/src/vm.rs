@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use crate::coalescing::NicCoalescing;
 use crate::network::Ipv4Net;
 use crate::shaping::Shaping;
-use crate::{Bytes, Coalescing, MacAddr, Name};
+use crate::{Bytes, Coalescing, MacAddr, Name, QueuePairs};
 
 /// A VM as its file describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -147,6 +147,10 @@ pub struct NicSpec {
     /// Ring sizes (VN-8).
     #[serde(default)]
     pub rings: Rings,
+    /// Pairs of a receive and a transmit queue offered. A guest uses as many of them as it has vCPUs, or as `ethtool -L`
+    /// says.
+    #[serde(default, skip_serializing_if = "QueuePairs::is_default")]
+    pub queues: QueuePairs,
     /// Checksum and segmentation offloads offered to the guest.
     #[serde(default = "yes")]
     pub offloads: bool,

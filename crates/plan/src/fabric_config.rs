@@ -8,9 +8,6 @@ use taut_api::vm::{NicModel, Power};
 
 use crate::{Desired, Observed, Owner, coalescing};
 
-/// Pairs of queues that a vNIC is offered.
-const QUEUE_PAIRS: u8 = 1;
-
 /// One port for each attachment and for each card of a VM that is wanted or still has its process.
 pub fn rule(desired: &Desired, observed: &Observed) -> FabricConfig {
     let ports = desired.ports().filter_map(|(owner, portgroup, mac)| {
@@ -46,14 +43,16 @@ fn kind(desired: &Desired, observed: &Observed, owner: &Owner) -> Option<PortKin
             let runs = observed.vms.get(name).is_some_and(|seen| seen.process.is_some());
             let nic = vm.vm.nics.get(*index).filter(|_| runs || vm.power == Power::On)?;
             Some(match nic.model {
-                NicModel::Virtio => PortKind::VhostUser { offloads: nic.offloads, queue_pairs: QUEUE_PAIRS },
+                NicModel::Virtio => {
+                    PortKind::VhostUser { offloads: nic.offloads, queue_pairs: nic.queues.get() }
+                }
                 NicModel::Vmxnet3 | NicModel::E1000 | NicModel::E1000e | NicModel::Vlance => PortKind::Stream,
             })
         }
         Owner::Netns(_) => Some(PortKind::Tap { offloads: true }),
         Owner::External(name) => {
-            let offloads = desired.external.get(name)?.offloads;
-            Some(PortKind::VhostUser { offloads, queue_pairs: QUEUE_PAIRS })
+            let port = desired.external.get(name)?;
+            Some(PortKind::VhostUser { offloads: port.offloads, queue_pairs: port.queues.get() })
         }
     }
 }

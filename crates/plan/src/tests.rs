@@ -10,7 +10,7 @@ use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, Security, So
 use taut_api::shaping::{Shape, Shaping};
 use taut_api::units::BitRate;
 use taut_api::vm::{Link, NicSpec, Power, VmDesired, VmKind};
-use taut_api::{Bytes, Name, Vlan};
+use taut_api::{Bytes, Name, QueuePairs, Vlan};
 
 use super::*;
 
@@ -73,6 +73,7 @@ fn desired() -> impl Strategy<Value = Desired> {
             role: if listen { SocketRole::Listen } else { SocketRole::Connect },
             mac: None,
             offloads: false,
+            queues: QueuePairs::default(),
             coalescing: NicCoalescing::HostDefault,
         }),
         0..3,

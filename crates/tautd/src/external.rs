@@ -78,6 +78,7 @@ fn is_socket(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use taut_api::QueuePairs;
     use taut_api::coalescing::NicCoalescing;
 
     use super::*;
@@ -90,6 +91,7 @@ mod tests {
             role,
             mac: None,
             offloads: false,
+            queues: QueuePairs::default(),
             coalescing: NicCoalescing::HostDefault,
         }
     }

@@ -8,7 +8,7 @@ use taut_api::error::ErrorKind;
 use taut_api::fabric::DropReason;
 use taut_api::network::{ExternalPortSpec, SocketRole};
 use taut_api::route::PortInfo;
-use taut_api::{ApiError, MacAddr, Name};
+use taut_api::{ApiError, MacAddr, Name, QueuePairs};
 
 use crate::Outcome;
 use crate::client::Client;
@@ -32,6 +32,9 @@ pub(crate) enum Command {
         /// Ethernet address; derived from the name when absent.
         #[arg(long)]
         mac: Option<MacAddr>,
+        /// Pairs of queues offered, 1 to 8.
+        #[arg(long, default_value_t, value_name = "PAIRS")]
+        queues: QueuePairs,
         /// Offer checksum and segmentation offloads.
         #[arg(long)]
         offloads: bool,
@@ -51,14 +54,14 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome {
     match command {
-        Command::Attach { name, portgroup, path, listen, mac, offloads, coalescing } => {
+        Command::Attach { name, portgroup, path, listen, mac, queues, offloads, coalescing } => {
             let socket = std::path::absolute(&path).map_err(|error| {
                 ApiError::new(ErrorKind::Invalid, format!("{} is no path", path.display()), "name the socket")
                     .because(&error)
             })?;
             let role = if listen { SocketRole::Listen } else { SocketRole::Connect };
             let socket = socket.to_string_lossy().into_owned();
-            let spec = ExternalPortSpec { portgroup, socket, role, mac, offloads, coalescing };
+            let spec = ExternalPortSpec { portgroup, socket, role, mac, queues, offloads, coalescing };
             client.put(&format!("/v1/external-ports/{name}"), &spec)
         }
         Command::Detach { name } => client.delete(&format!("/v1/external-ports/{name}")),

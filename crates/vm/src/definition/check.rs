@@ -145,6 +145,15 @@ fn nics(nics: &[NicSpec], kind: VmKind) -> Result<(), ApiError> {
                 ));
             }
         }
+        if nic.queues.get() > 1 && (kind == VmKind::Micro || nic.model != NicModel::Virtio) {
+            return Err(invalid(
+                format!(
+                    "nic {index}: {} pairs of queues are offered by virtio cards of QEMU's only",
+                    nic.queues
+                ),
+                "leave `queues` out: the card then has one pair",
+            ));
+        }
         if kind == VmKind::Micro && nic.model != NicModel::Virtio {
             return Err(invalid(
                 format!("nic {index}: a micro VM drives only virtio cards"),

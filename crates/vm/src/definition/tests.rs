@@ -98,6 +98,12 @@ fn faults_are_named_with_their_values_and_a_hint() {
         (&format!("{nic}mac = \"02:1\"\n"), "`02:1` is not an Ethernet address", ""),
         (&format!("{nic}rings = {{ rx = 100, tx = 256 }}\n"), "rx = 100 descriptors", "128"),
         (&format!("{nic}rings = {{ tx = 2048 }}\n"), "tx = 2048 descriptors", ""),
+        (&format!("{nic}queues = 9\n"), "9 is no number of queue pairs", ""),
+        (
+            &format!("{nic}queues = 2\n"),
+            "2 pairs of queues are offered by virtio cards of QEMU's only",
+            "one pair",
+        ),
         (&format!("{nic}model = \"e1000\"\n"), "a micro VM drives only virtio", ""),
         (&format!("{nic}ip = \"10.0.0.1\"\n"), "`10.0.0.1` is not an IPv4 address with prefix", ""),
         (&many, "33 vNICs, more than 32", ""),

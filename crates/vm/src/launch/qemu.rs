@@ -162,11 +162,22 @@ fn card(args: &mut Args, index: usize, nic: &NicSpec, socket: &Path, without_msi
                  guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off",
             );
         }
+        let queues = nic.queues.get();
+        if queues > 1 {
+            device.push_str(",mq=on");
+        }
         if without_msix {
             device.push_str(",vectors=0");
+        } else if queues > 1 {
+            // One for each queue, one for configuration changes, one for the control queue.
+            let _ = write!(device, ",vectors={}", 2 * queues + 2);
         }
         args.option("-chardev", format!("socket,id=nic{index},server=on,path={socket}"));
-        args.option("-netdev", format!("vhost-user,id=net{index},chardev=nic{index}"));
+        let mut netdev = format!("vhost-user,id=net{index},chardev=nic{index}");
+        if queues > 1 {
+            let _ = write!(netdev, ",queues={queues}");
+        }
+        args.option("-netdev", netdev);
     } else {
         args.option("-netdev", format!("stream,id=net{index},server=on,addr.type=unix,addr.path={socket}"));
     }

@@ -1,7 +1,7 @@
-use taut_api::Bytes;
 use taut_api::coalescing::NicCoalescing;
 use taut_api::host::AcceleratorKind;
 use taut_api::vm::{Boot, Disk, DiskBus, DiskFormat, NicModel, NicSpec, Rings};
+use taut_api::{Bytes, QueuePairs};
 
 use super::*;
 
@@ -21,6 +21,7 @@ fn nic(model: NicModel) -> NicSpec {
         ip: Some("10.0.0.1/24".parse().unwrap()),
         rings: Rings { rx: 512, tx: 256 },
         offloads: true,
+        queues: QueuePairs::default(),
         shaping: None,
         coalescing: NicCoalescing::HostDefault,
     }
@@ -106,6 +107,16 @@ fn offloads_that_are_off_are_not_offered() {
     let spec = direct(vec![NicSpec { offloads: false, ..nic(NicModel::Virtio) }]);
     let text = shown(&spec, AcceleratorKind::Tcg, "10.0.2");
     assert!(text.contains(",csum=off,guest_csum=off,") && text.contains("guest_tso4=off"), "{text}");
+}
+
+#[test]
+fn several_queues_have_a_vector_each_and_two_more() {
+    let spec = direct(vec![NicSpec { queues: 4.try_into().unwrap(), ..nic(NicModel::Virtio) }]);
+    let text = shown(&spec, AcceleratorKind::Tcg, "10.0.2");
+    assert!(text.contains("vhost-user,id=net0,chardev=nic0,queues=4\n"), "{text}");
+    assert!(text.contains(",mq=on,vectors=10"), "{text}");
+    let old = shown(&spec, AcceleratorKind::Tcg, "7.2.22");
+    assert!(old.contains(",mq=on,vectors=0") && !old.contains("vectors=10"), "{old}");
 }
 
 #[test]

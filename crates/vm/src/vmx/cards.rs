@@ -2,7 +2,7 @@
 
 use taut_api::coalescing::NicCoalescing;
 use taut_api::vm::{NicModel, NicSpec, Rings};
-use taut_api::{ApiError, Coalescing, MacAddr, Name};
+use taut_api::{ApiError, Coalescing, MacAddr, Name, QueuePairs};
 
 use super::file::{VmxFile, shortened};
 use super::machine::usable_name;
@@ -46,6 +46,7 @@ impl Card {
             ip: None,
             rings: Rings::default(),
             offloads: true,
+            queues: QueuePairs::default(),
             shaping: None,
             coalescing: self.coalescing(file),
         })
