@@ -184,7 +184,7 @@ pub enum NicModel {
     Vlance,
 }
 
-/// Descriptors per ring; a power of two from 64 to 1024 (VN-8).
+/// Descriptors per ring, a power of two from 64 to 1024 (VN-8), and the rings' format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rings {
@@ -192,11 +192,14 @@ pub struct Rings {
     pub rx: u16,
     /// Transmit ring.
     pub tx: u16,
+    /// Offer packed rings (virtio 1.1 and later) instead of split ones; a driver that does not know them ignores it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub packed: bool,
 }
 
 impl Default for Rings {
     fn default() -> Self {
-        Self { rx: 256, tx: 256 }
+        Self { rx: 256, tx: 256, packed: false }
     }
 }
 

@@ -42,6 +42,5 @@ pub const RING_PACKED: u64 = 1 << 34;
 /// entry.
 pub const IN_ORDER: u64 = 1 << 35;
 
-/// What the queues of this crate can do; a device offers no transport feature beyond these. (`IN_ORDER` would let a
-/// device return a burst by one entry: not yet.)
-pub const RING_FEATURES: u64 = VERSION_1 | EVENT_IDX | INDIRECT_DESC;
+/// What the queues of this crate can do; a device offers no transport feature beyond these.
+pub const RING_FEATURES: u64 = VERSION_1 | EVENT_IDX | INDIRECT_DESC | RING_PACKED | IN_ORDER;

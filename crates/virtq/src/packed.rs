@@ -81,8 +81,8 @@ impl Position {
     }
 
     #[inline]
-    pub(crate) fn to_bits(self) -> u16 {
-        self.index | u16::from(self.wrap) << 15
+    pub(crate) const fn to_bits(self) -> u16 {
+        self.index | (self.wrap as u16) << 15
     }
 
     /// The place `count` descriptors further on in a ring of `size`; `count` is at most `size`.

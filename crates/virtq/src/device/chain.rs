@@ -73,12 +73,13 @@ impl Chains {
         self.segments.buffer(chain.first as usize, chain.count.into())
     }
 
-    /// The most frequent chain: one buffer.
+    /// The most frequent chain: one buffer. It is written to where it is kept: built elsewhere and copied, it would be
+    /// read before its parts have left the processor's store buffer.
     #[inline]
-    pub(super) fn single(&mut self, id: u16, part: Part) -> Result<Chain, RingFault> {
+    pub(super) fn single(&mut self, id: u16, part: Part, out: &mut Chain) -> Result<(), RingFault> {
         let first = self.begin();
         let len = self.push(id, part)?;
-        self.end(first, id, len.into())
+        self.end(first, id, len.into(), out)
     }
 
     /// Begins a chain of several parts; [`Self::end`] ends it.
@@ -89,14 +90,15 @@ impl Chains {
 
     /// Ends the chain that was begun at `first`, with `len` bytes in all.
     #[inline]
-    pub(super) fn end(&mut self, first: usize, id: u16, len: u64) -> Result<Chain, RingFault> {
+    pub(super) fn end(&mut self, first: usize, id: u16, len: u64, out: &mut Chain) -> Result<(), RingFault> {
         let most = self.direction.most();
         if len > most {
             self.segments.truncate(first);
             return Err(RingFault::LengthOverflow { head: id, len, most });
         }
         let count = (self.segments.len() - first) as u16;
-        Ok(Chain { first: first as u32, count, id, len: len as u32, descriptors: 1, table: false })
+        *out = Chain { first: first as u32, count, id, len: len as u32, descriptors: 1, table: false };
+        Ok(())
     }
 
     /// Forgets the parts of a chain that was begun at `first` and turned out faulty.

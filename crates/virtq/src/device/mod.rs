@@ -28,6 +28,7 @@ pub use rx::{Delivery, Run, RxQueue};
 pub use tx::{FIRST_BYTES, TxFrame, TxQueue};
 
 use crate::features;
+use crate::packed::Position;
 
 /// Most frames of one burst.
 pub const BURST: usize = 64;
@@ -61,7 +62,7 @@ pub struct QueueConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     /// At this position, as in vhost-user's `SET_VRING_BASE`. Split: the index of the next available entry. Packed: the
-    /// index of the next descriptor in 15 bits, then its wrap counter; [`Start::FIRST_PACKED`] in a new ring.
+    /// index of the next descriptor in 15 bits, then its wrap counter.
     At(u16),
     /// Where its last user stopped, as far as that is visible to the driver. Buffers that had been taken but not
     /// returned are taken again. A packed ring needs the log that its last user kept.
@@ -69,13 +70,15 @@ pub enum Start {
 }
 
 impl Start {
-    /// A packed ring that was never used.
-    pub const FIRST_PACKED: Self = Self::At(1 << 15);
-
     /// A ring of the format in `features` that was never used.
     pub const fn first(features: u64) -> Self {
-        if features & features::RING_PACKED == 0 { Self::At(0) } else { Self::FIRST_PACKED }
+        Self::At(first_position(features))
     }
+}
+
+/// Where a ring of the format in `features` begins: what a front end says in `SET_VRING_BASE`.
+pub const fn first_position(features: u64) -> u16 {
+    if features & features::RING_PACKED == 0 { 0 } else { Position::START.to_bits() }
 }
 
 #[cfg(test)]

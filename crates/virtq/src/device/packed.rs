@@ -157,8 +157,8 @@ impl PackedRing {
             if !at.is_available(head.flags) {
                 break;
             }
-            match self.chain(chains, at, head) {
-                Ok(checked) => *chain = checked,
+            match self.chain(chains, at, head, chain) {
+                Ok(()) => {}
                 Err(_) if done > 0 => break,
                 Err(fault) => return Err(fault),
             }
@@ -173,15 +173,23 @@ impl PackedRing {
     }
 
     #[inline]
-    fn chain(&self, chains: &mut Chains, at: Position, head: Descriptor) -> Result<Chain, RingFault> {
+    fn chain(
+        &self,
+        chains: &mut Chains,
+        at: Position,
+        head: Descriptor,
+        out: &mut Chain,
+    ) -> Result<(), RingFault> {
         if self.outstanding == self.size {
             return Err(RingFault::TooManyAvailable { index: at.index, size: self.size });
         }
         if head.has(DESC_NEXT | DESC_INDIRECT) {
-            return self.walk(chains, at, head);
+            return self.walk(chains, at, head, out);
         }
         let head = self.with_address(at, head);
-        Ok(Chain { id: head.id, ..chains.single(at.index, head.part())? })
+        chains.single(at.index, head.part(), out)?;
+        out.id = head.id;
+        Ok(())
     }
 
     #[inline]
@@ -189,12 +197,19 @@ impl PackedRing {
         Descriptor { addr: self.desc.load_u64(packed::desc_at(at.index)), ..state }
     }
 
-    fn walk(&self, chains: &mut Chains, at: Position, head: Descriptor) -> Result<Chain, RingFault> {
+    fn walk(
+        &self,
+        chains: &mut Chains,
+        at: Position,
+        head: Descriptor,
+        out: &mut Chain,
+    ) -> Result<(), RingFault> {
         let first = chains.begin();
         let (len, last, descriptors) =
             self.walk_on(chains, first, at, head).inspect_err(|_| chains.abandon(first))?;
-        let chain = chains.end(first, at.index, len)?;
-        Ok(Chain { id: last.id, descriptors, table: head.has(DESC_INDIRECT), ..chain })
+        chains.end(first, at.index, len, out)?;
+        (out.id, out.descriptors, out.table) = (last.id, descriptors, head.has(DESC_INDIRECT));
+        Ok(())
     }
 
     /// Walks a chain of several descriptors, the last of which may be an indirect table; returns its length in bytes, its

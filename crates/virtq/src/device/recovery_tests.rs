@@ -40,7 +40,8 @@ impl Scene {
         let layout = QueueLayout::allocate(&mut ram, size).unwrap();
         let log = PositionLog::new(&words(), 7).unwrap();
         let driver = Ring::new(ram.memory(), layout, FEATURES).unwrap();
-        let config = QueueConfig { log: Some(log.clone()), ..layout.config(FEATURES, Start::FIRST_PACKED) };
+        let config =
+            QueueConfig { log: Some(log.clone()), ..layout.config(FEATURES, Start::first(FEATURES)) };
         let device = PackedRing::new(ram.memory(), &config, direction).unwrap();
         let chains = Chains::new(ram.memory(), direction, true, 64);
         Self {

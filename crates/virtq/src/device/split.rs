@@ -95,8 +95,8 @@ impl SplitRing {
         for (chain, position) in out[..wanted].iter_mut().zip(0..) {
             let entry = split::avail_at(self.next_avail.wrapping_add(position), self.size);
             let head = self.avail.load_u16(entry, Ordering::Relaxed);
-            match self.chain(chains, head) {
-                Ok(checked) => *chain = checked,
+            match self.chain(chains, head, chain) {
+                Ok(()) => {}
                 Err(_) if done > 0 => break,
                 Err(fault) => return Err(fault),
             }
@@ -110,15 +110,15 @@ impl SplitRing {
     }
 
     #[inline]
-    fn chain(&self, chains: &mut Chains, head: u16) -> Result<Chain, RingFault> {
+    fn chain(&self, chains: &mut Chains, head: u16, out: &mut Chain) -> Result<(), RingFault> {
         if head >= self.size {
             return Err(RingFault::HeadOutOfRange { head, size: self.size });
         }
         let descriptor = self.descriptor(head);
         if descriptor.has(DESC_NEXT | DESC_INDIRECT) {
-            self.walk(chains, head, descriptor)
+            self.walk(chains, head, descriptor, out)
         } else {
-            chains.single(head, descriptor.part())
+            chains.single(head, descriptor.part(), out)
         }
     }
 
@@ -128,10 +128,16 @@ impl SplitRing {
         Descriptor::from_words([self.desc.load_u64(at), self.desc.load_u64(at + 8)])
     }
 
-    fn walk(&self, chains: &mut Chains, head: u16, descriptor: Descriptor) -> Result<Chain, RingFault> {
+    fn walk(
+        &self,
+        chains: &mut Chains,
+        head: u16,
+        descriptor: Descriptor,
+        out: &mut Chain,
+    ) -> Result<(), RingFault> {
         let first = chains.begin();
         match self.walk_on(chains, first, head, descriptor) {
-            Ok(len) => chains.end(first, head, len),
+            Ok(len) => chains.end(first, head, len, out),
             Err(fault) => {
                 chains.abandon(first);
                 Err(fault)

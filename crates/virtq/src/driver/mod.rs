@@ -19,3 +19,5 @@ pub use ram::Ram;
 pub use ring::{Part, Ring, Used, UsedFault};
 pub use rx::RxDriver;
 pub use tx::TxDriver;
+
+pub use crate::device::first_position;

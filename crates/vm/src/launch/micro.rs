@@ -24,6 +24,9 @@ pub(super) fn command(name: &Name, spec: &VmSpec, paths: &RunPaths, libexec: &Pa
         }
         let offloads = if nic.offloads { "on" } else { "off" };
         let _ = write!(value, ",rx={},tx={},offloads={offloads}", nic.rings.rx, nic.rings.tx);
+        if nic.rings.packed {
+            value.push_str(",packed=on");
+        }
         command.arg("--nic").arg(value);
     }
     command

@@ -156,6 +156,9 @@ fn card(args: &mut Args, index: usize, nic: &NicSpec, socket: &Path, without_msi
     let socket = socket.display();
     if nic.model == NicModel::Virtio {
         device.push_str(&format!(",rx_queue_size={},tx_queue_size={}", nic.rings.rx, nic.rings.tx));
+        if nic.rings.packed {
+            device.push_str(",packed=on");
+        }
         if !nic.offloads {
             device.push_str(
                 ",csum=off,guest_csum=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off,\

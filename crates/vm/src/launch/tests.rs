@@ -19,7 +19,7 @@ fn nic(model: NicModel) -> NicSpec {
         mac: Some(taut_api::MacAddr::derived("db1", 0)),
         model,
         ip: Some("10.0.0.1/24".parse().unwrap()),
-        rings: Rings { rx: 512, tx: 256 },
+        rings: Rings { rx: 512, tx: 256, packed: false },
         offloads: true,
         queues: QueuePairs::default(),
         shaping: None,

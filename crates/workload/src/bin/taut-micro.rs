@@ -16,7 +16,7 @@ struct Arguments {
     /// Unix socket on which the agent listens.
     #[arg(long)]
     agent_socket: PathBuf,
-    /// A vNIC, as socket=PATH,mac=MAC[,ip=A/P][,rx=N][,tx=N][,offloads=on|off]; once for each.
+    /// A vNIC, as socket=PATH,mac=MAC[,ip=A/P][,rx=N][,tx=N][,offloads=on|off][,packed=on|off][,in-order=on|off]; once for each.
     #[arg(long = "nic", value_name = "NIC")]
     nics: Vec<NicOptions>,
     /// Memory in bytes for the rings and buffers of each vNIC.

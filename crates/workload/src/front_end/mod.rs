@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
 use anyhow::{Context, Result, bail};
-use taut_virtq::driver::{QueueLayout, Ram};
+use taut_virtq::driver::{QueueLayout, Ram, first_position};
 use taut_virtq::features;
 use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
@@ -17,9 +17,6 @@ pub(crate) use event::Event;
 /// Index of the receive queue; the transmit queue follows.
 const RX_QUEUE: usize = 0;
 const TX_QUEUE: usize = 1;
-
-/// Where a packed ring begins: at 0, with the wrap counter in the highest bit set.
-const PACKED_START: u16 = 1 << 15;
 
 /// What a front end brings and asks for.
 #[derive(Debug)]
@@ -88,7 +85,7 @@ pub(crate) fn connect(
     session.set_mem_table(&[region]).context("set memory table")?;
     let rx = queue(&mut ram, entries[0])?;
     let tx = queue(&mut ram, entries[1])?;
-    let base = if accepted & features::RING_PACKED == 0 { 0 } else { PACKED_START };
+    let base = first_position(accepted);
     start_queue(&session, RX_QUEUE, &rx, base).context("receive queue")?;
     start_queue(&session, TX_QUEUE, &tx, base).context("transmit queue")?;
     up(Link { ram, features: accepted, rx, tx })?;

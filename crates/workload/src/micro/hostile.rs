@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use anyhow::Result;
 use taut_virtq::driver::Ram;
+use taut_virtq::features;
 
 use crate::front_end::{Link, QueueEnds};
 
@@ -24,6 +25,8 @@ pub enum Hostility {
 
 const NEXT: u16 = 1;
 const INDIRECT: u16 = 4;
+/// On the first turn of a packed ring.
+const AVAILABLE: u16 = 1 << 7;
 
 impl FromStr for Hostility {
     type Err = String;
@@ -43,14 +46,21 @@ impl FromStr for Hostility {
 impl Hostility {
     /// Writes garbage into the transmit queue of a link and kicks.
     pub(super) fn spoil(self, link: Link) -> Result<()> {
-        let Link { mut ram, tx, .. } = link;
+        let Link { mut ram, tx, features, .. } = link;
+        let packed = features & features::RING_PACKED != 0;
         let buffer = ram.allocate(65_536, 4096).unwrap_or(Ram::START);
         let end = Ram::START + ram.spec().size;
-        let put = |index: u64, addr: u64, len: u32, flags: u16, next: u16| {
-            descriptor(&ram, tx.layout.desc + 16 * index, addr, len, flags, next)
+        let put = |index: u16, addr: u64, len: u32, flags: u16, next: u16| {
+            let at = tx.layout.desc + 16 * u64::from(index);
+            let words = if packed { [index, flags | AVAILABLE] } else { [flags, next] };
+            descriptor(&ram, at, addr, len, words)
         };
         let mut available = 1;
         match self {
+            // There is no index in a packed ring: one chain of more than all descriptors.
+            Self::AvailIndex | Self::Loop if packed => {
+                (0..tx.layout.size).try_for_each(|index| put(index, buffer, 100, NEXT, 0))?;
+            }
             Self::AvailIndex => available = tx.layout.size + 1,
             Self::Loop => {
                 put(0, buffer, 100, NEXT, 1)?;
@@ -63,25 +73,27 @@ impl Hostility {
             }
             Self::Indirect => {
                 put(0, buffer, 32, INDIRECT, 0)?;
-                descriptor(&ram, buffer, buffer, 32, INDIRECT, 0)?;
+                let words = if packed { [0, INDIRECT] } else { [INDIRECT, 0] };
+                descriptor(&ram, buffer, buffer, 32, words)?;
             }
         }
-        make_available(&ram, &tx, available)?;
+        if !packed {
+            make_available(&ram, &tx, available)?;
+        }
+        tx.kick.raise();
         Ok(())
     }
 }
 
-fn descriptor(ram: &Ram, at: u64, addr: u64, len: u32, flags: u16, next: u16) -> Result<()> {
+/// Writes a descriptor; `words` are flags and next (split), or ID and flags (packed).
+fn descriptor(ram: &Ram, at: u64, addr: u64, len: u32, words: [u16; 2]) -> Result<()> {
     let mut bytes = addr.to_le_bytes().to_vec();
     bytes.extend(len.to_le_bytes());
-    bytes.extend(flags.to_le_bytes());
-    bytes.extend(next.to_le_bytes());
+    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
     Ok(ram.memory().write(at, &bytes)?)
 }
 
-/// Makes `count` chains available that all start at descriptor 0: the ring's entries are zero.
+/// Makes `count` chains of a split ring available that all start at descriptor 0: the ring's entries are zero.
 fn make_available(ram: &Ram, queue: &QueueEnds, count: u16) -> Result<()> {
-    ram.memory().write(queue.layout.avail + 2, &count.to_le_bytes())?;
-    queue.kick.raise();
-    Ok(())
+    Ok(ram.memory().write(queue.layout.avail + 2, &count.to_le_bytes())?)
 }

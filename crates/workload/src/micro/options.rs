@@ -7,7 +7,7 @@ use smoltcp::wire::EthernetAddress;
 
 use crate::agent::protocol::IpNet;
 
-/// One vNIC: `socket=PATH,mac=MAC[,ip=A/P][,rx=N][,tx=N][,offloads=on|off]`.
+/// One vNIC: `socket=PATH,mac=MAC[,ip=A/P][,rx=N][,tx=N][,offloads=on|off][,packed=on|off][,in-order=on|off]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicOptions {
     /// vhost-user socket to listen on.
@@ -22,6 +22,10 @@ pub struct NicOptions {
     pub tx: u16,
     /// Ask for checksum and segmentation offloads and mergeable buffers.
     pub offloads: bool,
+    /// Ask for packed rings.
+    pub packed: bool,
+    /// Ask for buffers to be used in order.
+    pub in_order: bool,
 }
 
 impl FromStr for NicOptions {
@@ -29,7 +33,8 @@ impl FromStr for NicOptions {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (mut socket, mut mac, mut ip) = (None, None, None);
-        let (mut rx, mut tx, mut offloads) = (256, 256, true);
+        let (mut rx, mut tx) = (256, 256);
+        let (mut offloads, mut packed, mut in_order) = (true, false, false);
         for field in text.split(',') {
             let (key, value) = field.split_once('=').ok_or_else(|| format!("`{field}` is not KEY=VALUE"))?;
             match key {
@@ -40,19 +45,27 @@ impl FromStr for NicOptions {
                 "ip" => ip = Some(value.parse()?),
                 "rx" => rx = ring_size(value)?,
                 "tx" => tx = ring_size(value)?,
-                "offloads" => {
-                    offloads = match value {
-                        "on" => true,
-                        "off" => false,
-                        _ => return Err(format!("offloads are on or off, not `{value}`")),
-                    }
+                "offloads" => offloads = switch(key, value)?,
+                "packed" => packed = switch(key, value)?,
+                "in-order" => in_order = switch(key, value)?,
+                _ => {
+                    return Err(format!(
+                        "`{key}` is none of socket, mac, ip, rx, tx, offloads, packed, in-order"
+                    ));
                 }
-                _ => return Err(format!("`{key}` is none of socket, mac, ip, rx, tx, offloads")),
             }
         }
         let socket = socket.ok_or("a vNIC needs socket=PATH")?;
         let mac = mac.ok_or("a vNIC needs mac=MAC")?;
-        Ok(Self { socket, mac, ip, rx, tx, offloads })
+        Ok(Self { socket, mac, ip, rx, tx, offloads, packed, in_order })
+    }
+}
+
+fn switch(key: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("{key} is on or off, not `{value}`")),
     }
 }
 
@@ -68,9 +81,9 @@ mod tests {
     #[test]
     fn a_vnic_is_read_with_its_defaults() {
         let nic: NicOptions =
-            "socket=/run/a.sock,mac=02:00:00:00:00:0a,ip=10.0.0.1/24,offloads=off".parse().unwrap();
+            "socket=/run/a.sock,mac=02:00:00:00:00:0a,ip=10.0.0.1/24,offloads=off,packed=on".parse().unwrap();
         assert_eq!(nic.mac, EthernetAddress([2, 0, 0, 0, 0, 10]));
-        assert_eq!((nic.rx, nic.tx, nic.offloads), (256, 256, false));
+        assert_eq!((nic.rx, nic.tx, nic.offloads, nic.packed, nic.in_order), (256, 256, false, true, false));
         assert_eq!(nic.ip.unwrap().to_string(), "10.0.0.1/24");
     }
 
@@ -82,6 +95,7 @@ mod tests {
             ("socket=/s,mac=02:00", "02:00"),
             ("socket=/s,mac=02:00:00:00:00:01,rx=100", "100"),
             ("socket=/s,mac=02:00:00:00:00:01,tx=8", "`8`"),
+            ("socket=/s,mac=02:00:00:00:00:01,packed=yes", "yes"),
             ("socket=/s,mac=02:00:00:00:00:01,speed=1", "speed"),
             ("socket", "KEY=VALUE"),
         ] {

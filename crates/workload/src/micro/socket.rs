@@ -54,9 +54,11 @@ fn connect(
     memory: u64,
     up: impl FnOnce(Link) -> Result<()>,
 ) -> Result<vhost::vhost_user::Frontend> {
-    let offloads = if nic.offloads { OFFLOADS } else { 0 };
+    let choices =
+        [(nic.offloads, OFFLOADS), (nic.packed, features::RING_PACKED), (nic.in_order, features::IN_ORDER)];
+    let chosen = choices.iter().filter(|(wanted, _)| *wanted).fold(0, |all, (_, features)| all | features);
     let wanted = Wanted {
-        features: features::EVENT_IDX | features::INDIRECT_DESC | offloads,
+        features: features::EVENT_IDX | features::INDIRECT_DESC | chosen,
         entries: [nic.rx, nic.tx],
         ram: Ram::new(memory)?,
     };
