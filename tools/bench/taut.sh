@@ -5,32 +5,41 @@ taut_start() {
   mkdir -p "$rig/taut"
   setsid "$BIN/tautd" --state-dir "$rig/taut/state" --run-dir "$rig/taut/run" --fabric-cpus 0 --fabric-mode polling 2>"$rig/taut/log" &
   rig_daemon=$!
-  local _
   for _ in $(seq 500); do [ -n "$(taut_pids)" ] && break; sleep 0.02; done
   taut_pair plain '' ''
 }
 
-# taut_pair NAME PORTGROUP_OPTIONS ATTACH_OPTIONS: two ports on a vSwitch of their own, on which taut listens, and a switch `taut_NAME` to be measured
-# there. The process is that of `taut`, whose own ports are the pair `plain`.
+# taut_pair NAME PORTGROUP_OPTIONS ATTACH_OPTIONS: a port group, and a switch `taut_NAME` to be measured there. Its process is that of `taut`, whose own
+# port group is `plain`. There is one pair of ports, which taut listens on; it is moved to the port group that is measured.
 taut_pair() {
-  [ ! -S "$rig/taut/$1-0" ] || return 0
-  local end
-  eval "taut_$1_start() { [ -S '$rig/taut/$1-0' ]; }; taut_$1_stop() { :; }; taut_$1_pids() { taut_pids; }
-    taut_$1_sockets() { echo '$rig/taut/$1-0 $rig/taut/$1-1'; }"
-  rig_taut vswitch create "sw-$1" || return 1
+  ! declare -F "taut_$1_start" >/dev/null || return 0
+  rig_taut vswitch list -o json | jq -e 'any(.name == "sw")' >/dev/null || rig_taut vswitch create sw || return 1
   # shellcheck disable=SC2086
-  rig_taut portgroup create "$1" --vswitch "sw-$1" $2 || return 1
+  rig_taut portgroup create "$1" --vswitch sw $2 || return 1
+  eval "taut_$1_start() { :; }; taut_$1_stop() { :; }; taut_$1_pids() { taut_pids; }; taut_$1_sockets() { taut_sockets; }
+    taut_$1_prepare() { taut_move '$1' '$3'; }"
+}
+
+# taut_move PORTGROUP ATTACH_OPTIONS
+taut_move() {
+  [ "$(cat "$rig/taut/on" 2>/dev/null)" != "$1" ] || return 0
+  local end
   for end in 0 1; do
+    [ ! -e "$rig/taut/on" ] || rig_taut port detach "end$end" || return 1
     # shellcheck disable=SC2086
-    rig_taut port attach "$1$end" --portgroup "$1" --mac "02:11:00:00:00:0$end" --path "$rig/taut/$1-$end" --listen $3 || return 1
+    rig_taut port attach "end$end" --portgroup "$1" --mac "02:11:00:00:00:0$end" --path "$rig/taut/$1-$end" --listen $2 || return 1
   done
+  echo "$1" >"$rig/taut/on"
   for _ in $(seq 100); do [ -S "$rig/taut/$1-0" ] && [ -S "$rig/taut/$1-1" ] && return; sleep 0.02; done
   return 1
 }
 
-taut_sockets() { taut_plain_sockets; }
+taut_prepare() { taut_move plain ''; }
+taut_sockets() { local on; on=$(cat "$rig/taut/on"); echo "$rig/taut/$on-0 $rig/taut/$on-1"; }
 taut_pids() { rig_taut -o json daemon show 2>/dev/null | jq -r '.fabric_pid // empty'; }
 taut_stop() {
   rig_taut shutdown --everything
   wait "$rig_daemon" || true
+  # Of another rig, if there is one later.
+  unset -f $(declare -F | awk '$3 ~ /^taut_.*_start$/ {print $3}')
 }

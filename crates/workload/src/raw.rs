@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use memmap2::{Advice, MmapMut};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
@@ -156,23 +157,31 @@ fn memcpy(size: usize, duration: Duration) -> f64 {
 }
 
 /// Blocks of memory and as many others to copy them to, in turn: as a switch does it from one port's buffers to
-/// another's. How much of it the caches hold is up to the number of blocks.
+/// another's. How much of it the caches hold is up to the number of blocks. In huge pages if the kernel gives some.
 #[derive(Debug)]
 pub struct Blocks {
-    from: Vec<Vec<u8>>,
-    to: Vec<Vec<u8>>,
+    from: MmapMut,
+    to: MmapMut,
+    size: usize,
 }
 
 impl Blocks {
-    /// `count` blocks of `size` bytes each, at least one.
-    pub fn new(size: usize, count: usize) -> Self {
-        let blocks = |value| vec![vec![value; size]; count.max(1)];
-        Self { from: blocks(1), to: blocks(0) }
+    /// `count` blocks of `size` bytes each, at least one of at least one byte.
+    pub fn new(size: usize, count: usize) -> io::Result<Self> {
+        let size = size.max(1);
+        let area = || -> io::Result<MmapMut> {
+            let mut area = MmapMut::map_anon(size * count.max(1))?;
+            // Without transparent huge pages it is ordinary memory.
+            let _ = area.advise(Advice::HugePage);
+            area.fill(1);
+            Ok(area)
+        };
+        Ok(Self { from: area()?, to: area()?, size })
     }
 
     /// Bytes that one turn reads; it writes as many.
     pub fn bytes(&self) -> u64 {
-        self.from.iter().map(|block| block.len() as u64).sum()
+        self.from.len() as u64
     }
 
     /// Copies for about `duration`, whole turns after a first one that does not count; bytes per ns.
@@ -188,7 +197,7 @@ impl Blocks {
     }
 
     fn turn(&mut self) {
-        for (to, from) in self.to.iter_mut().zip(&self.from) {
+        for (to, from) in self.to.chunks_exact_mut(self.size).zip(self.from.chunks_exact(self.size)) {
             black_box(to).copy_from_slice(black_box(from));
         }
     }
@@ -210,10 +219,11 @@ mod tests {
 
     #[test]
     fn blocks_are_copied() {
-        let mut blocks = Blocks::new(1000, 7);
+        let mut blocks = Blocks::new(1000, 7).unwrap();
+        blocks.from[6999] = 2;
         assert_eq!(blocks.bytes(), 7000);
         assert!(blocks.copy(Duration::from_micros(1)) > 0.0);
-        assert_eq!(blocks.to, blocks.from);
+        assert_eq!(blocks.to[..], blocks.from[..]);
     }
 
     #[test]

@@ -173,8 +173,8 @@ pub fn run(options: &LoadOptions) -> Result<Load> {
     learn(&mut ports, &frames, options)?;
     let touches = frames.each_ref().map(|frames| frames.touch(options.touch));
     let mut repeats = Vec::new();
-    let mut blocks =
-        options.memcpy.then(|| raw::Blocks::new(options.size as usize, port::buffers(options) as usize));
+    let blocks = || raw::Blocks::new(options.size as usize, port::buffers(options) as usize);
+    let mut blocks = options.memcpy.then(blocks).transpose().context("no memory to copy")?;
     for _ in 0..options.repeats {
         let memcpy_gbyte_s = blocks.as_mut().map(|blocks| blocks.copy(PROBE));
         let before = probe(options)?;
