@@ -26,10 +26,16 @@ rig_open() {
   prefer $$
 }
 
-# rig_pages N: at least so many huge pages are reserved.
+# rig_pages N: at least so many huge pages are reserved. What is in the way of them, cached files above all, is moved and, if need be, given up.
 rig_pages() {
-  [ "$(cat /proc/sys/vm/nr_hugepages)" -ge "$1" ] || echo "$1" >/proc/sys/vm/nr_hugepages
-  local got; got=$(cat /proc/sys/vm/nr_hugepages)
+  local remedy got
+  for remedy in none compact_memory drop_caches; do
+    got=$(cat /proc/sys/vm/nr_hugepages)
+    [ "$got" -lt "$1" ] || return 0
+    [ $remedy = none ] || echo 1 >"/proc/sys/vm/$remedy"
+    echo "$1" >/proc/sys/vm/nr_hugepages
+  done
+  got=$(cat /proc/sys/vm/nr_hugepages)
   [ "$got" -ge "$1" ] || { echo "only $got of $1 huge pages could be reserved" >&2; return 1; }
 }
 
