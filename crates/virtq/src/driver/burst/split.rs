@@ -74,11 +74,11 @@ impl Ring {
             return Err(BurstFault::TooMany { returned, had });
         }
         if returned > 0 {
-            // The last entry tells whether all came in order, also of a device that writes only that (IN_ORDER).
-            let last = index.wrapping_sub(1);
-            let (found, expected) =
-                (self.used.load_u32(split::used_at(last, self.size)) as u16, last & (self.size - 1));
-            if found != expected {
+            // The first entry names itself or, from a device that returns a burst by one entry, the burst's last. It stands
+            // for the others: reading them all would cost a line of eight entries each.
+            let expected = self.next_used & (self.size - 1);
+            let found = self.used.load_u32(split::used_at(self.next_used, self.size)) as u16;
+            if found >= self.size || found.wrapping_sub(expected) & (self.size - 1) >= returned {
                 return Err(BurstFault::OutOfOrder { found, expected });
             }
             self.next_used = index;

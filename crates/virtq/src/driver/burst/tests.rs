@@ -27,8 +27,8 @@ impl Pair {
         let sender = BurstQueue::new(ram.memory(), tx, features).unwrap();
         let mut receiver = BurstQueue::new(ram.memory(), rx, features).unwrap();
         receiver.fill(&mut received);
-        let tx = TxQueue::new(ram.memory(), &tx.config(features, Start::At(0))).unwrap();
-        let rx = RxQueue::new(ram.memory(), &rx.config(features, Start::At(0))).unwrap();
+        let tx = TxQueue::new(ram.memory(), &tx.config(features, Start::first(features))).unwrap();
+        let rx = RxQueue::new(ram.memory(), &rx.config(features, Start::first(features))).unwrap();
         for buffer in 0..sent.count() {
             ram.memory().write(sent.frame_addr(buffer) - LEN as u64, &[0; LEN + FRAME as usize]).unwrap();
         }
