@@ -154,7 +154,7 @@ impl<'s> Forwarder<'s> {
     }
 
     /// Which queue a simple frame is for; `None` for one that needs a closer look.
-    #[inline]
+    #[inline(always)]
     fn simple(&mut self, frame: &TxFrame<'_>) -> Option<Target> {
         if !frame.is_plain() || !(ethernet::HEADER..=MAX_FRAME).contains(&frame.len()) {
             return None;
@@ -179,7 +179,7 @@ impl<'s> Forwarder<'s> {
         Target { member, pair: flow_hash::choose(running, head) as u32 }
     }
 
-    #[inline]
+    #[inline(never)]
     fn look_up(&mut self, frame: &TxFrame<'_>, stations: Stations) -> Option<Target> {
         let ethernet = ethernet::check(frame.start(), frame.len()).ok()?;
         let routed = policy::route(self.segment, self.sender, &ethernet, self.now).ok()?;

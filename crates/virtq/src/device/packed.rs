@@ -187,6 +187,9 @@ impl PackedRing {
             return self.walk(chains, at, head, out);
         }
         let head = self.with_address(at, head);
+        if chains.near(head.id, head.part(), out) {
+            return Ok(());
+        }
         chains.single(at.index, head.part(), out)?;
         out.id = head.id;
         Ok(())
@@ -259,13 +262,15 @@ impl PackedRing {
         Ok(len)
     }
 
-    /// Returns a chain. What is kept of the driver's flags has no meaning in a used descriptor (2.8.6); it is for
+    /// Returns chains. What is kept of the driver's flags has no meaning in a used descriptor (2.8.6); it is for
     /// [`Self::recover`].
     #[inline]
-    pub(super) fn push_used(&mut self, chain: Chain, written: u32) {
-        let next = if chain.descriptors > 1 { DESC_NEXT } else { 0 };
-        let table = if chain.table { DESC_INDIRECT } else { 0 };
-        self.push(chain.id, written, next | table, chain.descriptors);
+    pub(super) fn push_used(&mut self, used: impl Iterator<Item = (Chain, u32)>) {
+        for (chain, written) in used {
+            let next = if chain.descriptors > 1 { DESC_NEXT } else { 0 };
+            let table = if chain.table { DESC_INDIRECT } else { 0 };
+            self.push(chain.id, written, next | table, chain.descriptors);
+        }
     }
 
     /// Returns a batch of chains, of which this is the last one and which have so many descriptors, by one used descriptor.

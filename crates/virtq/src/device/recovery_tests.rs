@@ -82,7 +82,7 @@ impl Scene {
 
     fn give_back(&mut self, count: usize, written: u32) {
         for chain in self.fetched.drain(..count.min(self.fetched.len())) {
-            self.device.push_used(chain, written.min(chain.len));
+            self.device.push_used(std::iter::once((chain, written.min(chain.len))));
             self.returned = self.returned.advance(chain.descriptors, self.layout.size);
         }
     }

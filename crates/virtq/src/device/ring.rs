@@ -94,15 +94,11 @@ impl Ring {
     /// Returns chains, in the order in which they were fetched, each with so many bytes written. The driver sees them after
     /// [`Self::publish`].
     #[inline]
-    pub(super) fn push_used(&mut self, used: impl Iterator<Item = (Chain, u32)>) {
+    pub(super) fn push_used(&mut self, used: impl ExactSizeIterator<Item = (Chain, u32)>) {
         if self.batches {
             return self.push_batch(used.map(|(chain, _)| chain));
         }
-        each!(&mut self.format, ring => {
-            for (chain, written) in used {
-                ring.push_used(chain, written);
-            }
-        });
+        each!(&mut self.format, ring => ring.push_used(used));
     }
 
     #[inline]

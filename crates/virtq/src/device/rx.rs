@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use super::chain::{Chain, Direction};
 use super::ring::Ring;
-use super::tx::{FIRST_BYTES, TxFrame, TxQueue};
+use super::tx::{FIRST_BYTES, Slot, TxFrame, TxQueue};
 use super::{BURST, MAX_PARTS, QueueConfig};
 use crate::fault::{QueueError, RingFault};
 use crate::features;
 use crate::header::{self, NetHeader};
-use crate::memory::{Buffer, GuestMemory};
+use crate::memory::wide::{self, Work};
+use crate::memory::{Buffer, GuestMemory, Segments};
 
 /// Most buffers for one frame; also the most that are looked at ahead. 64 KiB fit with buffers of 520 bytes.
 const MAX_AHEAD: usize = 128;
@@ -70,6 +71,35 @@ impl Source<'_> {
     }
 }
 
+/// The copies of [`RxQueue::deliver_run`].
+struct Copies<'a> {
+    slots: &'a [Slot],
+    chains: &'a [Chain],
+    from: &'a Segments,
+    ahead: &'a [Chain],
+    to: &'a Segments,
+}
+
+impl Work for Copies<'_> {
+    type Output = Run;
+
+    #[inline(always)]
+    fn run(self) -> Run {
+        let mut run = Run::default();
+        for ((slot, chain), into) in self.slots.iter().zip(self.chains).zip(self.ahead) {
+            let len = chain.len as usize;
+            let simple = slot.is_plain() && chain.count == 1 && into.count == 1;
+            let (to, at) = (into.first as usize, chain.first as usize);
+            if !simple || !self.to.copy_behind(to, &slot.bytes, self.from, at, len) {
+                break;
+            }
+            run.frames += 1;
+            run.bytes += (len - header::LEN) as u64;
+        }
+        run
+    }
+}
+
 impl RxQueue {
     /// The device end of a queue that a driver and its front end have set up.
     pub fn new(memory: &Arc<GuestMemory>, config: &QueueConfig) -> Result<Self, QueueError> {
@@ -94,17 +124,7 @@ impl RxQueue {
         let Ok(()) = self.prepare(count) else { return Run::default() };
         let (slots, chains, from) = queue.window(first, count);
         let ahead = &self.ahead[self.first..self.end];
-        let to = &self.ring.chains.segments;
-        let mut run = Run::default();
-        for ((slot, chain), into) in slots.iter().zip(chains).zip(ahead) {
-            let len = chain.len as usize;
-            let simple = slot.is_plain() && chain.count == 1 && into.count == 1;
-            if !simple || !to.copy_behind(into.first as usize, &slot.bytes, from, chain.first as usize, len) {
-                break;
-            }
-            run.frames += 1;
-            run.bytes += (len - header::LEN) as u64;
-        }
+        let run = wide::widest(Copies { slots, chains, from, ahead, to: &self.ring.chains.segments });
         let used = ahead.iter().zip(chains).take(run.frames).map(|(&into, chain)| (into, chain.len));
         self.ring.push_used(used);
         self.first += run.frames;
@@ -221,7 +241,7 @@ impl RxQueue {
                 let fault = self.ring.broken(fault);
                 return if self.first < self.end { Ok(()) } else { Err(fault) };
             }
-            self.ring.chains.buffer(*chain).prefetch_for_write(header::LEN + FIRST_BYTES);
+            self.ring.chains.segments.prefetch_for_write(chain.first as usize, header::LEN + FIRST_BYTES);
             self.end += 1;
         }
         Ok(())

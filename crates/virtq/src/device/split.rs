@@ -7,6 +7,7 @@ use super::chain::{Chain, Chains, Part};
 use super::{QueueConfig, Start};
 use crate::fault::{QueueError, RingFault};
 use crate::features;
+use crate::memory::prefetch::LINE;
 use crate::memory::{Area, GuestMemory};
 use crate::split::{self, DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Descriptor};
 
@@ -69,9 +70,14 @@ impl SplitRing {
         self.next_used
     }
 
-    /// How many entries are left to fetch, after a look at the available index. Fetched entries are not read again.
+    /// How many entries are left to fetch, after a look at the available index unless `wanted` of them are known to be
+    /// there: the line of the index is nearly always with the driver. Fetched entries are not read again.
     #[inline]
-    fn available(&mut self) -> Result<u16, RingFault> {
+    fn available(&mut self, wanted: usize) -> Result<u16, RingFault> {
+        let known = self.seen_avail.wrapping_sub(self.next_avail);
+        if usize::from(known) >= wanted {
+            return Ok(known);
+        }
         // Acquire: the entries and descriptors were written before the index.
         let index = self.avail.load_u16(split::INDEX, Ordering::Acquire);
         let outstanding = index.wrapping_sub(self.next_used);
@@ -90,15 +96,17 @@ impl SplitRing {
         out: &mut [Chain],
         parts: usize,
     ) -> Result<usize, RingFault> {
-        let wanted = usize::from(self.available()?).min(out.len());
+        let wanted = usize::from(self.available(out.len())?).min(out.len());
         let mut done = 0;
         for (chain, position) in out[..wanted].iter_mut().zip(0..) {
             let entry = split::avail_at(self.next_avail.wrapping_add(position), self.size);
             let head = self.avail.load_u16(entry, Ordering::Relaxed);
-            match self.chain(chains, head, chain) {
-                Ok(()) => {}
-                Err(_) if done > 0 => break,
-                Err(fault) => return Err(fault),
+            if !self.near(chains, head, chain) {
+                match self.chain(chains, head, chain) {
+                    Ok(()) => {}
+                    Err(_) if done > 0 => break,
+                    Err(fault) => return Err(fault),
+                }
             }
             done += 1;
             if chains.segments.len() > parts {
@@ -106,15 +114,37 @@ impl SplitRing {
             }
         }
         self.next_avail = self.next_avail.wrapping_add(done as u16);
+        self.prefetch(done);
         Ok(done)
     }
 
+    /// After a burst of `count` chains: asks for the used entries that they will get, and for the descriptors of the next
+    /// burst, as far as the driver has written them: those that it has still to write are better left with it.
     #[inline]
-    fn chain(&self, chains: &mut Chains, head: u16, out: &mut Chain) -> Result<(), RingFault> {
-        if head >= self.size {
-            return Err(RingFault::HeadOutOfRange { head, size: self.size });
+    fn prefetch(&self, count: usize) {
+        for position in (0..count as u16).step_by(LINE / 8) {
+            let entry = split::used_at(self.next_used.wrapping_add(position), self.size);
+            self.used.prefetch_for_write(entry);
         }
-        let descriptor = self.descriptor(head);
+        let left = self.seen_avail.wrapping_sub(self.next_avail).min(count as u16);
+        for position in (0..left).step_by(LINE / split::DESC_LEN) {
+            let entry = split::avail_at(self.next_avail.wrapping_add(position), self.size);
+            self.desc.prefetch(split::desc_at(self.avail.load_u16(entry, Ordering::Relaxed)));
+        }
+    }
+
+    /// The usual chain: one buffer near the last one.
+    #[inline]
+    fn near(&self, chains: &mut Chains, head: u16, out: &mut Chain) -> bool {
+        let Some(descriptor) = self.descriptor(head) else { return false };
+        !descriptor.has(DESC_NEXT | DESC_INDIRECT) && chains.near(head, descriptor.part(), out)
+    }
+
+    /// Any chain. It is read anew: what a first look found may have changed, and is forgotten.
+    #[cold]
+    fn chain(&self, chains: &mut Chains, head: u16, out: &mut Chain) -> Result<(), RingFault> {
+        let outside = RingFault::HeadOutOfRange { head, size: self.size };
+        let descriptor = self.descriptor(head).ok_or(outside)?;
         if descriptor.has(DESC_NEXT | DESC_INDIRECT) {
             self.walk(chains, head, descriptor, out)
         } else {
@@ -122,10 +152,10 @@ impl SplitRing {
         }
     }
 
+    /// A descriptor of the table, which ends with the last one.
     #[inline]
-    fn descriptor(&self, index: u16) -> Descriptor {
-        let at = split::desc_at(index);
-        Descriptor::from_words([self.desc.load_u64(at), self.desc.load_u64(at + 8)])
+    fn descriptor(&self, index: u16) -> Option<Descriptor> {
+        self.desc.load_u64_pair(split::desc_at(index)).map(Descriptor::from_words)
     }
 
     fn walk(
@@ -182,18 +212,20 @@ impl SplitRing {
             }
             walked += 1;
             descriptor = match table {
-                None => self.descriptor(next),
+                None => self.descriptor(next).ok_or(RingFault::NextOutOfRange { next, size })?,
                 Some(table) => Descriptor::from_words(chains.table_entry(table, next)?),
             };
         }
     }
 
     #[inline]
-    pub(super) fn push_used(&mut self, chain: Chain, written: u32) {
-        let entry = split::used_at(self.next_used, self.size);
-        self.used.store_u32(entry, u32::from(chain.id));
-        self.used.store_u32(entry + 4, written);
-        self.next_used = self.next_used.wrapping_add(1);
+    pub(super) fn push_used(&mut self, used: impl ExactSizeIterator<Item = (Chain, u32)>) {
+        let count = used.len();
+        let mut entries = used.map(|(chain, written)| [u32::from(chain.id), written]);
+        let before_end = usize::from(self.size - (self.next_used & (self.size - 1))).min(count);
+        self.used.store_u32_pairs(split::used_at(self.next_used, self.size), before_end, &mut entries);
+        self.used.store_u32_pairs(split::ENTRIES, count - before_end, &mut entries);
+        self.next_used = self.next_used.wrapping_add(count as u16);
     }
 
     /// Returns a batch of so many chains, of which this is the last one, by one used entry: where the first one's would be

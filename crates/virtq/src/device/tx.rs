@@ -10,6 +10,7 @@ use super::ring::Ring;
 use super::{BURST, MAX_FRAME_LEN, MAX_PARTS, QueueConfig};
 use crate::fault::{QueueError, RingFault};
 use crate::header::{self, NetHeader};
+use crate::memory::wide::{self, Work};
 use crate::memory::{Buffer, GuestMemory, Segments};
 
 /// Bytes of a frame that are copied when it is looked at.
@@ -71,15 +72,14 @@ impl TxQueue {
         (self.first, self.end) = (0, 0);
         self.ring.chains.segments.clear();
         let count = self.ring.fetch(&mut self.chains[..], BURST + MAX_PARTS)?;
-        for (slot, &chain) in self.slots.iter_mut().zip(&self.chains[..count]) {
-            match slot.load(&self.ring.chains, chain) {
-                Ok(()) => self.end += 1,
-                Err(fault) => {
-                    // Remembered, so that it is told when the frames in front of it have gone.
-                    let fault = self.ring.broken(fault);
-                    return if self.end > 0 { Ok(()) } else { Err(fault) };
-                }
-            }
+        let load =
+            Load { slots: &mut self.slots[..count], chains: &self.chains[..count], from: &self.ring.chains };
+        self.end = wide::widest(load);
+        if let Some(&Chain { id: head, len, .. }) = self.chains[..count].get(self.end) {
+            let fault = RingFault::ChainTooShort { head, len, header: header::LEN as u32 };
+            // Remembered, so that it is told when the frames in front of it have gone.
+            let fault = self.ring.broken(fault);
+            return if self.end > 0 { Ok(()) } else { Err(fault) };
         }
         Ok(())
     }
@@ -138,24 +138,39 @@ impl TxQueue {
     }
 }
 
+/// Copies header and first bytes of each chain, each once, until one is too short to be a frame; returns how many.
+struct Load<'a> {
+    slots: &'a mut [Slot],
+    chains: &'a [Chain],
+    from: &'a Chains,
+}
+
+impl Work for Load<'_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run(self) -> usize {
+        let mut loaded = 0;
+        for (slot, chain) in self.slots.iter_mut().zip(self.chains) {
+            if (chain.len as usize) < header::LEN {
+                break;
+            }
+            if !self.from.segments.read_start(chain.first as usize, &mut slot.bytes) {
+                slot.read(self.from.buffer(*chain), chain.len as usize);
+            }
+            // Has no meaning here, so that most frames can be stored with their header as it is.
+            slot.bytes[NUM_BUFFERS].copy_from_slice(&1_u16.to_le_bytes());
+            loaded += 1;
+        }
+        loaded
+    }
+}
+
 impl Slot {
-    /// Copies header and first bytes of a chain, each once.
-    #[inline]
-    fn load(&mut self, chains: &Chains, chain: Chain) -> Result<(), RingFault> {
-        let len = chain.len as usize;
-        if len < header::LEN {
-            let header = header::LEN as u32;
-            return Err(RingFault::ChainTooShort { head: chain.id, len: chain.len, header });
-        }
-        let mut buffer = chains.buffer(chain);
-        if len >= HEAD {
-            buffer.read_array(&mut self.bytes);
-        } else {
-            buffer.read(&mut self.bytes[..len]);
-        }
-        // Has no meaning here, so that most frames can be stored with their header as it is.
-        self.bytes[NUM_BUFFERS].copy_from_slice(&1_u16.to_le_bytes());
-        Ok(())
+    /// Reads a chain that is short or in pieces.
+    #[cold]
+    fn read(&mut self, mut from: Buffer<'_>, len: usize) {
+        from.read(&mut self.bytes[..len.min(HEAD)]);
     }
 
     /// Is the header all zeros, what the sender wrote of it?

@@ -55,6 +55,18 @@ impl<const ALIGN: usize> Area<ALIGN> {
         unsafe { self.base.as_ptr().add(offset).cast() }
     }
 
+    /// Asks for the cache line at an offset, to be read soon. Any offset will do.
+    #[inline]
+    pub(crate) fn prefetch(&self, offset: usize) {
+        super::prefetch::for_read(self.base.as_ptr().wrapping_add(offset));
+    }
+
+    /// Asks for the cache line at an offset, to be written soon. Any offset will do.
+    #[inline]
+    pub(crate) fn prefetch_for_write(&self, offset: usize) {
+        super::prefetch::for_write(self.base.as_ptr().wrapping_add(offset));
+    }
+
     #[inline]
     fn u16_at(&self, offset: usize) -> &AtomicU16 {
         // SAFETY: `word` returns a mapped, aligned address; every access that this process makes to it is atomic, and
@@ -74,17 +86,40 @@ impl<const ALIGN: usize> Area<ALIGN> {
         unsafe { AtomicU64::from_ptr(self.word(offset)) }
     }
 
-    /// Tells the processor that the line of this offset will be read soon.
+    /// Two neighbouring words, each read once; `None` when they are not both in the area.
     #[inline]
-    pub(crate) fn prefetch(&self, offset: usize) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a prefetch has no effect that a program can see, whatever the address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.base.as_ptr().wrapping_add(offset).cast()) };
+    pub(crate) fn load_u64_pair(&self, offset: usize) -> Option<[u64; 2]> {
+        const { assert!(ALIGN >= 8) };
+        if !offset.is_multiple_of(8) || offset + 16 > self.len {
+            return None;
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = offset;
+        // SAFETY: both words are inside the area, which is aligned for them; see `u16_at`.
+        let words = unsafe {
+            let first = self.base.as_ptr().add(offset).cast();
+            [AtomicU64::from_ptr(first), AtomicU64::from_ptr(first.add(1))]
+        };
+        Some(words.map(|word| u64::from_le(word.load(Ordering::Relaxed))))
+    }
+
+    /// Stores `count` pairs of words one behind the other; fewer when there are fewer.
+    #[inline]
+    pub(crate) fn store_u32_pairs(
+        &self,
+        offset: usize,
+        count: usize,
+        pairs: &mut impl Iterator<Item = [u32; 2]>,
+    ) {
+        const { assert!(ALIGN >= 4) };
+        assert!(offset.is_multiple_of(4) && offset + 8 * count <= self.len);
+        // SAFETY: all of them are inside the area, which is aligned for them.
+        let first: *mut u32 = unsafe { self.base.as_ptr().add(offset).cast() };
+        for (number, pair) in pairs.take(count).enumerate() {
+            // SAFETY: as above; see `u16_at`.
+            unsafe {
+                AtomicU32::from_ptr(first.add(2 * number)).store(pair[0].to_le(), Ordering::Relaxed);
+                AtomicU32::from_ptr(first.add(2 * number + 1)).store(pair[1].to_le(), Ordering::Relaxed);
+            }
+        }
     }
 
     #[inline]

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
-use super::GuestMemory;
+use super::{GuestMemory, prefetch};
 
 /// Parts that are handed to one `writev` without allocating.
 const IOVECS: usize = 64;
@@ -22,6 +22,8 @@ struct Segment {
     base: NonNull<u8>,
     len: usize,
 }
+
+const NOTHING: Segment = Segment { base: NonNull::dangling(), len: 0 };
 
 /// The region that the last address was in: nearly always also the next one's.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +38,9 @@ struct LastRegion {
 pub(crate) struct Segments {
     memory: Arc<GuestMemory>,
     last: LastRegion,
-    list: Vec<Segment>,
+    /// The first `len` are in use.
+    list: Box<[Segment]>,
+    len: usize,
 }
 
 // SAFETY: the pointers lie in `memory`, which is Send and Sync, and are used only for copies that reckon with others
@@ -49,30 +53,61 @@ impl Segments {
     /// Room for `capacity` segments; more makes it allocate.
     pub(crate) fn new(memory: Arc<GuestMemory>, capacity: usize) -> Self {
         let last = LastRegion { start: 0, size: 0, host: NonNull::dangling() };
-        Self { memory, last, list: Vec::with_capacity(capacity) }
+        Self { memory, last, list: vec![NOTHING; capacity].into(), len: 0 }
     }
 
     /// Number of segments.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.list.len()
+        self.len
     }
 
     /// Forgets all segments.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        self.list.clear();
+        self.len = 0;
     }
 
     /// Forgets all segments from `len` on.
     #[inline]
     pub(crate) fn truncate(&mut self, len: usize) {
-        self.list.truncate(len);
+        self.len = self.len.min(len);
     }
 
     /// Forgets the first `count` segments; the others move to the front.
     pub(crate) fn remove_first(&mut self, count: usize) {
-        self.list.drain(..count);
+        self.list.copy_within(count..self.len, 0);
+        self.len -= count;
+    }
+
+    #[inline]
+    fn add(&mut self, segment: Segment) {
+        if self.len == self.list.len() {
+            self.grow();
+        }
+        self.list[self.len] = segment;
+        self.len += 1;
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let mut list = std::mem::take(&mut self.list).into_vec();
+        list.resize(2 * list.len().max(1), NOTHING);
+        self.list = list.into();
+    }
+
+    /// The usual case of [`Self::push`]: one to `most` bytes in the same region as the last ones, and room for them.
+    /// Returns the segment's number; `None`, and nothing added, if that is not how it is.
+    #[inline]
+    pub(crate) fn push_near(&mut self, addr: u64, len: u64, most: u64) -> Option<usize> {
+        let at = addr.wrapping_sub(self.last.start);
+        let number = self.len;
+        let inside = at < self.last.size && len <= self.last.size - at && len.wrapping_sub(1) < most;
+        let room = self.list.get_mut(number).filter(|_| inside)?;
+        // SAFETY: `at` is less than the region's size, so this is inside the region.
+        *room = Segment { base: unsafe { self.last.host.add(at as usize) }, len: len as usize };
+        self.len = number + 1;
+        Some(number)
     }
 
     /// The longest mapped piece from an address on, at most `len` bytes.
@@ -98,7 +133,7 @@ impl Segments {
     pub(crate) fn push(&mut self, addr: u64, len: u64) -> bool {
         match self.translate(addr, len) {
             Some(segment) if segment.len as u64 == len => {
-                self.list.push(segment);
+                self.add(segment);
                 true
             }
             Some(_) => self.push_pieces(addr, len),
@@ -108,16 +143,16 @@ impl Segments {
 
     #[cold]
     fn push_pieces(&mut self, mut addr: u64, mut len: u64) -> bool {
-        let before = self.list.len();
+        let before = self.len;
         while len > 0 {
             let Some(segment) = self.translate(addr, len) else {
-                self.list.truncate(before);
+                self.len = before;
                 return false;
             };
-            self.list.push(segment);
+            self.add(segment);
             len -= segment.len as u64;
             let Some(next) = addr.checked_add(segment.len as u64) else {
-                self.list.truncate(before);
+                self.len = before;
                 return false;
             };
             addr = next;
@@ -136,9 +171,31 @@ impl Segments {
         Some([low, high].map(|word| u64::from_le(word.load(Ordering::Relaxed))))
     }
 
+    /// Copies the first bytes of segment `number` out; false, and nothing copied, when it is shorter.
+    #[inline(always)]
+    pub(crate) fn read_start<const N: usize>(&self, number: usize, out: &mut [u8; N]) -> bool {
+        let segment = self.list[..self.len][number];
+        if segment.len < N {
+            return false;
+        }
+        // SAFETY: N mapped bytes; see `Buffer::read`.
+        unsafe { std::ptr::copy(segment.base.as_ptr(), out.as_mut_ptr(), N) };
+        compiler_fence(Ordering::SeqCst);
+        true
+    }
+
+    /// Tells the processor that the first `len` bytes of segment `number` will be written soon.
+    #[inline]
+    pub(crate) fn prefetch_for_write(&self, number: usize, len: usize) {
+        let segment = self.list[..self.len][number];
+        for at in (0..len.min(segment.len)).step_by(prefetch::LINE) {
+            prefetch::for_write(segment.base.as_ptr().wrapping_add(at));
+        }
+    }
+
     /// Copies `len` bytes into segment `to`: `head`, and behind it what lies behind as many bytes in segment `at` of
     /// `from`. False, and nothing copied, when either segment is too short.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn copy_behind<const HEAD: usize>(
         &self,
         to: usize,
@@ -147,7 +204,7 @@ impl Segments {
         at: usize,
         len: usize,
     ) -> bool {
-        let to = self.list[to];
+        let to = self.list[..self.len][to];
         if len > to.len {
             return false;
         }
@@ -156,7 +213,7 @@ impl Segments {
             unsafe { copy_short(head.as_ptr(), to.base.as_ptr(), len, HEAD) };
             return true;
         }
-        let from = from.list[at];
+        let from = from.list[..from.len][at];
         if len > from.len {
             return false;
         }
@@ -171,7 +228,7 @@ impl Segments {
     /// The bytes of `count` segments from `first` on, one after the other.
     #[inline]
     pub(crate) fn buffer(&self, first: usize, count: usize) -> Buffer<'_> {
-        match self.list[first..first + count] {
+        match self.list[..self.len][first..first + count] {
             [head, ref rest @ ..] => Buffer { head, rest },
             [] => Buffer::empty(),
         }
@@ -297,12 +354,6 @@ impl Buffer<'_> {
         }
     }
 
-    /// Tells the processor that the first `len` bytes will be written soon.
-    #[inline]
-    pub(crate) fn prefetch_for_write(&self, len: usize) {
-        prefetch(self.head.base, len.min(self.head.len));
-    }
-
     /// Writes `prefix`, then the buffer, to a descriptor by one `writev`; returns what the kernel took.
     pub(crate) fn write_to(mut self, fd: BorrowedFd<'_>, prefix: [&[u8]; 2]) -> io::Result<usize> {
         let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
@@ -342,7 +393,7 @@ impl Buffer<'_> {
 ///
 /// # Safety
 /// As for [`std::ptr::copy`].
-#[inline]
+#[inline(always)]
 unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize, usual: usize) {
     // SAFETY: the caller's.
     unsafe {
@@ -352,21 +403,4 @@ unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize, usual: usize) {
             std::ptr::copy(from, to, len);
         }
     }
-}
-
-/// Asks for the cache lines of `len` bytes, to be written.
-#[inline]
-fn prefetch(base: NonNull<u8>, len: usize) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        let mut at = 0;
-        while at < len {
-            // SAFETY: a prefetch has no effect that a program can see, whatever the address.
-            unsafe { _mm_prefetch::<_MM_HINT_ET0>(base.as_ptr().wrapping_add(at).cast()) };
-            at += 64;
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (base, len);
 }

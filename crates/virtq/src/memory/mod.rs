@@ -6,6 +6,8 @@
 mod area;
 mod buffer;
 mod mapping;
+pub(crate) mod prefetch;
+pub(crate) mod wide;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
