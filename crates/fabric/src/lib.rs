@@ -11,6 +11,7 @@
 //!                                 worker ──── burst ──────► port: vnic · tap · stream
 //! ```
 //!
+//! * [`moderation`]: when guests are interrupted, and when they may kick.
 //! * [`port`]: where frames come from and go to, and the locks that say who may touch what.
 //! * [`switch`]: segments, addresses, security policy, software offloads; the path of a frame is [`switch::forward`].
 //! * [`lro`]: segments merged for guests that take them merged.
@@ -22,6 +23,7 @@ pub mod counters;
 pub mod epoll;
 pub mod inherited;
 pub mod lro;
+pub mod moderation;
 pub mod port;
 pub mod sandbox;
 pub mod shaping;

@@ -1,0 +1,71 @@
+//! When the guest may kick.
+
+use std::time::{Duration, Instant};
+
+use super::{Coalescing, LONGEST};
+
+/// Looking more often than that is polling.
+const SOONEST: Duration = Duration::from_micros(10);
+
+/// May the guest kick?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// With its next frame; until then nobody looks.
+    Kick,
+    /// It is spared that: its ring is looked at, at this time.
+    At(Instant),
+}
+
+/// The moderator of a transmit queue's kicks.
+///
+/// Only `static` has any effect on them. A guest that has sent nothing for one whole wait may kick again, so an idle guest
+/// costs nothing, and the first frame after a pause is on its way at once.
+#[derive(Debug)]
+pub struct Kicks {
+    /// Packets that a look should find; `None`: kicks are welcome.
+    packets: Option<u32>,
+    /// Packets found since the ring was last empty.
+    found: u32,
+    /// When that was.
+    last: Option<Instant>,
+    /// Half the ring: a guest whose ring is full can send nothing.
+    most: u32,
+}
+
+impl Kicks {
+    /// The moderator of a ring of `size` entries.
+    pub fn new(coalescing: Coalescing, size: u16) -> Self {
+        let mut kicks = Self { packets: None, found: 0, last: None, most: u32::from(size / 2).max(1) };
+        kicks.set(coalescing);
+        kicks
+    }
+
+    /// Another scheme. The ring is to be looked at, soon.
+    pub fn set(&mut self, coalescing: Coalescing) {
+        self.packets = match coalescing {
+            Coalescing::Static { packets } => Some(u32::from(packets).min(self.most)),
+            Coalescing::Disabled | Coalescing::Rbc { .. } | Coalescing::Adapt => None,
+        };
+    }
+
+    /// A look has found so many packets.
+    #[inline]
+    pub fn found(&mut self, packets: u32) {
+        self.found = self.found.saturating_add(packets);
+    }
+
+    /// The ring is empty now.
+    #[inline]
+    pub fn emptied(&mut self, now: Instant) -> Look {
+        let Some(packets) = self.packets else { return Look::Kick };
+        let found = std::mem::take(&mut self.found);
+        let last = self.last.replace(now);
+        if found == 0 {
+            return Look::Kick;
+        }
+        // As long as it took to find these, and as many more or fewer packets.
+        let took = last.map_or(LONGEST, |last| now.saturating_duration_since(last).min(LONGEST));
+        let wait = (took * packets / found).clamp(SOONEST, LONGEST);
+        Look::At(now + wait)
+    }
+}

@@ -1,0 +1,288 @@
+//! Properties of the schemes, on arbitrary traffic.
+
+use std::time::Instant;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+
+const RING: u16 = 256;
+/// Rounding of nanoseconds, and the granularity of the time that tests use.
+const TICK: Duration = Duration::from_nanos(1);
+
+fn scheme() -> impl Strategy<Value = Coalescing> {
+    prop_oneof![
+        Just(Coalescing::Disabled),
+        (1..=64_u8).prop_map(|packets| Coalescing::Static { packets }),
+        (100..=100_000_u32).prop_map(|rate| Coalescing::Rbc { rate }),
+        Just(Coalescing::Adapt),
+    ]
+}
+
+/// Longest that a scheme may hold anything.
+fn bound(scheme: Coalescing) -> Duration {
+    match scheme {
+        Coalescing::Disabled => Duration::ZERO,
+        Coalescing::Static { .. } => LONGEST,
+        Coalescing::Rbc { rate } => Duration::from_secs(1) / rate,
+        Coalescing::Adapt => SHORTEST,
+    }
+}
+
+/// A guest that wants an interrupt for the next frame as soon as it got one, and a worker whose timers are exact.
+struct Rig {
+    start: Instant,
+    now: Instant,
+    moderator: Interrupts,
+    /// When the frames came that no interrupt has told of.
+    untold: Vec<Instant>,
+    deadline: Option<Instant>,
+    interrupts: Vec<Instant>,
+    longest: Duration,
+}
+
+impl Rig {
+    fn new(scheme: Coalescing) -> Self {
+        let start = Instant::now();
+        Self {
+            start,
+            now: start,
+            moderator: Interrupts::new(scheme, RING),
+            untold: Vec::new(),
+            deadline: None,
+            interrupts: Vec::new(),
+            longest: Duration::ZERO,
+        }
+    }
+
+    fn answer(&mut self, answer: Interrupt) {
+        match answer {
+            Interrupt::No => assert!(self.untold.is_empty(), "forgotten"),
+            Interrupt::Now => {
+                for came in self.untold.drain(..) {
+                    self.longest = self.longest.max(self.now - came);
+                }
+                self.deadline = None;
+                self.interrupts.push(self.now);
+            }
+            Interrupt::At(when) => {
+                assert!(when > self.now, "a time that has passed");
+                self.deadline = Some(when);
+            }
+        }
+    }
+
+    /// Time passes; timers go off.
+    fn until(&mut self, when: Instant) {
+        while let Some(deadline) = self.deadline.filter(|&deadline| deadline <= when) {
+            self.now = deadline;
+            let answer = self.moderator.due(self.now);
+            self.answer(answer);
+        }
+        self.now = when;
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.until(self.now + time);
+    }
+
+    fn frames(&mut self, count: u32) {
+        let wanted = self.untold.is_empty();
+        self.untold.extend((0..count).map(|_| self.now));
+        let answer = self.moderator.published(self.now, count, wanted);
+        self.answer(answer);
+    }
+
+    /// How many interrupts there were in the busiest stretch of this length.
+    fn busiest(&self, stretch: Duration) -> usize {
+        let from = |&first: &Instant| {
+            self.interrupts.iter().filter(|&&at| at >= first && at - first < stretch).count()
+        };
+        self.interrupts.iter().map(from).max().unwrap_or(0)
+    }
+}
+
+proptest! {
+    /// Nothing waits longer than its scheme says, and nothing is forgotten.
+    #[test]
+    fn every_frame_is_told_of_in_time(scheme in scheme(), traffic in vec((0..6_000_000_u64, 1..80_u32), 1..200)) {
+        let mut rig = Rig::new(scheme);
+        for (gap, frames) in traffic {
+            rig.wait(Duration::from_nanos(gap));
+            rig.frames(frames);
+        }
+        rig.wait(bound(scheme));
+        prop_assert!(rig.untold.is_empty());
+        prop_assert!(rig.longest <= bound(scheme), "{:?}", rig.longest);
+    }
+
+    /// Another scheme, whenever it comes, takes over what waits.
+    #[test]
+    fn a_new_scheme_keeps_what_is_owed(
+        traffic in vec((0..3_000_000_u64, 1..80_u32, prop::option::weighted(0.3, scheme())), 1..100),
+    ) {
+        let mut rig = Rig::new(Coalescing::Static { packets: 64 });
+        for (gap, frames, change) in traffic {
+            rig.wait(Duration::from_nanos(gap));
+            rig.frames(frames);
+            if let Some(scheme) = change {
+                rig.moderator.set(scheme);
+                let answer = rig.moderator.due(rig.now);
+                rig.answer(answer);
+            }
+        }
+        rig.wait(Duration::from_millis(20));
+        prop_assert!(rig.untold.is_empty());
+    }
+
+    /// A frame after which nothing comes, on a link on which nothing was.
+    #[test]
+    fn a_lone_frame_waits_at_most_50_us(scheme in scheme(), pauses in vec(0..100_000_000_u64, 1..50)) {
+        prop_assume!(!matches!(scheme, Coalescing::Static { .. }));
+        let mut rig = Rig::new(scheme);
+        for pause in pauses {
+            rig.wait(bound(scheme) + Duration::from_nanos(pause));
+            rig.frames(1);
+        }
+        rig.wait(SHORTEST);
+        prop_assert!(rig.untold.is_empty());
+        prop_assert!(rig.longest <= SHORTEST, "{:?}", rig.longest);
+    }
+
+    /// Frames that come closer than half the distance of interrupts, however irregularly, mean no more interrupts than
+    /// the rate.
+    #[test]
+    fn rbc_keeps_its_rate(rate in 100..=20_000_u32, gaps in vec(0.0..0.49_f64, 50..400)) {
+        let mut rig = Rig::new(Coalescing::Rbc { rate });
+        let interval = Duration::from_secs(1) / rate;
+        for gap in gaps {
+            rig.wait(interval.mul_f64(gap));
+            rig.frames(1);
+        }
+        for stretch in [1, 5, 20] {
+            prop_assert!(rig.busiest(interval * stretch + TICK) <= stretch as usize + 1);
+        }
+    }
+
+    /// `static` tells of exactly as many packets as it says, as long as they come.
+    #[test]
+    fn static_counts(packets in 1..=64_u8, count in 1..1000_u32) {
+        let mut rig = Rig::new(Coalescing::Static { packets });
+        for _ in 0..count {
+            rig.wait(Duration::from_nanos(100));
+            rig.frames(1);
+        }
+        prop_assert_eq!(rig.interrupts.len() as u32, count / u32::from(packets));
+    }
+
+    /// A guest's ring is looked at while it sends, and left alone when it does not.
+    #[test]
+    fn kicks_are_spared_while_frames_come(packets in 1..=64_u8, looks in vec((0..10_000_000_u64, 0..300_u32), 1..200)) {
+        let mut now = Instant::now();
+        let mut kicks = Kicks::new(Coalescing::Static { packets }, RING);
+        for (late, frames) in looks {
+            now += Duration::from_nanos(late);
+            kicks.found(frames);
+            match kicks.emptied(now) {
+                Look::Kick => prop_assert_eq!(frames, 0),
+                Look::At(when) => {
+                    prop_assert!(frames > 0);
+                    prop_assert!(when > now && when <= now + LONGEST);
+                }
+            }
+        }
+        kicks.set(Coalescing::Adapt);
+        kicks.found(1);
+        prop_assert_eq!(kicks.emptied(now), Look::Kick);
+    }
+}
+
+/// Each frame is sent when the one before has been answered.
+fn request_response(scheme: Coalescing, count: u32) -> (Duration, Rig) {
+    let mut rig = Rig::new(scheme);
+    for _ in 0..count {
+        rig.wait(Duration::from_micros(20));
+        rig.frames(1);
+        while let Some(deadline) = rig.deadline {
+            rig.until(deadline);
+        }
+    }
+    let spent = rig.now - rig.start - Duration::from_micros(20) * count;
+    (spent / count, rig)
+}
+
+#[test]
+fn request_and_response_do_not_pay_for_a_rate() {
+    for scheme in [Coalescing::default(), Coalescing::Adapt, Coalescing::Disabled] {
+        let (mean, _) = request_response(scheme, 100_000);
+        assert!(mean < Duration::from_nanos(500), "{scheme}: {mean:?}");
+    }
+    // What `static` says it costs, it costs.
+    let (mean, _) = request_response(Coalescing::Static { packets: 2 }, 100);
+    assert_eq!(mean, LONGEST);
+}
+
+#[test]
+fn after_request_and_response_the_rate_is_kept_again() {
+    let (_, mut rig) = request_response(Coalescing::default(), 100_000);
+    let begin = rig.now;
+    for _ in 0..100_000 {
+        rig.wait(Duration::from_micros(10));
+        rig.frames(1);
+    }
+    let after = rig.interrupts.iter().filter(|&&at| at > begin).count();
+    // A second at 4000/s, and what was left of a spell without waiting.
+    assert!((4000..5100).contains(&after), "{after}");
+}
+
+#[test]
+fn adapt_follows_the_load() {
+    for (gap_us, interrupts) in [(100, 10_000), (10, 20_000), (1, 25_000)] {
+        let mut rig = Rig::new(Coalescing::Adapt);
+        for _ in 0..1_000_000 / gap_us {
+            rig.wait(Duration::from_micros(gap_us));
+            rig.frames(1);
+        }
+        let sent = rig.interrupts.len() as u64;
+        // The first window is not batched.
+        let slack = 4000 / gap_us + interrupts / 20;
+        assert!(sent.abs_diff(interrupts) <= slack, "{gap_us} us: {sent}");
+    }
+}
+
+#[test]
+fn half_a_ring_is_never_held_back() {
+    for scheme in [Coalescing::Rbc { rate: 100 }, Coalescing::Static { packets: 64 }] {
+        let mut moderator = Interrupts::new(scheme, 64);
+        let now = Instant::now();
+        moderator.published(now, 1, true);
+        moderator.release(now);
+        assert!(matches!(moderator.published(now, 31, true), Interrupt::At(_)));
+        assert_eq!(moderator.published(now, 1, false), Interrupt::Now);
+        assert_eq!(moderator.due(now), Interrupt::No);
+    }
+}
+
+#[test]
+fn whoever_polls_is_not_interrupted_and_not_counted() {
+    let now = Instant::now();
+    let mut moderator = Interrupts::new(Coalescing::Static { packets: 2 }, RING);
+    assert_eq!(moderator.published(now, 100, false), Interrupt::No);
+    assert!(matches!(moderator.published(now, 1, true), Interrupt::At(_)));
+    assert!(moderator.release(now));
+    assert!(!moderator.release(now));
+}
+
+#[test]
+fn a_guest_with_nothing_left_to_send_is_told_at_once_by_static() {
+    let now = Instant::now();
+    for (scheme, told) in [(Coalescing::Static { packets: 64 }, true), (Coalescing::Adapt, false)] {
+        let mut moderator = Interrupts::new(scheme, RING);
+        for at in 0..10_000 {
+            moderator.published(now + Duration::from_micros(at), 1, false);
+        }
+        moderator.published(now + Duration::from_millis(10), 1, true);
+        assert_eq!(moderator.idle(now + Duration::from_millis(10)), told);
+    }
+}
