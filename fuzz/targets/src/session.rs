@@ -9,6 +9,7 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -267,9 +268,10 @@ fn go_on(front: &Front<'_>, port: &Arc<Port>, session: Session) -> Option<Sessio
 /// A burst from the guest, and a frame to it.
 fn traffic(port: &Port, pair: usize, len: usize, session: &mut Session) {
     let mut broken = Vec::new();
+    let now = Instant::now();
     if let Some(TxEnd::Vnic(tx)) = &mut port.tx(pair).end {
         match tx.look() {
-            Ok(frames) => tx.complete(frames, &port.counters),
+            Ok(frames) => _ = tx.complete(frames, now, &port.counters),
             Err(_) => broken.push(2 * pair + 1),
         }
     }
@@ -280,7 +282,7 @@ fn traffic(port: &Port, pair: usize, len: usize, session: &mut Session) {
             broken.push(2 * pair);
         }
     }
-    slot.publish(&port.counters);
+    slot.publish(now, &port.counters);
     drop(slot);
     for queue in broken {
         let fault = taut_virtq::RingFault::ZeroLength { head: 0 };

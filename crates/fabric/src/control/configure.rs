@@ -1,7 +1,7 @@
 //! Making the ports what a configuration wants them to be.
 
 use std::collections::btree_map::Entry as Slot;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -31,7 +31,7 @@ impl Control {
             self.close(id, "the port is no longer configured");
         }
         let now = Instant::now();
-        let mut reshaped = Vec::new();
+        let mut changed = BTreeSet::new();
         for (id, wanted) in ports {
             if self.entries.get(&id).is_some_and(|entry| entry.config.kind != wanted.kind) {
                 self.close(id, "the port's kind has changed");
@@ -41,7 +41,11 @@ impl Control {
                     let entry = entry.get_mut();
                     if entry.config.shaping != wanted.shaping {
                         entry.port.shape(&wanted.shaping, now);
-                        reshaped.push(id);
+                        changed.insert(id);
+                    }
+                    if entry.config.coalescing != wanted.coalescing {
+                        entry.port.moderate(wanted.coalescing);
+                        changed.insert(id);
                     }
                     let place = |config: &PortConfig| (config.segment, config.vlan.clone(), config.mac);
                     if place(&entry.config) != place(wanted) {
@@ -52,6 +56,7 @@ impl Control {
                 Slot::Vacant(slot) => {
                     let port = Port::new(id, wanted.kind, PortBlock::new(&self.words, id));
                     port.shape(&wanted.shaping, now);
+                    port.moderate(wanted.coalescing);
                     slot.insert(Entry::new(wanted.clone(), Arc::new(port)));
                 }
             }
@@ -62,7 +67,7 @@ impl Control {
             warn!("{}", chain(&error));
         }
         // What waits may go earlier now.
-        for id in reshaped {
+        for id in changed {
             self.workers.look_at(id);
         }
         info!(revision = config.revision, ports = self.entries.len(), "configured");

@@ -29,7 +29,7 @@ pub use kicks::{Kicks, Look};
 pub use taut_api::Coalescing;
 
 /// Longest that `static` lets anything wait (ESX: `Net.CoalesceTxTimeout`).
-pub const LONGEST: Duration = Duration::from_micros(4000);
+pub const LONGEST: Duration = Duration::from_millis(4);
 
 /// Longest that `adapt` lets anything wait.
 pub const SHORTEST: Duration = Duration::from_micros(50);

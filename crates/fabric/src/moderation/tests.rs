@@ -208,7 +208,7 @@ fn request_response(scheme: Coalescing, count: u32) -> (Duration, Rig) {
             rig.until(deadline);
         }
     }
-    let spent = rig.now - rig.start - Duration::from_micros(20) * count;
+    let spent = (rig.now - rig.start).saturating_sub(Duration::from_micros(20) * count);
     (spent / count, rig)
 }
 

@@ -11,6 +11,7 @@
 //! A pair of queues is *owned* by the worker in whose epoll set its descriptors are watched, and which polls its
 //! transmit queue. [`Port::give`] changes that; nothing but waking up depends on it.
 
+pub mod bell;
 pub mod stream;
 pub mod tap;
 pub mod vnic;
@@ -21,6 +22,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+use taut_api::Coalescing;
 use taut_api::fabric::config::PortKind;
 use taut_api::fabric::counters::PortWord;
 use taut_api::fabric::{DropReason, PortId};
@@ -177,8 +179,11 @@ pub struct TxSlot {
 impl TxSlot {
     /// Its [`deadline`](Self::deadline) has come, or something close to it: does what is due at `now`, and tells when
     /// there will be more.
-    pub fn due(&mut self, _now: Instant, _counters: &PortBlock) -> Option<Instant> {
-        None
+    pub fn due(&mut self, now: Instant, counters: &PortBlock) -> Option<Instant> {
+        match &mut self.end {
+            Some(TxEnd::Vnic(end)) => end.bell().due(now, counters),
+            _ => None,
+        }
     }
 }
 
@@ -213,16 +218,16 @@ pub struct Fresh {
 }
 
 impl RxSlot {
-    /// Makes everything delivered visible to the guest, interrupts it if that is due, and counts.
+    /// Makes everything delivered visible to the guest, interrupts it if that is due, and counts; tells when an interrupt
+    /// will be due.
     #[inline]
-    pub fn publish(&mut self, counters: &PortBlock) {
+    pub fn publish(&mut self, now: Instant, counters: &PortBlock) -> Option<Instant> {
+        let later = match &mut self.end {
+            Some(RxEnd::Vnic(end)) => end.publish(self.fresh.frames, now, counters),
+            _ => None,
+        };
         if self.fresh.frames == 0 {
-            return;
-        }
-        if let Some(RxEnd::Vnic(end)) = &mut self.end
-            && end.publish()
-        {
-            counters.add_shared(PortWord::Interrupts, 1);
+            return later;
         }
         let fresh = std::mem::take(&mut self.fresh);
         counters.add(PortWord::RxFrames, fresh.frames);
@@ -230,6 +235,7 @@ impl RxSlot {
         if fresh.multicast != 0 {
             counters.add(PortWord::RxMulticast, fresh.multicast);
         }
+        later
     }
 
     /// Its [`deadline`](Self::deadline) has come, or something close to it: does what is due at `now`, and tells when
@@ -237,8 +243,8 @@ impl RxSlot {
     pub fn due(&mut self, now: Instant, counters: &PortBlock) -> Option<Instant> {
         let paced = self.paced.as_mut();
         let next = paced.and_then(|paced| paced.drain(self.end.as_mut(), &mut self.fresh, now, counters));
-        self.publish(counters);
-        next
+        let interrupt = self.publish(now, counters);
+        [next, interrupt].into_iter().flatten().min()
     }
 
     /// Takes out what is attached, and all that belongs to it. What waits for its rate is handed over as far as there is
@@ -248,8 +254,12 @@ impl RxSlot {
         if let (Some(paced), Some(end)) = (&mut paced, &mut self.end) {
             paced.flush(end, &mut self.fresh, counters);
         }
-        self.publish(counters);
-        let end = self.end.take();
+        let now = Instant::now();
+        self.publish(now, counters);
+        let mut end = self.end.take();
+        if let Some(RxEnd::Vnic(end)) = &mut end {
+            end.bell().release(now, counters);
+        }
         *self = Self { paced, ..Self::default() };
         end
     }
@@ -272,6 +282,8 @@ pub struct Port {
     owners: Box<[AtomicU8]>,
     /// A bit for each receive queue that runs; written under the queue's lock.
     receiving: AtomicU8,
+    /// How its rings are moderated. Only the control thread asks.
+    coalescing: Mutex<Coalescing>,
     /// Limits what it sends, once it has been shaped.
     to_switch: OnceLock<Mutex<Shaper>>,
     /// Limits what it receives: [`RxSlot::paced`].
@@ -279,7 +291,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// A port with nothing attached.
+    /// A port with nothing attached, nothing shaped and nothing moderated.
     pub fn new(id: PortId, kind: PortKind, counters: PortBlock) -> Self {
         let pairs = match kind {
             PortKind::VhostUser { queue_pairs, .. } => usize::from(queue_pairs),
@@ -294,6 +306,7 @@ impl Port {
             tx: (0..pairs).map(|_| Mutex::default()).collect(),
             owners: (0..pairs).map(|_| AtomicU8::new(0)).collect(),
             receiving: AtomicU8::new(0),
+            coalescing: Mutex::new(Coalescing::Disabled),
             to_switch: OnceLock::new(),
             to_guest: OnceLock::new(),
         }
@@ -436,8 +449,9 @@ impl Port {
     ) -> Result<(), vnic::StartError> {
         let (pair, token) = (queue / 2, token::of_queue(self.id, queue));
         let kick = Arc::clone(&ring.kick);
+        let coalescing = *self.coalescing.lock().unwrap_or_else(PoisonError::into_inner);
         if queue.is_multiple_of(2) {
-            let end = RxEnd::Vnic(vnic::Rx::new(memory, ring)?);
+            let end = RxEnd::Vnic(vnic::Rx::new(memory, ring, coalescing)?);
             let mut slot = self.rx(pair);
             // The old watch goes first: it may be of the same descriptor.
             slot.clear(&self.counters);
@@ -445,7 +459,7 @@ impl Port {
             slot.end = Some(end);
             self.receiving.fetch_or(1 << pair, Relaxed);
         } else {
-            let end = TxEnd::Vnic(vnic::Tx::new(memory, ring)?);
+            let end = TxEnd::Vnic(vnic::Tx::new(memory, ring, coalescing)?);
             let mut slot = self.tx(pair);
             *slot = TxSlot::default();
             slot.watch = Some(desks.events(self.owner(pair)).watch(kick, token, READABLE)?);
@@ -465,7 +479,10 @@ impl Port {
             }
         } else {
             match std::mem::take(&mut *self.tx(queue / 2)).end {
-                Some(TxEnd::Vnic(end)) => Some(end.position()),
+                Some(TxEnd::Vnic(mut end)) => {
+                    end.bell().release(Instant::now(), &self.counters);
+                    Some(end.position())
+                }
                 _ => None,
             }
         }
@@ -482,21 +499,34 @@ impl Port {
     pub fn set_call(&self, queue: usize, call: Option<Arc<OwnedFd>>) {
         if queue.is_multiple_of(2) {
             if let Some(RxEnd::Vnic(end)) = &mut self.rx(queue / 2).end {
-                end.set_call(call);
+                end.bell().set_call(call);
             }
         } else if let Some(TxEnd::Vnic(end)) = &mut self.tx(queue / 2).end {
-            end.set_call(call);
+            end.bell().set_call(call);
         }
     }
 
     /// Interrupts the guest once per ring: whoever served the rings before may have owed it that.
     pub fn interrupt_all(&self) {
         for pair in 0..self.pairs() {
-            if let Some(RxEnd::Vnic(end)) = &self.rx(pair).end {
-                end.interrupt();
+            if let Some(RxEnd::Vnic(end)) = &mut self.rx(pair).end {
+                end.bell().ring();
             }
-            if let Some(TxEnd::Vnic(end)) = &self.tx(pair).end {
-                end.interrupt();
+            if let Some(TxEnd::Vnic(end)) = &mut self.tx(pair).end {
+                end.bell().ring();
+            }
+        }
+    }
+
+    /// Moderates its rings so, those that run and those that will. Its queues are to be looked at, soon.
+    pub fn moderate(&self, coalescing: Coalescing) {
+        *self.coalescing.lock().unwrap_or_else(PoisonError::into_inner) = coalescing;
+        for pair in 0..self.pairs() {
+            if let Some(RxEnd::Vnic(end)) = &mut self.rx(pair).end {
+                end.bell().moderate(coalescing);
+            }
+            if let Some(TxEnd::Vnic(end)) = &mut self.tx(pair).end {
+                end.moderate(coalescing);
             }
         }
     }

@@ -3,16 +3,18 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
+use taut_api::Coalescing;
 use taut_api::fabric::DropReason;
-use taut_api::fabric::counters::PortWord;
 use taut_virtq::device::{Delivery, QueueConfig, Run, RxQueue, TxQueue};
 use taut_virtq::fault::{QueueError, RingFault};
 use taut_virtq::memory::GuestMemory;
 
+use super::bell::Bell;
 use super::{Body, Failure, Frame, Put};
 use crate::counters::PortBlock;
-use crate::epoll::signal;
+use crate::moderation::{Kicks, Look};
 use crate::switch::software_offload::{Offloads, PLAIN};
 use crate::vhost_user::features;
 
@@ -53,13 +55,15 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Tx {
     queue: TxQueue,
-    call: Option<Arc<OwnedFd>>,
+    bell: Bell,
+    kicks: Kicks,
 }
 
 impl Tx {
     /// Starts the ring.
-    pub fn new(memory: &Arc<GuestMemory>, ring: Ring) -> Result<Self, QueueError> {
-        Ok(Self { queue: TxQueue::new(memory, &ring.config)?, call: ring.call })
+    pub fn new(memory: &Arc<GuestMemory>, ring: Ring, coalescing: Coalescing) -> Result<Self, QueueError> {
+        let (queue, size) = (TxQueue::new(memory, &ring.config)?, ring.config.size);
+        Ok(Self { queue, bell: Bell::new(ring.call, coalescing, size), kicks: Kicks::new(coalescing, size) })
     }
 
     /// Looks at the frames that wait and tells how many there are; [`Self::queue`] gives them, the oldest first.
@@ -74,17 +78,23 @@ impl Tx {
         &self.queue
     }
 
-    /// Gives the first `done` frames of the last look back to the guest, and tells it if it wants to know.
+    /// Gives the first `done` frames of the last look back to the guest, and interrupts it if it wants to know; tells
+    /// when it is to be told otherwise.
     #[inline]
-    pub fn complete(&mut self, done: usize, counters: &PortBlock) {
+    pub fn complete(&mut self, done: usize, now: Instant, counters: &PortBlock) -> Option<Instant> {
         if done == 0 {
-            return;
+            return None;
         }
         self.queue.complete(done);
-        if self.queue.needs_interrupt() {
-            self.interrupt();
-            counters.add_shared(PortWord::Interrupts, 1);
-        }
+        self.kicks.found(done as u32);
+        self.bell.published(done, self.queue.needs_interrupt(), now, counters)
+    }
+
+    /// The last look found nothing. May the guest kick, or when is it looked at again?
+    #[inline]
+    pub fn emptied(&mut self, now: Instant, counters: &PortBlock) -> Look {
+        self.bell.idle(now, counters);
+        self.kicks.emptied(now)
     }
 
     /// Lets the guest kick again; `true` if something has come in the meantime.
@@ -97,16 +107,15 @@ impl Tx {
         self.queue.suspend_kicks();
     }
 
-    /// Interrupts the guest.
-    pub fn interrupt(&self) {
-        if let Some(call) = &self.call {
-            signal(call);
-        }
+    /// What interrupts the guest.
+    pub fn bell(&mut self) -> &mut Bell {
+        &mut self.bell
     }
 
-    /// Replaces the descriptor that interrupts the guest.
-    pub fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
-        self.call = call;
+    /// Another moderation; the ring is to be looked at, soon.
+    pub fn moderate(&mut self, coalescing: Coalescing) {
+        self.bell.moderate(coalescing);
+        self.kicks.set(coalescing);
     }
 
     /// Position of the first frame that the guest has not got back.
@@ -119,7 +128,7 @@ impl Tx {
 #[derive(Debug)]
 pub struct Rx {
     queue: RxQueue,
-    call: Option<Arc<OwnedFd>>,
+    bell: Bell,
     /// What the driver takes.
     pub offloads: Offloads,
     /// A kick was asked for, because there was no room.
@@ -128,11 +137,12 @@ pub struct Rx {
 
 impl Rx {
     /// Starts the ring.
-    pub fn new(memory: &Arc<GuestMemory>, ring: Ring) -> Result<Self, QueueError> {
+    pub fn new(memory: &Arc<GuestMemory>, ring: Ring, coalescing: Coalescing) -> Result<Self, QueueError> {
         let mut queue = RxQueue::new(memory, &ring.config)?;
         queue.suspend_kicks();
         let offloads = features::receives(ring.config.features);
-        Ok(Self { queue, call: ring.call, offloads, armed: false })
+        let bell = Bell::new(ring.call, coalescing, ring.config.size);
+        Ok(Self { queue, bell, offloads, armed: false })
     }
 
     /// Stores `count` frames from `first` of another guest's last look on, as many in a row as need nothing done to them.
@@ -184,27 +194,27 @@ impl Rx {
         }
     }
 
-    /// Shows the guest what was stored; `true` if it was interrupted for it.
+    /// Shows the guest the `frames` frames that were stored, and interrupts it if that is due; tells when it will be due
+    /// otherwise.
     #[inline]
-    pub fn publish(&mut self) -> bool {
-        self.queue.publish();
-        let due = self.queue.needs_interrupt();
-        if due {
-            self.interrupt();
+    pub fn publish(&mut self, frames: u64, now: Instant, counters: &PortBlock) -> Option<Instant> {
+        let later = if frames == 0 {
+            self.bell.due(now, counters)
+        } else {
+            self.queue.publish();
+            self.bell.published(frames as usize, self.queue.needs_interrupt(), now, counters)
+        };
+        if later.is_some() && self.armed {
+            // It must make room, and cannot know.
+            self.bell.release(now, counters);
+            return None;
         }
-        due
+        later
     }
 
-    /// Interrupts the guest.
-    pub fn interrupt(&self) {
-        if let Some(call) = &self.call {
-            signal(call);
-        }
-    }
-
-    /// Replaces the descriptor that interrupts the guest.
-    pub fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
-        self.call = call;
+    /// What interrupts the guest.
+    pub fn bell(&mut self) -> &mut Bell {
+        &mut self.bell
     }
 
     /// Position of the first buffer that the guest has not got back.

@@ -501,7 +501,11 @@ impl<'s> Forwarder<'s> {
     #[inline]
     fn publish(&self, target: Target, slot: &mut RxSlot, timers: &mut Timers) {
         let port = &self.segment.members[target.member as usize].port;
-        slot.publish(&port.counters);
+        if let Some(when) = slot.publish(self.now, &port.counters)
+            && slot.deadline.ask(when)
+        {
+            timers.at(when, Wake::Receiver(port.id, target.pair as usize));
+        }
         if let Some(paced) = &mut slot.paced
             && let Some(when) = paced.take_due()
             && slot.deadline.ask(when)

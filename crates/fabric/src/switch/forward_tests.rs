@@ -32,6 +32,7 @@ struct Rig {
     switch: Switch,
     drivers: Vec<RxDriver>,
     scratch: Scratch,
+    timers: Timers,
     start: Instant,
     /// Of port 0's first frame.
     pieces_done: usize,
@@ -87,6 +88,7 @@ impl Rig {
             switch: Switch::new(configs.iter().zip(&ports), &Switch::default()),
             words,
             scratch: Scratch::default(),
+            timers: Timers::default(),
             start: Instant::now(),
             pieces_done: 0,
         }
@@ -100,7 +102,7 @@ impl Rig {
             Forwarder::new(&self.switch.segments[0], 0, now, &mut self.scratch, &mut touched, &mut fallen);
         let body = Body::Host(frame);
         let verdict = forwarder.forward(frame, frame.len(), header, body, &mut self.pieces_done);
-        forwarder.finish(&mut Timers::default());
+        forwarder.finish(&mut self.timers);
         assert!(fallen.is_empty());
         verdict
     }
@@ -212,4 +214,47 @@ fn a_segmented_frame_goes_on_where_the_receiver_had_no_more_room() {
     assert_eq!(got.iter().flat_map(|segment| &segment[54..]).copied().collect::<Vec<_>>(), frame[54..]);
     assert_eq!(rig.pieces_done, 0);
     assert_eq!((rig.counters(0).tx_frames, rig.counters(1).rx_frames), (1, 20));
+}
+
+#[test]
+fn an_interrupt_that_is_held_back_goes_out_in_time_or_when_there_is_need() {
+    let mut rig = Rig::new();
+    let port = Arc::clone(&rig.switch.segments[0].members[1].port);
+    port.moderate(Coalescing::Rbc { rate: 100 });
+
+    // The first at once, the next one at its time.
+    rig.send_plain(0, mac(1));
+    assert_eq!(rig.counters(1).interrupts, 1);
+    rig.send_plain(1, mac(1));
+    assert_eq!(rig.counters(1).interrupts, 1);
+    let due = rig.start + Duration::from_millis(10);
+    assert_eq!(rig.timers.next(), Some(due));
+    for (ms, interrupts) in [(9, 1), (10, 2), (20, 2)] {
+        let now = rig.start + Duration::from_millis(ms);
+        port.rx_due(0, due, now, &mut rig.timers);
+        assert_eq!(rig.counters(1).interrupts, interrupts, "{ms} ms");
+    }
+    rig.received(1);
+
+    // Half a ring, and a ring without room: the guest must not be left waiting for itself.
+    rig.send_plain(30, mac(1));
+    assert_eq!(rig.counters(1).interrupts, 3);
+    for (frame, interrupts) in [(2, 3), (3, 3), (4, 3), (5, 4), (6, 4), (7, 4), (8, 4), (9, 5)] {
+        rig.send_plain(31, mac(1));
+        assert_eq!(rig.counters(1).interrupts, interrupts, "frame {frame}");
+    }
+    rig.pieces_done = 0;
+    rig.received(1);
+
+    // Another scheme, and the end of the ring.
+    rig.send_plain(32, mac(1));
+    assert_eq!(rig.counters(1).interrupts, 5);
+    port.moderate(Coalescing::Disabled);
+    port.rx_due(0, rig.start, rig.start + Duration::from_millis(32), &mut rig.timers);
+    assert_eq!(rig.counters(1).interrupts, 6);
+    port.moderate(Coalescing::Static { packets: 64 });
+    rig.send_plain(33, mac(1));
+    assert_eq!(rig.counters(1).interrupts, 6);
+    port.stop_ring(0);
+    assert_eq!(rig.counters(1).interrupts, 7);
 }

@@ -63,6 +63,8 @@ pub enum Next {
     Wait(Instant),
     /// Its first frame may not go before then.
     At(Instant),
+    /// Nothing: it has been emptied, and is looked at again then; its guest need not kick.
+    Later(Instant),
     /// Nothing is attached.
     Absent,
 }

@@ -4,7 +4,9 @@ use std::time::Instant;
 
 use taut_virtq::header::NetHeader;
 
+use super::timers::Wake;
 use super::{Incident, Lists, Next, Source};
+use crate::moderation::Look;
 use crate::port::{Body, Failure, Port, RxEnd, TxEnd, TxSlot, vnic};
 use crate::shaping::gate::Gate;
 use crate::switch::Switch;
@@ -32,12 +34,12 @@ pub(super) fn burst(switch: &Switch, source: &Source, now: Instant, lists: &mut 
     let segment = &switch.segments[source.segment];
     let port = &*segment.members[source.member as usize].port;
     let mut slot = port.tx(source.pair);
-    let TxSlot { end, pieces_done, .. } = &mut *slot;
+    let TxSlot { end, pieces_done, deadline, .. } = &mut *slot;
     let Lists { scratch, touched, fallen, timers } = lists;
     let mut forwarder = Forwarder::new(segment, source.member, now, scratch, touched, fallen);
     let mut done = 0;
     let mut gate = Gate::new(port.to_switch(), now);
-    let next = match end {
+    let mut next = match end {
         None => Ok(Next::Absent),
         Some(TxEnd::Vnic(tx)) => {
             let burst = if gate.is_open() {
@@ -70,7 +72,16 @@ pub(super) fn burst(switch: &Switch, source: &Source, now: Instant, lists: &mut 
     drop(gate);
     let frames = forwarder.finish(timers);
     if let Some(TxEnd::Vnic(tx)) = end {
-        tx.complete(done, &port.counters);
+        if let Some(when) = tx.complete(done, now, &port.counters)
+            && deadline.ask(when)
+        {
+            timers.at(when, Wake::Sender(port.id, source.pair));
+        }
+        if let Ok(Next::Nothing) = next
+            && let Look::At(when) = tx.emptied(now, &port.counters)
+        {
+            next = Ok(Next::Later(when));
+        }
     }
     let mut incidents: Vec<_> = fallen
         .drain(..)

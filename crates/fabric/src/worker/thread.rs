@@ -160,7 +160,8 @@ impl Worker {
             let stays = match outcome.next {
                 Next::More => true,
                 Next::Nothing => patient || serve::arm(&self.plan.switch, source),
-                Next::At(when) => {
+                Next::Later(_) if self.plan.mode == WorkerMode::Polling => true,
+                Next::At(when) | Next::Later(when) => {
                     let soon = when.saturating_duration_since(now) < WORTH_SLEEPING;
                     if !soon {
                         state.wake = Some(when);
@@ -312,6 +313,7 @@ impl Worker {
             let own = self.number;
             for pair in (0..port.pairs()).filter(|&pair| port.owner(pair) == own) {
                 port.rx_due(pair, now, now, &mut self.lists.timers);
+                port.tx_due(pair, now, now, &mut self.lists.timers);
                 self.activate(first + pair as u32);
             }
         }

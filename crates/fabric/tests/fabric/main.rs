@@ -10,6 +10,7 @@ mod guest;
 mod control;
 mod handover;
 mod hostile;
+mod moderation;
 mod multiqueue;
 mod offload;
 mod shaping;
