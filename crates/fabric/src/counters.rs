@@ -6,9 +6,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use taut_api::fabric::counters::{PortWord, WorkerWord, port_base, worker_base};
+use taut_api::fabric::counters::{PORT_WORDS, PortWord, WorkerWord, port_base, worker_base};
 use taut_api::fabric::{DropReason, PortId};
 use taut_virtq::counters::SharedWords;
+use taut_virtq::device::PositionLog;
 
 /// The block of one port.
 #[derive(Debug, Clone)]
@@ -44,6 +45,13 @@ impl PortBlock {
     /// Adds to a word that others may add to at the same time.
     pub fn add_shared(&self, word: PortWord, count: u64) {
         self.words.words()[self.base + word as usize].fetch_add(count, Relaxed);
+    }
+
+    /// Where a packed ring's position is written down.
+    pub fn position_log(&self, queue: usize) -> Option<PositionLog> {
+        let room = PORT_WORDS - PortWord::RingPosition as usize;
+        let word = self.base + PortWord::RingPosition as usize + queue;
+        if queue < room { PositionLog::new(&self.words, word) } else { None }
     }
 
     /// Counts a frame of this port's that was dropped.

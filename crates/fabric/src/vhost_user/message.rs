@@ -147,8 +147,8 @@ pub enum Request {
     SetVringBase {
         /// Queue index.
         queue: usize,
-        /// Position.
-        base: u16,
+        /// Position, as [`super::base`] reads it.
+        base: u32,
     },
     /// Stop, and tell the position.
     GetVringBase {
@@ -222,7 +222,7 @@ impl Request {
             }
             R::SET_VRING_ADDR => parser.ring_addresses()?,
             R::SET_VRING_BASE => {
-                let (queue, base) = parser.state()?;
+                let (queue, base) = parser.wide_state()?;
                 Self::SetVringBase { queue, base }
             }
             R::GET_VRING_BASE => Self::GetVringBase { queue: parser.state()?.0 },
@@ -303,9 +303,14 @@ impl Parser<'_> {
 
     /// A queue index and a 16-bit value.
     fn state(&self) -> Result<(usize, u16), MessageError> {
+        let (queue, value) = self.wide_state()?;
+        Ok((queue, u16::try_from(value).map_err(|_| self.range(u64::from(value)))?))
+    }
+
+    /// A queue index and a 32-bit value.
+    fn wide_state(&self) -> Result<(usize, u32), MessageError> {
         self.length(8)?;
-        let value = self.u32_at(4);
-        Ok((self.u32_at(0) as usize, u16::try_from(value).map_err(|_| self.range(u64::from(value)))?))
+        Ok((self.u32_at(0) as usize, self.u32_at(4)))
     }
 
     fn one_fd(&mut self) -> Result<OwnedFd, MessageError> {

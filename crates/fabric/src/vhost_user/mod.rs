@@ -1,7 +1,8 @@
 //! vhost-user, the border between a guest and the data plane: requests ([`message`]), the socket ([`connection`]) and
 //! the state that they build up ([`session`]).
 
-pub mod connection;
+pub mod base;
+mod connection;
 pub mod features;
 pub mod message;
 pub mod session;
@@ -50,6 +51,14 @@ pub enum SessionError {
         queue: usize,
         /// Entries asked for.
         size: u16,
+    },
+    /// A position that no split queue has.
+    #[error("queue {queue} cannot start at {base}")]
+    Base {
+        /// Queue index.
+        queue: usize,
+        /// Position asked for.
+        base: u32,
     },
     /// A region to be removed is not there, or one too many was added.
     #[error("the memory region at {0:#x} cannot be added or removed")]

@@ -11,11 +11,12 @@ use std::sync::Arc;
 use taut_api::fabric::session::{MemoryRecord, QueueRecord, SessionFd, SessionRecord};
 use taut_virtq::device::{QueueConfig, Start};
 use taut_virtq::fault::{QueueError, RingFault};
+use taut_virtq::features::RING_PACKED;
 use taut_virtq::memory::{GuestMemory, RegionSpec};
 use vhost::vhost_user::message::{FrontendReq, VhostUserProtocolFeatures};
 
 use super::message::{Header, MAX_REGIONS, Request};
-use super::{Connection, SessionError, features};
+use super::{Connection, SessionError, base, features};
 use crate::epoll::set_nonblocking;
 use crate::port::Port;
 use crate::port::vnic::{Ring, StartError};
@@ -232,7 +233,8 @@ impl Session {
             Request::GetVringBase { queue } => {
                 let position = self.halt(queue)?;
                 self.changed = true;
-                return Ok(Answer::Position { queue: queue as u32, position: u32::from(position) });
+                let position = base::base(position, self.record.features);
+                return Ok(Answer::Position { queue: queue as u32, position });
             }
             Request::SetFeatures(accepted) => {
                 only_offered(accepted, self.offered)?;
@@ -280,7 +282,8 @@ impl Session {
             }
             Request::SetVringNum { queue, size } => {
                 self.known(queue)?;
-                if !size.is_power_of_two() || size > 32768 {
+                let packed = self.record.features & RING_PACKED != 0;
+                if size == 0 || size > 32768 || !(packed || size.is_power_of_two()) {
                     return Err(SessionError::QueueSize { queue, size });
                 }
                 self.port.stop_ring(queue);
@@ -294,10 +297,12 @@ impl Session {
             }
             Request::SetVringBase { queue, base } => {
                 self.known(queue)?;
+                let position = base::position(base, self.record.features);
+                let position = position.ok_or(SessionError::Base { queue, base })?;
                 self.port.stop_ring(queue);
                 self.fault = None;
                 let record = &mut self.record.queues[queue];
-                (record.base, record.started) = (base, false);
+                (record.base, record.started) = (position, false);
             }
             Request::SetVringKick { queue, fd } => {
                 self.known(queue)?;
@@ -392,7 +397,7 @@ impl Session {
             used: record.used,
             features: self.record.features,
             start: if record.started { Start::Recover } else { Start::At(record.base) },
-            log: None,
+            log: self.port.counters.position_log(queue),
         }
     }
 

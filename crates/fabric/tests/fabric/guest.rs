@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use taut_virtq::driver::{QueueLayout, Ram, RxDriver, TxDriver};
+use taut_virtq::driver::{QueueLayout, Ram, RxDriver, TxDriver, first_position};
 use taut_virtq::{NetHeader, features};
 use vhost::vhost_user::message::{FrontendReq, VhostUserProtocolFeatures};
 
@@ -27,6 +27,10 @@ pub(crate) const LINUX: u64 = features::VERSION_1
     | features::NET_HOST_TSO6
     | features::NET_GUEST_TSO4
     | features::NET_GUEST_TSO6;
+
+/// Each format of rings, in order and not.
+pub(crate) const FORMATS: [u64; 4] =
+    [0, features::IN_ORDER, features::RING_PACKED, features::RING_PACKED | features::IN_ORDER];
 
 /// What a driver without any offload accepts.
 pub(crate) const PLAIN: u64 = features::VERSION_1 | features::PROTOCOL_FEATURES;
@@ -162,7 +166,7 @@ impl Guest {
         guest.share_memory();
         guest.rx.ring().publish();
         for queue in 0..2 {
-            guest.set_up_ring(queue, 0);
+            guest.set_up_ring(queue, first_position(model.features));
         }
         guest
     }
@@ -178,12 +182,12 @@ impl Guest {
         self.front_end.set_up_ring(queue as u32, self.layouts[queue], base, &self.events[queue]);
     }
 
-    /// Stops a ring and returns its position.
-    pub(crate) fn stop_ring(&mut self, queue: u32) -> u16 {
+    /// Stops a ring and returns its position: a packed one's available and used position.
+    pub(crate) fn stop_ring(&mut self, queue: u32) -> u32 {
         self.front_end.send(FrontendReq::GET_VRING_BASE, &FrontEnd::state(queue, 0), &[], false);
         let reply = self.front_end.reply(FrontendReq::GET_VRING_BASE);
         assert_eq!(reply as u32, queue);
-        (reply >> 32) as u16
+        (reply >> 32) as u32
     }
 
     pub(crate) fn send(&mut self, frame: &[u8]) {

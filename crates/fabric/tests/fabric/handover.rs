@@ -11,8 +11,13 @@ use vhost::vhost_user::message::FrontendReq;
 
 use super::fabric::{Fabric, mac, vnic};
 use super::frames::frame;
-use super::guest::{Guest, Model, PLAIN, Window};
+use super::guest::{FORMATS, Guest, LINUX, Model, PLAIN, Window};
 use super::traffic::guests;
+
+/// A driver with everything, in each format, and one with nothing.
+fn formats() -> impl Iterator<Item = u64> {
+    FORMATS.into_iter().map(|format| LINUX | format).chain([PLAIN])
+}
 
 fn resume_both(fabric: &mut Fabric) {
     fabric.configure(vec![vnic(0, 1), vnic(1, 1)]);
@@ -32,7 +37,7 @@ fn exchange(a: &mut Guest, b: &mut Guest, mark: u8) {
 
 #[test]
 fn a_killed_fabric_is_replaced_under_running_guests() {
-    for features in [super::guest::LINUX, PLAIN] {
+    for features in formats() {
         let mut fabric = Fabric::start();
         let [mut a, mut b] = guests(&mut fabric, Model { features, ..Model::default() });
         for mark in 0..20 {
@@ -58,8 +63,12 @@ fn a_killed_fabric_is_replaced_under_running_guests() {
 
 #[test]
 fn frames_under_way_when_the_fabric_is_killed_arrive_at_least_once_and_in_order() {
+    FORMATS.into_iter().for_each(frames_under_way_arrive);
+}
+
+fn frames_under_way_arrive(format: u64) {
     let mut fabric = Fabric::start();
-    let [mut a, mut b] = guests(&mut fabric, Model::default());
+    let [mut a, mut b] = guests(&mut fabric, Model { features: LINUX | format, ..Model::default() });
     let count = 30_000_u32;
     // Half a ring: what a successor delivers a second time fits as well.
     let window = Window::new(100);
@@ -183,7 +192,7 @@ fn exactly_once(fabric: Fabric, mut a: Guest, mut b: Guest, events: impl FnOnce(
 
 #[test]
 fn an_upgrade_under_load_loses_doubles_and_changes_nothing() {
-    for features in [super::guest::LINUX, PLAIN] {
+    for features in formats() {
         let mut fabric = Fabric::start();
         let [a, b] = guests(&mut fabric, Model { features, ..Model::default() });
         exactly_once(fabric, a, b, |mut fabric| {

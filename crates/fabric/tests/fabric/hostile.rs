@@ -11,7 +11,7 @@ use vhost::vhost_user::message::FrontendReq;
 
 use super::fabric::{Fabric, mac, vnic};
 use super::frames::frame;
-use super::guest::{FrontEnd, Guest, LINUX, Model, negotiate};
+use super::guest::{FORMATS, FrontEnd, Guest, LINUX, Model, negotiate};
 use super::traffic::guests;
 
 fn assert_passes(a: &mut Guest, b: &mut Guest) {
@@ -183,9 +183,11 @@ proptest! {
     #[test]
     fn garbage_in_a_guests_rings_is_its_own_affair(
         garbage in prop::collection::vec((any::<prop::sample::Index>(), any::<u16>()), 1..200),
+        format in prop::sample::select(FORMATS.as_slice()),
     ) {
         let mut fabric = Fabric::start();
-        let [mut a, mut b, c] = guests(&mut fabric, Model { queue_size: 16, ..Model::default() });
+        let model = Model { features: LINUX | format, queue_size: 16, ..Model::default() };
+        let [mut a, mut b, c] = guests(&mut fabric, model);
         let start = c.ram.spec().guest_addr;
         // Both rings lie at the start of memory.
         let span = c.layouts[1].used + 256 - start;

@@ -6,11 +6,12 @@ use taut_api::MacAddr;
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{DropReason, PortId};
 use taut_api::vm::Link;
+use taut_virtq::features::RING_PACKED;
 use taut_virtq::header::NetHeader;
 
 use super::fabric::{Fabric, mac, vnic};
 use super::frames::frame;
-use super::guest::{Guest, Model, PLAIN, Window};
+use super::guest::{FORMATS, Guest, LINUX, Model, PLAIN, Window};
 
 /// Guests on ports 0, 1, … of one segment.
 pub(crate) fn guests<const N: usize>(fabric: &mut Fabric, model: Model) -> [Guest; N] {
@@ -24,8 +25,12 @@ pub(crate) fn guests<const N: usize>(fabric: &mut Fabric, model: Model) -> [Gues
 
 #[test]
 fn frames_of_all_lengths_pass_both_ways_and_are_counted() {
+    FORMATS.into_iter().for_each(frames_of_all_lengths_pass);
+}
+
+fn frames_of_all_lengths_pass(format: u64) {
     let mut fabric = Fabric::start();
-    let [mut a, mut b] = guests(&mut fabric, Model::default());
+    let [mut a, mut b] = guests(&mut fabric, Model { features: LINUX | format, ..Model::default() });
     let lengths = [14, 60, 64, 65, 1514, 1600, 9014, 65_549];
     for (index, &len) in lengths.iter().enumerate() {
         let sent = frame(mac(1), mac(0), index as u8, len);
@@ -50,6 +55,32 @@ fn frames_of_all_lengths_pass_both_ways_and_are_counted() {
 }
 
 #[test]
+fn a_ring_that_is_stopped_tells_where_and_goes_on_from_there() {
+    for format in FORMATS {
+        let mut fabric = Fabric::start();
+        let model = Model { features: LINUX | format, queue_size: 8, ..Model::default() };
+        let [mut a, mut b] = guests(&mut fabric, model);
+        for round in 0..5 {
+            for mark in 0..7 {
+                let sent = frame(mac(1), mac(0), round * 8 + mark, 500);
+                a.send(&sent);
+                assert_eq!(b.receive().1, sent);
+            }
+            a.drain();
+            let base = a.stop_ring(1);
+            let sent = 7 * (u32::from(round) + 1);
+            if format & RING_PACKED == 0 {
+                assert_eq!(base, sent);
+            } else {
+                let first_turn = if (sent / 8).is_multiple_of(2) { 1 << 15 } else { 0 };
+                assert_eq!(base, (sent % 8 | first_turn) * 0x1_0001);
+            }
+            a.set_up_ring(1, base as u16);
+        }
+    }
+}
+
+#[test]
 fn a_driver_without_any_option_is_served() {
     let mut fabric = Fabric::start();
     let model = Model { features: PLAIN, ..Model::default() };
@@ -67,8 +98,14 @@ fn a_driver_without_any_option_is_served() {
 
 #[test]
 fn many_frames_arrive_in_order_and_none_is_lost() {
+    FORMATS.into_iter().for_each(many_frames_arrive);
+}
+
+fn many_frames_arrive(format: u64) {
     let mut fabric = Fabric::start();
-    let [mut a, mut b] = guests(&mut fabric, Model { queue_size: 64, ..Model::default() });
+    let queue_size = if format & RING_PACKED == 0 { 64 } else { 61 };
+    let model = Model { features: LINUX | format, queue_size, ..Model::default() };
+    let [mut a, mut b] = guests(&mut fabric, model);
     let count = 20_000_u32;
     let window = Window::new(60);
     let sender_window = Arc::clone(&window);
