@@ -124,6 +124,9 @@ impl Tx {
     }
 }
 
+/// Frames of a burst after which there is time to look at the next buffer.
+const SHORT_BURST: u64 = 8;
+
 /// The receive ring: frames to the guest.
 #[derive(Debug)]
 pub struct Rx {
@@ -202,7 +205,11 @@ impl Rx {
             self.bell.due(now, counters)
         } else {
             self.queue.publish();
-            self.bell.published(frames as usize, self.queue.needs_interrupt(), now, counters)
+            let later = self.bell.published(frames as usize, self.queue.needs_interrupt(), now, counters);
+            if frames < SHORT_BURST {
+                self.queue.look_further();
+            }
+            later
         };
         if later.is_some() && self.armed {
             // It must make room, and cannot know.

@@ -34,12 +34,22 @@ pub(super) fn burst(switch: &Switch, source: &Source, now: Instant, lists: &mut 
     let segment = &switch.segments[source.segment];
     let port = &*segment.members[source.member as usize].port;
     let mut slot = port.tx(source.pair);
+    // What a polling worker finds nearly always, and what the next frame has to wait for.
+    if let Some(TxEnd::Vnic(tx)) = &mut slot.end
+        && let Ok(0) = tx.look()
+    {
+        let next = match tx.emptied(now, &port.counters) {
+            Look::At(when) => Next::Later(when),
+            Look::Kick => Next::Nothing,
+        };
+        return Outcome { frames: 0, next, incidents: Vec::new() };
+    }
     let TxSlot { end, pieces_done, deadline, .. } = &mut *slot;
     let Lists { scratch, touched, fallen, timers } = lists;
     let mut forwarder = Forwarder::new(segment, source.member, now, scratch, touched, fallen);
     let mut done = 0;
     let mut gate = Gate::new(port.to_switch(), now);
-    let mut next = match end {
+    let next = match end {
         None => Ok(Next::Absent),
         Some(TxEnd::Vnic(tx)) => {
             let burst = if gate.is_open() {
@@ -77,11 +87,6 @@ pub(super) fn burst(switch: &Switch, source: &Source, now: Instant, lists: &mut 
         {
             timers.at(when, Wake::Sender(port.id, source.pair));
         }
-        if let Ok(Next::Nothing) = next
-            && let Look::At(when) = tx.emptied(now, &port.counters)
-        {
-            next = Ok(Next::Later(when));
-        }
     }
     let mut incidents: Vec<_> = fallen
         .drain(..)
@@ -109,7 +114,6 @@ fn ring_burst(
     let (done, verdict) = forwarder.forward_burst(tx.queue(), waiting, pieces_done);
     let next = match verdict {
         Verdict::Wait(until) => Next::Wait(until),
-        Verdict::Done if waiting == 0 => Next::Nothing,
         Verdict::Done => Next::More,
     };
     Ok((done, next))

@@ -27,6 +27,9 @@ const POLLING_EVENT_INTERVAL: Duration = Duration::from_micros(100);
 /// A frame that may go that soon is waited for: to sleep and to wake up takes longer.
 const WORTH_SLEEPING: Duration = Duration::from_micros(5);
 
+/// Rounds without a frame between two looks at the clock, and at all that goes by it: a look takes as long as a round.
+const ROUNDS_PER_LOOK: u32 = 8;
+
 /// Starts a worker and tells its thread id.
 pub(super) fn start(
     crew: Arc<Crew>,
@@ -102,10 +105,19 @@ impl Worker {
         self.take_up();
         let mut now = Instant::now();
         let mut looked = now;
+        let mut empty: u32 = 0;
         loop {
             let (frames, end) = self.round(now);
-            now = if frames { end } else { Instant::now() };
             self.counters.add(if frames { WorkerWord::Bursts } else { WorkerWord::EmptyRounds }, 1);
+            if frames {
+                (now, empty) = (end, 0);
+            } else {
+                empty = empty.wrapping_add(1);
+                if !empty.is_multiple_of(ROUNDS_PER_LOOK) && !self.active.is_empty() {
+                    continue;
+                }
+                now = Instant::now();
+            }
             if now.duration_since(self.measured) >= WINDOW {
                 self.measure(now);
             }

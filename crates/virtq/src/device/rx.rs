@@ -268,6 +268,14 @@ impl RxQueue {
         self.ring.publish();
     }
 
+    /// Looks at the next buffer, so that its lines come here before the next frame does. For after a short burst; with long
+    /// ones there is no time in between.
+    #[inline]
+    pub fn look_further(&mut self) {
+        // A fault shows again with the next frame.
+        let _ = self.prepare(1);
+    }
+
     /// Position of the first buffer that was not used: what vhost-user's `GET_VRING_BASE` asks for. Publish first.
     pub fn position(&self) -> u16 {
         self.ring.position()
