@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::coalescing::NicCoalescing;
-use crate::fabric::counters::PortCounters;
+use crate::fabric::counters::{PortCounters, WorkerCounters};
 use crate::import::ImportedKey;
 use crate::network::{
     ExternalPortSpec, ExternalPortStatus, NetnsSpec, NetnsStatus, PortGroupSpec, PortGroupStatus,
@@ -128,6 +128,23 @@ pub struct DaemonInfo {
     pub fabric_starts: u32,
     /// Newest revision in the store.
     pub revision: u64,
+    /// The fabric's worker threads.
+    #[serde(default)]
+    pub workers: Vec<WorkerInfo>,
+}
+
+/// A worker thread of the fabric.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WorkerInfo {
+    /// Its number, from 0.
+    pub worker: u32,
+    /// The pCPU that it is bound to, if it is to one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<u32>,
+    /// When it sleeps: `interrupt`, `adaptive` or `polling`.
+    pub mode: String,
+    /// What it has done so far.
+    pub counters: WorkerCounters,
 }
 
 /// `POST /v1/upgrade-fabric`: what a new fabric took over, and how long each step took, in microseconds. Traffic stood still

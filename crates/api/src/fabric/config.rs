@@ -91,6 +91,13 @@ pub struct WorkerConfig {
     pub cpus: Vec<u32>,
 }
 
+impl WorkerConfig {
+    /// How many workers are wanted.
+    pub fn count(&self) -> usize {
+        self.cpus.len().max(1)
+    }
+}
+
 /// When a worker without work sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -104,6 +111,17 @@ pub enum WorkerMode {
     },
     /// Never: the shortest delays, and a pCPU that is always busy.
     Polling,
+}
+
+impl WorkerMode {
+    /// Its name, as users write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Interrupt => "interrupt",
+            Self::Adaptive { .. } => "adaptive",
+            Self::Polling => "polling",
+        }
+    }
 }
 
 impl Default for WorkerMode {

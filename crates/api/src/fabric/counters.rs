@@ -55,7 +55,7 @@ pub enum PortWord {
 pub enum WorkerWord {
     /// Times it went to sleep.
     Sleeps = 0,
-    /// Bursts with at least one frame.
+    /// Rounds over its ports with at least one frame.
     Bursts = 1,
     /// Rounds over its ports that found nothing.
     EmptyRounds = 2,
@@ -123,6 +123,38 @@ impl PortCounters {
             rx_waits: word(PortWord::RxWaits),
             tx_drops: drops(PortWord::TxDrops),
             rx_drops: drops(PortWord::RxDrops),
+        }
+    }
+}
+
+/// A worker's counters, read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WorkerCounters {
+    /// Times it went to sleep.
+    pub sleeps: u64,
+    /// Nanoseconds asleep.
+    pub sleep_ns: u64,
+    /// Nanoseconds in bursts with at least one frame.
+    pub busy_ns: u64,
+    /// Rounds over its ports with at least one frame.
+    pub bursts: u64,
+    /// Rounds that found nothing: what polling costs.
+    pub empty_rounds: u64,
+    /// Transmit queues that it gave to another worker because it had more to do.
+    pub given: u64,
+}
+
+impl WorkerCounters {
+    /// Reads a worker's block of [`WORKER_WORDS`] words.
+    pub fn from_words(words: &[u64; WORKER_WORDS]) -> Self {
+        let word = |w: WorkerWord| words[w as usize];
+        Self {
+            sleeps: word(WorkerWord::Sleeps),
+            sleep_ns: word(WorkerWord::SleepNs),
+            busy_ns: word(WorkerWord::BusyNs),
+            bursts: word(WorkerWord::Bursts),
+            empty_rounds: word(WorkerWord::EmptyRounds),
+            given: word(WorkerWord::Given),
         }
     }
 }

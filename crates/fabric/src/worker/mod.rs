@@ -200,7 +200,7 @@ impl Workers {
     /// Puts another switch in force, and as many workers as are wanted, where they are wanted. Whatever fails, the
     /// switch is in force.
     pub fn configure(&mut self, switch: Switch, config: &WorkerConfig) -> Result<(), WorkerError> {
-        let wanted = config.cpus.len().max(1);
+        let wanted = config.count();
         let mut result = if wanted > MAX_WORKERS { Err(WorkerError::TooMany(wanted)) } else { Ok(()) };
         while self.threads.len() < wanted.min(MAX_WORKERS) {
             let number = self.threads.len();

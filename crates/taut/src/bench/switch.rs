@@ -23,6 +23,9 @@ pub(crate) struct Args {
     /// What is measured.
     #[arg(long, value_enum, default_value_t)]
     mode: ModeName,
+    /// Milliseconds between two frames of a traversal, in which the switch may fall asleep; it is kicked then.
+    #[arg(long, default_value_t = 0, value_name = "MS")]
+    pause: u64,
     /// Bytes of a frame without its checksum, 60 to 65549; above 1518 it is TCP that is to be segmented.
     #[arg(long, default_value_t = 64, value_name = "BYTES")]
     size: u32,
@@ -92,6 +95,7 @@ impl Args {
                 ModeName::BothWays => Mode::BothWays,
                 ModeName::Traversal => Mode::Traversal,
             },
+            pause: Duration::from_millis(self.pause),
             size: self.size,
             duration: self.duration,
             repeats: self.repeat,

@@ -1,7 +1,7 @@
 //! `taut daemon` and `taut shutdown`.
 
 use clap::{Args, Subcommand};
-use taut_api::route::{DaemonInfo, Shutdown, UpgradedFabric};
+use taut_api::route::{DaemonInfo, Shutdown, UpgradedFabric, WorkerInfo};
 
 use crate::Outcome;
 use crate::client::Client;
@@ -33,15 +33,41 @@ pub(crate) fn run(command: &Command, client: &Client, format: Format) -> Outcome
 fn show(client: &Client, format: Format) -> Outcome {
     let daemon: DaemonInfo = client.get("/v1/daemon")?;
     output::print(format, &daemon, |daemon| {
-        output::fields(&[
+        let mut text = output::fields(&[
             ("version", daemon.version.clone()),
             ("pid", daemon.pid.to_string()),
             ("fabric pid", daemon.fabric_pid.map_or("none".to_owned(), |pid| pid.to_string())),
             ("fabric starts", daemon.fabric_starts.to_string()),
             ("revision", daemon.revision.to_string()),
-        ])
+        ]);
+        text += "\n";
+        text += &workers(&daemon.workers);
+        text
     });
     Ok(())
+}
+
+/// The fabric's workers, with what they have done since they were started.
+fn workers(workers: &[WorkerInfo]) -> String {
+    let seconds = |ns: u64| format!("{:.3} s", ns as f64 / 1e9);
+    let row = |worker: &WorkerInfo| {
+        let counters = &worker.counters;
+        [
+            worker.worker.to_string(),
+            worker.cpu.map_or("any".to_owned(), |cpu| cpu.to_string()),
+            worker.mode.clone(),
+            counters.sleeps.to_string(),
+            seconds(counters.sleep_ns),
+            seconds(counters.busy_ns),
+            counters.bursts.to_string(),
+            counters.empty_rounds.to_string(),
+            counters.given.to_string(),
+        ]
+    };
+    output::table(
+        ["WORKER", "PCPU", "MODE", "SLEEPS", "ASLEEP", "BUSY", "BURSTS", "EMPTY ROUNDS", "GIVEN AWAY"],
+        &workers.iter().map(row).collect::<Vec<_>>(),
+    )
 }
 
 fn upgrade_fabric(client: &Client, format: Format) -> Outcome {

@@ -6,7 +6,9 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 use std::path::Path;
 
 use taut_api::fabric::PortId;
-use taut_api::fabric::counters::{FILE_SIZE, PORT_WORDS, PortCounters, port_base};
+use taut_api::fabric::counters::{
+    FILE_SIZE, PORT_WORDS, PortCounters, WorkerCounters, port_base, worker_base,
+};
 
 /// The open counters file.
 #[derive(Debug)]
@@ -28,13 +30,22 @@ impl Counters {
 
     /// A port's counters now.
     pub(crate) fn read(&self, port: PortId) -> io::Result<PortCounters> {
-        let mut bytes = [0; PORT_WORDS * 8];
-        self.0.read_exact_at(&mut bytes, port_base(port) as u64 * 8)?;
-        let mut words = [0; PORT_WORDS];
+        Ok(PortCounters::from_words(&self.words(port_base(port))?))
+    }
+
+    /// A worker's counters now.
+    pub(crate) fn read_worker(&self, worker: usize) -> io::Result<WorkerCounters> {
+        Ok(WorkerCounters::from_words(&self.words(worker_base(worker))?))
+    }
+
+    fn words<const N: usize>(&self, base: usize) -> io::Result<[u64; N]> {
+        let mut bytes = vec![0; N * 8];
+        self.0.read_exact_at(&mut bytes, base as u64 * 8)?;
+        let mut words = [0; N];
         for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = u64::from_le_bytes(bytes.try_into().expect("chunks of eight"));
         }
-        Ok(PortCounters::from_words(&words))
+        Ok(words)
     }
 
     /// Sets a port's counters to zero, before its number belongs to somebody new.

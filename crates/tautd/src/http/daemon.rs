@@ -8,13 +8,14 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
+use taut_api::fabric::counters::MAX_WORKERS;
 use taut_api::host::HostInfo;
-use taut_api::route::{DaemonInfo, Shutdown, UpgradedFabric};
+use taut_api::route::{DaemonInfo, Shutdown, UpgradedFabric, WorkerInfo};
 use taut_host::topology;
 use tokio::sync::oneshot;
 
-use super::Shared;
 use super::body::{Body, Failure};
+use super::{App, Shared};
 use crate::board::HostFacts;
 use crate::reconcile::Message;
 
@@ -23,15 +24,29 @@ const PROBE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Who answers.
 #[utoipa::path(get, path = "/v1/daemon", tag = "Daemon", responses((status = 200, body = DaemonInfo)))]
-pub(super) async fn show_daemon(State(app): State<Shared>) -> Json<DaemonInfo> {
+pub(super) async fn show_daemon(State(app): State<Shared>) -> Result<Json<DaemonInfo>, Failure> {
     let (state, seen) = app.look();
-    Json(DaemonInfo {
+    Ok(Json(DaemonInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         fabric_pid: seen.fabric_pid,
         fabric_starts: seen.fabric_starts,
         revision: state.revision,
-    })
+        workers: workers(&app)?,
+    }))
+}
+
+/// The fabric's workers and what they have done.
+pub(super) fn workers(app: &App) -> Result<Vec<WorkerInfo>, Failure> {
+    let wanted = &app.store.state().desired.workers;
+    let count = wanted.count().min(MAX_WORKERS);
+    let worker = |number: usize| {
+        let counters = app.counters.read_worker(number);
+        let counters = counters.map_err(|error| Failure::internal("the counters cannot be read", &error))?;
+        let (cpu, mode) = (wanted.cpus.get(number).copied(), wanted.mode.as_str().to_owned());
+        Ok(WorkerInfo { worker: number as u32, cpu, mode, counters })
+    };
+    (0..count).map(worker).collect()
 }
 
 /// The host, and how guests run on it.

@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
-use taut_api::fabric::counters::PortCounters;
-use taut_api::route::PortInfo;
+use taut_api::fabric::counters::{PortCounters, WorkerCounters};
+use taut_api::route::{PortInfo, WorkerInfo};
 use taut_api::vm::{Link, Phase};
 
 use super::body::Failure;
-use super::{Shared, ports};
+use super::{Shared, daemon, ports};
 use crate::status;
 
 /// Name, explanation and reading of each counter of a port.
@@ -44,6 +44,7 @@ pub(super) async fn metrics(State(app): State<Shared>) -> Result<impl IntoRespon
     let phases = state.desired.vms.iter();
     let phases = phases.map(|(name, vm)| status::vm(&state.desired, &seen, &app.run_dir, name, vm).phase);
     let mut text = render(&ports::all(&app)?, phases);
+    text += &render_workers(&daemon::workers(&app)?);
     let _ = writeln!(text, "# HELP taut_fabric_starts_total Times the fabric was started by this daemon");
     let _ = writeln!(
         text,
@@ -92,6 +93,31 @@ fn render(ports: &[PortInfo], phases: impl Iterator<Item = Phase>) -> String {
     text
 }
 
+/// Name, explanation and reading of each counter of a worker.
+type WorkerColumn = (&'static str, &'static str, fn(&WorkerCounters) -> f64);
+
+const WORKER_COLUMNS: &[WorkerColumn] = &[
+    ("sleeps", "Times the worker went to sleep", |counters| counters.sleeps as f64),
+    ("sleep_seconds", "Time the worker slept", |counters| counters.sleep_ns as f64 / 1e9),
+    ("busy_seconds", "Time the worker moved frames", |counters| counters.busy_ns as f64 / 1e9),
+    ("bursts", "Rounds with at least one frame", |counters| counters.bursts as f64),
+    ("empty_rounds", "Rounds that found nothing", |counters| counters.empty_rounds as f64),
+    ("given", "Transmit queues given to another worker", |counters| counters.given as f64),
+];
+
+fn render_workers(workers: &[WorkerInfo]) -> String {
+    let mut text = String::new();
+    for (name, help, read) in WORKER_COLUMNS {
+        let _ =
+            writeln!(text, "# HELP taut_worker_{name}_total {help}\n# TYPE taut_worker_{name}_total counter");
+        for WorkerInfo { worker, mode, counters, .. } in workers {
+            let value = read(counters);
+            let _ = writeln!(text, "taut_worker_{name}_total{{worker=\"{worker}\",mode=\"{mode}\"}} {value}");
+        }
+    }
+    text
+}
+
 /// Names hold no character that would need an escape.
 fn labels(port: &PortInfo) -> String {
     format!("port=\"{}\",owner=\"{}\",portgroup=\"{}\"", port.port, port.owner, port.portgroup)
@@ -103,6 +129,19 @@ mod tests {
     use taut_api::fabric::DropReason;
 
     use super::*;
+
+    #[test]
+    fn workers_are_rendered() {
+        let counters = WorkerCounters { sleeps: 3, sleep_ns: 1_500_000_000, ..WorkerCounters::default() };
+        let worker = WorkerInfo { worker: 1, cpu: Some(4), mode: "adaptive".to_owned(), counters };
+        let text = render_workers(&[worker]);
+        for line in [
+            "taut_worker_sleeps_total{worker=\"1\",mode=\"adaptive\"} 3",
+            "taut_worker_sleep_seconds_total{worker=\"1\",mode=\"adaptive\"} 1.5",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
 
     #[test]
     fn counters_drops_and_phases_are_rendered() {

@@ -43,6 +43,9 @@ pub struct LoadOptions {
     pub listen: bool,
     /// What is measured.
     pub mode: Mode,
+    /// Time between two frames of [`Mode::Traversal`]. When there is one, the switch is kicked for each frame if it wants
+    /// that: it may have fallen asleep.
+    pub pause: Duration,
     /// Bytes of a frame, without checksum; from [`HEADERS`] to 65 549. Above 1518 it is a TCP frame to be segmented.
     pub size: u32,
     /// For how long, each time.

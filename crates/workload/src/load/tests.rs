@@ -5,6 +5,7 @@ fn options() -> LoadOptions {
         sockets: ["/nonexistent/0", "/nonexistent/1"].map(PathBuf::from),
         listen: false,
         mode: Mode::OneWay,
+        pause: Duration::ZERO,
         size: 64,
         duration: Duration::from_millis(10),
         repeats: 1,

@@ -33,7 +33,9 @@ pub(super) fn measure(
         if now >= end {
             break;
         }
-        for _ in 0..BATCH {
+        let batch = if options.pause.is_zero() { BATCH } else { 1 };
+        for _ in 0..batch {
+            std::thread::sleep(options.pause);
             let begun = clock.raw();
             while first.send(1, &mut |frame| {
                 if let Some(touch) = touch {
@@ -41,6 +43,9 @@ pub(super) fn measure(
                 }
             })? == 0
             {}
+            if !options.pause.is_zero() {
+                first.kick();
+            }
             let mut polls = 0u32;
             let arrived = loop {
                 if second.receive(false, &mut |_, _| ())? > 0 {

@@ -1,0 +1,47 @@
+row_DP11() { # idle: a host with 100 ports whose guests do nothing, and a lone frame that wakes the fabric up
+  local pairs=51 seconds=20 frames=10 pair end dir=$lab/dp11 holders=() pid before after idle wake status=0
+  if quick; then
+    seconds=10 frames=3
+    note "quick: 10 s idle instead of 20, lone frames for 3 s instead of 10"
+  fi
+  [ -n "$daemon" ] || start_daemon || return 1
+  mkdir -p "$dir"
+  for pair in $(seq $pairs); do
+    taut vswitch create "dp11-$pair" >/dev/null || return 1
+    taut portgroup create "dp11-$pair" --vswitch "dp11-$pair" >/dev/null || return 1
+    for end in 0 1; do
+      taut port attach "dp11-$pair-$end" --portgroup "dp11-$pair" --mac "02:11:00:00:00:0$end" --path "$dir/$pair-$end" --listen >/dev/null || return 1
+    done
+  done
+  # Front ends with running rings that have once sent and received, and do nothing any more. The last pair is for the lone frames.
+  for pair in $(seq $((pairs - 1))); do
+    "$BIN/taut" bench switch "$dir/$pair-0" "$dir/$pair-1" --settle 600 >/dev/null 2>"$dir/log" &
+    holders+=($!)
+  done
+  for _ in $(seq 600); do
+    [ "$(taut -o json port list | jq '[.[] | select(.owner | startswith("external/dp11-")) | select(.link == "up" and .counters.rx_frames > 0)] | length')" = $((2 * pairs - 2)) ] && break
+    sleep 0.1
+  done
+  pid=$(fabric_pid)
+  # Nobody asks anybody anything meanwhile.
+  sleep 2
+  before=$(cpu_ns "$pid") && sleep $seconds && after=$(cpu_ns "$pid") || status=1
+  idle=$(awk -v used=$((after - before)) -v seconds=$seconds 'BEGIN{printf "%.3f", used / seconds / 1e7}')
+  taut -o json bench switch "$dir/$pairs-0" "$dir/$pairs-1" --mode traversal --pause 3 --duration $frames --cpu 1 >"$OUT/DP11.json" || status=1
+  kill "${holders[@]}" 2>/dev/null
+  wait "${holders[@]}" 2>/dev/null
+  for pair in $(seq $pairs); do
+    for end in 0 1; do taut port detach "dp11-$pair-$end" >/dev/null; done
+    taut portgroup delete "dp11-$pair" >/dev/null
+    taut vswitch delete "dp11-$pair" >/dev/null
+  done
+  [ $status = 0 ] || { tail -n 3 "$dir/log" >&2; return 1; }
+  wake=$(jq '.repeats[0].traversal.p50_ns / 1000 * 10 | round / 10' "$OUT/DP11.json")
+  note "lone frames, one in 3 ms: $(jq -r '.repeats[0].traversal | "\(.count) frames, \(.lost) lost, p90 \(.p90_ns / 1000 | round) µs, p99 \(.p99_ns / 1000 | round) µs"' "$OUT/DP11.json")"
+  note "workers: $(taut -o json daemon show | jq -c '.workers[] | {worker, mode, sleeps: .counters.sleeps, empty_rounds: .counters.empty_rounds}')"
+  goal DP11-idle "fabric $idle % of a core with $((2 * pairs - 2)) idle ports, over $seconds s" "< 1 %" "$idle < 1"
+  goal DP11-wake "kick to frame p50 $wake µs" "< 60 µs" "$wake < 60"
+}
+
+# cpu_ns PID: nanoseconds that all its threads have run.
+cpu_ns() { cat "/proc/$1/task/"*/schedstat | awk '{sum += $1} END{printf "%.0f", sum}'; }
