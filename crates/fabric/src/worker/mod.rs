@@ -24,7 +24,7 @@ pub mod token;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use taut_api::fabric::PortId;
@@ -77,6 +77,9 @@ struct Lists {
     fallen: Vec<Fallen>,
     timers: Timers,
 }
+
+/// A burst takes microseconds; a worker that is not given its pCPU for so long is not waited for.
+const TAKEN_UP_WITHIN: Duration = Duration::from_secs(1);
 
 /// What control and workers share.
 #[derive(Debug)]
@@ -212,9 +215,10 @@ impl Workers {
         let workers = wanted.min(self.threads.len());
         let plan = Arc::new(Plan::new(switch, config.mode, workers));
         self.assign(&plan);
-        *lock(&self.crew.plan) = plan;
+        let before = std::mem::replace(&mut *lock(&self.crew.plan), plan);
         self.dismiss(workers);
         self.post_all(Note::Configured);
+        until_unused(&before);
         for (number, thread) in self.threads.iter_mut().enumerate() {
             let cpu = config.cpus.get(number).copied();
             if let Err(source) = thread.bind(cpu, &self.anywhere) {
@@ -278,6 +282,18 @@ impl Workers {
     /// Lets the bursts in hand end, and the workers with them.
     pub fn stop(&mut self) {
         self.dismiss(0);
+    }
+}
+
+/// Waits until no worker goes by a plan any more: what is said to be in force is. Each drops it after the burst in hand.
+fn until_unused(plan: &Arc<Plan>) {
+    let begun = Instant::now();
+    while Arc::strong_count(plan) > 1 {
+        if begun.elapsed() > TAKEN_UP_WITHIN {
+            tracing::warn!("a worker has not taken up the configuration for {TAKEN_UP_WITHIN:?}");
+            return;
+        }
+        std::thread::sleep(Duration::from_micros(20));
     }
 }
 

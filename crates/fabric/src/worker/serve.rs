@@ -81,12 +81,11 @@ pub(super) fn burst(switch: &Switch, source: &Source, now: Instant, lists: &mut 
     };
     drop(gate);
     let frames = forwarder.finish(timers);
-    if let Some(TxEnd::Vnic(tx)) = end {
-        if let Some(when) = tx.complete(done, now, &port.counters)
-            && deadline.ask(when)
-        {
-            timers.at(when, Wake::Sender(port.id, source.pair));
-        }
+    if let Some(TxEnd::Vnic(tx)) = end
+        && let Some(when) = tx.complete(done, now, &port.counters)
+        && deadline.ask(when)
+    {
+        timers.at(when, Wake::Sender(port.id, source.pair));
     }
     let mut incidents: Vec<_> = fallen
         .drain(..)
