@@ -17,11 +17,26 @@ pub struct HostSettings {
     /// own default (64, 4000).
     #[serde(rename = "Net.CoalesceParams")]
     pub coalesce_params: String,
+    /// Large receive offload for vNICs that have it on themselves (VN-12).
+    #[serde(rename = "Net.Vmxnet3SwLRO")]
+    pub lro: Toggle,
+}
+
+/// A setting that is on or off, in ESX's digits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum Toggle {
+    /// Off.
+    #[serde(rename = "0")]
+    Off,
+    /// On.
+    #[default]
+    #[serde(rename = "1")]
+    On,
 }
 
 impl Default for HostSettings {
     fn default() -> Self {
-        Self { coalesce_scheme: "rbc".to_owned(), coalesce_params: String::new() }
+        Self { coalesce_scheme: "rbc".to_owned(), coalesce_params: String::new(), lro: Toggle::On }
     }
 }
 

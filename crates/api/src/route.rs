@@ -86,6 +86,9 @@ pub struct ChangeNic {
     /// Moderation of its interrupts and kicks; `default` follows the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coalescing: Option<NicCoalescing>,
+    /// Merge segments for it?
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lro: Option<bool>,
 }
 
 /// `PATCH /v1/host/settings`: keys of `HostSettings` and their new values; an empty value stands for the default.

@@ -161,6 +161,15 @@ pub struct NicSpec {
     /// `static:PACKETS`, `rbc:RATE`, `adapt`; the host's default when absent. Cards that QEMU emulates have none.
     #[serde(default, skip_serializing_if = "NicCoalescing::is_default")]
     pub coalescing: NicCoalescing,
+    /// TCP segments from wires, namespaces and emulated cards are merged for the guest, if its driver takes them merged
+    /// (VN-12) and the host's `Net.Vmxnet3SwLRO` is on. Cards that QEMU emulates get single segments.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub lro: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks for it")]
+const fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 const fn yes() -> bool {
@@ -300,6 +309,9 @@ pub struct NicStatus {
     /// Moderation in force; absent for cards that QEMU emulates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coalescing: Option<Coalescing>,
+    /// Are segments merged for it? By its own setting and the host's; whether the guest's driver takes them is another
+    /// matter.
+    pub lro: bool,
 }
 
 /// The state of a port.

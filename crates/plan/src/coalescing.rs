@@ -40,7 +40,11 @@ mod tests {
         desired.vms.insert(name.clone(), vm);
         let of = |desired: &Desired, index| rule(desired, &Owner::Nic(name.clone(), index));
         assert_eq!(of(&desired, 0), Some(Coalescing::Rbc { rate: 4000 }));
-        desired.host = HostSettings { coalesce_scheme: "rbc".into(), coalesce_params: "9000".into() };
+        desired.host = HostSettings {
+            coalesce_scheme: "rbc".into(),
+            coalesce_params: "9000".into(),
+            ..HostSettings::default()
+        };
         assert_eq!(of(&desired, 0), Some(Coalescing::Rbc { rate: 9000 }));
         assert_eq!(of(&desired, 1), Some(Coalescing::Static { packets: 16 }));
         assert_eq!(of(&desired, 2), None);

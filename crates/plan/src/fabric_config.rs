@@ -6,7 +6,7 @@ use taut_api::fabric::config::{PortConfig, PortKind};
 use taut_api::shaping::Shaping;
 use taut_api::vm::{NicModel, Power};
 
-use crate::{Desired, Observed, Owner, coalescing};
+use crate::{Desired, Observed, Owner, coalescing, lro};
 
 /// One port for each attachment and for each card of a VM that is wanted or still has its process.
 pub fn rule(desired: &Desired, observed: &Observed) -> FabricConfig {
@@ -24,6 +24,7 @@ pub fn rule(desired: &Desired, observed: &Observed) -> FabricConfig {
             shaping: shaping(desired, &owner).unwrap_or(group.shaping),
             mac_learning: group.mac_learning,
             coalescing: coalescing::rule(desired, &owner).unwrap_or(Coalescing::Disabled),
+            lro: lro::rule(desired, &owner),
         })
     });
     FabricConfig { revision: 0, ports: ports.collect(), workers: desired.workers.clone() }

@@ -12,6 +12,7 @@
 //! * [`vms`]: processes to start, stop, connect;
 //! * [`attachments`]: namespaces and external ports to attach and detach;
 //! * [`coalescing`]: the moderation that each port has;
+//! * [`lro`]: the ports for which segments are merged;
 //! * [`fabric_config`]: the fabric's whole wanted state.
 
 pub mod admission;
@@ -19,6 +20,7 @@ pub mod attachments;
 pub mod coalescing;
 mod desired;
 pub mod fabric_config;
+pub mod lro;
 pub mod memory;
 pub mod numbering;
 mod observed;

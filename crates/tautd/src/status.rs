@@ -6,7 +6,7 @@ use taut_api::Name;
 use taut_api::fabric::PortId;
 use taut_api::network::{ExternalPortStatus, NetnsStatus, PortGroupStatus, VSwitchStatus};
 use taut_api::vm::{Link, NicStatus, Phase, Power, VmDesired, VmKind, VmStatus};
-use taut_plan::{Desired, Owner, Process, coalescing};
+use taut_plan::{Desired, Owner, Process, coalescing, lro};
 use taut_vm::launch::RunPaths;
 
 use crate::board::Seen;
@@ -78,6 +78,7 @@ fn nic(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired, index: usize
         link,
         reason,
         coalescing: coalescing::rule(desired, &owner),
+        lro: lro::rule(desired, &owner),
     }
 }
 

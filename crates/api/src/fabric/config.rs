@@ -59,6 +59,8 @@ pub struct PortConfig {
     pub mac_learning: Option<MacLearning>,
     /// Moderation of a guest's rings; other ports have none.
     pub coalescing: Coalescing,
+    /// Merge TCP segments for it, if its driver takes them merged.
+    pub lro: bool,
 }
 
 /// What is at the other end of a port.

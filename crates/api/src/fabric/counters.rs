@@ -41,6 +41,10 @@ pub enum PortWord {
     RxMulticast = 6,
     /// Times a sender had to wait for this port's full receive ring.
     RxWaits = 7,
+    /// Frames for this port that LRO made of several segments.
+    RxMergedFrames = 8,
+    /// The segments in them.
+    RxMergedSegments = 9,
     /// First of [`DropReason::ALL`], counted at the port that the frame came from.
     TxDrops = 32,
     /// First of [`DropReason::ALL`], counted at the port that the frame was for.
@@ -96,6 +100,12 @@ pub struct PortCounters {
     pub rx_multicast: u64,
     /// Times a sender had to wait for this port's full receive ring.
     pub rx_waits: u64,
+    /// Frames for this port that were made of several TCP segments (LRO).
+    #[serde(default)]
+    pub rx_merged_frames: u64,
+    /// The segments in them.
+    #[serde(default)]
+    pub rx_merged_segments: u64,
     /// Frames from this port that were dropped, by reason; zeros left out.
     #[serde(default)]
     pub tx_drops: Vec<(DropReason, u64)>,
@@ -121,6 +131,8 @@ impl PortCounters {
             kicks: word(PortWord::Kicks),
             rx_multicast: word(PortWord::RxMulticast),
             rx_waits: word(PortWord::RxWaits),
+            rx_merged_frames: word(PortWord::RxMergedFrames),
+            rx_merged_segments: word(PortWord::RxMergedSegments),
             tx_drops: drops(PortWord::TxDrops),
             rx_drops: drops(PortWord::RxDrops),
         }

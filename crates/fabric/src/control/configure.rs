@@ -146,6 +146,7 @@ mod tests {
             shaping: Shaping::default(),
             mac_learning: None,
             coalescing: Coalescing::Disabled,
+            lro: true,
         }
     }
 

@@ -24,14 +24,25 @@ pub(super) struct Merge {
     step: Option<u16>,
     /// The last segment is in.
     closed: bool,
+    /// Pieces of the frame that its receiver has already got.
+    pieces_done: usize,
 }
 
 impl Merge {
     /// Begins with a segment that is intact and no longer than a frame.
     pub(super) fn begin(first: Segment, header: &NetHeader, frame: &[u8]) -> Self {
         let buffer = vec![0; MAX_FRAME].into();
-        let mut merge =
-            Self { buffer, len: 0, first, header: *header, segments: 0, size: 0, step: None, closed: false };
+        let mut merge = Self {
+            buffer,
+            len: 0,
+            first,
+            header: *header,
+            segments: 0,
+            size: 0,
+            step: None,
+            closed: false,
+            pieces_done: 0,
+        };
         merge.begin_again(first, header, frame);
         merge
     }
@@ -41,7 +52,7 @@ impl Merge {
         self.buffer[..frame.len()].copy_from_slice(frame);
         (self.len, self.first, self.header) = (frame.len(), first, *header);
         (self.segments, self.size) = (1, frame.len() - first.payload);
-        (self.step, self.closed) = (None, false);
+        (self.step, self.closed, self.pieces_done) = (None, false, 0);
     }
 
     pub(super) fn flow(&self) -> &Flow {
@@ -129,12 +140,13 @@ impl Merge {
     }
 
     /// What has become of it.
-    pub(super) fn frame(&self) -> Merged<'_> {
+    pub(super) fn frame(&mut self) -> Merged<'_> {
         Merged {
             header: self.header,
             bytes: &self.buffer[..self.len],
             segments: self.segments,
             repeated: (self.segments as usize - 1) * self.first.payload,
+            pieces_done: &mut self.pieces_done,
         }
     }
 }

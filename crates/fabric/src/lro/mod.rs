@@ -43,6 +43,8 @@ pub struct Merged<'a> {
     pub segments: u32,
     /// Bytes of headers that segments had and the frame has not.
     pub repeated: usize,
+    /// Pieces of it that its receiver has already got, if it has to be cut up after all.
+    pub pieces_done: &'a mut usize,
 }
 
 /// What became of a frame that was offered.
@@ -105,8 +107,8 @@ impl Lro {
     }
 
     /// The next frame that is ready; the same one until [`Self::sent`].
-    pub fn ready(&self) -> Option<Merged<'_>> {
-        self.merges[..self.used].iter().find(|merge| merge.is_closed()).map(Merge::frame)
+    pub fn ready(&mut self) -> Option<Merged<'_>> {
+        self.merges[..self.used].iter_mut().find(|merge| merge.is_closed()).map(Merge::frame)
     }
 
     /// The frame that [`Self::ready`] gave has been dealt with.

@@ -99,7 +99,7 @@ fn segment(header: &NetHeader, frame: &[u8], flow: Flow, v4: bool, l4: usize) ->
     } else {
         40 + usize::from(u16::from_be_bytes([frame[ETHERNET + 4], frame[ETHERNET + 5]]))
     };
-    let plain = tcp[FLAGS] & !PSH == ACK && tcp[DATA_OFFSET] % 16 == 0 && tcp[18..20] == [0, 0];
+    let plain = tcp[FLAGS] & !PSH == ACK && tcp[DATA_OFFSET].is_multiple_of(16) && tcp[18..20] == [0, 0];
     let exact = payload >= l4 + 20 && payload < frame.len() && ETHERNET + ip_len == frame.len();
     let partial = header.flags & header::NEEDS_CSUM != 0;
     let right_sum = !partial || (usize::from(header.csum_start), header.csum_offset) == (l4, CHECKSUM as u16);

@@ -34,6 +34,7 @@ use taut_virtq::memory::GuestMemory;
 
 use crate::counters::PortBlock;
 use crate::epoll::{EventFlags, Watched, set_nonblocking};
+use crate::lro::Lro;
 use crate::shaping::paced::Paced;
 use crate::shaping::shaper::Shaper;
 use crate::switch::ethernet::Ethernet;
@@ -172,6 +173,8 @@ pub struct TxSlot {
     watch: Option<Watch>,
     /// Pieces of the first frame that its receiver has already got.
     pub pieces_done: usize,
+    /// Segments on their way to be merged; empty between bursts, unless a receiver has no room.
+    pub lro: Lro,
     /// When a worker looks at it although it is not served.
     pub deadline: Deadline,
 }

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use taut_api::fabric::DropReason;
+use taut_virtq::header::NetHeader;
 
 use super::{Body, Failure, Frame, Put};
 use crate::switch::ethernet::MAX_TAGGED;
+use crate::switch::software_offload::PLAIN;
 
 /// Bytes of the length before each frame.
 const PREFIX: usize = 4;
@@ -35,13 +37,13 @@ impl Tx {
         Self { socket, buffer: vec![0; BUFFER].into(), start: 0, end: 0 }
     }
 
-    /// The next whole frame; the same one until [`Self::taken`].
-    pub fn first(&mut self) -> Result<Option<&[u8]>, Failure> {
+    /// The next whole frame; the same one until [`Self::taken`]. Nothing is left to be done to it.
+    pub fn first(&mut self) -> Result<Option<(NetHeader, &[u8])>, Failure> {
         loop {
             if let Some(len) = self.announced()? {
                 let frame = self.start + PREFIX..self.start + PREFIX + len;
                 if frame.end <= self.end {
-                    return Ok(Some(&self.buffer[frame]));
+                    return Ok(Some((PLAIN, &self.buffer[frame])));
                 }
             }
             if !self.read()? {

@@ -16,14 +16,15 @@ use std::time::{Duration, Instant};
 use taut_api::fabric::DropReason;
 use taut_api::fabric::counters::PortWord;
 use taut_virtq::device::{FIRST_BYTES, TxFrame, TxQueue};
-use taut_virtq::header::{NEEDS_CSUM, NetHeader};
+use taut_virtq::header::{GSO_TCPV4, GSO_TCPV6, NEEDS_CSUM, NetHeader};
 
-use super::Segment;
 use super::ethernet::{self, HEADER, MAX_FRAME, MAX_TAGGED, Stations, TAG};
 use super::flow_hash;
 use super::policy::{self, Route, Routed};
 use super::software_offload::{Pieces, check_header};
 use super::vlan::{EditedStart, TagEdit};
+use super::{Member, Segment};
+use crate::lro::Merged;
 use crate::port::{Body, Failure, Frame, Put, RxEnd, RxSlot};
 use crate::worker::timers::{Timers, Wake};
 
@@ -211,6 +212,40 @@ impl<'s> Forwarder<'s> {
             self.bytes += run.bytes;
         }
         run.frames
+    }
+
+    /// Does the receiver of this frame take it merged with others, if it is TCP? Only a guest that says so.
+    pub fn merges(&mut self, frame: &[u8]) -> bool {
+        let Some(member) = self.receiver(frame) else { return false };
+        let segmentation = if frame[12..14] == [0x08, 0x00] { GSO_TCPV4 } else { GSO_TCPV6 };
+        let merged = NetHeader { flags: NEEDS_CSUM, gso_type: segmentation, ..NetHeader::default() };
+        let Member { lro, port, .. } = &self.segment.members[member as usize];
+        if !*lro || !port.is_guest() {
+            return false;
+        }
+        let target = self.target(member, frame);
+        self.open(target).end.as_ref().is_some_and(|end| end.offloads().take(&merged, 0))
+    }
+
+    /// The only member that a frame of this sender's is for.
+    fn receiver(&self, frame: &[u8]) -> Option<u32> {
+        let ethernet = ethernet::check(frame, frame.len()).ok()?;
+        match policy::route(self.segment, self.sender, &ethernet, self.now).ok()?.route {
+            Route::To(member) => Some(member),
+            Route::All | Route::Unknown | Route::Back => None,
+        }
+    }
+
+    /// Counts a frame that was made of several at its receiver, and at its sender as what it was made of.
+    pub fn count_merged(&mut self, merged: &Merged<'_>) {
+        let segments = u64::from(merged.segments);
+        self.frames += segments - 1;
+        self.bytes += merged.repeated as u64;
+        if let Some(member) = self.receiver(merged.bytes) {
+            let counters = &self.segment.members[member as usize].port.counters;
+            counters.add_shared(PortWord::RxMergedFrames, 1);
+            counters.add_shared(PortWord::RxMergedSegments, segments);
+        }
     }
 
     /// Checks a frame and takes it where it belongs. `head` is a private copy of its first bytes, `pieces_done` what an

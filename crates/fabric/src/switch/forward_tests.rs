@@ -69,6 +69,7 @@ impl Rig {
                 shaping: Shaping::default(),
                 mac_learning: None,
                 coalescing: Coalescing::Disabled,
+                lro: true,
             })
             .collect();
         let ports: Vec<_> = configs

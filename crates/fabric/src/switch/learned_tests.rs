@@ -25,6 +25,7 @@ fn port(id: u16, limit: u16) -> PortConfig {
         mac_learning: Some(MacLearning { limit, ageing_s: AGEING }),
         shaping: Shaping::default(),
         coalescing: Coalescing::default(),
+        lro: true,
     }
 }
 

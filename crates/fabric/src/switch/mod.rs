@@ -69,6 +69,8 @@ pub struct Member {
     pub vlan: PortVlan,
     /// What it may do.
     pub security: Security,
+    /// Segments are merged for it, if it takes them.
+    pub lro: bool,
     /// Addresses behind it are learnt, if it may send from them.
     mac_learning: bool,
 }
@@ -80,6 +82,7 @@ impl Member {
             mac: config.mac.into(),
             vlan: PortVlan::from(&config.vlan),
             security: config.security,
+            lro: config.lro,
             mac_learning: config.mac_learning.is_some(),
         };
         if !member.moves() {

@@ -37,6 +37,7 @@ fn port(id: u16, vlan: &str) -> PortConfig {
         shaping: Shaping::default(),
         mac_learning: None,
         coalescing: Coalescing::Disabled,
+        lro: true,
     }
 }
 

@@ -15,6 +15,7 @@
 
 mod balance;
 pub mod desk;
+mod device;
 mod serve;
 mod sources;
 mod thread;

@@ -2,20 +2,14 @@
 
 use std::time::Instant;
 
-use taut_virtq::header::NetHeader;
-
+use super::device::DeviceBurst;
 use super::timers::Wake;
 use super::{Incident, Lists, Next, Source};
 use crate::moderation::Look;
-use crate::port::{Body, Failure, Port, RxEnd, TxEnd, TxSlot, vnic};
+use crate::port::{Failure, Port, RxEnd, TxEnd, TxSlot, vnic};
 use crate::shaping::gate::Gate;
 use crate::switch::Switch;
 use crate::switch::forward::{Forwarder, Verdict};
-use crate::switch::software_offload::PLAIN;
-
-/// Frames in a burst from a device; rings have the same measure. Enough that what is done once per burst does not
-/// count, few enough that nobody waits long.
-const BURST: usize = taut_virtq::device::BURST;
 
 /// What a burst did.
 #[derive(Debug)]
@@ -44,7 +38,7 @@ pub(super) fn burst(switch: &Switch, source: &Source, now: Instant, lists: &mut 
         };
         return Outcome { frames: 0, next, incidents: Vec::new() };
     }
-    let TxSlot { end, pieces_done, deadline, .. } = &mut *slot;
+    let TxSlot { end, pieces_done, lro, deadline, .. } = &mut *slot;
     let Lists { scratch, touched, fallen, timers } = lists;
     let mut forwarder = Forwarder::new(segment, source.member, now, scratch, touched, fallen);
     let mut done = 0;
@@ -62,22 +56,8 @@ pub(super) fn burst(switch: &Switch, source: &Source, now: Instant, lists: &mut 
                 next
             })
         }
-        Some(TxEnd::Tap(tx)) => device_burst(|| {
-            let Some((header, bytes)) = tx.first()? else { return Ok(Next::Nothing) };
-            let next = device_frame(&header, bytes, &mut forwarder, &mut gate, pieces_done);
-            if next == Next::More {
-                tx.taken();
-            }
-            Ok(next)
-        }),
-        Some(TxEnd::Stream(tx)) => device_burst(|| {
-            let Some(bytes) = tx.first()? else { return Ok(Next::Nothing) };
-            let next = device_frame(&PLAIN, bytes, &mut forwarder, &mut gate, pieces_done);
-            if next == Next::More {
-                tx.taken();
-            }
-            Ok(next)
-        }),
+        Some(TxEnd::Tap(tx)) => DeviceBurst::new(&mut forwarder, &mut gate, lro).run(tx, pieces_done),
+        Some(TxEnd::Stream(tx)) => DeviceBurst::new(&mut forwarder, &mut gate, lro).run(tx, pieces_done),
     };
     drop(gate);
     let frames = forwarder.finish(timers);
@@ -139,37 +119,6 @@ fn shaped_ring_burst(
         (Verdict::Done, None) => Next::More,
     };
     Ok((done, next))
-}
-
-/// A burst from a device: `one` deals with the next frame, and says `More` when it has.
-fn device_burst(mut one: impl FnMut() -> Result<Next, Failure>) -> Result<Next, Failure> {
-    for _ in 0..BURST {
-        match one()? {
-            Next::More => {}
-            next => return Ok(next),
-        }
-    }
-    Ok(Next::More)
-}
-
-/// Deals with a device's first frame.
-fn device_frame(
-    header: &NetHeader,
-    bytes: &[u8],
-    forwarder: &mut Forwarder<'_>,
-    gate: &mut Gate<'_>,
-    pieces_done: &mut usize,
-) -> Next {
-    if let Some(when) = gate.closed_until(bytes.len()) {
-        return Next::At(when);
-    }
-    match forwarder.forward(bytes, bytes.len(), header, Body::Host(bytes), pieces_done) {
-        Verdict::Wait(until) => Next::Wait(until),
-        Verdict::Done => {
-            gate.spend(bytes.len());
-            Next::More
-        }
-    }
 }
 
 /// Lets the guest kick again; `true` if something has come in the meantime, or might have.

@@ -300,6 +300,7 @@ pub(crate) fn vnic(id: u16, segment: u16) -> PortConfig {
         shaping: Shaping::default(),
         mac_learning: None,
         coalescing: Coalescing::Disabled,
+        lro: true,
     }
 }
 

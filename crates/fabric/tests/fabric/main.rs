@@ -10,6 +10,7 @@ mod guest;
 mod control;
 mod handover;
 mod hostile;
+mod lro;
 mod moderation;
 mod multiqueue;
 mod offload;

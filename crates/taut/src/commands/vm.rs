@@ -73,8 +73,11 @@ pub(crate) enum Command {
         nic: usize,
         /// Moderation of the card's interrupts and kicks: disabled, static[:PACKETS], rbc[:INTERRUPTS_PER_SECOND],
         /// adapt; default: the host's.
-        #[arg(long, value_name = "SCHEME", required = true)]
+        #[arg(long, value_name = "SCHEME", required_unless_present = "lro")]
         coalescing: Option<NicCoalescing>,
+        /// Merge TCP segments for the card (large receive offload)?
+        #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+        lro: Option<bool>,
     },
     /// Its interfaces and addresses as seen from inside.
     Addresses {
@@ -94,6 +97,14 @@ pub(crate) enum Command {
         #[arg(short, long)]
         follow: bool,
     },
+}
+
+fn on_or_off(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("it is on or off"),
+    }
 }
 
 pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome {
@@ -121,8 +132,9 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
             output::print(format, &get(client, &name)?, show);
             Ok(())
         }
-        Command::Set { name, nic, coalescing } => {
-            let _: Vm = client.patch(&format!("/v1/vms/{name}/nics/{nic}"), &ChangeNic { coalescing })?;
+        Command::Set { name, nic, coalescing, lro } => {
+            let change = ChangeNic { coalescing, lro };
+            let _: Vm = client.patch(&format!("/v1/vms/{name}/nics/{nic}"), &change)?;
             Ok(())
         }
         Command::Addresses { name } => super::agent::addresses(&get(client, &name)?, format),
@@ -278,12 +290,13 @@ fn show(vm: &Vm) -> String {
             port.port.to_string(),
             output::word(&port.link),
             port.coalescing.map(|coalescing| coalescing.to_string()).unwrap_or_default(),
+            if port.lro { "on" } else { "off" }.to_owned(),
             port.reason.clone().unwrap_or_default(),
         ]
     });
     text += "\n";
     text += &output::table(
-        ["MAC", "PORTGROUP", "MODEL", "IP", "PORT", "LINK", "COALESCING", "REASON"],
+        ["MAC", "PORTGROUP", "MODEL", "IP", "PORT", "LINK", "COALESCING", "LRO", "REASON"],
         &nics.collect::<Vec<_>>(),
     );
     text

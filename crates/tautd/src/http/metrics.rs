@@ -26,6 +26,8 @@ const COLUMNS: &[Column] = &[
     ("kicks", "Notifications received from the guest", |counters| counters.kicks),
     ("rx_multicast", "Broadcast and multicast frames delivered", |counters| counters.rx_multicast),
     ("rx_waits", "Times a sender waited for a full receive ring", |counters| counters.rx_waits),
+    ("rx_merged_frames", "Frames made of several TCP segments (LRO)", |counters| counters.rx_merged_frames),
+    ("rx_merged_segments", "TCP segments in merged frames", |counters| counters.rx_merged_segments),
 ];
 
 const PHASES: [(Phase, &str); 5] = [

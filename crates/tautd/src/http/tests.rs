@@ -227,6 +227,25 @@ fn power_is_written_and_a_running_vm_is_not_deleted() {
 }
 
 #[test]
+fn lro_takes_the_cards_switch_and_the_hosts() {
+    let server = Server::with_lan();
+    server.create("m", MICRO).is(201);
+    let lro = |value: &Value| value["status"]["nics"][0]["lro"].as_bool().unwrap();
+    let card = |on: bool| server.send(Method::PATCH, "/v1/vms/m/nics/0", json!({ "lro": on }).to_string());
+    let host = |value: &str| {
+        let body = json!({ "Net.Vmxnet3SwLRO": value }).to_string();
+        server.send(Method::PATCH, "/v1/host/settings", body)
+    };
+    assert!(lro(&server.get("/v1/vms/m").is(200)));
+    assert!(!lro(&card(false).is(200)));
+    assert!(lro(&card(true).is(200)));
+    assert_eq!(host("0").is(200)["Net.Vmxnet3SwLRO"], "0");
+    assert!(!lro(&server.get("/v1/vms/m").is(200)));
+    assert_eq!(host("").is(200)["Net.Vmxnet3SwLRO"], "1");
+    host("2").refuses(400, &["`2`"]);
+}
+
+#[test]
 fn coalescing_is_the_hosts_unless_a_card_has_its_own() {
     let server = Server::with_lan();
     server.create("m", MICRO).is(201);
@@ -235,8 +254,11 @@ fn coalescing_is_the_hosts_unless_a_card_has_its_own() {
 
     let settings = "/v1/host/settings";
     let both = json!({ "Net.CoalesceScheme": "static", "Net.CoalesceParams": "8" });
-    assert_eq!(server.send(Method::PATCH, settings, both.to_string()).is(200), both);
-    assert_eq!(server.get(settings).is(200), both);
+    let of_host = |value: Value| {
+        ["Net.CoalesceScheme", "Net.CoalesceParams"].map(|key| value[key].as_str().unwrap().to_owned())
+    };
+    assert_eq!(of_host(server.send(Method::PATCH, settings, both.to_string()).is(200)), ["static", "8"]);
+    assert_eq!(of_host(server.get(settings).is(200)), ["static", "8"]);
     assert_eq!(of_card(&server.get("/v1/vms/m").is(200)), "static:8");
 
     let card = |index: &str, body: Value| {

@@ -145,6 +145,9 @@ pub(super) async fn change_nic(
             if let Some(coalescing) = change.coalescing {
                 nic.coalescing = coalescing;
             }
+            if let Some(lro) = change.lro {
+                nic.lro = lro;
+            }
             Ok(Change::Vm(key, Some(vm)))
         })
         .await?;

@@ -24,6 +24,7 @@ fn nic(model: NicModel) -> NicSpec {
         queues: QueuePairs::default(),
         shaping: None,
         coalescing: NicCoalescing::HostDefault,
+        lro: true,
     }
 }
 

@@ -1,0 +1,152 @@
+//! A burst of a TAP device or an emulated card: frames are read one by one, and merged on the way for guests that take
+//! them merged.
+
+use taut_virtq::header::NetHeader;
+
+use super::Next;
+use crate::lro::{Lro, Offer};
+use crate::port::{Body, Failure, stream, tap};
+use crate::shaping::gate::Gate;
+use crate::switch::ethernet::HEADER;
+use crate::switch::forward::{Forwarder, Verdict};
+
+/// Frames in a burst from a device; rings have the same measure. Enough that what is done once per burst does not
+/// count, few enough that nobody waits long.
+const BURST: usize = taut_virtq::device::BURST;
+
+/// A device that frames are read from.
+pub(super) trait Device {
+    /// The next frame; the same one until [`Self::taken`].
+    fn first(&mut self) -> Result<Option<(NetHeader, &[u8])>, Failure>;
+
+    /// The frame has been dealt with.
+    fn taken(&mut self);
+}
+
+impl Device for tap::Tx {
+    fn first(&mut self) -> Result<Option<(NetHeader, &[u8])>, Failure> {
+        self.first()
+    }
+
+    fn taken(&mut self) {
+        self.taken();
+    }
+}
+
+impl Device for stream::Tx {
+    fn first(&mut self) -> Result<Option<(NetHeader, &[u8])>, Failure> {
+        self.first()
+    }
+
+    fn taken(&mut self) {
+        self.taken();
+    }
+}
+
+/// One burst.
+pub(super) struct DeviceBurst<'b, 's, 'g> {
+    forwarder: &'b mut Forwarder<'s>,
+    gate: &'b mut Gate<'g>,
+    lro: &'b mut Lro,
+    /// Addresses and type of the last frame, and whether its receiver takes such frames merged.
+    last: Option<([u8; HEADER], bool)>,
+}
+
+impl<'b, 's, 'g> DeviceBurst<'b, 's, 'g> {
+    pub(super) fn new(forwarder: &'b mut Forwarder<'s>, gate: &'b mut Gate<'g>, lro: &'b mut Lro) -> Self {
+        Self { forwarder, gate, lro, last: None }
+    }
+
+    /// Takes frames from the device to where they belong.
+    pub(super) fn run(mut self, device: &mut impl Device, pieces_done: &mut usize) -> Result<Next, Failure> {
+        // What a burst before could not send.
+        if let Err(wait) = self.send_ready() {
+            return Ok(wait);
+        }
+        let mut next = Ok(Next::More);
+        for _ in 0..BURST {
+            next = self.one(device, pieces_done);
+            if !matches!(next, Ok(Next::More)) {
+                break;
+            }
+        }
+        self.lro.close();
+        match self.send_ready() {
+            Ok(()) => next,
+            Err(wait) => next.map(|_| wait),
+        }
+    }
+
+    /// Deals with the device's next frame.
+    fn one(&mut self, device: &mut impl Device, pieces_done: &mut usize) -> Result<Next, Failure> {
+        loop {
+            let Some((header, bytes)) = device.first()? else { return Ok(Next::Nothing) };
+            let merges = self.merges(bytes);
+            match self.lro.offer(&header, bytes, merges) {
+                Offer::Taken => {
+                    device.taken();
+                    return Ok(Next::More);
+                }
+                Offer::Pass => {
+                    return Ok(match send(self.forwarder, self.gate, &header, bytes, pieces_done) {
+                        Ok(()) => {
+                            device.taken();
+                            Next::More
+                        }
+                        Err(wait) => wait,
+                    });
+                }
+                Offer::Later => {
+                    if let Err(wait) = self.send_ready() {
+                        return Ok(wait);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Does the frame's receiver take it merged? Frames in a row are mostly for the same.
+    fn merges(&mut self, frame: &[u8]) -> bool {
+        let Some(&head) = frame.first_chunk::<HEADER>() else { return false };
+        match self.last {
+            Some((last, merges)) if last == head => merges,
+            _ => {
+                let merges = self.forwarder.merges(frame);
+                self.last = Some((head, merges));
+                merges
+            }
+        }
+    }
+
+    /// Sends what has been merged; `Err` tells for what the rest has to wait.
+    fn send_ready(&mut self) -> Result<(), Next> {
+        while let Some(merged) = self.lro.ready() {
+            send(self.forwarder, self.gate, &merged.header, merged.bytes, merged.pieces_done)?;
+            if merged.segments > 1 {
+                self.forwarder.count_merged(&merged);
+            }
+            self.lro.sent();
+        }
+        Ok(())
+    }
+}
+
+/// Sends one frame; `Err` tells for what it has to wait.
+fn send(
+    forwarder: &mut Forwarder<'_>,
+    gate: &mut Gate<'_>,
+    header: &NetHeader,
+    bytes: &[u8],
+    pieces_done: &mut usize,
+) -> Result<(), Next> {
+    if let Some(when) = gate.closed_until(bytes.len()) {
+        return Err(Next::At(when));
+    }
+    match forwarder.forward(bytes, bytes.len(), header, Body::Host(bytes), pieces_done) {
+        Verdict::Wait(until) => Err(Next::Wait(until)),
+        Verdict::Done => {
+            gate.spend(bytes.len());
+            Ok(())
+        }
+    }
+}
