@@ -220,7 +220,7 @@ impl Segments {
         // SAFETY: HEAD < len, and both segments are mapped and have `len` bytes; ptr::copy allows them to overlap.
         unsafe {
             std::ptr::copy(head.as_ptr(), to.base.as_ptr(), HEAD);
-            std::ptr::copy(from.base.as_ptr().add(HEAD), to.base.as_ptr().add(HEAD), len - HEAD);
+            copy_rest(from.base.as_ptr().add(HEAD), to.base.as_ptr().add(HEAD), len - HEAD);
         }
         true
     }
@@ -386,6 +386,30 @@ impl Buffer<'_> {
 
     fn remaining(&self) -> usize {
         self.head.len + self.rest.iter().map(|segment| segment.len).sum::<usize>()
+    }
+}
+
+/// Copies `len` bytes, by whole lines if there is one; the last line overlaps the one before.
+///
+/// # Safety
+/// As for [`std::ptr::copy`], but that bytes which overlap may arrive as either.
+#[inline(always)]
+unsafe fn copy_rest(from: *const u8, to: *mut u8, len: usize) {
+    const LINE: usize = prefetch::LINE;
+    if len < LINE {
+        // SAFETY: the caller's.
+        unsafe { std::ptr::copy(from, to, len) };
+        return;
+    }
+    let mut at = 0;
+    while at + LINE <= len {
+        // SAFETY: the caller's; this piece ends at or before `len`.
+        unsafe { std::ptr::copy(from.add(at), to.add(at), LINE) };
+        at += LINE;
+    }
+    if at < len {
+        // SAFETY: the caller's; `len` is at least a line.
+        unsafe { std::ptr::copy(from.add(len - LINE), to.add(len - LINE), LINE) };
     }
 }
 
