@@ -18,8 +18,18 @@ fn agent_carrier_changes(taut: &Taut, vm: &str) -> i64 {
 
 #[test]
 fn a_killed_fabric_is_not_seen_by_the_guest() {
+    survives_the_fabric("rings = { packed = false }");
+}
+
+/// With packed rings, whose positions only their ends know.
+#[test]
+fn nor_is_it_over_packed_rings() {
+    survives_the_fabric("rings = { packed = true }");
+}
+
+fn survives_the_fabric(rings: &str) {
     let taut = Taut::start().with_lan();
-    taut.boot("g", &direct(&any_image(), "ip = \"10.72.0.1/24\""));
+    taut.boot("g", &direct(&any_image(), &format!("ip = \"10.72.0.1/24\"\n{rings}")));
     let a = Netns::attach(&taut, "a", "lan", "10.72.0.9");
     assert_eq!(a.pings("10.72.0.1", 3), 3);
     let before = agent_carrier_changes(&taut, "g");

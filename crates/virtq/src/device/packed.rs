@@ -150,48 +150,58 @@ impl PackedRing {
         out: &mut [Chain],
         parts: usize,
     ) -> Result<usize, RingFault> {
+        // Locals, which stay in registers.
+        let mut at = self.next_avail;
+        let mut room = self.size - self.outstanding;
         let mut done = 0;
         for chain in out {
-            let at = self.next_avail;
             let head = self.load(at);
             if !at.is_available(head.flags) {
                 break;
             }
-            match self.chain(chains, at, head, chain) {
-                Ok(()) => {}
-                Err(_) if done > 0 => break,
-                Err(fault) => return Err(fault),
+            if room == 0 || !self.near(chains, at, head, chain) {
+                match self.chain(chains, at, room, head, chain) {
+                    Ok(()) => {}
+                    Err(_) if done > 0 => break,
+                    Err(fault) => return Err(fault),
+                }
             }
-            self.next_avail = at.advance(chain.descriptors, self.size);
-            self.outstanding += chain.descriptors;
+            at = at.advance(chain.descriptors, self.size);
+            room -= chain.descriptors;
             done += 1;
             if chains.segments.len() > parts {
                 break;
             }
         }
+        self.next_avail = at;
+        self.outstanding = self.size - room;
         Ok(done)
     }
 
+    /// The usual chain: one buffer near the last one.
     #[inline]
+    fn near(&self, chains: &mut Chains, at: Position, head: Descriptor, out: &mut Chain) -> bool {
+        !head.has(DESC_NEXT | DESC_INDIRECT) && chains.near(head.id, self.with_address(at, head).part(), out)
+    }
+
+    /// Any chain; `room` descriptors are not with the device.
+    #[cold]
     fn chain(
         &self,
         chains: &mut Chains,
         at: Position,
+        room: u16,
         head: Descriptor,
         out: &mut Chain,
     ) -> Result<(), RingFault> {
-        if self.outstanding == self.size {
+        if room == 0 {
             return Err(RingFault::TooManyAvailable { index: at.index, size: self.size });
         }
-        if head.has(DESC_NEXT | DESC_INDIRECT) {
-            return self.walk(chains, at, head, out);
-        }
-        let head = self.with_address(at, head);
-        if chains.near(head.id, head.part(), out) {
-            return Ok(());
-        }
-        chains.single(at.index, head.part(), out)?;
-        out.id = head.id;
+        let first = chains.begin();
+        let (len, last, descriptors) =
+            self.walk(chains, first, at, room, head).inspect_err(|_| chains.abandon(first))?;
+        chains.end(first, at.index, len, out)?;
+        (out.id, out.descriptors, out.table) = (last.id, descriptors, head.has(DESC_INDIRECT));
         Ok(())
     }
 
@@ -200,28 +210,14 @@ impl PackedRing {
         Descriptor { addr: self.desc.load_u64(packed::desc_at(at.index)), ..state }
     }
 
+    /// Walks a chain, the last descriptor of which may be an indirect table; returns its length in bytes, its last
+    /// descriptor, and how many there are.
     fn walk(
-        &self,
-        chains: &mut Chains,
-        at: Position,
-        head: Descriptor,
-        out: &mut Chain,
-    ) -> Result<(), RingFault> {
-        let first = chains.begin();
-        let (len, last, descriptors) =
-            self.walk_on(chains, first, at, head).inspect_err(|_| chains.abandon(first))?;
-        chains.end(first, at.index, len, out)?;
-        (out.id, out.descriptors, out.table) = (last.id, descriptors, head.has(DESC_INDIRECT));
-        Ok(())
-    }
-
-    /// Walks a chain of several descriptors, the last of which may be an indirect table; returns its length in bytes, its
-    /// last descriptor, and how many there are.
-    fn walk_on(
         &self,
         chains: &mut Chains,
         first: usize,
         start: Position,
+        room: u16,
         head: Descriptor,
     ) -> Result<(u64, Descriptor, u16), RingFault> {
         let mut len = 0;
@@ -238,7 +234,7 @@ impl PackedRing {
             if !descriptor.has(DESC_NEXT) {
                 return Ok((len, descriptor, walked));
             }
-            if walked == self.size - self.outstanding {
+            if walked == room {
                 return Err(RingFault::DescriptorLoop { head: start.index, size: self.size });
             }
             walked += 1;
@@ -266,22 +262,28 @@ impl PackedRing {
     /// [`Self::recover`].
     #[inline]
     pub(super) fn push_used(&mut self, used: impl Iterator<Item = (Chain, u32)>) {
+        // Locals, which stay in registers.
+        let mut at = self.next_used;
+        let mut count = 0;
         for (chain, written) in used {
             let next = if chain.descriptors > 1 { DESC_NEXT } else { 0 };
             let table = if chain.table { DESC_INDIRECT } else { 0 };
-            self.push(chain.id, written, next | table, chain.descriptors);
+            self.push(at, chain.id, written, next | table);
+            at = at.advance(chain.descriptors, self.size);
+            count += chain.descriptors;
         }
+        self.move_on(at, count);
     }
 
     /// Returns a batch of chains, of which this is the last one and which have so many descriptors, by one used descriptor.
     #[inline]
     pub(super) fn push_batch(&mut self, last: Chain, _chains: u16, descriptors: u16) {
-        self.push(last.id, 0, 0, descriptors);
+        self.push(self.next_used, last.id, 0, 0);
+        self.move_on(self.next_used.advance(descriptors, self.size), descriptors);
     }
 
     #[inline]
-    fn push(&mut self, id: u16, written: u32, kept: u16, descriptors: u16) {
-        let at = self.next_used;
+    fn push(&mut self, at: Position, id: u16, written: u32, kept: u16) {
         let write = if self.writes { DESC_WRITE } else { 0 };
         let used = Descriptor { addr: 0, len: written, id, flags: at.used_flags() | write | kept };
         if self.published == at {
@@ -289,9 +291,14 @@ impl PackedRing {
         } else {
             self.return_descriptor(at, used);
         }
-        self.next_used = at.advance(descriptors, self.size);
-        self.outstanding -= descriptors;
-        self.unsignalled = self.size.min(self.unsignalled.saturating_add(descriptors));
+    }
+
+    /// `count` descriptors were returned; the next one goes to `at`.
+    #[inline]
+    fn move_on(&mut self, at: Position, count: u16) {
+        self.next_used = at;
+        self.outstanding -= count;
+        self.unsignalled = self.size.min(self.unsignalled.saturating_add(count));
     }
 
     #[inline]
