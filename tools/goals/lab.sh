@@ -6,8 +6,9 @@ daemon=
 taut() { "$BIN/taut" "$@"; }
 fabric_pid() { taut -o json daemon show | jq -r '.fabric_pid // empty'; }
 
+# start_daemon [OPTIONS…]: a tautd of this laboratory.
 start_daemon() {
-  setsid "$BIN/tautd" --state-dir "$lab/state" --run-dir "$lab/run" 2>>"$lab/tautd.log" &
+  setsid "$BIN/tautd" --state-dir "$lab/state" --run-dir "$lab/run" "$@" 2>>"$lab/tautd.log" &
   daemon=$!
   for _ in $(seq 200); do taut daemon show >/dev/null 2>&1 && return; sleep 0.02; done
   echo "tautd does not answer:" >&2

@@ -24,14 +24,16 @@ pub struct Paced {
     /// All receive queues of the port share it. Its lock is the last that a worker takes.
     shaper: Arc<Mutex<Shaper>>,
     queue: Queue,
-    /// The queue was empty until now: somebody has to come back then.
+    /// The queue was empty until now, or stuck: somebody has to come back then.
     due: Option<Instant>,
+    /// There was no room when somebody last came.
+    stuck: bool,
 }
 
 impl Paced {
     /// An empty queue.
     pub fn new(shaper: Arc<Mutex<Shaper>>) -> Self {
-        Self { shaper, queue: Queue::default(), due: None }
+        Self { shaper, queue: Queue::default(), due: None, stuck: false }
     }
 
     /// Hands a frame to `end`, or lets it wait.
@@ -85,6 +87,9 @@ impl Paced {
         }
         if first {
             self.due = Some(lock(&self.shaper).conforms(now, len).map_or(now, |when| when + PAUSE));
+        } else if self.stuck {
+            // A guest that does not kick gets its frames all the same, as long as there are new ones.
+            self.due = Some(now);
         }
         Put::Queued
     }
@@ -105,6 +110,7 @@ impl Paced {
         counters: &PortBlock,
     ) -> Option<Instant> {
         self.due = None;
+        self.stuck = false;
         let Some(end) = end else {
             self.lose(counters);
             return None;
@@ -117,7 +123,10 @@ impl Paced {
             match hand_over(end, header, bytes, fresh) {
                 Put::Done | Put::Queued => shaper.spend(now, bytes.len()),
                 Put::Refused(reason) => counters.drop_at(reason),
-                Put::NotNow(_) => return (!matches!(end, RxEnd::Vnic(_))).then(|| now + RETRY),
+                Put::NotNow(_) => {
+                    self.stuck = true;
+                    return (!matches!(end, RxEnd::Vnic(_))).then(|| now + RETRY);
+                }
                 Put::Failed(_) => {
                     // Whoever delivers next meets the same failure, and reports it.
                     drop(shaper);

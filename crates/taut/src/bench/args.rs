@@ -11,7 +11,7 @@ use taut_workload::wire::MAX_SIZE;
 
 use super::end_point::EndPoint;
 use super::measure::Measurement;
-use super::{raw, switch};
+use super::{raw, shaping, switch};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -23,6 +23,8 @@ pub(crate) enum Command {
     Placement(raw::PlacementArgs),
     /// Frames through any vhost-user switch, from one of two ports to the other: throughput, or one traversal at a time.
     Switch(switch::Args),
+    /// How exactly a port group's ports are shaped: rate and burst, at many rates.
+    Shaping(shaping::Args),
 }
 
 /// Measurements between two end points.

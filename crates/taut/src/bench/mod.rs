@@ -11,6 +11,7 @@ mod host;
 mod measure;
 mod parties;
 mod raw;
+mod shaping;
 mod switch;
 
 use std::path::Path;
@@ -35,6 +36,7 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
         Command::Raw(args) => raw::run(&args, client, format),
         Command::Placement(args) => raw::placement(&args, format),
         Command::Switch(args) => switch::run(args, format),
+        Command::Shaping(args) => shaping::run(&args, client, format),
     }
 }
 

@@ -6,10 +6,12 @@
 //! each port is compared byte for byte. While measuring, length and header of every frame are looked at.
 
 mod frames;
+mod pacing;
 mod port;
 mod throughput;
 mod traversal;
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -20,6 +22,7 @@ use taut_virtq::driver::burst::MAX_BURST;
 use crate::raw;
 use frames::{Frames, Touch};
 pub use frames::{HEADERS, MAX_FLOWS, MAX_MACS};
+pub use pacing::{Asked, Paced, Pacing};
 use port::Port;
 
 /// What is measured.
@@ -173,7 +176,7 @@ pub fn run(options: &LoadOptions) -> Result<Load> {
     }
     let frames = [0, 1].map(|port| Frames::new(port, options.size, options.flows, options.macs));
     let mut ports = Port::connect_both(options, &frames)?;
-    learn(&mut ports, &frames, options)?;
+    learn(&mut ports, &frames, options, 0..options.macs)?;
     let touches = frames.each_ref().map(|frames| frames.touch(options.touch));
     let mut repeats = Vec::new();
     let blocks = || raw::Blocks::new(options.size as usize, port::buffers(options) as usize);
@@ -241,12 +244,12 @@ fn measure(
     }
 }
 
-/// Sends frames from every MAC of both ports until each port has received one of each of the other's, unchanged.
-fn learn(ports: &mut [Port; 2], frames: &[Frames; 2], options: &LoadOptions) -> Result<()> {
+/// Sends frames from MACs of both ports until each port has received one of each of the other's, unchanged.
+fn learn(ports: &mut [Port; 2], frames: &[Frames; 2], options: &LoadOptions, macs: Range<u32>) -> Result<()> {
     let begun = Instant::now();
     for to in [0, 1] {
         let from = 1 - to;
-        for mac in 0..options.macs {
+        for mac in macs.clone() {
             let mut touch = frames[from].only(mac);
             loop {
                 // One of the other's too: who is known is reached, and not flooded to.

@@ -110,10 +110,12 @@ impl Port {
         Ok(self.tx.send(&mut self.tx_pool, count, self.len, touch)?)
     }
 
-    /// Kicks the switch if it asked for that.
+    /// Kicks the switch if it asked for that, for frames to send or for room to receive.
     pub(super) fn kick(&self) {
-        if self.tx.needs_kick() {
-            self.kicks[1].raise();
+        for (queue, kick) in [&self.rx, &self.tx].into_iter().zip(&self.kicks) {
+            if queue.needs_kick() {
+                kick.raise();
+            }
         }
     }
 

@@ -1,0 +1,319 @@
+//! `taut bench shaping`: a port group's shaping set to one rate after another, and frames sent to see what comes of it.
+
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::Serialize;
+use taut_api::error::ErrorKind;
+use taut_api::network::PortGroupSpec;
+use taut_api::route::PortGroup;
+use taut_api::shaping::{Shape, Shaping};
+use taut_api::units::BitRate;
+use taut_api::{ApiError, Bytes, Name};
+use taut_workload::load::{Asked, LoadOptions, Mode, Paced, Pacing};
+
+use super::args;
+use crate::Outcome;
+use crate::client::Client;
+use crate::output::{self, Format};
+
+/// How long a changed document takes to be in force; the daemon answers when it is written.
+const IN_FORCE: Duration = Duration::from_millis(150);
+/// The burst is what the average brings in this time, but at least so many frames.
+const BURST_MS: u64 = 50;
+const BURST_FRAMES: u64 = 4;
+/// The peak is so many times the average.
+const PEAK: u64 = 10;
+/// Frame intervals that a measurement takes, at least.
+const INTERVALS: f64 = 6.0;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// vhost-user sockets of two ports of one segment, on which taut listens. The first is on the port group that is
+    /// shaped, the second on another.
+    #[arg(num_args = 2, required = true, value_names = ["SOCKET", "SOCKET2"])]
+    sockets: Vec<PathBuf>,
+    /// The port group to shape. Its own shaping is put back at the end.
+    #[arg(long)]
+    portgroup: Name,
+    /// Two more ports, not shaped: how much they lose meanwhile is measured, too.
+    #[arg(long, num_args = 2, value_names = ["SOCKET3", "SOCKET4"])]
+    neighbours: Option<Vec<PathBuf>>,
+    /// Directions to shape.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "to-switch,to-guest")]
+    direction: Vec<Direction>,
+    /// Bytes of a frame without its checksum, 60 to 65549; above 1518 it is TCP that is to be segmented.
+    #[arg(long, default_value_t = 1518, value_name = "BYTES")]
+    size: u32,
+    /// Average rates.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "1kbit,10kbit,64kbit,256kbit,1Mbit,10Mbit,100Mbit,1Gbit,2500Mbit,10Gbit,40Gbit,100Gbit",
+        value_name = "RATE,…"
+    )]
+    average: Vec<BitRate>,
+    /// Seconds that each rate is looked at after its burst.
+    #[arg(long, default_value = "1", value_parser = args::seconds, value_name = "S")]
+    duration: Duration,
+    /// Leave out what takes longer: at 1 kbit/s, one frame of 64 KiB takes 524 seconds.
+    #[arg(long, default_value = "30", value_parser = args::seconds, value_name = "S")]
+    most: Duration,
+    /// CPU of the generator.
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Direction {
+    /// What the first port sends.
+    ToSwitch,
+    /// What the first port receives.
+    ToGuest,
+}
+
+/// Everything found out.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// Bytes of a frame.
+    size: u32,
+    rates: Vec<Line>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    neighbours: Vec<Beside>,
+}
+
+/// One rate.
+#[derive(Debug, Serialize)]
+struct Line {
+    direction: Direction,
+    average: u64,
+    peak: u64,
+    burst: u64,
+    /// What the way can carry in this direction, with a shaper that does not limit, in bit/s.
+    capacity: f64,
+    /// The average is well below that.
+    limits: bool,
+    /// None: it would have taken too long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paced: Option<Paced>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate_error_percent: Option<f64>,
+    /// The larger of what was missing at the start and what was too much anywhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    burst_error_percent: Option<f64>,
+}
+
+/// The neighbours' rate while the shaped port does nothing, and while it offers more than it may.
+#[derive(Debug, Serialize)]
+struct Beside {
+    direction: Direction,
+    average: u64,
+    alone_mpps: f64,
+    loaded_mpps: f64,
+    loss_percent: f64,
+}
+
+/// The port group, and what it was before.
+struct Group<'c> {
+    client: &'c Client,
+    path: String,
+    spec: PortGroupSpec,
+}
+
+impl Group<'_> {
+    fn shape(&self, shaping: Shaping) -> Outcome {
+        self.client.put(&self.path, &PortGroupSpec { shaping, ..self.spec.clone() })?;
+        sleep(IN_FORCE);
+        Ok(())
+    }
+}
+
+pub(super) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
+    let path = format!("/v1/portgroups/{}", args.portgroup);
+    let PortGroup { spec, .. } = client.get(&path)?;
+    let group = Group { client, path, spec };
+    let report = measure(args, &group);
+    let restored = group.shape(group.spec.shaping);
+    output::print(format, &report?, table);
+    restored
+}
+
+fn measure(args: &Args, group: &Group<'_>) -> Result<Report, ApiError> {
+    group.shape(Shaping::default())?;
+    let neighbours = args.neighbours.as_ref().map(|sockets| options(args, sockets));
+    let mut pacing =
+        Pacing::connect(&options(args, &args.sockets), neighbours.as_ref()).map_err(unmeasured)?;
+    let mut report = Report { size: args.size, rates: Vec::new(), neighbours: Vec::new() };
+    for &direction in &args.direction {
+        let open = asked(args, direction, Shape::MAX_RATE).steadily();
+        let capacity = one(&mut pacing, group, direction, &open)?.rate;
+        for &average in &args.average {
+            let limits = (average.0 as f64) < 0.9 * capacity;
+            let asked = asked(args, direction, average);
+            // A burst that nobody can use up says nothing.
+            let asked = if limits { asked } else { asked.steadily() };
+            let interval = f64::from(args.size) * 8.0 / average.0 as f64;
+            let affordable = interval * INTERVALS < args.most.as_secs_f64();
+            let paced = affordable.then(|| one(&mut pacing, group, direction, &asked)).transpose()?;
+            report.rates.push(line(direction, &asked, capacity, limits, paced));
+        }
+        if args.neighbours.is_some() {
+            report.neighbours.push(beside(args, &mut pacing, group, direction)?);
+        }
+    }
+    Ok(report)
+}
+
+fn options(args: &Args, sockets: &[PathBuf]) -> LoadOptions {
+    LoadOptions {
+        sockets: <[PathBuf; 2]>::try_from(sockets.to_vec()).expect("clap takes two"),
+        listen: false,
+        mode: Mode::OneWay,
+        size: args.size,
+        duration: args.duration,
+        repeats: 1,
+        entries: 256,
+        burst: 32,
+        packed: false,
+        in_order: false,
+        flows: 1,
+        macs: 1,
+        touch: false,
+        pause: Duration::ZERO,
+        memcpy: false,
+        settle: Duration::from_millis(50),
+        cpu: args.cpu,
+        probe: None,
+        huge_pages: false,
+    }
+}
+
+fn asked(args: &Args, direction: Direction, average: BitRate) -> Asked {
+    let peak = average.0.saturating_mul(PEAK).min(Shape::MAX_RATE.0);
+    let burst = (average.0 / 8 * BURST_MS / 1000).max(BURST_FRAMES * u64::from(args.size));
+    let from = usize::from(direction == Direction::ToGuest);
+    // The peak rate is paid for with a share of the time only, the rest is for slow machines.
+    let most = args.most * 3 + args.duration;
+    Asked { from, average: average.0, peak, burst, steady: args.duration, most }
+}
+
+fn one(
+    pacing: &mut Pacing,
+    group: &Group<'_>,
+    direction: Direction,
+    asked: &Asked,
+) -> Result<Paced, ApiError> {
+    let shape =
+        Shape { average: BitRate(asked.average), peak: Some(BitRate(asked.peak)), burst: Bytes(asked.burst) };
+    group.shape(in_direction(direction, shape))?;
+    let paced = pacing.measure(asked).map_err(unmeasured)?;
+    // Without limits what waits is soon gone, and the next shaper begins with its whole burst.
+    group.shape(Shaping::default())?;
+    pacing.drain(Duration::from_millis(20)).map_err(unmeasured)?;
+    Ok(paced)
+}
+
+fn in_direction(direction: Direction, shape: Shape) -> Shaping {
+    match direction {
+        Direction::ToSwitch => Shaping { to_switch: Some(shape), to_guest: None },
+        Direction::ToGuest => Shaping { to_switch: None, to_guest: Some(shape) },
+    }
+}
+
+fn line(direction: Direction, asked: &Asked, capacity: f64, limits: bool, paced: Option<Paced>) -> Line {
+    let percent = |found: f64, wanted: u64| 100.0 * (found - wanted as f64) / wanted as f64;
+    let burst_error = |paced: Paced| {
+        let [start, anywhere] = [paced.burst, paced.burst_anywhere].map(|found| percent(found, asked.burst));
+        if start.abs() > anywhere.abs() { start } else { anywhere }
+    };
+    Line {
+        direction,
+        average: asked.average,
+        peak: asked.peak,
+        burst: asked.burst,
+        capacity,
+        limits,
+        paced,
+        rate_error_percent: paced.map(|paced| percent(paced.rate, asked.average)),
+        burst_error_percent: paced.filter(|_| limits).map(burst_error),
+    }
+}
+
+/// The neighbours alone and beside a shaped port that offers twice its rate, in turn.
+fn beside(
+    args: &Args,
+    pacing: &mut Pacing,
+    group: &Group<'_>,
+    direction: Direction,
+) -> Result<Beside, ApiError> {
+    let average = BitRate(100_000_000);
+    group.shape(in_direction(direction, Shape::steady(average)))?;
+    let from = asked(args, direction, average).from;
+    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        for (offered, rates) in [(0, &mut alone), (2 * average.0, &mut beside)] {
+            rates.push(pacing.neighbours(from, offered, args.duration / 5).map_err(unmeasured)?);
+        }
+    }
+    group.shape(Shaping::default())?;
+    pacing.drain(Duration::from_millis(20)).map_err(unmeasured)?;
+    let median = |rates: &mut Vec<f64>| {
+        rates.sort_by(f64::total_cmp);
+        rates[rates.len() / 2]
+    };
+    let (alone, beside) = (median(&mut alone), median(&mut beside));
+    Ok(Beside {
+        direction,
+        average: average.0,
+        alone_mpps: alone / 1e6,
+        loaded_mpps: beside / 1e6,
+        loss_percent: 100.0 * (alone - beside) / alone,
+    })
+}
+
+fn unmeasured(error: impl std::fmt::Display) -> ApiError {
+    ApiError::new(
+        ErrorKind::Unavailable,
+        format!("the shaping could not be measured: {error:#}"),
+        "the two ports have to be on one segment, the first one's port group having no other ports",
+    )
+}
+
+fn table(report: &Report) -> String {
+    let rows: Vec<_> = report.rates.iter().map(row).collect();
+    let mut text = output::table(
+        ["DIRECTION", "AVERAGE", "PEAK", "BURST", "RATE", "ERROR", "BURST FOUND", "ERROR", ""],
+        &rows,
+    );
+    for Beside { direction, average, alone_mpps, loaded_mpps, loss_percent } in &report.neighbours {
+        text += &format!(
+            "neighbours of a port shaped {} {}: {alone_mpps:.3} Mpps alone, {loaded_mpps:.3} beside it, {loss_percent:.2} % less\n",
+            output::word(direction),
+            BitRate(*average),
+        );
+    }
+    text + &format!("\nframes of {} bytes\n", report.size)
+}
+
+fn row(line: &Line) -> [String; 9] {
+    let percent = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.2} %"));
+    let note = match (line.paced, line.limits) {
+        (None, _) => "takes too long".to_owned(),
+        (_, true) => String::new(),
+        (_, false) => format!("does not limit: {:.2} Gbit/s get through", line.capacity / 1e9),
+    };
+    [
+        output::word(&line.direction),
+        BitRate(line.average).to_string(),
+        BitRate(line.peak).to_string(),
+        Bytes(line.burst).to_string(),
+        line.paced.map_or_else(String::new, |paced| format!("{:.0}", paced.rate)),
+        percent(line.rate_error_percent),
+        line.paced.map_or_else(String::new, |paced| format!("{:.0}", paced.burst)),
+        percent(line.burst_error_percent),
+        note,
+    ]
+}
