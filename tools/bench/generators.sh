@@ -20,7 +20,7 @@ generate_lgen() {
     # With QUICK in its environment it does not wait for OVS's flows to settle.
     # shellcheck disable=SC2046
     text=$(if [ "$switch" = ovs_normal ]; then unset QUICK; else export QUICK=1; fi
-      timeout 60 "$rig/lgen" $("${switch}_sockets") "${names[$mode]}" "$size" "$rig_seconds" 256 0)
+      timeout 15 "$rig/lgen" $("${switch}_sockets") "${names[$mode]}" "$size" "$rig_seconds" 256 0)
     after=$(placement)
     foreign "$mode" "$size" "$before" "$after" "$text" false || return 1
   done

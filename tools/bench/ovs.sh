@@ -19,8 +19,7 @@ ovs_up() {
   ovs_vsctl add-br br0 -- set bridge br0 datapath_type=netdev fail-mode=secure
   for end in 0 1; do ovs_vsctl add-port br0 "vu$end" -- set Interface "vu$end" type=dpdkvhostuser ofport_request=$((end + 1)); done
   for _ in $(seq 100); do [ -S "$rig/ovs/vu0" ] && [ -S "$rig/ovs/vu1" ] && break; sleep 0.05; done
-  # A front end that comes before its polling thread has settled is never served.
-  sleep 1
+  [ -S "$rig/ovs/vu1" ]
 }
 
 ovs_flows() {

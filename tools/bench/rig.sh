@@ -21,7 +21,7 @@ rig_open() {
   mkdir -p "$rig/huge" "$(dirname "$samples")"
   : >"$samples"
   huge_pages_before=$(cat /proc/sys/vm/nr_hugepages)
-  rig_pages 768
+  rig_pages 1280
   mount -t hugetlbfs -o pagesize=2M none "$rig/huge"
   prefer $$
 }
@@ -62,7 +62,7 @@ rig_signal() {
 
 rig_resume() {
   # Others on the machine may have given pages back.
-  rig_pages 768 || return 1
+  rig_pages 1280 || return 1
   rig_signal CONT "$1"
   if [[ " ${rig_started[*]} " == *" $1 "* ]]; then return; fi
   "$1_start" >>"$rig/log" 2>&1 || { echo "$1 does not start:" >&2; tail "$rig/log" >&2; return 1; }

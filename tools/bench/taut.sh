@@ -5,7 +5,12 @@ taut_start() {
   mkdir -p "$rig/taut"
   setsid "$BIN/tautd" --state-dir "$rig/taut/state" --run-dir "$rig/taut/run" --fabric-cpus 0 --fabric-mode polling 2>"$rig/taut/log" &
   rig_daemon=$!
-  for _ in $(seq 500); do [ -n "$(taut_pids)" ] && break; sleep 0.02; done
+  # Asked once: a daemon whose fabric is stopped may not answer.
+  for _ in $(seq 500); do
+    rig_fabric=$(rig_taut -o json daemon show 2>/dev/null | jq -r '.fabric_pid // empty')
+    [ -z "$rig_fabric" ] || break
+    sleep 0.02
+  done
   taut_pair plain '' ''
 }
 
@@ -36,10 +41,11 @@ taut_move() {
 
 taut_prepare() { taut_move plain ''; }
 taut_sockets() { local on; on=$(cat "$rig/taut/on"); echo "$rig/taut/$on-0 $rig/taut/$on-1"; }
-taut_pids() { rig_taut -o json daemon show 2>/dev/null | jq -r '.fabric_pid // empty'; }
+taut_pids() { echo "${rig_fabric:-}"; }
 taut_stop() {
   rig_taut shutdown --everything
   wait "$rig_daemon" || true
+  rig_fabric=
   # Of another rig, if there is one later.
   unset -f $(declare -F | awk '$3 ~ /^taut_.*_start$/ {print $3}')
 }

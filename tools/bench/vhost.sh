@@ -9,7 +9,8 @@ vhost_start() {
       -- -i --nb-cores=1 --txd=1024 --rxd=1024 --no-flush-rx --total-num-mbufs=16384 --forward-mode=io <&9 >"$rig/vhost/log" 2>&1
   ) &
   rig_testpmd=$!
-  for _ in $(seq 200); do grep -q 'testpmd>' "$rig/vhost/log" 2>/dev/null && break; sleep 0.1; done
+  for _ in $(seq 200); do grep -q 'testpmd>' "$rig/vhost/log" 2>/dev/null && break; kill -0 "$rig_testpmd" 2>/dev/null || break; sleep 0.1; done
+  grep 'testpmd>' "$rig/vhost/log" || { cat "$rig/vhost/log"; return 1; }
   echo start >"$rig/vhost/input"
   sleep 0.3
 }

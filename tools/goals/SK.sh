@@ -33,15 +33,6 @@ row_SK2() { # the tests from a fresh clone
   goal SK2 "green in $minutes min, $(grep -c '^test .* ok$' "$OUT/make-test.log") tests" "<= 25 min" "$minutes <= 25"
 }
 
-two_guests() {
-  [ -n "$daemon" ] || start_daemon
-  taut vm show alpha >/dev/null 2>&1 && return
-  taut vswitch create sw
-  taut portgroup create lan --vswitch sw
-  vm alpha "$(old_image)" 10.80.0.1
-  vm beta "$(new_image)" 10.80.0.2
-}
-
 row_SK3() { # two Debian guests: loss, and speed beside TAP + Linux bridge, in alternation
   two_guests
   local seconds=60 repeats=7 each=4

@@ -55,37 +55,55 @@ micro() {
 old_image() { [ -e "$IMAGES/debian-6.1/info.json" ] && echo debian-6.1 || echo debian-6.12; }
 new_image() { [ -e "$IMAGES/debian-6.12/info.json" ] && echo debian-6.12 || echo debian-6.1; }
 
-# bridge_vms: for each running VM named, a twin of the same command line on a TAP of a Linux bridge instead of the
-# vSwitch. Its agent's socket is $lab/twins/NAME/agent.sock.
+# Two Debian guests on the port group lan: alpha with the oldest kernel there is, beta with the newest.
+two_guests() {
+  [ -n "$daemon" ] || start_daemon
+  taut vm show alpha >/dev/null 2>&1 && return
+  taut vswitch create sw
+  taut portgroup create lan --vswitch sw
+  vm alpha "$(old_image)" 10.80.0.1
+  vm beta "$(new_image)" 10.80.0.2
+}
+
+# start_twin NAME FOLDER REWRITE: runs the command line of a running VM once more, its files in FOLDER (its agent's socket is FOLDER/agent.sock). REWRITE
+# is a function that may change $word, or fail: then the word is left out, and the option before it.
+start_twin() {
+  local name=$1 twin=$2 rewrite=$3 pid word words args=()
+  pid=$(taut -o json vm show "$name" | jq -r .status.pid)
+  mkdir -p "$twin"
+  mapfile -d '' -t words <"/proc/$pid/cmdline"
+  for word in "${words[@]}"; do
+    word=${word//$lab\/run\/vms\/$name/$twin}
+    if "$rewrite"; then args+=("$word"); else unset 'args[-1]'; fi
+  done
+  setsid "${args[@]}" >"$twin/qemu.log" 2>&1 &
+  echo $! >"$twin/pid"
+}
+
+# bridge_vms: for each running VM named, a twin on a TAP of a Linux bridge instead of the vSwitch, in $lab/twins/NAME.
 bridge=taut-goal-br
 bridge_vms() {
   ip link add "$bridge" type bridge
   ip link set "$bridge" up
-  local name pid twin
+  local name
+  on_tap() {
+    case $word in
+      socket,id=nic0,*) return 1 ;;
+      vhost-user,id=net0,*) word="tap,id=net0,ifname=tgt-$name,script=no,downscript=no" ;;
+    esac
+  }
   for name in "$@"; do
-    pid=$(taut -o json vm show "$name" | jq -r .status.pid)
-    twin=$lab/twins/$name
-    mkdir -p "$twin"
     ip tuntap add "tgt-$name" mode tap vnet_hdr
     ip link set "tgt-$name" master "$bridge" up
-    mapfile -d '' -t words <"/proc/$pid/cmdline"
-    local args=() skip= word
-    for word in "${words[@]}"; do
-      word=${word//$lab\/run\/vms\/$name/$twin}
-      case $word in
-        socket,id=nic0,*) unset 'args[-1]'; continue ;;
-        vhost-user,id=net0,*) word="tap,id=net0,ifname=tgt-$name,script=no,downscript=no" ;;
-      esac
-      args+=("$word")
-    done
-    setsid "${args[@]}" >"$twin/qemu.log" 2>&1 &
-    echo $! >"$twin/pid"
+    start_twin "$name" "$lab/twins/$name" on_tap
   done
 }
 end_rivals() {
   local file
-  for file in "$lab"/twins/*/pid; do
-    [ -e "$file" ] && kill "$(cat "$file")" 2>/dev/null && ip link del "tgt-$(basename "$(dirname "$file")")" 2>/dev/null
+  for file in "$lab"/twins/*/pid "$lab"/polled/*/pid; do
+    [ -e "$file" ] || continue
+    kill "$(cat "$file")" 2>/dev/null && ip link del "tgt-$(basename "$(dirname "$file")")" 2>/dev/null
+    rm "$file"
   done
   ip link del "$bridge" 2>/dev/null || true
 }

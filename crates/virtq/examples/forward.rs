@@ -1,5 +1,5 @@
 //! How fast frames go from one guest's ring into another's, in one thread with nobody on the other ends:
-//! `cargo run --release -p taut-virtq --example forward [SIZE] [SECONDS]`.
+//! `cargo run --release -p taut-virtq --example forward [SIZE] [SECONDS] [FORMAT]`, FORMAT one of [`FORMATS`].
 //!
 //! Everything is in one CPU's caches: what is measured is instructions, not the way between CPUs.
 
@@ -66,11 +66,16 @@ fn main() {
     let size: u32 = arguments.next().map_or(64, |size| size.parse().expect("SIZE in bytes"));
     let seconds: u64 = arguments.next().map_or(3, |seconds| seconds.parse().expect("SECONDS"));
 
-    let mut pairs = FORMATS.map(|(_, format)| Pair::new(format | VERSION_1 | EVENT_IDX | INDIRECT_DESC));
+    let only = arguments.next();
+    let chosen = || FORMATS.iter().filter(|(name, _)| only.as_ref().is_none_or(|only| only == name));
+    let mut pairs: Vec<_> =
+        chosen().map(|(_, format)| Pair::new(format | VERSION_1 | EVENT_IDX | INDIRECT_DESC)).collect();
     // The best of many short rounds: others use this machine too. The formats take turns.
     let mut best = [(Duration::MAX, Duration::MAX); FORMATS.len()];
     let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(seconds) {
+    let mut frames = 0;
+    while begun.elapsed() < Duration::from_secs(seconds) || frames == 0 {
+        frames += BURSTS * BURST;
         for (pair, (device, all)) in pairs.iter_mut().zip(&mut best) {
             let round = Instant::now();
             *device = pair.round(size).min(*device);
@@ -78,13 +83,14 @@ fn main() {
         }
     }
     let mpps = |time: Duration| (BURSTS * BURST) as f64 / time.as_secs_f64() / 1e6;
-    for ((name, _), (device, all)) in FORMATS.iter().zip(best) {
+    for ((name, _), (device, all)) in chosen().zip(best) {
         println!(
             "{size} B, {name}: {:.1} Mpps device only, {:.1} with both drivers",
             mpps(device),
             mpps(all)
         );
     }
+    println!("{frames} frames of each");
 }
 
 /// Two guests, and a queue of each.
@@ -129,6 +135,8 @@ impl Pair {
     }
 }
 
+/// One function of its own, so that its instructions can be counted (`tools/bench/cost.sh`).
+#[inline(never)]
 fn forward(tx: &mut TxQueue, rx: &mut RxQueue) -> usize {
     let count = tx.peek().expect("no fault");
     let mut done = rx.deliver_run(tx, 0, count).frames;
