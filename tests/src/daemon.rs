@@ -15,6 +15,7 @@ use crate::{alive, bin_dir, eventually, kill_9, process};
 pub struct Taut {
     dir: TempDir,
     daemon: Child,
+    args: &'static [&'static str],
 }
 
 /// How one command ended.
@@ -31,9 +32,14 @@ pub struct Outcome {
 impl Taut {
     /// Starts a daemon with an empty store.
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same, with more arguments for `tautd`.
+    pub fn start_with(args: &'static [&'static str]) -> Self {
         let dir = TempDir::with_prefix("taut-test-").expect("a temporary directory");
-        let daemon = spawn(dir.path(), []);
-        let taut = Self { dir, daemon };
+        let daemon = spawn(dir.path(), args, []);
+        let taut = Self { dir, daemon, args };
         taut.wait_until_it_answers();
         taut
     }
@@ -69,7 +75,7 @@ impl Taut {
 
     /// The same, with other environment variables.
     pub fn restart_daemon_with<const N: usize>(&mut self, environment: [(&str, &str); N]) {
-        self.daemon = spawn(self.dir.path(), environment);
+        self.daemon = spawn(self.dir.path(), self.args, environment);
         self.wait_until_it_answers();
     }
 
@@ -192,7 +198,7 @@ impl Drop for Taut {
     }
 }
 
-fn spawn<const N: usize>(dir: &Path, environment: [(&str, &str); N]) -> Child {
+fn spawn<const N: usize>(dir: &Path, args: &[&str], environment: [(&str, &str); N]) -> Child {
     let log = std::fs::OpenOptions::new()
         .create(true)
         .append(true)
@@ -203,6 +209,7 @@ fn spawn<const N: usize>(dir: &Path, environment: [(&str, &str); N]) -> Child {
         .arg(dir.join("state"))
         .arg("--run-dir")
         .arg(dir.join("run"))
+        .args(args)
         .envs(environment)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

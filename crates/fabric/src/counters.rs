@@ -54,6 +54,11 @@ impl PortBlock {
         if queue < room { PositionLog::new(&self.words, word) } else { None }
     }
 
+    /// Replaces a word.
+    pub fn set(&self, word: PortWord, value: u64) {
+        self.words.words()[self.base + word as usize].store(value, Relaxed);
+    }
+
     /// Counts a frame of this port's that was dropped.
     pub fn drop_from(&self, reason: DropReason) {
         let at = self.base + PortWord::TxDrops as usize + reason as usize;

@@ -48,6 +48,34 @@ fn a_guest_without_offloads_understands_one_with_them() {
 }
 
 #[test]
+fn a_guest_uses_as_many_queues_as_it_has_cpus_and_they_are_served_by_several_workers() {
+    let taut = Taut::start_with(&["--fabric-cpus", "0,0"]).with_lan();
+    let image = any_image();
+    let file = |cpus: u32, queues: u32, ip: u32| {
+        let nic = format!("queues = {queues}\nip = \"10.72.0.{ip}/24\"");
+        format!("vcpus = {cpus}\n{}", direct(&image, &nic))
+    };
+    taut.boot("two", &file(2, 4, 1));
+    taut.boot("one", &file(1, 2, 2));
+    let ports = taut.json(["port", "list"]);
+    let queues = |owner: &str| {
+        let port = ports.as_array().unwrap().iter().find(|port| port["owner"] == owner).unwrap();
+        port["counters"]["rx_queues"].clone()
+    };
+    assert_eq!((queues("vm/two/nic0"), queues("vm/one/nic0")), (2.into(), 1.into()), "{ports}");
+    let probe = Netns::attach(&taut, "probe", "lan", "10.72.0.9");
+    for ip in ["10.72.0.1", "10.72.0.2"] {
+        assert_eq!(probe.pings(ip, 5), 5, "{ip}");
+    }
+    for (from, to) in [("one", "two"), ("two", "one")] {
+        taut.ok(["bench", "stream", from, to, "--duration", "1"]);
+        taut.ok(["bench", "rr", from, to, "--duration", "1"]);
+    }
+    let workers = taut.json(["daemon", "show"])["workers"].clone();
+    assert_eq!(workers.as_array().unwrap().len(), 2, "{workers}");
+}
+
+#[test]
 fn ten_vnics_each_reach_their_own_port_group() {
     let taut = Taut::start().with_lan();
     let mut file = direct(&any_image(), "ip = \"10.72.0.1/24\"");

@@ -2,7 +2,7 @@
 //!
 //! The file is an array of little-endian 64-bit words. Each port owns [`PORT_WORDS`] words at index `id × PORT_WORDS`;
 //! behind the ports, each worker owns [`WORKER_WORDS`]. Every word has one writer and only ever grows
-//! (except [`PortWord::RingPosition`]); readers take differences. Readers may see one word newer than another.
+//! (except [`PortWord::RingPosition`] and [`PortWord::RxQueues`]); readers take differences. Readers may see one word newer than another.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -45,6 +45,8 @@ pub enum PortWord {
     RxMergedFrames = 8,
     /// The segments in them.
     RxMergedSegments = 9,
+    /// Receive queues that run now, a bit each: as many as the guest uses.
+    RxQueues = 10,
     /// First of [`DropReason::ALL`], counted at the port that the frame came from.
     TxDrops = 32,
     /// First of [`DropReason::ALL`], counted at the port that the frame was for.
@@ -106,6 +108,9 @@ pub struct PortCounters {
     /// The segments in them.
     #[serde(default)]
     pub rx_merged_segments: u64,
+    /// Receive queues that run now: as many as the guest uses of its card's.
+    #[serde(default)]
+    pub rx_queues: u32,
     /// Frames from this port that were dropped, by reason; zeros left out.
     #[serde(default)]
     pub tx_drops: Vec<(DropReason, u64)>,
@@ -133,6 +138,7 @@ impl PortCounters {
             rx_waits: word(PortWord::RxWaits),
             rx_merged_frames: word(PortWord::RxMergedFrames),
             rx_merged_segments: word(PortWord::RxMergedSegments),
+            rx_queues: word(PortWord::RxQueues).count_ones(),
             tx_drops: drops(PortWord::TxDrops),
             rx_drops: drops(PortWord::RxDrops),
         }

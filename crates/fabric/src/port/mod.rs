@@ -300,6 +300,8 @@ impl Port {
             PortKind::VhostUser { queue_pairs, .. } => usize::from(queue_pairs),
             PortKind::Tap { .. } | PortKind::Stream => 1,
         };
+        // A fabric before this one may have left another.
+        counters.set(PortWord::RxQueues, 0);
         Self {
             id,
             kind,
@@ -346,6 +348,14 @@ impl Port {
     #[inline]
     pub fn receiving(&self) -> u8 {
         self.receiving.load(Relaxed)
+    }
+
+    /// Only the control thread starts and stops queues, each under its lock.
+    fn set_receiving(&self, pair: usize, runs: bool) {
+        let others = self.receiving() & !(1 << pair);
+        let now = others | u8::from(runs) << pair;
+        self.receiving.store(now, Relaxed);
+        self.counters.set(PortWord::RxQueues, now.into());
     }
 
     /// Does anything serve the queue of this index?
@@ -460,7 +470,7 @@ impl Port {
             slot.clear(&self.counters);
             slot.watch = Some(desks.events(self.owner(pair)).watch(kick, token, READABLE)?);
             slot.end = Some(end);
-            self.receiving.fetch_or(1 << pair, Relaxed);
+            self.set_receiving(pair, true);
         } else {
             let end = TxEnd::Vnic(vnic::Tx::new(memory, ring, coalescing)?);
             let mut slot = self.tx(pair);
@@ -475,7 +485,7 @@ impl Port {
     pub fn stop_ring(&self, queue: usize) -> Option<u16> {
         if queue.is_multiple_of(2) {
             let mut slot = self.rx(queue / 2);
-            self.receiving.fetch_and(!(1 << (queue / 2)), Relaxed);
+            self.set_receiving(queue / 2, false);
             match slot.clear(&self.counters) {
                 Some(RxEnd::Vnic(end)) => Some(end.position()),
                 _ => None,
@@ -565,7 +575,7 @@ impl Port {
             let mut slot = self.rx(0);
             slot.clear(&self.counters);
             slot.end = Some(rx);
-            self.receiving.store(1, Relaxed);
+            self.set_receiving(0, true);
         }
         let mut slot = self.tx(0);
         *slot = TxSlot::default();

@@ -116,6 +116,7 @@ fn flows_spread_over_the_queues_that_are_enabled_and_each_stays_in_order() {
     // The guest uses fewer (`ethtool -L`): the others get nothing.
     enable(&mut guest, 2, 0);
     enable(&mut guest, 3, 0);
+    assert_eq!(fabric.counters(PortId(1)).rx_queues, 2);
     let count = send_flows(&mut sender);
     let with_two = queue_of_flows(&receive(&mut guest, &mut pairs, count));
     assert!(with_two.contains(&0) && with_two.contains(&1) && with_two.iter().all(|&queue| queue < 2));
