@@ -41,6 +41,8 @@ impl Taut {
         let daemon = spawn(dir.path(), args, []);
         let taut = Self { dir, daemon, args };
         taut.wait_until_it_answers();
+        // Killed in the instant between starting it and writing that down, the daemon would leave it to nobody.
+        taut.fabric_pid();
         taut
     }
 

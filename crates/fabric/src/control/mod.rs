@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::net::{SocketFlags, accept_with};
 use taut_api::fabric::message::Attachment;
@@ -32,12 +33,18 @@ use peer::Peer;
 /// Requests of one front end in a row; then others have their turn.
 const REQUESTS: usize = 64;
 
+/// How long a new process waits for the `tautd` that started it: one that was killed before it had written down the
+/// process number leaves nobody who knows of it.
+const FIRST_CONTACT: Duration = Duration::from_secs(60);
+
 /// The data plane, as its control thread sees it.
 #[derive(Debug)]
 pub struct Control {
     events: Epoll,
     listener: Watched<OwnedFd>,
     _alarm: Watched<Waker>,
+    /// Somebody has connected once: then traffic goes on without a connection, for ever.
+    known: bool,
     peer: Option<Peer>,
     words: Arc<SharedWords>,
     workers: Workers,
@@ -58,6 +65,7 @@ impl Control {
             listener: events.watch(listener, token::CONTROL, EventFlags::IN)?,
             _alarm: events.watch(workers.alarm().clone(), token::ALARM, EventFlags::IN)?,
             events,
+            known: false,
             peer: None,
             words,
             workers,
@@ -70,8 +78,13 @@ impl Control {
     /// Serves until `tautd` says [`ToFabric::Quit`].
     pub fn run(mut self) -> io::Result<()> {
         let mut ready = Vec::<Ready>::new();
+        let begun = Instant::now();
         loop {
-            self.events.wait(&mut ready, None)?;
+            self.events.wait(&mut ready, (!self.known).then_some(FIRST_CONTACT))?;
+            if !self.known && begun.elapsed() >= FIRST_CONTACT {
+                info!("nobody has connected for {FIRST_CONTACT:?}: whoever started this process is gone");
+                return Ok(());
+            }
             for &(token, _) in &ready {
                 let port = PortId(token as u16);
                 match token & token::KIND {
@@ -101,6 +114,7 @@ impl Control {
             Err(error) => return warn!("cannot accept tautd's connection: {error}"),
         };
         self.peer = None;
+        self.known = true;
         match Peer::new(socket, &self.events, token::PEER) {
             Ok(peer) => self.peer = Some(peer),
             Err(error) => warn!("cannot serve tautd's connection: {error}"),
