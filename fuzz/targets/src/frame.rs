@@ -1,11 +1,14 @@
-//! A frame with its virtio-net header, as a guest sends it: checks, Ethernet and VLAN parsing, software offloads.
+//! A frame with its virtio-net header, as a guest or a device sends it: checks, Ethernet and VLAN parsing, tags set and taken,
+//! software offloads, large receive offload.
 //!
 //! Input: 12 bytes of virtio-net header, 1 byte of the receiver's offloads, the frame.
 
 use std::cell::RefCell;
 
-use taut_fabric::switch::ethernet::{self, MAX_FRAME};
+use taut_fabric::lro::{Lro, Offer};
+use taut_fabric::switch::ethernet::{self, HEADER, MAX_FRAME, TAG};
 use taut_fabric::switch::software_offload::{Offloads, Pieces, check_header};
+use taut_fabric::switch::vlan::TagEdit;
 use taut_virtq::device::FIRST_BYTES;
 use taut_virtq::header::{self, NetHeader};
 
@@ -16,6 +19,7 @@ const ENDS: usize = 4;
 
 thread_local! {
     static SPACE: RefCell<Vec<u8>> = RefCell::new(vec![0; MAX_FRAME]);
+    static LRO: RefCell<Lro> = RefCell::default();
 }
 
 /// Runs one input.
@@ -37,11 +41,58 @@ pub fn run(data: &[u8]) {
     let head = &frame[..frame.len().min(FIRST_BYTES)];
     let checked = check_header(&header, frame.len()).and_then(|()| ethernet::check(head, frame.len()));
     let Ok(parsed) = checked else { return };
+    edit_tags(head, parsed.tag.is_some(), &header);
+    LRO.with_borrow_mut(|lro| merge(lro, frame, &header));
     if offloads.take(&header, parsed.ether_type) {
         return;
     }
     let Ok(pieces) = Pieces::of(frame, &header) else { return };
     SPACE.with_borrow_mut(|space| check_pieces(frame, &header, &pieces, space));
+}
+
+/// Every edit changes the length by nothing or a tag, and nothing behind it.
+fn edit_tags(head: &[u8], tagged: bool, header: &NetHeader) {
+    if head.len() <= HEADER + TAG {
+        return;
+    }
+    let edits = if tagged {
+        [(TagEdit::Replace(7), 0), (TagEdit::Strip, -4)]
+    } else {
+        [(TagEdit::Keep, 0), (TagEdit::Insert(7), 4)]
+    };
+    let mut space = [0; FIRST_BYTES + TAG];
+    for (edit, change) in edits {
+        let edited = edit.start(head, &mut space);
+        assert_eq!(edited.len(), head.len().saturating_add_signed(change));
+        assert!(edited.ends_with(&head[HEADER + TAG..]));
+        assert_eq!(edit.header(header).gso_size, header.gso_size);
+    }
+}
+
+/// A frame alone comes out as it went in. The same with the next sequence number behind it comes out behind it.
+fn merge(lro: &mut Lro, frame: &[u8], header: &NetHeader) {
+    if lro.offer(header, frame, true) != Offer::Taken {
+        assert!(lro.ready().is_none());
+        return;
+    }
+    let l4 = if frame[12] == 0x08 { 34 } else { 54 };
+    let payload = l4 + 4 * usize::from(frame[l4 + 12] >> 4);
+    let mut next = frame.to_vec();
+    let sequence = u32::from_be_bytes([next[l4 + 4], next[l4 + 5], next[l4 + 6], next[l4 + 7]]);
+    let sequence = sequence.wrapping_add((frame.len() - payload) as u32);
+    next[l4 + 4..l4 + 8].copy_from_slice(&sequence.to_be_bytes());
+    let taken = lro.offer(header, &next, true) == Offer::Taken;
+    lro.close();
+    let merged = lro.ready().expect("a gathered frame");
+    assert_eq!(merged.segments, 1 + u32::from(taken));
+    if taken {
+        assert!(merged.bytes.ends_with(&frame[payload..]));
+        assert_eq!(merged.bytes.len() + payload, frame.len() + next.len());
+    } else {
+        assert_eq!(merged.bytes, frame);
+    }
+    lro.sent();
+    assert!(lro.ready().is_none());
 }
 
 /// Every piece is a frame that needs nothing done to it, and no longer than the frame that it was cut from.

@@ -48,7 +48,11 @@ pub enum Attachment {
     /// One listening socket: front ends connect to it, one at a time, again and again.
     Listening,
     /// One TAP descriptor.
-    Tap,
+    Tap {
+        /// The kernel knows UDP segmentation, and was told that frames that leave it undone are welcome (`TUN_F_USO4`,
+        /// `TUN_F_USO6`; Linux 6.2).
+        uso: bool,
+    },
     /// A session that another fabric began, with its descriptors.
     Session(SessionRecord),
 }

@@ -17,6 +17,7 @@ use super::standby::Prepared;
 use super::token;
 use crate::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
 use crate::port::Port;
+use crate::switch::software_offload::Offloads;
 use crate::vhost_user::{Session, SessionError};
 use crate::worker::desk::Desks;
 
@@ -119,8 +120,13 @@ impl Entry {
                 self.listener = Some(Arc::new(listener));
                 self.listen(events)
             }
-            (Attachment::Tap, PortKind::Tap { offloads }) => {
-                self.port.attach_tap(one()?, offloads, events.workers)?;
+            (Attachment::Tap { uso }, PortKind::Tap { offloads }) => {
+                let takes = Offloads { uso4: uso, uso6: uso, ..Offloads::TCP };
+                self.port.attach_tap(
+                    one()?,
+                    if offloads { takes } else { Offloads::NONE },
+                    events.workers,
+                )?;
                 self.device = true;
                 Ok(())
             }
@@ -128,7 +134,7 @@ impl Entry {
                 let session = self.resume(record, fds, events)?;
                 self.go_on(session, events)
             }
-            (Attachment::Tap, _) => unfit("a TAP device"),
+            (Attachment::Tap { .. }, _) => unfit("a TAP device"),
             (Attachment::Session(_), _) => unfit("a vhost-user session"),
             (Attachment::Connected | Attachment::Listening, _) => unfit("a socket"),
         }

@@ -545,10 +545,9 @@ impl Port {
     }
 
     /// Attaches a TAP device; `offloads` tells what it was switched to take.
-    pub fn attach_tap(&self, fd: OwnedFd, offloads: bool, desks: &Desks) -> io::Result<()> {
+    pub fn attach_tap(&self, fd: OwnedFd, offloads: Offloads, desks: &Desks) -> io::Result<()> {
         set_nonblocking(&fd)?;
         let device = Arc::new(fd);
-        let offloads = if offloads { Offloads::TCP } else { Offloads::NONE };
         let rx = RxEnd::Tap(tap::Rx::new(Arc::clone(&device), offloads));
         let tx = TxEnd::Tap(tap::Tx::new(Arc::clone(&device)));
         self.attach(device, READABLE, rx, tx, desks)

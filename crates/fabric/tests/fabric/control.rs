@@ -52,11 +52,11 @@ fn what_cannot_be_attached_is_told_with_the_reason() {
         });
         assert!(!fabric.states[&port].attached);
     };
-    fabric.attach(PortId(0), Attachment::Tap, &[]);
+    fabric.attach(PortId(0), Attachment::Tap { uso: false }, &[]);
     expect(&mut fabric, 0, "a TAP device cannot be attached to a vNIC's port");
     fabric.attach(PortId(0), Attachment::Connected, &[]);
     expect(&mut fabric, 0, "0 descriptors came with an attachment that takes 1");
-    fabric.attach(PortId(9), Attachment::Tap, &[]);
+    fabric.attach(PortId(9), Attachment::Tap { uso: false }, &[]);
     expect(&mut fabric, 9, "port 9 is not configured");
 }
 

@@ -26,7 +26,7 @@ impl Held {
     /// one without a session is made anew.
     pub(super) fn keep(&mut self, port: PortId, via: &Attachment, fd: Arc<OwnedFd>) {
         let device = match via {
-            Attachment::Tap | Attachment::Listening => Some((via.clone(), fd)),
+            Attachment::Tap { .. } | Attachment::Listening => Some((via.clone(), fd)),
             Attachment::Connected | Attachment::Session(_) => None,
         };
         self.0.insert(port, Port { device, session: None });

@@ -3,13 +3,14 @@
 mod tap;
 
 use std::io::{self, Write as _};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use taut_api::error::ErrorKind;
 use taut_api::network::NetnsSpec;
 use taut_api::{ApiError, MacAddr};
+
+pub(crate) use tap::Tap;
 
 /// Where `ip netns` keeps its names.
 const NAMES: &str = "/run/netns";
@@ -21,7 +22,7 @@ pub(crate) fn exists(name: &str) -> bool {
 
 /// Makes what is missing of the namespace and its TAP device and sets the device up. Doing it again changes nothing; the
 /// descriptor is the device's.
-pub(crate) fn attach(spec: &NetnsSpec, mac: MacAddr) -> Result<OwnedFd, ApiError> {
+pub(crate) fn attach(spec: &NetnsSpec, mac: MacAddr) -> Result<Tap, ApiError> {
     let failed = |what: &str, error: &io::Error| {
         let message = format!("{what} in namespace `{}` failed", spec.netns);
         ApiError::new(ErrorKind::Unavailable, message, "see the cause; taut tries again each second")
@@ -30,7 +31,7 @@ pub(crate) fn attach(spec: &NetnsSpec, mac: MacAddr) -> Result<OwnedFd, ApiError
     if !exists(&spec.netns) {
         ip(&["netns", "add", &spec.netns], "").map_err(|error| failed("making it", &error))?;
     }
-    let device = tap::open(&path(&spec.netns), &spec.ifname)
+    let tap = tap::open(&path(&spec.netns), &spec.ifname)
         .map_err(|error| failed(&format!("opening the TAP device `{}`", spec.ifname), &error))?;
     let mut batch = format!("link set dev lo up\nlink set dev {} address {mac}\n", spec.ifname);
     if let Some(net) = spec.ip {
@@ -38,7 +39,7 @@ pub(crate) fn attach(spec: &NetnsSpec, mac: MacAddr) -> Result<OwnedFd, ApiError
     }
     batch.push_str(&format!("link set dev {} up\n", spec.ifname));
     ip(&["-n", &spec.netns, "-batch", "-"], &batch).map_err(|error| failed("setting it up", &error))?;
-    Ok(device)
+    Ok(tap)
 }
 
 /// Removes the TAP device, and the namespace too if `whole`. What is not there any more is fine.

@@ -14,6 +14,17 @@ static VNET_HEADER: libc::c_int = 12;
 
 /// What a frame from the namespace may leave for its receiver to do: checksums, segmentation of TCP over IPv4 and IPv6.
 const OFFLOADS: libc::c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+/// Segmentation of UDP as well: since Linux 6.2, and only both at once.
+const USO: libc::c_uint = libc::TUN_F_USO4 | libc::TUN_F_USO6;
+
+/// An open device.
+#[derive(Debug)]
+pub(crate) struct Tap {
+    /// Its descriptor.
+    pub(crate) device: OwnedFd,
+    /// It takes and sends UDP that is still to be segmented.
+    pub(crate) uso: bool,
+}
 
 nix::ioctl_write_ptr_bad!(tun_set_interface, libc::TUNSETIFF, libc::ifreq);
 nix::ioctl_write_ptr_bad!(tun_set_header_size, libc::TUNSETVNETHDRSZ, libc::c_int);
@@ -22,7 +33,7 @@ nix::ioctl_write_int_bad!(tun_set_persist, libc::TUNSETPERSIST);
 
 /// Opens the TAP device `name` in the namespace at `netns`; makes it if there is none. It stays when the descriptor is
 /// closed.
-pub(super) fn open(netns: &Path, name: &str) -> io::Result<OwnedFd> {
+pub(super) fn open(netns: &Path, name: &str) -> io::Result<Tap> {
     let netns = File::open(netns)?;
     // A device belongs to the namespace of the thread that opens /dev/net/tun; this thread is for nothing else.
     let opener = std::thread::scope(|scope| {
@@ -35,20 +46,24 @@ pub(super) fn open(netns: &Path, name: &str) -> io::Result<OwnedFd> {
     opener.map_err(|_| io::Error::other("the thread in the namespace panicked"))?
 }
 
-fn configure(name: &str) -> io::Result<OwnedFd> {
+fn configure(name: &str) -> io::Result<Tap> {
     let device: OwnedFd = File::options().read(true).write(true).open("/dev/net/tun")?.into();
     nix::fcntl::fcntl(&device, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))?;
     let request = interface_request(name)?;
     let fd = device.as_raw_fd();
     // SAFETY: `fd` is open for the whole block. `request` and the header size are initialized and of the type that the
     // driver reads for these requests; the other two take their argument by value.
-    unsafe {
+    let uso = unsafe {
         tun_set_interface(fd, &raw const request)?;
         tun_set_header_size(fd, &raw const VNET_HEADER)?;
-        tun_set_offload(fd, OFFLOADS.cast_signed())?;
+        let uso = tun_set_offload(fd, (OFFLOADS | USO).cast_signed()).is_ok();
+        if !uso {
+            tun_set_offload(fd, OFFLOADS.cast_signed())?;
+        }
         tun_set_persist(fd, 1)?;
-    }
-    Ok(device)
+        uso
+    };
+    Ok(Tap { device, uso })
 }
 
 fn interface_request(name: &str) -> io::Result<libc::ifreq> {

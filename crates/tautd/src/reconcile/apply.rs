@@ -117,8 +117,8 @@ impl Reconciler {
         let seen = NetnsSeen { spec: spec.clone(), made_netns };
         self.store.remember(&owner.document(), &seen)?;
         self.board.lock().observed.netns.insert(name.clone(), seen);
-        let device = netns::attach(spec, spec.mac.unwrap_or_else(|| owner.derived_mac()))?;
-        self.fabric.attach(port, Attachment::Tap, device);
+        let tap = netns::attach(spec, spec.mac.unwrap_or_else(|| owner.derived_mac()))?;
+        self.fabric.attach(port, Attachment::Tap { uso: tap.uso }, tap.device);
         Ok(())
     }
 
