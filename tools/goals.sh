@@ -2,7 +2,7 @@
 # goals.sh SET BIN IMAGES OUT: measures the goals of a set, one line a row:
 #   GOAL <id> <figure> (<bound>) met|missed
 # QUICK=1 shortens the long rows and says so; ROWS="SK3 SK4" picks some. The rows of a set are the functions of tools/goals/SET.sh whose names start
-# with `row_`, in order. Exit status 0 when every row was measured, met or not.
+# with `row_`, in order; a function `after_row` runs after each. Exit status 0 when every row was measured, met or not.
 set -euo pipefail
 set_name=$1
 export BIN=$2 IMAGES=$3 OUT=$4
@@ -33,6 +33,7 @@ for row in $(declare -F | awk '{print $3}' | grep '^row_' | sort -V); do
     lines+=("GOAL ${row#row_} not measured (its script failed) missed")
     unmeasured=1
   fi
+  ! declare -F after_row >/dev/null || after_row
 done
 printf '\n'
 printf '%s\n' "${lines[@]}" | tee "$OUT/$set_name.txt"

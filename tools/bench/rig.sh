@@ -6,11 +6,10 @@
 #
 # A switch is a file of tools/bench/ that defines SWITCH_start, SWITCH_stop, SWITCH_pids and SWITCH_sockets, and perhaps SWITCH_prepare. It is started at its first sample and only
 # runs (SIGCONT) while it is measured: its polling threads stop (SIGSTOP) meanwhile, so that samples of all switches alternate without restarts.
-rig=
-samples=
-rig_started=()
-rig_repeats=3
-rig_seconds=0.5
+# Sourced again, it forgets nothing.
+if [ -z "${rig_repeats:-}" ]; then
+  rig= samples= rig_started=() rig_repeats=3 rig_seconds=0.5
+fi
 
 rivals_folder() { echo "${TAUT_RIVALS:-$here/../shared/bench/switch}"; }
 

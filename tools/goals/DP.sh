@@ -9,6 +9,9 @@ for row in "$here"/tools/goals/DP/*.sh; do
 done
 unset row
 
+# Each row has a daemon of its own, if it needs one.
+after_row() { stop_daemon; }
+
 # Opens the rig, once, with the number and length of samples that this run can afford.
 dp_rig() {
   [ -z "$rig" ] || return 0

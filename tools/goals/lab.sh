@@ -16,10 +16,19 @@ start_daemon() {
   return 1
 }
 
+# stop_daemon: ends it with all that it runs, and forgets what it knew.
+stop_daemon() {
+  [ -n "$daemon" ] || return 0
+  taut shutdown --everything >/dev/null 2>&1 || true
+  wait "$daemon" 2>/dev/null || true
+  daemon=
+  rm -rf "$lab/state" "$lab/run"
+}
+
 end_lab() {
   local status=$?
   trap - EXIT INT TERM
-  [ -z "$daemon" ] || { taut shutdown --everything >/dev/null 2>&1 || true; wait "$daemon" 2>/dev/null || true; }
+  stop_daemon
   ! declare -F rig_close >/dev/null || rig_close
   declare -F end_rivals >/dev/null && end_rivals
   rm -rf "$lab"

@@ -24,8 +24,6 @@ row_DP10() { # two QEMU guests: TCP beside TAP + bridge with offloads, and reque
   rig_signal STOP ovs_normal
   text=$(jq -r '"\(.a.median.p99_9_us | round) us, OVS-DPDK \(.b.median.p99_9_us | round)"' "$OUT/dp10-polled.json")
   goal DP10-tail "p99.9 $text" "better" "$(jq '.a.median.p99_9_us / .b.median.p99_9_us' "$OUT/dp10-polled.json") < 1"
-  taut vm delete --force alpha
-  taut vm delete --force beta
 }
 
 # polled_vms NAME…: for each running VM named, a twin on OVS-DPDK, whose thread polls core 0; in $lab/polled/NAME.
