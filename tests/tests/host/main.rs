@@ -3,5 +3,6 @@
 mod crash;
 mod hostile;
 mod input;
+mod load;
 mod micro;
 mod network;

@@ -148,7 +148,7 @@ pub struct Figures {
 pub struct Traversals {
     /// How many.
     pub count: u64,
-    /// Frames that did not arrive within a tenth of a second.
+    /// Frames that did not arrive within a second.
     pub lost: u64,
     /// Median.
     pub p50_ns: f64,
