@@ -11,7 +11,7 @@ cost_allocations() {
   rig_resume taut && taut_prepare || return 1
   pid=$(taut_pids)
   # shellcheck disable=SC2046
-  timeout 60 "$BIN/taut" -o json bench switch $(taut_sockets) --duration 3 --cpu 1 --huge-pages >"$rig/sample" 2>>"$rig/log" &
+  preferred 60 "$BIN/taut" -o json bench switch $(taut_sockets) --duration 3 --cpu 1 --huge-pages >"$rig/sample" 2>>"$rig/log" &
   load=$!
   sleep 1.5
   counted=$(rig_taut -o json port list | jq '[.[].counters.rx_frames] | add')

@@ -6,7 +6,7 @@ generate_taut() {
   local switch=$1 mode=$2 size=$3 settle=${1}_settle
   shift 3
   # shellcheck disable=SC2046
-  timeout 120 "$BIN/taut" -o json bench switch $("${switch}_sockets") --mode "$mode" --size "$size" --repeat "$rig_repeats" --duration "$rig_seconds" \
+  preferred 120 "$BIN/taut" -o json bench switch $("${switch}_sockets") --mode "$mode" --size "$size" --repeat "$rig_repeats" --duration "$rig_seconds" \
     --settle "${!settle:-0.3}" --cpu 1 --probe 0 --huge-pages "$@" | jq -c '(del(.repeats)) + .repeats[]'
 }
 
@@ -20,7 +20,7 @@ generate_lgen() {
     # With QUICK in its environment it does not wait for OVS's flows to settle.
     # shellcheck disable=SC2046
     text=$(if [ "$switch" = ovs_normal ]; then unset QUICK; else export QUICK=1; fi
-      timeout 15 "$rig/lgen" $("${switch}_sockets") "${names[$mode]}" "$size" "$rig_seconds" 256 0)
+      preferred 30 "$rig/lgen" $("${switch}_sockets") "${names[$mode]}" "$size" "$rig_seconds" 256 0)
     after=$(placement)
     foreign "$mode" "$size" "$before" "$after" "$text" false || return 1
   done
@@ -41,7 +41,7 @@ generate_vgen() {
       --vdev net_virtio_user1,path=${sockets[1]},queues=1,queue_size=256,mac=02:11:00:00:00:01$packed"
     ! declare -F "${switch}_vdevs" >/dev/null || vdevs=$("${switch}_vdevs")
     # shellcheck disable=SC2086
-    text=$(timeout 60 "$rig/vgen" -l 1 --no-pci --no-telemetry --log-level=3 --file-prefix=taut-rig-vgen -m 256 --single-file-segments \
+    text=$(preferred 60 "$rig/vgen" -l 1 --no-pci --no-telemetry --log-level=3 --file-prefix=taut-rig-vgen -m 256 --single-file-segments \
       --huge-dir "$rig/huge" $vdevs -- "${names[$mode]}" "$size" "$rig_seconds" 256 2>&1)
     after=$(placement)
     foreign "$mode" "$size" "$before" "$after" "$text" "$([ -n "$packed" ] && echo true || echo false)" || return 1

@@ -22,7 +22,6 @@ rig_open() {
   huge_pages_before=$(cat /proc/sys/vm/nr_hugepages)
   rig_pages 1280
   mount -t hugetlbfs -o pagesize=2M none "$rig/huge"
-  prefer $$
 }
 
 # rig_pages N: at least so many huge pages are reserved. What is in the way of them, cached files above all, is moved and, if need be, given up.
@@ -51,8 +50,15 @@ rig_close() {
   rig=
 }
 
-# prefer PID: whatever else runs on this machine hardly takes time from this process and its session's.
+# prefer PID: whatever else runs on this machine hardly takes time from this process. Its whole session is preferred: it should have one of its own.
 prefer() { [ ! -w "/proc/$1/autogroup" ] || echo -20 >"/proc/$1/autogroup" 2>/dev/null || true; }
+
+# preferred SECONDS COMMAND…: runs a command in a session of its own, preferred, for so long at most.
+preferred() {
+  local limit=$1
+  shift
+  timeout "$limit" setsid --wait sh -c 'echo -20 >/proc/self/autogroup 2>/dev/null; exec "$@"' preferred "$@"
+}
 
 rig_signal() {
   local pid

@@ -6,7 +6,6 @@ shaping_ports() {
   # shellcheck source=tools/bench/rig.sh
   . "$here/tools/bench/rig.sh"
   start_daemon --fabric-cpus 0
-  prefer $$
   prefer "$(fabric_pid)"
   taut vswitch create sw
   taut portgroup create lan --vswitch sw
@@ -40,7 +39,7 @@ row_DP8() { # shaping: 12 rates, three frame sizes, both directions
   for size in 64 1518 65536; do
     local neighbours=()
     [ $size != 1518 ] || neighbours=(--neighbours "$lab/nb0" "$lab/nb1")
-    taut -o json bench shaping "$lab/sh0" "$lab/sh1" --portgroup shaped --size $size --average $averages --duration $duration --most $most --cpu 1 \
+    preferred 3600 "$BIN/taut" -o json bench shaping "$lab/sh0" "$lab/sh1" --portgroup shaped --size $size --average $averages --duration $duration --most $most --cpu 1 \
       "${neighbours[@]}" >"$OUT/dp8-$size.json" || return 1
     jq -c --argjson size $size '.rates[] | {size: $size} + .' "$OUT/dp8-$size.json" >>"$OUT/dp8.jsonl"
   done
