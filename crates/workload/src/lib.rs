@@ -12,4 +12,5 @@ pub mod load;
 pub mod micro;
 pub mod raw;
 pub mod report;
+pub mod restart;
 pub mod wire;

@@ -26,6 +26,11 @@ impl Event {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 
+    /// Takes the event back, and tells whether it was raised.
+    pub(crate) fn take(&self) -> bool {
+        rustix::io::read(&self.0, &mut [0; 8]).is_ok()
+    }
+
     /// The same event for another user.
     pub(crate) fn duplicate(&self) -> io::Result<Self> {
         Ok(Self(self.0.try_clone()?))

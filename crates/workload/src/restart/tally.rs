@@ -1,0 +1,120 @@
+//! What became of the frames of one direction.
+
+/// Numbers that are remembered: more than can be under way.
+const WINDOW: u64 = 4096;
+
+/// Counts of frames.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// Sent and never received; while some are under way, they count as lost only once a later one has arrived.
+    pub(super) lost: u64,
+    /// Received again.
+    pub(super) doubled: u64,
+    /// Received after a later one.
+    pub(super) late: u64,
+    /// Not as they were sent.
+    pub(super) corrupted: u64,
+}
+
+/// Which numbers have arrived.
+#[derive(Debug)]
+pub(super) struct Tally {
+    /// One above the highest number that has arrived.
+    next: u64,
+    seen: Vec<u64>,
+    pub(super) counts: Counts,
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        Self { next: 0, seen: vec![0; (WINDOW / 64) as usize], counts: Counts::default() }
+    }
+
+    /// One above the highest number that has arrived.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// A frame has arrived; `None` if it was not as it was sent.
+    pub(super) fn arrived(&mut self, number: Option<u64>) {
+        let Some(number) = number else {
+            self.counts.corrupted += 1;
+            return;
+        };
+        if number >= self.next {
+            let missing = number - self.next;
+            self.counts.lost += missing;
+            for skipped in self.next.max(number.saturating_sub(WINDOW))..number {
+                self.mark(skipped, false);
+            }
+            self.mark(number, true);
+            self.next = number + 1;
+        } else if self.next - number > WINDOW || self.has_seen(number) {
+            self.counts.doubled += 1;
+        } else {
+            self.mark(number, true);
+            self.counts.lost -= 1;
+            self.counts.late += 1;
+        }
+    }
+
+    /// What is below `number` and has not arrived will not.
+    pub(super) fn give_up(&mut self, number: u64) {
+        let missing = number.saturating_sub(self.next);
+        self.counts.lost += missing;
+        for skipped in self.next.max(number.saturating_sub(WINDOW))..number {
+            self.mark(skipped, false);
+        }
+        self.next = self.next.max(number);
+    }
+
+    fn mark(&mut self, number: u64, seen: bool) {
+        let (word, bit) = ((number % WINDOW / 64) as usize, 1 << (number % 64));
+        if seen {
+            self.seen[word] |= bit;
+        } else {
+            self.seen[word] &= !bit;
+        }
+    }
+
+    fn has_seen(&self, number: u64) -> bool {
+        self.seen[(number % WINDOW / 64) as usize] & 1 << (number % 64) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(numbers: &[u64]) -> Counts {
+        let mut tally = Tally::new();
+        for &number in numbers {
+            tally.arrived(Some(number));
+        }
+        tally.counts
+    }
+
+    #[test]
+    fn each_fate_is_counted_once() {
+        assert_eq!(counts(&[0, 1, 2, 3]), Counts::default());
+        assert_eq!(counts(&[0, 1, 4]), Counts { lost: 2, ..Counts::default() });
+        assert_eq!(counts(&[0, 1, 0, 1, 2]), Counts { doubled: 2, ..Counts::default() });
+        assert_eq!(counts(&[0, 2, 1, 3]), Counts { late: 1, ..Counts::default() });
+        assert_eq!(counts(&[0, 2, 1, 1]), Counts { late: 1, doubled: 1, ..Counts::default() });
+        let long: Vec<_> = (0..3 * WINDOW).collect();
+        assert_eq!(counts(&long), Counts::default());
+    }
+
+    #[test]
+    fn what_is_given_up_is_lost_and_comes_late_or_never() {
+        let mut tally = Tally::new();
+        tally.arrived(Some(0));
+        tally.give_up(3);
+        assert_eq!(tally.counts.lost, 2);
+        tally.arrived(Some(2));
+        tally.arrived(Some(3));
+        assert_eq!(tally.counts, Counts { lost: 1, late: 1, ..Counts::default() });
+        tally.arrived(None);
+        assert_eq!(tally.counts.corrupted, 1);
+    }
+}
