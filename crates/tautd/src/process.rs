@@ -89,6 +89,14 @@ impl Process {
         matches!(poll(&mut polled, timeout.as_ref()), Ok(1))
     }
 
+    /// Kills it and waits for its end, this long at most.
+    pub(crate) fn kill(mut self, patience: Duration) {
+        self.signal(Signal::KILL);
+        if self.has_ended(patience) {
+            self.status();
+        }
+    }
+
     /// After its end: how it ended, if it was this daemon's child.
     pub(crate) fn status(&mut self) -> Option<ExitStatus> {
         self.child.as_mut()?.wait().ok()

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use taut_api::Vlan;
 use taut_api::fabric::FromFabric;
-use taut_api::fabric::config::{FabricConfig, PortConfig, PortId, PortKind};
+use taut_api::fabric::config::{FabricConfig, PortConfig, PortId, PortKind, WorkerConfig};
 use taut_api::fabric::counters::MAX_PORTS;
 use tracing::{info, warn};
 
@@ -61,11 +61,7 @@ impl Control {
                 }
             }
         }
-        let members = self.entries.values().map(|entry| (&entry.config, &entry.port));
-        let switch = self.workers.next_switch(|before| Switch::new(members, before));
-        if let Err(error) = self.workers.configure(switch, &config.workers) {
-            warn!("{}", chain(&error));
-        }
+        self.switch_over(&config.workers);
         // What waits may go earlier now.
         for id in changed {
             self.workers.look_at(id);
@@ -74,6 +70,17 @@ impl Control {
         self.config = config;
         let configured = FromFabric::Configured { revision: self.config.revision, refused };
         send(&mut self.peer, &configured, &[]);
+    }
+
+    /// Puts the switch of the ports as they are in force. While standing by the workers have none: a frame of the first port
+    /// that is taken over must find all others there.
+    pub(super) fn switch_over(&mut self, workers: &WorkerConfig) {
+        let standby = self.standby;
+        let members = self.entries.values().map(|entry| (&entry.config, &entry.port)).filter(|_| !standby);
+        let switch = self.workers.next_switch(|before| Switch::new(members, before));
+        if let Err(error) = self.workers.configure(switch, workers) {
+            warn!("{}", chain(&error));
+        }
     }
 
     fn close(&mut self, port: PortId, reason: &str) {

@@ -294,6 +294,7 @@ impl Entry {
 
     /// Remembers why an attachment failed.
     pub(super) fn refuse(&mut self, error: &AttachError) {
+        self.prepared.clear();
         self.detach();
         self.lost = Some(error.to_string());
         if let Some(left_out) = self.log.permit(Instant::now()) {

@@ -37,7 +37,10 @@ impl Control {
     pub(super) fn prepare(&mut self, port: PortId, via: Attachment, fds: Vec<OwnedFd>) {
         let events = Events { control: &self.events, workers: self.workers.desks() };
         let prepared = match self.entries.get_mut(&port) {
-            Some(entry) => entry.prepare(via, fds, events).map_err(|error| super::chain(&error)),
+            Some(entry) => entry.prepare(via, fds, events).map_err(|error| {
+                entry.refuse(&error);
+                super::chain(&error)
+            }),
             None => Err(format!("{port} is not configured")),
         };
         send(&mut self.peer, &FromFabric::Prepared { port, refused: prepared.err() }, &[]);
@@ -49,13 +52,14 @@ impl Control {
         let events = Events { control: &self.events, workers: self.workers.desks() };
         for (&port, entry) in &mut self.entries {
             let prepared = std::mem::take(&mut entry.prepared);
-            if ports.contains(&port) {
-                if let Err(error) = entry.serve(prepared, events) {
-                    entry.refuse(&error);
-                }
-                self.workers.look_at(port);
+            if ports.contains(&port)
+                && let Err(error) = entry.serve(prepared, events)
+            {
+                entry.refuse(&error);
             }
         }
+        let workers = self.config.workers.clone();
+        self.switch_over(&workers);
         info!(ports = ports.len(), "took over");
         send(&mut self.peer, &FromFabric::TookOver, &[]);
     }

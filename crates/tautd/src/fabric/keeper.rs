@@ -13,6 +13,7 @@ use taut_api::fabric::{FromFabric, PROTOCOL, ToFabric, channel};
 
 use super::Shared;
 use super::conversation::Conversation;
+use super::successor::Watch;
 use crate::process::Process;
 
 /// How long a fabric may take to answer the first message.
@@ -38,11 +39,9 @@ pub(super) struct Running {
 /// How a fabric came to be ours.
 #[derive(Debug)]
 pub(super) enum Origin {
-    /// This daemon started it.
-    Started,
     /// An earlier daemon left it running.
     Found,
-    /// It has taken over from another, and knows all that it needs.
+    /// This daemon started it, and it has all that it needs.
     TookOver(Conversation),
 }
 
@@ -81,29 +80,50 @@ impl Shared {
         self.paths.clean();
     }
 
+    /// Starts a fabric and gives it everything that the last one had.
     fn start_one(&self) -> io::Result<Running> {
         self.board.lock().fabric_starts += 1;
         let (process, stream) = self.paths.spawn()?;
-        Ok(Running { process, stream, origin: Origin::Started })
+        let message = format!("started the fabric, process {}", process.pid());
+        self.store.event(Level::Info, "fabric", "fabric.started", &message);
+        // Nothing else is said to it before it has begun.
+        let mut wire = self.wire();
+        self.wanted().new_ports.clear();
+        let begun = self.give(&stream, &mut Watch::start()).and_then(|given| {
+            for (port, why) in &given.refused {
+                tracing::warn!(%port, why, "the next fabric cannot go on with what this port had");
+            }
+            let conversation = self.take_over(&stream, &given)?;
+            Ok((conversation, stream.try_clone()?))
+        });
+        match begun {
+            Ok((conversation, open)) => {
+                *wire = Some(open);
+                if self.ending.load(Ordering::SeqCst) {
+                    // Whoever ends the fabric may have found the wire still closed.
+                    super::send(wire.as_ref(), &ToFabric::Quit, &[]);
+                }
+                Ok(Running { process, stream, origin: Origin::TookOver(conversation) })
+            }
+            Err(error) => {
+                process.kill(PATIENCE);
+                Err(error)
+            }
+        }
     }
 
-    /// From the first message to the death of one fabric, or until another has taken over from it.
+    /// Until the death of one fabric, or until another has taken over from it.
     fn serve(&self, running: Running) -> Option<Running> {
         let Running { process, mut stream, origin } = running;
         self.board.lock().fabric_pid = Some(process.pid());
-        let mut known = None;
-        let told = match origin {
-            Origin::Started => Some(("fabric.started", "started")),
-            Origin::Found => Some(("fabric.adopted", "found")),
-            Origin::TookOver(conversation) => {
-                known = Some(conversation);
+        let mut known = match origin {
+            Origin::TookOver(conversation) => Some(conversation),
+            Origin::Found => {
+                let message = format!("found the fabric, process {}", process.pid());
+                self.store.event(Level::Info, "fabric", "fabric.adopted", &message);
                 None
             }
         };
-        if let Some((kind, verb)) = told {
-            let message = format!("{verb} the fabric, process {}", process.pid());
-            self.store.event(Level::Info, "fabric", kind, &message);
-        }
         let end = loop {
             let end = match known.take() {
                 Some(conversation) => self.listen(&process, &stream, conversation),

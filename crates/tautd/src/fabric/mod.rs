@@ -9,6 +9,7 @@ pub(crate) mod counters;
 mod held;
 mod keeper;
 mod launch;
+mod successor;
 mod upgrade;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,22 +8,22 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::event::Level;
-use taut_api::fabric::{FabricConfig, FromFabric, PortId, SessionRecord, ToFabric, channel};
+use taut_api::fabric::{FromFabric, PortId, SessionRecord, ToFabric, channel};
 use taut_api::route::UpgradedFabric;
 use tokio::sync::oneshot;
 
 use super::Shared;
 use super::conversation::Conversation;
-use super::held::Attach;
 use super::keeper::{Origin, PATIENCE, Running};
+use super::successor::{Given, Watch};
 use crate::process::Process;
 
 /// How long a fabric may take to stop its rings: longer than any burst. After that it is killed.
@@ -79,19 +79,6 @@ impl Upgrades {
     }
 }
 
-/// What took how long.
-#[derive(Debug)]
-struct Watch(Instant);
-
-impl Watch {
-    /// Microseconds since the last call.
-    fn lap(&mut self) -> u64 {
-        let now = Instant::now();
-        let lap = now - std::mem::replace(&mut self.0, now);
-        lap.as_micros().try_into().unwrap_or(u64::MAX)
-    }
-}
-
 impl Shared {
     /// Has a new fabric take over from `old`, and answers those who asked. `None` when it cannot and `old` goes on; an error
     /// when both are gone.
@@ -103,8 +90,8 @@ impl Shared {
     ) -> io::Result<Option<Running>> {
         // Nothing else is said to a fabric until one of the two is alone.
         let mut wire = self.wire();
-        let mut watch = Watch(Instant::now());
-        let (mut report, next) = match self.prepare(old, &mut watch) {
+        let mut watch = Watch::start();
+        let (next, given) = match self.prepare(&mut watch) {
             Ok(prepared) => prepared,
             Err(error) => {
                 let message =
@@ -115,19 +102,36 @@ impl Shared {
             }
         };
         let taken = self.stop(old, stream, conversation).and_then(|changed| {
-            report.stop_us = watch.lap();
-            self.begin(&next, &changed)
+            let stop_us = watch.lap();
+            self.give_changed(&next.1, &changed)?;
+            // Before it touches a ring: a daemon that comes after this one must find it, or know that it has ended.
+            self.paths.succeed(&next.0)?;
+            Ok((stop_us, self.take_over(&next.1, &given)?))
         });
-        if let Err(error) = taken {
-            // Whether it has begun or not: the one that is started next must find the rings let go of.
-            end(next.process);
-            self.upgrades.answer(&Err(cannot(&error)));
-            return Err(error);
-        }
-        report.take_over_us = watch.lap();
-        report.gap_us = report.stop_us + report.take_over_us;
-        *wire = Some(next.stream.try_clone()?);
+        let (process, stream) = next;
+        let (stop_us, conversation) = match taken {
+            Ok(taken) => taken,
+            Err(error) => {
+                // Whether it has begun or not: the one that is started next must find the rings let go of.
+                process.kill(PATIENCE);
+                self.upgrades.answer(&Err(cannot(&error)));
+                return Err(error);
+            }
+        };
+        let take_over_us = watch.lap();
+        *wire = Some(stream.try_clone()?);
         drop(wire);
+        let report = UpgradedFabric {
+            old_pid: old.pid(),
+            new_pid: process.pid(),
+            ports: given.ports,
+            start_us: given.start_us,
+            configure_us: given.configure_us,
+            prepare_us: given.prepare_us,
+            stop_us,
+            take_over_us,
+            gap_us: stop_us + take_over_us,
+        };
         let message = format!(
             "the fabric, process {}, has taken over from process {}: {} ports stood still for {:.1} ms",
             report.new_pid,
@@ -137,69 +141,26 @@ impl Shared {
         );
         self.store.event(Level::Info, "fabric", "fabric.upgraded", &message);
         self.upgrades.answer(&Ok(report));
-        Ok(Some(next))
+        Ok(Some(Running { process, stream, origin: Origin::TookOver(conversation) }))
     }
 
     /// Starts a fabric and gives it everything. One that does not take everything is ended again.
-    fn prepare(&self, old: &Process, watch: &mut Watch) -> io::Result<(UpgradedFabric, Running)> {
+    fn prepare(&self, watch: &mut Watch) -> io::Result<((Process, UnixStream), Given)> {
         self.board.lock().fabric_starts += 1;
         let (process, stream) = self.paths.spawn_beside()?;
-        let mut report =
-            UpgradedFabric { old_pid: old.pid(), new_pid: process.pid(), ..UpgradedFabric::default() };
-        match self.give(&stream, &mut report, watch) {
-            Ok(conversation) => {
-                Ok((report, Running { process, stream, origin: Origin::TookOver(conversation) }))
-            }
-            Err(error) => {
-                end(process);
-                Err(error)
-            }
-        }
-    }
-
-    fn give(
-        &self,
-        stream: &UnixStream,
-        report: &mut UpgradedFabric,
-        watch: &mut Watch,
-    ) -> io::Result<Conversation> {
-        Self::greet(stream)?;
-        report.start_us = watch.lap();
-        stream.set_nonblocking(true)?;
-        let (config, messages) = {
-            let wanted = self.wanted();
-            report.ports = wanted.held.ports().len() as u32;
-            (wanted.config.clone(), wanted.held.messages())
-        };
-        let conversation = Conversation {
-            configured: Some(config.revision),
-            told: config.ports.iter().map(|port| port.id).collect(),
-            handed_over: true,
-        };
-        let answers = messages.len();
-        // Both directions at once, as always.
-        std::thread::scope(|scope| {
-            let told = scope.spawn(|| tell(stream, config, &messages));
-            configured(stream)?;
-            report.configure_us = watch.lap();
-            for _ in 0..answers {
-                self.prepared(stream)?;
-            }
-            report.prepare_us = watch.lap();
-            told.join().unwrap_or_else(|_| Err(io::Error::other("telling it everything panicked")))
-        })?;
-        Ok(conversation)
-    }
-
-    /// Waits for the answer to one attachment.
-    fn prepared(&self, stream: &UnixStream) -> io::Result<()> {
-        match next_message(stream)? {
-            FromFabric::Prepared { refused: None, .. } => Ok(()),
-            FromFabric::Prepared { port, refused: Some(why) } => {
-                let owner = self.wanted().owners().remove(&port).unwrap_or_else(|| port.to_string());
+        let given = self.give(&stream, watch).and_then(|given| match given.refused.first_key_value() {
+            None => Ok(given),
+            Some((port, why)) => {
+                let owner = self.wanted().owners().remove(port).unwrap_or_else(|| port.to_string());
                 Err(io::Error::other(format!("the new one cannot serve {owner}: {why}")))
             }
-            other => Err(unexpected(&other)),
+        });
+        match given {
+            Ok(given) => Ok(((process, stream), given)),
+            Err(error) => {
+                process.kill(PATIENCE);
+                Err(error)
+            }
         }
     }
 
@@ -237,66 +198,6 @@ impl Shared {
         }
         Ok(changed)
     }
-
-    /// Lets the new fabric begin.
-    fn begin(&self, next: &Running, changed: &BTreeSet<PortId>) -> io::Result<()> {
-        let Running { process, stream, .. } = next;
-        let (ports, messages) = {
-            let wanted = self.wanted();
-            let messages: Vec<_> = changed.iter().flat_map(|&port| wanted.held.messages_of(port)).collect();
-            (wanted.held.ports(), messages)
-        };
-        attach(stream, &messages)?;
-        // Before it touches a ring: a daemon that comes after this one must find it, or know that it has ended.
-        self.paths.succeed(process)?;
-        channel::send_within(stream, &ToFabric::TakeOver { ports }, &[], PATIENCE)?;
-        loop {
-            match next_message(stream)? {
-                FromFabric::TookOver => return Ok(()),
-                // A session that changed meanwhile and is refused is told again as a port's state.
-                FromFabric::Prepared { .. } => {}
-                other => return Err(unexpected(&other)),
-            }
-        }
-    }
-}
-
-fn end(mut process: Process) {
-    process.signal(Signal::KILL);
-    process.has_ended(PATIENCE);
-    process.status();
-}
-
-fn tell(stream: &UnixStream, config: FabricConfig, messages: &[Attach]) -> io::Result<()> {
-    channel::send_within(stream, &ToFabric::StandBy, &[], PATIENCE)?;
-    channel::send_within(stream, &ToFabric::Configure(config), &[], PATIENCE)?;
-    attach(stream, messages)
-}
-
-fn attach(stream: &UnixStream, messages: &[Attach]) -> io::Result<()> {
-    for (_, message, fds) in messages {
-        let fds: Vec<_> = fds.iter().map(|fd: &Arc<OwnedFd>| fd.as_fd()).collect();
-        channel::send_within(stream, message, &fds, PATIENCE)?;
-    }
-    Ok(())
-}
-
-fn configured(stream: &UnixStream) -> io::Result<()> {
-    match next_message(stream)? {
-        FromFabric::Configured { .. } => Ok(()),
-        other => Err(unexpected(&other)),
-    }
-}
-
-fn next_message(stream: &UnixStream) -> io::Result<FromFabric> {
-    match channel::receive_within(stream, PATIENCE)? {
-        Some((message, _)) => Ok(message),
-        None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the new fabric ended")),
-    }
-}
-
-fn unexpected(message: &FromFabric) -> io::Error {
-    io::Error::other(format!("the new fabric said {message:?} out of turn"))
 }
 
 fn cannot(error: &io::Error) -> ApiError {

@@ -21,7 +21,7 @@ const BUFFER: u32 = 2048;
 /// Frames under way at most: a ring takes them twice, so that what is doubled does not push others out.
 const UNDER_WAY: u64 = 100;
 /// After so long without any frame those under way have been lost.
-const GIVE_UP: Duration = Duration::from_secs(1);
+const GIVE_UP: Duration = Duration::from_secs(5);
 /// Frames sent in one turn.
 const TURN: usize = 4;
 
