@@ -157,11 +157,16 @@ impl Guest {
     /// Negotiates on a connection and starts both rings.
     pub(crate) fn start(socket: UnixStream, model: Model) -> Self {
         let mut front_end = FrontEnd { socket };
+        negotiate(&mut front_end, model.features);
+        Self::boot(front_end, model)
+    }
+
+    /// Takes new memory, and sets up and starts both rings in it.
+    fn boot(front_end: FrontEnd, model: Model) -> Self {
         let mut ram = Ram::new(16 << 20).unwrap();
         let layouts = [0; 2].map(|_| QueueLayout::allocate(&mut ram, model.queue_size).unwrap());
         let rx = RxDriver::new(&mut ram, layouts[0], model.features, model.rx_buffer).unwrap().unwrap();
         let tx = TxDriver::new(&mut ram, layouts[1], model.features, 4096).unwrap().unwrap();
-        negotiate(&mut front_end, model.features);
         let mut guest = Self { front_end, ram, layouts, tx, rx, events: [0; 2].map(|_| Events::new()) };
         guest.share_memory();
         guest.rx.ring().publish();
@@ -169,6 +174,14 @@ impl Guest {
             guest.set_up_ring(queue, first_position(model.features));
         }
         guest
+    }
+
+    /// What a front end does when its guest boots again: rings stopped, device reset, everything set up anew.
+    pub(crate) fn reboot(mut self, model: Model) -> Self {
+        self.stop_ring(0);
+        self.stop_ring(1);
+        self.front_end.tell(FrontendReq::SET_STATUS, &0_u64.to_ne_bytes(), &[]);
+        Self::boot(self.front_end, model)
     }
 
     pub(crate) fn share_memory(&mut self) {

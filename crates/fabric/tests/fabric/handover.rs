@@ -26,7 +26,7 @@ fn resume_both(fabric: &mut Fabric) {
     fabric.until_link(PortId(1), Link::Up);
 }
 
-fn exchange(a: &mut Guest, b: &mut Guest, mark: u8) {
+pub(crate) fn exchange(a: &mut Guest, b: &mut Guest, mark: u8) {
     let sent = frame(mac(1), mac(0), mark, 200);
     a.send(&sent);
     assert!(b.receive().1 == sent);
@@ -150,7 +150,12 @@ fn a_record_that_does_not_fit_its_descriptors_is_refused_with_the_reason() {
 }
 
 /// Sends numbered frames from `a` to `b` while `events` happen; each has to arrive exactly once, in order and whole.
-fn exactly_once(fabric: Fabric, mut a: Guest, mut b: Guest, events: impl FnOnce(Fabric) -> Fabric) {
+pub(crate) fn exactly_once(
+    fabric: Fabric,
+    mut a: Guest,
+    mut b: Guest,
+    events: impl FnOnce(Fabric) -> Fabric,
+) {
     let window = Window::new(200);
     let sender_window = Arc::clone(&window);
     let over = Arc::new(AtomicBool::new(false));

@@ -11,6 +11,7 @@ mod control;
 mod handover;
 mod hostile;
 mod lro;
+mod memory;
 mod moderation;
 mod multiqueue;
 mod offload;
