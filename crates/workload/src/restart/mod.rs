@@ -85,6 +85,8 @@ pub struct Restarts {
 struct Load {
     ports: Vec<Port>,
     looked: Instant,
+    /// All links have been up: what is sent from now on counts.
+    sends: bool,
 }
 
 /// Measures.
@@ -95,6 +97,7 @@ pub fn run(options: &RestartOptions) -> Result<Restarts> {
     let mut load = Load::new(options)?;
     load.until("links to come up", PATIENCE, |load| load.ports.iter().all(Port::is_up))?;
     let began = Instant::now();
+    load.sends = true;
     load.until("frames", PATIENCE, |load| load.ports.iter().all(|port| port.has_heard_since(began)))?;
 
     let (mut calm, mut gaps, mut worst) = (Vec::new(), Vec::new(), Vec::new());
@@ -165,7 +168,7 @@ impl Load {
             Port::new(number, socket, options.listen, driver, options.ring)
         };
         let ports = options.sockets.iter().enumerate().map(port).collect::<Result<_>>()?;
-        Ok(Self { ports, looked: Instant::now() })
+        Ok(Self { ports, looked: Instant::now(), sends: false })
     }
 
     /// Every port once.
@@ -173,6 +176,9 @@ impl Load {
         for at in 0..self.ports.len() {
             let now = Instant::now();
             self.ports[at].receive(now)?;
+            if !self.sends {
+                continue;
+            }
             let peer = &self.ports[at ^ 1];
             let (heard, silent_for) = (peer.heard(), peer.silent_for(now));
             if let Some(number) = self.ports[at].send(heard, silent_for)? {
