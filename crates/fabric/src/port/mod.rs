@@ -446,6 +446,12 @@ impl Port {
         }
     }
 
+    /// May frames to it have to wait for their rate?
+    #[inline]
+    pub fn is_paced(&self) -> bool {
+        self.to_guest.get().is_some()
+    }
+
     /// What limits the frames that it sends.
     #[inline]
     pub fn to_switch(&self) -> Option<&Mutex<Shaper>> {

@@ -80,6 +80,10 @@ impl Bucket {
     /// What has still to be paid.
     #[inline]
     fn backlog(&self, now: Instant) -> u64 {
+        // Most frames are one of many at the same time.
+        if now <= self.at {
+            return self.backlog;
+        }
         let elapsed = now.saturating_duration_since(self.at).as_nanos();
         let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX).saturating_mul(PS_PER_NS);
         self.backlog.saturating_sub(elapsed)

@@ -38,8 +38,8 @@ impl Paced {
 
     /// Hands a frame to `end`, or lets it wait.
     pub fn put(&mut self, end: &mut RxEnd, frame: &Frame<'_>, now: Instant) -> Put {
-        if self.may_pass(now, frame.len) {
-            return self.passed(end.put(frame), now, frame.len);
+        if let Some(put) = self.pass(now, frame.len, || end.put(frame)) {
+            return put;
         }
         let fill = |space: &mut [u8]| match frame.body {
             Body::Guest(guest) => guest.copy_to(space),
@@ -53,8 +53,8 @@ impl Paced {
 
     /// The same for a finished frame.
     pub fn put_bytes(&mut self, end: &mut RxEnd, bytes: &[u8], now: Instant) -> Put {
-        if self.may_pass(now, bytes.len()) {
-            return self.passed(end.put_bytes(bytes), now, bytes.len());
+        if let Some(put) = self.pass(now, bytes.len(), || end.put_bytes(bytes)) {
+            return put;
         }
         let fill = |space: &mut [u8]| {
             space.copy_from_slice(bytes);
@@ -63,15 +63,20 @@ impl Paced {
         self.wait(PLAIN, bytes.len(), now, fill)
     }
 
-    fn may_pass(&self, now: Instant, len: usize) -> bool {
-        self.queue.is_empty() && lock(&self.shaper).conforms(now, len).is_none()
-    }
-
-    fn passed(&self, put: Put, now: Instant, len: usize) -> Put {
-        if matches!(put, Put::Done) {
-            lock(&self.shaper).spend(now, len);
+    /// Does `put` with a frame that need not wait.
+    fn pass(&self, now: Instant, len: usize, put: impl FnOnce() -> Put) -> Option<Put> {
+        if !self.queue.is_empty() {
+            return None;
         }
-        put
+        let mut shaper = lock(&self.shaper);
+        if shaper.conforms(now, len).is_some() {
+            return None;
+        }
+        let put = put();
+        if matches!(put, Put::Done) {
+            shaper.spend(now, len);
+        }
+        Some(put)
     }
 
     fn wait(
@@ -82,14 +87,15 @@ impl Paced {
         fill: impl FnOnce(&mut [u8]) -> usize,
     ) -> Put {
         let first = self.queue.is_empty();
+        if self.stuck {
+            // A guest that does not kick gets its frames all the same, as long as there are new ones.
+            self.due = Some(now);
+        }
         if !self.queue.push(header, len, fill) {
             return Put::Refused(DropReason::ShaperFull);
         }
         if first {
             self.due = Some(lock(&self.shaper).conforms(now, len).map_or(now, |when| when + PAUSE));
-        } else if self.stuck {
-            // A guest that does not kick gets its frames all the same, as long as there are new ones.
-            self.due = Some(now);
         }
         Put::Queued
     }

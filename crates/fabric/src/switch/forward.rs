@@ -191,6 +191,9 @@ impl<'s> Forwarder<'s> {
         if !as_it_is || self.segment.promiscuous(vlan).any(|other| other != member && other != self.sender) {
             return None;
         }
+        if receiver.port.is_paced() {
+            return None;
+        }
         let several = receiver.port.receiving().count_ones() > 1;
         let target = self.target(member, frame.first_bytes());
         self.last = Some((stations, if several { Target { pair: SPREAD, ..target } } else { target }));
@@ -201,7 +204,7 @@ impl<'s> Forwarder<'s> {
     #[inline]
     fn deliver_run(&mut self, target: Target, queue: &TxQueue, first: usize, count: usize) -> usize {
         let slot = self.open(target);
-        // A shaped receiver gets frame by frame.
+        // A shaped receiver gets frame by frame; it may be shaped since the look-up.
         let (Some(RxEnd::Vnic(end)), None) = (&mut slot.end, &slot.paced) else { return 0 };
         let run = end.put_run(queue, first, count);
         if run.frames > 0 {

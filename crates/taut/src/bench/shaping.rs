@@ -20,12 +20,15 @@ use crate::client::Client;
 use crate::output::{self, Format};
 
 /// How long a changed document takes to be in force; the daemon answers when it is written.
-const IN_FORCE: Duration = Duration::from_millis(150);
+const IN_FORCE: Duration = Duration::from_millis(200);
 /// The burst is what the average brings in this time, but at least so many frames.
 const BURST_MS: u64 = 50;
 const BURST_FRAMES: u64 = 4;
 /// The peak is so many times the average.
 const PEAK: u64 = 10;
+/// How long, and how often, neighbours are looked at in each state.
+const TURN: Duration = Duration::from_millis(150);
+const TURNS: usize = 9;
 /// Frame intervals that a measurement takes, at least.
 const INTERVALS: f64 = 6.0;
 
@@ -149,7 +152,7 @@ fn measure(args: &Args, group: &Group<'_>) -> Result<Report, ApiError> {
     let mut report = Report { size: args.size, rates: Vec::new(), neighbours: Vec::new() };
     for &direction in &args.direction {
         let open = asked(args, direction, Shape::MAX_RATE).steadily();
-        let capacity = one(&mut pacing, group, direction, &open)?.rate;
+        let capacity = one(&mut pacing, group, direction, &open, f64::MAX)?.throughput;
         for &average in &args.average {
             let limits = (average.0 as f64) < 0.9 * capacity;
             let asked = asked(args, direction, average);
@@ -157,7 +160,8 @@ fn measure(args: &Args, group: &Group<'_>) -> Result<Report, ApiError> {
             let asked = if limits { asked } else { asked.steadily() };
             let interval = f64::from(args.size) * 8.0 / average.0 as f64;
             let affordable = interval * INTERVALS < args.most.as_secs_f64();
-            let paced = affordable.then(|| one(&mut pacing, group, direction, &asked)).transpose()?;
+            let paced =
+                affordable.then(|| one(&mut pacing, group, direction, &asked, capacity)).transpose()?;
             report.rates.push(line(direction, &asked, capacity, limits, paced));
         }
         if args.neighbours.is_some() {
@@ -205,11 +209,14 @@ fn one(
     group: &Group<'_>,
     direction: Direction,
     asked: &Asked,
+    capacity: f64,
 ) -> Result<Paced, ApiError> {
     let shape =
         Shape { average: BitRate(asked.average), peak: Some(BitRate(asked.peak)), burst: Bytes(asked.burst) };
     group.shape(in_direction(direction, shape))?;
-    let paced = pacing.measure(asked).map_err(unmeasured)?;
+    // Where the way carries less than the peak, the burst lasts longer.
+    let reached = asked.peak.min((0.95 * capacity) as u64).max(asked.average);
+    let paced = pacing.measure(&Asked { peak: reached, ..*asked }).map_err(unmeasured)?;
     // Without limits what waits is soon gone, and the next shaper begins with its whole burst.
     group.shape(Shaping::default())?;
     pacing.drain(Duration::from_millis(20)).map_err(unmeasured)?;
@@ -225,10 +232,7 @@ fn in_direction(direction: Direction, shape: Shape) -> Shaping {
 
 fn line(direction: Direction, asked: &Asked, capacity: f64, limits: bool, paced: Option<Paced>) -> Line {
     let percent = |found: f64, wanted: u64| 100.0 * (found - wanted as f64) / wanted as f64;
-    let burst_error = |paced: Paced| {
-        let [start, anywhere] = [paced.burst, paced.burst_anywhere].map(|found| percent(found, asked.burst));
-        if start.abs() > anywhere.abs() { start } else { anywhere }
-    };
+    let burst_error = |paced: Paced| 100.0 * paced.burst_error(asked.burst as f64) / asked.burst as f64;
     Line {
         direction,
         average: asked.average,
@@ -253,9 +257,9 @@ fn beside(
     group.shape(in_direction(direction, Shape::steady(average)))?;
     let from = asked(args, direction, average).from;
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
-    for _ in 0..5 {
+    for _ in 0..TURNS {
         for (offered, rates) in [(0, &mut alone), (2 * average.0, &mut beside)] {
-            rates.push(pacing.neighbours(from, offered, args.duration / 5).map_err(unmeasured)?);
+            rates.push(pacing.neighbours(from, offered, TURN).map_err(unmeasured)?);
         }
     }
     group.shape(Shaping::default())?;
@@ -312,7 +316,7 @@ fn row(line: &Line) -> [String; 9] {
         Bytes(line.burst).to_string(),
         line.paced.map_or_else(String::new, |paced| format!("{:.0}", paced.rate)),
         percent(line.rate_error_percent),
-        line.paced.map_or_else(String::new, |paced| format!("{:.0}", paced.burst)),
+        line.paced.map_or_else(String::new, |paced| format!("{:.0}", paced.burst[1])),
         percent(line.burst_error_percent),
         note,
     ]
