@@ -89,6 +89,17 @@ start_twin() {
   echo $! >"$twin/pid"
 }
 
+# answering FOLDER NAME NAME2: twins have no daemon that knows when they have booted.
+answering() {
+  local attempt
+  for attempt in $(seq 20); do
+    taut bench rr "agent:$1/$2/agent.sock" "agent:$1/$3/agent.sock" --duration 0.1 >/dev/null 2>&1 && return
+    sleep 1
+  done
+  echo "the twins of $2 and $3 do not answer" >&2
+  return 1
+}
+
 # bridge_vms: for each running VM named, a twin on a TAP of a Linux bridge instead of the vSwitch, in $lab/twins/NAME.
 bridge=taut-goal-br
 bridge_vms() {

@@ -5,6 +5,7 @@ row_DP10() { # two QEMU guests: TCP beside TAP + bridge with offloads, and reque
   if quick; then each=2 repeats=2; note "quick: 2 repeats of 2 s instead of 5 of 4 s"; fi
 
   bridge_vms alpha beta
+  answering "$lab/twins" alpha beta || return 1
   twins="agent:$lab/twins/alpha/agent.sock agent:$lab/twins/beta/agent.sock"
   # shellcheck disable=SC2086
   taut bench stream alpha beta --versus $twins --pattern auto --duration $each --repeat $repeats --json "$OUT/dp10-stream.json" || return 1
@@ -16,7 +17,7 @@ row_DP10() { # two QEMU guests: TCP beside TAP + bridge with offloads, and reque
   goal DP10-rr "p50 $(jq -r '"\(.a.median.p50_us | round) us, TAP + bridge \(.b.median.p50_us | round)"' "$OUT/dp10-rr.json")" "no worse" \
     "$(jq '.a.median.p50_us / .b.median.p50_us' "$OUT/dp10-rr.json") <= 1"
 
-  polled_vms alpha beta || return 1
+  polled_vms alpha beta && answering "$lab/polled" alpha beta || return 1
   polled="agent:$lab/polled/alpha/agent.sock agent:$lab/polled/beta/agent.sock"
   # shellcheck disable=SC2086
   taut bench rr alpha beta --versus $polled --duration $each --repeat $repeats --json "$OUT/dp10-polled.json" || return 1
