@@ -73,7 +73,7 @@ fn a_ring_that_is_stopped_tells_where_and_goes_on_from_there() {
                 assert_eq!(base, sent);
             } else {
                 let first_turn = if (sent / 8).is_multiple_of(2) { 1 << 15 } else { 0 };
-                assert_eq!(base, (sent % 8 | first_turn) * 0x1_0001);
+                assert_eq!(base, ((sent % 8) | first_turn) * 0x1_0001);
             }
             a.set_up_ring(1, base as u16);
         }
