@@ -4,9 +4,11 @@
 # cost_allocations: frames forwarded in a second of full load, and calls of the allocator and of the kernel in the fabric meanwhile: `FRAMES MALLOCS
 # SYSCALLS`. Needs $rig.
 cost_allocations() {
-  local libc pid load counted
+  local libc pid load counted call
   libc=$(ldd "$BIN/taut-fabric" | awk '$1 ~ /^libc\./ {print $3}')
   mountpoint -q /sys/kernel/tracing || mount -t tracefs none /sys/kernel/tracing
+  # What an interrupted run left.
+  perf probe -q -d 'probe_libc:taut_*' >>"$rig/log" 2>&1 || true
   for call in malloc calloc realloc posix_memalign; do perf probe -q -x "$libc" --add "taut_$call=$call" >>"$rig/log" 2>&1 || return 1; done
   rig_resume taut && taut_prepare || return 1
   pid=$(taut_pids)
