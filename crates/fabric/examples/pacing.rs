@@ -165,8 +165,11 @@ fn report(direction: &str, shape: &Shape, size: usize, used_up: u64, passed: &Pa
     let percent = |found: f64, wanted: f64| 100.0 * (found - wanted) / wanted;
     let [most, anywhere] = [most, anywhere].map(|found| percent(found, shape.burst.0 as f64));
     let burst_error = if most.abs() > anywhere.abs() { most } else { anywhere };
+    // A burst that may not be spent faster than it is earned cannot be seen.
+    let burst_error =
+        if shape.peak() > shape.average { format!("{burst_error:.4}") } else { "null".to_owned() };
     println!(
-        r#"{{"direction":"{direction}","average":{},"size":{size},"virtual_s":{:.3},"rate_error_percent":{:.4},"burst_error_percent":{burst_error:.4}}}"#,
+        r#"{{"direction":"{direction}","average":{},"size":{size},"virtual_s":{:.3},"rate_error_percent":{:.4},"burst_error_percent":{burst_error}}}"#,
         shape.average.0,
         at(last.0),
         percent(found, rate),

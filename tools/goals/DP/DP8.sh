@@ -61,7 +61,7 @@ row_DP8() { # shaping: 12 rates, three frame sizes, both directions
   if ! quick; then
     (cd "$here" && cargo run --release -q -p taut-fabric --example pacing) >"$OUT/dp8-virtual.jsonl" || return 1
     rate=$(jq -s '[.[].rate_error_percent | fabs] | max' "$OUT/dp8-virtual.jsonl")
-    burst=$(jq -s '[.[].burst_error_percent | fabs] | max' "$OUT/dp8-virtual.jsonl")
+    burst=$(jq -s '[.[].burst_error_percent | select(. != null) | fabs] | max' "$OUT/dp8-virtual.jsonl")
     goal DP8-virtual "worst of $(wc -l <"$OUT/dp8-virtual.jsonl") in virtual time: rate $rate %, burst $burst %" "<= 1 %, <= 5 %" "$rate <= 1 && $burst <= 5"
   fi
   local loss; loss=$(jq '[.neighbours[].loss_percent] | max * 100 | round / 100' "$OUT/dp8-1518.json")

@@ -21,5 +21,6 @@ pub mod shaper;
 use std::time::Duration;
 
 /// Whoever has to come back for a frame comes back this much later than the frame could go, for more than one at once:
-/// at most ten thousand times a second. [`bucket::TOLERANCE`] makes up for it.
+/// at most ten thousand times a second. [`bucket::TOLERANCE`] makes up for it, but a burst is smaller by what the average
+/// brings in this time.
 const PAUSE: Duration = Duration::from_micros(100);
