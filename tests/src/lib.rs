@@ -7,11 +7,13 @@
 mod daemon;
 mod netns;
 mod process;
+mod raw_port;
 mod wait;
 
 pub use daemon::{Outcome, Taut};
 pub use netns::Netns;
 pub use process::{Background, Pids, alive, kill_9};
+pub use raw_port::RawPort;
 pub use wait::eventually;
 
 use std::path::{Path, PathBuf};

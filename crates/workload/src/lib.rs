@@ -5,7 +5,7 @@
 //! [`wire`], so that any backend can be the peer of any other.
 
 pub mod agent;
-mod front_end;
+pub mod front_end;
 pub mod kernel;
 pub mod latencies;
 pub mod load;

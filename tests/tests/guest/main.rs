@@ -4,6 +4,8 @@ mod boot;
 mod crash;
 mod disk;
 mod emulated;
+mod intruder;
+mod isolation;
 mod unshared;
 
 use std::path::Path;

@@ -6,3 +6,4 @@ mod input;
 mod load;
 mod micro;
 mod network;
+mod policy;

@@ -10,7 +10,7 @@ use taut_api::fabric::counters::{FILE_SIZE, PORT_WORDS, PortCounters, port_base}
 use taut_api::fabric::{DropReason, PortId};
 use taut_api::network::Security;
 use taut_api::shaping::Shaping;
-use taut_api::{Coalescing, MacAddr, Vlan};
+use taut_api::{Coalescing, MacAddr};
 use taut_virtq::counters::SharedWords;
 use taut_virtq::device::Start;
 use taut_virtq::driver::{QueueLayout, Ram, RxDriver};
@@ -53,6 +53,11 @@ fn ring(memory: &Arc<GuestMemory>, layout: QueueLayout, port: &Port) {
 
 impl Rig {
     fn new() -> Self {
+        Self::on(["0"; 3])
+    }
+
+    /// The ports' VLANs.
+    fn on(vlans: [&str; 3]) -> Self {
         let file = memfd_create("counters", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, FILE_SIZE).unwrap();
         let words = Arc::new(SharedWords::map(file.as_fd(), FILE_SIZE as usize / 8).unwrap());
@@ -64,7 +69,7 @@ impl Rig {
                 kind,
                 segment: SegmentId(1),
                 mac: mac(id),
-                vlan: Vlan::default(),
+                vlan: vlans[usize::from(id)].parse().unwrap(),
                 security: Security::default(),
                 shaping: Shaping::default(),
                 mac_learning: None,
@@ -258,4 +263,29 @@ fn an_interrupt_that_is_held_back_goes_out_in_time_or_when_there_is_need() {
     assert_eq!(rig.counters(1).interrupts, 6);
     port.stop_ring(0);
     assert_eq!(rig.counters(1).interrupts, 7);
+}
+
+#[test]
+fn tags_are_set_and_taken_in_frames_from_our_own_memory() {
+    let mut rig = Rig::on(["10", "10-20", "10"]);
+    let mut tagged = [&mac(1).0[..], &mac(0).0[..], &[0x81, 0, 0, 10, 0x88, 0xb5]].concat();
+    for len in [18, 64, 68, 70, 1500] {
+        tagged.resize(len, 7);
+        let plain = [&tagged[..12], &tagged[16..]].concat();
+        rig.send(0, &PLAIN, &plain);
+        assert_eq!(rig.received(1), [tagged.clone()]);
+    }
+    // A priority tag goes on the way to an access port.
+    tagged[5] = 2;
+    tagged[15] = 0;
+    rig.send(0, &PLAIN, &tagged);
+    assert_eq!(rig.received(2), [[&tagged[..12], &tagged[16..]].concat()]);
+    tagged[15] = 20;
+    rig.send(0, &PLAIN, &tagged);
+    assert_eq!(rig.counters(0).tx_drops, [(DropReason::VlanTag, 1)]);
+    // Where the checksum begins cannot be before what is behind the tag.
+    tagged[15] = 0;
+    let header = NetHeader { flags: NEEDS_CSUM, csum_start: 14, csum_offset: 6, ..PLAIN };
+    rig.send(0, &header, &tagged);
+    assert_eq!(rig.counters(0).tx_drops, [(DropReason::BadHeader, 1), (DropReason::VlanTag, 1)]);
 }

@@ -162,3 +162,19 @@ fn a_newer_store_is_refused() {
     drop(store);
     assert!(matches!(Store::open(dir.path()), Err(OpenError::Version { found: 99 })));
 }
+
+#[test]
+fn numbers_of_another_version_are_given_anew_and_ports_keep_theirs() {
+    let (dir, store) = store();
+    for change in [vswitch("sw"), portgroup("lan", 7), vm()] {
+        store.write(|_| Ok(change)).unwrap();
+    }
+    let before = store.state().desired.numbers.clone();
+    assert_eq!(before.segments.keys().collect::<Vec<_>>(), ["sw"]);
+    drop(store);
+    let db = Connection::open(dir.path().join("taut.db")).unwrap();
+    db.execute("UPDATE numbers SET key = 'sw/7' WHERE kind = 'segment'", []).unwrap();
+    drop(db);
+    let store = Store::open(dir.path()).unwrap();
+    assert_eq!(store.state().desired.numbers, before);
+}

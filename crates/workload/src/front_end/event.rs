@@ -9,20 +9,21 @@ use vmm_sys_util::eventfd::EventFd;
 
 /// An eventfd, not blocking.
 #[derive(Debug)]
-pub(crate) struct Event(OwnedFd);
+pub struct Event(OwnedFd);
 
 impl Event {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// An event that was not raised.
+    pub fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     /// Raises the event. A counter that is full has been raised often enough.
-    pub(crate) fn raise(&self) {
+    pub fn raise(&self) {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     /// Takes the event back, if it was raised.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 
@@ -32,12 +33,12 @@ impl Event {
     }
 
     /// The same event for another user.
-    pub(crate) fn duplicate(&self) -> io::Result<Self> {
+    pub fn duplicate(&self) -> io::Result<Self> {
         Ok(Self(self.0.try_clone()?))
     }
 
     /// The same event as rust-vmm's type.
-    pub(crate) fn for_vhost(&self) -> io::Result<EventFd> {
+    pub fn for_vhost(&self) -> io::Result<EventFd> {
         let descriptor = self.0.try_clone()?.into_raw_fd();
         // SAFETY: the descriptor was just duplicated and given up by its owner, so it is open and has no other.
         Ok(unsafe { EventFd::from_raw_fd(descriptor) })

@@ -12,7 +12,7 @@ use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures}
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 
-pub(crate) use event::Event;
+pub use event::Event;
 
 /// Index of the receive queue; the transmit queue follows.
 const RX_QUEUE: usize = 0;
@@ -20,42 +20,45 @@ const TX_QUEUE: usize = 1;
 
 /// What a front end brings and asks for.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub struct Wanted {
     /// Features of device and transport to accept if they are offered, besides those that this module needs.
-    pub(crate) features: u64,
+    pub features: u64,
     /// Entries of the receive and of the transmit ring.
-    pub(crate) entries: [u16; 2],
+    pub entries: [u16; 2],
     /// The guest's memory.
-    pub(crate) ram: Ram,
+    pub ram: Ram,
 }
 
 /// One queue as its driver needs it.
 #[derive(Debug)]
-pub(crate) struct QueueEnds {
+pub struct QueueEnds {
     /// Where it lies.
-    pub(crate) layout: QueueLayout,
+    pub layout: QueueLayout,
     /// To be raised when the device asked for it.
-    pub(crate) kick: Event,
+    pub kick: Event,
     /// Raised by the device.
-    pub(crate) call: Event,
+    pub call: Event,
 }
 
 /// Memory and queues, agreed on with a back end; nothing is in the queues yet.
 #[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) ram: Ram,
-    pub(crate) features: u64,
-    pub(crate) rx: QueueEnds,
-    pub(crate) tx: QueueEnds,
+pub struct Link {
+    /// The guest's memory, the rings taken out of it.
+    pub ram: Ram,
+    /// What was agreed on.
+    pub features: u64,
+    /// Receive queue.
+    pub rx: QueueEnds,
+    /// Transmit queue.
+    pub tx: QueueEnds,
 }
 
 /// Negotiates and starts the queues; `up` gets the link before the back end is told to start, and prepares its queues.
 /// The session lasts as long as what is returned.
-pub(crate) fn connect(
-    stream: UnixStream,
-    wanted: Wanted,
-    up: impl FnOnce(Link) -> Result<()>,
-) -> Result<Frontend> {
+///
+/// # Errors
+/// When the back end lacks what is needed or ends the session, the memory is too small, or `up` fails.
+pub fn connect(stream: UnixStream, wanted: Wanted, up: impl FnOnce(Link) -> Result<()>) -> Result<Frontend> {
     let Wanted { features: asked, entries, mut ram } = wanted;
     let mut session = Frontend::from_stream(stream, 2);
     session.set_owner().context("set owner")?;

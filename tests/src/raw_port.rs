@@ -1,0 +1,108 @@
+//! A port on which a test sends and receives whatever frames it likes.
+
+use std::os::unix::net::UnixStream;
+
+use serde_json::Value;
+use taut_virtq::driver::{Ram, RxDriver, TxDriver};
+use taut_virtq::features;
+use taut_virtq::header::NetHeader;
+use taut_workload::front_end::{self, Event, Wanted};
+use vhost::vhost_user::Frontend;
+
+use crate::{Taut, eventually};
+
+const ENTRIES: u16 = 512;
+const BUFFER: u32 = 2048;
+const MEMORY: u64 = 16 << 20;
+
+/// The driver end of a vNIC that taut did not start.
+pub struct RawPort {
+    /// Its name.
+    pub name: String,
+    /// Its configured address.
+    pub mac: [u8; 6],
+    rx: RxDriver,
+    tx: TxDriver,
+    kicks: [Event; 2],
+    frame: Vec<u8>,
+    _session: Frontend,
+}
+
+impl std::fmt::Debug for RawPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RawPort").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl RawPort {
+    /// Attaches an external port to a port group and starts its rings, with every offload that there is.
+    pub fn attach(taut: &Taut, name: &str, portgroup: &str, mac: [u8; 6]) -> Self {
+        let path = taut.dir().join(format!("{name}.sock"));
+        let socket = path.to_str().expect("a temporary path is text");
+        let address = mac.map(|octet| format!("{octet:02x}")).join(":");
+        let words = ["port", "attach", name, "--portgroup", portgroup, "--mac", &address, "--path", socket];
+        taut.ok(words.into_iter().chain(["--listen", "--offloads"]));
+        let stream = eventually("the port listens", || UnixStream::connect(&path).ok());
+        let ram = Ram::new(MEMORY).expect("memory");
+        let offloads = features::NET_CSUM
+            | features::NET_GUEST_CSUM
+            | features::NET_HOST_TSO4
+            | features::NET_HOST_TSO6
+            | features::NET_GUEST_TSO4
+            | features::NET_GUEST_TSO6;
+        let features = features::EVENT_IDX | features::NET_MRG_RXBUF | offloads;
+        let mut made = None;
+        let session =
+            front_end::connect(stream, Wanted { features, entries: [ENTRIES; 2], ram }, |mut link| {
+                let mut rx =
+                    RxDriver::new(&mut link.ram, link.rx.layout, link.features, BUFFER)?.expect("memory");
+                rx.ring().publish();
+                let tx =
+                    TxDriver::new(&mut link.ram, link.tx.layout, link.features, BUFFER)?.expect("memory");
+                made = Some((rx, tx, [link.rx.kick, link.tx.kick]));
+                Ok(())
+            });
+        let session = session.expect("the fabric takes a session");
+        let (rx, tx, kicks) = made.expect("a session that began has its queues");
+        kicks.iter().for_each(Event::raise);
+        let port = Self { name: name.to_owned(), mac, rx, tx, kicks, frame: Vec::new(), _session: session };
+        eventually("the port is up", || (port.info(taut)["link"] == "up").then_some(()));
+        port
+    }
+
+    /// What `taut port list` says of it.
+    pub fn info(&self, taut: &Taut) -> Value {
+        let owner = format!("external/{}", self.name);
+        let ports = taut.json(["port", "list"]);
+        let found = ports.as_array().and_then(|all| all.iter().find(|port| port["owner"] == *owner).cloned());
+        found.expect("an attached port is listed")
+    }
+
+    /// Puts a frame into the ring; false, and nothing done, when there is no room now.
+    pub fn send(&mut self, header: &NetHeader, frame: &[u8]) -> bool {
+        self.tx.reclaim().expect("the fabric keeps the rules of the ring");
+        self.tx.send(header, frame)
+    }
+
+    /// Shows the fabric what was put into the ring and taken out of it.
+    pub fn flush(&mut self) {
+        for (ring, kick) in [(self.tx.ring(), &self.kicks[1]), (self.rx.ring(), &self.kicks[0])] {
+            ring.publish();
+            if ring.needs_kick() {
+                kick.raise();
+            }
+        }
+    }
+
+    /// Has the fabric dealt with everything that was sent?
+    pub fn is_idle(&mut self) -> bool {
+        self.tx.reclaim().expect("the fabric keeps the rules of the ring");
+        self.tx.ring().free() == usize::from(ENTRIES)
+    }
+
+    /// The next frame that has arrived.
+    pub fn receive(&mut self) -> Option<&[u8]> {
+        let header = self.rx.receive(&mut self.frame).expect("the fabric keeps the rules of the ring");
+        header.map(|_| &self.frame[..])
+    }
+}
