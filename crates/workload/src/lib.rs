@@ -10,6 +10,7 @@ pub mod kernel;
 pub mod latencies;
 pub mod load;
 pub mod micro;
+pub mod paced;
 pub mod raw;
 pub mod report;
 pub mod restart;

@@ -11,7 +11,7 @@ use taut_workload::wire::MAX_SIZE;
 
 use super::end_point::EndPoint;
 use super::measure::Measurement;
-use super::{raw, shaping, switch};
+use super::{moderation, raw, shaping, switch};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Switch(switch::Args),
     /// How exactly a port group's ports are shaped: rate and burst, at many rates.
     Shaping(shaping::Args),
+    /// Schemes of interrupt moderation beside each other: interrupts, kicks, CPU and latency at given loads.
+    Moderation(moderation::Args),
 }
 
 /// Measurements between two end points.

@@ -9,6 +9,7 @@ mod cpu;
 mod end_point;
 mod host;
 mod measure;
+mod moderation;
 mod parties;
 mod raw;
 mod shaping;
@@ -16,9 +17,10 @@ mod switch;
 
 use std::path::Path;
 
+use serde::Serialize;
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
-use taut_workload::report::{Configuration, Figures, Report};
+use taut_workload::report::{Configuration, Figures, PictureError, Report};
 
 pub(crate) use args::Command;
 
@@ -37,22 +39,19 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
         Command::Placement(args) => raw::placement(&args, format),
         Command::Switch(args) => switch::run(args, format),
         Command::Shaping(args) => shaping::run(&args, client, format),
+        Command::Moderation(args) => moderation::run(&args, client, format),
     }
 }
 
 fn between(task: Task, client: &Client, format: Format) -> Outcome {
     let Task { pair, versus, measurement, settings, files } = task;
-    for file in [&files.json, &files.svg].into_iter().flatten() {
-        // Known before hours of measuring, not after.
-        let opened = std::fs::File::options().create(true).append(true).open(file);
-        opened.map_err(|error| unwritable(file, &error))?;
-    }
+    files.check()?;
     let host = host::describe(client)?;
     let pairs: Vec<_> = std::iter::once(pair).chain(versus).collect();
     let mut configurations = alternate(client, &pairs, &measurement, settings.repeats)?.into_iter();
     let a = configurations.next().expect("the first pair was measured");
     let report = Report::new(measurement.kind(), settings, host, a, configurations.next());
-    save(&report, &files)?;
+    files.save(&report, || report.svg())?;
     output::print(format, &report, Report::table);
     Ok(())
 }
@@ -86,18 +85,34 @@ fn alternate(
     Ok(lines.into_iter().map(configuration).collect())
 }
 
-fn save(report: &Report, files: &Files) -> Outcome {
-    if let Some(file) = &files.json {
-        write(file, &serde_json::to_string_pretty(report).expect("reports are JSON"))?;
+impl Files {
+    /// Can they be written? Known before hours of measuring, not after.
+    fn check(&self) -> Outcome {
+        for file in [&self.json, &self.svg].into_iter().flatten() {
+            let opened = std::fs::File::options().create(true).append(true).open(file);
+            opened.map_err(|error| unwritable(file, &error))?;
+        }
+        Ok(())
     }
-    if let Some(file) = &files.svg {
-        let picture = report.svg().map_err(|error| {
-            ApiError::new(ErrorKind::Internal, "no picture was made", "the result is in --json and the table")
+
+    /// Writes those that were asked for.
+    fn save(&self, results: &impl Serialize, svg: impl FnOnce() -> Result<String, PictureError>) -> Outcome {
+        if let Some(file) = &self.json {
+            write(file, &serde_json::to_string_pretty(results).expect("reports are JSON"))?;
+        }
+        if let Some(file) = &self.svg {
+            let picture = svg().map_err(|error| {
+                ApiError::new(
+                    ErrorKind::Internal,
+                    "no picture was made",
+                    "the result is in --json and the table",
+                )
                 .because(&error)
-        })?;
-        write(file, &picture)?;
+            })?;
+            write(file, &picture)?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn write(file: &Path, text: &str) -> Outcome {

@@ -27,9 +27,13 @@ impl Event {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 
-    /// Takes the event back, and tells whether it was raised.
-    pub(crate) fn take(&self) -> bool {
-        rustix::io::read(&self.0, &mut [0; 8]).is_ok()
+    /// Takes the event back and tells how often it was raised since the last time.
+    pub(crate) fn take(&self) -> u64 {
+        let mut count = [0; 8];
+        match rustix::io::read(&self.0, &mut count) {
+            Ok(8) => u64::from_ne_bytes(count),
+            _ => 0,
+        }
     }
 
     /// The same event for another user.

@@ -1,6 +1,7 @@
 //! The front end of a vNIC: negotiates with a vhost-user back end, and sets one pair of queues up with it.
 
 mod event;
+pub(crate) mod socket;
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;

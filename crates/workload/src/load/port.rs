@@ -1,10 +1,8 @@
 //! One port: a vhost-user session with its two rings and buffers.
 
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::os::unix::net::UnixStream;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use taut_virtq::driver::Ram;
 use taut_virtq::driver::burst::{BufferPool, BurstQueue, Frame};
 use taut_virtq::features;
@@ -13,6 +11,7 @@ use vhost::vhost_user::Frontend;
 
 use super::LoadOptions;
 use super::frames::Frames;
+use crate::front_end::socket::{accept, connect, listen};
 use crate::front_end::{self, Event, Wanted};
 
 /// Buffers per entry of a ring: like a real driver's, they are not the same ones at once again.
@@ -21,8 +20,6 @@ const BUFFERS_PER_ENTRY: u32 = 2;
 const RINGS: u64 = 2 << 20;
 /// Size of a huge page.
 const HUGE: u64 = 2 << 20;
-/// How long the switch may take to listen, or to connect.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct Port {
     rx: BurstQueue,
@@ -129,39 +126,5 @@ impl Port {
             see(frame, len);
         })?;
         Ok(count)
-    }
-}
-
-fn connect(path: &Path) -> Result<UnixStream> {
-    let begun = Instant::now();
-    loop {
-        match UnixStream::connect(path) {
-            Ok(stream) => return Ok(stream),
-            Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(20)),
-            Err(error) => return Err(error).with_context(|| format!("nobody listens on {}", path.display())),
-        }
-    }
-}
-
-fn listen(path: &Path) -> Result<UnixListener> {
-    // What an earlier run left behind; nobody can be reached through it any more.
-    let _ = std::fs::remove_file(path);
-    let listener =
-        UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
-fn accept(listener: &UnixListener) -> Result<UnixStream> {
-    let begun = Instant::now();
-    loop {
-        match listener.accept() {
-            Ok((stream, _)) => {
-                stream.set_nonblocking(false)?;
-                return Ok(stream);
-            }
-            Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(20)),
-            Err(error) => bail!("the switch does not connect within {PATIENCE:?}: {error}"),
-        }
     }
 }

@@ -3,6 +3,7 @@
 
 mod compare;
 mod figures;
+mod moderation;
 mod picture;
 mod switches;
 mod table;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use compare::{Comparison, Figure};
 pub use figures::{Cpu, Figures};
+pub use moderation::{Cell, ModerationResults};
 pub use picture::PictureError;
 pub use switches::{Machine, SwitchResults, SwitchSample};
 

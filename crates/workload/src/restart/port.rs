@@ -158,7 +158,7 @@ impl Port {
     /// Takes what has come.
     pub(super) fn receive(&mut self, now: Instant) -> Result<()> {
         let Some(card) = &mut self.card else { return Ok(()) };
-        if self.driver.interrupted && !card.call.take() {
+        if self.driver.interrupted && card.call.take() == 0 {
             return Ok(());
         }
         loop {
