@@ -44,7 +44,7 @@ impl MacKey {
 }
 
 /// Both addresses and the type of a frame as two words, for comparing in one go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stations(u64, u64);
 
 impl Stations {
@@ -59,6 +59,14 @@ impl Stations {
         };
         // The words overlap by two bytes.
         Self(word(0), word(6))
+    }
+
+    /// A place in a table of `N` for them, a power of two. Addresses that differ in a few bits are spread.
+    #[inline]
+    pub fn place<const N: usize>(self) -> usize {
+        const { assert!(N.is_power_of_two()) };
+        let mixed = (self.0 ^ self.1.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 32) as usize % N
     }
 }
 

@@ -13,14 +13,15 @@
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
-use taut_api::fabric::DropReason;
 use taut_api::fabric::counters::PortWord;
+use taut_api::fabric::{DropReason, PortId};
 use taut_virtq::device::{FIRST_BYTES, TxFrame, TxQueue};
 use taut_virtq::header::{GSO_TCPV4, GSO_TCPV6, NEEDS_CSUM, NetHeader};
 
 use super::ethernet::{self, HEADER, MAX_FRAME, MAX_TAGGED, Stations, TAG};
 use super::flow_hash;
 use super::policy::{self, Route, Routed};
+use super::recent::Recent;
 use super::software_offload::{Pieces, check_header};
 use super::vlan::{EditedStart, TagEdit};
 use super::{Member, Segment};
@@ -94,6 +95,7 @@ pub struct Forwarder<'s> {
     sender: u32,
     now: Instant,
     scratch: &'s mut Scratch,
+    recent: &'s mut Recent,
     open: Option<(Target, MutexGuard<'s, RxSlot>)>,
     /// Queues with frames that are not published yet.
     touched: &'s mut Vec<Target>,
@@ -111,10 +113,23 @@ impl<'s> Forwarder<'s> {
         sender: u32,
         now: Instant,
         scratch: &'s mut Scratch,
+        recent: &'s mut Recent,
         touched: &'s mut Vec<Target>,
         fallen: &'s mut Vec<Fallen>,
     ) -> Self {
-        Self { segment, sender, now, scratch, open: None, touched, fallen, frames: 0, bytes: 0, last: None }
+        Self {
+            segment,
+            sender,
+            now,
+            scratch,
+            recent,
+            open: None,
+            touched,
+            fallen,
+            frames: 0,
+            bytes: 0,
+            last: None,
+        }
     }
 
     /// Takes the first `count` frames of a guest's last look where they belong; returns how many have been dealt with,
@@ -163,8 +178,17 @@ impl<'s> Forwarder<'s> {
         let stations = Stations::of(frame.start());
         match self.last {
             Some((last, target)) if last == stations => Some(self.spread(target, frame)),
-            _ => self.look_up(frame, stations),
+            _ => match self.recent.find(self.port(), stations) {
+                Some(target) => Some(self.spread(target, frame)),
+                None => self.look_up(frame, stations),
+            },
         }
+    }
+
+    /// The sender's port.
+    #[inline]
+    fn port(&self) -> PortId {
+        self.segment.members[self.sender as usize].port.id
     }
 
     /// Decides on the pair if the frame's flow is to do that.
@@ -196,7 +220,9 @@ impl<'s> Forwarder<'s> {
         }
         let several = receiver.port.receiving().count_ones() > 1;
         let target = self.target(member, frame.first_bytes());
-        self.last = Some((stations, if several { Target { pair: SPREAD, ..target } } else { target }));
+        let decided = if several { Target { pair: SPREAD, ..target } } else { target };
+        self.last = Some((stations, decided));
+        self.recent.insert(self.port(), stations, decided);
         Some(target)
     }
 

@@ -33,6 +33,7 @@ struct Rig {
     drivers: Vec<RxDriver>,
     scratch: Scratch,
     timers: Timers,
+    recent: Recent,
     start: Instant,
     /// Of port 0's first frame.
     pieces_done: usize,
@@ -95,6 +96,7 @@ impl Rig {
             words,
             scratch: Scratch::default(),
             timers: Timers::default(),
+            recent: Recent::default(),
             start: Instant::now(),
             pieces_done: 0,
         }
@@ -104,8 +106,15 @@ impl Rig {
     fn send(&mut self, ms: u64, header: &NetHeader, frame: &[u8]) -> Verdict {
         let (mut touched, mut fallen) = (Vec::new(), Vec::new());
         let now = self.start + Duration::from_millis(ms);
-        let mut forwarder =
-            Forwarder::new(&self.switch.segments[0], 0, now, &mut self.scratch, &mut touched, &mut fallen);
+        let mut forwarder = Forwarder::new(
+            &self.switch.segments[0],
+            0,
+            now,
+            &mut self.scratch,
+            &mut self.recent,
+            &mut touched,
+            &mut fallen,
+        );
         let body = Body::Host(frame);
         let verdict = forwarder.forward(frame, frame.len(), header, body, &mut self.pieces_done);
         forwarder.finish(&mut self.timers);

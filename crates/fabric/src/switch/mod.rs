@@ -12,6 +12,7 @@ pub mod forward;
 pub mod learned;
 pub mod mac_table;
 pub mod policy;
+pub mod recent;
 pub mod software_offload;
 pub mod vlan;
 

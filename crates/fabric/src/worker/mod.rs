@@ -38,6 +38,7 @@ use crate::epoll::Waker;
 use crate::port::Failure;
 use crate::switch::Switch;
 use crate::switch::forward::{Fallen, Scratch, Target};
+use crate::switch::recent::Recent;
 use desk::{Desks, Note};
 use sources::{Plan, Source};
 use timers::Timers;
@@ -74,6 +75,7 @@ pub enum Next {
 #[derive(Debug, Default)]
 struct Lists {
     scratch: Scratch,
+    recent: Recent,
     touched: Vec<Target>,
     fallen: Vec<Fallen>,
     timers: Timers,

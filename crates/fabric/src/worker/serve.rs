@@ -39,8 +39,9 @@ pub(super) fn burst(switch: &Switch, source: &Source, now: Instant, lists: &mut 
         return Outcome { frames: 0, next, incidents: Vec::new() };
     }
     let TxSlot { end, pieces_done, lro, deadline, .. } = &mut *slot;
-    let Lists { scratch, touched, fallen, timers } = lists;
-    let mut forwarder = Forwarder::new(segment, source.member, now, scratch, touched, fallen);
+    let Lists { scratch, recent, touched, fallen, timers, .. } = lists;
+    recent.begin(now);
+    let mut forwarder = Forwarder::new(segment, source.member, now, scratch, recent, touched, fallen);
     let mut done = 0;
     let mut gate = Gate::new(port.to_switch(), now);
     let next = match end {

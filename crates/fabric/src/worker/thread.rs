@@ -341,6 +341,7 @@ impl Worker {
         self.waiting.clear();
         self.desk().waiting.store(0, SeqCst);
         self.lists.timers.forget_sources();
+        self.lists.recent.forget(now);
         let states = self.plan.sources.iter();
         self.states = states.map(|&s| State::new(now, self.plan.patience(self.plan.port(s)))).collect();
         let plan = Arc::clone(&self.plan);
