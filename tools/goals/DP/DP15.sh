@@ -51,7 +51,8 @@ dp15_ovs() {
   local times=5 port sockets=() how status=0
   if quick; then times=1; fi
   dp_rig
-  ovs_up || return 1
+  # Other rows may have left it stopped.
+  rig_resume ovs_normal || return 1
   mkdir -p "$lab/dp15-ovs"
   ovs_vsctl set bridge br0 fail-mode=standalone
   for port in $(seq 0 $((2 * $1 - 1))); do
