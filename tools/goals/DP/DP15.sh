@@ -70,7 +70,7 @@ SH
   export rig
   for how in planned killed; do
     dp15_restarts "$OUT/dp15-ovs-$how.json" --listen --events "$times" --settle-ms 2000 --command "sh '$lab/dp15-ovs/again' $how" "${sockets[@]}" || { status=1; break; }
-    note "OVS-DPDK, $how:"
+    note "OVS-DPDK, $how (frames for others that it floods count as damaged):"
     dp15_note "$OUT/dp15-ovs-$how.json"
   done
   ovs_down
