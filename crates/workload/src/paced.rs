@@ -186,7 +186,7 @@ impl Line {
             let next = Duration::from_nanos((tally.sent as f64 * interval) as u64).min(duration);
             let pause = next.saturating_sub(now - begun);
             if !self.polling && pause > 2 * AWAKE {
-                self.sleep(pause - AWAKE)?;
+                self.sleep(pause.saturating_sub(AWAKE))?;
                 now = self.clock.now();
             }
         }

@@ -55,7 +55,7 @@ fn draw(area: &Area<'_>, results: &ModerationResults) -> Result<(), Failure> {
     let (body, foot) = rest.split_vertically(SIZE.1 - 76 - 30);
     head.draw_text("Moderation: interrupts, CPU and latency over the load", &text(24, INK), (24, 12))?;
     for (index, scheme) in results.schemes().into_iter().enumerate() {
-        let left = 24 + 150 * index as i32;
+        let left = 24 + 150 * i32::try_from(index).unwrap_or_default();
         let colour = COLOURS[index % COLOURS.len()];
         head.draw(&Rectangle::new([(left, 52), (left + 16, 62)], colour.filled()))?;
         head.draw_text(scheme, &text(17, INK), (left + 24, 48))?;
