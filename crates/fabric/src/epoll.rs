@@ -162,4 +162,16 @@ mod tests {
         new.wait(&mut ready, Some(Duration::ZERO)).unwrap();
         assert!(ready.is_empty());
     }
+
+    #[test]
+    fn a_timeout_is_not_rounded_up_to_a_millisecond() {
+        let nothing = Epoll::new().unwrap();
+        let mut shortest = || {
+            let begun = std::time::Instant::now();
+            nothing.wait(&mut Vec::new(), Some(Duration::from_micros(100))).unwrap();
+            begun.elapsed()
+        };
+        // Whoever is busy meanwhile, one of many comes in time.
+        assert!((0..1000).any(|_| shortest() < Duration::from_millis(1)));
+    }
 }
