@@ -41,6 +41,9 @@ pub struct Machine {
     pub dpdk: String,
     /// Day, as YYYY-MM-DD.
     pub date: String,
+    /// What else there is to know about the run.
+    #[serde(default)]
+    pub note: String,
 }
 
 /// One sample of one switch.

@@ -44,6 +44,9 @@ pub(super) fn render(results: &SwitchResults, picture: &str) -> String {
         machine.ovs,
         machine.dpdk
     );
+    if !machine.note.is_empty() {
+        page += &format!("\n{}\n", machine.note);
+    }
     for (state, title) in STATES {
         let tables: Vec<_> = GENERATORS
             .iter()
