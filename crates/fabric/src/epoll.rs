@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_timeout_is_not_rounded_up_to_a_millisecond() {
         let nothing = Epoll::new().unwrap();
-        let mut shortest = || {
+        let shortest = || {
             let begun = std::time::Instant::now();
             nothing.wait(&mut Vec::new(), Some(Duration::from_micros(100))).unwrap();
             begun.elapsed()
