@@ -16,12 +16,12 @@ generate_lgen() {
   [ -x "$rig/lgen" ] || gcc -O3 -march=native "$(rivals_folder)/lgen.c" -o "$rig/lgen"
   local -A names=([one-way]=tput [both-ways]=bidi [traversal]=rtt)
   for _ in $(seq "$rig_repeats"); do
-    before=$(placement)
+    before=$(placement "$switch")
     # With QUICK in its environment it does not wait for OVS's flows to settle.
     # shellcheck disable=SC2046
     text=$(if [ "$switch" = ovs_normal ]; then unset QUICK; else export QUICK=1; fi
       preferred 30 "$rig/lgen" $("${switch}_sockets") "${names[$mode]}" "$size" "$rig_seconds" 256 0)
-    after=$(placement)
+    after=$(placement "$switch")
     foreign "$mode" "$size" "$before" "$after" "$text" false || return 1
   done
 }
@@ -36,20 +36,25 @@ generate_vgen() {
   local sockets vdevs
   read -r -a sockets <<<"$("${switch}_sockets")"
   for _ in $(seq "$rig_repeats"); do
-    before=$(placement)
+    before=$(placement "$switch")
     vdevs="--vdev net_virtio_user0,path=${sockets[0]},queues=1,queue_size=256,mac=02:11:00:00:00:00$packed
       --vdev net_virtio_user1,path=${sockets[1]},queues=1,queue_size=256,mac=02:11:00:00:00:01$packed"
     ! declare -F "${switch}_vdevs" >/dev/null || vdevs=$("${switch}_vdevs")
     # shellcheck disable=SC2086
     text=$(preferred 60 "$rig/vgen" -l 1 --no-pci --no-telemetry --log-level=3 --file-prefix=taut-rig-vgen -m 256 --single-file-segments \
       --huge-dir "$rig/huge" $vdevs -- "${names[$mode]}" "$size" "$rig_seconds" 256 2>&1)
-    after=$(placement)
+    after=$(placement "$switch")
     foreign "$mode" "$size" "$before" "$after" "$text" "$([ -n "$packed" ] && echo true || echo false)" || return 1
   done
 }
 
-# placement: the median round trip of a cache line between the cores, in ns.
-placement() { "$BIN/taut" -o json bench placement 0 1 --duration 0.1 | jq .median; }
+# placement SWITCH: the median round trip of a cache line between the cores, in ns. The switch stops meanwhile: one that polls would take the probe's
+# turns on its core, and milliseconds would be measured.
+placement() {
+  rig_signal STOP "$1"
+  "$BIN/taut" -o json bench placement 0 1 --duration 0.1 | jq .median
+  rig_signal CONT "$1"
+}
 
 # foreign MODE SIZE BEFORE AFTER TEXT PACKED: the figures that the other generators print.
 foreign() {

@@ -92,7 +92,7 @@ sample() {
   # A cache line's round trip between the cores tells where the virtual machine's two are.
   jq -c --arg cell "$cell" --arg switch "$switch" --arg generator "$generator" '
     {cell: $cell, switch: $switch, generator: $generator} + .
-    + {state: (.probe_ns | if . == null then "unknown" elif max < 200 then "near" elif min > 250 then "far" else "moved" end)}' "$rig/sample" >>"$samples"
+    + {state: (.probe_ns | if . == null then "unknown" elif max < 200 then "near" elif min > 250 and max < 2000 then "far" else "moved" end)}' "$rig/sample" >>"$samples"
 }
 
 # compare LEAST ROUNDS CELL…: samples all cells in turn, at least once, until there is a state (near, far) in which each has LEAST samples, for ROUNDS
