@@ -2,7 +2,7 @@
 //!
 //! Two borders meet here and nothing else does:
 //!
-//! * **user ↔ `tautd`**: [`vm`], [`network`], [`event`], [`host`], [`error`], as JSON documents over HTTP ([`route`]);
+//! * **user ↔ `tautd`**: [`vm`], [`vmci`], [`network`], [`event`], [`host`], [`error`], as JSON documents over HTTP ([`route`]);
 //! * **`tautd` ↔ `taut-fabric`**: [`fabric`], as framed messages with file descriptors over a Unix socket.
 //!
 //! The crate holds data and its validation. It opens no file, knows no clock, and starts nothing.
@@ -23,6 +23,7 @@ pub mod shaping;
 pub mod units;
 pub mod vlan;
 pub mod vm;
+pub mod vmci;
 
 pub use coalescing::Coalescing;
 pub use document::Document;

@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 use crate::coalescing::NicCoalescing;
 use crate::network::Ipv4Net;
 use crate::shaping::Shaping;
+use crate::vmci::{VmciSpec, VmciStatus};
 use crate::{Bytes, Coalescing, MacAddr, Name, QueuePairs};
 
 /// A VM as its file describes it.
@@ -30,6 +31,9 @@ pub struct VmSpec {
     /// Virtual network cards in the guest's order (VN-1: ten or more).
     #[serde(default, rename = "nic", skip_serializing_if = "Vec::is_empty")]
     pub nics: Vec<NicSpec>,
+    /// Its VMCI device, if it has one (VC-1).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vmci: Option<VmciSpec>,
     /// LS-1.
     #[serde(default)]
     pub latency_sensitivity: LatencySensitivity,
@@ -44,6 +48,7 @@ impl Default for VmSpec {
             boot: None,
             disk: None,
             nics: Vec::new(),
+            vmci: None,
             latency_sensitivity: LatencySensitivity::default(),
         }
     }
@@ -273,6 +278,9 @@ pub struct VmStatus {
     /// Its vNICs' ports, in order.
     #[serde(default)]
     pub nics: Vec<NicStatus>,
+    /// Its VMCI device, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vmci: Option<VmciStatus>,
 }
 
 /// The state of a VM's process.

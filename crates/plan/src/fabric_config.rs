@@ -27,7 +27,12 @@ pub fn rule(desired: &Desired, observed: &Observed) -> FabricConfig {
             lro: lro::rule(desired, &owner),
         })
     });
-    FabricConfig { revision: 0, ports: ports.collect(), workers: desired.workers.clone() }
+    FabricConfig {
+        revision: 0,
+        ports: ports.collect(),
+        workers: desired.workers.clone(),
+        ..FabricConfig::default()
+    }
 }
 
 /// Shaping that a card has of its own, instead of its port group's.

@@ -31,6 +31,7 @@ pub(crate) fn vm(desired: &Desired, seen: &Seen, run_dir: &Path, name: &Name, vm
         console_socket: console.then(|| path(paths.console())),
         console_log: paths.console_log().exists().then(|| path(paths.console_log())),
         nics,
+        vmci: None,
     }
 }
 

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::network::{MacLearning, Security};
 use crate::shaping::Shaping;
-use crate::{Coalescing, MacAddr, Vlan};
+use crate::vmci::Cid;
+use crate::{Coalescing, MacAddr, Name, Vlan};
 
 /// Number of a port: stable for the life of its vNIC or attachment, and the index of its counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -32,8 +33,42 @@ pub struct FabricConfig {
     pub revision: u64,
     /// Ports, in any order, each id once.
     pub ports: Vec<PortConfig>,
+    /// VMCI devices, in any order. Their numbers are among those of the ports: none is both.
+    #[serde(default)]
+    pub sockets: Vec<SocketConfig>,
     /// How worker threads behave.
     pub workers: WorkerConfig,
+    /// How the thread behaves that moves what goes through sockets.
+    #[serde(default)]
+    pub socket_worker: SocketWorker,
+}
+
+/// A VM's VMCI device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketConfig {
+    /// Its number, below [`super::counters::MAX_PORTS`]: of its session, its attachments and its counters.
+    pub id: PortId,
+    /// Whose it is, for messages: `vm/NAME/vmci`.
+    pub owner: String,
+    /// Its context ID, of no other device.
+    pub cid: Cid,
+    /// The groups that it is in.
+    pub domains: Vec<Name>,
+    /// It may talk to other devices that are unrestricted.
+    pub unrestricted: bool,
+    /// Most connections at a time.
+    pub connections: u32,
+    /// Most of them that nobody has accepted yet.
+    pub half_open: u32,
+}
+
+/// The thread that moves what goes through sockets.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketWorker {
+    /// When it sleeps.
+    pub mode: WorkerMode,
+    /// The pCPU that it is bound to; none: placed by the kernel.
+    pub cpu: Option<u32>,
 }
 
 /// One port.

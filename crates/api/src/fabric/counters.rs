@@ -1,7 +1,8 @@
 //! Layout of the counters memfd: written by the fabric's workers, read by anybody, without a lock or a message.
 //!
 //! The file is an array of little-endian 64-bit words. Each port owns [`PORT_WORDS`] words at index `id × PORT_WORDS`;
-//! behind the ports, each worker owns [`WORKER_WORDS`]. Every word has one writer and only ever grows
+//! behind the ports, each worker owns [`WORKER_WORDS`]; behind the workers are the connections of VMCI sockets, [`CONNECTION_WORDS`]
+//! each, which only a fabric understands: they tell the next one what the last one knew. Every word has one writer and only ever grows
 //! (except [`PortWord::RingPosition`] and [`PortWord::RxQueues`]); readers take differences. Readers may see one word newer than another.
 
 use serde::{Deserialize, Serialize};
@@ -18,8 +19,14 @@ pub const MAX_WORKERS: usize = 64;
 pub const PORT_WORDS: usize = 128;
 /// Words per worker.
 pub const WORKER_WORDS: usize = 64;
-/// Size of the file in bytes.
-pub const FILE_SIZE: u64 = ((MAX_PORTS * PORT_WORDS + MAX_WORKERS * WORKER_WORDS) * 8) as u64;
+/// Connections of VMCI sockets that one fabric can have.
+pub const MAX_CONNECTIONS: usize = 65_536;
+/// Words per connection.
+pub const CONNECTION_WORDS: usize = 8;
+/// Index of the first connection's first word.
+pub const CONNECTIONS: usize = MAX_PORTS * PORT_WORDS + MAX_WORKERS * WORKER_WORDS;
+/// Size of the file in bytes. Pages that nobody has written take no memory.
+pub const FILE_SIZE: u64 = ((CONNECTIONS + MAX_CONNECTIONS * CONNECTION_WORDS) * 8) as u64;
 
 /// Word within a port's block. "Rx" and "Tx" are the guest's: `RxFrames` went to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +60,40 @@ pub enum PortWord {
     RxDrops = 64,
     /// First of 16 ring positions (queue index order), for handing a packed ring over.
     RingPosition = 96,
+}
+
+/// Word within the block of a VMCI device: other words than [`PortWord`]'s at the same place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum SocketWord {
+    /// Packets delivered to the guest.
+    RxPackets = 0,
+    /// Payload bytes delivered to the guest.
+    RxBytes = 1,
+    /// Packets taken from the guest (dropped ones included).
+    TxPackets = 2,
+    /// Payload bytes taken from the guest.
+    TxBytes = 3,
+    /// Interrupts sent to the guest.
+    Interrupts = 4,
+    /// Notifications received from the guest.
+    Kicks = 5,
+    /// Connections that are open now. Not a counter.
+    Connections = 6,
+    /// Connections opened, from either side.
+    Opened = 7,
+    /// Requests of the guest's answered by a reset: nobody there, or nobody that it may talk to.
+    Refused = 8,
+    /// Requests by or to the guest answered by a reset because of a limit.
+    Limited = 9,
+    /// Packets dropped because their source was not the guest's.
+    Forged = 10,
+    /// Packets dropped because they made no sense.
+    Malformed = 11,
+    /// Connections reset because one side broke the rules, or by a restart.
+    Resets = 12,
+    /// First of 20 words for the next fabric: which of the guest's packets have been taken and not returned.
+    InFlight = 96,
 }
 
 /// Word within a worker's block.

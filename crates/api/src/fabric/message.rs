@@ -34,6 +34,25 @@ pub enum ToFabric {
         /// What the descriptors are.
         via: Attachment,
     },
+    /// One listening Unix socket by which programs of the host reach a VMCI device's guest. Stays until it is replaced, or
+    /// the device is no longer configured.
+    HostListener {
+        /// The device.
+        port: PortId,
+    },
+    /// Answer to [`FromFabric::HostConnect`]; with the connected Unix socket, or with none if nobody listens.
+    HostConnected {
+        /// The device whose guest asked.
+        port: PortId,
+        /// The question's number.
+        request: u32,
+    },
+    /// Unix sockets of connections between guests and the host, as the last fabric told them by [`FromFabric::HostStreams`].
+    /// Only while standing by.
+    HostStreams {
+        /// Number of each one's connection, in the order of the descriptors.
+        connections: Vec<u32>,
+    },
     /// Stop after publishing every ring: the planned half of an upgrade. Sessions that have changed since they were last
     /// told are told before [`FromFabric::Stopped`], then the connection closes.
     Quit,
@@ -97,6 +116,30 @@ pub enum FromFabric {
         port: PortId,
         /// Why.
         reason: String,
+    },
+    /// A guest connects to this port of the host: to the Unix socket of its device with `_<to>` appended. Answered by
+    /// [`ToFabric::HostConnected`].
+    HostConnect {
+        /// Its device.
+        port: PortId,
+        /// Given back with the answer.
+        request: u32,
+        /// The port that it connects to.
+        to: u32,
+    },
+    /// While stopping, before [`FromFabric::Stopped`]: Unix sockets of connections between guests and the host, as many as one
+    /// message carries. What the connections are is in the counters file.
+    HostStreams {
+        /// Number of each one's connection, in the order of the descriptors.
+        connections: Vec<u32>,
+    },
+    /// A guest did something with its VMCI device that only an attacker or a broken driver does. Told when it begins, and
+    /// not more than once in a second.
+    Violation {
+        /// Its device.
+        port: PortId,
+        /// What it did, with the values.
+        what: String,
     },
     /// A port's link changed.
     PortState {

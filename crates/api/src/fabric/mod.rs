@@ -27,7 +27,7 @@ pub use message::{FromFabric, ToFabric};
 pub use session::SessionRecord;
 
 /// Version of this border; both ends must have the same. Raised with every incompatible change.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Descriptor numbers that the fabric is started with.
 pub mod fd {

@@ -148,6 +148,9 @@ impl Control {
             ToFabric::Configure(config) => self.configure(config),
             ToFabric::Attach { port, via } if self.standby => self.prepare(port, via, fds),
             ToFabric::Attach { port, via } => self.attach(port, via, fds),
+            ToFabric::HostListener { .. } | ToFabric::HostConnected { .. } | ToFabric::HostStreams { .. } => {
+                warn!("VMCI devices are not served");
+            }
             ToFabric::Quit => return true,
         }
         false

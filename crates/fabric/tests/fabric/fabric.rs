@@ -169,7 +169,7 @@ impl Fabric {
 
     pub(crate) fn configure_with(&mut self, ports: Vec<PortConfig>, workers: WorkerConfig) {
         self.revision += 1;
-        let config = FabricConfig { revision: self.revision, ports, workers };
+        let config = FabricConfig { revision: self.revision, ports, workers, ..FabricConfig::default() };
         self.send(&ToFabric::Configure(config), &[]);
         let revision = self.revision;
         self.until(|fabric| fabric.configured.as_ref().is_some_and(|(now, _)| *now == revision));
@@ -212,7 +212,12 @@ impl Fabric {
                 assert_eq!(refused, None);
                 self.prepared.push(port);
             }
-            FromFabric::Welcome { .. } | FromFabric::TookOver | FromFabric::Stopped => {}
+            FromFabric::Welcome { .. }
+            | FromFabric::TookOver
+            | FromFabric::Stopped
+            | FromFabric::HostConnect { .. }
+            | FromFabric::HostStreams { .. }
+            | FromFabric::Violation { .. } => {}
             FromFabric::Configured { revision, refused } => self.configured = Some((revision, refused)),
             FromFabric::Session(record) => {
                 assert_eq!(record.descriptors().len(), fds.len());

@@ -28,6 +28,9 @@ impl Shared {
             FromFabric::Welcome { .. }
             | FromFabric::Prepared { .. }
             | FromFabric::TookOver
+            | FromFabric::HostConnect { .. }
+            | FromFabric::HostStreams { .. }
+            | FromFabric::Violation { .. }
             | FromFabric::Stopped => {}
             FromFabric::Configured { revision, refused } => {
                 conversation.configured = Some(revision);
