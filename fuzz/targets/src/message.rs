@@ -5,7 +5,7 @@
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use taut_fabric::vhost_user::message::{HEADER, Header, MAX_BODY, Request};
+use taut_fabric::vhost_user::message::{CONFIG_HEADER, HEADER, Header, MAX_BODY, MAX_CONFIG, Request};
 
 use crate::input::Input;
 
@@ -52,6 +52,11 @@ fn check(request: &Request, descriptors: usize) {
             assert_eq!(fd.is_some(), descriptors == 1);
         }
         Request::RemMemReg(_) => {}
+        Request::GetConfig(part) => {
+            assert!(part.size as usize <= MAX_CONFIG);
+            let told = part.of(&[0x5a; 8]);
+            assert!(told.is_empty() || told.len() == CONFIG_HEADER + part.size as usize);
+        }
         _ => assert_eq!(descriptors, 0),
     }
 }

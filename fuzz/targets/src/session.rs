@@ -21,6 +21,7 @@ use taut_api::fabric::PortId;
 use taut_api::fabric::config::PortKind;
 use taut_api::fabric::counters::FILE_SIZE;
 use taut_fabric::counters::PortBlock;
+use taut_fabric::port::vnic_device::VnicDevice;
 use taut_fabric::port::{Port, RxEnd, TxEnd};
 use taut_fabric::vhost_user::{Session, SessionError};
 use taut_fabric::worker::desk::Desks;
@@ -178,6 +179,10 @@ impl Front<'_> {
         }
     }
 
+    fn device(&self, port: &Arc<Port>) -> Arc<VnicDevice> {
+        Arc::new(VnicDevice { port: Arc::clone(port), desks: Arc::clone(&self.world.desks) })
+    }
+
     /// Throws away what the session has answered.
     fn drain(&self) {
         let mut bytes = [0; 512];
@@ -207,7 +212,7 @@ fn run_in(world: &World, data: &[u8]) {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .expect("a socket pair");
     let front = Front { world, socket: ours };
-    let session = Session::new(theirs, Arc::clone(&port), Arc::clone(&world.desks));
+    let session = Session::new(theirs, front.device(&port));
     steps(&front, &port, session, &mut input);
     for queue in 0..port.queues() {
         assert!(!port.runs(queue), "queue {queue} runs without its session");
@@ -262,7 +267,7 @@ fn go_on(front: &Front<'_>, port: &Arc<Port>, session: Session) -> Option<Sessio
     let record = session.record().clone();
     let fds = session.descriptors().iter().map(|fd| fd.try_clone_to_owned().expect("a descriptor")).collect();
     drop(session);
-    Session::resume(record, fds, Arc::clone(port), Arc::clone(&front.world.desks)).ok()
+    Session::resume(record, fds, front.device(port)).ok()
 }
 
 /// A burst from the guest, and a frame to it.

@@ -17,8 +17,9 @@ use super::standby::Prepared;
 use super::token;
 use crate::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
 use crate::port::Port;
+use crate::port::vnic_device::VnicDevice;
 use crate::switch::software_offload::Offloads;
-use crate::vhost_user::{Session, SessionError};
+use crate::vhost_user::{Device, Session, SessionError};
 use crate::worker::desk::Desks;
 
 /// A port and what is attached to it.
@@ -161,7 +162,7 @@ impl Entry {
             self.device = true;
             return Ok(());
         }
-        self.watch(Session::new(socket, Arc::clone(&self.port), Arc::clone(events.workers)), events)
+        self.watch(Session::new(socket, self.device(events)), events)
     }
 
     /// A session that another fabric began, not yet running.
@@ -171,7 +172,7 @@ impl Entry {
         fds: Vec<OwnedFd>,
         events: Events<'_>,
     ) -> Result<Session, AttachError> {
-        Ok(Session::resume(record, fds, Arc::clone(&self.port), Arc::clone(events.workers))?)
+        Ok(Session::resume(record, fds, self.device(events))?)
     }
 
     /// Runs a session that another fabric began. A listening socket that it was begun on waits for the next.
@@ -179,6 +180,11 @@ impl Entry {
         self.listening = None;
         session.go_on()?;
         self.watch(session, events)
+    }
+
+    /// What a front end's session drives.
+    fn device(&self, events: Events<'_>) -> Arc<dyn Device> {
+        Arc::new(VnicDevice { port: Arc::clone(&self.port), desks: Arc::clone(events.workers) })
     }
 
     fn watch(&mut self, session: Session, events: Events<'_>) -> Result<(), AttachError> {

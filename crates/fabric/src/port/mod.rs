@@ -15,6 +15,7 @@ pub mod bell;
 pub mod stream;
 pub mod tap;
 pub mod vnic;
+pub mod vnic_device;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -40,6 +41,7 @@ use crate::shaping::shaper::Shaper;
 use crate::switch::ethernet::Ethernet;
 use crate::switch::learned::Address;
 use crate::switch::software_offload::Offloads;
+use crate::vhost_user::device::{Ring, StartError};
 use crate::worker::desk::Desks;
 use crate::worker::timers::{Deadline, Timers, Wake};
 use crate::worker::token;
@@ -463,9 +465,9 @@ impl Port {
         &self,
         queue: usize,
         memory: &Arc<GuestMemory>,
-        ring: vnic::Ring,
+        ring: Ring,
         desks: &Desks,
-    ) -> Result<(), vnic::StartError> {
+    ) -> Result<(), StartError> {
         let (pair, token) = (queue / 2, token::of_queue(self.id, queue));
         let kick = Arc::clone(&ring.kick);
         let coalescing = *self.coalescing.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,13 +1,11 @@
 //! A guest's virtio-net rings.
 
-use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use taut_api::Coalescing;
 use taut_api::fabric::DropReason;
-use taut_virtq::device::{Delivery, QueueConfig, Run, RxQueue, TxQueue};
+use taut_virtq::device::{Delivery, Run, RxQueue, TxQueue};
 use taut_virtq::fault::{QueueError, RingFault};
 use taut_virtq::memory::GuestMemory;
 
@@ -16,40 +14,8 @@ use super::{Body, Failure, Frame, Put};
 use crate::counters::PortBlock;
 use crate::moderation::{Kicks, Look};
 use crate::switch::software_offload::{Offloads, PLAIN};
+use crate::vhost_user::device::Ring;
 use crate::vhost_user::features;
-
-/// What a ring is started with.
-#[derive(Debug)]
-pub struct Ring {
-    /// Where it is, and where it starts.
-    pub config: QueueConfig,
-    /// The guest signals this.
-    pub kick: Arc<OwnedFd>,
-    /// This interrupts the guest.
-    pub call: Option<Arc<OwnedFd>>,
-}
-
-impl Ring {
-    /// The position of a ring that nobody serves now, read from guest memory.
-    pub fn position_in_memory(memory: &Arc<GuestMemory>, queue: usize, config: &QueueConfig) -> Option<u16> {
-        if queue.is_multiple_of(2) {
-            RxQueue::new(memory, config).ok().map(|queue| queue.position())
-        } else {
-            TxQueue::new(memory, config).ok().map(|queue| queue.position())
-        }
-    }
-}
-
-/// Why a ring cannot be started.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The guest placed it badly.
-    #[error(transparent)]
-    Queue(#[from] QueueError),
-    /// Its kick descriptor cannot be waited for.
-    #[error(transparent)]
-    Kick(#[from] io::Error),
-}
 
 /// The transmit ring: frames from the guest.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use super::super::software_offload::PLAIN;
 use super::*;
 use crate::counters::PortBlock;
 use crate::port::Port;
-use crate::port::vnic::Ring;
+use crate::vhost_user::device::Ring;
 use crate::worker::desk::Desks;
 use crate::worker::timers::Timers;
 

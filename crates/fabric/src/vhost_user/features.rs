@@ -30,13 +30,15 @@ pub fn offered(kind: PortKind) -> u64 {
     }
 }
 
-/// Protocol features offered.
-pub fn protocol() -> u64 {
-    (VhostUserProtocolFeatures::MQ
+/// Protocol features offered by a device with this configuration space. Some front ends refuse a device without one that offers
+/// to tell it.
+pub fn protocol(config_space: &[u8]) -> u64 {
+    let all = VhostUserProtocolFeatures::MQ
         | VhostUserProtocolFeatures::REPLY_ACK
         | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
-        | VhostUserProtocolFeatures::STATUS)
-        .bits()
+        | VhostUserProtocolFeatures::STATUS;
+    let config = VhostUserProtocolFeatures::CONFIG;
+    if config_space.is_empty() { all.bits() } else { (all | config).bits() }
 }
 
 /// What a driver with these features takes.

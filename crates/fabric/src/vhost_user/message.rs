@@ -15,6 +15,11 @@ pub const MAX_REGIONS: usize = 32;
 /// Longest body taken: a memory table of [`MAX_REGIONS`].
 pub const MAX_BODY: usize = 8 + 32 * MAX_REGIONS;
 
+/// Bytes of a configuration space's request and reply before its contents: offset, size and flags, each 32 bits.
+pub const CONFIG_HEADER: usize = 12;
+/// Most bytes of a configuration space in one message.
+pub const MAX_CONFIG: usize = 256;
+
 const VERSION: u32 = 1;
 /// In the word of a kick, call or error request: no descriptor comes with it.
 const NO_DESCRIPTOR: u64 = 1 << 8;
@@ -189,6 +194,32 @@ pub enum Request {
     SetStatus(u8),
     /// What is the device status?
     GetStatus,
+    /// What is in this part of the configuration space? It need not be inside.
+    GetConfig(ConfigPart),
+    /// The driver wrote into the configuration space.
+    SetConfig,
+}
+
+/// A part of the configuration space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConfigPart {
+    /// Its first byte.
+    pub offset: u32,
+    /// Its bytes, at most [`MAX_CONFIG`].
+    pub size: u32,
+    /// What it is accessed for; given back as it is.
+    pub flags: u32,
+}
+
+impl ConfigPart {
+    /// The body of the reply; empty, which means an error, if not all of it is in the `space`.
+    pub fn of(self, space: &[u8]) -> Vec<u8> {
+        let (offset, size) = (self.offset as usize, self.size as usize);
+        let Some(part) = space.get(offset..offset.saturating_add(size)) else { return Vec::new() };
+        let mut body = [self.offset, self.size, self.flags].map(u32::to_ne_bytes).concat();
+        body.extend(part);
+        body
+    }
 }
 
 impl Request {
@@ -248,6 +279,8 @@ impl Request {
                 Self::SetStatus(u8::try_from(word).map_err(|_| parser.range(word))?)
             }
             R::GET_STATUS => parser.empty().map(|()| Self::GetStatus)?,
+            R::GET_CONFIG => Self::GetConfig(parser.config_part()?),
+            R::SET_CONFIG => parser.config_part().map(|_| Self::SetConfig)?,
             other => return Err(MessageError::NotOffered(other)),
         };
         if parser.fds.is_empty() { Ok(request) } else { Err(parser.descriptors(0)) }
@@ -340,6 +373,19 @@ impl Parser<'_> {
         })
     }
 
+    /// A part of the configuration space: its contents, or room for them, follow.
+    fn config_part(&self) -> Result<ConfigPart, MessageError> {
+        if self.body.len() < CONFIG_HEADER {
+            self.length(CONFIG_HEADER)?;
+        }
+        let part = ConfigPart { offset: self.u32_at(0), size: self.u32_at(4), flags: self.u32_at(8) };
+        if part.size as usize > MAX_CONFIG {
+            return Err(self.range(u64::from(part.size)));
+        }
+        self.length(CONFIG_HEADER + part.size as usize)?;
+        Ok(part)
+    }
+
     fn region_at(&self, at: usize) -> Result<MemoryRecord, MessageError> {
         let region = MemoryRecord {
             guest_addr: self.u64_at(at),
@@ -422,6 +468,32 @@ mod tests {
         let call = parse(FrontendReq::SET_VRING_CALL, &none, 0);
         assert!(matches!(call, Ok(Request::SetVringCall { queue: 0, fd: None })));
         assert!(parse(FrontendReq::SET_VRING_KICK, &none, 0).is_err());
+    }
+
+    #[test]
+    fn a_part_of_the_configuration_space_is_answered_whole_or_not_at_all() {
+        let ask = |offset: u32, size: u32, room: usize| {
+            let body = [[offset, size, 1].map(u32::to_ne_bytes).concat(), vec![0; room]].concat();
+            parse(FrontendReq::GET_CONFIG, &body, 0)
+        };
+        let answer = |offset: u32, size: u32| match ask(offset, size, size as usize) {
+            Ok(Request::GetConfig(part)) => part.of(&[3, 4, 5, 6, 7, 8, 9, 10]),
+            other => panic!("{other:?}"),
+        };
+        let header = |offset: u32, size: u32| [offset, size, 1].map(u32::to_ne_bytes).concat();
+        assert_eq!(answer(0, 8), [header(0, 8), vec![3, 4, 5, 6, 7, 8, 9, 10]].concat());
+        assert_eq!(answer(6, 2), [header(6, 2), vec![9, 10]].concat());
+        assert_eq!(answer(8, 0), header(8, 0));
+        for (offset, size) in [(0, 9), (7, 2), (9, 0), (8, 1), (u32::MAX, 1), (u32::MAX, 256)] {
+            assert!(answer(offset, size).is_empty(), "{size} bytes at {offset}");
+        }
+        let request = FrontendReq::GET_CONFIG;
+        assert_eq!(ask(0, 257, 257).unwrap_err(), MessageError::OutOfRange { request, value: 257 });
+        assert_eq!(ask(0, 8, 7).unwrap_err(), MessageError::BadLength { request, got: 19, wanted: 20 });
+        assert_eq!(ask(0, 0, 1).unwrap_err(), MessageError::BadLength { request, got: 13, wanted: 12 });
+        let short = parse(request, &[0; 11], 0).unwrap_err();
+        assert_eq!(short, MessageError::BadLength { request, got: 11, wanted: 12 });
+        assert!(matches!(parse(FrontendReq::SET_CONFIG, &[0; 12], 0), Ok(Request::SetConfig)));
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! vhost-user, the border between a guest and the data plane: requests ([`message`]), the socket ([`connection`]) and
-//! the state that they build up ([`session`]).
+//! vhost-user, the border between a guest and the data plane: requests ([`message`]), the socket ([`connection`]), the state that
+//! they build up ([`session`]) and what it drives ([`device`]).
 
 pub mod base;
 mod connection;
+pub mod device;
 pub mod features;
 pub mod message;
 pub mod session;
@@ -12,6 +13,7 @@ use std::io;
 use taut_virtq::memory::MemoryError;
 
 pub use connection::Connection;
+pub use device::Device;
 pub use message::{MessageError, Request};
 pub use session::Session;
 

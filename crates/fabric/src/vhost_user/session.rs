@@ -15,24 +15,19 @@ use taut_virtq::features::RING_PACKED;
 use taut_virtq::memory::{GuestMemory, RegionSpec};
 use vhost::vhost_user::message::{FrontendReq, VhostUserProtocolFeatures};
 
+use super::device::{Ring, StartError};
 use super::message::{Header, MAX_REGIONS, Request};
-use super::{Connection, SessionError, base, features};
+use super::{Connection, Device, MessageError, SessionError, base};
 use crate::epoll::set_nonblocking;
-use crate::port::Port;
-use crate::port::vnic::{Ring, StartError};
-use crate::worker::desk::Desks;
 
 /// Device status bits (virtio 1.2, 2.1) of a driver that has finished setting up.
 const STATUS_RUNNING: u8 = 0x0f;
 
-/// A front end's session on a port.
+/// A front end's session on a device.
 #[derive(Debug)]
 pub struct Session {
     connection: Connection,
-    port: Arc<Port>,
-    /// Where kicks are waited for.
-    desks: Arc<Desks>,
-    offered: u64,
+    device: Arc<dyn Device>,
     record: SessionRecord,
     memory_fds: Vec<OwnedFd>,
     memory: Option<Arc<GuestMemory>>,
@@ -64,22 +59,29 @@ struct QueueFds {
 }
 
 /// What is sent back for a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Answer {
     /// Nothing, or zero if an acknowledgement was asked for.
     Done,
+    /// Nothing, or one if an acknowledgement was asked for.
+    Refused,
+    /// The reply's body.
+    Body(Vec<u8>),
+}
+
+impl Answer {
     /// A 64-bit word.
-    Word(u64),
-    /// A queue's position.
-    Position { queue: u32, position: u32 },
+    fn word(word: u64) -> Self {
+        Self::Body(word.to_ne_bytes().to_vec())
+    }
 }
 
 impl Session {
     /// A session at its very beginning.
-    pub fn new(socket: OwnedFd, port: Arc<Port>, desks: Arc<Desks>) -> Self {
-        let queues = port.queues();
+    pub fn new(socket: OwnedFd, device: Arc<dyn Device>) -> Self {
+        let queues = device.queues();
         let record = SessionRecord {
-            port: port.id,
+            port: device.id(),
             features: 0,
             protocol_features: 0,
             memory: Vec::new(),
@@ -87,9 +89,7 @@ impl Session {
         };
         Self {
             connection: Connection::new(socket),
-            offered: features::offered(port.kind),
-            port,
-            desks,
+            device,
             record,
             memory_fds: Vec::new(),
             memory: None,
@@ -104,20 +104,19 @@ impl Session {
     pub fn resume(
         record: SessionRecord,
         fds: Vec<OwnedFd>,
-        port: Arc<Port>,
-        desks: Arc<Desks>,
+        device: Arc<dyn Device>,
     ) -> Result<Self, SessionError> {
         let roles = record.descriptors();
         if roles.len() != fds.len() {
             return Err(SessionError::Record { got: fds.len(), wanted: roles.len() });
         }
-        if record.queues.len() != port.queues() {
-            return Err(SessionError::NoSuchQueue { queue: record.queues.len(), queues: port.queues() });
+        if record.queues.len() != device.queues() {
+            return Err(SessionError::NoSuchQueue { queue: record.queues.len(), queues: device.queues() });
         }
         let mut fds = fds.into_iter();
         let socket = fds.next().ok_or(SessionError::Record { got: 0, wanted: roles.len() })?;
-        let mut session = Self::new(socket, port, desks);
-        only_offered(record.features, session.offered)?;
+        let mut session = Self::new(socket, device);
+        only_offered(record.features, session.device.offered())?;
         for (role, fd) in roles.into_iter().skip(1).zip(fds) {
             match role {
                 SessionFd::Connection => {}
@@ -130,7 +129,7 @@ impl Session {
         if record.queues.iter().any(|queue| queue.started) {
             session.status = STATUS_RUNNING;
         }
-        session.record = SessionRecord { port: session.port.id, ..record };
+        session.record = SessionRecord { port: session.device.id(), ..record };
         session.map_memory()?;
         Ok(session)
     }
@@ -139,7 +138,7 @@ impl Session {
     /// have owed it that. The other process must have let go of them.
     pub fn go_on(&mut self) -> Result<(), SessionError> {
         self.start_rings()?;
-        self.port.interrupt_all();
+        self.device.interrupt_all();
         Ok(())
     }
 
@@ -178,7 +177,7 @@ impl Session {
     /// A worker found a ring broken: stops them all until the driver sets them up anew.
     pub fn break_rings(&mut self, queue: usize, fault: BrokenRing) {
         for queue in 0..self.queues.len() {
-            self.port.stop_ring(queue);
+            self.device.stop_ring(queue);
         }
         if let Some(err) = self.queues.get(queue).and_then(|queue| queue.err.as_ref()) {
             crate::epoll::signal(err);
@@ -201,50 +200,55 @@ impl Session {
         let answer = self.carry_out(request)?;
         let acknowledges = VhostUserProtocolFeatures::REPLY_ACK.bits();
         let body = match answer {
-            Answer::Word(word) => Some(word.to_ne_bytes()),
-            Answer::Position { queue, position } => {
-                let mut body = [0; 8];
-                body[..4].copy_from_slice(&queue.to_ne_bytes());
-                body[4..].copy_from_slice(&position.to_ne_bytes());
-                Some(body)
+            Answer::Body(body) => Some(body),
+            Answer::Done | Answer::Refused
+                if !header.wants_ack || self.record.protocol_features & acknowledges == 0 =>
+            {
+                None
             }
-            Answer::Done if header.wants_ack && self.record.protocol_features & acknowledges != 0 => {
-                Some(0_u64.to_ne_bytes())
-            }
-            Answer::Done => None,
+            Answer::Done => Some(0_u64.to_ne_bytes().to_vec()),
+            Answer::Refused => Some(1_u64.to_ne_bytes().to_vec()),
         };
         Ok(Reply { request: header.request, body })
     }
 
     /// Sends what [`Self::apply`] returned, if the front end waits for anything.
     pub fn reply(&self, reply: &Reply) -> Result<(), SessionError> {
-        reply.body.map_or(Ok(()), |body| self.connection.reply(reply.request, &body))
+        reply.body.as_ref().map_or(Ok(()), |body| self.connection.reply(reply.request, body))
     }
 
     /// Questions are answered at once; what changes the record may let rings start.
     fn carry_out(&mut self, request: Request) -> Result<Answer, SessionError> {
         match request {
-            Request::GetFeatures => return Ok(Answer::Word(self.offered)),
-            Request::GetProtocolFeatures => return Ok(Answer::Word(features::protocol())),
-            Request::GetQueueNum => return Ok(Answer::Word(self.queues.len() as u64)),
-            Request::GetMaxMemSlots => return Ok(Answer::Word(MAX_REGIONS as u64)),
-            Request::GetStatus => return Ok(Answer::Word(u64::from(self.status))),
+            Request::GetFeatures => return Ok(Answer::word(self.device.offered())),
+            Request::GetProtocolFeatures => return Ok(Answer::word(self.device.protocol())),
+            Request::GetQueueNum => return Ok(Answer::word(self.queues.len() as u64)),
+            Request::GetMaxMemSlots => return Ok(Answer::word(MAX_REGIONS as u64)),
+            Request::GetStatus => return Ok(Answer::word(u64::from(self.status))),
             Request::SetOwner => return Ok(Answer::Done),
+            Request::GetConfig(part) => {
+                let space = self.config_space(FrontendReq::GET_CONFIG)?;
+                return Ok(Answer::Body(part.of(space)));
+            }
+            // No device here has anything that a driver may write.
+            Request::SetConfig => {
+                return self.config_space(FrontendReq::SET_CONFIG).map(|_| Answer::Refused);
+            }
             Request::GetVringBase { queue } => {
                 let position = self.halt(queue)?;
                 self.changed = true;
-                let position = base::base(position, self.record.features);
-                return Ok(Answer::Position { queue: queue as u32, position });
+                let state = [queue as u32, base::base(position, self.record.features)];
+                return Ok(Answer::Body(state.map(u32::to_ne_bytes).concat()));
             }
             Request::SetFeatures(accepted) => {
-                only_offered(accepted, self.offered)?;
+                only_offered(accepted, self.device.offered())?;
                 if accepted != self.record.features {
                     self.stop_rings();
                     self.record.features = accepted;
                 }
             }
             Request::SetProtocolFeatures(accepted) => {
-                only_offered(accepted, features::protocol())?;
+                only_offered(accepted, self.device.protocol())?;
                 self.record.protocol_features = accepted;
             }
             Request::ResetOwner => self.reset(),
@@ -286,12 +290,12 @@ impl Session {
                 if size == 0 || size > 32768 || !(packed || size.is_power_of_two()) {
                     return Err(SessionError::QueueSize { queue, size });
                 }
-                self.port.stop_ring(queue);
+                self.device.stop_ring(queue);
                 self.record.queues[queue].size = size;
             }
             Request::SetVringAddr { queue, desc, avail, used } => {
                 self.known(queue)?;
-                self.port.stop_ring(queue);
+                self.device.stop_ring(queue);
                 let record = &mut self.record.queues[queue];
                 (record.desc, record.avail, record.used) = (desc, avail, used);
             }
@@ -299,21 +303,21 @@ impl Session {
                 self.known(queue)?;
                 let position = base::position(base, self.record.features);
                 let position = position.ok_or(SessionError::Base { queue, base })?;
-                self.port.stop_ring(queue);
+                self.device.stop_ring(queue);
                 self.fault = None;
                 let record = &mut self.record.queues[queue];
                 (record.base, record.started) = (position, false);
             }
             Request::SetVringKick { queue, fd } => {
                 self.known(queue)?;
-                self.port.stop_ring(queue);
+                self.device.stop_ring(queue);
                 self.queues[queue].kick = Some(event(fd)?);
                 self.record.queues[queue].kick = true;
             }
             Request::SetVringCall { queue, fd } => {
                 self.known(queue)?;
                 let call = fd.map(event).transpose()?;
-                self.port.set_call(queue, call.clone());
+                self.device.set_call(queue, call.clone());
                 self.record.queues[queue].call = call.is_some();
                 self.queues[queue].call = call;
             }
@@ -328,13 +332,19 @@ impl Session {
                 // A transmit ring that is no longer used goes on until it is taken away: what the guest has sent leaves,
                 // and its buffers come back.
                 if !on && queue.is_multiple_of(2) {
-                    self.port.stop_ring(queue);
+                    self.device.stop_ring(queue);
                 }
             }
         }
         self.changed = true;
         self.start_rings()?;
         Ok(Answer::Done)
+    }
+
+    /// The configuration space, for a device that offered to tell it.
+    fn config_space(&self, request: FrontendReq) -> Result<&[u8], SessionError> {
+        let space = self.device.config_space();
+        if space.is_empty() { Err(MessageError::NotOffered(request).into()) } else { Ok(space) }
     }
 
     fn known(&self, queue: usize) -> Result<(), SessionError> {
@@ -366,14 +376,14 @@ impl Session {
 
     fn stop_rings(&mut self) {
         for queue in 0..self.queues.len() {
-            self.port.stop_ring(queue);
+            self.device.stop_ring(queue);
         }
     }
 
     /// Stops one ring for good and tells its position; the front end gives a new kick when it is to run again.
     fn halt(&mut self, queue: usize) -> Result<u16, SessionError> {
         self.known(queue)?;
-        let position = self.port.stop_ring(queue).or_else(|| self.position_in_memory(queue));
+        let position = self.device.stop_ring(queue).or_else(|| self.position_in_memory(queue));
         self.fault = None;
         self.queues[queue].kick = None;
         let record = &mut self.record.queues[queue];
@@ -385,7 +395,7 @@ impl Session {
     /// The position of a ring that has run, but does not run now.
     fn position_in_memory(&self, queue: usize) -> Option<u16> {
         let config = self.record.queues[queue].started.then(|| self.queue_config(queue))?;
-        Ring::position_in_memory(self.memory.as_ref()?, queue, &config)
+        self.device.position_in_memory(self.memory.as_ref()?, queue, &config)
     }
 
     fn queue_config(&self, queue: usize) -> QueueConfig {
@@ -397,7 +407,7 @@ impl Session {
             used: record.used,
             features: self.record.features,
             start: if record.started { Start::Recover } else { Start::At(record.base) },
-            log: self.port.counters.position_log(queue),
+            log: self.device.position_log(queue),
         }
     }
 
@@ -409,11 +419,11 @@ impl Session {
             let record = &self.record.queues[queue];
             let set_up = record.size > 0 && record.desc != 0 && (record.enabled || enabled_from_the_start);
             let Some(kick) = self.queues[queue].kick.clone() else { continue };
-            if self.fault.is_some() || !set_up || self.port.runs(queue) {
+            if self.fault.is_some() || !set_up || self.device.runs(queue) {
                 continue;
             }
             let ring = Ring { kick, call: self.queues[queue].call.clone(), config: self.queue_config(queue) };
-            match self.port.start_ring(queue, &memory, ring, &self.desks) {
+            match self.device.start_ring(queue, &memory, ring) {
                 Ok(()) => self.record.queues[queue].started = true,
                 Err(StartError::Queue(error)) => self.break_rings(queue, error.into()),
                 Err(StartError::Kick(error)) => return Err(SessionError::Event(error)),
@@ -439,7 +449,7 @@ impl Drop for Session {
 #[derive(Debug)]
 pub struct Reply {
     request: FrontendReq,
-    body: Option<[u8; 8]>,
+    body: Option<Vec<u8>>,
 }
 
 impl Reply {
@@ -470,3 +480,7 @@ fn region_spec(record: &MemoryRecord) -> RegionSpec {
         file_offset: record.file_offset,
     }
 }
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

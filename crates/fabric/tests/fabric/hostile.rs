@@ -101,6 +101,7 @@ fn protocol_errors_end_the_session_by_name() {
     type Wrong = (FrontendReq, Vec<u8>, &'static str);
     let wrong: Vec<Wrong> = vec![
         (FrontendReq::SET_LOG_BASE, vec![0; 16], "SET_LOG_BASE was not offered"),
+        (FrontendReq::GET_CONFIG, vec![0; 12], "GET_CONFIG was not offered"),
         (FrontendReq::SET_VRING_NUM, FrontEnd::state(7, 256), "queue 7; this port has 2"),
         (FrontendReq::SET_VRING_NUM, FrontEnd::state(0, 100), "queue 0 cannot have 100 entries"),
         (FrontendReq::SET_FEATURES, (1_u64 << 17).to_ne_bytes().to_vec(), "features 0x20000"),
