@@ -48,6 +48,9 @@ pub enum QueueError {
         /// Alignment in bytes.
         align: u64,
     },
+    /// A feature was negotiated that this kind of queue cannot have.
+    #[error("{0} was negotiated, which this queue cannot have")]
+    Feature(&'static str),
     /// The driver did not accept `VERSION_1`.
     #[error("legacy driver: VERSION_1 was not negotiated")]
     Legacy,
@@ -81,6 +84,12 @@ pub enum RingFault {
         head: u16,
         /// Entries of the queue.
         size: u16,
+    },
+    /// A chain was made available again while the device has it.
+    #[error("chain from {head} made available again while the device has it")]
+    AlreadyTaken {
+        /// Its head.
+        head: u16,
     },
     /// A descriptor's next field points outside its table.
     #[error("next descriptor {next} in a table of {size}")]
@@ -184,14 +193,14 @@ pub enum RingFault {
         /// Head of the chain.
         head: u16,
     },
-    /// A chain that does not even hold the virtio-net header.
-    #[error("chain from {head} holds {len} bytes, less than the {header}-byte header")]
+    /// A chain that does not even hold the header.
+    #[error("chain from {head} holds {len} bytes, at least {header} are needed")]
     ChainTooShort {
         /// Head of the chain.
         head: u16,
         /// Its length in bytes.
         len: u32,
-        /// The header's length in bytes.
+        /// Bytes that it must hold: the header, and in a socket's receive buffer one more.
         header: u32,
     },
 }

@@ -4,9 +4,10 @@
 //! atomics, never by a Rust reference. An index, a length or an address is read once, checked, and only then used.
 //!
 //! * [`memory`]: the guest's memory, mapped from the descriptors that its front end sent.
-//! * [`device`]: the device end of a transmit or receive queue: bursts of checked frames out, one copy in.
+//! * [`device`]: the device end of a transmit or receive queue: bursts of checked frames out, one copy in. In it, [`device::socket`]:
+//!   the same for the packets of a socket device.
 //! * [`driver`]: the driver end, for microguests and tests.
-//! * [`header`]: the virtio-net header. [`features`]: the feature bits.
+//! * [`header`]: the virtio-net header. [`socket_header`]: that of a socket device's packets. [`features`]: the feature bits.
 //! * [`fault`]: what a hostile or broken driver can do wrong.
 //! * [`counters`]: words shared with other processes.
 //!
@@ -20,9 +21,11 @@ pub mod features;
 pub mod header;
 pub mod memory;
 mod packed;
+pub mod socket_header;
 mod split;
 
 pub use device::{QueueConfig, RxQueue, Start, TxFrame, TxQueue};
 pub use fault::{QueueError, RingFault};
 pub use header::NetHeader;
 pub use memory::{GuestMemory, MemoryError, RegionSpec};
+pub use socket_header::SocketHeader;

@@ -20,6 +20,7 @@ mod packed;
 mod position_log;
 mod ring;
 mod rx;
+pub mod socket;
 mod split;
 mod tx;
 

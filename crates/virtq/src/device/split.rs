@@ -11,7 +11,7 @@ use crate::memory::prefetch::LINE;
 use crate::memory::{Area, GuestMemory};
 use crate::split::{self, DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Descriptor};
 
-/// The device end of a split ring. Chains are returned in the order in which they were fetched.
+/// The device end of a split ring. Chains are returned in the order in which they were fetched, but for those of sockets.
 #[derive(Debug)]
 pub(super) struct SplitRing {
     size: u16,
@@ -70,6 +70,68 @@ impl SplitRing {
         self.next_used
     }
 
+    /// Entries.
+    pub(super) fn size(&self) -> u16 {
+        self.size
+    }
+
+    /// Position of the next entry to fetch. Other than [`Self::position`] only while chains are in flight.
+    pub(super) fn available_position(&self) -> u16 {
+        self.next_avail
+    }
+
+    /// The used index as it is in guest memory.
+    pub(super) fn used_index(&self) -> u16 {
+        self.used.load_u16(split::INDEX, Ordering::Acquire)
+    }
+
+    /// The available index as it is in guest memory, not checked.
+    pub(super) fn avail_index(&self) -> u16 {
+        self.avail.load_u16(split::INDEX, Ordering::Acquire)
+    }
+
+    /// The head in an entry of the used ring, not checked.
+    pub(super) fn used_head(&self, position: u16) -> u16 {
+        self.used.load_u32(split::used_at(position, self.size)) as u16
+    }
+
+    /// The head in an entry of the available ring, not checked.
+    pub(super) fn avail_head(&self, position: u16) -> u16 {
+        self.avail.load_u16(split::avail_at(position, self.size), Ordering::Relaxed)
+    }
+
+    /// Writes a head into an entry of the used ring that the driver does not see, and may never see there.
+    pub(super) fn write_used_head(&self, position: u16, head: u16) {
+        self.used.store_u32(split::used_at(position, self.size), head.into());
+    }
+
+    /// Goes on from this used index with so many chains in flight, which were fetched before. Chains of such a ring come back
+    /// in any order.
+    pub(super) fn resume(&mut self, used: u16, in_flight: u16) {
+        (self.next_used, self.published, self.signalled) = (used, used, used);
+        let next = used.wrapping_add(in_flight);
+        (self.next_avail, self.seen_avail) = (next, next);
+    }
+
+    /// The head in the next available entry, not checked; `None` when there is none.
+    #[inline]
+    pub(super) fn next_head(&mut self) -> Result<Option<u16>, RingFault> {
+        Ok((self.available(1)? > 0).then(|| self.avail_head(self.next_avail)))
+    }
+
+    /// Goes on behind the entry that [`Self::next_head`] found.
+    #[inline]
+    pub(super) fn pass_available(&mut self) {
+        self.next_avail = self.next_avail.wrapping_add(1);
+        self.prefetch(1);
+    }
+
+    /// Checks the chain from a head, once more each time.
+    #[inline]
+    pub(super) fn look(&self, chains: &mut Chains, head: u16, out: &mut Chain) -> Result<(), RingFault> {
+        if self.near(chains, head, out) { Ok(()) } else { self.chain(chains, head, out) }
+    }
+
     /// How many entries are left to fetch, after a look at the available index unless `wanted` of them are known to be
     /// there: the line of the index is nearly always with the driver. Fetched entries are not read again.
     #[inline]
@@ -101,12 +163,10 @@ impl SplitRing {
         for (chain, position) in out[..wanted].iter_mut().zip(0..) {
             let entry = split::avail_at(self.next_avail.wrapping_add(position), self.size);
             let head = self.avail.load_u16(entry, Ordering::Relaxed);
-            if !self.near(chains, head, chain) {
-                match self.chain(chains, head, chain) {
-                    Ok(()) => {}
-                    Err(_) if done > 0 => break,
-                    Err(fault) => return Err(fault),
-                }
+            match self.look(chains, head, chain) {
+                Ok(()) => {}
+                Err(_) if done > 0 => break,
+                Err(fault) => return Err(fault),
             }
             done += 1;
             if chains.segments.len() > parts {

@@ -254,7 +254,7 @@ impl<'q> TxFrame<'q> {
     pub fn write_to(&self, fd: BorrowedFd<'_>, header: Option<&NetHeader>) -> io::Result<usize> {
         let header = header.map(|header| header.to_bytes());
         let header = header.as_ref().map_or(&[][..], |bytes| &bytes[..]);
-        self.rest().write_to(fd, [header, self.first_bytes()])
+        self.rest().write_to(fd, [header, self.first_bytes()], usize::MAX)
     }
 
     /// Everything behind the first bytes.

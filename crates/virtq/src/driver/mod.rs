@@ -1,7 +1,8 @@
 //! The driver end of virtqueues: what a guest's driver does, for microguests and tests.
 //!
 //! [`Ram`] is the memory of such a guest, [`Ring`] the driver end of one queue with chains of any shape, [`TxDriver`] and
-//! [`RxDriver`] a network card's two queues with buffers of their own; [`burst`] is as light as a load generator needs.
+//! [`RxDriver`] a network card's two queues with buffers of their own, [`SocketTxDriver`] and [`SocketRxDriver`] those of a
+//! socket device; [`burst`] is as light as a load generator needs.
 
 mod buffers;
 pub mod burst;
@@ -11,6 +12,7 @@ mod ram;
 mod ring;
 mod rx;
 mod slots;
+mod socket;
 mod split;
 mod tx;
 
@@ -18,6 +20,7 @@ pub use layout::QueueLayout;
 pub use ram::Ram;
 pub use ring::{Part, Ring, Used, UsedFault};
 pub use rx::RxDriver;
+pub use socket::{Payload, Shape, SocketRxDriver, SocketTxDriver};
 pub use tx::TxDriver;
 
 pub use crate::device::first_position;

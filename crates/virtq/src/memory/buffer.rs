@@ -354,8 +354,13 @@ impl Buffer<'_> {
         }
     }
 
-    /// Writes `prefix`, then the buffer, to a descriptor by one `writev`; returns what the kernel took.
-    pub(crate) fn write_to(mut self, fd: BorrowedFd<'_>, prefix: [&[u8]; 2]) -> io::Result<usize> {
+    /// Writes `prefix`, then up to `len` bytes of the buffer, to a descriptor by one `writev`; returns what the kernel took.
+    pub(crate) fn write_to(
+        mut self,
+        fd: BorrowedFd<'_>,
+        prefix: [&[u8]; 2],
+        len: usize,
+    ) -> io::Result<usize> {
         let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         let mut parts = [none; IOVECS];
         let mut count = 0;
@@ -363,11 +368,14 @@ impl Buffer<'_> {
             parts[count] = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
             count += 1;
         }
+        let mut left = len;
         let mut gathered = Vec::new();
-        while let Some(piece) = self.take(usize::MAX) {
+        while left > 0
+            && let Some(piece) = self.take(left)
+        {
             if count == IOVECS - 1 {
                 // Far more parts than any driver uses: the rest becomes one.
-                gathered.resize(piece.len + self.remaining(), 0);
+                gathered.resize(left.min(piece.len + self.remaining()), 0);
                 let mut rest = Buffer { head: piece, rest: self.rest };
                 rest.read(&mut gathered);
                 parts[count] =
@@ -377,6 +385,7 @@ impl Buffer<'_> {
             }
             parts[count] = libc::iovec { iov_base: piece.base.as_ptr().cast(), iov_len: piece.len };
             count += 1;
+            left -= piece.len;
         }
         // SAFETY: the first `count` entries describe live slices of this function or mapped guest memory; writev only
         // reads from them.
