@@ -91,6 +91,29 @@ pub struct ChangeNic {
     pub lro: Option<bool>,
 }
 
+/// `PATCH /v1/vms/{name}/vmci`: what is named changes, the rest stays. Adding and removing the device is for the VM's next start;
+/// everything else is in force at once.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeVmci {
+    /// Has the VM a VMCI device? One that is added gets a context ID; one that is removed is cut off at once, and gone for the guest
+    /// after the next start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub present: Option<bool>,
+    /// All groups that it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domains: Option<Vec<Name>>,
+    /// May it talk to every other VM that is unrestricted?
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unrestricted: Option<bool>,
+    /// Most connections at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<u32>,
+    /// Most of them that nobody has accepted yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half_open: Option<u32>,
+}
+
 /// `PATCH /v1/host/settings`: keys of `HostSettings` and their new values; an empty value stands for the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ChangeHostSettings(pub BTreeMap<String, String>);

@@ -63,6 +63,21 @@ pub struct VmciSpec {
     pub half_open: Option<u32>,
 }
 
+impl VmciSpec {
+    /// Most groups that one device can be in.
+    pub const MOST_DOMAINS: usize = 64;
+
+    /// Most connections at a time.
+    pub fn most_connections(&self) -> u32 {
+        self.connections.unwrap_or(CONNECTIONS)
+    }
+
+    /// Most of them that nobody has accepted yet: never more than connections.
+    pub fn most_half_open(&self) -> u32 {
+        self.half_open.unwrap_or_else(|| HALF_OPEN.min(self.most_connections()))
+    }
+}
+
 /// What is observed of a VM's VMCI device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VmciStatus {

@@ -8,7 +8,7 @@ use taut_api::shaping::{Shape, Shaping};
 use taut_api::vm::VmSpec;
 use taut_api::{ApiError, MacAddr, Name};
 
-use crate::{Desired, Owner};
+use crate::{Desired, Owner, cid};
 
 /// Longest interface name that Linux takes, in bytes.
 const MAX_IFNAME: usize = 15;
@@ -23,7 +23,10 @@ pub fn vm(desired: &Desired, name: &Name, spec: &VmSpec) -> Result<(), ApiError>
         mac_is_free(desired, &owner, nic.mac.unwrap_or_else(|| owner.derived_mac()))?;
         shaping_is_possible(&owner.to_string(), &nic.shaping.unwrap_or_default())?;
     }
-    Ok(())
+    match spec.vmci.as_ref().and_then(|vmci| vmci.cid) {
+        Some(own) => cid::is_free(desired, name, own),
+        None => Ok(()),
+    }
 }
 
 /// May the port group be written?

@@ -14,7 +14,7 @@ pub fn rule(desired: &Desired, owner: &Owner) -> Option<Coalescing> {
             (nic.model == NicModel::Virtio).then_some(nic.coalescing)?
         }
         Owner::External(name) => desired.external.get(name)?.coalescing,
-        Owner::Netns(_) => return None,
+        Owner::Netns(_) | Owner::Vmci(_) => return None,
     };
     // Settings are checked when they are written.
     Some(own.or(desired.host.coalescing().unwrap_or_default()))

@@ -1,4 +1,4 @@
-//! The fabric's whole wanted state: a port for everything that runs or is to run.
+//! The fabric's whole wanted state: a port or a VMCI device for everything that runs or is to run.
 
 use taut_api::Coalescing;
 use taut_api::fabric::FabricConfig;
@@ -6,7 +6,7 @@ use taut_api::fabric::config::{PortConfig, PortKind};
 use taut_api::shaping::Shaping;
 use taut_api::vm::{NicModel, Power};
 
-use crate::{Desired, Observed, Owner, coalescing, lro};
+use crate::{Desired, Observed, Owner, coalescing, lro, vmci};
 
 /// One port for each attachment and for each card of a VM that is wanted or still has its process.
 pub fn rule(desired: &Desired, observed: &Observed) -> FabricConfig {
@@ -30,8 +30,9 @@ pub fn rule(desired: &Desired, observed: &Observed) -> FabricConfig {
     FabricConfig {
         revision: 0,
         ports: ports.collect(),
+        sockets: vmci::config(desired, observed),
         workers: desired.workers.clone(),
-        ..FabricConfig::default()
+        socket_worker: desired.socket_worker.clone(),
     }
 }
 
@@ -55,6 +56,7 @@ fn kind(desired: &Desired, observed: &Observed, owner: &Owner) -> Option<PortKin
                 NicModel::Vmxnet3 | NicModel::E1000 | NicModel::E1000e | NicModel::Vlance => PortKind::Stream,
             })
         }
+        Owner::Vmci(_) => None,
         Owner::Netns(_) => Some(PortKind::Tap { offloads: true }),
         Owner::External(name) => {
             let port = desired.external.get(name)?;

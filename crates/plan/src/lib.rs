@@ -8,8 +8,10 @@
 //!
 //! * [`admission`]: may this document be written at all (references, addresses, users);
 //! * [`numbering`]: port and segment numbers that stay;
+//! * [`cid`]: context IDs that stay;
 //! * [`memory`]: guests that cannot fit into the host;
 //! * [`vms`]: processes to start, stop, connect;
+//! * [`vmci`]: VMCI devices and the sockets that lead to them;
 //! * [`attachments`]: namespaces and external ports to attach and detach;
 //! * [`coalescing`]: the moderation that each port has;
 //! * [`lro`]: the ports for which segments are merged;
@@ -17,6 +19,7 @@
 
 pub mod admission;
 pub mod attachments;
+pub mod cid;
 pub mod coalescing;
 mod desired;
 pub mod fabric_config;
@@ -25,6 +28,7 @@ pub mod memory;
 pub mod numbering;
 mod observed;
 mod outcome;
+pub mod vmci;
 pub mod vms;
 
 pub use desired::{Desired, Owner};
@@ -37,6 +41,7 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
     let mut plan = Plan { fabric: fabric_config::rule(desired, observed), ..Plan::default() };
     let refused = memory::rule(desired, observed);
     vms::rule(desired, observed, &refused, &mut plan);
+    vmci::rule(desired, observed, &mut plan);
     attachments::rule(desired, observed, &mut plan);
     plan.refusals = refused;
     plan

@@ -14,7 +14,7 @@ pub fn rule(desired: &Desired, owner: &Owner) -> bool {
         }
         Owner::External(_) => true,
         // The host's own stack merges for itself.
-        Owner::Netns(_) => false,
+        Owner::Netns(_) | Owner::Vmci(_) => false,
     };
     own && desired.host.lro == Toggle::On
 }

@@ -38,7 +38,8 @@ impl Numbers {
 /// # Errors
 /// [`ErrorKind::Refused`] when there are more ports or vSwitches than numbers.
 pub fn assign(desired: &Desired) -> Result<Numbers, ApiError> {
-    let owners = desired.ports().map(|(owner, _, _)| owner.to_string());
+    let owners = desired.ports().map(|(owner, _, _)| owner).chain(desired.sockets());
+    let owners = owners.map(|owner| owner.to_string());
     let segments = desired.portgroups.values().map(|group| group.vswitch.to_string());
     Ok(Numbers {
         ports: keep_or_give(&desired.numbers.ports, owners.collect(), MAX_PORTS, "ports")?,

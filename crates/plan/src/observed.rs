@@ -35,6 +35,10 @@ pub struct PortSeen {
     pub reason: Option<String>,
     /// It has a socket or device that still serves.
     pub attached: bool,
+    /// A VMCI device's front end is connected, as far as the fabric has told.
+    pub session: bool,
+    /// A VMCI device has the socket by which programs of the host reach the guest.
+    pub host_socket: bool,
 }
 
 /// A VM on this host.
@@ -44,6 +48,10 @@ pub struct VmSeen {
     pub process: Option<Process>,
     /// Why its last process ended or was not started. Cleared when the user asks for another start.
     pub failure: Option<String>,
+    /// The socket between the front end of its VMCI device and the fabric is there.
+    pub vmci_socket: bool,
+    /// The socket between the host and its VMCI device is there.
+    pub host_socket: bool,
 }
 
 /// A VM's process.
@@ -59,6 +67,8 @@ pub struct Process {
     pub stopping: bool,
     /// Cards whose sockets are there to be connected.
     pub sockets: BTreeSet<usize>,
+    /// It was started with a VMCI device.
+    pub vmci: bool,
 }
 
 /// What was done to the host for a namespace attachment.

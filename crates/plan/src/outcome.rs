@@ -32,6 +32,32 @@ pub enum Action {
         /// Its port.
         port: PortId,
     },
+    /// Listen for QEMU, the front end of a VM's VMCI device, and hand the listening socket to the device's port.
+    ListenForVmci {
+        /// The VM.
+        vm: Name,
+        /// The device's port.
+        port: PortId,
+    },
+    /// Connect to the socket of a microguest's VMCI device and hand it to its port.
+    ConnectVmci {
+        /// The VM.
+        vm: Name,
+        /// The device's port.
+        port: PortId,
+    },
+    /// Listen for programs of the host that want to reach a VM's VMCI device, and hand the listening socket to its port.
+    ListenForHost {
+        /// The VM.
+        vm: Name,
+        /// The device's port.
+        port: PortId,
+    },
+    /// QEMU's VMCI device has lost the fabric for good: put another one in its place.
+    ReplugVmci {
+        /// The VM.
+        vm: Name,
+    },
     /// Make the namespace and its TAP device as needed, and hand the device to its port.
     AttachNetns {
         /// The attachment.

@@ -10,6 +10,7 @@ use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, Security, So
 use taut_api::shaping::{Shape, Shaping};
 use taut_api::units::BitRate;
 use taut_api::vm::{Link, NicSpec, Power, VmDesired, VmKind};
+use taut_api::vmci::{Cid, VmciSpec};
 use taut_api::{Bytes, Name, QueuePairs, Vlan};
 
 use super::*;
@@ -32,9 +33,11 @@ fn nic() -> impl Strategy<Value = NicSpec> {
 }
 
 fn vm() -> impl Strategy<Value = VmDesired> {
-    (vec(nic(), 0..4), any::<bool>(), any::<bool>(), 1..10_000u64).prop_map(|(nics, on, micro, mib)| {
+    let whether = (any::<bool>(), any::<bool>(), any::<bool>());
+    (vec(nic(), 0..4), whether, 1..10_000u64).prop_map(|(nics, (on, micro, vmci), mib)| {
         let mut vm: VmDesired = serde_json::from_str("{}").unwrap();
         vm.vm.nics = nics;
+        vm.vm.vmci = vmci.then(VmciSpec::default);
         vm.vm.memory = Bytes::mib(mib);
         vm.vm.kind = if micro { VmKind::Micro } else { VmKind::Qemu };
         vm.power = if on { Power::On } else { Power::Off };
@@ -80,16 +83,26 @@ fn desired() -> impl Strategy<Value = Desired> {
     );
     (btree_map(names("vm", 5), vm(), 0..5), portgroups, netns, external).prop_map(
         |(vms, portgroups, netns, external)| {
-            let mut desired = Desired { vms, portgroups, netns, external, ..Desired::default() };
+            let mut desired = Desired { portgroups, netns, external, ..Desired::default() };
+            for (name, mut vm) in vms {
+                vm.vm.vmci.iter_mut().for_each(|vmci| cid::assign(&desired, vmci));
+                desired.vms.insert(name, vm);
+            }
             desired.numbers = numbering::assign(&desired).unwrap();
             desired
         },
     )
 }
 
+/// Every port that the fabric is to have.
+fn configured(plan: &Plan) -> BTreeSet<PortId> {
+    let sockets = plan.fabric.sockets.iter().map(|socket| socket.id);
+    plan.fabric.ports.iter().map(|port| port.id).chain(sockets).collect()
+}
+
 /// A host and a fabric that do what a plan says, at once and without fail.
 fn carry_out(desired: &Desired, observed: &mut Observed, plan: &Plan) {
-    let wanted: BTreeSet<PortId> = plan.fabric.ports.iter().map(|port| port.id).collect();
+    let wanted = configured(plan);
     observed.ports.retain(|port, _| wanted.contains(port));
     for port in wanted {
         observed.ports.entry(port).or_default();
@@ -104,12 +117,25 @@ fn carry_out(desired: &Desired, observed: &mut Observed, plan: &Plan) {
                     accelerator: "tcg".into(),
                     stopping: false,
                     sockets: (0..vm.nics.len()).collect(),
+                    vmci: vm.vmci.is_some(),
                 };
-                observed.vms.insert(name.clone(), VmSeen { process: Some(process), failure: None });
+                let seen = observed.vms.entry(name.clone()).or_default();
+                seen.process = Some(process);
+                seen.vmci_socket = vm.vmci.is_some();
+                connect(desired, observed, name);
             }
-            Action::StopVm(name) => observed.vms.get_mut(name).unwrap().process = None,
+            Action::StopVm(name) => drop(observed.vms.insert(name.clone(), VmSeen::default())),
+            Action::ListenForVmci { vm, port } => {
+                observed.vms.entry(vm.clone()).or_default().vmci_socket = true;
+                attach(observed, *port);
+            }
+            Action::ListenForHost { vm, port } => {
+                observed.vms.entry(vm.clone()).or_default().host_socket = true;
+                observed.ports.get_mut(port).unwrap().host_socket = true;
+            }
+            Action::ReplugVmci { vm } => connect(desired, observed, vm),
             Action::RemoveVm(name) => drop(observed.vms.remove(name)),
-            Action::ConnectNic { port, .. } => attach(observed, *port),
+            Action::ConnectNic { port, .. } | Action::ConnectVmci { port, .. } => attach(observed, *port),
             Action::AttachNetns { name, port } => {
                 let spec = desired.netns[name].clone();
                 observed.netns.insert(name.clone(), NetnsSeen { spec, made_netns: true });
@@ -124,6 +150,17 @@ fn carry_out(desired: &Desired, observed: &mut Observed, plan: &Plan) {
             Action::DetachExternal(name) => drop(observed.external.remove(name)),
         }
     }
+}
+
+/// QEMU connects to its device's socket, where somebody has to listen.
+fn connect(desired: &Desired, observed: &mut Observed, vm: &Name) {
+    if desired.vms[vm].vm.vmci.is_none() || desired.vms[vm].vm.kind == VmKind::Micro {
+        return;
+    }
+    let port = desired.numbers.port(&Owner::Vmci(vm.clone())).unwrap();
+    let state = observed.ports.get_mut(&port).unwrap();
+    assert!(state.attached && observed.vms[vm].vmci_socket, "QEMU would not start");
+    state.session = true;
 }
 
 fn attach(observed: &mut Observed, port: PortId) {
@@ -174,8 +211,8 @@ proptest! {
         }
         prop_assert_eq!(observed.netns.keys().collect::<Vec<_>>(), after.netns.keys().collect::<Vec<_>>());
         prop_assert_eq!(observed.external.keys().collect::<Vec<_>>(), after.external.keys().collect::<Vec<_>>());
-        let configured: BTreeSet<_> = plan(&after, &observed).fabric.ports.iter().map(|port| port.id).collect();
-        prop_assert_eq!(observed.ports.keys().copied().collect::<BTreeSet<_>>(), configured);
+        let wanted = configured(&plan(&after, &observed));
+        prop_assert_eq!(observed.ports.keys().copied().collect::<BTreeSet<_>>(), wanted);
     }
 
     #[test]
@@ -184,7 +221,7 @@ proptest! {
         let numbers = numbering::assign(&after).unwrap();
         let unique: BTreeSet<_> = numbers.ports.values().collect();
         prop_assert_eq!(unique.len(), numbers.ports.len());
-        prop_assert_eq!(numbers.ports.len(), after.ports().count());
+        prop_assert_eq!(numbers.ports.len(), after.ports().count() + after.sockets().count());
         for (owner, number) in &numbers.ports {
             prop_assert!(before.numbers.ports.get(owner).is_none_or(|old| old == number), "{} was renumbered", owner);
         }
@@ -208,7 +245,7 @@ proptest! {
     #[test]
     fn a_vm_that_is_off_failed_or_too_big_is_not_started(desired in desired(), failed in names("vm", 5)) {
         let mut observed = fresh();
-        observed.vms.insert(failed.clone(), VmSeen { process: None, failure: Some("burnt".into()) });
+        observed.vms.insert(failed.clone(), VmSeen { failure: Some("burnt".into()), ..VmSeen::default() });
         let plan = plan(&desired, &observed);
         for action in &plan.actions {
             if let Action::StartVm(name) = action {
@@ -283,4 +320,68 @@ fn a_card_is_shaped_as_its_port_group_unless_it_says_otherwise() {
     let config = fabric_config::rule(&desired, &Observed::default());
     let shapes: Vec<_> = config.ports.iter().map(|port| port.shaping).collect();
     assert_eq!(shapes, [steady(1000), steady(2000), Shaping::default()]);
+}
+
+/// A running VM of QEMU's with a VMCI device that has the fabric's ear.
+fn with_vmci() -> (Desired, Observed, PortId) {
+    let mut desired = Desired::default();
+    let mut vm: VmDesired = serde_json::from_value(serde_json::json!({ "power": "on", "vmci": {} })).unwrap();
+    cid::assign(&desired, vm.vm.vmci.as_mut().unwrap());
+    desired.vms.insert(name("db"), vm);
+    desired.numbers = numbering::assign(&desired).unwrap();
+    let mut observed = fresh();
+    settle(&desired, &mut observed);
+    let port = desired.numbers.port(&Owner::Vmci(name("db"))).unwrap();
+    (desired, observed, port)
+}
+
+#[test]
+fn qemu_is_started_once_somebody_listens_for_its_vmci_device() {
+    let (desired, _, port) = with_vmci();
+    let (vm, mut observed) = (name("db"), fresh());
+    let first = plan(&desired, &observed);
+    assert_eq!(first.actions, [], "the fabric does not have the device yet");
+    carry_out(&desired, &mut observed, &first);
+    let second = plan(&desired, &observed);
+    let (listen, host) =
+        (Action::ListenForVmci { vm: vm.clone(), port }, Action::ListenForHost { vm: vm.clone(), port });
+    assert_eq!(second.actions, [host, listen]);
+    carry_out(&desired, &mut observed, &second);
+    assert_eq!(plan(&desired, &observed).actions, [Action::StartVm(vm)]);
+}
+
+#[test]
+fn a_vmci_device_that_lost_the_fabric_is_listened_for_and_replugged() {
+    let (desired, mut observed, port) = with_vmci();
+    let vm = name("db");
+    // Another fabric, another daemon: nothing was handed over.
+    *observed.ports.get_mut(&port).unwrap() = PortSeen::default();
+    let actions = plan(&desired, &observed).actions;
+    let host = Action::ListenForHost { vm: vm.clone(), port };
+    assert_eq!(actions, [host, Action::ListenForVmci { vm: vm.clone(), port }]);
+    let listen = plan(&desired, &observed);
+    carry_out(&desired, &mut observed, &listen);
+    assert_eq!(plan(&desired, &observed).actions, [Action::ReplugVmci { vm }]);
+    settle(&desired, &mut observed);
+}
+
+#[test]
+fn a_vmci_device_is_added_at_the_next_start_and_cut_off_at_once() {
+    let (mut desired, mut observed, port) = with_vmci();
+    let vm = name("db");
+    let vmci = desired.vms.get_mut(&vm).unwrap().vm.vmci.take();
+    assert_eq!(plan(&desired, &observed).fabric.sockets, []);
+    settle(&desired, &mut observed);
+    assert!(observed.vms[&vm].process.is_some());
+    desired.vms.get_mut(&vm).unwrap().vm.vmci = vmci;
+    let socket = |observed: &Observed| {
+        let sockets = plan(&desired, observed).fabric.sockets;
+        sockets.into_iter().map(|socket| (socket.id, socket.owner, socket.cid)).next()
+    };
+    let is = Some((port, "vm/db/vmci".to_owned(), Cid::FIRST));
+    assert_eq!(socket(&observed), is, "the process still has it");
+    observed.vms.get_mut(&vm).unwrap().process.as_mut().unwrap().vmci = false;
+    assert_eq!(socket(&observed), None);
+    observed.vms.insert(vm, VmSeen::default());
+    assert_eq!(socket(&observed), is);
 }

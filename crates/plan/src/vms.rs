@@ -3,7 +3,7 @@
 use taut_api::Name;
 use taut_api::vm::{Power, VmDesired, VmKind};
 
-use crate::{Action, Desired, Observed, Owner, Plan, Process, Refusal, VmSeen};
+use crate::{Action, Desired, Observed, Owner, Plan, Process, Refusal, VmSeen, vmci};
 
 /// Adds the actions for every VM that is described or observed.
 pub fn rule(desired: &Desired, observed: &Observed, refused: &[Refusal], plan: &mut Plan) {
@@ -21,7 +21,10 @@ pub fn rule(desired: &Desired, observed: &Observed, refused: &[Refusal], plan: &
         let seen = observed.vms.get(name).unwrap_or(&none);
         match &seen.process {
             Some(process) => connect(desired, observed, name, process, plan),
-            None if may_start(vm, seen, observed) && !refused.iter().any(|refusal| refusal.vm == *name) => {
+            None if may_start(vm, seen, observed)
+                && vmci::may_start(desired, observed, name, vm)
+                && !refused.iter().any(|refusal| refusal.vm == *name) =>
+            {
                 plan.actions.push(Action::StartVm(name.clone()));
             }
             None => {}

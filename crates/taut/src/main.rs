@@ -56,6 +56,9 @@ enum Command {
     /// Ports of the switch and their counters; vhost-user front ends that taut did not start.
     #[command(subcommand)]
     Port(commands::port::Command),
+    /// VMCI sockets between VMs and with the host.
+    #[command(subcommand)]
+    Vmci(commands::vmci::Command),
     /// What happened, oldest first.
     Events(commands::events::Args),
     /// Measure between VMs, microguests, network namespaces and the host.
@@ -95,6 +98,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Portgroup(command) => commands::portgroup::run(command, &client, format),
         Command::Netns(command) => commands::netns::run(command, &client, format),
         Command::Port(command) => commands::port::run(command, &client, format),
+        Command::Vmci(command) => commands::vmci::run(&command, &client, format),
         Command::Events(args) => commands::events::run(&args, &client, format),
         Command::Bench(command) => bench::run(command, &client, format),
         Command::Host(command) => commands::host::run(&command, &client, format),

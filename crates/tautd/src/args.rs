@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use taut_api::fabric::config::{WorkerConfig, WorkerMode};
+use taut_api::fabric::config::{SocketWorker, WorkerConfig, WorkerMode};
 
 /// The daemon of taut: VMs, vSwitches and their ports on this host.
 #[derive(Debug, Parser)]
@@ -27,6 +27,9 @@ pub(crate) struct Args {
     /// Microseconds that an adaptive worker polls after the last frame before it sleeps.
     #[arg(long, value_name = "US", default_value = "50")]
     pub(crate) fabric_poll_us: u32,
+    /// CPU that the fabric's thread for VMCI sockets is bound to [default: anywhere]. It sleeps as `--fabric-mode` says.
+    #[arg(long, value_name = "CPU")]
+    pub(crate) vmci_cpu: Option<u32>,
     /// Print the description of the HTTP API and exit.
     #[arg(long)]
     pub(crate) print_openapi: bool,
@@ -46,11 +49,19 @@ pub(crate) enum FabricMode {
 impl Args {
     /// How the fabric's workers behave.
     pub(crate) fn workers(&self) -> WorkerConfig {
-        let mode = match self.fabric_mode {
+        WorkerConfig { mode: self.mode(), cpus: self.fabric_cpus.clone() }
+    }
+
+    /// How its thread for VMCI sockets behaves.
+    pub(crate) fn socket_worker(&self) -> SocketWorker {
+        SocketWorker { mode: self.mode(), cpu: self.vmci_cpu }
+    }
+
+    fn mode(&self) -> WorkerMode {
+        match self.fabric_mode {
             FabricMode::Interrupt => WorkerMode::Interrupt,
             FabricMode::Adaptive => WorkerMode::Adaptive { poll_us: self.fabric_poll_us },
             FabricMode::Polling => WorkerMode::Polling,
-        };
-        WorkerConfig { mode, cpus: self.fabric_cpus.clone() }
+        }
     }
 }

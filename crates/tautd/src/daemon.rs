@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<(), ApiError> {
 
 async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     let mut store = Store::open(&args.state_dir).map_err(|error| cannot("open its store", &error))?;
-    store.set_workers(args.workers());
+    store.set_workers(args.workers(), args.socket_worker());
     let store = Arc::new(store);
     let board = Arc::new(Board::default());
     let memory =

@@ -8,6 +8,7 @@ mod daemon;
 mod external;
 mod fabric;
 mod http;
+mod listen;
 mod netns;
 mod process;
 mod reconcile;

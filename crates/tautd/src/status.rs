@@ -6,10 +6,14 @@ use taut_api::Name;
 use taut_api::fabric::PortId;
 use taut_api::network::{ExternalPortStatus, NetnsStatus, PortGroupStatus, VSwitchStatus};
 use taut_api::vm::{Link, NicStatus, Phase, Power, VmDesired, VmKind, VmStatus};
+use taut_api::vmci::{VmciCounters, VmciStatus};
 use taut_plan::{Desired, Owner, Process, coalescing, lro};
 use taut_vm::launch::RunPaths;
 
 use crate::board::Seen;
+
+/// Why a device that was added later is not there.
+const STARTED_WITHOUT: &str = "the VM was started without it: it is there after the next start";
 
 /// Status of a VM whose run directories are below `run_dir`.
 pub(crate) fn vm(desired: &Desired, seen: &Seen, run_dir: &Path, name: &Name, vm: &VmDesired) -> VmStatus {
@@ -31,8 +35,29 @@ pub(crate) fn vm(desired: &Desired, seen: &Seen, run_dir: &Path, name: &Name, vm
         console_socket: console.then(|| path(paths.console())),
         console_log: paths.console_log().exists().then(|| path(paths.console_log())),
         nics,
-        vmci: None,
+        vmci: vmci(desired, seen, &paths, name, vm),
     }
+}
+
+/// A VMCI device, without its counters.
+fn vmci(desired: &Desired, seen: &Seen, paths: &RunPaths, name: &Name, vm: &VmDesired) -> Option<VmciStatus> {
+    let cid = vm.vm.vmci.as_ref()?.cid?;
+    let owner = Owner::Vmci(name.clone());
+    let port = desired.numbers.port(&owner);
+    let (link, why) = link(seen, port);
+    let process = seen.observed.vms.get(name).and_then(|seen| seen.process.as_ref());
+    let reason = match process {
+        Some(process) if !process.vmci => Some(STARTED_WITHOUT.to_owned()),
+        _ => seen.problems.get(&owner.to_string()).cloned().or(why),
+    };
+    Some(VmciStatus {
+        cid,
+        port: port.map_or(0, |port| u32::from(port.0)),
+        link,
+        reason: reason.filter(|_| link != Link::Up),
+        socket: paths.vmci().to_string_lossy().into_owned(),
+        counters: VmciCounters::default(),
+    })
 }
 
 fn phase(
@@ -51,7 +76,7 @@ fn phase(
         (Power::On, None) if !seen.observed.probed && vm.vm.kind == VmKind::Qemu => {
             (Phase::Starting, Some("finding out whether KVM runs guests on this host".to_owned()))
         }
-        (Power::On, None) => (Phase::Starting, None),
+        (Power::On, None) => (Phase::Starting, waits_for_vmci(desired, seen, name, vm)),
         (Power::On, Some(_)) => {
             let unattached = |index: &usize| {
                 let port = desired.numbers.port(&Owner::Nic(name.clone(), *index));
@@ -65,6 +90,18 @@ fn phase(
             }
         }
     }
+}
+
+/// QEMU is not started before somebody listens for its VMCI device.
+fn waits_for_vmci(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired) -> Option<String> {
+    if taut_plan::vmci::may_start(desired, &seen.observed, name, vm) {
+        return None;
+    }
+    let owner = Owner::Vmci(name.clone());
+    let refused = desired.numbers.port(&owner).and_then(|port| seen.refused_ports.get(&port));
+    let why = seen.problems.get(&owner.to_string()).or(refused);
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+    Some(format!("nobody listens for its VMCI device yet{why}"))
 }
 
 fn nic(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired, index: usize) -> NicStatus {

@@ -4,6 +4,7 @@
 //! * [`launch`]: that spec → a QEMU or microguest command;
 //! * [`image`]: kernels and initial RAM file systems for direct boot;
 //! * [`qmp`]: talking to the QEMU that was started;
+//! * [`replug`]: giving it another VMCI device in the place of one that lost its back end;
 //! * [`probe`]: which QEMU there is, and whether KVM really runs guests here.
 
 pub mod definition;
@@ -11,4 +12,5 @@ pub mod image;
 pub mod launch;
 pub mod probe;
 pub mod qmp;
+pub mod replug;
 pub mod vmx;

@@ -61,30 +61,30 @@ impl Qmp {
         if greeting.get("QMP").is_none() {
             return Err(QmpError::Protocol(shortened(&greeting)));
         }
-        qmp.execute("qmp_capabilities")?;
+        qmp.execute("qmp_capabilities", &Value::Null)?;
         Ok(qmp)
     }
 
     /// Ends QEMU at once, as if the plug were pulled.
     pub fn quit(&mut self) -> Result<(), QmpError> {
-        self.execute("quit").map(drop)
+        self.execute("quit", &Value::Null).map(drop)
     }
 
     /// Presses the guest's power button (ACPI).
     pub fn powerdown(&mut self) -> Result<(), QmpError> {
-        self.execute("system_powerdown").map(drop)
+        self.execute("system_powerdown", &Value::Null).map(drop)
     }
 
     /// QEMU's run state: `running`, `paused`, `shutdown`, `internal-error` …
     pub fn status(&mut self) -> Result<String, QmpError> {
-        let answer = self.execute("query-status")?;
+        let answer = self.execute("query-status", &Value::Null)?;
         let status = answer["status"].as_str().ok_or_else(|| QmpError::Protocol(shortened(&answer)))?;
         Ok(status.to_owned())
     }
 
     /// The host thread of every vCPU, as (vCPU index, thread id), by index.
     pub fn vcpu_threads(&mut self) -> Result<Vec<(u32, i32)>, QmpError> {
-        let answer = self.execute("query-cpus-fast")?;
+        let answer = self.execute("query-cpus-fast", &Value::Null)?;
         let bad = || QmpError::Protocol(shortened(&answer));
         let thread = |cpu: &Value| {
             let index = u32::try_from(cpu["cpu-index"].as_u64()?).ok()?;
@@ -102,9 +102,30 @@ impl Qmp {
         std::mem::take(&mut self.events)
     }
 
-    fn execute(&mut self, command: &str) -> Result<Value, QmpError> {
+    /// Waits for an event, or finds it among those that were seen before; tells whether it came in time. Others are kept.
+    pub(crate) fn wait_for(&mut self, wanted: impl Fn(&Event) -> bool) -> Result<bool, QmpError> {
         let deadline = Instant::now() + self.timeout;
-        let mut line = json!({ "execute": command }).to_string();
+        loop {
+            if let Some(index) = self.events.iter().position(&wanted) {
+                self.events.remove(index);
+                return Ok(true);
+            }
+            let message = match self.message(deadline) {
+                Err(QmpError::Io(error)) if timed_out(&error) => return Ok(false),
+                message => message?,
+            };
+            self.note_event(message)?;
+        }
+    }
+
+    /// Has a command carried out; no arguments are [`Value::Null`].
+    pub(crate) fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, QmpError> {
+        let deadline = Instant::now() + self.timeout;
+        let mut request = json!({ "execute": command });
+        if !arguments.is_null() {
+            request["arguments"] = arguments.clone();
+        }
+        let mut line = request.to_string();
         line.push('\n');
         self.stream.get_mut().write_all(line.as_bytes())?;
         loop {
@@ -116,11 +137,16 @@ impl Qmp {
                 let reason = error["desc"].as_str().unwrap_or("no reason given").to_owned();
                 return Err(QmpError::Refused { command: command.to_owned(), reason });
             }
-            let Some(name) = message["event"].as_str().map(str::to_owned) else {
-                return Err(QmpError::Protocol(shortened(&message)));
-            };
-            self.events.push(Event { name, data: message["data"].take() });
+            self.note_event(message)?;
         }
+    }
+
+    fn note_event(&mut self, mut message: Value) -> Result<(), QmpError> {
+        let Some(name) = message["event"].as_str().map(str::to_owned) else {
+            return Err(QmpError::Protocol(shortened(&message)));
+        };
+        self.events.push(Event { name, data: message["data"].take() });
+        Ok(())
     }
 
     fn message(&mut self, deadline: Instant) -> Result<Value, QmpError> {
@@ -156,6 +182,10 @@ impl Qmp {
             }
         }
     }
+}
+
+fn timed_out(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
 }
 
 fn shortened(message: &Value) -> String {

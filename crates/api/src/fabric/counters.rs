@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use super::config::PortId;
 use super::drop_reason::DropReason;
+use crate::vmci::VmciCounters;
 
 /// Ports that one fabric can have.
 pub const MAX_PORTS: usize = 4096;
@@ -186,6 +187,28 @@ impl PortCounters {
     }
 }
 
+impl VmciCounters {
+    /// Reads the block of a VMCI device.
+    pub fn from_words(words: &[u64; PORT_WORDS]) -> Self {
+        let word = |w: SocketWord| words[w as usize];
+        Self {
+            connections: word(SocketWord::Connections),
+            opened: word(SocketWord::Opened),
+            rx_bytes: word(SocketWord::RxBytes),
+            tx_bytes: word(SocketWord::TxBytes),
+            rx_packets: word(SocketWord::RxPackets),
+            tx_packets: word(SocketWord::TxPackets),
+            refused: word(SocketWord::Refused),
+            limited: word(SocketWord::Limited),
+            forged: word(SocketWord::Forged),
+            malformed: word(SocketWord::Malformed),
+            resets: word(SocketWord::Resets),
+            interrupts: word(SocketWord::Interrupts),
+            kicks: word(SocketWord::Kicks),
+        }
+    }
+}
+
 /// A worker's counters, read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WorkerCounters {
@@ -234,5 +257,12 @@ mod tests {
         assert_eq!(read.rx_frames, 7);
         assert_eq!(read.tx_drops, [(DropReason::Runt, 3)]);
         assert!(read.rx_drops.is_empty());
+        words[SocketWord::Forged as usize] = 5;
+        let read = VmciCounters::from_words(&words);
+        assert_eq!(
+            (read.rx_packets, read.forged, read.opened),
+            (7, 5, 0),
+            "the same words by their other names"
+        );
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod port;
 pub(crate) mod portgroup;
 pub(crate) mod shaping;
 pub(crate) mod vm;
+pub(crate) mod vmci;
 pub(crate) mod vswitch;
 
 use std::thread::sleep;

@@ -28,10 +28,11 @@ impl Shared {
             FromFabric::Welcome { .. }
             | FromFabric::Prepared { .. }
             | FromFabric::TookOver
-            | FromFabric::HostConnect { .. }
+            // Of use only for the next fabric, while one is there.
             | FromFabric::HostStreams { .. }
-            | FromFabric::Violation { .. }
             | FromFabric::Stopped => {}
+            FromFabric::HostConnect { port, request, to } => self.connect_to_host(port, request, to),
+            FromFabric::Violation { port, what } => self.violation(port, &what),
             FromFabric::Configured { revision, refused } => {
                 conversation.configured = Some(revision);
                 self.board.lock().refused_ports = refused.into_iter().collect();
@@ -40,6 +41,7 @@ impl Shared {
             FromFabric::SessionEnded { port, reason } => {
                 tracing::debug!(%port, reason, "session ended");
                 self.wanted().held.end_session(port);
+                self.note_session(port);
             }
             FromFabric::PortState { port, link, reason, attached } => {
                 conversation.told.insert(port);
@@ -63,7 +65,7 @@ impl Shared {
         }
         let refused = self.board.lock().refused_ports.clone();
         let unknown = |id: &PortId| !conversation.told.contains(id) && !refused.contains_key(id);
-        if wanted.config.ports.iter().map(|port| port.id).any(|id| unknown(&id)) {
+        if super::owners(&wanted.config).any(|(id, _)| unknown(&id)) {
             return;
         }
         drop(wanted);
@@ -80,14 +82,17 @@ impl Shared {
     /// Gives a new fabric everything that the last one had.
     fn hand_over(&self) {
         let wire = self.wire();
-        let mut messages = self.wanted().held.messages();
+        let (mut messages, host_sockets) = {
+            let wanted = self.wanted();
+            (wanted.held.messages(), wanted.held.host_sockets())
+        };
         let mut seen = self.board.lock();
         messages.retain(|(port, ..)| !seen.observed.attached(*port));
         for (port, ..) in &messages {
             seen.observed.ports.entry(*port).or_default().attached = true;
         }
         drop(seen);
-        for (_, message, fds) in messages {
+        for (_, message, fds) in messages.into_iter().chain(host_sockets) {
             super::send(wire.as_ref(), &message, &fds);
         }
     }
@@ -99,8 +104,27 @@ impl Shared {
             return;
         }
         let mut wanted = self.wanted();
-        if wanted.has(record.port) {
+        let port = record.port;
+        if wanted.has(port) {
             wanted.held.keep_session(record, fds);
+        }
+        drop(wanted);
+        self.note_session(port);
+    }
+
+    /// Notes whether a port that is known has a session.
+    pub(super) fn note_session(&self, port: PortId) {
+        let session = self.wanted().held.has_session(port);
+        if let Some(state) = self.board.lock().observed.ports.get_mut(&port) {
+            state.session = session;
+        }
+    }
+
+    fn violation(&self, port: PortId, what: &str) {
+        // A device that is no longer wanted has nobody left who could be told.
+        let owner = super::owner(&self.wanted().config, port).map(str::to_owned);
+        if let Some(owner) = owner {
+            self.store.event(Level::Warning, &owner, "vmci.violation", what);
         }
     }
 
@@ -114,14 +138,15 @@ impl Shared {
     ) {
         let mut wanted = self.wanted();
         let in_force = conversation.configured == Some(wanted.config.revision);
-        let Some(config) = wanted.config.ports.iter().find(|wanted| wanted.id == port) else { return };
+        let Some(owner) = super::owner(&wanted.config, port).map(str::to_owned) else { return };
+        let noun = if wanted.is_vmci(port) { "vmci" } else { "port" };
         if wanted.new_ports.contains(&port) && !in_force {
             return;
         }
-        let owner = config.owner.clone();
         if !attached && conversation.handed_over {
             wanted.held.release(port);
         }
+        let session = wanted.held.has_session(port);
         drop(wanted);
         let mut seen = self.board.lock();
         let state = seen.observed.ports.entry(port).or_default();
@@ -129,15 +154,16 @@ impl Shared {
         state.link = link;
         state.reason.clone_from(&reason);
         state.attached = attached;
+        state.session = session;
         drop(seen);
         if changed {
-            let (level, kind, what) = match link {
-                Link::Up => (Level::Info, "port.up", "up"),
-                Link::Down => (Level::Info, "port.down", "down"),
-                Link::Broken => (Level::Warning, "port.broken", "broken"),
+            let (level, what) = match link {
+                Link::Up => (Level::Info, "up"),
+                Link::Down => (Level::Info, "down"),
+                Link::Broken => (Level::Warning, "broken"),
             };
             let why = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-            self.store.event(level, &owner, kind, &format!("the link is {what}{why}"));
+            self.store.event(level, &owner, &format!("{noun}.{what}"), &format!("the link is {what}{why}"));
         }
         self.inbox.send(Message::Wake);
     }

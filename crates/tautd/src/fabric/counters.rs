@@ -9,6 +9,7 @@ use taut_api::fabric::PortId;
 use taut_api::fabric::counters::{
     FILE_SIZE, PORT_WORDS, PortCounters, WorkerCounters, port_base, worker_base,
 };
+use taut_api::vmci::VmciCounters;
 
 /// The open counters file.
 #[derive(Debug)]
@@ -31,6 +32,11 @@ impl Counters {
     /// A port's counters now.
     pub(crate) fn read(&self, port: PortId) -> io::Result<PortCounters> {
         Ok(PortCounters::from_words(&self.words(port_base(port))?))
+    }
+
+    /// A VMCI device's counters now.
+    pub(crate) fn read_vmci(&self, port: PortId) -> io::Result<VmciCounters> {
+        Ok(VmciCounters::from_words(&self.words(port_base(port))?))
     }
 
     /// A worker's counters now.

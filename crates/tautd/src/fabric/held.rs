@@ -7,6 +7,8 @@ use std::sync::Arc;
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FabricConfig, PortId, SessionRecord, ToFabric};
 
+use super::owner;
+
 /// The message that gives a port something, and what travels with it.
 pub(super) type Attach = (PortId, ToFabric, Vec<Arc<OwnedFd>>);
 
@@ -19,6 +21,14 @@ pub(super) struct Held(BTreeMap<PortId, Port>);
 struct Port {
     device: Option<(Attachment, Arc<OwnedFd>)>,
     session: Option<(SessionRecord, Vec<Arc<OwnedFd>>)>,
+    /// Where programs of the host connect to a VMCI device. Nothing that happens to its front end concerns it.
+    host: Option<Arc<OwnedFd>>,
+}
+
+impl Port {
+    fn serves(&self) -> bool {
+        self.device.is_some() || self.session.is_some()
+    }
 }
 
 impl Held {
@@ -29,7 +39,14 @@ impl Held {
             Attachment::Tap { .. } | Attachment::Listening => Some((via.clone(), fd)),
             Attachment::Connected | Attachment::Session(_) => None,
         };
-        self.0.insert(port, Port { device, session: None });
+        let port = self.0.entry(port).or_default();
+        port.device = device;
+        port.session = None;
+    }
+
+    /// Keeps the socket by which programs of the host reach a VMCI device.
+    pub(super) fn keep_host_socket(&mut self, port: PortId, listener: Arc<OwnedFd>) {
+        self.0.entry(port).or_default().host = Some(listener);
     }
 
     /// Keeps the newest state of a session.
@@ -48,12 +65,26 @@ impl Held {
 
     /// Closes what a port without a working device had.
     pub(super) fn release(&mut self, port: PortId) {
-        self.0.remove(&port);
+        if let Some(port) = self.0.get_mut(&port) {
+            port.device = None;
+            port.session = None;
+        }
     }
 
     /// Closes what belongs to ports that are no longer wanted.
     pub(super) fn keep_only(&mut self, config: &FabricConfig) {
-        self.0.retain(|port, _| config.ports.iter().any(|wanted| wanted.id == *port));
+        self.0.retain(|port, _| owner(config, *port).is_some());
+    }
+
+    /// Has a front end said who it is, and not gone since?
+    pub(super) fn has_session(&self, port: PortId) -> bool {
+        self.0.get(&port).is_some_and(|port| port.session.is_some())
+    }
+
+    /// The messages that give a new fabric the sockets by which programs of the host reach VMCI devices. They are not answered.
+    pub(super) fn host_sockets(&self) -> Vec<Attach> {
+        let sockets = self.0.iter().filter_map(|(&port, held)| Some((port, held.host.clone()?)));
+        sockets.map(|(port, listener)| (port, ToFabric::HostListener { port }, vec![listener])).collect()
     }
 
     /// The messages that give a new fabric everything.
@@ -78,7 +109,6 @@ impl Held {
 
     /// Ports that have anything.
     pub(super) fn ports(&self) -> Vec<PortId> {
-        let has = |port: &Port| port.device.is_some() || port.session.is_some();
-        self.0.iter().filter(|(_, port)| has(port)).map(|(&id, _)| id).collect()
+        self.0.iter().filter(|(_, port)| port.serves()).map(|(&id, _)| id).collect()
     }
 }

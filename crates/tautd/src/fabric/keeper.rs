@@ -89,11 +89,12 @@ impl Shared {
         // Nothing else is said to it before it has begun.
         let mut wire = self.wire();
         self.wanted().new_ports.clear();
+        self.generation.fetch_add(1, Ordering::SeqCst);
         let begun = self.give(&stream, &mut Watch::start()).and_then(|given| {
             for (port, why) in &given.refused {
                 tracing::warn!(%port, why, "the next fabric cannot go on with what this port had");
             }
-            let conversation = self.take_over(&stream, &given)?;
+            let conversation = self.take_over(&stream, &given, &[])?;
             Ok((conversation, stream.try_clone()?))
         });
         match begun {

@@ -4,6 +4,7 @@
 //! A thread of its own, the [`keeper`], listens to the fabric and restarts it, so that nothing slow in the daemon can delay
 //! that. Everybody else calls [`Fabric::configure`] and [`Fabric::attach`].
 
+mod connector;
 mod conversation;
 pub(crate) mod counters;
 mod held;
@@ -16,12 +17,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use taut_api::fabric::channel;
-use taut_api::fabric::config::PortConfig;
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FabricConfig, PortId, ToFabric};
 
@@ -29,6 +29,7 @@ use crate::board::Board;
 use crate::reconcile::Inbox;
 use crate::store::Store;
 
+use connector::Connector;
 use held::Held;
 pub(crate) use launch::{Paths, write_record};
 use upgrade::Upgrades;
@@ -51,6 +52,9 @@ struct Shared {
     wanted: Mutex<Wanted>,
     keeper: Mutex<Option<JoinHandle<()>>>,
     upgrades: Upgrades,
+    connector: Connector,
+    /// Counts the fabrics: what one asked is not answered to another.
+    generation: AtomicU64,
 }
 
 /// What the next fabric has to be told.
@@ -64,12 +68,27 @@ struct Wanted {
 
 impl Wanted {
     fn has(&self, port: PortId) -> bool {
-        self.config.ports.iter().any(|wanted| wanted.id == port)
+        owner(&self.config, port).is_some()
+    }
+
+    fn is_vmci(&self, port: PortId) -> bool {
+        self.config.sockets.iter().any(|wanted| wanted.id == port)
     }
 
     fn owners(&self) -> BTreeMap<PortId, String> {
-        self.config.ports.iter().map(|port| (port.id, port.owner.clone())).collect()
+        owners(&self.config).map(|(port, owner)| (port, owner.to_owned())).collect()
     }
+}
+
+/// Whose each port is, VMCI devices among them.
+fn owners(config: &FabricConfig) -> impl Iterator<Item = (PortId, &str)> {
+    let ports = config.ports.iter().map(|port| (port.id, port.owner.as_str()));
+    ports.chain(config.sockets.iter().map(|socket| (socket.id, socket.owner.as_str())))
+}
+
+/// Whose the port is, if it is wanted.
+fn owner(config: &FabricConfig, port: PortId) -> Option<&str> {
+    owners(config).find(|(id, _)| *id == port).map(|(_, owner)| owner)
 }
 
 impl Fabric {
@@ -86,6 +105,8 @@ impl Fabric {
             wanted: Mutex::default(),
             keeper: Mutex::new(None),
             upgrades,
+            connector: Connector::default(),
+            generation: AtomicU64::new(0),
         })))
     }
 
@@ -94,6 +115,8 @@ impl Fabric {
         let shared = self.0.clone();
         let thread = std::thread::Builder::new().name("fabric-keeper".into()).spawn(move || shared.keep())?;
         *self.0.keeper.lock().expect("no holder panics") = Some(thread);
+        let shared = self.0.clone();
+        std::thread::Builder::new().name("vmci-connector".into()).spawn(move || shared.connect_guests())?;
         Ok(())
     }
 
@@ -104,11 +127,13 @@ impl Fabric {
             return;
         }
         // A port number that passes from one owner to another must not pass the old one's session on.
-        let owners = self.0.wanted().owners();
-        let same_owner = |port: &PortConfig| owners.get(&port.id).is_none_or(|owner| *owner == port.owner);
-        let kept: Vec<_> = config.ports.iter().filter(|port| same_owner(port)).cloned().collect();
-        if kept.len() < config.ports.len() {
-            self.0.renew(wire.as_ref(), FabricConfig { ports: kept, ..config.clone() });
+        let before = self.0.wanted().owners();
+        let mut kept = config.clone();
+        let same_owner = |port: PortId, owner: &str| before.get(&port).is_none_or(|before| *before == owner);
+        kept.ports.retain(|port| same_owner(port.id, &port.owner));
+        kept.sockets.retain(|socket| same_owner(socket.id, &socket.owner));
+        if owners(&kept).count() < owners(&config).count() {
+            self.0.renew(wire.as_ref(), kept);
         }
         self.0.renew(wire.as_ref(), config);
     }
@@ -116,10 +141,23 @@ impl Fabric {
     /// Hands a descriptor to a port. Devices and listening sockets are kept for the next fabric.
     pub(crate) fn attach(&self, port: PortId, via: Attachment, fd: OwnedFd) {
         let wire = self.0.wire();
-        self.0.board.lock().observed.ports.entry(port).or_default().attached = true;
+        let mut seen = self.0.board.lock();
+        let state = seen.observed.ports.entry(port).or_default();
+        state.attached = true;
+        state.session = false;
+        drop(seen);
         let fd = Arc::new(fd);
         self.0.wanted().held.keep(port, &via, fd.clone());
         send(wire.as_ref(), &ToFabric::Attach { port, via }, &[fd]);
+    }
+
+    /// Gives a VMCI device the socket by which programs of the host reach it. It is kept for the next fabric.
+    pub(crate) fn listen_for_host(&self, port: PortId, listener: OwnedFd) {
+        let wire = self.0.wire();
+        self.0.board.lock().observed.ports.entry(port).or_default().host_socket = true;
+        let listener = Arc::new(listener);
+        self.0.wanted().held.keep_host_socket(port, listener.clone());
+        send(wire.as_ref(), &ToFabric::HostListener { port }, &[listener]);
     }
 
     /// Has another fabric, started now, take over from the one that runs; `done` is told what came of it.
@@ -145,8 +183,7 @@ impl Shared {
         {
             let mut wanted = self.wanted();
             config.revision = wanted.config.revision + 1;
-            wanted.new_ports =
-                config.ports.iter().map(|port| port.id).filter(|id| !wanted.has(*id)).collect();
+            wanted.new_ports = owners(&config).map(|(id, _)| id).filter(|id| !wanted.has(*id)).collect();
             wanted.held.keep_only(&config);
             wanted.config = config.clone();
             let mut seen = self.board.lock();

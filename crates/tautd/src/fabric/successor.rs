@@ -28,6 +28,9 @@ pub(super) struct Given {
     pub(super) prepare_us: u64,
 }
 
+/// One message's Unix sockets of connections between guests and the host, each with its number.
+pub(super) type HostStreams = (Vec<u32>, Vec<OwnedFd>);
+
 /// Tells how long steps take.
 #[derive(Debug)]
 pub(super) struct Watch(Instant);
@@ -51,12 +54,14 @@ impl Shared {
         Self::greet(stream)?;
         let start_us = watch.lap();
         stream.set_nonblocking(true)?;
-        let (config, messages, ports) = {
+        let (config, mut messages, host_sockets, ports) = {
             let wanted = self.wanted();
-            (wanted.config.clone(), wanted.held.messages(), wanted.held.ports().len() as u32)
+            let held = &wanted.held;
+            (wanted.config.clone(), held.messages(), held.host_sockets(), held.ports().len() as u32)
         };
         let revision = config.revision;
         let answers = messages.len();
+        messages.extend(host_sockets);
         let mut refused = BTreeMap::new();
         // Both directions at once: a fabric that has much to say must not wait for us to finish.
         let (configure_us, prepare_us) = std::thread::scope(|scope| {
@@ -91,8 +96,19 @@ impl Shared {
         attach(stream, &messages)
     }
 
-    /// Lets it begin. What it says from now on is part of the conversation that is returned.
-    pub(super) fn take_over(&self, stream: &UnixStream, given: &Given) -> io::Result<Conversation> {
+    /// Lets it begin, with the connections between guests and the host that the last one had. What it says from now on is part
+    /// of the conversation that is returned.
+    pub(super) fn take_over(
+        &self,
+        stream: &UnixStream,
+        given: &Given,
+        streams: &[HostStreams],
+    ) -> io::Result<Conversation> {
+        for (connections, fds) in streams {
+            let message = ToFabric::HostStreams { connections: connections.clone() };
+            let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+            channel::send_within(stream, &message, &fds, PATIENCE)?;
+        }
         let ports = {
             let mut wanted = self.wanted();
             for &port in given.refused.keys() {
@@ -100,6 +116,7 @@ impl Shared {
             }
             wanted.held.ports()
         };
+        given.refused.keys().for_each(|&port| self.note_session(port));
         channel::send_within(stream, &ToFabric::TakeOver { ports }, &[], PATIENCE)?;
         loop {
             match next_message(stream)? {

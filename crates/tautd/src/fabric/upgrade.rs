@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use tokio::sync::oneshot;
 use super::Shared;
 use super::conversation::Conversation;
 use super::keeper::{Origin, PATIENCE, Running};
-use super::successor::{Given, Watch};
+use super::successor::{Given, HostStreams, Watch};
 use crate::process::Process;
 
 /// How long a fabric may take to stop its rings: longer than any burst. After that it is killed.
@@ -79,6 +80,15 @@ impl Upgrades {
     }
 }
 
+/// What a fabric leaves when it stops.
+#[derive(Debug, Default)]
+struct Left {
+    /// Ports whose sessions have changed since they were prepared.
+    changed: BTreeSet<PortId>,
+    /// Its connections between guests and the host.
+    streams: Vec<HostStreams>,
+}
+
 impl Shared {
     /// Has a new fabric take over from `old`, and answers those who asked. `None` when it cannot and `old` goes on; an error
     /// when both are gone.
@@ -101,12 +111,13 @@ impl Shared {
                 return Ok(None);
             }
         };
-        let taken = self.stop(old, stream, conversation).and_then(|changed| {
+        let taken = self.stop(old, stream, conversation).and_then(|left| {
             let stop_us = watch.lap();
-            self.give_changed(&next.1, &changed)?;
+            self.generation.fetch_add(1, Ordering::SeqCst);
+            self.give_changed(&next.1, &left.changed)?;
             // Before it touches a ring: a daemon that comes after this one must find it, or know that it has ended.
             self.paths.succeed(&next.0)?;
-            Ok((stop_us, self.take_over(&next.1, &given)?))
+            Ok((stop_us, self.take_over(&next.1, &given, &left.streams)?))
         });
         let (process, stream) = next;
         let (stop_us, conversation) = match taken {
@@ -164,24 +175,22 @@ impl Shared {
         }
     }
 
-    /// Has the old fabric stop, dead or alive. Returns the ports whose sessions have changed since they were prepared.
-    fn stop(
-        &self,
-        old: &Process,
-        stream: &UnixStream,
-        conversation: &mut Conversation,
-    ) -> io::Result<BTreeSet<PortId>> {
-        let mut changed = BTreeSet::new();
+    /// Has the old fabric stop, dead or alive.
+    fn stop(&self, old: &Process, stream: &UnixStream, conversation: &mut Conversation) -> io::Result<Left> {
+        let mut left = Left::default();
         stream.set_nonblocking(true)?;
         // One that cannot be told has died, and what it still said counts.
         let _ = channel::send_within(stream, &ToFabric::Quit, &[], STOP);
         let stopped = loop {
             match channel::receive_within(stream, STOP) {
                 Ok(Some((FromFabric::Stopped, _))) => break true,
+                Ok(Some((FromFabric::HostStreams { connections }, fds))) => {
+                    left.streams.push((connections, fds));
+                }
                 Ok(Some((message, fds))) => {
                     match &message {
                         FromFabric::Session(SessionRecord { port, .. })
-                        | FromFabric::SessionEnded { port, .. } => _ = changed.insert(*port),
+                        | FromFabric::SessionEnded { port, .. } => _ = left.changed.insert(*port),
                         _ => {}
                     }
                     self.hear(conversation, message, fds);
@@ -195,8 +204,10 @@ impl Shared {
             if !old.has_ended(PATIENCE) {
                 return Err(io::Error::other("the old fabric cannot be ended"));
             }
+            // What it wrote down of its connections may be the half of it: they are reset.
+            left.streams.clear();
         }
-        Ok(changed)
+        Ok(left)
     }
 }
 

@@ -7,12 +7,12 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
 use taut_api::fabric::counters::{PortCounters, WorkerCounters};
-use taut_api::route::{PortInfo, WorkerInfo};
+use taut_api::route::{PortInfo, Vm, WorkerInfo};
 use taut_api::vm::{Link, Phase};
+use taut_api::vmci::VmciCounters;
 
 use super::body::Failure;
-use super::{Shared, daemon, ports};
-use crate::status;
+use super::{Shared, daemon, ports, vms};
 
 /// Name, explanation and reading of each counter of a port.
 type Column = (&'static str, &'static str, fn(&PortCounters) -> u64);
@@ -42,17 +42,14 @@ const PHASES: [(Phase, &str); 5] = [
 #[utoipa::path(get, path = "/metrics", tag = "Daemon",
     responses((status = 200, body = String, content_type = "text/plain")))]
 pub(super) async fn metrics(State(app): State<Shared>) -> Result<impl IntoResponse, Failure> {
-    let (state, seen) = app.look();
-    let phases = state.desired.vms.iter();
-    let phases = phases.map(|(name, vm)| status::vm(&state.desired, &seen, &app.run_dir, name, vm).phase);
-    let mut text = render(&ports::all(&app)?, phases);
+    let vms = vms::all(&app)?;
+    let mut text = render(&ports::all(&app)?, vms.iter().map(|vm| vm.status.phase));
+    text += &render_vmci(&vms);
     text += &render_workers(&daemon::workers(&app)?);
+    let fabric_starts = app.board.lock().fabric_starts;
     let _ = writeln!(text, "# HELP taut_fabric_starts_total Times the fabric was started by this daemon");
-    let _ = writeln!(
-        text,
-        "# TYPE taut_fabric_starts_total counter\ntaut_fabric_starts_total {}",
-        seen.fabric_starts
-    );
+    let _ =
+        writeln!(text, "# TYPE taut_fabric_starts_total counter\ntaut_fabric_starts_total {fabric_starts}");
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text))
 }
 
@@ -91,6 +88,51 @@ fn render(ports: &[PortInfo], phases: impl Iterator<Item = Phase>) -> String {
     for (index, (_, name)) in PHASES.iter().enumerate() {
         let count = counts.get(&Some(index)).unwrap_or(&0);
         let _ = writeln!(text, "taut_vms{{phase=\"{name}\"}} {count}");
+    }
+    text
+}
+
+/// Name, explanation and reading of each counter of a VMCI device.
+type VmciColumn = (&'static str, &'static str, fn(&VmciCounters) -> u64);
+
+const VMCI_COLUMNS: &[VmciColumn] = &[
+    ("opened", "Connections opened, from either side", |counters| counters.opened),
+    ("rx_bytes", "Payload bytes delivered to the guest", |counters| counters.rx_bytes),
+    ("tx_bytes", "Payload bytes taken from the guest", |counters| counters.tx_bytes),
+    ("rx_packets", "Packets delivered to the guest", |counters| counters.rx_packets),
+    ("tx_packets", "Packets taken from the guest", |counters| counters.tx_packets),
+    ("refused", "Requests for nobody, or nobody that the guest may talk to", |counters| counters.refused),
+    ("limited", "Requests refused because of a limit", |counters| counters.limited),
+    ("forged", "Packets whose source was not the guest's", |counters| counters.forged),
+    ("malformed", "Packets that made no sense", |counters| counters.malformed),
+    ("resets", "Connections reset for a broken rule or by a restart", |counters| counters.resets),
+    ("interrupts", "Interrupts sent to the guest", |counters| counters.interrupts),
+    ("kicks", "Notifications received from the guest", |counters| counters.kicks),
+];
+
+fn render_vmci(vms: &[Vm]) -> String {
+    let devices: Vec<_> = vms
+        .iter()
+        .filter_map(|vm| {
+            let device = vm.status.vmci.as_ref()?;
+            Some((format!("vm=\"{}\",cid=\"{}\"", vm.name, device.cid), device))
+        })
+        .collect();
+    let mut text = String::new();
+    for (name, help, read) in VMCI_COLUMNS {
+        let _ = writeln!(text, "# HELP taut_vmci_{name}_total {help}\n# TYPE taut_vmci_{name}_total counter");
+        for (labels, device) in &devices {
+            let _ = writeln!(text, "taut_vmci_{name}_total{{{labels}}} {}", read(&device.counters));
+        }
+    }
+    let _ =
+        writeln!(text, "# HELP taut_vmci_connections Open connections\n# TYPE taut_vmci_connections gauge");
+    for (labels, device) in &devices {
+        let _ = writeln!(text, "taut_vmci_connections{{{labels}}} {}", device.counters.connections);
+    }
+    let _ = writeln!(text, "# HELP taut_vmci_up Is the guest's driver there\n# TYPE taut_vmci_up gauge");
+    for (labels, device) in &devices {
+        let _ = writeln!(text, "taut_vmci_up{{{labels}}} {}", u8::from(device.link == Link::Up));
     }
     text
 }

@@ -10,6 +10,7 @@ mod metrics;
 mod networks;
 mod openapi;
 mod ports;
+mod vmci;
 mod vms;
 
 use std::path::PathBuf;
@@ -53,6 +54,7 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/v1/vms/{name}", get(vms::show_vm).delete(vms::delete_vm))
         .route("/v1/vms/{name}/power", post(vms::set_power))
         .route("/v1/vms/{name}/nics/{index}", patch(vms::change_nic))
+        .route("/v1/vms/{name}/vmci", patch(vmci::change_vmci))
         .route("/v1/vswitches", get(networks::list_vswitches))
         .route(
             "/v1/vswitches/{name}",

@@ -3,7 +3,7 @@
 use axum::Json;
 use utoipa::OpenApi;
 
-use super::{attachments, daemon, events, host, metrics, networks, ports, vms};
+use super::{attachments, daemon, events, host, metrics, networks, ports, vmci, vms};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -15,6 +15,7 @@ use super::{attachments, daemon, events, host, metrics, networks, ports, vms};
         vms::delete_vm,
         vms::set_power,
         vms::change_nic,
+        vmci::change_vmci,
         networks::list_vswitches,
         networks::show_vswitch,
         networks::put_vswitch,

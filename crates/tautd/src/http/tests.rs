@@ -1,5 +1,7 @@
 //! The router on a store of its own, without a host behind it.
 
+mod vmci;
+
 use std::path::Path;
 use std::sync::mpsc::Receiver;
 
@@ -197,12 +199,12 @@ fn power_is_written_and_a_running_vm_is_not_deleted() {
     assert_eq!(created["vm"]["status"]["phase"], "stopped");
     let one: Name = "one".parse().unwrap();
     let set = |seen: VmSeen| drop(server.app.board.lock().observed.vms.insert(one.clone(), seen));
-    set(VmSeen { process: None, failure: Some("it burnt".into()) });
+    set(VmSeen { failure: Some("it burnt".into()), ..VmSeen::default() });
     let started = server.post("/v1/vms/one/power", &json!({ "power": "on" })).is(200);
     assert_eq!(started["status"]["phase"], "starting", "an earlier failure is forgotten at once");
     assert!(server.messages.try_iter().any(|message| matches!(message, Message::Start)));
 
-    set(VmSeen { process: None, failure: Some("it burnt".into()) });
+    set(VmSeen { failure: Some("it burnt".into()), ..VmSeen::default() });
     let failed = server.get("/v1/vms/one").is(200);
     assert_eq!(
         (&failed["status"]["phase"], &failed["status"]["reason"]),
@@ -215,8 +217,9 @@ fn power_is_written_and_a_running_vm_is_not_deleted() {
         accelerator: "native".into(),
         stopping: false,
         sockets: std::collections::BTreeSet::new(),
+        vmci: false,
     };
-    set(VmSeen { process: Some(process), failure: None });
+    set(VmSeen { process: Some(process), ..VmSeen::default() });
     let running = server.get("/v1/vms").is(200)[0].clone();
     assert_eq!(running["status"]["phase"], "starting", "its card is not connected");
     assert_eq!(running["status"]["pid"], 4711);
@@ -342,5 +345,5 @@ fn every_path_is_described() {
             server.send(Method::OPTIONS, &path.replace("{name}", "x").replace("{index}", "0"), String::new());
         assert_eq!(answer.status, 405, "{path} is described and not there");
     }
-    assert_eq!(described["paths"].as_object().unwrap().len(), 20);
+    assert_eq!(described["paths"].as_object().unwrap().len(), 21);
 }

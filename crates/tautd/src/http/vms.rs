@@ -7,7 +7,7 @@ use taut_api::error::ErrorKind;
 use taut_api::route::{ChangeNic, CreateVm, CreatedVm, SetPower, Vm};
 use taut_api::vm::{Power, VmDesired, VmStatus};
 use taut_api::{ApiError, Document, Name};
-use taut_plan::admission;
+use taut_plan::{Owner, admission, cid};
 use taut_vm::definition;
 
 use super::body::{Body, Card, Failure, Named, exists_already};
@@ -19,10 +19,16 @@ use crate::store::{Change, Kind, State as Documents};
 use crate::vms::Vms;
 
 /// Every VM.
-#[utoipa::path(get, path = "/v1/vms", tag = "VMs", responses((status = 200, body = [Document<VmDesired, VmStatus>])))]
-pub(super) async fn list_vms(State(app): State<Shared>) -> Json<Vec<Vm>> {
+#[utoipa::path(get, path = "/v1/vms", tag = "VMs",
+    responses((status = 200, body = [Document<VmDesired, VmStatus>]), (status = 500, body = ApiError)))]
+pub(super) async fn list_vms(State(app): State<Shared>) -> Result<Json<Vec<Vm>>, Failure> {
+    Ok(Json(all(&app)?))
+}
+
+/// Every VM, by name.
+pub(super) fn all(app: &App) -> Result<Vec<Vm>, Failure> {
     let (state, seen) = app.look();
-    Json(state.desired.vms.iter().map(|(name, vm)| document(&app, &state, &seen, name, vm)).collect())
+    state.desired.vms.iter().map(|(name, vm)| document(app, &state, &seen, name, vm)).collect()
 }
 
 /// One VM.
@@ -31,7 +37,7 @@ pub(super) async fn list_vms(State(app): State<Shared>) -> Json<Vec<Vm>> {
 pub(super) async fn show_vm(State(app): State<Shared>, Named(name): Named) -> Result<Json<Vm>, Failure> {
     let (state, seen) = app.look();
     let vm = state.desired.vms.get(&name).ok_or_else(|| not_found(Kind::Vm, &name))?;
-    Ok(Json(document(&app, &state, &seen, &name, vm)))
+    Ok(Json(document(&app, &state, &seen, &name, vm)?))
 }
 
 /// Creates a VM from a file's text.
@@ -55,17 +61,21 @@ pub(super) async fn create_vm(
         )
     })?;
     let vm = VmDesired { vm: parsed.spec, power: request.power };
-    let (key, wanted) = (name.clone(), vm.clone());
+    let key = name.clone();
     let state = app
         .write(move |desired| {
             if desired.vms.contains_key(&key) {
                 return Err(exists_already("VM", &key));
             }
-            admission::vm(desired, &key, &wanted.vm)?;
-            Ok(Change::Vm(key, Some(wanted)))
+            let mut vm = vm;
+            if let Some(vmci) = &mut vm.vm.vmci {
+                cid::assign(desired, vmci);
+            }
+            admission::vm(desired, &key, &vm.vm)?;
+            Ok(Change::Vm(key, Some(vm)))
         })
         .await?;
-    let vm = document(&app, &state, &app.board.lock().clone(), &name, &vm);
+    let Json(vm) = answer(&app, &state, &name)?;
     Ok((StatusCode::CREATED, Json(CreatedVm { vm, imported: parsed.imported })))
 }
 
@@ -116,8 +126,7 @@ pub(super) async fn set_power(
         Power::Off if wanted.force => Message::Kill(name.clone()),
         Power::Off => Message::Wake,
     });
-    let vm = state.desired.vms.get(&name).ok_or_else(|| not_found(Kind::Vm, &name))?;
-    Ok(Json(document(&app, &state, &app.board.lock().clone(), &name, vm)))
+    answer(&app, &state, &name)
 }
 
 /// Changes settings of a card that need no restart: in force at once, and after every start.
@@ -151,8 +160,7 @@ pub(super) async fn change_nic(
             Ok(Change::Vm(key, Some(vm)))
         })
         .await?;
-    let vm = state.desired.vms.get(&name).ok_or_else(|| not_found(Kind::Vm, &name))?;
-    Ok(Json(document(&app, &state, &app.board.lock().clone(), &name, vm)))
+    answer(&app, &state, &name)
 }
 
 /// Forgets an earlier failure at once: whoever asks for the status next must not be told of it.
@@ -165,11 +173,20 @@ fn forgive(app: &App, name: &Name) {
     }
 }
 
-fn document(app: &App, state: &Documents, seen: &Seen, name: &Name, vm: &VmDesired) -> Vm {
-    Vm {
-        name: name.clone(),
-        revision: state.revision_of(Kind::Vm, name),
-        spec: vm.clone(),
-        status: status::vm(&state.desired, seen, &app.run_dir, name, vm),
+/// A VM as it was just written.
+pub(super) fn answer(app: &App, state: &Documents, name: &Name) -> Result<Json<Vm>, Failure> {
+    let vm = state.desired.vms.get(name).ok_or_else(|| not_found(Kind::Vm, name))?;
+    let seen = app.board.lock().clone();
+    Ok(Json(document(app, state, &seen, name, vm)?))
+}
+
+fn document(app: &App, state: &Documents, seen: &Seen, name: &Name, vm: &VmDesired) -> Result<Vm, Failure> {
+    let mut status = status::vm(&state.desired, seen, &app.run_dir, name, vm);
+    if let Some(port) = state.desired.numbers.port(&Owner::Vmci(name.clone()))
+        && let Some(vmci) = &mut status.vmci
+    {
+        let counters = app.counters.read_vmci(port);
+        vmci.counters = counters.map_err(|error| Failure::internal("the counters cannot be read", &error))?;
     }
+    Ok(Vm { name: name.clone(), revision: state.revision_of(Kind::Vm, name), spec: vm.clone(), status })
 }

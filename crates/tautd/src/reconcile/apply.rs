@@ -25,6 +25,10 @@ impl Reconciler {
             Action::StopVm(name) => self.vms.stop(&name, GRACE),
             Action::RemoveVm(name) => self.remove_vm(&name),
             Action::ConnectNic { vm, index, port } => self.connect_nic(&vm, index, port),
+            Action::ListenForVmci { vm, port } => self.listen_for_vmci(&vm, port),
+            Action::ConnectVmci { vm, port } => self.connect_vmci(&vm, port),
+            Action::ListenForHost { vm, port } => self.listen_for_host(&vm, port),
+            Action::ReplugVmci { vm } => self.replug_vmci(&vm),
             Action::AttachNetns { name, port } => {
                 self.try_attaching(&Owner::Netns(name.clone()), |this| this.attach_netns(&name, port));
             }
@@ -80,7 +84,7 @@ impl Reconciler {
     }
 
     /// Is every port's state known, and the newest configuration in force? This plan may just have changed it.
-    fn ready(&self) -> bool {
+    pub(super) fn ready(&self) -> bool {
         self.board.lock().observed.fabric_ready
     }
 
@@ -184,7 +188,7 @@ impl Reconciler {
         match owner {
             Owner::Netns(name) => drop(seen.observed.netns.remove(name)),
             Owner::External(name) => drop(seen.observed.external.remove(name)),
-            Owner::Nic(..) => {}
+            Owner::Nic(..) | Owner::Vmci(_) => {}
         }
         drop(seen);
         self.retries.remove(&document);

@@ -3,6 +3,7 @@
 mod apply;
 mod observe;
 mod shutdown;
+mod vmci;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -79,7 +80,7 @@ pub(crate) struct Reconciler {
     messages: Receiver<Message>,
     /// Whose counters each port number counts.
     counted: BTreeMap<u16, String>,
-    /// When a failed attachment is tried again, by document.
+    /// When a failed attachment, or plugging in a VMCI device again, is tried again, by document or owner.
     retries: BTreeMap<String, Instant>,
     attentive_until: Instant,
 }

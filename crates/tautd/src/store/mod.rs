@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rusqlite::{Connection, params};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
-use taut_api::fabric::config::WorkerConfig;
+use taut_api::fabric::config::{SocketWorker, WorkerConfig};
 use taut_plan::{Desired, numbering};
 use tokio::sync::watch;
 
@@ -65,10 +65,12 @@ impl Store {
         })
     }
 
-    /// Sets what is not a document: how the fabric's workers behave, from the command line.
-    pub(crate) fn set_workers(&mut self, workers: WorkerConfig) {
+    /// Sets what is not a document: how the fabric's threads behave, from the command line.
+    pub(crate) fn set_workers(&mut self, workers: WorkerConfig, socket_worker: SocketWorker) {
         let inner = self.inner.get_mut().expect("no holder of the store panics");
-        Arc::make_mut(&mut inner.state).desired.workers = workers;
+        let desired = &mut Arc::make_mut(&mut inner.state).desired;
+        desired.workers = workers;
+        desired.socket_worker = socket_worker;
     }
 
     /// All documents, as of now.

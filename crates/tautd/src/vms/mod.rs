@@ -38,6 +38,8 @@ struct Running {
     process: Process,
     kind: VmKind,
     accelerator: String,
+    /// It was started with a VMCI device.
+    vmci: bool,
     stopping: Option<Stopping>,
 }
 
@@ -48,6 +50,8 @@ struct Record {
     identity: Identity,
     kind: VmKind,
     accelerator: String,
+    #[serde(default)]
+    vmci: bool,
 }
 
 /// How a VM ended.
@@ -71,9 +75,8 @@ impl Vms {
             let paths = RunPaths::new(dir.join(name.as_str()));
             let Some(record) = record(&paths) else { continue };
             if let Some(process) = Process::adopt(record.identity) {
-                let vm =
-                    Running { process, kind: record.kind, accelerator: record.accelerator, stopping: None };
-                running.insert(name, vm);
+                let Record { kind, accelerator, vmci, .. } = record;
+                running.insert(name, Running { process, kind, accelerator, vmci, stopping: None });
             } else {
                 let pid = record.identity.pid;
                 let reason = format!("its process {pid} ended while the daemon was away");
@@ -105,9 +108,11 @@ impl Vms {
             accelerator: vm.accelerator.clone(),
             stopping: vm.stopping.is_some(),
             sockets: (0..MAX_PORTS).take_while(|&index| paths.nic(index).exists()).collect(),
+            vmci: vm.vmci,
         });
         let failure = process.is_none().then(|| fs::read_to_string(failed(&paths)).ok()).flatten();
-        VmSeen { process, failure }
+        let (vmci_socket, host_socket) = (paths.vmci_front().exists(), paths.vmci().exists());
+        VmSeen { process, failure, vmci_socket, host_socket }
     }
 
     /// Descriptors that become readable when a VM ends.
@@ -185,7 +190,7 @@ fn names_in(dir: &Path) -> std::io::Result<Vec<Name>> {
 
 /// Removes what a dead process left, and notes why it died.
 fn bury(paths: &RunPaths, reason: Option<&str>) {
-    start::remove_sockets(paths);
+    start::remove_sockets(paths, &[]);
     // Not there: it never got that far.
     let _ = fs::remove_file(paths.pid());
     if let Some(reason) = reason

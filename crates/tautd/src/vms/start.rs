@@ -1,8 +1,9 @@
 //! Starting a VM's process.
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use taut_api::error::ErrorKind;
@@ -26,7 +27,7 @@ impl Vms {
         libexec: &Path,
     ) -> Result<u32, ApiError> {
         let paths = self.paths(name);
-        let failed = |what: &str, error: &std::io::Error| {
+        let failed = |what: &str, error: &io::Error| {
             ApiError::new(
                 ErrorKind::Unavailable,
                 format!("{what} for VM `{name}` failed"),
@@ -36,12 +37,8 @@ impl Vms {
         };
         let mut command =
             launch::command(name, spec, &paths, &host.accelerator, host.qemu.as_ref(), libexec)?;
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o750)
-            .create(paths.dir())
-            .map_err(|error| failed("making the run directory", &error))?;
-        remove_sockets(&paths);
+        make_dir(&paths).map_err(|error| failed("making the run directory", &error))?;
+        remove_sockets(&paths, &ours(spec.kind, &paths));
         let log = File::create(paths.log()).map_err(|error| failed("making the log", &error))?;
         let errors = log.try_clone().map_err(|error| failed("making the log", &error))?;
         command.stdin(Stdio::null()).stdout(log).stderr(errors).current_dir(paths.dir());
@@ -52,6 +49,7 @@ impl Vms {
             identity: process.identity(),
             kind: spec.kind,
             accelerator: accelerator(spec.kind, host.accelerator.kind).to_owned(),
+            vmci: spec.vmci.is_some(),
         };
         if let Err(error) = write_record(&paths.pid(), &record) {
             // Without its record nobody would find it again.
@@ -59,9 +57,16 @@ impl Vms {
             return Err(failed("noting its process", &error));
         }
         let pid = process.pid();
-        let Record { kind, accelerator, .. } = record;
-        self.running.insert(name.clone(), Running { process, kind, accelerator, stopping: None });
+        let Record { kind, accelerator, vmci, .. } = record;
+        self.running.insert(name.clone(), Running { process, kind, accelerator, vmci, stopping: None });
         Ok(pid)
+    }
+
+    /// The files of one VM, their directory there.
+    pub(crate) fn made_paths(&self, name: &Name) -> io::Result<RunPaths> {
+        let paths = self.paths(name);
+        make_dir(&paths)?;
+        Ok(paths)
     }
 }
 
@@ -74,11 +79,21 @@ const fn accelerator(kind: VmKind, host: AcceleratorKind) -> &'static str {
     }
 }
 
+fn make_dir(paths: &RunPaths) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o750).create(paths.dir())
+}
+
+/// The sockets on which the fabric listens for the VM, before the VM is started.
+fn ours(kind: VmKind, paths: &RunPaths) -> Vec<PathBuf> {
+    let front = (kind == VmKind::Qemu).then(|| paths.vmci_front());
+    front.into_iter().chain([paths.vmci()]).collect()
+}
+
 /// Sockets of an earlier process would be taken for the new one's.
-pub(super) fn remove_sockets(paths: &RunPaths) {
+pub(super) fn remove_sockets(paths: &RunPaths, except: &[PathBuf]) {
     let Ok(entries) = fs::read_dir(paths.dir()) else { return };
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-        if path.extension().is_some_and(|extension| extension == "sock") {
+        if path.extension().is_some_and(|extension| extension == "sock") && !except.contains(&path) {
             // If it stays, the new process says that its address is in use.
             let _ = fs::remove_file(path);
         }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use taut_api::vm::{Boot, Disk, LatencySensitivity, NicModel, NicSpec, VmKind, VmSpec};
 use taut_api::{ApiError, Bytes};
 
-use super::invalid;
+use super::{invalid, vmci};
 
 /// Guest memory is handed to the data plane in pages of this size where the host has them.
 const MEMORY_STEP: Bytes = Bytes::mib(2);
@@ -38,7 +38,8 @@ pub(super) fn check(spec: &VmSpec) -> Result<(), ApiError> {
         ));
     }
     system(spec)?;
-    nics(&spec.nics, spec.kind)
+    nics(&spec.nics, spec.kind)?;
+    spec.vmci.as_ref().map_or(Ok(()), vmci::check)
 }
 
 fn memory(spec: &VmSpec) -> Result<(), ApiError> {

@@ -2,6 +2,7 @@
 
 mod check;
 mod file;
+pub mod vmci;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -63,6 +63,8 @@ fn paths_that_are_absolute_already_stay() {
 #[test]
 fn faults_are_named_with_their_values_and_a_hint() {
     let nic = "kind = \"micro\"\n[[nic]]\nportgroup = \"lan\"\n";
+    let names: Vec<_> = (0..65).map(|n| format!("\"d{n}\"")).collect();
+    let domains = format!("kind = \"micro\"\n[vmci]\ndomains = [{}]\n", names.join(", "));
     let many = format!("kind = \"micro\"\n{}", "[[nic]]\nportgroup = \"lan\"\n".repeat(33));
     for (text, message, hint) in [
         ("vcpu = 2\n", "line 1: unknown field `vcpu`", "did you mean `vcpus`?"),
@@ -107,6 +109,27 @@ fn faults_are_named_with_their_values_and_a_hint() {
         (&format!("{nic}model = \"e1000\"\n"), "a micro VM drives only virtio", ""),
         (&format!("{nic}ip = \"10.0.0.1\"\n"), "`10.0.0.1` is not an IPv4 address with prefix", ""),
         (&many, "33 vNICs, more than 32", ""),
+        (
+            "kind = \"micro\"\n[vmci]\ncid = 2\n",
+            "context ID 2: 0 to 2 and 4294967295 have meanings",
+            "from 3 to 4294967294",
+        ),
+        ("kind = \"micro\"\n[vmci]\ncid = 4294967295\n", "context ID 4294967295", "leave `cid` out"),
+        ("kind = \"micro\"\n[vmci]\ncid = -3\n", "line 3: invalid value: integer `-3`", ""),
+        ("kind = \"micro\"\n[vmci]\nconnections = 65537\n", "connections = 65537 is outside 1 to 65536", ""),
+        ("kind = \"micro\"\n[vmci]\nconnections = 0\n", "connections = 0 is outside", "needs no [vmci]"),
+        (
+            "kind = \"micro\"\n[vmci]\nconnections = 9\nhalf_open = 10\n",
+            "half_open = 10 is outside 1 to 9",
+            "count as connections",
+        ),
+        (
+            "kind = \"micro\"\n[vmci]\ndomains = [\"a\", \"b\", \"a\"]\n",
+            "the domain `a` is named twice",
+            "once",
+        ),
+        ("kind = \"micro\"\n[vmci]\ndomains = [\"a b\"]\n", "`a b` is not a usable name", ""),
+        (&domains, "65 domains are more than 64", "one domain"),
     ] {
         let error = toml(text).expect_err(text);
         assert_eq!(error.kind, ErrorKind::Invalid);

@@ -29,5 +29,8 @@ pub(super) fn command(name: &Name, spec: &VmSpec, paths: &RunPaths, libexec: &Pa
         }
         command.arg("--nic").arg(value);
     }
+    if spec.vmci.is_some() {
+        command.arg("--vmci").arg(format!("socket={}", paths.vmci_front().display()));
+    }
     command
 }

@@ -1,11 +1,12 @@
 //! From a VM's spec to the command that runs it.
 //!
 //! For virtio cards the VM is the vhost-user *socket server*: it waits at its start until every card's socket has a
-//! peer. All sockets of a VM lie in its run directory ([`RunPaths`]).
+//! peer. For its VMCI device QEMU is the client, and waits until somebody listens and answers. All sockets of a VM lie in its run directory ([`RunPaths`]).
 
 mod micro;
 mod paths;
 mod qemu;
+pub(crate) mod vmci;
 
 use std::path::Path;
 use std::process::Command;
@@ -16,6 +17,9 @@ use taut_api::vm::{VmKind, VmSpec};
 use taut_api::{ApiError, Name};
 
 pub use paths::RunPaths;
+
+/// An older QEMU crashes when a guest under emulation starts a vhost-user device that has MSI-X.
+pub(crate) const MSIX_WORKS_FROM: u64 = 8;
 
 /// The command that runs a VM. Standard streams, session and working directory are the caller's to set.
 ///
@@ -32,7 +36,7 @@ pub fn command(
     qemu: Option<&QemuInfo>,
     libexec: &Path,
 ) -> Result<Command, ApiError> {
-    paths.check(spec.nics.len())?;
+    paths.check(spec)?;
     match spec.kind {
         VmKind::Micro => Ok(micro::command(name, spec, paths, libexec)),
         VmKind::Qemu => {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use taut_api::ApiError;
+use taut_api::vm::VmSpec;
 
 use crate::definition::invalid;
 
@@ -61,11 +62,29 @@ impl RunPaths {
         self.dir.join(format!("nic{index}.sock"))
     }
 
+    /// Between the front end of the VMCI device and the fabric. taut listens for QEMU; a microguest listens itself.
+    pub fn vmci_front(&self) -> PathBuf {
+        self.dir.join("vmci.front.sock")
+    }
+
+    /// Where programs of the host reach the guest's VMCI sockets; taut listens. What the guest connects to at the host is a
+    /// socket of this name with `_<port>` appended.
+    pub fn vmci(&self) -> PathBuf {
+        self.dir.join("vmci.sock")
+    }
+
+    /// Where a program of the host listens whom the guest reaches by connecting to this port of the host.
+    pub fn vmci_of_host(&self, port: u32) -> PathBuf {
+        self.dir.join(format!("vmci.sock_{port}"))
+    }
+
     /// Can sockets and options name everything in this directory?
-    pub(super) fn check(&self, nics: usize) -> Result<(), ApiError> {
+    pub(super) fn check(&self, spec: &VmSpec) -> Result<(), ApiError> {
         let shown = self.dir.display();
         let hint = "use another run directory";
-        let longest = [self.console(), self.nic(nics)].map(|path| path.as_os_str().len()).into_iter().max();
+        let vmci = spec.vmci.as_ref().map(|_| self.vmci_of_host(u32::MAX));
+        let paths = [self.console(), self.nic(spec.nics.len())].into_iter().chain(vmci);
+        let longest = paths.map(|path| path.as_os_str().len()).max();
         if let Some(length) = longest.filter(|length| *length > MOST_SOCKET_PATH) {
             return Err(invalid(
                 format!(

@@ -9,7 +9,7 @@ use taut_api::Name;
 use taut_api::host::{Accelerator, AcceleratorKind, QemuInfo};
 use taut_api::vm::{Boot, Disk, DiskBus, DiskFormat, NicModel, NicSpec, VmSpec};
 
-use super::RunPaths;
+use super::{MSIX_WORKS_FROM, RunPaths, vmci};
 
 /// The agent's virtio-serial port, as the guest sees it in `/dev/virtio-ports`.
 const AGENT_PORT: &str = "org.taut.agent.0";
@@ -56,10 +56,14 @@ pub(super) fn command(
         disk(&mut args, drive);
     }
     args.option("-device", "virtio-rng-pci");
-    // QEMU before 8 crashes when a guest under emulation starts a vhost-user card that has MSI-X.
-    let without_msix = emulated && major(qemu) < 8;
+    let without_msix = emulated && major(qemu) < MSIX_WORKS_FROM;
     for (index, nic) in spec.nics.iter().enumerate() {
         card(&mut args, index, nic, &paths.nic(index), without_msix);
+    }
+    if spec.vmci.is_some() {
+        for (name, value) in vmci::options(&paths.vmci_front(), without_msix) {
+            args.option(name, value);
+        }
     }
     args.0
 }
@@ -187,9 +191,9 @@ fn card(args: &mut Args, index: usize, nic: &NicSpec, socket: &Path, without_msi
     args.option("-device", device);
 }
 
-fn major(qemu: &QemuInfo) -> u32 {
+fn major(qemu: &QemuInfo) -> u64 {
     // A version that cannot be read is a new one.
-    qemu.version.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(u32::MAX)
+    qemu.version.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(u64::MAX)
 }
 
 /// A command under construction.

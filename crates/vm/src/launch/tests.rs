@@ -1,6 +1,7 @@
 use taut_api::coalescing::NicCoalescing;
 use taut_api::host::AcceleratorKind;
 use taut_api::vm::{Boot, Disk, DiskBus, DiskFormat, NicModel, NicSpec, Rings};
+use taut_api::vmci::VmciSpec;
 use taut_api::{Bytes, QueuePairs};
 
 use super::*;
@@ -135,6 +136,24 @@ fn microguest() {
     let cards = vec![nic(NicModel::Virtio), NicSpec { ip: None, offloads: false, ..nic(NicModel::Virtio) }];
     let spec = VmSpec { kind: VmKind::Micro, nics: cards, memory: Bytes::mib(64), ..VmSpec::default() };
     insta::assert_snapshot!(shown(&spec, AcceleratorKind::Tcg, "10.0.2"));
+}
+
+#[test]
+fn a_vmci_device_is_on_a_port_of_its_own() {
+    let with = |kind| VmSpec { vmci: Some(VmciSpec::default()), kind, ..direct(vec![nic(NicModel::Virtio)]) };
+    let added = |spec: &VmSpec, version| {
+        let without = VmSpec { vmci: None, ..spec.clone() };
+        let (with, without) =
+            (shown(spec, AcceleratorKind::Tcg, version), shown(&without, AcceleratorKind::Tcg, version));
+        with.strip_prefix(&without).expect("it comes last: no other device moves").trim_start().to_owned()
+    };
+    insta::assert_snapshot!(added(&with(VmKind::Qemu), "10.0.2"), @r"
+    -device pcie-root-port,id=vmciport,chassis=1,addr=10
+    -chardev socket,id=vmci0,path=/run/taut/vms/db1/vmci.front.sock
+    -device vhost-user-vsock-pci,id=vmci0,chardev=vmci0,bus=vmciport
+    ");
+    insta::assert_snapshot!(added(&with(VmKind::Micro), "10.0.2"), @"--vmci socket=/run/taut/vms/db1/vmci.front.sock");
+    assert!(added(&with(VmKind::Qemu), "7.2.22").ends_with(",vectors=0"), "no MSI-X for the old one");
 }
 
 #[test]

@@ -50,11 +50,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("monitor_control.*", "a switch of ESX's own monitor"),
     ("monitor.*", "a switch of ESX's own monitor"),
     // VMCI.
-    ("vmci#.present", "VMCI sockets: not offered in this version"),
-    ("vmci#.id", "VMCI context ID: sockets are not offered in this version"),
-    ("vmci#.unrestricted", "VMCI between VMs: sockets are not offered in this version"),
-    ("vmci#.domain", "VMCI domain: sockets are not offered in this version"),
-    ("vmci#.*", "a property of the VMCI device"),
+    ("vmci#.*", "a property of the VMCI device without counterpart"),
     ("vmci.*", "a property of the VMCI device"),
     // Cards.
     (

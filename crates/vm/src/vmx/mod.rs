@@ -1,7 +1,7 @@
 //! VMware's `.vmx` files: what a VM moved from ESX said about itself, and what became of each line.
 //!
 //! Reading has three steps: [`syntax`] splits the text into keys and values, the modules for the [`machine`], its
-//! [`cards`] and its [`disks`] take what they understand, and [`known`] says of the rest whether taut knows it.
+//! [`cards`], its [`disks`] and its VMCI device ([`vmci`]) take what they understand, and [`known`] says of the rest whether taut knows it.
 
 mod cards;
 mod disks;
@@ -9,6 +9,7 @@ mod file;
 mod known;
 mod machine;
 mod syntax;
+mod vmci;
 
 use taut_api::vm::VmSpec;
 use taut_api::{ApiError, Name};
@@ -28,6 +29,7 @@ pub(crate) fn import(text: &str, default_portgroup: Option<&Name>) -> Result<Par
     machine::read(&mut file, &mut spec)?;
     spec.disk = Some(disks::read(&mut file)?);
     spec.nics = cards::read(&mut file, default_portgroup)?;
+    spec.vmci = vmci::read(&mut file)?;
     Ok(Parsed { name, spec, imported: file.into_report() })
 }
 

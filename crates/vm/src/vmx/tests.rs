@@ -80,6 +80,41 @@ fn faults_are_named_with_line_key_and_value() {
 }
 
 #[test]
+fn what_becomes_of_a_vmci_device() {
+    let vmx = |lines: &str| {
+        let text = format!("{lines}ide0:0.present = \"TRUE\"\nide0:0.fileName = \"d.img\"\n");
+        let parsed = import(&text, None).unwrap();
+        let notes = parsed.imported.into_iter().map(|key| match key.fate {
+            Fate::Understood { .. } => "understood".to_owned(),
+            Fate::Mapped { note, .. } | Fate::Reported { note } => note,
+            Fate::Ignored => "ignored".to_owned(),
+        });
+        (parsed.spec.vmci, notes.collect::<Vec<_>>())
+    };
+    let device = "vmci0.present = \"TRUE\"\n";
+    let cid = |id: &str| {
+        let (vmci, notes) = vmx(&format!("{device}vmci0.id = \"{id}\"\n"));
+        (vmci.unwrap().cid.map(|cid| cid.0), notes[1].clone())
+    };
+    assert_eq!(cid("1027481093"), (Some(1_027_481_093), "understood".into()));
+    assert_eq!(cid("-1204873"), (Some(4_293_762_423), "4293762423: the same 32 bits without a sign".into()));
+    for id in ["-1", "0", "2", "4294967295", "4294967296", "-2147483649"] {
+        assert_eq!(cid(id), (None, "no VM can have this context ID: taut assigns one".into()), "{id}");
+    }
+    let (vmci, notes) = vmx(&format!("{device}vmci0.domain = \"trading floor\"\nvmci1.present = \"TRUE\"\n"));
+    assert_eq!(vmci.unwrap().domains, ["trading-floor".parse().unwrap()]);
+    assert!(notes[1].starts_with("trading-floor: names are"), "{notes:?}");
+    assert_eq!(notes[2], "a VM has one VMCI device, vmci0");
+    let (vmci, notes) = vmx("vmci0.present = \"FALSE\"\nvmci0.id = \"77\"\n");
+    assert_eq!(vmci, None);
+    assert_eq!(notes[..2], ["the VMCI device is not present"; 2]);
+    let text =
+        format!("{device}vmci0.id = \"many\"\nide0:0.present = \"TRUE\"\nide0:0.fileName = \"d.img\"\n");
+    let error = import(&text, None).unwrap_err().to_string();
+    assert!(error.contains("line 2: vmci0.id = \"many\" is not a context ID of 32 bits"), "{error}");
+}
+
+#[test]
 fn the_same_line_twice_is_no_contradiction() {
     let text =
         "memSize = \"512\"\nmemsize = \"512\"\nide0:0.present = \"TRUE\"\nide0:0.fileName = \"d.img\"\n";

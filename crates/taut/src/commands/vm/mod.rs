@@ -1,12 +1,13 @@
 //! `taut vm`.
 
+mod set;
+
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use taut_api::coalescing::NicCoalescing;
 use taut_api::error::ErrorKind;
 use taut_api::import::{Fate, ImportedKey};
-use taut_api::route::{ChangeNic, CreateVm, CreatedVm, SetPower, Vm, VmFormat};
+use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm, VmFormat};
 use taut_api::vm::{Phase, Power};
 use taut_api::{ApiError, Name};
 
@@ -64,21 +65,8 @@ pub(crate) enum Command {
         /// Its name.
         name: Name,
     },
-    /// Change settings of one of its cards, in force at once.
-    Set {
-        /// Its name.
-        name: Name,
-        /// The card, counted from 0.
-        #[arg(long, default_value_t = 0, value_name = "N")]
-        nic: usize,
-        /// Moderation of the card's interrupts and kicks: disabled, static[:PACKETS], rbc[:INTERRUPTS_PER_SECOND],
-        /// adapt; default: the host's.
-        #[arg(long, value_name = "SCHEME", required_unless_present = "lro")]
-        coalescing: Option<NicCoalescing>,
-        /// Merge TCP segments for the card (large receive offload)?
-        #[arg(long, value_name = "on|off", value_parser = on_or_off)]
-        lro: Option<bool>,
-    },
+    /// Change settings of one of its cards or of its VMCI device, in force at once unless said otherwise.
+    Set(set::Settings),
     /// Its interfaces and addresses as seen from inside.
     Addresses {
         /// Its name.
@@ -97,14 +85,6 @@ pub(crate) enum Command {
         #[arg(short, long)]
         follow: bool,
     },
-}
-
-fn on_or_off(text: &str) -> Result<bool, &'static str> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("it is on or off"),
-    }
 }
 
 pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome {
@@ -132,11 +112,7 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
             output::print(format, &get(client, &name)?, show);
             Ok(())
         }
-        Command::Set { name, nic, coalescing, lro } => {
-            let change = ChangeNic { coalescing, lro };
-            let _: Vm = client.patch(&format!("/v1/vms/{name}/nics/{nic}"), &change)?;
-            Ok(())
-        }
+        Command::Set(settings) => set::run(settings, client),
         Command::Addresses { name } => super::agent::addresses(&get(client, &name)?, format),
         Command::Console { name } => {
             let socket = of_running(client, &name, "console", |vm| vm.status.console_socket.clone())?;
@@ -299,5 +275,9 @@ fn show(vm: &Vm) -> String {
         ["MAC", "PORTGROUP", "MODEL", "IP", "PORT", "LINK", "COALESCING", "LRO", "REASON"],
         &nics.collect::<Vec<_>>(),
     );
+    if status.vmci.is_some() {
+        text += "\n";
+        text += &super::vmci::table(std::slice::from_ref(vm));
+    }
     text
 }

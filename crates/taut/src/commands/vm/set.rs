@@ -1,0 +1,153 @@
+//! `taut vm set`: settings of a VM that exists.
+
+use clap::{ArgGroup, Args};
+use taut_api::Name;
+use taut_api::coalescing::NicCoalescing;
+use taut_api::route::{ChangeNic, ChangeVmci, Vm};
+
+use crate::Outcome;
+use crate::client::Client;
+
+/// What is set, and of which VM.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("setting").required(true).multiple(true)))]
+pub(crate) struct Settings {
+    /// Its name.
+    name: Name,
+    /// The card, counted from 0.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    nic: usize,
+    /// Moderation of the card's interrupts and kicks: disabled, static[:PACKETS], rbc[:INTERRUPTS_PER_SECOND],
+    /// adapt; default: the host's.
+    #[arg(long, value_name = "SCHEME", group = "setting")]
+    coalescing: Option<NicCoalescing>,
+    /// Merge TCP segments for the card (large receive offload)?
+    #[arg(long, value_name = "on|off", value_parser = on_or_off, group = "setting")]
+    lro: Option<bool>,
+    /// Give it a VMCI device, from its next start on.
+    #[arg(long, group = "setting")]
+    vmci: bool,
+    /// Take its VMCI device: cut off at once, gone for the guest after its next start.
+    #[arg(long, group = "setting", conflicts_with_all = ["vmci", "vmci_domains", "vmci_unrestricted",
+        "vmci_connections", "vmci_half_open"])]
+    no_vmci: bool,
+    /// VMCI domains that it is in; VMs with a domain in common may talk.
+    #[arg(long, value_name = "A,B|none", value_parser = domains, group = "setting")]
+    vmci_domains: Option<Domains>,
+    /// May it talk over VMCI to every other unrestricted VM?
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        group = "setting")]
+    vmci_unrestricted: Option<bool>,
+    /// Most VMCI connections at a time.
+    #[arg(long, value_name = "N", group = "setting")]
+    vmci_connections: Option<u32>,
+    /// Most of them that nobody has accepted yet.
+    #[arg(long, value_name = "N", group = "setting")]
+    vmci_half_open: Option<u32>,
+}
+
+/// A list of domains, as one argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Domains(Vec<Name>);
+
+fn domains(text: &str) -> Result<Domains, String> {
+    if text == "none" {
+        return Ok(Domains(Vec::new()));
+    }
+    let names = text.split(',').map(|name| name.parse::<Name>().map_err(|error| error.to_string()));
+    names.collect::<Result<_, _>>().map(Domains)
+}
+
+fn on_or_off(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("it is on or off"),
+    }
+}
+
+pub(super) fn run(settings: Settings, client: &Client) -> Outcome {
+    let Settings { name, nic, coalescing, lro, vmci, no_vmci, .. } = settings;
+    let card = ChangeNic { coalescing, lro };
+    if card != ChangeNic::default() {
+        let _: Vm = client.patch(&format!("/v1/vms/{name}/nics/{nic}"), &card)?;
+    }
+    let device = ChangeVmci {
+        present: if no_vmci { Some(false) } else { vmci.then_some(true) },
+        domains: settings.vmci_domains.map(|domains| domains.0),
+        unrestricted: settings.vmci_unrestricted,
+        connections: settings.vmci_connections,
+        half_open: settings.vmci_half_open,
+    };
+    if device != ChangeVmci::default() {
+        let path = format!("/v1/vms/{name}");
+        let before: Vm = client.get(&path)?;
+        let after: Vm = client.patch(&format!("{path}/vmci"), &device)?;
+        if let Some(hint) = restart(&before, &after) {
+            println!("{hint}");
+        }
+    }
+    Ok(())
+}
+
+/// What a running VM's user has to know of a device that came or went.
+fn restart(before: &Vm, after: &Vm) -> Option<String> {
+    after.status.pid?;
+    let name = &after.name;
+    let what = match (before.spec.vm.vmci.is_some(), after.spec.vm.vmci.is_some()) {
+        (false, true) => "gets its VMCI device",
+        (true, false) => "is cut off from VMCI now, and loses its device",
+        _ => return None,
+    };
+    Some(format!("{name} {what} when it is started again: taut vm stop {name}; taut vm start {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        settings: Settings,
+    }
+
+    fn parse(args: &str) -> Result<Settings, clap::Error> {
+        let line = Line::try_parse_from(format!("set {args}").split_whitespace())?;
+        Ok(line.settings)
+    }
+
+    #[test]
+    fn something_has_to_be_set_and_contradictions_are_refused() {
+        for bad in [
+            "db1",
+            "db1 --nic 1",
+            "db1 --vmci --no-vmci",
+            "db1 --no-vmci --vmci-domains x",
+            "db1 --vmci-domains a,,b",
+            "db1 --vmci-unrestricted=perhaps",
+            "db1 --lro maybe",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        for good in
+            ["db1 --lro on", "db1 --coalescing adapt", "db1 --vmci --vmci-unrestricted", "db1 --no-vmci"]
+        {
+            assert!(parse(good).is_ok(), "{good}");
+        }
+    }
+
+    #[test]
+    fn domains_are_a_list_or_none() {
+        let of = |args: &str| parse(args).unwrap().vmci_domains.map(|domains| domains.0);
+        let name = |text: &str| text.parse::<Name>().unwrap();
+        assert_eq!(of("db1 --vmci-domains a,b"), Some(vec![name("a"), name("b")]));
+        assert_eq!(of("db1 --vmci-domains none"), Some(Vec::new()));
+        assert_eq!(of("db1 --vmci"), None);
+        let unrestricted = |args: &str| parse(args).unwrap().vmci_unrestricted;
+        assert_eq!(unrestricted("db1 --vmci-unrestricted"), Some(true));
+        assert_eq!(unrestricted("db1 --vmci-unrestricted=false"), Some(false));
+    }
+}

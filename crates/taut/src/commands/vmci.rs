@@ -1,0 +1,119 @@
+//! `taut vmci`.
+
+use clap::Subcommand;
+use taut_api::route::Vm;
+use taut_api::vmci::{VmciSpec, VmciStatus};
+
+use crate::Outcome;
+use crate::client::Client;
+use crate::output::{self, Format};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Every VMCI device with its counters. `taut vm set` changes them.
+    List,
+}
+
+pub(crate) fn run(command: &Command, client: &Client, format: Format) -> Outcome {
+    match command {
+        Command::List => {
+            let mut all: Vec<Vm> = client.get("/v1/vms")?;
+            all.retain(|vm| vm.status.vmci.is_some());
+            output::print(format, &all, |all| table(all));
+            Ok(())
+        }
+    }
+}
+
+/// Devices and their counters, and below why one is down.
+pub(super) fn table(vms: &[Vm]) -> String {
+    let devices = vms.iter().filter_map(|vm| Some((vm, vm.spec.vm.vmci.as_ref()?, vm.status.vmci.as_ref()?)));
+    let rows: Vec<_> = devices.clone().map(|(vm, spec, status)| row(vm, spec, status)).collect();
+    let mut text = output::table(
+        [
+            "VM",
+            "CID",
+            "LINK",
+            "DOMAINS",
+            "CONNECTIONS",
+            "RX BYTES",
+            "TX BYTES",
+            "REFUSED",
+            "FORGED",
+            "HOST SOCKET",
+        ],
+        &rows,
+    );
+    for (vm, _, status) in devices.filter(|(vm, ..)| vm.status.pid.is_some()) {
+        if let Some(reason) = &status.reason {
+            text += &format!("{}: {reason}\n", vm.name);
+        }
+    }
+    text
+}
+
+fn row(vm: &Vm, spec: &VmciSpec, status: &VmciStatus) -> [String; 10] {
+    let counters = &status.counters;
+    let mut domains: Vec<_> = spec.domains.iter().map(ToString::to_string).collect();
+    if spec.unrestricted {
+        domains.push("(unrestricted)".to_owned());
+    }
+    [
+        vm.name.to_string(),
+        status.cid.to_string(),
+        output::word(&status.link),
+        domains.join(","),
+        counters.connections.to_string(),
+        counters.rx_bytes.to_string(),
+        counters.tx_bytes.to_string(),
+        counters.refused.to_string(),
+        counters.forged.to_string(),
+        status.socket.clone(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use taut_api::vm::{Link, VmDesired, VmStatus};
+    use taut_api::vmci::{Cid, VmciCounters};
+
+    use super::*;
+
+    fn vm(name: &str, vmci: &serde_json::Value, status: Option<VmciStatus>) -> Vm {
+        let spec: VmDesired = serde_json::from_value(serde_json::json!({ "vmci": vmci })).unwrap();
+        let status = VmStatus { vmci: status, pid: Some(9), ..VmStatus::default() };
+        Vm { name: name.parse().unwrap(), revision: 1, spec, status }
+    }
+
+    #[test]
+    fn devices_have_their_counters_and_reasons() {
+        let status = |cid, link, reason: Option<&str>, counters| VmciStatus {
+            cid: Cid(cid),
+            port: 1,
+            link,
+            reason: reason.map(str::to_owned),
+            socket: format!("/run/taut/vms/{cid}/vmci.sock"),
+            counters,
+        };
+        let counters = VmciCounters { connections: 2, rx_bytes: 70, forged: 1, ..VmciCounters::default() };
+        let vms = [
+            vm(
+                "db1",
+                &serde_json::json!({ "domains": ["a", "b"] }),
+                Some(status(3, Link::Up, None, counters)),
+            ),
+            vm("plain", &serde_json::Value::Null, None),
+            vm(
+                "web1",
+                &serde_json::json!({ "unrestricted": true }),
+                Some(status(4, Link::Down, Some("no front end has connected"), VmciCounters::default())),
+            ),
+        ];
+        insta::assert_snapshot!(table(&vms), @r"
+        VM    CID  LINK  DOMAINS         CONNECTIONS  RX BYTES  TX BYTES  REFUSED  FORGED  HOST SOCKET
+        db1     3  up    a,b                       2        70         0        0       1  /run/taut/vms/3/vmci.sock
+        web1    4  down  (unrestricted)            0         0         0        0       0  /run/taut/vms/4/vmci.sock
+        web1: no front end has connected
+        ");
+    }
+}

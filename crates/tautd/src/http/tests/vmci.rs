@@ -1,0 +1,131 @@
+//! VMCI devices through the API.
+
+use taut_api::fabric::PortId;
+
+use super::*;
+
+fn micro(vmci: &str) -> String {
+    format!("kind = \"micro\"\n[vmci]\n{vmci}")
+}
+
+fn change(server: &Server, name: &str, body: &Value) -> Answer {
+    server.send(Method::PATCH, &format!("/v1/vms/{name}/vmci"), body.to_string())
+}
+
+#[test]
+fn context_ids_are_assigned_kept_taken_once_and_freed() {
+    let server = Server::new();
+    let cid = |name: &str| server.get(&format!("/v1/vms/{name}")).is(200)["spec"]["vmci"]["cid"].clone();
+    server.create("a", &micro("")).is(201);
+    server.create("b", &micro("cid = 5\n")).is(201);
+    let created = server.create("c", &micro("")).is(201);
+    assert_eq!([cid("a"), cid("b"), cid("c")], [3, 5, 4]);
+    assert_eq!(created["vm"]["status"]["vmci"]["cid"], 4);
+    server.create("d", &micro("cid = 5\n")).refuses(409, &["5 of VM `d` belongs to VM `b`", "leave `cid`"]);
+    server.create("d", &micro("cid = 1\n")).refuses(400, &["context ID 1", "3 to 4294967294"]);
+    server.delete("/v1/vms/a").is(204);
+    server.create("d", &micro("")).is(201);
+    assert_eq!([cid("d"), cid("c")], [3, 4]);
+
+    let kept = server.app.store.state();
+    let Server { dir, app, .. } = server;
+    drop(app);
+    assert_eq!(Store::open(dir.path()).unwrap().state(), kept);
+}
+
+#[test]
+fn a_device_is_changed_added_and_removed() {
+    let server = Server::new();
+    server.create("a", "kind = \"micro\"\n").is(201);
+    change(&server, "a", &json!({ "domains": ["x"] }))
+        .refuses(409, &["no VMCI device", "taut vm set a --vmci"]);
+    change(&server, "b", &json!({})).refuses(404, &["`b`"]);
+    let added = change(&server, "a", &json!({ "present": true, "unrestricted": true })).is(200);
+    assert_eq!(added["spec"]["vmci"], json!({ "cid": 3, "unrestricted": true }));
+    let changed = change(&server, "a", &json!({ "domains": ["x", "y"], "unrestricted": false })).is(200);
+    assert_eq!(changed["spec"]["vmci"], json!({ "cid": 3, "domains": ["x", "y"] }));
+    let before = server.revision();
+    change(&server, "a", &json!({ "domains": ["x", "x"] })).refuses(400, &["`x` is named twice"]);
+    change(&server, "a", &json!({ "domains": ["x y"] })).refuses(400, &["x y"]);
+    change(&server, "a", &json!({ "connections": 0 })).refuses(400, &["connections = 0"]);
+    change(&server, "a", &json!({ "cid": 7 })).refuses(400, &["cid"]);
+    change(&server, "a", &json!({ "present": false, "domains": [] })).refuses(400, &["one of the two"]);
+    assert_eq!(server.revision(), before);
+    let removed = change(&server, "a", &json!({ "present": false })).is(200);
+    assert_eq!((&removed["spec"]["vmci"], &removed["status"]["vmci"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn what_is_seen_of_a_device_is_told() {
+    let server = Server::new();
+    server.create("a", &micro("domains = [\"x\"]\n")).is(201);
+    server.post("/v1/vms/a/power", &json!({ "power": "on" })).is(200);
+    let vmci = |server: &Server| server.get("/v1/vms/a").is(200)["status"]["vmci"].clone();
+    let socket = server.dir.path().join("vms/a/vmci.sock");
+    assert_eq!(vmci(&server)["socket"], socket.to_str().unwrap());
+    assert_eq!((&vmci(&server)["link"], &vmci(&server)["port"]), (&json!("down"), &json!(0)));
+
+    let mut board = server.app.board.lock();
+    let port = board.observed.ports.entry(PortId(0)).or_default();
+    port.reason = Some("no front end has connected".into());
+    let process = Process {
+        pid: 4711,
+        kind: VmKind::Micro,
+        accelerator: "native".into(),
+        stopping: false,
+        sockets: std::collections::BTreeSet::new(),
+        vmci: true,
+    };
+    let name: Name = "a".parse().unwrap();
+    board.observed.vms.insert(name.clone(), VmSeen { process: Some(process), ..VmSeen::default() });
+    drop(board);
+    assert_eq!(vmci(&server)["reason"], "no front end has connected");
+    let mut board = server.app.board.lock();
+    board.observed.vms.get_mut(&name).unwrap().process.as_mut().unwrap().vmci = false;
+    drop(board);
+    assert!(vmci(&server)["reason"].as_str().unwrap().contains("next start"));
+}
+
+#[test]
+fn qemu_waits_for_its_device_and_says_so() {
+    let server = Server::new();
+    std::fs::write(server.dir.path().join("disk"), "x").unwrap();
+    server.create("q", "[disk]\npath = \"disk\"\n[vmci]\n").is(201);
+    server.app.board.lock().observed.probed = true;
+    server.post("/v1/vms/q/power", &json!({ "power": "on" })).is(200);
+    server.app.board.lock().refused_ports.insert(PortId(0), "too many devices".into());
+    let status = server.get("/v1/vms/q").is(200)["status"].clone();
+    assert_eq!(status["phase"], "starting");
+    assert_eq!(status["reason"], "nobody listens for its VMCI device yet: too many devices");
+    assert_eq!(status["vmci"]["reason"], "too many devices");
+}
+
+#[test]
+fn counters_are_read_by_their_names() {
+    use std::os::unix::fs::FileExt as _;
+    use taut_api::fabric::counters::{SocketWord, port_base};
+
+    let server = Server::new();
+    server.create("a", &micro("")).is(201);
+    let file = std::fs::OpenOptions::new().write(true).open(server.dir.path().join("counters")).unwrap();
+    for (word, value) in
+        [(SocketWord::Connections, 2_u64), (SocketWord::RxBytes, 70), (SocketWord::Forged, 9)]
+    {
+        let at = (port_base(PortId(0)) + word as usize) * 8;
+        file.write_all_at(&value.to_le_bytes(), at as u64).unwrap();
+    }
+    let counters = server.get("/v1/vms/a").is(200)["status"]["vmci"]["counters"].clone();
+    assert_eq!(
+        (&counters["connections"], &counters["rx_bytes"], &counters["forged"], &counters["resets"]),
+        (&json!(2), &json!(70), &json!(9), &json!(0))
+    );
+    let metrics = server.get("/metrics").text;
+    for line in [
+        "taut_vmci_connections{vm=\"a\",cid=\"3\"} 2",
+        "taut_vmci_rx_bytes_total{vm=\"a\",cid=\"3\"} 70",
+        "taut_vmci_forged_total{vm=\"a\",cid=\"3\"} 9",
+        "taut_vmci_up{vm=\"a\",cid=\"3\"} 0",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line}\n{metrics}");
+    }
+}

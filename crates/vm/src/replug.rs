@@ -1,0 +1,81 @@
+//! A VMCI device of a running QEMU that has lost its back end for good: QEMU's vhost-user-vsock never connects again, but its
+//! place in the guest takes another one. The guest's listening sockets outlive that; its connections do not.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::launch::MSIX_WORKS_FROM;
+use crate::launch::vmci::{BUS, DRIVER, ID};
+use crate::qmp::{Qmp, QmpError};
+
+/// What was found and done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replug {
+    /// The device is connected: there is nothing to do.
+    Connected,
+    /// The guest has not let go of the device: it is asked again with the next call.
+    Held,
+    /// Another device is in its place, and connected.
+    Done,
+}
+
+/// Replaces the device, unless it is connected. Somebody has to listen at `socket` and answer: QEMU waits for that.
+///
+/// # Errors
+/// When the monitor does not answer or QEMU refuses a step. Calling it again goes on where it ended.
+pub fn vmci(qmp: &mut Qmp, socket: &Path) -> Result<Replug, QmpError> {
+    if is_connected(qmp)? {
+        return Ok(Replug::Connected);
+    }
+    if plugged(qmp)? && !unplug(qmp)? {
+        return Ok(Replug::Held);
+    }
+    if chardev(qmp)?.is_some() {
+        qmp.execute("chardev-remove", &json!({ "id": ID }))?;
+    }
+    let address = json!({ "type": "unix", "data": { "path": socket } });
+    let backend = json!({ "type": "socket", "data": { "addr": address, "server": false } });
+    qmp.execute("chardev-add", &json!({ "id": ID, "backend": backend }))?;
+    let mut device = json!({ "driver": DRIVER, "id": ID, "chardev": ID, "bus": BUS });
+    if lacks_msix(qmp)? {
+        device["vectors"] = json!(0);
+    }
+    qmp.execute("device_add", &device)?;
+    Ok(Replug::Done)
+}
+
+/// Is the device there, and its character device connected?
+fn is_connected(qmp: &mut Qmp) -> Result<bool, QmpError> {
+    let connected = chardev(qmp)?.is_some_and(|filename| !filename.starts_with("disconnected:"));
+    Ok(connected && plugged(qmp)?)
+}
+
+/// What QEMU says of the character device; `None` when there is none.
+fn chardev(qmp: &mut Qmp) -> Result<Option<String>, QmpError> {
+    let all = qmp.execute("query-chardev", &Value::Null)?;
+    let ours = all.as_array().into_iter().flatten().find(|chardev| chardev["label"] == ID);
+    Ok(ours.map(|chardev| chardev["filename"].as_str().unwrap_or_default().to_owned()))
+}
+
+fn plugged(qmp: &mut Qmp) -> Result<bool, QmpError> {
+    let devices = qmp.execute("qom-list", &json!({ "path": "/machine/peripheral" }))?;
+    Ok(devices.as_array().into_iter().flatten().any(|device| device["name"] == ID))
+}
+
+/// Is this the QEMU whose device was started without MSI-X? See the command line of [`crate::launch`].
+fn lacks_msix(qmp: &mut Qmp) -> Result<bool, QmpError> {
+    let version = qmp.execute("query-version", &Value::Null)?;
+    let emulated = qmp.execute("query-kvm", &Value::Null)?["enabled"] == false;
+    Ok(emulated && version["qemu"]["major"].as_u64().is_some_and(|major| major < MSIX_WORKS_FROM))
+}
+
+/// Takes the device out; has the guest let go of it?
+fn unplug(qmp: &mut Qmp) -> Result<bool, QmpError> {
+    match qmp.execute("device_del", &json!({ "id": ID })) {
+        // Asked before, and the guest has not answered yet.
+        Ok(_) | Err(QmpError::Refused { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    qmp.wait_for(|event| event.name == "DEVICE_DELETED" && event.data["device"] == ID)
+}
