@@ -1,0 +1,177 @@
+//! What becomes of a program's connect: a VMCI connection at the same descriptor, or TCP.
+//!
+//! It is decided inside the call. A machine on the same host answers in microseconds, and where nobody is it says so as fast; so even
+//! a non-blocking connect waits for the answer, at most the map's `patience`, and what the program holds afterwards is either a VMCI
+//! connection that stands or an untouched TCP socket. It never finds out later that its descriptor has to become another one.
+//! The non-blocking caller is told `EINPROGRESS` all the same, as TCP would, and finds the descriptor writable at once.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::{Errno, FdFlags, fcntl_getfd};
+use rustix::net::{AddressFamily, getsockname, sockopt};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::address;
+use crate::dial::{Line, dial};
+use crate::map::{Map, Peer};
+use crate::options::inherit;
+use crate::say::{complain, tell};
+use crate::state::{TABLE, connection};
+use crate::sys::{Name, at, option, replace, tcp_state};
+use crate::table::{Connection, Held};
+use crate::watch;
+
+/// What a blocking connect waits, as the kernel does for `AF_VSOCK` (`VSOCK_DEFAULT_CONNECT_TIMEOUT`).
+const BLOCKING: Duration = Duration::from_secs(2);
+/// How long a machine that did not answer in time is not tried.
+const REST: Duration = Duration::from_secs(1);
+
+/// The outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// The connect is done with, with this answer for the program.
+    Done(Result<(), Errno>),
+    /// Over TCP. If that has no way there at all, this is why VMCI had none.
+    Tcp(Option<Errno>),
+}
+
+/// A connect of a descriptor that is a VMCI connection already.
+pub(crate) fn again(fd: RawFd) -> Option<Errno> {
+    let connection = connection(fd)?;
+    if connection.unasked {
+        TABLE.set(fd, Held::Connection(Connection { unasked: false, ..connection }));
+        return None;
+    }
+    Some(Errno::ISCONN)
+}
+
+/// A connect to this address. Not only TCP sockets come here.
+pub(crate) fn attempt(fd: RawFd, to: SocketAddr, map: &Map) -> Attempt {
+    let Some(peer) = map.peer(to) else { return Attempt::Tcp(None) };
+    match try_it(fd, to, peer, map) {
+        Ok(answer) => Attempt::Done(answer),
+        Err(why) => Attempt::Tcp(why),
+    }
+}
+
+fn try_it(fd: RawFd, to: SocketAddr, peer: &Peer, map: &Map) -> Result<Result<(), Errno>, Option<Errno>> {
+    let tcp = Tcp::look(fd).ok_or(None)?;
+    if tcp.flags.bits() & libc::O_ASYNC as u32 != 0 {
+        complain!(
+            "{to} stays TCP: the program asks for signals (O_ASYNC) from it\nhint: leave it out of the map, or see `man 7 epoll`"
+        );
+        return Err(None);
+    }
+    if rests(peer) {
+        tell!("{to}: {} did not answer a moment ago, over TCP", peer.target);
+        return Err(Some(Errno::TIMEDOUT));
+    }
+    let port = peer.vmci_port(to.port());
+    let non_blocking = tcp.flags.contains(OFlags::NONBLOCK);
+    let patience = if non_blocking { map.patience } else { blocking_patience(fd) };
+    let line = dial(&peer.target, port, patience).map_err(|error| {
+        if error == Errno::TIMEDOUT {
+            rest(peer);
+        }
+        tell!("{to}: {} port {port}: {error}, over TCP", peer.target);
+        Some(plainly(error))
+    })?;
+    let local = tcp.local(&line);
+    take_place(fd, &line, tcp.flags).map_err(|error| {
+        if error == Errno::NOTSUP {
+            complain!("{to} stays TCP: more than one epoll instance watches its socket already\nhint: connect it before it is watched");
+        }
+        None
+    })?;
+    let cookie = at(fd).and_then(sockopt::socket_cookie).unwrap_or_default();
+    let unasked = non_blocking;
+    TABLE.set(fd, Held::Connection(Connection { cookie, peer: to, local, no_delay: tcp.no_delay, unasked }));
+    tell!("{to}: {} port {port}", peer.target);
+    Ok(if non_blocking { Err(Errno::INPROGRESS) } else { Ok(()) })
+}
+
+/// A TCP socket that may become something else.
+struct Tcp {
+    v6: bool,
+    flags: OFlags,
+    no_delay: bool,
+    bound: Option<SocketAddr>,
+}
+
+impl Tcp {
+    /// Absent: it is no TCP socket, or connecting or connected already.
+    fn look(fd: RawFd) -> Option<Self> {
+        /// `TCP_CLOSE` of the kernel: neither connected nor on the way.
+        const CLOSED: u8 = 7;
+        if usize::try_from(fd).ok()? >= crate::table::SLOTS {
+            return None;
+        }
+        let socket = at(fd).ok()?;
+        let domain = sockopt::socket_domain(socket).ok()?;
+        let v6 = domain == AddressFamily::INET6;
+        if !(v6 || domain == AddressFamily::INET)
+            || option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL).ok()? != libc::IPPROTO_TCP
+            || tcp_state(fd).ok()? != CLOSED
+        {
+            return None;
+        }
+        let bound = match Name::from(getsockname(socket).ok()?) {
+            Name::Inet(address) => Some(address),
+            _ => None,
+        };
+        let no_delay = option(fd, libc::SOL_TCP, libc::TCP_NODELAY).ok()? != 0;
+        Some(Self { v6, flags: fcntl_getfl(socket).ok()?, no_delay, bound })
+    }
+
+    /// What the connection's own address is for the program: what it was bound to, as far as it was.
+    fn local(&self, line: &Line) -> SocketAddr {
+        let ip = self.bound.map_or_else(|| address::unspecified(self.v6), |bound| bound.ip());
+        let port = self.bound.map(|bound| bound.port()).filter(|port| *port > 0);
+        SocketAddr::new(ip, port.unwrap_or_else(|| address::tcp_port(line.local_port)))
+    }
+}
+
+/// Makes the descriptor the VMCI connection, with all that the program has set so far.
+fn take_place(fd: RawFd, line: &Line, flags: OFlags) -> Result<(), Errno> {
+    inherit(fd, line.socket.as_raw_fd());
+    if !flags.contains(OFlags::NONBLOCK) {
+        fcntl_setfl(&line.socket, OFlags::empty())?;
+    }
+    let cloexec = fcntl_getfd(at(fd)?)?.contains(FdFlags::CLOEXEC);
+    let watched = watch::lift(fd).map_err(|_| Errno::NOTSUP)?;
+    let placed = replace(fd, line.socket.as_raw_fd(), cloexec);
+    watch::put(fd, watched);
+    placed
+}
+
+/// `SO_SNDTIMEO` bounds connect too (`man 7 socket`).
+fn blocking_patience(fd: RawFd) -> Duration {
+    let limit =
+        at(fd).and_then(|socket| sockopt::socket_timeout(socket, sockopt::Timeout::Send)).ok().flatten();
+    limit.map_or(BLOCKING, |limit| limit.min(BLOCKING))
+}
+
+/// What TCP's user understands.
+fn plainly(error: Errno) -> Errno {
+    match error {
+        Errno::CONNRESET | Errno::NOENT | Errno::PROTO => Errno::CONNREFUSED,
+        other => other,
+    }
+}
+
+fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
+fn rests(peer: &Peer) -> bool {
+    now() < peer.rests_until.load(Relaxed)
+}
+
+fn rest(peer: &Peer) {
+    peer.rests_until.store(now() + REST.as_millis() as u64, Relaxed);
+}

@@ -1,0 +1,128 @@
+//! Descriptors that are closed, duplicated and handed on: a listener's hidden ones go where it goes.
+//!
+//! A child of vfork has its parent's memory but descriptors of its own: what it does to its descriptors is done, but the table, which
+//! is its parent's, stays as it is.
+
+use std::os::fd::RawFd;
+
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::net::listen;
+
+use crate::listener::hide;
+use crate::options::receive_buffer;
+use crate::state::{TABLE, connection, owns};
+use crate::sys::{self, at};
+use crate::table::{Held, Listener};
+
+/// A listener's hidden descriptors.
+fn hidden(listener: Listener) -> impl Iterator<Item = RawFd> {
+    [Some(listener.tcp), listener.vmci].into_iter().flatten()
+}
+
+/// Closes what belongs to a descriptor that is no longer there.
+fn release(held: Held) {
+    let Held::Listener(listener) = held else { return };
+    let own = owns();
+    for fd in hidden(listener) {
+        if own {
+            TABLE.forget(fd);
+        }
+        sys::close(fd);
+    }
+}
+
+/// The program is about to close a descriptor. `EBADF`: it cannot know this number.
+pub(crate) fn closing(fd: RawFd) -> Result<(), Errno> {
+    match TABLE.get(fd) {
+        Held::Hidden => return Err(Errno::BADF),
+        Held::Listener(listener) => {
+            // First the entry: the number may be another thread's as soon as it is closed.
+            if owns() {
+                TABLE.forget(fd);
+            }
+            release(Held::Listener(listener));
+        }
+        Held::Connection(_) | Held::Nothing => {
+            if (TABLE.is_held(fd) || TABLE.watch(fd) != Ok(None)) && owns() {
+                TABLE.forget(fd);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The program is about to put something at this number: a hidden descriptor there is moved.
+pub(crate) fn make_way(number: RawFd) -> Result<(), Errno> {
+    if !TABLE.is_hidden(number) || !owns() {
+        return Ok(());
+    }
+    for fd in TABLE.numbers() {
+        let Held::Listener(listener) = TABLE.get(fd) else { continue };
+        if !hidden(listener).any(|hidden| hidden == number) {
+            continue;
+        }
+        let cloexec = rustix::io::fcntl_getfd(at(number)?)?.contains(FdFlags::CLOEXEC);
+        let moved = hide(number, cloexec)?;
+        let swap = |old: RawFd| if old == number { moved } else { old };
+        let listener = Listener { tcp: swap(listener.tcp), vmci: listener.vmci.map(swap), ..listener };
+        TABLE.set(fd, Held::Listener(listener));
+    }
+    TABLE.forget(number);
+    sys::close(number);
+    Ok(())
+}
+
+/// `to` has become a duplicate of `from`; it was `before`.
+pub(crate) fn duplicated(from: RawFd, to: RawFd, before: Held, cloexec: bool) -> Result<(), Errno> {
+    release(before);
+    let held = match TABLE.get(from) {
+        Held::Connection(_) => connection(from).map_or(Held::Nothing, Held::Connection),
+        Held::Listener(listener) => {
+            let tcp = hide(listener.tcp, cloexec)?;
+            let vmci = listener.vmci.map(|fd| hide(fd, cloexec)).transpose()?;
+            Held::Listener(Listener { tcp, vmci, ..listener })
+        }
+        Held::Hidden | Held::Nothing => Held::Nothing,
+    };
+    if (held != Held::Nothing || before != Held::Nothing || TABLE.watch(to) != Ok(None)) && owns() {
+        TABLE.forget(to);
+        TABLE.set(to, held);
+    }
+    Ok(())
+}
+
+/// A listener is to be closed on exec, or not: so are its hidden descriptors.
+pub(crate) fn set_cloexec(fd: RawFd, cloexec: bool) {
+    let Held::Listener(listener) = TABLE.get(fd) else { return };
+    let flags = if cloexec { FdFlags::CLOEXEC } else { FdFlags::empty() };
+    for hidden in hidden(listener) {
+        if let Ok(hidden) = at(hidden) {
+            let _ = fcntl_setfd(hidden, flags);
+        }
+    }
+}
+
+/// A program listens again, with another backlog.
+pub(crate) fn set_backlog(listener: Listener, backlog: i32) {
+    if let Some(Ok(vmci)) = listener.vmci.map(at) {
+        let _ = listen(vmci, backlog);
+    }
+}
+
+/// A program sets `SO_RCVBUF` of a listener, which its connections are to have.
+pub(crate) fn set_receive_buffer(listener: Listener, size: i32) {
+    if let Some(vmci) = listener.vmci {
+        receive_buffer(vmci, size);
+    }
+}
+
+/// A program shuts a listener down: no more VMCI connections. TCP's side is the caller's.
+pub(crate) fn shut_down(fd: RawFd, listener: Listener) {
+    if let Some(vmci) = listener.vmci
+        && owns()
+    {
+        TABLE.set(fd, Held::Listener(Listener { vmci: None, ..listener }));
+        TABLE.forget(vmci);
+        sys::close(vmci);
+    }
+}

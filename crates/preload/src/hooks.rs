@@ -1,0 +1,88 @@
+//! The functions that the program calls in the C library's place: from C's arguments to this library's safe functions and back.
+//!
+//! Each asks the table first, with one atomic load; a descriptor that is none of the library's business goes straight on to the real
+//! function. Nothing may unwind out of the library's own decisions; the real functions, in which a thread may be cancelled, are called
+//! outside of them.
+#![allow(unsafe_code, reason = "C functions with C pointers")]
+
+mod connections;
+mod descriptors;
+mod listeners;
+mod options;
+
+use std::ffi::c_int;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use libc::{sockaddr, socklen_t};
+use rustix::io::Errno;
+
+use crate::address::{LONGEST, decode, encode};
+use crate::state;
+use crate::sys::set_errno;
+
+/// Runs a decision. Should it panic, which would be a mistake in this library, the program goes on with `otherwise`.
+fn guard<T>(otherwise: T, decision: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(decision)).unwrap_or(otherwise)
+}
+
+/// `-1` and `errno`.
+fn fail<T: From<i8>>(errno: Errno) -> T {
+    set_errno(errno);
+    T::from(-1)
+}
+
+/// The calling thread's `errno`.
+fn errno() -> Errno {
+    // SAFETY: the C library's errno of this thread is always there.
+    Errno::from_raw_os_error(unsafe { *libc::__errno_location() })
+}
+
+/// The address that a program passes, if it is an IPv4 or IPv6 one.
+///
+/// # Safety
+/// `address` is null or points to `len` bytes.
+unsafe fn read_address(address: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
+    let len = (len as usize).min(LONGEST);
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: as the caller promises; bytes have no alignment and any value.
+    decode(unsafe { std::slice::from_raw_parts(address.cast::<u8>(), len) })
+}
+
+/// Stores an address where a program wants it, as far as there is room, and says how long it is.
+///
+/// # Safety
+/// `address` is null, or `len` points to the size of what it points to.
+unsafe fn write_address(address: *mut sockaddr, len: *mut socklen_t, value: SocketAddr) -> c_int {
+    if address.is_null() || len.is_null() {
+        return fail(Errno::FAULT);
+    }
+    let (bytes, length) = encode(value);
+    // SAFETY: as the caller promises.
+    let room = unsafe { len.read_unaligned() } as usize;
+    // SAFETY: at most as many bytes as there are in both.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.cast::<u8>(), length.min(room)) };
+    // SAFETY: as the caller promises.
+    unsafe { len.write_unaligned(length as socklen_t) };
+    0
+}
+
+extern "C" fn load() {
+    crate::real::find_all();
+    guard((), state::load);
+    // SAFETY: registers a function of this library, which is never unloaded while the process may fork: it is preloaded.
+    let _ = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+}
+
+extern "C" fn forked() {
+    state::own();
+}
+
+/// Runs [`load`] when the library is loaded, before the program's main function.
+// SAFETY: the C library calls the functions of this section in turn, with arguments that `load` does not look at.
+#[cfg_attr(not(test), used)]
+#[cfg_attr(not(test), unsafe(link_section = ".init_array"))]
+#[cfg_attr(test, allow(dead_code))]
+static LOAD: extern "C" fn() = load;

@@ -1,0 +1,147 @@
+//! connect, names, shutdown, and sends with an address.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use rustix::io::Errno;
+
+use super::{errno, fail, guard, read_address, write_address};
+use crate::connect::{Attempt, again, attempt};
+use crate::state::{TABLE, connection, map};
+use crate::table::Held;
+use crate::{descriptors, names, real};
+
+/// `connect(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    let target = match TABLE.get(fd) {
+        Held::Listener(listener) => listener.tcp,
+        Held::Connection(_) if guard(false, || connection(fd).is_some()) => {
+            return guard(None, || again(fd)).map_or(0, fail);
+        }
+        _ => fd,
+    };
+    // SAFETY: as the caller promises.
+    let to = unsafe { read_address(address, len) };
+    let decision = guard(Attempt::Tcp(None), || match (to, map()) {
+        (Some(to), Some(map)) if target == fd => attempt(fd, to, map),
+        _ => Attempt::Tcp(None),
+    });
+    let why = match decision {
+        Attempt::Done(Ok(())) => return 0,
+        Attempt::Done(Err(error)) => return fail(error),
+        Attempt::Tcp(why) => why,
+    };
+    // SAFETY: as the caller promises.
+    let result = unsafe { real::connect(target, address, len) };
+    match why {
+        // TCP has no way there at all, so VMCI's answer is the one to know.
+        Some(why)
+            if result < 0 && matches!(errno(), Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::NETDOWN) =>
+        {
+            fail(why)
+        }
+        _ => result,
+    }
+}
+
+/// `getpeername(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    if TABLE.is_held(fd) {
+        if let Held::Listener(listener) = TABLE.get(fd) {
+            // SAFETY: as the caller promises.
+            return unsafe { real::getpeername(listener.tcp, address, len) };
+        }
+        if let Some(peer) = guard(None, || names::peer(fd)) {
+            // SAFETY: as the caller promises.
+            return unsafe { write_address(address, len, peer) };
+        }
+    }
+    // SAFETY: as the caller promises.
+    unsafe { real::getpeername(fd, address, len) }
+}
+
+/// `getsockname(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    if TABLE.is_held(fd) {
+        if let Held::Listener(listener) = TABLE.get(fd) {
+            // SAFETY: as the caller promises.
+            return unsafe { real::getsockname(listener.tcp, address, len) };
+        }
+        if let Some(local) = guard(None, || names::local(fd)) {
+            // SAFETY: as the caller promises.
+            return unsafe { write_address(address, len, local) };
+        }
+    }
+    // SAFETY: as the caller promises.
+    unsafe { real::getsockname(fd, address, len) }
+}
+
+/// `shutdown(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    let Held::Listener(listener) = TABLE.get(fd) else {
+        // SAFETY: takes numbers only.
+        return unsafe { real::shutdown(fd, how) };
+    };
+    // SAFETY: takes numbers only.
+    let result = unsafe { real::shutdown(listener.tcp, how) };
+    if result == 0 && how != libc::SHUT_WR {
+        guard((), || descriptors::shut_down(fd, listener));
+    }
+    result
+}
+
+/// `sendto(2)`: TCP does not look at the address, VMCI sockets refuse one.
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C-unwind" fn sendto(
+    fd: c_int,
+    bytes: *const c_void,
+    len: size_t,
+    flags: c_int,
+    to: *const sockaddr,
+    to_len: socklen_t,
+) -> ssize_t {
+    let (to, to_len) = if !to.is_null() && TABLE.is_held(fd) && guard(false, || connection(fd).is_some()) {
+        (std::ptr::null(), 0)
+    } else {
+        (to, to_len)
+    };
+    // SAFETY: as the caller promises; no address is a valid one.
+    unsafe { real::sendto(fd, bytes, len, flags, to, to_len) }
+}
+
+/// `sendmsg(2)`: as [`sendto`].
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    if TABLE.is_held(fd) && !message.is_null() && guard(false, || connection(fd).is_some()) {
+        // SAFETY: as the caller promises.
+        let mut copy = unsafe { message.read() };
+        copy.msg_name = std::ptr::null_mut();
+        copy.msg_namelen = 0;
+        // SAFETY: as the caller promises; no address is a valid one.
+        return unsafe { real::sendmsg(fd, &raw const copy, flags) };
+    }
+    // SAFETY: as the caller promises.
+    unsafe { real::sendmsg(fd, message, flags) }
+}

@@ -1,0 +1,170 @@
+//! getsockopt, setsockopt and ioctl.
+
+use std::ffi::{c_int, c_ulong, c_void};
+
+use libc::socklen_t;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+
+use super::{errno, fail, guard};
+use crate::options::{Get, Set, get, receive_buffer, set, tcp_info};
+use crate::say::complain;
+use crate::state::{TABLE, connection};
+use crate::sys::{at, set_errno};
+use crate::table::{Connection, Held};
+use crate::{descriptors, real};
+
+/// `getsockopt(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    let (target, answer) = match TABLE.get(fd) {
+        Held::Listener(listener) => (listener.tcp, Get::Kernel),
+        Held::Connection(_) => {
+            (fd, guard(Get::Kernel, || connection(fd).map_or(Get::Kernel, |it| get(level, name, &it))))
+        }
+        _ => (fd, Get::Kernel),
+    };
+    match answer {
+        // SAFETY: as the caller promises.
+        Get::Kernel => unsafe { real::getsockopt(target, level, name, value, len) },
+        // SAFETY: as the caller promises.
+        Get::Value(number) => unsafe { give(&number.to_ne_bytes(), value, len) },
+        // SAFETY: as the caller promises.
+        Get::TcpInfo => unsafe { give(&tcp_info(fd), value, len) },
+        Get::Refuse => refused("getsockopt", level, name),
+    }
+}
+
+/// Stores an option's value, as far as there is room, and says how long that is.
+///
+/// # Safety
+/// `len` is null or points to the size of what `value` points to.
+unsafe fn give(bytes: &[u8], value: *mut c_void, len: *mut socklen_t) -> c_int {
+    if value.is_null() || len.is_null() {
+        return fail(Errno::FAULT);
+    }
+    // SAFETY: as the caller promises.
+    let count = (unsafe { len.read_unaligned() } as usize).min(bytes.len());
+    // SAFETY: at most as many bytes as there are in both.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast::<u8>(), count) };
+    // SAFETY: as the caller promises.
+    unsafe { len.write_unaligned(count as socklen_t) };
+    0
+}
+
+/// `setsockopt(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    let number = || unsafe { integer(value, len) };
+    match TABLE.get(fd) {
+        Held::Listener(listener) => {
+            // SAFETY: as the caller promises.
+            let result = unsafe { real::setsockopt(listener.tcp, level, name, value, len) };
+            if result == 0
+                && (level, name) == (libc::SOL_SOCKET, libc::SO_RCVBUF)
+                && let Some(size) = number()
+            {
+                guard((), || descriptors::set_receive_buffer(listener, size));
+            }
+            return result;
+        }
+        Held::Connection(_) => {
+            if let Some(connection) = guard(None, || connection(fd)) {
+                match set(level, name) {
+                    Set::Kernel => {}
+                    Set::Ignore => return 0,
+                    Set::NoDelay => {
+                        let Some(number) = number() else { return fail(Errno::INVAL) };
+                        TABLE.set(fd, Held::Connection(Connection { no_delay: number != 0, ..connection }));
+                        return 0;
+                    }
+                    Set::ReceiveBuffer => {
+                        if let Some(size) = number() {
+                            guard((), || receive_buffer(fd, size));
+                        }
+                    }
+                    Set::Refuse => return refused("setsockopt", level, name),
+                }
+            }
+        }
+        Held::Hidden | Held::Nothing => {}
+    }
+    // SAFETY: as the caller promises.
+    unsafe { real::setsockopt(fd, level, name, value, len) }
+}
+
+/// The integer that a program passes, if there are as many bytes.
+///
+/// # Safety
+/// `value` is null or points to `len` bytes.
+unsafe fn integer(value: *const c_void, len: socklen_t) -> Option<c_int> {
+    if value.is_null() || (len as usize) < size_of::<c_int>() {
+        return None;
+    }
+    // SAFETY: there are as many bytes, as the caller promises.
+    Some(unsafe { value.cast::<c_int>().read_unaligned() })
+}
+
+fn refused(call: &str, level: c_int, name: c_int) -> c_int {
+    guard((), || {
+        complain!(
+            "{call} of option {name} at level {level} refused (ENOPROTOOPT): only a TCP connection has it, and this is a VMCI socket\n\
+             hint: if the program cannot do without, leave this peer out of the map"
+        );
+    });
+    fail(Errno::NOPROTOOPT)
+}
+
+/// `ioctl(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
+    // SAFETY: as the caller promises.
+    let result = unsafe { real::ioctl(fd, request, argument) };
+    if !TABLE.is_held(fd) {
+        return result;
+    }
+    match request {
+        libc::FIOCLEX | libc::FIONCLEX if result == 0 => {
+            guard((), || descriptors::set_cloexec(fd, request == libc::FIOCLEX));
+        }
+        // Kernels before 6.17 do not know it for AF_VSOCK.
+        libc::FIONREAD if result < 0 && errno() == Errno::NOTTY && argument != 0 => {
+            let Some(count) = guard(None, || connection(fd).map(|_| unread(fd))) else { return result };
+            set_errno(Errno::from_raw_os_error(0));
+            // SAFETY: the argument of FIONREAD is a pointer to an int, as the caller promises.
+            unsafe { (argument as *mut c_int).write_unaligned(count) };
+            return 0;
+        }
+        _ => {}
+    }
+    result
+}
+
+/// How many bytes can be read without waiting, as far as a look at the first of them tells.
+fn unread(fd: c_int) -> c_int {
+    let mut bytes = [0; 16 * 1024];
+    let looked = at(fd).and_then(|socket| recv(socket, &mut bytes, RecvFlags::PEEK | RecvFlags::DONTWAIT));
+    looked.map_or(0, |(_, count)| c_int::try_from(count).unwrap_or(c_int::MAX))
+}

@@ -1,0 +1,41 @@
+//! What `getpeername` and `getsockname` say of a VMCI connection: the TCP addresses that the program would see.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::RawFd;
+
+use rustix::net::getsockname;
+
+use crate::address::{made_up, shown, towards};
+use crate::map::HOST_CID;
+use crate::state::{TABLE, connection, map};
+use crate::sys::{Name, at};
+use crate::table::{Connection, Held};
+
+/// The other end's, if this is a VMCI connection.
+pub(crate) fn peer(fd: RawFd) -> Option<SocketAddr> {
+    connection(fd).map(|connection| connection.peer)
+}
+
+/// This end's, if this is a VMCI connection. What the program was not bound to is found out now: it is the address in the map's
+/// `local` line, or that which TCP would have had.
+pub(crate) fn local(fd: RawFd) -> Option<SocketAddr> {
+    let connection = connection(fd)?;
+    if !connection.local.ip().is_unspecified() {
+        return Some(connection.local);
+    }
+    let (peer, v6) = (connection.peer.ip().to_canonical(), connection.peer.is_ipv6());
+    let chosen =
+        map().and_then(|map| map.local(peer)).or_else(|| towards(peer)).filter(|ip| v6 || ip.is_ipv4());
+    let ip = chosen.unwrap_or_else(|| IpAddr::V4(made_up(own_cid(fd))));
+    let local = SocketAddr::new(shown(ip, v6), connection.local.port());
+    TABLE.set(fd, Held::Connection(Connection { local, ..connection }));
+    Some(local)
+}
+
+/// This machine's context ID as its end of a connection has it; one by a Unix socket is the host's.
+fn own_cid(fd: RawFd) -> u32 {
+    match at(fd).and_then(getsockname).map(Name::from) {
+        Ok(Name::Vsock(address)) => address.cid,
+        _ => HOST_CID,
+    }
+}

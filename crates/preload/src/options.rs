@@ -1,0 +1,248 @@
+//! Options of a VMCI connection, whose program believes that it is a TCP connection.
+//!
+//! What only tunes TCP is accepted and has no effect; what has a meaning here too is done; what would promise something that does not
+//! happen is refused.
+
+use std::ffi::c_int;
+use std::os::fd::RawFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::{self, Timeout};
+
+use crate::sys::{at, option, set_option, set_option_u64};
+use crate::table::Connection;
+
+/// What marks a VMCI connection for this library in another process, or another program after exec: its `SO_PRIORITY`, which has no
+/// effect on such a socket.
+pub(crate) const MARK: c_int = 6;
+
+/// Largest segment that TCP's programs are told: as over the loopback interface.
+const SEGMENT: c_int = 65_483;
+
+const SO_BUF_LOCK: c_int = 72;
+/// `vm_sockets.h`.
+const SO_VM_SOCKETS_BUFFER_SIZE: c_int = 0;
+const SO_VM_SOCKETS_BUFFER_MAX_SIZE: c_int = 2;
+/// The largest size that needs no raising of the limit (`VIRTIO_VSOCK_MAX_BUF_SIZE` is 4 GiB, the default limit 256 KiB).
+const DEFAULT_LIMIT: u64 = 256 * 1024;
+
+/// Sizes of `struct tcp_info`: all kernels fill this much.
+pub(crate) const TCP_INFO_SIZE: usize = 104;
+
+/// The answer to a `getsockopt`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Get {
+    /// As the kernel says.
+    Kernel,
+    /// This number.
+    Value(c_int),
+    /// A `struct tcp_info`.
+    TcpInfo,
+    /// `ENOPROTOOPT`.
+    Refuse,
+}
+
+/// What a `setsockopt` does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Set {
+    /// As the kernel does.
+    Kernel,
+    /// Nothing, and that is right.
+    Ignore,
+    /// `TCP_NODELAY`, which is remembered.
+    NoDelay,
+    /// `SO_RCVBUF`: how much the other end may send ahead.
+    ReceiveBuffer,
+    /// `ENOPROTOOPT`.
+    Refuse,
+}
+
+/// What to answer for an option.
+pub(crate) fn get(level: c_int, name: c_int, connection: &Connection) -> Get {
+    let v6 = connection.peer.is_ipv6();
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_DOMAIN) => Get::Value(if v6 { libc::AF_INET6 } else { libc::AF_INET }),
+        (libc::SOL_SOCKET, libc::SO_PROTOCOL) => Get::Value(libc::IPPROTO_TCP),
+        (libc::SOL_TCP, libc::TCP_NODELAY) => Get::Value(connection.no_delay.into()),
+        (libc::SOL_TCP, libc::TCP_MAXSEG) => Get::Value(SEGMENT),
+        (libc::SOL_TCP, libc::TCP_INFO) => Get::TcpInfo,
+        // The kernel's defaults (`man 7 tcp`).
+        (libc::SOL_TCP, libc::TCP_KEEPIDLE) => Get::Value(7200),
+        (libc::SOL_TCP, libc::TCP_KEEPINTVL) => Get::Value(75),
+        (libc::SOL_TCP, libc::TCP_KEEPCNT) => Get::Value(9),
+        (libc::SOL_TCP, libc::TCP_QUICKACK) => Get::Value(1),
+        (libc::SOL_IP, libc::IP_TTL) | (libc::SOL_IPV6, libc::IPV6_UNICAST_HOPS) => Get::Value(64),
+        (libc::SOL_TCP, libc::TCP_CORK | libc::TCP_USER_TIMEOUT | libc::TCP_DEFER_ACCEPT)
+        | (libc::SOL_IP, libc::IP_TOS)
+        | (libc::SOL_IPV6, libc::IPV6_TCLASS | libc::IPV6_V6ONLY)
+        | (libc::SOL_SOCKET, libc::SO_PRIORITY) => Get::Value(0),
+        (libc::SOL_SOCKET, _) => Get::Kernel,
+        // Kernel TLS, SO_ORIGINAL_DST and what else only a TCP connection has.
+        _ => Get::Refuse,
+    }
+}
+
+/// What to do for an option.
+pub(crate) fn set(level: c_int, name: c_int) -> Set {
+    match (level, name) {
+        (libc::SOL_TCP, libc::TCP_NODELAY) => Set::NoDelay,
+        (
+            libc::SOL_TCP,
+            libc::TCP_CORK
+            | libc::TCP_QUICKACK
+            | libc::TCP_KEEPIDLE
+            | libc::TCP_KEEPINTVL
+            | libc::TCP_KEEPCNT
+            | libc::TCP_USER_TIMEOUT
+            | libc::TCP_SYNCNT
+            | libc::TCP_LINGER2
+            | libc::TCP_DEFER_ACCEPT
+            | libc::TCP_WINDOW_CLAMP
+            | libc::TCP_MAXSEG
+            | libc::TCP_NOTSENT_LOWAT
+            | libc::TCP_THIN_LINEAR_TIMEOUTS
+            | libc::TCP_THIN_DUPACK
+            | libc::TCP_CONGESTION
+            | libc::TCP_FASTOPEN
+            | libc::TCP_FASTOPEN_CONNECT,
+        )
+        | (
+            libc::SOL_IP,
+            libc::IP_TOS
+            | libc::IP_TTL
+            | libc::IP_MTU_DISCOVER
+            | libc::IP_RECVERR
+            | libc::IP_BIND_ADDRESS_NO_PORT,
+        )
+        | (
+            libc::SOL_IPV6,
+            libc::IPV6_TCLASS
+            | libc::IPV6_UNICAST_HOPS
+            | libc::IPV6_V6ONLY
+            | libc::IPV6_MTU_DISCOVER
+            | libc::IPV6_RECVERR,
+        )
+        | (libc::SOL_SOCKET, libc::SO_PRIORITY) => Set::Ignore,
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) => Set::ReceiveBuffer,
+        // Time stamps of packets: there are none.
+        (libc::SOL_SOCKET, libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS | libc::SO_TIMESTAMPING) => Set::Refuse,
+        (libc::SOL_SOCKET, _) => Set::Kernel,
+        _ => Set::Refuse,
+    }
+}
+
+/// Gives a fresh VMCI connection what the program set at the TCP socket that it replaces or was accepted from.
+pub(crate) fn inherit(tcp: RawFd, vmci: RawFd) {
+    let _ = set_option(vmci, libc::SOL_SOCKET, libc::SO_PRIORITY, MARK);
+    let (Ok(from), Ok(to)) = (at(tcp), at(vmci)) else { return };
+    for timeout in [Timeout::Recv, Timeout::Send] {
+        if let Ok(Some(time)) = sockopt::socket_timeout(from, timeout) {
+            let _ = sockopt::set_socket_timeout(to, timeout, Some(time));
+        }
+    }
+    if sockopt::socket_keepalive(from) == Ok(true) {
+        let _ = sockopt::set_socket_keepalive(to, true);
+    }
+    if let Ok(Some(linger)) = sockopt::socket_linger(from) {
+        let _ = sockopt::set_socket_linger(to, Some(linger));
+    }
+    // Buffers only if the program chose them (SOCK_SNDBUF_LOCK, SOCK_RCVBUF_LOCK); the kernel tells twice what was set.
+    let chosen = option(tcp, libc::SOL_SOCKET, SO_BUF_LOCK).unwrap_or(0);
+    for (bit, name) in [(1, libc::SO_SNDBUF), (2, libc::SO_RCVBUF)] {
+        if chosen & bit != 0
+            && let Ok(twice) = option(tcp, libc::SOL_SOCKET, name)
+        {
+            let _ = set_option(vmci, libc::SOL_SOCKET, name, twice / 2);
+            if name == libc::SO_RCVBUF {
+                receive_buffer(vmci, twice / 2);
+            }
+        }
+    }
+}
+
+/// How much the other end of an `AF_VSOCK` connection may send ahead, in bytes. Nothing happens at other sockets.
+pub(crate) fn receive_buffer(fd: RawFd, size: c_int) {
+    let Ok(size) = u64::try_from(size) else { return };
+    if size > DEFAULT_LIMIT {
+        let _ = set_option_u64(fd, libc::AF_VSOCK, SO_VM_SOCKETS_BUFFER_MAX_SIZE, size);
+    }
+    let _ = set_option_u64(fd, libc::AF_VSOCK, SO_VM_SOCKETS_BUFFER_SIZE, size);
+}
+
+/// A `struct tcp_info` for a connection: its state, the largest segment, and zeros for what there is not.
+pub(crate) fn tcp_info(fd: RawFd) -> [u8; TCP_INFO_SIZE] {
+    /// Where `tcpi_snd_mss` and `tcpi_rcv_mss` are.
+    const SEGMENTS: std::ops::Range<usize> = 16..24;
+    let mut info = [0; TCP_INFO_SIZE];
+    if let Some(state) = info.first_mut() {
+        *state = state_of(fd);
+    }
+    let segments = SEGMENT.to_ne_bytes().into_iter().chain(SEGMENT.to_ne_bytes());
+    for (to, from) in info.get_mut(SEGMENTS).into_iter().flatten().zip(segments) {
+        *to = from;
+    }
+    info
+}
+
+/// `TCP_ESTABLISHED`, `TCP_CLOSE_WAIT` or `TCP_CLOSE`: programs look whether the other end has gone.
+fn state_of(fd: RawFd) -> u8 {
+    const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let Ok(socket) = at(fd) else { return 7 };
+    let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
+    let _ = poll(&mut polled, Some(&NOW));
+    let [polled] = &polled;
+    let seen = polled.revents();
+    if seen.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+        7
+    } else if seen.contains(PollFlags::RDHUP) {
+        8
+    } else {
+        1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    fn connection(peer: &str) -> Connection {
+        let peer = peer.parse().unwrap();
+        Connection { cookie: 1, peer, local: peer, no_delay: true, unasked: false }
+    }
+
+    #[test]
+    fn the_socket_answers_as_the_tcp_socket_that_the_program_made() {
+        let (four, six) = (connection("10.0.0.7:80"), connection("[::ffff:10.0.0.7]:80"));
+        assert_eq!(get(libc::SOL_SOCKET, libc::SO_DOMAIN, &four), Get::Value(libc::AF_INET));
+        assert_eq!(get(libc::SOL_SOCKET, libc::SO_DOMAIN, &six), Get::Value(libc::AF_INET6));
+        assert_eq!(get(libc::SOL_SOCKET, libc::SO_PROTOCOL, &four), Get::Value(libc::IPPROTO_TCP));
+        assert_eq!(get(libc::SOL_SOCKET, libc::SO_ERROR, &four), Get::Kernel);
+        assert_eq!(get(libc::SOL_TCP, libc::TCP_NODELAY, &four), Get::Value(1));
+        assert_eq!(get(libc::SOL_TCP, libc::TCP_ULP, &four), Get::Refuse);
+    }
+
+    #[test]
+    fn what_only_tcp_can_do_is_refused() {
+        assert_eq!(set(libc::SOL_TCP, libc::TCP_NODELAY), Set::NoDelay);
+        assert_eq!(set(libc::SOL_TCP, libc::TCP_KEEPIDLE), Set::Ignore);
+        assert_eq!(set(libc::SOL_TCP, libc::TCP_ULP), Set::Refuse);
+        assert_eq!(set(libc::SOL_TCP, libc::TCP_MD5SIG), Set::Refuse);
+        assert_eq!(set(libc::SOL_SOCKET, libc::SO_TIMESTAMPING), Set::Refuse);
+        assert_eq!(set(libc::SOL_SOCKET, libc::SO_KEEPALIVE), Set::Kernel);
+        assert_eq!(set(libc::SOL_IP, libc::IP_TRANSPARENT), Set::Refuse);
+    }
+
+    #[test]
+    fn tcp_info_tells_whether_the_other_end_has_gone() {
+        let (one, other) = UnixStream::pair().unwrap();
+        let info = tcp_info(one.as_raw_fd());
+        assert_eq!(info[0], 1);
+        assert_eq!(info[16..20], SEGMENT.to_ne_bytes());
+        other.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(tcp_info(one.as_raw_fd())[0], 8);
+        drop(other);
+        assert_eq!(tcp_info(one.as_raw_fd())[0], 7);
+    }
+}

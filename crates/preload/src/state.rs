@@ -1,0 +1,70 @@
+//! What one process has: the map it was started with and the table of its descriptors.
+
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+
+use rustix::net::sockopt;
+use rustix::process::getpid;
+
+use crate::map::{DEFAULT_PATH, Map, MapError};
+use crate::say::{complain, set_verbose};
+use crate::sys::at;
+use crate::table::{Connection, Held, Table};
+
+/// The descriptors of this process.
+pub(crate) static TABLE: Table = Table::new();
+
+static MAP: OnceLock<Result<Map, MapError>> = OnceLock::new();
+
+/// The process that the table is about. A child of vfork has its parent's memory, but descriptors of its own.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
+/// Reads the map. Called when the library is loaded, while the process may still read the file and nothing else runs.
+pub(crate) fn load() {
+    own();
+    if std::env::var_os("TAUT_VMCI_LOG").is_some_and(|value| value == "1") {
+        set_verbose();
+    }
+    read_map();
+}
+
+fn read_map() -> &'static Result<Map, MapError> {
+    MAP.get_or_init(|| {
+        let path =
+            std::env::var_os("TAUT_VMCI_MAP").map_or_else(|| PathBuf::from(DEFAULT_PATH), PathBuf::from);
+        Map::read(&path)
+    })
+}
+
+/// The map; absent if it cannot be used, which the program's user is told when it first matters.
+pub(crate) fn map() -> Option<&'static Map> {
+    match read_map() {
+        Ok(map) => Some(map),
+        Err(error) => {
+            complain!("no VMCI sockets, TCP only: {error}");
+            None
+        }
+    }
+}
+
+/// This process is the table's, as after fork.
+pub(crate) fn own() {
+    OWNER.store(getpid().as_raw_nonzero().get(), Relaxed);
+}
+
+/// May this process change the table?
+pub(crate) fn owns() -> bool {
+    OWNER.load(Relaxed) == getpid().as_raw_nonzero().get()
+}
+
+/// The VMCI connection of a descriptor, if it is one and still the same socket.
+pub(crate) fn connection(fd: RawFd) -> Option<Connection> {
+    let Held::Connection(connection) = TABLE.get(fd) else { return None };
+    if at(fd).and_then(sockopt::socket_cookie) == Ok(connection.cookie) {
+        return Some(connection);
+    }
+    TABLE.forget(fd);
+    None
+}

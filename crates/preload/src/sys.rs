@@ -1,0 +1,145 @@
+//! The kernel, where rustix has no safe form of a call: descriptors that are only numbers here, `AF_VSOCK` addresses, options by
+//! number. Nothing here goes through the C library's functions, so nothing here comes back into the library's own hooks.
+#![allow(unsafe_code, reason = "descriptors by number and options by number")]
+
+use std::ffi::c_int;
+use std::mem::size_of;
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
+use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix};
+
+/// The descriptor of this number, which belongs to the program.
+pub(crate) fn at<'a>(fd: RawFd) -> Result<BorrowedFd<'a>, Errno> {
+    if fd < 0 {
+        return Err(Errno::BADF);
+    }
+    // SAFETY: it is not -1. Nobody can promise that the program keeps it open, but a number that is not open (any more) is only
+    // ever handed to the kernel, which answers EBADF; nothing is read, written or closed because of the borrow.
+    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+fn checked(result: libc::c_long) -> Result<c_int, Errno> {
+    if result < 0 {
+        // SAFETY: the C library's errno of this thread is always there.
+        return Err(Errno::from_raw_os_error(unsafe { *libc::__errno_location() }));
+    }
+    Ok(result as c_int)
+}
+
+/// Sets the calling thread's `errno`.
+pub(crate) fn set_errno(errno: Errno) {
+    // SAFETY: the C library's errno of this thread is always there.
+    unsafe { *libc::__errno_location() = errno.raw_os_error() }
+}
+
+/// Closes a descriptor of this library.
+pub(crate) fn close(fd: RawFd) {
+    // SAFETY: takes a number only; callers pass numbers that this library opened and hid.
+    let _ = checked(unsafe { libc::syscall(libc::SYS_close, fd) });
+}
+
+/// Puts what `with` is at the number `fd`, in one step.
+pub(crate) fn replace(fd: RawFd, with: RawFd, cloexec: bool) -> Result<(), Errno> {
+    let flags = if cloexec { libc::O_CLOEXEC } else { 0 };
+    // SAFETY: takes numbers only; that `fd` becomes something else is what the program gets from its connect or listen.
+    checked(unsafe { libc::syscall(libc::SYS_dup3, with, fd, flags) }).map(|_| ())
+}
+
+/// An integer option of a socket.
+pub(crate) fn option(fd: RawFd, level: c_int, name: c_int) -> Result<c_int, Errno> {
+    let mut value: c_int = 0;
+    let mut len = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: value and len are this frame's, and len is value's size.
+    checked(unsafe { libc::syscall(libc::SYS_getsockopt, fd, level, name, &raw mut value, &raw mut len) })?;
+    Ok(value)
+}
+
+/// Sets an integer option of a socket.
+pub(crate) fn set_option(fd: RawFd, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
+    let len = size_of::<c_int>();
+    // SAFETY: value is this frame's, and len is its size.
+    checked(unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, &raw const value, len) })?;
+    Ok(())
+}
+
+/// Sets a 64-bit option of a socket.
+pub(crate) fn set_option_u64(fd: RawFd, level: c_int, name: c_int, value: u64) -> Result<(), Errno> {
+    let len = size_of::<u64>();
+    // SAFETY: value is this frame's, and len is its size.
+    checked(unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, &raw const value, len) })?;
+    Ok(())
+}
+
+/// The state of a TCP socket (`TCP_CLOSE` …): the first byte of its `TCP_INFO`.
+pub(crate) fn tcp_state(fd: RawFd) -> Result<u8, Errno> {
+    let mut state = 0u8;
+    let mut len = 1 as libc::socklen_t;
+    // SAFETY: the kernel writes at most len bytes, one, to state; both are this frame's.
+    checked(unsafe {
+        libc::syscall(libc::SYS_getsockopt, fd, libc::SOL_TCP, libc::TCP_INFO, &raw mut state, &raw mut len)
+    })?;
+    Ok(state)
+}
+
+/// An address of `AF_VSOCK`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct VsockAddress {
+    /// The machine.
+    pub(crate) cid: u32,
+    /// Its port.
+    pub(crate) port: u32,
+    /// To be reached through the host although this machine may be a host itself: a sibling.
+    pub(crate) to_host: bool,
+}
+
+// SAFETY: the pointer is to a whole sockaddr_vm, with its size.
+unsafe impl SocketAddrArg for VsockAddress {
+    unsafe fn with_sockaddr<R>(&self, f: impl FnOnce(*const SocketAddrOpaque, SocketAddrLen) -> R) -> R {
+        /// `VMADDR_FLAG_TO_HOST`.
+        const TO_HOST: u8 = 1;
+        let address = libc::sockaddr_vm {
+            svm_family: libc::AF_VSOCK as libc::sa_family_t,
+            svm_reserved1: 0,
+            svm_port: self.port,
+            svm_cid: self.cid,
+            // The first of these bytes is svm_flags.
+            svm_zero: [if self.to_host { TO_HOST } else { 0 }, 0, 0, 0],
+        };
+        f((&raw const address).cast(), size_of::<libc::sockaddr_vm>() as SocketAddrLen)
+    }
+}
+
+/// A socket's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Name {
+    /// IPv4 or IPv6.
+    Inet(SocketAddr),
+    /// `AF_VSOCK`.
+    Vsock(VsockAddress),
+    /// `AF_UNIX`, with its path if it has one.
+    Unix(Option<PathBuf>),
+    /// Another family.
+    Other,
+}
+
+impl From<SocketAddrAny> for Name {
+    fn from(any: SocketAddrAny) -> Self {
+        match any.address_family() {
+            AddressFamily::VSOCK if any.addr_len() as usize >= size_of::<libc::sockaddr_vm>() => {
+                // SAFETY: the kernel stored a sockaddr_vm: family and length say so.
+                let address = unsafe { any.as_ptr().cast::<libc::sockaddr_vm>().read_unaligned() };
+                Self::Vsock(VsockAddress { cid: address.svm_cid, port: address.svm_port, to_host: false })
+            }
+            AddressFamily::UNIX => Self::Unix(SocketAddrUnix::try_from(any).ok().and_then(|name| {
+                use std::os::unix::ffi::OsStrExt;
+                let path = name.path()?;
+                Some(PathBuf::from(std::ffi::OsStr::from_bytes(path.to_bytes())))
+            })),
+            _ => SocketAddr::try_from(any).map_or(Self::Other, Self::Inet),
+        }
+    }
+}
