@@ -52,8 +52,10 @@ impl RawPort {
             | features::NET_GUEST_TSO6;
         let features = features::EVENT_IDX | features::NET_MRG_RXBUF | offloads;
         let mut made = None;
-        let session =
-            front_end::connect(stream, Wanted { features, entries: [ENTRIES; 2], ram }, |mut link| {
+        let session = front_end::connect(
+            stream,
+            Wanted { features, entries: [ENTRIES; 2], ram, config: 0 },
+            |mut link| {
                 let mut rx =
                     RxDriver::new(&mut link.ram, link.rx.layout, link.features, BUFFER)?.expect("memory");
                 rx.ring().publish();
@@ -61,7 +63,8 @@ impl RawPort {
                     TxDriver::new(&mut link.ram, link.tx.layout, link.features, BUFFER)?.expect("memory");
                 made = Some((rx, tx, [link.rx.kick, link.tx.kick]));
                 Ok(())
-            });
+            },
+        );
         let session = session.expect("the fabric takes a session");
         let (rx, tx, kicks) = made.expect("a session that began has its queues");
         kicks.iter().for_each(Event::raise);

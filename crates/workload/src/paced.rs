@@ -149,10 +149,11 @@ impl Port {
         let buffers = u64::from(options.entries) * u64::from(RX_BUFFER + TX_BUFFER);
         let ram = Ram::new((buffers + (2 << 20)).next_multiple_of(2 << 20)).context("no memory")?;
         let packed = if options.packed { features::RING_PACKED } else { 0 };
-        let wanted = Wanted { features: features::EVENT_IDX | packed, entries: [options.entries; 2], ram };
+        let wanted =
+            Wanted { features: features::EVENT_IDX | packed, entries: [options.entries; 2], ram, config: 0 };
         let mut made = None;
         let session = front_end::connect(socket::accept(listener)?, wanted, |link| {
-            let Link { mut ram, features, rx, tx } = link;
+            let Link { mut ram, features, rx, tx, .. } = link;
             let little = "the memory is too small for the buffers";
             let mut rx_driver = RxDriver::new(&mut ram, rx.layout, features, RX_BUFFER)?.context(little)?;
             let mut tx_driver = TxDriver::new(&mut ram, tx.layout, features, TX_BUFFER)?.context(little)?;

@@ -1,4 +1,4 @@
-//! What TCP workloads say to each other, the same on every stack.
+//! What workloads on streams say to each other, the same on every stack.
 //!
 //! The connecting side (the *client*) opens with a 16-byte [`Opening`], all integers big-endian:
 //!
@@ -12,7 +12,7 @@
 //! | 12–15 | request/response: response size; stream: zero |
 //!
 //! * **Request/response:** the client sends a request, the server answers with a response, and so on until the client
-//!   closes. Both sides switch Nagle's algorithm off.
+//!   closes. Over TCP, both sides switch Nagle's algorithm off.
 //! * **Stream:** the client sends bytes and closes its direction; the server reads to the end, answers with the
 //!   number of bytes that it read behind the opening (64 bits), and closes. The answer ends the measurement, so only
 //!   bytes that arrived count.

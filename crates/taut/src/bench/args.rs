@@ -177,7 +177,7 @@ impl Between {
             }
             Self::Rr { common, size } => {
                 let settings = Settings { size: Some(size), ..common.settings() };
-                let measurement = Measurement::Rr { size, duration: common.duration };
+                let measurement = Measurement::Rr { socket_size: None, size, duration: common.duration };
                 (common, measurement, settings)
             }
             Self::Stream { common, sizes, sessions } => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
-use taut_workload::agent::protocol::{Answer, Interface, Latency, Ping, Request, Serve, TcpRr, TcpStream};
+use taut_workload::agent::protocol::{Address, Answer, Interface, Latency, Ping, Request, Rr, Serve, Stream};
 use taut_workload::report::{self, Cpu, Figures, Kind};
 
 use super::address;
@@ -14,10 +14,10 @@ use super::parties::{Id, Parties};
 use crate::agent::PATIENCE;
 
 /// What is measured, and with which parameters.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Measurement {
     Ping { size: u32, interval_us: u64, duration: Duration },
-    Rr { size: u32, duration: Duration },
+    Rr { socket_size: Option<u32>, size: u32, duration: Duration },
     Stream { socket_size: Option<u32>, send_size: u32, receive_size: u32, sessions: u32, duration: Duration },
 }
 
@@ -38,24 +38,28 @@ impl Measurement {
         }
     }
 
-    /// The server that it needs.
-    const fn server(&self) -> Option<Serve> {
+    /// The server that it needs, and where that listens.
+    fn server(&self, address: Option<Address>) -> Option<Serve> {
         match *self {
             Self::Ping { .. } => None,
-            Self::Rr { .. } => Some(Serve { address: None, port: 0, socket_size: None }),
-            Self::Stream { socket_size, .. } => Some(Serve { address: None, port: 0, socket_size }),
+            Self::Rr { socket_size, .. } | Self::Stream { socket_size, .. } => {
+                Some(Serve { address, port: 0, socket_size })
+            }
         }
     }
 
-    fn request(&self, to: Ipv4Addr, port: u16) -> Request {
+    fn request(&self, to: &Address, port: u16) -> Request {
         let duration_ms = self.duration().as_millis() as u64;
-        match *self {
-            Self::Ping { size, interval_us, .. } => {
+        match (*self, to.clone()) {
+            (Self::Ping { size, interval_us, .. }, Address::Ip(to)) => {
                 Request::Ping(Ping { to, size, interval_us, duration_ms, count: None })
             }
-            Self::Rr { size, .. } => Request::TcpRr(TcpRr { to, port, size, duration_ms }),
-            Self::Stream { socket_size, send_size, receive_size, sessions, .. } => {
-                Request::TcpStream(TcpStream {
+            (Self::Ping { .. }, _) => unreachable!("echo requests go to IPv4 addresses"),
+            (Self::Rr { socket_size, size, .. }, to) => {
+                Request::Rr(Rr { to, port, socket_size, size, duration_ms })
+            }
+            (Self::Stream { socket_size, send_size, receive_size, sessions, .. }, to) => {
+                Request::Stream(Stream {
                     to,
                     port,
                     socket_size,
@@ -74,13 +78,13 @@ impl Measurement {
 pub(super) struct Line {
     pub(super) sender: Id,
     receiver: Id,
-    to: Ipv4Addr,
+    to: Address,
     /// Of the receiver's server; 0 when none is needed.
     port: u16,
 }
 
 impl Line {
-    /// Finds the receiver's address, unless it is given, and starts its server.
+    /// A line over IPv4: finds the receiver's address, unless it is given, and starts its server.
     pub(super) fn prepare(
         parties: &mut Parties,
         sender: Id,
@@ -92,7 +96,18 @@ impl Line {
             Some(address) => address,
             None => find_address(parties, sender, receiver)?,
         };
-        let port = match measurement.server() {
+        Self::to(parties, [sender, receiver], to.into(), None, measurement)
+    }
+
+    /// A line to the receiver's address, as the sender sees it; `own` is that address as the receiver does.
+    pub(super) fn to(
+        parties: &mut Parties,
+        [sender, receiver]: [Id; 2],
+        to: Address,
+        own: Option<Address>,
+        measurement: &Measurement,
+    ) -> Result<Self, ApiError> {
+        let port = match measurement.server(own) {
             None => 0,
             Some(server) => match parties.ask(receiver, Request::Serve(server), PATIENCE)? {
                 Answer::Server(server) => server.port,
@@ -104,7 +119,7 @@ impl Line {
 
     /// The receiver, for the report.
     pub(super) fn describe_receiver(&self, parties: &Parties) -> report::EndPoint {
-        report::EndPoint { address: Some(self.to), ..parties.describe(self.receiver) }
+        report::EndPoint { address: Some(self.to.clone()), ..parties.describe(self.receiver) }
     }
 
     /// Measures once.
@@ -118,7 +133,7 @@ impl Line {
         let sender = cpu(parties, self.sender)?;
         let host = OfHost::now(fabric);
         let patience = measurement.duration() + PATIENCE;
-        let answer = parties.ask(self.sender, measurement.request(self.to, self.port), patience)?;
+        let answer = parties.ask(self.sender, measurement.request(&self.to, self.port), patience)?;
         let host = host.zip(OfHost::now(fabric));
         let sender = sender.percent(cpu(parties, self.sender)?, parties.kind(self.sender));
         let receiver = receiver.percent(cpu(parties, self.receiver)?, parties.kind(self.receiver));
@@ -133,7 +148,8 @@ impl Line {
                 Ok(Figures { cpu, ..of_latency(latency, kind) })
             }
             (Answer::Throughput(moved), Kind::Stream) => {
-                Ok(Figures { mbit_s: Some(moved.mbit_s()), cpu, ..Figures::default() })
+                let (mbit_s, fairness) = (Some(moved.mbit_s()), moved.fairness());
+                Ok(Figures { mbit_s, fairness, cpu, ..Figures::default() })
             }
             _ => Err(parties.confused(self.sender)),
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::protocol::{
-    AgentError, Configure, Cpu, Hello, Interface, Latency, Ping, Serve, TcpRr, TcpStream, Throughput,
+    AgentError, Configure, Cpu, Hello, Interface, Latency, Ping, Rr, Serve, Stream, Throughput,
 };
 
 /// A stack that answers requests. Methods are called from several threads at once; those with a [`Run`] take as long as
@@ -16,14 +16,16 @@ pub trait Backend: Sync {
     fn addresses(&self) -> Result<Vec<Interface>, AgentError>;
     /// See [`super::protocol::Request::Configure`].
     fn configure(&self, wanted: &Configure) -> Result<(), AgentError>;
+    /// See [`super::protocol::Request::Cid`].
+    fn cid(&self) -> Result<u32, AgentError>;
     /// Starts a server that lives as long as what is returned.
     fn serve(&self, wanted: &Serve) -> Result<Box<dyn Serving>, AgentError>;
     /// See [`super::protocol::Request::Ping`].
     fn ping(&self, wanted: &Ping, run: &Run<'_>) -> Result<Latency, AgentError>;
-    /// See [`super::protocol::Request::TcpRr`].
-    fn tcp_rr(&self, wanted: &TcpRr, run: &Run<'_>) -> Result<Latency, AgentError>;
-    /// See [`super::protocol::Request::TcpStream`].
-    fn tcp_stream(&self, wanted: &TcpStream, run: &Run<'_>) -> Result<Throughput, AgentError>;
+    /// See [`super::protocol::Request::Rr`].
+    fn rr(&self, wanted: &Rr, run: &Run<'_>) -> Result<Latency, AgentError>;
+    /// See [`super::protocol::Request::Stream`].
+    fn stream(&self, wanted: &Stream, run: &Run<'_>) -> Result<Throughput, AgentError>;
     /// See [`super::protocol::Request::Cpu`].
     fn cpu(&self) -> Result<Cpu, AgentError>;
     /// Begins to end the guest; called after the caller was told.

@@ -3,6 +3,7 @@
 //! [`protocol`] says what can be asked, [`serve`] answers on any byte stream, a [`Backend`] does the work, and
 //! [`Client`] asks.
 
+mod address;
 mod backend;
 mod client;
 mod lines;

@@ -21,6 +21,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+pub use super::address::Address;
 use crate::latencies::Latencies;
 
 /// Version of this language; an agent of another version is told apart by [`Hello::protocol`].
@@ -59,14 +60,18 @@ pub enum Request {
     Addresses,
     /// Give an interface its address. Answered with [`Answer::Ok`].
     Configure(Configure),
-    /// Start a TCP server. Answered with [`Answer::Server`].
+    /// The own context ID, of machines with VMCI sockets. Answered with [`Answer::Cid`].
+    Cid,
+    /// Start a server. Answered with [`Answer::Server`].
     Serve(Serve),
     /// ICMP echo. Answered with [`Answer::Latency`].
     Ping(Ping),
-    /// TCP request/response. Answered with [`Answer::Latency`].
-    TcpRr(TcpRr),
-    /// TCP bulk transfer. Answered with [`Answer::Throughput`].
-    TcpStream(TcpStream),
+    /// Request/response over one connection. Answered with [`Answer::Latency`].
+    #[serde(rename = "tcp_rr")]
+    Rr(Rr),
+    /// Bulk transfer over one or more. Answered with [`Answer::Throughput`].
+    #[serde(rename = "tcp_stream")]
+    Stream(Stream),
     /// CPU time used so far; differences of two answers are what a caller wants. Answered with [`Answer::Cpu`].
     Cpu,
     /// End the guest. Answered with [`Answer::Ok`] before it ends.
@@ -95,6 +100,8 @@ pub enum Answer {
     Hello(Hello),
     /// Interfaces, the loopback left out.
     Addresses(Vec<Interface>),
+    /// A context ID.
+    Cid(u32),
     /// A server listens.
     Server(Server),
     /// Round trips.
@@ -176,12 +183,12 @@ pub struct Configure {
     pub ip: IpNet,
 }
 
-/// Starts a TCP server that speaks [`crate::wire`]. It ends with the conversation that it was started in.
+/// Starts a server that speaks [`crate::wire`]. It ends with the conversation that it was started in.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Serve {
-    /// Own address to listen on; all of them when absent.
-    pub address: Option<Ipv4Addr>,
+    /// Own address to listen on; all IPv4 addresses when absent.
+    pub address: Option<Address>,
     /// Port to listen on; 0 for any free one.
     pub port: u16,
     /// Size of the sockets' send and receive buffers in bytes; the stack's own choice when absent.
@@ -191,7 +198,7 @@ pub struct Serve {
 /// A server listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Server {
-    /// Its TCP port.
+    /// Its port.
     pub port: u16,
 }
 
@@ -215,14 +222,17 @@ pub struct Ping {
     pub count: Option<u64>,
 }
 
-/// Sends a request, waits for its response, and so on, over one TCP connection.
+/// Sends a request, waits for its response, and so on, over one connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct TcpRr {
+pub struct Rr {
     /// Address of the server.
-    pub to: Ipv4Addr,
+    pub to: Address,
     /// Port of the server.
     pub port: u16,
+    /// Size of the socket's send and receive buffer in bytes; the stack's own choice when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_size: Option<u32>,
     /// Bytes per request and per response, 1 to [`crate::wire::MAX_SIZE`].
     #[serde(default = "rr_size")]
     pub size: u32,
@@ -234,9 +244,9 @@ pub struct TcpRr {
 /// Sends as fast as the connections take it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct TcpStream {
+pub struct Stream {
     /// Address of the server.
-    pub to: Ipv4Addr,
+    pub to: Address,
     /// Port of the server.
     pub port: u16,
     /// Size of the sockets' send and receive buffers in bytes; the stack's own choice when absent.
@@ -256,7 +266,7 @@ pub struct TcpStream {
     pub duration_ms: u64,
 }
 
-/// Most connections of one [`TcpStream`].
+/// Most connections of one [`Stream`].
 pub const MAX_SESSIONS: u32 = 256;
 
 const fn ping_size() -> u32 {
@@ -278,7 +288,7 @@ const fn duration() -> u64 {
     10_000
 }
 
-/// Round trips: of echo requests, or of TCP requests and their responses.
+/// Round trips: of echo requests, or of requests and their responses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Every round trip that ended; as JSON, pairs of nanoseconds and how many took that long.
@@ -305,6 +315,13 @@ pub struct Throughput {
 }
 
 impl Throughput {
+    /// How alike the sessions were: (Σx)²/(n·Σx²) of their bytes; none for a single one, or when nothing was moved.
+    pub fn fairness(&self) -> Option<f64> {
+        let of = |each: fn(f64) -> f64| self.sessions.iter().map(|bytes| each(*bytes as f64)).sum::<f64>();
+        let squares = self.sessions.len() as f64 * of(|x| x * x);
+        (self.sessions.len() > 1 && squares > 0.0).then(|| of(|x| x).powi(2) / squares)
+    }
+
     /// Payload in Mbit/s (10^6 bits); zero when no time passed.
     pub fn mbit_s(&self) -> f64 {
         if self.elapsed_us == 0 { 0.0 } else { self.bytes as f64 * 8.0 / self.elapsed_us as f64 }

@@ -75,6 +75,7 @@ impl<W: Write + Send> Session<'_, W> {
             }
             Request::Addresses => self.backend.addresses().map(Answer::Addresses),
             Request::Configure(wanted) => self.backend.configure(&wanted).map(|()| Answer::Ok),
+            Request::Cid => self.backend.cid().map(Answer::Cid),
             Request::Cpu => self.backend.cpu().map(Answer::Cpu),
             Request::Serve(_) if conversation.servers.len() == MAX_SERVERS => Err(AgentError::new(
                 format!("{MAX_SERVERS} servers run already"),
@@ -91,7 +92,7 @@ impl<W: Write + Send> Session<'_, W> {
                     self.reply(None, Outcome::Failed(error));
                 });
             }
-            measurement @ (Request::Ping(_) | Request::TcpRr(_) | Request::TcpStream(_)) => {
+            measurement @ (Request::Ping(_) | Request::Rr(_) | Request::Stream(_)) => {
                 return self.measure(call.id, measurement, &conversation.stop, scope);
             }
         };
@@ -118,8 +119,8 @@ impl<W: Write + Send> Session<'_, W> {
             let run = Run::new(&stop, &started);
             let done = match request {
                 Request::Ping(wanted) => self.backend.ping(&wanted, &run).map(Answer::Latency),
-                Request::TcpRr(wanted) => self.backend.tcp_rr(&wanted, &run).map(Answer::Latency),
-                Request::TcpStream(wanted) => self.backend.tcp_stream(&wanted, &run).map(Answer::Throughput),
+                Request::Rr(wanted) => self.backend.rr(&wanted, &run).map(Answer::Latency),
+                Request::Stream(wanted) => self.backend.stream(&wanted, &run).map(Answer::Throughput),
                 _ => unreachable!("only measurements come here"),
             };
             self.measuring.fetch_sub(1, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use super::protocol::{
     AgentError, Answer, Call, Configure, Cpu, Hello, Interface, Kind, Latency, MAX_LINE, Outcome, PROTOCOL,
-    Ping, Reply, Request, Serve, TcpRr, TcpStream, Throughput,
+    Ping, Reply, Request, Rr, Serve, Stream, Throughput,
 };
 use super::{Backend, Client, ClientError, Run, Serving, serve};
 use crate::latencies::Latencies;
@@ -64,6 +64,10 @@ impl Backend for Idle {
         Err(AgentError::new(format!("no {}", wanted.mac), "none"))
     }
 
+    fn cid(&self) -> Result<u32, AgentError> {
+        Ok(7)
+    }
+
     fn serve(&self, _: &Serve) -> Result<Box<dyn Serving>, AgentError> {
         self.servers.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(IdleServer(Arc::clone(&self.servers))))
@@ -74,7 +78,7 @@ impl Backend for Idle {
         Ok(latency())
     }
 
-    fn tcp_rr(&self, _: &TcpRr, run: &Run<'_>) -> Result<Latency, AgentError> {
+    fn rr(&self, _: &Rr, run: &Run<'_>) -> Result<Latency, AgentError> {
         let over = Arc::new((Mutex::new(false), Condvar::new()));
         let signal = Arc::clone(&over);
         run.on_stop(move || {
@@ -87,7 +91,7 @@ impl Backend for Idle {
         Ok(latency())
     }
 
-    fn tcp_stream(&self, _: &TcpStream, _: &Run<'_>) -> Result<Throughput, AgentError> {
+    fn stream(&self, _: &Stream, _: &Run<'_>) -> Result<Throughput, AgentError> {
         Ok(Throughput { bytes: 8, elapsed_us: 2, sessions: vec![8] })
     }
 
@@ -116,8 +120,8 @@ fn ping() -> Ping {
     Ping { to: Ipv4Addr::LOCALHOST, size: 1, interval_us: 1, duration_ms: 1, count: None }
 }
 
-fn endless() -> TcpRr {
-    TcpRr { to: Ipv4Addr::LOCALHOST, port: 7, size: 1, duration_ms: 1 }
+fn endless() -> Rr {
+    Rr { to: Ipv4Addr::LOCALHOST.into(), port: 7, socket_size: None, size: 1, duration_ms: 1 }
 }
 
 /// Writes `lines` and reads as many replies as are asked for.
@@ -281,6 +285,14 @@ fn the_language_is_what_the_documentation_shows() {
         serde_json::to_string(&endless()).unwrap(),
         r#"{"to":"127.0.0.1","port":7,"size":1,"duration_ms":1}"#
     );
+}
+
+#[test]
+fn fairness_is_one_among_equals_and_least_when_one_gets_everything() {
+    let of =
+        |sessions: &[u64]| Throughput { bytes: 0, elapsed_us: 1, sessions: sessions.to_vec() }.fairness();
+    assert_eq!((of(&[5; 4]), of(&[8, 0, 0, 0]), of(&[3, 1])), (Some(1.0), Some(0.25), Some(0.8)));
+    assert_eq!((of(&[7]), of(&[0, 0])), (None, None));
 }
 
 proptest! {

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use taut_workload::micro::{self, Hostility, MicroOptions, NicOptions};
+use taut_workload::micro::{self, Hostility, MicroOptions, NicOptions, VmciOptions};
 
-/// A microguest: listens on vhost-user sockets like a VM, runs a small TCP/IP stack, and answers the agent protocol.
+/// A microguest: listens on vhost-user sockets like a VM, runs small stacks of TCP/IP and VMCI sockets, and answers the agent protocol.
 #[derive(Debug, Parser)]
 #[command(name = "taut-micro", version)]
 struct Arguments {
@@ -19,7 +19,10 @@ struct Arguments {
     /// A vNIC, as socket=PATH,mac=MAC[,ip=A/P][,rx=N][,tx=N][,offloads=on|off][,packed=on|off][,in-order=on|off]; once for each.
     #[arg(long = "nic", value_name = "NIC")]
     nics: Vec<NicOptions>,
-    /// Memory in bytes for the rings and buffers of each vNIC.
+    /// The VMCI device, as socket=PATH, or connect=PATH to a back end that listens, and [,buffer=BYTES][,packet=BYTES][,rx=N][,tx=N].
+    #[arg(long, value_name = "VMCI")]
+    vmci: Option<VmciOptions>,
+    /// Memory in bytes for the rings and buffers of each device.
     #[arg(long, default_value_t = 64 << 20)]
     memory: u64,
     /// Never sleep: lowest latency, a whole CPU.
@@ -31,8 +34,8 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let Arguments { name, agent_socket, nics, memory, poll, hostile } = Arguments::parse();
-    match micro::run(MicroOptions { name, agent_socket, nics, memory, poll, hostile }) {
+    let Arguments { name, agent_socket, nics, vmci, memory, poll, hostile } = Arguments::parse();
+    match micro::run(MicroOptions { name, agent_socket, nics, vmci, memory, poll, hostile }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("taut-micro: {error:#}");

@@ -1,4 +1,4 @@
-//! The front end of a vNIC: negotiates with a vhost-user back end, and sets one pair of queues up with it.
+//! The front end of a vNIC or a VMCI device: negotiates with a vhost-user back end, and sets one pair of queues up with it.
 
 mod event;
 pub(crate) mod socket;
@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use anyhow::{Context, Result, bail};
 use taut_virtq::driver::{QueueLayout, Ram, first_position};
 use taut_virtq::features;
-use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures};
+use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 
@@ -28,6 +28,8 @@ pub struct Wanted {
     pub entries: [u16; 2],
     /// The guest's memory.
     pub ram: Ram,
+    /// Bytes of the device's configuration space to read.
+    pub config: u32,
 }
 
 /// One queue as its driver needs it.
@@ -48,6 +50,8 @@ pub struct Link {
     pub ram: Ram,
     /// What was agreed on.
     pub features: u64,
+    /// The first bytes of the device's configuration space, as many as were wanted.
+    pub config: Vec<u8>,
     /// Receive queue.
     pub rx: QueueEnds,
     /// Transmit queue.
@@ -60,7 +64,7 @@ pub struct Link {
 /// # Errors
 /// When the back end lacks what is needed or ends the session, the memory is too small, or `up` fails.
 pub fn connect(stream: UnixStream, wanted: Wanted, up: impl FnOnce(Link) -> Result<()>) -> Result<Frontend> {
-    let Wanted { features: asked, entries, mut ram } = wanted;
+    let Wanted { features: asked, entries, mut ram, config } = wanted;
     let mut session = Frontend::from_stream(stream, 2);
     session.set_owner().context("set owner")?;
     let offered = session.get_features().context("get features")?;
@@ -70,14 +74,23 @@ pub fn connect(stream: UnixStream, wanted: Wanted, up: impl FnOnce(Link) -> Resu
     }
     let accepted = offered & (needed | asked);
     let protocol = session.get_protocol_features().context("get protocol features")?;
+    let mut needed = VhostUserProtocolFeatures::empty();
+    needed.set(VhostUserProtocolFeatures::CONFIG, config > 0);
+    if !protocol.contains(needed) {
+        bail!(
+            "the back end offers protocol features {:#x}; the device's configuration is needed",
+            protocol.bits()
+        );
+    }
     session
-        .set_protocol_features(protocol & VhostUserProtocolFeatures::REPLY_ACK)
+        .set_protocol_features(protocol & (needed | VhostUserProtocolFeatures::REPLY_ACK))
         .context("set protocol features")?;
     if protocol.contains(VhostUserProtocolFeatures::REPLY_ACK) {
         session.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
     }
     session.set_features(accepted).context("set features")?;
 
+    let config = if config > 0 { read_config(&mut session, config)? } else { Vec::new() };
     let spec = ram.spec();
     let region = VhostUserMemoryRegionInfo {
         guest_phys_addr: spec.guest_addr,
@@ -92,11 +105,19 @@ pub fn connect(stream: UnixStream, wanted: Wanted, up: impl FnOnce(Link) -> Resu
     let base = first_position(accepted);
     start_queue(&session, RX_QUEUE, &rx, base).context("receive queue")?;
     start_queue(&session, TX_QUEUE, &tx, base).context("transmit queue")?;
-    up(Link { ram, features: accepted, rx, tx })?;
+    up(Link { ram, features: accepted, config, rx, tx })?;
     for index in [RX_QUEUE, TX_QUEUE] {
         session.set_vring_enable(index, true).context("enable queue")?;
     }
     Ok(session)
+}
+
+fn read_config(session: &mut Frontend, len: u32) -> Result<Vec<u8>> {
+    let zeros = vec![0; len as usize];
+    let (_, config) = session
+        .get_config(0, len, VhostUserConfigFlags::empty(), &zeros)
+        .context("read the device's configuration")?;
+    Ok(config)
 }
 
 fn queue(ram: &mut Ram, size: u16) -> Result<QueueEnds> {

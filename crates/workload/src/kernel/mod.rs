@@ -11,6 +11,7 @@ mod socket;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod vsock;
 
 use std::fs;
 use std::io;
@@ -18,7 +19,7 @@ use std::io;
 pub use cpu::read as cpu;
 
 use crate::agent::protocol::{
-    AgentError, Configure, Cpu, Hello, Interface, Kind, Latency, PROTOCOL, Ping, Serve, TcpRr, TcpStream,
+    AgentError, Configure, Cpu, Hello, Interface, Kind, Latency, PROTOCOL, Ping, Rr, Serve, Stream,
     Throughput,
 };
 use crate::agent::{Backend, Run, Serving};
@@ -65,6 +66,15 @@ impl Backend for Kernel {
         }
     }
 
+    fn cid(&self) -> Result<u32, AgentError> {
+        vsock::local_cid().map_err(|error| {
+            AgentError::new(
+                format!("the machine's context ID could not be read: {error}"),
+                "has the VM a VMCI device, and its kernel the driver (vmw_vsock_virtio_transport)?",
+            )
+        })
+    }
+
     fn serve(&self, wanted: &Serve) -> Result<Box<dyn Serving>, AgentError> {
         Ok(Box::new(server::Server::start(wanted)?))
     }
@@ -73,11 +83,11 @@ impl Backend for Kernel {
         ping::run(wanted, run)
     }
 
-    fn tcp_rr(&self, wanted: &TcpRr, run: &Run<'_>) -> Result<Latency, AgentError> {
+    fn rr(&self, wanted: &Rr, run: &Run<'_>) -> Result<Latency, AgentError> {
         rr::run(wanted, run)
     }
 
-    fn tcp_stream(&self, wanted: &TcpStream, run: &Run<'_>) -> Result<Throughput, AgentError> {
+    fn stream(&self, wanted: &Stream, run: &Run<'_>) -> Result<Throughput, AgentError> {
         stream::run(wanted, run)
     }
 
@@ -94,7 +104,9 @@ impl Backend for Kernel {
 fn failed(what: &str, error: &io::Error) -> AgentError {
     let hint = match error.kind() {
         io::ErrorKind::PermissionDenied => "run the agent as root",
-        io::ErrorKind::ConnectionRefused => "does a server listen there?",
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => {
+            "does a server listen there? VMs reach each other's VMCI sockets only in a common domain"
+        }
         io::ErrorKind::NetworkUnreachable
         | io::ErrorKind::HostUnreachable
         | io::ErrorKind::TimedOut

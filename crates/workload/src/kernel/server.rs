@@ -1,8 +1,7 @@
-//! The TCP server for request/response and streams.
+//! The server for request/response and streams.
 
 use std::collections::HashMap;
 use std::io::{self, PipeWriter, Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -11,7 +10,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::{failed, socket};
+use super::failed;
+use super::socket::{Listener, Socket};
 use crate::agent::Serving;
 use crate::agent::protocol::{AgentError, MAX_SESSIONS, Serve};
 use crate::wire::{OPENING_LENGTH, Opening};
@@ -34,13 +34,13 @@ pub(super) struct Server {
 
 /// Sockets of living connections, by the number of the connection.
 #[derive(Default)]
-struct Connections(Mutex<HashMap<u64, TcpStream>>);
+struct Connections(Mutex<HashMap<u64, Socket>>);
 
 impl Server {
     pub(super) fn start(wanted: &Serve) -> Result<Self, AgentError> {
         let start = || {
-            let listener = socket::listen(wanted.address, wanted.port, wanted.socket_size)?;
-            let port = listener.local_addr()?.port();
+            let listener = Listener::new(wanted.address.as_ref(), wanted.port, wanted.socket_size)?;
+            let port = listener.port();
             let (hang_up, alive) = io::pipe()?;
             let connections = Arc::new(Connections::default());
             let shared = Arc::clone(&connections);
@@ -65,31 +65,28 @@ impl Drop for Server {
             // From here on nobody listens any more.
             let _ = accepting.join();
         }
-        for stream in self.connections.living().values() {
-            // Fails when the peer has closed already.
-            let _ = stream.shutdown(Shutdown::Both);
-        }
+        self.connections.living().values().for_each(Socket::shutdown);
     }
 }
 
 impl Connections {
     /// Notes a connection; false when there are too many.
-    fn add(&self, number: u64, stream: TcpStream) -> bool {
+    fn add(&self, number: u64, socket: Socket) -> bool {
         let mut living = self.living();
         let there_is_room = living.len() < MAX_CONNECTIONS;
         if there_is_room {
-            living.insert(number, stream);
+            living.insert(number, socket);
         }
         there_is_room
     }
 
-    fn living(&self) -> MutexGuard<'_, HashMap<u64, TcpStream>> {
+    fn living(&self) -> MutexGuard<'_, HashMap<u64, Socket>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Accepts connections until `hang_up` does.
-fn accept(listener: &TcpListener, hang_up: &OwnedFd, connections: &Arc<Connections>) {
+fn accept(listener: &Listener, hang_up: &OwnedFd, connections: &Arc<Connections>) {
     for number in 0.. {
         let mut events = [PollFd::new(listener, PollFlags::IN), PollFd::new(hang_up, PollFlags::IN)];
         match poll(&mut events, None) {
@@ -97,7 +94,7 @@ fn accept(listener: &TcpListener, hang_up: &OwnedFd, connections: &Arc<Connectio
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return,
         }
-        let Ok((stream, other)) = listener.accept().and_then(|(stream, _)| Ok((stream.try_clone()?, stream)))
+        let Ok((socket, other)) = listener.accept().and_then(|socket| Ok((socket.try_clone()?, socket)))
         else {
             // No descriptors, most likely: whoever waits is served when there are some again.
             thread::sleep(PAUSE);
@@ -109,7 +106,7 @@ fn accept(listener: &TcpListener, hang_up: &OwnedFd, connections: &Arc<Connectio
         let shared = Arc::clone(connections);
         let spawned = thread::Builder::new().spawn(move || {
             // A broken connection is the client's to report.
-            let _ = serve(stream);
+            let _ = serve(&socket);
             shared.living().remove(&number);
         });
         if spawned.is_err() {
@@ -118,38 +115,37 @@ fn accept(listener: &TcpListener, hang_up: &OwnedFd, connections: &Arc<Connectio
     }
 }
 
-fn serve(mut stream: TcpStream) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+fn serve(mut socket: &Socket) -> io::Result<()> {
+    socket.set_read_timeout(Some(PATIENCE))?;
     let mut opening = [0; OPENING_LENGTH];
-    stream.read_exact(&mut opening)?;
-    stream.set_read_timeout(None)?;
+    socket.read_exact(&mut opening)?;
+    socket.set_read_timeout(None)?;
     match Opening::decode(opening) {
         Some(Opening::RequestResponse { request, response }) => {
-            answer(&mut stream, request as usize, response as usize)
+            answer(socket, request as usize, response as usize)
         }
-        Some(Opening::Stream { receive }) => count(&mut stream, receive as usize),
+        Some(Opening::Stream { receive }) => count(socket, receive as usize),
         None => Ok(()),
     }
 }
 
 /// Answers requests until the client closes.
-fn answer(stream: &mut TcpStream, request: usize, response: usize) -> io::Result<()> {
-    stream.set_nodelay(true)?;
+fn answer(mut socket: &Socket, request: usize, response: usize) -> io::Result<()> {
+    socket.set_no_delay()?;
     let (mut request, response) = (vec![0; request], vec![0; response]);
     loop {
-        stream.read_exact(&mut request)?;
-        stream.write_all(&response)?;
+        socket.read_exact(&mut request)?;
+        socket.write_all(&response)?;
     }
 }
 
 /// Reads to the end and says how many bytes came.
-fn count(stream: &mut TcpStream, receive: usize) -> io::Result<()> {
+fn count(mut socket: &Socket, receive: usize) -> io::Result<()> {
     let mut buffer = vec![0; receive];
     let mut total = 0_u64;
     loop {
-        match stream.read(&mut buffer)? {
-            0 => return stream.write_all(&total.to_be_bytes()),
+        match socket.read(&mut buffer)? {
+            0 => return socket.write_all(&total.to_be_bytes()),
             length => total += length as u64,
         }
     }

@@ -1,28 +1,28 @@
-//! TCP bulk transfer.
+//! Bulk transfer.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddrV4, TcpStream as Socket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{failed, socket};
+use super::failed;
+use super::socket::Socket;
 use crate::agent::Run;
-use crate::agent::protocol::{AgentError, MAX_SESSIONS, TcpStream, Throughput};
+use crate::agent::protocol::{AgentError, MAX_SESSIONS, Stream, Throughput};
 use crate::wire::{MAX_SIZE, Opening};
 
 /// Measures: connects every session, then lets them send for the duration, each on a thread of its own.
-pub(super) fn run(wanted: &TcpStream, run: &Run<'_>) -> Result<Throughput, AgentError> {
+pub(super) fn run(wanted: &Stream, run: &Run<'_>) -> Result<Throughput, AgentError> {
     let send_size = checked_size("send_size", wanted.send_size)?;
     checked_size("receive_size", wanted.receive_size)?;
     if !(1..=MAX_SESSIONS).contains(&wanted.sessions) {
         let message = format!("{} sessions were asked for", wanted.sessions);
         return Err(AgentError::new(message, format!("ask for 1 to {MAX_SESSIONS}")));
     }
-    let to = SocketAddrV4::new(wanted.to, wanted.port);
+    let Stream { to, port, .. } = wanted;
     let sockets = (0..wanted.sessions)
-        .map(|_| connect(to, wanted, run))
+        .map(|_| connect(wanted, run))
         .collect::<io::Result<Vec<_>>>()
-        .map_err(|error| failed(&format!("cannot connect to {to}"), &error))?;
+        .map_err(|error| failed(&format!("cannot connect to {to} port {port}"), &error))?;
 
     run.started();
     let begin = Instant::now();
@@ -30,31 +30,31 @@ pub(super) fn run(wanted: &TcpStream, run: &Run<'_>) -> Result<Throughput, Agent
     let sessions = thread::scope(|scope| {
         let threads: Vec<_> = sockets
             .into_iter()
-            .map(|socket| scope.spawn(move || send(socket, send_size, end, run)))
+            .map(|socket| scope.spawn(move || send(&socket, send_size, end, run)))
             .collect();
         threads
             .into_iter()
             .map(|thread| thread.join().expect("a session does not panic"))
             .collect::<io::Result<Vec<u64>>>()
     })
-    .map_err(|error| failed(&format!("a connection to {to} broke"), &error))?;
+    .map_err(|error| failed(&format!("a connection to {to} port {port} broke"), &error))?;
     let elapsed_us = begin.elapsed().as_micros() as u64;
     Ok(Throughput { bytes: sessions.iter().sum(), elapsed_us, sessions })
 }
 
-fn connect(to: SocketAddrV4, wanted: &TcpStream, run: &Run<'_>) -> io::Result<Socket> {
-    let mut socket = socket::connect(to, wanted.socket_size, run)?;
-    socket.write_all(&Opening::Stream { receive: wanted.receive_size }.encode())?;
+fn connect(wanted: &Stream, run: &Run<'_>) -> io::Result<Socket> {
+    let socket = Socket::connect(&wanted.to, wanted.port, wanted.socket_size, run)?;
+    (&socket).write_all(&Opening::Stream { receive: wanted.receive_size }.encode())?;
     Ok(socket)
 }
 
 /// Sends until the end, and returns how many bytes the server has read.
-fn send(mut socket: Socket, size: usize, end: Instant, run: &Run<'_>) -> io::Result<u64> {
+fn send(mut socket: &Socket, size: usize, end: Instant, run: &Run<'_>) -> io::Result<u64> {
     let bytes = vec![0; size];
     while Instant::now() < end && !run.is_stopped() {
         socket.write_all(&bytes)?;
     }
-    socket.shutdown(Shutdown::Write)?;
+    socket.end()?;
     let mut count = [0; 8];
     socket.read_exact(&mut count)?;
     Ok(u64::from_be_bytes(count))

@@ -1,29 +1,91 @@
-//! Workloads over the loopback.
+//! Workloads over the loopback, and over the Unix sockets of a VMCI device that is its own peer.
 
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpStream as Socket};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread;
 
 use super::Kernel;
-use crate::agent::protocol::{AgentError, Kind, Latency, Ping, Serve, TcpRr, TcpStream, Throughput};
+use crate::agent::protocol::{Address, AgentError, Kind, Latency, Ping, Rr, Serve, Stream, Throughput};
 use crate::agent::{Backend as _, Run, Serving, Stop};
 use crate::wire::{MAX_SIZE, OPENING_LENGTH, Opening};
 
-const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
+const HERE: Address = Address::Ip(Ipv4Addr::LOCALHOST);
 
 fn server(socket_size: Option<u32>) -> Box<dyn Serving> {
-    Kernel::new(Kind::Host).serve(&Serve { address: Some(HERE), port: 0, socket_size }).unwrap()
+    server_at(HERE, socket_size)
 }
 
-fn rr(wanted: &TcpRr) -> Result<Latency, AgentError> {
-    Kernel::new(Kind::Host).tcp_rr(wanted, &Run::new(&Stop::default(), &|| ()))
+fn server_at(address: Address, socket_size: Option<u32>) -> Box<dyn Serving> {
+    Kernel::new(Kind::Host).serve(&Serve { address: Some(address), port: 0, socket_size }).unwrap()
 }
 
-fn stream(wanted: &TcpStream) -> Result<Throughput, AgentError> {
-    Kernel::new(Kind::Host).tcp_stream(wanted, &Run::new(&Stop::default(), &|| ()))
+/// The Unix socket of a VM's VMCI device whose guest connects to the host whenever the host connects to it.
+struct Device(PathBuf);
+
+impl Device {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!(
+            "taut-vmci-{}-{:?}",
+            std::process::id(),
+            thread::current().id()
+        ));
+        let listener = UnixListener::bind(&path).unwrap();
+        let own = path.clone();
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (client, path) = (client.unwrap(), own.clone());
+                thread::spawn(move || turn_round(client, &path));
+            }
+        });
+        Self(path)
+    }
+
+    fn address(&self) -> Address {
+        Address::Unix(self.0.clone())
+    }
 }
 
-fn plain_stream(port: u16) -> TcpStream {
-    TcpStream {
+impl Drop for Device {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Serves one client; one that asks for a port on which nobody listens finds the connection closed.
+fn turn_round(client: UnixStream, path: &Path) -> io::Result<()> {
+    let mut reader = BufReader::with_capacity(1, client.try_clone()?);
+    let mut line = String::new();
+    reader.read_line(&mut line)?;
+    let port = line.strip_prefix("CONNECT ").unwrap().trim_end();
+    let server = UnixStream::connect(format!("{}_{port}", path.display()))?;
+    (&client).write_all(b"OK 1073741824\n")?;
+    let copy = |mut from: UnixStream, mut to: UnixStream| {
+        let _ = io::copy(&mut from, &mut to);
+        let _ = to.shutdown(std::net::Shutdown::Write);
+    };
+    let (from, to) = (server.try_clone()?, client.try_clone()?);
+    let back = thread::spawn(move || copy(from, to));
+    copy(client, server);
+    back.join().unwrap();
+    Ok(())
+}
+
+fn plain_rr(port: u16) -> Rr {
+    Rr { to: HERE, port, socket_size: None, size: 1, duration_ms: 30 }
+}
+
+fn rr(wanted: &Rr) -> Result<Latency, AgentError> {
+    Kernel::new(Kind::Host).rr(wanted, &Run::new(&Stop::default(), &|| ()))
+}
+
+fn stream(wanted: &Stream) -> Result<Throughput, AgentError> {
+    Kernel::new(Kind::Host).stream(wanted, &Run::new(&Stop::default(), &|| ()))
+}
+
+fn plain_stream(port: u16) -> Stream {
+    Stream {
         to: HERE,
         port,
         socket_size: None,
@@ -38,7 +100,7 @@ fn plain_stream(port: u16) -> TcpStream {
 fn requests_are_answered_one_by_one() {
     let server = server(None);
     for size in [1, 256, 70_000] {
-        let latency = rr(&TcpRr { to: HERE, port: server.port(), size, duration_ms: 30 }).unwrap();
+        let latency = rr(&Rr { size, ..plain_rr(server.port()) }).unwrap();
         assert!(latency.sent > 0 && latency.sent == latency.rtt_ns.count(), "{latency:?}");
         assert!(latency.elapsed_us >= 30_000, "{latency:?}");
     }
@@ -48,7 +110,7 @@ fn requests_are_answered_one_by_one() {
 fn streams_count_what_arrived() {
     for (socket_size, sessions) in [(None, 1), (Some(65_536), 3)] {
         let server = server(socket_size);
-        let wanted = TcpStream { socket_size, sessions, ..plain_stream(server.port()) };
+        let wanted = Stream { socket_size, sessions, ..plain_stream(server.port()) };
         let throughput = stream(&wanted).unwrap();
         assert_eq!(throughput.sessions.len(), sessions as usize);
         assert_eq!(throughput.bytes, throughput.sessions.iter().sum::<u64>());
@@ -58,8 +120,29 @@ fn streams_count_what_arrived() {
 }
 
 #[test]
+fn programs_of_the_host_speak_to_a_vm_by_its_unix_socket_and_are_spoken_to() {
+    let device = Device::new();
+    let server = server_at(device.address(), Some(65_536));
+    let port = server.port();
+    let latency = rr(&Rr { to: device.address(), size: 256, ..plain_rr(port) }).unwrap();
+    assert!(latency.sent > 0 && latency.sent == latency.rtt_ns.count(), "{latency:?}");
+    let wanted =
+        Stream { to: device.address(), socket_size: Some(65_536), sessions: 2, ..plain_stream(port) };
+    let throughput = stream(&wanted).unwrap();
+    assert!(throughput.sessions.iter().all(|bytes| *bytes > 0 && bytes % 8192 == 0), "{throughput:?}");
+
+    let second = server_at(device.address(), None);
+    assert_ne!(second.port(), port);
+    drop(server);
+    let error = rr(&Rr { to: device.address(), ..plain_rr(port) }).unwrap_err();
+    assert!(error.message.contains(&format!("port {port}")) && error.message.contains("refused"), "{error}");
+    assert!(error.hint.contains("domain"), "{}", error.hint);
+}
+
+#[test]
 fn pings_come_back() {
-    let wanted = Ping { to: HERE, size: 256, interval_us: 500, duration_ms: 10_000, count: Some(40) };
+    let wanted =
+        Ping { to: Ipv4Addr::LOCALHOST, size: 256, interval_us: 500, duration_ms: 10_000, count: Some(40) };
     let run = |stop: &Stop| Kernel::new(Kind::Host).ping(&wanted, &Run::new(stop, &|| ()));
     let latency = match run(&Stop::default()) {
         // Some hosts let nobody but root ping.
@@ -74,12 +157,12 @@ fn pings_come_back() {
 fn an_ended_server_breaks_its_connections() {
     let server = server(None);
     let port = server.port();
-    let wanted = TcpRr { to: HERE, port, size: 1, duration_ms: 60_000 };
+    let wanted = Rr { duration_ms: 60_000, ..plain_rr(port) };
     let begun = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
         let client = scope.spawn(|| {
             let stop = Stop::default();
-            Kernel::new(Kind::Host).tcp_rr(
+            Kernel::new(Kind::Host).rr(
                 &wanted,
                 &Run::new(&stop, &|| {
                     begun.wait();
@@ -99,12 +182,12 @@ fn an_ended_server_breaks_its_connections() {
 #[test]
 fn a_stopped_run_ends() {
     let server = server(None);
-    let wanted = TcpStream { duration_ms: 3_600_000, sessions: 2, ..plain_stream(server.port()) };
+    let wanted = Stream { duration_ms: 3_600_000, sessions: 2, ..plain_stream(server.port()) };
     let stop = Stop::default();
     let begun = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
         let client = scope.spawn(|| {
-            let _ = Kernel::new(Kind::Host).tcp_stream(
+            let _ = Kernel::new(Kind::Host).stream(
                 &wanted,
                 &Run::new(&stop, &|| {
                     begun.wait();
@@ -120,13 +203,13 @@ fn a_stopped_run_ends() {
 #[test]
 fn sizes_out_of_range_are_refused() {
     for size in [0, MAX_SIZE + 1] {
-        assert!(rr(&TcpRr { to: HERE, port: 1, size, duration_ms: 1 }).is_err());
-        assert!(stream(&TcpStream { send_size: size, ..plain_stream(1) }).is_err());
-        assert!(stream(&TcpStream { receive_size: size, ..plain_stream(1) }).is_err());
-        assert!(stream(&TcpStream { sessions: size, ..plain_stream(1) }).is_err());
+        assert!(rr(&Rr { size, ..plain_rr(1) }).is_err());
+        assert!(stream(&Stream { send_size: size, ..plain_stream(1) }).is_err());
+        assert!(stream(&Stream { receive_size: size, ..plain_stream(1) }).is_err());
+        assert!(stream(&Stream { sessions: size, ..plain_stream(1) }).is_err());
     }
     let kernel = Kernel::new(Kind::Host);
-    let refused = Ping { to: HERE, size: 65_001, interval_us: 1, duration_ms: 1, count: None };
+    let refused = Ping { to: Ipv4Addr::LOCALHOST, size: 65_001, interval_us: 1, duration_ms: 1, count: None };
     let run = |wanted: &Ping| kernel.ping(wanted, &Run::new(&Stop::default(), &|| ()));
     assert!(run(&refused).unwrap_err().message.contains("65001"));
     assert!(run(&Ping { size: 1, interval_us: 0, ..refused }).is_err());
@@ -136,7 +219,7 @@ fn sizes_out_of_range_are_refused() {
 fn a_server_closes_on_whoever_does_not_speak_its_language() {
     let server = server(None);
     let connect = |opening: [u8; OPENING_LENGTH]| {
-        let mut socket = Socket::connect((HERE, server.port())).unwrap();
+        let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).unwrap();
         socket.write_all(&opening).unwrap();
         socket
     };

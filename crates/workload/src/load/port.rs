@@ -71,7 +71,7 @@ impl Port {
             wanted |= features::NET_CSUM | features::NET_GUEST_CSUM;
             wanted |= features::NET_HOST_TSO4 | features::NET_GUEST_TSO4;
         }
-        let wanted = Wanted { features: wanted, entries: [options.entries; 2], ram };
+        let wanted = Wanted { features: wanted, entries: [options.entries; 2], ram, config: 0 };
         let mut made = None;
         let session = front_end::connect(stream, wanted, |mut link| {
             let mut pool =

@@ -13,11 +13,12 @@ use nix::sys::time::TimeVal;
 use nix::unistd::Pid;
 
 use super::ToVcpu;
+use super::machine::Machine;
 use super::nic::Nic;
-use super::task::{Event, PingTask, Report, RequestResponseTask, ServerTask, StreamTask, Task};
+use super::task::{Event, PingTask, Report, RequestResponseTask, ServerTask, StreamTask, Task, buffer_size};
 use super::vcpu::{Command, TaskId};
 use crate::agent::protocol::{
-    AgentError, Configure, Cpu, Hello, Interface, Kind, Latency, PROTOCOL, Ping, Serve, TcpRr, TcpStream,
+    AgentError, Configure, Cpu, Hello, Interface, Kind, Latency, PROTOCOL, Ping, Rr, Serve, Stream,
     Throughput,
 };
 use crate::agent::{Backend, Run, Serving};
@@ -61,13 +62,13 @@ impl Agent {
         self.to_vcpu.send(command).map_err(|_| ended())
     }
 
-    /// Has the vCPU do something quick with its vNICs.
+    /// Has the vCPU do something quick with the machine.
     fn call<T: Send + 'static>(
         &self,
-        what: impl FnOnce(&mut [Nic]) -> T + Send + 'static,
+        what: impl FnOnce(&mut Machine) -> T + Send + 'static,
     ) -> Result<T, AgentError> {
         let (reply, answer) = mpsc::channel();
-        self.send(Command::Call(Box::new(move |nics| _ = reply.send(what(nics)))))?;
+        self.send(Command::Call(Box::new(move |machine| _ = reply.send(what(machine)))))?;
         answer.recv().map_err(|_| ended())
     }
 
@@ -104,7 +105,7 @@ impl Backend for Agent {
     }
 
     fn addresses(&self) -> Result<Vec<Interface>, AgentError> {
-        self.call(|nics| {
+        self.call(|machine| {
             let interface = |(index, nic): (usize, &Nic)| Interface {
                 name: format!("eth{index}"),
                 mac: mac_text(nic),
@@ -112,7 +113,7 @@ impl Backend for Agent {
                 carrier: nic.device.is_connected(),
                 carrier_changes: 0,
             };
-            nics.iter().enumerate().map(interface).collect()
+            machine.nics.iter().enumerate().map(interface).collect()
         })
     }
 
@@ -122,10 +123,20 @@ impl Backend for Agent {
             format!("no vNIC has the address {mac}"),
             "`taut vm addresses` lists the vNICs of a VM",
         );
-        self.call(move |nics| {
-            let nic = nics.iter_mut().find(|nic| mac_text(nic).eq_ignore_ascii_case(&mac));
+        self.call(move |machine| {
+            let nic = machine.nics.iter_mut().find(|nic| mac_text(nic).eq_ignore_ascii_case(&mac));
             nic.map(|nic| nic.set_ip(ip)).ok_or(missing)
         })?
+    }
+
+    fn cid(&self) -> Result<u32, AgentError> {
+        let cid = self.call(|machine| machine.vmci().map(|vmci| vmci.cid()))??;
+        cid.and_then(|cid| u32::try_from(cid).ok()).ok_or_else(|| {
+            AgentError::new(
+                "this microguest's VMCI device has had no link yet",
+                "`taut vm show` says what its device is waiting for",
+            )
+        })
     }
 
     fn serve(&self, wanted: &Serve) -> Result<Box<dyn Serving>, AgentError> {
@@ -134,7 +145,9 @@ impl Backend for Agent {
             port => port,
         };
         let task = self.next_task.fetch_add(1, Ordering::Relaxed);
-        self.send(Command::Start(task, Box::new(ServerTask::new(wanted, port))))?;
+        let (address, buffer) = (wanted.address.clone(), buffer_size(wanted.socket_size));
+        let listener = self.call(move |machine| machine.listen(address.as_ref(), port, buffer))??;
+        self.send(Command::Start(task, Box::new(ServerTask::new(listener))))?;
         // Once the vCPU has done this as well, it has run the server once: it listens.
         self.call(|_| ())?;
         Ok(Box::new(Server { port, task, to_vcpu: self.to_vcpu.clone() }))
@@ -144,11 +157,11 @@ impl Backend for Agent {
         self.measure(run, |id, report| PingTask::new(wanted.clone(), id as u16, report))
     }
 
-    fn tcp_rr(&self, wanted: &TcpRr, run: &Run<'_>) -> Result<Latency, AgentError> {
+    fn rr(&self, wanted: &Rr, run: &Run<'_>) -> Result<Latency, AgentError> {
         self.measure(run, |_, report| RequestResponseTask::new(wanted.clone(), report))
     }
 
-    fn tcp_stream(&self, wanted: &TcpStream, run: &Run<'_>) -> Result<Throughput, AgentError> {
+    fn stream(&self, wanted: &Stream, run: &Run<'_>) -> Result<Throughput, AgentError> {
         self.measure(run, |_, report| StreamTask::new(wanted.clone(), report))
     }
 

@@ -60,7 +60,7 @@ struct Card {
 impl Device {
     /// Connects the cable: sets the driver ends up, receive buffers posted.
     pub(super) fn connect(&mut self, link: Link) -> Result<()> {
-        let Link { mut ram, features, rx, tx } = link;
+        let Link { mut ram, features, rx, tx, .. } = link;
         let little = "the memory is too small for the buffers";
         let negotiated = |mask: u64| features & mask == mask;
         let rx_buffer = if negotiated(features::NET_MRG_RXBUF) { MERGEABLE_RX_BUFFER } else { RX_BUFFER };

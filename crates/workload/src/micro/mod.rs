@@ -1,12 +1,12 @@
 //! Microguests: processes that stand for a VM each.
 //!
 //! A microguest listens on vhost-user sockets as QEMU does and runs the driver end of the queues itself, with a small
-//! TCP/IP stack (smoltcp) on top. It answers the same agent protocol as a guest with Linux inside. It gives native-speed
+//! TCP/IP stack (smoltcp) and one of VMCI sockets (`vmci`) on top. It answers the same agent protocol as a guest with Linux inside. It gives native-speed
 //! figures where virtualization is emulated, and a hundred of them fit on a small machine.
 //!
 //! | thread | what it does |
 //! |---|---|
-//! | one per vNIC (`socket`) | waits for a back end, negotiates, passes the link on; again when it has gone |
+//! | one per device (`socket`) | waits for a back end, negotiates, passes the link on; again when it has gone |
 //! | vCPU (`vcpu`) | everything that a guest does: drivers, stacks, the programs that measure (`task`) |
 //! | per agent connection (`agent`) | reads requests, hands programs to the vCPU, waits for their results |
 
@@ -14,6 +14,7 @@ mod agent;
 mod checksum;
 mod device;
 mod hostile;
+mod machine;
 mod nic;
 mod options;
 mod socket;
@@ -21,6 +22,7 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod vcpu;
+mod vmci;
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -32,11 +34,14 @@ use anyhow::{Context, Result};
 use nix::sys::signal::{SigSet, Signal};
 
 pub use hostile::Hostility;
-pub use options::NicOptions;
+pub use options::{NicOptions, VmciOptions};
 
 use agent::Agent;
+use machine::Machine;
 use nic::Nic;
-use vcpu::{Command, Vcpu};
+use socket::Meeting;
+use vcpu::{Command, DeviceId, Vcpu};
+use vmci::Vmci;
 
 use crate::front_end::{Event, Link};
 
@@ -49,7 +54,9 @@ pub struct MicroOptions {
     pub agent_socket: PathBuf,
     /// Its vNICs.
     pub nics: Vec<NicOptions>,
-    /// Bytes of memory for the rings and buffers of each vNIC.
+    /// Its VMCI device.
+    pub vmci: Option<VmciOptions>,
+    /// Bytes of memory for the rings and buffers of each device.
     pub memory: u64,
     /// Never sleep.
     pub poll: bool,
@@ -72,16 +79,23 @@ pub fn run(options: MicroOptions) -> Result<()> {
 struct Sockets {
     agent: Arc<UnixListener>,
     nics: Vec<Arc<UnixListener>>,
+    vmci: Option<Arc<UnixListener>>,
     paths: Vec<PathBuf>,
 }
 
 impl Sockets {
     fn listen(options: &MicroOptions) -> Result<Self> {
-        let paths =
-            || std::iter::once(&options.agent_socket).chain(options.nics.iter().map(|nic| &nic.socket));
-        let mut sockets =
-            paths().map(|path| socket::listen(path).map(Arc::new)).collect::<Result<Vec<_>>>()?;
-        Ok(Self { agent: sockets.remove(0), nics: sockets, paths: paths().cloned().collect() })
+        let mut paths = Vec::new();
+        let mut listen = |path: &PathBuf| {
+            let listener = socket::listen(path)?;
+            paths.push(path.clone());
+            Ok(Arc::new(listener))
+        };
+        let agent = listen(&options.agent_socket)?;
+        let nics = options.nics.iter().map(|nic| listen(&nic.socket)).collect::<Result<Vec<_>>>()?;
+        let listening = options.vmci.as_ref().filter(|vmci| !vmci.connect);
+        let vmci = listening.map(|vmci| listen(&vmci.socket)).transpose()?;
+        Ok(Self { agent, nics, vmci, paths })
     }
 }
 
@@ -100,20 +114,35 @@ fn start(options: MicroOptions, sockets: &Sockets) -> Result<()> {
     let doorbell = Event::new()?;
     let to_vcpu = ToVcpu { commands: send, doorbell: Arc::new(doorbell.duplicate()?) };
     let nics = options.nics.iter().map(|nic| Nic::new(nic.mac, nic.ip)).collect();
-    let vcpu = Vcpu { nics, commands, doorbell, poll: options.poll };
+    let machine = Machine::new(nics, options.vmci.as_ref().map(Vmci::new));
+    let vcpu = Vcpu { machine, commands, doorbell, poll: options.poll };
     spawn("vcpu", move || vcpu.run())?;
 
     for (index, nic) in options.nics.into_iter().enumerate() {
-        let (listener, to_vcpu) = (Arc::clone(&sockets.nics[index]), to_vcpu.clone());
+        let (meeting, to_vcpu) = (Meeting::At(Arc::clone(&sockets.nics[index])), to_vcpu.clone());
+        let device = DeviceId::Nic(index);
         let hostile = options.hostile.filter(|_| index == 0);
         spawn(&format!("nic{index}"), move || {
             let up = |link: Link| match hostile {
                 Some(hostility) => hostility.spoil(link),
-                None => to_vcpu.send(Command::Connect(index, Box::new(link))),
+                None => to_vcpu.send(Command::Connect(device, Box::new(link))),
             };
-            let down = || _ = to_vcpu.send(Command::Disconnect(index));
-            if let Err(error) = socket::serve(&listener, &nic, options.memory, up, down) {
+            let down = || _ = to_vcpu.send(Command::Disconnect(device));
+            let wanted = || socket::of_nic(&nic, options.memory);
+            if let Err(error) = socket::serve(&meeting, &nic.socket, wanted, up, down) {
                 eprintln!("taut-micro: {}: {error:#}", nic.socket.display());
+            }
+        })?;
+    }
+    if let Some(vmci) = options.vmci {
+        let (listener, to_vcpu) = (sockets.vmci.clone(), to_vcpu.clone());
+        spawn("vmci", move || {
+            let up = |link: Link| to_vcpu.send(Command::Connect(DeviceId::Vmci, Box::new(link)));
+            let down = || _ = to_vcpu.send(Command::Disconnect(DeviceId::Vmci));
+            let meeting = listener.map_or(Meeting::To(&vmci.socket), Meeting::At);
+            let wanted = || socket::of_vmci(&vmci, options.memory);
+            if let Err(error) = socket::serve(&meeting, &vmci.socket, wanted, up, down) {
+                eprintln!("taut-micro: {}: {error:#}", vmci.socket.display());
             }
         })?;
     }

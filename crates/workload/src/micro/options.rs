@@ -1,9 +1,10 @@
-//! What a microguest is made of: its vNICs, as the command line gives them.
+//! What a microguest is made of: its vNICs and its VMCI device, as the command line gives them.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use smoltcp::wire::EthernetAddress;
+use taut_virtq::socket_header::MAX_PAYLOAD;
 
 use crate::agent::protocol::IpNet;
 
@@ -61,6 +62,50 @@ impl FromStr for NicOptions {
     }
 }
 
+/// A VMCI device: `socket=PATH` or `connect=PATH`, and `[,buffer=BYTES][,packet=BYTES][,rx=N][,tx=N]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VmciOptions {
+    /// Its vhost-user socket.
+    pub socket: PathBuf,
+    /// The back end listens there, and the microguest connects; otherwise it is the other way round.
+    pub connect: bool,
+    /// Bytes of a receive buffer, header included, from 128; Linux has buffers of 4096.
+    pub buffer: u32,
+    /// Most payload bytes of a packet that is sent, up to 65536, which is what Linux sends.
+    pub packet: u32,
+    /// Entries of the receive ring, a power of two.
+    pub rx: u16,
+    /// Entries of the transmit ring, a power of two.
+    pub tx: u16,
+}
+
+impl FromStr for VmciOptions {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut socket = None;
+        let (mut buffer, mut packet, mut rx, mut tx) = (4096, MAX_PAYLOAD, 256, 256);
+        for field in text.split(',') {
+            let (key, value) = field.split_once('=').ok_or_else(|| format!("`{field}` is not KEY=VALUE"))?;
+            match key {
+                "socket" | "connect" => socket = Some((PathBuf::from(value), key == "connect")),
+                "buffer" => buffer = bytes(value, 128, MAX_PAYLOAD + 128)?,
+                "packet" => packet = bytes(value, 1, MAX_PAYLOAD)?,
+                "rx" => rx = ring_size(value)?,
+                "tx" => tx = ring_size(value)?,
+                _ => return Err(format!("`{key}` is none of socket, connect, buffer, packet, rx, tx")),
+            }
+        }
+        let (socket, connect) = socket.ok_or("a VMCI device needs socket=PATH or connect=PATH")?;
+        Ok(Self { socket, connect, buffer, packet, rx, tx })
+    }
+}
+
+fn bytes(text: &str, least: u32, most: u32) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("`{text}` is not a number of bytes from {least} to {most}"))
+}
+
 fn switch(key: &str, value: &str) -> Result<bool, String> {
     match value {
         "on" => Ok(true),
@@ -85,6 +130,23 @@ mod tests {
         assert_eq!(nic.mac, EthernetAddress([2, 0, 0, 0, 0, 10]));
         assert_eq!((nic.rx, nic.tx, nic.offloads, nic.packed, nic.in_order), (256, 256, false, true, false));
         assert_eq!(nic.ip.unwrap().to_string(), "10.0.0.1/24");
+    }
+
+    #[test]
+    fn a_vmci_device_is_read_with_its_defaults() {
+        let vmci: VmciOptions = "socket=/run/a.sock".parse().unwrap();
+        assert_eq!(
+            (vmci.connect, vmci.buffer, vmci.packet, vmci.rx, vmci.tx),
+            (false, 4096, 65_536, 256, 256)
+        );
+        let vmci: VmciOptions = "connect=/b,buffer=65580,packet=3500,rx=32".parse().unwrap();
+        assert_eq!((vmci.connect, vmci.buffer, vmci.packet, vmci.rx), (true, 65_580, 3500, 32));
+        for (text, part) in
+            [("buffer=4096", "socket"), ("socket=/s,buffer=64", "128"), ("socket=/s,packet=65537", "65536")]
+        {
+            let error = text.parse::<VmciOptions>().unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -1,16 +1,17 @@
-//! Where back ends connect: the vhost-user socket of one vNIC, and the link over it, anew whenever a back end has gone.
+//! Where back ends are met: the vhost-user socket of one device, and the link over it, anew whenever a back end has gone.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 use taut_virtq::driver::Ram;
 use taut_virtq::features;
 
-use super::options::NicOptions;
+use super::options::{NicOptions, VmciOptions};
 use crate::front_end::{self, Link, Wanted};
 
 const OFFLOADS: u64 = features::NET_CSUM
@@ -27,42 +28,69 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener> {
     UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))
 }
 
-/// Serves one back end after the other. `up` gets each link before the back end is told to start, and prepares its queues;
-/// `down` is called when it has gone.
+/// Where a device's back end is.
+pub(super) enum Meeting<'a> {
+    /// It connects.
+    At(Arc<UnixListener>),
+    /// It listens here, or will.
+    To(&'a Path),
+}
+
+impl Meeting<'_> {
+    fn next(&self) -> Result<UnixStream> {
+        match self {
+            Self::At(listener) => Ok(listener.accept().context("cannot accept a back end")?.0),
+            Self::To(path) => loop {
+                // Nobody there is nothing to give up for: a back end may be started at any time.
+                if let Ok(stream) = front_end::socket::connect(path) {
+                    return Ok(stream);
+                }
+            },
+        }
+    }
+}
+
+/// Serves one back end after the other, each with the memory of a new guest; `wanted` says what of it. `up` gets each link before
+/// the back end is told to start, and prepares its queues; `down` is called when it has gone.
 pub(super) fn serve(
-    listener: &UnixListener,
-    nic: &NicOptions,
-    memory: u64,
+    meeting: &Meeting<'_>,
+    path: &Path,
+    wanted: impl Fn() -> Result<Wanted>,
     up: impl Fn(Link) -> Result<()>,
     down: impl Fn(),
 ) -> Result<()> {
     loop {
-        let (stream, _) = listener.accept().context("cannot accept a back end")?;
+        let stream = meeting.next()?;
         let watched = stream.as_fd().try_clone_to_owned()?;
-        match connect(stream, nic, memory, &up) {
+        match front_end::connect(stream, wanted()?, &up) {
             Ok(_session) => wait_for_hang_up(&watched)?,
-            Err(error) => eprintln!("taut-micro: {}: {error:#}", nic.socket.display()),
+            Err(error) => eprintln!("taut-micro: {}: {error:#}", path.display()),
         }
         down();
     }
 }
 
-/// One session with the memory of a new guest.
-fn connect(
-    stream: UnixStream,
-    nic: &NicOptions,
-    memory: u64,
-    up: impl FnOnce(Link) -> Result<()>,
-) -> Result<vhost::vhost_user::Frontend> {
+/// What a vNIC asks of its back end.
+pub(super) fn of_nic(nic: &NicOptions, memory: u64) -> Result<Wanted> {
     let choices =
         [(nic.offloads, OFFLOADS), (nic.packed, features::RING_PACKED), (nic.in_order, features::IN_ORDER)];
     let chosen = choices.iter().filter(|(wanted, _)| *wanted).fold(0, |all, (_, features)| all | features);
-    let wanted = Wanted {
+    Ok(Wanted {
         features: features::EVENT_IDX | features::INDIRECT_DESC | chosen,
         entries: [nic.rx, nic.tx],
         ram: Ram::new(memory)?,
-    };
-    front_end::connect(stream, wanted, up)
+        config: 0,
+    })
+}
+
+/// What a VMCI device asks of its back end: the context ID is 64 bits of its configuration (virtio 1.2, 5.10.4).
+pub(super) fn of_vmci(vmci: &VmciOptions, memory: u64) -> Result<Wanted> {
+    Ok(Wanted {
+        features: features::EVENT_IDX | features::INDIRECT_DESC,
+        entries: [vmci.rx, vmci.tx],
+        ram: Ram::new(memory)?,
+        config: 8,
+    })
 }
 
 /// Returns when the other side has closed. It sends nothing by itself.

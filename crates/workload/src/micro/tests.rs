@@ -17,7 +17,7 @@ use taut_virtq::features::{
 use taut_virtq::{RxQueue, Start, TxQueue};
 
 use super::*;
-use crate::agent::protocol::{Configure, Ping, Serve, TcpRr, TcpStream};
+use crate::agent::protocol::{Configure, Ping, Rr, Serve, Stream};
 use crate::agent::{Backend, Run, Stop};
 use crate::front_end::{Link, QueueEnds};
 
@@ -35,7 +35,7 @@ fn guest(last: u8) -> Agent {
     let to_vcpu = ToVcpu { commands: send, doorbell: Arc::new(doorbell.duplicate().unwrap()) };
     let net = format!("{}/24", ip(last)).parse().unwrap();
     let nics = vec![Nic::new(EthernetAddress([2, 0, 0, 0, 0, last]), Some(net))];
-    let vcpu = Vcpu { nics, commands, doorbell, poll: false };
+    let vcpu = Vcpu { machine: Machine::new(nics, None), commands, doorbell, poll: false };
     thread::spawn(move || vcpu.run());
     Agent::new(format!("micro{last}"), to_vcpu)
 }
@@ -61,7 +61,8 @@ fn plug(guest: &Agent, features: u64) -> Port {
         kicks: [rx.kick.duplicate().unwrap(), tx.kick.duplicate().unwrap()],
         calls: [rx.call.duplicate().unwrap(), tx.call.duplicate().unwrap()],
     };
-    guest.to_vcpu.send(Command::Connect(0, Box::new(Link { ram, features, rx, tx }))).unwrap();
+    let link = Link { ram, features, config: vec![], rx, tx };
+    guest.to_vcpu.send(Command::Connect(DeviceId::Nic(0), Box::new(link))).unwrap();
     port
 }
 
@@ -148,9 +149,9 @@ fn ping(to: u8, count: u64) -> Ping {
     Ping { to: ip(to), size: 256, interval_us: 1000, duration_ms: 60_000, count: Some(count) }
 }
 
-fn stream(port: u16, sessions: u32) -> TcpStream {
+fn stream(port: u16, sessions: u32) -> Stream {
     let (send_size, receive_size) = (8192, 4096);
-    TcpStream { to: ip(2), port, socket_size: None, send_size, receive_size, sessions, duration_ms: 200 }
+    Stream { to: ip(2).into(), port, socket_size: None, send_size, receive_size, sessions, duration_ms: 200 }
 }
 
 #[test]
@@ -165,13 +166,13 @@ fn two_microguests_talk_with_and_without_offloads() {
         assert_eq!(echo.rtt_ns.count(), 50);
 
         let server = b.serve(&Serve::default()).unwrap();
-        let rr = TcpRr { to: ip(2), port: server.port(), size: 256, duration_ms: 200 };
-        let rr = with_run(|run| a.tcp_rr(&rr, run)).unwrap();
+        let rr = Rr { to: ip(2).into(), port: server.port(), socket_size: None, size: 256, duration_ms: 200 };
+        let rr = with_run(|run| a.rr(&rr, run)).unwrap();
         assert_eq!(rr.rtt_ns.count(), rr.sent);
         assert_eq!(rr.lost, 0);
 
         for sessions in [1, 5] {
-            let moved = with_run(|run| a.tcp_stream(&stream(server.port(), sessions), run)).unwrap();
+            let moved = with_run(|run| a.stream(&stream(server.port(), sessions), run)).unwrap();
             assert_eq!(moved.sessions.len(), sessions as usize);
             assert!(moved.bytes > 0, "{:?}", moved.sessions);
             assert_eq!(moved.bytes, moved.sessions.iter().sum::<u64>());
@@ -186,13 +187,13 @@ fn connections_survive_a_new_link() {
     let (a, b) = (guest(1), guest(2));
     let wire = Wire::between(plug(&a, OFFLOADS), plug(&b, OFFLOADS));
     let server = b.serve(&Serve::default()).unwrap();
-    let rr = TcpRr { to: ip(2), port: server.port(), size: 1000, duration_ms: 1500 };
+    let rr = Rr { to: ip(2).into(), port: server.port(), socket_size: None, size: 1000, duration_ms: 1500 };
     let result = thread::scope(|scope| {
-        let client = scope.spawn(|| with_run(|run| a.tcp_rr(&rr, run)));
+        let client = scope.spawn(|| with_run(|run| a.rr(&rr, run)));
         thread::sleep(Duration::from_millis(200));
         wire.cut();
         for guest in [&a, &b] {
-            guest.to_vcpu.send(Command::Disconnect(0)).unwrap();
+            guest.to_vcpu.send(Command::Disconnect(DeviceId::Nic(0))).unwrap();
         }
         assert!(!a.addresses().unwrap()[0].carrier);
         // Without offloads this time.
@@ -210,10 +211,10 @@ fn what_cannot_work_is_said() {
     let quiet = || ();
     let stop = Stop::default();
     let run = Run::new(&stop, &quiet);
-    let rr = |to, port| TcpRr { to, port, size: 1, duration_ms: 10 };
-    let refused = a.tcp_rr(&rr(ip(2), 9), &run).unwrap_err();
+    let rr = |to: Ipv4Addr, port| Rr { to: to.into(), port, socket_size: None, size: 1, duration_ms: 10 };
+    let refused = a.rr(&rr(ip(2), 9), &run).unwrap_err();
     assert!(refused.message.contains("10.0.0.2 port 9 was refused"), "{refused}");
-    let unrouted = a.tcp_rr(&rr(Ipv4Addr::new(192, 168, 0, 1), 9), &run).unwrap_err();
+    let unrouted = a.rr(&rr(Ipv4Addr::new(192, 168, 0, 1), 9), &run).unwrap_err();
     assert!(unrouted.message.contains("192.168.0.1"), "{unrouted}");
     let large = a.ping(&Ping { size: 1473, ..ping(2, 1) }, &run).unwrap_err();
     assert!(large.message.contains("1473"), "{large}");

@@ -35,6 +35,9 @@ pub struct Figures {
     /// Payload received, in Mbit/s (10⁶).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mbit_s: Option<f64>,
+    /// How alike several sessions were: (Σx)²/(n·Σx²) of their bytes, 1 if all got the same and 1/n if one got everything (Jain).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fairness: Option<f64>,
     /// CPU used meanwhile.
     pub cpu: Cpu,
     /// Every latency counted.
@@ -92,6 +95,7 @@ impl Figures {
             lost: whole(|f| f.lost),
             per_s: of(|f| f.per_s),
             mbit_s: of(|f| f.mbit_s),
+            fairness: of(|f| f.fairness),
             cpu: Cpu {
                 sender: of(|f| f.cpu.sender),
                 receiver: of(|f| f.cpu.receiver),

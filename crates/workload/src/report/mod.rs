@@ -12,6 +12,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent::protocol::Address;
+
 pub use compare::{Comparison, Figure};
 pub use figures::{Cpu, Figures};
 pub use moderation::{Cell, ModerationResults};
@@ -159,7 +161,7 @@ pub struct EndPoint {
     pub kernel: String,
     /// Address that was spoken to (of the receiver).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub address: Option<std::net::Ipv4Addr>,
+    pub address: Option<Address>,
     /// `kvm`, `tcg` or `native`, of a VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<String>,

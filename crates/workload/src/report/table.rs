@@ -5,7 +5,7 @@ use super::{Configuration, EndPoint, Figures, Kind, Report, Settings};
 /// A column: its head, and what it shows of a repeat.
 type Column = (&'static str, fn(&Figures) -> Option<String>);
 
-const COLUMNS: [Column; 13] = [
+const COLUMNS: [Column; 14] = [
     ("P50", |f| f.p50_us.map(micros)),
     ("P90", |f| f.p90_us.map(micros)),
     ("P99", |f| f.p99_us.map(micros)),
@@ -15,6 +15,7 @@ const COLUMNS: [Column; 13] = [
     ("LOST", |f| f.lost.map(|n| n.to_string())),
     ("PER SECOND", |f| f.per_s.map(|n| format!("{n:.0}"))),
     ("MBIT/S", |f| f.mbit_s.map(|n| format!("{n:.0}"))),
+    ("FAIRNESS", |f| f.fairness.map(|n| format!("{n:.3}"))),
     ("SENDER %", |f| f.cpu.sender.map(|n| format!("{n:.0}"))),
     ("RECEIVER %", |f| f.cpu.receiver.map(|n| format!("{n:.0}"))),
     ("FABRIC %", |f| f.cpu.fabric.map(|n| format!("{n:.0}"))),
@@ -122,7 +123,7 @@ fn end_point(end: &EndPoint) -> String {
         Some(end.kind.clone()),
         Some(system),
         end.accelerator.clone(),
-        end.address.map(|address| address.to_string()),
+        end.address.as_ref().map(ToString::to_string),
     ];
     let about: Vec<_> = about.into_iter().flatten().collect();
     format!("{} ({})", end.name, about.join(", "))

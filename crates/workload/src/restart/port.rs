@@ -229,8 +229,12 @@ impl Card {
         let memory = (u64::from(ring) * 2 * u64::from(BUFFER) + (1 << 18)).next_multiple_of(1 << 21);
         let asked = [(driver.event_idx, features::EVENT_IDX), (driver.packed, features::RING_PACKED)];
         let asked = asked.iter().filter(|(wanted, _)| *wanted).map(|(_, bit)| bit).sum::<u64>();
-        let wanted =
-            Wanted { features: asked | features::NET_MRG_RXBUF, entries: [ring; 2], ram: Ram::new(memory)? };
+        let wanted = Wanted {
+            features: asked | features::NET_MRG_RXBUF,
+            entries: [ring; 2],
+            ram: Ram::new(memory)?,
+            config: 0,
+        };
         let mut made = None;
         let session = front_end::connect(stream, wanted, |mut link| {
             let mut rx =

@@ -50,6 +50,10 @@ impl Backend for Fake {
         Ok(())
     }
 
+    fn cid(&self) -> Result<u32, AgentError> {
+        Err(AgentError::new("no VMCI device", "none"))
+    }
+
     fn serve(&self, _: &Serve) -> Result<Box<dyn Serving>, AgentError> {
         Ok(Box::new(Listening))
     }
@@ -62,13 +66,13 @@ impl Backend for Fake {
         Ok(Latency { rtt_ns, sent: 5, lost: 2, duplicates: 0, elapsed_us: 1_000_000 })
     }
 
-    fn tcp_rr(&self, wanted: &TcpRr, _: &Run<'_>) -> Result<Latency, AgentError> {
-        assert_eq!((wanted.to, wanted.port), (Ipv4Addr::new(10, 0, 0, 2), 4242));
+    fn rr(&self, wanted: &Rr, _: &Run<'_>) -> Result<Latency, AgentError> {
+        assert_eq!((wanted.to.clone(), wanted.port), (Ipv4Addr::new(10, 0, 0, 2).into(), 4242));
         let rtt_ns = Latencies::from(vec![(50_000, 90), (90_000, 10)]);
         Ok(Latency { rtt_ns, sent: 100, lost: 0, duplicates: 0, elapsed_us: 500_000 })
     }
 
-    fn tcp_stream(&self, wanted: &TcpStream, _: &Run<'_>) -> Result<Throughput, AgentError> {
+    fn stream(&self, wanted: &Stream, _: &Run<'_>) -> Result<Throughput, AgentError> {
         assert_eq!((wanted.socket_size, wanted.send_size, wanted.sessions), (Some(1), 2, 4));
         Ok(Throughput { bytes: 250_000_000, elapsed_us: 2_000_000, sessions: vec![250_000_000] })
     }
@@ -101,7 +105,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn measured(measurement: &Measurement) -> Result<Figures, ApiError> {
     let (mut parties, a, b) = pair("10.0.0.1/24", "10.0.0.2/24");
     let line = Line::prepare(&mut parties, a, b, None, measurement)?;
-    assert_eq!(line.describe_receiver(&parties).address, Some(Ipv4Addr::new(10, 0, 0, 2)));
+    assert_eq!(line.describe_receiver(&parties).address, Some(Ipv4Addr::new(10, 0, 0, 2).into()));
     line.measure(&mut parties, measurement, None)
 }
 
@@ -118,7 +122,7 @@ fn a_ping_has_latencies_and_losses() {
 
 #[test]
 fn transactions_are_counted_by_the_second() {
-    let figures = measured(&Measurement::Rr { size: 1, duration: SECOND }).unwrap();
+    let figures = measured(&Measurement::Rr { socket_size: None, size: 1, duration: SECOND }).unwrap();
     assert_eq!((figures.count, figures.lost, figures.per_s), (Some(100), None, Some(200.0)));
     assert!(figures.p99_us > figures.p50_us);
 }
@@ -130,6 +134,7 @@ fn a_stream_has_throughput_alone() {
         measured(&Measurement::Stream { socket_size, send_size, receive_size, sessions, duration: SECOND })
             .unwrap();
     assert_eq!((figures.mbit_s, figures.count, figures.histogram), (Some(1000.0), None, None));
+    assert_eq!(figures.fairness, None, "of one session");
 }
 
 #[test]
@@ -153,5 +158,5 @@ fn end_points_without_a_common_network_are_named_with_their_addresses() {
     ");
     let given = Some(Ipv4Addr::new(10, 9, 0, 2));
     assert!(Line::prepare(&mut parties, a, b, given, &ping).is_ok());
-    assert_eq!(Line::prepare(&mut parties, a, a, None, &ping).unwrap().to, Ipv4Addr::LOCALHOST);
+    assert_eq!(Line::prepare(&mut parties, a, a, None, &ping).unwrap().to, Ipv4Addr::LOCALHOST.into());
 }

@@ -1,8 +1,7 @@
 //! The server's side of one connection; see [`crate::wire`].
 
-use smoltcp::socket::tcp;
-
 use super::{Next, ZEROS};
+use crate::micro::machine::Socket;
 use crate::wire::{OPENING_LENGTH, Opening};
 
 /// Where a conversation stands.
@@ -21,7 +20,7 @@ impl Conversation {
     }
 
     /// Goes on as far as possible. [`Next::Done`]: the server closes.
-    pub(super) fn poll(&mut self, socket: &mut tcp::Socket<'_>) -> Next {
+    pub(super) fn poll(&mut self, socket: &mut Socket<'_>) -> Next {
         let mut progress = Next::Idle;
         loop {
             let step = match self {
@@ -51,10 +50,9 @@ impl Conversation {
                 Self::Stream { receive, total } => {
                     let received = skip(socket, *receive);
                     *total += received as u64;
-                    if received == 0 && !socket.may_recv() && socket.may_send() {
-                        // The sum fits: nothing was sent before.
-                        let _ = socket.send_slice(&total.to_be_bytes());
-                        return Next::Done;
+                    if received == 0 && !socket.may_receive() && socket.may_send() {
+                        // Nothing was sent before: it has room for all of the sum, or the whole machine has for nothing.
+                        return if socket.send(&total.to_be_bytes()) > 0 { Next::Done } else { progress };
                     }
                     received > 0
                 }
@@ -64,18 +62,18 @@ impl Conversation {
             }
             progress = Next::Again;
         }
-        if socket.may_recv() { progress } else { Next::Done }
+        if socket.may_receive() { progress } else { Next::Done }
     }
 }
 
 struct NotAnOpening;
 
 fn read_opening(
-    socket: &mut tcp::Socket<'_>,
+    socket: &mut Socket<'_>,
     bytes: &mut [u8; OPENING_LENGTH],
     len: &mut usize,
 ) -> Result<Option<Opening>, NotAnOpening> {
-    *len += socket.recv_slice(&mut bytes[*len..]).unwrap_or(0);
+    *len += socket.receive(&mut bytes[*len..]);
     if *len < OPENING_LENGTH {
         return Ok(None);
     }
@@ -83,24 +81,24 @@ fn read_opening(
 }
 
 /// Sends up to `len` bytes of payload; returns how many the socket took.
-pub(super) fn send(socket: &mut tcp::Socket<'_>, len: usize) -> usize {
+pub(super) fn send(socket: &mut Socket<'_>, len: usize) -> usize {
     let mut sent = 0;
     while sent < len {
-        match socket.send_slice(&ZEROS[..ZEROS.len().min(len - sent)]) {
-            Ok(count) if count > 0 => sent += count,
-            _ => break,
+        match socket.send(&ZEROS[..ZEROS.len().min(len - sent)]) {
+            0 => break,
+            count => sent += count,
         }
     }
     sent
 }
 
 /// Takes up to `len` bytes that have arrived; returns how many.
-pub(super) fn skip(socket: &mut tcp::Socket<'_>, len: usize) -> usize {
+pub(super) fn skip(socket: &mut Socket<'_>, len: usize) -> usize {
     let mut received = 0;
     while received < len {
-        match socket.recv(|bytes| (bytes.len().min(len - received), bytes.len().min(len - received))) {
-            Ok(count) if count > 0 => received += count,
-            _ => break,
+        match socket.skip(len - received) {
+            0 => break,
+            count => received += count,
         }
     }
     received

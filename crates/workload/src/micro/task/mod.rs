@@ -6,7 +6,6 @@ mod request_response;
 mod server;
 mod stream;
 
-use std::net::Ipv4Addr;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -15,15 +14,15 @@ pub(super) use request_response::RequestResponseTask;
 pub(super) use server::ServerTask;
 pub(super) use stream::StreamTask;
 
-use super::nic::Nic;
-use crate::agent::protocol::AgentError;
+use super::machine::Machine;
+use crate::agent::protocol::{Address, AgentError};
 
 /// A program.
 pub(super) trait Task: Send {
     /// Does what can be done now, without waiting.
-    fn poll(&mut self, nics: &mut [Nic], now: Instant) -> Next;
+    fn poll(&mut self, machine: &mut Machine, now: Instant) -> Next;
     /// Lets go of its sockets. Not called after [`Next::Done`].
-    fn stop(&mut self, nics: &mut [Nic]);
+    fn stop(&mut self, machine: &mut Machine);
 }
 
 /// What a program wants next.
@@ -71,21 +70,14 @@ const DEFAULT_BUFFER: usize = 256 << 10;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Buffer size for what a caller asked for.
-fn buffer_size(wanted: Option<u32>) -> usize {
+pub(super) fn buffer_size(wanted: Option<u32>) -> usize {
     wanted.map_or(DEFAULT_BUFFER, |wanted| (wanted as usize).clamp(1024, MAX_BUFFER))
 }
 
-/// The vNIC that has the address in its network.
-fn route(nics: &[Nic], to: Ipv4Addr) -> Result<usize, AgentError> {
-    nics.iter().position(|nic| nic.reaches(to)).ok_or_else(|| {
-        AgentError::new(
-            format!("no vNIC of this microguest is in the network of {to}"),
-            "a microguest has no routes: give one of its vNICs an address in that network",
-        )
-    })
-}
-
-fn connection_failed(to: Ipv4Addr, port: u16, how: &str) -> AgentError {
-    let hint = "is the server running, and are both on the same port group?";
+fn connection_failed(to: &Address, port: u16, how: &str) -> AgentError {
+    let hint = match to {
+        Address::Ip(_) => "is the server running, and are both on the same port group?",
+        _ => "is the server running, and have both VMs a VMCI domain in common?",
+    };
     AgentError::new(format!("the connection to {to} port {port} {how}"), hint)
 }

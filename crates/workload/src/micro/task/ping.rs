@@ -7,10 +7,10 @@ use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::socket::icmp;
 use smoltcp::wire::{Icmpv4Packet, Icmpv4Repr, IpAddress};
 
-use super::{Next, Report, Task, route};
+use super::{Next, Report, Task};
 use crate::agent::protocol::{AgentError, Latency, Ping};
 use crate::latencies::Latencies;
-use crate::micro::nic::Nic;
+use crate::micro::machine::Machine;
 
 /// Most payload without fragments, which this stack does not make: 1500 bytes of IP.
 const MAX_SIZE: u32 = 1472;
@@ -55,13 +55,13 @@ impl PingTask {
         Self { wanted, report, ident, run: None }
     }
 
-    fn begin(&mut self, nics: &mut [Nic]) -> Next {
+    fn begin(&mut self, machine: &mut Machine) -> Next {
         if self.wanted.size > MAX_SIZE {
             let message =
                 format!("{} bytes of payload: a microguest sends at most {MAX_SIZE}", self.wanted.size);
             return self.report.end(Err(AgentError::new(message, "ask for less, or use a VM of kind qemu")));
         }
-        let nic = match route(nics, self.wanted.to) {
+        let nic = match machine.route(self.wanted.to) {
             Ok(nic) => nic,
             Err(error) => return self.report.end(Err(error)),
         };
@@ -75,7 +75,7 @@ impl PingTask {
         if socket.bind(icmp::Endpoint::Ident(self.ident)).is_err() {
             return self.report.end(Err(AgentError::new("cannot bind an ICMP socket", "try again")));
         }
-        let handle = nics[nic].sockets.add(socket);
+        let handle = machine.nics[nic].sockets.add(socket);
         self.report.started();
         let begun = Instant::now();
         self.run = Some(Running {
@@ -93,9 +93,9 @@ impl PingTask {
         Next::Again
     }
 
-    fn finish(&mut self, nics: &mut [Nic]) -> Next {
+    fn finish(&mut self, machine: &mut Machine) -> Next {
         let Some(run) = self.run.take() else { return Next::Done };
-        nics[run.nic].sockets.remove(run.handle);
+        machine.nics[run.nic].sockets.remove(run.handle);
         self.report.end(Ok(Latency {
             sent: run.sent,
             lost: run.sent - run.round_trips.count(),
@@ -144,9 +144,9 @@ impl Running {
 }
 
 impl Task for PingTask {
-    fn poll(&mut self, nics: &mut [Nic], now: Instant) -> Next {
-        let Some(run) = &mut self.run else { return self.begin(nics) };
-        let socket = nics[run.nic].sockets.get_mut::<icmp::Socket>(run.handle);
+    fn poll(&mut self, machine: &mut Machine, now: Instant) -> Next {
+        let Some(run) = &mut self.run else { return self.begin(machine) };
+        let socket = machine.nics[run.nic].sockets.get_mut::<icmp::Socket>(run.handle);
         run.receive(socket, self.ident, self.wanted.to.into());
 
         let end = run.begun + Duration::from_millis(self.wanted.duration_ms);
@@ -166,14 +166,14 @@ impl Task for PingTask {
         }
         let last_call = run.last_sent + GRACE;
         if run.round_trips.count() == run.sent || now >= last_call {
-            return self.finish(nics);
+            return self.finish(machine);
         }
         Next::At(last_call)
     }
 
-    fn stop(&mut self, nics: &mut [Nic]) {
+    fn stop(&mut self, machine: &mut Machine) {
         if let Some(run) = self.run.take() {
-            nics[run.nic].sockets.remove(run.handle);
+            machine.nics[run.nic].sockets.remove(run.handle);
         }
     }
 }

@@ -1,14 +1,12 @@
-//! The client of TCP request/response.
+//! The client of request/response.
 
 use std::time::{Duration, Instant};
 
-use smoltcp::iface::SocketHandle;
-
 use super::connection::{send, skip};
-use super::{CONNECT_TIMEOUT, Next, Report, Task, buffer_size, connection_failed, route};
-use crate::agent::protocol::{Latency, TcpRr};
+use super::{CONNECT_TIMEOUT, Next, Report, Task, buffer_size, connection_failed};
+use crate::agent::protocol::{Latency, Rr};
 use crate::latencies::Latencies;
-use crate::micro::nic::Nic;
+use crate::micro::machine::{Connection, Machine};
 use crate::wire::Opening;
 
 /// How long after the end the last response is waited for.
@@ -16,10 +14,10 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// One connection, one request at a time.
 pub(in crate::micro) struct RequestResponseTask {
-    wanted: TcpRr,
+    wanted: Rr,
     report: Report<Latency>,
-    /// vNIC and socket, once begun.
-    socket: Option<(usize, SocketHandle)>,
+    /// Once begun.
+    connection: Option<Connection>,
     connect_until: Option<Instant>,
     run: Option<Running>,
 }
@@ -37,34 +35,30 @@ struct Running {
 }
 
 impl RequestResponseTask {
-    pub(in crate::micro) fn new(wanted: TcpRr, report: Report<Latency>) -> Self {
-        Self { wanted, report, socket: None, connect_until: None, run: None }
+    pub(in crate::micro) fn new(wanted: Rr, report: Report<Latency>) -> Self {
+        Self { wanted, report, connection: None, connect_until: None, run: None }
     }
 
-    fn connect(&mut self, nics: &mut [Nic], now: Instant) -> Next {
-        let TcpRr { to, port, .. } = self.wanted;
-        let index = match route(nics, to) {
-            Ok(index) => index,
-            Err(error) => return self.report.end(Err(error)),
-        };
-        match nics[index].connect_tcp(to, port, buffer_size(None)) {
-            Some(handle) => {
-                self.socket = Some((index, handle));
+    fn connect(&mut self, machine: &mut Machine, now: Instant) -> Next {
+        let Rr { to, port, socket_size, .. } = &self.wanted;
+        match machine.connect(to, *port, buffer_size(*socket_size)) {
+            Ok(connection) => {
+                self.connection = Some(connection);
                 self.connect_until = Some(now + CONNECT_TIMEOUT);
                 Next::Again
             }
-            None => self.report.end(Err(connection_failed(to, port, "is not possible"))),
+            Err(error) => self.report.end(Err(error)),
         }
     }
 
-    fn fail(&mut self, nics: &mut [Nic], how: &str) -> Next {
-        self.stop(nics);
-        self.report.end(Err(connection_failed(self.wanted.to, self.wanted.port, how)))
+    fn fail(&mut self, machine: &mut Machine, how: &str) -> Next {
+        self.stop(machine);
+        self.report.end(Err(connection_failed(&self.wanted.to, self.wanted.port, how)))
     }
 
-    fn finish(&mut self, nics: &mut [Nic]) -> Next {
-        if let Some((index, handle)) = self.socket.take() {
-            nics[index].close(handle);
+    fn finish(&mut self, machine: &mut Machine) -> Next {
+        if let Some(connection) = self.connection.take() {
+            machine.close(connection);
         }
         let Some(run) = self.run.take() else { return Next::Done };
         self.report.end(Ok(Latency {
@@ -78,16 +72,15 @@ impl RequestResponseTask {
 }
 
 impl Task for RequestResponseTask {
-    fn poll(&mut self, nics: &mut [Nic], now: Instant) -> Next {
-        let Some((index, handle)) = self.socket else { return self.connect(nics, now) };
-        let socket = nics[index].tcp(handle);
+    fn poll(&mut self, machine: &mut Machine, now: Instant) -> Next {
+        let Some(connection) = self.connection else { return self.connect(machine, now) };
+        let mut socket = machine.socket(connection);
+        let socket = &mut socket;
         let size = self.wanted.size as usize;
         let Some(run) = &mut self.run else {
-            if socket.may_send() {
-                let opening =
-                    Opening::RequestResponse { request: self.wanted.size, response: self.wanted.size };
-                // The buffer is empty, so it fits.
-                let _ = socket.send_slice(&opening.encode());
+            let opening = Opening::RequestResponse { request: self.wanted.size, response: self.wanted.size };
+            // Nothing was sent before: there is room for all of it, or for nothing.
+            if socket.may_send() && socket.send(&opening.encode()) > 0 {
                 self.report.started();
                 let begun = Instant::now();
                 self.run = Some(Running {
@@ -103,9 +96,9 @@ impl Task for RequestResponseTask {
                 return Next::Again;
             }
             return match self.connect_until {
-                _ if !socket.is_open() => self.fail(nics, "was refused"),
+                _ if !socket.is_open() => self.fail(machine, "was refused"),
                 Some(until) if now < until => Next::At(until),
-                _ => self.fail(nics, "timed out"),
+                _ => self.fail(machine, "timed out"),
             };
         };
         let sent = send(socket, run.unsent);
@@ -116,26 +109,26 @@ impl Task for RequestResponseTask {
             run.last = Instant::now();
             run.round_trips.record(run.last - run.asked);
             if run.last >= run.until {
-                return self.finish(nics);
+                return self.finish(machine);
             }
             (run.asked, run.unsent, run.missing) = (run.last, size, size);
             run.requests += 1;
             run.unsent -= send(socket, run.unsent);
             return Next::Again;
         }
-        if !socket.may_recv() {
-            return self.fail(nics, "was ended by the server");
+        if !socket.may_receive() {
+            return self.fail(machine, "was ended by the server");
         }
         let last_call = run.until + GRACE;
         if now >= last_call {
-            return self.finish(nics);
+            return self.finish(machine);
         }
         if sent + received > 0 { Next::Again } else { Next::At(last_call) }
     }
 
-    fn stop(&mut self, nics: &mut [Nic]) {
-        if let Some((index, handle)) = self.socket.take() {
-            nics[index].abort(handle);
+    fn stop(&mut self, machine: &mut Machine) {
+        if let Some(connection) = self.connection.take() {
+            machine.abort(connection);
         }
     }
 }

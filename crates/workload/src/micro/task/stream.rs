@@ -1,26 +1,27 @@
-//! The client of TCP bulk transfer.
+//! The client of bulk transfer.
 
 use std::time::{Duration, Instant};
 
-use smoltcp::iface::SocketHandle;
-use smoltcp::socket::tcp;
-
 use super::connection::send;
-use super::{CONNECT_TIMEOUT, Next, Report, Task, buffer_size, connection_failed, route};
-use crate::agent::protocol::{TcpStream, Throughput};
-use crate::micro::nic::Nic;
+use super::{CONNECT_TIMEOUT, Next, Report, Task, buffer_size, connection_failed};
+use crate::agent::protocol::{Stream, Throughput};
+use crate::micro::machine::{Connection, Machine, Socket};
 use crate::wire::Opening;
 
 /// How long after the end confirmations are waited for: buffers must drain first.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// Messages and bytes after which it is another session's turn.
+const TURN_MESSAGES: usize = 32;
+const TURN_BYTES: usize = 64 << 10;
+
 /// One or more connections that send at the same time.
 pub(in crate::micro) struct StreamTask {
-    wanted: TcpStream,
+    wanted: Stream,
     report: Report<Throughput>,
-    /// Index of the vNIC, once begun.
-    nic: usize,
     sessions: Vec<Session>,
+    /// The session whose turn comes first: where there is no room for all, each gets its share.
+    first: usize,
     /// When what is being waited for must have come.
     patience: Option<Instant>,
     /// Begin and end of sending.
@@ -28,7 +29,7 @@ pub(in crate::micro) struct StreamTask {
 }
 
 struct Session {
-    handle: SocketHandle,
+    connection: Connection,
     /// Bytes of the current send that the socket has not taken yet.
     unsent: usize,
     closed: bool,
@@ -42,59 +43,56 @@ impl Session {
     }
 
     /// Sends, or reads the confirmation; true if anything moved.
-    fn poll(&mut self, socket: &mut tcp::Socket<'_>, send_size: usize, over: bool) -> bool {
+    fn poll(&mut self, socket: &mut Socket<'_>, send_size: usize, over: bool) -> bool {
         if self.is_done() {
             return false;
         }
         if over {
             let first = !self.closed;
             if first {
-                socket.close();
+                socket.end();
                 self.closed = true;
             }
-            let read = socket.recv_slice(&mut self.confirmation[self.confirmed..]).unwrap_or(0);
+            let read = socket.receive(&mut self.confirmation[self.confirmed..]);
             self.confirmed += read;
             return first || read > 0;
         }
-        let mut moved = false;
-        while socket.can_send() {
+        let (mut messages, mut bytes) = (0, 0);
+        while messages < TURN_MESSAGES && bytes < TURN_BYTES && socket.can_send() {
             if self.unsent == 0 {
                 self.unsent = send_size;
             }
-            self.unsent -= send(socket, self.unsent);
-            moved = true;
+            let sent = send(socket, self.unsent);
+            self.unsent -= sent;
+            bytes += sent;
+            messages += 1;
         }
-        moved
+        bytes > 0
     }
 }
 
 impl StreamTask {
-    pub(in crate::micro) fn new(wanted: TcpStream, report: Report<Throughput>) -> Self {
-        Self { wanted, report, nic: 0, sessions: vec![], patience: None, run: None }
+    pub(in crate::micro) fn new(wanted: Stream, report: Report<Throughput>) -> Self {
+        Self { wanted, report, sessions: vec![], first: 0, patience: None, run: None }
     }
 
-    fn fail(&mut self, nics: &mut [Nic], how: &str) -> Next {
-        self.stop(nics);
-        self.report.end(Err(connection_failed(self.wanted.to, self.wanted.port, how)))
+    fn fail(&mut self, machine: &mut Machine, how: &str) -> Next {
+        self.stop(machine);
+        self.report.end(Err(connection_failed(&self.wanted.to, self.wanted.port, how)))
     }
 
     /// Connects one session after the other, then begins.
-    fn connect(&mut self, nics: &mut [Nic], now: Instant) -> Next {
+    fn connect(&mut self, machine: &mut Machine, now: Instant) -> Next {
         if let Some(newest) = self.sessions.last() {
-            let socket = nics[self.nic].tcp(newest.handle);
-            if !socket.may_send() {
+            let mut socket = machine.socket(newest.connection);
+            let opening = Opening::Stream { receive: self.wanted.receive_size }.encode();
+            // Nothing was sent before: there is room for all of it, or for nothing.
+            if !socket.may_send() || socket.send(&opening) == 0 {
                 return match self.patience {
-                    _ if !socket.is_open() => self.fail(nics, "was refused"),
+                    _ if !socket.is_open() => self.fail(machine, "was refused"),
                     Some(until) if now < until => Next::At(until),
-                    _ => self.fail(nics, "timed out"),
+                    _ => self.fail(machine, "timed out"),
                 };
-            }
-            // The buffer is empty, so it fits.
-            let _ = socket.send_slice(&Opening::Stream { receive: self.wanted.receive_size }.encode());
-        } else {
-            match route(nics, self.wanted.to) {
-                Ok(index) => self.nic = index,
-                Err(error) => return self.report.end(Err(error)),
             }
         }
         if self.sessions.len() == self.wanted.sessions as usize {
@@ -105,21 +103,31 @@ impl StreamTask {
             self.patience = Some(until + GRACE);
             return Next::Again;
         }
-        let TcpStream { to, port, socket_size, .. } = self.wanted;
-        let Some(handle) = nics[self.nic].connect_tcp(to, port, buffer_size(socket_size)) else {
-            return self.fail(nics, "is not possible");
+        let Stream { to, port, socket_size, .. } = &self.wanted;
+        let connection = match machine.connect(to, *port, buffer_size(*socket_size)) {
+            Ok(connection) => connection,
+            Err(error) => {
+                self.stop(machine);
+                return self.report.end(Err(error));
+            }
         };
-        self.sessions.push(Session { handle, unsent: 0, closed: false, confirmation: [0; 8], confirmed: 0 });
+        self.sessions.push(Session {
+            connection,
+            unsent: 0,
+            closed: false,
+            confirmation: [0; 8],
+            confirmed: 0,
+        });
         self.patience = Some(now + CONNECT_TIMEOUT);
         Next::Again
     }
 
-    fn finish(&mut self, nics: &mut [Nic], begun: Instant) -> Next {
+    fn finish(&mut self, machine: &mut Machine, begun: Instant) -> Next {
         let elapsed_us = begun.elapsed().as_micros() as u64;
         let sessions: Vec<u64> =
             self.sessions.iter().map(|session| u64::from_be_bytes(session.confirmation)).collect();
         for session in self.sessions.drain(..) {
-            nics[self.nic].close(session.handle);
+            machine.close(session.connection);
         }
         // Sums of what servers claim: they may claim anything.
         let bytes = sessions.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
@@ -128,34 +136,37 @@ impl StreamTask {
 }
 
 impl Task for StreamTask {
-    fn poll(&mut self, nics: &mut [Nic], now: Instant) -> Next {
-        let Some((begun, until)) = self.run else { return self.connect(nics, now) };
+    fn poll(&mut self, machine: &mut Machine, now: Instant) -> Next {
+        let Some((begun, until)) = self.run else { return self.connect(machine, now) };
         let over = now >= until;
-        let nic = &mut nics[self.nic];
         let mut moved = false;
         let mut broken = false;
-        for session in &mut self.sessions {
-            let socket = nic.tcp(session.handle);
-            moved |= session.poll(socket, self.wanted.send_size as usize, over);
-            broken |= !session.is_done() && !socket.may_recv();
+        self.first = (self.first + 1) % self.sessions.len();
+        let (later, sooner) = self.sessions.split_at_mut(self.first);
+        for session in sooner.iter_mut().chain(later) {
+            let mut socket = machine.socket(session.connection);
+            moved |= session.poll(&mut socket, self.wanted.send_size as usize, over);
+            broken |= !session.is_done() && !socket.may_receive();
         }
         if self.sessions.iter().all(Session::is_done) {
-            return self.finish(nics, begun);
+            return self.finish(machine, begun);
         }
         if broken {
-            return self.fail(nics, "was ended by the server");
+            return self.fail(machine, "was ended by the server");
         }
         match self.patience {
-            Some(patience) if now >= patience => self.fail(nics, "did not drain: bytes were never confirmed"),
+            Some(patience) if now >= patience => {
+                self.fail(machine, "did not drain: bytes were never confirmed")
+            }
             _ if moved => Next::Again,
             Some(patience) => Next::At(if over { patience } else { until }),
             None => Next::At(until),
         }
     }
 
-    fn stop(&mut self, nics: &mut [Nic]) {
+    fn stop(&mut self, machine: &mut Machine) {
         for session in self.sessions.drain(..) {
-            nics[self.nic].abort(session.handle);
+            machine.abort(session.connection);
         }
     }
 }

@@ -1,0 +1,92 @@
+//! Where a connection goes, or where a server listens.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// An end point of connections; with its family comes what they run over. As text `10.0.0.2`, `vsock:12`, `vsock:any` or
+/// `unix:PATH`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Address {
+    /// TCP over IPv4.
+    Ip(Ipv4Addr),
+    /// VMCI sockets (`AF_VSOCK`), by context ID; [`Address::ANY_CID`] is where a server listens.
+    Vsock(u32),
+    /// VMCI sockets as programs of the host have them: the Unix socket of a VM's VMCI device. A client says `CONNECT port` there
+    /// (SPEC VC-2); a server listens on that path with `_port` behind it, which is where the VM's connections to the host go.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Every context ID of the machine (`VMADDR_CID_ANY`).
+    pub const ANY_CID: u32 = u32::MAX;
+    /// Where a server on VMCI sockets listens.
+    pub const ANY_VSOCK: Self = Self::Vsock(Self::ANY_CID);
+}
+
+impl From<Ipv4Addr> for Address {
+    fn from(ip: Ipv4Addr) -> Self {
+        Self::Ip(ip)
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let read = || match text.split_once(':') {
+            None => text.parse().ok().map(Self::Ip),
+            Some(("vsock", "any")) => Some(Self::ANY_VSOCK),
+            Some(("vsock", cid)) => cid.parse().ok().map(Self::Vsock),
+            Some(("unix", path)) if !path.is_empty() => Some(Self::Unix(path.into())),
+            Some(_) => None,
+        };
+        read().ok_or_else(|| {
+            format!("`{text}` is no address: write it as 10.0.0.2, vsock:CID, vsock:any or unix:PATH")
+        })
+    }
+}
+
+impl TryFrom<String> for Address {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Address> for String {
+    fn from(address: Address) -> Self {
+        address.to_string()
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(ip) => ip.fmt(f),
+            Self::Vsock(Self::ANY_CID) => f.write_str("vsock:any"),
+            Self::Vsock(cid) => write!(f, "vsock:{cid}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_they_are_written() {
+        for text in ["10.0.0.2", "vsock:2", "vsock:any", "unix:/run/taut/vms/db1/vmci.sock"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+        for text in ["", "db1", "10.0.0.2/24", "vsock:", "vsock:-1", "vsock:4294967296", "unix:", "tcp:1"] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! One connection: its state, and the credit of both directions (virtio 1.2, 5.10.6.3 to 5.10.6.6).
+
+use taut_virtq::socket_header::{self as packet, SocketHeader};
+
+use super::bytes::Bytes;
+use super::wire::{Payload, Wire};
+
+const BOTH: u32 = packet::SHUTDOWN_RCV | packet::SHUTDOWN_SEND;
+
+/// Who is connected with whom. The own context ID is the stack's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    /// Context ID of the peer.
+    pub(super) cid: u64,
+    /// Port of the peer.
+    pub(super) port: u32,
+    /// Own port.
+    pub(super) own_port: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The peer was asked.
+    Connecting,
+    Open,
+    /// No program has it any more; the peer has been told, and not said yet that it has closed, too.
+    Closing,
+    Closed,
+}
+
+/// Packets without payload that are to be sent, as soon as there is room.
+#[derive(Debug, Clone, Copy, Default)]
+struct Due {
+    request: bool,
+    response: bool,
+    update: bool,
+    shutdown: bool,
+    reset: bool,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    key: Key,
+    own_cid: u64,
+    /// Longest payload of a packet.
+    most: usize,
+    state: State,
+    due: Due,
+    received: Bytes,
+    /// Bytes that the program has read, modulo 2³².
+    read: u32,
+    /// The same when the peer was last told.
+    told: u32,
+    /// Bytes sent, modulo 2³².
+    sent: u32,
+    /// The peer's buffer, and how much of what was sent its program has read.
+    peer_buffer: u32,
+    peer_read: u32,
+    /// What the peer has said that it will not do any more.
+    peer_shut: u32,
+    /// Likewise of this side.
+    shut: u32,
+}
+
+impl Connection {
+    /// A connection that asks its peer.
+    pub(super) fn connect(key: Key, own_cid: u64, most: usize, buffer: usize) -> Self {
+        let due = Due { request: true, ..Due::default() };
+        Self::new(key, own_cid, most, buffer, State::Connecting, due)
+    }
+
+    /// A connection that a peer has asked for with this packet.
+    pub(super) fn accept(key: Key, own_cid: u64, most: usize, buffer: usize, request: &SocketHeader) -> Self {
+        let due = Due { response: true, ..Due::default() };
+        let mut accepted = Self::new(key, own_cid, most, buffer, State::Open, due);
+        accepted.learn_credit(request);
+        accepted
+    }
+
+    fn new(key: Key, own_cid: u64, most: usize, buffer: usize, state: State, due: Due) -> Self {
+        let received = Bytes::new(buffer);
+        Self {
+            key,
+            own_cid,
+            most,
+            state,
+            due,
+            received,
+            read: 0,
+            told: 0,
+            sent: 0,
+            peer_buffer: 0,
+            peer_read: 0,
+            peer_shut: 0,
+            shut: 0,
+        }
+    }
+
+    pub(super) fn key(&self) -> Key {
+        self.key
+    }
+
+    /// Is it being established, does it stand, or is there something left to read?
+    pub(super) fn is_open(&self) -> bool {
+        self.state != State::Closed || self.received.len() > 0
+    }
+
+    /// Is there no peer any more?
+    pub(super) fn has_ended(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    /// Has everything been said?
+    pub(super) fn is_over(&self) -> bool {
+        self.state == State::Closed && !self.due.reset
+    }
+
+    /// Will the peer take bytes, now or when it has given credit?
+    pub(super) fn may_send(&self) -> bool {
+        let ended = self.shut & packet::SHUTDOWN_SEND != 0 || self.peer_shut & packet::SHUTDOWN_RCV != 0;
+        self.state == State::Open && !ended
+    }
+
+    /// Is there something to read, or may it come?
+    pub(super) fn may_receive(&self) -> bool {
+        let may_come = self.state == State::Open && self.peer_shut & packet::SHUTDOWN_SEND == 0;
+        self.received.len() > 0 || may_come
+    }
+
+    /// Bytes that the peer has room for.
+    pub(super) fn credit(&self) -> usize {
+        let under_way = self.sent.wrapping_sub(self.peer_read);
+        // A peer may have made its buffer smaller than what is under way.
+        self.peer_buffer.saturating_sub(under_way) as usize
+    }
+
+    /// Sends what there is credit and room for; returns how much.
+    pub(super) fn send(&mut self, bytes: &[u8], wire: &mut impl Wire) -> usize {
+        if !self.may_send() || !self.emit(wire) {
+            return 0;
+        }
+        let mut sent = 0;
+        while sent < bytes.len() {
+            let len = (bytes.len() - sent).min(self.credit()).min(self.most);
+            if len == 0 || !wire.send(&self.header(packet::RW, 0, len), &bytes[sent..sent + len]) {
+                break;
+            }
+            self.has_told();
+            self.sent = self.sent.wrapping_add(len as u32);
+            sent += len;
+        }
+        sent
+    }
+
+    /// Takes up to `len` bytes that have arrived; returns how many. The peer gets to know at the latest when a quarter of the buffer
+    /// is free that it believes full.
+    pub(super) fn receive(&mut self, len: usize, take: impl FnMut(&[u8])) -> usize {
+        let len = self.received.take(len, take);
+        self.read = self.read.wrapping_add(len as u32);
+        let quarter = (self.buffer() / 4).max(1);
+        if self.state == State::Open && self.read.wrapping_sub(self.told) >= quarter {
+            self.due.update = true;
+        }
+        self.end_if_both_have();
+        len
+    }
+
+    /// Nothing is sent any more.
+    pub(super) fn end(&mut self) {
+        self.shut_down(packet::SHUTDOWN_SEND);
+    }
+
+    /// No program has it any more. What was sent still arrives.
+    pub(super) fn close(&mut self) {
+        match self.state {
+            State::Open => {
+                self.shut_down(BOTH);
+                self.state = State::Closing;
+            }
+            State::Connecting | State::Closing => self.reset(),
+            State::Closed => {}
+        }
+    }
+
+    /// Resets it.
+    pub(super) fn reset(&mut self) {
+        if self.state != State::Closed {
+            // A peer that was not even asked needs no answer.
+            let known = !self.due.request;
+            self.break_off();
+            self.due.reset = known;
+        }
+    }
+
+    /// It has gone, and the peer knows or cannot be told.
+    pub(super) fn break_off(&mut self) {
+        self.state = State::Closed;
+        self.due = Due::default();
+    }
+
+    fn shut_down(&mut self, flags: u32) {
+        if self.state == State::Open && self.shut | flags != self.shut {
+            self.shut |= flags;
+            self.due.shutdown = true;
+        }
+    }
+
+    /// A packet from the peer.
+    pub(super) fn arrived(&mut self, header: &SocketHeader, payload: &mut Payload<'_>) {
+        self.learn_credit(header);
+        match (header.op, self.state) {
+            (packet::RST, _) => self.break_off(),
+            (packet::RESPONSE, State::Connecting) => self.state = State::Open,
+            (packet::RW, State::Open) if header.len as usize <= self.received.room() => {
+                self.received.put(header.len as usize, payload);
+            }
+            (packet::SHUTDOWN, State::Open | State::Closing) => {
+                self.peer_shut |= header.flags & BOTH;
+                self.end_if_both_have();
+            }
+            (packet::CREDIT_REQUEST, State::Open) => self.due.update = true,
+            // Its credit is all that it brings: of a connection without program nothing is read.
+            (packet::CREDIT_UPDATE, State::Open)
+            | (packet::RW | packet::CREDIT_UPDATE | packet::CREDIT_REQUEST, State::Closing) => {}
+            // More than there was credit for, or what does not belong here.
+            _ => self.reset(),
+        }
+    }
+
+    fn learn_credit(&mut self, header: &SocketHeader) {
+        (self.peer_buffer, self.peer_read) = (header.buf_alloc, header.fwd_cnt);
+    }
+
+    /// A peer that has closed waits for the reset (5.10.6.5.1); it gets it when its last bytes were read.
+    fn end_if_both_have(&mut self) {
+        let read = self.received.len() == 0 || self.state == State::Closing;
+        if self.peer_shut == BOTH && read {
+            self.reset();
+        }
+    }
+
+    /// Is there anything to send by [`Self::emit`]?
+    pub(super) fn has_due(&self) -> bool {
+        let Due { request, response, update, shutdown, reset } = self.due;
+        request || response || update || shutdown || reset
+    }
+
+    /// Sends packets that are due; false if there was no room for all of them.
+    pub(super) fn emit(&mut self, wire: &mut impl Wire) -> bool {
+        if !self.has_due() {
+            return true;
+        }
+        let mut send = |due: fn(&mut Due) -> &mut bool, op, flags| {
+            if !*due(&mut self.due) {
+                return true;
+            }
+            let sent = wire.send(&self.header(op, flags, 0), &[]);
+            if sent {
+                *due(&mut self.due) = false;
+                self.has_told();
+            }
+            sent
+        };
+        send(|due| &mut due.request, packet::REQUEST, 0)
+            && send(|due| &mut due.response, packet::RESPONSE, 0)
+            && send(|due| &mut due.update, packet::CREDIT_UPDATE, 0)
+            && send(|due| &mut due.reset, packet::RST, 0)
+            && self.emit_shutdown(wire)
+    }
+
+    fn emit_shutdown(&mut self, wire: &mut impl Wire) -> bool {
+        if self.due.shutdown {
+            self.due.shutdown = !wire.send(&self.header(packet::SHUTDOWN, self.shut, 0), &[]);
+        }
+        !self.due.shutdown
+    }
+
+    /// Every packet tells the peer how much was read.
+    fn has_told(&mut self) {
+        self.told = self.read;
+        self.due.update = false;
+    }
+
+    fn buffer(&self) -> u32 {
+        (self.received.len() + self.received.room()) as u32
+    }
+
+    fn header(&self, op: u16, flags: u32, len: usize) -> SocketHeader {
+        let Key { cid, port, own_port } = self.key;
+        SocketHeader {
+            src_cid: self.own_cid,
+            dst_cid: cid,
+            src_port: own_port,
+            dst_port: port,
+            len: len as u32,
+            kind: packet::STREAM,
+            op,
+            flags,
+            buf_alloc: self.buffer(),
+            fwd_cnt: self.read,
+        }
+    }
+}
