@@ -182,7 +182,7 @@ impl InFlight {
     }
 
     #[inline]
-    fn contains(&self, head: u16) -> bool {
+    pub(super) fn contains(&self, head: u16) -> bool {
         let (word, bit) = place(head);
         self.load(word) & bit != 0
     }

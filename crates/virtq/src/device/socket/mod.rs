@@ -48,6 +48,8 @@ fn check(config: &QueueConfig) -> Result<(), QueueError> {
 }
 
 #[cfg(test)]
+mod hostile_tests;
+#[cfg(test)]
 mod recovery_tests;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,283 @@
+//! A driver that breaks the rules: each case has its fault, and garbage never does more than that.
+
+use proptest::prelude::*;
+
+use super::tests::in_flight;
+use super::*;
+use crate::device::Start;
+use crate::driver::{QueueLayout, Ram};
+use crate::fault::RingFault;
+use crate::features::{IN_ORDER, RING_PACKED, VERSION_1};
+use crate::socket_header::{LEN, MAX_PAYLOAD, SocketHeader};
+use crate::split::{self, DESC_NEXT, DESC_WRITE, Descriptor};
+
+const SIZE: u16 = 8;
+const RAM: u64 = 1 << 20;
+const BUFFER: u64 = Ram::START + 0x8000;
+
+/// A queue whose areas are written by hand.
+struct Hostile {
+    ram: Ram,
+    layout: QueueLayout,
+}
+
+impl Hostile {
+    fn new() -> Self {
+        let mut ram = Ram::new(RAM).unwrap();
+        let layout = QueueLayout::allocate(&mut ram, SIZE).unwrap();
+        Self { ram, layout }
+    }
+
+    fn poke(&self, addr: u64, bytes: &[u8]) {
+        self.ram.memory().write(addr, bytes).unwrap();
+    }
+
+    fn descriptor(&self, table: u64, index: u16, descriptor: Descriptor) {
+        let bytes: Vec<u8> = descriptor.to_words().iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.poke(table + split::desc_at(index) as u64, &bytes);
+    }
+
+    /// Descriptor `index` is a chain of so many bytes.
+    fn chain(&self, index: u16, len: u32, flags: u16) {
+        self.descriptor(self.layout.desc, index, Descriptor { addr: BUFFER, len, flags, next: 0 });
+    }
+
+    fn available(&self, heads: &[u16]) {
+        for (position, head) in heads.iter().enumerate() {
+            self.poke(self.layout.avail + split::avail_at(position as u16, SIZE) as u64, &head.to_le_bytes());
+        }
+        self.available_index(heads.len() as u16);
+    }
+
+    fn available_index(&self, index: u16) {
+        self.poke(self.layout.avail + split::INDEX as u64, &index.to_le_bytes());
+    }
+
+    fn config(&self) -> QueueConfig {
+        self.layout.config(RING_FEATURES, Start::At(0))
+    }
+
+    fn tx(&self) -> SocketTx {
+        SocketTx::new(self.ram.memory(), &self.config(), in_flight()).unwrap()
+    }
+
+    fn rx(&self) -> SocketRx {
+        SocketRx::new(self.ram.memory(), &self.config()).unwrap()
+    }
+}
+
+#[test]
+fn a_chain_holds_a_header() {
+    let hostile = Hostile::new();
+    hostile.chain(0, 44, 0);
+    hostile.chain(1, 43, 0);
+    hostile.available(&[0, 1, 0]);
+    let mut tx = hostile.tx();
+    assert!(tx.take().unwrap().is_some_and(|packet| packet.payload == 0));
+    let fault = RingFault::ChainTooShort { head: 1, len: 43, header: 44 };
+    assert_eq!((tx.take(), tx.take()), (Err(fault), Err(fault)), "a broken queue stays broken");
+    tx.give_back(0);
+    tx.publish();
+    assert_eq!(tx.position(), 1);
+
+    hostile.chain(0, 45, DESC_WRITE);
+    hostile.chain(1, 44, DESC_WRITE);
+    let mut rx = hostile.rx();
+    assert_eq!(rx.room(), Ok(Some(1)));
+    assert_eq!(rx.deliver(SocketHeader::default(), [Piece::Bytes(&[1, 2])]), Ok(1));
+    let fault = RingFault::ChainTooShort { head: 1, len: 44, header: 45 };
+    assert_eq!((rx.room(), rx.room()), (Err(fault), Err(fault)), "a broken queue stays broken");
+    assert_eq!(rx.deliver(SocketHeader::default(), []), Err(fault));
+}
+
+#[test]
+fn a_packet_is_no_longer_than_linux_makes_it() {
+    let hostile = Hostile::new();
+    let most = LEN as u32 + MAX_PAYLOAD;
+    hostile.chain(0, most, 0);
+    hostile.chain(1, most + 1, 0);
+    hostile.available(&[0, 1]);
+    let mut tx = hostile.tx();
+    assert!(tx.take().unwrap().is_some_and(|packet| packet.payload == MAX_PAYLOAD));
+    let fault = RingFault::LengthOverflow { head: 1, len: u64::from(most) + 1, most: most.into() };
+    assert_eq!(tx.take(), Err(fault));
+}
+
+#[test]
+fn no_more_is_read_than_header_and_chain_have() {
+    let hostile = Hostile::new();
+    hostile.chain(0, 144, 0);
+    hostile.available(&[0]);
+    for (said, read) in [(0, 0), (40, 40), (100, 100), (101, 100), (u32::MAX, 100)] {
+        hostile.poke(BUFFER, &SocketHeader { len: said, ..SocketHeader::default() }.to_bytes());
+        let mut tx = hostile.tx();
+        let packet = tx.take().unwrap().unwrap();
+        assert_eq!((packet.header.len, packet.payload), (said, 100));
+        // What the guest writes afterwards does not count.
+        hostile.poke(BUFFER, &SocketHeader { len: 77, ..SocketHeader::default() }.to_bytes());
+        assert_eq!(tx.read(0, 0, &mut [0; 200]), read);
+    }
+}
+
+#[test]
+fn a_packet_that_the_device_has_cannot_come_again() {
+    let hostile = Hostile::new();
+    hostile.chain(0, 100, 0);
+    hostile.available(&[0, 0]);
+    let again = Err(RingFault::AlreadyTaken { head: 0 });
+    let mut tx = hostile.tx();
+    assert!(tx.take().is_ok());
+    assert_eq!(tx.take(), again);
+
+    let mut tx = hostile.tx();
+    assert!(tx.take().is_ok());
+    tx.give_back(0);
+    assert_eq!(tx.take(), again, "the driver cannot know that it was given back");
+
+    let mut tx = hostile.tx();
+    assert!(tx.take().is_ok());
+    tx.give_back(0);
+    tx.publish();
+    assert!(tx.take().is_ok_and(|packet| packet.is_some()), "now it can");
+
+    // Taken by a predecessor.
+    let hostile = Hostile::new();
+    hostile.chain(0, 100, 0);
+    hostile.available(&[0, 0]);
+    let log = in_flight();
+    let new = |start| {
+        let config = QueueConfig { start, ..hostile.config() };
+        SocketTx::new(hostile.ram.memory(), &config, log.clone()).unwrap()
+    };
+    assert!(new(Start::At(0)).take().is_ok());
+    let mut tx = new(Start::Recover);
+    assert!(tx.take().is_ok_and(|packet| packet.is_some()));
+    assert_eq!(tx.take(), again);
+}
+
+#[test]
+fn indices_stay_in_the_ring() {
+    let hostile = Hostile::new();
+    hostile.chain(0, 100, 0);
+    hostile.available(&[SIZE]);
+    assert_eq!(hostile.tx().take(), Err(RingFault::HeadOutOfRange { head: SIZE, size: SIZE }));
+    hostile.available(&[u16::MAX]);
+    assert_eq!(hostile.tx().take(), Err(RingFault::HeadOutOfRange { head: u16::MAX, size: SIZE }));
+    hostile.available_index(SIZE + 1);
+    let jumped = RingFault::AvailIndexJumped { from: 0, to: SIZE + 1, size: SIZE };
+    assert_eq!(hostile.tx().take(), Err(jumped));
+    assert_eq!(hostile.rx().room(), Err(jumped));
+    hostile.available(&[0, 1, 2]);
+    let mut tx = hostile.tx();
+    assert!(tx.take().is_ok());
+    hostile.available(&[0, 1]);
+    hostile.chain(1, 100, 0);
+    assert!(tx.take().is_ok(), "the index is not looked at while entries are known");
+    hostile.available_index(1);
+    hostile.chain(2, 100, 0);
+    hostile.poke(hostile.layout.avail + 8, &2_u16.to_le_bytes());
+    assert!(tx.take().is_ok());
+    assert_eq!(tx.take(), Err(RingFault::AvailIndexJumped { from: 3, to: 1, size: SIZE }), "nor goes back");
+}
+
+#[test]
+fn queues_that_cannot_be_are_refused() {
+    let hostile = Hostile::new();
+    for (features, error) in [
+        (RING_PACKED | VERSION_1, QueueError::Feature("RING_PACKED")),
+        (IN_ORDER | VERSION_1, QueueError::Feature("IN_ORDER")),
+        (0, QueueError::Legacy),
+    ] {
+        let config = QueueConfig { features, ..hostile.config() };
+        assert_eq!(SocketTx::new(hostile.ram.memory(), &config, in_flight()).unwrap_err(), error);
+        assert_eq!(SocketRx::new(hostile.ram.memory(), &config).unwrap_err(), error);
+    }
+    for size in [0, 3, 2048] {
+        let config = QueueConfig { size, ..hostile.config() };
+        let error = SocketTx::new(hostile.ram.memory(), &config, in_flight()).unwrap_err();
+        assert_eq!(error, QueueError::Size(size));
+    }
+}
+
+/// A descriptor that is nearly right, so that garbage gets far.
+fn descriptor() -> impl Strategy<Value = Descriptor> {
+    let addr = prop_oneof![8 => Ram::START..Ram::START + RAM, 1 => any::<u64>()];
+    let len = prop_oneof![8 => 0..3000u32, 1 => any::<u32>()];
+    let flags = prop_oneof![3 => Just(0u16), 3 => Just(DESC_NEXT), 3 => Just(DESC_WRITE), 2 => 0..8u16];
+    (addr, len, flags, 0..SIZE + 1).prop_map(|(addr, len, flags, next)| Descriptor { addr, len, flags, next })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// Whatever lies in the rings: packets or a fault, each head once.
+    #[test]
+    fn garbage_is_a_packet_or_a_fault(
+        table in proptest::collection::vec(descriptor(), usize::from(SIZE)),
+        heads in proptest::collection::vec(0..SIZE + 1, 0..=usize::from(SIZE)),
+        indirect in proptest::collection::vec(descriptor(), 16),
+        index_off in prop_oneof![9 => Just(0u16), 1 => any::<u16>()],
+        used in prop_oneof![9 => Just(0u16), 1 => any::<u16>()],
+        recover: bool,
+    ) {
+        let hostile = Hostile::new();
+        for (index, descriptor) in table.iter().enumerate() {
+            hostile.descriptor(hostile.layout.desc, index as u16, *descriptor);
+        }
+        // Tables wherever an indirect descriptor may point.
+        for (index, descriptor) in indirect.iter().enumerate() {
+            let addr = table[index % table.len()].addr;
+            if (Ram::START + 0x2000..Ram::START + RAM - 4096).contains(&addr) {
+                hostile.descriptor(addr & !7, index as u16, *descriptor);
+            }
+        }
+        hostile.available(&heads);
+        hostile.available_index((heads.len() as u16).wrapping_add(index_off));
+        hostile.poke(hostile.layout.used + split::INDEX as u64, &used.to_le_bytes());
+
+        let log = in_flight();
+        let new = |start| {
+            let config = QueueConfig { start, ..hostile.config() };
+            SocketTx::new(hostile.ram.memory(), &config, log.clone()).unwrap()
+        };
+        let mut tx = new(if recover { Start::Recover } else { Start::At(0) });
+        let mut out = vec![0; MAX_PAYLOAD as usize];
+        let mut taken = Vec::new();
+        let mut lens = Vec::new();
+        while let Ok(Some(packet)) = tx.take() {
+            prop_assert!(!taken.contains(&packet.head));
+            let readable = packet.payload.min(packet.header.len) as usize;
+            prop_assert_eq!(tx.read(packet.head, 0, &mut out), readable);
+            taken.push(packet.head);
+            lens.push(readable);
+        }
+        prop_assert!(tx.taken().eq(taken.iter().copied()));
+        let mut again = new(Start::Recover);
+        let mut found = Vec::new();
+        while let Ok(Some(packet)) = again.take() {
+            found.push(packet.head);
+        }
+        found.truncate(taken.len());
+        // Whoever lies about what was used is told so in what comes first.
+        if used == 0 {
+            prop_assert_eq!(&found, &taken);
+        }
+        found.sort_unstable();
+        let mut sorted = taken.clone();
+        sorted.sort_unstable();
+        prop_assert_eq!(found, sorted);
+
+        let mut rx = hostile.rx();
+        let mut tries = 0;
+        while let Ok(Some(room)) = rx.room() {
+            let pieces = taken.iter().map(|&head| Piece::Packet { from: &tx, head, offset: 0, len: 500 });
+            let sum: usize = lens.iter().map(|&len| len.min(500)).sum();
+            prop_assert_eq!(rx.deliver(SocketHeader::default(), pieces), Ok(room.min(sum as u32)));
+            rx.publish();
+            tries += 1;
+            prop_assert!(tries <= 2 * usize::from(SIZE));
+            // It overwrites its own rings; the packets may not be what they were.
+            lens = taken.iter().map(|&head| tx.read(head, 0, &mut out)).collect();
+        }
+    }
+}
