@@ -16,6 +16,7 @@
 //! * [`switch`]: segments, addresses, security policy, software offloads; the path of a frame is [`switch::forward`].
 //! * [`lro`]: segments merged for guests that take them merged.
 //! * [`worker`]: the threads that move frames.
+//! * [`vmci`]: sockets between guests, and to the host.
 //! * [`vhost_user`]: sessions with front ends, resumable from a record.
 
 pub mod control;
@@ -29,4 +30,5 @@ pub mod sandbox;
 pub mod shaping;
 pub mod switch;
 pub mod vhost_user;
+pub mod vmci;
 pub mod worker;

@@ -191,6 +191,11 @@ impl SocketTx {
         taken.into_iter().map(|(_, head)| head)
     }
 
+    /// How many packets of a predecessor's have not been taken again: the next ones that [`Self::take`] returns.
+    pub fn again(&self) -> usize {
+        self.again.len()
+    }
+
     /// Copies payload of a packet that is taken, from byte `offset` on; returns how many bytes. A packet's payload has as many
     /// bytes as its header says, fewer if its chain has fewer.
     pub fn read(&self, head: u16, offset: u32, out: &mut [u8]) -> usize {

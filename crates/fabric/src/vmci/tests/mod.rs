@@ -1,0 +1,8 @@
+//! Guests with rings of their own on a hub without a thread.
+
+mod bulk;
+mod handover;
+mod host;
+mod isolation;
+mod rig;
+mod streams;
