@@ -175,7 +175,9 @@ fn arch() -> Result<TargetArch, seccompiler::BackendError> {
 mod tests {
     use std::fs::File;
     use std::io::ErrorKind::PermissionDenied;
-    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::net::Shutdown;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
     use std::process::Command;
 
     use super::*;
@@ -195,5 +197,40 @@ mod tests {
         });
         inside.join().unwrap();
         assert!(File::open("/proc/self/status").is_ok(), "the box closed around everybody");
+    }
+
+    /// What serving a VM's programs of the host takes: sockets that were opened outside are accepted on, read, written,
+    /// watched and shut down, but nothing is connected to, even where no file system is asked.
+    #[test]
+    fn sockets_that_came_from_outside_work_and_no_other_can_be_made() {
+        let name = format!("taut-sandbox-test/{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        let client = UnixStream::connect_addr(&address).unwrap();
+        rustix::net::send(&client, b"CONNECT 1\n", rustix::net::SendFlags::empty()).unwrap();
+        let inside = std::thread::spawn(move || {
+            enter().unwrap();
+            let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
+            let accepted = rustix::net::accept_with(&listener, flags).unwrap();
+            crate::epoll::set_nonblocking(&listener).unwrap();
+            let epoll = crate::epoll::Epoll::new().unwrap();
+            let accepted = epoll.watch(accepted, 7, crate::epoll::EventFlags::IN).unwrap();
+            let mut ready = Vec::new();
+            epoll.wait(&mut ready, None).unwrap();
+            assert_eq!(ready, [(7, crate::epoll::EventFlags::IN)]);
+            let mut line = [0; 16];
+            for flags in [rustix::net::RecvFlags::PEEK, rustix::net::RecvFlags::empty()] {
+                assert_eq!(rustix::net::recv(&*accepted, &mut line, flags).unwrap(), (10, 10));
+            }
+            rustix::net::send(&*accepted, b"OK 2\n", rustix::net::SendFlags::NOSIGNAL).unwrap();
+            rustix::io::writev(&*accepted, &[io::IoSlice::new(b"more")]).unwrap();
+            let stream = UnixStream::from(accepted.try_clone().unwrap());
+            stream.shutdown(Shutdown::Write).unwrap();
+            assert!(stream.take_error().unwrap().is_none());
+            assert_eq!(UnixStream::connect_addr(&address).unwrap_err().kind(), PermissionDenied);
+            assert_eq!(UnixStream::pair().unwrap_err().kind(), PermissionDenied);
+        });
+        inside.join().unwrap();
+        assert_eq!(io::read_to_string(client).unwrap(), "OK 2\nmore");
     }
 }
