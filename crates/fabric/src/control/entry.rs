@@ -1,4 +1,4 @@
-//! A configured port as the control thread sees it: what is attached, and what there is to tell about it.
+//! A configured port or VMCI device as the control thread sees it: what is attached, and what there is to tell about it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rustix::net::{SocketFlags, accept_with};
 use taut_api::fabric::SessionRecord;
-use taut_api::fabric::config::{PortConfig, PortKind};
+use taut_api::fabric::config::{PortConfig, PortId, PortKind, SocketConfig};
 use taut_api::fabric::message::Attachment;
 use taut_api::vm::Link;
 use tracing::{info, warn};
@@ -20,20 +20,64 @@ use crate::port::Port;
 use crate::port::vnic_device::VnicDevice;
 use crate::switch::software_offload::Offloads;
 use crate::vhost_user::{Device, Session, SessionError};
-use crate::worker::desk::Desks;
 
-/// A port and what is attached to it.
+/// What an entry stands for.
+#[derive(Debug)]
+pub(super) enum Behind {
+    /// A port of the switch.
+    Port(PortConfig, VnicDevice),
+    /// A VMCI device.
+    Socket(SocketConfig),
+}
+
+impl Behind {
+    /// Whose it is.
+    pub(super) fn owner(&self) -> &str {
+        match self {
+            Self::Port(config, _) => &config.owner,
+            Self::Socket(config) => &config.owner,
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Port(PortConfig { kind: PortKind::VhostUser { .. }, .. }, _) => "a vNIC's port",
+            Self::Port(PortConfig { kind: PortKind::Tap { .. }, .. }, _) => "a TAP port",
+            Self::Port(PortConfig { kind: PortKind::Stream, .. }, _) => "an emulated card's port",
+            Self::Socket(_) => "a VMCI device",
+        }
+    }
+
+    /// Is it a device for vhost-user sessions?
+    fn has_front_end(&self) -> bool {
+        match self {
+            Self::Port(config, _) => matches!(config.kind, PortKind::VhostUser { .. }),
+            Self::Socket(_) => true,
+        }
+    }
+
+    /// The emulated card's port that it is.
+    fn stream(&self) -> Option<&VnicDevice> {
+        match self {
+            Self::Port(PortConfig { kind: PortKind::Stream, .. }, device) => Some(device),
+            _ => None,
+        }
+    }
+}
+
+/// A port or a VMCI device, and what is attached to it.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) config: PortConfig,
-    pub(super) port: Arc<Port>,
+    pub(super) behind: Behind,
+    /// What sessions drive.
+    pub(super) device: Arc<dyn Device>,
     pub(super) session: Option<Watched<Session>>,
     /// Front ends connect here, one at a time.
     listener: Option<Arc<OwnedFd>>,
     /// Watched while nobody is connected.
     listening: Option<Watched<Arc<OwnedFd>>>,
     /// A TAP or a stream is attached.
-    device: bool,
+    plugged: bool,
     /// What is to be attached when this fabric takes over from another.
     pub(super) prepared: Vec<Prepared>,
     /// Why the last thing that was attached no longer is.
@@ -51,14 +95,6 @@ pub(super) struct State {
     pub(super) attached: bool,
 }
 
-pub(super) fn name_of(kind: PortKind) -> &'static str {
-    match kind {
-        PortKind::VhostUser { .. } => "a vNIC's port",
-        PortKind::Tap { .. } => "a TAP port",
-        PortKind::Stream => "an emulated card's port",
-    }
-}
-
 /// Why something cannot be attached.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AttachError {
@@ -72,22 +108,24 @@ pub(super) enum AttachError {
     Session(#[from] SessionError),
 }
 
-/// Where events are waited for: the control thread's epoll set, and the workers'.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Events<'a> {
-    pub(super) control: &'a Epoll,
-    pub(super) workers: &'a Arc<Desks>,
-}
-
 impl Entry {
-    pub(super) fn new(config: PortConfig, port: Arc<Port>) -> Self {
+    pub(super) fn of_port(config: PortConfig, device: VnicDevice) -> Self {
+        let driven = Arc::new(device.clone());
+        Self::new(Behind::Port(config, device), driven)
+    }
+
+    pub(super) fn of_socket(config: SocketConfig, device: Arc<dyn Device>) -> Self {
+        Self::new(Behind::Socket(config), device)
+    }
+
+    fn new(behind: Behind, device: Arc<dyn Device>) -> Self {
         Self {
-            config,
-            port,
+            behind,
+            device,
             session: None,
             listener: None,
             listening: None,
-            device: false,
+            plugged: false,
             prepared: Vec::new(),
             lost: None,
             told: None,
@@ -95,12 +133,24 @@ impl Entry {
         }
     }
 
+    /// The port of the switch that it is.
+    pub(super) fn port(&self) -> Option<(&PortConfig, &Arc<Port>)> {
+        match &self.behind {
+            Behind::Port(config, device) => Some((config, &device.port)),
+            Behind::Socket(_) => None,
+        }
+    }
+
+    pub(super) fn id(&self) -> PortId {
+        self.device.id()
+    }
+
     /// Puts `via` in the place of whatever is attached. A session leaves the listening socket that it was begun on.
     pub(super) fn attach(
         &mut self,
         via: Attachment,
         mut fds: Vec<OwnedFd>,
-        events: Events<'_>,
+        events: &Epoll,
     ) -> Result<(), AttachError> {
         let listener = self.listener.take().filter(|_| matches!(via, Attachment::Session(_)));
         self.detach();
@@ -109,40 +159,40 @@ impl Entry {
             1 => Ok(fds.remove(0)),
             got => Err(AttachError::Descriptors { got, wanted: 1 }),
         };
-        let kind = self.config.kind;
-        let unfit = |what| Err(AttachError::Kind { what, port: name_of(kind) });
-        match (via, kind) {
-            (Attachment::Connected, PortKind::VhostUser { .. } | PortKind::Stream) => {
-                self.connect(one()?, events)
-            }
-            (Attachment::Listening, PortKind::VhostUser { .. } | PortKind::Stream) => {
+        let has_socket = self.behind.has_front_end() || self.behind.stream().is_some();
+        match (via, &self.behind) {
+            (Attachment::Connected, _) if has_socket => self.connect(one()?, events),
+            (Attachment::Listening, _) if has_socket => {
                 let listener = one()?;
                 set_nonblocking(&listener)?;
                 self.listener = Some(Arc::new(listener));
                 self.listen(events)
             }
-            (Attachment::Tap { uso }, PortKind::Tap { offloads }) => {
+            (
+                Attachment::Tap { uso },
+                Behind::Port(PortConfig { kind: PortKind::Tap { offloads }, .. }, device),
+            ) => {
                 let takes = Offloads { uso4: uso, uso6: uso, ..Offloads::TCP };
-                self.port.attach_tap(
-                    one()?,
-                    if offloads { takes } else { Offloads::NONE },
-                    events.workers,
-                )?;
-                self.device = true;
+                let offloads = if *offloads { takes } else { Offloads::NONE };
+                device.port.attach_tap(one()?, offloads, &device.desks)?;
+                self.plugged = true;
                 Ok(())
             }
-            (Attachment::Session(record), PortKind::VhostUser { .. }) => {
-                let session = self.resume(record, fds, events)?;
+            (Attachment::Session(record), _) => {
+                let session = self.resume(record, fds)?;
                 self.go_on(session, events)
             }
-            (Attachment::Tap { .. }, _) => unfit("a TAP device"),
-            (Attachment::Session(_), _) => unfit("a vhost-user session"),
-            (Attachment::Connected | Attachment::Listening, _) => unfit("a socket"),
+            (Attachment::Tap { .. }, _) => Err(self.unfit("a TAP device")),
+            (Attachment::Connected | Attachment::Listening, _) => Err(self.unfit("a socket")),
         }
     }
 
+    fn unfit(&self, what: &'static str) -> AttachError {
+        AttachError::Kind { what, port: self.behind.name() }
+    }
+
     /// A front end has connected to the listening socket.
-    pub(super) fn accept(&mut self, events: Events<'_>) -> Result<(), AttachError> {
+    pub(super) fn accept(&mut self, events: &Epoll) -> Result<(), AttachError> {
         let Some(listener) = &self.listener else { return Ok(()) };
         match accept_with(listener, SocketFlags::CLOEXEC) {
             Ok(socket) => {
@@ -156,47 +206,40 @@ impl Entry {
         }
     }
 
-    fn connect(&mut self, socket: OwnedFd, events: Events<'_>) -> Result<(), AttachError> {
-        if self.config.kind == PortKind::Stream {
-            self.port.attach_stream(socket, events.workers)?;
-            self.device = true;
+    fn connect(&mut self, socket: OwnedFd, events: &Epoll) -> Result<(), AttachError> {
+        if let Some(device) = self.behind.stream() {
+            device.port.attach_stream(socket, &device.desks)?;
+            self.plugged = true;
             return Ok(());
         }
-        self.watch(Session::new(socket, self.device(events)), events)
+        self.watch(Session::new(socket, Arc::clone(&self.device)), events)
     }
 
     /// A session that another fabric began, not yet running.
-    pub(super) fn resume(
-        &self,
-        record: SessionRecord,
-        fds: Vec<OwnedFd>,
-        events: Events<'_>,
-    ) -> Result<Session, AttachError> {
-        Ok(Session::resume(record, fds, self.device(events))?)
+    pub(super) fn resume(&self, record: SessionRecord, fds: Vec<OwnedFd>) -> Result<Session, AttachError> {
+        if !self.behind.has_front_end() {
+            return Err(self.unfit("a vhost-user session"));
+        }
+        Ok(Session::resume(record, fds, Arc::clone(&self.device))?)
     }
 
     /// Runs a session that another fabric began. A listening socket that it was begun on waits for the next.
-    pub(super) fn go_on(&mut self, mut session: Session, events: Events<'_>) -> Result<(), AttachError> {
+    pub(super) fn go_on(&mut self, mut session: Session, events: &Epoll) -> Result<(), AttachError> {
         self.listening = None;
         session.go_on()?;
         self.watch(session, events)
     }
 
-    /// What a front end's session drives.
-    fn device(&self, events: Events<'_>) -> Arc<dyn Device> {
-        Arc::new(VnicDevice { port: Arc::clone(&self.port), desks: Arc::clone(events.workers) })
-    }
-
-    fn watch(&mut self, session: Session, events: Events<'_>) -> Result<(), AttachError> {
-        let token = token::FRONT_END | u64::from(self.config.id.0);
-        self.session = Some(events.control.watch(session, token, EventFlags::IN)?);
+    fn watch(&mut self, session: Session, events: &Epoll) -> Result<(), AttachError> {
+        let token = token::FRONT_END | u64::from(self.id().0);
+        self.session = Some(events.watch(session, token, EventFlags::IN)?);
         Ok(())
     }
 
-    fn listen(&mut self, events: Events<'_>) -> Result<(), AttachError> {
+    fn listen(&mut self, events: &Epoll) -> Result<(), AttachError> {
         if let Some(listener) = &self.listener {
-            let token = token::LISTENER | u64::from(self.config.id.0);
-            self.listening = Some(events.control.watch(Arc::clone(listener), token, EventFlags::IN)?);
+            let token = token::LISTENER | u64::from(self.id().0);
+            self.listening = Some(events.watch(Arc::clone(listener), token, EventFlags::IN)?);
         }
         Ok(())
     }
@@ -206,9 +249,9 @@ impl Entry {
         self.session = None;
         self.listening = None;
         self.listener = None;
-        self.device = false;
+        self.plugged = false;
         self.lost = None;
-        self.port.stop();
+        self.device.stop();
     }
 
     /// Ends the session, if there is one, also for the front end; tells whether there was one.
@@ -221,13 +264,13 @@ impl Entry {
     }
 
     /// What was connected is gone; on a listening socket the next one is awaited.
-    pub(super) fn lose(&mut self, reason: String, events: Events<'_>) {
+    pub(super) fn lose(&mut self, reason: String, events: &Epoll) {
         if let Some(left_out) = self.log.permit(Instant::now()) {
-            info!(port = self.config.id.0, owner = self.config.owner, left_out, "ended: {reason}");
+            info!(port = self.id().0, owner = self.behind.owner(), left_out, "ended: {reason}");
         }
         self.end_session();
-        self.device = false;
-        self.port.stop();
+        self.plugged = false;
+        self.device.stop();
         self.lost = Some(reason);
         if let Err(error) = self.listen(events) {
             self.listener = None;
@@ -236,24 +279,28 @@ impl Entry {
     }
 
     /// A worker took a queue's end out, because it failed.
-    pub(super) fn fail(&mut self, queue: usize, failure: crate::port::Failure, events: Events<'_>) {
-        if self.port.runs(queue) {
+    pub(super) fn fail(&mut self, queue: usize, failure: crate::port::Failure, events: &Epoll) {
+        if self.device.runs(queue) {
             // It has been replaced since.
             return;
         }
         match (&mut self.session, failure) {
             (Some(session), crate::port::Failure::Ring(fault)) => {
                 if let Some(left_out) = self.log.permit(Instant::now()) {
-                    let owner = &self.config.owner;
-                    warn!(
-                        port = self.config.id.0,
-                        owner, queue, left_out, "the guest broke its ring: {fault}"
-                    );
+                    let (port, owner) = (self.device.id().0, self.behind.owner());
+                    warn!(port, owner, queue, left_out, "the guest broke its ring: {fault}");
                 }
                 session.break_rings(queue, fault.into());
             }
-            (None, failure) if self.device => self.lose(failure.to_string(), events),
+            (None, failure) if self.plugged => self.lose(failure.to_string(), events),
             _ => {}
+        }
+    }
+
+    /// Logs what the guest has done.
+    pub(super) fn warn(&mut self, now: Instant, what: &str) {
+        if let Some(left_out) = self.log.permit(now) {
+            warn!(port = self.id().0, owner = self.behind.owner(), left_out, "{what}");
         }
     }
 
@@ -273,11 +320,11 @@ impl Entry {
     }
 
     fn state(&self) -> State {
-        let attached = self.session.is_some() || self.listener.is_some() || self.device;
+        let attached = self.session.is_some() || self.listener.is_some() || self.plugged;
         let fault = self.session.as_ref().and_then(|session| session.fault());
         let (link, reason) = match fault {
             Some(fault) => (Link::Broken, Some(fault.to_string())),
-            None if self.port.is_up() => (Link::Up, None),
+            None if self.device.is_up() => (Link::Up, None),
             None => (Link::Down, Some(self.why_down())),
         };
         State { link, reason, attached }
@@ -304,7 +351,7 @@ impl Entry {
         self.detach();
         self.lost = Some(error.to_string());
         if let Some(left_out) = self.log.permit(Instant::now()) {
-            warn!(port = self.config.id.0, owner = self.config.owner, left_out, "cannot attach: {error}");
+            warn!(port = self.id().0, owner = self.behind.owner(), left_out, "cannot attach: {error}");
         }
     }
 }

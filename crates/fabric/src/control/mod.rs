@@ -4,12 +4,14 @@
 //! Before a front end gets an answer, and before the thread waits again, the changed session has been passed on: what a
 //! front end relies on is never known to this process alone.
 
+mod acceptable;
 mod configure;
 mod entry;
 mod peer;
 mod quiet;
 mod standby;
 mod token;
+mod vmci;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,8 +29,9 @@ use tracing::{info, warn};
 use crate::epoll::{Epoll, EventFlags, Ready, Waker, Watched, set_nonblocking};
 use crate::vhost_user::{Session, SessionError};
 use crate::worker::Workers;
-use entry::{Entry, Events};
+use entry::Entry;
 use peer::Peer;
+use vmci::Vmci;
 
 /// Requests of one front end in a row; then others have their turn.
 const REQUESTS: usize = 64;
@@ -48,6 +51,7 @@ pub struct Control {
     peer: Option<Peer>,
     words: Arc<SharedWords>,
     workers: Workers,
+    vmci: Vmci,
     entries: BTreeMap<PortId, Entry>,
     config: FabricConfig,
     /// Another fabric serves; this one only prepares.
@@ -60,6 +64,7 @@ impl Control {
         let words = Arc::new(words);
         let workers = Workers::start(&words)?;
         let events = Epoll::new()?;
+        let vmci = Vmci::start(&words, &events)?;
         set_nonblocking(&listener)?;
         Ok(Self {
             listener: events.watch(listener, token::CONTROL, EventFlags::IN)?,
@@ -69,6 +74,7 @@ impl Control {
             peer: None,
             words,
             workers,
+            vmci,
             entries: BTreeMap::new(),
             config: FabricConfig::default(),
             standby: false,
@@ -94,6 +100,7 @@ impl Control {
                         return Ok(());
                     }
                     token::ALARM => self.incidents(),
+                    token::VMCI => self.vmci_news(),
                     token::FRONT_END => self.serve_front_end(port),
                     token::LISTENER => self.accept_front_end(port),
                     _ => {}
@@ -148,9 +155,9 @@ impl Control {
             ToFabric::Configure(config) => self.configure(config),
             ToFabric::Attach { port, via } if self.standby => self.prepare(port, via, fds),
             ToFabric::Attach { port, via } => self.attach(port, via, fds),
-            ToFabric::HostListener { .. } | ToFabric::HostConnected { .. } | ToFabric::HostStreams { .. } => {
-                warn!("VMCI devices are not served");
-            }
+            ToFabric::HostListener { port } => self.host_listener(port, fds),
+            ToFabric::HostConnected { port, request } => self.vmci.answer(port, request, fds),
+            ToFabric::HostStreams { connections } => self.host_streams(connections, fds),
             ToFabric::Quit => return true,
         }
         false
@@ -194,8 +201,7 @@ impl Control {
             let reason = "replaced by another attachment".to_owned();
             send(&mut self.peer, &FromFabric::SessionEnded { port, reason }, &[]);
         }
-        let events = Events { control: &self.events, workers: self.workers.desks() };
-        match entry.attach(via, fds, events) {
+        match entry.attach(via, fds, &self.events) {
             Ok(()) => {
                 if let Some(session) = &mut entry.session {
                     pass_on(&mut self.peer, session);
@@ -209,9 +215,8 @@ impl Control {
 
     fn accept_front_end(&mut self, port: PortId) {
         let Some(entry) = self.entries.get_mut(&port) else { return };
-        let events = Events { control: &self.events, workers: self.workers.desks() };
-        if let Err(error) = entry.accept(events) {
-            entry.lose(error.to_string(), events);
+        if let Err(error) = entry.accept(&self.events) {
+            entry.lose(error.to_string(), &self.events);
         }
         if let Some(session) = &mut entry.session {
             pass_on(&mut self.peer, session);
@@ -225,9 +230,8 @@ impl Control {
         let served = serve_requests(&mut self.peer, session);
         pass_on_changed(&mut self.peer, session);
         if let Err(error) = served {
-            let events = Events { control: &self.events, workers: self.workers.desks() };
             let reason = chain(&error);
-            entry.lose(reason.clone(), events);
+            entry.lose(reason.clone(), &self.events);
             send(&mut self.peer, &FromFabric::SessionEnded { port, reason }, &[]);
         }
         self.workers.look_at(port);
@@ -235,17 +239,20 @@ impl Control {
 
     /// Queues stopped working.
     fn incidents(&mut self) {
-        let events = Events { control: &self.events, workers: self.workers.desks() };
         for incident in self.workers.take_incidents() {
             if let Some(entry) = self.entries.get_mut(&incident.port) {
-                entry.fail(incident.queue, incident.failure, events);
+                entry.fail(incident.queue, incident.failure, &self.events);
             }
         }
     }
 
     /// Tells `tautd` what has changed at the ports.
     fn tell_news(&mut self) {
-        if !self.greeted() || self.standby {
+        if !self.greeted() {
+            self.vmci.nobody_answers();
+            return;
+        }
+        if self.standby {
             return;
         }
         for (&port, entry) in &mut self.entries {
@@ -259,12 +266,14 @@ impl Control {
     /// front ends' other duplicates keep them open.
     fn quit(mut self) {
         self.workers.stop();
+        let streams = self.vmci.sockets.stop();
         for entry in self.entries.values_mut() {
-            entry.port.stop();
+            entry.device.stop();
             if let Some(session) = &mut entry.session {
                 pass_on_changed(&mut self.peer, session);
             }
         }
+        self.hand_over_streams(&streams);
         send(&mut self.peer, &FromFabric::Stopped, &[]);
         info!("ended on tautd's request");
     }

@@ -4,13 +4,13 @@
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 
-use taut_api::fabric::config::PortKind;
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FromFabric, PortId};
 use tracing::{info, warn};
 
-use super::entry::{AttachError, Entry, Events, name_of};
+use super::entry::{AttachError, Entry};
 use super::{Control, send};
+use crate::epoll::Epoll;
 use crate::vhost_user::Session;
 
 /// An attachment that is not served yet.
@@ -25,19 +25,18 @@ pub(super) enum Prepared {
 impl Control {
     /// Begins to stand by; only a fabric that has nothing yet can.
     pub(super) fn stand_by(&mut self) {
-        if self.entries.is_empty() {
+        if self.entries.is_empty() && !self.vmci.has_begun() {
             self.standby = true;
         } else {
-            warn!("tautd wants a fabric with ports to stand by; disconnected");
+            warn!("tautd wants a fabric that serves to stand by; disconnected");
             self.peer = None;
         }
     }
 
     /// Prepares an attachment.
     pub(super) fn prepare(&mut self, port: PortId, via: Attachment, fds: Vec<OwnedFd>) {
-        let events = Events { control: &self.events, workers: self.workers.desks() };
         let prepared = match self.entries.get_mut(&port) {
-            Some(entry) => entry.prepare(via, fds, events).map_err(|error| {
+            Some(entry) => entry.prepare(via, fds).map_err(|error| {
                 entry.refuse(&error);
                 super::chain(&error)
             }),
@@ -49,15 +48,16 @@ impl Control {
     /// The other fabric has stopped: serves what was prepared for `ports`.
     pub(super) fn take_over(&mut self, ports: &HashSet<PortId>) {
         self.standby = false;
-        let events = Events { control: &self.events, workers: self.workers.desks() };
+        self.vmci.begin();
         for (&port, entry) in &mut self.entries {
             let prepared = std::mem::take(&mut entry.prepared);
             if ports.contains(&port)
-                && let Err(error) = entry.serve(prepared, events)
+                && let Err(error) = entry.serve(prepared, &self.events)
             {
                 entry.refuse(&error);
             }
         }
+        self.vmci.listen();
         let workers = self.config.workers.clone();
         self.switch_over(&workers);
         info!(ports = ports.len(), "took over");
@@ -67,16 +67,12 @@ impl Control {
 
 impl Entry {
     /// As [`Entry::attach`], but nothing is served yet.
-    fn prepare(&mut self, via: Attachment, fds: Vec<OwnedFd>, events: Events<'_>) -> Result<(), AttachError> {
+    fn prepare(&mut self, via: Attachment, fds: Vec<OwnedFd>) -> Result<(), AttachError> {
         match via {
             Attachment::Session(record) => {
-                if !matches!(self.config.kind, PortKind::VhostUser { .. }) {
-                    let port = name_of(self.config.kind);
-                    return Err(AttachError::Kind { what: "a vhost-user session", port });
-                }
                 // The old mapping goes first, as at every change of a guest's memory.
                 self.prepared.retain(|prepared| !matches!(prepared, Prepared::Session(_)));
-                let session = self.resume(record, fds, events)?;
+                let session = self.resume(record, fds)?;
                 self.prepared.push(Prepared::Session(Box::new(session)));
             }
             other => self.prepared = vec![Prepared::Other(other, fds)],
@@ -84,7 +80,7 @@ impl Entry {
         Ok(())
     }
 
-    fn serve(&mut self, prepared: Vec<Prepared>, events: Events<'_>) -> Result<(), AttachError> {
+    fn serve(&mut self, prepared: Vec<Prepared>, events: &Epoll) -> Result<(), AttachError> {
         for prepared in prepared {
             match prepared {
                 Prepared::Session(mut session) => {

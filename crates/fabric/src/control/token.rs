@@ -12,3 +12,5 @@ pub(super) const ALARM: u64 = 3 << 16;
 pub(super) const FRONT_END: u64 = 4 << 16;
 /// A front end connects to a port.
 pub(super) const LISTENER: u64 = 5 << 16;
+/// There is news of VMCI devices.
+pub(super) const VMCI: u64 = 6 << 16;

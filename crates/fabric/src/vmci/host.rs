@@ -172,8 +172,16 @@ impl Hub {
             return;
         }
         let Some(known) = &mut self.guests[guest] else { return };
-        let own = known.next_port;
-        known.next_port = if own >= 2 * FIRST_HOST_PORT - 1 { FIRST_HOST_PORT } else { own + 1 };
+        let mut next = || {
+            let own = known.next_port;
+            known.next_port = if own >= 2 * FIRST_HOST_PORT - 1 { FIRST_HOST_PORT } else { own + 1 };
+            own
+        };
+        let mut own = next();
+        // Clients of the fabric before this one have theirs.
+        while self.table.find((Cid::HOST, own), (known.config.cid, port)).is_some() {
+            own = next();
+        }
         let ends = [
             End { cid: Cid::HOST, port: own, party: Party::Host },
             End { cid: known.config.cid, port, party: Party::Guest(guest) },

@@ -13,13 +13,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use taut_api::fabric::config::{PortConfig, PortKind, SegmentId, WorkerConfig, WorkerMode};
-use taut_api::fabric::counters::{FILE_SIZE, PORT_WORDS, PortCounters, WorkerWord, port_base, worker_base};
+use taut_api::fabric::config::{PortConfig, PortKind, SegmentId, SocketConfig, WorkerConfig, WorkerMode};
+use taut_api::fabric::counters::{
+    FILE_SIZE, PORT_WORDS, PortCounters, SocketWord, WorkerWord, port_base, worker_base,
+};
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FabricConfig, FromFabric, PROTOCOL, PortId, SessionRecord, ToFabric, channel, fd};
 use taut_api::network::Security;
 use taut_api::shaping::Shaping;
 use taut_api::vm::Link;
+use taut_api::vmci::{self, Cid};
 use taut_api::{Coalescing, MacAddr, Vlan};
 use taut_virtq::counters::SharedWords;
 
@@ -45,6 +48,11 @@ pub(crate) struct Fabric {
     pub(crate) prepared: Vec<PortId>,
     pub(crate) ended: Vec<(PortId, String)>,
     pub(crate) configured: Option<(u64, Vec<(PortId, String)>)>,
+    /// What guests want of the host: device, number of the question, port.
+    pub(crate) questions: Vec<(PortId, u32, u32)>,
+    pub(crate) violations: Vec<(PortId, String)>,
+    /// Connections with the host that were handed over.
+    streams: Vec<(u32, OwnedFd)>,
     revision: u64,
 }
 
@@ -74,6 +82,9 @@ impl Fabric {
             prepared: Vec::new(),
             ended: Vec::new(),
             configured: None,
+            questions: Vec::new(),
+            violations: Vec::new(),
+            streams: Vec::new(),
             revision: 0,
         };
         fabric.hello();
@@ -110,14 +121,14 @@ impl Fabric {
     }
 
     /// Another process takes over while this one serves, as `tautd` has it do.
-    pub(crate) fn upgrade(mut self, ports: Vec<PortConfig>) -> Self {
+    pub(crate) fn upgrade(self, ports: Vec<PortConfig>) -> Self {
+        self.upgrade_to(|next| next.configure(ports))
+    }
+
+    /// The same with whatever `configure` tells the process that stands by.
+    pub(crate) fn upgrade_to(mut self, configure: impl FnOnce(&mut Self)) -> Self {
         let mut next = self.beside();
-        next.send(&ToFabric::StandBy, &[]);
-        next.configure(ports);
-        for (port, (record, fds)) in &self.sessions {
-            next.attach(*port, Attachment::Session(record.clone()), fds);
-        }
-        next.until(|next| next.prepared.len() == self.sessions.len());
+        next.stand_by_for(&self, configure);
         self.send(&ToFabric::Quit, &[]);
         loop {
             match self.receive() {
@@ -129,11 +140,24 @@ impl Fabric {
                 _ => {}
             }
         }
+        for (connection, stream) in self.streams.drain(..) {
+            next.send(&ToFabric::HostStreams { connections: vec![connection] }, &[stream.as_fd()]);
+        }
         let ports = self.sessions.keys().copied().collect();
         next.send(&ToFabric::TakeOver { ports }, &[]);
         while next.receive() != FromFabric::TookOver {}
         next.sessions = std::mem::take(&mut self.sessions);
         next
+    }
+
+    /// Stands by with all sessions of another process.
+    pub(crate) fn stand_by_for(&mut self, other: &Self, configure: impl FnOnce(&mut Self)) {
+        self.send(&ToFabric::StandBy, &[]);
+        configure(self);
+        for (port, (record, fds)) in &other.sessions {
+            self.attach(*port, Attachment::Session(record.clone()), fds);
+        }
+        self.until(|next| next.prepared.len() == other.sessions.len());
     }
 
     /// Hands the sessions over.
@@ -147,6 +171,11 @@ impl Fabric {
         self.send(&ToFabric::Hello { protocol: PROTOCOL }, &[]);
         let welcome = self.receive();
         assert!(matches!(welcome, FromFabric::Welcome { protocol: PROTOCOL, .. }), "{welcome:?}");
+    }
+
+    /// `tautd` goes away.
+    pub(crate) fn disconnect(&mut self) {
+        self.control.shutdown(std::net::Shutdown::Both).unwrap();
     }
 
     /// `tautd` goes away and comes back knowing nothing.
@@ -168,8 +197,17 @@ impl Fabric {
     }
 
     pub(crate) fn configure_with(&mut self, ports: Vec<PortConfig>, workers: WorkerConfig) {
+        self.configure_all(FabricConfig { ports, workers, ..FabricConfig::default() });
+    }
+
+    /// Configures VMCI devices and nothing else.
+    pub(crate) fn configure_sockets(&mut self, sockets: Vec<SocketConfig>) {
+        self.configure_all(FabricConfig { sockets, ..FabricConfig::default() });
+    }
+
+    pub(crate) fn configure_all(&mut self, config: FabricConfig) {
         self.revision += 1;
-        let config = FabricConfig { revision: self.revision, ports, workers, ..FabricConfig::default() };
+        let config = FabricConfig { revision: self.revision, ..config };
         self.send(&ToFabric::Configure(config), &[]);
         let revision = self.revision;
         self.until(|fabric| fabric.configured.as_ref().is_some_and(|(now, _)| *now == revision));
@@ -212,12 +250,13 @@ impl Fabric {
                 assert_eq!(refused, None);
                 self.prepared.push(port);
             }
-            FromFabric::Welcome { .. }
-            | FromFabric::TookOver
-            | FromFabric::Stopped
-            | FromFabric::HostConnect { .. }
-            | FromFabric::HostStreams { .. }
-            | FromFabric::Violation { .. } => {}
+            FromFabric::Welcome { .. } | FromFabric::TookOver | FromFabric::Stopped => {}
+            FromFabric::HostConnect { port, request, to } => self.questions.push((port, request, to)),
+            FromFabric::HostStreams { connections } => {
+                assert_eq!(connections.len(), fds.len());
+                self.streams.extend(connections.into_iter().zip(fds));
+            }
+            FromFabric::Violation { port, what } => self.violations.push((port, what)),
             FromFabric::Configured { revision, refused } => self.configured = Some((revision, refused)),
             FromFabric::Session(record) => {
                 assert_eq!(record.descriptors().len(), fds.len());
@@ -254,6 +293,12 @@ impl Fabric {
     pub(crate) fn worker(&self, worker: usize, word: WorkerWord) -> u64 {
         let words = SharedWords::map(self.counters.as_fd(), FILE_SIZE as usize / 8).unwrap();
         words.words()[worker_base(worker) + word as usize].load(Ordering::Relaxed)
+    }
+
+    /// A word of a VMCI device's.
+    pub(crate) fn socket_word(&self, port: PortId, word: SocketWord) -> u64 {
+        let words = SharedWords::map(self.counters.as_fd(), FILE_SIZE as usize / 8).unwrap();
+        words.words()[port_base(port) + word as usize].load(Ordering::Relaxed)
     }
 
     pub(crate) fn counters(&self, port: PortId) -> PortCounters {
@@ -307,6 +352,24 @@ pub(crate) fn vnic(id: u16, segment: u16) -> PortConfig {
         coalescing: Coalescing::Disabled,
         lro: true,
     }
+}
+
+/// A VMCI device that is in these domains; its context ID is its number and 100.
+pub(crate) fn socket(id: u16, domains: &[&str]) -> SocketConfig {
+    SocketConfig {
+        id: PortId(id),
+        owner: format!("vm/guest{id}/vmci"),
+        cid: Cid(cid(id) as u32),
+        domains: domains.iter().map(|name| name.parse().unwrap()).collect(),
+        unrestricted: false,
+        connections: vmci::CONNECTIONS,
+        half_open: vmci::HALF_OPEN,
+    }
+}
+
+/// The context ID of a VMCI device.
+pub(crate) fn cid(id: u16) -> u64 {
+    u64::from(id) + 100
 }
 
 /// The address of a port.

@@ -64,6 +64,24 @@ impl FrontEnd {
         u64::from_ne_bytes(bytes[12..].try_into().unwrap())
     }
 
+    /// Reads `size` bytes of the configuration space; empty if the back end has none there.
+    pub(crate) fn config(&mut self, offset: u32, size: u32) -> Vec<u8> {
+        let header = [offset, size, 0].map(u32::to_ne_bytes).concat();
+        let body = [&header[..], &vec![0; size as usize]].concat();
+        self.send(FrontendReq::GET_CONFIG, &body, &[], false);
+        self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut head = [0; 12];
+        self.socket.read_exact(&mut head).unwrap();
+        assert_eq!(head[..8], [u32::from(FrontendReq::GET_CONFIG), 5].map(u32::to_ne_bytes).concat());
+        let mut body = vec![0; u32::from_ne_bytes(head[8..].try_into().unwrap()) as usize];
+        self.socket.read_exact(&mut body).unwrap();
+        if body.is_empty() {
+            return body;
+        }
+        assert_eq!(body[..12], header);
+        body.split_off(12)
+    }
+
     pub(crate) fn ask(&mut self, request: FrontendReq) -> u64 {
         self.send(request, &[], &[], false);
         self.reply(request)
@@ -277,10 +295,19 @@ impl Guest {
 
 /// What QEMU says before there is memory.
 pub(crate) fn negotiate(front_end: &mut FrontEnd, features: u64) {
+    negotiate_with(front_end, features, VhostUserProtocolFeatures::empty());
+}
+
+/// The same with protocol features besides those of all devices.
+pub(crate) fn negotiate_with(
+    front_end: &mut FrontEnd,
+    features: u64,
+    protocol_features: VhostUserProtocolFeatures,
+) {
     let offered = front_end.ask(FrontendReq::GET_FEATURES);
     assert_eq!(features & !offered, 0, "not all of {features:#x} is offered in {offered:#x}");
     let protocol = front_end.ask(FrontendReq::GET_PROTOCOL_FEATURES);
-    let wanted = VhostUserProtocolFeatures::REPLY_ACK | VhostUserProtocolFeatures::STATUS;
+    let wanted = VhostUserProtocolFeatures::REPLY_ACK | VhostUserProtocolFeatures::STATUS | protocol_features;
     assert_eq!(protocol & wanted.bits(), wanted.bits());
     front_end.send(FrontendReq::SET_PROTOCOL_FEATURES, &wanted.bits().to_ne_bytes(), &[], false);
     front_end.send(FrontendReq::SET_OWNER, &[], &[], false);
@@ -295,7 +322,7 @@ impl Events {
 }
 
 /// Waits for an eventfd and resets it; false if nothing came.
-fn wait(event: &OwnedFd) -> bool {
+pub(crate) fn wait(event: &OwnedFd) -> bool {
     let timeout = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
     let mut fds = [PollFd::new(event, PollFlags::IN)];
     let got = poll(&mut fds, Some(&timeout)).unwrap() > 0;

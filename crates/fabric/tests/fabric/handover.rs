@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use taut_api::fabric::message::Attachment;
-use taut_api::fabric::{PortId, ToFabric};
+use taut_api::fabric::PortId;
 use taut_api::vm::Link;
 use vhost::vhost_user::message::FrontendReq;
 
@@ -216,12 +215,7 @@ fn a_fabric_that_stands_by_touches_nothing_and_ends_with_its_tautd() {
     let mut fabric = Fabric::start();
     let [mut a, mut b] = guests(&mut fabric, Model::default());
     let mut next = fabric.beside();
-    next.send(&ToFabric::StandBy, &[]);
-    next.configure(vec![vnic(0, 1), vnic(1, 1)]);
-    for (port, (record, fds)) in &fabric.sessions {
-        next.attach(*port, Attachment::Session(record.clone()), fds);
-    }
-    next.until(|next| next.prepared.len() == 2);
+    next.stand_by_for(&fabric, |next| next.configure(vec![vnic(0, 1), vnic(1, 1)]));
     for mark in 0..50 {
         exchange(&mut a, &mut b, mark);
     }

@@ -6,6 +6,7 @@
 mod fabric;
 mod frames;
 mod guest;
+mod socket_guest;
 
 mod control;
 mod handover;
@@ -19,4 +20,7 @@ mod shaping;
 mod stream;
 mod traffic;
 mod vlan;
+mod vmci;
+mod vmci_handover;
+mod vmci_host;
 mod workers;
