@@ -173,7 +173,8 @@ impl Hub {
         let Some(asker) = &self.guests[guest] else { return };
         let own = End { cid: asker.config.cid, port: header.src_port, party: Party::Guest(guest) };
         let party = if cid == Cid::HOST {
-            Some(Party::Host)
+            // The host's sockets are byte streams.
+            (header.kind == STREAM).then_some(Party::Host)
         } else {
             let place = self.by_cid.get(&cid).copied();
             let there = place.filter(|&place| {

@@ -157,6 +157,17 @@ fn a_guest_reaches_what_tautd_connects_to_or_is_refused() {
 }
 
 #[test]
+fn records_cannot_go_to_the_host() {
+    let mut rig = Rig::new(&[&[]], 4096);
+    let own = Own { guest: 0, port: 5000, peer: (2, 1234), taken: 0 };
+    let request = SocketHeader { kind: SEQPACKET, ..rig.header(own, REQUEST) };
+    assert!(rig.drivers[0].send(request, &[]));
+    rig.settle();
+    assert_eq!(rig.ops(0), [RST]);
+    assert!(rig.hub.news.is_empty());
+}
+
+#[test]
 fn a_program_that_does_not_read_holds_only_its_connection_up() {
     let mut rig = Rig::new(&[&[]], 4096);
     let listener = listen(&mut rig);

@@ -4,5 +4,6 @@ mod bulk;
 mod handover;
 mod host;
 mod isolation;
+mod model;
 mod rig;
 mod streams;

@@ -1,0 +1,314 @@
+//! Programs in guests do at random what programs do with sockets, and the same is done with plain Unix sockets: whoever reads
+//! must find the same (goal VC-G6). In between the hub is replaced, guests pause, stop reading, and start anew.
+//!
+//! `TAUT_VMCI_OPERATIONS` says how many operations there are, `TAUT_VMCI_SEED` with which one it begins.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+use rustix::net::sockopt::set_socket_send_buffer_size;
+use taut_virtq::socket_header::*;
+
+use super::rig::*;
+
+const OPERATIONS: u64 = 20_000;
+const GUESTS: usize = 3;
+const CONNECTIONS: usize = 6;
+
+/// A generator of numbers that look random (SplitMix64).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((word ^ (word >> 31)) % end as u64) as usize
+    }
+}
+
+/// A program's end of a connection, with as much of a guest's kernel as it needs.
+struct End {
+    own: Own,
+    /// Bytes sent, and the peer's room as it told.
+    sent: u32,
+    room: (u32, u32),
+    unread: VecDeque<u8>,
+    received: u32,
+    /// The peer sends no more.
+    ended: bool,
+    /// The connection is over for this side.
+    over: bool,
+    shut: bool,
+    oracle: Option<UnixStream>,
+}
+
+impl End {
+    fn credit(&self) -> usize {
+        self.room.0.saturating_sub(self.sent.wrapping_sub(self.room.1)) as usize
+    }
+}
+
+struct Pair {
+    ends: [End; 2],
+}
+
+struct Model {
+    rig: Rig,
+    chance: Chance,
+    pairs: Vec<Pair>,
+    next_port: u32,
+    sent: usize,
+}
+
+impl Model {
+    fn new(seed: u64) -> Self {
+        let mut chance = Chance(seed);
+        let buffer = [60, 1000, 4052, 4096, 30_000][chance.below(5)];
+        let rig = Rig::new(&[["d"].as_slice(); GUESTS], buffer);
+        Self { rig, chance, pairs: Vec::new(), next_port: 5000, sent: 0 }
+    }
+
+    /// What a guest's kernel does with what has arrived.
+    fn kernels(&mut self) {
+        for _ in 0..10_000 {
+            let worked = self.rig.step();
+            let mut any = false;
+            for guest in 0..GUESTS {
+                while let Some((header, bytes)) = self.rig.drivers[guest].inbox.pop_front() {
+                    any = true;
+                    self.take_in(guest, header, &bytes);
+                }
+            }
+            if !worked && !any {
+                return;
+            }
+        }
+        panic!("it never ends");
+    }
+
+    fn take_in(&mut self, guest: usize, header: SocketHeader, bytes: &[u8]) {
+        let of = |end: &End| {
+            let own = end.own;
+            own.guest == guest
+                && (u64::from(own.peer.0), own.peer.1, own.port)
+                    == (header.src_cid, header.src_port, header.dst_port)
+        };
+        let end = self.pairs.iter_mut().flat_map(|pair| &mut pair.ends).find(|end| of(end));
+        let Some(end) = end.filter(|end| !end.over) else {
+            assert!(header.op == RST || bytes.is_empty() || header.op == RW, "{header:?}");
+            return;
+        };
+        end.room = (header.buf_alloc, header.fwd_cnt);
+        let own = end.own;
+        match header.op {
+            RW => {
+                end.received += bytes.len() as u32;
+                assert!(end.received.wrapping_sub(own.taken) <= ALLOC, "more than there was room for");
+                assert!(!end.ended, "payload behind its end");
+                end.unread.extend(bytes);
+            }
+            SHUTDOWN if header.flags & SHUTDOWN_SEND != 0 => end.ended = true,
+            RST => (end.ended, end.over) = (true, true),
+            CREDIT_REQUEST => self.rig.say(own, CREDIT_UPDATE, 0),
+            _ => {}
+        }
+    }
+
+    fn connect(&mut self) {
+        let from = self.chance.below(GUESTS);
+        let to = (from + 1 + self.chance.below(GUESTS - 1)) % GUESTS;
+        self.next_port += 1;
+        let (a, mut b) = self.rig.ends(from, to, self.next_port);
+        b.port = 80;
+        let (one, other) = UnixStream::pair().unwrap();
+        let end = |own, oracle: UnixStream| {
+            oracle.set_nonblocking(true).unwrap();
+            // More than any credit.
+            set_socket_send_buffer_size(&oracle, 4 << 20).unwrap();
+            let room = (0, 0);
+            End {
+                own,
+                sent: 0,
+                room,
+                unread: VecDeque::new(),
+                received: 0,
+                ended: false,
+                over: false,
+                shut: false,
+                oracle: Some(oracle),
+            }
+        };
+        self.pairs.push(Pair { ends: [end(a, one), end(b, other)] });
+        self.rig.say(a, REQUEST, 0);
+        self.kernels();
+        self.rig.say(b, RESPONSE, 0);
+        self.kernels();
+    }
+
+    fn write(&mut self, pair: usize, side: usize) {
+        let wished = [1, 10, 200, 4000, 5000, 65_536][self.chance.below(6)];
+        let len = 1 + self.chance.below(wished);
+        let end = &mut self.pairs[pair].ends[side];
+        if end.over || end.shut || self.rig.drivers[end.own.guest].outstanding() > 55 {
+            return;
+        }
+        let len = len.min(end.credit());
+        if len == 0 {
+            return;
+        }
+        let bytes = pattern(self.sent, len);
+        self.sent += len;
+        end.sent = end.sent.wrapping_add(len as u32);
+        let own = end.own;
+        if let Some(oracle) = &mut end.oracle {
+            // A peer that has closed does not get it either.
+            match oracle.write_all(&bytes) {
+                Ok(()) => {}
+                Err(error) => {
+                    assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset))
+                }
+            }
+        }
+        self.rig.write(own, &bytes);
+    }
+
+    /// Everything has settled: both must find the same.
+    fn read(&mut self, pair: usize, side: usize) {
+        let most = [1, 100, 5000, 1 << 20][self.chance.below(4)];
+        self.settle();
+        let end = &mut self.pairs[pair].ends[side];
+        let Some(oracle) = &mut end.oracle else { return };
+        let mut expected = vec![0; most.min(end.unread.len() + 1)];
+        let mut got = 0;
+        let mut ended = false;
+        while got < expected.len() {
+            match oracle.read(&mut expected[got..]) {
+                Ok(0) => ended = true,
+                Ok(more) => {
+                    got += more;
+                    continue;
+                }
+                Err(error) => ended = error.kind() != ErrorKind::WouldBlock,
+            }
+            break;
+        }
+        let bytes: Vec<u8> = end.unread.drain(..end.unread.len().min(most)).collect();
+        assert!(bytes == expected[..got], "{} bytes instead of {got}", bytes.len());
+        if got < most && got < expected.len() {
+            assert_eq!(end.ended, ended, "the end");
+        }
+        end.own.taken = end.own.taken.wrapping_add(bytes.len() as u32);
+        let (own, over) = (end.own, end.over);
+        if !over && !bytes.is_empty() {
+            self.rig.say(own, CREDIT_UPDATE, 0);
+        }
+    }
+
+    /// All guests take what there is, and nothing is on its way.
+    fn settle(&mut self) {
+        self.rig.drivers.iter_mut().for_each(|driver| driver.stuck = false);
+        for _ in 0..3 {
+            self.rig.now += std::time::Duration::from_millis(2);
+            self.kernels();
+        }
+    }
+
+    fn shut(&mut self, pair: usize, side: usize) {
+        let end = &mut self.pairs[pair].ends[side];
+        if end.over || std::mem::replace(&mut end.shut, true) {
+            return;
+        }
+        let own = end.own;
+        if let Some(oracle) = &end.oracle {
+            let _ = oracle.shutdown(Shutdown::Write);
+        }
+        self.rig.say(own, SHUTDOWN, SHUTDOWN_SEND);
+    }
+
+    /// A program ends: what was sent arrives, then the connection is over.
+    fn close(&mut self, pair: usize, side: usize) {
+        self.settle();
+        let end = &mut self.pairs[pair].ends[side];
+        end.oracle = None;
+        end.unread.clear();
+        let own = end.own;
+        if !std::mem::replace(&mut end.over, true) {
+            self.rig.say(own, RST, 0);
+        }
+    }
+
+    /// A guest starts anew: its programs are gone.
+    fn restart(&mut self, guest: usize) {
+        self.settle();
+        self.rig.restart(guest);
+        for end in self.pairs.iter_mut().flat_map(|pair| &mut pair.ends) {
+            if end.own.guest == guest {
+                end.oracle = None;
+                end.unread.clear();
+                end.over = true;
+            }
+        }
+    }
+
+    fn operate(&mut self) {
+        self.pairs.retain(|pair| pair.ends.iter().any(|end| end.oracle.is_some()));
+        if self.pairs.len() < CONNECTIONS {
+            self.connect();
+        }
+        let (pair, side) = (self.chance.below(self.pairs.len()), self.chance.below(2));
+        match self.chance.below(1000) {
+            0..450 => self.write(pair, side),
+            450..800 => self.read(pair, side),
+            800..900 => (0..self.chance.below(5)).for_each(|_| {
+                self.rig.step();
+            }),
+            900..920 => self.shut(pair, side),
+            920..935 => self.close(pair, side),
+            935..960 => {
+                let guest = self.chance.below(GUESTS);
+                self.rig.drivers[guest].stuck = true;
+            }
+            960..975 => {
+                let guest = self.chance.below(GUESTS);
+                self.rig.pause(guest);
+            }
+            975..998 => {
+                let streams = self.rig.hub.stop();
+                self.rig.succeed(streams);
+            }
+            _ => {
+                let guest = self.chance.below(GUESTS);
+                self.restart(guest);
+            }
+        }
+        // Nothing that was stepped over is lost: kernels take it in with the next operation.
+        for guest in 0..GUESTS {
+            while let Some((header, bytes)) = self.rig.drivers[guest].inbox.pop_front() {
+                self.take_in(guest, header, &bytes);
+            }
+        }
+    }
+}
+
+#[test]
+fn programs_find_what_they_find_with_unix_sockets() {
+    let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let operations = number("TAUT_VMCI_OPERATIONS", OPERATIONS);
+    let first = number("TAUT_VMCI_SEED", 1);
+    let (mut done, mut bytes, mut seed) = (0, 0, first);
+    while done < operations {
+        let mut model = Model::new(seed);
+        println!("seed {seed}");
+        for _ in 0..2000.min(operations - done) {
+            model.operate();
+            done += 1;
+        }
+        bytes += model.sent;
+        seed += 1;
+    }
+    println!("VMCI-MODEL operations={done} bytes={bytes} seeds={}", seed - first);
+}
