@@ -169,7 +169,7 @@ impl Model {
             match oracle.write_all(&bytes) {
                 Ok(()) => {}
                 Err(error) => {
-                    assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset))
+                    assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset));
                 }
             }
         }
