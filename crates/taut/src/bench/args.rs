@@ -11,7 +11,7 @@ use taut_workload::wire::MAX_SIZE;
 
 use super::end_point::EndPoint;
 use super::measure::Measurement;
-use super::{moderation, raw, shaping, switch};
+use super::{moderation, raw, shaping, switch, vsock};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Shaping(shaping::Args),
     /// Schemes of interrupt moderation beside each other: interrupts, kicks, CPU and latency at given loads.
     Moderation(moderation::Args),
+    /// VMCI sockets (AF_VSOCK) between VMs, microguests and the host: throughput or round-trip times by message and socket size.
+    Vsock(vsock::Args),
 }
 
 /// Measurements between two end points.

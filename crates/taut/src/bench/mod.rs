@@ -14,6 +14,7 @@ mod parties;
 mod raw;
 mod shaping;
 mod switch;
+mod vsock;
 
 use std::path::Path;
 
@@ -40,6 +41,7 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
         Command::Switch(args) => switch::run(args, format),
         Command::Shaping(args) => shaping::run(&args, client, format),
         Command::Moderation(args) => moderation::run(&args, client, format),
+        Command::Vsock(args) => vsock::run(&args, client, format),
     }
 }
 

@@ -5,6 +5,7 @@ mod compare;
 mod figures;
 mod moderation;
 mod picture;
+mod sockets;
 mod switches;
 mod table;
 
@@ -18,6 +19,7 @@ pub use compare::{Comparison, Figure};
 pub use figures::{Cpu, Figures};
 pub use moderation::{Cell, ModerationResults};
 pub use picture::PictureError;
+pub use sockets::{SocketCell, SocketMode, SocketResults, Transport};
 pub use switches::{Machine, SwitchResults, SwitchSample};
 
 /// Everything that one `taut bench` found out. Its JSON keeps its shape: programs read it.

@@ -1,6 +1,6 @@
 //! A report as SVG picture.
 
-mod axis;
+pub(super) mod axis;
 mod bars;
 mod curve;
 

@@ -22,7 +22,7 @@ const COLUMNS: [Column; 14] = [
     ("HOST %", |f| f.cpu.host.map(|n| format!("{n:.0}"))),
 ];
 
-fn micros(value: f64) -> String {
+pub(super) fn micros(value: f64) -> String {
     if value < 1000.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
 
@@ -73,7 +73,7 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
 }
 
 /// Lines with columns as wide as their widest cell; the first to the left, the others to the right.
-fn aligned(rows: &[Vec<String>]) -> impl Iterator<Item = String> {
+pub(super) fn aligned(rows: &[Vec<String>]) -> impl Iterator<Item = String> {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<_> = (0..columns).map(width).collect();
@@ -113,11 +113,11 @@ pub(super) fn settings(kind: Kind, settings: &Settings) -> String {
     text + &format!(", {} s, {}", settings.duration_s, counted(settings.repeats, "repeat"))
 }
 
-fn counted(number: u32, what: &str) -> String {
+pub(super) fn counted(number: u32, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-fn end_point(end: &EndPoint) -> String {
+pub(super) fn end_point(end: &EndPoint) -> String {
     let system = if end.kind == "micro" { end.kernel.clone() } else { format!("Linux {}", end.kernel) };
     let about = [
         Some(end.kind.clone()),

@@ -5,10 +5,10 @@ use std::ops::Range;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
 /// From `low` to `high`, with names at some values.
-pub(super) struct Axis {
-    pub(super) low: f64,
-    pub(super) high: f64,
-    pub(super) ticks: Vec<(f64, String)>,
+pub(in crate::report) struct Axis {
+    pub(in crate::report) low: f64,
+    pub(in crate::report) high: f64,
+    pub(in crate::report) ticks: Vec<(f64, String)>,
 }
 
 impl Ranged for Axis {
