@@ -62,7 +62,7 @@ pub(crate) fn made_up(cid: u32) -> Ipv4Addr {
 
 /// The address of the other end of an accepted connection.
 pub(crate) fn of_peer(map: Option<&Map>, from: &Target, port: u32, v6: bool) -> SocketAddr {
-    let known = map.and_then(|map| map.address_of(from)).filter(|ip| v6 || ip.is_ipv4());
+    let known = map.and_then(|map| map.address_of(from, v6));
     let ip = known.unwrap_or_else(|| {
         made_up(match from {
             Target::Cid(cid) => *cid,

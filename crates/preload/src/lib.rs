@@ -34,6 +34,7 @@
 #![cfg_attr(test, allow(dead_code, reason = "in unit tests the C functions are not exported"))]
 
 mod address;
+mod adopt;
 mod connect;
 mod descriptors;
 mod dial;

@@ -250,14 +250,18 @@ fn vmci(listener: Listener, flags: c_int) -> Look {
     Look::Vmci(number, peer)
 }
 
-/// Whose guest it is that comes through a Unix socket: `<path of the VM's socket>_<port>`.
+/// Whose guest it is that comes through a Unix socket.
 fn of_unix_socket(listener: Listener) -> Target {
     let name = listener.vmci.and_then(|fd| getsockname(at(fd).ok()?).ok()).map(Name::from);
-    let path = match &name {
-        Some(Name::Unix(Some(path))) => {
-            path.to_str().and_then(|path| path.rsplit_once('_')).map_or("", |(vm, _)| vm)
-        }
+    let vm = match &name {
+        Some(Name::Unix(Some(path))) => of_unix_name(path).map_or("", |(vm, _)| vm),
         _ => "",
     };
-    Target::Unix(PathBuf::from(path))
+    Target::Unix(PathBuf::from(vm))
+}
+
+/// The path of the VM's socket and the port, from `<path>_<port>`.
+pub(crate) fn of_unix_name(path: &Path) -> Option<(&str, u32)> {
+    let (vm, port) = path.to_str()?.rsplit_once('_')?;
+    Some((vm, port.parse().ok()?))
 }

@@ -156,9 +156,11 @@ impl Map {
         self.peers.iter().find(|peer| peer.ip == ip && peer.ports.has(to.port()))
     }
 
-    /// The address that programs know a machine by, if some line says so.
-    pub(crate) fn address_of(&self, target: &Target) -> Option<IpAddr> {
-        self.peers.iter().find(|peer| peer.target == *target).map(|peer| peer.ip)
+    /// The address that programs know a machine by, if some line says so: for IPv6 sockets rather an IPv6 one, for others only IPv4.
+    pub(crate) fn address_of(&self, target: &Target, v6: bool) -> Option<IpAddr> {
+        let mut all = self.peers.iter().filter(|peer| peer.target == *target).map(|peer| peer.ip);
+        let first = |wanted: bool| all.clone().find(|ip| ip.is_ipv6() == wanted);
+        first(v6).or_else(|| all.find(|_| v6))
     }
 
     /// How a socket that listens at `at` is to be reachable over VMCI, if it is.

@@ -27,7 +27,9 @@ pub(crate) fn load() {
     if std::env::var_os("TAUT_VMCI_LOG").is_some_and(|value| value == "1") {
         set_verbose();
     }
-    read_map();
+    if read_map().is_ok() {
+        crate::adopt::listeners();
+    }
 }
 
 fn read_map() -> &'static Result<Map, MapError> {

@@ -9,7 +9,7 @@ use super::{errno, fail, guard, read_address, write_address};
 use crate::connect::{Attempt, again, attempt};
 use crate::state::{TABLE, connection, map};
 use crate::table::Held;
-use crate::{descriptors, names, real};
+use crate::{adopt, descriptors, names, real};
 
 /// `connect(2)`.
 ///
@@ -65,7 +65,26 @@ pub(crate) unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, l
         }
     }
     // SAFETY: as the caller promises.
-    unsafe { real::getpeername(fd, address, len) }
+    let result = unsafe { real::getpeername(fd, address, len) };
+    // SAFETY: the real function has accepted them.
+    if result == 0 && unsafe { is_adopted(fd, address, len) } {
+        // SAFETY: as the caller promises; this time the connection is in the table.
+        return unsafe { getpeername(fd, address, len) };
+    }
+    result
+}
+
+/// Is this descriptor, whose name the kernel has stored, a VMCI connection that was made by another program? Then it is in the table now.
+///
+/// # Safety
+/// `len` points to the length of what `address` points to.
+unsafe fn is_adopted(fd: c_int, address: *const sockaddr, len: *const socklen_t) -> bool {
+    // SAFETY: as the caller promises.
+    let family = unsafe {
+        if len.read_unaligned() < 2 { 0 } else { address.cast::<libc::sa_family_t>().read_unaligned() }
+    };
+    matches!(c_int::from(family), libc::AF_VSOCK | libc::AF_UNIX)
+        && guard(false, || adopt::connection(fd).is_some())
 }
 
 /// `getsockname(2)`.
@@ -85,7 +104,13 @@ pub(crate) unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, l
         }
     }
     // SAFETY: as the caller promises.
-    unsafe { real::getsockname(fd, address, len) }
+    let result = unsafe { real::getsockname(fd, address, len) };
+    // SAFETY: the real function has accepted them.
+    if result == 0 && unsafe { is_adopted(fd, address, len) } {
+        // SAFETY: as the caller promises; this time the connection is in the table.
+        return unsafe { getsockname(fd, address, len) };
+    }
+    result
 }
 
 /// `shutdown(2)`.

@@ -10,9 +10,9 @@ use super::{errno, fail, guard};
 use crate::options::{Get, Set, get, receive_buffer, set, tcp_info};
 use crate::say::complain;
 use crate::state::{TABLE, connection};
-use crate::sys::{at, set_errno};
+use crate::sys::{at, option, set_errno};
 use crate::table::{Connection, Held};
-use crate::{descriptors, real};
+use crate::{adopt, descriptors, real};
 
 /// `getsockopt(2)`.
 ///
@@ -34,8 +34,14 @@ pub(crate) unsafe extern "C" fn getsockopt(
         _ => (fd, Get::Kernel),
     };
     match answer {
-        // SAFETY: as the caller promises.
-        Get::Kernel => unsafe { real::getsockopt(target, level, name, value, len) },
+        Get::Kernel => {
+            if is_foreign(fd, level, name) && guard(false, || adopt::connection(fd).is_some()) {
+                // SAFETY: as the caller promises; this time the connection is in the table.
+                return unsafe { getsockopt(fd, level, name, value, len) };
+            }
+            // SAFETY: as the caller promises.
+            unsafe { real::getsockopt(target, level, name, value, len) }
+        }
         // SAFETY: as the caller promises.
         Get::Value(number) => unsafe { give(&number.to_ne_bytes(), value, len) },
         // SAFETY: as the caller promises.
@@ -106,10 +112,25 @@ pub(crate) unsafe extern "C" fn setsockopt(
                 }
             }
         }
-        Held::Hidden | Held::Nothing => {}
+        Held::Hidden | Held::Nothing => {
+            if is_foreign(fd, level, name) && guard(false, || adopt::connection(fd).is_some()) {
+                // SAFETY: as the caller promises; this time the connection is in the table.
+                return unsafe { setsockopt(fd, level, name, value, len) };
+            }
+        }
     }
     // SAFETY: as the caller promises.
     unsafe { real::setsockopt(fd, level, name, value, len) }
+}
+
+/// May this option be wrong because the descriptor is a VMCI connection that another program made? Only asked where a TCP socket would
+/// answer, so that the usual case costs one look at the socket's family.
+fn is_foreign(fd: c_int, level: c_int, name: c_int) -> bool {
+    let only_tcp = matches!(level, libc::SOL_TCP | libc::SOL_IP | libc::SOL_IPV6);
+    let tells = level == libc::SOL_SOCKET && matches!(name, libc::SO_DOMAIN | libc::SO_PROTOCOL);
+    (only_tcp || tells)
+        && !TABLE.is_held(fd)
+        && matches!(option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN), Ok(libc::AF_VSOCK | libc::AF_UNIX))
 }
 
 /// The integer that a program passes, if there are as many bytes.

@@ -1,0 +1,176 @@
+//! connect in all its forms.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use crate::calls::{
+    connect, epoll, epoll_ctl, epoll_wait, fcntl, getsockopt, listen, poll, receive_timeout, socket,
+    tcp_state,
+};
+use crate::{Scenario, listener};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    ("blocking_connect", blocking_connect),
+    ("connect_without_waiting", connect_without_waiting),
+    ("connect_while_watched", connect_while_watched),
+    ("connect_with_time_limit", connect_with_time_limit),
+    ("nobody_listens", nobody_listens),
+    ("nobody_listens_and_nobody_waits", nobody_listens_and_nobody_waits),
+    ("names", names),
+    ("names_of_ipv6", names_of_ipv6),
+    ("asynchronous_programs", asynchronous_programs),
+];
+
+fn blocking_connect() {
+    let (listener, address) = listener();
+    let socket = socket(libc::SOCK_CLOEXEC);
+    let fd = socket.as_raw_fd();
+    receive_timeout(fd, 10).unwrap();
+    println!("connect: {:?}", connect(fd, address));
+    println!("again: {:?}", connect(fd, address));
+    println!("closed on exec: {:?}", fcntl(fd, libc::F_GETFD, 0));
+    println!("blocking: {:?}", fcntl(fd, libc::F_GETFL, 0));
+    let _other = listener.accept().unwrap();
+    let mut buffer = [0; 4];
+    println!("the time limit set before: {:?}", crate::calls::recv(fd, &mut buffer, 0));
+    println!("listen: {:?}", listen(fd));
+}
+
+fn connect_without_waiting() {
+    let (listener, address) = listener();
+    let socket = socket(libc::SOCK_NONBLOCK);
+    let fd = socket.as_raw_fd();
+    println!("connect: {:?}", connect(fd, address));
+    println!("writable: {:#x}", poll(fd, libc::POLLOUT, -1));
+    println!("error: {:?}", getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR));
+    println!("again: {:?}", connect(fd, address));
+    println!("and again: {:?}", connect(fd, address));
+    println!("state: {}", tcp_state(fd));
+    println!("not waiting: {:?}", fcntl(fd, libc::F_GETFL, 0));
+    let _other = listener.accept().unwrap();
+    println!("nothing to read: {:#x}", poll(fd, libc::POLLIN, 0));
+}
+
+fn connect_while_watched() {
+    const IN_OUT: i32 = libc::EPOLLIN | libc::EPOLLOUT;
+    let (listener, address) = listener();
+    for edge in [0, libc::EPOLLET] {
+        let epoll = epoll();
+        let socket = socket(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
+        let (instance, fd) = (epoll.as_raw_fd(), socket.as_raw_fd());
+        epoll_ctl(instance, libc::EPOLL_CTL_ADD, fd, IN_OUT | edge, 0xfeed_0000_0000_0001).unwrap();
+        println!("connect: {:?}", connect(fd, address));
+        println!("event: {:x?}", epoll_wait(instance, -1));
+        println!("error: {:?}", getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR));
+        let (server, _) = listener.accept().unwrap();
+        epoll_ctl(instance, libc::EPOLL_CTL_MOD, fd, libc::EPOLLIN, 7).unwrap();
+        println!("nothing to read: {:x?}", epoll_wait(instance, 0));
+        drop(server);
+        println!("the end: {:x?}", epoll_wait(instance, -1));
+        epoll_ctl(instance, libc::EPOLL_CTL_DEL, fd, 0, 0).unwrap();
+        println!("not watched: {:x?}", epoll_wait(instance, 0));
+    }
+}
+
+fn connect_with_time_limit() {
+    let (listener, address) = listener();
+    let client = TcpStream::connect_timeout(&address, Duration::from_secs(20)).unwrap();
+    let (_server, from) = listener.accept().unwrap();
+    println!("peer: {}", client.peer_addr().unwrap() == address);
+    println!("from: {}", from.ip());
+    println!("blocking: {:?}", fcntl(client.as_raw_fd(), libc::F_GETFL, 0));
+}
+
+/// A port where nobody listens.
+fn closed_port() -> SocketAddr {
+    listener().1
+}
+
+fn nobody_listens() {
+    let socket = socket(0);
+    println!("connect: {:?}", connect(socket.as_raw_fd(), closed_port()));
+    let (listener, address) = listener();
+    println!("with the same socket: {:?}", connect(socket.as_raw_fd(), address));
+    drop(listener);
+}
+
+fn nobody_listens_and_nobody_waits() {
+    let socket = socket(libc::SOCK_NONBLOCK);
+    let fd = socket.as_raw_fd();
+    println!("connect: {:?}", connect(fd, closed_port()));
+    println!("events: {:#x}", poll(fd, libc::POLLOUT, -1));
+    println!("error: {:?}", getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR) == Ok(libc::ECONNREFUSED));
+}
+
+fn names() {
+    let (listener, address) = listener();
+    let bound = socket(0);
+    crate::calls::bind(bound.as_raw_fd(), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let client = TcpStream::from(bound);
+    let chosen = client.local_addr().unwrap();
+    connect(client.as_raw_fd(), address).unwrap();
+    let (server, from) = listener.accept().unwrap();
+    println!("client's peer: {}", client.peer_addr().unwrap() == address);
+    println!("client's own: {}", client.local_addr().unwrap() == chosen);
+    println!("server's peer: {} {}", from.ip(), server.peer_addr().unwrap() == from);
+    println!("server's own: {}", server.local_addr().unwrap() == address);
+    println!("listener's own: {}", listener.local_addr().unwrap() == address);
+    let unbound = TcpStream::connect(address).unwrap();
+    println!("unbound: {} {}", unbound.local_addr().unwrap().ip(), unbound.local_addr().unwrap().port() > 0);
+}
+
+fn names_of_ipv6() {
+    let listener = TcpListener::bind("[::1]:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = TcpStream::connect(address).unwrap();
+    let (server, from) = listener.accept().unwrap();
+    println!("client: {} {}", client.peer_addr().unwrap() == address, client.local_addr().unwrap().ip());
+    println!(
+        "server: {} {} {}",
+        from.ip(),
+        server.peer_addr().unwrap() == from,
+        server.local_addr().unwrap() == address
+    );
+    println!("family: {:?}", getsockopt(client.as_raw_fd(), libc::SOL_SOCKET, libc::SO_DOMAIN));
+}
+
+/// tokio: sockets that do not wait, edge-triggered epoll, connections from many threads.
+fn asynchronous_programs() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let (mut reading, mut writing) = stream.split();
+                    tokio::io::copy(&mut reading, &mut writing).await
+                });
+            }
+        });
+        let clients: Vec<_> = (0..50u8)
+            .map(|number| {
+                tokio::spawn(async move {
+                    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+                    let sent = vec![number; 100_000];
+                    let mut back = Vec::new();
+                    let (mut reading, mut writing) = stream.split();
+                    let send = async {
+                        writing.write_all(&sent).await.unwrap();
+                        writing.shutdown().await.unwrap();
+                    };
+                    let ((), received) = tokio::join!(send, reading.read_to_end(&mut back));
+                    received.unwrap();
+                    back == sent
+                })
+            })
+            .collect();
+        let mut right = 0;
+        for client in clients {
+            right += usize::from(client.await.unwrap());
+        }
+        println!("{right} of 50 got back what they sent");
+    });
+}

@@ -1,0 +1,139 @@
+//! Descriptors that are duplicated, moved and closed.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+
+use crate::calls::{accept4, close, close_range, dup, dup2, dup3, fcntl, getsockopt, open_descriptors, poll};
+use crate::{Scenario, listener, pair};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    ("duplicates_of_a_connection", duplicates_of_a_connection),
+    ("duplicates_of_a_listener", duplicates_of_a_listener),
+    ("listener_put_over_a_listener", listener_put_over_a_listener),
+    ("everything_else_is_closed", everything_else_is_closed),
+    ("each_number_is_overwritten", each_number_is_overwritten),
+    ("ranges_are_closed", ranges_are_closed),
+    ("numbers_are_used_again", numbers_are_used_again),
+];
+
+fn duplicates_of_a_connection() {
+    let (client, mut server) = pair();
+    let peer = client.peer_addr().unwrap();
+    let first = dup(client.as_raw_fd());
+    let second = fcntl(first, libc::F_DUPFD_CLOEXEC, 50).unwrap();
+    println!("third: {:?}", dup3(second, 60, libc::O_CLOEXEC));
+    drop(client);
+    close(first).unwrap();
+    close(second).unwrap();
+    println!("family: {:?}", getsockopt(60, libc::SOL_SOCKET, libc::SO_DOMAIN));
+    let mut last = stream(60);
+    println!("peer: {}", last.peer_addr().unwrap() == peer);
+    last.write_all(b"hello").unwrap();
+    drop(last);
+    let mut all = String::new();
+    server.read_to_string(&mut all).unwrap();
+    println!("{all}, and the end");
+}
+
+fn stream(fd: i32) -> TcpStream {
+    #[allow(unsafe_code, reason = "a number becomes a stream")]
+    // SAFETY: the callers own the number.
+    TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A connection comes in there.
+fn accepts(fd: i32, address: std::net::SocketAddr) -> bool {
+    let Ok(_client) = TcpStream::connect(address) else { return false };
+    accept4(fd, 0).map(close).is_ok()
+}
+
+fn duplicates_of_a_listener() {
+    let before = open_descriptors();
+    let (listener, address) = listener();
+    let first = dup(listener.as_raw_fd());
+    let second = fcntl(first, libc::F_DUPFD, 50).unwrap();
+    println!("both: {} {}", accepts(listener.as_raw_fd(), address), accepts(first, address));
+    drop(listener);
+    println!("one left less: {} {}", accepts(first, address), accepts(second, address));
+    close(first).unwrap();
+    println!("the last: {} {:#x}", accepts(second, address), poll(second, libc::POLLIN, 0));
+    println!("on exec: {:?}", fcntl(second, libc::F_GETFD, 0));
+    close(second).unwrap();
+    println!("none: {}", accepts(second, address));
+    println!("descriptors: {}", open_descriptors() == before);
+}
+
+fn listener_put_over_a_listener() {
+    let before = open_descriptors();
+    let (one, there) = listener();
+    let (other, here) = listener();
+    let number = one.into_raw_fd();
+    println!("over: {}", dup2(other.as_raw_fd(), number) == Ok(number));
+    drop(other);
+    println!("the other's: {}", accepts(number, here));
+    println!("the one's: {}", TcpStream::connect(there).is_ok());
+    println!("itself: {}", dup2(number, number) == Ok(number));
+    println!("still: {}", accepts(number, here));
+    close(number).unwrap();
+    println!("descriptors: {}", open_descriptors() == before);
+}
+
+/// As daemons do: every number but the known ones.
+fn everything_else_is_closed() {
+    let (listener, address) = listener();
+    for fd in 3..2048 {
+        if fd != listener.as_raw_fd() {
+            let _ = close(fd);
+        }
+    }
+    println!("accepts: {}", accepts(listener.as_raw_fd(), address));
+}
+
+fn each_number_is_overwritten() {
+    let (listener, address) = listener();
+    let null = std::fs::File::open("/dev/null").unwrap();
+    for fd in 3..1024 {
+        if fd != listener.as_raw_fd() && fd != null.as_raw_fd() {
+            assert_eq!(dup2(null.as_raw_fd(), fd), Ok(fd), "is there room for more than 1024 descriptors?");
+        }
+    }
+    for fd in 3..1024 {
+        if fd != listener.as_raw_fd() && fd != null.as_raw_fd() {
+            close(fd).unwrap();
+        }
+    }
+    println!("accepts: {}", accepts(listener.as_raw_fd(), address));
+}
+
+fn ranges_are_closed() {
+    let before = open_descriptors();
+    let (listener, address) = listener();
+    let kept = dup3(listener.as_raw_fd(), 40, 0).unwrap();
+    let number = listener.into_raw_fd() as u32;
+    println!("below and above: {:?} {:?}", close_range(number, 39, 0), close_range(41, u32::MAX, 0));
+    println!("accepts: {}", accepts(kept, address));
+    println!("on exec only: {:?}", close_range(30, 50, libc::CLOSE_RANGE_CLOEXEC.cast_signed()));
+    println!("flag: {:?}", fcntl(kept, libc::F_GETFD, 0));
+    println!("accepts: {}", accepts(kept, address));
+    println!("the rest: {:?}", close_range(number, u32::MAX, 0));
+    println!("accepts: {}", accepts(kept, address));
+    println!("descriptors: {}", open_descriptors() == before);
+}
+
+/// What was known of a number is not true of the next socket there.
+fn numbers_are_used_again() {
+    let (listener, address) = listener();
+    for round in 0..3 {
+        let (client, server) = pair();
+        println!("round {round}: {}", client.peer_addr().unwrap() == server.local_addr().unwrap());
+        drop((client, server));
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        println!(
+            "udp: {:?} {:?}",
+            udp.peer_addr().is_err(),
+            getsockopt(udp.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PROTOCOL)
+        );
+        println!("listener: {}", accepts(listener.as_raw_fd(), address));
+    }
+}

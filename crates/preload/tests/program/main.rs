@@ -1,0 +1,195 @@
+//! The scenarios of the example `tcp_program`, once over TCP and once with `libtaut_vmci.so` preloaded: it must print the same.
+//!
+//! The VMCI sockets are Unix sockets here (there need be no `AF_VSOCK` on the machine); between both ends is [`relay::Relay`], which does
+//! what taut does for a VM's socket on the host.
+
+mod relay;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use relay::Relay;
+
+/// What cargo has built beside this test: the library in the folder of dependencies, and the example.
+fn built(path: &str) -> PathBuf {
+    let path = std::env::current_exe().unwrap().parent().unwrap().join(path);
+    assert!(
+        path.exists(),
+        "{} is not there\nhint: test the whole crate, `cargo test -p taut-preload`",
+        path.display()
+    );
+    path
+}
+
+fn program(scenario: &str) -> Command {
+    let mut command = Command::new(built("../examples/tcp_program"));
+    command.arg(scenario);
+    command
+}
+
+fn preloaded(scenario: &str, map: &Path) -> Command {
+    let mut command = program(scenario);
+    command.env("LD_PRELOAD", built("libtaut_vmci.so")).env("TAUT_VMCI_MAP", map);
+    command
+}
+
+fn run(mut command: Command) -> Output {
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{}{stderr}", output.status, stdout(&output));
+    output
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A map by which the loopback addresses are a machine behind this socket.
+fn map(folder: &Path, text: &str) -> PathBuf {
+    let path = folder.join("vmci.map");
+    std::fs::write(&path, text.replace("SOCKET", folder.join("vm.sock").to_str().unwrap())).unwrap();
+    path
+}
+
+const LOOPBACK: &str = "127.0.0.1:* -> unix SOCKET\n[::1]:* -> unix SOCKET\n\
+                        listen 127.0.0.1:* -> unix SOCKET\nlisten [::1]:* -> unix SOCKET\n\
+                        patience 5000 ms\n";
+
+fn same_as_tcp(scenario: &str, connections: std::ops::RangeInclusive<usize>) {
+    let expected = stdout(&run(program(scenario)));
+    assert!(!expected.is_empty());
+    let folder = tempfile::tempdir().unwrap();
+    let relay = Relay::start(&folder.path().join("vm.sock"));
+    let output = run(preloaded(scenario, &map(folder.path(), LOOPBACK)));
+    assert_eq!(stdout(&output), expected, "{}", stderr(&output));
+    assert_eq!(stderr(&output), "", "nothing to complain of");
+    let relayed = relay.connections();
+    assert!(connections.contains(&relayed), "{relayed} connections by VMCI, not {connections:?}");
+}
+
+macro_rules! same_as_tcp {
+    ($($scenario:ident $connections:expr;)*) => {
+        $(#[test] fn $scenario() { same_as_tcp(stringify!($scenario), $connections) })*
+
+        #[test]
+        fn no_scenario_is_left_out() {
+            let all = stdout(&run(program("")));
+            let mut all: Vec<_> = all.lines().collect();
+            let mut here = vec![$(stringify!($scenario)),*];
+            all.sort_unstable();
+            here.sort_unstable();
+            assert_eq!(all, here);
+        }
+    };
+}
+
+// How many connections each makes by VMCI: that it makes them at all is what shows that the library works.
+same_as_tcp! {
+    bulk_and_half_close 1..=1;
+    flags_of_recv 1..=1;
+    pieces 1..=1;
+    sendfile_and_splice 1..=1;
+    end_of_the_other_side 1..=1;
+    blocking_connect 1..=1;
+    connect_without_waiting 1..=1;
+    connect_while_watched 2..=2;
+    connect_with_time_limit 1..=1;
+    nobody_listens 1..=1;
+    nobody_listens_and_nobody_waits 0..=0;
+    names 2..=2;
+    names_of_ipv6 1..=1;
+    asynchronous_programs 50..=50;
+    readiness 3..=3;
+    watched_before_it_listens 2..=2;
+    watched_at_edges 3..=3;
+    accept_that_does_not_wait 2..=2;
+    accept_with_time_limit 1..=1;
+    flags_of_accept 4..=4;
+    accept_from_many_threads 40..=40;
+    shutdown_wakes_accept 0..=0;
+    listener_is_a_tcp_socket 0..=0;
+    port_is_free_after_close 3..=3;
+    usual_options 1..=1;
+    options_set_before 1..=1;
+    duplicates_of_a_connection 1..=1;
+    duplicates_of_a_listener 5..=5;
+    listener_put_over_a_listener 2..=2;
+    everything_else_is_closed 1..=1;
+    each_number_is_overwritten 1..=1;
+    ranges_are_closed 2..=2;
+    numbers_are_used_again 6..=6;
+    children_accept 3..=3;
+    child_has_the_connection 1..=1;
+    another_program_inherits 3..=3;
+    closed_on_exec 1..=1;
+}
+
+#[test]
+fn without_a_map_everything_is_tcp_and_that_is_said_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("none.map");
+    let output = run(preloaded("numbers_are_used_again", &path));
+    assert_eq!(stdout(&output), stdout(&run(program("numbers_are_used_again"))));
+    let said = stderr(&output);
+    assert_eq!(said.matches("libtaut_vmci:").count(), 1, "{said}");
+    assert!(said.contains(&format!("TCP only: {}: No such file", path.display())), "{said}");
+    assert!(said.lines().last().unwrap().starts_with("hint: "), "{said}");
+}
+
+#[test]
+fn a_bad_map_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = map(folder.path(), "127.0.0.1:* -> unix SOCKET\nlisten everything\n");
+    let relay = Relay::start(&folder.path().join("vm.sock"));
+    let output = run(preloaded("names", &path));
+    assert_eq!(relay.connections(), 0);
+    let said = stderr(&output);
+    assert!(said.contains(&format!("{}:2: `everything` has no port\nhint: ", path.display())), "{said}");
+}
+
+/// The map has the machine elsewhere than it is: nobody answers there, and TCP reaches it.
+#[test]
+fn a_machine_that_is_elsewhere_is_reached_by_tcp() {
+    let expected = stdout(&run(program("names")));
+    let folder = tempfile::tempdir().unwrap();
+    let relay = Relay::start(&folder.path().join("vm.sock"));
+    for target in ["unix /nonexistent/vm.sock", "unix SOCKET", "cid 4000000000", "host"] {
+        let output = run(preloaded("names", &map(folder.path(), &format!("127.0.0.1:* -> {target}"))));
+        assert_eq!(stdout(&output), expected, "{target}");
+        assert_eq!(stderr(&output), "", "{target}");
+    }
+    assert_eq!(relay.connections(), 0);
+}
+
+/// One listener, clients of both kinds.
+#[test]
+fn a_listener_takes_connections_of_both_kinds() {
+    let folder = tempfile::tempdir().unwrap();
+    let relay = Relay::start(&folder.path().join("vm.sock"));
+    // Only what listens is mapped, so this program's own connects are TCP.
+    let path = map(folder.path(), "listen 127.0.0.1:* -> unix SOCKET");
+    let output = run(preloaded("accept_from_many_threads", &path));
+    assert_eq!(stdout(&output), "40 of 40\n");
+    assert_eq!(relay.connections(), 0);
+    let half =
+        map(folder.path(), "127.0.0.1:* -> unix SOCKET\nlisten 127.0.0.1:* -> unix SOCKET\npatience 5000 ms");
+    let output = run(preloaded("accept_from_many_threads", &half));
+    assert_eq!(stdout(&output), "40 of 40\n");
+    assert_eq!(relay.connections(), 40);
+}
+
+#[test]
+fn decisions_are_told_when_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let _relay = Relay::start(&folder.path().join("vm.sock"));
+    let mut command = preloaded("names_of_ipv6", &map(folder.path(), LOOPBACK));
+    command.env("TAUT_VMCI_LOG", "1");
+    let said = stderr(&run(command));
+    assert!(said.contains("listens for VMCI connections too"), "{said}");
+    assert!(said.contains("vm.sock port "), "{said}");
+    assert!(said.contains("accepted unix "), "{said}");
+}
