@@ -79,3 +79,6 @@ fn unplug(qmp: &mut Qmp) -> Result<bool, QmpError> {
     }
     qmp.wait_for(|event| event.name == "DEVICE_DELETED" && event.data["device"] == ID)
 }
+
+#[cfg(test)]
+mod tests;

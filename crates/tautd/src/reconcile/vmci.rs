@@ -20,8 +20,10 @@ use crate::{board::Board, external, store::Store};
 /// How long QEMU's monitor may take to answer, and a guest to let go of a device: the monitor serves one at a time, and
 /// somebody may want to press the power button.
 const MONITOR_PATIENCE: Duration = Duration::from_secs(1);
-/// How soon a device that could not be replaced is tried again, and one that just started is looked at.
-const REPLUG_AGAIN: Duration = Duration::from_secs(3);
+/// How soon a device without a session is looked at: one that has just started is about to connect.
+const REPLUG_FIRST: Duration = Duration::from_millis(500);
+/// How soon one that could not be replaced is tried again.
+const REPLUG_AGAIN: Duration = Duration::from_secs(2);
 
 impl Reconciler {
     /// QEMU connects to this socket while it starts.
@@ -67,7 +69,7 @@ impl Reconciler {
     pub(super) fn replug_vmci(&mut self, vm: &Name) {
         let owner = Owner::Vmci(vm.clone()).to_string();
         let now = Instant::now();
-        let next = self.retries.entry(owner).or_insert(now + REPLUG_AGAIN);
+        let next = self.retries.entry(owner).or_insert(now + REPLUG_FIRST);
         if now < *next {
             return;
         }

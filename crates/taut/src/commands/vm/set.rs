@@ -95,11 +95,11 @@ fn restart(before: &Vm, after: &Vm) -> Option<String> {
     after.status.pid?;
     let name = &after.name;
     let what = match (before.spec.vm.vmci.is_some(), after.spec.vm.vmci.is_some()) {
-        (false, true) => "gets its VMCI device",
-        (true, false) => "is cut off from VMCI now, and loses its device",
+        (false, true) => "a VMCI device that it was not started with comes",
+        (true, false) => "it is cut off from VMCI, and its device goes",
         _ => return None,
     };
-    Some(format!("{name} {what} when it is started again: taut vm stop {name}; taut vm start {name}"))
+    Some(format!("{name} runs: {what} with its next start: taut vm stop {name}; taut vm start {name}"))
 }
 
 #[cfg(test)]
