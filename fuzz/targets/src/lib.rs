@@ -9,12 +9,19 @@ pub mod frame;
 pub mod message;
 pub mod ring;
 pub mod session;
+pub mod socket;
 
 mod input;
+mod world;
 
 /// A target: its name, which is also its corpus's, and what it does with an input.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const ALL: [Target; 4] =
-    [("ring", ring::run), ("frame", frame::run), ("message", message::run), ("session", session::run)];
+pub const ALL: [Target; 5] = [
+    ("ring", ring::run),
+    ("frame", frame::run),
+    ("message", message::run),
+    ("session", session::run),
+    ("socket", socket::run),
+];

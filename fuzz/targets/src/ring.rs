@@ -5,102 +5,26 @@
 //! so that most inputs get past the first checks, or as 16 raw bytes.
 
 use std::cell::RefCell;
-use std::fs::File;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use taut_virtq::counters::SharedWords;
 use taut_virtq::device::{BURST, FIRST_BYTES, MAX_FRAME_LEN, PositionLog};
-use taut_virtq::{
-    GuestMemory, NetHeader, QueueConfig, QueueError, RegionSpec, RingFault, RxQueue, Start, TxQueue, features,
-};
+use taut_virtq::{NetHeader, QueueConfig, QueueError, RingFault, RxQueue, Start, TxQueue, features};
 
 use crate::input::Input;
+use crate::world::{FILE_LEN, MOST_ENTRIES, REGIONS, REST, RINGS, TABLE, TABLE_ENTRIES, USER, World};
 
 /// Operations of one input.
 const OPERATIONS: usize = 20;
 
-/// The file behind the guest's memory. What no region covers must never change.
-const FILE_LEN: usize = 0x5000;
-/// Front-end addresses are this much higher than guest addresses.
-const USER: u64 = 0x7f00_0000_0000;
-/// Where the guest's regions begin, where in the file, and how long they are: the second adjoins the first in the guest's
-/// address space only, neither begins nor ends with a page.
-const REGIONS: [(u64, usize, usize); 3] =
-    [(0x1000, 0x800, 0x2800), (0x3800, 0x3800, 0x800), (0x8000, 0x4800, 0x700)];
-/// What lies between them.
-const GAPS: [std::ops::Range<usize>; 4] = [0..0x800, 0x3000..0x3800, 0x4000..0x4800, 0x4f00..0x5000];
-const GAP_BYTE: u8 = 0xc5;
-
-/// Guest addresses of a ring's areas; all in the first region.
-#[derive(Debug, Clone, Copy)]
-struct Areas {
-    desc: u64,
-    avail: u64,
-    used: u64,
-}
-
-const RINGS: [Areas; 2] = [
-    Areas { desc: 0x1000, avail: 0x1200, used: 0x1280 },
-    Areas { desc: 0x1400, avail: 0x1600, used: 0x1680 },
-];
-const TABLE: u64 = 0x1800;
-const TABLE_ENTRIES: usize = 8;
-const REST: u64 = 0x1900;
-/// Largest queue for which the areas have room.
-const MOST_ENTRIES: u16 = 32;
-
-struct World {
-    guest: Arc<GuestMemory>,
-    /// The whole file, one region from address 0 on.
-    file: Arc<GuestMemory>,
-    image: Vec<u8>,
-    bytes: Vec<u8>,
-    null: File,
-    /// A packed ring's positions, one word a ring.
-    log: Arc<SharedWords>,
-}
-
 thread_local! {
-    static WORLD: RefCell<World> = RefCell::new(World::new());
+    static WORLD: RefCell<World> = RefCell::new(World::new(MAX_FRAME_LEN));
 }
 
 impl World {
-    fn new() -> Self {
-        let [file, log] = [(); 2].map(|()| {
-            let file = memfd_create("fuzz", MemfdFlags::CLOEXEC).expect("a memfd");
-            ftruncate(&file, FILE_LEN as u64).expect("its length");
-            file
-        });
-        let specs = REGIONS.map(|(guest_addr, offset, size)| RegionSpec {
-            guest_addr,
-            user_addr: USER + guest_addr,
-            size: size as u64,
-            file_offset: offset as u64,
-        });
-        let whole = RegionSpec { guest_addr: 0, user_addr: 0, size: FILE_LEN as u64, file_offset: 0 };
-        let map = |specs: &[RegionSpec]| {
-            let files = vec![file.as_fd(); specs.len()];
-            Arc::new(GuestMemory::map(specs, &files).expect("memory"))
-        };
-        Self {
-            guest: map(&specs),
-            file: map(&[whole]),
-            image: vec![0; FILE_LEN],
-            bytes: vec![0x5a; MAX_FRAME_LEN],
-            log: Arc::new(SharedWords::map(log.as_fd(), FILE_LEN / 8).expect("words")),
-            null: File::options().write(true).open("/dev/null").expect("/dev/null"),
-        }
-    }
-
     /// Fills the image with what the input says; returns the rest of the input's operations.
     fn set_up(&mut self, setup: &Setup, input: &mut Input<'_>) {
-        self.image.fill(0);
-        for gap in GAPS {
-            self.image[gap].fill(GAP_BYTE);
-        }
+        self.begin();
         let entries = usize::from(setup.size.min(MOST_ENTRIES));
         for ring in RINGS {
             self.descriptors(setup, input, ring.desc, entries);
@@ -118,7 +42,7 @@ impl World {
         self.descriptors(setup, input, TABLE, TABLE_ENTRIES);
         let room = FILE_LEN - Self::at(REST);
         self.put(REST, input.slice(room.min(0x1700)));
-        self.file.write(0, &self.image).expect("the whole file");
+        self.end();
         for word in &self.log.words()[..RINGS.len()] {
             word.store(setup.logged, Ordering::Relaxed);
         }
@@ -128,37 +52,6 @@ impl World {
         for entry in 0..count as u64 {
             let bytes = if setup.raw { input.array() } else { setup.descriptor(input.array()) };
             self.put(table + 16 * entry, &bytes);
-        }
-    }
-
-    /// Where in the file an address of the first region is.
-    fn at(addr: u64) -> usize {
-        let (start, offset, _) = REGIONS[0];
-        offset + (addr - start) as usize
-    }
-
-    fn put(&mut self, addr: u64, bytes: &[u8]) {
-        let at = Self::at(addr);
-        self.image[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-
-    fn write_word(&self, at: usize, value: u16) {
-        self.file.write(at as u64, &value.to_le_bytes()).expect("inside the file");
-    }
-
-    fn read_word(&self, at: usize) -> u16 {
-        let mut word = [0; 2];
-        self.file.read(at as u64, &mut word).expect("inside the file");
-        u16::from_le_bytes(word)
-    }
-
-    /// Nothing outside the regions has changed.
-    fn check_gaps(&mut self) {
-        let Self { file, image, .. } = self;
-        for gap in GAPS {
-            let bytes = &mut image[gap.clone()];
-            file.read(gap.start as u64, bytes).expect("inside the file");
-            assert!(bytes.iter().all(|&byte| byte == GAP_BYTE), "bytes in {gap:x?} were written");
         }
     }
 }

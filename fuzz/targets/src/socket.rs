@@ -1,0 +1,311 @@
+//! The device end of a socket device's queues over memory that a driver has written, and goes on writing between operations.
+//!
+//! Input: [`Setup`] (6 bytes), [`OPERATIONS`] operations of 5 bytes, then for each of two rings its descriptors and what it
+//! makes available, then an indirect table, then bytes for everything behind, packet headers among them. Descriptors are
+//! written short (6 bytes), so that most inputs get past the first checks, or as 16 raw bytes.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::os::fd::AsFd;
+
+use taut_virtq::device::socket::{InFlight, Packet, Piece, RING_FEATURES, SocketRx, SocketTx};
+use taut_virtq::socket_header::{LEN, MAX_PAYLOAD};
+use taut_virtq::{QueueConfig, QueueError, RingFault, SocketHeader, Start, features};
+
+use crate::input::Input;
+use crate::world::{FILE_LEN, MOST_ENTRIES, REGIONS, REST, RINGS, TABLE, TABLE_ENTRIES, USER, World};
+
+/// Operations of one input.
+const OPERATIONS: usize = 20;
+
+thread_local! {
+    static WORLD: RefCell<World> = RefCell::new(World::new(MAX_PAYLOAD as usize));
+}
+
+/// How the queues are set up.
+struct Setup {
+    features: u64,
+    size: u16,
+    start: u16,
+    /// The queues start where the used index says.
+    recover: bool,
+    /// Descriptors are raw bytes.
+    raw: bool,
+    /// The receive queue lies on top of the transmit queue.
+    same: bool,
+    /// An area's address is replaced by this one.
+    moved: Option<(u8, u64)>,
+}
+
+impl Setup {
+    fn read(input: &mut Input<'_>) -> Self {
+        let [bits, more, size] = input.array();
+        let start = input.u16();
+        let moved = input.u8();
+        let has = |bit: u8, feature: u64| if bits & bit != 0 { feature } else { 0 };
+        // Without these two in most inputs, so that they are set up at all.
+        let unknown = has(4, has(8, features::RING_PACKED | features::IN_ORDER));
+        let wanted = has(1, features::EVENT_IDX) | has(2, features::INDIRECT_DESC) | features::VERSION_1;
+        let size = match size % 16 {
+            shift @ 0..=5 => 1 << shift,
+            6 => 0,
+            7 => 3,
+            8 => 2048,
+            9 => 40000,
+            _ => 8,
+        };
+        Self {
+            features: wanted & RING_FEATURES | unknown,
+            size,
+            start,
+            recover: bits & 64 != 0,
+            raw: bits & 128 != 0,
+            same: more & 1 != 0,
+            // Around the ends of regions, and where nothing is.
+            moved: (more & 2 != 0).then(|| (more >> 6, USER + 0x0f00 + (u64::from(moved) << 4))),
+        }
+    }
+
+    /// The 16 bytes of a short descriptor: address, length, flags and next.
+    fn descriptor([a, b, c, d, flags, next]: [u8; 6]) -> [u8; 16] {
+        let (addr, len) = (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]));
+        let rest = u64::from(len) | u64::from(flags & 7) << 32 | u64::from(next) << 48;
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&u64::from(addr).to_le_bytes());
+        bytes[8..].copy_from_slice(&rest.to_le_bytes());
+        bytes
+    }
+
+    fn config(&self, ring: usize, start: Start) -> QueueConfig {
+        let ring = RINGS[ring];
+        let mut areas = [ring.desc, ring.avail, ring.used].map(|addr| USER + addr);
+        if let Some((which, addr)) = self.moved
+            && let Some(area) = areas.get_mut(usize::from(which))
+        {
+            *area = addr;
+        }
+        let [desc, avail, used] = areas;
+        QueueConfig { size: self.size, desc, avail, used, features: self.features, start, log: None }
+    }
+
+    /// Fills the memory with what the input says.
+    fn fill(&self, world: &mut World, input: &mut Input<'_>) {
+        let descriptors = |world: &mut World, input: &mut Input<'_>, table: u64, count: usize| {
+            for entry in 0..count as u64 {
+                let bytes = if self.raw { input.array() } else { Self::descriptor(input.array()) };
+                world.put(table + 16 * entry, &bytes);
+            }
+        };
+        world.begin();
+        let entries = usize::from(self.size.min(MOST_ENTRIES));
+        for ring in RINGS {
+            descriptors(world, input, ring.desc, entries);
+            world.put(ring.avail, input.slice(2));
+            let index = self.start.wrapping_add(u16::from(input.u8()));
+            world.put(ring.avail + 2, &index.to_le_bytes());
+            for entry in 0..entries as u64 {
+                world.put(ring.avail + 4 + 2 * entry, &u16::from(input.u8()).to_le_bytes());
+            }
+            // A ring that goes on: what the device has returned so far.
+            world.put(ring.used + 2, &self.start.to_le_bytes());
+        }
+        descriptors(world, input, TABLE, TABLE_ENTRIES);
+        world.put(REST, input.slice((FILE_LEN - World::at(REST)).min(0x1700)));
+        world.end();
+    }
+}
+
+/// The queues of one input.
+struct Queues {
+    tx: SocketTx,
+    rx: SocketRx,
+    /// Packets that are taken, in that order.
+    taken: Vec<Packet>,
+    /// Those that are given back and not published.
+    returned: BTreeSet<u16>,
+    /// Those that a predecessor had taken, not taken again yet.
+    again: BTreeSet<u16>,
+    fault: Option<RingFault>,
+}
+
+impl Queues {
+    fn new(world: &World, setup: &Setup, start: Start) -> Result<Self, QueueError> {
+        let log = InFlight::new(&world.log, 3);
+        let tx = SocketTx::new(&world.guest, &setup.config(0, start), log)?;
+        // A receive queue has nothing in flight.
+        let rx = SocketRx::new(&world.guest, &setup.config(usize::from(!setup.same), Start::Recover))?;
+        let (taken, returned, again) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+        Ok(Self { tx, rx, taken, returned, again, fault: None })
+    }
+
+    fn take(&mut self) {
+        let packet = match self.tx.take() {
+            Ok(Some(packet)) => packet,
+            Ok(None) => {
+                assert!(self.fault.is_none() && self.again.is_empty(), "{:?} forgotten", self.again);
+                return;
+            }
+            Err(fault) => {
+                assert!(self.fault.is_none_or(|before| before == fault), "a broken queue stays broken");
+                self.fault = Some(fault);
+                return;
+            }
+        };
+        assert!(self.fault.is_none());
+        assert!(packet.payload <= MAX_PAYLOAD);
+        let bytes: [u8; LEN] = packet.header.to_bytes();
+        assert_eq!(SocketHeader::from_bytes(&bytes), packet.header);
+        assert!(self.taken.iter().all(|other| other.head != packet.head), "{} twice", packet.head);
+        assert!(!self.returned.contains(&packet.head), "{} is not the driver's yet", packet.head);
+        if !self.again.is_empty() {
+            assert!(self.again.remove(&packet.head), "{} comes before {:?}", packet.head, self.again);
+        }
+        self.taken.push(packet);
+        assert!(self.tx.taken().eq(self.taken.iter().map(|packet| packet.head)));
+    }
+
+    fn give_back(&mut self, which: usize) {
+        if !self.taken.is_empty() {
+            let packet = self.taken.remove(which % self.taken.len());
+            self.tx.give_back(packet.head);
+            self.returned.insert(packet.head);
+        }
+    }
+
+    fn publish(&mut self) {
+        self.tx.publish();
+        self.returned.clear();
+    }
+
+    /// A packet, and the bytes of it behind an offset.
+    fn packet(&self, which: usize, offset: u32) -> Option<(u16, usize)> {
+        let packet = self.taken.get(which % self.taken.len().max(1))?;
+        let len = packet.payload.min(packet.header.len).saturating_sub(offset);
+        Some((packet.head, len as usize))
+    }
+
+    fn read(&self, world: &mut World, which: usize, offset: u32) {
+        let room = world.bytes.len() - 1000;
+        let Some((head, len)) = self.packet(which, offset) else { return };
+        assert_eq!(self.tx.read(head, offset, &mut world.bytes[..room]), len.min(room));
+        let written = self.tx.write_to(head, offset, world.null.as_fd()).expect("it takes everything");
+        assert_eq!(written, len);
+    }
+
+    fn deliver(&mut self, world: &World, which: usize, offset: u32, own: usize) {
+        let Some(room) = self.room() else { return };
+        let mut pieces = vec![Piece::Bytes(&world.bytes[..own])];
+        let mut sum = own;
+        for which in [which, which + 1] {
+            let Some((head, len)) = self.packet(which, offset) else { continue };
+            sum += len;
+            pieces.push(Piece::Packet { from: &self.tx, head, offset, len: u32::MAX });
+        }
+        let header = SocketHeader { src_cid: 5, ..SocketHeader::default() };
+        let stored = self.rx.deliver(header, pieces).expect("there is a buffer");
+        assert_eq!(stored as usize, sum.min(room as usize));
+    }
+
+    fn room(&mut self) -> Option<u32> {
+        let room = self.rx.room();
+        assert_eq!(self.rx.room(), room, "the same until it is used");
+        room.ok()?.inspect(|&room| assert!(room > 0))
+    }
+
+    /// The next user of the queues. It has exactly what this one had not given back in the driver's eyes.
+    fn go_on(mut self, world: &World, setup: &Setup, in_order: bool) -> Result<Self, QueueError> {
+        let order = if in_order && self.again.is_empty() {
+            self.tx.hand_over();
+            self.returned.clear();
+            Some(self.tx.taken().collect::<Vec<u16>>())
+        } else {
+            None
+        };
+        let mut again = self.again;
+        again.extend(self.taken.iter().map(|packet| packet.head));
+        again.extend(self.returned);
+        let used = world.read_word(World::at(RINGS[0].used) + 2);
+        let count = again.len() as u16;
+        // The driver may have changed the used index, and the receive queue lie on top.
+        let honest = used.wrapping_add(count) == self.tx.position() && setup.moved.is_none() && !setup.same;
+        drop(self.tx);
+        let mut next = Self::new(world, setup, Start::Recover)?;
+        if setup.moved.is_none() {
+            assert_eq!(next.tx.position(), used.wrapping_add(count));
+        }
+        next.again = again;
+        for head in order.into_iter().flatten() {
+            next.take();
+            let taken = next.taken.last().map(|packet| packet.head);
+            // A chain that the driver has changed.
+            if next.fault.is_some() {
+                break;
+            }
+            assert!(!honest || taken == Some(head), "{head} is next");
+        }
+        Ok(next)
+    }
+}
+
+/// Runs one input.
+pub fn run(data: &[u8]) {
+    WORLD.with_borrow_mut(|world| run_in(world, data));
+}
+
+fn run_in(world: &mut World, data: &[u8]) {
+    let mut input = Input(data);
+    let setup = Setup::read(&mut input);
+    let mut operations = Input(input.slice(5 * OPERATIONS));
+    setup.fill(world, &mut input);
+    InFlight::new(&world.log, 3).clear();
+    let start = if setup.recover { Start::Recover } else { Start::At(setup.start) };
+    if let Ok(queues) = Queues::new(world, &setup, start) {
+        operate(world, &setup, queues, &mut operations);
+    }
+    world.check_gaps();
+}
+
+fn operate(world: &mut World, setup: &Setup, mut queues: Queues, operations: &mut Input<'_>) {
+    let first = World::at(REGIONS[0].0);
+    while !operations.is_empty() {
+        let code = operations.u8();
+        let (at, value) = (operations.u16(), operations.u16());
+        match code % 16 {
+            0..=2 => queues.take(),
+            3 => queues.give_back(value.into()),
+            4 => queues.publish(),
+            // The driver writes anywhere …
+            5 => world.write_word(first + usize::from(at) % (REGIONS[0].2 - 1), value),
+            // … into a descriptor …
+            6 => {
+                let descriptor = usize::from(at % MOST_ENTRIES) * 16 + usize::from(at >> 13) * 2;
+                let ring = RINGS[usize::from(at >> 8) % 2];
+                world.write_word(World::at(ring.desc) + descriptor, value);
+            }
+            // … or makes more available.
+            7 => {
+                let index = World::at(RINGS[usize::from(at) % 2].avail) + 2;
+                world.write_word(index, world.read_word(index).wrapping_add(value % 8));
+            }
+            8 => queues.read(world, at.into(), u32::from(value) % 3000),
+            9 | 10 => queues.deliver(world, at.into(), u32::from(value) % 500, usize::from(at >> 8)),
+            11 => queues.deliver(world, at.into(), 0, usize::from(value)),
+            12 => queues.rx.publish(),
+            13 => _ = (queues.tx.needs_interrupt(), queues.rx.needs_interrupt(), queues.rx.position()),
+            14 => {
+                if at & 1 == 0 {
+                    queues.tx.suspend_kicks();
+                    queues.rx.suspend_kicks();
+                } else {
+                    let waits = queues.tx.arm_kicks();
+                    assert!(waits || queues.again.is_empty(), "nobody would come for them");
+                    _ = queues.rx.arm_kicks();
+                }
+            }
+            _ => match queues.go_on(world, setup, at & 1 != 0) {
+                Ok(again) => queues = again,
+                Err(_) => return,
+            },
+        }
+    }
+}
