@@ -33,7 +33,7 @@
 //! The successor takes the packets again, oldest first. The available ring tells the order of those that were among its last
 //! entries; older ones have no order any more, and come before them. Whoever stops in good order therefore writes the order
 //! down: [`super::SocketTx::hand_over`] puts the heads into the used ring, behind the used index, where there is
-//! room for exactly those that are in flight, and says so in `ORDER`.
+//! room for exactly those that are in flight, and says so in `ORDER`, until the next one gives a packet back.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -151,6 +151,12 @@ impl InFlight {
         self.store(ORDER, pair(count, used));
     }
 
+    /// The order is going to be written over.
+    #[cold]
+    pub(super) fn forget_order(&self) {
+        self.store(ORDER, 0);
+    }
+
     /// Begins a ring's life with nothing in flight.
     pub(super) fn start(&self) {
         self.clear();
@@ -176,9 +182,7 @@ impl InFlight {
         // Heads that the ring does not have are another ring's.
         (ring.size()..MAX_SIZE).filter(|&head| self.contains(head)).for_each(|head| self.remove(head));
         let heads: Vec<u16> = (0..ring.size()).filter(|&head| self.contains(head)).collect();
-        let order = self.written_order(ring, used, &heads);
-        self.store(ORDER, 0);
-        order.unwrap_or_else(|| order_of_availability(ring, used, &heads))
+        self.written_order(ring, used, &heads).unwrap_or_else(|| order_of_availability(ring, used, &heads))
     }
 
     #[inline]

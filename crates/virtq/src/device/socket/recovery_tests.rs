@@ -141,7 +141,10 @@ impl Scene {
         if !self.taken.is_empty() {
             let last = self.taken.len() - 1;
             let head = self.taken.remove(if which == usize::MAX { last } else { which % (last + 1) });
-            self.device().give_back(head);
+            let device = self.device.as_mut().expect("it lives");
+            if mortal(|| device.give_back(head)).is_none() {
+                self.killed();
+            }
         }
     }
 
@@ -362,6 +365,11 @@ fn whoever_hands_over_tells_the_order() {
         }
         assert!(scene.taken[0] == older && scene.taken[1] < older, "{:?}", scene.taken);
         scene.hand_over(start_at);
+        // Somebody looks, or takes some and is killed.
+        scene.go_on(Start::Recover).unwrap();
+        assert_eq!(scene.device().position(), scene.position);
+        assert!(scene.device().take().is_ok_and(|packet| packet.is_some()));
+        scene.go_on(Start::Recover).unwrap();
         assert_eq!(scene.expected.len(), 3);
         (0..3).for_each(|_| scene.take());
         scene.finish();

@@ -38,6 +38,8 @@ pub struct SocketTx {
     returned: Vec<u16>,
     /// Packets taken so far.
     count: u64,
+    /// The used ring may tell the order of packets behind the used index.
+    ordered: bool,
     fault: Option<RingFault>,
 }
 
@@ -102,7 +104,16 @@ impl SocketTx {
             slots[usize::from(head)].state = State::Again;
         }
         let returned = Vec::with_capacity(config.size.into());
-        Ok(Self { ring, in_flight, slots, again: again.into(), returned, count: 0, fault: None })
+        Ok(Self {
+            ring,
+            in_flight,
+            slots,
+            again: again.into(),
+            returned,
+            count: 0,
+            ordered: true,
+            fault: None,
+        })
     }
 
     /// Takes the next packet; `None` when there is none. Those that a predecessor had taken come first, the oldest first.
@@ -150,6 +161,9 @@ impl SocketTx {
         let slot = &mut self.slots[usize::from(head)];
         assert_eq!(slot.state, State::Taken, "packet {head} is given back");
         slot.state = State::Returned;
+        if std::mem::take(&mut self.ordered) {
+            self.in_flight.forget_order();
+        }
         self.ring.push_used(std::iter::once((slot.chain, 0)));
         self.returned.push(head);
     }
@@ -181,6 +195,7 @@ impl SocketTx {
         self.publish();
         let order = self.taken().chain(self.again.iter().copied());
         self.in_flight.write_order(&self.ring, order);
+        self.ordered = true;
     }
 
     /// Packets that were taken and not given back, the oldest first. Not those of a predecessor that have not been taken again.
