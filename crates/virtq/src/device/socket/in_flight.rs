@@ -179,9 +179,10 @@ impl InFlight {
             }
         }
         self.store(BATCH, 0);
+        let heads = (0..MAX_SIZE).filter(|&head| self.contains(head));
+        let (heads, others): (Vec<u16>, Vec<u16>) = heads.partition(|&head| head < ring.size());
         // Heads that the ring does not have are another ring's.
-        (ring.size()..MAX_SIZE).filter(|&head| self.contains(head)).for_each(|head| self.remove(head));
-        let heads: Vec<u16> = (0..ring.size()).filter(|&head| self.contains(head)).collect();
+        others.into_iter().for_each(|head| self.remove(head));
         self.written_order(ring, used, &heads).unwrap_or_else(|| order_of_availability(ring, used, &heads))
     }
 
