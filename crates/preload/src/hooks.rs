@@ -32,12 +32,6 @@ fn fail<T: From<i8>>(errno: Errno) -> T {
     T::from(-1)
 }
 
-/// The calling thread's `errno`.
-fn errno() -> Errno {
-    // SAFETY: the C library's errno of this thread is always there.
-    Errno::from_raw_os_error(unsafe { *libc::__errno_location() })
-}
-
 /// The address that a program passes, if it is an IPv4 or IPv6 one.
 ///
 /// # Safety

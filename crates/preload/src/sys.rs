@@ -24,10 +24,19 @@ pub(crate) fn at<'a>(fd: RawFd) -> Result<BorrowedFd<'a>, Errno> {
 
 fn checked(result: libc::c_long) -> Result<c_int, Errno> {
     if result < 0 {
-        // SAFETY: the C library's errno of this thread is always there.
-        return Err(Errno::from_raw_os_error(unsafe { *libc::__errno_location() }));
+        return Err(errno());
     }
     Ok(result as c_int)
+}
+
+/// The calling thread's `errno`, after a call that has failed.
+pub(crate) fn errno() -> Errno {
+    // SAFETY: the C library's errno of this thread is always there.
+    match unsafe { *libc::__errno_location() } {
+        // The kernel has no others, but a function that stands before the C library's may leave anything there.
+        known @ 1..4096 => Errno::from_raw_os_error(known),
+        _ => Errno::IO,
+    }
 }
 
 /// Sets the calling thread's `errno`.

@@ -91,14 +91,17 @@ fn everything_else_is_closed() {
 }
 
 fn each_number_is_overwritten() {
+    // Nearly all that a process may have, unless it is allowed more.
+    const FIRST: i32 = 3;
+    const LAST: i32 = 1000;
     let (listener, address) = listener();
     let null = std::fs::File::open("/dev/null").unwrap();
-    for fd in 3..1024 {
+    for fd in FIRST..LAST {
         if fd != listener.as_raw_fd() && fd != null.as_raw_fd() {
-            assert_eq!(dup2(null.as_raw_fd(), fd), Ok(fd), "is there room for more than 1024 descriptors?");
+            assert_eq!(dup2(null.as_raw_fd(), fd), Ok(fd));
         }
     }
-    for fd in 3..1024 {
+    for fd in FIRST..LAST {
         if fd != listener.as_raw_fd() && fd != null.as_raw_fd() {
             close(fd).unwrap();
         }

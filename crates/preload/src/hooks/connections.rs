@@ -5,9 +5,10 @@ use std::ffi::{c_int, c_void};
 use libc::{msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
 
-use super::{errno, fail, guard, read_address, write_address};
+use super::{fail, guard, read_address, write_address};
 use crate::connect::{Attempt, again, attempt};
 use crate::state::{TABLE, connection, map};
+use crate::sys::errno;
 use crate::table::Held;
 use crate::{adopt, descriptors, names, real};
 

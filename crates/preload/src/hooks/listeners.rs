@@ -8,11 +8,11 @@ use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 
-use super::{errno, fail, guard, write_address};
+use super::{fail, guard, write_address};
 use crate::listener::{Look, Stays, combine, look};
 use crate::say::{complain, tell};
 use crate::state::{TABLE, map};
-use crate::sys::{at, option};
+use crate::sys::{at, errno, option};
 use crate::table::{Held, Listener};
 use crate::{descriptors, real};
 

@@ -6,11 +6,11 @@ use libc::socklen_t;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::{errno, fail, guard};
+use super::{fail, guard};
 use crate::options::{Get, Set, get, receive_buffer, set, tcp_info};
 use crate::say::complain;
 use crate::state::{TABLE, connection};
-use crate::sys::{at, option, set_errno};
+use crate::sys::{at, errno, option};
 use crate::table::{Connection, Held};
 use crate::{adopt, descriptors, real};
 
@@ -170,10 +170,11 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usi
         libc::FIOCLEX | libc::FIONCLEX if result == 0 => {
             guard((), || descriptors::set_cloexec(fd, request == libc::FIOCLEX));
         }
-        // Kernels before 6.17 do not know it for AF_VSOCK.
-        libc::FIONREAD if result < 0 && errno() == Errno::NOTTY && argument != 0 => {
+        // Older kernels do not know it for AF_VSOCK, and say so in two ways.
+        libc::FIONREAD
+            if result < 0 && matches!(errno(), Errno::NOTTY | Errno::OPNOTSUPP) && argument != 0 =>
+        {
             let Some(count) = guard(None, || connection(fd).map(|_| unread(fd))) else { return result };
-            set_errno(Errno::from_raw_os_error(0));
             // SAFETY: the argument of FIONREAD is a pointer to an int, as the caller promises.
             unsafe { (argument as *mut c_int).write_unaligned(count) };
             return 0;
