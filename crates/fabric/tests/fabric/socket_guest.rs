@@ -88,15 +88,13 @@ impl SocketGuest {
         let tx = SocketTxDriver::new(&mut ram, layouts[1], LINUX, Shape::Apart, TX_PAYLOAD);
         let (rx, tx) = (rx.unwrap().unwrap(), tx.unwrap().unwrap());
         let mut guest = Self { front_end, cid, ram, layouts, tx, rx, events: [0; 2].map(|_| Events::new()) };
-        guest.share_memory();
         guest.rx.ring().publish();
         guest.start_rings([0; 2]);
         guest
     }
 
     /// What a front end does when its guest boots again, its rings stopped: everything set up anew.
-    pub(crate) fn boot_again(mut self) -> Self {
-        self.front_end.tell(FrontendReq::SET_STATUS, &0_u64.to_ne_bytes(), &[]);
+    pub(crate) fn boot_again(self) -> Self {
         Self::boot(self.front_end, self.cid)
     }
 
@@ -114,21 +112,26 @@ impl SocketGuest {
         self.front_end.tell(FrontendReq::SET_MEM_TABLE, &body, &[self.ram.file()]);
     }
 
-    /// Starts both rings at these positions, and tells that the driver runs.
+    /// Tells memory, starts both rings at these positions, and tells that the driver runs.
     pub(crate) fn start_rings(&mut self, positions: [u16; 2]) {
+        self.share_memory();
         for (queue, base) in positions.into_iter().enumerate() {
             self.front_end.set_up_ring(queue as u32, self.layouts[queue], base, &self.events[queue]);
         }
         self.front_end.tell(FrontendReq::SET_STATUS, &0x0f_u64.to_ne_bytes(), &[]);
     }
 
-    /// Stops both rings, as QEMU does when the VM is paused or its driver goes away; their positions.
+    /// Stops both rings, as QEMU does when the VM is paused as well as when its driver goes away; their positions.
     pub(crate) fn stop_rings(&mut self) -> [u16; 2] {
-        [0, 1].map(|queue| {
+        for queue in [0, 1] {
             self.front_end.tell(FrontendReq::SET_VRING_ENABLE, &FrontEnd::state(queue, 0), &[]);
+        }
+        let positions = [0, 1].map(|queue| {
             self.front_end.send(FrontendReq::GET_VRING_BASE, &FrontEnd::state(queue, 0), &[], false);
             (self.front_end.reply(FrontendReq::GET_VRING_BASE) >> 32) as u16
-        })
+        });
+        self.front_end.tell(FrontendReq::SET_STATUS, &0_u64.to_ne_bytes(), &[]);
+        positions
     }
 
     /// Sends one packet, waiting for room in the ring if there is none.
@@ -263,13 +266,55 @@ impl SocketGuest {
                 continue;
             }
             assert_eq!(header.op, RW, "{header:?}");
-            end.read = end.read.wrapping_add(bytes.len() as u32);
-            if end.read.wrapping_sub(end.told) >= ROOM / 4 {
-                end.told = end.read;
-                self.tell(end, CREDIT_UPDATE);
-            }
-            return bytes;
+            return self.take(end, bytes);
         }
+    }
+
+    /// Sends what `bytes` makes, from the position and of the length that it is told, until the connection is reset; how many
+    /// bytes were sent.
+    pub(crate) fn write_until_reset(
+        &mut self,
+        end: &mut End,
+        bytes: impl Fn(usize, usize) -> Vec<u8>,
+    ) -> usize {
+        let mut sent = 0;
+        loop {
+            while end.room() < TX_PAYLOAD {
+                let (header, _) = self.receive();
+                assert!(end.is_for(&header), "{header:?}");
+                if header.op == RST {
+                    return sent;
+                }
+                end.learn(&header);
+            }
+            end.sent = end.sent.wrapping_add(TX_PAYLOAD);
+            self.send(self.header(end, RW), &bytes(sent, TX_PAYLOAD as usize));
+            sent += TX_PAYLOAD as usize;
+        }
+    }
+
+    /// Receives bytes until the connection is reset.
+    pub(crate) fn read_until_reset(&mut self, end: &mut End) -> Vec<u8> {
+        let mut got = Vec::new();
+        loop {
+            let (header, bytes) = self.receive();
+            assert!(end.is_for(&header), "{header:?}");
+            match header.op {
+                RST => return got,
+                RW => got.extend(self.take(end, bytes)),
+                _ => end.learn(&header),
+            }
+        }
+    }
+
+    /// Bytes have been read; tells when there is room again.
+    fn take(&mut self, end: &mut End, bytes: Vec<u8>) -> Vec<u8> {
+        end.read = end.read.wrapping_add(bytes.len() as u32);
+        if end.read.wrapping_sub(end.told) >= ROOM / 4 {
+            end.told = end.read;
+            self.tell(end, CREDIT_UPDATE);
+        }
+        bytes
     }
 
     /// The next packet of a connection's that is not about room.

@@ -102,11 +102,21 @@ fn a_paused_guest_goes_on_and_one_that_boots_again_begins_anew() {
     assert_eq!(a.read(&mut at_a, 1000), [7; 1000]);
     exchange([&mut a, &mut b], [&mut at_a, &mut at_b], 2);
 
+    // Packets that the fabric has seen and nobody has taken stay in the ring of who sent them, paused or not.
+    let stopped = b.stop_rings();
+    let bytes: Vec<u8> = (0..50_000_u32).map(|at| (at % 241) as u8).collect();
+    a.write(&mut at_a, &bytes);
+    let positions = a.stop_rings();
+    a.start_rings(positions);
+    b.start_rings(stopped);
+    assert!(b.read(&mut at_b, bytes.len()) == bytes);
+    exchange([&mut a, &mut b], [&mut at_a, &mut at_b], 3);
+
     a.stop_rings();
     let mut a = a.boot_again();
     assert_eq!(b.next(&at_b).op, RST);
     let (mut at_a, mut at_b) = connect(&mut a, &mut b, 1000);
-    exchange([&mut a, &mut b], [&mut at_a, &mut at_b], 3);
+    exchange([&mut a, &mut b], [&mut at_a, &mut at_b], 4);
 }
 
 #[test]

@@ -48,6 +48,38 @@ fn a_killed_fabric_resets_every_connection_and_new_ones_work() {
     assert_eq!(fabric.socket_word(PortId(0), SocketWord::Resets), 3);
 }
 
+#[test]
+fn a_fabric_killed_under_load_doubles_nothing_before_it_resets() {
+    let mut fabric = Fabric::start();
+    let [mut a, mut b] = socket_guests(&mut fabric, [&["web"], &["web"]]);
+    for round in 0..5_u8 {
+        let (mut at_a, mut at_b) = connect(&mut a, &mut b, 1000);
+        let bytes = |from: usize, len: usize| -> Vec<u8> {
+            (from..from + len).map(|at| (at >> 8) as u8 ^ at as u8 ^ round).collect()
+        };
+        let received = |fabric: &Fabric| fabric.socket_word(PortId(1), SocketWord::RxBytes);
+        let before = received(&fabric);
+        fabric = std::thread::scope(|scope| {
+            let sender = scope.spawn(|| a.write_until_reset(&mut at_a, bytes));
+            let receiver = scope.spawn(|| {
+                let got = b.read_until_reset(&mut at_b);
+                assert!(got == bytes(0, got.len()), "a byte is another");
+                got.len()
+            });
+            while received(&fabric) < before + 300_000 {
+                std::thread::yield_now();
+            }
+            let mut next = fabric.kill_and_replace();
+            resume_both(&mut next);
+            let (sent, got) = (sender.join().unwrap(), receiver.join().unwrap());
+            assert!(got > 0 && got <= sent, "{got} of {sent} bytes");
+            next
+        });
+    }
+    let (mut at_a, mut at_b) = connect(&mut a, &mut b, 1000);
+    exchange([&mut a, &mut b], [&mut at_a, &mut at_b], 1);
+}
+
 /// A stream that is read and checked until `events` are over, and then ended by its sender.
 fn byte_exact(
     fabric: Fabric,

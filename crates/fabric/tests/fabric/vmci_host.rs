@@ -7,6 +7,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use taut_api::fabric::counters::SocketWord;
 use taut_api::fabric::{PortId, ToFabric};
 use taut_api::vm::Link;
 use taut_api::vmci::Cid;
@@ -167,6 +168,34 @@ fn connections_with_the_host_go_on_through_an_upgrade() {
         guest.tell(&new_end, RST);
     }
     assert!(fabric.is_alive());
+}
+
+#[test]
+fn more_connections_than_a_message_carries_go_on_and_a_question_is_asked_again() {
+    const COUNT: usize = 210;
+    let mut fabric = Fabric::start();
+    let [mut guest] = socket_guests(&mut fabric, [&[]]);
+    let door = Door::new();
+    door.pass_on(&fabric, 0);
+    let mut connections: Vec<_> = (0..COUNT).map(|_| connected(&door, &mut guest)).collect();
+    let mut asked = guest.request(1000, (Cid::HOST.0.into(), 80));
+    fabric.until(|fabric| !fabric.questions.is_empty());
+    let mut fabric = fabric.upgrade_to(|next| next.configure_sockets(vec![socket(0, &[])]));
+    let (mut program, theirs) = UnixStream::pair().unwrap();
+    program.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(answer(&mut fabric, Some(&theirs)), (PortId(0), 80));
+    guest.established(&mut asked);
+    drop(theirs);
+    exchange(&mut guest, &mut asked, &mut program, 1);
+    for (mark, (end, client)) in (0..).zip(&mut connections) {
+        client.write_all(&[mark; 100]).unwrap();
+        assert_eq!(guest.read(end, 100), [mark; 100]);
+        guest.write(end, &[!mark; 50]);
+        let mut got = [0; 50];
+        client.read_exact(&mut got).unwrap();
+        assert_eq!(got, [!mark; 50]);
+    }
+    assert_eq!(fabric.socket_word(PortId(0), SocketWord::Connections), COUNT as u64 + 1);
 }
 
 #[test]
