@@ -246,21 +246,24 @@ impl Entry {
 
     /// Takes off whatever is attached.
     pub(super) fn detach(&mut self) {
-        self.session = None;
+        let had_session = self.session.take().is_some();
         self.listening = None;
         self.listener = None;
         self.plugged = false;
         self.lost = None;
         self.device.stop();
+        if had_session {
+            self.device.gone();
+        }
     }
 
     /// Ends the session, if there is one, also for the front end; tells whether there was one.
     pub(super) fn end_session(&mut self) -> bool {
-        let session = self.session.take();
-        if let Some(session) = &session {
-            session.end();
-        }
-        session.is_some()
+        let Some(session) = self.session.take() else { return false };
+        session.end();
+        drop(session);
+        self.device.gone();
+        true
     }
 
     /// What was connected is gone; on a listening socket the next one is awaited.

@@ -56,6 +56,10 @@ impl Control {
             {
                 entry.refuse(&error);
             }
+            if entry.session.is_none() {
+                // Whoever was at it for the other fabric is not there any more.
+                entry.device.gone();
+            }
         }
         self.vmci.listen();
         let workers = self.config.workers.clone();

@@ -58,6 +58,9 @@ pub trait Device: Debug + Send + Sync {
     /// Where a packed ring's position is written down.
     fn position_log(&self, queue: usize) -> Option<PositionLog>;
 
+    /// Its front end is gone, and the guest with it; its queues are stopped. What it has begun with others is over.
+    fn gone(&self) {}
+
     /// Does anything pass both ways?
     fn is_up(&self) -> bool {
         (0..self.queues() / 2).any(|pair| self.runs(2 * pair) && self.runs(2 * pair + 1))

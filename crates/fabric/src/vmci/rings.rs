@@ -150,6 +150,14 @@ impl Hub {
         Some(ring.queue.position())
     }
 
+    /// A guest is gone; the next one at its device begins anew.
+    fn gone(&mut self, guest: usize) {
+        if let Some(known) = &mut self.guests[guest] {
+            known.stopped = None;
+        }
+        self.forget_connections(guest);
+    }
+
     /// A guest has sent something.
     pub(super) fn kicked(&mut self, guest: usize, now: Instant) {
         if guest < self.senders.len() {
@@ -376,6 +384,10 @@ impl Device for SocketDevice {
         let hub = self.shared.enter();
         let guest = hub.guests[hub.guest(self.id)?].as_ref()?;
         SocketTx::new(memory, config, guest.counters.in_flight()).ok().map(|queue| queue.position())
+    }
+
+    fn gone(&self) {
+        self.with(Hub::gone);
     }
 
     fn position_log(&self, _queue: usize) -> Option<PositionLog> {

@@ -28,6 +28,8 @@ pub(crate) struct SocketGuest {
     pub(crate) front_end: FrontEnd,
     /// Its context ID, as the device told it.
     pub(crate) cid: u64,
+    /// Connections that were reset: resets for what was still sent on them may follow.
+    reset: Vec<End>,
     ram: Ram,
     layouts: [QueueLayout; 2],
     tx: SocketTxDriver,
@@ -87,7 +89,8 @@ impl SocketGuest {
         let rx = SocketRxDriver::new(&mut ram, layouts[0], LINUX, Shape::Whole, RX_PAYLOAD);
         let tx = SocketTxDriver::new(&mut ram, layouts[1], LINUX, Shape::Apart, TX_PAYLOAD);
         let (rx, tx) = (rx.unwrap().unwrap(), tx.unwrap().unwrap());
-        let mut guest = Self { front_end, cid, ram, layouts, tx, rx, events: [0; 2].map(|_| Events::new()) };
+        let events = [0; 2].map(|_| Events::new());
+        let mut guest = Self { front_end, cid, reset: Vec::new(), ram, layouts, tx, rx, events };
         guest.rx.ring().publish();
         guest.start_rings([0; 2]);
         guest
@@ -164,8 +167,12 @@ impl SocketGuest {
                 if self.rx.ring().needs_kick() {
                     write(&self.events[0].kick, &1_u64.to_ne_bytes()).unwrap();
                 }
-                assert_eq!(packet.0.dst_cid, self.cid, "{:?}", packet.0);
-                return packet;
+                let header = &packet.0;
+                assert_eq!(header.dst_cid, self.cid, "{header:?}");
+                if header.op != RST || !self.reset.iter().any(|end| end.is_for(header)) {
+                    return packet;
+                }
+                continue;
             }
             if !self.rx.ring().arm_interrupts() {
                 assert!(wait(&self.events[0].call), "no packet arrived");
@@ -274,7 +281,7 @@ impl SocketGuest {
     /// bytes were sent.
     pub(crate) fn write_until_reset(
         &mut self,
-        end: &mut End,
+        mut end: End,
         bytes: impl Fn(usize, usize) -> Vec<u8>,
     ) -> usize {
         let mut sent = 0;
@@ -283,25 +290,29 @@ impl SocketGuest {
                 let (header, _) = self.receive();
                 assert!(end.is_for(&header), "{header:?}");
                 if header.op == RST {
+                    self.reset.push(end);
                     return sent;
                 }
                 end.learn(&header);
             }
             end.sent = end.sent.wrapping_add(TX_PAYLOAD);
-            self.send(self.header(end, RW), &bytes(sent, TX_PAYLOAD as usize));
+            self.send(self.header(&end, RW), &bytes(sent, TX_PAYLOAD as usize));
             sent += TX_PAYLOAD as usize;
         }
     }
 
     /// Receives bytes until the connection is reset.
-    pub(crate) fn read_until_reset(&mut self, end: &mut End) -> Vec<u8> {
+    pub(crate) fn read_until_reset(&mut self, mut end: End) -> Vec<u8> {
         let mut got = Vec::new();
         loop {
             let (header, bytes) = self.receive();
             assert!(end.is_for(&header), "{header:?}");
             match header.op {
-                RST => return got,
-                RW => got.extend(self.take(end, bytes)),
+                RST => {
+                    self.reset.push(end);
+                    return got;
+                }
+                RW => got.extend(self.take(&mut end, bytes)),
                 _ => end.learn(&header),
             }
         }

@@ -120,6 +120,22 @@ fn a_paused_guest_goes_on_and_one_that_boots_again_begins_anew() {
 }
 
 #[test]
+fn a_guest_that_is_gone_is_no_ones_peer_any_more() {
+    let mut fabric = Fabric::start();
+    let [mut a, b, mut c] = socket_guests(&mut fabric, [&["web"], &["web"], &["web"]]);
+    let mut b = b;
+    let (at_a, _) = connect(&mut a, &mut b, 1000);
+    drop(b);
+    assert_eq!(a.next(&at_a).op, RST, "its front end has closed the connection");
+    assert!(a.connect(1001, (cid(1), 5000)).is_none());
+
+    let (at_a, _) = connect(&mut a, &mut c, 1000);
+    let mut c = SocketGuest::start(fabric.connect(PortId(2)));
+    assert_eq!(a.next(&at_a).op, RST, "another has taken its place");
+    connect(&mut a, &mut c, 1000);
+}
+
+#[test]
 fn a_configuration_applied_twice_changes_nothing_and_a_device_left_out_is_closed() {
     let mut fabric = Fabric::start();
     let [mut a, mut b] = socket_guests(&mut fabric, [&["web"], &["web"]]);
