@@ -77,6 +77,9 @@ fn try_it(fd: RawFd, to: SocketAddr, peer: &Peer, map: &Map) -> Result<Result<()
         if error == Errno::TIMEDOUT {
             rest(peer);
         }
+        if let Some(hint) = hint(error) {
+            complain!("{to} by {}: {error}; over TCP\nhint: {hint}", peer.target);
+        }
         tell!("{to}: {} port {port}: {error}, over TCP", peer.target);
         Some(plainly(error))
     })?;
@@ -153,6 +156,23 @@ fn blocking_patience(fd: RawFd) -> Duration {
     let limit =
         at(fd).and_then(|socket| sockopt::socket_timeout(socket, sockopt::Timeout::Send)).ok().flatten();
     limit.map_or(BLOCKING, |limit| limit.min(BLOCKING))
+}
+
+/// What to do about an error that means something else than that nobody is there.
+fn hint(error: Errno) -> Option<&'static str> {
+    match error {
+        Errno::ACCESS | Errno::PERM => {
+            Some("the program's user needs the right to write to that socket, and to pass its folders")
+        }
+        Errno::PROTO => {
+            Some("that socket does not answer `CONNECT <port>` with `OK <port>`: is it a VM's VMCI socket?")
+        }
+        Errno::AFNOSUPPORT => Some(
+            "this kernel has no AF_VSOCK: load the module `vsock`, and in a guest `vmw_vsock_virtio_transport`",
+        ),
+        Errno::NODEV => Some("this machine has no VMCI device: give the VM one (`[vmci]` in its file)"),
+        _ => None,
+    }
 }
 
 /// What TCP's user understands.

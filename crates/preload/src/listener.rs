@@ -136,7 +136,7 @@ fn unix(path: &Path, port: u32, backlog: c_int) -> Result<(OwnedFd, u32), Stays>
     let address = SocketAddrUnix::new(&file).map_err(failed("its path"))?;
     let socket = open()?;
     match bind(&socket, &address) {
-        Err(Errno::ADDRINUSE) if connect(open()?, &address) == Err(Errno::CONNREFUSED) => {
+        Err(Errno::ADDRINUSE) if !is_ours(port) && connect(open()?, &address) == Err(Errno::CONNREFUSED) => {
             let _ = std::fs::remove_file(&file);
             bind(&socket, &address).map_err(failed("its Unix socket"))?;
         }
@@ -148,13 +148,14 @@ fn unix(path: &Path, port: u32, backlog: c_int) -> Result<(OwnedFd, u32), Stays>
 
 /// Programs that listen with a socket for each family do so on the same port.
 fn taken(error: Errno, port: u32, what: &'static str) -> Stays {
-    let ours =
+    if error == Errno::ADDRINUSE && is_ours(port) { Stays::Doubled } else { Stays::Failed(what, error) }
+}
+
+/// Does a listener of this program have this VMCI port?
+fn is_ours(port: u32) -> bool {
+    let has =
         |fd| matches!(TABLE.get(fd), Held::Listener(other) if other.port == port && other.vmci.is_some());
-    if error == Errno::ADDRINUSE && TABLE.numbers().any(ours) {
-        Stays::Doubled
-    } else {
-        Stays::Failed(what, error)
-    }
+    TABLE.numbers().any(has)
 }
 
 /// A duplicate at a number that the program does not know.

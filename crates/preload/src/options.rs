@@ -36,6 +36,8 @@ pub(crate) enum Get {
     Kernel,
     /// This number.
     Value(c_int),
+    /// The name of what controls congestion: nothing of TCP's.
+    Congestion,
     /// A `struct tcp_info`.
     TcpInfo,
     /// `ENOPROTOOPT`.
@@ -66,6 +68,7 @@ pub(crate) fn get(level: c_int, name: c_int, connection: &Connection) -> Get {
         (libc::SOL_TCP, libc::TCP_NODELAY) => Get::Value(connection.no_delay.into()),
         (libc::SOL_TCP, libc::TCP_MAXSEG) => Get::Value(SEGMENT),
         (libc::SOL_TCP, libc::TCP_INFO) => Get::TcpInfo,
+        (libc::SOL_TCP, libc::TCP_CONGESTION) => Get::Congestion,
         // The kernel's defaults (`man 7 tcp`).
         (libc::SOL_TCP, libc::TCP_KEEPIDLE) => Get::Value(7200),
         (libc::SOL_TCP, libc::TCP_KEEPINTVL) => Get::Value(75),

@@ -7,3 +7,4 @@ mod load;
 mod micro;
 mod network;
 mod policy;
+mod preload;

@@ -45,6 +45,8 @@ pub(crate) unsafe extern "C" fn getsockopt(
         // SAFETY: as the caller promises.
         Get::Value(number) => unsafe { give(&number.to_ne_bytes(), value, len) },
         // SAFETY: as the caller promises.
+        Get::Congestion => unsafe { give(b"vmci\0", value, len) },
+        // SAFETY: as the caller promises.
         Get::TcpInfo => unsafe { give(&tcp_info(fd), value, len) },
         Get::Refuse => refused("getsockopt", level, name),
     }

@@ -160,9 +160,33 @@ fn a_machine_that_is_elsewhere_is_reached_by_tcp() {
     for target in ["unix /nonexistent/vm.sock", "unix SOCKET", "cid 4000000000", "host"] {
         let output = run(preloaded("names", &map(folder.path(), &format!("127.0.0.1:* -> {target}"))));
         assert_eq!(stdout(&output), expected, "{target}");
-        assert_eq!(stderr(&output), "", "{target}");
+        // A machine without a VMCI device says so.
+        let said = stderr(&output);
+        assert!(said.is_empty() || (!target.contains('/') && said.contains("\nhint: ")), "{target}: {said}");
     }
     assert_eq!(relay.connections(), 0);
+}
+
+#[test]
+fn a_socket_that_is_no_vms_is_complained_of_once() {
+    let expected = stdout(&run(program("numbers_are_used_again")));
+    let folder = tempfile::tempdir().unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(folder.path().join("vm.sock")).unwrap();
+    std::thread::spawn(move || {
+        let mut streams: Vec<_> = Vec::new();
+        for mut stream in listener.incoming().flatten() {
+            std::io::Write::write_all(&mut stream, b"220 mail.example ESMTP\r\n").unwrap();
+            streams.push(stream);
+        }
+    });
+    let output = run(preloaded(
+        "numbers_are_used_again",
+        &map(folder.path(), "127.0.0.1:* -> unix SOCKET\npatience 5000 ms"),
+    ));
+    assert_eq!(stdout(&output), expected);
+    let said = stderr(&output);
+    assert_eq!(said.matches("libtaut_vmci:").count(), 1, "{said}");
+    assert!(said.contains("is it a VM's VMCI socket?"), "{said}");
 }
 
 /// One listener, clients of both kinds.

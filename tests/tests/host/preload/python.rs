@@ -1,0 +1,133 @@
+//! What only programs in Python do as easily: event loops of all kinds, children by vfork, descriptors passed to other processes.
+
+use super::{MACHINE, Machine, checked, free_port};
+
+/// The server: what comes is sent back reversed. Children are started while it listens and while it serves.
+const SERVER: &str = r#"
+import asyncio, subprocess, sys
+
+def children():
+    for close_fds in (True, False):
+        subprocess.run(["true"], stdin=subprocess.PIPE, close_fds=close_fds, check=True)
+
+async def serve(reader, writer):
+    children()
+    data = await reader.read()
+    writer.write(data[::-1])
+    await writer.drain()
+    writer.close()
+
+async def main():
+    server = await asyncio.start_server(serve, "0.0.0.0", int(sys.argv[1]))
+    children()
+    await server.serve_forever()
+
+asyncio.run(main())
+"#;
+
+const CLIENT: &str = r#"
+import asyncio, os, selectors, socket, sys, tempfile
+
+address = (sys.argv[1], int(sys.argv[2]))
+data = bytes(range(256)) * 4000
+
+async def one(number):
+    reader, writer = await asyncio.open_connection(*address)
+    assert writer.get_extra_info("peername") == address
+    writer.write(data)
+    writer.write_eof()
+    assert await reader.read() == data[::-1]
+    writer.close()
+    await writer.wait_closed()
+
+async def many():
+    await asyncio.gather(*(one(number) for number in range(10)))
+
+def all_of(connection):
+    parts = []
+    while part := connection.recv(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+def with_selector(kind):
+    connection = socket.socket()
+    connection.setblocking(False)
+    with kind() as selector:
+        selector.register(connection, selectors.EVENT_WRITE, "ours")
+        connection.connect_ex(address)
+        while True:
+            [(key, events)] = selector.select()
+            if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
+                break
+        assert (key.data, events) == ("ours", selectors.EVENT_WRITE)
+    connection.setblocking(True)
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.seek(0)
+        assert connection.sendfile(file) == len(data)
+    connection.shutdown(socket.SHUT_WR)
+    assert all_of(connection) == data[::-1]
+
+def passed_on():
+    connection = socket.create_connection(address)
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        _, [fd], _, _ = socket.recv_fds(theirs, 1, 1)
+        received = socket.socket(fileno=fd)
+        assert received.family == socket.AF_INET, received
+        assert received.getpeername()[0] == address[0], received.getpeername()
+        received.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        received.sendall(b"passed on")
+        received.shutdown(socket.SHUT_WR)
+        os._exit(0)
+    socket.send_fds(ours, [b"x"], [connection.fileno()])
+    _, status = os.wait()
+    assert status == 0
+    assert all_of(connection) == b"no dessap"
+
+asyncio.run(many())
+for kind in (selectors.EpollSelector, selectors.PollSelector, selectors.SelectSelector):
+    with_selector(kind)
+passed_on()
+print("all right")
+"#;
+
+#[test]
+fn event_loops_children_and_passed_descriptors() {
+    let machine = Machine::new();
+    let port = free_port();
+    let _server = machine.serve(machine.program("python3").args(["-c", SERVER, &port.to_string()]), port);
+    let output =
+        machine.program("python3").args(["-c", CLIENT, MACHINE, &port.to_string()]).output().unwrap();
+    assert_eq!(checked(output, "the client"), "all right\n");
+    assert_eq!(machine.connections(), 14);
+}
+
+/// What cannot be kept correct is refused, and said.
+#[test]
+fn what_only_tcp_has_is_refused() {
+    const PROGRAM: &str = r#"
+import errno, socket, sys
+connection = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+for level, option in ((socket.IPPROTO_TCP, 31), (socket.SOL_SOCKET, 37)):  # TCP_ULP, SO_TIMESTAMPING
+    try:
+        connection.setsockopt(level, option, 1)
+    except OSError as error:
+        assert error.errno == errno.ENOPROTOOPT, error
+    else:
+        raise AssertionError((level, option))
+try:
+    connection.getsockopt(socket.SOL_IP, 80, 16)  # SO_ORIGINAL_DST
+except OSError as error:
+    assert error.errno == errno.ENOPROTOOPT, error
+"#;
+    let machine = Machine::new();
+    let port = free_port();
+    let _server = machine.serve(machine.program("python3").args(["-c", SERVER, &port.to_string()]), port);
+    let output =
+        machine.program("python3").args(["-c", PROGRAM, MACHINE, &port.to_string()]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("setsockopt of option 31 at level 6 refused (ENOPROTOOPT)"), "{said}");
+    assert!(said.contains("\nhint: "), "{said}");
+}
