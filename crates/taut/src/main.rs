@@ -111,3 +111,32 @@ fn run(cli: Cli) -> Outcome {
         Command::Man(args) => commands::docs::man(&args),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{Arg, CommandFactory as _};
+
+    use super::*;
+
+    /// Names of the options that a command has by itself, with those of all commands below it.
+    fn own_options(command: &clap::Command) -> Vec<String> {
+        let own = command.get_arguments().filter(|arg| !arg.is_global_set()).map(name).collect::<Vec<_>>();
+        command.get_subcommands().flat_map(own_options).chain(own).collect()
+    }
+
+    fn name(arg: &Arg) -> String {
+        arg.get_id().to_string()
+    }
+
+    #[test]
+    fn no_command_takes_a_global_options_name() {
+        let cli = Cli::command();
+        let global: Vec<_> = cli.get_arguments().filter(|arg| arg.is_global_set()).map(name).collect();
+        assert!(global.contains(&"socket".to_owned()), "{global:?}");
+        let own = own_options(&cli);
+        assert!(own.contains(&"socket_size".to_owned()));
+        let taken: Vec<_> = own.iter().filter(|name| global.contains(name)).collect();
+        assert!(taken.is_empty(), "{taken:?}");
+        cli.debug_assert();
+    }
+}

@@ -7,6 +7,7 @@ mod emulated;
 mod intruder;
 mod isolation;
 mod unshared;
+mod vmci;
 
 use std::path::Path;
 

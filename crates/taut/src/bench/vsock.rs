@@ -40,7 +40,7 @@ pub(crate) struct Args {
     message: Vec<u32>,
     /// Bytes of the sockets' buffers: 128 to 16 MiB.
     #[arg(long, value_delimiter = ',', default_value = "64KiB,256KiB", value_parser = socket_size, value_name = "SIZE,…")]
-    socket: Vec<u32>,
+    socket_size: Vec<u32>,
     /// Connections at the same time, of streams.
     #[arg(long, value_delimiter = ',', default_value = "1",
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SESSIONS)), value_name = "N,…")]
@@ -130,7 +130,7 @@ fn measure(
     ways: &Ways,
 ) -> Result<Vec<SocketCell>, ApiError> {
     let mut lines = Vec::new();
-    for &socket in &args.socket {
+    for &socket in &args.socket_size {
         for &transport in &ways.transports {
             let line = ways.line(parties, transport, &args.measurement(socket, 1, 1))?;
             lines.push((transport, socket, line));
@@ -279,12 +279,13 @@ mod tests {
 
     #[test]
     fn sizes_are_lists_with_units() {
-        let args = read("vsock a b --message 64,4KiB --socket 128,64K --sessions 1,5 --against tcp").unwrap();
-        assert_eq!((&args.message[..], &args.socket[..]), (&[64, 4096][..], &[128, 65_536][..]));
+        let args =
+            read("vsock a b --message 64,4KiB --socket-size 128,64K --sessions 1,5 --against tcp").unwrap();
+        assert_eq!((&args.message[..], &args.socket_size[..]), (&[64, 4096][..], &[128, 65_536][..]));
         assert_eq!((&args.sessions[..], args.against), (&[1, 5][..], Some(Rival::Tcp)));
         let all = read("vsock a host").unwrap();
-        assert_eq!((all.message.len(), all.socket.len(), all.mode), (6, 2, Mode::Stream));
-        for wrong in ["--message 0", "--message 2M", "--socket 64", "--sessions 0", "--message 4q"] {
+        assert_eq!((all.message.len(), all.socket_size.len(), all.mode), (6, 2, Mode::Stream));
+        for wrong in ["--message 0", "--message 2M", "--socket-size 64", "--sessions 0", "--message 4q"] {
             assert!(read(&format!("vsock a b {wrong}")).is_err(), "{wrong}");
         }
     }
