@@ -66,6 +66,12 @@ fn try_it(fd: RawFd, to: SocketAddr, peer: &Peer, map: &Map) -> Result<Result<()
         );
         return Err(None);
     }
+    if TABLE.watch(fd).is_err() {
+        complain!(
+            "{to} stays TCP: more than one epoll instance watches its socket already\nhint: connect it before it is watched"
+        );
+        return Err(None);
+    }
     if rests(peer) {
         tell!("{to}: {} did not answer a moment ago, over TCP", peer.target);
         return Err(Some(Errno::TIMEDOUT));
@@ -84,12 +90,7 @@ fn try_it(fd: RawFd, to: SocketAddr, peer: &Peer, map: &Map) -> Result<Result<()
         Some(plainly(error))
     })?;
     let local = tcp.local(&line);
-    take_place(fd, &line, tcp.flags).map_err(|error| {
-        if error == Errno::NOTSUP {
-            complain!("{to} stays TCP: more than one epoll instance watches its socket already\nhint: connect it before it is watched");
-        }
-        None
-    })?;
+    take_place(fd, &line, tcp.flags).map_err(|_| None)?;
     let cookie = at(fd).and_then(sockopt::socket_cookie).unwrap_or_default();
     let unasked = non_blocking;
     TABLE.set(fd, Held::Connection(Connection { cookie, peer: to, local, no_delay: tcp.no_delay, unasked }));

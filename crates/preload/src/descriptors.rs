@@ -5,6 +5,7 @@
 
 use std::os::fd::RawFd;
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::listen;
 
@@ -13,6 +14,7 @@ use crate::options::receive_buffer;
 use crate::state::{TABLE, connection, owns};
 use crate::sys::{self, at};
 use crate::table::{Held, Listener};
+use crate::watch;
 
 /// A listener's hidden descriptors.
 fn hidden(listener: Listener) -> impl Iterator<Item = RawFd> {
@@ -114,6 +116,21 @@ pub(crate) fn set_receive_buffer(listener: Listener, size: i32) {
     if let Some(vmci) = listener.vmci {
         receive_buffer(vmci, size);
     }
+}
+
+/// Makes a listener the TCP socket again that it was.
+pub(crate) fn make_plain(fd: RawFd, listener: Listener) -> Result<(), Errno> {
+    let flags = fcntl_getfl(at(fd)?)?;
+    let cloexec = rustix::io::fcntl_getfd(at(fd)?)?.contains(FdFlags::CLOEXEC);
+    let watched = watch::lift(fd).map_err(|_| Errno::BUSY)?;
+    let placed = sys::replace(fd, listener.tcp, cloexec);
+    watch::put(fd, watched);
+    placed?;
+    TABLE.set(fd, Held::Nothing);
+    let tcp = at(fd)?;
+    fcntl_setfl(tcp, fcntl_getfl(tcp)? & !OFlags::NONBLOCK | flags & OFlags::NONBLOCK)?;
+    release(Held::Listener(listener));
+    Ok(())
 }
 
 /// A program shuts a listener down: no more VMCI connections. TCP's side is the caller's.

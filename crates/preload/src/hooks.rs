@@ -66,12 +66,6 @@ unsafe fn write_address(address: *mut sockaddr, len: *mut socklen_t, value: Sock
 extern "C" fn load() {
     crate::real::find_all();
     guard((), state::load);
-    // SAFETY: registers a function of this library, which is never unloaded while the process may fork: it is preloaded.
-    let _ = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-}
-
-extern "C" fn forked() {
-    state::own();
 }
 
 /// Runs [`load`] when the library is loaded, before the program's main function.

@@ -26,6 +26,8 @@
 //!   Nor are file operations on a listener that only a socket has (`fstat` sees no socket).
 //! - `MSG_OOB`, kernel TLS, time stamps, `SO_ORIGINAL_DST` and other options that only a TCP connection has are refused with an error,
 //!   the options also with a line on standard error.
+//! - A listener that is passed to another process by a message becomes a TCP socket again. One that another program inherits by exec
+//!   is of use to it only if it has the library, too: some programs clear their environment first (nginx: `env LD_PRELOAD;`).
 //! - A duplicate that was made of a socket before it was connected or listened on stays TCP.
 //! - A port of VMCI has 32 bits: of one that is greater than 65535 the program sees the lower half. A machine that the map gives no
 //!   address is seen as 169.254.x.y, made of its context ID.
@@ -44,6 +46,7 @@ mod map;
 mod names;
 mod options;
 mod real;
+mod rights;
 mod say;
 mod state;
 mod sys;

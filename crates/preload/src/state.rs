@@ -10,7 +10,7 @@ use rustix::process::getpid;
 
 use crate::map::{DEFAULT_PATH, Map, MapError};
 use crate::say::{complain, set_verbose};
-use crate::sys::at;
+use crate::sys::{at, wiped_on_fork};
 use crate::table::{Connection, Held, Table};
 
 /// The descriptors of this process.
@@ -18,12 +18,16 @@ pub(crate) static TABLE: Table = Table::new();
 
 static MAP: OnceLock<Result<Map, MapError>> = OnceLock::new();
 
-/// The process that the table is about. A child of vfork has its parent's memory, but descriptors of its own.
-static OWNER: AtomicI32 = AtomicI32::new(0);
+/// The process that the table is about, at a place that is 0 again in a child with memory of its own. A child of vfork has its parent's
+/// memory, but descriptors of its own.
+static OWNER: OnceLock<&'static AtomicI32> = OnceLock::new();
 
 /// Reads the map. Called when the library is loaded, while the process may still read the file and nothing else runs.
 pub(crate) fn load() {
-    own();
+    if let Ok(place) = wiped_on_fork() {
+        let _ = OWNER.set(place);
+    }
+    owns();
     if std::env::var_os("TAUT_VMCI_LOG").is_some_and(|value| value == "1") {
         set_verbose();
     }
@@ -51,14 +55,18 @@ pub(crate) fn map() -> Option<&'static Map> {
     }
 }
 
-/// This process is the table's, as after fork.
-pub(crate) fn own() {
-    OWNER.store(getpid().as_raw_nonzero().get(), Relaxed);
-}
-
 /// May this process change the table?
 pub(crate) fn owns() -> bool {
-    OWNER.load(Relaxed) == getpid().as_raw_nonzero().get()
+    // Without such a place, which every kernel since 4.14 gives, nobody is told from a child of vfork.
+    let Some(owner) = OWNER.get() else { return true };
+    let this = getpid().as_raw_nonzero().get();
+    match owner.load(Relaxed) {
+        0 => {
+            owner.store(this, Relaxed);
+            true
+        }
+        known => known == this,
+    }
 }
 
 /// The VMCI connection of a descriptor, if it is one and still the same socket.

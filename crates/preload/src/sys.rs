@@ -7,8 +7,10 @@ use std::mem::size_of;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicI32;
 
 use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix};
 
@@ -43,6 +45,18 @@ pub(crate) fn errno() -> Errno {
 pub(crate) fn set_errno(errno: Errno) {
     // SAFETY: the C library's errno of this thread is always there.
     unsafe { *libc::__errno_location() = errno.raw_os_error() }
+}
+
+/// A number that is 0 now, and again in each child that has memory of its own, however it was made.
+pub(crate) fn wiped_on_fork() -> Result<&'static AtomicI32, Errno> {
+    const LEN: usize = 4096;
+    let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: new memory, at an address of the kernel's choice.
+    let page = unsafe { mmap_anonymous(std::ptr::null_mut(), LEN, prot, flags) }?;
+    // SAFETY: exactly the memory of the line above.
+    unsafe { madvise(page, LEN, Advice::LinuxWipeOnFork) }?;
+    // SAFETY: zeroed, aligned to a page, never unmapped, and used as nothing else.
+    Ok(unsafe { AtomicI32::from_ptr(page.cast()) })
 }
 
 /// Closes a descriptor of this library.

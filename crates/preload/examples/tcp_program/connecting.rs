@@ -11,6 +11,8 @@ use crate::calls::{
 use crate::{Scenario, listener};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
+    ("watched_twice", watched_twice),
+    ("signals_wanted", signals_wanted),
     ("blocking_connect", blocking_connect),
     ("connect_without_waiting", connect_without_waiting),
     ("connect_while_watched", connect_while_watched),
@@ -71,6 +73,29 @@ fn connect_while_watched() {
         epoll_ctl(instance, libc::EPOLL_CTL_DEL, fd, 0, 0).unwrap();
         println!("not watched: {:x?}", epoll_wait(instance, 0));
     }
+}
+
+/// Two instances watch the socket before it is connected.
+fn watched_twice() {
+    let (_listener, address) = listener();
+    let (one, other) = (epoll(), epoll());
+    let socket = socket(libc::SOCK_NONBLOCK);
+    let fd = socket.as_raw_fd();
+    for instance in [&one, &other] {
+        epoll_ctl(instance.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, libc::EPOLLOUT, 5).unwrap();
+    }
+    println!("connect: {:?}", connect(fd, address));
+    for instance in [&one, &other] {
+        println!("event: {:x?}", epoll_wait(instance.as_raw_fd(), -1));
+    }
+}
+
+fn signals_wanted() {
+    let (_listener, address) = listener();
+    let socket = socket(0);
+    fcntl(socket.as_raw_fd(), libc::F_SETFL, libc::O_ASYNC).unwrap();
+    println!("connect: {:?}", connect(socket.as_raw_fd(), address));
+    println!("flags: {:?}", fcntl(socket.as_raw_fd(), libc::F_GETFL, 0));
 }
 
 fn connect_with_time_limit() {

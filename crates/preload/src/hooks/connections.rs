@@ -10,7 +10,7 @@ use crate::connect::{Attempt, again, attempt};
 use crate::state::{TABLE, connection, map};
 use crate::sys::errno;
 use crate::table::Held;
-use crate::{adopt, descriptors, names, real};
+use crate::{adopt, descriptors, names, real, rights};
 
 /// `connect(2)`.
 ///
@@ -154,7 +154,7 @@ pub(crate) unsafe extern "C-unwind" fn sendto(
     unsafe { real::sendto(fd, bytes, len, flags, to, to_len) }
 }
 
-/// `sendmsg(2)`: as [`sendto`].
+/// `sendmsg(2)`: as [`sendto`]; and a listener that is passed to another process becomes a TCP socket again.
 ///
 /// # Safety
 /// As the C library's.
@@ -167,6 +167,15 @@ pub(crate) unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr
         copy.msg_namelen = 0;
         // SAFETY: as the caller promises; no address is a valid one.
         return unsafe { real::sendmsg(fd, &raw const copy, flags) };
+    }
+    if !message.is_null() {
+        // SAFETY: as the caller promises.
+        let (control, len) = unsafe { ((*message).msg_control, (*message).msg_controllen) };
+        if !control.is_null() {
+            // SAFETY: as the caller promises; bytes have no alignment and any value.
+            let control = unsafe { std::slice::from_raw_parts(control.cast::<u8>(), len) };
+            guard((), || rights::pass(control));
+        }
     }
     // SAFETY: as the caller promises.
     unsafe { real::sendmsg(fd, message, flags) }

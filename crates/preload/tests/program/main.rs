@@ -80,6 +80,7 @@ macro_rules! same_as_tcp {
             let all = stdout(&run(program("")));
             let mut all: Vec<_> = all.lines().collect();
             let mut here = vec![$(stringify!($scenario)),*];
+            here.extend(REFUSED.map(|(scenario, _)| scenario));
             all.sort_unstable();
             here.sort_unstable();
             assert_eq!(all, here);
@@ -126,6 +127,40 @@ same_as_tcp! {
     child_has_the_connection 1..=1;
     another_program_inherits 3..=3;
     closed_on_exec 1..=1;
+}
+
+/// What stays TCP, with a word about why.
+const REFUSED: [(&str, &str); 2] = [
+    ("watched_twice", "more than one epoll instance watches its socket"),
+    ("signals_wanted", "the program asks for signals"),
+];
+
+#[test]
+fn what_cannot_be_kept_correct_stays_tcp_and_that_is_said() {
+    for (scenario, why) in REFUSED {
+        let folder = tempfile::tempdir().unwrap();
+        let relay = Relay::start(&folder.path().join("vm.sock"));
+        let output = run(preloaded(scenario, &map(folder.path(), LOOPBACK)));
+        assert_eq!(stdout(&output), stdout(&run(program(scenario))));
+        let said = stderr(&output);
+        assert!(said.contains(why) && said.contains("\nhint: "), "{scenario}: {said}");
+        assert_eq!(relay.connections(), 0);
+    }
+}
+
+/// A machine that does not answer is waited for once, not by each connect.
+#[test]
+fn a_machine_that_does_not_answer_is_left_alone_for_a_while() {
+    let folder = tempfile::tempdir().unwrap();
+    let _mute = std::os::unix::net::UnixListener::bind(folder.path().join("vm.sock")).unwrap();
+    let mut command =
+        preloaded("asynchronous_programs", &map(folder.path(), "127.0.0.1:* -> unix SOCKET\npatience 1 ms"));
+    command.env("TAUT_VMCI_LOG", "1");
+    let output = run(command);
+    assert_eq!(stdout(&output), "50 of 50 got back what they sent\n");
+    let said = stderr(&output);
+    assert!(said.contains("Connection timed out (os error 110), over TCP"), "{said}");
+    assert!(said.contains("did not answer a moment ago, over TCP"), "{said}");
 }
 
 #[test]

@@ -103,6 +103,38 @@ fn event_loops_children_and_passed_descriptors() {
     assert_eq!(machine.connections(), 14);
 }
 
+/// The other process cannot have what is hidden behind a listener: it gets a TCP socket, and so does who keeps it.
+#[test]
+fn a_listener_that_is_passed_on_listens_for_tcp() {
+    const PROGRAM: &str = r#"
+import os, socket
+listener = socket.create_server(("0.0.0.0", 0))
+address = ("127.0.0.1", listener.getsockname()[1])
+ours, theirs = socket.socketpair()
+if os.fork() == 0:
+    listener.close()
+    _, [fd], _, _ = socket.recv_fds(theirs, 1, 1)
+    received = socket.socket(fileno=fd)
+    connection, peer = received.accept()
+    connection.sendall(peer[0].encode())
+    os._exit(0)
+socket.send_fds(ours, [b"x"], [listener.fileno()])
+assert socket.create_connection(address).recv(100) == b"127.0.0.1"
+assert os.wait()[1] == 0
+first = socket.create_connection(address)
+assert listener.accept()[1] == first.getsockname()
+print(address[1])
+"#;
+    let machine = Machine::new();
+    let output = machine.program("python3").args(["-c", PROGRAM]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("listens for TCP only from now on: it is passed to another process\nhint: "),
+        "{said}"
+    );
+}
+
 /// What cannot be kept correct is refused, and said.
 #[test]
 fn what_only_tcp_has_is_refused() {
