@@ -182,7 +182,9 @@ impl InFlight {
         let heads = (0..MAX_SIZE).filter(|&head| self.contains(head));
         let (heads, others): (Vec<u16>, Vec<u16>) = heads.partition(|&head| head < ring.size());
         // Heads that the ring does not have are another ring's.
-        others.into_iter().for_each(|head| self.remove(head));
+        for head in others {
+            self.remove(head);
+        }
         self.written_order(ring, used, &heads).unwrap_or_else(|| order_of_availability(ring, used, &heads))
     }
 
