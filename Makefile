@@ -49,6 +49,7 @@ test-host: build ## Tests that need root and network namespaces
 
 .PHONY: test-guest
 test-guest: build images ## Tests that boot VMs in QEMU
+	$(CARGO) build --release -p taut-preload --example tcp_program
 	$(CARGO) test -p taut-tests --test guest --no-run
 	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test -p taut-tests --test guest -- --test-threads=1
 

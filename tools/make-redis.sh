@@ -15,11 +15,13 @@ mknod "$root/dev/null" c 1 3
 
 # Every program with the libraries that it is linked with, where it looks for them.
 libraries() { ldd "$1" | grep -o '/[^ ]*' | while read -r library; do install -D "$library" "$root$library"; done; }
-for program in sh sleep cat grep redis-server redis-cli redis-benchmark "${@:7}"; do
+# Debian's package of Redis' tools has the server as redis-check-rdb, without a service that starts by itself.
+for program in sh sleep cat grep redis-check-rdb redis-cli redis-benchmark "${@:7}"; do
   path=$(command -v "$program")
   cp -L "$path" "$root/bin/$(basename "$program")"
   libraries "$path"
 done
+mv "$root/bin/redis-check-rdb" "$root/bin/redis-server"
 install "$library" "$root/lib/libtaut_vmci.so"
 libraries "$library"
 cp "$map" "$root/etc/taut/vmci.map"

@@ -9,6 +9,7 @@ mod connections;
 mod descriptors;
 mod listeners;
 mod options;
+mod sends;
 
 use std::ffi::c_int;
 use std::net::SocketAddr;

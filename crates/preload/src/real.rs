@@ -90,6 +90,7 @@ real! {
     getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
     setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
     shutdown(fd: c_int, how: c_int) -> c_int;
+    send(fd: c_int, bytes: *const c_void, len: size_t, flags: c_int) -> ssize_t;
     sendto(fd: c_int, bytes: *const c_void, len: size_t, flags: c_int, to: *const sockaddr, to_len: socklen_t) -> ssize_t;
     sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
     close(fd: c_int) -> c_int;

@@ -1,8 +1,8 @@
-//! connect, names, shutdown, and sends with an address.
+//! connect, names and shutdown.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
-use libc::{msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{sockaddr, socklen_t};
 use rustix::io::Errno;
 
 use super::{fail, guard, read_address, write_address};
@@ -10,7 +10,7 @@ use crate::connect::{Attempt, again, attempt};
 use crate::state::{TABLE, connection, map};
 use crate::sys::errno;
 use crate::table::Held;
-use crate::{adopt, descriptors, names, real, rights};
+use crate::{adopt, descriptors, names, real};
 
 /// `connect(2)`.
 ///
@@ -130,53 +130,4 @@ pub(crate) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
         guard((), || descriptors::shut_down(fd, listener));
     }
     result
-}
-
-/// `sendto(2)`: TCP does not look at the address, VMCI sockets refuse one.
-///
-/// # Safety
-/// As the C library's.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C-unwind" fn sendto(
-    fd: c_int,
-    bytes: *const c_void,
-    len: size_t,
-    flags: c_int,
-    to: *const sockaddr,
-    to_len: socklen_t,
-) -> ssize_t {
-    let (to, to_len) = if !to.is_null() && TABLE.is_held(fd) && guard(false, || connection(fd).is_some()) {
-        (std::ptr::null(), 0)
-    } else {
-        (to, to_len)
-    };
-    // SAFETY: as the caller promises; no address is a valid one.
-    unsafe { real::sendto(fd, bytes, len, flags, to, to_len) }
-}
-
-/// `sendmsg(2)`: as [`sendto`]; and a listener that is passed to another process becomes a TCP socket again.
-///
-/// # Safety
-/// As the C library's.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    if TABLE.is_held(fd) && !message.is_null() && guard(false, || connection(fd).is_some()) {
-        // SAFETY: as the caller promises.
-        let mut copy = unsafe { message.read() };
-        copy.msg_name = std::ptr::null_mut();
-        copy.msg_namelen = 0;
-        // SAFETY: as the caller promises; no address is a valid one.
-        return unsafe { real::sendmsg(fd, &raw const copy, flags) };
-    }
-    if !message.is_null() {
-        // SAFETY: as the caller promises.
-        let (control, len) = unsafe { ((*message).msg_control, (*message).msg_controllen) };
-        if !control.is_null() {
-            // SAFETY: as the caller promises; bytes have no alignment and any value.
-            let control = unsafe { std::slice::from_raw_parts(control.cast::<u8>(), len) };
-            guard((), || rights::pass(control));
-        }
-    }
-    // SAFETY: as the caller promises.
-    unsafe { real::sendmsg(fd, message, flags) }
 }

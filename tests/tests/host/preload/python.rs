@@ -149,6 +149,12 @@ for level, option in ((socket.IPPROTO_TCP, 31), (socket.SOL_SOCKET, 37)):  # TCP
     else:
         raise AssertionError((level, option))
 try:
+    connection.send(b"x", socket.MSG_OOB)
+except OSError as error:
+    assert error.errno == errno.EOPNOTSUPP, error
+else:
+    raise AssertionError("urgent data")
+try:
     connection.getsockopt(socket.SOL_IP, 80, 16)  # SO_ORIGINAL_DST
 except OSError as error:
     assert error.errno == errno.ENOPROTOOPT, error
@@ -161,5 +167,6 @@ except OSError as error:
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(said.contains("setsockopt of option 31 at level 6 refused (ENOPROTOOPT)"), "{said}");
-    assert!(said.contains("\nhint: "), "{said}");
+    assert!(said.contains("urgent data (MSG_OOB) refused (EOPNOTSUPP)"), "{said}");
+    assert_eq!(said.matches("\nhint: ").count(), 2, "options once, urgent data once: {said}");
 }

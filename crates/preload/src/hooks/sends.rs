@@ -1,0 +1,98 @@
+//! Sends that are something else on a VMCI socket: with an address, with urgent data, with descriptors. Others are the kernel's alone.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use rustix::io::Errno;
+
+use super::{fail, guard};
+use crate::say::complain;
+use crate::state::{TABLE, connection};
+use crate::{real, rights};
+
+fn is_vmci(fd: c_int) -> bool {
+    TABLE.is_held(fd) && guard(false, || connection(fd).is_some())
+}
+
+/// Urgent data: `AF_VSOCK` knows none, and that of a Unix socket would not reach the guest.
+fn is_refused(fd: c_int, flags: c_int) -> bool {
+    if flags & libc::MSG_OOB == 0 || !is_vmci(fd) {
+        return false;
+    }
+    guard((), || {
+        complain!(
+            "urgent data (MSG_OOB) refused (EOPNOTSUPP): only a TCP connection has it, and this is a VMCI socket\n\
+             hint: if the program cannot do without, leave this peer out of the map"
+        );
+    });
+    true
+}
+
+/// `send(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C-unwind" fn send(
+    fd: c_int,
+    bytes: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
+    if is_refused(fd, flags) {
+        return fail(Errno::OPNOTSUPP);
+    }
+    // SAFETY: as the caller promises.
+    unsafe { real::send(fd, bytes, len, flags) }
+}
+
+/// `sendto(2)`: TCP does not look at the address, VMCI sockets refuse one.
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C-unwind" fn sendto(
+    fd: c_int,
+    bytes: *const c_void,
+    len: size_t,
+    flags: c_int,
+    to: *const sockaddr,
+    to_len: socklen_t,
+) -> ssize_t {
+    if is_refused(fd, flags) {
+        return fail(Errno::OPNOTSUPP);
+    }
+    let (to, to_len) = if !to.is_null() && is_vmci(fd) { (std::ptr::null(), 0) } else { (to, to_len) };
+    // SAFETY: as the caller promises; no address is a valid one.
+    unsafe { real::sendto(fd, bytes, len, flags, to, to_len) }
+}
+
+/// `sendmsg(2)`: as [`sendto`]; and a listener that is passed to another process becomes a TCP socket again.
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    if is_refused(fd, flags) {
+        return fail(Errno::OPNOTSUPP);
+    }
+    if !message.is_null() && is_vmci(fd) {
+        // SAFETY: as the caller promises.
+        let mut copy = unsafe { message.read() };
+        copy.msg_name = std::ptr::null_mut();
+        copy.msg_namelen = 0;
+        // SAFETY: as the caller promises; no address is a valid one.
+        return unsafe { real::sendmsg(fd, &raw const copy, flags) };
+    }
+    if !message.is_null() {
+        // SAFETY: as the caller promises.
+        let (control, len) = unsafe { ((*message).msg_control, (*message).msg_controllen) };
+        if !control.is_null() {
+            // SAFETY: as the caller promises; bytes have no alignment and any value.
+            let control = unsafe { std::slice::from_raw_parts(control.cast::<u8>(), len) };
+            guard((), || rights::pass(control));
+        }
+    }
+    // SAFETY: as the caller promises.
+    unsafe { real::sendmsg(fd, message, flags) }
+}
