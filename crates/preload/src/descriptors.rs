@@ -9,7 +9,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::listen;
 
-use crate::listener::hide;
+use crate::listener::{hide, unhide};
 use crate::options::receive_buffer;
 use crate::state::{TABLE, connection, owns};
 use crate::sys::{self, at};
@@ -24,13 +24,7 @@ fn hidden(listener: Listener) -> impl Iterator<Item = RawFd> {
 /// Closes what belongs to a descriptor that is no longer there.
 fn release(held: Held) {
     let Held::Listener(listener) = held else { return };
-    let own = owns();
-    for fd in hidden(listener) {
-        if own {
-            TABLE.forget(fd);
-        }
-        sys::close(fd);
-    }
+    hidden(listener).for_each(unhide);
 }
 
 /// The program is about to close a descriptor. `EBADF`: it cannot know this number.
@@ -69,8 +63,7 @@ pub(crate) fn make_way(number: RawFd) -> Result<(), Errno> {
         let listener = Listener { tcp: swap(listener.tcp), vmci: listener.vmci.map(swap), ..listener };
         TABLE.set(fd, Held::Listener(listener));
     }
-    TABLE.forget(number);
-    sys::close(number);
+    unhide(number);
     Ok(())
 }
 
@@ -81,7 +74,7 @@ pub(crate) fn duplicated(from: RawFd, to: RawFd, before: Held, cloexec: bool) ->
         Held::Connection(_) => connection(from).map_or(Held::Nothing, Held::Connection),
         Held::Listener(listener) => {
             let tcp = hide(listener.tcp, cloexec)?;
-            let vmci = listener.vmci.map(|fd| hide(fd, cloexec)).transpose()?;
+            let vmci = listener.vmci.map(|fd| hide(fd, cloexec)).transpose().inspect_err(|_| unhide(tcp))?;
             Held::Listener(Listener { tcp, vmci, ..listener })
         }
         Held::Hidden | Held::Nothing => Held::Nothing,
@@ -139,7 +132,6 @@ pub(crate) fn shut_down(fd: RawFd, listener: Listener) {
         && owns()
     {
         TABLE.set(fd, Held::Listener(Listener { vmci: None, ..listener }));
-        TABLE.forget(vmci);
-        sys::close(vmci);
+        unhide(vmci);
     }
 }

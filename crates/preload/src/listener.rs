@@ -24,7 +24,7 @@ use crate::address;
 use crate::map::{Entrance, Map, Target};
 use crate::options::inherit;
 use crate::say::tell;
-use crate::state::{TABLE, map};
+use crate::state::{TABLE, map, owns};
 use crate::sys::{self, Name, VsockAddress, at, option, replace};
 use crate::table::{Connection, Held, Listener, SLOTS};
 use crate::watch;
@@ -164,7 +164,7 @@ pub(crate) fn hide(fd: RawFd, cloexec: bool) -> Result<RawFd, Errno> {
     let from = HIDDEN_FROM.min(limit / 2) as RawFd;
     let hidden = fcntl_dupfd_cloexec(at(fd)?, from)?;
     let number = hidden.as_raw_fd();
-    if !TABLE.set(number, Held::Hidden) {
+    if owns() && !TABLE.set(number, Held::Hidden) {
         return Err(Errno::MFILE);
     }
     if !cloexec {
@@ -177,7 +177,9 @@ pub(crate) fn hide(fd: RawFd, cloexec: bool) -> Result<RawFd, Errno> {
 
 /// Closes a hidden descriptor.
 pub(crate) fn unhide(fd: RawFd) {
-    TABLE.forget(fd);
+    if owns() {
+        TABLE.forget(fd);
+    }
     sys::close(fd);
 }
 

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
+use rustix::fs::{FileType, fstat};
 use rustix::net::sockopt;
 use rustix::process::getpid;
 
 use crate::map::{DEFAULT_PATH, Map, MapError};
 use crate::say::{complain, set_verbose};
-use crate::sys::{at, wiped_on_fork};
-use crate::table::{Connection, Held, Table};
+use crate::sys::{at, option, wiped_on_fork};
+use crate::table::{Connection, Held, Listener, Table};
 
 /// The descriptors of this process.
 pub(crate) static TABLE: Table = Table::new();
@@ -44,12 +45,19 @@ fn read_map() -> &'static Result<Map, MapError> {
     })
 }
 
-/// The map; absent if it cannot be used, which the program's user is told when it first matters.
+/// The map, if it can be used.
 pub(crate) fn map() -> Option<&'static Map> {
+    read_map().as_ref().ok()
+}
+
+/// The map for what a program does with a socket. If it cannot be used, the program's user is told when it would first matter.
+pub(crate) fn map_for(fd: RawFd) -> Option<&'static Map> {
     match read_map() {
         Ok(map) => Some(map),
         Err(error) => {
-            complain!("no VMCI sockets, TCP only: {error}");
+            if option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP) {
+                complain!("no VMCI sockets, TCP only: {error}");
+            }
             None
         }
     }
@@ -66,6 +74,18 @@ pub(crate) fn owns() -> bool {
             true
         }
         known => known == this,
+    }
+}
+
+/// The listener of a descriptor, if it is one, and was not closed and replaced by another socket behind the library's back.
+pub(crate) fn listener(fd: RawFd) -> Option<Listener> {
+    let Held::Listener(listener) = TABLE.get(fd) else { return None };
+    match at(fd).and_then(fstat) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Socket => Some(listener),
+        _ => {
+            let _ = crate::descriptors::closing(fd);
+            None
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::os::fd::RawFd;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
+use crate::say::complain;
 use crate::state::TABLE;
 use crate::sys::at;
 use crate::table::{ManyWatches, Watch};
@@ -24,12 +25,12 @@ pub(crate) fn lift(fd: RawFd) -> Result<Option<Watch>, ManyWatches> {
 /// Puts it in again.
 pub(crate) fn put(fd: RawFd, watch: Option<Watch>) {
     let Some(watch) = watch else { return };
-    if let (Ok(instance), Ok(watched)) = (at(watch.epoll), at(fd)) {
-        let _ = epoll::add(
-            instance,
-            watched,
-            EventData::new_u64(watch.data),
-            EventFlags::from_bits_retain(watch.events),
+    let (data, events) = (EventData::new_u64(watch.data), EventFlags::from_bits_retain(watch.events));
+    let added = at(watch.epoll).and_then(|instance| epoll::add(instance, at(fd)?, data, events));
+    if let Err(error) = added {
+        complain!(
+            "descriptor {fd} is no longer watched by the epoll instance {}: {error}\nhint: leave its address out of the map",
+            watch.epoll
         );
     }
 }

@@ -155,6 +155,13 @@ pub(crate) fn close(fd: RawFd) -> Answer {
     answer(unsafe { libc::close(fd) })
 }
 
+/// The system call that `close(2)` is, without the C library's function.
+pub(crate) fn raw_close(fd: RawFd) {
+    // SAFETY: takes a number; the caller owns it.
+    let result = unsafe { libc::syscall(libc::SYS_close, fd) };
+    assert_eq!(result, 0);
+}
+
 /// `close_range(2)`.
 pub(crate) fn close_range(first: u32, last: u32, flags: c_int) -> Answer {
     // SAFETY: takes numbers; the callers own what is there.

@@ -4,7 +4,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
-use crate::calls::{accept4, close, close_range, dup, dup2, dup3, fcntl, getsockopt, open_descriptors, poll};
+use crate::calls::{
+    accept4, close, close_range, dup, dup2, dup3, fcntl, getsockopt, open_descriptors, poll, raw_close,
+};
 use crate::{Scenario, listener, pair};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -15,6 +17,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("each_number_is_overwritten", each_number_is_overwritten),
     ("ranges_are_closed", ranges_are_closed),
     ("numbers_are_used_again", numbers_are_used_again),
+    ("closed_by_a_system_call", closed_by_a_system_call),
 ];
 
 fn duplicates_of_a_connection() {
@@ -139,4 +142,22 @@ fn numbers_are_used_again() {
         );
         println!("listener: {}", accepts(listener.as_raw_fd(), address));
     }
+}
+
+/// As some programs do, and the C library itself in `fclose`: nobody can see that, and the number is soon another socket's.
+fn closed_by_a_system_call() {
+    let (first, old) = listener();
+    let number = first.into_raw_fd();
+    raw_close(number);
+    let (second, address) = listener();
+    println!("the same number: {}", second.as_raw_fd() == number);
+    println!("accepts: {}", accepts(number, address));
+    println!("nobody: {}", accepts(number, old));
+    let (client, _server) = pair();
+    let number = client.into_raw_fd();
+    raw_close(number);
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    println!("the same number: {}", udp.as_raw_fd() == number);
+    println!("udp: {:?}", getsockopt(number, libc::SOL_SOCKET, libc::SO_TYPE));
+    println!("no peer: {:?}", udp.peer_addr().map_err(|error| error.kind()));
 }

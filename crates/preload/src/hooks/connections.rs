@@ -7,9 +7,8 @@ use rustix::io::Errno;
 
 use super::{fail, guard, read_address, write_address};
 use crate::connect::{Attempt, again, attempt};
-use crate::state::{TABLE, connection, map};
+use crate::state::{TABLE, connection, listener, map_for};
 use crate::sys::errno;
-use crate::table::Held;
 use crate::{adopt, descriptors, names, real};
 
 /// `connect(2)`.
@@ -18,17 +17,17 @@ use crate::{adopt, descriptors, names, real};
 /// As the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
-    let target = match TABLE.get(fd) {
-        Held::Listener(listener) => listener.tcp,
-        Held::Connection(_) if guard(false, || connection(fd).is_some()) => {
+    let mut target = fd;
+    if TABLE.is_held(fd) {
+        if guard(false, || connection(fd).is_some()) {
             return guard(None, || again(fd)).map_or(0, fail);
         }
-        _ => fd,
-    };
+        target = guard(None, || listener(fd)).map_or(fd, |listener| listener.tcp);
+    }
     // SAFETY: as the caller promises.
     let to = unsafe { read_address(address, len) };
-    let decision = guard(Attempt::Tcp(None), || match (to, map()) {
-        (Some(to), Some(map)) if target == fd => attempt(fd, to, map),
+    let decision = guard(Attempt::Tcp(None), || match to {
+        Some(to) if target == fd => map_for(fd).map_or(Attempt::Tcp(None), |map| attempt(fd, to, map)),
         _ => Attempt::Tcp(None),
     });
     let why = match decision {
@@ -56,7 +55,7 @@ pub(crate) unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockad
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
     if TABLE.is_held(fd) {
-        if let Held::Listener(listener) = TABLE.get(fd) {
+        if let Some(listener) = guard(None, || listener(fd)) {
             // SAFETY: as the caller promises.
             return unsafe { real::getpeername(listener.tcp, address, len) };
         }
@@ -95,7 +94,7 @@ unsafe fn is_adopted(fd: c_int, address: *const sockaddr, len: *const socklen_t)
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
     if TABLE.is_held(fd) {
-        if let Held::Listener(listener) = TABLE.get(fd) {
+        if let Some(listener) = guard(None, || listener(fd)) {
             // SAFETY: as the caller promises.
             return unsafe { real::getsockname(listener.tcp, address, len) };
         }
@@ -120,7 +119,7 @@ pub(crate) unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, l
 /// As the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    let Held::Listener(listener) = TABLE.get(fd) else {
+    let Some(listener) = guard(None, || listener(fd)) else {
         // SAFETY: takes numbers only.
         return unsafe { real::shutdown(fd, how) };
     };

@@ -11,7 +11,7 @@ use rustix::net::sockopt::{self, Timeout};
 use super::{fail, guard, write_address};
 use crate::listener::{Look, Stays, combine, look};
 use crate::say::{complain, tell};
-use crate::state::{TABLE, map};
+use crate::state::{TABLE, listener, map_for};
 use crate::sys::{at, errno, option};
 use crate::table::{Held, Listener};
 use crate::{descriptors, real};
@@ -22,7 +22,7 @@ use crate::{descriptors, real};
 /// As the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
-    if let Held::Listener(listener) = TABLE.get(fd) {
+    if let Some(listener) = guard(None, || listener(fd)) {
         descriptors::set_backlog(listener, backlog);
         // SAFETY: takes numbers only.
         return unsafe { real::listen(listener.tcp, backlog) };
@@ -36,7 +36,7 @@ pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 }
 
 fn listens(fd: c_int, backlog: c_int) {
-    let Some(map) = map() else { return };
+    let Some(map) = map_for(fd) else { return };
     match combine(fd, backlog, map) {
         Ok(bound) => {
             tell!("{bound} listens for VMCI connections too");
@@ -68,7 +68,7 @@ pub(crate) unsafe extern "C-unwind" fn accept(
     address: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    if let Held::Listener(listener) = TABLE.get(fd) {
+    if let Some(listener) = guard(None, || listener(fd)) {
         // SAFETY: as the caller promises.
         return unsafe { accept_both(fd, listener, address, len, 0) };
     }
@@ -87,7 +87,7 @@ pub(crate) unsafe extern "C-unwind" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    if let Held::Listener(listener) = TABLE.get(fd) {
+    if let Some(listener) = guard(None, || listener(fd)) {
         // SAFETY: as the caller promises.
         return unsafe { accept_both(fd, listener, address, len, flags) };
     }

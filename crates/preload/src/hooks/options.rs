@@ -9,7 +9,7 @@ use rustix::net::{RecvFlags, recv};
 use super::{fail, guard};
 use crate::options::{Get, Set, get, receive_buffer, set, tcp_info};
 use crate::say::complain;
-use crate::state::{TABLE, connection};
+use crate::state::{TABLE, connection, listener};
 use crate::sys::{at, errno, option};
 use crate::table::{Connection, Held};
 use crate::{adopt, descriptors, real};
@@ -26,7 +26,7 @@ pub(crate) unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    let (target, answer) = match TABLE.get(fd) {
+    let (target, answer) = match held(fd) {
         Held::Listener(listener) => (listener.tcp, Get::Kernel),
         Held::Connection(_) => {
             (fd, guard(Get::Kernel, || connection(fd).map_or(Get::Kernel, |it| get(level, name, &it))))
@@ -49,6 +49,14 @@ pub(crate) unsafe extern "C" fn getsockopt(
         // SAFETY: as the caller promises.
         Get::TcpInfo => unsafe { give(&tcp_info(fd), value, len) },
         Get::Refuse => refused("getsockopt", level, name),
+    }
+}
+
+/// What a descriptor is, after a look whether it still is.
+fn held(fd: c_int) -> Held {
+    match TABLE.get(fd) {
+        Held::Listener(_) => guard(None, || listener(fd)).map_or(Held::Nothing, Held::Listener),
+        other => other,
     }
 }
 
@@ -83,7 +91,7 @@ pub(crate) unsafe extern "C" fn setsockopt(
 ) -> c_int {
     // SAFETY: as the caller promises.
     let number = || unsafe { integer(value, len) };
-    match TABLE.get(fd) {
+    match held(fd) {
         Held::Listener(listener) => {
             // SAFETY: as the caller promises.
             let result = unsafe { real::setsockopt(listener.tcp, level, name, value, len) };

@@ -123,6 +123,7 @@ same_as_tcp! {
     each_number_is_overwritten 1..=1;
     ranges_are_closed 2..=2;
     numbers_are_used_again 6..=6;
+    closed_by_a_system_call 2..=2;
     children_accept 3..=3;
     child_has_the_connection 1..=1;
     another_program_inherits 3..=3;
