@@ -8,12 +8,14 @@ mod daemon;
 mod netns;
 mod process;
 mod raw_port;
+mod raw_vmci;
 mod wait;
 
 pub use daemon::{Outcome, Taut};
 pub use netns::Netns;
 pub use process::{Background, Pids, alive, kill_9};
 pub use raw_port::RawPort;
+pub use raw_vmci::{RawVmci, idle_microguests};
 pub use wait::eventually;
 
 use std::path::{Path, PathBuf};

@@ -8,3 +8,4 @@ mod micro;
 mod network;
 mod policy;
 mod preload;
+mod vmci;
