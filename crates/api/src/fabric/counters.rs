@@ -95,6 +95,8 @@ pub enum SocketWord {
     Resets = 12,
     /// First of 20 words for the next fabric: which of the guest's packets have been taken and not returned.
     InFlight = 96,
+    /// First of 4 words for the next fabric: the guest's transmit ring, if it stands still.
+    Stopped = 116,
 }
 
 /// Word within a worker's block.

@@ -42,7 +42,26 @@ impl Counters {
     }
 
     pub(super) fn set(&self, word: SocketWord, value: u64) {
-        self.words.words()[self.base + word as usize].store(value, Relaxed);
+        self.set_at(word as usize, value);
+    }
+
+    /// Where the guest's transmit ring has stopped, for the next fabric; none while it runs.
+    pub(super) fn write_stopped(&self, place: Option<RingPlace>) {
+        let words = place.map_or([0; 4], RingPlace::to_words);
+        for (at, word) in words.into_iter().enumerate() {
+            self.set_at(SocketWord::Stopped as usize + at, word);
+        }
+    }
+
+    /// What [`Self::write_stopped`] wrote.
+    pub(super) fn stopped(&self) -> Option<RingPlace> {
+        let first = self.base + SocketWord::Stopped as usize;
+        let words = [0, 1, 2, 3].map(|at| self.words.words()[first + at].load(Relaxed));
+        RingPlace::from_words(words)
+    }
+
+    fn set_at(&self, word: usize, value: u64) {
+        self.words.words()[self.base + word].store(value, Relaxed);
     }
 
     pub(super) fn in_flight(&self) -> InFlight {
@@ -139,11 +158,21 @@ impl RingPlace {
     pub(super) fn stopped_at(self, position: u16) -> Self {
         Self { start: Start::At(position), ..self }
     }
+
+    /// No ring has no entries.
+    fn to_words(self) -> [u64; 4] {
+        let Start::At(position) = self.start else { return [0; 4] };
+        [u64::from(self.size) << 16 | u64::from(position), self.desc, self.avail, self.used]
+    }
+
+    fn from_words([sizes, desc, avail, used]: [u64; 4]) -> Option<Self> {
+        let (size, start) = ((sizes >> 16) as u16, Start::At(sizes as u16));
+        (size != 0).then_some(Self { size, desc, avail, used, start })
+    }
 }
 
 impl Guest {
     pub(super) fn new(config: SocketConfig, counters: Counters) -> Self {
-        counters.set(SocketWord::Connections, 0);
         Self {
             config,
             counters,
@@ -153,6 +182,12 @@ impl Guest {
             told: None,
             next_port: FIRST_HOST_PORT,
         }
+    }
+
+    /// Its transmit ring has stopped there, or runs.
+    pub(super) fn stop(&mut self, place: Option<RingPlace>) {
+        self.counters.write_stopped(place);
+        self.stopped = place;
     }
 
     /// One more connection, or one less.

@@ -468,7 +468,7 @@ impl Hub {
     /// A guest broke a ring: both stop, until its driver sets them up anew.
     pub(super) fn broken(&mut self, guest: usize, queue: usize, failure: Failure) {
         if let Some(known) = &mut self.guests[guest] {
-            known.stopped = None;
+            known.stop(None);
             self.news.push(News::Broken { port: known.config.id, queue, failure });
         }
         self.senders[guest].ring = None;

@@ -59,6 +59,9 @@ impl Hub {
         sender.places.provide(config.size);
         sender.call = call;
         sender.ring = Some(TxRing { queue, place, _kick: kick });
+        if let Some(known) = &mut self.guests[guest] {
+            known.stop(None);
+        }
         self.take_again(guest);
         self.publish();
         self.wake(guest, Instant::now());
@@ -120,7 +123,7 @@ impl Hub {
         ring.queue.hand_over();
         let position = ring.queue.position();
         if let Some(known) = &mut self.guests[guest] {
-            known.stopped = Some(ring.place.stopped_at(position));
+            known.stop(Some(ring.place.stopped_at(position)));
         }
         Some(position)
     }
@@ -184,6 +187,10 @@ impl Hub {
             return;
         }
         let (orderly, written) = self.table.take_written();
+        for guest in self.guests.iter_mut().flatten() {
+            guest.count(0);
+            guest.stopped = guest.counters.stopped().filter(|_| orderly);
+        }
         let mut lost = Vec::new();
         let mut asked = Vec::new();
         for written in written {

@@ -276,9 +276,13 @@ impl Model {
                 let guest = self.chance.below(GUESTS);
                 self.rig.pause(guest);
             }
-            975..998 => {
+            975..990 => {
                 let streams = self.rig.hub.stop();
                 self.rig.succeed(streams);
+            }
+            990..998 => {
+                let guest = self.chance.below(GUESTS);
+                self.rig.succeed_while_paused(guest);
             }
             _ => {
                 let guest = self.chance.below(GUESTS);

@@ -158,10 +158,14 @@ impl Rig {
 
     /// Another hub takes the place of this one, which has stopped (or was killed).
     pub(super) fn succeed(&mut self, streams: Vec<(u32, OwnedFd)>) {
+        self.take_over(streams);
+        (0..self.drivers.len()).for_each(|guest| self.start(guest, Start::Recover));
+    }
+
+    fn take_over(&mut self, streams: Vec<(u32, OwnedFd)>) {
         self.hub = Hub::new(&self.words).unwrap();
         self.configure();
         self.hub.begin(streams);
-        (0..self.drivers.len()).for_each(|guest| self.start(guest, Start::Recover));
     }
 
     /// Until nobody has anything to do.
@@ -279,6 +283,19 @@ impl Rig {
     pub(super) fn pause(&mut self, guest: usize) {
         let tx = self.hub.stop_tx(guest).unwrap();
         let rx = self.hub.stop_rx(guest).unwrap();
+        self.start_at(guest, [rx, tx]);
+    }
+
+    /// Another hub takes over from this one while a guest stands still.
+    pub(super) fn succeed_while_paused(&mut self, guest: usize) {
+        let tx = self.hub.stop_tx(guest).unwrap();
+        let rx = self.hub.stop_rx(guest).unwrap();
+        let streams = self.hub.stop();
+        self.take_over(streams);
+        for other in (0..self.drivers.len()).filter(|&other| other != guest) {
+            self.start(other, Start::Recover);
+        }
+        self.step();
         self.start_at(guest, [rx, tx]);
     }
 
