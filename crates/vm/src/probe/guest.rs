@@ -123,7 +123,7 @@ fn try_kvm(qemu: &Path) -> Result<Duration, String> {
 fn run(qemu: &Path, accelerator: &[&str], deadline: Duration) -> Result<Duration, String> {
     let rom = rom_file().map_err(|error| format!("the probe guest could not be written: {error}"))?;
     let start = Instant::now();
-    let mut child = Command::new(qemu)
+    let mut child = mortal(qemu)
         .args(accelerator)
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35", "-m", "16"])
         .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=1", "-no-reboot", "-bios"])
@@ -145,6 +145,15 @@ fn run(qemu: &Path, accelerator: &[&str], deadline: Duration) -> Result<Duration
             deadline.as_secs()
         )),
     }
+}
+
+/// A command that ends when the thread that starts it does: a guest that never ends by itself must not outlive a daemon that
+/// is killed meanwhile. By util-linux' `setpriv`; without it, it may.
+fn mortal(program: &Path) -> Command {
+    let Some(setpriv) = super::find("setpriv") else { return Command::new(program) };
+    let mut command = Command::new(setpriv);
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
 }
 
 /// The exit status, or nothing if the child had to be killed at the deadline.
