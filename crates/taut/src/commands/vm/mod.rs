@@ -185,7 +185,12 @@ fn start(client: &Client, name: &Name, wait: bool) -> Outcome {
     let running = until(&format!("{name} is running"), || {
         let vm = get(client, name)?;
         match vm.status.phase {
-            Phase::Running => Ok(Some(vm)),
+            // QEMU is a running process before it has made the agent's socket.
+            Phase::Running
+                if vm.status.agent_socket.as_ref().is_none_or(|socket| Path::new(socket).exists()) =>
+            {
+                Ok(Some(vm))
+            }
             Phase::Failed => Err(ApiError::new(
                 ErrorKind::Unavailable,
                 format!("{name} could not be started: {}", vm.status.reason.unwrap_or_default()),
