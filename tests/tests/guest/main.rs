@@ -6,6 +6,7 @@ mod disk;
 mod emulated;
 mod intruder;
 mod isolation;
+mod preload;
 mod unshared;
 mod vmci;
 

@@ -1,0 +1,133 @@
+//! `libtaut_vmci.so` in guests: an ordinary TCP program over the kernel's own `AF_VSOCK`, and Redis from VM to VM.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use taut_tests::{Taut, bin_dir, eventually};
+
+use crate::{any_image, image_or_say};
+
+/// Kernel and initial RAM file system of a guest with Redis, the library, this map, and this script, which it runs.
+fn guest_with(
+    taut: &Taut,
+    image: &Path,
+    name: &str,
+    [map, script]: [&str; 2],
+    programs: &[PathBuf],
+) -> PathBuf {
+    let out = taut.dir().join(name);
+    let tool = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("tools/make-redis.sh");
+    let library = bin_dir().join("libtaut_vmci.so");
+    let (map, script) =
+        (taut.file(&format!("{name}.map"), map), taut.file(&format!("{name}.script"), script));
+    let mut command = Command::new(tool);
+    command
+        .arg(image.parent().unwrap())
+        .arg(image.file_name().unwrap())
+        .args([&library, &map, &script, &out]);
+    assert!(command.args(programs).status().unwrap().success());
+    out
+}
+
+fn vm_file(image: &Path, more: &str) -> String {
+    let image = image.display();
+    format!(
+        "memory = \"512MiB\"\n[boot]\nkernel = \"{image}/vmlinuz\"\ninitrd = \"{image}/initrd\"\n{more}\n"
+    )
+}
+
+/// Waits until a guest's console has one of these, and gives all of it.
+fn printed(taut: &Taut, vm: &str, wanted: &[&str]) -> String {
+    eventually(&format!("{vm} says one of {wanted:?}"), || {
+        let log = taut.ok(["vm", "log", vm]);
+        wanted.iter().any(|wanted| log.contains(wanted)).then_some(log)
+    })
+}
+
+/// Both ends of each scenario are in one guest, connected by the kernel's loopback for `AF_VSOCK` (CID 1).
+#[test]
+fn a_tcp_program_sees_the_same_over_af_vsock() {
+    const MAP: &str =
+        "127.0.0.1:* -> cid 1\n[::1]:* -> cid 1\nlisten 127.0.0.1:*\nlisten [::1]:*\npatience 5000 ms\n";
+    const SCRIPT: &str = r#"
+for scenario in $(tcp_program); do
+  expected=$(tcp_program $scenario 2>/dev/null)
+  got=$(TAUT_VMCI_LOG=1 LD_PRELOAD=/lib/libtaut_vmci.so tcp_program $scenario 2>/tmp/said)
+  if [ "$got" != "$expected" ]; then
+    cat /tmp/said; echo "$got"; echo "not: $expected"; echo "differs: $scenario."
+  elif grep -q ': cid 1 port [0-9]*$' /tmp/said; then echo "same by vmci: $scenario."
+  else echo "same by tcp: $scenario."
+  fi
+done
+"#;
+    // No connection is made there, or it is to be TCP.
+    const TCP: [&str; 5] = [
+        "nobody_listens_and_nobody_waits",
+        "shutdown_wakes_accept",
+        "listener_is_a_tcp_socket",
+        "watched_twice",
+        "signals_wanted",
+    ];
+    let program = bin_dir().join("examples/tcp_program");
+    let scenarios = Command::new(&program).output().expect("`make test-guest` builds it").stdout;
+    let scenarios = String::from_utf8(scenarios).unwrap();
+    let taut = Taut::start();
+    for image in ["debian-6.1", "debian-6.12"].into_iter().filter_map(image_or_say) {
+        let vm = image.file_name().unwrap().to_str().unwrap().replace('.', "-");
+        let guest = guest_with(&taut, &image, &vm, [MAP, SCRIPT], std::slice::from_ref(&program));
+        taut.boot(&vm, &vm_file(&guest, ""));
+        for scenario in scenarios.lines() {
+            let log = printed(
+                &taut,
+                &vm,
+                &["same by vmci", "same by tcp", "differs"]
+                    .map(|word| format!("{word}: {scenario}."))
+                    .each_ref()
+                    .map(String::as_str),
+            );
+            let way = if TCP.contains(&scenario) { "tcp" } else { "vmci" };
+            assert!(log.contains(&format!("same by {way}: {scenario}.")), "{vm}, {scenario}: {log}");
+        }
+        taut.ok(["vm", "stop", &vm]);
+    }
+}
+
+/// Two VMs without a card between them: what they say to each other goes over VMCI, or nowhere.
+#[test]
+fn redis_serves_another_vm_without_a_network() {
+    const MAP: &str = "10.0.0.1:* -> cid 101\n10.0.0.2:* -> cid 102\nlisten *:6379\npatience 5000 ms\n";
+    const SERVER: &str = r#"
+LD_PRELOAD=/lib/libtaut_vmci.so redis-server --bind 0.0.0.0 --protected-mode no --save '' &
+until redis-cli ping | grep -q PONG; do sleep 0.2; done
+redis-cli config set maxclients 200
+echo "server: up."
+"#;
+    const CLIENT: &str = r#"
+export LD_PRELOAD=/lib/libtaut_vmci.so
+until redis-cli -h 10.0.0.1 ping | grep PONG; do sleep 0.5; done
+redis-cli -h 10.0.0.1 set key value
+echo "client: got $(redis-cli -h 10.0.0.1 get key)."
+echo "client: $(redis-cli -h 10.0.0.1 client list)"
+redis-benchmark -h 10.0.0.1 -n 2000 -c 20 -t set,get --csv
+echo "client: done."
+"#;
+    let taut = Taut::start();
+    let image = any_image();
+    let boot = |name: &str, cid: u32, domain: &str, script: &str| {
+        let guest = guest_with(&taut, &image, name, [MAP, script], &[]);
+        taut.boot(name, &vm_file(&guest, &format!("[vmci]\ncid = {cid}\ndomains = [\"{domain}\"]")));
+    };
+    boot("server", 101, "shop", SERVER);
+    printed(&taut, "server", &["server: up."]);
+    boot("client", 102, "shop", CLIENT);
+    printed(&taut, "client", &["client: got"]);
+    let log = printed(&taut, "client", &["client: done."]);
+    assert!(log.contains("client: got value."), "{log}");
+    let list = log.lines().find(|line| line.contains("client: id=")).unwrap_or_else(|| panic!("{log}"));
+    assert!(list.contains(" addr=10.0.0.2:") && list.contains(" laddr="), "{list}");
+    assert_eq!(
+        log.lines().filter(|line| line.starts_with("\"SET\"") || line.starts_with("\"GET\"")).count(),
+        2,
+        "{log}"
+    );
+}
