@@ -53,6 +53,11 @@ pub enum Action {
         /// The device's port.
         port: PortId,
     },
+    /// Remove the sockets that led to a VM's VMCI device: it has none any more, or is off.
+    RemoveVmciSockets {
+        /// The VM.
+        vm: Name,
+    },
     /// QEMU's VMCI device has lost the fabric for good: put another one in its place.
     ReplugVmci {
         /// The VM.

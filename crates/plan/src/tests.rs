@@ -134,6 +134,11 @@ fn carry_out(desired: &Desired, observed: &mut Observed, plan: &Plan) {
                 observed.ports.get_mut(port).unwrap().host_socket = true;
             }
             Action::ReplugVmci { vm } => connect(desired, observed, vm),
+            Action::RemoveVmciSockets { vm } => {
+                let seen = observed.vms.get_mut(vm).unwrap();
+                seen.host_socket = false;
+                seen.vmci_socket &= desired.vms[vm].vm.kind == VmKind::Micro;
+            }
             Action::RemoveVm(name) => drop(observed.vms.remove(name)),
             Action::ConnectNic { port, .. } | Action::ConnectVmci { port, .. } => attach(observed, *port),
             Action::AttachNetns { name, port } => {
@@ -208,6 +213,7 @@ proptest! {
         for (name, seen) in &observed.vms {
             prop_assert!(after.vms.contains_key(name));
             prop_assert!(seen.process.is_none() || after.vms[name].power == Power::On);
+            prop_assert!(!seen.host_socket || after.vms[name].vm.vmci.is_some());
         }
         prop_assert_eq!(observed.netns.keys().collect::<Vec<_>>(), after.netns.keys().collect::<Vec<_>>());
         prop_assert_eq!(observed.external.keys().collect::<Vec<_>>(), after.external.keys().collect::<Vec<_>>());

@@ -30,8 +30,15 @@ pub fn config(desired: &Desired, observed: &Observed) -> Vec<SocketConfig> {
     devices.collect()
 }
 
-/// Adds the actions for every device of a VM that is wanted.
+/// Adds the actions for every device of a VM that is wanted, and for what devices left.
 pub fn rule(desired: &Desired, observed: &Observed, plan: &mut Plan) {
+    for (name, seen) in &observed.vms {
+        let Some(vm) = desired.vms.get(name) else { continue };
+        let ours = seen.host_socket || (seen.vmci_socket && vm.vm.kind == VmKind::Qemu);
+        if ours && device(vm, seen.process.as_ref()).is_none() {
+            plan.actions.push(Action::RemoveVmciSockets { vm: name.clone() });
+        }
+    }
     if !observed.fabric_ready {
         return;
     }

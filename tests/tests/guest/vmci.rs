@@ -84,8 +84,10 @@ fn a_vmci_device_comes_with_a_start_and_goes_at_once() {
     taut.ok(["vm", "stop", "--force", "g"]);
     taut.ok(["vm", "start", "--wait", "g"]);
     is_up(&taut, "g");
+    let socket = PathBuf::from(device(&taut, "g")["socket"].as_str().unwrap());
     taut.ok(["vm", "set", "g", "--no-vmci"]);
     assert_eq!(device(&taut, "g"), Value::Null);
+    eventually("the host has no way to it", || (!socket.exists()).then_some(()));
     // Given back while the guest still has it, it is plugged in again.
     taut.ok(["vm", "set", "g", "--vmci"]);
     is_up(&taut, "g");

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use taut_tests::{RawVmci, Taut, eventually, idle_microguests, kill_9};
+use taut_virtq::SocketHeader;
 use taut_virtq::socket_header::{REQUEST, RESPONSE, RST, RW};
 use tempfile::TempDir;
 
@@ -136,7 +137,7 @@ fn with_raw_guest(vm: &str) -> (Taut, RawVmci, TempDir) {
 fn a_guest_with_anothers_context_id_is_an_event() {
     let (taut, mut raw, _libexec) = with_raw_guest("m1");
     assert_eq!(raw.cid, 3);
-    let forged = taut_virtq::SocketHeader { src_cid: 4, ..raw.request(1000, (HOST, 77)) };
+    let forged = SocketHeader { src_cid: 4, ..raw.request(1000, (HOST, 77)) };
     raw.send(forged, &[]);
     let event = eventually("it is an event", || {
         let events = taut.json(["events"]);
@@ -165,7 +166,7 @@ fn a_guest_reaches_the_programs_of_the_host_as_long_as_there_is_a_daemon() {
 
     // The connection goes on without a daemon, and another begins when there is one again.
     taut.kill_daemon();
-    raw.send(taut_virtq::SocketHeader { op: RW, ..raw.request(1000, (HOST, 77)) }, b"still here");
+    raw.send(SocketHeader { op: RW, ..raw.request(1000, (HOST, 77)) }, b"still here");
     let mut heard = [0; 10];
     stream.read_exact(&mut heard).unwrap();
     assert_eq!(&heard, b"still here");
@@ -186,16 +187,32 @@ fn programs_of_the_host_find_the_guest_also_after_the_daemon_was_replaced() {
         let request =
             std::iter::from_fn(|| Some(raw.receive().0)).find(|packet| packet.op == REQUEST).unwrap();
         assert_eq!((request.src_cid, request.dst_cid, request.dst_port), (HOST, raw.cid, 1234));
-        let accepted = raw.request(1234, (HOST, request.src_port));
-        raw.send(taut_virtq::SocketHeader { op: RESPONSE, ..accepted }, &[]);
+        let connection = raw.request(1234, (HOST, request.src_port));
+        raw.send(SocketHeader { op: RESPONSE, ..connection }, &[]);
         let mut said = [0; 3];
         stream.read_exact(&mut said).unwrap();
         assert_eq!(&said, b"OK ");
+        (stream, connection)
     };
     reach(&mut raw);
     taut.kill_daemon();
     reach(&mut raw);
     taut.restart_daemon();
     are_up(&taut, &["m1"]);
+    let (mut stream, connection) = reach(&mut raw);
+
+    // A connection goes on in the next fabric, which is handed its socket.
+    taut.ok(["daemon", "upgrade-fabric"]);
+    raw.send(SocketHeader { op: RW, ..connection }, b"after");
+    let mut heard = String::new();
+    eventually("the rest of the greeting and the bytes arrive", || {
+        let mut some = [0; 64];
+        let got = stream.read(&mut some).unwrap();
+        heard.push_str(std::str::from_utf8(&some[..got]).unwrap());
+        heard.ends_with("\nafter").then_some(())
+    });
+    stream.write_all(b"and back").unwrap();
+    let packet = std::iter::from_fn(|| Some(raw.receive())).find(|(header, _)| header.op == RW).unwrap();
+    assert_eq!((packet.0.dst_port, &packet.1[..]), (1234, &b"and back"[..]));
     reach(&mut raw);
 }

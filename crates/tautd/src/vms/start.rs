@@ -62,6 +62,16 @@ impl Vms {
         Ok(pid)
     }
 
+    /// Removes the sockets on which the daemon listened for a VM's VMCI device.
+    pub(crate) fn remove_vmci_sockets(&self, name: &Name) {
+        let paths = self.paths(name);
+        let kind = self.running.get(name).map_or(VmKind::Qemu, |vm| vm.kind);
+        for path in ours(kind, &paths) {
+            // One that is not there is what is wanted; anything else is tried again.
+            let _ = fs::remove_file(path);
+        }
+    }
+
     /// The files of one VM, their directory there.
     pub(crate) fn made_paths(&self, name: &Name) -> io::Result<RunPaths> {
         let paths = self.paths(name);
