@@ -11,6 +11,7 @@ pub mod latencies;
 pub mod load;
 pub mod micro;
 pub mod paced;
+mod pattern;
 pub mod raw;
 pub mod report;
 pub mod restart;

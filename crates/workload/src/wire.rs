@@ -9,15 +9,16 @@
 //! | 5 | mode: 1 request/response, 2 stream |
 //! | 6–7 | zero |
 //! | 8–11 | request/response: request size; stream: bytes that the server reads at a time |
-//! | 12–15 | request/response: response size; stream: zero |
+//! | 12–15 | request/response: response size; stream: 1 if its bytes are checked, else zero |
 //!
 //! * **Request/response:** the client sends a request, the server answers with a response, and so on until the client
 //!   closes. Over TCP, both sides switch Nagle's algorithm off.
 //! * **Stream:** the client sends bytes and closes its direction; the server reads to the end, answers with the
 //!   number of bytes that it read behind the opening (64 bits), and closes. The answer ends the measurement, so only
-//!   bytes that arrived count.
+//!   bytes that arrived count. Of a checked stream every byte is known ([`crate::pattern`]), and the answer is the number of
+//!   bytes up to the first that was not right.
 //!
-//! Payload bytes have no meaning. A server closes at once when an opening is not valid.
+//! Other payload bytes have no meaning. A server closes at once when an opening is not valid.
 
 /// Length of an encoded [`Opening`].
 pub const OPENING_LENGTH: usize = 16;
@@ -41,6 +42,8 @@ pub enum Opening {
     Stream {
         /// Bytes that the server reads at a time, 1 to [`MAX_SIZE`].
         receive: u32,
+        /// Every byte is known, and compared.
+        check: bool,
     },
 }
 
@@ -49,7 +52,7 @@ impl Opening {
     pub fn encode(self) -> [u8; OPENING_LENGTH] {
         let (mode, first, second) = match self {
             Self::RequestResponse { request, response } => (1, request, response),
-            Self::Stream { receive } => (2, receive, 0),
+            Self::Stream { receive, check } => (2, receive, check.into()),
         };
         let mut bytes = [0; OPENING_LENGTH];
         bytes[..4].copy_from_slice(&MAGIC);
@@ -73,7 +76,7 @@ impl Opening {
             1 if usable(first) && usable(second) => {
                 Some(Self::RequestResponse { request: first, response: second })
             }
-            2 if usable(first) && second == 0 => Some(Self::Stream { receive: first }),
+            2 if usable(first) && second <= 1 => Some(Self::Stream { receive: first, check: second == 1 }),
             _ => None,
         }
     }
@@ -87,8 +90,8 @@ mod tests {
     fn openings_round_trip() {
         for opening in [
             Opening::RequestResponse { request: 256, response: 1 },
-            Opening::Stream { receive: 8192 },
-            Opening::Stream { receive: MAX_SIZE },
+            Opening::Stream { receive: 8192, check: true },
+            Opening::Stream { receive: MAX_SIZE, check: false },
         ] {
             assert_eq!(Opening::decode(opening.encode()), Some(opening));
         }
@@ -97,11 +100,11 @@ mod tests {
     #[test]
     fn each_field_is_checked() {
         for index in 0..OPENING_LENGTH {
-            let mut bytes = Opening::Stream { receive: MAX_SIZE }.encode();
+            let mut bytes = Opening::Stream { receive: MAX_SIZE, check: false }.encode();
             bytes[index] ^= 0x80;
             assert_eq!(Opening::decode(bytes), None, "byte {index}");
         }
-        let mut none = Opening::Stream { receive: 1 }.encode();
+        let mut none = Opening::Stream { receive: 1, check: false }.encode();
         none[11] = 0;
         assert_eq!(Opening::decode(none), None);
     }

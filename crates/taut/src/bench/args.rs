@@ -198,8 +198,14 @@ impl Between {
                     ..common.settings()
                 };
                 let duration = common.duration;
-                let measurement =
-                    Measurement::Stream { socket_size, send_size, receive_size, sessions, duration };
+                let measurement = Measurement::Stream {
+                    socket_size,
+                    send_size,
+                    receive_size,
+                    sessions,
+                    check: false,
+                    duration,
+                };
                 (common, measurement, settings)
             }
         };

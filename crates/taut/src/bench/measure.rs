@@ -16,9 +16,24 @@ use crate::agent::PATIENCE;
 /// What is measured, and with which parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Measurement {
-    Ping { size: u32, interval_us: u64, duration: Duration },
-    Rr { socket_size: Option<u32>, size: u32, duration: Duration },
-    Stream { socket_size: Option<u32>, send_size: u32, receive_size: u32, sessions: u32, duration: Duration },
+    Ping {
+        size: u32,
+        interval_us: u64,
+        duration: Duration,
+    },
+    Rr {
+        socket_size: Option<u32>,
+        size: u32,
+        duration: Duration,
+    },
+    Stream {
+        socket_size: Option<u32>,
+        send_size: u32,
+        receive_size: u32,
+        sessions: u32,
+        check: bool,
+        duration: Duration,
+    },
 }
 
 impl Measurement {
@@ -58,13 +73,14 @@ impl Measurement {
             (Self::Rr { socket_size, size, .. }, to) => {
                 Request::Rr(Rr { to, port, socket_size, size, duration_ms })
             }
-            (Self::Stream { socket_size, send_size, receive_size, sessions, .. }, to) => {
+            (Self::Stream { socket_size, send_size, receive_size, sessions, check, .. }, to) => {
                 Request::Stream(Stream {
                     to,
                     port,
                     socket_size,
                     send_size,
                     receive_size,
+                    check,
                     sessions,
                     duration_ms,
                 })

@@ -45,6 +45,12 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', default_value = "1",
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SESSIONS)), value_name = "N,…")]
     sessions: Vec<u32>,
+    /// Bytes asked of each receive call, of streams; as many as the socket holds when absent, as netperf does.
+    #[arg(long, value_parser = message_size, value_name = "SIZE")]
+    receive: Option<u32>,
+    /// Compare every byte of streams with what it has to be: slower, and it fails if one is lost, doubled or wrong.
+    #[arg(long)]
+    check: bool,
     /// Seconds that each measurement lasts.
     #[arg(long, default_value = "10", value_parser = args::seconds, value_name = "S")]
     duration: Duration,
@@ -163,14 +169,15 @@ fn measure(
 }
 
 impl Args {
-    /// What is asked of the agents. Who receives asks for as much as the socket holds, as netperf does.
+    /// What is asked of the agents.
     fn measurement(&self, socket: u32, message: u32, sessions: u32) -> Measurement {
         let (socket_size, duration) = (Some(socket), self.duration);
         match self.mode {
             Mode::Rr => Measurement::Rr { socket_size, size: message, duration },
             Mode::Stream => {
-                let receive_size = socket.min(MAX_SIZE);
-                Measurement::Stream { socket_size, send_size: message, receive_size, sessions, duration }
+                let (send_size, check) = (message, self.check);
+                let receive_size = self.receive.unwrap_or(socket.min(MAX_SIZE));
+                Measurement::Stream { socket_size, send_size, receive_size, sessions, check, duration }
             }
         }
     }
@@ -295,8 +302,19 @@ mod tests {
         let args = read("vsock a b --duration 1").unwrap();
         let duration = Duration::from_secs(1);
         let (socket_size, send_size, receive_size) = (Some(262_144), 64, 262_144);
-        let stream = Measurement::Stream { socket_size, send_size, receive_size, sessions: 5, duration };
+        let stream =
+            Measurement::Stream { socket_size, send_size, receive_size, sessions: 5, check: false, duration };
         assert_eq!(args.measurement(262_144, 64, 5), stream);
+        let args = read("vsock a b --duration 1 --receive 16 --check").unwrap();
+        let stream = Measurement::Stream {
+            socket_size,
+            send_size,
+            receive_size: 16,
+            sessions: 1,
+            check: true,
+            duration,
+        };
+        assert_eq!(args.measurement(262_144, 64, 1), stream);
         let args = read("vsock a b --duration 1 --mode rr").unwrap();
         assert_eq!(
             args.measurement(128, 64, 1),

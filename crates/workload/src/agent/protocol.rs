@@ -258,12 +258,29 @@ pub struct Stream {
     /// Bytes that the server reads at a time, 1 to [`crate::wire::MAX_SIZE`].
     #[serde(default = "stream_size")]
     pub receive_size: u32,
+    /// Every byte is one that the server knows, and compares: it takes longer, and fails if a single one is lost, doubled or wrong.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub check: bool,
     /// Connections at the same time, 1 to [`MAX_SESSIONS`].
     #[serde(default = "one")]
     pub sessions: u32,
     /// How long, in ms.
     #[serde(default = "duration")]
     pub duration_ms: u64,
+}
+
+impl Stream {
+    /// What a session whose server confirms so many bytes of those sent has brought; an error if it was checked and they differ.
+    pub(crate) fn confirmed(&self, sent: u64, confirmed: u64) -> Result<u64, AgentError> {
+        if self.check && sent != confirmed {
+            let Self { to, port, .. } = self;
+            return Err(AgentError::new(
+                format!("of {sent} bytes sent to {to} port {port} only the first {confirmed} are right"),
+                "bytes were lost, doubled or changed on the way: this is a fault of taut",
+            ));
+        }
+        Ok(confirmed)
+    }
 }
 
 /// Most connections of one [`Stream`].

@@ -14,6 +14,7 @@ use super::failed;
 use super::socket::{Listener, Socket};
 use crate::agent::Serving;
 use crate::agent::protocol::{AgentError, MAX_SESSIONS, Serve};
+use crate::pattern::Checked;
 use crate::wire::{OPENING_LENGTH, Opening};
 
 /// Connections at the same time; more are closed at once.
@@ -124,7 +125,7 @@ fn serve(mut socket: &Socket) -> io::Result<()> {
         Some(Opening::RequestResponse { request, response }) => {
             answer(socket, request as usize, response as usize)
         }
-        Some(Opening::Stream { receive }) => count(socket, receive as usize),
+        Some(Opening::Stream { receive, check }) => count(socket, receive as usize, check),
         None => Ok(()),
     }
 }
@@ -139,13 +140,18 @@ fn answer(mut socket: &Socket, request: usize, response: usize) -> io::Result<()
     }
 }
 
-/// Reads to the end and says how many bytes came.
-fn count(mut socket: &Socket, receive: usize) -> io::Result<()> {
+/// Reads to the end and says how many bytes came, or of a checked stream how many were right.
+fn count(mut socket: &Socket, receive: usize, check: bool) -> io::Result<()> {
     let mut buffer = vec![0; receive];
     let mut total = 0_u64;
+    let mut checked = Checked::default();
     loop {
         match socket.read(&mut buffer)? {
-            0 => return socket.write_all(&total.to_be_bytes()),
+            0 => {
+                let confirmed = if check { checked.right() } else { total };
+                return socket.write_all(&confirmed.to_be_bytes());
+            }
+            length if check => checked.came(&buffer[..length]),
             length => total += length as u64,
         }
     }

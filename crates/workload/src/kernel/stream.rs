@@ -8,6 +8,7 @@ use super::failed;
 use super::socket::Socket;
 use crate::agent::Run;
 use crate::agent::protocol::{AgentError, MAX_SESSIONS, Stream, Throughput};
+use crate::pattern;
 use crate::wire::{MAX_SIZE, Opening};
 
 /// Measures: connects every session, then lets them send for the duration, each on a thread of its own.
@@ -30,34 +31,46 @@ pub(super) fn run(wanted: &Stream, run: &Run<'_>) -> Result<Throughput, AgentErr
     let sessions = thread::scope(|scope| {
         let threads: Vec<_> = sockets
             .into_iter()
-            .map(|socket| scope.spawn(move || send(&socket, send_size, end, run)))
+            .map(|socket| scope.spawn(move || send(&socket, wanted.check, send_size, end, run)))
             .collect();
         threads
             .into_iter()
             .map(|thread| thread.join().expect("a session does not panic"))
-            .collect::<io::Result<Vec<u64>>>()
+            .collect::<io::Result<Vec<_>>>()
     })
     .map_err(|error| failed(&format!("a connection to {to} port {port} broke"), &error))?;
     let elapsed_us = begin.elapsed().as_micros() as u64;
+    let sessions = sessions
+        .into_iter()
+        .map(|(sent, confirmed)| wanted.confirmed(sent, confirmed))
+        .collect::<Result<Vec<_>, _>>()?;
     Ok(Throughput { bytes: sessions.iter().sum(), elapsed_us, sessions })
 }
 
 fn connect(wanted: &Stream, run: &Run<'_>) -> io::Result<Socket> {
     let socket = Socket::connect(&wanted.to, wanted.port, wanted.socket_size, run)?;
-    (&socket).write_all(&Opening::Stream { receive: wanted.receive_size }.encode())?;
+    (&socket).write_all(&Opening::Stream { receive: wanted.receive_size, check: wanted.check }.encode())?;
     Ok(socket)
 }
 
-/// Sends until the end, and returns how many bytes the server has read.
-fn send(mut socket: &Socket, size: usize, end: Instant, run: &Run<'_>) -> io::Result<u64> {
-    let bytes = vec![0; size];
+/// Sends until the end, and returns how many bytes were sent, and how many of them the server confirms.
+fn send(
+    mut socket: &Socket,
+    check: bool,
+    size: usize,
+    end: Instant,
+    run: &Run<'_>,
+) -> io::Result<(u64, u64)> {
+    let zeros = vec![0; size];
+    let mut sent = 0;
     while Instant::now() < end && !run.is_stopped() {
-        socket.write_all(&bytes)?;
+        socket.write_all(if check { pattern::bytes(sent, size) } else { &zeros })?;
+        sent += size as u64;
     }
     socket.end()?;
     let mut count = [0; 8];
     socket.read_exact(&mut count)?;
-    Ok(u64::from_be_bytes(count))
+    Ok((sent, u64::from_be_bytes(count)))
 }
 
 /// Is this a size that the wire format allows?

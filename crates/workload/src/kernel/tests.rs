@@ -91,6 +91,7 @@ fn plain_stream(port: u16) -> Stream {
         socket_size: None,
         send_size: 8192,
         receive_size: 8192,
+        check: false,
         sessions: 1,
         duration_ms: 50,
     }
@@ -108,9 +109,9 @@ fn requests_are_answered_one_by_one() {
 
 #[test]
 fn streams_count_what_arrived() {
-    for (socket_size, sessions) in [(None, 1), (Some(65_536), 3)] {
+    for (socket_size, sessions, check) in [(None, 1, false), (Some(65_536), 3, true)] {
         let server = server(socket_size);
-        let wanted = Stream { socket_size, sessions, ..plain_stream(server.port()) };
+        let wanted = Stream { socket_size, check, sessions, ..plain_stream(server.port()) };
         let throughput = stream(&wanted).unwrap();
         assert_eq!(throughput.sessions.len(), sessions as usize);
         assert_eq!(throughput.bytes, throughput.sessions.iter().sum::<u64>());
@@ -227,9 +228,19 @@ fn a_server_closes_on_whoever_does_not_speak_its_language() {
     connect(*b"GET / HTTP/1.1\r\n").read_to_end(&mut rest).unwrap();
     assert!(rest.is_empty());
 
-    let mut socket = connect(Opening::Stream { receive: 3 }.encode());
+    let mut socket = connect(Opening::Stream { receive: 3, check: false }.encode());
     socket.write_all(b"ten bytes.").unwrap();
     socket.shutdown(std::net::Shutdown::Write).unwrap();
     socket.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, 10_u64.to_be_bytes());
+
+    let mut socket = connect(Opening::Stream { receive: 3, check: true }.encode());
+    socket.write_all(&[crate::pattern::bytes(0, 4), b"wrong"].concat()).unwrap();
+    socket.shutdown(std::net::Shutdown::Write).unwrap();
+    rest.clear();
+    socket.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, 4_u64.to_be_bytes());
+    let wanted = Stream { check: true, ..plain_stream(7) };
+    let error = wanted.confirmed(9, 4).unwrap_err();
+    assert!(error.message.contains("of 9 bytes") && error.message.contains("first 4"), "{error}");
 }

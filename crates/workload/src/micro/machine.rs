@@ -17,6 +17,9 @@ use crate::front_end::Link;
 /// TCP sockets that wait for a connection, per vNIC: as many can come at the same moment.
 const BACKLOG: usize = 8;
 
+/// Payload of which nobody cares what it is.
+pub(super) static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
 /// The machine without its CPU.
 pub(super) struct Machine {
     pub(super) nics: Vec<Nic>,
@@ -303,6 +306,31 @@ impl Socket<'_> {
         }
     }
 
+    /// Sends up to `len` bytes of which nobody cares what they are; returns how many it took.
+    pub(super) fn send_any(&mut self, len: usize) -> usize {
+        match self {
+            Self::Tcp(socket) => {
+                let mut sent = 0;
+                while sent < len {
+                    match socket.send_slice(&ZEROS[..ZEROS.len().min(len - sent)]) {
+                        Ok(count) if count > 0 => sent += count,
+                        _ => break,
+                    }
+                }
+                sent
+            }
+            Self::Vmci(socket) => socket.send_any(&ZEROS, len),
+        }
+    }
+
+    /// From now on its program only counts what arrives.
+    pub(super) fn only_counts(&mut self) {
+        match self {
+            Self::Tcp(_) => {}
+            Self::Vmci(socket) => socket.only_counts(),
+        }
+    }
+
     /// Takes bytes that have arrived; returns how many.
     pub(super) fn receive(&mut self, mut into: &mut [u8]) -> usize {
         match self {
@@ -315,16 +343,17 @@ impl Socket<'_> {
         }
     }
 
-    /// Takes up to `len` bytes that have arrived without a copy of them; returns how many.
-    pub(super) fn skip(&mut self, len: usize) -> usize {
+    /// Shows `look` up to `len` bytes that have arrived, in order, and takes them; returns how many.
+    pub(super) fn take(&mut self, len: usize, mut look: impl FnMut(&[u8])) -> usize {
         match self {
             Self::Tcp(socket) => socket
                 .recv(|bytes| {
                     let taken = bytes.len().min(len);
+                    look(&bytes[..taken]);
                     (taken, taken)
                 })
                 .unwrap_or(0),
-            Self::Vmci(socket) => socket.receive(len, |_| ()),
+            Self::Vmci(socket) => socket.receive(len, look),
         }
     }
 

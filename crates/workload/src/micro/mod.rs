@@ -13,6 +13,7 @@
 mod agent;
 mod checksum;
 mod device;
+mod halt;
 mod hostile;
 mod machine;
 mod nic;

@@ -62,7 +62,7 @@ impl FromStr for NicOptions {
     }
 }
 
-/// A VMCI device: `socket=PATH` or `connect=PATH`, and `[,buffer=BYTES][,packet=BYTES][,rx=N][,tx=N]`.
+/// A VMCI device: `socket=PATH` or `connect=PATH`, and `[,buffer=BYTES][,packet=BYTES][,rx=N][,tx=N][,copy=on|off]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VmciOptions {
     /// Its vhost-user socket.
@@ -77,6 +77,9 @@ pub struct VmciOptions {
     pub rx: u16,
     /// Entries of the transmit ring, a power of two.
     pub tx: u16,
+    /// Programs write what they send, and read what they receive. Otherwise a stream that is not checked is sent from where it lies
+    /// (Linux: `MSG_ZEROCOPY`) and thrown away where it arrives (`MSG_TRUNC`): what is left is the device's own work.
+    pub copy: bool,
 }
 
 impl FromStr for VmciOptions {
@@ -84,7 +87,7 @@ impl FromStr for VmciOptions {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let mut socket = None;
-        let (mut buffer, mut packet, mut rx, mut tx) = (4096, MAX_PAYLOAD, 256, 256);
+        let (mut buffer, mut packet, mut rx, mut tx, mut copy) = (4096, MAX_PAYLOAD, 256, 256, true);
         for field in text.split(',') {
             let (key, value) = field.split_once('=').ok_or_else(|| format!("`{field}` is not KEY=VALUE"))?;
             match key {
@@ -93,11 +96,12 @@ impl FromStr for VmciOptions {
                 "packet" => packet = bytes(value, 1, MAX_PAYLOAD)?,
                 "rx" => rx = ring_size(value)?,
                 "tx" => tx = ring_size(value)?,
-                _ => return Err(format!("`{key}` is none of socket, connect, buffer, packet, rx, tx")),
+                "copy" => copy = switch(key, value)?,
+                _ => return Err(format!("`{key}` is none of socket, connect, buffer, packet, rx, tx, copy")),
             }
         }
         let (socket, connect) = socket.ok_or("a VMCI device needs socket=PATH or connect=PATH")?;
-        Ok(Self { socket, connect, buffer, packet, rx, tx })
+        Ok(Self { socket, connect, buffer, packet, rx, tx, copy })
     }
 }
 
@@ -139,8 +143,11 @@ mod tests {
             (vmci.connect, vmci.buffer, vmci.packet, vmci.rx, vmci.tx),
             (false, 4096, 65_536, 256, 256)
         );
-        let vmci: VmciOptions = "connect=/b,buffer=65580,packet=3500,rx=32".parse().unwrap();
-        assert_eq!((vmci.connect, vmci.buffer, vmci.packet, vmci.rx), (true, 65_580, 3500, 32));
+        let vmci: VmciOptions = "connect=/b,buffer=65580,packet=3500,rx=32,copy=off".parse().unwrap();
+        assert_eq!(
+            (vmci.connect, vmci.buffer, vmci.packet, vmci.rx, vmci.copy),
+            (true, 65_580, 3500, 32, false)
+        );
         for (text, part) in
             [("buffer=4096", "socket"), ("socket=/s,buffer=64", "128"), ("socket=/s,packet=65537", "65536")]
         {

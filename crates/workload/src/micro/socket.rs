@@ -86,7 +86,7 @@ pub(super) fn of_nic(nic: &NicOptions, memory: u64) -> Result<Wanted> {
 /// What a VMCI device asks of its back end: the context ID is 64 bits of its configuration (virtio 1.2, 5.10.4).
 pub(super) fn of_vmci(vmci: &VmciOptions, memory: u64) -> Result<Wanted> {
     Ok(Wanted {
-        features: features::EVENT_IDX | features::INDIRECT_DESC,
+        features: features::EVENT_IDX,
         entries: [vmci.rx, vmci.tx],
         ram: Ram::new(memory)?,
         config: 8,

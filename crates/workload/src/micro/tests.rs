@@ -151,7 +151,16 @@ fn ping(to: u8, count: u64) -> Ping {
 
 fn stream(port: u16, sessions: u32) -> Stream {
     let (send_size, receive_size) = (8192, 4096);
-    Stream { to: ip(2).into(), port, socket_size: None, send_size, receive_size, sessions, duration_ms: 200 }
+    Stream {
+        to: ip(2).into(),
+        port,
+        socket_size: None,
+        send_size,
+        receive_size,
+        check: true,
+        sessions,
+        duration_ms: 200,
+    }
 }
 
 #[test]

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::mpsc::Receiver;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::halt::HaltPolling;
 use super::machine::Machine;
 use super::task::{Next, Task};
 use crate::front_end::{Event, Link};
@@ -53,6 +55,7 @@ impl Vcpu {
     /// Runs until nobody can send commands any more.
     pub(super) fn run(mut self) {
         let mut tasks: BTreeMap<TaskId, Box<dyn Task>> = BTreeMap::new();
+        let mut polling = HaltPolling::default();
         loop {
             if !self.obey(&mut tasks) {
                 return;
@@ -78,9 +81,15 @@ impl Vcpu {
             busy |= self.machine.poll();
             self.machine.flush();
             if busy || self.poll {
-                continue;
+                polling.worked();
+            } else if polling.goes_on(Instant::now()) {
+                // Where cores are few, what this guest waits for may need the very one that it is on.
+                thread::yield_now();
+            } else {
+                let begun = Instant::now();
+                self.sleep(wake);
+                polling.slept(begun.elapsed());
             }
-            self.sleep(wake);
         }
     }
 

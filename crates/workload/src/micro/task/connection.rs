@@ -1,7 +1,8 @@
 //! The server's side of one connection; see [`crate::wire`].
 
-use super::{Next, ZEROS};
+use super::Next;
 use crate::micro::machine::Socket;
+use crate::pattern::Checked;
 use crate::wire::{OPENING_LENGTH, Opening};
 
 /// Where a conversation stands.
@@ -10,8 +11,8 @@ pub(super) enum Conversation {
     Opening { bytes: [u8; OPENING_LENGTH], len: usize },
     /// Bytes of the current request still to come, and of responses still to be sent.
     RequestResponse { request: usize, response: usize, missing: usize, owed: usize },
-    /// Bytes read so far.
-    Stream { receive: usize, total: u64 },
+    /// Bytes read so far, and checked if they are to be.
+    Stream { receive: usize, total: u64, checked: Option<Checked> },
 }
 
 impl Conversation {
@@ -30,15 +31,19 @@ impl Conversation {
                         *self = Self::RequestResponse { request, response, missing: request, owed: 0 };
                         true
                     }
-                    Ok(Some(Opening::Stream { receive })) => {
-                        *self = Self::Stream { receive: receive as usize, total: 0 };
+                    Ok(Some(Opening::Stream { receive, check })) => {
+                        let checked = check.then(Checked::default);
+                        if checked.is_none() {
+                            socket.only_counts();
+                        }
+                        *self = Self::Stream { receive: receive as usize, total: 0, checked };
                         true
                     }
                     Ok(None) => false,
                     Err(NotAnOpening) => return Next::Done,
                 },
                 Self::RequestResponse { request, response, missing, owed } => {
-                    let sent = send(socket, *owed);
+                    let sent = socket.send_any(*owed);
                     *owed -= sent;
                     let received = skip(socket, *missing);
                     *missing -= received;
@@ -47,12 +52,17 @@ impl Conversation {
                     }
                     sent + received > 0
                 }
-                Self::Stream { receive, total } => {
-                    let received = skip(socket, *receive);
+                Self::Stream { receive, total, checked } => {
+                    let received = take(socket, *receive, |piece| {
+                        if let Some(checked) = checked {
+                            checked.came(piece);
+                        }
+                    });
                     *total += received as u64;
                     if received == 0 && !socket.may_receive() && socket.may_send() {
                         // Nothing was sent before: it has room for all of the sum, or the whole machine has for nothing.
-                        return if socket.send(&total.to_be_bytes()) > 0 { Next::Done } else { progress };
+                        let confirmed = checked.map_or(*total, |checked| checked.right());
+                        return if socket.send(&confirmed.to_be_bytes()) > 0 { Next::Done } else { progress };
                     }
                     received > 0
                 }
@@ -80,23 +90,16 @@ fn read_opening(
     Opening::decode(*bytes).map(Some).ok_or(NotAnOpening)
 }
 
-/// Sends up to `len` bytes of payload; returns how many the socket took.
-pub(super) fn send(socket: &mut Socket<'_>, len: usize) -> usize {
-    let mut sent = 0;
-    while sent < len {
-        match socket.send(&ZEROS[..ZEROS.len().min(len - sent)]) {
-            0 => break,
-            count => sent += count,
-        }
-    }
-    sent
-}
-
 /// Takes up to `len` bytes that have arrived; returns how many.
 pub(super) fn skip(socket: &mut Socket<'_>, len: usize) -> usize {
+    take(socket, len, |_| ())
+}
+
+/// The same; `look` is shown them.
+fn take(socket: &mut Socket<'_>, len: usize, mut look: impl FnMut(&[u8])) -> usize {
     let mut received = 0;
     while received < len {
-        match socket.skip(len - received) {
+        match socket.take(len - received, &mut look) {
             0 => break,
             count => received += count,
         }

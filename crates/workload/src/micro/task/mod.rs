@@ -66,8 +66,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_BUFFER: usize = 16 << 20;
 /// Socket buffers when nobody said otherwise.
 const DEFAULT_BUFFER: usize = 256 << 10;
-/// Payload.
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Buffer size for what a caller asked for.
 pub(super) fn buffer_size(wanted: Option<u32>) -> usize {

@@ -10,7 +10,7 @@ use smoltcp::wire::{Icmpv4Packet, Icmpv4Repr, IpAddress};
 use super::{Next, Report, Task};
 use crate::agent::protocol::{AgentError, Latency, Ping};
 use crate::latencies::Latencies;
-use crate::micro::machine::Machine;
+use crate::micro::machine::{Machine, ZEROS};
 
 /// Most payload without fragments, which this stack does not make: 1500 bytes of IP.
 const MAX_SIZE: u32 = 1472;
@@ -131,7 +131,7 @@ impl Running {
 
     /// Sends one request; false when the socket has no room.
     fn send(&mut self, socket: &mut icmp::Socket<'_>, ident: u16, wanted: &Ping) -> bool {
-        let data = &super::ZEROS[..wanted.size as usize];
+        let data = &ZEROS[..wanted.size as usize];
         let request = Icmpv4Repr::EchoRequest { ident, seq_no: self.sent as u16, data };
         let Ok(bytes) = socket.send(request.buffer_len(), wanted.to.into()) else { return false };
         request.emit(&mut Icmpv4Packet::new_unchecked(bytes), &ChecksumCapabilities::default());

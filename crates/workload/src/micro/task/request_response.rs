@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::connection::{send, skip};
+use super::connection::skip;
 use super::{CONNECT_TIMEOUT, Next, Report, Task, buffer_size, connection_failed};
 use crate::agent::protocol::{Latency, Rr};
 use crate::latencies::Latencies;
@@ -101,7 +101,7 @@ impl Task for RequestResponseTask {
                 _ => self.fail(machine, "timed out"),
             };
         };
-        let sent = send(socket, run.unsent);
+        let sent = socket.send_any(run.unsent);
         run.unsent -= sent;
         let received = skip(socket, run.missing);
         run.missing -= received;
@@ -113,7 +113,7 @@ impl Task for RequestResponseTask {
             }
             (run.asked, run.unsent, run.missing) = (run.last, size, size);
             run.requests += 1;
-            run.unsent -= send(socket, run.unsent);
+            run.unsent -= socket.send_any(run.unsent);
             return Next::Again;
         }
         if !socket.may_receive() {

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::connection::send;
 use super::{CONNECT_TIMEOUT, Next, Report, Task, buffer_size, connection_failed};
 use crate::agent::protocol::{Stream, Throughput};
 use crate::micro::machine::{Connection, Machine, Socket};
+use crate::pattern;
 use crate::wire::Opening;
 
 /// How long after the end confirmations are waited for: buffers must drain first.
@@ -32,6 +32,8 @@ struct Session {
     connection: Connection,
     /// Bytes of the current send that the socket has not taken yet.
     unsent: usize,
+    /// Bytes that it has taken.
+    sent: u64,
     closed: bool,
     confirmation: [u8; 8],
     confirmed: usize,
@@ -43,7 +45,7 @@ impl Session {
     }
 
     /// Sends, or reads the confirmation; true if anything moved.
-    fn poll(&mut self, socket: &mut Socket<'_>, send_size: usize, over: bool) -> bool {
+    fn poll(&mut self, socket: &mut Socket<'_>, wanted: &Stream, over: bool) -> bool {
         if self.is_done() {
             return false;
         }
@@ -60,10 +62,15 @@ impl Session {
         let (mut messages, mut bytes) = (0, 0);
         while messages < TURN_MESSAGES && bytes < TURN_BYTES && socket.can_send() {
             if self.unsent == 0 {
-                self.unsent = send_size;
+                self.unsent = wanted.send_size as usize;
             }
-            let sent = send(socket, self.unsent);
+            let sent = if wanted.check {
+                socket.send(pattern::bytes(self.sent, self.unsent))
+            } else {
+                socket.send_any(self.unsent)
+            };
             self.unsent -= sent;
+            self.sent += sent as u64;
             bytes += sent;
             messages += 1;
         }
@@ -85,7 +92,8 @@ impl StreamTask {
     fn connect(&mut self, machine: &mut Machine, now: Instant) -> Next {
         if let Some(newest) = self.sessions.last() {
             let mut socket = machine.socket(newest.connection);
-            let opening = Opening::Stream { receive: self.wanted.receive_size }.encode();
+            let opening =
+                Opening::Stream { receive: self.wanted.receive_size, check: self.wanted.check }.encode();
             // Nothing was sent before: there is room for all of it, or for nothing.
             if !socket.may_send() || socket.send(&opening) == 0 {
                 return match self.patience {
@@ -114,6 +122,7 @@ impl StreamTask {
         self.sessions.push(Session {
             connection,
             unsent: 0,
+            sent: 0,
             closed: false,
             confirmation: [0; 8],
             confirmed: 0,
@@ -124,14 +133,17 @@ impl StreamTask {
 
     fn finish(&mut self, machine: &mut Machine, begun: Instant) -> Next {
         let elapsed_us = begun.elapsed().as_micros() as u64;
-        let sessions: Vec<u64> =
-            self.sessions.iter().map(|session| u64::from_be_bytes(session.confirmation)).collect();
+        let confirmed =
+            |session: &Session| self.wanted.confirmed(session.sent, u64::from_be_bytes(session.confirmation));
+        let sessions = self.sessions.iter().map(confirmed).collect::<Result<Vec<_>, _>>();
         for session in self.sessions.drain(..) {
             machine.close(session.connection);
         }
-        // Sums of what servers claim: they may claim anything.
-        let bytes = sessions.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
-        self.report.end(Ok(Throughput { bytes, elapsed_us, sessions }))
+        self.report.end(sessions.map(|sessions| {
+            // Sums of what servers claim: they may claim anything.
+            let bytes = sessions.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+            Throughput { bytes, elapsed_us, sessions }
+        }))
     }
 }
 
@@ -145,7 +157,7 @@ impl Task for StreamTask {
         let (later, sooner) = self.sessions.split_at_mut(self.first);
         for session in sooner.iter_mut().chain(later) {
             let mut socket = machine.socket(session.connection);
-            moved |= session.poll(&mut socket, self.wanted.send_size as usize, over);
+            moved |= session.poll(&mut socket, &self.wanted, over);
             broken |= !session.is_done() && !socket.may_receive();
         }
         if self.sessions.iter().all(Session::is_done) {

@@ -6,12 +6,19 @@ pub(super) struct Bytes {
     ring: Box<[u8]>,
     start: usize,
     len: usize,
+    /// Whoever takes them only counts them: what is put in is not written.
+    counted_only: bool,
 }
 
 impl Bytes {
     /// Room for `capacity` bytes.
     pub(super) fn new(capacity: usize) -> Self {
-        Self { ring: vec![0; capacity].into_boxed_slice(), start: 0, len: 0 }
+        Self { ring: vec![0; capacity].into_boxed_slice(), start: 0, len: 0, counted_only: false }
+    }
+
+    /// What is put in from now on is not written: whoever takes it only counts.
+    pub(super) fn count_only(&mut self) {
+        self.counted_only = true;
     }
 
     /// Bytes in it.
@@ -33,9 +40,11 @@ impl Bytes {
             at -= capacity;
         }
         let first = len.min(capacity - at);
-        fill(&mut self.ring[at..at + first]);
-        if first < len {
-            fill(&mut self.ring[..len - first]);
+        if !self.counted_only {
+            fill(&mut self.ring[at..at + first]);
+            if first < len {
+                fill(&mut self.ring[..len - first]);
+            }
         }
         self.len += len;
     }

@@ -149,6 +149,15 @@ impl Wire for Card {
         sent
     }
 
+    fn send_anything(&mut self, header: &SocketHeader) -> bool {
+        let Some(queues) = &mut self.0 else { return false };
+        let sent = queues.has_room() && queues.tx.send_as_it_is(*header, header.len);
+        if sent {
+            queues.gather(header.len);
+        }
+        sent
+    }
+
     fn receive(&mut self, take: &mut dyn FnMut(&SocketHeader, &mut wire::Payload<'_>)) -> bool {
         let Some(queues) = &mut self.0 else { return false };
         let received = queues.rx.receive(|header, payload| {

@@ -137,13 +137,27 @@ impl Connection {
 
     /// Sends what there is credit and room for; returns how much.
     pub(super) fn send(&mut self, bytes: &[u8], wire: &mut impl Wire) -> usize {
+        self.send_by(bytes.len(), wire, |wire, header, from, len| wire.send(header, &bytes[from..from + len]))
+    }
+
+    /// The same with `len` bytes, no matter which.
+    pub(super) fn send_anything(&mut self, len: usize, wire: &mut impl Wire) -> usize {
+        self.send_by(len, wire, |wire, header, _, _| wire.send_anything(header))
+    }
+
+    fn send_by<W: Wire>(
+        &mut self,
+        total: usize,
+        wire: &mut W,
+        mut send: impl FnMut(&mut W, &SocketHeader, usize, usize) -> bool,
+    ) -> usize {
         if !self.may_send() || !self.emit(wire) {
             return 0;
         }
         let mut sent = 0;
-        while sent < bytes.len() {
-            let len = (bytes.len() - sent).min(self.credit()).min(self.most);
-            if len == 0 || !wire.send(&self.header(packet::RW, 0, len), &bytes[sent..sent + len]) {
+        while sent < total {
+            let len = (total - sent).min(self.credit()).min(self.most);
+            if len == 0 || !send(wire, &self.header(packet::RW, 0, len), sent, len) {
                 break;
             }
             self.has_told();
@@ -151,6 +165,11 @@ impl Connection {
             sent += len;
         }
         sent
+    }
+
+    /// What arrives from now on is only counted: nobody will look at it.
+    pub(super) fn discard(&mut self) {
+        self.received.count_only();
     }
 
     /// Takes up to `len` bytes that have arrived; returns how many. The peer gets to know at the latest when a quarter of the buffer

@@ -147,8 +147,17 @@ fn rr(port: u16, size: u32) -> Rr {
 
 fn stream(port: u16) -> Stream {
     let (socket_size, sessions) = (Some(65_536), 1);
-    let (send_size, receive_size) = (65_536, 65_536);
-    Stream { to: Address::Vsock(4), port, socket_size, send_size, receive_size, sessions, duration_ms: 100 }
+    let (send_size, receive_size, check) = (65_536, 65_536, true);
+    Stream {
+        to: Address::Vsock(4),
+        port,
+        socket_size,
+        send_size,
+        receive_size,
+        check,
+        sessions,
+        duration_ms: 100,
+    }
 }
 
 fn run<T>(measure: impl FnOnce(&Run<'_>) -> T) -> T {

@@ -34,12 +34,14 @@ pub(super) struct Vmci {
     /// Most payload of a packet that is sent, and bytes of a receive buffer.
     packet: u32,
     buffer: u32,
+    /// Programs write and read every byte.
+    copy: bool,
 }
 
 impl Vmci {
     pub(super) fn new(options: &VmciOptions) -> Self {
-        let &VmciOptions { packet, buffer, .. } = options;
-        Self { stack: Stack::new(0, packet as usize), card: Card::default(), packet, buffer }
+        let &VmciOptions { packet, buffer, copy, .. } = options;
+        Self { stack: Stack::new(0, packet as usize), card: Card::default(), packet, buffer, copy }
     }
 
     /// Connects a new link. Its back end knows of no connection.
@@ -159,6 +161,29 @@ impl Socket<'_> {
     /// Sends what the peer and the ring have room for; returns how much.
     pub(super) fn send(&mut self, bytes: &[u8]) -> usize {
         self.vmci.stack.connection(self.id).send(bytes, &mut self.vmci.card)
+    }
+
+    /// Sends up to `len` bytes of which nobody cares what they are: those of `bytes`, over and over, or what lies in the transmit
+    /// buffers if this machine's programs do not write.
+    pub(super) fn send_any(&mut self, bytes: &[u8], len: usize) -> usize {
+        if !self.vmci.copy {
+            return self.vmci.stack.connection(self.id).send_anything(len, &mut self.vmci.card);
+        }
+        let mut sent = 0;
+        while sent < len {
+            match self.send(&bytes[..bytes.len().min(len - sent)]) {
+                0 => break,
+                count => sent += count,
+            }
+        }
+        sent
+    }
+
+    /// From now on its program only counts what arrives.
+    pub(super) fn only_counts(&mut self) {
+        if !self.vmci.copy {
+            self.vmci.stack.connection(self.id).discard();
+        }
     }
 
     /// Takes up to `len` bytes that have arrived; returns how many.

@@ -44,6 +44,10 @@ impl Wire for End {
         fits
     }
 
+    fn send_anything(&mut self, header: &SocketHeader) -> bool {
+        self.send(header, &vec![0; header.len as usize])
+    }
+
     fn receive(&mut self, take: &mut dyn FnMut(&SocketHeader, &mut Payload<'_>)) -> bool {
         let Some((header, payload)) = self.inbox.pop_front() else { return false };
         let mut rest = &payload[..];
@@ -308,6 +312,23 @@ fn a_device_that_forgets_breaks_everything_but_listeners() {
     pair.a.poll(&mut pair.ends[0], pair.now);
     pair.settle();
     assert!(pair.a.connection(again).may_send());
+}
+
+#[test]
+fn bytes_that_nobody_looks_at_are_counted_and_paid_for_alike() {
+    let mut pair = Pair::new(16, 600);
+    let [at_a, at_b] = pair.connected([1000, 1000]);
+    assert_eq!(pair.send(at_a, b"seen"), 4);
+    pair.settle();
+    pair.b.connection(at_b).discard();
+    let sent = pair.a.connection(at_a).send_anything(5000, &mut pair.ends[0]);
+    assert_eq!(sent, 996, "no more than there is credit for");
+    pair.settle();
+    assert_eq!(pair.b.connection(at_b).receive(100, |_| ()), 100);
+    assert_eq!(pair.b.connection(at_b).receive(9999, |_| ()), 900);
+    pair.b.used(at_b);
+    pair.settle();
+    assert_eq!(pair.a.connection(at_a).send_anything(5000, &mut pair.ends[0]), 1000);
 }
 
 #[derive(Debug, Clone)]
