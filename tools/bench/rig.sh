@@ -121,5 +121,3 @@ figure() {
     | if length == 0 then empty elif length % 2 == 1 then .[length / 2 | floor] else (.[length / 2 - 1] + .[length / 2]) / 2 end
     | . * 1000 | round / 1000" "$samples"
 }
-# ratio A B: with two digits.
-ratio() { awk -v a="${1:-0}" -v b="${2:-0}" 'BEGIN{printf "%.2f", (b > 0 ? a / b : 0)}'; }

@@ -2,13 +2,18 @@
 lab=$(mktemp -d /tmp/taut-lab.XXXXXX)
 export TAUT_SOCKET=$lab/run/tautd.sock
 daemon=
+# Options that start_daemon adds.
+daemon_options=()
 
 taut() { "$BIN/taut" "$@"; }
 fabric_pid() { taut -o json daemon show | jq -r '.fabric_pid // empty'; }
 
+# ratio A B: with two digits.
+ratio() { awk -v a="${1:-0}" -v b="${2:-0}" 'BEGIN{printf "%.2f", (b > 0 ? a / b : 0)}'; }
+
 # start_daemon [OPTIONS…]: a tautd of this laboratory.
 start_daemon() {
-  setsid "$BIN/tautd" --state-dir "$lab/state" --run-dir "$lab/run" "$@" 2>>"$lab/tautd.log" &
+  setsid "$BIN/tautd" --state-dir "$lab/state" --run-dir "$lab/run" "${daemon_options[@]}" "$@" 2>>"$lab/tautd.log" &
   daemon=$!
   for _ in $(seq 200); do taut daemon show >/dev/null 2>&1 && return; sleep 0.02; done
   echo "tautd does not answer:" >&2
