@@ -24,8 +24,10 @@
 //!
 //! - Programs that make system calls without the C library (Go's, static ones, io_uring's accept) are not seen: they stay with TCP.
 //!   Nor are file operations on a listener that only a socket has (`fstat` sees no socket).
-//! - `MSG_OOB`, kernel TLS, time stamps, `SO_ORIGINAL_DST` and other options that only a TCP connection has are refused with an error,
-//!   the options also with a line on standard error.
+//! - `MSG_OOB`, kernel TLS, time stamps, `SO_ORIGINAL_DST` and other options that only a TCP connection has are refused with an error
+//!   and, once, a line on standard error.
+//! - Of a group of sockets that listen on one port (`SO_REUSEPORT`) the first gets all VMCI connections; that is said.
+//! - A socket that more than one epoll instance watches, or that sends signals (`O_ASYNC`), stays TCP when it is connected; that is said.
 //! - A listener that is passed to another process by a message becomes a TCP socket again. One that another program inherits by exec
 //!   is of use to it only if it has the library, too: some programs clear their environment first (nginx: `env LD_PRELOAD;`).
 //! - A duplicate that was made of a socket before it was connected or listened on stays TCP.
