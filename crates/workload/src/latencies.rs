@@ -65,6 +65,23 @@ impl Latencies {
         self.0.len()
     }
 
+    /// Probability that a sample of this exceeds one of `other`, equal ones counted half: 0.5 if they cannot be told apart, or if
+    /// there are none.
+    pub fn chance_above(&self, other: &Self) -> f64 {
+        let theirs: Vec<_> = other.counts().collect();
+        let (mut below, mut at, mut sum) = (0, 0, 0.0);
+        for (value, count) in self.counts() {
+            while let Some((_, samples)) = theirs.get(at).filter(|(theirs, _)| *theirs < value) {
+                (below, at) = (below + samples, at + 1);
+            }
+            let equal =
+                theirs.get(at).filter(|(theirs, _)| *theirs == value).map_or(0, |(_, samples)| *samples);
+            sum += count as f64 * (below as f64 + equal as f64 / 2.0);
+        }
+        let pairs = self.count() as f64 * other.count() as f64;
+        if pairs > 0.0 { sum / pairs } else { 0.5 }
+    }
+
     /// The latency in µs that `quantile` (0.0 to 1.0) of the samples do not exceed; 0 without samples.
     pub fn quantile_us(&self, quantile: f64) -> f64 {
         self.0.value_at_quantile(quantile) as f64 / 1000.0
@@ -127,6 +144,16 @@ mod tests {
         let mut twice = sample();
         twice.add(&serde_json::from_str(&text).unwrap());
         assert_eq!(twice.count(), 2000);
+    }
+
+    #[test]
+    fn what_tends_to_be_longer_is_told() {
+        let of = |counts: &[(u64, u64)]| Latencies::from(counts.to_vec());
+        let (low, high) = (of(&[(10, 3), (20, 1)]), of(&[(20, 1), (30, 3)]));
+        near(high.chance_above(&low), (15.5) / 16.0);
+        near(low.chance_above(&high), 0.5 / 16.0);
+        near(low.chance_above(&low), 0.5);
+        near(low.chance_above(&Latencies::new()), 0.5);
     }
 
     #[test]

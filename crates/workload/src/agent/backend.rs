@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::protocol::{
-    AgentError, Configure, Cpu, Hello, Interface, Latency, Ping, Rr, Serve, Stream, Throughput,
+    AgentError, Configure, Cpu, Hello, Interface, Latency, Ping, Probe, Probed, Rr, Serve, Stream, Throughput,
 };
 
 /// A stack that answers requests. Methods are called from several threads at once; those with a [`Run`] take as long as
@@ -26,6 +26,8 @@ pub trait Backend: Sync {
     fn rr(&self, wanted: &Rr, run: &Run<'_>) -> Result<Latency, AgentError>;
     /// See [`super::protocol::Request::Stream`].
     fn stream(&self, wanted: &Stream, run: &Run<'_>) -> Result<Throughput, AgentError>;
+    /// See [`super::protocol::Request::Probe`].
+    fn probe(&self, wanted: &Probe, run: &Run<'_>) -> Result<Vec<Probed>, AgentError>;
     /// See [`super::protocol::Request::Cpu`].
     fn cpu(&self) -> Result<Cpu, AgentError>;
     /// Begins to end the guest; called after the caller was told.

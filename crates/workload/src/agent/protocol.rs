@@ -72,6 +72,8 @@ pub enum Request {
     /// Bulk transfer over one or more. Answered with [`Answer::Throughput`].
     #[serde(rename = "tcp_stream")]
     Stream(Stream),
+    /// Who answers, and how soon. Answered with [`Answer::Probed`].
+    Probe(Probe),
     /// CPU time used so far; differences of two answers are what a caller wants. Answered with [`Answer::Cpu`].
     Cpu,
     /// End the guest. Answered with [`Answer::Ok`] before it ends.
@@ -108,6 +110,8 @@ pub enum Answer {
     Latency(Latency),
     /// Bytes moved.
     Throughput(Throughput),
+    /// What was found at each target, in order.
+    Probed(Vec<Probed>),
     /// CPU time.
     Cpu(Cpu),
 }
@@ -281,6 +285,54 @@ impl Stream {
         }
         Ok(confirmed)
     }
+}
+
+/// Connects to one target after the other, and again as often as that is asked for; what stands is closed at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Probe {
+    /// Whom, 1 to [`MAX_TARGETS`].
+    pub targets: Vec<Target>,
+    /// How often each.
+    #[serde(default = "one")]
+    pub rounds: u32,
+}
+
+/// Somebody to connect to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// Address.
+    pub to: Address,
+    /// Port.
+    pub port: u16,
+}
+
+/// Most targets of one [`Probe`].
+pub const MAX_TARGETS: usize = 4096;
+
+impl Probe {
+    /// Nothing found yet.
+    pub(crate) fn begin(&self) -> Result<Vec<Probed>, AgentError> {
+        let count = self.targets.len();
+        if (1..=MAX_TARGETS).contains(&count) {
+            return Ok(vec![Probed::default(); count]);
+        }
+        Err(AgentError::new(format!("{count} targets were asked for"), format!("name 1 to {MAX_TARGETS}")))
+    }
+}
+
+/// What was found at a target.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Probed {
+    /// Connections that stood.
+    pub connected: u64,
+    /// Answers that there is none to be had.
+    pub refused: u64,
+    /// No answer at all within two seconds.
+    pub silent: u64,
+    /// How long answers took, of either kind; as JSON, pairs of nanoseconds and how many took that long.
+    pub took_ns: Latencies,
 }
 
 /// Most connections of one [`Stream`].

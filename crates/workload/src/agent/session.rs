@@ -92,7 +92,7 @@ impl<W: Write + Send> Session<'_, W> {
                     self.reply(None, Outcome::Failed(error));
                 });
             }
-            measurement @ (Request::Ping(_) | Request::Rr(_) | Request::Stream(_)) => {
+            measurement @ (Request::Ping(_) | Request::Rr(_) | Request::Stream(_) | Request::Probe(_)) => {
                 return self.measure(call.id, measurement, &conversation.stop, scope);
             }
         };
@@ -121,6 +121,7 @@ impl<W: Write + Send> Session<'_, W> {
                 Request::Ping(wanted) => self.backend.ping(&wanted, &run).map(Answer::Latency),
                 Request::Rr(wanted) => self.backend.rr(&wanted, &run).map(Answer::Latency),
                 Request::Stream(wanted) => self.backend.stream(&wanted, &run).map(Answer::Throughput),
+                Request::Probe(wanted) => self.backend.probe(&wanted, &run).map(Answer::Probed),
                 _ => unreachable!("only measurements come here"),
             };
             self.measuring.fetch_sub(1, Ordering::Relaxed);

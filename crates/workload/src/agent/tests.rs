@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use super::protocol::{
     AgentError, Answer, Call, Configure, Cpu, Hello, Interface, Kind, Latency, MAX_LINE, Outcome, PROTOCOL,
-    Ping, Reply, Request, Rr, Serve, Stream, Throughput,
+    Ping, Probe, Probed, Reply, Request, Rr, Serve, Stream, Throughput,
 };
 use super::{Backend, Client, ClientError, Run, Serving, serve};
 use crate::latencies::Latencies;
@@ -93,6 +93,10 @@ impl Backend for Idle {
 
     fn stream(&self, _: &Stream, _: &Run<'_>) -> Result<Throughput, AgentError> {
         Ok(Throughput { bytes: 8, elapsed_us: 2, sessions: vec![8] })
+    }
+
+    fn probe(&self, wanted: &Probe, _: &Run<'_>) -> Result<Vec<Probed>, AgentError> {
+        wanted.begin()
     }
 
     fn cpu(&self) -> Result<Cpu, AgentError> {

@@ -5,6 +5,7 @@ pub mod interfaces;
 mod netlink;
 mod ping;
 mod poweroff;
+mod probe;
 mod rr;
 mod server;
 mod socket;
@@ -19,8 +20,8 @@ use std::io;
 pub use cpu::read as cpu;
 
 use crate::agent::protocol::{
-    AgentError, Configure, Cpu, Hello, Interface, Kind, Latency, PROTOCOL, Ping, Rr, Serve, Stream,
-    Throughput,
+    AgentError, Configure, Cpu, Hello, Interface, Kind, Latency, PROTOCOL, Ping, Probe, Probed, Rr, Serve,
+    Stream, Throughput,
 };
 use crate::agent::{Backend, Run, Serving};
 
@@ -89,6 +90,10 @@ impl Backend for Kernel {
 
     fn stream(&self, wanted: &Stream, run: &Run<'_>) -> Result<Throughput, AgentError> {
         stream::run(wanted, run)
+    }
+
+    fn probe(&self, wanted: &Probe, run: &Run<'_>) -> Result<Vec<Probed>, AgentError> {
+        probe::run(wanted, run)
     }
 
     fn cpu(&self) -> Result<Cpu, AgentError> {

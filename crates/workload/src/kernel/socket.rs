@@ -38,15 +38,26 @@ impl Socket {
         let socket = Self(new(to, size)?);
         let other = socket.try_clone()?;
         run.on_stop(move || other.shutdown());
+        socket.go(to, port)?;
+        Ok(socket)
+    }
+
+    /// Connects, only to see whether that works.
+    pub(super) fn probe(to: &Address, port: u16) -> io::Result<Self> {
+        let socket = Self(new(to, None)?);
+        socket.go(to, port)?;
+        Ok(socket)
+    }
+
+    fn go(&self, to: &Address, port: u16) -> io::Result<()> {
         match to {
-            Address::Ip(ip) => socket.reach(&SocketAddrV4::new(*ip, port))?,
-            Address::Vsock(cid) => socket.reach(&VsockAddress { cid: *cid, port: port.into() })?,
+            Address::Ip(ip) => self.reach(&SocketAddrV4::new(*ip, port)),
+            Address::Vsock(cid) => self.reach(&VsockAddress { cid: *cid, port: port.into() }),
             Address::Unix(path) => {
-                socket.reach(&SocketAddrUnix::new(path)?)?;
-                socket.ask_for(port)?;
+                self.reach(&SocketAddrUnix::new(path)?)?;
+                self.ask_for(port)
             }
         }
-        Ok(socket)
     }
 
     /// Connects the socket, which does not block yet, and has it block from then on.

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use super::Kernel;
-use crate::agent::protocol::{Address, AgentError, Kind, Latency, Ping, Rr, Serve, Stream, Throughput};
+use crate::agent::protocol::{
+    Address, AgentError, Kind, Latency, Ping, Probe, Rr, Serve, Stream, Target, Throughput,
+};
 use crate::agent::{Backend as _, Run, Serving, Stop};
 use crate::wire::{MAX_SIZE, OPENING_LENGTH, Opening};
 
@@ -131,6 +133,13 @@ fn programs_of_the_host_speak_to_a_vm_by_its_unix_socket_and_are_spoken_to() {
         Stream { to: device.address(), socket_size: Some(65_536), sessions: 2, ..plain_stream(port) };
     let throughput = stream(&wanted).unwrap();
     assert!(throughput.sessions.iter().all(|bytes| *bytes > 0 && bytes % 8192 == 0), "{throughput:?}");
+
+    let target = |port| Target { to: device.address(), port };
+    let probe = Probe { targets: vec![target(port), target(1)], rounds: 3 };
+    let found = Kernel::new(Kind::Host).probe(&probe, &Run::new(&Stop::default(), &|| ())).unwrap();
+    let counts: Vec<_> =
+        found.iter().map(|f| (f.connected, f.refused, f.silent, f.took_ns.count())).collect();
+    assert_eq!(counts, [(3, 0, 0, 3), (0, 3, 0, 3)]);
 
     let second = server_at(device.address(), None);
     assert_ne!(second.port(), port);

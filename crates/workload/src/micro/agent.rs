@@ -15,11 +15,13 @@ use nix::unistd::Pid;
 use super::ToVcpu;
 use super::machine::Machine;
 use super::nic::Nic;
-use super::task::{Event, PingTask, Report, RequestResponseTask, ServerTask, StreamTask, Task, buffer_size};
+use super::task::{
+    Event, PingTask, ProbeTask, Report, RequestResponseTask, ServerTask, StreamTask, Task, buffer_size,
+};
 use super::vcpu::{Command, TaskId};
 use crate::agent::protocol::{
-    AgentError, Configure, Cpu, Hello, Interface, Kind, Latency, PROTOCOL, Ping, Rr, Serve, Stream,
-    Throughput,
+    AgentError, Configure, Cpu, Hello, Interface, Kind, Latency, PROTOCOL, Ping, Probe, Probed, Rr, Serve,
+    Stream, Throughput,
 };
 use crate::agent::{Backend, Run, Serving};
 
@@ -163,6 +165,11 @@ impl Backend for Agent {
 
     fn stream(&self, wanted: &Stream, run: &Run<'_>) -> Result<Throughput, AgentError> {
         self.measure(run, |_, report| StreamTask::new(wanted.clone(), report))
+    }
+
+    fn probe(&self, wanted: &Probe, run: &Run<'_>) -> Result<Vec<Probed>, AgentError> {
+        let nothing = wanted.begin()?;
+        self.measure(run, |_, report| ProbeTask::new(wanted.clone(), nothing, report))
     }
 
     fn cpu(&self) -> Result<Cpu, AgentError> {

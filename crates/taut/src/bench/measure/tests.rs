@@ -77,6 +77,10 @@ impl Backend for Fake {
         Ok(Throughput { bytes: 250_000_000, elapsed_us: 2_000_000, sessions: vec![250_000_000] })
     }
 
+    fn probe(&self, _: &protocol::Probe, _: &Run<'_>) -> Result<Vec<protocol::Probed>, AgentError> {
+        Err(AgentError::new("no probes", "none"))
+    }
+
     fn cpu(&self) -> Result<protocol::Cpu, AgentError> {
         let user_us = 10_000 * self.asked.fetch_add(1, Ordering::Relaxed);
         Ok(protocol::Cpu { cpus: 2, user_us, idle_us: user_us, ..protocol::Cpu::default() })

@@ -2,6 +2,7 @@
 
 mod connection;
 mod ping;
+mod probe;
 mod request_response;
 mod server;
 mod stream;
@@ -10,6 +11,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 pub(super) use ping::PingTask;
+pub(super) use probe::ProbeTask;
 pub(super) use request_response::RequestResponseTask;
 pub(super) use server::ServerTask;
 pub(super) use stream::StreamTask;

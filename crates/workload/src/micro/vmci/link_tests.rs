@@ -15,7 +15,7 @@ use taut_virtq::driver::{QueueLayout, Ram};
 use taut_virtq::features::{EVENT_IDX, INDIRECT_DESC, VERSION_1};
 
 use super::*;
-use crate::agent::protocol::{Address, Rr, Serve, Stream};
+use crate::agent::protocol::{Address, Probe, Rr, Serve, Stream, Target};
 use crate::agent::{Backend as _, Run, Stop};
 use crate::front_end::{Event, QueueEnds};
 use crate::micro::ToVcpu;
@@ -195,8 +195,15 @@ fn what_cannot_work_over_vmci_is_said() {
     let refused = run(|run| a.rr(&rr(9, 1), run)).unwrap_err();
     assert!(refused.message.contains("vsock:4 port 9 was refused"), "{refused}");
     assert!(refused.hint.contains("domain"), "{}", refused.hint);
+    let target = |cid, port| Target { to: Address::Vsock(cid), port };
     let serve = Serve { address: Some(Address::ANY_VSOCK), port: 70, socket_size: None };
     let server = b.serve(&serve).unwrap();
+    let probe = Probe { targets: vec![target(4, 70), target(4, 9)], rounds: 20 };
+    let found = run(|run| a.probe(&probe, run)).unwrap();
+    let counts: Vec<_> =
+        found.iter().map(|f| (f.connected, f.refused, f.silent, f.took_ns.count())).collect();
+    assert_eq!(counts, [(20, 0, 0, 20), (0, 20, 0, 20)]);
+    assert!(run(|run| a.probe(&Probe { targets: vec![], rounds: 1 }, run)).is_err());
     assert!(b.serve(&serve).err().unwrap().message.contains("70"));
     drop(server);
     let unix = Rr { to: Address::Unix("/x".into()), ..rr(1, 1) };
