@@ -1,59 +1,100 @@
-# Goals of VMCI sockets. One row a file in tools/goals/VC-G/, named after it. The rival, rust-vmm's vhost-device-vsock, is measured where it is installed
-# (`cargo install vhost-device-vsock --locked`, found on the PATH or named by TAUT_VHOST_DEVICE_VSOCK); rows say when it is not.
-for row in "$here"/tools/goals/VC-G/*.sh; do . "$row"; done
+# Goals of VMCI sockets. One row a file in tools/goals/VC-G/, named after it; what rows share is here. The rival, rust-vmm's vhost-device-vsock, is
+# measured where it is installed (`cargo install vhost-device-vsock --locked`; on the PATH, or named by TAUT_VHOST_DEVICE_VSOCK); rows say when it is not.
+#
+# A row is a function `row_ID` that prints what it did with `note` and ends with one or more `goal ID FIGURE BOUND CONDITION`. It shortens itself when
+# `quick` says so, and notes that. All rows together take under 6 minutes then.
+for row in "$here"/tools/goals/VC-G/*.sh; do
+  [ -e "$row" ] && . "$row"
+done
 unset row
+. "$here/tools/bench/rig.sh"
 
-after_row() { stop_daemon; }
+# Each row has a daemon of its own, if it needs one.
+after_row() {
+  end_rivals
+  stop_daemon
+}
 
-# How long one measurement takes, and how many there are of each.
-vmci_duration() { if quick; then echo 1; else echo 5; fi; }
-vmci_repeats() { if quick; then echo 2; else echo 5; fi; }
+# vc_daemon [OPTIONS…]: a tautd whose processes are preferred to whatever else runs on this machine, and a port group for TCP.
+vc_daemon() {
+  start_daemon "$@" || return 1
+  prefer "$daemon"
+  prefer "$(fabric_pid)"
+  taut vswitch create sw
+  taut portgroup create lan --vswitch sw
+}
 
-# vmci_micros NAME…: microguests with VMCI devices in one domain, and cards on one port group.
-vmci_micros() {
-  local name number=0
-  start_daemon
-  taut vswitch create sw && taut portgroup create lan --vswitch sw
-  for name in "$@"; do
-    number=$((number + 1))
-    printf 'kind = "micro"\nmemory = "64MiB"\n[vmci]\ndomains = ["goal"]\n[[nic]]\nportgroup = "lan"\nip = "10.81.0.%d/24"\n' $number >"$lab/$name.toml"
-    taut vm create -f "$lab/$name.toml" --name "$name" >/dev/null
-    taut vm start --wait "$name"
+# vc_micro NAME IP [DOMAIN]: a microguest with a VMCI device. TAUT_MICRO_VMCI, in the daemon's environment, says more of the device.
+vc_micro() {
+  printf 'kind = "micro"\nmemory = "64MiB"\n[[nic]]\nportgroup = "lan"\nip = "%s/24"\n[vmci]\ndomains = ["%s"]\n' "$2" "${3:-goals}" >"$lab/$1.toml"
+  taut vm create -f "$lab/$1.toml" --name "$1" >/dev/null && taut vm start --wait "$1" && prefer "$(pid_of "$1")"
+}
+
+# vc_vm NAME IMAGE IP [DOMAIN]: a directly booted VM with one.
+vc_vm() {
+  printf 'memory = "192MiB"\n[boot]\nkernel = "%s"\ninitrd = "%s"\n[[nic]]\nportgroup = "lan"\nip = "%s/24"\n[vmci]\ndomains = ["%s"]\n' \
+    "$IMAGES/$2/vmlinuz" "$IMAGES/$2/initrd" "$3" "${4:-goals}" >"$lab/$1.toml"
+  taut vm create -f "$lab/$1.toml" --name "$1" >/dev/null && taut vm start --wait "$1"
+}
+
+pid_of() { taut -o json vm show "$1" | jq .status.pid; }
+agent_of() { taut -o json vm show "$1" | jq -r .status.agent_socket; }
+cid_of() { taut -o json vm show "$1" | jq .status.vmci.cid; }
+
+# vc_rival: the path of vhost-device-vsock.
+vc_rival() {
+  local program=${TAUT_VHOST_DEVICE_VSOCK:-$(type -P vhost-device-vsock)}
+  [ -x "$program" ] || { note "vhost-device-vsock is not installed: nothing to compare with" >&2; return 1; }
+  echo "$program"
+}
+
+# vc_rival_devices NAME NAME2: vhost-device-vsock serves two devices, on $lab/twins/NAME.vmci; context IDs 3 and 4.
+vc_rival_devices() {
+  local rival end
+  rival=$(vc_rival) || return 1
+  mkdir -p "$lab/twins"
+  setsid "$rival" --vm "guest-cid=3,socket=$lab/twins/$1.vmci,uds-path=$lab/twins/$1.host" \
+    --vm "guest-cid=4,socket=$lab/twins/$2.vmci,uds-path=$lab/twins/$2.host" >"$lab/twins/rival.log" 2>&1 &
+  echo $! >"$lab/twins/rival.pid"
+  prefer "$!"
+  for end in "$1" "$2"; do for _ in $(seq 100); do [ -S "$lab/twins/$end.vmci" ] && break; sleep 0.02; done; done
+}
+
+# vc_rival_micros OPTIONS: microguests ra and rb on vhost-device-vsock; their agents are agent:$lab/twins/ra.agent and rb.agent.
+vc_rival_micros() {
+  local end
+  vc_rival_devices ra rb || return 1
+  for end in ra rb; do
+    setsid "$BIN/taut-micro" --name "$end" --agent-socket "$lab/twins/$end.agent" --vmci "connect=$lab/twins/$end.vmci,$1" >"$lab/twins/$end.log" 2>&1 &
+    echo $! >"$lab/twins/$end.pid"
+    prefer "$!"
+    for _ in $(seq 100); do [ -S "$lab/twins/$end.agent" ] && break; sleep 0.02; done
   done
-}
-
-# vmci_bench OUT FROM TO OPTIONS…: `taut bench vsock`; its table is printed.
-vmci_bench() {
-  local out=$1 from=$2 to=$3
-  shift 3
-  taut bench vsock "$from" "$to" --duration "$(vmci_duration)" --repeat "$(vmci_repeats)" --json "$out" "$@" | sed -n '/^OVER/,/^$/p'
-}
-
-# vmci_cell FILE TRANSPORT SESSIONS MESSAGE SOCKET FIELD: of the median.
-vmci_cell() {
-  jq -r --arg transport "$2" --argjson sessions "$3" --argjson message "$4" --argjson socket "$5" \
-    ".cells[] | select(.transport == \$transport and .sessions == \$sessions and .message == \$message and .socket == \$socket) | .median.$6 // empty
-      | . * 100 | round / 100" "$1"
-}
-
-# vmci_rival: two more microguests, r1 and r2, behind vhost-device-vsock; end points $rival_from and $rival_to. Its packets between VMs have to fit one
-# receive buffer, so they are of 4000 bytes at most: with longer ones nothing arrives.
-vmci_rival() {
-  local program=${TAUT_VHOST_DEVICE_VSOCK:-$(command -v vhost-device-vsock)} dir=$lab/rival name cid=40 vms=()
-  [ -x "$program" ] || { note "vhost-device-vsock is not installed: nothing to compare with"; return 1; }
-  mkdir -p "$dir"
-  for name in r1 r2; do
-    cid=$((cid + 1))
-    vms+=(--vm "guest-cid=$cid,uds-path=$dir/$name.uds,socket=$dir/$name.sock,tx-buffer-size=65536,queue-size=1024,groups=goal")
+  # Their devices have a link as soon as they know their context IDs.
+  for _ in $(seq 100); do
+    taut bench vsock "agent:$lab/twins/ra.agent" "agent:$lab/twins/rb.agent" --mode rr --message 1 --socket-size 64KiB --duration 0.1 >/dev/null 2>&1 && return
+    sleep 0.05
   done
-  "$program" "${vms[@]}" >"$dir/log" 2>&1 &
-  rival_pids=$!
-  sleep 0.5
-  for name in r1 r2; do
-    "$BIN/taut-micro" --name $name --agent-socket "$dir/$name.agent" --vmci "connect=$dir/$name.sock,packet=4000" >>"$dir/log" 2>&1 &
-    rival_pids+=" $!"
-  done
-  sleep 0.5
-  rival_from=agent:$dir/r1.agent rival_to=agent:$dir/r2.agent
+  echo "microguests on vhost-device-vsock do not answer" >&2
+  return 1
 }
-vmci_rival_ends() { kill $rival_pids 2>/dev/null; wait $rival_pids 2>/dev/null || true; }
+
+# end_rivals: ends everything that runs in $lab/twins (and takes the place of the laboratory's own).
+end_rivals() {
+  local file
+  for file in "$lab"/twins/*.pid "$lab"/twins/*/pid; do
+    [ -e "$file" ] || continue
+    kill "$(cat "$file")" 2>/dev/null
+    rm -f "$file"
+  done
+  rm -rf "$lab/twins"
+}
+
+# cell FILE TRANSPORT SOCKET MESSAGE SESSIONS FIELD: a median out of results of `taut bench vsock`.
+cell() {
+  jq --arg transport "$2" --argjson socket "$3" --argjson message "$4" --argjson sessions "$5" \
+    ".cells[] | select(.transport == \$transport and .socket == \$socket and .message == \$message and .sessions == \$sessions) | .median.$6" "$1"
+}
+
+# gbit MBIT: the same in Gbit/s.
+gbit() { awk -v rate="${1:-0}" 'BEGIN{printf "%.2f", rate / 1000}'; }
