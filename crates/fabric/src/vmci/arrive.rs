@@ -115,11 +115,11 @@ impl Hub {
                 self.has_turn(Turn { connection: number, from: 1 - side });
             }
         }
-        self.operate(guest, number, side, packet)
+        self.operate(guest, number, side, packet, now)
     }
 
     /// A packet of a connection that is there.
-    fn operate(&mut self, guest: usize, number: u32, side: Side, packet: &Packet) -> Fate {
+    fn operate(&mut self, guest: usize, number: u32, side: Side, packet: &Packet, now: Instant) -> Fate {
         let header = &packet.header;
         let turn = Turn { connection: number, from: side };
         let Some(connection) = self.table.get(number) else { return Fate::Done };
@@ -130,6 +130,7 @@ impl Hub {
                 flow.packets.push(&mut self.senders[guest].places, packet.head, header.len, header.flags);
                 let bytes = u64::from(header.len);
                 self.has_turn(turn);
+                self.spend_credit(number, side);
                 self.count(guest, SocketWord::TxBytes, bytes);
                 return Fate::Waits;
             }
@@ -137,8 +138,11 @@ impl Hub {
                 flow.owed.response = true;
                 self.accepted(number);
             }
-            CREDIT_UPDATE if state == State::Open => flow.owed.update = true,
-            CREDIT_REQUEST if state == State::Open => flow.owed.ask = true,
+            CREDIT_UPDATE if state == State::Open => {
+                self.pass_credit_on(number, side, now);
+                return Fate::Done;
+            }
+            CREDIT_REQUEST if state == State::Open => (flow.owed.ask, flow.asked) = (true, true),
             SHUTDOWN if state == State::Open => {
                 flow.owed.shutdown |= header.flags & (SHUTDOWN_RCV | SHUTDOWN_SEND);
                 flow.ended |= header.flags & SHUTDOWN_SEND != 0;

@@ -96,6 +96,12 @@ pub(super) struct Flow {
     pub(super) unread: u32,
     /// Since when small packets wait for more of them.
     pub(super) held_since: Option<Instant>,
+    /// What the receiver has been told of the sender's buffer.
+    pub(super) told: Credit,
+    /// The sender's credit has changed, and the receiver need not know at once.
+    pub(super) update_later: bool,
+    /// The sender has asked for the receiver's credit, and not been told.
+    pub(super) asked: bool,
     /// The sender has said that it sends no more.
     pub(super) ended: bool,
     /// It is in a receiver's list, or waits for a time.

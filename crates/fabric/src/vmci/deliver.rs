@@ -134,7 +134,7 @@ impl Hub {
             if !store(&mut self.receivers[guest], header, std::iter::empty())? {
                 return Ok(Served::Full);
             }
-            said(flow, op);
+            said(flow, &header);
             self.delivered(guest, 0);
             return Ok(Served::More);
         }
@@ -195,7 +195,7 @@ impl Hub {
         self.delivered(guest, 0);
         let Some(connection) = self.table.get(turn.connection) else { return Ok(Served::Idle) };
         let flow = &mut connection.flows[turn.from];
-        said(flow, header.op);
+        said(flow, &header);
         if header.op == RST {
             flow.over = true;
             self.free_if_over(turn.connection);
@@ -237,10 +237,10 @@ fn second_word(flow: &Flow) -> Option<u16> {
 }
 
 /// The receiver has been told so. Every packet carries the sender's credit.
-fn said(flow: &mut Flow, op: u16) {
+fn said(flow: &mut Flow, header: &SocketHeader) {
+    flow.has_told(header);
     let owed = &mut flow.owed;
-    owed.update = false;
-    match op {
+    match header.op {
         REQUEST => owed.request = false,
         RESPONSE => owed.response = false,
         CREDIT_REQUEST => owed.ask = false,
@@ -323,7 +323,7 @@ fn hand_over(
     )?;
     flow.handed_over(bytes);
     flow.held_since = None;
-    flow.owed.update = false;
+    flow.has_told(&header);
     flow.offset = match pieces[count - 1] {
         (_, offset, len) if whole < count => offset + len,
         _ => 0,

@@ -16,6 +16,7 @@ use taut_virtq::socket_header::SocketHeader;
 
 use super::connection::Turn;
 use super::packets::Places;
+use super::polling::Polling;
 use crate::epoll::Watched;
 
 /// Packets that a guest may have in its ring without having got them back: more are not taken.
@@ -99,8 +100,14 @@ pub(super) struct Sender {
     pub(super) awake: bool,
     /// When it last had a packet.
     pub(super) last: Option<Instant>,
+    /// For how long it is looked at after that.
+    pub(super) polling: Polling,
     /// Something was given back that it has not been shown.
     pub(super) touched: bool,
+    /// It is to be interrupted for packets that it has got back.
+    pub(super) owes_call: bool,
+    /// Where the used ring was when it last was.
+    pub(super) called_at: u16,
 }
 
 /// To the guest.
@@ -152,6 +159,11 @@ impl RingPlace {
     pub(super) fn of(config: &QueueConfig) -> Self {
         let &QueueConfig { size, desc, avail, used, start, .. } = config;
         Self { size, desc, avail, used, start }
+    }
+
+    /// Its entries.
+    pub(super) fn size(self) -> u16 {
+        self.size
     }
 
     /// It has stopped there.

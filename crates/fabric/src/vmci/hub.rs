@@ -20,6 +20,7 @@ use super::News;
 use super::connection::{Connection, End, Party, Side, State, Turn};
 use super::guest::{Counters, Guest, Receiver, Sender};
 use super::host::Hosts;
+use super::moderation::Later;
 use super::table::Table;
 use crate::epoll::{Epoll, signal};
 use crate::port::Failure;
@@ -53,6 +54,8 @@ pub(super) struct Hub {
     pub(super) touched_receivers: Vec<usize>,
     /// Flows of small packets that wait for more, and until when.
     pub(super) held: Vec<(Instant, Turn)>,
+    /// What guests need not know at once.
+    pub(super) later: Later,
     /// Connections that nobody has accepted.
     requested: usize,
     swept: Instant,
@@ -80,6 +83,7 @@ impl Hub {
             touched_senders: Vec::new(),
             touched_receivers: Vec::new(),
             held: Vec::new(),
+            later: Later::default(),
             requested: 0,
             swept: Instant::now(),
             news: Vec::new(),
@@ -353,9 +357,12 @@ impl Hub {
 
     /// Has a sender looked at in each round until it has been silent for a while.
     pub(super) fn wake(&mut self, guest: usize, now: Instant) {
+        let longest = self.patience();
         let sender = &mut self.senders[guest];
         if sender.ring.is_some() && !std::mem::replace(&mut sender.awake, true) {
-            sender.last = Some(now);
+            if let Some(last) = sender.last.replace(now) {
+                sender.polling.was_silent(now.saturating_duration_since(last), longest);
+            }
             self.awake.push(guest);
         }
     }
@@ -380,7 +387,7 @@ impl Hub {
             worked |= self.deliver_to(guest, now);
         }
         worked |= self.serve_hosts(now);
-        self.publish();
+        self.publish(now);
         worked
     }
 
@@ -391,12 +398,12 @@ impl Hub {
         }
         let held = self.held.iter().map(|(until, _)| *until).min();
         let sweep = (self.requested > 0).then(|| self.swept + SWEEP);
-        let next = held.into_iter().chain(sweep).min();
+        let next = held.into_iter().chain(sweep).chain(self.later.next()).min();
         Some(next.map_or(FOREVER, |next| next.saturating_duration_since(now)))
     }
 
     fn look_at_times(&mut self, now: Instant) -> bool {
-        let mut due = false;
+        let mut due = self.tell_what_is_due(now);
         if !self.held.is_empty() {
             for (until, turn) in std::mem::take(&mut self.held) {
                 if now < until {
@@ -423,22 +430,31 @@ impl Hub {
         due
     }
 
-    /// May a sender that had nothing be left alone until it kicks?
-    fn falls_asleep(&mut self, guest: usize, now: Instant) -> bool {
-        let patience = match self.worker.mode {
+    /// The longest that a silent sender is looked at.
+    fn patience(&self) -> Duration {
+        match self.worker.mode {
             WorkerMode::Interrupt => Duration::ZERO,
             WorkerMode::Adaptive { poll_us } => Duration::from_micros(poll_us.into()),
             WorkerMode::Polling => Duration::MAX,
-        };
+        }
+    }
+
+    /// May a sender that had nothing be left alone until it kicks?
+    fn falls_asleep(&mut self, guest: usize, now: Instant) -> bool {
+        let longest = self.patience();
         let sender = &mut self.senders[guest];
-        if sender.last.is_some_and(|last| now.duration_since(last) < patience) {
+        let patience = match self.worker.mode {
+            WorkerMode::Polling => longest,
+            _ => sender.polling.window(longest),
+        };
+        if sender.last.is_some_and(|last| now.saturating_duration_since(last) < patience) {
             return false;
         }
         sender.ring.as_mut().is_none_or(|ring| !ring.queue.arm_kicks())
     }
 
     /// Shows the guests what has been given back and delivered, and interrupts those that want it.
-    pub(super) fn publish(&mut self) {
+    pub(super) fn publish(&mut self, now: Instant) {
         while let Some(guest) = self.touched_receivers.pop() {
             let receiver = &mut self.receivers[guest];
             receiver.touched = false;
@@ -456,11 +472,11 @@ impl Hub {
             sender.touched = false;
             let Some(ring) = &mut sender.ring else { continue };
             ring.queue.publish();
-            if ring.queue.needs_interrupt()
-                && let Some(call) = &sender.call
-            {
-                signal(call);
-                self.count(guest, SocketWord::Interrupts, 1);
+            if ring.queue.needs_interrupt() {
+                self.call_sender_later(guest, now);
+            }
+            if self.is_short_of_room(guest) {
+                self.call_sender(guest);
             }
         }
     }

@@ -16,8 +16,10 @@ mod deliver;
 mod guest;
 mod host;
 mod hub;
+mod moderation;
 mod packets;
 mod policy;
+mod polling;
 mod rings;
 mod table;
 #[cfg(test)]

@@ -58,13 +58,15 @@ impl Hub {
         let sender = &mut self.senders[guest];
         sender.places.provide(config.size);
         sender.call = call;
+        sender.called_at = queue.used_position();
         sender.ring = Some(TxRing { queue, place, _kick: kick });
         if let Some(known) = &mut self.guests[guest] {
             known.stop(None);
         }
         self.take_again(guest);
-        self.publish();
-        self.wake(guest, Instant::now());
+        let now = Instant::now();
+        self.publish(now);
+        self.wake(guest, now);
         Ok(())
     }
 
@@ -119,7 +121,10 @@ impl Hub {
         self.awake.retain(|&other| other != guest);
         let sender = &mut self.senders[guest];
         sender.awake = false;
-        let mut ring = sender.ring.take()?;
+        if sender.owes_call {
+            self.call_sender(guest);
+        }
+        let mut ring = self.senders[guest].ring.take()?;
         ring.queue.hand_over();
         let position = ring.queue.position();
         if let Some(known) = &mut self.guests[guest] {

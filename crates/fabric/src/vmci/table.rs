@@ -225,7 +225,7 @@ fn summary(connection: &Connection) -> u64 {
 
 fn flow_bits(flow: &Flow) -> u64 {
     let Owed { request, response, update, ask, shutdown, reset } = flow.owed;
-    let flags = [request, response, update, ask, reset, flow.ended, flow.over];
+    let flags = [request, response, update || flow.update_later, ask, reset, flow.ended, flow.over];
     let bits = flags.into_iter().zip(0..).map(|(flag, bit)| u64::from(flag) << bit).sum::<u64>();
     bits | u64::from(shutdown & 3) << 8
 }

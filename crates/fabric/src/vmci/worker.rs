@@ -50,6 +50,7 @@ fn run(shared: &Shared) {
         let worked = hub.round(now);
         let pause = hub.pause(now);
         let news = !hub.news.is_empty();
+        let shares_cpu = hub.worker.cpu.is_none();
         drop(hub);
         if news {
             shared.alarm.wake();
@@ -62,7 +63,13 @@ fn run(shared: &Shared) {
         let timeout = match pause {
             Some(timeout) if !worked => timeout,
             _ if now.duration_since(looked) >= EVENT_INTERVAL => Duration::ZERO,
-            _ => continue,
+            _ => {
+                if !worked && shares_cpu {
+                    // What it waits for may need the very CPU that it is on.
+                    std::thread::yield_now();
+                }
+                continue;
+            }
         };
         if let Err(error) = events.wait(&mut ready, Some(timeout)) {
             tracing::error!("waiting for events failed: {error}");

@@ -138,7 +138,8 @@ fn a_guest_that_takes_nothing_holds_nobody_else_up() {
         assert!(rig.read(&mut b) == pattern(turn, 3000), "turn {turn}");
         rig.say(b, CREDIT_UPDATE, 0);
         rig.settle();
-        assert_eq!(rig.ops(0), [CREDIT_UPDATE]);
+        // What the guest need not know at once it may not be told yet.
+        assert!(rig.ops(0).iter().all(|&op| op == CREDIT_UPDATE));
     }
     assert!(rig.drivers[0].outstanding() > 0);
     rig.drivers[1].stuck = false;

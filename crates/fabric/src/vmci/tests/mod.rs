@@ -5,5 +5,6 @@ mod handover;
 mod host;
 mod isolation;
 mod model;
+mod moderation;
 mod rig;
 mod streams;

@@ -70,6 +70,13 @@ impl Driver {
         sent
     }
 
+    /// The same by a guest that does not look what it has got back.
+    fn send_only(&mut self, header: SocketHeader, payload: &[u8]) -> bool {
+        let sent = self.tx.send(header, &[payload]);
+        self.tx.ring().publish();
+        sent
+    }
+
     /// Packets that it has not got back.
     pub(super) fn outstanding(&mut self) -> usize {
         self.tx.reclaim().unwrap();
@@ -145,7 +152,7 @@ impl Rig {
         let event = || Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
         for queue in [0, 1] {
             let config = driver.layouts[queue].config(RING_FEATURES, starts[queue]);
-            let ring = Ring { config, kick: event(), call: None };
+            let ring = Ring { config, kick: event(), call: Some(event()) };
             let memory = driver.ram.memory();
             let started = if queue == 0 {
                 self.hub.start_rx(guest, memory, ring)
@@ -219,6 +226,18 @@ impl Rig {
     pub(super) fn write(&mut self, own: Own, bytes: &[u8]) {
         let header = self.header(own, RW);
         assert!(self.drivers[own.guest].send(header, bytes), "the ring is full");
+    }
+
+    /// The same by a guest that does not look what it has got back.
+    pub(super) fn write_only(&mut self, own: Own, bytes: &[u8]) {
+        let header = self.header(own, RW);
+        assert!(self.drivers[own.guest].send_only(header, bytes), "the ring is full");
+    }
+
+    /// A guest takes what it has got back, and wants to be interrupted for the next.
+    pub(super) fn arm_returns(&mut self, guest: usize) {
+        self.drivers[guest].outstanding();
+        self.drivers[guest].tx.ring().arm_interrupts();
     }
 
     /// The next packet that a guest has received.

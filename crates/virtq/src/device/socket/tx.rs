@@ -189,6 +189,11 @@ impl SocketTx {
         self.ring.available_position()
     }
 
+    /// Position behind the last packet that was given back.
+    pub fn used_position(&self) -> u16 {
+        self.ring.position()
+    }
+
     /// Publishes, and writes the order of the packets in flight down for whoever goes on. The last call before a queue ends that
     /// is to go on; without it, a successor knows the order only as far as the available ring still tells.
     pub fn hand_over(&mut self) {

@@ -1,0 +1,47 @@
+//! How long a ring that has fallen silent is looked at before its guest is asked to kick: as KVM polls for halted vCPUs, longer where
+//! the silence turns out short, not at all where it turns out long. To look in vain takes a CPU from the guests.
+
+use std::time::Duration;
+
+/// The first step.
+const FIRST: Duration = Duration::from_micros(10);
+
+/// The state of it, for one ring.
+#[derive(Debug, Default)]
+pub(super) struct Polling {
+    window: Duration,
+}
+
+impl Polling {
+    /// How long to look, `longest` at most.
+    pub(super) fn window(&self, longest: Duration) -> Duration {
+        self.window.min(longest)
+    }
+
+    /// A silence has ended that took so long.
+    pub(super) fn was_silent(&mut self, silence: Duration, longest: Duration) {
+        self.window = match self.window / 2 {
+            half if silence > longest => half.saturating_sub(FIRST / 2),
+            _ => (2 * self.window).clamp(FIRST.min(longest), longest),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_silences_are_waited_for_and_long_ones_are_not() {
+        let longest = Duration::from_micros(50);
+        let mut polling = Polling::default();
+        assert_eq!(polling.window(longest), Duration::ZERO);
+        let mut grows = |silence| {
+            polling.was_silent(Duration::from_micros(silence), longest);
+            polling.window(longest).as_micros()
+        };
+        assert_eq!([grows(5), grows(50), grows(20), grows(20), grows(20)], [10, 20, 40, 50, 50]);
+        assert_eq!([grows(51), grows(51), grows(51), grows(9)], [20, 5, 0, 10]);
+        assert_eq!(polling.window(Duration::ZERO), Duration::ZERO);
+    }
+}
