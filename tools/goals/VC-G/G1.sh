@@ -1,14 +1,15 @@
-# Row VC-G1: one session of 64 KiB messages between microguests, with receive buffers of 64 KiB: beside vhost-device-vsock with the same microguests, beside
-# TCP through the vSwitch, and beside memcpy. Once with programs that write and read every byte, once with such as leave that to the device (sent from
-# where it lies, thrown away where it arrives), which shows what the device alone can do.
+# Row VC-G1: one session of 64 KiB messages between microguests, with 16 receive buffers of 64 KiB (as many as stay in a cache; with smaller ones
+# vhost-device-vsock stalls): beside vhost-device-vsock with the same microguests, beside TCP through the vSwitch, and beside memcpy. Once with programs that
+# write and read every byte, once with such as leave that to the device (sent from where it lies, thrown away where it arrives, as generators of frames do
+# it), which shows what the device alone can do.
 row_VC-G1() {
   local rounds=5 seconds=2 round own=$OUT/vc-g1-own.jsonl rival=$OUT/vc-g1-rival.jsonl copy has_rival=
   if quick; then rounds=2 seconds=1; note "quick: 2 rounds of 1 s instead of 5 of 2 s"; fi
   : >"$own" >"$rival"
   for copy in on off; do
-    export TAUT_MICRO_VMCI=buffer=65580,copy=$copy
+    export TAUT_MICRO_VMCI=buffer=65580,rx=16,tx=16,copy=$copy
     vc_daemon && vc_micro a 10.82.0.1 && vc_micro b 10.82.0.2 || return 1
-    if vc_rival_micros packet=65536; then has_rival=1; fi
+    if vc_rival_micros "$TAUT_MICRO_VMCI"; then has_rival=1; fi
     for round in $(seq "$rounds"); do
       g1_sample $copy "$own" a b --against tcp || return 1
       [ -z "$has_rival" ] || g1_sample $copy "$rival" "agent:$lab/twins/ra.agent" "agent:$lab/twins/rb.agent" || return 1
@@ -24,7 +25,8 @@ row_VC-G1() {
   copied=$(g1_memcpy 1048576)
   note "every byte written and read: $vmci Gbit/s, TCP $tcp, vhost-device-vsock $other; left to the device: $device, vhost-device-vsock $device_other"
   note "memcpy on one core: $copied Gbit/s of 1 MiB, which is about what is under way; $(g1_memcpy 65536) of 64 KiB, again and again the same"
-  goal VC-G1-rival "$vmci Gbit/s, vhost-device-vsock $other: $(ratio "$vmci" "$other") x; device alone $(ratio "$device" "$device_other") x" ">= 5 x" "$other > 0 && $vmci >= 5 * $other"
+  goal VC-G1-rival "device alone $device Gbit/s, vhost-device-vsock $device_other: $(ratio "$device" "$device_other") x" ">= 5 x" "$device_other > 0 && $device >= 5 * $device_other"
+  goal VC-G1-rival-copied "written and read by the guests as well $vmci Gbit/s, vhost-device-vsock $other: $(ratio "$vmci" "$other") x" ">= 5 x" "$other > 0 && $vmci >= 5 * $other"
   goal VC-G1-tcp "$vmci Gbit/s, TCP through the vSwitch $tcp: $(ratio "$vmci" "$tcp") x" ">= 3 x" "$vmci >= 3 * $tcp"
   goal VC-G1-memcpy "$device Gbit/s, memcpy $copied: $(ratio "$device" "$copied"); written and read by the guests as well $vmci" ">= 0.50" "$device >= 0.5 * $copied"
 }

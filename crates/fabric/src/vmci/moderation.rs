@@ -37,7 +37,8 @@ impl Later {
 
 /// Something out of a list whose time has come.
 fn due<T: Copy>(list: &mut VecDeque<(Instant, T)>, now: Instant) -> Option<T> {
-    list.pop_front_if(|(at, _)| *at <= now).map(|(_, item)| item)
+    list.front().filter(|(at, _)| *at <= now)?;
+    list.pop_front().map(|(_, item)| item)
 }
 
 impl Flow {

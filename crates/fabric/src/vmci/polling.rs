@@ -1,10 +1,10 @@
 //! How long a ring that has fallen silent is looked at before its guest is asked to kick: as KVM polls for halted vCPUs, longer where
-//! the silence turns out short, not at all where it turns out long. To look in vain takes a CPU from the guests.
+//! the silence turns out short, shortly where it turns out long. To look in vain takes a CPU from the guests.
 
 use std::time::Duration;
 
-/// The first step.
-const FIRST: Duration = Duration::from_micros(10);
+/// The shortest, once there has been a silence.
+const SHORTEST: Duration = Duration::from_micros(20);
 
 /// The state of it, for one ring.
 #[derive(Debug, Default)]
@@ -21,8 +21,8 @@ impl Polling {
     /// A silence has ended that took so long.
     pub(super) fn was_silent(&mut self, silence: Duration, longest: Duration) {
         self.window = match self.window / 2 {
-            half if silence > longest => half.saturating_sub(FIRST / 2),
-            _ => (2 * self.window).clamp(FIRST.min(longest), longest),
+            half if silence > longest => half.max(SHORTEST).min(longest),
+            _ => (2 * self.window).clamp(SHORTEST.min(longest), longest),
         };
     }
 }
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_silences_are_waited_for_and_long_ones_are_not() {
+    fn short_silences_are_waited_for_and_long_ones_less() {
         let longest = Duration::from_micros(50);
         let mut polling = Polling::default();
         assert_eq!(polling.window(longest), Duration::ZERO);
@@ -40,8 +40,10 @@ mod tests {
             polling.was_silent(Duration::from_micros(silence), longest);
             polling.window(longest).as_micros()
         };
-        assert_eq!([grows(5), grows(50), grows(20), grows(20), grows(20)], [10, 20, 40, 50, 50]);
-        assert_eq!([grows(51), grows(51), grows(51), grows(9)], [20, 5, 0, 10]);
+        assert_eq!([grows(5), grows(50), grows(20)], [20, 40, 50]);
+        assert_eq!([grows(51), grows(51), grows(9)], [25, 20, 40]);
         assert_eq!(polling.window(Duration::ZERO), Duration::ZERO);
+        polling.was_silent(longest, Duration::ZERO);
+        assert_eq!(polling.window(longest), Duration::ZERO);
     }
 }

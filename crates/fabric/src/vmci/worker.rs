@@ -11,7 +11,8 @@ use rustix::thread::{Pid, gettid};
 use super::{Shared, token};
 use crate::epoll::Ready;
 
-/// While there is work, how often new events are looked for.
+/// While there is work, how often new events are looked for. After as long without work, a thread without a CPU of its own lets others
+/// have it: what it waits for may need that very one.
 const EVENT_INTERVAL: Duration = Duration::from_micros(20);
 
 /// Starts it and tells its thread id.
@@ -42,6 +43,7 @@ fn run(shared: &Shared) {
     let events = shared.hub().events.clone();
     let mut now = Instant::now();
     let mut looked = now;
+    let mut busy = now;
     loop {
         let mut hub = shared.hub();
         if hub.quit {
@@ -60,12 +62,14 @@ fn run(shared: &Shared) {
             std::thread::yield_now();
         }
         now = Instant::now();
+        if worked {
+            busy = now;
+        }
         let timeout = match pause {
             Some(timeout) if !worked => timeout,
             _ if now.duration_since(looked) >= EVENT_INTERVAL => Duration::ZERO,
             _ => {
-                if !worked && shares_cpu {
-                    // What it waits for may need the very CPU that it is on.
+                if shares_cpu && now.duration_since(busy) >= EVENT_INTERVAL {
                     std::thread::yield_now();
                 }
                 continue;

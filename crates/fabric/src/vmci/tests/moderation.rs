@@ -51,7 +51,8 @@ fn credit_that_is_needed_or_asked_for_comes_at_once() {
     assert_eq!(rig.next(0).0.fwd_cnt, 1000 + (2 << 16));
 
     // A buffer of another size is news by itself.
-    let header = taut_virtq::socket_header::SocketHeader { buf_alloc: 2 * ALLOC, ..rig.header(b, CREDIT_UPDATE) };
+    let header =
+        taut_virtq::socket_header::SocketHeader { buf_alloc: 2 * ALLOC, ..rig.header(b, CREDIT_UPDATE) };
     assert!(rig.drivers[1].send(header, &[]));
     rig.settle();
     assert_eq!(rig.next(0).0.buf_alloc, 2 * ALLOC);
