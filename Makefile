@@ -22,7 +22,7 @@ demo: setup-run build images ## Boot two Debian VMs on a taut vSwitch, measure t
 
 .PHONY: build
 build: guest ## Build everything that is installed
-	$(CARGO) build --release --workspace --exclude taut-tests --exclude taut-guest --bins
+	$(CARGO) build --release --workspace --exclude taut-tests --exclude taut-guest --exclude taut-fuzz-targets --bins
 	$(CARGO) build --release -p taut-preload --lib
 
 .PHONY: guest

@@ -5,7 +5,9 @@
 //! interesting, in the normal test suite. Targets are fast, 50,000 executions a second and more: what is expensive to
 //! set up (memory, sockets) is set up once per thread and put back into its first state.
 
+pub mod connection;
 pub mod frame;
+pub mod handshake;
 pub mod message;
 pub mod ring;
 pub mod session;
@@ -18,10 +20,12 @@ mod world;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const ALL: [Target; 5] = [
+pub const ALL: [Target; 7] = [
     ("ring", ring::run),
     ("frame", frame::run),
     ("message", message::run),
     ("session", session::run),
     ("socket", socket::run),
+    ("connection", connection::run),
+    ("handshake", handshake::run),
 ];

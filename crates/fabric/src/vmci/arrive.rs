@@ -102,7 +102,7 @@ impl Hub {
             if header.op == REQUEST {
                 // Its port is in use as long as the other side has not been told of the end.
                 self.refuse(guest, header);
-            } else if header.op == RST {
+            } else if header.op == RST && connection.state == State::Over {
                 self.knows(number, side);
             }
             return Fate::Done;

@@ -141,6 +141,10 @@ impl Hub {
         if !flow.packets.is_empty()
             && let Party::Guest(place) = sender
         {
+            if self.senders[place].ring.is_none() {
+                // It has another turn when its ring is back.
+                return Ok(Served::Idle);
+            }
             let (receivers, senders) = (&mut self.receivers, &mut self.senders);
             let (receiver, sender) = (&mut receivers[guest], &mut senders[place]);
             match hand_over(flow, kind, header, sender, receiver, now)? {

@@ -45,6 +45,16 @@ struct Stream {
     writable: bool,
     /// Bytes written that the guest has been told of.
     told: u32,
+    /// What `tautd` has been asked for it.
+    request: Option<u32>,
+}
+
+/// What `tautd` has been asked and has not answered.
+#[derive(Debug)]
+struct Question {
+    guest: usize,
+    /// Who waits for the answer; nobody once the guest has given up.
+    connection: Option<u32>,
 }
 
 /// A client that has not said where it wants to go.
@@ -62,8 +72,8 @@ pub(super) struct Hosts {
     streams: HashMap<u32, Stream>,
     clients: HashMap<u32, Client>,
     listeners: HashMap<usize, Watched<OwnedFd>>,
-    /// Connections for which `tautd` has been asked, by the question's number.
-    requests: HashMap<u32, u32>,
+    /// By their numbers.
+    requests: HashMap<u32, Question>,
     next: u32,
     buffer: Vec<u8>,
 }
@@ -79,15 +89,27 @@ impl Hosts {
         self.streams.contains_key(&number)
     }
 
+    /// The connections that have a socket, or will have one.
+    #[cfg(any(test, feature = "rig"))]
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        let waiting = self.requests.values().filter_map(|question| question.connection);
+        self.streams.keys().copied().chain(waiting).collect()
+    }
+
     /// A connection is no more.
     pub(super) fn close(&mut self, number: u32) {
-        self.streams.remove(&number);
+        let request = self.streams.remove(&number).and_then(|stream| stream.request);
+        // The answer that is still to come is not for the connection that has this number next.
+        if let Some(question) = request.and_then(|request| self.requests.get_mut(&request)) {
+            question.connection = None;
+        }
     }
 
     /// A device is no more.
     pub(super) fn forget(&mut self, guest: usize) {
         self.listeners.remove(&guest);
         self.clients.retain(|_, client| client.guest != guest);
+        self.requests.retain(|_, question| question.guest != guest);
     }
 
     /// Duplicates of all connections' sockets, by their numbers.
@@ -138,12 +160,12 @@ impl Hub {
         let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         if let Ok(socket) = self.events.watch(socket, token::CLIENT | u64::from(number), flags) {
             self.hosts.clients.insert(number, Client { guest, socket });
-            self.hear(number, now);
+            self.hear(number, EventFlags::IN, now);
         }
     }
 
     /// A client may have said where it wants to go.
-    pub(super) fn hear(&mut self, number: u32, now: Instant) {
+    pub(super) fn hear(&mut self, number: u32, flags: EventFlags, now: Instant) {
         let Some(client) = self.hosts.clients.get(&number) else { return };
         let mut line = [0; LINE];
         let got = match recv(&*client.socket, &mut line, RecvFlags::PEEK) {
@@ -152,7 +174,8 @@ impl Hub {
             Err(_) => 0,
         };
         let end = line[..got].iter().position(|&byte| byte == b'\n');
-        if end.is_none() && got > 0 && got < LINE {
+        let says_no_more = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+        if end.is_none() && got > 0 && got < LINE && !says_no_more {
             return;
         }
         let Some(Client { guest, socket }) = self.hosts.clients.remove(&number) else { return };
@@ -203,26 +226,33 @@ impl Hub {
         set_nonblocking(&socket)?;
         let socket = self.events.watch(socket, token::STREAM | u64::from(number), BOTH_WAYS)?;
         let told = self.hosts.streams.get(&number).map_or(0, |stream| stream.told);
-        let stream = Stream { socket: Some(socket), readable: true, writable: true, told };
+        let stream = Stream { socket: Some(socket), readable: true, writable: true, told, request: None };
         self.hosts.streams.insert(number, stream);
         Ok(())
     }
 
     /// A guest wants to connect to the host: only `tautd` can.
     pub(super) fn ask_host(&mut self, guest: usize, number: u32, to: u32) {
-        let Some(port) = self.guests[guest].as_ref().map(|guest| guest.config.id) else { return };
+        let Some(config) = self.guests[guest].as_ref().map(|guest| &guest.config) else { return };
+        let (port, most) = (config.id, config.half_open as usize);
+        // One that asks and gives up, over and over, is not to keep `tautd` busy.
+        if self.hosts.requests.values().filter(|question| question.guest == guest).count() >= most {
+            self.count(guest, SocketWord::Limited, 1);
+            return self.reset(number, Some(1));
+        }
         if let Some(connection) = self.table.get(number) {
             connection.flows[0].credit = Credit { alloc: BUFFER, taken: 0 };
         }
         let request = self.hosts.number();
-        self.hosts.streams.insert(number, Stream::default());
-        self.hosts.requests.insert(request, number);
+        self.hosts.streams.insert(number, Stream { request: Some(request), ..Stream::default() });
+        self.hosts.requests.insert(request, Question { guest, connection: Some(number) });
         self.news.push(News::HostConnect { port, request, to });
     }
 
     /// The answer.
     pub(super) fn host_connected(&mut self, id: PortId, request: u32, socket: Option<OwnedFd>) {
-        let Some(number) = self.hosts.requests.remove(&request) else { return };
+        let question = self.hosts.requests.remove(&request);
+        let Some(number) = question.and_then(|question| question.connection) else { return };
         let Some(connection) = self.table.get(number) else { return };
         let known = self.by_id.get(&id).copied();
         if connection.state != State::Requested
@@ -304,9 +334,9 @@ impl Hub {
         let mut written = 0;
         let sender = &mut self.senders[guest];
         while stream.writable
+            && let Some(ring) = &mut sender.ring
             && let Some(head) = flow.packets.first()
         {
-            let Some(ring) = &mut sender.ring else { return };
             let packet = sender.places.get(head);
             let left = packet.len - flow.offset;
             if left > 0 {
@@ -332,7 +362,9 @@ impl Hub {
                 break;
             }
         }
-        let (more, told) = (stream.writable && !flow.packets.is_empty(), stream.told);
+        // What waits in a ring that has stopped has another turn when it is back.
+        let more = stream.writable && sender.ring.is_some() && !flow.packets.is_empty();
+        let told = stream.told;
         let asked = std::mem::take(&mut flow.owed.ask);
         flow.owed.update = false;
         flow.unread = 0;

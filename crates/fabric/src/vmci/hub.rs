@@ -5,7 +5,7 @@
 //! hand over for want of credit is not in the list. So a bulk stream, or a receiver that does not read, holds back its own
 //! connection and no other.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use taut_api::vmci::Cid;
 use taut_virtq::counters::SharedWords;
 
 use super::News;
-use super::connection::{Connection, End, Party, Side, State, Turn};
+use super::connection::{Connection, End, Owed, Party, Side, State, Turn};
 use super::guest::{Counters, Guest, Receiver, Sender};
 use super::host::Hosts;
 use super::moderation::Later;
@@ -57,7 +57,7 @@ pub(super) struct Hub {
     /// What guests need not know at once.
     pub(super) later: Later,
     /// Connections that nobody has accepted.
-    requested: usize,
+    pub(super) requested: usize,
     swept: Instant,
     pub(super) news: Vec<News>,
     pub(super) worker: SocketWorker,
@@ -136,7 +136,10 @@ impl Hub {
 
     fn insert(&mut self, device: &SocketConfig) {
         let guest = Guest::new(device.clone(), Counters::new(&self.words, device.id));
-        let free = self.guests.iter().position(Option::is_none);
+        // Peers may not have been told yet of the end of connections that another device had in its place.
+        let in_use: HashSet<usize> = self.table.numbers().flat_map(|number| self.guests_of(number)).collect();
+        let free =
+            (0..self.guests.len()).find(|place| self.guests[*place].is_none() && !in_use.contains(place));
         let place = free.unwrap_or_else(|| {
             self.guests.push(None);
             self.senders.push(Sender::default());
@@ -159,12 +162,13 @@ impl Hub {
             list.retain(|&other| other != place);
         }
         if let Some(guest) = self.guests[place].take() {
+            guest.counters.set(SocketWord::Connections, 0);
             self.by_cid.remove(&guest.config.cid);
         }
     }
 
     /// May the ends of a connection talk, as they are configured now?
-    fn is_allowed(&mut self, number: u32) -> bool {
+    pub(super) fn is_allowed(&mut self, number: u32) -> bool {
         let Some(connection) = self.table.get(number) else { return true };
         match connection.ends.map(|end| end.party) {
             [Party::Guest(a), Party::Guest(b)] => match (&self.guests[a], &self.guests[b]) {
@@ -183,7 +187,8 @@ impl Hub {
                 continue;
             }
             let side = connection.side_of(guest);
-            connection.flows[side].packets = super::packets::Packets::default();
+            let flow = &mut connection.flows[side];
+            (flow.packets, flow.offset) = (super::packets::Packets::default(), 0);
             self.reset(number, Some(side));
         }
         self.senders[guest].taken = 0;
@@ -264,8 +269,12 @@ impl Hub {
         connection.state = State::Over;
         let mut told = [false; 2];
         for (from, told) in told.iter_mut().enumerate() {
-            let knows = by == Some(1 - from);
             let flow = &mut connection.flows[from];
+            // Whoever has not been told of it need not be told of its end.
+            let knows = by == Some(1 - from) || flow.owed.request;
+            if by.is_none() {
+                (flow.owed, flow.update_later) = (Owed::default(), false);
+            }
             flow.ended = true;
             flow.over |= knows;
             if !flow.over {
@@ -311,12 +320,25 @@ impl Hub {
             self.discard(number, from);
         }
         if let Some(connection) = self.table.remove(number) {
+            self.forget_turns(number, &connection);
             for guest in connection.guests() {
                 if let Some(guest) = &mut self.guests[guest] {
                     guest.count(-1);
                 }
             }
             self.hosts.close(number);
+        }
+    }
+
+    /// The next connection of this number has other ends: nothing of it is to be found in their lists.
+    fn forget_turns(&mut self, number: u32, connection: &Connection) {
+        let others = |turn: &Turn| turn.connection != number;
+        for from in [0, 1].into_iter().filter(|&from| connection.flows[from].queued) {
+            match connection.ends[1 - from].party {
+                Party::Guest(guest) => self.receivers[guest].turns.retain(others),
+                Party::Host => self.hosts.turns.retain(others),
+            }
+            self.held.retain(|(_, turn)| others(turn));
         }
     }
 

@@ -20,6 +20,8 @@ mod moderation;
 mod packets;
 mod policy;
 mod polling;
+#[cfg(any(test, feature = "rig"))]
+pub mod rig;
 mod rings;
 mod table;
 #[cfg(test)]

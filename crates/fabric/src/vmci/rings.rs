@@ -4,6 +4,7 @@
 //! had sent and not got back. A ring that starts anywhere else is that of a guest that has started anew: its connections are
 //! over.
 
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -73,46 +74,76 @@ impl Hub {
     /// Packets that were taken before: those of connections that go on find their places again, the others are given back.
     fn take_again(&mut self, guest: usize) {
         let Some(own) = self.guests[guest].as_ref().map(|guest| guest.config.cid) else { return };
-        let mut known = vec![false; usize::from(u16::MAX) + 1];
-        for number in self.table.numbers() {
-            let Some(connection) = self.table.get(number) else { continue };
-            if connection.guests().any(|other| other == guest) {
-                let flow = &connection.flows[connection.side_of(guest)];
-                for (head, _) in flow.packets.iter(&self.senders[guest].places) {
-                    known[usize::from(head)] = true;
-                }
-            }
-        }
-        self.senders[guest].taken = 0;
+        let known = self.waiting(guest);
+        self.senders[guest].taken = known.len();
         loop {
             let Some(ring) = &mut self.senders[guest].ring else { return };
             if ring.queue.again() == 0 {
-                return;
+                break;
             }
             let packet = match ring.queue.take() {
                 Ok(Some(packet)) => packet,
-                Ok(None) => return,
+                Ok(None) => break,
                 Err(fault) => return self.broken(guest, 1, fault.into()),
             };
+            if known.contains(&packet.head) {
+                continue;
+            }
             let header = packet.header;
             let peer = u32::try_from(header.dst_cid).map_or(Cid(0), Cid);
             let found = self.table.find((own, header.src_port), (peer, header.dst_port));
             let found = found.filter(|_| header.op == RW && packet.payload >= header.len);
             let sender = &mut self.senders[guest];
-            if known[usize::from(packet.head)] {
-                sender.taken += 1;
-            } else if let Some((number, from)) = found
+            if let Some((number, from)) = found
                 && let Some(connection) = self.table.get(number)
                 && connection.state == State::Open
             {
                 let flow = &mut connection.flows[from];
                 flow.packets.push(&mut sender.places, packet.head, header.len, header.flags);
-                flow.offset = flow.offset.min(flow.first_len(&sender.places));
                 sender.taken += 1;
-                self.has_turn(Turn { connection: number, from });
             } else if let Some(ring) = &mut sender.ring {
                 ring.queue.give_back(packet.head);
                 self.touch_sender(guest);
+            }
+        }
+        self.go_on_from(guest, &known);
+    }
+
+    /// Heads of a guest's packets that wait.
+    fn waiting(&mut self, guest: usize) -> HashSet<u16> {
+        let mut waiting = HashSet::new();
+        for number in self.table.numbers() {
+            let Some(connection) = self.table.get(number) else { continue };
+            if connection.guests().any(|other| other == guest) {
+                let packets = connection.flows[connection.side_of(guest)].packets;
+                waiting.extend(packets.iter(&self.senders[guest].places).map(|(head, _)| head));
+            }
+        }
+        waiting
+    }
+
+    /// A guest's ring has again what it had taken before, these among them. They are no longer all there when the guest writes to
+    /// its used ring, or its front end makes it smaller: then it is no longer the guest that it was.
+    fn go_on_from(&mut self, guest: usize, known: &HashSet<u16>) {
+        let Some(ring) = &self.senders[guest].ring else { return };
+        let taken: HashSet<u16> = ring.queue.taken().collect();
+        if !known.is_subset(&taken) {
+            self.forget_connections(guest);
+            if let Some(ring) = &mut self.senders[guest].ring {
+                for head in taken {
+                    ring.queue.give_back(head);
+                }
+            }
+            return self.touch_sender(guest);
+        }
+        for number in self.table.numbers() {
+            let Some(connection) = self.table.get(number) else { continue };
+            if connection.guests().any(|other| other == guest) {
+                let from = connection.side_of(guest);
+                let flow = &mut connection.flows[from];
+                // The guest may have made another packet of the one that the receiver has a part of.
+                flow.offset = flow.offset.min(flow.first_len(&self.senders[guest].places));
+                self.has_turn(Turn { connection: number, from });
             }
         }
     }
@@ -159,7 +190,7 @@ impl Hub {
     }
 
     /// A guest is gone; the next one at its device begins anew.
-    fn gone(&mut self, guest: usize) {
+    pub(super) fn gone(&mut self, guest: usize) {
         if let Some(known) = &mut self.guests[guest] {
             known.stopped = None;
         }
@@ -205,6 +236,9 @@ impl Hub {
                 cid => self.by_cid.get(&cid).copied().map(Party::Guest),
             };
             let [Some(a), Some(b)] = written.ends.map(party) else { continue };
+            if a == b {
+                continue;
+            }
             let connection = written.into_connection([a, b]);
             let (state, ends) = (connection.state, connection.ends);
             if self.table.add(connection, Some(number)).is_none() {
@@ -252,12 +286,15 @@ impl Hub {
         self.go_on();
     }
 
-    /// Connections with the host whose sockets did not come are over; all others have a turn, whether there is something for it
-    /// or not.
+    /// Connections with the host whose sockets did not come are over, as are those that may be no more; all others have a turn,
+    /// whether there is something for it or not.
     fn go_on(&mut self) {
         for number in self.table.numbers() {
             let Some(connection) = self.table.get(number) else { continue };
             let (state, host) = (connection.state, connection.host_side());
+            if !self.is_allowed(number) {
+                self.reset(number, None);
+            }
             if let Some(host) = host
                 && state != State::Over
                 && !self.hosts.has(number)
@@ -271,6 +308,7 @@ impl Hub {
             for from in [0, 1] {
                 self.has_turn(Turn { connection: number, from });
             }
+            self.free_if_over(number);
         }
     }
 
@@ -282,7 +320,7 @@ impl Hub {
         }
     }
 
-    fn guests_of(&mut self, number: u32) -> Vec<usize> {
+    pub(super) fn guests_of(&mut self, number: u32) -> Vec<usize> {
         self.table.get(number).map(|connection| connection.guests().collect()).unwrap_or_default()
     }
 

@@ -180,8 +180,9 @@ impl Table {
         let flow = |side: usize| {
             let (sent, offset) = halves(load(3 + 2 * side));
             let (alloc, taken) = halves(load(4 + 2 * side));
-            let bits = summary >> FLOWS[side];
-            Flow { sent, offset, credit: Credit { alloc, taken }, ..flow_of(bits) }
+            let flow = flow_of(summary >> FLOWS[side]);
+            let over = flow.over && summary & OVER != 0;
+            Flow { sent, offset, credit: Credit { alloc, taken }, over, ..flow }
         };
         Some(Written {
             number,

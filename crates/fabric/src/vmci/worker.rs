@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{Pid, gettid};
 
+use super::hub::Hub;
 use super::{Shared, token};
-use crate::epoll::Ready;
+use crate::epoll::{EventFlags, Ready};
 
 /// While there is work, how often new events are looked for. After as long without work, a thread without a CPU of its own lets others
 /// have it: what it waits for may need that very one.
@@ -83,17 +84,26 @@ fn run(shared: &Shared) {
         if !ready.is_empty() {
             let mut hub = shared.hub();
             for &(token, flags) in &ready {
-                let number = (token & token::NUMBER) as u32;
                 match token & token::KIND {
                     token::WAKER => shared.waker.clear(),
-                    token::TX_KICK => hub.kicked(number as usize, now),
-                    token::RX_KICK => hub.has_buffers(number as usize),
-                    token::LISTENER => hub.accept_clients(number as usize, now),
-                    token::CLIENT => hub.hear(number, now),
-                    token::STREAM => hub.stream_ready(number, flags),
-                    _ => {}
+                    _ => hub.happened(token, flags, now),
                 }
             }
+        }
+    }
+}
+
+impl Hub {
+    /// Deals with an event of a device's, or of the host's.
+    pub(super) fn happened(&mut self, token: u64, flags: EventFlags, now: Instant) {
+        let number = (token & token::NUMBER) as u32;
+        match token & token::KIND {
+            token::TX_KICK => self.kicked(number as usize, now),
+            token::RX_KICK => self.has_buffers(number as usize),
+            token::LISTENER => self.accept_clients(number as usize, now),
+            token::CLIENT => self.hear(number, flags, now),
+            token::STREAM => self.stream_ready(number, flags),
+            _ => {}
         }
     }
 }

@@ -7,7 +7,7 @@ use super::rig::*;
 
 #[test]
 fn a_small_message_is_not_behind_bulk() {
-    let mut rig = Rig::new(&[&["d"], &["d"]], 4096);
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (bulk, _) = rig.connect(0, 1, 5000);
     let (small, _) = rig.connect(0, 1, 5001);
     for at in 0..4 {
@@ -21,7 +21,7 @@ fn a_small_message_is_not_behind_bulk() {
 
 #[test]
 fn connections_share_alike() {
-    let mut rig = Rig::new(&[&["d"], &["d"]], 4096);
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
     let own: Vec<_> = (0..5).map(|port| rig.connect(0, 1, 5000 + port).0).collect();
     // The first one has sent four times as much before the others begin.
     for _ in 0..4 {
@@ -44,7 +44,7 @@ fn connections_share_alike() {
 #[test]
 fn a_flood_of_small_sends_to_a_slow_reader_becomes_few_packets() {
     for size in [1, 5, 20, 100, 300, 500] {
-        let mut rig = Rig::new(&[&["d"], &["d"]], 4096);
+        let mut rig = rig(&[&["d"], &["d"]], 4096);
         let (a, mut b) = rig.connect(0, 1, 5000);
         let (mut held, mut last, mut worst) = (0, 0, 0);
         let (mut sent, mut got) = (0_usize, Vec::new());

@@ -13,7 +13,7 @@ use crate::vmci::News;
 
 #[test]
 fn after_an_orderly_stop_every_byte_arrives_once() {
-    let mut rig = Rig::new(&[&["d"], &["d"], &["d"]], 3000);
+    let mut rig = rig(&[&["d"], &["d"], &["d"]], 3000);
     let (a, mut b) = rig.connect(0, 1, 5000);
     let (c, mut d) = rig.connect(0, 2, 5001);
     let (mut sent, mut got_b, mut got_d) = (0, Vec::new(), Vec::new());
@@ -52,7 +52,7 @@ fn after_an_orderly_stop_every_byte_arrives_once() {
 
 #[test]
 fn what_was_owed_is_told_by_the_next_one() {
-    let mut rig = Rig::new(&[&["d"], &["d"]], 4096);
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, b) = rig.ends(0, 1, 5000);
     rig.drivers[1].stuck = true;
     rig.say(a, REQUEST, 0);
@@ -74,7 +74,7 @@ fn what_was_owed_is_told_by_the_next_one() {
 #[test]
 fn after_a_kill_every_connection_is_reset_and_new_ones_work() {
     for steps in 0..12 {
-        let mut rig = Rig::new(&[&["d"], &["d"]], 1000);
+        let mut rig = rig(&[&["d"], &["d"]], 1000);
         let (a, _) = rig.connect(0, 1, 5000);
         rig.connect(1, 0, 6000);
         rig.drivers[1].stuck = true;
@@ -98,7 +98,7 @@ fn after_a_kill_every_connection_is_reset_and_new_ones_work() {
 
 #[test]
 fn connections_with_the_host_go_on_and_questions_are_asked_again() {
-    let mut rig = Rig::new(&[&[]], 4096);
+    let mut rig = rig(&[&[]], 4096);
     let asks = |rig: &mut Rig| {
         let news = std::mem::take(&mut rig.hub.news);
         let request = |news| match news {

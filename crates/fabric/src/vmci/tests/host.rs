@@ -30,7 +30,7 @@ fn settle(rig: &mut Rig) {
     for _ in 0..3 {
         rig.hub.accept_clients(0, rig.now);
         for number in 0..64 {
-            rig.hub.hear(number, rig.now);
+            rig.hub.hear(number, BOTH, rig.now);
             rig.hub.stream_ready(number, BOTH);
         }
         rig.settle();
@@ -60,7 +60,7 @@ fn read(stream: &mut UnixStream) -> Vec<u8> {
 
 #[test]
 fn a_client_of_the_host_reaches_the_guest() {
-    let mut rig = Rig::new(&[&[]], 4096);
+    let mut rig = rig(&[&[]], 4096);
     let listener = listen(&mut rig);
     let (mut stream, mut own) = client(&mut rig, &listener);
     rig.say(own, RESPONSE, 0);
@@ -92,7 +92,7 @@ fn a_client_of_the_host_reaches_the_guest() {
 
 #[test]
 fn a_client_whose_port_nobody_listens_on_is_disconnected() {
-    let mut rig = Rig::new(&[&[]], 4096);
+    let mut rig = rig(&[&[]], 4096);
     let listener = listen(&mut rig);
     let (mut stream, own) = client(&mut rig, &listener);
     rig.say(own, RST, 0);
@@ -106,7 +106,7 @@ fn a_client_whose_port_nobody_listens_on_is_disconnected() {
 
 #[test]
 fn clients_that_say_something_else_are_disconnected() {
-    let mut rig = Rig::new(&[&[]], 4096);
+    let mut rig = rig(&[&[]], 4096);
     let listener = listen(&mut rig);
     for words in [&b"GET / HTTP/1.1\r\n"[..], b"CONNECT\n", b"0123456789012345678901234567890123456789"] {
         let mut stream = UnixStream::connect_addr(&listener).unwrap();
@@ -120,8 +120,22 @@ fn clients_that_say_something_else_are_disconnected() {
 }
 
 #[test]
+fn clients_that_go_before_they_have_said_everything_make_room() {
+    let mut rig = rig(&[&[]], 4096);
+    let listener = listen(&mut rig);
+    for _ in 0..100 {
+        let mut stream = UnixStream::connect_addr(&listener).unwrap();
+        stream.write_all(b"CONNECT 8").unwrap();
+        rig.settle();
+        drop(stream);
+        rig.settle();
+    }
+    client(&mut rig, &listener);
+}
+
+#[test]
 fn a_guest_reaches_what_tautd_connects_to_or_is_refused() {
-    let mut rig = Rig::new(&[&[]], 4096);
+    let mut rig = rig(&[&[]], 4096);
     let own = Own { guest: 0, port: 5000, peer: (2, 1234), taken: 0 };
     let asked = |rig: &mut Rig| match std::mem::take(&mut rig.hub.news).remove(0) {
         News::HostConnect { port: PortId(3), request, to: 1234 } => request,
@@ -158,7 +172,7 @@ fn a_guest_reaches_what_tautd_connects_to_or_is_refused() {
 
 #[test]
 fn records_cannot_go_to_the_host() {
-    let mut rig = Rig::new(&[&[]], 4096);
+    let mut rig = rig(&[&[]], 4096);
     let own = Own { guest: 0, port: 5000, peer: (2, 1234), taken: 0 };
     let request = SocketHeader { kind: SEQPACKET, ..rig.header(own, REQUEST) };
     assert!(rig.drivers[0].send(request, &[]));
@@ -169,7 +183,7 @@ fn records_cannot_go_to_the_host() {
 
 #[test]
 fn a_program_that_does_not_read_holds_only_its_connection_up() {
-    let mut rig = Rig::new(&[&[]], 4096);
+    let mut rig = rig(&[&[]], 4096);
     let listener = listen(&mut rig);
     let (mut slow, slow_own) = client(&mut rig, &listener);
     rig.say(slow_own, RESPONSE, 0);

@@ -10,7 +10,7 @@ use crate::vmci::News;
 
 #[test]
 fn absent_and_forbidden_are_answered_alike() {
-    let mut rig = Rig::new(&[&["d"], &["d"], &["other"], &[]], 4096);
+    let mut rig = rig(&[&["d"], &["d"], &["other"], &[]], 4096);
     rig.connect(0, 1, 5000);
     for peer in [5, 6, 7, 3, 0, 1, u32::MAX] {
         rig.is_refused(Own { guest: 0, port: 6000, peer: (peer, 80), taken: 0 });
@@ -25,7 +25,7 @@ fn absent_and_forbidden_are_answered_alike() {
 
 #[test]
 fn what_belongs_to_no_connection_is_answered_by_a_reset_and_resets_by_nothing() {
-    let mut rig = Rig::new(&[&["d"], &["d"]], 4096);
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, _) = rig.ends(0, 1, 5000);
     for op in [RW, RESPONSE, SHUTDOWN, CREDIT_UPDATE, CREDIT_REQUEST, 77, 0] {
         rig.say(a, op, 0);
@@ -44,7 +44,7 @@ fn what_belongs_to_no_connection_is_answered_by_a_reset_and_resets_by_nothing() 
 
 #[test]
 fn a_forged_source_is_dropped_counted_and_told_once_in_a_while() {
-    let mut rig = Rig::new(&[&["d"], &["d"], &["d"]], 4096);
+    let mut rig = rig(&[&["d"], &["d"], &["d"]], 4096);
     let (a, b) = rig.connect(0, 1, 5000);
     for _ in 0..5 {
         // As if from guest 0, on its connection.
@@ -65,7 +65,7 @@ fn a_forged_source_is_dropped_counted_and_told_once_in_a_while() {
 
 #[test]
 fn who_may_no_longer_talk_is_told_at_once() {
-    let mut rig = Rig::new(&[&["d"], &["d"]], 4096);
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
     rig.connect(0, 1, 5000);
     let apart = [device(3, &["d"]), device(4, &["e"])];
     let worker = rig.hub.worker.clone();
@@ -78,7 +78,7 @@ fn who_may_no_longer_talk_is_told_at_once() {
 fn limits_hold_and_are_counted() {
     let mut few = device(3, &["d"]);
     (few.connections, few.half_open) = (3, 2);
-    let mut rig = Rig::with(vec![few, device(4, &["d"])], 4096);
+    let mut rig = rig_of(vec![few, device(4, &["d"])], 4096);
     let asked: Vec<_> = (5000..5003).map(|port| rig.ends(0, 1, port)).collect();
     for (own, _) in &asked {
         rig.say(*own, REQUEST, 0);
@@ -99,7 +99,7 @@ fn limits_hold_and_are_counted() {
 
 #[test]
 fn a_request_that_nobody_answers_is_forgotten() {
-    let mut rig = Rig::new(&[&["d"], &["d"]], 4096);
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, _) = rig.ends(0, 1, 5000);
     rig.say(a, REQUEST, 0);
     rig.settle();
@@ -112,7 +112,7 @@ fn a_request_that_nobody_answers_is_forgotten() {
 
 #[test]
 fn payload_that_is_not_there_is_malformed() {
-    let mut rig = Rig::new(&[&["d"], &["d"]], 4096);
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, mut b) = rig.connect(0, 1, 5000);
     // A control packet with payload is read as one without.
     let header = SocketHeader { ..rig.header(a, CREDIT_UPDATE) };
@@ -124,7 +124,7 @@ fn payload_that_is_not_there_is_malformed() {
 
 #[test]
 fn a_guest_that_takes_nothing_holds_nobody_else_up() {
-    let mut rig = Rig::new(&[&["d"], &["d"], &["d"]], 2000);
+    let mut rig = rig(&[&["d"], &["d"], &["d"]], 2000);
     let (to_stuck, mut stuck) = rig.connect(0, 1, 5000);
     let (a, mut b) = rig.connect(0, 2, 5001);
     rig.drivers[1].stuck = true;
@@ -150,7 +150,7 @@ fn a_guest_that_takes_nothing_holds_nobody_else_up() {
 
 #[test]
 fn a_guest_that_starts_anew_has_no_connections_and_the_others_are_told() {
-    let mut rig = Rig::new(&[&["d"], &["d"]], 4096);
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, _) = rig.connect(0, 1, 5000);
     rig.drivers[1].stuck = true;
     for at in 0..5 {
@@ -168,7 +168,7 @@ fn a_guest_that_starts_anew_has_no_connections_and_the_others_are_told() {
 
 #[test]
 fn a_guest_that_pauses_keeps_its_connections_and_its_packets() {
-    let mut rig = Rig::new(&[&["d"], &["d"]], 4096);
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (mut a, mut b) = rig.connect(0, 1, 5000);
     rig.drivers[1].stuck = true;
     for at in 0..5 {

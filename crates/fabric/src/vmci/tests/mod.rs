@@ -3,6 +3,7 @@
 mod bulk;
 mod handover;
 mod host;
+mod hostile;
 mod isolation;
 mod model;
 mod moderation;

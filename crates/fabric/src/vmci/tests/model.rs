@@ -68,7 +68,7 @@ impl Model {
     fn new(seed: u64) -> Self {
         let mut chance = Chance(seed);
         let buffer = [60, 1000, 4052, 4096, 30_000][chance.below(5)];
-        let rig = Rig::new(&[["d"].as_slice(); GUESTS], buffer);
+        let rig = rig(&[["d"].as_slice(); GUESTS], buffer);
         Self { rig, chance, pairs: Vec::new(), next_port: 5000, sent: 0 }
     }
 

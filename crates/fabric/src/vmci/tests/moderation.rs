@@ -5,13 +5,13 @@ use std::time::Duration;
 use taut_api::fabric::counters::SocketWord;
 use taut_virtq::socket_header::{CREDIT_REQUEST, CREDIT_UPDATE};
 
-use super::rig::{ALLOC, Rig, pattern};
+use super::rig::*;
 
 const SOON: Duration = Duration::from_millis(1);
 
 #[test]
 fn credit_that_is_not_needed_comes_later() {
-    let mut rig = Rig::new(&[&["d"], &["d"]], 4096);
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, mut b) = rig.connect(0, 1, 5000);
     rig.write(a, &pattern(0, 1000));
     rig.settle();
@@ -27,7 +27,7 @@ fn credit_that_is_not_needed_comes_later() {
 
 #[test]
 fn credit_that_is_needed_or_asked_for_comes_at_once() {
-    let mut rig = Rig::new(&[&["d"], &["d"]], 4096);
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, mut b) = rig.connect(0, 1, 5000);
     rig.write(a, &pattern(0, 1000));
     rig.settle();
@@ -60,7 +60,7 @@ fn credit_that_is_needed_or_asked_for_comes_at_once() {
 
 #[test]
 fn a_guest_is_interrupted_for_what_it_gets_back_later_or_when_its_ring_fills() {
-    let mut rig = Rig::new(&[&["d"], &["d"]], 4096);
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, mut b) = rig.connect(0, 1, 5000);
     let calls = |rig: &Rig| rig.count(0, SocketWord::Interrupts);
     rig.arm_returns(0);

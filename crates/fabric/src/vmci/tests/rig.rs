@@ -1,103 +1,14 @@
-//! The hub, driven step by step, and guests that say what they are told to say.
+//! What guests say to each other on the rig, and what happens to them.
 
-use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::os::fd::OwnedFd;
 
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use taut_api::fabric::PortId;
-use taut_api::fabric::config::{SocketConfig, SocketWorker, WorkerMode};
-use taut_api::fabric::counters::{FILE_SIZE, SocketWord, port_base};
-use taut_api::vmci::Cid;
-use taut_virtq::counters::SharedWords;
+use taut_api::fabric::config::{SocketConfig, WorkerMode};
 use taut_virtq::device::Start;
-use taut_virtq::device::socket::RING_FEATURES;
-use taut_virtq::driver::{QueueLayout, Ram, Shape, SocketRxDriver, SocketTxDriver};
 use taut_virtq::socket_header::{REQUEST, RESPONSE, RST, RW, STREAM, SocketHeader};
 
-use crate::vhost_user::device::Ring;
-use crate::vmci::hub::Hub;
+pub(super) use crate::vmci::rig::*;
 
 pub(super) const ALLOC: u32 = 256 << 10;
-
-pub(super) fn words() -> Arc<SharedWords> {
-    let file = memfd_create("counters", MemfdFlags::CLOEXEC).unwrap();
-    ftruncate(&file, FILE_SIZE).unwrap();
-    Arc::new(SharedWords::map(file.as_fd(), FILE_SIZE as usize / 8).unwrap())
-}
-
-pub(super) fn device(number: u32, domains: &[&str]) -> SocketConfig {
-    SocketConfig {
-        id: PortId(number as u16),
-        owner: format!("vm/{number}/vmci"),
-        cid: Cid(number),
-        domains: domains.iter().map(|name| name.parse().unwrap()).collect(),
-        unrestricted: false,
-        connections: 64,
-        half_open: 8,
-    }
-}
-
-/// A guest's driver.
-pub(super) struct Driver {
-    pub(super) cid: u32,
-    ram: Ram,
-    layouts: [QueueLayout; 2],
-    tx: SocketTxDriver,
-    rx: SocketRxDriver,
-    pub(super) inbox: VecDeque<(SocketHeader, Vec<u8>)>,
-    /// It takes nothing out of its receive ring.
-    pub(super) stuck: bool,
-}
-
-impl Driver {
-    fn new(cid: u32, buffer: u32) -> Self {
-        let mut ram = Ram::new(16 << 20).unwrap();
-        let layouts = [(); 2].map(|()| QueueLayout::allocate(&mut ram, 64).unwrap());
-        let rx = SocketRxDriver::new(&mut ram, layouts[0], RING_FEATURES, Shape::Whole, buffer);
-        let tx = SocketTxDriver::new(&mut ram, layouts[1], RING_FEATURES, Shape::Apart, 64 << 10);
-        let (mut rx, tx) = (rx.unwrap().unwrap(), tx.unwrap().unwrap());
-        rx.ring().publish();
-        Self { cid, ram, layouts, tx, rx, inbox: VecDeque::new(), stuck: false }
-    }
-
-    pub(super) fn send(&mut self, header: SocketHeader, payload: &[u8]) -> bool {
-        self.tx.reclaim().unwrap();
-        let sent = self.tx.send(header, &[payload]);
-        self.tx.ring().publish();
-        sent
-    }
-
-    /// The same by a guest that does not look what it has got back.
-    fn send_only(&mut self, header: SocketHeader, payload: &[u8]) -> bool {
-        let sent = self.tx.send(header, &[payload]);
-        self.tx.ring().publish();
-        sent
-    }
-
-    /// Packets that it has not got back.
-    pub(super) fn outstanding(&mut self) -> usize {
-        self.tx.reclaim().unwrap();
-        64 - self.tx.ring().free()
-    }
-
-    fn receive(&mut self) {
-        if self.stuck {
-            return;
-        }
-        let take = |header, payload: &mut taut_virtq::driver::Payload<'_>| {
-            let mut bytes = vec![0; payload.left()];
-            payload.read(&mut bytes);
-            (header, bytes)
-        };
-        while let Some(packet) = self.rx.receive(take).unwrap() {
-            self.inbox.push_back(packet);
-        }
-        self.rx.ring().publish();
-    }
-}
 
 /// A connection as a guest's program sees it: headers made for it, room told.
 #[derive(Clone, Copy)]
@@ -108,99 +19,21 @@ pub(super) struct Own {
     pub(super) taken: u32,
 }
 
-pub(super) struct Rig {
-    pub(super) hub: Hub,
-    pub(super) words: Arc<SharedWords>,
-    pub(super) drivers: Vec<Driver>,
-    pub(super) now: Instant,
-    configs: Vec<SocketConfig>,
+/// Guests with context IDs from 3 on, in these domains, with receive buffers of so many bytes.
+pub(super) fn rig(domains: &[&[&str]], buffer: u32) -> Rig {
+    rig_of((3..).zip(domains).map(|(cid, domains)| device(cid, domains)).collect(), buffer)
+}
+
+pub(super) fn rig_of(devices: Vec<SocketConfig>, buffer: u32) -> Rig {
+    let rings = Rings { entries: 64, buffer, payload: 64 << 10, ram: 16 << 20 };
+    Rig::new(devices, rings, WorkerMode::Polling)
 }
 
 impl Rig {
-    /// Guests with context IDs from 3 on, in these domains, with receive buffers of so many bytes.
-    pub(super) fn new(domains: &[&[&str]], buffer: u32) -> Self {
-        let configs = (3..).zip(domains).map(|(cid, domains)| device(cid, domains)).collect();
-        Self::with(configs, buffer)
-    }
-
-    pub(super) fn with(configs: Vec<SocketConfig>, buffer: u32) -> Self {
-        let words = words();
-        let drivers = configs.iter().map(|config| Driver::new(config.cid.0, buffer)).collect();
-        let hub = Hub::new(&words).unwrap();
-        let mut rig = Self { hub, words, drivers, now: Instant::now(), configs };
-        rig.configure();
-        rig.hub.begin(Vec::new());
-        (0..rig.drivers.len()).for_each(|guest| rig.start(guest, Start::At(0)));
-        rig
-    }
-
-    fn configure(&mut self) {
-        let worker = SocketWorker { mode: WorkerMode::Polling, cpu: None };
-        assert_eq!(self.hub.configure(&self.configs, &worker), []);
-    }
-
-    pub(super) fn start(&mut self, guest: usize, start: Start) {
-        self.start_each(guest, [start; 2]);
-    }
-
-    fn start_at(&mut self, guest: usize, positions: [u16; 2]) {
-        self.start_each(guest, positions.map(Start::At));
-    }
-
-    fn start_each(&mut self, guest: usize, starts: [Start; 2]) {
-        let driver = &self.drivers[guest];
-        let event = || Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
-        for queue in [0, 1] {
-            let config = driver.layouts[queue].config(RING_FEATURES, starts[queue]);
-            let ring = Ring { config, kick: event(), call: Some(event()) };
-            let memory = driver.ram.memory();
-            let started = if queue == 0 {
-                self.hub.start_rx(guest, memory, ring)
-            } else {
-                self.hub.start_tx(guest, memory, ring)
-            };
-            started.unwrap();
-        }
-    }
-
     /// Another hub takes the place of this one, which has stopped (or was killed).
     pub(super) fn succeed(&mut self, streams: Vec<(u32, OwnedFd)>) {
         self.take_over(streams);
-        (0..self.drivers.len()).for_each(|guest| self.start(guest, Start::Recover));
-    }
-
-    fn take_over(&mut self, streams: Vec<(u32, OwnedFd)>) {
-        self.hub = Hub::new(&self.words).unwrap();
-        self.configure();
-        self.hub.begin(streams);
-    }
-
-    /// Until nobody has anything to do.
-    pub(super) fn settle(&mut self) {
-        for _ in 0..100_000 {
-            let worked = self.step();
-            if !worked {
-                return;
-            }
-        }
-        panic!("it never ends");
-    }
-
-    pub(super) fn step(&mut self) -> bool {
-        self.now += Duration::from_micros(10);
-        for guest in 0..self.drivers.len() {
-            self.hub.wake(guest, self.now);
-            self.hub.has_buffers(guest);
-        }
-        let worked = self.hub.round(self.now);
-        let before = self.drivers.iter().map(|driver| driver.inbox.len()).sum::<usize>();
-        self.drivers.iter_mut().for_each(Driver::receive);
-        worked || before != self.drivers.iter().map(|driver| driver.inbox.len()).sum::<usize>()
-    }
-
-    pub(super) fn count(&self, guest: usize, word: SocketWord) -> u64 {
-        let at = port_base(self.configs[guest].id) + word as usize;
-        self.words.words()[at].load(std::sync::atomic::Ordering::Relaxed)
+        (0..self.drivers.len()).for_each(|guest| self.start_both(guest, [Start::Recover; 2]));
     }
 
     pub(super) fn header(&self, own: Own, op: u16) -> SocketHeader {
@@ -237,7 +70,7 @@ impl Rig {
     /// A guest takes what it has got back, and wants to be interrupted for the next.
     pub(super) fn arm_returns(&mut self, guest: usize) {
         self.drivers[guest].outstanding();
-        self.drivers[guest].tx.ring().arm_interrupts();
+        self.drivers[guest].arm_returns();
     }
 
     /// The next packet that a guest has received.
@@ -300,29 +133,19 @@ pub(super) fn pattern(from: usize, len: usize) -> Vec<u8> {
 impl Rig {
     /// A guest's rings stop and go on, as for a paused VM.
     pub(super) fn pause(&mut self, guest: usize) {
-        let tx = self.hub.stop_tx(guest).unwrap();
-        let rx = self.hub.stop_rx(guest).unwrap();
-        self.start_at(guest, [rx, tx]);
+        let positions = [0, 1].map(|queue| self.stop(guest, queue).unwrap());
+        self.start_both(guest, positions.map(Start::At));
     }
 
     /// Another hub takes over from this one while a guest stands still.
     pub(super) fn succeed_while_paused(&mut self, guest: usize) {
-        let tx = self.hub.stop_tx(guest).unwrap();
-        let rx = self.hub.stop_rx(guest).unwrap();
-        let streams = self.hub.stop();
+        let positions = [0, 1].map(|queue| self.stop(guest, queue).unwrap());
+        let streams = self.stop_hub();
         self.take_over(streams);
         for other in (0..self.drivers.len()).filter(|&other| other != guest) {
-            self.start(other, Start::Recover);
+            self.start_both(other, [Start::Recover; 2]);
         }
         self.step();
-        self.start_at(guest, [rx, tx]);
-    }
-
-    /// A guest starts anew, with rings of its own.
-    pub(super) fn restart(&mut self, guest: usize) {
-        self.hub.stop_tx(guest);
-        self.hub.stop_rx(guest);
-        self.drivers[guest] = Driver::new(self.drivers[guest].cid, 4096);
-        self.start(guest, Start::At(0));
+        self.start_both(guest, positions.map(Start::At));
     }
 }

@@ -8,7 +8,7 @@ use super::rig::*;
 #[test]
 fn bytes_go_both_ways_whatever_the_sizes_of_buffers() {
     for buffer in [1, 100, 4096 - 44, 64 << 10] {
-        let mut rig = Rig::new(&[&["d"], &["d"]], buffer);
+        let mut rig = rig(&[&["d"], &["d"]], buffer);
         let (mut a, mut b) = rig.connect(0, 1, 5000);
         for len in [1, 43, 3000, 4096, 32_000, 65_536] {
             let (there, back) = (pattern(len, len), pattern(7, len));
@@ -27,7 +27,7 @@ fn bytes_go_both_ways_whatever_the_sizes_of_buffers() {
 
 #[test]
 fn small_payloads_of_one_connection_become_one_packet() {
-    let mut rig = Rig::new(&[&["d"], &["d"]], 4096);
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, b) = rig.connect(0, 1, 5000);
     for at in 0..40 {
         rig.write(a, &pattern(at * 10, 10));
@@ -41,7 +41,7 @@ fn small_payloads_of_one_connection_become_one_packet() {
 
 #[test]
 fn records_keep_their_ends() {
-    let mut rig = Rig::new(&[&["d"], &["d"]], 1000);
+    let mut rig = rig(&[&["d"], &["d"]], 1000);
     let (a, b) = rig.ends(0, 1, 5000);
     let of = |header: SocketHeader| SocketHeader { kind: SEQPACKET, ..header };
     let request = of(rig.header(a, REQUEST));
@@ -64,7 +64,7 @@ fn records_keep_their_ends() {
 
 #[test]
 fn half_a_close_comes_behind_what_was_sent_and_the_other_half_goes_on() {
-    let mut rig = Rig::new(&[&["d"], &["d"]], 4096);
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (mut a, mut b) = rig.connect(0, 1, 5000);
     rig.write(a, &pattern(0, 20_000));
     rig.say(a, SHUTDOWN, SHUTDOWN_SEND);
@@ -88,7 +88,7 @@ fn half_a_close_comes_behind_what_was_sent_and_the_other_half_goes_on() {
 
 #[test]
 fn a_reset_comes_behind_what_was_sent() {
-    let mut rig = Rig::new(&[&["d"], &["d"]], 4096);
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, mut b) = rig.connect(0, 1, 5000);
     rig.write(a, &pattern(0, 9000));
     rig.say(a, RST, 0);
@@ -100,7 +100,7 @@ fn a_reset_comes_behind_what_was_sent() {
 
 #[test]
 fn credit_is_passed_on_and_asked_for() {
-    let mut rig = Rig::new(&[&["d"], &["d"]], 4096);
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, mut b) = rig.connect(0, 1, 5000);
     rig.say(a, CREDIT_REQUEST, 0);
     rig.settle();
@@ -116,7 +116,7 @@ fn credit_is_passed_on_and_asked_for() {
 
 #[test]
 fn nobody_is_sent_more_than_it_has_room_for() {
-    let mut rig = Rig::new(&[&["d"], &["d"]], 4096);
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, mut b) = rig.connect(0, 1, 5000);
     for at in 0..6 {
         rig.write(a, &pattern(at << 16, 1 << 16));
@@ -132,7 +132,7 @@ fn nobody_is_sent_more_than_it_has_room_for() {
 
 #[test]
 fn what_the_state_does_not_allow_ends_the_connection_for_both() {
-    let mut rig = Rig::new(&[&["d"], &["d"]], 4096);
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, _) = rig.connect(0, 1, 5000);
     rig.say(a, RESPONSE, 0);
     rig.settle();
@@ -140,6 +140,7 @@ fn what_the_state_does_not_allow_ends_the_connection_for_both() {
     // Payload before the answer.
     let (a, _) = rig.ends(0, 1, 5001);
     rig.say(a, REQUEST, 0);
+    rig.settle();
     rig.write(a, b"too soon");
     rig.settle();
     assert_eq!((rig.ops(0), rig.ops(1)), (vec![RST], vec![REQUEST, RST]));

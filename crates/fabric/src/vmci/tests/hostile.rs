@@ -1,0 +1,245 @@
+//! What fuzzing found: guests that do what no driver does, and moments at which nobody expects it.
+
+use std::os::unix::net::UnixStream;
+
+use taut_api::fabric::counters::SocketWord;
+use taut_virtq::device::Start;
+use taut_virtq::socket_header::*;
+
+use super::rig::*;
+
+#[test]
+fn a_number_that_is_used_again_is_not_that_of_the_connection_before() {
+    let mut rig = rig(&[&["d"], &["d"], &["e"], &["e"]], 4096);
+    let (a, b) = rig.connect(0, 1, 5000);
+    let position = rig.stop(1, 0).unwrap();
+    rig.write(a, b"waits");
+    rig.step();
+    rig.say(b, RST, 0);
+    rig.settle();
+    assert_eq!(rig.ops(0), [RST]);
+    let (c, d) = rig.ends(2, 3, 5000);
+    rig.say(c, REQUEST, 0);
+    rig.step();
+    rig.check();
+    rig.start(1, 0, Start::At(position)).unwrap();
+    rig.settle();
+    assert!(rig.ops(1).is_empty());
+    assert_eq!(rig.ops(3), [REQUEST]);
+    rig.say(d, RESPONSE, 0);
+    rig.settle();
+    rig.check();
+    assert_eq!(rig.ops(2), [RESPONSE]);
+}
+
+#[test]
+fn a_guest_that_changes_what_it_has_in_flight_while_it_pauses_starts_anew() {
+    for smaller in [false, true] {
+        let mut rig = rig(&[&["d"], &["d"]], 300);
+        let (a, _) = rig.connect(0, 1, 5000);
+        rig.drivers[1].stuck = true;
+        (0..30).for_each(|at| rig.write(a, &pattern(at, 4000)));
+        rig.settle();
+        assert!(rig.drivers[0].outstanding() > 0);
+        let position = rig.stop(0, 1).unwrap();
+        rig.drivers[0].poked = true;
+        if smaller {
+            rig.drivers[0].entries = 1;
+            rig.start(0, 1, Start::Recover).unwrap();
+        } else {
+            rig.drivers[0].poke(1, 2, 2, 7);
+            rig.start(0, 1, Start::At(position)).unwrap();
+        }
+        rig.check();
+        rig.drivers[1].stuck = false;
+        rig.settle();
+        rig.check();
+        assert_eq!(rig.ops(1).last(), Some(&RST));
+    }
+}
+
+#[test]
+fn a_packet_that_a_successor_finds_changed_leaves_nothing_behind() {
+    let mut rig = rig(&[&["d"], &["d"]], 60);
+    let (a, _) = rig.connect(0, 1, 5000);
+    rig.drivers[1].stuck = true;
+    rig.write(a, &pattern(0, 10_000));
+    rig.settle();
+    let streams = rig.stop_hub();
+    (0..64).for_each(|head| rig.drivers[0].forge(head, |was| SocketHeader { op: CREDIT_UPDATE, ..was }));
+    rig.succeed(streams);
+    rig.check();
+    rig.write(a, b"short");
+    rig.drivers[1].stuck = false;
+    rig.settle();
+    rig.check();
+    assert_eq!(rig.drivers[0].outstanding(), 0);
+    assert_eq!(rig.drivers[1].inbox.back().unwrap().1, b"short");
+}
+
+#[test]
+fn a_sender_that_pauses_holds_nobody_else_up_and_goes_on() {
+    let mut rig = rig(&[&["d"], &["d"], &["d"]], 100);
+    let (a, mut b) = rig.connect(0, 1, 5000);
+    let (c, _) = rig.connect(2, 1, 5001);
+    rig.drivers[1].stuck = true;
+    rig.write(a, &pattern(0, 20_000));
+    rig.settle();
+    let position = rig.stop(0, 1).unwrap();
+    rig.write(c, b"other");
+    rig.drivers[1].stuck = false;
+    rig.settle();
+    let last = rig.drivers[1].inbox.pop_back().unwrap();
+    assert_eq!(last.1, b"other");
+    let mut got = rig.read(&mut b);
+    rig.start(0, 1, Start::At(position)).unwrap();
+    rig.settle();
+    got.extend(rig.read(&mut b));
+    assert!(got == pattern(0, 20_000), "{} bytes", got.len());
+}
+
+#[test]
+fn a_sender_to_the_host_that_pauses_goes_on() {
+    let mut rig = rig(&[&[]], 4096);
+    let own = Own { guest: 0, port: 5000, peer: (2, 1234), taken: 0 };
+    rig.say(own, REQUEST, 0);
+    rig.settle();
+    let (port, request, _) = rig.questions()[0];
+    let (ours, mut program) = UnixStream::pair().unwrap();
+    rig.answer(port, request, Some(ours.into()));
+    rig.settle();
+    let mut sent = 0;
+    while rig.drivers[0].outstanding() < 4 {
+        rig.write(own, &pattern(sent, 1 << 16));
+        sent += 1 << 16;
+        rig.settle();
+    }
+    let position = rig.stop(0, 1).unwrap();
+    program.set_nonblocking(true).unwrap();
+    let mut got = Vec::new();
+    let _ = std::io::Read::read_to_end(&mut program, &mut got);
+    rig.settle();
+    rig.start(0, 1, Start::At(position)).unwrap();
+    while got.len() < sent {
+        let before = got.len();
+        rig.settle();
+        let _ = std::io::Read::read_to_end(&mut program, &mut got);
+        assert!(got.len() > before, "it does not go on");
+    }
+    assert!(got == pattern(0, sent));
+}
+
+#[test]
+fn a_reset_of_another_type_is_no_reset() {
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
+    let (a, mut b) = rig.connect(0, 1, 5000);
+    let strange = SocketHeader { kind: SEQPACKET, ..rig.header(b, RST) };
+    assert!(rig.drivers[1].send(strange, &[]));
+    rig.settle();
+    rig.check();
+    rig.write(a, b"still there");
+    rig.settle();
+    assert_eq!(rig.read(&mut b), b"still there");
+}
+
+#[test]
+fn nobody_hears_of_a_request_that_has_been_forbidden_meanwhile() {
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
+    let position = rig.stop(1, 0).unwrap();
+    rig.start(1, 0, Start::At(position)).unwrap();
+    let (a, _) = rig.ends(0, 1, 5000);
+    // It has no buffer.
+    rig.drivers[1].stuck = true;
+    let (b, _) = rig.ends(1, 0, 1);
+    for _ in 0..3 {
+        // Answered by resets.
+        (0..40).for_each(|_| rig.say(b, RW, 0));
+        rig.settle();
+    }
+    rig.say(a, REQUEST, 0);
+    rig.settle();
+    let apart = vec![device(3, &["d"]), device(4, &["e"])];
+    rig.configure(apart);
+    rig.drivers[1].stuck = false;
+    rig.settle();
+    rig.check();
+    assert!(rig.drivers[1].inbox.drain(..).all(|(header, _)| header.dst_port == 1), "it was told");
+    assert_eq!(rig.ops(0), [RST]);
+}
+
+#[test]
+fn an_answer_of_tautds_that_is_late_is_for_nobody() {
+    let mut rig = rig(&[&[]], 4096);
+    let own = |to| Own { guest: 0, port: 5000, peer: (2, to), taken: 0 };
+    rig.say(own(1), REQUEST, 0);
+    rig.say(own(1), RST, 0);
+    rig.settle();
+    rig.say(own(2), REQUEST, 0);
+    rig.settle();
+    let questions = rig.questions();
+    let [(port, first, 1), (_, second, 2)] = questions[..] else { panic!("{questions:?}") };
+    rig.answer(port, first, Some(UnixStream::pair().unwrap().0.into()));
+    rig.settle();
+    rig.check();
+    assert!(rig.ops(0).is_empty());
+    rig.answer(port, second, None);
+    rig.settle();
+    assert_eq!(rig.ops(0), [RST]);
+    // Nor may a guest ask for more than it may have half open by giving up.
+    for _ in 0..20 {
+        rig.say(own(1), REQUEST, 0);
+        rig.settle();
+        rig.say(own(1), RST, 0);
+        rig.settle();
+    }
+    assert_eq!(rig.questions().len(), 8);
+    assert_eq!(rig.count(0, SocketWord::Limited), 12);
+    rig.check();
+}
+
+#[test]
+fn a_device_that_goes_leaves_its_connections_to_no_other() {
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
+    rig.connect(0, 1, 5000);
+    rig.stop(1, 0).unwrap();
+    assert_eq!(rig.configure(vec![device(4, &["d"])]), 0);
+    assert_eq!(rig.configure(vec![device(4, &["d"]), device(9, &["d"])]), 0);
+    rig.check();
+    assert_eq!(rig.configure(vec![device(4, &["d"]), device(3, &["d"])]), 0);
+    rig.check();
+    assert_eq!(rig.count(0, SocketWord::Connections), 0);
+}
+
+#[test]
+fn a_successor_under_other_rules_ends_what_they_forbid() {
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
+    let (a, _) = rig.connect(0, 1, 5000);
+    let streams = rig.stop_hub();
+    rig.write(a, b"forbidden");
+    rig.expect_devices(vec![device(3, &["d"]), device(4, &[])]);
+    rig.succeed(streams);
+    rig.settle();
+    rig.check();
+    assert_eq!((rig.ops(0), rig.ops(1)), (vec![RST], vec![RST]));
+    assert_eq!(rig.count(0, SocketWord::Connections), 0);
+}
+
+#[test]
+fn what_the_table_says_may_make_no_sense() {
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
+    rig.connect(0, 1, 5000);
+    let streams = rig.stop_hub();
+    // Both ends at one guest, at the host, and twice the same.
+    for (number, ends) in
+        [(2, [3 << 32 | 1, 3 << 32 | 2]), (3, [2 << 32 | 1, 2 << 32 | 2]), (4, [2 << 32, 3 << 32])]
+    {
+        rig.write_connection(number, 0, u64::MAX);
+        rig.write_connection(number, 1, ends[0]);
+        rig.write_connection(number, 2, ends[1]);
+    }
+    rig.write_connection(0, 1, u64::MAX);
+    rig.succeed(streams);
+    rig.settle();
+    rig.check();
+    assert_eq!(rig.count(0, SocketWord::Connections), 1);
+}

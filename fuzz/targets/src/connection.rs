@@ -1,0 +1,343 @@
+//! The connections of VMCI devices: three guests that send any packets, write into their rings, come, go and start anew, under
+//! rules that change, while other fabrics take over, from whatever the table of connections says.
+//!
+//! Input: 1 byte for the rules at first, then steps of 8 bytes: what, who, and six more that depend on it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use taut_api::fabric::PortId;
+use taut_api::fabric::config::{SocketConfig, WorkerMode};
+use taut_api::vmci::Cid;
+use taut_fabric::vmci::rig::{Rig, Rings, device};
+use taut_virtq::socket_header::{CREDIT_UPDATE, REQUEST, RESPONSE, RST, RW, SHUTDOWN};
+use taut_virtq::{SocketHeader as Header, Start};
+
+use crate::input::Input;
+
+const STEPS: usize = 96;
+const GUESTS: usize = 3;
+const RINGS: Rings = Rings { entries: 16, buffer: 300, payload: 1000, ram: 128 << 10 };
+
+/// A guest's end of a connection: its place, its port, the peer's context ID and port.
+type Key = (usize, u32, u64, u32);
+
+struct World {
+    rig: Rig,
+    devices: Vec<SocketConfig>,
+    /// Where rings have stopped.
+    stopped: [[Option<u16>; 2]; GUESTS],
+    questions: Vec<(PortId, u32, u32)>,
+    /// The room that an end has told of: buffer size and bytes taken.
+    told: HashMap<Key, Vec<(u32, u32)>>,
+    /// Payload bytes that came to an end since its connection began.
+    came: HashMap<Key, u32>,
+    /// The last packet that came to a guest.
+    last: [Option<Header>; GUESTS],
+    /// The table was written to: what connections are about is no longer known.
+    tampered: bool,
+}
+
+/// May the devices of these context IDs talk?
+fn may_talk(devices: &[SocketConfig], a: u64, b: u64) -> bool {
+    let of = |cid| devices.iter().find(|device| u64::from(device.cid.0) == cid);
+    let (Some(a), Some(b)) = (of(a), of(b)) else { return false };
+    a.cid != b.cid
+        && (a.unrestricted && b.unrestricted || a.domains.iter().any(|name| b.domains.contains(name)))
+}
+
+/// Rules: which guests are in which domains, which are unrestricted, and how many connections they may have.
+fn devices(rules: u8, limits: u8) -> Vec<SocketConfig> {
+    let domains: [&[&[&str]]; 4] = [
+        &[&["a"], &["a"], &["a"]],
+        &[&["a"], &["a", "b"], &["b"]],
+        &[&["a"], &["b"], &["a"]],
+        &[&[], &[], &["a"]],
+    ];
+    let domains = domains[usize::from(rules & 3)];
+    let one = |at: usize| SocketConfig {
+        unrestricted: rules >> (2 + at) & 1 != 0,
+        connections: 1 + u32::from(limits & 7),
+        half_open: 1 + u32::from((limits >> 3) % 4),
+        ..device(3 + at as u32, domains[at])
+    };
+    (0..GUESTS).map(one).collect()
+}
+
+impl World {
+    fn new(rules: u8) -> Self {
+        let devices = devices(rules, 0xff);
+        let mode =
+            if rules & 0x80 == 0 { WorkerMode::Interrupt } else { WorkerMode::Adaptive { poll_us: 50 } };
+        let (told, came) = (HashMap::new(), HashMap::new());
+        let rig = Rig::new(devices.clone(), RINGS, mode);
+        let (stopped, questions, last) = (Default::default(), Vec::new(), Default::default());
+        Self { rig, devices, stopped, questions, told, came, last, tampered: false }
+    }
+
+    /// A packet that is mostly one that a guest could send.
+    fn header(&self, guest: usize, [what, ports, credit, a, b, _]: [u8; 6]) -> Header {
+        let own = u64::from(self.rig.drivers[guest].cid);
+        let others = [3, 4, 5, 2, 3, 4, 5, 2, 0, 1, own, 6, 1 << 32 | 4, u64::MAX];
+        let port = |bits: u8| u32::from(bits & 3) + if bits & 4 == 0 { 80 } else { 1000 };
+        let header = Header {
+            src_cid: if what & 0xf0 == 0xf0 { others[usize::from(ports) % 4] } else { own },
+            dst_cid: others[usize::from(credit & 15) % others.len()],
+            src_port: port(ports),
+            dst_port: port(ports >> 3),
+            len: 0,
+            kind: if what & 0x70 == 0x70 { u16::from(ports >> 6) } else { 1 + u16::from(ports >> 6 & 1) },
+            op: u16::from(what & 15),
+            flags: u32::from(a & 7),
+            ..Header::default()
+        };
+        let key = (guest, header.src_port, header.dst_cid, header.dst_port);
+        self.with_credit(key, header, credit >> 4, u16::from_le_bytes([a, b]))
+    }
+
+    /// What a guest tells of its room: the truth, or not.
+    fn with_credit(&self, key: Key, header: Header, how: u8, value: u16) -> Header {
+        let came = self.came.get(&key).copied().unwrap_or(0);
+        let (buf_alloc, fwd_cnt) = match how {
+            0..=7 => (64 << 10, came),
+            8 | 9 => (u32::from(value), came),
+            10 => (u32::from(value), came.wrapping_sub(u32::from(value) / 2)),
+            11 => (u32::MAX, u32::from(value)),
+            12 => (u32::from(value), came.wrapping_add(u32::from(value))),
+            13 => (0, came),
+            14 => (u32::MAX, u32::MAX),
+            _ => (u32::from(value), u32::from(value)),
+        };
+        Header { buf_alloc, fwd_cnt, ..header }
+    }
+
+    fn send(&mut self, guest: usize, header: Header, len: usize) {
+        // Whose bytes they are can be seen.
+        let bytes = [self.rig.drivers[guest].cid as u8; 1000];
+        if self.rig.drivers[guest].send(header, &bytes[..len % 1001]) {
+            let key = (guest, header.src_port, header.dst_cid, header.dst_port);
+            self.told.entry(key).or_default().push((header.buf_alloc, header.fwd_cnt));
+        }
+    }
+
+    /// The guest says something to whoever it has just heard of.
+    fn answer(&mut self, guest: usize, op: u16, [flags, how, a, b]: [u8; 4]) {
+        let Some(last) = self.last[guest] else { return };
+        let key = (guest, last.dst_port, last.src_cid, last.src_port);
+        let header = Header {
+            src_cid: last.dst_cid,
+            dst_cid: last.src_cid,
+            src_port: last.dst_port,
+            dst_port: last.src_port,
+            op,
+            flags: flags.into(),
+            ..last
+        };
+        let value = u16::from_le_bytes([a, b]);
+        let header = self.with_credit(key, header, how, value);
+        self.send(guest, header, if op == RW { value.into() } else { 0 });
+    }
+
+    /// Takes in what has arrived.
+    fn hear(&mut self) {
+        for guest in 0..GUESTS {
+            while let Some((header, bytes)) = self.rig.drivers[guest].inbox.pop_front() {
+                self.last[guest] = Some(header);
+                if !self.rig.drivers[guest].poked {
+                    self.heard(guest, header, &bytes);
+                }
+            }
+        }
+    }
+
+    fn heard(&mut self, guest: usize, header: Header, bytes: &[u8]) {
+        let own = u64::from(self.rig.drivers[guest].cid);
+        assert_eq!(header.dst_cid, own, "{header:?} came to the guest {own}");
+        assert!(header.op == RW || bytes.is_empty());
+        let host = u64::from(Cid::HOST.0);
+        let allowed = header.src_cid == host || may_talk(&self.devices, header.src_cid, own);
+        assert!(allowed || header.op == RST, "{own} must not hear {header:?}");
+        let sender = self.rig.drivers.iter().find(|driver| u64::from(driver.cid) == header.src_cid);
+        if sender.is_some_and(|sender| !sender.poked) {
+            assert!(bytes.iter().all(|&byte| u64::from(byte) == header.src_cid), "bytes of somebody else's");
+        }
+        let key = (guest, header.dst_port, header.src_cid, header.src_port);
+        if matches!(header.op, REQUEST | RESPONSE) {
+            self.came.insert(key, 0);
+        }
+        let came = self.came.entry(key).or_default();
+        *came = came.wrapping_add(bytes.len() as u32);
+        let told = self.told.get(&key).into_iter().flatten();
+        let has_room = told.into_iter().any(|&(room, taken)| came.wrapping_sub(taken) <= room);
+        assert!(bytes.is_empty() || has_room || self.tampered, "{key:?} got {came} bytes");
+    }
+
+    fn stop(&mut self, guest: usize, queue: usize) {
+        if let Some(position) = self.rig.stop(guest, queue) {
+            self.stopped[guest][queue] = Some(position);
+        }
+    }
+
+    /// Starts a ring: where it stopped, as a front end that was not told where, or wherever.
+    fn start(&mut self, guest: usize, queue: usize, how: u8, value: u16) {
+        if self.rig.runs(guest, queue) && how & 1 == 0 {
+            return;
+        }
+        self.stop(guest, queue);
+        let stopped = self.stopped[guest][queue].take();
+        let start = match how {
+            0..128 => Start::At(stopped.unwrap_or(0)),
+            128..224 => Start::Recover,
+            _ => Start::At(value),
+        };
+        let smaller = how & 7 == 7;
+        let driver = &mut self.rig.drivers[guest];
+        driver.poked |=
+            smaller || start != Start::Recover && stopped.is_none_or(|stopped| start != Start::At(stopped));
+        driver.entries = if smaller { 1 << (value % 5) } else { RINGS.entries };
+        // Whether it starts or not: guests can break their rings.
+        let _ = self.rig.start(guest, queue, start);
+    }
+
+    fn restart(&mut self, guest: usize) {
+        self.rig.restart(guest);
+        (self.last[guest], self.stopped[guest]) = (None, [None; 2]);
+        self.told.retain(|key, _| key.0 != guest);
+        self.came.retain(|key, _| key.0 != guest);
+    }
+
+    /// Another fabric goes on.
+    fn succeed(&mut self, orderly: bool, words: &[u8]) {
+        let running: Vec<_> = (0..GUESTS)
+            .flat_map(|guest| [(guest, 0), (guest, 1)])
+            .filter(|&(guest, queue)| self.rig.runs(guest, queue))
+            .collect();
+        let streams = if orderly { self.rig.stop_hub() } else { Vec::new() };
+        for word in words.chunks_exact(3) {
+            self.tampered = true;
+            let value = u64::from(word[2]) << (word[1] & 0x38);
+            self.rig.write_connection(usize::from(word[0] % 8), usize::from(word[1] & 7), value);
+        }
+        self.rig.take_over(streams);
+        for (guest, queue) in running {
+            let _ = self.rig.start(guest, queue, Start::Recover);
+        }
+        self.questions.clear();
+    }
+
+    fn configure(&mut self, rules: u8, limits: u8, absent: u8) {
+        // What has come is heard by the rules so far.
+        for driver in &mut self.rig.drivers {
+            let stuck = std::mem::take(&mut driver.stuck);
+            driver.receive();
+            driver.stuck = stuck;
+        }
+        self.hear();
+        let wanted = |device: &SocketConfig| absent >> (device.cid.0 - 3) & 1 == 0 || absent & 0x80 == 0;
+        self.devices = devices(rules, limits).into_iter().filter(wanted).collect();
+        assert_eq!(self.rig.configure(self.devices.clone()), 0);
+    }
+
+    fn step(&mut self, what: u8, who: u8, rest: [u8; 6]) {
+        let guest = usize::from(who) % GUESTS;
+        let [a, b, c, d, ..] = rest;
+        let value = u16::from_le_bytes([rest[4], rest[5]]);
+        match what % 32 {
+            0..=7 => {
+                let header = self.header(guest, rest);
+                let len = if header.op == RW { usize::from(value) } else { usize::from(value % 2) };
+                self.send(guest, header, len);
+            }
+            8 => self.answer(guest, RESPONSE, [a, b, c, d]),
+            9..=11 => self.answer(guest, RW, [a, b, c, d]),
+            12 => self.answer(guest, CREDIT_UPDATE, [a, b, c, d]),
+            13 => self.answer(guest, SHUTDOWN, [a, b, c, d]),
+            14 => self.answer(guest, (a & 7).into(), [b, c, d, rest[4]]),
+            15 => self.rig.drivers[guest].stuck ^= true,
+            16 => self.stop(guest, usize::from(a & 1)),
+            17 => self.start(guest, usize::from(a & 1), b, value),
+            18 => self.restart(guest),
+            19 => self.succeed(a & 1 == 0, if b == 0 { &[] } else { &rest[..] }),
+            20 => self.configure(a, b, c),
+            21 => self.rig.now += Duration::from_millis(if a & 1 == 0 { 1 } else { 11_000 }),
+            22 => self.rig.drivers[guest].poke(1, usize::from(a % 3), u16::from_le_bytes([b, c & 1]), value),
+            23 => self.rig.drivers[guest].poke(0, usize::from(a % 3), u16::from_le_bytes([b, c & 1]), value),
+            24 => {
+                let driver = &mut self.rig.drivers[guest];
+                driver.poked = true;
+                driver.forge(a.into(), |was| Header {
+                    len: u32::from(value),
+                    op: if b & 1 == 0 { was.op } else { c.into() },
+                    src_port: if b & 2 == 0 { was.src_port } else { 80 + u32::from(d & 7) },
+                    ..was
+                });
+            }
+            25 => {
+                self.rig.leave(guest);
+                self.last[guest] = None;
+            }
+            26 => self.reply(usize::from(a), b),
+            _ => (0..what >> 5).for_each(|_| _ = self.rig.step()),
+        }
+        self.rig.step();
+        self.rig.check();
+        self.questions.extend(self.rig.questions());
+        self.hear();
+    }
+
+    /// `tautd` answers one of its questions; sockets lead nowhere.
+    fn reply(&mut self, which: usize, how: u8) {
+        if self.questions.is_empty() {
+            return;
+        }
+        let (port, request, _) = self.questions.remove(which % self.questions.len());
+        let pair = || std::os::unix::net::UnixStream::pair().expect("a pair of sockets").0;
+        self.rig.answer(port, request, (how & 1 == 0).then(|| pair().into()));
+    }
+
+    /// Everybody does what they should: nothing stays behind.
+    fn end(&mut self) {
+        let present: Vec<_> = (0..GUESTS).filter(|&guest| self.rig.is_there(guest)).collect();
+        for driver in &mut self.rig.drivers {
+            driver.stuck = false;
+        }
+        for _ in 0..3 {
+            self.rig.settle();
+            self.hear();
+            // What is held, and what nobody accepts.
+            self.rig.now += Duration::from_secs(11);
+        }
+        self.rig.settle();
+        self.hear();
+        self.rig.check();
+        self.rig.check_rest();
+        for &guest in &present {
+            self.restart(guest);
+        }
+        self.rig.settle();
+        self.questions.extend(self.rig.questions());
+        while !self.questions.is_empty() {
+            self.reply(0, 1);
+        }
+        self.rig.settle();
+        // A ring that has never been used does not tell the guest that has started anew from the one before.
+        self.rig.now += Duration::from_secs(11);
+        self.rig.settle();
+        self.rig.check_nothing_left();
+        assert!(present.into_iter().all(|guest| self.rig.drivers[guest].outstanding() == 0));
+    }
+}
+
+/// Runs one input.
+pub fn run(data: &[u8]) {
+    let mut input = Input(data);
+    let mut world = World::new(input.u8());
+    for _ in 0..STEPS {
+        if input.is_empty() {
+            break;
+        }
+        let [what, who] = input.array();
+        world.step(what, who, input.array());
+    }
+    world.end();
+}
