@@ -23,6 +23,9 @@ build() {
 # The sanitizer's habit of keeping freed memory costs more than all else when queues come and go.
 export ASAN_OPTIONS=quarantine_size_mb=1:malloc_context_size=4:detect_leaks=0
 
+# As Rust's own start of a program does it, which libFuzzer's leaves out: who writes to a closed socket gets an error.
+trap '' PIPE
+
 all=$(cd fuzz/fuzz_targets && ls -- *.rs | sed 's/\.rs$//')
 
 minimise() {
