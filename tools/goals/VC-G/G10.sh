@@ -3,7 +3,7 @@
 row_VC-G10() {
   local socket bytes=4000000 programs=(socat head sha256sum cut) got want ssh=
   command -v socat >/dev/null || { note "socat is not installed: tools/setup.sh test"; return 1; }
-  [ -z "$(type -P dropbear)" ] || programs+=("$(type -P dropbear)" "$(type -P dropbearkey)")
+  [ -z "$(type -P dropbear)" ] || programs+=(mkdir "$(type -P dropbear)" "$(type -P dropbearkey)")
   [ -e "$BIN/libtaut_vmci.so" ] || (cd "$here" && cargo build -q --release -p taut-preload --lib) || return 1
   mkdir -p "$lab/g10"
   : >"$lab/g10/map"

@@ -14,7 +14,6 @@ use super::News;
 use super::connection::{Credit, End, Party, Side, State, Turn};
 use super::guest::{MOST_REPLIES, MOST_TAKEN};
 use super::hub::Hub;
-use super::policy;
 
 /// Packets taken from one guest in a row; then others have their turn.
 const BURST: usize = 64;
@@ -180,12 +179,8 @@ impl Hub {
             // The host's sockets are byte streams.
             (header.kind == STREAM).then_some(Party::Host)
         } else {
-            let place = self.by_cid.get(&cid).copied();
-            let there = place.filter(|&place| {
-                let may = |other: &super::guest::Guest| policy::may_talk(&asker.config, &other.config);
-                self.guests[place].as_ref().is_some_and(may) && self.receivers[place].ring.is_some()
-            });
-            there.map(Party::Guest)
+            let place = asker.peers.get(&cid).copied();
+            place.filter(|&place| self.receivers[place].ring.is_some()).map(Party::Guest)
         };
         let Some(party) = party else { return self.refuse(guest, header) };
         let ends = [own, End { cid, port, party }];

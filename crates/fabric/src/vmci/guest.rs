@@ -1,6 +1,6 @@
 //! A VMCI device: its configuration, its two rings, and what waits for its guest.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,6 +9,7 @@ use std::time::Instant;
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::SocketConfig;
 use taut_api::fabric::counters::{SocketWord, port_base};
+use taut_api::vmci::Cid;
 use taut_virtq::counters::SharedWords;
 use taut_virtq::device::socket::{InFlight, SocketRx, SocketTx};
 use taut_virtq::device::{QueueConfig, Start};
@@ -132,6 +133,8 @@ pub(super) struct Receiver {
 pub(super) struct Guest {
     pub(super) config: SocketConfig,
     pub(super) counters: Counters,
+    /// Whom it may talk to. Those whom it may not are found no sooner and no later than such as are not there.
+    pub(super) peers: HashMap<Cid, usize>,
     /// Connections with an end here.
     pub(super) connections: u32,
     /// Of those that it asked for, how many nobody has accepted.
@@ -188,6 +191,7 @@ impl Guest {
         Self {
             config,
             counters,
+            peers: HashMap::new(),
             connections: 0,
             half_open: 0,
             stopped: None,

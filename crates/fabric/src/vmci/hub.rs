@@ -115,8 +115,11 @@ impl Hub {
         let mut refused = Vec::new();
         for device in devices {
             if let Some(&guest) = self.by_id.get(&device.id) {
-                if let Some(known) = &mut self.guests[guest] {
+                if let Some(known) = &mut self.guests[guest]
+                    && known.config != *device
+                {
                     known.config = device.clone();
+                    self.introduce(guest);
                 }
             } else if !device.cid.is_a_vms() || self.by_cid.contains_key(&device.cid) {
                 let why = format!("the context ID {} is another's, or no VM's", device.cid);
@@ -149,6 +152,23 @@ impl Hub {
         self.guests[place] = Some(guest);
         self.by_cid.insert(device.cid, place);
         self.by_id.insert(device.id, place);
+        self.introduce(place);
+    }
+
+    /// A guest, and everybody who may talk to it, know each other; nobody else does.
+    fn introduce(&mut self, place: usize) {
+        let Some(mut guest) = self.guests[place].take() else { return };
+        guest.peers.clear();
+        for (other_place, other) in self.guests.iter_mut().enumerate() {
+            let Some(other) = other else { continue };
+            if super::policy::may_talk(&guest.config, &other.config) {
+                guest.peers.insert(other.config.cid, other_place);
+                other.peers.insert(guest.config.cid, place);
+            } else {
+                other.peers.remove(&guest.config.cid);
+            }
+        }
+        self.guests[place] = Some(guest);
     }
 
     fn remove(&mut self, id: PortId) {
@@ -164,6 +184,9 @@ impl Hub {
         if let Some(guest) = self.guests[place].take() {
             guest.counters.set(SocketWord::Connections, 0);
             self.by_cid.remove(&guest.config.cid);
+            for other in self.guests.iter_mut().flatten() {
+                other.peers.remove(&guest.config.cid);
+            }
         }
     }
 
