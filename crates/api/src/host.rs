@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::coalescing::BadCoalescing;
+use crate::tune::{BadTune, TuneMode, TuneThreshold, tune_interval};
 use crate::{Bytes, Coalescing};
 
 /// Settings of the host, under ESX's names (`/v1/host/settings`, `taut host set`).
@@ -20,6 +21,15 @@ pub struct HostSettings {
     /// Large receive offload for vNICs that have it on themselves (VN-12).
     #[serde(rename = "Net.Vmxnet3SwLRO")]
     pub lro: Toggle,
+    /// Dense mode (DM-1): `default` (never) or `dense` (while the load is above all thresholds).
+    #[serde(rename = "Net.NetTuneHostMode")]
+    pub tune_mode: TuneMode,
+    /// Seconds between two tests of the load, 1 to 3600 (DM-2).
+    #[serde(rename = "Net.NetTuneInterval")]
+    pub tune_interval: String,
+    /// Running VMs, their vCPUs, and percent of all pCPUs' time that make a host dense; `n` is the number of pCPUs (DM-2).
+    #[serde(rename = "Net.NetTuneThreshold")]
+    pub tune_threshold: String,
 }
 
 /// A setting that is on or off, in ESX's digits.
@@ -36,7 +46,14 @@ pub enum Toggle {
 
 impl Default for HostSettings {
     fn default() -> Self {
-        Self { coalesce_scheme: "rbc".to_owned(), coalesce_params: String::new(), lro: Toggle::On }
+        Self {
+            coalesce_scheme: "rbc".to_owned(),
+            coalesce_params: String::new(),
+            lro: Toggle::On,
+            tune_mode: TuneMode::Default,
+            tune_interval: "60".to_owned(),
+            tune_threshold: TuneThreshold::default().to_string(),
+        }
     }
 }
 
@@ -47,6 +64,22 @@ impl HostSettings {
     /// When they do not go together; settings in the store do.
     pub fn coalescing(&self) -> Result<Coalescing, BadCoalescing> {
         Coalescing::of(&self.coalesce_scheme, &self.coalesce_params)
+    }
+
+    /// Seconds between two tests of the load.
+    ///
+    /// # Errors
+    /// When it is no such number; settings in the store are.
+    pub fn tune_interval(&self) -> Result<u32, BadTune> {
+        tune_interval(&self.tune_interval)
+    }
+
+    /// What the load has to reach.
+    ///
+    /// # Errors
+    /// When it is not three thresholds; settings in the store are.
+    pub fn tune_threshold(&self) -> Result<TuneThreshold, BadTune> {
+        self.tune_threshold.parse()
     }
 }
 

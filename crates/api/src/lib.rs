@@ -2,7 +2,7 @@
 //!
 //! Two borders meet here and nothing else does:
 //!
-//! * **user ↔ `tautd`**: [`vm`], [`vmci`], [`network`], [`event`], [`host`], [`error`], as JSON documents over HTTP ([`route`]);
+//! * **user ↔ `tautd`**: [`vm`], [`vmci`], [`network`], [`event`], [`host`], [`tune`], [`error`], as JSON documents over HTTP ([`route`]);
 //! * **`tautd` ↔ `taut-fabric`**: [`fabric`], as framed messages with file descriptors over a Unix socket.
 //!
 //! The crate holds data and its validation. It opens no file, knows no clock, and starts nothing.
@@ -20,6 +20,7 @@ pub mod network;
 pub mod queues;
 pub mod route;
 pub mod shaping;
+pub mod tune;
 pub mod units;
 pub mod vlan;
 pub mod vm;

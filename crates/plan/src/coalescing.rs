@@ -1,13 +1,13 @@
-//! Which moderation each port has: its own, or the host's default.
+//! Which moderation each port has: its own, dense mode's, or the host's default.
 
 use taut_api::Coalescing;
 use taut_api::vm::NicModel;
 
-use crate::{Desired, Owner};
+use crate::{Desired, Observed, Owner, dense};
 
 /// What is in force on the owner's port; `None` for ports that are not rings of a guest's: TAP devices, and cards that
 /// QEMU emulates and interrupts for itself.
-pub fn rule(desired: &Desired, owner: &Owner) -> Option<Coalescing> {
+pub fn rule(desired: &Desired, observed: &Observed, owner: &Owner) -> Option<Coalescing> {
     let own = match owner {
         Owner::Nic(vm, index) => {
             let nic = desired.vms.get(vm)?.vm.nics.get(*index)?;
@@ -16,6 +16,9 @@ pub fn rule(desired: &Desired, owner: &Owner) -> Option<Coalescing> {
         Owner::External(name) => desired.external.get(name)?.coalescing,
         Owner::Netns(_) | Owner::Vmci(_) => return None,
     };
+    if observed.tune.on && dense::governs(desired, owner) {
+        return Some(dense::COALESCING);
+    }
     // Settings are checked when they are written.
     Some(own.or(desired.host.coalescing().unwrap_or_default()))
 }
@@ -38,7 +41,8 @@ mod tests {
         let name: taut_api::Name = "db1".parse().unwrap();
         let mut desired = Desired::default();
         desired.vms.insert(name.clone(), vm);
-        let of = |desired: &Desired, index| rule(desired, &Owner::Nic(name.clone(), index));
+        let of =
+            |desired: &Desired, index| rule(desired, &Observed::default(), &Owner::Nic(name.clone(), index));
         assert_eq!(of(&desired, 0), Some(Coalescing::Rbc { rate: 4000 }));
         desired.host = HostSettings {
             coalesce_scheme: "rbc".into(),

@@ -23,7 +23,7 @@ pub fn rule(desired: &Desired, observed: &Observed) -> FabricConfig {
             security: group.security,
             shaping: shaping(desired, &owner).unwrap_or(group.shaping),
             mac_learning: group.mac_learning,
-            coalescing: coalescing::rule(desired, &owner).unwrap_or(Coalescing::Disabled),
+            coalescing: coalescing::rule(desired, observed, &owner).unwrap_or(Coalescing::Disabled),
             lro: lro::rule(desired, &owner),
         })
     });

@@ -14,6 +14,7 @@
 //! * [`vmci`]: VMCI devices and the sockets that lead to them;
 //! * [`attachments`]: namespaces and external ports to attach and detach;
 //! * [`coalescing`]: the moderation that each port has;
+//! * [`dense`]: whether the host is so loaded that guests are interrupted less often;
 //! * [`lro`]: the ports for which segments are merged;
 //! * [`fabric_config`]: the fabric's whole wanted state.
 
@@ -21,6 +22,7 @@ pub mod admission;
 pub mod attachments;
 pub mod cid;
 pub mod coalescing;
+pub mod dense;
 mod desired;
 pub mod fabric_config;
 pub mod lro;

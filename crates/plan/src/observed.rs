@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use taut_api::fabric::PortId;
 use taut_api::network::{ExternalPortSpec, NetnsSpec};
+use taut_api::tune::TuneState;
 use taut_api::vm::{Link, VmKind};
 use taut_api::{Bytes, Name};
 
@@ -24,6 +25,8 @@ pub struct Observed {
     pub netns: BTreeMap<Name, NetnsSeen>,
     /// External ports that were attached, whether or not they are still wanted.
     pub external: BTreeMap<Name, ExternalSeen>,
+    /// Dense mode, as of the last test of the load.
+    pub tune: TuneState,
 }
 
 /// A port of the fabric.

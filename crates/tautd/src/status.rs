@@ -5,9 +5,10 @@ use std::path::Path;
 use taut_api::Name;
 use taut_api::fabric::PortId;
 use taut_api::network::{ExternalPortStatus, NetnsStatus, PortGroupStatus, VSwitchStatus};
+use taut_api::tune::{HostTune, TuneTest};
 use taut_api::vm::{Link, NicStatus, Phase, Power, VmDesired, VmKind, VmStatus};
 use taut_api::vmci::{VmciCounters, VmciStatus};
-use taut_plan::{Desired, Owner, Process, coalescing, lro};
+use taut_plan::{Desired, Owner, Process, coalescing, dense, lro};
 use taut_vm::launch::RunPaths;
 
 use crate::board::Seen;
@@ -115,7 +116,7 @@ fn nic(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired, index: usize
         port: port.map_or(0, |port| u32::from(port.0)),
         link,
         reason,
-        coalescing: coalescing::rule(desired, &owner),
+        coalescing: coalescing::rule(desired, &seen.observed, &owner),
         lro: lro::rule(desired, &owner),
     }
 }
@@ -163,4 +164,26 @@ pub(crate) fn portgroup(desired: &Desired, name: &Name) -> PortGroupStatus {
 pub(crate) fn vswitch(desired: &Desired, name: &Name) -> VSwitchStatus {
     let on_it = |group: &Name| desired.portgroups.get(group).is_some_and(|group| group.vswitch == *name);
     VSwitchStatus { ports: desired.ports().filter(|(_, group, _)| on_it(group)).count() as u32 }
+}
+
+/// Dense mode, on a host with so many pCPUs.
+pub(crate) fn tune(desired: &Desired, seen: &Seen, pcpus: u32) -> HostTune {
+    let settings = &desired.host;
+    let state = seen.observed.tune.clone();
+    let guests = desired.ports().map(|(owner, ..)| owner);
+    let guests = guests.filter(|owner| coalescing::rule(desired, &seen.observed, owner).is_some());
+    let (governed, others): (Vec<_>, Vec<_>) = guests.partition(|owner| dense::governs(desired, owner));
+    let text = |owners: Vec<Owner>| owners.iter().map(Owner::to_string).collect();
+    HostTune {
+        mode: settings.tune_mode,
+        // Settings are checked when they are written.
+        interval_s: settings.tune_interval().unwrap_or(60),
+        threshold: settings.tune_threshold.clone(),
+        pcpus,
+        limits: settings.tune_threshold().unwrap_or_default().resolve(pcpus),
+        held: state.test.as_ref().map(TuneTest::held),
+        state,
+        governs: text(governed),
+        leaves_alone: text(others),
+    }
 }

@@ -6,7 +6,9 @@ use clap::Subcommand;
 use serde_json::Value;
 use taut_api::host::{HostInfo, HostSettings};
 use taut_api::route::ChangeHostSettings;
+use taut_api::tune::HostTune;
 
+use super::tune;
 use crate::Outcome;
 use crate::client::Client;
 use crate::output::{self, Format};
@@ -25,6 +27,8 @@ pub(crate) enum Command {
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = setting)]
         settings: Vec<(String, String)>,
     },
+    /// Dense mode: thresholds, the last test's readings, whether it is in force, and for which ports.
+    Tune,
 }
 
 fn setting(text: &str) -> Result<(String, String), String> {
@@ -37,6 +41,10 @@ pub(crate) fn run(command: &Command, client: &Client, format: Format) -> Outcome
         Command::Show => look(client, format),
         Command::Settings => {
             output::print(format, &client.get::<HostSettings>("/v1/host/settings")?, settings);
+            Ok(())
+        }
+        Command::Tune => {
+            output::print(format, &client.get::<HostTune>("/v1/host/tune")?, tune::show);
             Ok(())
         }
         Command::Set { settings: changes } => {

@@ -11,6 +11,7 @@ pub(crate) mod policy;
 pub(crate) mod port;
 pub(crate) mod portgroup;
 pub(crate) mod shaping;
+mod tune;
 pub(crate) mod vm;
 pub(crate) mod vmci;
 pub(crate) mod vswitch;

@@ -1,4 +1,6 @@
-//! `/v1/host/settings`.
+//! `/v1/host/settings` and `/v1/host/tune`.
+
+use std::path::Path;
 
 use axum::Json;
 use axum::extract::State;
@@ -7,9 +9,12 @@ use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::host::HostSettings;
 use taut_api::route::ChangeHostSettings;
+use taut_api::tune::HostTune;
+use taut_host::utilisation;
 
 use super::Shared;
 use super::body::{Body, Failure};
+use crate::status;
 use crate::store::Change;
 
 /// The host's settings, defaults filled in.
@@ -51,11 +56,37 @@ fn changed(settings: &HostSettings, changes: ChangeHostSettings) -> Result<HostS
             "set both in one go; an empty Net.CoalesceParams= stands for the scheme's default",
         )
     })?;
+    settings.tune_interval().map_err(|error| {
+        invalid(format!("host settings cannot be so: {error}"), "an empty Net.NetTuneInterval= stands for 60")
+    })?;
+    settings.tune_threshold().map_err(|error| {
+        invalid(
+            format!("host settings cannot be so: {error}"),
+            "write it like \"1n 2n 50\", its default: VMs, vCPUs, percent of the pCPUs' time; n is the number of pCPUs",
+        )
+    })?;
     Ok(settings)
+}
+
+/// Dense mode: its thresholds in numbers, the last test's readings, whether it is in force and for which ports.
+#[utoipa::path(get, path = "/v1/host/tune", tag = "Host",
+    responses((status = 200, body = HostTune), (status = 500, body = ApiError)))]
+pub(super) async fn show_tune(State(app): State<Shared>) -> Result<Json<HostTune>, Failure> {
+    Ok(Json(tune(&app)?))
+}
+
+/// The same for those who are not asked by HTTP.
+pub(super) fn tune(app: &Shared) -> Result<HostTune, Failure> {
+    let cpus = utilisation::read(Path::new("/"));
+    let cpus = cpus.map_err(|error| Failure::internal("the host's load cannot be read", &error))?;
+    let (state, seen) = app.look();
+    Ok(status::tune(&state.desired, &seen, cpus.pcpus()))
 }
 
 #[cfg(test)]
 mod tests {
+    use taut_api::tune::{TuneMode, TuneThreshold};
+
     use super::*;
 
     fn change(settings: &HostSettings, changes: &[(&str, &str)]) -> Result<HostSettings, String> {
@@ -73,6 +104,37 @@ mod tests {
         assert!(refused.contains("hint: set both"), "{refused}");
         let back = change(&fixed, &[("Net.CoalesceScheme", ""), ("Net.CoalesceParams", "")]).unwrap();
         assert_eq!(back, rbc);
+    }
+
+    #[test]
+    fn dense_modes_settings_are_checked_before_they_are_kept() {
+        let default = HostSettings::default();
+        let changes = [
+            ("Net.NetTuneHostMode", "dense"),
+            ("Net.NetTuneInterval", "3600"),
+            ("Net.NetTuneThreshold", "3 2n 100"),
+        ];
+        let dense = change(&default, &changes).unwrap();
+        assert_eq!((dense.tune_mode, dense.tune_interval()), (TuneMode::Dense, Ok(3600)));
+        assert_eq!(dense.tune_threshold().unwrap().to_string(), "3 2n 100");
+        for (key, value, message) in [
+            ("Net.NetTuneHostMode", "on", "unknown variant `on`, expected `default` or `dense`"),
+            ("Net.NetTuneInterval", "0", "takes 1 to 3600 seconds, not `0`\nhint: an empty"),
+            ("Net.NetTuneThreshold", "1n", "three values, VMs, vCPUs and percent, not `1n`\nhint: write it"),
+        ] {
+            let refused = change(&default, &[(key, value)]).unwrap_err();
+            assert!(refused.contains(message), "{refused}");
+        }
+        let back = changes.map(|(key, _)| (key, ""));
+        assert_eq!(change(&dense, &back).unwrap(), default);
+    }
+
+    #[test]
+    fn settings_of_a_store_without_dense_mode_are_read() {
+        let old = r#"{"Net.CoalesceScheme":"adapt","Net.CoalesceParams":"","Net.Vmxnet3SwLRO":"0"}"#;
+        let settings: HostSettings = serde_json::from_str(old).unwrap();
+        assert_eq!((settings.tune_mode, settings.tune_interval()), (TuneMode::Default, Ok(60)));
+        assert_eq!(settings.tune_threshold(), Ok(TuneThreshold::default()));
     }
 
     #[test]

@@ -8,11 +8,12 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use taut_api::fabric::counters::{PortCounters, WorkerCounters};
 use taut_api::route::{PortInfo, Vm, WorkerInfo};
+use taut_api::tune::HostTune;
 use taut_api::vm::{Link, Phase};
 use taut_api::vmci::VmciCounters;
 
 use super::body::Failure;
-use super::{Shared, daemon, ports, vms};
+use super::{Shared, daemon, host, ports, vms};
 
 /// Name, explanation and reading of each counter of a port.
 type Column = (&'static str, &'static str, fn(&PortCounters) -> u64);
@@ -46,6 +47,7 @@ pub(super) async fn metrics(State(app): State<Shared>) -> Result<impl IntoRespon
     let mut text = render(&ports::all(&app)?, vms.iter().map(|vm| vm.status.phase));
     text += &render_vmci(&vms);
     text += &render_workers(&daemon::workers(&app)?);
+    text += &render_tune(&host::tune(&app)?);
     let fabric_starts = app.board.lock().fabric_starts;
     let _ = writeln!(text, "# HELP taut_fabric_starts_total Times the fabric was started by this daemon");
     let _ =
@@ -162,6 +164,33 @@ fn render_workers(workers: &[WorkerInfo]) -> String {
     text
 }
 
+/// Dense mode; readings only when there was a test, and the utilisation only when it was known.
+fn render_tune(tune: &HostTune) -> String {
+    let mut text = String::new();
+    let _ = writeln!(text, "# HELP taut_tune_dense Is dense mode in force\n# TYPE taut_tune_dense gauge");
+    let _ = writeln!(text, "taut_tune_dense {}", u8::from(tune.state.on));
+    let test = tune.state.test.as_ref();
+    let limits = test.map_or(tune.limits, |test| test.limits);
+    let reading = test.map(|test| &test.reading);
+    let rows = [
+        ("vms", limits.vms, reading.map(|reading| reading.vms)),
+        ("vcpus", limits.vcpus, reading.map(|reading| reading.vcpus)),
+        ("utilisation_percent", limits.utilisation, reading.and_then(|reading| reading.utilisation)),
+    ];
+    let _ = writeln!(
+        text,
+        "# HELP taut_tune_threshold Load that makes the host dense\n# TYPE taut_tune_threshold gauge"
+    );
+    for (load, limit, _) in rows {
+        let _ = writeln!(text, "taut_tune_threshold{{load=\"{load}\"}} {limit}");
+    }
+    let _ = writeln!(text, "# HELP taut_tune_reading Load at the last test\n# TYPE taut_tune_reading gauge");
+    for (load, reading) in rows.iter().filter_map(|(load, _, reading)| Some((load, (*reading)?))) {
+        let _ = writeln!(text, "taut_tune_reading{{load=\"{load}\"}} {reading}");
+    }
+    text
+}
+
 /// Names hold no character that would need an escape.
 fn labels(port: &PortInfo) -> String {
     format!("port=\"{}\",owner=\"{}\",portgroup=\"{}\"", port.port, port.owner, port.portgroup)
@@ -185,6 +214,27 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
+    }
+
+    #[test]
+    fn dense_mode_is_rendered() {
+        let state = serde_json::json!({ "on": true, "test": {
+            "at_ms": 1, "reading": { "pcpus": 2, "vms": 3, "vcpus": 5 },
+            "limits": { "vms": 2, "vcpus": 4, "utilisation": 50 },
+        }});
+        let tune = serde_json::json!({
+            "mode": "dense", "interval_s": 60, "threshold": "1n 2n 50", "pcpus": 4, "state": state,
+            "limits": { "vms": 4, "vcpus": 8, "utilisation": 50 }, "governs": [], "leaves_alone": [],
+        });
+        let text = render_tune(&serde_json::from_value(tune).unwrap());
+        for line in [
+            "taut_tune_dense 1",
+            "taut_tune_threshold{load=\"vcpus\"} 4",
+            "taut_tune_reading{load=\"vcpus\"} 5",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+        assert!(!text.contains("taut_tune_reading{load=\"utilisation"), "{text}");
     }
 
     #[test]

@@ -81,6 +81,7 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/v1/events", get(events::list_events))
         .route("/v1/host", get(daemon::show_host))
         .route("/v1/host/settings", get(host::show_settings).patch(host::change_settings))
+        .route("/v1/host/tune", get(host::show_tune))
         .route("/v1/daemon", get(daemon::show_daemon))
         .route("/v1/upgrade-fabric", post(daemon::upgrade_fabric))
         .route("/v1/shutdown", post(daemon::shutdown))

@@ -38,6 +38,7 @@ use super::{attachments, daemon, events, host, metrics, networks, ports, vmci, v
         daemon::show_host,
         host::show_settings,
         host::change_settings,
+        host::show_tune,
         daemon::upgrade_fabric,
         daemon::shutdown,
         metrics::metrics,

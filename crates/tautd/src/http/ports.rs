@@ -36,7 +36,7 @@ pub(super) fn all(app: &App) -> Result<Vec<PortInfo>, Failure> {
             portgroup: portgroup.clone(),
             link,
             reason,
-            coalescing: coalescing::rule(desired, &owner),
+            coalescing: coalescing::rule(desired, &seen.observed, &owner),
             counters,
         });
     }

@@ -3,6 +3,7 @@
 mod apply;
 mod observe;
 mod shutdown;
+mod tune;
 mod vmci;
 
 use std::collections::BTreeMap;
@@ -83,6 +84,8 @@ pub(crate) struct Reconciler {
     /// When a failed attachment, or plugging in a VMCI device again, is tried again, by document or owner.
     retries: BTreeMap<String, Instant>,
     attentive_until: Instant,
+    /// Where the load's present interval began, while it is tested.
+    tune_look: Option<tune::Look>,
 }
 
 /// What a [`Reconciler`] works with.
@@ -122,6 +125,7 @@ impl Reconciler {
             counted: numbers.into_iter().map(|(owner, number)| (number, owner)).collect(),
             retries: BTreeMap::new(),
             attentive_until: Instant::now() + ATTENTION,
+            tune_look: None,
         }
     }
 
@@ -179,19 +183,22 @@ impl Reconciler {
 
     fn plan(&mut self) -> Plan {
         self.observe();
+        self.tune();
         let observed = self.board.lock().observed.clone();
         plan(&self.store.state().desired, &observed)
     }
 
     fn pause(&self) -> Duration {
+        let until_test = self.until_test(&self.store.state().desired.host);
         let seen = self.board.lock();
         let unattached = seen.observed.ports.values().any(|port| !port.attached);
-        if !unattached && !self.vms.any_stopping() {
+        let pause = if !unattached && !self.vms.any_stopping() {
             CALM
         } else if Instant::now() < self.attentive_until {
             ATTENTIVE
         } else {
             WAITING
-        }
+        };
+        until_test.map_or(pause, |until| until.min(pause))
     }
 }

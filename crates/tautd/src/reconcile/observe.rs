@@ -11,7 +11,7 @@ use taut_api::vm::Power;
 use taut_plan::Plan;
 use taut_vm::probe;
 
-use super::{Message, Reconciler};
+use super::{Message, Reconciler, tune};
 use crate::board::HostFacts;
 use crate::store::Change;
 use crate::vms::End;
@@ -24,6 +24,10 @@ impl Reconciler {
     pub(super) fn recall(&self) -> anyhow::Result<()> {
         let mut seen = self.board.lock();
         for (subject, what) in self.store.remembered()? {
+            if subject == tune::SUBJECT {
+                seen.observed.tune = serde_json::from_str(&what)?;
+                continue;
+            }
             let (kind, name) = subject.split_once('/').unwrap_or((&subject, ""));
             let name: Name = name.parse()?;
             match kind {

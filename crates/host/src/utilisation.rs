@@ -1,0 +1,200 @@
+//! How busy the pCPUs were between two looks at `/proc/stat` (SPEC DM-2).
+//!
+//! Counters are in ticks of 10 ms. They stand still in some sandboxes, single ones (`iowait`) run backwards on any Linux, and
+//! CPUs come and go: only what both looks know of counts, and what went backwards stood still.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why the counters could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum UtilisationError {
+    /// The file is missing or unreadable.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// It names no CPU.
+    #[error("{} names no CPU", path.display())]
+    NoCpu {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// What a CPU has done since it started, in ticks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Ticks {
+    /// `user`, `nice`, `system`, `irq`, `softirq`; guests' time is in the first two. Not `steal`: nothing of ours ran then.
+    busy: u64,
+    /// `idle` and `iowait`.
+    idle: u64,
+    steal: u64,
+}
+
+/// One look at all on-line pCPUs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CpuTimes(BTreeMap<u32, Ticks>);
+
+/// Reads the counters of the host whose file system starts at `root` (`/`, or a captured tree).
+///
+/// # Errors
+/// When there is no `/proc/stat`, or no CPU in it.
+pub fn read(root: &Path) -> Result<CpuTimes, UtilisationError> {
+    let path = root.join("proc/stat");
+    match fs::read_to_string(&path) {
+        Ok(text) => parse(&text).ok_or(UtilisationError::NoCpu { path }),
+        Err(source) => Err(UtilisationError::Read { path, source }),
+    }
+}
+
+fn parse(text: &str) -> Option<CpuTimes> {
+    let cpus: BTreeMap<_, _> = text.lines().filter_map(cpu).collect();
+    (!cpus.is_empty()).then_some(CpuTimes(cpus))
+}
+
+/// `cpu3 user nice system idle iowait irq softirq steal …`; older kernels have fewer columns.
+fn cpu(line: &str) -> Option<(u32, Ticks)> {
+    let mut words = line.strip_prefix("cpu")?.split(' ');
+    let number = words.next()?.parse().ok()?;
+    let columns: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+    let sum = |indices: &[usize]| {
+        indices.iter().fold(0_u64, |sum, &index| sum.saturating_add(columns.get(index).copied().unwrap_or(0)))
+    };
+    Some((number, Ticks { busy: sum(&[0, 1, 2, 5, 6]), idle: sum(&[3, 4]), steal: sum(&[7]) }))
+}
+
+impl CpuTimes {
+    /// On-line pCPUs.
+    pub fn pcpus(&self) -> u32 {
+        self.0.len() as u32
+    }
+
+    /// Percent of all pCPUs' time in which they were busy since `earlier`, rounded down, without so many ticks that shall not
+    /// count. `None` when the counters stood still.
+    pub fn percent_since(&self, earlier: &Self, excluded: u64) -> Option<u32> {
+        let both = self.0.iter().filter_map(|(number, now)| Some((now, earlier.0.get(number)?)));
+        let (busy, all) = both.fold((0_u64, 0_u64), |(busy, all), (now, before)| {
+            let ran = now.busy.saturating_sub(before.busy);
+            let rest =
+                now.idle.saturating_sub(before.idle).saturating_add(now.steal.saturating_sub(before.steal));
+            (busy.saturating_add(ran), all.saturating_add(ran).saturating_add(rest))
+        });
+        let busy = u128::from(busy.saturating_sub(excluded));
+        (all > 0).then(|| (100 * busy / u128::from(all)) as u32)
+    }
+}
+
+/// CPU time of processes with all their threads, in ticks, by process number. Those that are gone are left out.
+pub fn processes(root: &Path, pids: &BTreeSet<u32>) -> BTreeMap<u32, u64> {
+    let time = |pid: u32| process(&fs::read_to_string(root.join(format!("proc/{pid}/stat"))).ok()?);
+    pids.iter().filter_map(|&pid| Some((pid, time(pid)?))).collect()
+}
+
+/// `pid (name) state …`, user and system time being the 14th and 15th; names may contain anything.
+fn process(text: &str) -> Option<u64> {
+    let (_, rest) = text.rsplit_once(") ")?;
+    let mut times = rest.split(' ').skip(11);
+    let user: u64 = times.next()?.parse().ok()?;
+    let system: u64 = times.next()?.parse().ok()?;
+    user.checked_add(system)
+}
+
+/// Is the process a QEMU whose guest keeps its pCPUs when it is idle (`-overcommit cpu-pm=on`), so that it always looks busy?
+pub fn keeps_pcpus(root: &Path, pid: u32) -> bool {
+    // One that is gone keeps nothing.
+    let arguments = fs::read(root.join(format!("proc/{pid}/cmdline"))).unwrap_or_default();
+    let arguments: Vec<_> = arguments.split(|&byte| byte == 0).collect();
+    let keeps = |options: &[u8]| options.split(|&byte| byte == b',').any(|option| option == b"cpu-pm=on");
+    arguments.windows(2).any(|pair| pair[0] == b"-overcommit" && keeps(pair[1]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEFORE: &str = "\
+cpu  1131078 812677 477854 916670 4075 0 4609 35185 84 0
+cpu0 578935 394065 254520 441147 2419 0 1814 17983 44 0
+cpu1 552143 418611 223334 475523 1656 0 2794 17201 40 0
+intr 158474711 0 9 0 0 0
+ctxt 417046383
+btime 1795261157
+";
+
+    fn times(lines: &[&str]) -> CpuTimes {
+        parse(&lines.join("\n")).unwrap()
+    }
+
+    #[test]
+    fn busy_is_what_is_not_idle() {
+        let before = parse(BEFORE).unwrap();
+        assert_eq!(before.pcpus(), 2);
+        // CPU 0: 60 of 100 ticks in all columns that count; CPU 1: 20 idle, 20 waiting, 20 stolen, 40 in the guest.
+        let after = times(&[
+            "cpu0 578945 394075 254530 441187 2419 20 1824 17983 44 0",
+            "cpu1 552183 418611 223334 475543 1676 0 2794 17221 80 0",
+        ]);
+        assert_eq!(after.percent_since(&before, 0), Some(50));
+        assert_eq!(after.percent_since(&before, 50), Some(25));
+        assert_eq!(after.percent_since(&before, 1), Some(49));
+        assert_eq!(after.percent_since(&before, 1000), Some(0));
+    }
+
+    #[test]
+    fn cpus_that_went_or_came_do_not_count() {
+        let before = times(&["cpu0 0 0 0 100", "cpu1 0 0 0 100", "cpu3 9000 0 0 100"]);
+        let after = times(&["cpu0 10 0 0 190", "cpu2 5000 0 0 0", "cpu3 9100 0 0 100"]);
+        assert_eq!(after.pcpus(), 3);
+        assert_eq!(after.percent_since(&before, 0), Some(55));
+        assert_eq!(times(&["cpu4 5 0 0 5"]).percent_since(&before, 0), None);
+    }
+
+    #[test]
+    fn counters_that_stand_still_tell_nothing_and_backwards_is_still() {
+        let before = parse(BEFORE).unwrap();
+        assert_eq!(before.percent_since(&before, 0), None);
+        assert_eq!(times(&["cpu0 0 0 0 0"]).percent_since(&before, 0), None);
+        let after = times(&["cpu0 578955 394065 254520 441127 2300 0 1814 17983 44 0"]);
+        assert_eq!(after.percent_since(&before, 0), Some(100));
+    }
+
+    #[test]
+    fn processes_times_are_found_behind_any_name() {
+        let root = tempfile::tempdir().unwrap();
+        let proc = root.path().join("proc/77");
+        fs::create_dir_all(&proc).unwrap();
+        let stat = "77 (a) S (b) R 1 77 77 0 -1 4194560 1 2 3 4 150 27 9 9 20 0 4 0 1 2 3";
+        fs::write(proc.join("stat"), stat).unwrap();
+        assert_eq!(processes(root.path(), &BTreeSet::from([77, 78])), BTreeMap::from([(77, 177)]));
+        for (arguments, keeps) in [
+            ("qemu\0-overcommit\0mem-lock=on,cpu-pm=on\0", true),
+            ("qemu\0-overcommit\0mem-lock=on\0-overcommit\0cpu-pm=on\0", true),
+            ("qemu\0-overcommit\0mem-lock=on\0", false),
+            ("qemu\0-name\0cpu-pm=on\0", false),
+            ("", false),
+        ] {
+            fs::write(proc.join("cmdline"), arguments).unwrap();
+            assert_eq!(keeps_pcpus(root.path(), 77), keeps, "{arguments:?}");
+        }
+        assert!(!keeps_pcpus(root.path(), 78));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let missing = read(root.path()).unwrap_err().to_string();
+        assert!(missing.ends_with("proc/stat"), "{missing}");
+        fs::create_dir(root.path().join("proc")).unwrap();
+        fs::write(root.path().join("proc/stat"), "ctxt 1\n").unwrap();
+        let empty = read(root.path()).unwrap_err().to_string();
+        assert!(empty.ends_with("proc/stat names no CPU"), "{empty}");
+        fs::write(root.path().join("proc/stat"), BEFORE).unwrap();
+        assert_eq!(read(root.path()).unwrap(), parse(BEFORE).unwrap());
+    }
+}
