@@ -12,9 +12,10 @@ fn ordinary_programs_reach_each_other() {
     let _server = b.iperf3_server();
     let output = a.run("iperf3", ["-c", "10.71.0.2", "-n", "64M", "-J"]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("iperf3 writes JSON");
-    // What the server had counted when the client closed may lack the last segments.
+    // The client's word that it has sent everything overtakes what is still in the two sockets' buffers, which the server then does not
+    // count: Linux lets them grow to 10 MiB together.
     assert!(report["end"]["sum_sent"]["bytes"].as_u64() >= Some(64 << 20), "{report}");
-    assert!(report["end"]["sum_received"]["bytes"].as_u64() >= Some(60 << 20), "{report}");
+    assert!(report["end"]["sum_received"]["bytes"].as_u64() >= Some(50 << 20), "{report}");
 }
 
 #[test]
