@@ -7,6 +7,7 @@
 //!
 //! The crate holds data and its validation. It opens no file, knows no clock, and starts nothing.
 
+pub mod check;
 pub mod coalescing;
 pub mod document;
 pub mod error;

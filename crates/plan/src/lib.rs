@@ -16,10 +16,12 @@
 //! * [`coalescing`]: the moderation that each port has;
 //! * [`dense`]: whether the host is so loaded that guests are interrupted less often;
 //! * [`lro`]: the ports for which segments are merged;
-//! * [`fabric_config`]: the fabric's whole wanted state.
+//! * [`fabric_config`]: the fabric's whole wanted state;
+//! * [`checklist`]: what `taut check` says of a host, a VM, a guest.
 
 pub mod admission;
 pub mod attachments;
+pub mod checklist;
 pub mod cid;
 pub mod coalescing;
 pub mod dense;

@@ -67,6 +67,9 @@ enum Command {
     /// The host: topology, accelerator, QEMU.
     #[command(subcommand)]
     Host(commands::host::Command),
+    /// Best practices: what is set otherwise, why that matters, when a change takes effect.
+    #[command(subcommand)]
+    Check(commands::check::Command),
     /// The daemon itself.
     #[command(subcommand)]
     Daemon(commands::daemon::Command),
@@ -81,7 +84,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::FAILURE
@@ -89,10 +92,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> Outcome {
+fn run(cli: Cli) -> Result<ExitCode, ApiError> {
     let client = Client::new(cli.socket);
     let format = cli.output;
-    match cli.command {
+    let outcome = match cli.command {
         Command::Vm(command) => commands::vm::run(command, &client, format),
         Command::Vswitch(command) => commands::vswitch::run(command, &client, format),
         Command::Portgroup(command) => commands::portgroup::run(command, &client, format),
@@ -102,6 +105,8 @@ fn run(cli: Cli) -> Outcome {
         Command::Events(args) => commands::events::run(&args, &client, format),
         Command::Bench(command) => bench::run(command, &client, format),
         Command::Host(command) => commands::host::run(&command, &client, format),
+        // Its exit status is its answer.
+        Command::Check(command) => return Ok(commands::check::run(&command, &client, format)),
         Command::Daemon(command) => commands::daemon::run(&command, &client, format),
         Command::Shutdown(args) => commands::daemon::shutdown(&args, &client),
         Command::Completions(args) => {
@@ -109,7 +114,8 @@ fn run(cli: Cli) -> Outcome {
             Ok(())
         }
         Command::Man(args) => commands::docs::man(&args),
-    }
+    };
+    outcome.map(|()| ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

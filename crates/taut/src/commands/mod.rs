@@ -1,6 +1,7 @@
 //! One file a noun: its arguments, what it asks the daemon, how the answer looks.
 
 mod agent;
+pub(crate) mod check;
 mod console;
 pub(crate) mod daemon;
 pub(crate) mod docs;

@@ -1,0 +1,52 @@
+//! What the CPUs are.
+
+use std::collections::BTreeSet;
+
+use taut_api::check::CpuFacts;
+
+use super::tree::Tree;
+use crate::topology::Topology;
+
+pub(super) fn read(tree: Tree<'_>, topology: &Topology) -> CpuFacts {
+    let cores: BTreeSet<_> = topology.cpus.iter().map(|cpu| (cpu.package, cpu.core)).collect();
+    let packages: BTreeSet<_> = topology.cpus.iter().map(|cpu| cpu.package).collect();
+    let folder = "sys/devices/system/cpu/vulnerabilities";
+    let vulnerabilities = tree.names(folder).into_iter();
+    CpuFacts {
+        pcpus: count(topology.cpus.len()),
+        cores: count(cores.len()),
+        packages: count(packages.len()),
+        nodes: count(topology.nodes.len()),
+        smt: tree.text("sys/devices/system/cpu/smt/active").map(|active| active == "1"),
+        hybrid: hybrid(tree),
+        vulnerabilities: vulnerabilities
+            .filter_map(|flaw| Some((flaw.clone(), tree.text(&format!("{folder}/{flaw}"))?)))
+            .collect(),
+        in_vm: in_vm(tree),
+        kvm: tree.0.join("dev/kvm").exists(),
+        interrupt_delivery: [
+            "sys/module/kvm_intel/parameters/enable_apicv",
+            "sys/module/kvm_amd/parameters/avic",
+        ]
+        .into_iter()
+        .find_map(|path| tree.knob(path)),
+    }
+}
+
+/// Intel's CPUs with two kinds of cores have a performance monitor for each.
+fn hybrid(tree: Tree<'_>) -> Option<(u32, u32)> {
+    Some((tree.count("sys/devices/cpu_core/cpus")?, tree.count("sys/devices/cpu_atom/cpus")?))
+}
+
+/// A CPU says so when a hypervisor lets it.
+pub(super) fn in_vm(tree: Tree<'_>) -> bool {
+    let flags = |text: &str| {
+        let line = text.lines().find(|line| line.starts_with("flags"))?;
+        Some(line.split_whitespace().any(|flag| flag == "hypervisor"))
+    };
+    tree.text("proc/cpuinfo").as_deref().and_then(flags).unwrap_or(false)
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,36 @@
+//! Network cards: those with a device behind them.
+
+use taut_api::check::{Card, NetworkFacts};
+
+use super::tree::Tree;
+
+pub(super) fn read(tree: Tree<'_>) -> NetworkFacts {
+    NetworkFacts {
+        cards: tree.names("sys/class/net").into_iter().filter_map(|name| card(tree, name)).collect(),
+        busy_read: tree.knob("proc/sys/net/core/busy_read"),
+        busy_poll: tree.knob("proc/sys/net/core/busy_poll"),
+        iommu_groups: u32::try_from(tree.names("sys/kernel/iommu_groups").len()).unwrap_or(u32::MAX),
+    }
+}
+
+fn card(tree: Tree<'_>, name: String) -> Option<Card> {
+    let folder = format!("sys/class/net/{name}");
+    let uevent = tree.text(&format!("{folder}/device/uevent"))?;
+    let driver = uevent.lines().find_map(|line| line.strip_prefix("DRIVER=")).map(str::to_owned);
+    let queues =
+        tree.names(&format!("{folder}/queues")).iter().filter(|queue| queue.starts_with("rx-")).count();
+    Some(Card {
+        link: tree.text(&format!("{folder}/carrier")).map(|carrier| carrier == "1"),
+        queues: u32::try_from(queues).unwrap_or(u32::MAX),
+        throttle: driver
+            .as_ref()
+            .and_then(|driver| tree.text(&format!("sys/module/{driver}/parameters/InterruptThrottleRate"))),
+        moderation: None,
+        lro: None,
+        gro_flush: tree.knob(&format!("{folder}/gro_flush_timeout")),
+        deferred_irqs: tree.knob(&format!("{folder}/napi_defer_hard_irqs")),
+        virtual_functions: tree.number(&format!("{folder}/device/sriov_totalvfs")).unwrap_or(0),
+        name,
+        driver,
+    })
+}

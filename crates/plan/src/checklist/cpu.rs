@@ -1,0 +1,142 @@
+//! What the CPUs offer: virtualization, threads of a core, kinds of cores, mitigations.
+
+use taut_api::check::{CpuFacts, HostFacts};
+
+use super::line::{Item, Line, Profile, TakesEffect, Verdict};
+
+const KVM: Item = Item {
+    id: "cpu.kvm",
+    what: "hardware virtualization",
+    why: "Without KVM each guest instruction is translated: everything takes many times as long.",
+    effect: "guests run at the CPU's speed",
+    takes_effect: TakesEffect::Bios,
+};
+const IN_VM: Item = Item {
+    id: "cpu.bare-metal",
+    what: "what the host runs on",
+    why: "In a VM the host's pCPUs are themselves scheduled, and each exit of a guest costs two.",
+    effect: "what is exclusive here is exclusive indeed",
+    takes_effect: TakesEffect::HostBoot,
+};
+const DELIVERY: Item = Item {
+    id: "cpu.interrupt-delivery",
+    what: "interrupts posted to running vCPUs (APICv, AVIC)",
+    why: "The hardware hands an interrupt to a running vCPU without stopping it.",
+    effect: "an exit less per interrupt; needed for pass-through cards to be worth it",
+    takes_effect: TakesEffect::HostBoot,
+};
+const SMT: Item = Item {
+    id: "cpu.smt",
+    what: "threads of a core (SMT)",
+    why: "Two threads share a core's units: the neighbour slows a vCPU down by what it happens to do.",
+    effect: "equal times; half the pCPUs. taut keeps the siblings of `high` VMs idle by itself",
+    takes_effect: TakesEffect::Bios,
+};
+const HYBRID: Item = Item {
+    id: "cpu.kinds",
+    what: "kinds of cores",
+    why: "On slow cores the same work takes longer: times depend on where a vCPU happens to run.",
+    effect: "vCPUs that count are on fast cores (`numa`/affinity settings of the VM)",
+    takes_effect: TakesEffect::VmRestart,
+};
+const MITIGATIONS: Item = Item {
+    id: "cpu.mitigations",
+    what: "mitigations of CPU flaws",
+    why: "Those that flush or fence do so at every exit and system call; without them one guest can read another's secrets.",
+    effect: "`mitigations=off` makes each exit and system call shorter; only for hosts whose guests all trust each other",
+    takes_effect: TakesEffect::HostBoot,
+};
+
+pub(super) fn lines(facts: &HostFacts, profile: Profile) -> Vec<Line> {
+    let cpu = &facts.cpu;
+    vec![
+        kvm(cpu),
+        in_vm(cpu, profile),
+        delivery(cpu, profile),
+        smt(cpu, profile),
+        hybrid(cpu, profile),
+        mitigations(cpu, profile),
+    ]
+}
+
+fn kvm(cpu: &CpuFacts) -> Line {
+    if cpu.kvm {
+        KVM.line(Verdict::Ok, "/dev/kvm is there", "KVM")
+    } else {
+        KVM.line(Verdict::Bad, "no /dev/kvm", "KVM")
+    }
+}
+
+fn in_vm(cpu: &CpuFacts, profile: Profile) -> Line {
+    match (cpu.in_vm, profile) {
+        (false, _) => IN_VM.line(Verdict::Ok, "bare metal", "bare metal"),
+        (true, Profile::Latency) => IN_VM.line(Verdict::Bad, "a VM", "bare metal"),
+        (true, _) => IN_VM.line(Verdict::Warn, "a VM", "bare metal"),
+    }
+}
+
+fn delivery(cpu: &CpuFacts, profile: Profile) -> Line {
+    let miss = if profile == Profile::Latency { Verdict::Bad } else { Verdict::Warn };
+    match &cpu.interrupt_delivery {
+        None => DELIVERY.unknown("no KVM module to be seen", "on"),
+        Some(knob) if ["Y", "1"].contains(&knob.value.as_str()) => DELIVERY.line(Verdict::Ok, "on", "on"),
+        Some(_) => DELIVERY.line(miss, "off", "on"),
+    }
+}
+
+fn smt(cpu: &CpuFacts, profile: Profile) -> Line {
+    let found = || format!("{} pCPUs on {} cores", cpu.pcpus, cpu.cores);
+    match (cpu.smt, profile) {
+        (None, _) => SMT.unknown("cannot be read", "off, or siblings kept idle"),
+        (Some(true), Profile::Latency) => SMT.line(Verdict::Warn, found(), "off, or siblings kept idle"),
+        (Some(false), Profile::Latency) => SMT.line(Verdict::Ok, found(), "off, or siblings kept idle"),
+        (Some(_), _) => SMT.line(Verdict::Ok, found(), "any"),
+    }
+}
+
+fn hybrid(cpu: &CpuFacts, profile: Profile) -> Line {
+    match cpu.hybrid {
+        None => HYBRID.line(Verdict::Ok, "one", "one"),
+        Some((fast, slow)) => {
+            let verdict = if profile == Profile::Dense { Verdict::Ok } else { Verdict::Warn };
+            HYBRID.line(verdict, format!("two: {fast} fast pCPUs, {slow} slow"), "one")
+        }
+    }
+}
+
+fn mitigations(cpu: &CpuFacts, profile: Profile) -> Line {
+    // KVM's own state has its name before it.
+    let starts = |state: &str, word: &str| state.strip_prefix("KVM: ").unwrap_or(state).starts_with(word);
+    let with = |word: &str| {
+        let states = cpu.vulnerabilities.iter();
+        states.filter(|(_, state)| starts(state, word)).map(|(flaw, _)| flaw.as_str()).collect::<Vec<_>>()
+    };
+    let (open, closed) = (with("Vulnerable"), with("Mitigation"));
+    let wanted = match profile {
+        Profile::Latency => "none needed; off only where all guests are trusted",
+        Profile::Throughput | Profile::Dense => "on",
+    };
+    if cpu.vulnerabilities.is_empty() {
+        return MITIGATIONS.unknown("cannot be read", wanted);
+    }
+    // What costs at each exit, by the kernel's own words for it.
+    let states = cpu.vulnerabilities.iter().filter(|(_, state)| starts(state, "Mitigation"));
+    let costly = states.filter(|(_, state)| {
+        ["flush", "Clear", "PTI", "IBRS", "Retpoline", "untrained", "Safe RET", "IBPB on VMEXIT"]
+            .iter()
+            .any(|word| state.contains(word) && !state.contains("Enhanced"))
+    });
+    let costly: Vec<_> = costly.map(|(flaw, _)| flaw.as_str()).collect();
+    let found = match (open.as_slice(), closed.len()) {
+        ([], 0) => "none needed".to_owned(),
+        ([], count) if costly.is_empty() => format!("{count} on, none of them costly"),
+        ([], count) => format!("{count} on; at each exit: {}", costly.join(", ")),
+        (open, count) => format!("{count} on, open: {}", open.join(", ")),
+    };
+    let verdict = match profile {
+        Profile::Latency if !costly.is_empty() => Verdict::Warn,
+        Profile::Throughput | Profile::Dense if !open.is_empty() => Verdict::Warn,
+        _ => Verdict::Ok,
+    };
+    MITIGATIONS.line(verdict, found, wanted)
+}

@@ -1,0 +1,261 @@
+//! A guest from inside (S3 "choice of guest OS", "virtual NIC settings", "polling", "guest OS tips"; S0 "nohz=off", firewalls).
+
+use taut_api::check::{Card, GuestFacts};
+
+use super::kernel::{age, option};
+use super::knobs::{any, as_slice, one_of};
+use super::line::{Item, Line, Profile, TakesEffect, Verdict};
+use super::memory::pools_found;
+use super::network::{moderation, polling};
+
+const AGE: Item = Item {
+    id: "guest.kernel",
+    what: "kernel",
+    why: "Kernels before 2.6.32 tick at all times and read slow clocks; each release since has cheaper timers and drivers.",
+    effect: "fewer exits for the same work",
+    takes_effect: TakesEffect::GuestBoot,
+};
+const TICK: Item = Item {
+    id: "guest.tick",
+    what: "tick mode",
+    why: "A tickless guest sets a timer each time it leaves idle: an exit on the way of each packet. A periodic tick is set once.",
+    effect: "`nohz=off` saves that exit; the idle guest wakes up 100 to 1000 times a second",
+    takes_effect: TakesEffect::GuestBoot,
+};
+const CLOCK: Item = Item {
+    id: "guest.clock",
+    what: "clock source",
+    why: "The counter and KVM's clock are read without an exit; HPET, ACPI timer and PIT need one each time a program asks for the time.",
+    effect: "reading the time costs 20 ns instead of microseconds",
+    takes_effect: TakesEffect::Live,
+};
+const HALT: Item = Item {
+    id: "guest.idle",
+    what: "idle driver",
+    why: "With `haltpoll` the guest itself polls a little before it halts: a packet in that time costs no exit at all.",
+    effect: "fewer exits (`cpuidle_haltpoll.force=1` where KVM does not offer it); the pCPU is busy while it polls",
+    takes_effect: TakesEffect::GuestBoot,
+};
+const DRIVER: Item = Item {
+    id: "guest.nic-driver",
+    what: "vNIC drivers",
+    why: "Only the paravirtual card's driver shares its rings with the switch; others write registers, and each write is an exit.",
+    effect: "several times the packets at a fraction of the CPU time",
+    takes_effect: TakesEffect::GuestBoot,
+};
+const LRO: Item = Item {
+    id: "guest.lro",
+    what: "LRO seen from inside",
+    why: "Merged segments reach programs late, and TCP acknowledges them late.",
+    effect: "segments come as they arrive (`ethtool -K NIC lro off`, or off on the host)",
+    takes_effect: TakesEffect::Live,
+};
+const MODERATION: Item = Item {
+    id: "guest.moderation",
+    what: "interrupt moderation seen from inside",
+    why: "The card keeps a packet back to interrupt for several at once.",
+    effect: "each packet is handed up at once (`ethtool -C NIC rx-usecs 0`, or off on the host)",
+    takes_effect: TakesEffect::Live,
+};
+const BUSY_READ: Item = Item {
+    id: "guest.busy-read",
+    what: "polling instead of interrupts: blocking reads",
+    why: "A program that waits for a packet looks into the ring itself: neither an interrupt nor a halt.",
+    effect: "the largest single gain for request and response; its vCPU is busy while it waits",
+    takes_effect: TakesEffect::Live,
+};
+const BUSY_POLL: Item = Item {
+    id: "guest.busy-poll",
+    what: "polling instead of interrupts: poll and select",
+    why: "The same for programs that wait for many sockets at once.",
+    effect: "no interrupt, no halt; its vCPU is busy while it waits",
+    takes_effect: TakesEffect::Live,
+};
+const FIREWALL: Item = Item {
+    id: "guest.firewall",
+    what: "packet filter",
+    why: "Each packet passes all rules in both directions.",
+    effect: "a microsecond or so a packet, where the vSwitch's own isolation is enough",
+    takes_effect: TakesEffect::Live,
+};
+const SELINUX: Item = Item {
+    id: "guest.selinux",
+    what: "SELinux",
+    why: "It checks system calls, also those that send and receive.",
+    effect: "a little time in each system call; only where the security policy allows it (`SELINUX=disabled`)",
+    takes_effect: TakesEffect::GuestBoot,
+};
+const JAVA: Item = Item {
+    id: "guest.java",
+    what: "Java on large pages",
+    why: "A heap on small pages misses the TLB often, and twice as dearly in a VM, which has two page tables.",
+    effect: "`-XX:+UseLargePages` with a pool of huge pages in the guest: a few percent, more for large heaps",
+    takes_effect: TakesEffect::Live,
+};
+const PAGES: Item = Item {
+    id: "guest.huge-pages",
+    what: "huge pages in the guest",
+    why: "Java and databases take their memory from this pool when told to.",
+    effect: "fewer TLB misses; the memory is theirs alone",
+    takes_effect: TakesEffect::Live,
+};
+const THP: Item = Item {
+    id: "guest.thp",
+    what: "transparent huge pages",
+    why: "Given to every process they are collected and split at any time, while it waits.",
+    effect: "only programs that ask for them get them",
+    takes_effect: TakesEffect::Live,
+};
+
+pub(super) fn lines(facts: &GuestFacts, profile: Profile) -> Vec<Line> {
+    vec![
+        age(AGE, &facts.kernel, (2, 6), (6, 1)),
+        tick(facts, profile),
+        clock(facts),
+        halt(facts, profile),
+        driver(facts),
+        lro(&facts.network.cards, profile),
+        moderation(MODERATION, &facts.network.cards, profile),
+        polling(BUSY_READ, facts.network.busy_read.as_ref(), profile),
+        polling(BUSY_POLL, facts.network.busy_poll.as_ref(), profile),
+        firewall(facts, profile),
+        selinux(facts, profile),
+        java(facts),
+        pages(facts),
+        thp(facts, profile),
+    ]
+}
+
+fn tick(facts: &GuestFacts, profile: Profile) -> Line {
+    let kernel = &facts.kernel;
+    let tickless = kernel.tickless.unwrap_or(0);
+    let (found, periodic) = match option(kernel, "nohz=") {
+        Some("off") => ("periodic (nohz=off)".to_owned(), true),
+        _ if tickless > 0 => (format!("none on {tickless} busy CPUs (nohz_full)"), false),
+        _ => ("tickless when idle".to_owned(), false),
+    };
+    match profile {
+        Profile::Latency if periodic || tickless > 0 => {
+            TICK.line(Verdict::Ok, found, "periodic, or nohz_full")
+        }
+        Profile::Latency => TICK.line(Verdict::Warn, found, "periodic, or nohz_full"),
+        // Ticks of idle guests are what fills a dense host.
+        Profile::Throughput | Profile::Dense if periodic => {
+            TICK.line(Verdict::Warn, found, "tickless when idle")
+        }
+        Profile::Throughput | Profile::Dense => TICK.line(Verdict::Ok, found, "tickless when idle"),
+    }
+}
+
+fn clock(facts: &GuestFacts) -> Line {
+    let wanted = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page"];
+    one_of(CLOCK, as_slice(facts.kernel.clock.as_ref()), &wanted, Verdict::Bad, "cannot be read")
+}
+
+fn halt(facts: &GuestFacts, profile: Profile) -> Line {
+    let driver = facts.idle.driver.as_deref().unwrap_or("none");
+    let polls = driver == "haltpoll" || option(&facts.kernel, "idle=") == Some("poll");
+    match profile {
+        Profile::Latency if !polls => HALT.line(Verdict::Warn, driver, "haltpoll"),
+        Profile::Latency => HALT.line(Verdict::Ok, driver, "haltpoll"),
+        Profile::Throughput => HALT.line(Verdict::Ok, driver, "any"),
+        Profile::Dense if polls => HALT.line(Verdict::Warn, driver, "none"),
+        Profile::Dense => HALT.line(Verdict::Ok, driver, "none"),
+    }
+}
+
+fn driver(facts: &GuestFacts) -> Line {
+    let cards = &facts.network.cards;
+    let name = |card: &Card| format!("{}: {}", card.name, card.driver.as_deref().unwrap_or("no driver"));
+    let found = cards.iter().map(name).collect::<Vec<_>>().join(", ");
+    let paravirtual = |card: &Card| {
+        card.driver
+            .as_deref()
+            .is_some_and(|driver| ["virtio_net", "vmxnet3", "hv_netvsc", "ena"].contains(&driver))
+    };
+    // A function of a physical card that was passed through is better still.
+    let emulated = |card: &Card| {
+        card.driver
+            .as_deref()
+            .is_some_and(|driver| ["e1000", "e1000e", "pcnet32", "8139cp", "8139too"].contains(&driver))
+    };
+    let verdict = if cards.is_empty() {
+        Verdict::Unknown
+    } else if cards.iter().any(emulated) {
+        Verdict::Bad
+    } else if cards.iter().all(paravirtual) {
+        Verdict::Ok
+    } else {
+        Verdict::Warn
+    };
+    let found = if found.is_empty() { "no cards".to_owned() } else { found };
+    DRIVER.line(verdict, found, "virtio_net, or a card passed through")
+}
+
+fn lro(cards: &[Card], profile: Profile) -> Line {
+    let wanted = if profile == Profile::Latency { "off" } else { "any" };
+    let seen: Vec<_> = cards.iter().filter_map(|card| Some((card, card.lro?))).collect();
+    if seen.is_empty() {
+        return LRO.unknown("see `ethtool -k NIC`", wanted);
+    }
+    let name = |(card, on): &(&Card, bool)| format!("{}: {}", card.name, if *on { "on" } else { "off" });
+    let found = seen.iter().map(name).collect::<Vec<_>>().join(", ");
+    let verdict = if profile == Profile::Latency && seen.iter().any(|(_, on)| *on) {
+        Verdict::Warn
+    } else {
+        Verdict::Ok
+    };
+    LRO.line(verdict, found, wanted)
+}
+
+fn firewall(facts: &GuestFacts, profile: Profile) -> Line {
+    let wanted = if profile == Profile::Latency { "none, if the policy allows it" } else { "any" };
+    match facts.firewall.as_deref() {
+        None => FIREWALL.unknown("cannot be read", wanted),
+        Some([]) => FIREWALL.line(Verdict::Ok, "none", wanted),
+        Some(tables) if profile == Profile::Latency => {
+            FIREWALL.line(Verdict::Warn, tables.join(", "), wanted)
+        }
+        Some(tables) => FIREWALL.line(Verdict::Ok, tables.join(", "), wanted),
+    }
+}
+
+fn selinux(facts: &GuestFacts, profile: Profile) -> Line {
+    let wanted = if profile == Profile::Latency { "off, if the policy allows it" } else { "any" };
+    match facts.selinux.as_deref() {
+        None => SELINUX.line(Verdict::Ok, "off", wanted),
+        Some(mode) if profile == Profile::Latency => SELINUX.line(Verdict::Warn, mode, wanted),
+        Some(mode) => SELINUX.line(Verdict::Ok, mode, wanted),
+    }
+}
+
+fn java(facts: &GuestFacts) -> Line {
+    let without: Vec<_> =
+        facts.java.iter().filter(|java| !java.large_pages).map(|java| java.pid.to_string()).collect();
+    match (facts.java.len(), without.len()) {
+        (0, _) => JAVA.line(Verdict::Ok, "no Java here", "on"),
+        (_, 0) => JAVA.line(Verdict::Ok, "on", "on"),
+        (all, _) => JAVA.line(
+            Verdict::Warn,
+            format!("{} of {all} without: {}", without.len(), without.join(", ")),
+            "on",
+        ),
+    }
+}
+
+fn pages(facts: &GuestFacts) -> Line {
+    let wanted = "the heap of Java, if there is any";
+    match pools_found(&facts.memory) {
+        Some(found) => PAGES.line(Verdict::Ok, found, wanted),
+        None if facts.java.is_empty() => PAGES.line(Verdict::Ok, "none", wanted),
+        None => PAGES.line(Verdict::Warn, "none", wanted),
+    }
+}
+
+fn thp(facts: &GuestFacts, profile: Profile) -> Line {
+    let knob = facts.memory.thp.as_ref();
+    if profile == Profile::Latency && knob.is_some() {
+        return one_of(THP, as_slice(knob), &["madvise", "never"], Verdict::Warn, "");
+    }
+    any(THP, knob, "any")
+}

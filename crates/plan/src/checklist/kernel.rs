@@ -1,0 +1,161 @@
+//! The kernel: age, clock, ticks, and what its command line says (S0: `intel_idle.max_cstate=0`; S3: tick and clock).
+
+use taut_api::check::{HostFacts, KernelFacts, Knob};
+
+use super::knobs::{any, as_slice, at_most, one_of};
+use super::line::{Item, Line, Profile, TakesEffect, Verdict};
+
+const AGE: Item = Item {
+    id: "kernel.version",
+    what: "kernel",
+    why: "Exclusive pCPUs that can change while the host runs need cgroup partitions (6.1); halt polling and posted interrupts got better in each release.",
+    effect: "all of taut's settings work",
+    takes_effect: TakesEffect::HostBoot,
+};
+const CLOCK: Item = Item {
+    id: "kernel.clock",
+    what: "clock source",
+    why: "The time-stamp counter is read in 20 ns; HPET and ACPI timers take microseconds, and guests' clocks derive from it.",
+    effect: "cheap reading of the time, on the host and in guests",
+    takes_effect: TakesEffect::Live,
+};
+const TICKLESS: Item = Item {
+    id: "kernel.nohz-full",
+    what: "pCPUs without a tick (nohz_full=)",
+    why: "The tick interrupts a busy vCPU 100 to 1000 times a second.",
+    effect: "no interruption of an exclusive pCPU; entries into the kernel cost a little more there",
+    takes_effect: TakesEffect::HostBoot,
+};
+const RCU: Item = Item {
+    id: "kernel.rcu-nocbs",
+    what: "pCPUs whose RCU work is done elsewhere (rcu_nocbs=)",
+    why: "Clean-up work of the kernel runs on the pCPU that caused it, in the middle of the guest.",
+    effect: "such work moves to the host's own pCPUs",
+    takes_effect: TakesEffect::HostBoot,
+};
+const ISOLATED: Item = Item {
+    id: "kernel.isolcpus",
+    what: "pCPUs without load balancing (isolcpus=)",
+    why: "The kernel's own threads stay away from the beginning; taut's partitions do the same for processes while the host runs.",
+    effect: "fewer kernel threads on exclusive pCPUs; they are lost to everybody else",
+    takes_effect: TakesEffect::HostBoot,
+};
+const BOOT_IDLE: Item = Item {
+    id: "kernel.max-cstate",
+    what: "C-states allowed at boot (intel_idle.max_cstate=, processor.max_cstate=)",
+    why: "What is not allowed at boot cannot be allowed by a program later.",
+    effect: "as idle.c-states, for good; more power",
+    takes_effect: TakesEffect::HostBoot,
+};
+const WATCHDOG: Item = Item {
+    id: "kernel.nmi-watchdog",
+    what: "watchdog by non-maskable interrupt",
+    why: "It interrupts every pCPU regularly and keeps a performance counter busy.",
+    effect: "an interruption less; a pCPU that hangs with interrupts off is not noticed",
+    takes_effect: TakesEffect::Live,
+};
+const TIMERS: Item = Item {
+    id: "kernel.timer-migration",
+    what: "moving timers to busy pCPUs",
+    why: "An idle pCPU hands its timers to a busy one: to the one that a guest keeps busy.",
+    effect: "timers stay where they were set; idle pCPUs wake up more often",
+    takes_effect: TakesEffect::Live,
+};
+
+pub(super) fn lines(facts: &HostFacts, profile: Profile) -> Vec<Line> {
+    let kernel = &facts.kernel;
+    vec![
+        age(AGE, kernel, (5, 4), (6, 1)),
+        clock(facts),
+        on_some(TICKLESS, profile, kernel.tickless),
+        on_some(RCU, profile, cpus_of(kernel, "rcu_nocbs=").or(kernel.tickless)),
+        on_some(ISOLATED, profile, kernel.isolated),
+        boot_idle(facts, profile),
+        quiet(WATCHDOG, profile, kernel.nmi_watchdog.as_ref()),
+        quiet(TIMERS, profile, kernel.timer_migration.as_ref()),
+    ]
+}
+
+/// Older than `old` is bad, older than `recent` not quite good.
+pub(super) fn age(item: Item, kernel: &KernelFacts, old: (u32, u32), recent: (u32, u32)) -> Line {
+    let wanted = format!("{}.{} or newer", recent.0, recent.1);
+    let Some(release) = &kernel.release else { return item.unknown("cannot be read", wanted) };
+    let verdict = match version(release) {
+        None => Verdict::Unknown,
+        Some(version) if version < old => Verdict::Bad,
+        Some(version) if version < recent => Verdict::Warn,
+        Some(_) => Verdict::Ok,
+    };
+    item.line(verdict, release, wanted)
+}
+
+/// The first two numbers of a release such as `6.1.0-28-amd64`.
+pub(super) fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// The value of a word of the command line.
+pub(super) fn option<'a>(kernel: &'a KernelFacts, key: &str) -> Option<&'a str> {
+    kernel.command_line.iter().rev().find_map(|word| word.strip_prefix(key))
+}
+
+/// How many CPUs a word of the command line names, roughly: a list counts as at least one.
+fn cpus_of(kernel: &KernelFacts, key: &str) -> Option<u32> {
+    option(kernel, key).map(|list| u32::from(!list.is_empty()))
+}
+
+fn clock(facts: &HostFacts) -> Line {
+    // In a VM the hypervisor's clock is the right one when the counter is not offered.
+    let wanted: &[&str] =
+        if facts.cpu.in_vm { &["tsc", "kvm-clock", "hyperv_clocksource_tsc_page"] } else { &["tsc"] };
+    one_of(CLOCK, as_slice(facts.kernel.clock.as_ref()), wanted, Verdict::Bad, "cannot be read")
+}
+
+fn on_some(item: Item, profile: Profile, count: Option<u32>) -> Line {
+    let found = match count {
+        Some(0) | None => "none".to_owned(),
+        Some(1) => "set".to_owned(),
+        Some(count) => format!("{count} pCPUs"),
+    };
+    match (profile, count) {
+        (Profile::Latency, Some(0) | None) => item.line(Verdict::Warn, found, "those for `high` VMs"),
+        (Profile::Latency, _) => item.line(Verdict::Ok, found, "those for `high` VMs"),
+        // Isolated pCPUs are lost to a host that is to be filled.
+        (Profile::Throughput | Profile::Dense, Some(1..)) => item.line(Verdict::Warn, found, "none"),
+        (Profile::Throughput | Profile::Dense, _) => item.line(Verdict::Ok, found, "none"),
+    }
+}
+
+fn boot_idle(facts: &HostFacts, profile: Profile) -> Line {
+    let kernel = &facts.kernel;
+    let words = ["intel_idle.max_cstate=", "processor.max_cstate=", "idle="];
+    let found: Vec<_> =
+        words.iter().filter_map(|key| option(kernel, key).map(|value| format!("{key}{value}"))).collect();
+    let shallow = facts.idle.states.iter().all(|state| state.exit_us <= 2);
+    let wanted =
+        if profile == Profile::Latency { "max_cstate 0 or 1, or bounded while the host runs" } else { "any" };
+    let found = if found.is_empty() { "all".to_owned() } else { found.join(" ") };
+    let verdict = if profile == Profile::Latency && !shallow { Verdict::Warn } else { Verdict::Ok };
+    BOOT_IDLE.line(verdict, found, wanted)
+}
+
+fn quiet(item: Item, profile: Profile, knob: Option<&Knob>) -> Line {
+    if profile == Profile::Latency {
+        at_most(item, knob, 0, Verdict::Warn, "the kernel has none")
+    } else {
+        any(item, knob, "any")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_numbers_with_something_behind() {
+        assert_eq!(version("6.1.0-28-amd64"), Some((6, 1)));
+        assert_eq!(version("5.14-rc1"), Some((5, 14)));
+        assert_eq!(version("weird"), None);
+    }
+}

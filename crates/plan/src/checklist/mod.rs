@@ -1,0 +1,50 @@
+//! The checklist behind `taut check` (SPEC BP): every line of the best practices for latency-sensitive VMs, and what has
+//! been learnt since. From facts ([`taut_api::check`]) to [`Line`]s: what was found, what is wanted for a [`Profile`], why,
+//! and when it can take effect. A topic a file; the lines of a topic are in the order of its file.
+
+mod commitment;
+mod cpu;
+mod guest;
+mod idle;
+mod interrupts;
+mod kernel;
+mod knobs;
+mod line;
+mod memory;
+mod network;
+mod numa;
+mod power;
+mod text;
+mod vm;
+
+pub use line::{Line, Profile, Report, Summary, TakesEffect, Verdict};
+pub use vm::VmFacts;
+
+use taut_api::check::{GuestFacts, HostFacts};
+
+/// Judges a host.
+pub fn host(facts: &HostFacts, profile: Profile) -> Report {
+    let topics: [fn(&HostFacts, Profile) -> Vec<Line>; 8] = [
+        power::lines,
+        idle::lines,
+        cpu::lines,
+        numa::lines,
+        memory::lines,
+        kernel::lines,
+        interrupts::lines,
+        network::lines,
+    ];
+    let mut lines: Vec<_> = topics.iter().flat_map(|topic| topic(facts, profile)).collect();
+    lines.extend(commitment::lines(facts, profile));
+    Report::new("host", profile, lines)
+}
+
+/// Judges a VM from outside.
+pub fn vm(facts: &VmFacts<'_>, profile: Profile) -> Report {
+    Report::new(facts.name, profile, vm::lines(facts, profile))
+}
+
+/// Judges a guest from inside.
+pub fn guest(facts: &GuestFacts, profile: Profile) -> Report {
+    Report::new("guest", profile, guest::lines(facts, profile))
+}

@@ -1,0 +1,162 @@
+//! Physical cards: moderation, sharing, pass-through, polling (S3 "physical NIC settings", "polling versus interrupts";
+//! S0 "separate pNIC", "pass-through").
+
+use taut_api::check::{Card, HostFacts, Knob};
+
+use super::knobs::{any, at_least, at_most};
+use super::line::{Item, Line, Profile, TakesEffect, Verdict};
+
+const MODERATION: Item = Item {
+    id: "nic.moderation",
+    what: "interrupt moderation of physical cards",
+    why: "The card keeps a packet back, tens of microseconds, to interrupt for several at once.",
+    effect: "each packet is handed up at once; more interrupts, hardware LRO merges less (`ethtool -C NIC rx-usecs 0 adaptive-rx off`)",
+    takes_effect: TakesEffect::Live,
+};
+const GRO: Item = Item {
+    id: "nic.gro-flush",
+    what: "waiting for segments to merge (gro_flush_timeout)",
+    why: "The kernel keeps a received segment back in case the next one belongs to it.",
+    effect: "segments are handed up at the end of each poll; more CPU time per byte",
+    takes_effect: TakesEffect::Live,
+};
+const DEFER: Item = Item {
+    id: "nic.deferred-irqs",
+    what: "interrupts put off (napi_defer_hard_irqs)",
+    why: "With a flush timeout the card stays quiet until a timer looks at it.",
+    effect: "the card interrupts as soon as something comes",
+    takes_effect: TakesEffect::Live,
+};
+const SHARED: Item = Item {
+    id: "nic.separate",
+    what: "cards with a link",
+    why: "On a shared card latency-sensitive packets queue behind everybody's bulk; a card of their own, or shares (NetIOC) on a common one, keeps them apart.",
+    effect: "no queueing behind other VMs' traffic",
+    takes_effect: TakesEffect::Live,
+};
+const PASS_THROUGH: Item = Item {
+    id: "nic.pass-through",
+    what: "cards that can be passed through (SR-IOV, IOMMU)",
+    why: "A virtual function in the guest leaves out the switch altogether, and with it shaping and moving the VM.",
+    effect: "the last few microseconds; needs `intel_iommu=on` or an AMD IOMMU, and virtual functions",
+    takes_effect: TakesEffect::Bios,
+};
+const BUSY_READ: Item = Item {
+    id: "nic.busy-read",
+    what: "polling instead of interrupts: blocking reads (busy_read)",
+    why: "A program that waits for a packet looks into the card's queue itself instead of sleeping until the interrupt.",
+    effect: "a wake-up less per packet; the pCPU is busy while it waits",
+    takes_effect: TakesEffect::Live,
+};
+const BUSY_POLL: Item = Item {
+    id: "nic.busy-poll",
+    what: "polling instead of interrupts: poll and select (busy_poll)",
+    why: "The same for programs that wait for many sockets at once.",
+    effect: "a wake-up less per packet; the pCPU is busy while it waits",
+    takes_effect: TakesEffect::Live,
+};
+
+/// Microseconds that the kernel's documentation recommends for latency.
+const POLL_US: i64 = 50;
+
+pub(super) fn lines(facts: &HostFacts, profile: Profile) -> Vec<Line> {
+    let network = &facts.network;
+    vec![
+        moderation(MODERATION, &network.cards, profile),
+        zero(GRO, &network.cards, profile, |card| card.gro_flush.as_ref()),
+        zero(DEFER, &network.cards, profile, |card| card.deferred_irqs.as_ref()),
+        shared(&network.cards, profile),
+        pass_through(facts, profile),
+        polling(BUSY_READ, network.busy_read.as_ref(), profile),
+        polling(BUSY_POLL, network.busy_poll.as_ref(), profile),
+    ]
+}
+
+/// Every card: what the kernel says of it, else its driver's parameter, else nothing.
+pub(super) fn moderation(item: Item, cards: &[Card], profile: Profile) -> Line {
+    let wanted = match profile {
+        Profile::Latency => "off",
+        Profile::Throughput | Profile::Dense => "on",
+    };
+    let one = |card: &Card| {
+        let driver = card.driver.as_deref().unwrap_or("no driver");
+        let (state, on) = match (&card.moderation, card.throttle.as_deref()) {
+            (Some(seen), _) if seen.adaptive_rx => ("adaptive".to_owned(), Some(true)),
+            (Some(seen), _) if seen.rx_us == 0 => ("off".to_owned(), Some(false)),
+            (Some(seen), _) => (format!("{} us", seen.rx_us), Some(true)),
+            (None, Some(rate)) => {
+                (format!("InterruptThrottleRate={rate}"), Some(rate.split(',').any(|rate| rate != "0")))
+            }
+            // The driver has none: nothing waits.
+            (None, None) if driver.starts_with("virtio") => ("left to the host".to_owned(), Some(false)),
+            (None, None) => (format!("see `ethtool -c {}`", card.name), None),
+        };
+        (format!("{} ({driver}): {state}", card.name), on)
+    };
+    if cards.is_empty() {
+        return item.line(Verdict::Ok, "no cards", wanted);
+    }
+    let (found, on): (Vec<_>, Vec<_>) = cards.iter().map(one).unzip();
+    let verdict = if profile == Profile::Latency && on.contains(&Some(true)) {
+        Verdict::Bad
+    } else if on.contains(&None) {
+        Verdict::Unknown
+    } else {
+        Verdict::Ok
+    };
+    item.line(verdict, found.join(", "), wanted)
+}
+
+fn zero(item: Item, cards: &[Card], profile: Profile, knob: fn(&Card) -> Option<&Knob>) -> Line {
+    let knobs: Vec<_> = cards.iter().filter_map(|card| Some((card, knob(card)?))).collect();
+    let set: Vec<_> = knobs.iter().filter(|(_, knob)| knob.value != "0").collect();
+    let wanted = if profile == Profile::Latency { "0" } else { "any" };
+    let found = match set.as_slice() {
+        [] if knobs.is_empty() => "no cards".to_owned(),
+        [] => "0".to_owned(),
+        set => set
+            .iter()
+            .map(|(card, knob)| format!("{}: {}", card.name, knob.value))
+            .collect::<Vec<_>>()
+            .join(", "),
+    };
+    if set.is_empty() || profile != Profile::Latency {
+        return item.line(Verdict::Ok, found, wanted);
+    }
+    let lines = set.iter().map(|(_, knob)| at_most(item, Some(knob), 0, Verdict::Bad, ""));
+    Line { changes: lines.flat_map(|line| line.changes).collect(), ..item.line(Verdict::Bad, found, wanted) }
+}
+
+fn shared(cards: &[Card], profile: Profile) -> Line {
+    let names: Vec<_> =
+        cards.iter().filter(|card| card.link == Some(true)).map(|card| card.name.as_str()).collect();
+    let found = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let verdict = if profile == Profile::Latency && names.len() == 1 { Verdict::Warn } else { Verdict::Ok };
+    let wanted = if profile == Profile::Latency { "one for latency-sensitive VMs alone" } else { "any" };
+    SHARED.line(verdict, found, wanted)
+}
+
+fn pass_through(facts: &HostFacts, profile: Profile) -> Line {
+    let able = facts.network.cards.iter().filter(|card| card.virtual_functions > 0);
+    let able: Vec<_> =
+        able.map(|card| format!("{} ({} virtual functions)", card.name, card.virtual_functions)).collect();
+    let wanted =
+        if profile == Profile::Latency { "an IOMMU and a card with virtual functions" } else { "any" };
+    let groups = facts.network.iommu_groups;
+    let cards = if able.is_empty() { "no card with virtual functions".to_owned() } else { able.join(", ") };
+    let iommu = if groups == 0 { "no IOMMU".to_owned() } else { format!("{groups} IOMMU groups") };
+    let ready = groups > 0 && !able.is_empty();
+    let verdict = if ready || profile != Profile::Latency { Verdict::Ok } else { Verdict::Warn };
+    PASS_THROUGH.line(verdict, format!("{cards}, {iommu}"), wanted)
+}
+
+pub(super) fn polling(item: Item, knob: Option<&Knob>, profile: Profile) -> Line {
+    match profile {
+        Profile::Latency => at_least(item, knob, POLL_US, Verdict::Warn, "the kernel has none"),
+        Profile::Throughput => any(item, knob, "any"),
+        Profile::Dense => match knob {
+            Some(_) => at_most(item, knob, 0, Verdict::Warn, ""),
+            None => any(item, knob, "0"),
+        },
+    }
+}

@@ -1,0 +1,57 @@
+//! A report as text for people.
+
+use std::fmt;
+
+use super::line::{Line, Report, Verdict};
+
+/// A cell is cut at this many characters; the whole is below, or in the JSON.
+const WIDEST: usize = 52;
+
+impl fmt::Display for Report {
+    /// A line each, then the reasons for those that are not as wanted, then the sums.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let header = ["VERDICT", "ITEM", "FOUND", "WANTED", "TAKES EFFECT"].map(str::to_owned);
+        let rows: Vec<_> = std::iter::once(header).chain(self.lines.iter().map(cells)).collect();
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let widths: [usize; 5] = std::array::from_fn(width);
+        for row in &rows {
+            let padded: Vec<_> =
+                row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+            writeln!(f, "{}", padded.join("  ").trim_end())?;
+        }
+        for line in self.lines.iter().filter(|line| matches!(line.verdict, Verdict::Warn | Verdict::Bad)) {
+            writeln!(f, "\n{}: {}, {}", line.verdict.word(), line.id, line.what)?;
+            if line.found.chars().count() > WIDEST || line.wanted.chars().count() > WIDEST {
+                writeln!(f, "  found   {}\n  wanted  {}", line.found, line.wanted)?;
+            }
+            writeln!(f, "  why     {}\n  effect  {}", line.why, line.effect)?;
+        }
+        let Self { subject, profile, summary, .. } = self;
+        let live = self.changes().len();
+        write!(
+            f,
+            "\n{subject} for {profile}: {} ok, {} warn, {} bad, {} unknown",
+            summary.ok, summary.warn, summary.bad, summary.unknown
+        )?;
+        if live > 0 {
+            write!(f, "; --apply changes {live} {}", if live == 1 { "file" } else { "files" })?;
+        }
+        writeln!(f)
+    }
+}
+
+fn cells(line: &Line) -> [String; 5] {
+    let cut = |text: &str| {
+        if text.chars().count() <= WIDEST {
+            return text.to_owned();
+        }
+        text.chars().take(WIDEST - 1).chain(['…']).collect()
+    };
+    [
+        line.verdict.word().to_owned(),
+        line.id.to_owned(),
+        cut(&line.found),
+        cut(&line.wanted),
+        line.takes_effect.word().to_owned(),
+    ]
+}

@@ -1,0 +1,70 @@
+//! What only the daemon knows: VMs, and what they were promised.
+
+use taut_api::check::Commitment;
+use taut_api::error::ErrorKind;
+use taut_api::host::{HostInfo, HostSettings, Toggle};
+use taut_api::route::Vm;
+use taut_api::{ApiError, Bytes, Name};
+use taut_plan::checklist::{self, Profile, Report, VmFacts};
+
+use crate::client::Client;
+use crate::output;
+use crate::progress::Progress;
+
+/// What VMs were promised; nothing when no daemon runs.
+pub(super) fn commitment(client: &Client) -> Result<Option<Commitment>, ApiError> {
+    let vms: Vec<Vm> = match client.get("/v1/vms") {
+        Err(error) if error.kind == ErrorKind::Unavailable => return Ok(None),
+        answer => answer?,
+    };
+    let host = host(client)?;
+    let settings: HostSettings = client.get("/v1/host/settings")?;
+    let running: Vec<_> = vms.iter().filter(|vm| vm.status.pid.is_some()).map(|vm| &vm.spec.vm).collect();
+    Ok(Some(Commitment {
+        vms: u32::try_from(running.len()).unwrap_or(u32::MAX),
+        vcpus: running.iter().map(|vm| vm.vcpus).sum(),
+        memory: Bytes(running.iter().map(|vm| vm.memory.0).sum()),
+        host_memory: host.memory_total,
+        accelerator: output::word(&host.accelerator.kind),
+        coalescing: [settings.coalesce_scheme.as_str(), settings.coalesce_params.as_str()]
+            .into_iter()
+            .filter(|word| !word.is_empty())
+            .collect::<Vec<_>>()
+            .join(":"),
+        lro: settings.lro == Toggle::On,
+    }))
+}
+
+/// Judges a VM.
+pub(super) fn vm(client: &Client, name: &Name, profile: Profile) -> Result<Report, ApiError> {
+    let vm: Vm = client.get(&format!("/v1/vms/{name}"))?;
+    let host = host(client)?;
+    let reservations = ["memory_reservation", "cpu"].map(|field| reservation(&vm, field));
+    let facts = VmFacts {
+        name: name.as_str(),
+        spec: &vm.spec.vm,
+        status: &vm.status,
+        host: &host,
+        reservations: [reservations[0].as_deref(), reservations[1].as_deref()],
+    };
+    Ok(checklist::vm(&facts, profile))
+}
+
+/// The first answer waits for the probe that starts a vCPU.
+fn host(client: &Client) -> Result<HostInfo, ApiError> {
+    let _progress = Progress::start("looking at the host");
+    client.get("/v1/host")
+}
+
+/// A field of the VM's file as it is written there; absent when it is not.
+fn reservation(vm: &Vm, field: &str) -> Option<String> {
+    let document = serde_json::to_value(&vm.spec.vm).ok()?;
+    match document.get(field)? {
+        serde_json::Value::String(text) => Some(text.clone()),
+        serde_json::Value::Object(fields) => fields.get("reservation").map(|value| match value {
+            serde_json::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        }),
+        other => Some(other.to_string()),
+    }
+}

@@ -1,0 +1,119 @@
+//! What is said of captured machines (PL10), and that what is changed there can be undone.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use taut_host::captured::unpack;
+use taut_plan::checklist::Verdict;
+
+use super::*;
+
+const MACHINES: [(&str, &str); 4] = [
+    ("xeon-2-sockets", include_str!("../../../../host/machines/xeon-2-sockets.txt")),
+    ("epyc-8-nodes", include_str!("../../../../host/machines/epyc-8-nodes.txt")),
+    ("hybrid-laptop", include_str!("../../../../host/machines/hybrid-laptop.txt")),
+    ("small-vm", include_str!("../../../../host/machines/small-vm.txt")),
+];
+
+const PROFILES: [Profile; 3] = [Profile::Latency, Profile::Throughput, Profile::Dense];
+
+fn machine(text: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    unpack(text, folder.path()).unwrap();
+    folder
+}
+
+fn judged(root: &Path, profile: Profile) -> Report {
+    checklist::host(&taut_host::check::host(root).unwrap(), profile)
+}
+
+/// Every file below a folder with its content.
+fn files(folder: &Path, into: &mut BTreeMap<PathBuf, Vec<u8>>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, into);
+        } else {
+            into.insert(path.clone(), fs::read(&path).unwrap());
+        }
+    }
+}
+
+fn everything(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    files(folder, &mut all);
+    all
+}
+
+#[test]
+fn captured_machines() {
+    for (name, text) in MACHINES {
+        let root = machine(text);
+        for profile in PROFILES {
+            insta::assert_snapshot!(format!("{name}-{profile}"), judged(root.path(), profile).to_string());
+        }
+    }
+}
+
+#[test]
+fn the_json_has_every_column() {
+    let root = machine(MACHINES[0].1);
+    let report = serde_json::to_value(judged(root.path(), Profile::Latency)).unwrap();
+    let line = report["lines"].as_array().unwrap().iter().find(|line| line["id"] == "numa.balancing");
+    insta::assert_snapshot!(serde_json::to_string_pretty(&line).unwrap());
+    insta::assert_snapshot!(report["summary"].to_string());
+}
+
+#[test]
+fn names_of_lines_are_unique_and_nothing_is_left_empty() {
+    let root = machine(MACHINES[0].1);
+    for profile in PROFILES {
+        let report = judged(root.path(), profile);
+        let mut ids: Vec<_> = report.lines.iter().map(|line| line.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), report.lines.len());
+        for line in &report.lines {
+            let texts = [line.id, line.what, line.why, line.effect, &line.found, &line.wanted];
+            assert!(texts.iter().all(|text| !text.is_empty()), "{line:?}");
+            let fits = line.changes.is_empty() || matches!(line.verdict, Verdict::Warn | Verdict::Bad);
+            assert!(fits, "changes although all is well: {line:?}");
+        }
+    }
+}
+
+#[test]
+fn applied_is_as_wanted_and_undone_is_as_before() {
+    for (name, text) in MACHINES {
+        for profile in PROFILES {
+            let root = machine(text);
+            let state = root.path().join("var/lib/taut");
+            let (before, report) = (everything(root.path()), judged(root.path(), profile));
+            let changes = report.changes();
+            let changed = change::apply(root.path(), &state, &changes).unwrap();
+            assert_eq!((changed.done.len(), changed.failed.len()), (changes.len(), 0), "{name}");
+
+            let after = judged(root.path(), profile);
+            assert_eq!(after.changes(), [], "{name} for {profile}: one application is enough");
+            assert!(after.summary.bad <= report.summary.bad);
+            for line in report.lines.iter().filter(|line| !line.changes.is_empty()) {
+                let now = after.lines.iter().find(|now| now.id == line.id).unwrap();
+                assert_eq!(now.verdict, Verdict::Ok, "{name} for {profile}: {now:?}");
+            }
+
+            // A second profile on top does not change what is given back.
+            change::apply(root.path(), &state, &judged(root.path(), Profile::Dense).changes()).unwrap();
+            assert_eq!(change::undo(root.path(), &state).unwrap().failed, []);
+            fs::remove_dir_all(root.path().join("var")).unwrap();
+            assert_eq!(everything(root.path()), before, "{name} for {profile}");
+        }
+    }
+}
+
+#[test]
+fn a_folder_without_a_machine_is_said_to_be_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = taut_host::check::host(folder.path()).unwrap_err();
+    let error = unreadable(folder.path(), &error).to_string();
+    assert!(error.contains("is not the file system of a Linux") && error.contains("hint: --root"), "{error}");
+}
