@@ -12,7 +12,8 @@ use crate::network::{
     ExternalPortSpec, ExternalPortStatus, NetnsSpec, NetnsStatus, PortGroupSpec, PortGroupStatus,
     VSwitchSpec, VSwitchStatus,
 };
-use crate::vm::{Link, Power, VmDesired, VmStatus};
+use crate::resources::{CpuReservation, MemoryReservation};
+use crate::vm::{LatencySensitivity, Link, Power, VmDesired, VmStatus};
 use crate::{Coalescing, Document, MacAddr, Name};
 
 /// A VM as the API returns it.
@@ -89,6 +90,22 @@ pub struct ChangeNic {
     /// Merge segments for it?
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lro: Option<bool>,
+}
+
+/// `PATCH /v1/vms/{name}/latency`: what is named changes, the rest stays. Refused as a whole when the host cannot honour it
+/// (LS-2, LS-3). In force at once, on a running VM as well; the VM's status names what needs a restart (LS-9).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeLatency {
+    /// `normal`, `high` or `high-ht`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_sensitivity: Option<LatencySensitivity>,
+    /// CPU kept for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_reservation: Option<CpuReservation>,
+    /// Memory kept for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_reservation: Option<MemoryReservation>,
 }
 
 /// `PATCH /v1/vms/{name}/vmci`: what is named changes, the rest stays. Adding and removing the device is for the VM's next start;

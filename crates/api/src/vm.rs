@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::coalescing::NicCoalescing;
+use crate::latency::LatencyStatus;
 use crate::network::Ipv4Net;
+use crate::resources::{CpuResources, MemoryReservation};
 use crate::shaping::Shaping;
 use crate::vmci::{VmciSpec, VmciStatus};
 use crate::{Bytes, Coalescing, MacAddr, Name, QueuePairs};
@@ -22,6 +24,12 @@ pub struct VmSpec {
     /// Guest memory.
     #[serde(default = "default_memory")]
     pub memory: Bytes,
+    /// Memory kept for it (LS-2, LS-5).
+    #[serde(default, skip_serializing_if = "MemoryReservation::is_none")]
+    pub memory_reservation: MemoryReservation,
+    /// CPU kept for it (LS-3).
+    #[serde(default, skip_serializing_if = "CpuResources::is_default")]
+    pub cpu: CpuResources,
     /// Direct kernel boot. Either this or a disk; a micro VM has neither.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<Boot>,
@@ -45,6 +53,8 @@ impl Default for VmSpec {
             kind: VmKind::default(),
             vcpus: one(),
             memory: default_memory(),
+            memory_reservation: MemoryReservation::default(),
+            cpu: CpuResources::default(),
             boot: None,
             disk: None,
             nics: Vec::new(),
@@ -167,14 +177,10 @@ pub struct NicSpec {
     #[serde(default, skip_serializing_if = "NicCoalescing::is_default")]
     pub coalescing: NicCoalescing,
     /// TCP segments from wires, namespaces and emulated cards are merged for the guest, if its driver takes them merged
-    /// (VN-12) and the host's `Net.Vmxnet3SwLRO` is on. Cards that QEMU emulates get single segments.
-    #[serde(default = "yes", skip_serializing_if = "is_yes")]
-    pub lro: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks for it")]
-const fn is_yes(value: &bool) -> bool {
-    *value
+    /// (VN-12) and the host's `Net.Vmxnet3SwLRO` is on. Cards that QEMU emulates get single segments. On unless said
+    /// otherwise, and off while the VM is latency-sensitive (LS-7).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lro: Option<bool>,
 }
 
 const fn yes() -> bool {
@@ -281,6 +287,9 @@ pub struct VmStatus {
     /// Its VMCI device, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vmci: Option<VmciStatus>,
+    /// What became of its latency sensitivity; absent when it is `normal`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<LatencyStatus>,
 }
 
 /// The state of a VM's process.

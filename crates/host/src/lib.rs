@@ -1,9 +1,18 @@
-//! The Linux host: what it is made of, how busy it is, how it is set, and taking settings back.
+//! The Linux host: what it is made of, how busy it is, how it is set, what is changed on it for latency-sensitive VMs, and taking
+//! all of it back.
 //!
 //! Everything is read below a root path, so that captured trees of other machines can be read as well.
 
+mod affinity;
 pub mod captured;
 pub mod check;
+mod cpuset;
+pub mod exclusive;
+mod irq;
+pub mod ledger;
 mod list;
+mod mask;
+mod pm_qos;
 pub mod topology;
 pub mod utilisation;
+mod workqueue;

@@ -1,5 +1,7 @@
 //! The kernel's lists of CPUs and nodes: `0-3,8,10-11`.
 
+use std::collections::BTreeSet;
+
 /// More than any Linux supports; bounds what a wrong file can make us allocate.
 const MOST: u32 = 1 << 16;
 
@@ -22,9 +24,40 @@ pub(crate) fn parse(text: &str) -> Result<Vec<u32>, BadList> {
     Ok(numbers)
 }
 
+/// The numbers as the kernel writes them.
+pub(crate) fn format(numbers: &BTreeSet<u32>) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for &number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let range = |(first, last): &(u32, u32)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
+    ranges.iter().map(range).collect::<Vec<_>>().join(",")
+}
+
+/// The list without these numbers; nothing when it is no list, or none of them is in it.
+pub(crate) fn without(text: &str, numbers: &BTreeSet<u32>) -> Option<BTreeSet<u32>> {
+    let before: BTreeSet<u32> = parse(text).ok()?.into_iter().collect();
+    let after: BTreeSet<u32> = before.difference(numbers).copied().collect();
+    (after != before).then_some(after)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_are_written_as_they_are_read() {
+        for text in ["", "0", "0-3,8,10-11", "1-2"] {
+            assert_eq!(format(&parse(text).unwrap().into_iter().collect()), text);
+        }
+        assert_eq!(without("0-3", &[1, 9].into()), Some([0, 2, 3].into()));
+        assert_eq!(without("0-3", &[9].into()), None);
+    }
 
     #[test]
     fn ranges_and_single_numbers() {

@@ -92,6 +92,29 @@ pub fn read(root: &Path) -> Result<Topology, TopologyError> {
     })
 }
 
+/// Every on-line pCPU, by number.
+///
+/// # Errors
+/// When the list of CPUs cannot be read.
+pub fn online(root: &Path) -> Result<Vec<Cpu>, TopologyError> {
+    let tree = Tree(root);
+    cpus(tree, &node_numbers(tree)?)
+}
+
+/// Nominal frequency of a pCPU in MHz, as far as the host tells: cpufreq's base frequency, its maximum, or what the first pCPU
+/// runs at.
+pub fn nominal_mhz(root: &Path) -> Option<u32> {
+    let tree = Tree(root);
+    let khz = ["base_frequency", "cpuinfo_max_freq"]
+        .iter()
+        .find_map(|file| tree.number(&format!("sys/devices/system/cpu/cpu0/cpufreq/{file}")));
+    khz.map(|khz| khz / 1000).or_else(|| {
+        let text = tree.optional("proc/cpuinfo")?;
+        let line = text.lines().find(|line| line.starts_with("cpu MHz"))?;
+        line.split_once(':')?.1.trim().split('.').next()?.parse().ok()
+    })
+}
+
 fn cpus(tree: Tree<'_>, nodes: &[u32]) -> Result<Vec<Cpu>, TopologyError> {
     let online = tree.required("sys/devices/system/cpu/online")?;
     let ids = tree.list("sys/devices/system/cpu/online", &online)?;

@@ -199,10 +199,10 @@ fn mac_learning_is_possible(
     Ok(())
 }
 
-fn invalid(message: impl Into<String>, hint: impl Into<String>) -> ApiError {
+pub(crate) fn invalid(message: impl Into<String>, hint: impl Into<String>) -> ApiError {
     ApiError::new(ErrorKind::Invalid, message, hint)
 }
 
-fn conflict(message: impl Into<String>, hint: impl Into<String>) -> ApiError {
+pub(crate) fn conflict(message: impl Into<String>, hint: impl Into<String>) -> ApiError {
     ApiError::new(ErrorKind::Conflict, message, hint)
 }

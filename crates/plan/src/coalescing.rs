@@ -3,7 +3,7 @@
 use taut_api::Coalescing;
 use taut_api::vm::NicModel;
 
-use crate::{Desired, Observed, Owner, dense};
+use crate::{Desired, Observed, Owner, dense, latency};
 
 /// What is in force on the owner's port; `None` for ports that are not rings of a guest's: TAP devices, and cards that
 /// QEMU emulates and interrupts for itself.
@@ -11,7 +11,12 @@ pub fn rule(desired: &Desired, observed: &Observed, owner: &Owner) -> Option<Coa
     let own = match owner {
         Owner::Nic(vm, index) => {
             let nic = desired.vms.get(vm)?.vm.nics.get(*index)?;
-            (nic.model == NicModel::Virtio).then_some(nic.coalescing)?
+            let own = (nic.model == NicModel::Virtio).then_some(nic.coalescing)?;
+            if own.is_default() && latency::is_sensitive(desired, vm) {
+                // LS-7.
+                return Some(Coalescing::Disabled);
+            }
+            own
         }
         Owner::External(name) => desired.external.get(name)?.coalescing,
         Owner::Netns(_) | Owner::Vmci(_) => return None,
@@ -26,7 +31,7 @@ pub fn rule(desired: &Desired, observed: &Observed, owner: &Owner) -> Option<Coa
 #[cfg(test)]
 mod tests {
     use taut_api::host::HostSettings;
-    use taut_api::vm::VmDesired;
+    use taut_api::vm::{LatencySensitivity, VmDesired};
 
     use super::*;
 
@@ -52,5 +57,8 @@ mod tests {
         assert_eq!(of(&desired, 0), Some(Coalescing::Rbc { rate: 9000 }));
         assert_eq!(of(&desired, 1), Some(Coalescing::Static { packets: 16 }));
         assert_eq!(of(&desired, 2), None);
+        desired.vms.get_mut(&name).unwrap().vm.latency_sensitivity = LatencySensitivity::High;
+        let sensitive = [0, 1, 2].map(|index| of(&desired, index));
+        assert_eq!(sensitive, [Some(Coalescing::Disabled), Some(Coalescing::Static { packets: 16 }), None]);
     }
 }

@@ -206,6 +206,8 @@ mod tests {
             stopping: false,
             sockets: std::collections::BTreeSet::new(),
             vmci: false,
+            locked: false,
+            cpu_pm: false,
         };
         for (name, vcpus, process) in
             [("a", 2, Some(process.clone())), ("b", 4, None), ("gone", 0, Some(process))]

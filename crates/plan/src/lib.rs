@@ -15,6 +15,8 @@
 //! * [`attachments`]: namespaces and external ports to attach and detach;
 //! * [`coalescing`]: the moderation that each port has;
 //! * [`dense`]: whether the host is so loaded that guests are interrupted less often;
+//! * [`latency`]: reservations, and who may be latency-sensitive;
+//! * [`placement`]: the pCPU that each of their vCPUs owns;
 //! * [`lro`]: the ports for which segments are merged;
 //! * [`fabric_config`]: the fabric's whole wanted state;
 //! * [`checklist`]: what `taut check` says of a host, a VM, a guest.
@@ -27,11 +29,13 @@ pub mod coalescing;
 pub mod dense;
 mod desired;
 pub mod fabric_config;
+pub mod latency;
 pub mod lro;
 pub mod memory;
 pub mod numbering;
 mod observed;
 mod outcome;
+pub mod placement;
 pub mod vmci;
 pub mod vms;
 
@@ -48,6 +52,7 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
     vmci::rule(desired, observed, &mut plan);
     attachments::rule(desired, observed, &mut plan);
     plan.refusals = refused;
+    plan.exclusive = latency::rule(desired, observed).granted;
     plan
 }
 

@@ -3,14 +3,16 @@
 use taut_api::host::Toggle;
 use taut_api::vm::NicModel;
 
-use crate::{Desired, Owner};
+use crate::{Desired, Owner, latency};
 
 /// Is LRO on for the owner's port? It takes the host's switch and the card's own, which others' rings do not have.
 pub fn rule(desired: &Desired, owner: &Owner) -> bool {
     let own = match owner {
         Owner::Nic(vm, index) => {
             let nic = desired.vms.get(vm).and_then(|vm| vm.vm.nics.get(*index));
-            nic.is_some_and(|nic| nic.model == NicModel::Virtio && nic.lro)
+            // Merging waits for more: off by itself where latency counts (LS-7).
+            let default = !latency::is_sensitive(desired, vm);
+            nic.is_some_and(|nic| nic.model == NicModel::Virtio && nic.lro.unwrap_or(default))
         }
         Owner::External(_) => true,
         // The host's own stack merges for itself.
@@ -21,7 +23,7 @@ pub fn rule(desired: &Desired, owner: &Owner) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use taut_api::vm::VmDesired;
+    use taut_api::vm::{LatencySensitivity, VmDesired};
 
     use super::*;
 
@@ -39,6 +41,10 @@ mod tests {
         let of = |desired: &Desired| [0, 1, 2].map(|index| rule(desired, &Owner::Nic(name.clone(), index)));
         assert_eq!(of(&desired), [true, false, false]);
         assert!(!rule(&desired, &Owner::Netns("ns".parse().unwrap())));
+        desired.vms.get_mut(&name).unwrap().vm.latency_sensitivity = LatencySensitivity::High;
+        assert_eq!(of(&desired), [false; 3]);
+        desired.vms.get_mut(&name).unwrap().vm.nics[0].lro = Some(true);
+        assert_eq!(of(&desired), [true, false, false], "set explicitly");
         desired.host.lro = Toggle::Off;
         assert_eq!(of(&desired), [false; 3]);
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use taut_api::fabric::PortId;
+use taut_api::host::Cpu;
 use taut_api::network::{ExternalPortSpec, NetnsSpec};
 use taut_api::tune::TuneState;
 use taut_api::vm::{Link, VmKind};
@@ -13,6 +14,18 @@ use taut_api::{Bytes, Name};
 pub struct Observed {
     /// Memory of the host.
     pub memory_total: Bytes,
+    /// Every on-line pCPU.
+    pub cpus: Vec<Cpu>,
+    /// Nominal frequency of a pCPU in MHz; 0 when the host does not say.
+    pub cpu_mhz: u32,
+    /// pCPUs that latency-sensitive VMs own, in the order of their vCPUs.
+    pub exclusive: BTreeMap<Name, Vec<u32>>,
+    /// Those of them whose vCPUs are all there.
+    pub in_force: BTreeSet<Name>,
+    /// What could not be done on the host for exclusive pCPUs.
+    pub host_problems: Vec<String>,
+    /// The user took back everything that was changed on the host, until documents change again.
+    pub restored: bool,
     /// Is it known how guests run here (which QEMU, which accelerator)?
     pub probed: bool,
     /// The fabric answers and has told the state of all its ports.
@@ -72,6 +85,10 @@ pub struct Process {
     pub sockets: BTreeSet<usize>,
     /// It was started with a VMCI device.
     pub vmci: bool,
+    /// Its memory was allocated and locked when it started.
+    pub locked: bool,
+    /// It was started so that an idle vCPU halts without leaving the guest.
+    pub cpu_pm: bool,
 }
 
 /// What was done to the host for a namespace attachment.

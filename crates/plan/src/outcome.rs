@@ -1,7 +1,11 @@
 //! What a plan says.
 
+use std::collections::BTreeMap;
+
 use taut_api::Name;
 use taut_api::fabric::{FabricConfig, PortId};
+
+use crate::placement::Grant;
 
 /// The outcome of [`crate::plan()`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -12,6 +16,8 @@ pub struct Plan {
     pub refusals: Vec<Refusal>,
     /// The fabric's whole wanted state; its revision is the sender's to count.
     pub fabric: FabricConfig,
+    /// Exclusive pCPUs of VMs that run or are to run.
+    pub exclusive: BTreeMap<Name, Grant>,
 }
 
 /// One step.

@@ -118,6 +118,8 @@ fn carry_out(desired: &Desired, observed: &mut Observed, plan: &Plan) {
                     stopping: false,
                     sockets: (0..vm.nics.len()).collect(),
                     vmci: vm.vmci.is_some(),
+                    locked: false,
+                    cpu_pm: false,
                 };
                 let seen = observed.vms.entry(name.clone()).or_default();
                 seen.process = Some(process);

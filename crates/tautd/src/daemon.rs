@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
-use taut_host::topology;
+use taut_host::topology::{self, Topology};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -18,7 +18,7 @@ use crate::args::Args;
 use crate::board::Board;
 use crate::fabric::{Fabric, Paths, counters::Counters};
 use crate::http::{self, App};
-use crate::reconcile::{Inbox, Message, Parts, Reconciler};
+use crate::reconcile::{Inbox, Message, Parts, Reconciler, recalled};
 use crate::store::Store;
 use crate::vms::Vms;
 
@@ -52,9 +52,8 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     store.set_workers(args.workers(), args.socket_worker());
     let store = Arc::new(store);
     let board = Arc::new(Board::default());
-    let memory =
-        topology::read(Path::new("/")).map_err(|error| cannot("read this host", &error))?.memory_total;
-    board.lock().observed.memory_total = memory;
+    let host = topology::read(Path::new("/")).map_err(|error| cannot("read this host", &error))?;
+    note(&board, host);
     let counters = Counters::open(&run_dir.join("counters"));
     let counters = Arc::new(counters.map_err(|error| cannot("make the counters file", &error))?);
     let libexec = libexec(args)?;
@@ -70,6 +69,9 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
         counters: counters.clone(),
         vms,
         libexec,
+        cpuset: args.cpuset.clone(),
+        record: recalled(&store)
+            .map_err(|error| cannot("read what was changed on the host", error.as_ref()))?,
         inbox: inbox.clone(),
         messages,
     };
@@ -109,6 +111,14 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
             "report this fault with the lines above; VMs and their traffic go on",
         )),
     }
+}
+
+/// What plans have to know of the host.
+fn note(board: &Board, host: Topology) {
+    let mut seen = board.lock();
+    seen.observed.memory_total = host.memory_total;
+    seen.observed.cpus = host.cpus;
+    seen.observed.cpu_mhz = topology::nominal_mhz(Path::new("/")).unwrap_or(0);
 }
 
 /// Only one daemon works on a run directory.

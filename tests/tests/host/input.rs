@@ -21,7 +21,10 @@ const BROKEN: &[(&str, &[&str])] = &[
         &["02:00:00:00:00:01"],
     ),
     ("kind = \"micro\"\n[[nic]]\nportgroup = \"lan\"\nrings = { rx = 100, tx = 256 }\n", &["100"]),
-    ("kind = \"micro\"\nlatency_sensitivity = \"high\"\n", &["latency_sensitivity", "High"]),
+    (
+        "kind = \"micro\"\nmemory = \"64MiB\"\nlatency_sensitivity = \"high\"\n",
+        &["latency_sensitivity", "64MiB are missing"],
+    ),
     ("this is not = = toml", &[]),
 ];
 

@@ -20,6 +20,9 @@ pub(crate) enum Command {
     Show,
     /// The host's settings, under ESX's names.
     Settings,
+    /// Put back everything that was changed on the host for latency-sensitive VMs: pCPUs, interrupts, C-states. It is taken again
+    /// with the next change of any setting.
+    Restore,
     /// Change settings of the host, in force at once: Net.CoalesceScheme=rbc Net.CoalesceParams=4000. An empty value
     /// stands for the default.
     Set {
@@ -47,6 +50,7 @@ pub(crate) fn run(command: &Command, client: &Client, format: Format) -> Outcome
             output::print(format, &client.get::<HostTune>("/v1/host/tune")?, tune::show);
             Ok(())
         }
+        Command::Restore => client.post_only("/v1/host/restore", &()),
         Command::Set { settings: changes } => {
             let changes = ChangeHostSettings(changes.iter().cloned().collect());
             client.patch::<HostSettings>("/v1/host/settings", &changes).map(drop)

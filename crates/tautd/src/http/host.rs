@@ -4,6 +4,7 @@ use std::path::Path;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use serde_json::Value;
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
@@ -11,9 +12,11 @@ use taut_api::host::HostSettings;
 use taut_api::route::ChangeHostSettings;
 use taut_api::tune::HostTune;
 use taut_host::utilisation;
+use tokio::sync::oneshot;
 
 use super::Shared;
 use super::body::{Body, Failure};
+use crate::reconcile::Message;
 use crate::status;
 use crate::store::Change;
 
@@ -32,6 +35,19 @@ pub(super) async fn change_settings(
 ) -> Result<Json<HostSettings>, Failure> {
     let state = app.write(move |desired| Ok(Change::host(changed(&desired.host, changes)?))).await?;
     Ok(Json(state.desired.host.clone()))
+}
+
+/// Puts back everything that was changed on the host for latency-sensitive VMs, which run on. It is taken again with the next change
+/// of any document, or by the next daemon.
+#[utoipa::path(post, path = "/v1/host/restore", tag = "Host",
+    responses((status = 204), (status = 503, body = ApiError)))]
+pub(super) async fn restore(State(app): State<Shared>) -> Result<StatusCode, Failure> {
+    let (done, restored) = oneshot::channel();
+    app.inbox.send(Message::RestoreHost(done));
+    restored.await.map_err(|_| {
+        ApiError::new(ErrorKind::Unavailable, "the daemon is ending", "start it again, then restore the host")
+    })??;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 fn changed(settings: &HostSettings, changes: ChangeHostSettings) -> Result<HostSettings, ApiError> {

@@ -6,6 +6,7 @@ mod body;
 mod daemon;
 mod events;
 mod host;
+mod latency;
 mod metrics;
 mod networks;
 mod openapi;
@@ -54,6 +55,7 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/v1/vms/{name}", get(vms::show_vm).delete(vms::delete_vm))
         .route("/v1/vms/{name}/power", post(vms::set_power))
         .route("/v1/vms/{name}/nics/{index}", patch(vms::change_nic))
+        .route("/v1/vms/{name}/latency", patch(latency::change_latency))
         .route("/v1/vms/{name}/vmci", patch(vmci::change_vmci))
         .route("/v1/vswitches", get(networks::list_vswitches))
         .route(
@@ -82,6 +84,7 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/v1/host", get(daemon::show_host))
         .route("/v1/host/settings", get(host::show_settings).patch(host::change_settings))
         .route("/v1/host/tune", get(host::show_tune))
+        .route("/v1/host/restore", post(host::restore))
         .route("/v1/daemon", get(daemon::show_daemon))
         .route("/v1/upgrade-fabric", post(daemon::upgrade_fabric))
         .route("/v1/shutdown", post(daemon::shutdown))

@@ -3,7 +3,7 @@
 use axum::Json;
 use utoipa::OpenApi;
 
-use super::{attachments, daemon, events, host, metrics, networks, ports, vmci, vms};
+use super::{attachments, daemon, events, host, latency, metrics, networks, ports, vmci, vms};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -15,6 +15,7 @@ use super::{attachments, daemon, events, host, metrics, networks, ports, vmci, v
         vms::delete_vm,
         vms::set_power,
         vms::change_nic,
+        latency::change_latency,
         vmci::change_vmci,
         networks::list_vswitches,
         networks::show_vswitch,
@@ -39,6 +40,7 @@ use super::{attachments, daemon, events, host, metrics, networks, ports, vmci, v
         host::show_settings,
         host::change_settings,
         host::show_tune,
+        host::restore,
         daemon::upgrade_fabric,
         daemon::shutdown,
         metrics::metrics,

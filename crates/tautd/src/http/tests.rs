@@ -218,6 +218,8 @@ fn power_is_written_and_a_running_vm_is_not_deleted() {
         stopping: false,
         sockets: std::collections::BTreeSet::new(),
         vmci: false,
+        locked: false,
+        cpu_pm: false,
     };
     set(VmSeen { process: Some(process), ..VmSeen::default() });
     let running = server.get("/v1/vms").is(200)[0].clone();
@@ -246,6 +248,41 @@ fn lro_takes_the_cards_switch_and_the_hosts() {
     assert!(!lro(&server.get("/v1/vms/m").is(200)));
     assert_eq!(host("").is(200)["Net.Vmxnet3SwLRO"], "1");
     host("2").refuses(400, &["`2`"]);
+}
+
+#[test]
+fn latency_sensitivity_is_admitted_with_numbers_and_takes_moderation_along() {
+    let server = Server::with_lan();
+    let mut board = server.app.board.lock();
+    board.observed.memory_total = taut_api::Bytes::mib(4096);
+    let cpu = |id| taut_api::host::Cpu { id, package: 0, core: id, node: 0, llc: 0 };
+    board.observed.cpus = (0..2).map(cpu).collect();
+    drop(board);
+    server.create("m", MICRO).is(201);
+    server.post("/v1/vms/m/power", &json!({ "power": "on" })).is(200);
+    let set = |vm: &str, change: Value| {
+        server.send(Method::PATCH, &format!("/v1/vms/{vm}/latency"), change.to_string())
+    };
+    let moderation = |value: &Value| {
+        let card = &value["status"]["nics"][0];
+        (card["coalescing"].clone(), card["lro"].clone())
+    };
+    let all =
+        json!({ "latency_sensitivity": "high", "cpu_reservation": "full", "memory_reservation": "full" });
+    let before = server.get("/v1/vms/m").is(200);
+    set("m", json!({ "latency_sensitivity": "high" }))
+        .refuses(400, &["are missing", "--memory-reservation full"]);
+    assert_eq!(server.get("/v1/vms/m").is(200), before);
+    let high = set("m", all.clone()).is(200);
+    assert_eq!(high["status"]["latency"]["cpus"], json!([1]));
+    assert_eq!(moderation(&high), (json!("disabled"), json!(false)));
+    server.create("n", &MICRO.replace("00:07", "00:08")).is(201);
+    set("n", all).is(200);
+    server.post("/v1/vms/n/power", &json!({ "power": "on" })).refuses(409, &["over-committed", "reserved 1"]);
+    let normal = set("m", json!({ "latency_sensitivity": "normal" })).is(200);
+    assert_eq!(moderation(&normal), (json!("rbc:4000"), json!(true)));
+    assert_eq!(normal["status"]["latency"], Value::Null);
+    set("m", json!({ "latency_sensitivity": "medium" })).refuses(400, &["medium"]);
 }
 
 #[test]
@@ -345,5 +382,5 @@ fn every_path_is_described() {
             server.send(Method::OPTIONS, &path.replace("{name}", "x").replace("{index}", "0"), String::new());
         assert_eq!(answer.status, 405, "{path} is described and not there");
     }
-    assert_eq!(described["paths"].as_object().unwrap().len(), 22);
+    assert_eq!(described["paths"].as_object().unwrap().len(), 24);
 }

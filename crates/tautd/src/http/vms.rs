@@ -7,7 +7,7 @@ use taut_api::error::ErrorKind;
 use taut_api::route::{ChangeNic, CreateVm, CreatedVm, SetPower, Vm};
 use taut_api::vm::{Power, VmDesired, VmStatus};
 use taut_api::{ApiError, Document, Name};
-use taut_plan::{Owner, admission, cid};
+use taut_plan::{Owner, admission, cid, latency};
 use taut_vm::definition;
 
 use super::body::{Body, Card, Failure, Named, exists_already};
@@ -62,6 +62,7 @@ pub(super) async fn create_vm(
     })?;
     let vm = VmDesired { vm: parsed.spec, power: request.power };
     let key = name.clone();
+    let observed = app.board.lock().observed.clone();
     let state = app
         .write(move |desired| {
             if desired.vms.contains_key(&key) {
@@ -72,6 +73,7 @@ pub(super) async fn create_vm(
                 cid::assign(desired, vmci);
             }
             admission::vm(desired, &key, &vm.vm)?;
+            latency::admit(desired, &observed, &key, &vm)?;
             Ok(Change::Vm(key, Some(vm)))
         })
         .await?;
@@ -113,10 +115,14 @@ pub(super) async fn set_power(
     Body(wanted): Body<SetPower>,
 ) -> Result<Json<Vm>, Failure> {
     let key = name.clone();
+    let observed = app.board.lock().observed.clone();
     let state = app
         .write(move |desired| {
             let vm = desired.vms.get(&key).ok_or_else(|| not_found(Kind::Vm, &key))?;
             let vm = VmDesired { power: wanted.power, ..vm.clone() };
+            if wanted.power == Power::On {
+                latency::admit(desired, &observed, &key, &vm)?;
+            }
             Ok(Change::Vm(key, Some(vm)))
         })
         .await?;
@@ -155,7 +161,7 @@ pub(super) async fn change_nic(
                 nic.coalescing = coalescing;
             }
             if let Some(lro) = change.lro {
-                nic.lro = lro;
+                nic.lro = Some(lro);
             }
             Ok(Change::Vm(key, Some(vm)))
         })

@@ -50,7 +50,7 @@ impl Reconciler {
             accelerator: Accelerator { kind: AcceleratorKind::Tcg, why: "not known yet".to_owned() },
             qemu: None,
         });
-        match self.vms.start(name, &vm.vm, &host, &self.libexec) {
+        match self.vms.start(name, &vm.vm, &host, &self.libexec, self.wanted.contains_key(name)) {
             Ok(pid) => {
                 self.store.event(Level::Info, &subject, "vm.started", &format!("started as process {pid}"));
                 self.attentive_until = Instant::now() + ATTENTION;

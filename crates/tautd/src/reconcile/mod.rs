@@ -1,21 +1,26 @@
 //! The loop that makes the host what the store says: observe, plan, apply; at every change and every second.
 
 mod apply;
+mod latency;
 mod observe;
 mod shutdown;
 mod tune;
 mod vmci;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use taut_api::route::UpgradedFabric;
 use taut_api::{ApiError, Name};
+use taut_host::exclusive::{Exclusive, Record};
+use taut_plan::placement::Grant;
 use taut_plan::{Plan, plan};
 use tokio::sync::oneshot;
+
+pub(crate) use latency::recalled;
 
 use crate::board::Board;
 use crate::fabric::{Fabric, counters::Counters};
@@ -38,6 +43,8 @@ pub(crate) enum Message {
     Wake,
     /// A VM is to be started, again if it failed.
     Start,
+    /// Everything that was changed on the host is to be put back.
+    RestoreHost(oneshot::Sender<Result<(), ApiError>>),
     /// A VM's process is to end now.
     Kill(Name),
     /// Another fabric is to take over from the one that runs.
@@ -86,6 +93,12 @@ pub(crate) struct Reconciler {
     attentive_until: Instant,
     /// Where the load's present interval began, while it is tested.
     tune_look: Option<tune::Look>,
+    /// pCPUs that VMs are to own, by the last plan.
+    wanted: BTreeMap<Name, Grant>,
+    /// What is changed on the host for them.
+    exclusive: Exclusive,
+    /// Where everything was put back at the user's wish: the revision that this holds for.
+    restored_at: Option<u64>,
 }
 
 /// What a [`Reconciler`] works with.
@@ -103,6 +116,10 @@ pub(crate) struct Parts {
     pub(crate) vms: Vms,
     /// Folder of taut's programs.
     pub(crate) libexec: PathBuf,
+    /// The cpuset whose tasks make room for exclusive pCPUs, if not the host's.
+    pub(crate) cpuset: Option<PathBuf>,
+    /// What an earlier daemon changed on the host.
+    pub(crate) record: Record,
     /// The loop's own inbox.
     pub(crate) inbox: Inbox,
     /// The inbox's other end.
@@ -126,6 +143,9 @@ impl Reconciler {
             retries: BTreeMap::new(),
             attentive_until: Instant::now() + ATTENTION,
             tune_look: None,
+            wanted: BTreeMap::new(),
+            exclusive: Exclusive::new(Path::new("/"), parts.cpuset.as_deref(), parts.record),
+            restored_at: None,
         }
     }
 
@@ -152,6 +172,10 @@ impl Reconciler {
                 match message {
                     Message::Wake => {}
                     Message::Start => self.probe_if_needed(),
+                    Message::RestoreHost(done) => {
+                        // Whoever asked may have gone.
+                        let _ = done.send(self.restore_host());
+                    }
                     Message::Kill(name) => self.vms.kill(&name),
                     Message::UpgradeFabric(done) => self.fabric.upgrade(done),
                     Message::Shutdown { everything, done } => {
@@ -174,16 +198,19 @@ impl Reconciler {
         self.clear_new_counters();
         self.note_refusals(&plan);
         self.fabric.configure(plan.fabric);
+        self.wanted = plan.exclusive;
         for action in plan.actions {
             self.apply(action);
         }
         self.observe();
+        self.settle_exclusive();
         self.pause()
     }
 
     fn plan(&mut self) -> Plan {
         self.observe();
         self.tune();
+        self.look_at_host();
         let observed = self.board.lock().observed.clone();
         plan(&self.store.state().desired, &observed)
     }

@@ -28,6 +28,10 @@ impl Reconciler {
                 seen.observed.tune = serde_json::from_str(&what)?;
                 continue;
             }
+            if subject.starts_with("host/") {
+                // Read before the loop began.
+                continue;
+            }
             let (kind, name) = subject.split_once('/').unwrap_or((&subject, ""));
             let name: Name = name.parse()?;
             match kind {

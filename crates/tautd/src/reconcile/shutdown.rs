@@ -17,10 +17,14 @@ impl Reconciler {
         self.store.event(Level::Info, "daemon", "daemon.ending", what);
         if everything {
             self.stop_vms();
+            self.leave_host();
             // Before the devices go: the fabric holds them.
             self.fabric.end();
             self.detach_all();
-        } else if self.board.lock().observed.ports.is_empty() && !self.vms.any_running() {
+            return;
+        }
+        self.leave_host();
+        if self.board.lock().observed.ports.is_empty() && !self.vms.any_running() {
             self.fabric.end();
         }
     }

@@ -17,7 +17,7 @@ use taut_api::Name;
 use taut_api::fabric::counters::MAX_PORTS;
 use taut_api::vm::VmKind;
 use taut_plan::VmSeen;
-use taut_vm::launch::RunPaths;
+use taut_vm::launch::{RunPaths, Tuning};
 
 use crate::process::{Identity, Process};
 use stop::Stopping;
@@ -40,6 +40,7 @@ struct Running {
     accelerator: String,
     /// It was started with a VMCI device.
     vmci: bool,
+    tuning: Tuning,
     stopping: Option<Stopping>,
 }
 
@@ -52,6 +53,8 @@ struct Record {
     accelerator: String,
     #[serde(default)]
     vmci: bool,
+    #[serde(default)]
+    tuning: Tuning,
 }
 
 /// How a VM ended.
@@ -75,8 +78,8 @@ impl Vms {
             let paths = RunPaths::new(dir.join(name.as_str()));
             let Some(record) = record(&paths) else { continue };
             if let Some(process) = Process::adopt(record.identity) {
-                let Record { kind, accelerator, vmci, .. } = record;
-                running.insert(name, Running { process, kind, accelerator, vmci, stopping: None });
+                let Record { kind, accelerator, vmci, tuning, .. } = record;
+                running.insert(name, Running { process, kind, accelerator, vmci, tuning, stopping: None });
             } else {
                 let pid = record.identity.pid;
                 let reason = format!("its process {pid} ended while the daemon was away");
@@ -109,6 +112,8 @@ impl Vms {
             stopping: vm.stopping.is_some(),
             sockets: (0..MAX_PORTS).take_while(|&index| paths.nic(index).exists()).collect(),
             vmci: vm.vmci,
+            locked: vm.tuning.locked,
+            cpu_pm: vm.tuning.cpu_pm,
         });
         let failure = process.is_none().then(|| fs::read_to_string(failed(&paths)).ok()).flatten();
         let (vmci_socket, host_socket) = (paths.vmci_front().exists(), paths.vmci().exists());

@@ -10,7 +10,7 @@ use taut_api::error::ErrorKind;
 use taut_api::host::AcceleratorKind;
 use taut_api::vm::{VmKind, VmSpec};
 use taut_api::{ApiError, Name};
-use taut_vm::launch::{self, RunPaths};
+use taut_vm::launch::{self, RunPaths, Tuning};
 
 use super::{Record, Running, Vms};
 use crate::board::HostFacts;
@@ -18,13 +18,14 @@ use crate::fabric::write_record;
 use crate::process::Process;
 
 impl Vms {
-    /// Starts a VM. Its cards' sockets appear some time later.
+    /// Starts a VM, whose vCPUs get `exclusive` pCPUs or not. Its cards' sockets appear some time later.
     pub(crate) fn start(
         &mut self,
         name: &Name,
         spec: &VmSpec,
         host: &HostFacts,
         libexec: &Path,
+        exclusive: bool,
     ) -> Result<u32, ApiError> {
         let paths = self.paths(name);
         let failed = |what: &str, error: &io::Error| {
@@ -35,8 +36,9 @@ impl Vms {
             )
             .because(error)
         };
+        let tuning = Tuning::of(spec, &host.accelerator, exclusive);
         let mut command =
-            launch::command(name, spec, &paths, &host.accelerator, host.qemu.as_ref(), libexec)?;
+            launch::command(name, spec, &paths, &host.accelerator, host.qemu.as_ref(), libexec, tuning)?;
         make_dir(&paths).map_err(|error| failed("making the run directory", &error))?;
         remove_sockets(&paths, &ours(spec.kind, &paths));
         let log = File::create(paths.log()).map_err(|error| failed("making the log", &error))?;
@@ -50,6 +52,7 @@ impl Vms {
             kind: spec.kind,
             accelerator: accelerator(spec.kind, host.accelerator.kind).to_owned(),
             vmci: spec.vmci.is_some(),
+            tuning,
         };
         if let Err(error) = write_record(&paths.pid(), &record) {
             // Without its record nobody would find it again.
@@ -57,8 +60,9 @@ impl Vms {
             return Err(failed("noting its process", &error));
         }
         let pid = process.pid();
-        let Record { kind, accelerator, vmci, .. } = record;
-        self.running.insert(name.clone(), Running { process, kind, accelerator, vmci, stopping: None });
+        let Record { kind, accelerator, vmci, tuning, .. } = record;
+        let running = Running { process, kind, accelerator, vmci, tuning, stopping: None };
+        self.running.insert(name.clone(), running);
         Ok(pid)
     }
 

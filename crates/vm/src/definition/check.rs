@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileTypeExt as _;
 
+use taut_api::resources::MemoryReservation;
 use taut_api::vm::{Boot, Disk, LatencySensitivity, NicModel, NicSpec, VmKind, VmSpec};
 use taut_api::{ApiError, Bytes};
 
@@ -31,12 +32,7 @@ pub(super) fn check(spec: &VmSpec) -> Result<(), ApiError> {
             "give the VM at least one virtual CPU, and fewer than the host has",
         ));
     }
-    if spec.latency_sensitivity != LatencySensitivity::Normal {
-        return Err(invalid(
-            format!("latency_sensitivity = {:?} has no effect in this version", spec.latency_sensitivity),
-            "leave it out: the VM then shares the host like any other",
-        ));
-    }
+    reservations(spec)?;
     system(spec)?;
     nics(&spec.nics, spec.kind)?;
     spec.vmci.as_ref().map_or(Ok(()), vmci::check)
@@ -58,6 +54,26 @@ fn memory(spec: &VmSpec) -> Result<(), ApiError> {
         return Err(invalid(
             format!("memory = {} is not a multiple of {MEMORY_STEP}, the size of a huge page", spec.memory),
             format!("use {rounded}"),
+        ));
+    }
+    Ok(())
+}
+
+/// What a VM's reservations and its latency sensitivity must be in themselves; what the host has is another matter.
+pub(super) fn reservations(spec: &VmSpec) -> Result<(), ApiError> {
+    if let MemoryReservation::Size(size) = spec.memory_reservation
+        && size > spec.memory
+    {
+        return Err(invalid(
+            format!("memory_reservation = {size} is more than its memory of {}", spec.memory),
+            "use \"full\", or a size up to its memory",
+        ));
+    }
+    if spec.kind == VmKind::Micro && spec.vcpus > 1 && spec.latency_sensitivity != LatencySensitivity::Normal
+    {
+        return Err(invalid(
+            format!("a micro VM runs on one vCPU, and {} would own a pCPU each", spec.vcpus),
+            "use vcpus = 1",
         ));
     }
     Ok(())

@@ -1,5 +1,7 @@
 //! taut's own VM file: TOML with the keys of [`VmSpec`] and `name`.
 
+use std::cmp::Reverse;
+
 use serde::Deserialize as _;
 use taut_api::vm::VmSpec;
 use taut_api::{ApiError, Name};
@@ -46,9 +48,10 @@ fn unknown_field(message: &str) -> Option<String> {
     let mut quoted = message.split('`').skip(1).step_by(2);
     let unknown = quoted.next().filter(|_| message.starts_with("unknown "))?;
     let known: Vec<&str> = quoted.collect();
-    let nearest = known.iter().map(|key| (distance(unknown, key), *key)).min()?;
-    Some(if nearest.0 <= 1 + unknown.len() / 3 {
-        format!("did you mean `{}`?", nearest.1)
+    // Of two that are as near, the longer one: letters are forgotten more often than added.
+    let nearest = known.iter().min_by_key(|key| (distance(unknown, key), Reverse(key.len()), **key))?;
+    Some(if distance(unknown, nearest) <= 1 + unknown.len() / 3 {
+        format!("did you mean `{nearest}`?")
     } else {
         format!("known here: {}", known.join(", "))
     })

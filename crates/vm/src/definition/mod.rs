@@ -65,6 +65,14 @@ pub fn parse(request: &CreateVm) -> Result<Parsed, ApiError> {
     Ok(parsed)
 }
 
+/// Checks reservations and latency sensitivity that were changed.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`], with the values.
+pub fn check_reservations(spec: &VmSpec) -> Result<(), ApiError> {
+    check::reservations(spec)
+}
+
 impl Parsed {
     /// Puts the vNICs of a `.vmx` whose port group does not exist on `default`, and says so in the report.
     pub fn replace_unknown_portgroups(&mut self, exists: impl Fn(&Name) -> bool, default: &Name) {

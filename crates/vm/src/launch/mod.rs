@@ -6,6 +6,7 @@
 mod micro;
 mod paths;
 mod qemu;
+mod tuning;
 pub(crate) mod vmci;
 
 use std::path::Path;
@@ -17,6 +18,7 @@ use taut_api::vm::{VmKind, VmSpec};
 use taut_api::{ApiError, Name};
 
 pub use paths::RunPaths;
+pub use tuning::Tuning;
 
 /// An older QEMU crashes when a guest under emulation starts a vhost-user device that has MSI-X.
 pub(crate) const MSIX_WORKS_FROM: u64 = 8;
@@ -35,6 +37,7 @@ pub fn command(
     accelerator: &Accelerator,
     qemu: Option<&QemuInfo>,
     libexec: &Path,
+    tuning: Tuning,
 ) -> Result<Command, ApiError> {
     paths.check(spec)?;
     match spec.kind {
@@ -47,7 +50,7 @@ pub fn command(
                     "install qemu-system-x86 (10.0 preferred, 7.2 works)",
                 )
             })?;
-            Ok(qemu::command(name, spec, paths, accelerator, qemu))
+            Ok(qemu::command(name, spec, paths, accelerator, qemu, tuning))
         }
     }
 }

@@ -9,7 +9,7 @@ use taut_api::Name;
 use taut_api::host::{Accelerator, AcceleratorKind, QemuInfo};
 use taut_api::vm::{Boot, Disk, DiskBus, DiskFormat, NicModel, NicSpec, VmSpec};
 
-use super::{MSIX_WORKS_FROM, RunPaths, vmci};
+use super::{MSIX_WORKS_FROM, RunPaths, Tuning, vmci};
 
 /// The agent's virtio-serial port, as the guest sees it in `/dev/virtio-ports`.
 const AGENT_PORT: &str = "org.taut.agent.0";
@@ -27,6 +27,7 @@ pub(super) fn command(
     paths: &RunPaths,
     accelerator: &Accelerator,
     qemu: &QemuInfo,
+    tuning: Tuning,
 ) -> Command {
     let emulated = accelerator.kind == AcceleratorKind::Tcg;
     let mut args = Args(Command::new(&qemu.path));
@@ -46,7 +47,15 @@ pub(super) fn command(
     args.option("-smp", spec.vcpus.to_string());
     args.option("-m", format!("{}M", spec.memory.as_mib()));
     // The data plane maps the guest's memory: it has to be shared.
-    args.option("-object", format!("memory-backend-memfd,id=mem0,size={},share=on", spec.memory.0));
+    let prealloc = if tuning.locked { ",prealloc=on" } else { "" };
+    args.option("-object", format!("memory-backend-memfd,id=mem0,size={},share=on{prealloc}", spec.memory.0));
+    let overcommit: Vec<_> = [(tuning.locked, "mem-lock=on"), (tuning.cpu_pm, "cpu-pm=on")]
+        .into_iter()
+        .filter_map(|(wanted, option)| wanted.then_some(option))
+        .collect();
+    if !overcommit.is_empty() {
+        args.option("-overcommit", overcommit.join(","));
+    }
     sockets(&mut args, paths);
     match &spec.boot {
         Some(boot) => direct_boot(&mut args, name, spec, boot, emulated),

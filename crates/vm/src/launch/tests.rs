@@ -1,6 +1,7 @@
 use taut_api::coalescing::NicCoalescing;
 use taut_api::host::AcceleratorKind;
-use taut_api::vm::{Boot, Disk, DiskBus, DiskFormat, NicModel, NicSpec, Rings};
+use taut_api::resources::MemoryReservation;
+use taut_api::vm::{Boot, Disk, DiskBus, DiskFormat, LatencySensitivity, NicModel, NicSpec, Rings};
 use taut_api::vmci::VmciSpec;
 use taut_api::{Bytes, QueuePairs};
 
@@ -25,7 +26,7 @@ fn nic(model: NicModel) -> NicSpec {
         queues: QueuePairs::default(),
         shaping: None,
         coalescing: NicCoalescing::HostDefault,
-        lro: true,
+        lro: None,
     }
 }
 
@@ -49,6 +50,7 @@ fn shown(spec: &VmSpec, kind: AcceleratorKind, version: &str) -> String {
         &accelerator(kind),
         Some(&qemu(version)),
         Path::new("/usr/libexec/taut"),
+        Tuning::of(spec, &accelerator(kind), spec.latency_sensitivity != LatencySensitivity::Normal),
     );
     let command = command.unwrap();
     let mut text = command.get_program().to_string_lossy().into_owned();
@@ -160,7 +162,15 @@ fn a_vmci_device_is_on_a_port_of_its_own() {
 fn without_qemu_only_micro_vms_start() {
     let (name, paths) = ("db1".parse().unwrap(), RunPaths::new("/run/taut/vms/db1"));
     let start = |spec: &VmSpec| {
-        command(&name, spec, &paths, &accelerator(AcceleratorKind::Tcg), None, Path::new("/usr/libexec/taut"))
+        command(
+            &name,
+            spec,
+            &paths,
+            &accelerator(AcceleratorKind::Tcg),
+            None,
+            Path::new("/usr/libexec/taut"),
+            Tuning::default(),
+        )
     };
     let error = start(&direct(vec![])).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unavailable);
@@ -174,9 +184,32 @@ fn run_directories_that_sockets_or_options_cannot_name_are_refused() {
         let name = "db1".parse().unwrap();
         let accelerator = accelerator(AcceleratorKind::Tcg);
         let spec = direct(vec![]);
-        command(&name, &spec, &RunPaths::new(dir), &accelerator, Some(&qemu("10.0.2")), Path::new("/x"))
-            .unwrap_err()
+        command(
+            &name,
+            &spec,
+            &RunPaths::new(dir),
+            &accelerator,
+            Some(&qemu("10.0.2")),
+            Path::new("/x"),
+            Tuning::default(),
+        )
+        .unwrap_err()
     };
     assert!(refused(&format!("/run/{}", "x".repeat(95))).message.contains("Unix sockets allow 107"));
     assert!(refused("/run/a,b").message.contains("comma"));
+}
+
+#[test]
+fn reserved_memory_is_locked_and_exclusive_vcpus_halt_by_themselves_under_kvm() {
+    let mut spec = direct(vec![]);
+    let has = |spec: &VmSpec, kind, words: &str| shown(spec, kind, "10.0.2").contains(words);
+    assert!(
+        !has(&spec, AcceleratorKind::Kvm, "-overcommit") && !has(&spec, AcceleratorKind::Kvm, "prealloc")
+    );
+    spec.memory_reservation = MemoryReservation::Full;
+    assert!(has(&spec, AcceleratorKind::Kvm, "share=on,prealloc=on\n"));
+    assert!(has(&spec, AcceleratorKind::Kvm, "-overcommit mem-lock=on\n"));
+    spec.latency_sensitivity = LatencySensitivity::High;
+    assert!(has(&spec, AcceleratorKind::Kvm, "-overcommit mem-lock=on,cpu-pm=on\n"));
+    assert!(has(&spec, AcceleratorKind::Tcg, "-overcommit mem-lock=on\n"));
 }

@@ -49,7 +49,7 @@ impl Card {
             queues: QueuePairs::default(),
             shaping: None,
             coalescing: self.coalescing(file),
-            lro: true,
+            lro: None,
         })
     }
 

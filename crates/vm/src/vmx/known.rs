@@ -6,10 +6,10 @@
 const KNOWN: &[(&str, &str)] = &[
     // Processor resources.
     ("sched.cpu.latencysensitivity*", "latency sensitivity beyond its level is decided by the plan"),
-    ("sched.cpu.min*", "CPU reservation in MHz: reservations are not enforced in this version"),
+    ("sched.cpu.min*", "CPU reservation in another unit than MHz"),
     ("sched.cpu.max", "CPU limit in MHz: limits are not enforced in this version"),
     ("sched.cpu.shares", "CPU shares: not applied in this version"),
-    ("sched.cpu.units", "unit of the CPU reservation and limit, which are not enforced in this version"),
+    ("sched.cpu.units", "unit of a CPU limit, which is not enforced in this version, or of no reservation"),
     ("sched.cpu.affinity", "pCPU affinity: placement is not applied in this version"),
     ("sched.cpu.*", "CPU scheduling: not applied in this version"),
     ("cpuid.corespersocket", "the guest sees one core per socket"),
@@ -19,10 +19,10 @@ const KNOWN: &[(&str, &str)] = &[
     ("vpmc.*", "virtual performance counters are not offered"),
     ("vvtd.*", "a virtual IOMMU is not offered"),
     // Memory resources.
-    ("sched.mem.min*", "memory reservation in MB: reservations are not enforced in this version"),
+    ("sched.mem.min*", "a parameter of the memory reservation without counterpart"),
     ("sched.mem.max", "memory limit in MB: limits are not enforced in this version"),
     ("sched.mem.shares", "memory shares: not applied in this version"),
-    ("sched.mem.pin", "guest memory is not locked in this version"),
+    ("sched.mem.pin", "guest memory is locked when all of it is reserved"),
     ("sched.mem.*", "memory scheduling: not applied in this version"),
     ("sched.swap.*", "there is no per-VM swap file: the host's own swap is used"),
     ("mem.hotadd", "memory cannot be added while the VM runs"),

@@ -1,6 +1,7 @@
 //! Name, processors, memory and latency sensitivity.
 
-use taut_api::vm::VmSpec;
+use taut_api::resources::{CpuReservation, MemoryReservation};
+use taut_api::vm::{LatencySensitivity, VmSpec};
 use taut_api::{ApiError, Bytes, Name};
 
 use super::file::VmxFile;
@@ -41,8 +42,8 @@ pub(super) fn read(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError
         file.understood("numvcpus", "vcpus");
     }
     memory(file, spec)?;
-    latency_sensitivity(file);
-    Ok(())
+    latency_sensitivity(file, spec);
+    reservations(file, spec)
 }
 
 fn memory(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError> {
@@ -64,14 +65,53 @@ fn memory(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn latency_sensitivity(file: &mut VmxFile) {
+fn latency_sensitivity(file: &mut VmxFile, spec: &mut VmSpec) {
     const KEY: &str = "sched.cpu.latencysensitivity";
     const FIELD: &str = "latency_sensitivity";
     let Some(value) = file.get(KEY).map(str::to_ascii_lowercase) else { return };
     match value.as_str() {
         "normal" => file.understood(KEY, FIELD),
-        "high" => file.reported(KEY, "no effect in this version: the VM shares the host like any other"),
+        "high" => {
+            spec.latency_sensitivity = LatencySensitivity::High;
+            file.understood(KEY, FIELD);
+        }
         "low" | "medium" => file.mapped(KEY, FIELD, "normal: ESX's experimental levels act as normal"),
         _ => file.mapped(KEY, FIELD, "normal: this is none of ESX's levels"),
     }
+}
+
+/// `sched.cpu.min` and `sched.mem.min`, `pin`: what is kept for the VM.
+fn reservations(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError> {
+    const CPU: &str = "sched.cpu.min";
+    const MEMORY: &str = "sched.mem.min";
+    const PIN: &str = "sched.mem.pin";
+    // Other units are ESX's own calculation of the same: only MHz can be taken over.
+    let in_mhz = file.get("sched.cpu.units").is_none_or(|units| units.eq_ignore_ascii_case("mhz"));
+    if in_mhz && let Some(mhz) = file.parsed::<u32>(CPU, "a number of MHz")? {
+        spec.cpu.reservation = if mhz == 0 { CpuReservation::None } else { CpuReservation::Mhz(mhz) };
+        file.understood(CPU, "cpu.reservation");
+        file.understood("sched.cpu.units", "cpu.reservation");
+    }
+    if let Some(mib) = file.parsed::<u64>(MEMORY, "a size in MB")? {
+        let size = Bytes::mib(mib.min(u64::MAX >> 20));
+        spec.memory_reservation = match size {
+            Bytes(0) => MemoryReservation::None,
+            size if size >= spec.memory => MemoryReservation::Full,
+            size => MemoryReservation::Size(size),
+        };
+        file.understood(MEMORY, "memory_reservation");
+    }
+    if file.is_true(PIN) {
+        spec.memory_reservation = MemoryReservation::Full;
+        file.mapped(PIN, "memory_reservation", "full: memory that is reserved as a whole is locked");
+    }
+    // ESX's own file may carry the sensitivity without the reservation that it takes: it is reserved where it was, refused here.
+    if spec.latency_sensitivity != LatencySensitivity::Normal
+        && spec.memory_reservation.of(spec.memory) < spec.memory
+    {
+        spec.latency_sensitivity = LatencySensitivity::Normal;
+        let note = "normal: not all of its memory is reserved (sched.mem.min)";
+        file.mapped("sched.cpu.latencysensitivity", "latency_sensitivity", note);
+    }
+    Ok(())
 }

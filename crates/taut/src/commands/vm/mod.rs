@@ -1,5 +1,6 @@
 //! `taut vm`.
 
+mod explain;
 mod set;
 
 use std::path::{Path, PathBuf};
@@ -65,7 +66,12 @@ pub(crate) enum Command {
         /// Its name.
         name: Name,
     },
-    /// Change settings of one of its cards or of its VMCI device, in force at once unless said otherwise.
+    /// What was decided for a latency-sensitive VM: each decision with its rule, what is missing, what needs a restart.
+    Explain {
+        /// Its name.
+        name: Name,
+    },
+    /// Change latency sensitivity, reservations, settings of one of its cards or of its VMCI device, in force at once unless said otherwise.
     Set(set::Settings),
     /// Its interfaces and addresses as seen from inside.
     Addresses {
@@ -110,6 +116,10 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
         }
         Command::Show { name } => {
             output::print(format, &get(client, &name)?, show);
+            Ok(())
+        }
+        Command::Explain { name } => {
+            output::print(format, &get(client, &name)?, explain::text);
             Ok(())
         }
         Command::Set(settings) => set::run(settings, client),
@@ -238,6 +248,16 @@ fn row(vm: &Vm) -> [String; 8] {
     ]
 }
 
+/// The setting, and what became of it.
+fn sensitivity(vm: &Vm) -> String {
+    let setting = output::word(&vm.spec.vm.latency_sensitivity);
+    match &vm.status.latency {
+        None => setting,
+        Some(latency) if latency.cpus.is_empty() => format!("{setting} ({})", output::word(&latency.state)),
+        Some(latency) => format!("{setting} ({}, pCPUs {:?})", output::word(&latency.state), latency.cpus),
+    }
+}
+
 fn show(vm: &Vm) -> String {
     let (spec, status) = (&vm.spec.vm, &vm.status);
     let boot = spec.boot.as_ref().map(|boot| boot.kernel.clone()).unwrap_or_default();
@@ -258,7 +278,9 @@ fn show(vm: &Vm) -> String {
         ("memory", spec.memory.to_string()),
         ("kernel", boot),
         ("disk", disk),
-        ("latency sensitivity", output::word(&spec.latency_sensitivity)),
+        ("memory reserved", spec.memory_reservation.to_string()),
+        ("cpu reserved", spec.cpu.reservation.to_string()),
+        ("latency sensitivity", sensitivity(vm)),
         ("console log", status.console_log.clone().unwrap_or_default()),
         ("revision", vm.revision.to_string()),
     ]);

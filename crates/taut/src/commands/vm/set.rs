@@ -3,7 +3,9 @@
 use clap::{ArgGroup, Args};
 use taut_api::Name;
 use taut_api::coalescing::NicCoalescing;
-use taut_api::route::{ChangeNic, ChangeVmci, Vm};
+use taut_api::resources::{CpuReservation, MemoryReservation};
+use taut_api::route::{ChangeLatency, ChangeNic, ChangeVmci, Vm};
+use taut_api::vm::LatencySensitivity;
 
 use crate::Outcome;
 use crate::client::Client;
@@ -24,6 +26,15 @@ pub(crate) struct Settings {
     /// Merge TCP segments for the card (large receive offload)?
     #[arg(long, value_name = "on|off", value_parser = on_or_off, group = "setting")]
     lro: Option<bool>,
+    /// Latency sensitivity, in force at once: normal, high (exclusive pCPUs, siblings idle) or high-ht (two vCPUs share a core).
+    #[arg(long, value_name = "LEVEL", value_parser = level, group = "setting")]
+    latency_sensitivity: Option<LatencySensitivity>,
+    /// CPU kept for it: full, none, a percentage such as 50%, or MHz such as 2400MHz.
+    #[arg(long, value_name = "AMOUNT", group = "setting")]
+    cpu_reservation: Option<CpuReservation>,
+    /// Memory kept for it: full, none, or a size.
+    #[arg(long, value_name = "SIZE", group = "setting")]
+    memory_reservation: Option<MemoryReservation>,
     /// Give it a VMCI device, from its next start on.
     #[arg(long, group = "setting")]
     vmci: bool,
@@ -66,11 +77,35 @@ fn on_or_off(text: &str) -> Result<bool, &'static str> {
     }
 }
 
+fn level(text: &str) -> Result<LatencySensitivity, &'static str> {
+    match text {
+        "normal" => Ok(LatencySensitivity::Normal),
+        "high" => Ok(LatencySensitivity::High),
+        "high-ht" => Ok(LatencySensitivity::HighHt),
+        _ => Err("it is normal, high or high-ht"),
+    }
+}
+
 pub(super) fn run(settings: Settings, client: &Client) -> Outcome {
     let Settings { name, nic, coalescing, lro, vmci, no_vmci, .. } = settings;
     let card = ChangeNic { coalescing, lro };
     if card != ChangeNic::default() {
         let _: Vm = client.patch(&format!("/v1/vms/{name}/nics/{nic}"), &card)?;
+    }
+    let latency = ChangeLatency {
+        latency_sensitivity: settings.latency_sensitivity,
+        cpu_reservation: settings.cpu_reservation,
+        memory_reservation: settings.memory_reservation,
+    };
+    if latency != ChangeLatency::default() {
+        let after: Vm = client.patch(&format!("/v1/vms/{name}/latency"), &latency)?;
+        let status = after.status.latency.unwrap_or_default();
+        for missing in status.missing {
+            println!("{name}: {missing}");
+        }
+        for later in status.decisions.iter().filter(|decision| decision.restart) {
+            println!("{name}: {}: taut vm stop {name}; taut vm start {name}", later.decision);
+        }
     }
     let device = ChangeVmci {
         present: if no_vmci { Some(false) } else { vmci.then_some(true) },
@@ -129,12 +164,18 @@ mod tests {
             "db1 --vmci-domains a,,b",
             "db1 --vmci-unrestricted=perhaps",
             "db1 --lro maybe",
+            "db1 --latency-sensitivity low",
+            "db1 --cpu-reservation 200%",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
-        for good in
-            ["db1 --lro on", "db1 --coalescing adapt", "db1 --vmci --vmci-unrestricted", "db1 --no-vmci"]
-        {
+        for good in [
+            "db1 --latency-sensitivity high-ht --cpu-reservation full --memory-reservation full",
+            "db1 --lro on",
+            "db1 --coalescing adapt",
+            "db1 --vmci --vmci-unrestricted",
+            "db1 --no-vmci",
+        ] {
             assert!(parse(good).is_ok(), "{good}");
         }
     }

@@ -75,6 +75,8 @@ fn what_is_seen_of_a_device_is_told() {
         stopping: false,
         sockets: std::collections::BTreeSet::new(),
         vmci: true,
+        locked: false,
+        cpu_pm: false,
     };
     let name: Name = "a".parse().unwrap();
     board.observed.vms.insert(name.clone(), VmSeen { process: Some(process), ..VmSeen::default() });

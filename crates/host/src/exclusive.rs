@@ -1,0 +1,208 @@
+//! Exclusive pCPUs on the host (SPEC LS-3 to LS-6): everything that is done for them, recorded before it is done, and taken back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use taut_api::Name;
+
+use crate::cpuset::Cpusets;
+use crate::ledger::{Ledger, Wishes};
+use crate::{affinity, irq, pm_qos, workqueue};
+
+/// A VM's pCPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// Its process.
+    pub pid: u32,
+    /// The pCPU of each vCPU.
+    pub cpus: Vec<u32>,
+    /// SMT siblings that stay idle.
+    pub idle: Vec<u32>,
+}
+
+/// What was done to the host: kept before it is done, so that whoever comes after a crash can go on or take it back.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// VMs with cpusets, and the pCPUs that their vCPUs own.
+    pub vms: BTreeMap<Name, Vec<u32>>,
+    /// Files that were changed.
+    pub files: Ledger,
+}
+
+impl Record {
+    /// Is the host as it was?
+    pub fn is_empty(&self) -> bool {
+        self.vms.is_empty() && self.files.is_empty()
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// VMs whose vCPUs are all on their own pCPUs.
+    pub in_force: BTreeSet<Name>,
+    /// What could not be done, whoever it concerns.
+    pub problems: Vec<String>,
+}
+
+/// The levers of one host.
+#[derive(Debug)]
+pub struct Exclusive {
+    root: PathBuf,
+    cpusets: Option<Cpusets>,
+    record: Record,
+    /// Files that cannot be changed: interrupts that the hardware binds.
+    refused: BTreeSet<PathBuf>,
+}
+
+impl Exclusive {
+    /// The host whose file system starts at `root`. `scope` is the cpuset (cgroup v1) whose tasks make room, if it is not the whole
+    /// host's; `record` is what an earlier one left.
+    pub fn new(root: &Path, scope: Option<&Path>, record: Record) -> Self {
+        let cpusets = Cpusets::find(root, scope);
+        Self { root: root.to_owned(), cpusets, record, refused: BTreeSet::new() }
+    }
+
+    /// What is in force, or was begun.
+    pub const fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Makes the host as wanted. `remember` keeps the record before anything is changed that is not in it yet; nothing is changed
+    /// when it fails.
+    ///
+    /// # Errors
+    /// `remember`'s.
+    pub fn settle<E>(
+        &mut self,
+        wanted: &BTreeMap<Name, Owner>,
+        remember: &mut dyn FnMut(&Record) -> Result<(), E>,
+    ) -> Result<Outcome, E> {
+        let mut outcome = Outcome::default();
+        if wanted.is_empty() && self.record.is_empty() {
+            return Ok(outcome);
+        }
+        let exclusive: BTreeSet<u32> =
+            wanted.values().flat_map(|owner| owner.cpus.iter().chain(&owner.idle)).copied().collect();
+        let all = self.online();
+        let host: BTreeSet<u32> = all.difference(&exclusive).copied().collect();
+        let cpusets = self.cpusets.clone();
+        let wishes = self.wishes(wanted, &exclusive, &host, cpusets.as_ref());
+        let next = Record {
+            // Those that go are in it until they have gone.
+            vms: self
+                .record
+                .vms
+                .clone()
+                .into_iter()
+                .chain(wanted.iter().map(|(name, owner)| (name.clone(), owner.cpus.clone())))
+                .collect(),
+            files: self.record.files.planned(&wishes, &self.refused),
+        };
+        if next != self.record {
+            remember(&next)?;
+            self.record = next;
+        }
+        let kept = self.record.clone();
+        self.release_others(wanted, &mut outcome);
+        outcome.problems.extend(self.record.files.settle(&wishes, &mut self.refused));
+        drop(wishes);
+        if let Some(cpusets) = &cpusets
+            && !wanted.is_empty()
+            && let Err(error) = cpusets.clear(&exclusive)
+        {
+            outcome.problems.push(format!("other tasks cannot be moved away: {error}"));
+        }
+        if cpusets.is_none() && !wanted.is_empty() {
+            outcome.problems.push(
+                "other tasks are not moved away: this host has no cpusets of cgroup v1, and partitions of cgroup v2 are not used in \
+                 this version"
+                    .to_owned(),
+            );
+        }
+        for (name, owner) in wanted {
+            match self.place(name, owner) {
+                Ok(true) => drop(outcome.in_force.insert(name.clone())),
+                Ok(false) => {}
+                Err(error) => outcome.problems.push(format!("vCPUs of VM `{name}` cannot be bound: {error}")),
+            }
+        }
+        if wanted.is_empty()
+            && let Some(cpusets) = &cpusets
+            && let Err(error) = cpusets.dissolve()
+        {
+            outcome.problems.push(format!("the cpuset of other tasks cannot be removed: {error}"));
+        }
+        let settled = Record {
+            vms: wanted.iter().map(|(name, owner)| (name.clone(), owner.cpus.clone())).collect(),
+            files: self.record.files.clone(),
+        };
+        if settled != kept {
+            self.record = settled;
+            remember(&self.record)?;
+        }
+        Ok(outcome)
+    }
+
+    fn online(&self) -> BTreeSet<u32> {
+        let text =
+            std::fs::read_to_string(self.root.join("sys/devices/system/cpu/online")).unwrap_or_default();
+        crate::list::parse(&text).unwrap_or_default().into_iter().collect()
+    }
+
+    fn wishes<'a>(
+        &self,
+        wanted: &BTreeMap<Name, Owner>,
+        exclusive: &'a BTreeSet<u32>,
+        host: &'a BTreeSet<u32>,
+        cpusets: Option<&Cpusets>,
+    ) -> Wishes<'a> {
+        let mut wishes = Wishes::new();
+        if wanted.is_empty() {
+            return wishes;
+        }
+        irq::wishes(&self.root, exclusive, host, &mut wishes);
+        workqueue::wishes(&self.root, exclusive, &mut wishes);
+        pm_qos::wishes(&self.root, wanted.values().flat_map(|owner| owner.cpus.iter().copied()), &mut wishes);
+        if let Some(cpusets) = cpusets {
+            cpusets.wishes(exclusive, &mut wishes);
+        }
+        wishes
+    }
+
+    /// Gives back what VMs have that are not wanted any more, or not on these pCPUs.
+    fn release_others(&self, wanted: &BTreeMap<Name, Owner>, outcome: &mut Outcome) {
+        let Some(cpusets) = &self.cpusets else { return };
+        for name in self.record.vms.keys().filter(|name| !wanted.contains_key(*name)) {
+            let enclosed = cpusets.enclosed(name);
+            if let Err(error) = cpusets.open(name) {
+                outcome.problems.push(format!("the cpuset of VM `{name}` cannot be removed: {error}"));
+            }
+            for tid in enclosed {
+                // It has ended, or it is free.
+                let _ = affinity::release(tid);
+            }
+        }
+    }
+
+    /// Are all vCPUs of the VM where they should be?
+    fn place(&self, name: &Name, owner: &Owner) -> io::Result<bool> {
+        let threads = affinity::vcpus(&self.root, owner.pid);
+        if let Some(cpusets) = &self.cpusets {
+            cpusets.enclose(name, &owner.cpus.iter().copied().collect(), threads.values().copied())?;
+        }
+        let mut bound = 0;
+        for (vcpu, tid) in &threads {
+            if let Some(cpu) = owner.cpus.get(*vcpu as usize) {
+                affinity::bind(*tid, *cpu)?;
+                bound += 1;
+            }
+        }
+        Ok(bound == owner.cpus.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! Exclusive pCPUs: the plan's grants made so on the host, and taken back.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use taut_api::event::Level;
+use taut_api::{ApiError, Name};
+use taut_host::exclusive::{Owner, Record};
+use taut_host::topology;
+
+use super::Reconciler;
+use crate::store::Store;
+
+/// What the store calls the record.
+const SUBJECT: &str = "host/latency";
+
+/// What an earlier daemon changed on the host.
+pub(crate) fn recalled(store: &Store) -> anyhow::Result<Record> {
+    let found = store.remembered()?.into_iter().find(|(subject, _)| subject == SUBJECT);
+    Ok(found.map(|(_, what)| serde_json::from_str(&what)).transpose()?.unwrap_or_default())
+}
+
+impl Reconciler {
+    /// pCPUs come and go; what is in force is what was done.
+    pub(super) fn look_at_host(&mut self) {
+        let revision = self.store.state().revision;
+        self.restored_at = self.restored_at.filter(|at| *at == revision);
+        let sensitive = !self.wanted.is_empty() || !self.exclusive.record().is_empty();
+        let cpus = if sensitive { topology::online(Path::new("/")).ok() } else { None };
+        let mut seen = self.board.lock();
+        seen.observed.restored = self.restored_at.is_some();
+        seen.observed.exclusive = self.exclusive.record().vms.clone();
+        if let Some(cpus) = cpus {
+            seen.observed.cpus = cpus;
+        }
+    }
+
+    /// Makes the host as the last plan wants it.
+    pub(super) fn settle_exclusive(&mut self) {
+        let processes = self.board.lock().observed.vms.clone();
+        let owner = |(name, grant): (&Name, &taut_plan::placement::Grant)| {
+            let process = processes.get(name)?.process.as_ref()?;
+            let owner = Owner { pid: process.pid, cpus: grant.cpus.clone(), idle: grant.idle.clone() };
+            Some((name.clone(), owner))
+        };
+        let wanted: BTreeMap<_, _> = self.wanted.iter().filter_map(owner).collect();
+        if let Err(error) = self.settle(&wanted) {
+            tracing::warn!(%error, "nothing is changed on the host: it could not be noted");
+        }
+    }
+
+    fn settle(&mut self, wanted: &BTreeMap<Name, Owner>) -> Result<(), ApiError> {
+        let store = self.store.clone();
+        let outcome = self.exclusive.settle(wanted, &mut |record: &Record| {
+            if record.is_empty() { store.forget(SUBJECT) } else { store.remember(SUBJECT, record) }
+        })?;
+        let mut seen = self.board.lock();
+        seen.observed.exclusive = self.exclusive.record().vms.clone();
+        let before = std::mem::replace(&mut seen.observed.in_force, outcome.in_force.clone());
+        let known = std::mem::replace(&mut seen.observed.host_problems, outcome.problems.clone());
+        drop(seen);
+        let event = |level, name: &Name, kind: &str, message: &str| {
+            self.store.event(level, &format!("vm/{name}"), kind, message);
+        };
+        for name in outcome.in_force.difference(&before) {
+            let owner = &wanted[name];
+            let idle =
+                if owner.idle.is_empty() { String::new() } else { format!("; {:?} stay idle", owner.idle) };
+            event(
+                Level::Info,
+                name,
+                "latency.granted",
+                &format!("its vCPUs own pCPUs {:?}{idle}", owner.cpus),
+            );
+        }
+        for name in before.difference(&outcome.in_force) {
+            event(Level::Info, name, "latency.taken-back", "its pCPUs are the host's again");
+        }
+        for problem in outcome.problems.iter().filter(|problem| !known.contains(problem)) {
+            self.store.event(Level::Warning, "host", "latency.problem", problem);
+        }
+        Ok(())
+    }
+
+    /// Puts back everything that was changed on the host, and leaves it so until a document changes.
+    pub(super) fn restore_host(&mut self) -> Result<(), ApiError> {
+        self.restored_at = Some(self.store.state().revision);
+        self.board.lock().observed.restored = true;
+        self.wanted.clear();
+        self.settle(&BTreeMap::new())?;
+        self.store.event(
+            Level::Info,
+            "host",
+            "latency.restored",
+            "everything that was changed for latency is put back",
+        );
+        Ok(())
+    }
+
+    /// The daemon ends and no VM runs: nothing stays behind.
+    pub(super) fn leave_host(&mut self) {
+        if self.vms.any_running() {
+            return;
+        }
+        self.wanted.clear();
+        if let Err(error) = self.settle(&BTreeMap::new()) {
+            tracing::warn!(%error, "the host could not be put back: the next daemon does it");
+        }
+    }
+}
