@@ -105,15 +105,6 @@ fn process(text: &str) -> Option<u64> {
     user.checked_add(system)
 }
 
-/// Is the process a QEMU whose guest keeps its pCPUs when it is idle (`-overcommit cpu-pm=on`), so that it always looks busy?
-pub fn keeps_pcpus(root: &Path, pid: u32) -> bool {
-    // One that is gone keeps nothing.
-    let arguments = fs::read(root.join(format!("proc/{pid}/cmdline"))).unwrap_or_default();
-    let arguments: Vec<_> = arguments.split(|&byte| byte == 0).collect();
-    let keeps = |options: &[u8]| options.split(|&byte| byte == b',').any(|option| option == b"cpu-pm=on");
-    arguments.windows(2).any(|pair| pair[0] == b"-overcommit" && keeps(pair[1]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,17 +163,6 @@ btime 1795261157
         let stat = "77 (a) S (b) R 1 77 77 0 -1 4194560 1 2 3 4 150 27 9 9 20 0 4 0 1 2 3";
         fs::write(proc.join("stat"), stat).unwrap();
         assert_eq!(processes(root.path(), &BTreeSet::from([77, 78])), BTreeMap::from([(77, 177)]));
-        for (arguments, keeps) in [
-            ("qemu\0-overcommit\0mem-lock=on,cpu-pm=on\0", true),
-            ("qemu\0-overcommit\0mem-lock=on\0-overcommit\0cpu-pm=on\0", true),
-            ("qemu\0-overcommit\0mem-lock=on\0", false),
-            ("qemu\0-name\0cpu-pm=on\0", false),
-            ("", false),
-        ] {
-            fs::write(proc.join("cmdline"), arguments).unwrap();
-            assert_eq!(keeps_pcpus(root.path(), 77), keeps, "{arguments:?}");
-        }
-        assert!(!keeps_pcpus(root.path(), 78));
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub fn rule(desired: &Desired, observed: &Observed, owner: &Owner) -> Option<Coa
         Owner::Netns(_) | Owner::Vmci(_) => return None,
     };
     if observed.tune.on && dense::governs(desired, owner) {
-        return Some(dense::COALESCING);
+        return Some(Coalescing::Dense);
     }
     // Settings are checked when they are written.
     Some(own.or(desired.host.coalescing().unwrap_or_default()))

@@ -1,19 +1,14 @@
-//! Dense mode: static coalescing for everybody who asked for nothing else, while the host is loaded (DM-1 to DM-6).
+//! Dense mode: fewer interrupts and kicks for everybody who asked for nothing else, while the host is loaded (DM-1 to DM-6).
 //!
 //! The load is tested every so often. When all three thresholds are reached, dense mode is in force from this test on; when any
 //! one is not, it is in force nowhere from this test on. In between nothing changes, except that whoever turns the mode off
 //! need not wait.
 
-use taut_api::Coalescing;
 use taut_api::host::HostSettings;
 use taut_api::tune::{TuneMode, TuneReading, TuneState, TuneTest};
 use taut_api::vm::{LatencySensitivity, NicModel};
 
 use crate::{Desired, Observed, Owner};
-
-/// The moderation of the ports that dense mode governs: ESX's static scheme, which spares the guest interrupts and the host
-/// kicks alike.
-pub const COALESCING: Coalescing = Coalescing::Static { packets: Coalescing::DEFAULT_PACKETS };
 
 /// What becomes of dense mode at this time (`now_ms`, wall clock); with a reading, a test is due.
 pub fn rule(settings: &HostSettings, before: &TuneState, now_ms: u64, due: Option<TuneReading>) -> TuneState {
@@ -56,8 +51,8 @@ pub fn governs(desired: &Desired, owner: &Owner) -> bool {
 mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
-    use taut_api::Name;
     use taut_api::vm::VmDesired;
+    use taut_api::{Coalescing, Name};
 
     use super::*;
     use crate::{Process, VmSeen, coalescing};
@@ -188,7 +183,7 @@ mod tests {
                     let regular = ["vm/normal/nic0", "external/default"].contains(&text.as_str());
                     prop_assert_eq!(governs(&desired, &owner), regular, "{}", text);
                     let without = coalescing::rule(&desired, &never, &owner);
-                    let wanted = if regular && observed.tune.on { Some(COALESCING) } else { without };
+                    let wanted = if regular && observed.tune.on { Some(Coalescing::Dense) } else { without };
                     prop_assert_eq!(coalescing::rule(&desired, &observed, &owner), wanted, "{}", text);
                 }
             }

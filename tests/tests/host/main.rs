@@ -1,6 +1,7 @@
 //! Tests that need root, network namespaces and TAP, but boot no guest.
 
 mod crash;
+mod dense;
 mod hostile;
 mod input;
 mod load;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::adapt::Adapt;
 use super::rbc::Rbc;
-use super::{Coalescing, LONGEST};
+use super::{Coalescing, LONGEST, clock};
 
 /// May the guest be interrupted?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,7 @@ enum Scheme {
     Static(u32),
     Rbc(Rbc),
     Adapt(Adapt),
+    Dense,
 }
 
 impl Scheme {
@@ -44,6 +45,7 @@ impl Scheme {
             Coalescing::Static { packets } => Self::Static(packets.into()),
             Coalescing::Rbc { rate } => Self::Rbc(Rbc::new(rate)),
             Coalescing::Adapt => Self::Adapt(Adapt::default()),
+            Coalescing::Dense => Self::Dense,
         }
     }
 }
@@ -90,6 +92,8 @@ impl Interrupts {
             Scheme::Disabled => owed.since,
             Scheme::Static(packets) if owed.packets >= *packets => owed.since,
             Scheme::Static(_) => owed.since + LONGEST,
+            Scheme::Dense if owed.packets >= u32::from(Coalescing::DEFAULT_PACKETS) => owed.since,
+            Scheme::Dense => clock::tick(owed.since),
             Scheme::Rbc(rbc) => rbc.latest(&owed),
             Scheme::Adapt(adapt) => adapt.latest(&owed),
         };
@@ -104,15 +108,15 @@ impl Interrupts {
     pub fn release(&mut self, now: Instant) -> bool {
         let Some(owed) = self.owed.take() else { return false };
         match &mut self.scheme {
-            Scheme::Disabled | Scheme::Static(_) => {}
+            Scheme::Disabled | Scheme::Static(_) | Scheme::Dense => {}
             Scheme::Rbc(rbc) => rbc.sent(now, &owed),
             Scheme::Adapt(adapt) => adapt.sent(now, &owed),
         }
         true
     }
 
-    /// The guest has nothing left to do that would need no interrupt: `static` does not let it wait then.
+    /// The guest has nothing left to do that would need no interrupt: `static` and `dense` do not let it wait then.
     pub fn idle(&mut self, now: Instant) -> bool {
-        matches!(self.scheme, Scheme::Static(_)) && self.release(now)
+        matches!(self.scheme, Scheme::Static(_) | Scheme::Dense) && self.release(now)
     }
 }

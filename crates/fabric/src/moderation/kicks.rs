@@ -2,10 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Coalescing, LONGEST};
+use super::{Coalescing, LONGEST, clock};
 
 /// Looking more often than that is polling.
 const SOONEST: Duration = Duration::from_micros(10);
+
+/// Looks in a row that find nothing, after which `dense` takes a guest for idle.
+const SILENT: u8 = 16;
 
 /// May the guest kick?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,12 +21,16 @@ pub enum Look {
 
 /// The moderator of a transmit queue's kicks.
 ///
-/// Only `static` has any effect on them. A guest that has sent nothing for one whole wait may kick again, so an idle guest
-/// costs nothing, and the first frame after a pause is on its way at once.
+/// Only `static` and `dense` have any effect on them. A guest that has sent nothing for one whole wait (`dense`: for 16 ticks) may kick
+/// again, so an idle guest costs nothing, and the first frame after a pause is on its way at once.
 #[derive(Debug)]
 pub struct Kicks {
     /// Packets that a look should find; `None`: kicks are welcome.
     packets: Option<u32>,
+    /// Long waits end with a common tick.
+    dense: bool,
+    /// Looks in a row that found nothing.
+    silent: u8,
     /// Packets found since the ring was last empty.
     found: u32,
     /// When that was.
@@ -35,15 +42,24 @@ pub struct Kicks {
 impl Kicks {
     /// The moderator of a ring of `size` entries.
     pub fn new(coalescing: Coalescing, size: u16) -> Self {
-        let mut kicks = Self { packets: None, found: 0, last: None, most: u32::from(size / 2).max(1) };
+        let mut kicks = Self {
+            packets: None,
+            dense: false,
+            silent: 0,
+            found: 0,
+            last: None,
+            most: u32::from(size / 2).max(1),
+        };
         kicks.set(coalescing);
         kicks
     }
 
     /// Another scheme. The ring is to be looked at, soon.
     pub fn set(&mut self, coalescing: Coalescing) {
+        (self.dense, self.silent) = (coalescing == Coalescing::Dense, 0);
         self.packets = match coalescing {
             Coalescing::Static { packets } => Some(u32::from(packets).min(self.most)),
+            Coalescing::Dense => Some(u32::from(Coalescing::DEFAULT_PACKETS).min(self.most)),
             Coalescing::Disabled | Coalescing::Rbc { .. } | Coalescing::Adapt => None,
         };
     }
@@ -61,11 +77,16 @@ impl Kicks {
         let found = std::mem::take(&mut self.found);
         let last = self.last.replace(now);
         if found == 0 {
-            return Look::Kick;
+            self.silent = self.silent.saturating_add(1);
+            let idle = !self.dense || self.silent >= SILENT;
+            return if idle { Look::Kick } else { Look::At(clock::tick(now)) };
         }
+        self.silent = 0;
         // As long as it took to find these, and as many more or fewer packets.
         let took = last.map_or(LONGEST, |last| now.saturating_duration_since(last).min(LONGEST));
         let wait = (took * packets / found).clamp(SOONEST, LONGEST);
-        Look::At(now + wait)
+        // One frame soon after another is not yet a stream that fills a batch before the next tick.
+        let tick = self.dense && (wait == LONGEST || 4 * found < packets);
+        Look::At(if tick { clock::tick(now) } else { now + wait })
     }
 }

@@ -17,6 +17,7 @@ fn scheme() -> impl Strategy<Value = Coalescing> {
         (1..=64_u8).prop_map(|packets| Coalescing::Static { packets }),
         (100..=100_000_u32).prop_map(|rate| Coalescing::Rbc { rate }),
         Just(Coalescing::Adapt),
+        Just(Coalescing::Dense),
     ]
 }
 
@@ -24,7 +25,7 @@ fn scheme() -> impl Strategy<Value = Coalescing> {
 fn bound(scheme: Coalescing) -> Duration {
     match scheme {
         Coalescing::Disabled => Duration::ZERO,
-        Coalescing::Static { .. } => LONGEST,
+        Coalescing::Static { .. } | Coalescing::Dense => LONGEST,
         Coalescing::Rbc { rate } => Duration::from_secs(1) / rate,
         Coalescing::Adapt => SHORTEST,
     }
@@ -139,7 +140,7 @@ proptest! {
     /// A frame after which nothing comes, on a link on which nothing was.
     #[test]
     fn a_lone_frame_waits_at_most_50_us(scheme in scheme(), pauses in vec(0..100_000_000_u64, 1..50)) {
-        prop_assume!(!matches!(scheme, Coalescing::Static { .. }));
+        prop_assume!(!matches!(scheme, Coalescing::Static { .. } | Coalescing::Dense));
         let mut rig = Rig::new(scheme);
         for pause in pauses {
             rig.wait(bound(scheme) + Duration::from_nanos(pause));
@@ -196,6 +197,54 @@ proptest! {
         kicks.found(1);
         prop_assert_eq!(kicks.emptied(now), Look::Kick);
     }
+}
+
+proptest! {
+    /// In dense mode every interrupt and every look that is not for a full batch is in a tick, so that all share one wake-up;
+    /// a guest may kick when it has been silent for 16 looks, and never before.
+    #[test]
+    fn dense_waits_for_common_ticks(looks in vec((0..10_000_000_u64, prop_oneof![4 => Just(0), 1 => 1..20_u32]), 1..300)) {
+        let origin = Instant::now();
+        let is_tick = |when: Instant| when.checked_sub(TICK).map(clock::tick) == Some(when);
+        let (mut kicks, mut silent) = (Kicks::new(Coalescing::Dense, RING), 0);
+        let mut moderator = Interrupts::new(Coalescing::Dense, RING);
+        let mut now = origin;
+        for (late, frames) in looks {
+            now += Duration::from_nanos(late);
+            kicks.found(frames);
+            silent = if frames == 0 { silent + 1 } else { 0 };
+            match kicks.emptied(now) {
+                Look::Kick => prop_assert!(silent >= 16),
+                Look::At(when) => {
+                    prop_assert!(silent < 16);
+                    prop_assert!(when > now && when - now <= LONGEST);
+                    prop_assert!(is_tick(when) || frames > 0);
+                }
+            }
+            match moderator.published(now, frames, true) {
+                Interrupt::At(when) => prop_assert!(is_tick(when) && when - now <= LONGEST),
+                Interrupt::Now => {}
+                Interrupt::No => prop_assert!(false, "it was wanted"),
+            }
+        }
+    }
+}
+
+#[test]
+fn dense_request_and_response_shares_ticks() {
+    // All guests that send one frame a round are looked at again at the same time.
+    let start = clock::tick(Instant::now());
+    let mut whens = std::collections::BTreeSet::new();
+    for guest in 0..32 {
+        let mut kicks = Kicks::new(Coalescing::Dense, RING);
+        kicks.emptied(start);
+        kicks.found(1);
+        whens.insert(match kicks.emptied(start + Duration::from_micros(10 * (guest + 1))) {
+            Look::At(when) => when,
+            Look::Kick => panic!("its kicks are spared"),
+        });
+    }
+    assert_eq!(whens.len(), 1);
 }
 
 /// Each frame is sent when the one before has been answered.

@@ -29,18 +29,15 @@ pub(super) struct Look {
 }
 
 impl Look {
-    /// The counters now, and with them the VMs that do not count.
-    fn take(vms: impl Iterator<Item = (Name, u32)>) -> (Self, Vec<Name>) {
+    /// The counters now; these processes do not count.
+    fn take(excluded: &BTreeSet<u32>) -> Self {
         let root = Path::new("/");
         let cpus = utilisation::read(root).unwrap_or_else(|error| {
             // The test then finds that nothing is known, and says so.
             tracing::warn!(%error, "the host's load is not known");
             CpuTimes::default()
         });
-        let keepers: Vec<_> = vms.filter(|(_, pid)| utilisation::keeps_pcpus(root, *pid)).collect();
-        let pids: BTreeSet<_> = keepers.iter().map(|(_, pid)| *pid).collect();
-        let look = Self { at: Instant::now(), cpus, excluded: utilisation::processes(root, &pids) };
-        (look, keepers.into_iter().map(|(name, _)| name).collect())
+        Self { at: Instant::now(), cpus, excluded: utilisation::processes(root, excluded) }
     }
 
     /// What ran since an earlier look; a process that was not there then began in between.
@@ -83,9 +80,13 @@ impl Reconciler {
         self.tune_look.as_ref().map(|look| interval.saturating_sub(look.at.elapsed()))
     }
 
+    /// The counters now, and the VMs that do not count: they keep their pCPUs when they are idle.
     fn look(&self) -> (Look, Vec<Name>) {
-        let seen = self.vms.seen();
-        Look::take(seen.into_iter().filter_map(|(name, vm)| Some((name, vm.process?.pid))))
+        let processes = self.vms.seen().into_iter().filter_map(|(name, vm)| Some((name, vm.process?)));
+        let keepers =
+            processes.filter(|(_, process)| process.cpu_pm).map(|(name, process)| (process.pid, name));
+        let (pids, names) = keepers.unzip();
+        (Look::take(&pids), names)
     }
 
     /// The load since the last look, which ends here.
@@ -134,14 +135,14 @@ mod tests {
 
     #[test]
     fn a_reading_has_two_looks() {
-        let (before, excluded) = Look::take(std::iter::once(("a".parse().unwrap(), std::process::id())));
-        assert_eq!(excluded, Vec::<Name>::new());
+        let before = Look::take(&BTreeSet::from([std::process::id()]));
+        assert_eq!(before.excluded.len(), 1);
         assert!(before.cpus.pcpus() > 0);
         let mut after = Look { at: before.at, cpus: before.cpus.clone(), excluded: BTreeMap::new() };
         assert_eq!(after.percent_since(&before), None);
         // Some time later: at least one counter has moved.
         while after.percent_since(&before).is_none() {
-            after = Look::take(std::iter::empty()).0;
+            after = Look::take(&BTreeSet::new());
         }
         let percent = after.percent_since(&before).unwrap();
         assert!(percent <= 100, "{percent}");

@@ -1,0 +1,44 @@
+//! The common ticks of `dense`.
+
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use super::LONGEST;
+
+/// Some tick. Which one does not matter, as long as it is everybody's.
+static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// The next tick after this time; they are [`LONGEST`] apart.
+pub(super) fn tick(after: Instant) -> Instant {
+    let rest = |time: Duration| Duration::from_nanos((time.as_nanos() % LONGEST.as_nanos()) as u64);
+    match after.checked_duration_since(*FIRST) {
+        Some(since) => after + LONGEST.saturating_sub(rest(since)),
+        None => match rest(FIRST.duration_since(after)) {
+            Duration::ZERO => after + LONGEST,
+            until => after + until,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn ticks_are_common_and_apart(times in prop::collection::vec(0..50_000_000_u64, 1..50)) {
+            // Some of the times are before the first tick.
+            let start = FIRST.checked_sub(Duration::from_millis(20)).unwrap();
+            for time in times {
+                let time = start + Duration::from_nanos(time);
+                let next = tick(time);
+                prop_assert!(next > time && next - time <= LONGEST);
+                prop_assert_eq!(tick(next), next + LONGEST);
+                // The first tick is 20 ms after the start, five intervals.
+                prop_assert_eq!((next - start).as_nanos() % LONGEST.as_nanos(), 0);
+            }
+        }
+    }
+}
