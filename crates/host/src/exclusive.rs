@@ -53,8 +53,8 @@ pub struct Exclusive {
     root: PathBuf,
     cpusets: Option<Cpusets>,
     record: Record,
-    /// Files that cannot be changed: interrupts that the hardware binds.
-    refused: BTreeSet<PathBuf>,
+    /// Files that cannot be changed, and why: interrupts that the hardware binds, for one.
+    refused: BTreeMap<PathBuf, String>,
 }
 
 impl Exclusive {
@@ -62,7 +62,7 @@ impl Exclusive {
     /// host's; `record` is what an earlier one left.
     pub fn new(root: &Path, scope: Option<&Path>, record: Record) -> Self {
         let cpusets = Cpusets::find(root, scope);
-        Self { root: root.to_owned(), cpusets, record, refused: BTreeSet::new() }
+        Self { root: root.to_owned(), cpusets, record, refused: BTreeMap::new() }
     }
 
     /// What is in force, or was begun.
@@ -90,6 +90,12 @@ impl Exclusive {
         let host: BTreeSet<u32> = all.difference(&exclusive).copied().collect();
         let cpusets = self.cpusets.clone();
         let wishes = self.wishes(wanted, &exclusive, &host, cpusets.as_ref());
+        if wanted.len() != self.record.vms.len()
+            || wanted.iter().any(|(name, owner)| self.record.vms.get(name) != Some(&owner.cpus))
+        {
+            // Something else is wished of them now.
+            self.refused.clear();
+        }
         let next = Record {
             // Those that go are in it until they have gone.
             vms: self
@@ -108,6 +114,10 @@ impl Exclusive {
         let kept = self.record.clone();
         self.release_others(wanted, &mut outcome);
         outcome.problems.extend(self.record.files.settle(&wishes, &mut self.refused));
+        // An interrupt that cannot be moved is nobody's fault.
+        let interrupts = self.root.join("proc/irq");
+        let refused = self.refused.iter().filter(|(path, _)| !path.starts_with(&interrupts));
+        outcome.problems.extend(refused.map(|(_, why)| why.clone()));
         drop(wishes);
         if let Some(cpusets) = &cpusets
             && !wanted.is_empty()

@@ -3,7 +3,7 @@
 //! One rule for all levers: what a file is to contain is made of what it contained before taut touched it; a file that nobody
 //! wants changed any more gets back what it had, byte for byte.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,10 +36,10 @@ impl Ledger {
 
     /// The ledger with everything that `wishes` will replace, to be kept before [`Ledger::settle`] does so. Files in `refused` are
     /// left alone.
-    pub(crate) fn planned(&self, wishes: &Wishes<'_>, refused: &BTreeSet<PathBuf>) -> Self {
+    pub(crate) fn planned(&self, wishes: &Wishes<'_>, refused: &BTreeMap<PathBuf, String>) -> Self {
         let mut next = self.clone();
         for (path, wish) in wishes {
-            if next.replaced.contains_key(path) || refused.contains(path) {
+            if next.replaced.contains_key(path) || refused.contains_key(path) {
                 continue;
             }
             // Interrupts and cpusets come and go: what is not there needs no change.
@@ -52,9 +52,13 @@ impl Ledger {
         next
     }
 
-    /// Makes the files as wished, and gives back what nobody wishes any more. Returns what could not be done; files that could not
-    /// be changed are added to `refused` and are not in the ledger.
-    pub(crate) fn settle(&mut self, wishes: &Wishes<'_>, refused: &mut BTreeSet<PathBuf>) -> Vec<String> {
+    /// Makes the files as wished, and gives back what nobody wishes any more. Returns what could not be given back; files that could
+    /// not be changed are added to `refused`, with the reason, and are not in the ledger.
+    pub(crate) fn settle(
+        &mut self,
+        wishes: &Wishes<'_>,
+        refused: &mut BTreeMap<PathBuf, String>,
+    ) -> Vec<String> {
         let mut problems = Vec::new();
         let wished = |path: &PathBuf, before: &str| wishes.get(path).and_then(|wish| wish(before));
         // Of cpusets below each other the upper one has to be larger at any time: upwards first what is given back, downwards
@@ -95,10 +99,8 @@ impl Ledger {
             let before = self.replaced.remove(&path).unwrap_or_default();
             // It may have taken an earlier wish.
             let _ = put(&path, &before);
-            if error.kind() != io::ErrorKind::NotFound {
-                problems.push(format!("{} cannot be changed: {error}", path.display()));
-            }
-            refused.insert(path);
+            let why = format!("{} cannot be changed: {error}", path.display());
+            refused.insert(path, why);
         }
         problems
     }
@@ -125,7 +127,7 @@ mod tests {
             fs::write(file(name), content).unwrap();
         }
         let wishes: Wishes<'_> = ["a", "b", "c", "gone"].map(|name| (file(name), shout())).into();
-        let mut refused = BTreeSet::new();
+        let mut refused = BTreeMap::new();
         let mut ledger = Ledger::default().planned(&wishes, &refused);
         assert_eq!(ledger.replaced().count(), 2, "what stays as it is, or is not there, is not in it");
         assert_eq!(ledger.settle(&wishes, &mut refused), Vec::<String>::new());

@@ -225,7 +225,10 @@ fn complete(
         Shortage { cores: slots.len(), free, taken, host, promised }
     };
     let wanted = has.iter().filter(|core| core.is_none()).count();
-    if wanted > 0 {
+    if wanted > free.len() {
+        return Err(shortage(None));
+    }
+    if wanted > 0 && problem.promised > 0 {
         let after = owners.keys().copied().collect::<BTreeSet<_>>();
         let threads_left: usize = cores
             .all
@@ -237,7 +240,7 @@ fn complete(
         // The largest cores might be taken: what is promised must fit whichever they are.
         let largest = free.iter().map(|core| cores.all[*core].threads.len()).max().unwrap_or(1);
         let left = threads_left.saturating_sub(wanted * largest) as u64 * 1000;
-        if wanted <= free.len() && left < problem.promised {
+        if left < problem.promised {
             return Err(shortage(Some((problem.promised, left))));
         }
     }

@@ -4,6 +4,7 @@ mod crash;
 mod dense;
 mod hostile;
 mod input;
+mod latency;
 mod load;
 mod micro;
 mod network;
