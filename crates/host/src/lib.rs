@@ -1,5 +1,5 @@
-//! The Linux host: what it is made of, how busy it is, how it is set, what is changed on it for latency-sensitive VMs, and taking
-//! all of it back.
+//! The Linux host: what it is made of, how busy it is, how it is set, what its kernel has counted, what is changed on it for
+//! latency-sensitive VMs, and taking all of it back.
 //!
 //! Everything is read below a root path, so that captured trees of other machines can be read as well.
 
@@ -7,6 +7,7 @@ mod affinity;
 pub mod captured;
 pub mod check;
 mod cpuset;
+pub mod evidence;
 pub mod exclusive;
 mod irq;
 pub mod ledger;

@@ -67,6 +67,8 @@ enum Command {
     /// The host: topology, accelerator, QEMU.
     #[command(subcommand)]
     Host(commands::host::Command),
+    /// Evidence for a VM: how much of its pCPUs its vCPUs really get, and who disturbs them.
+    Latency(commands::latency::Args),
     /// Best practices: what is set otherwise, why that matters, when a change takes effect.
     #[command(subcommand)]
     Check(commands::check::Command),
@@ -105,6 +107,7 @@ fn run(cli: Cli) -> Result<ExitCode, ApiError> {
         Command::Events(args) => commands::events::run(&args, &client, format),
         Command::Bench(command) => bench::run(command, &client, format),
         Command::Host(command) => commands::host::run(&command, &client, format),
+        Command::Latency(args) => commands::latency::run(&args, &client, format),
         // Its exit status is its answer.
         Command::Check(command) => return Ok(commands::check::run(&command, &client, format)),
         Command::Daemon(command) => commands::daemon::run(&command, &client, format),

@@ -2,6 +2,7 @@
 
 mod crash;
 mod dense;
+mod evidence;
 mod hostile;
 mod input;
 mod latency;

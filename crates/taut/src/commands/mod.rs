@@ -7,6 +7,7 @@ pub(crate) mod daemon;
 pub(crate) mod docs;
 pub(crate) mod events;
 pub(crate) mod host;
+pub(crate) mod latency;
 pub(crate) mod netns;
 pub(crate) mod policy;
 pub(crate) mod port;

@@ -1,0 +1,84 @@
+//! Every thread of the host: where it ran last, for how long, how long it waited for a pCPU.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// What the kernel has counted of a thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Thread {
+    pub(super) name: String,
+    /// A thread of the kernel's.
+    pub(super) kernel: bool,
+    /// The pCPU that it ran on last.
+    pub(super) cpu: u32,
+    pub(super) ran_ns: u64,
+    /// Ready to run, and not running.
+    pub(super) waited_ns: u64,
+    /// How often it ran.
+    pub(super) times: u64,
+    pub(super) voluntary: u64,
+    pub(super) involuntary: u64,
+    pub(super) migrations: Option<u64>,
+}
+
+/// `PF_KTHREAD` among a task's flags.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// All threads that could be read. They come and go meanwhile.
+pub(super) fn read(root: &Path) -> BTreeMap<u32, Thread> {
+    let numbered = |folder: &Path| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries
+            .filter_map(|entry| Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path())))
+            .collect::<Vec<_>>()
+    };
+    let processes = numbered(&root.join("proc"));
+    let tasks = processes.iter().flat_map(|(_, folder)| numbered(&folder.join("task")));
+    tasks.filter_map(|(tid, folder)| Some((tid, thread(&folder)?))).collect()
+}
+
+fn thread(folder: &Path) -> Option<Thread> {
+    let text = |name| fs::read_to_string(folder.join(name)).ok();
+    let stat = text("stat")?;
+    // The name is in brackets and may hold brackets itself.
+    let (head, rest) = stat.rsplit_once(')')?;
+    let name = head.split_once('(')?.1.to_owned();
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let schedstat = text("schedstat")?;
+    let mut counted = schedstat.split_whitespace().map(|word| word.parse::<u64>().ok());
+    let status = text("status")?;
+    let of_status =
+        |key: &str| status.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
+    Some(Thread {
+        name,
+        // The ninth and the 39th field of the file; the first two are gone.
+        kernel: fields.get(6)?.parse::<u64>().ok()? & KERNEL_THREAD != 0,
+        cpu: fields.get(36)?.parse().ok()?,
+        ran_ns: counted.next()??,
+        waited_ns: counted.next()??,
+        times: counted.next()??,
+        voluntary: of_status("voluntary_ctxt_switches:")?,
+        involuntary: of_status("nonvoluntary_ctxt_switches:")?,
+        migrations: text("sched").and_then(|sched| {
+            let line = sched.lines().find(|line| line.starts_with("se.nr_migrations"))?;
+            line.rsplit(':').next()?.trim().parse().ok()
+        }),
+    })
+}
+
+/// Why such a thread may run on a pCPU that is somebody's own.
+pub(super) fn why(name: &str, kernel: bool) -> &'static str {
+    let bound = ["ksoftirqd/", "migration/", "cpuhp/", "rcuc/", "irq_work/", "idle_inject/"];
+    match name {
+        _ if !kernel => "its affinity allows it: it was there before, or was bound there by somebody else",
+        _ if bound.iter().any(|prefix| name.starts_with(prefix)) => {
+            "the kernel's own for this pCPU: it cannot be moved"
+        }
+        _ if name.starts_with("kworker/") && !name.starts_with("kworker/u") => {
+            "work that was queued on this pCPU: it cannot be moved"
+        }
+        _ if name.starts_with("rcu") => "RCU callbacks: rcu_nocbs= at the host's boot moves them",
+        _ => "a thread of the kernel that is not bound elsewhere",
+    }
+}

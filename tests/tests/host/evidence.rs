@@ -1,0 +1,22 @@
+//! What `taut latency` sees of a VM.
+
+use taut_tests::Taut;
+
+use crate::micro::micro;
+
+#[test]
+fn a_vcpus_time_is_shown_and_nobody_intrudes_where_it_owns_nothing() {
+    let taut = Taut::start().with_lan();
+    taut.boot("m1", &micro("10.71.0.1"));
+    let seen = taut.json(["latency", "m1", "--duration", "0.5"]);
+    assert_eq!((&seen["vm"], &seen["latency_sensitivity"]), (&"m1".into(), &"normal".into()));
+    let [vcpu] = seen["vcpus"].as_array().unwrap().as_slice() else { panic!("{seen}") };
+    let pid = taut.json(["vm", "show", "m1"])["status"]["pid"].clone();
+    let task = format!("/proc/{pid}/task/{}/comm", vcpu["tid"]);
+    assert_eq!(std::fs::read_to_string(task).unwrap().trim(), "vcpu");
+    assert!(vcpu["used_percent"].as_f64().unwrap() <= 110.0, "{seen}");
+    assert_eq!((&vcpu["exclusive"], &vcpu["intruders"]), (&false.into(), &serde_json::json!([])));
+
+    taut.ok(["vm", "stop", "m1"]);
+    assert!(taut.refused(["latency", "m1"]).contains("hint: taut vm start m1"));
+}
