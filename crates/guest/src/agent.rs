@@ -12,6 +12,7 @@ use taut_workload::agent;
 use taut_workload::agent::protocol::Kind;
 use taut_workload::kernel::Kernel;
 
+use crate::check;
 use crate::port::Port;
 
 /// Arguments of `taut-guest agent`.
@@ -56,7 +57,8 @@ pub(crate) fn run(args: &AgentArgs) -> io::Result<()> {
         Place::Guest => Kind::Guest,
         Place::Netns => Kind::Netns,
         Place::Host => Kind::Host,
-    });
+    })
+    .with_check(check::answer);
     match &args.channel {
         Channel { device: Some(path), .. } => {
             let port = Port::open(path).map_err(|error| about(path, &error))?;

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod agent;
+mod check;
 mod init;
 mod patience;
 mod port;
@@ -18,6 +19,8 @@ enum Command {
     Agent(agent::AgentArgs),
     /// Give the interfaces the addresses that the VM's file names.
     Addresses,
+    /// Best practices, seen from inside: what is set otherwise, why that matters. Exit status 1 when something is bad.
+    Check(check::CheckArgs),
 }
 
 fn main() -> ExitCode {
@@ -27,6 +30,7 @@ fn main() -> ExitCode {
     let outcome = match Command::parse() {
         Command::Agent(args) => agent::run(&args),
         Command::Addresses => addresses::configure(),
+        Command::Check(args) => return check::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

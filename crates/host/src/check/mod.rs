@@ -3,6 +3,7 @@
 
 pub mod change;
 mod cpu;
+mod ethtool;
 mod guest;
 mod idle;
 mod kernel;

@@ -1,12 +1,21 @@
 //! Network cards: those with a device behind them.
 
+use std::path::Path;
+
 use taut_api::check::{Card, NetworkFacts};
 
+use super::ethtool;
 use super::tree::Tree;
 
 pub(super) fn read(tree: Tree<'_>) -> NetworkFacts {
+    let mut cards: Vec<_> =
+        tree.names("sys/class/net").into_iter().filter_map(|name| card(tree, name)).collect();
+    // The kernel that can be asked is the one that runs here.
+    if tree.0 == Path::new("/") {
+        ethtool::complete(&mut cards);
+    }
     NetworkFacts {
-        cards: tree.names("sys/class/net").into_iter().filter_map(|name| card(tree, name)).collect(),
+        cards,
         busy_read: tree.knob("proc/sys/net/core/busy_read"),
         busy_poll: tree.knob("proc/sys/net/core/busy_poll"),
         iommu_groups: u32::try_from(tree.names("sys/kernel/iommu_groups").len()).unwrap_or(u32::MAX),

@@ -15,7 +15,7 @@ const AGE: Item = Item {
 const CLOCK: Item = Item {
     id: "kernel.clock",
     what: "clock source",
-    why: "The time-stamp counter is read in 20 ns; HPET and ACPI timers take microseconds, and guests' clocks derive from it.",
+    why: "The time-stamp counter is read in nanoseconds; HPET and ACPI timers take microseconds, and guests' clocks derive from it.",
     effect: "cheap reading of the time, on the host and in guests",
     takes_effect: TakesEffect::Live,
 };
@@ -65,7 +65,7 @@ const TIMERS: Item = Item {
 pub(super) fn lines(facts: &HostFacts, profile: Profile) -> Vec<Line> {
     let kernel = &facts.kernel;
     vec![
-        age(AGE, kernel, (5, 4), (6, 1)),
+        age(AGE, kernel, (5, 4, 0), (6, 1, 0)),
         clock(facts),
         on_some(TICKLESS, profile, kernel.tickless),
         on_some(RCU, profile, cpus_of(kernel, "rcu_nocbs=").or(kernel.tickless)),
@@ -77,7 +77,7 @@ pub(super) fn lines(facts: &HostFacts, profile: Profile) -> Vec<Line> {
 }
 
 /// Older than `old` is bad, older than `recent` not quite good.
-pub(super) fn age(item: Item, kernel: &KernelFacts, old: (u32, u32), recent: (u32, u32)) -> Line {
+pub(super) fn age(item: Item, kernel: &KernelFacts, old: Version, recent: Version) -> Line {
     let wanted = format!("{}.{} or newer", recent.0, recent.1);
     let Some(release) = &kernel.release else { return item.unknown("cannot be read", wanted) };
     let verdict = match version(release) {
@@ -89,10 +89,13 @@ pub(super) fn age(item: Item, kernel: &KernelFacts, old: (u32, u32), recent: (u3
     item.line(verdict, release, wanted)
 }
 
-/// The first two numbers of a release such as `6.1.0-28-amd64`.
-pub(super) fn version(release: &str) -> Option<(u32, u32)> {
+/// The first three numbers of a release.
+pub(super) type Version = (u32, u32, u32);
+
+/// `6.1.0-28-amd64` is 6.1.0; a third number may be missing.
+pub(super) fn version(release: &str) -> Option<Version> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next().and_then(Result::ok).unwrap_or(0)))
 }
 
 /// The value of a word of the command line.
@@ -154,8 +157,8 @@ mod tests {
 
     #[test]
     fn releases_are_numbers_with_something_behind() {
-        assert_eq!(version("6.1.0-28-amd64"), Some((6, 1)));
-        assert_eq!(version("5.14-rc1"), Some((5, 14)));
+        assert_eq!(version("6.1.0-28-amd64"), Some((6, 1, 0)));
+        assert_eq!(version("5.14-rc1"), Some((5, 14, 0)));
         assert_eq!(version("weird"), None);
     }
 }

@@ -51,7 +51,7 @@ const ASPM: Item = Item {
     id: "power.pcie",
     what: "sleep of PCI Express links (chipset power management)",
     why: "A network card behind a sleeping link waits for the link to wake up before it can say that a packet has come.",
-    effect: "several microseconds less after a pause; a watt or two a card",
+    effect: "less to wait for after a pause; a little more power",
     takes_effect: TakesEffect::Live,
 };
 const TUNED: Item = Item {

@@ -74,7 +74,7 @@ const MODEL: Item = Item {
     id: "vm.nic-model",
     what: "vNIC models (ESX: ethernetX.virtualDev)",
     why: "Only the paravirtual card is on the switch's own rings; QEMU's emulated ones trap at every register.",
-    effect: "several times the packets, moderation and LRO can be set; the guest needs a virtio driver",
+    effect: "more packets for less CPU time, moderation and LRO can be set; the guest needs a virtio driver",
     takes_effect: TakesEffect::VmRestart,
 };
 const COALESCING: Item = Item {

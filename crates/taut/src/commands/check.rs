@@ -29,13 +29,16 @@ pub(crate) enum Command {
         #[arg(long, default_value_t, value_name = "PROFILE")]
         profile: Profile,
     },
-    /// This guest, from inside; `taut-guest check` does the same where only that is installed.
+    /// A guest, from inside: the one of a VM, by its agent, or the machine that this runs on. `taut-guest check` does the
+    /// same where only that is installed.
     Guest {
+        /// The VM; none: this machine.
+        name: Option<Name>,
         /// What it is for: latency, throughput or dense.
         #[arg(long, default_value_t, value_name = "PROFILE")]
         profile: Profile,
         /// Where its file system starts.
-        #[arg(long, default_value = "/", value_name = "DIR")]
+        #[arg(long, default_value = "/", value_name = "DIR", conflicts_with = "name")]
         root: PathBuf,
     },
 }
@@ -68,7 +71,8 @@ pub(crate) fn run(command: &Command, client: &Client, format: Format) -> ExitCod
         Command::Vm { name, profile } => {
             outside::vm(client, name, *profile).map(|report| show(format, &report))
         }
-        Command::Guest { profile, root } => guest(root, *profile).map(|report| show(format, &report)),
+        Command::Guest { name: Some(name), profile, .. } => outside::guest(client, name, *profile, format),
+        Command::Guest { profile, root, .. } => guest(root, *profile).map(|report| show(format, &report)),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

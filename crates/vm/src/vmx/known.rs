@@ -30,23 +30,21 @@ const KNOWN: &[(&str, &str)] = &[
     ("mainmem.*", "memory management of the VM's process is the host kernel's"),
     ("prefvmx.*", "memory management of the VM's process is the host kernel's"),
     // NUMA.
-    ("numa.nodeaffinity", "NUMA nodes for vCPUs and memory: placement is not applied in this version"),
-    ("numa.vcpu.min", "virtual NUMA from this many vCPUs on: the guest sees one node in this version"),
+    (
+        "numa.nodeaffinity",
+        "NUMA nodes for vCPUs and memory: not applied in this version; here cpuset.cpus and cpuset.mems of QEMU's cgroup, and \
+         host-nodes=…,policy=bind of its memory",
+    ),
+    (
+        "numa.vcpu.min",
+        "virtual NUMA from this many vCPUs on: the guest sees one node in this version; here one -numa node per host node",
+    ),
     (
         "numa.vcpu.preferht",
-        "threads of one node before cores of another: placement is not applied in this version",
+        "threads of one node before cores of another: not applied in this version; here cpuset.cpus with both threads of each core",
     ),
     ("numa.*", "NUMA: placement is not applied in this version"),
-    // Idle behaviour of the monitor.
-    (
-        "monitor_control.halt_desched",
-        "never yielding the pCPU when idle: idle behaviour is not set in this version",
-    ),
-    ("monitor.idleloopspinbeforehalt*", "spinning before halting: idle behaviour is not set in this version"),
-    (
-        "monitor.idleloopminspinus",
-        "microseconds of spinning before halting: idle behaviour is not set in this version",
-    ),
+    // Idle behaviour has a module of its own; the rest of the monitor:
     ("monitor_control.*", "a switch of ESX's own monitor"),
     ("monitor.*", "a switch of ESX's own monitor"),
     // VMCI.

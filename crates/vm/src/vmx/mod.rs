@@ -1,11 +1,12 @@
 //! VMware's `.vmx` files: what a VM moved from ESX said about itself, and what became of each line.
 //!
 //! Reading has three steps: [`syntax`] splits the text into keys and values, the modules for the [`machine`], its
-//! [`cards`], its [`disks`] and its VMCI device ([`vmci`]) take what they understand, and [`known`] says of the rest whether taut knows it.
+//! [`cards`], its [`disks`], its VMCI device ([`vmci`]) and its [`idle`] vCPUs take what they understand, and [`known`] says of the rest whether taut knows it.
 
 mod cards;
 mod disks;
 mod file;
+mod idle;
 mod known;
 mod machine;
 mod syntax;
@@ -30,6 +31,7 @@ pub(crate) fn import(text: &str, default_portgroup: Option<&Name>) -> Result<Par
     spec.disk = Some(disks::read(&mut file)?);
     spec.nics = cards::read(&mut file, default_portgroup)?;
     spec.vmci = vmci::read(&mut file)?;
+    idle::read(&mut file);
     Ok(Parsed { name, spec, imported: file.into_report() })
 }
 

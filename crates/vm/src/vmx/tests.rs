@@ -147,3 +147,36 @@ proptest! {
         }
     }
 }
+
+/// PL11: each key of the best practices takes effect, or is reported with what does the same on Linux.
+#[test]
+fn keys_of_the_best_practices_have_a_counterpart() {
+    let cases: [(&str, &str, &str); 10] = [
+        ("monitor_control.halt_desched", "FALSE", "cpu-pm=on"),
+        ("monitor_control.halt_desched", "TRUE", "as every VM does here"),
+        ("monitor.idleLoopSpinBeforeHalt", "true", "halt_poll_ns of at least 250000"),
+        ("monitor.idleLoopSpinBeforeHaltUP", "true", "haltpoll"),
+        ("monitor.idleLoopSpinBeforeHaltUP", "false", "halt_poll_ns"),
+        ("monitor.idleLoopMinSpinUS", "250", "halt_poll_ns of at least 250000"),
+        ("numa.nodeAffinity", "0,1", "cpuset.mems"),
+        ("numa.vcpu.min", "4", "-numa node"),
+        ("numa.vcpu.preferHT", "TRUE", "cpuset.cpus"),
+        ("ethernet0.coalescingScheme", "disabled", "nic[0].coalescing"),
+    ];
+    for (key, value, counterpart) in cases {
+        let spin = if key.ends_with("MinSpinUS") { "" } else { "monitor.idleLoopMinSpinUS = \"250\"\n" };
+        let text = format!(
+            "nvme0.present = \"TRUE\"\nnvme0:0.present = \"TRUE\"\nnvme0:0.fileName = \"a.vmdk\"\n\
+             ethernet0.present = \"TRUE\"\nethernet0.networkName = \"lan\"\n{spin}{key} = \"{value}\"\n"
+        );
+        let parsed = import(&text, None).unwrap();
+        let found = parsed.imported.iter().find(|imported| imported.key == key).unwrap();
+        let said = match &found.fate {
+            Fate::Understood { field } => field.clone(),
+            Fate::Mapped { field, note } => format!("{field}: {note}"),
+            Fate::Reported { note } => note.clone(),
+            Fate::Ignored => "ignored".to_owned(),
+        };
+        assert!(said.contains(counterpart), "{key} = {value}: {said}");
+    }
+}

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::protocol::{
-    AgentError, Configure, Cpu, Hello, Interface, Latency, Ping, Probe, Probed, Rr, Serve, Stream, Throughput,
+    AgentError, Checked, Configure, Cpu, Hello, Interface, Latency, Ping, Probe, Probed, Rr, Serve, Stream,
+    Throughput,
 };
 
 /// A stack that answers requests. Methods are called from several threads at once; those with a [`Run`] take as long as
@@ -30,6 +31,10 @@ pub trait Backend: Sync {
     fn probe(&self, wanted: &Probe, run: &Run<'_>) -> Result<Vec<Probed>, AgentError>;
     /// See [`super::protocol::Request::Cpu`].
     fn cpu(&self) -> Result<Cpu, AgentError>;
+    /// See [`super::protocol::Request::Check`]. Only a Linux has something to look at.
+    fn check(&self, _profile: &str) -> Result<Checked, AgentError> {
+        Err(AgentError::new("there are no settings to check here", "ask a guest that runs Linux"))
+    }
     /// Begins to end the guest; called after the caller was told.
     fn poweroff(&self) -> Result<(), AgentError>;
 }

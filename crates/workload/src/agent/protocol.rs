@@ -76,6 +76,8 @@ pub enum Request {
     Probe(Probe),
     /// CPU time used so far; differences of two answers are what a caller wants. Answered with [`Answer::Cpu`].
     Cpu,
+    /// Best practices, seen from inside. Answered with [`Answer::Checked`].
+    Check(Check),
     /// End the guest. Answered with [`Answer::Ok`] before it ends.
     Poweroff,
 }
@@ -114,6 +116,25 @@ pub enum Answer {
     Probed(Vec<Probed>),
     /// CPU time.
     Cpu(Cpu),
+    /// What was found.
+    Checked(Checked),
+}
+
+/// See [`Request::Check`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    /// What the machine is for: `latency`, `throughput` or `dense`.
+    pub profile: String,
+}
+
+/// See [`Answer::Checked`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checked {
+    /// For people.
+    pub text: String,
+    /// For programs: a JSON document.
+    pub json: String,
 }
 
 /// Why a call failed.

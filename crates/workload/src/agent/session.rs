@@ -77,6 +77,7 @@ impl<W: Write + Send> Session<'_, W> {
             Request::Configure(wanted) => self.backend.configure(&wanted).map(|()| Answer::Ok),
             Request::Cid => self.backend.cid().map(Answer::Cid),
             Request::Cpu => self.backend.cpu().map(Answer::Cpu),
+            Request::Check(wanted) => self.backend.check(&wanted.profile).map(Answer::Checked),
             Request::Serve(_) if conversation.servers.len() == MAX_SERVERS => Err(AgentError::new(
                 format!("{MAX_SERVERS} servers run already"),
                 "say hello to start anew, which ends them",

@@ -20,20 +20,31 @@ use std::io;
 pub use cpu::read as cpu;
 
 use crate::agent::protocol::{
-    AgentError, Configure, Cpu, Hello, Interface, Kind, Latency, PROTOCOL, Ping, Probe, Probed, Rr, Serve,
-    Stream, Throughput,
+    AgentError, Checked, Configure, Cpu, Hello, Interface, Kind, Latency, PROTOCOL, Ping, Probe, Probed, Rr,
+    Serve, Stream, Throughput,
 };
 use crate::agent::{Backend, Run, Serving};
 
 /// The kernel that this process runs on.
 pub struct Kernel {
     kind: Kind,
+    check: Option<Look>,
 }
+
+/// Judges this machine for a profile: the report as text and as JSON, or why there is none.
+pub type Look = fn(profile: &str) -> Result<(String, String), String>;
 
 impl Kernel {
     /// `kind` says where this is.
     pub fn new(kind: Kind) -> Self {
-        Self { kind }
+        Self { kind, check: None }
+    }
+
+    /// Answers [`Request::Check`](crate::agent::protocol::Request::Check) by `look`.
+    #[must_use]
+    pub fn with_check(mut self, look: Look) -> Self {
+        self.check = Some(look);
+        self
     }
 }
 
@@ -64,6 +75,19 @@ impl Backend for Kernel {
                 "`taut vm addresses` lists those that there are",
             )),
             Err(error) => Err(failed(&format!("{} could not get {}", wanted.mac, wanted.ip), &error)),
+        }
+    }
+
+    fn check(&self, profile: &str) -> Result<Checked, AgentError> {
+        let look = self.check.ok_or_else(|| {
+            AgentError::new("this agent cannot look at its machine", "ask an agent of taut-guest")
+        })?;
+        match look(profile) {
+            Ok((text, json)) => Ok(Checked { text, json }),
+            Err(why) => Err(AgentError::new(
+                format!("the machine could not be checked: {why}"),
+                "run `taut-guest check` there",
+            )),
         }
     }
 

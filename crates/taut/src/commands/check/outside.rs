@@ -7,8 +7,11 @@ use taut_api::route::Vm;
 use taut_api::{ApiError, Bytes, Name};
 use taut_plan::checklist::{self, Profile, Report, VmFacts};
 
+use taut_workload::agent::protocol::{Answer, Check, Checked, Request};
+
+use crate::agent::{self, PATIENCE};
 use crate::client::Client;
-use crate::output;
+use crate::output::{self, Format};
 use crate::progress::Progress;
 
 /// What VMs were promised; nothing when no daemon runs.
@@ -48,6 +51,31 @@ pub(super) fn vm(client: &Client, name: &Name, profile: Profile) -> Result<Repor
         reservations: [reservations[0].as_deref(), reservations[1].as_deref()],
     };
     Ok(checklist::vm(&facts, profile))
+}
+
+/// Has the agent inside a VM look around. Is everything well there?
+pub(super) fn guest(
+    client: &Client,
+    name: &Name,
+    profile: Profile,
+    format: Format,
+) -> Result<bool, ApiError> {
+    let vm: Vm = client.get(&format!("/v1/vms/{name}"))?;
+    let mut guest = agent::of_vm(&vm, PATIENCE)?;
+    let wanted = Request::Check(Check { profile: profile.to_string() });
+    match guest.call(wanted, PATIENCE) {
+        Ok(Answer::Checked(Checked { text, json })) => {
+            match format {
+                Format::Table => print!("{text}"),
+                Format::Json => println!("{json}"),
+            }
+            let report: serde_json::Value =
+                serde_json::from_str(&json).map_err(|_| agent::failed(&guest.confused()))?;
+            Ok(report.pointer("/summary/bad") == Some(&serde_json::json!(0)))
+        }
+        Ok(_) => Err(agent::failed(&guest.confused())),
+        Err(error) => Err(agent::failed(&error)),
+    }
 }
 
 /// The first answer waits for the probe that starts a vCPU.
