@@ -3,12 +3,12 @@
 row_PL10() {
   local machine name folder before after outcome checked=0 undone=0 status
   # Snapshots and --apply/--undo, also interrupted, are tests: rerun here, as the row asks for them.
-  (cd "$here" && INSTA_UPDATE=no cargo test -q --release -p taut check >"$OUT/pl10-tests.log" 2>&1) && outcome=0 || outcome=$?
+  (cd "$here" && INSTA_UPDATE=no cargo test -q -p taut check >"$OUT/pl10-tests.log" 2>&1) && outcome=0 || outcome=$?
   note "snapshots of four machines with three profiles: $(grep -m1 'test result' "$OUT/pl10-tests.log" || tail -1 "$OUT/pl10-tests.log")"
-  (cd "$here" && cargo build -q --release -p taut-host --example unpack) || return 1
+  (cd "$here" && cargo build -q -p taut-host --example unpack) || return 1
   for machine in "$here"/crates/host/machines/*.txt; do
     name=$(basename "$machine" .txt) folder=$lab/machines/$name
-    "${CARGO_TARGET_DIR:-$here/target}/release/examples/unpack" "$machine" "$folder" || return 1
+    "${CARGO_TARGET_DIR:-$here/target}/debug/examples/unpack" "$machine" "$folder" || return 1
     before=$(pl10_sum "$folder")
     "$BIN/taut" -o json check host --root "$folder" >"$OUT/pl10-$name.json" && status=0 || status=$?
     [ "$status" -lt 2 ] && [ "$(jq '.summary | add' "$OUT/pl10-$name.json")" = "$(jq '.lines | length' "$OUT/pl10-$name.json")" ] && checked=$((checked + 1))

@@ -2,6 +2,8 @@
 
 use taut_api::Coalescing;
 use taut_api::host::{AcceleratorKind, HostInfo};
+use taut_api::latency::LatencyState;
+use taut_api::resources::CpuReservation;
 use taut_api::vm::{DiskBus, LatencySensitivity, NicModel, NicStatus, VmKind, VmSpec, VmStatus};
 
 use super::line::{Item, Line, Profile, TakesEffect, Verdict};
@@ -17,8 +19,6 @@ pub struct VmFacts<'a> {
     pub status: &'a VmStatus,
     /// Its host.
     pub host: &'a HostInfo,
-    /// Memory and CPU kept for it, as its file says it; absent when nothing is kept.
-    pub reservations: [Option<&'a str>; 2],
 }
 
 const SENSITIVITY: Item = Item {
@@ -122,9 +122,9 @@ const DISK: Item = Item {
 
 pub(super) fn lines(facts: &VmFacts<'_>, profile: Profile) -> Vec<Line> {
     let mut lines = vec![
-        sensitivity(facts.spec, profile),
-        reservation(MEMORY, facts.reservations[0], profile),
-        reservation(CPU, facts.reservations[1], profile),
+        sensitivity(facts, profile),
+        memory(facts.spec, profile),
+        cpu(facts.spec, profile),
         vcpus(facts, profile),
         node(facts),
         accelerator(facts),
@@ -147,14 +147,21 @@ fn is_high(spec: &VmSpec) -> bool {
     spec.latency_sensitivity != LatencySensitivity::Normal
 }
 
-fn sensitivity(spec: &VmSpec, profile: Profile) -> Line {
-    let found = match spec.latency_sensitivity {
+fn sensitivity(facts: &VmFacts<'_>, profile: Profile) -> Line {
+    let level = match facts.spec.latency_sensitivity {
         LatencySensitivity::Normal => "normal",
         LatencySensitivity::High => "high",
         LatencySensitivity::HighHt => "high-ht",
     };
-    match (profile, is_high(spec)) {
-        (Profile::Latency, true) => SENSITIVITY.line(Verdict::Ok, found, "high"),
+    let (state, miss) = match facts.status.latency.as_ref().map(|latency| latency.state) {
+        Some(LatencyState::Granted) => (", all in force", Verdict::Ok),
+        Some(LatencyState::Partly) => (", partly in force: see `taut vm explain`", Verdict::Warn),
+        Some(LatencyState::Refused) => (", refused: see `taut vm explain`", Verdict::Bad),
+        Some(LatencyState::Waiting) | None => ("", Verdict::Ok),
+    };
+    let found = format!("{level}{state}");
+    match (profile, is_high(facts.spec)) {
+        (Profile::Latency, true) => SENSITIVITY.line(miss, found, "high"),
         (Profile::Latency, false) => SENSITIVITY.line(Verdict::Bad, found, "high"),
         (Profile::Throughput, _) => SENSITIVITY.line(Verdict::Ok, found, "any"),
         (Profile::Dense, true) => SENSITIVITY.line(Verdict::Warn, found, "normal"),
@@ -162,10 +169,26 @@ fn sensitivity(spec: &VmSpec, profile: Profile) -> Line {
     }
 }
 
-fn reservation(item: Item, kept: Option<&str>, profile: Profile) -> Line {
-    let wanted = if profile == Profile::Latency { "all of it" } else { "any" };
-    let verdict = if profile == Profile::Latency && kept.is_none() { Verdict::Bad } else { Verdict::Ok };
-    item.line(verdict, kept.unwrap_or("none"), wanted)
+/// `high` is refused without it.
+fn memory(spec: &VmSpec, profile: Profile) -> Line {
+    let kept = spec.memory_reservation.of(spec.memory);
+    let found = format!("{kept} of {}", spec.memory);
+    match profile {
+        Profile::Latency if kept < spec.memory => MEMORY.line(Verdict::Bad, found, "all of it"),
+        Profile::Latency => MEMORY.line(Verdict::Ok, found, "all of it"),
+        Profile::Throughput | Profile::Dense => MEMORY.line(Verdict::Ok, found, "any"),
+    }
+}
+
+/// MHz are not counted here: they are full only on slow enough pCPUs.
+fn cpu(spec: &VmSpec, profile: Profile) -> Line {
+    let kept = spec.cpu.reservation;
+    let full = matches!(kept, CpuReservation::Full | CpuReservation::Percent(100));
+    match profile {
+        Profile::Latency if !full => CPU.line(Verdict::Warn, kept.to_string(), "full"),
+        Profile::Latency => CPU.line(Verdict::Ok, kept.to_string(), "full"),
+        Profile::Throughput | Profile::Dense => CPU.line(Verdict::Ok, kept.to_string(), "any"),
+    }
 }
 
 fn vcpus(facts: &VmFacts<'_>, profile: Profile) -> Line {
@@ -291,5 +314,88 @@ fn disk(spec: &VmSpec) -> Line {
         Some(DiskBus::Pvscsi) => DISK.line(Verdict::Ok, "pvscsi", wanted),
         Some(DiskBus::Sata) => DISK.line(Verdict::Warn, "sata", wanted),
         Some(DiskBus::Lsisas1068) => DISK.line(Verdict::Warn, "lsisas1068", wanted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::vm as judged;
+    use super::*;
+
+    fn spec(json: serde_json::Value) -> VmSpec {
+        serde_json::from_value(json).unwrap()
+    }
+
+    fn host() -> HostInfo {
+        let cpu = |id| serde_json::json!({ "id": id, "package": 0, "core": id, "node": id / 4, "llc": 0 });
+        serde_json::from_value(serde_json::json!({
+            "hostname": "h", "kernel": "6.12.0", "os": "Linux", "cpu_model": "CPU",
+            "cpus": (0..8).map(cpu).collect::<Vec<_>>(),
+            "nodes": [{ "id": 0, "memory": "8GiB" }, { "id": 1, "memory": "8GiB" }],
+            "memory_total": "16GiB", "memory_available": "12GiB",
+            "accelerator": { "kind": "kvm", "why": "tried" }, "qemu": null
+        }))
+        .unwrap()
+    }
+
+    fn status(coalescing: &str, lro: bool, latency: &str) -> VmStatus {
+        serde_json::from_value(serde_json::json!({
+            "phase": "running", "pid": 7, "accelerator": "kvm",
+            "nics": [{ "mac": "02:00:00:00:00:01", "portgroup": "lan", "port": 1, "link": "up", "coalescing": coalescing, "lro": lro }],
+            "latency": { "state": latency, "cpus": [] }
+        }))
+        .unwrap()
+    }
+
+    fn verdicts(spec: &VmSpec, status: &VmStatus, profile: Profile) -> Vec<(&'static str, Verdict)> {
+        let host = host();
+        let report = judged(&VmFacts { name: "db1", spec, status, host: &host }, profile);
+        report
+            .lines
+            .iter()
+            .filter(|line| line.verdict != Verdict::Ok)
+            .map(|line| (line.id, line.verdict))
+            .collect()
+    }
+
+    #[test]
+    fn a_vm_with_everything_is_well_for_latency_and_not_for_density() {
+        let spec = spec(serde_json::json!({
+            "vcpus": 4, "memory": "4GiB", "memory_reservation": "full", "cpu": { "reservation": "full" },
+            "latency_sensitivity": "high", "nic": [{ "portgroup": "lan" }], "disk": { "path": "/d", "bus": "virtio" }
+        }));
+        let granted = status("disabled", false, "granted");
+        assert_eq!(verdicts(&spec, &granted, Profile::Latency), [("vm.kernel", Verdict::Unknown)]);
+        let dense = verdicts(&spec, &granted, Profile::Dense);
+        for id in ["vm.latency-sensitivity", "vm.coalescing", "vm.lro"] {
+            assert!(dense.contains(&(id, Verdict::Warn)), "{id}: {dense:?}");
+        }
+        let refused = verdicts(&spec, &status("disabled", false, "refused"), Profile::Latency);
+        assert!(refused.contains(&("vm.latency-sensitivity", Verdict::Bad)), "{refused:?}");
+    }
+
+    #[test]
+    fn what_is_missing_is_named_line_by_line() {
+        let spec = spec(serde_json::json!({
+            "vcpus": 8, "memory": "12GiB", "memory_reservation": "1GiB", "cpu": { "reservation": "50%" },
+            "nic": [{ "portgroup": "lan", "model": "e1000", "rings": { "rx": 64, "tx": 64 }, "queues": 8 }],
+            "disk": { "path": "/d", "bus": "sata" }
+        }));
+        let missing = verdicts(&spec, &status("rbc:4000", true, "waiting"), Profile::Latency);
+        let expected = [
+            ("vm.latency-sensitivity", Verdict::Bad),
+            ("vm.memory-reservation", Verdict::Bad),
+            ("vm.cpu-reservation", Verdict::Warn),
+            ("vm.vcpus", Verdict::Bad),
+            ("vm.numa", Verdict::Warn),
+            ("vm.halt", Verdict::Warn),
+            ("vm.nic-model", Verdict::Bad),
+            ("vm.coalescing", Verdict::Bad),
+            ("vm.lro", Verdict::Warn),
+            ("vm.rings", Verdict::Warn),
+            ("vm.kernel", Verdict::Unknown),
+            ("vm.disk", Verdict::Warn),
+        ];
+        assert_eq!(missing, expected);
     }
 }

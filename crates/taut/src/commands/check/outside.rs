@@ -42,14 +42,7 @@ pub(super) fn commitment(client: &Client) -> Result<Option<Commitment>, ApiError
 pub(super) fn vm(client: &Client, name: &Name, profile: Profile) -> Result<Report, ApiError> {
     let vm: Vm = client.get(&format!("/v1/vms/{name}"))?;
     let host = host(client)?;
-    let reservations = ["memory_reservation", "cpu"].map(|field| reservation(&vm, field));
-    let facts = VmFacts {
-        name: name.as_str(),
-        spec: &vm.spec.vm,
-        status: &vm.status,
-        host: &host,
-        reservations: [reservations[0].as_deref(), reservations[1].as_deref()],
-    };
+    let facts = VmFacts { name: name.as_str(), spec: &vm.spec.vm, status: &vm.status, host: &host };
     Ok(checklist::vm(&facts, profile))
 }
 
@@ -82,17 +75,4 @@ pub(super) fn guest(
 fn host(client: &Client) -> Result<HostInfo, ApiError> {
     let _progress = Progress::start("looking at the host");
     client.get("/v1/host")
-}
-
-/// A field of the VM's file as it is written there; absent when it is not.
-fn reservation(vm: &Vm, field: &str) -> Option<String> {
-    let document = serde_json::to_value(&vm.spec.vm).ok()?;
-    match document.get(field)? {
-        serde_json::Value::String(text) => Some(text.clone()),
-        serde_json::Value::Object(fields) => fields.get("reservation").map(|value| match value {
-            serde_json::Value::String(text) => text.clone(),
-            other => other.to_string(),
-        }),
-        other => Some(other.to_string()),
-    }
 }
