@@ -190,7 +190,15 @@ fn any_vm() -> impl Strategy<Value = VmDesired> {
     })
 }
 
+/// As many cases as for placements.
+fn config() -> ProptestConfig {
+    let cases = std::env::var("TAUT_PLAN_CASES").ok().and_then(|cases| cases.parse().ok());
+    ProptestConfig { cases: cases.unwrap_or(500), ..ProptestConfig::default() }
+}
+
 proptest! {
+    #![proptest_config(config())]
+
     #[test]
     fn reservations_never_exceed_capacity(
         cpus in 1..9u32,
