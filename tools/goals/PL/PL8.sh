@@ -130,9 +130,11 @@ pl8_sample() {
 }
 pl8_frames() { taut -o json port list | jq '[.[].counters.tx_frames] | add'; }
 pl8_count() {
-  local pid switches cpu
-  switches=$(for pid in $fabric $micros; do cat /proc/"$pid"/task/*/status 2>/dev/null; done | awk '/ctxt_switches/ {sum += $2} END {print sum}')
-  cpu=$(for pid in $fabric $micros; do sed 's/.*) //' "/proc/$pid/stat"; done | awk -v tick="$(getconf CLK_TCK)" '{sum += $12 + $13} END {printf "%d", sum * 1000000 / tick}')
+  local pid switches cpu threads=() stats=()
+  for pid in $fabric $micros; do threads+=(/proc/"$pid"/task/*/status) stats+=("/proc/$pid/stat"); done
+  # A thread may have ended in the meantime.
+  switches=$(cat "${threads[@]}" 2>/dev/null | awk '/ctxt_switches/ {sum += $2} END {print sum}')
+  cpu=$(sed 's/.*) //' "${stats[@]}" | awk -v tick="$(getconf CLK_TCK)" '{sum += $12 + $13} END {printf "%d", sum * 1000000 / tick}')
   jq -nc --argjson switches "$switches" --argjson cpu "$cpu" --argjson at "$(date +%s.%N)" --argjson ports "$(taut -o json port list)" \
     --argjson daemon "$(taut -o json daemon show)" '
     {at: $at, switches: $switches, cpu_us: $cpu, sleeps: ([$daemon.workers[].counters.sleeps] | add)}
