@@ -22,7 +22,7 @@ impl Polling {
     pub(super) fn was_silent(&mut self, silence: Duration, longest: Duration) {
         self.window = match self.window / 2 {
             half if silence > longest => half.max(SHORTEST).min(longest),
-            _ => (2 * self.window).clamp(SHORTEST.min(longest), longest),
+            _ => self.window.saturating_mul(2).clamp(SHORTEST.min(longest), longest),
         };
     }
 }
@@ -43,6 +43,8 @@ mod tests {
         assert_eq!([grows(5), grows(50), grows(20)], [20, 40, 50]);
         assert_eq!([grows(51), grows(51), grows(9)], [25, 20, 40]);
         assert_eq!(polling.window(Duration::ZERO), Duration::ZERO);
+        // One that always polls has no longest; its ring may begin anew however often.
+        (0..200).for_each(|_| polling.was_silent(longest, Duration::MAX));
         polling.was_silent(longest, Duration::ZERO);
         assert_eq!(polling.window(longest), Duration::ZERO);
     }
