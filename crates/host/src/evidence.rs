@@ -32,12 +32,10 @@ pub struct Reading {
 
 /// Reads the counters of the host below `root`; the VM's process is `pid`.
 pub fn read(root: &Path, pid: u32) -> Reading {
-    Reading {
-        at: Instant::now(),
-        vcpus: affinity::vcpus(root, pid),
-        threads: threads::read(root),
-        interrupts: interrupts::read(root),
-    }
+    let at = Instant::now();
+    let vcpus = affinity::vcpus(root, pid);
+    let threads = threads::read(root, |tid| vcpus.values().any(|vcpu| *vcpu == tid));
+    Reading { at, vcpus, threads, interrupts: interrupts::read(root) }
 }
 
 /// What happened to a vCPU between two readings.
@@ -99,19 +97,19 @@ pub fn between(before: &Reading, after: &Reading, cpus: &[u32]) -> (Duration, Ve
     let of_time = |ns: u64| 100.0 * ns as f64 / (time.as_nanos() as f64).max(1.0);
     let vcpus = after.vcpus.iter().filter_map(|(&vcpu, tid)| {
         let (then, now) = (before.threads.get(tid)?, after.threads.get(tid)?);
+        let (left, leaves) = (then.switches.as_ref()?, now.switches.as_ref()?);
         let own = cpus.get(vcpu as usize).copied();
-        let since = |count: fn(&Thread) -> u64| count(now).saturating_sub(count(then));
-        let migrations = now.migrations.zip(then.migrations).map(|(now, then)| now.saturating_sub(then));
+        let migrations = leaves.migrations.zip(left.migrations);
         Some(Vcpu {
             vcpu,
             tid: *tid,
             cpu: own.unwrap_or(now.cpu),
             exclusive: own.is_some(),
-            used_percent: of_time(since(|thread| thread.ran_ns)),
-            ready_percent: of_time(since(|thread| thread.waited_ns)),
-            involuntary: since(|thread| thread.involuntary),
-            voluntary: since(|thread| thread.voluntary),
-            migrations,
+            used_percent: of_time(now.ran_ns.saturating_sub(then.ran_ns)),
+            ready_percent: of_time(now.waited_ns.saturating_sub(then.waited_ns)),
+            involuntary: leaves.involuntary.saturating_sub(left.involuntary),
+            voluntary: leaves.voluntary.saturating_sub(left.voluntary),
+            migrations: migrations.map(|(now, then)| now.saturating_sub(then)),
             intruders: own.map(|cpu| intruders(before, after, cpu, *tid)).unwrap_or_default(),
             interrupts: own
                 .map(|cpu| interrupts::between(&before.interrupts, &after.interrupts, cpu))

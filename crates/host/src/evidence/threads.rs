@@ -17,6 +17,13 @@ pub(super) struct Thread {
     pub(super) waited_ns: u64,
     /// How often it ran.
     pub(super) times: u64,
+    /// Of vCPUs only: to read it of all the host's threads would disturb what is watched.
+    pub(super) switches: Option<Switches>,
+}
+
+/// How often a thread left its pCPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Switches {
     pub(super) voluntary: u64,
     pub(super) involuntary: u64,
     pub(super) migrations: Option<u64>,
@@ -26,7 +33,7 @@ pub(super) struct Thread {
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// All threads that could be read. They come and go meanwhile.
-pub(super) fn read(root: &Path) -> BTreeMap<u32, Thread> {
+pub(super) fn read(root: &Path, is_vcpu: impl Fn(u32) -> bool) -> BTreeMap<u32, Thread> {
     let numbered = |folder: &Path| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         entries
@@ -35,10 +42,10 @@ pub(super) fn read(root: &Path) -> BTreeMap<u32, Thread> {
     };
     let processes = numbered(&root.join("proc"));
     let tasks = processes.iter().flat_map(|(_, folder)| numbered(&folder.join("task")));
-    tasks.filter_map(|(tid, folder)| Some((tid, thread(&folder)?))).collect()
+    tasks.filter_map(|(tid, folder)| Some((tid, thread(&folder, is_vcpu(tid))?))).collect()
 }
 
-fn thread(folder: &Path) -> Option<Thread> {
+fn thread(folder: &Path, is_vcpu: bool) -> Option<Thread> {
     let text = |name| fs::read_to_string(folder.join(name)).ok();
     let stat = text("stat")?;
     // The name is in brackets and may hold brackets itself.
@@ -47,9 +54,6 @@ fn thread(folder: &Path) -> Option<Thread> {
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let schedstat = text("schedstat")?;
     let mut counted = schedstat.split_whitespace().map(|word| word.parse::<u64>().ok());
-    let status = text("status")?;
-    let of_status =
-        |key: &str| status.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
     Some(Thread {
         name,
         // The ninth and the 39th field of the file; the first two are gone.
@@ -58,8 +62,17 @@ fn thread(folder: &Path) -> Option<Thread> {
         ran_ns: counted.next()??,
         waited_ns: counted.next()??,
         times: counted.next()??,
-        voluntary: of_status("voluntary_ctxt_switches:")?,
-        involuntary: of_status("nonvoluntary_ctxt_switches:")?,
+        switches: if is_vcpu { Some(switches(folder)?) } else { None },
+    })
+}
+
+fn switches(folder: &Path) -> Option<Switches> {
+    let text = |name| fs::read_to_string(folder.join(name)).ok();
+    let status = text("status")?;
+    let count = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok());
+    Some(Switches {
+        voluntary: count("voluntary_ctxt_switches:")?,
+        involuntary: count("nonvoluntary_ctxt_switches:")?,
         migrations: text("sched").and_then(|sched| {
             let line = sched.lines().find(|line| line.starts_with("se.nr_migrations"))?;
             line.rsplit(':').next()?.trim().parse().ok()
