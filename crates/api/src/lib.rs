@@ -23,6 +23,7 @@ pub mod queues;
 pub mod resources;
 pub mod route;
 pub mod shaping;
+pub mod shares;
 pub mod tune;
 pub mod units;
 pub mod vlan;

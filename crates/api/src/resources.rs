@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::Bytes;
+use crate::shares::{CpuLimit, Shares};
 
 /// The table `[cpu]` of a VM file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -15,6 +16,12 @@ pub struct CpuResources {
     /// Kept for it: `full`, a percentage of its vCPUs (`50%`), or MHz as in ESX (`2400MHz`); `none` by default. A full
     /// reservation is a whole pCPU for each vCPU, and what exclusive pCPUs take.
     pub reservation: CpuReservation,
+    /// The most that it gets (VN-14): `none` by default, a percentage of its vCPUs, or MHz; not below its reservation.
+    #[serde(skip_serializing_if = "CpuLimit::is_none")]
+    pub limit: CpuLimit,
+    /// How much it counts when there is too little CPU (VN-14): `low`, `normal` by default, `high`, or a number.
+    #[serde(skip_serializing_if = "Shares::is_default")]
+    pub shares: Shares,
 }
 
 impl CpuResources {

@@ -13,6 +13,7 @@ use crate::network::{
     VSwitchSpec, VSwitchStatus,
 };
 use crate::resources::{CpuReservation, MemoryReservation};
+use crate::shares::{CpuLimit, MemoryLimit, Shares};
 use crate::vm::{LatencySensitivity, Link, Power, VmDesired, VmStatus};
 use crate::{Coalescing, Document, MacAddr, Name};
 
@@ -106,6 +107,24 @@ pub struct ChangeLatency {
     /// Memory kept for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_reservation: Option<MemoryReservation>,
+}
+
+/// `PATCH /v1/vms/{name}/resources`: what is named changes, in force at once on a running VM as well; the rest stays (VN-14).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeResources {
+    /// How much it counts when there is too little CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_shares: Option<Shares>,
+    /// The most CPU that it gets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_limit: Option<CpuLimit>,
+    /// How much it counts when there is too little memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_shares: Option<Shares>,
+    /// The most memory that it gets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit: Option<MemoryLimit>,
 }
 
 /// `PATCH /v1/vms/{name}/vmci`: what is named changes, the rest stays. Adding and removing the device is for the VM's next start;

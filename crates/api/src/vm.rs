@@ -8,6 +8,7 @@ use crate::latency::LatencyStatus;
 use crate::network::Ipv4Net;
 use crate::resources::{CpuResources, MemoryReservation};
 use crate::shaping::Shaping;
+use crate::shares::{MemoryLimit, ResourceStatus, Shares};
 use crate::vmci::{VmciSpec, VmciStatus};
 use crate::{Bytes, Coalescing, MacAddr, Name, QueuePairs};
 
@@ -27,7 +28,13 @@ pub struct VmSpec {
     /// Memory kept for it (LS-2, LS-5).
     #[serde(default, skip_serializing_if = "MemoryReservation::is_none")]
     pub memory_reservation: MemoryReservation,
-    /// CPU kept for it (LS-3).
+    /// The most of the host's memory that it gets (VN-14).
+    #[serde(default, skip_serializing_if = "MemoryLimit::is_none")]
+    pub memory_limit: MemoryLimit,
+    /// How much it counts when there is too little memory (VN-14).
+    #[serde(default, skip_serializing_if = "Shares::is_default")]
+    pub memory_shares: Shares,
+    /// CPU kept for it (LS-3), its limit and its shares (VN-14).
     #[serde(default, skip_serializing_if = "CpuResources::is_default")]
     pub cpu: CpuResources,
     /// Direct kernel boot. Either this or a disk; a micro VM has neither.
@@ -54,6 +61,8 @@ impl Default for VmSpec {
             vcpus: one(),
             memory: default_memory(),
             memory_reservation: MemoryReservation::default(),
+            memory_limit: MemoryLimit::default(),
+            memory_shares: Shares::default(),
             cpu: CpuResources::default(),
             boot: None,
             disk: None,
@@ -290,6 +299,9 @@ pub struct VmStatus {
     /// What became of its latency sensitivity; absent when it is `normal`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<LatencyStatus>,
+    /// What became of its shares, limits and placement; absent where nothing on this host depends on them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceStatus>,
 }
 
 /// The state of a VM's process.

@@ -9,6 +9,8 @@ pub mod check;
 mod cpuset;
 pub mod evidence;
 pub mod exclusive;
+mod folder;
+pub mod groups;
 mod irq;
 pub mod ledger;
 mod list;

@@ -115,6 +115,14 @@ pub fn nominal_mhz(root: &Path) -> Option<u32> {
     })
 }
 
+/// Memory that can be swapped out: `SwapTotal`, which is none where the host does not tell.
+pub fn swap_total(root: &Path) -> Bytes {
+    let tree = Tree(root);
+    let found =
+        tree.required("proc/meminfo").and_then(|text| tree.meminfo("proc/meminfo", &text, "SwapTotal:"));
+    found.unwrap_or_default()
+}
+
 fn cpus(tree: Tree<'_>, nodes: &[u32]) -> Result<Vec<Cpu>, TopologyError> {
     let online = tree.required("sys/devices/system/cpu/online")?;
     let ids = tree.list("sys/devices/system/cpu/online", &online)?;

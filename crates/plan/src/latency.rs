@@ -10,7 +10,7 @@ use taut_api::{ApiError, Bytes, Name};
 
 use crate::admission::{conflict, invalid};
 use crate::placement::{self, Demand, Placement, Problem, Shortage};
-use crate::{Desired, Observed, Process};
+use crate::{Desired, Observed, Process, shares};
 
 /// Least memory that stays for the host.
 const HOST_MEMORY: Bytes = Bytes::mib(256);
@@ -36,6 +36,7 @@ pub fn rule(desired: &Desired, observed: &Observed) -> Placement {
 /// Each with what is missing, in numbers.
 pub fn admit(desired: &Desired, observed: &Observed, name: &Name, vm: &VmDesired) -> Result<(), ApiError> {
     let spec = &vm.vm;
+    shares::check(observed, name, spec)?;
     let sensitive = spec.latency_sensitivity != LatencySensitivity::Normal;
     if sensitive && !memory_is_reserved(spec) {
         let reserved = spec.memory_reservation.of(spec.memory);
@@ -213,7 +214,7 @@ fn on(desired: &Desired) -> impl Iterator<Item = (&Name, &VmDesired)> {
     desired.vms.iter().filter(|(_, vm)| vm.power == Power::On)
 }
 
-fn thousandths(spec: &VmSpec, observed: &Observed) -> u64 {
+pub(crate) fn thousandths(spec: &VmSpec, observed: &Observed) -> u64 {
     spec.cpu.reservation.thousandths(spec.vcpus, observed.cpu_mhz)
 }
 
@@ -221,7 +222,7 @@ fn cpu_is_reserved(spec: &VmSpec, observed: &Observed) -> bool {
     thousandths(spec, observed) == u64::from(spec.vcpus) * 1000
 }
 
-fn wants_exclusive(vm: &VmDesired, observed: &Observed) -> bool {
+pub(crate) fn wants_exclusive(vm: &VmDesired, observed: &Observed) -> bool {
     vm.vm.latency_sensitivity != LatencySensitivity::Normal
         && vm.power == Power::On
         && memory_is_reserved(&vm.vm)
@@ -365,7 +366,7 @@ fn word(sensitivity: LatencySensitivity) -> &'static str {
 }
 
 /// Thousandths as a number of pCPUs.
-fn pcpus(thousandths: u64) -> String {
+pub(crate) fn pcpus(thousandths: u64) -> String {
     let text = format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

@@ -16,6 +16,7 @@
 //! * [`coalescing`]: the moderation that each port has;
 //! * [`dense`]: whether the host is so loaded that guests are interrupted less often;
 //! * [`latency`]: reservations, and who may be latency-sensitive;
+//! * [`shares`]: who gets how much CPU and memory, and at most;
 //! * [`placement`]: the pCPU that each of their vCPUs owns;
 //! * [`lro`]: the ports for which segments are merged;
 //! * [`fabric_config`]: the fabric's whole wanted state;
@@ -36,12 +37,13 @@ pub mod numbering;
 mod observed;
 mod outcome;
 pub mod placement;
+pub mod shares;
 pub mod vmci;
 pub mod vms;
 
 pub use desired::{Desired, Owner};
 pub use numbering::Numbers;
-pub use observed::{ExternalSeen, NetnsSeen, Observed, PortSeen, Process, VmSeen};
+pub use observed::{Controllers, ExternalSeen, Hierarchy, NetnsSeen, Observed, PortSeen, Process, VmSeen};
 pub use outcome::{Action, Plan, Refusal};
 
 /// What has to be done so that what is observed becomes what is desired.
@@ -53,6 +55,7 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
     attachments::rule(desired, observed, &mut plan);
     plan.refusals = refused;
     plan.exclusive = latency::rule(desired, observed).granted;
+    plan.entitled = shares::rule(desired, observed);
     plan
 }
 

@@ -14,6 +14,14 @@ use taut_api::{Bytes, Name};
 pub struct Observed {
     /// Memory of the host.
     pub memory_total: Bytes,
+    /// The host's swap.
+    pub swap_total: Bytes,
+    /// Who enforces what VMs may use.
+    pub controllers: Controllers,
+    /// VMs whose shares and limits are in force.
+    pub enforced: BTreeSet<Name>,
+    /// What of them could not be set, and why.
+    pub group_problems: BTreeMap<Name, String>,
     /// Every on-line pCPU.
     pub cpus: Vec<Cpu>,
     /// Nominal frequency of a pCPU in MHz; 0 when the host does not say.
@@ -40,6 +48,29 @@ pub struct Observed {
     pub external: BTreeMap<Name, ExternalSeen>,
     /// Dense mode, as of the last test of the load.
     pub tune: TuneState,
+}
+
+/// The kernel's controllers of what control groups may use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Controllers {
+    /// Of CPU time.
+    pub cpu: Hierarchy,
+    /// Of memory.
+    pub memory: Hierarchy,
+    /// Of pCPUs and nodes.
+    pub cpuset: Hierarchy,
+}
+
+/// Where a controller is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Hierarchy {
+    /// The kernel has none, or it cannot be used here.
+    #[default]
+    None,
+    /// In a hierarchy of its own (cgroup v1).
+    V1,
+    /// In the common one (cgroup v2).
+    V2,
 }
 
 /// A port of the fabric.

@@ -6,6 +6,7 @@ use taut_api::Name;
 use taut_api::fabric::{FabricConfig, PortId};
 
 use crate::placement::Grant;
+use crate::shares::Entitlement;
 
 /// The outcome of [`crate::plan()`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub struct Plan {
     pub fabric: FabricConfig,
     /// Exclusive pCPUs of VMs that run or are to run.
     pub exclusive: BTreeMap<Name, Grant>,
+    /// What each VM that runs or is to run gets of CPU and memory; empty while nobody asks for anything.
+    pub entitled: BTreeMap<Name, Entitlement>,
 }
 
 /// One step.

@@ -11,4 +11,5 @@ mod micro;
 mod network;
 mod policy;
 mod preload;
+mod shares;
 mod vmci;

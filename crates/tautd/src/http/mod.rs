@@ -11,6 +11,7 @@ mod metrics;
 mod networks;
 mod openapi;
 mod ports;
+mod resources;
 mod vmci;
 mod vms;
 
@@ -56,6 +57,7 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/v1/vms/{name}/power", post(vms::set_power))
         .route("/v1/vms/{name}/nics/{index}", patch(vms::change_nic))
         .route("/v1/vms/{name}/latency", patch(latency::change_latency))
+        .route("/v1/vms/{name}/resources", patch(resources::change_resources))
         .route("/v1/vms/{name}/vmci", patch(vmci::change_vmci))
         .route("/v1/vswitches", get(networks::list_vswitches))
         .route(

@@ -87,12 +87,15 @@ impl Reconciler {
         self.restored_at = Some(self.store.state().revision);
         self.board.lock().observed.restored = true;
         self.wanted.clear();
+        self.entitled.clear();
         self.settle(&BTreeMap::new())?;
+        self.make_groups();
+        self.clear_groups();
         self.store.event(
             Level::Info,
             "host",
             "latency.restored",
-            "everything that was changed for latency is put back",
+            "everything that was changed for latency, shares and limits is put back",
         );
         Ok(())
     }
@@ -103,6 +106,8 @@ impl Reconciler {
             return;
         }
         self.wanted.clear();
+        self.entitled.clear();
+        self.clear_groups();
         if let Err(error) = self.settle(&BTreeMap::new()) {
             tracing::warn!(%error, "the host could not be put back: the next daemon does it");
         }

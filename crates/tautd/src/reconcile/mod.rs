@@ -1,6 +1,7 @@
 //! The loop that makes the host what the store says: observe, plan, apply; at every change and every second.
 
 mod apply;
+mod groups;
 mod latency;
 mod observe;
 mod shutdown;
@@ -16,7 +17,9 @@ use std::time::{Duration, Instant};
 use taut_api::route::UpgradedFabric;
 use taut_api::{ApiError, Name};
 use taut_host::exclusive::{Exclusive, Record};
+use taut_host::groups::Groups;
 use taut_plan::placement::Grant;
+use taut_plan::shares::Entitlement;
 use taut_plan::{Plan, plan};
 use tokio::sync::oneshot;
 
@@ -97,6 +100,10 @@ pub(crate) struct Reconciler {
     wanted: BTreeMap<Name, Grant>,
     /// What is changed on the host for them.
     exclusive: Exclusive,
+    /// What VMs are to get of CPU and memory, by the last plan.
+    entitled: BTreeMap<Name, Entitlement>,
+    /// The control groups by which they get it.
+    groups: Groups,
     /// Where everything was put back at the user's wish: the revision that this holds for.
     restored_at: Option<u64>,
 }
@@ -130,6 +137,7 @@ impl Reconciler {
     /// The loop, not yet running.
     pub(crate) fn new(parts: Parts) -> Self {
         let numbers = parts.store.state().desired.numbers.ports.clone();
+        let groups = groups::recalled(&parts.store, &parts.board, parts.cpuset.as_deref());
         Self {
             store: parts.store,
             board: parts.board,
@@ -145,6 +153,8 @@ impl Reconciler {
             tune_look: None,
             wanted: BTreeMap::new(),
             exclusive: Exclusive::new(Path::new("/"), parts.cpuset.as_deref(), parts.record),
+            entitled: BTreeMap::new(),
+            groups,
             restored_at: None,
         }
     }
@@ -199,11 +209,14 @@ impl Reconciler {
         self.note_refusals(&plan);
         self.fabric.configure(plan.fabric);
         self.wanted = plan.exclusive;
+        self.entitled = plan.entitled;
         for action in plan.actions {
             self.apply(action);
         }
         self.observe();
+        self.make_groups();
         self.settle_exclusive();
+        self.clear_groups();
         self.pause()
     }
 

@@ -92,7 +92,7 @@ fn faults_are_named_with_their_values_and_a_hint() {
         ),
         ("memory_reservation = \"half\"\n", "`half` is no memory reservation", ""),
         ("[cpu]\nreservation = \"2.4GHz\"\n", "`2.4GHz` is no CPU reservation", ""),
-        ("[cpu]\nshares = \"high\"\n", "line 2: unknown field `shares`", "known here: reservation"),
+        ("[cpu]\nweight = \"high\"\n", "line 2: unknown field `weight`", "known here: reservation"),
         (
             "kind = \"micro\"\nvcpus = 2\nlatency_sensitivity = \"high\"\n",
             "one vCPU, and 2 would own a pCPU each",

@@ -7,9 +7,8 @@ const KNOWN: &[(&str, &str)] = &[
     // Processor resources.
     ("sched.cpu.latencysensitivity*", "latency sensitivity beyond its level is decided by the plan"),
     ("sched.cpu.min*", "CPU reservation in another unit than MHz"),
-    ("sched.cpu.max", "CPU limit in MHz: limits are not enforced in this version"),
-    ("sched.cpu.shares", "CPU shares: not applied in this version"),
-    ("sched.cpu.units", "unit of a CPU limit, which is not enforced in this version, or of no reservation"),
+    ("sched.cpu.max", "CPU limit in another unit than MHz"),
+    ("sched.cpu.units", "unit of no reservation and no limit that could be taken over"),
     ("sched.cpu.affinity", "pCPU affinity: placement is not applied in this version"),
     ("sched.cpu.*", "CPU scheduling: not applied in this version"),
     ("cpuid.corespersocket", "the guest sees one core per socket"),
@@ -20,8 +19,6 @@ const KNOWN: &[(&str, &str)] = &[
     ("vvtd.*", "a virtual IOMMU is not offered"),
     // Memory resources.
     ("sched.mem.min*", "a parameter of the memory reservation without counterpart"),
-    ("sched.mem.max", "memory limit in MB: limits are not enforced in this version"),
-    ("sched.mem.shares", "memory shares: not applied in this version"),
     ("sched.mem.pin", "guest memory is locked when all of it is reserved"),
     ("sched.mem.*", "memory scheduling: not applied in this version"),
     ("sched.swap.*", "there is no per-VM swap file: the host's own swap is used"),

@@ -180,3 +180,30 @@ fn keys_of_the_best_practices_have_a_counterpart() {
         assert!(said.contains(counterpart), "{key} = {value}: {said}");
     }
 }
+
+#[test]
+fn shares_and_limits_are_taken_over() {
+    let read = |lines: &str| {
+        let text =
+            format!("memSize = \"256\"\n{lines}ide0:0.present = \"TRUE\"\nide0:0.fileName = \"d.img\"\n");
+        import(&text, None).map(|parsed| {
+            let spec = parsed.spec;
+            [
+                spec.cpu.shares.to_string(),
+                spec.cpu.limit.to_string(),
+                spec.memory_shares.to_string(),
+                spec.memory_limit.to_string(),
+            ]
+        })
+    };
+    let all = "sched.cpu.shares = \"high\"\nsched.cpu.max = \"1200\"\nsched.mem.shares = \"333\"\nsched.mem.max = \"128\"\n";
+    assert_eq!(read(all).unwrap(), ["high", "1200MHz", "333", "128MiB"]);
+    let none = "sched.cpu.max = \"unlimited\"\nsched.mem.max = \"-1\"\nsched.cpu.shares = \"7000000\"\nsched.mem.shares = \"lots\"\n";
+    assert_eq!(read(none).unwrap(), ["1000000", "none", "normal", "none"]);
+    assert_eq!(read("sched.mem.max = \"256\"\n").unwrap()[3], "none", "it limits nothing");
+    let error = read("sched.cpu.max = \"some\"\n").unwrap_err().to_string();
+    assert!(
+        error.contains("line 2: sched.cpu.max = \"some\" is not a number of MHz, or unlimited"),
+        "{error}"
+    );
+}

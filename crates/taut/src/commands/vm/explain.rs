@@ -1,31 +1,45 @@
-//! `taut vm explain`: what was decided for a latency-sensitive VM, and by which rule.
+//! `taut vm explain`: what was decided for a VM, and by which rule.
 
+use taut_api::latency::Decision;
 use taut_api::route::Vm;
 
 use crate::output;
 
 /// As text.
 pub(super) fn text(vm: &Vm) -> String {
-    let Some(latency) = &vm.status.latency else {
-        return format!(
-            "{name} is not latency-sensitive: it shares the host like any process.\n\
-             taut vm set {name} --latency-sensitivity high --cpu-reservation full --memory-reservation full\n",
-            name = vm.name
-        );
-    };
-    let mut text =
-        format!("{}: {}\n", output::word(&vm.spec.vm.latency_sensitivity), output::word(&latency.state));
-    for missing in &latency.missing {
-        text += &format!("missing: {missing}\n");
+    let name = &vm.name;
+    let mut text = String::new();
+    let mut decisions = Vec::new();
+    match &vm.status.latency {
+        Some(latency) => {
+            let (level, state) =
+                (output::word(&vm.spec.vm.latency_sensitivity), output::word(&latency.state));
+            text += &format!("{level}: {state}\n");
+            text += &missing(&latency.missing);
+            decisions.extend(&latency.decisions);
+        }
+        None => {
+            text += &format!(
+                "{name} is not latency-sensitive: it shares the host like any process.\n\
+                 taut vm set {name} --latency-sensitivity high --cpu-reservation full --memory-reservation full\n"
+            );
+        }
     }
-    text += "\n";
-    let rows: Vec<_> = latency
-        .decisions
-        .iter()
-        .map(|decision| {
-            let when = if decision.restart { "next start" } else { "now" };
-            [decision.decision.clone(), when.to_owned(), decision.rule.clone()]
-        })
-        .collect();
-    text + &output::table(["DECISION", "TAKES EFFECT", "RULE"], &rows)
+    if let Some(resources) = &vm.status.resources {
+        text += &missing(&resources.missing);
+        decisions.extend(&resources.decisions);
+    }
+    if decisions.is_empty() {
+        return text;
+    }
+    let row = |decision: &&Decision| {
+        let when = if decision.restart { "next start" } else { "now" };
+        [decision.decision.clone(), when.to_owned(), decision.rule.clone()]
+    };
+    let rows: Vec<_> = decisions.iter().map(row).collect();
+    text + "\n" + &output::table(["DECISION", "TAKES EFFECT", "RULE"], &rows)
+}
+
+fn missing(reasons: &[String]) -> String {
+    reasons.iter().flat_map(|reason| ["missing: ", reason, "\n"]).collect()
 }

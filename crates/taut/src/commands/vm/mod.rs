@@ -66,12 +66,13 @@ pub(crate) enum Command {
         /// Its name.
         name: Name,
     },
-    /// What was decided for a latency-sensitive VM: each decision with its rule, what is missing, what needs a restart.
+    /// What was decided for a VM's latency sensitivity, shares and limits: each decision with its rule, what is missing, what needs a
+    /// restart.
     Explain {
         /// Its name.
         name: Name,
     },
-    /// Change latency sensitivity, reservations, settings of one of its cards or of its VMCI device, in force at once unless said otherwise.
+    /// Change latency sensitivity, reservations, shares, limits, settings of one of its cards or of its VMCI device, in force at once unless said otherwise.
     Set(set::Settings),
     /// Its interfaces and addresses as seen from inside.
     Addresses {
@@ -280,6 +281,8 @@ fn show(vm: &Vm) -> String {
         ("disk", disk),
         ("memory reserved", spec.memory_reservation.to_string()),
         ("cpu reserved", spec.cpu.reservation.to_string()),
+        ("memory limit, shares", format!("{}, {}", spec.memory_limit, spec.memory_shares)),
+        ("cpu limit, shares", format!("{}, {}", spec.cpu.limit, spec.cpu.shares)),
         ("latency sensitivity", sensitivity(vm)),
         ("console log", status.console_log.clone().unwrap_or_default()),
         ("revision", vm.revision.to_string()),

@@ -4,7 +4,8 @@ use clap::{ArgGroup, Args};
 use taut_api::Name;
 use taut_api::coalescing::NicCoalescing;
 use taut_api::resources::{CpuReservation, MemoryReservation};
-use taut_api::route::{ChangeLatency, ChangeNic, ChangeVmci, Vm};
+use taut_api::route::{ChangeLatency, ChangeNic, ChangeResources, ChangeVmci, Vm};
+use taut_api::shares::{CpuLimit, MemoryLimit, Shares};
 use taut_api::vm::LatencySensitivity;
 
 use crate::Outcome;
@@ -35,6 +36,18 @@ pub(crate) struct Settings {
     /// Memory kept for it: full, none, or a size.
     #[arg(long, value_name = "SIZE", group = "setting")]
     memory_reservation: Option<MemoryReservation>,
+    /// How much it counts when there is too little CPU, in force at once: low, normal, high, or a number.
+    #[arg(long, value_name = "SHARES", group = "setting")]
+    cpu_shares: Option<Shares>,
+    /// The most CPU that it gets, in force at once: none, a percentage such as 50%, or MHz.
+    #[arg(long, value_name = "AMOUNT", group = "setting")]
+    cpu_limit: Option<CpuLimit>,
+    /// How much it counts when there is too little memory, in force at once: low, normal, high, or a number.
+    #[arg(long, value_name = "SHARES", group = "setting")]
+    memory_shares: Option<Shares>,
+    /// The most memory that it gets, in force at once: none, or a size.
+    #[arg(long, value_name = "SIZE", group = "setting")]
+    memory_limit: Option<MemoryLimit>,
     /// Give it a VMCI device, from its next start on.
     #[arg(long, group = "setting")]
     vmci: bool,
@@ -107,6 +120,18 @@ pub(super) fn run(settings: Settings, client: &Client) -> Outcome {
             println!("{name}: {}: taut vm stop {name}; taut vm start {name}", later.decision);
         }
     }
+    let resources = ChangeResources {
+        cpu_shares: settings.cpu_shares,
+        cpu_limit: settings.cpu_limit,
+        memory_shares: settings.memory_shares,
+        memory_limit: settings.memory_limit,
+    };
+    if resources != ChangeResources::default() {
+        let after: Vm = client.patch(&format!("/v1/vms/{name}/resources"), &resources)?;
+        for missing in after.status.resources.unwrap_or_default().missing {
+            println!("{name}: {missing}");
+        }
+    }
     let device = ChangeVmci {
         present: if no_vmci { Some(false) } else { vmci.then_some(true) },
         domains: settings.vmci_domains.map(|domains| domains.0),
@@ -166,12 +191,16 @@ mod tests {
             "db1 --lro maybe",
             "db1 --latency-sensitivity low",
             "db1 --cpu-reservation 200%",
+            "db1 --cpu-shares 0",
+            "db1 --cpu-limit 0%",
+            "db1 --memory-limit full",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
         for good in [
             "db1 --latency-sensitivity high-ht --cpu-reservation full --memory-reservation full",
             "db1 --lro on",
+            "db1 --cpu-shares high --cpu-limit 1200MHz --memory-shares 500 --memory-limit none",
             "db1 --coalescing adapt",
             "db1 --vmci --vmci-unrestricted",
             "db1 --no-vmci",

@@ -1,0 +1,314 @@
+//! Shares and limits of CPU and memory, under ESX's names (SPEC VN-14).
+//!
+//! *Shares* say how running VMs divide what there is too little of; they mean nothing while there is enough. A *limit* is the most
+//! that a VM gets, however much is idle.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::Bytes;
+use crate::latency::Decision;
+
+/// How much a VM counts beside others when there is too little: `low`, `normal`, `high` (1 : 2 : 4, by its vCPUs or its memory), or a
+/// number for the whole VM, 1 to 1000000, as in ESX (`sched.cpu.shares`, `sched.mem.shares`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "NumberOrText", into = "String")]
+pub enum Shares {
+    /// 500 for each vCPU, 5 for each MiB.
+    Low,
+    /// 1000 for each vCPU, 10 for each MiB.
+    #[default]
+    Normal,
+    /// 2000 for each vCPU, 20 for each MiB.
+    High,
+    /// So many for all of it.
+    Custom(u32),
+}
+
+impl Shares {
+    /// Most that can be written.
+    pub const MOST: u32 = 1_000_000;
+
+    /// Of CPU, for so many vCPUs.
+    pub fn of_cpu(self, vcpus: u32) -> u64 {
+        self.each(500).map_or_else(u64::from, |each| each * u64::from(vcpus))
+    }
+
+    /// Of memory, for so much of it.
+    pub fn of_memory(self, memory: Bytes) -> u64 {
+        self.each(5).map_or_else(u64::from, |each| each * memory.as_mib())
+    }
+
+    fn each(self, low: u64) -> Result<u64, u32> {
+        match self {
+            Self::Low => Ok(low),
+            Self::Normal => Ok(2 * low),
+            Self::High => Ok(4 * low),
+            Self::Custom(number) => Err(number),
+        }
+    }
+
+    /// Is it `normal`?
+    pub fn is_default(&self) -> bool {
+        *self == Self::Normal
+    }
+}
+
+/// Why a text is no number of shares.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no number of shares: write low, normal, high, or a number from 1 to 1000000")]
+pub struct BadShares(pub String);
+
+impl FromStr for Shares {
+    type Err = BadShares;
+
+    fn from_str(text: &str) -> Result<Self, BadShares> {
+        let lower = text.trim().to_ascii_lowercase();
+        match lower.as_str() {
+            "low" => Ok(Self::Low),
+            "normal" => Ok(Self::Normal),
+            "high" => Ok(Self::High),
+            number => {
+                let number = number.parse().ok().filter(|number| (1..=Self::MOST).contains(number));
+                number.map(Self::Custom).ok_or_else(|| BadShares(text.to_owned()))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Shares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Low => f.pad("low"),
+            Self::Normal => f.pad("normal"),
+            Self::High => f.pad("high"),
+            Self::Custom(number) => f.pad(&number.to_string()),
+        }
+    }
+}
+
+/// The most CPU that a VM gets: `none`, a percentage of its vCPUs (`50%`), or MHz over all of them as in ESX (`sched.cpu.max`,
+/// `2400MHz`). What QEMU's own threads use counts as well.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum CpuLimit {
+    /// As much as its vCPUs can use.
+    #[default]
+    None,
+    /// So much of a whole pCPU for each vCPU, 1 to 100.
+    Percent(u8),
+    /// MHz over all vCPUs; a pCPU has its nominal frequency.
+    Mhz(u32),
+}
+
+impl CpuLimit {
+    /// Thousandths of a pCPU for so many vCPUs, on pCPUs of `mhz` MHz, at least one hundredth of a pCPU; nothing when it does not limit
+    /// them.
+    pub fn thousandths(self, vcpus: u32, mhz: u32) -> Option<u64> {
+        let full = u64::from(vcpus) * 1000;
+        let limit = match self {
+            Self::None => return None,
+            Self::Percent(percent) => full * u64::from(percent) / 100,
+            Self::Mhz(most) => u64::from(most) * 1000 / u64::from(mhz.max(1)),
+        };
+        (limit < full).then_some(limit.max(10))
+    }
+
+    /// Is there none?
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+}
+
+/// Why a text is no limit of CPU.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no CPU limit: write none, a percentage such as 50%, or MHz such as 2400MHz")]
+pub struct BadCpuLimit(pub String);
+
+impl FromStr for CpuLimit {
+    type Err = BadCpuLimit;
+
+    fn from_str(text: &str) -> Result<Self, BadCpuLimit> {
+        let bad = || BadCpuLimit(text.to_owned());
+        let lower = text.trim().to_ascii_lowercase();
+        if lower == "none" {
+            return Ok(Self::None);
+        }
+        if let Some(percent) = lower.strip_suffix('%') {
+            let percent = percent.trim().parse::<u8>().ok().filter(|percent| (1..=100).contains(percent));
+            return percent.map(Self::Percent).ok_or_else(bad);
+        }
+        let mhz = lower.strip_suffix("mhz").and_then(|mhz| mhz.trim().parse::<u32>().ok());
+        mhz.filter(|mhz| *mhz > 0).map(Self::Mhz).ok_or_else(bad)
+    }
+}
+
+impl fmt::Display for CpuLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.pad("none"),
+            Self::Percent(percent) => f.pad(&format!("{percent}%")),
+            Self::Mhz(mhz) => f.pad(&format!("{mhz}MHz")),
+        }
+    }
+}
+
+/// The most of the host's memory that a VM gets: `none`, or a size, as in ESX (`sched.mem.max`). What the guest has beyond it is
+/// swapped out by the host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum MemoryLimit {
+    /// All of the guest's.
+    #[default]
+    None,
+    /// So much.
+    Size(Bytes),
+}
+
+impl MemoryLimit {
+    /// How much it is of a guest's memory; nothing when it does not limit it.
+    pub fn of(self, memory: Bytes) -> Option<Bytes> {
+        match self {
+            Self::Size(size) if size < memory => Some(size),
+            Self::None | Self::Size(_) => None,
+        }
+    }
+
+    /// Is there none?
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+}
+
+/// Why a text is no limit of memory.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no memory limit: write none, or a size such as 512MiB")]
+pub struct BadMemoryLimit(pub String);
+
+impl FromStr for MemoryLimit {
+    type Err = BadMemoryLimit;
+
+    fn from_str(text: &str) -> Result<Self, BadMemoryLimit> {
+        if text.trim().eq_ignore_ascii_case("none") {
+            return Ok(Self::None);
+        }
+        let size = text.parse::<Bytes>().ok().filter(|size| size.0 > 0);
+        size.map(Self::Size).ok_or_else(|| BadMemoryLimit(text.to_owned()))
+    }
+}
+
+impl fmt::Display for MemoryLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.pad("none"),
+            Self::Size(size) => fmt::Display::fmt(size, f),
+        }
+    }
+}
+
+/// Shares may be written as a number as well.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum NumberOrText {
+    Number(u64),
+    Text(String),
+}
+
+impl TryFrom<NumberOrText> for Shares {
+    type Error = BadShares;
+
+    fn try_from(text: NumberOrText) -> Result<Self, BadShares> {
+        match text {
+            NumberOrText::Number(number) => number.to_string().parse(),
+            NumberOrText::Text(text) => text.parse(),
+        }
+    }
+}
+
+/// Written and read as text.
+macro_rules! as_text {
+    ($($name:ty),*) => {$(
+        impl From<$name> for String {
+            fn from(value: $name) -> Self {
+                value.to_string()
+            }
+        }
+
+        impl PartialSchema for $name {
+            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+                String::schema()
+            }
+        }
+
+        impl ToSchema for $name {}
+    )*};
+}
+
+as_text!(Shares, CpuLimit, MemoryLimit);
+
+impl TryFrom<String> for CpuLimit {
+    type Error = BadCpuLimit;
+
+    fn try_from(text: String) -> Result<Self, BadCpuLimit> {
+        text.parse()
+    }
+}
+
+impl TryFrom<String> for MemoryLimit {
+    type Error = BadMemoryLimit;
+
+    fn try_from(text: String) -> Result<Self, BadMemoryLimit> {
+        text.parse()
+    }
+}
+
+/// What became of a VM's shares and limits, and of where it is to be placed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ResourceStatus {
+    /// What cannot be enforced on this host, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+    /// Each decision with the rule behind it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub decisions: Vec<Decision>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_by_size_unless_they_are_a_number() {
+        assert_eq!([Shares::Low, Shares::Normal, Shares::High].map(|it| it.of_cpu(2)), [1000, 2000, 4000]);
+        assert_eq!(Shares::High.of_memory(Bytes::mib(256)), 5120);
+        assert_eq!("1500".parse(), Ok(Shares::Custom(1500)));
+        assert_eq!(Shares::Custom(1500).of_cpu(8), 1500);
+        for bad in ["", "0", "1000001", "-1", "medium"] {
+            assert!(bad.parse::<Shares>().is_err(), "{bad}");
+        }
+        let read = |json: &str| serde_json::from_str::<Shares>(json);
+        assert_eq!(read("7").unwrap(), read("\"7\"").unwrap());
+        assert_eq!(serde_json::to_string(&Shares::Custom(7)).unwrap(), "\"7\"");
+    }
+
+    #[test]
+    fn a_limit_that_limits_nothing_is_none() {
+        assert_eq!("50%".parse::<CpuLimit>().unwrap().thousandths(4, 2400), Some(2000));
+        assert_eq!(CpuLimit::Mhz(1200).thousandths(2, 2400), Some(500));
+        assert_eq!(CpuLimit::Mhz(1).thousandths(2, 2400), Some(10), "it has to be able to run");
+        for none in [CpuLimit::None, CpuLimit::Percent(100), CpuLimit::Mhz(4800)] {
+            assert_eq!(none.thousandths(2, 2400), None);
+        }
+        let limit: MemoryLimit = "128MiB".parse().unwrap();
+        assert_eq!((limit.of(Bytes::mib(256)), limit.of(Bytes::mib(128))), (Some(Bytes::mib(128)), None));
+        for bad in ["", "0", "full", "101%", "0%", "0MHz"] {
+            assert!(bad.parse::<CpuLimit>().is_err() && bad.parse::<MemoryLimit>().is_err(), "{bad}");
+        }
+        for text in ["none", "50%", "2400MHz"] {
+            assert_eq!(text.parse::<CpuLimit>().unwrap().to_string(), text);
+        }
+    }
+}

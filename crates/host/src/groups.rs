@@ -1,0 +1,247 @@
+//! A control group for each VM: CPU and memory by shares and up to limits (SPEC VN-14).
+//!
+//! With cgroup v1 a VM has one group in each controller's hierarchy, below the one that its process was in. With cgroup v2 it has one
+//! group, below the scope that VMs are put in. A group is named after VM and process, so that two daemons, or two lives of a VM, never
+//! share one. What was made is recorded before it is made; taking it back is moving the process home and removing the group.
+//!
+//! No limit of memory that would end QEMU is ever set: cgroup v1's `memory.limit_in_bytes` and cgroup v2's `memory.max` stay as they are.
+
+mod controller;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use taut_api::{Bytes, Name};
+
+use crate::folder::{put, remove};
+
+pub use controller::{Controller, Version};
+
+/// QEMU itself, beside the guest's memory: devices, threads, translated code.
+const OVERHEAD: u64 = 128 << 20;
+/// In which a limit of CPU is kept, in microseconds.
+const PERIOD_US: u64 = 100_000;
+/// Programs start others while they are moved: how often they are looked at again.
+const SWEEPS: usize = 20;
+
+/// What a VM's process is to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// The process.
+    pub pid: u32,
+    /// CPU shares; 1000 count as much as an ordinary thread.
+    pub cpu_shares: u64,
+    /// Most CPU, in thousandths of a pCPU.
+    pub cpu_limit: Option<u64>,
+    /// Guest memory that is never taken from it.
+    pub memory_min: Bytes,
+    /// Guest memory that is taken from it after that of others.
+    pub memory_low: Bytes,
+    /// Guest memory above which it is swapped out; the host has swap.
+    pub memory_high: Option<Bytes>,
+    /// None of it is swapped out.
+    pub no_swap: bool,
+}
+
+/// Groups that were made, or are about to be, and where their process came from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The group's folder, and its process's folder before.
+    pub made: BTreeMap<PathBuf, PathBuf>,
+    /// Controllers that were switched on for the groups in a folder of cgroup v2.
+    #[serde(default)]
+    pub switched_on: BTreeMap<PathBuf, BTreeSet<String>>,
+}
+
+impl Record {
+    /// Is the host as it was?
+    pub fn is_empty(&self) -> bool {
+        self.made.is_empty() && self.switched_on.is_empty()
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// VMs whose processes are in their groups, everything set.
+    pub in_force: BTreeSet<Name>,
+    /// What could not be done.
+    pub problems: BTreeMap<Name, String>,
+}
+
+/// The groups of one host.
+#[derive(Debug)]
+pub struct Groups {
+    root: PathBuf,
+    cpu: Option<Controller>,
+    memory: Option<Controller>,
+    cpuset: Option<Controller>,
+    record: Record,
+}
+
+impl Groups {
+    /// The host whose file system starts at `root`. `scope` is the cgroup (v2) that VMs' groups are made in, if it is not the topmost;
+    /// `record` is what an earlier one left.
+    pub fn new(root: &Path, scope: Option<&Path>, record: Record) -> Self {
+        let find = |name| Controller::find(root, scope, name);
+        Self {
+            root: root.to_owned(),
+            cpu: find("cpu"),
+            memory: find("memory"),
+            cpuset: find("cpuset"),
+            record,
+        }
+    }
+
+    /// Who controls CPU time, memory, and pCPUs.
+    pub fn versions(&self) -> [Option<Version>; 3] {
+        [&self.cpu, &self.memory, &self.cpuset].map(|found| found.as_ref().map(Controller::version))
+    }
+
+    /// What was made, or begun.
+    pub const fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// The group of a VM's process in cgroup v2, while it is there.
+    pub fn folder(&self, vm: &Name, pid: u32) -> Option<PathBuf> {
+        let controller = self.cpuset.as_ref().filter(|found| found.version() == Version::V2)?;
+        Some(controller.base.join(group(vm, pid))).filter(|folder| folder.exists())
+    }
+
+    /// Makes a group for each VM that is to have one, with its values. `remember` keeps the record before anything is made.
+    ///
+    /// # Errors
+    /// `remember`'s.
+    pub fn make<E>(
+        &mut self,
+        wanted: &BTreeMap<Name, Wanted>,
+        remember: &mut dyn FnMut(&Record) -> Result<(), E>,
+    ) -> Result<Outcome, E> {
+        let mut outcome = Outcome::default();
+        if wanted.is_empty() {
+            return Ok(outcome);
+        }
+        let mut next = self.record.clone();
+        for controller in self.controllers() {
+            if let Some((folder, names)) = controller.to_switch_on() {
+                next.switched_on.entry(folder).or_default().extend(names);
+            }
+            for (name, vm) in wanted {
+                if let Some(home) = controller.home(&self.root, vm.pid)
+                    && let Some(dir) = controller.group(&self.root, vm.pid, &group(name, vm.pid))
+                    && home != dir
+                {
+                    next.made.entry(dir).or_insert(home);
+                }
+            }
+        }
+        if next != self.record {
+            remember(&next)?;
+            self.record = next;
+        }
+        for controller in self.controllers() {
+            if let Err(error) = controller.switch_on() {
+                for name in wanted.keys() {
+                    outcome
+                        .problems
+                        .insert(name.clone(), format!("its control group cannot be made: {error}"));
+                }
+            }
+        }
+        for (name, vm) in wanted {
+            match self.put(name, vm) {
+                Ok(()) => drop(outcome.in_force.insert(name.clone())),
+                Err(problem) => drop(outcome.problems.entry(name.clone()).or_insert(problem)),
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Takes back every group that none of these VMs has. `remember` keeps the record after that.
+    ///
+    /// # Errors
+    /// `remember`'s.
+    pub fn clear<E>(
+        &mut self,
+        wanted: &BTreeMap<Name, Wanted>,
+        remember: &mut dyn FnMut(&Record) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let before = self.record.clone();
+        let keep: BTreeSet<String> = wanted.iter().map(|(name, vm)| group(name, vm.pid)).collect();
+        self.record.made.retain(|dir, home| {
+            let kept = dir.file_name().is_some_and(|name| keep.contains(&*name.to_string_lossy()));
+            // What is still in use, or has a group of its own below it, is tried again.
+            kept || dissolve(dir, home).is_err()
+        });
+        if wanted.is_empty() && self.record.made.is_empty() {
+            self.record.switched_on.retain(|folder, names| controller::switch_off(folder, names).is_err());
+        }
+        if self.record != before {
+            remember(&self.record)?;
+        }
+        Ok(())
+    }
+
+    fn controllers(&self) -> impl Iterator<Item = &Controller> {
+        self.cpu
+            .iter()
+            .chain(&self.memory)
+            .chain(self.cpuset.iter().filter(|found| found.version() == Version::V2))
+    }
+
+    /// Makes the groups of one VM and moves its process there.
+    fn put(&self, name: &Name, vm: &Wanted) -> Result<(), String> {
+        let group = group(name, vm.pid);
+        let mut done = BTreeSet::new();
+        for controller in self.controllers() {
+            let Some(dir) = controller.group(&self.root, vm.pid, &group) else { continue };
+            let cannot =
+                |what: &Path, error: &io::Error| format!("{} cannot be set: {error}", what.display());
+            if !dir.exists() {
+                fs::create_dir(&dir).map_err(|error| cannot(&dir, &error))?;
+            }
+            for (file, value) in controller.values(vm) {
+                let path = dir.join(file);
+                put(&path, &value).map_err(|error| cannot(&path, &error))?;
+            }
+            if done.insert(dir.clone()) && controller.home(&self.root, vm.pid).as_ref() != Some(&dir) {
+                let procs = dir.join("cgroup.procs");
+                fs::write(&procs, vm.pid.to_string()).map_err(|error| cannot(&procs, &error))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Name of a VM's group.
+fn group(vm: &Name, pid: u32) -> String {
+    format!("taut.vm.{vm}.{pid}")
+}
+
+/// Moves everybody home and removes the group.
+fn dissolve(dir: &Path, home: &Path) -> io::Result<()> {
+    for _ in 0..SWEEPS {
+        if !dir.exists() {
+            return Ok(());
+        }
+        for pid in fs::read_to_string(dir.join("cgroup.procs"))?.lines() {
+            // It may have ended. Its home may have gone: then the folder above is.
+            if fs::write(home.join("cgroup.procs"), pid).is_err()
+                && let Some(above) = dir.parent()
+            {
+                let _ = fs::write(above.join("cgroup.procs"), pid);
+            }
+        }
+        if remove(dir).is_ok() {
+            return Ok(());
+        }
+    }
+    remove(dir)
+}
+
+#[cfg(test)]
+mod tests;

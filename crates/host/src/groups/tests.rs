@@ -1,0 +1,173 @@
+//! On fake trees of both kinds: what is written, and that all of it goes again.
+
+use super::*;
+
+const NAME: &str = "taut.vm.db1.77";
+
+/// A host with a process 77 that lives in `home`.
+struct Host {
+    root: tempfile::TempDir,
+}
+
+impl Host {
+    fn v1() -> Self {
+        let host = Self { root: tempfile::tempdir().unwrap() };
+        host.write("sys/fs/cgroup/cpu/cpu.shares", "1024");
+        host.write("sys/fs/cgroup/cpu/box/cgroup.procs", "");
+        host.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712");
+        host.write("sys/fs/cgroup/cpuset/cpuset.cpus", "0-1");
+        host.is_in("4:memory:/\n2:cpuset:/\n1:cpu,cpuacct:/box\n0::/\n");
+        host
+    }
+
+    fn v2() -> Self {
+        let host = Self { root: tempfile::tempdir().unwrap() };
+        host.write("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory pids");
+        host.write("sys/fs/cgroup/cgroup.subtree_control", "cpu io");
+        host.write("sys/fs/cgroup/system.slice/tautd.service/cgroup.controllers", "cpu");
+        host.is_in("0::/system.slice/tautd.service\n");
+        host
+    }
+
+    fn is_in(&self, text: &str) {
+        self.write("proc/77/cgroup", text);
+    }
+
+    fn write(&self, path: &str, content: &str) {
+        let path = self.root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.root.path().join("sys/fs/cgroup").join(path))
+            .unwrap_or_else(|error| error.to_string())
+    }
+
+    fn groups(&self, record: Record) -> Groups {
+        Groups::new(self.root.path(), None, record)
+    }
+}
+
+fn wanted() -> BTreeMap<Name, Wanted> {
+    let vm = Wanted {
+        pid: 77,
+        cpu_shares: 4000,
+        cpu_limit: Some(1500),
+        memory_min: Bytes::mib(64),
+        memory_low: Bytes::mib(100),
+        memory_high: Some(Bytes::mib(128)),
+        no_swap: false,
+    };
+    [("db1".parse().unwrap(), vm)].into()
+}
+
+fn make(groups: &mut Groups, wanted: &BTreeMap<Name, Wanted>) -> (Outcome, Vec<Record>) {
+    let mut kept = Vec::new();
+    let outcome = groups.make(wanted, &mut |record: &Record| {
+        kept.push(record.clone());
+        Ok::<_, ()>(())
+    });
+    (outcome.unwrap(), kept)
+}
+
+fn clear(groups: &mut Groups) {
+    groups.clear(&BTreeMap::new(), &mut |_: &Record| Ok::<_, ()>(())).unwrap();
+}
+
+#[test]
+fn with_cgroup_v1_a_vm_has_a_group_in_each_hierarchy_below_its_home() {
+    let host = Host::v1();
+    let mut groups = host.groups(Record::default());
+    assert_eq!(groups.versions(), [Some(Version::V1); 3]);
+    let (outcome, kept) = make(&mut groups, &wanted());
+    assert_eq!((outcome.in_force.len(), outcome.problems.len()), (1, 0), "{outcome:?}");
+    assert_eq!(kept.len(), 1, "kept before it is made");
+    let at = |path: &str| host.read(&path.replace("GROUP", NAME));
+    for (path, content) in [
+        ("cpu/box/GROUP/cpu.shares", "4096"),
+        ("cpu/box/GROUP/cpu.cfs_quota_us", "150000"),
+        ("cpu/box/GROUP/cpu.cfs_period_us", "100000"),
+        ("cpu/box/GROUP/cgroup.procs", "77"),
+        ("memory/GROUP/memory.soft_limit_in_bytes", "239075328"),
+        ("memory/GROUP/cgroup.procs", "77"),
+    ] {
+        assert_eq!(at(path), content, "{path}");
+    }
+    assert!(at("memory/GROUP/memory.limit_in_bytes").contains("No such file"), "nothing that could end QEMU");
+    host.is_in(&format!("4:memory:/{NAME}\n1:cpu,cpuacct:/box/{NAME}\n"));
+    // Changed while it runs; the process is not moved again.
+    fs::write(host.root.path().join("sys/fs/cgroup/cpu/box").join(NAME).join("cgroup.procs"), "77\n78")
+        .unwrap();
+    let mut other = wanted();
+    other.values_mut().for_each(|vm| (vm.cpu_shares, vm.cpu_limit) = (1, None));
+    let (_, kept) = make(&mut groups, &other);
+    assert_eq!(kept, [], "nothing new");
+    assert_eq!(
+        (at("cpu/box/GROUP/cpu.shares"), at("cpu/box/GROUP/cpu.cfs_quota_us")),
+        ("2".into(), "-1".into())
+    );
+    assert_eq!(at("cpu/box/GROUP/cgroup.procs"), "77\n78");
+    // The next daemon knows from the record alone.
+    let mut next =
+        host.groups(serde_json::from_str(&serde_json::to_string(groups.record()).unwrap()).unwrap());
+    clear(&mut next);
+    assert!(next.record().is_empty());
+    assert!(
+        at("cpu/box/GROUP/cpu.shares").contains("No such file")
+            && at("memory/GROUP/cgroup.procs").contains("No such file")
+    );
+    assert_eq!(at("cpu/box/cgroup.procs"), "78", "everybody who was in it went home");
+}
+
+#[test]
+fn with_cgroup_v2_a_vm_has_one_group_and_goes_home_to_its_service() {
+    let host = Host::v2();
+    let mut groups = host.groups(Record::default());
+    assert_eq!(groups.versions(), [Some(Version::V2); 3]);
+    let (outcome, kept) = make(&mut groups, &wanted());
+    assert_eq!(outcome.problems, BTreeMap::new());
+    let switched: Vec<_> = kept[0].switched_on.values().flatten().collect();
+    assert_eq!(switched, ["cpuset", "memory"], "cpu was on already");
+    let at = |file: &str| host.read(&format!("{NAME}/{file}"));
+    for (file, content) in [
+        ("cpu.weight", "400"),
+        ("cpu.max", "150000 100000"),
+        ("memory.min", "67108864"),
+        ("memory.low", "239075328"),
+        ("memory.high", "268435456"),
+        ("memory.swap.max", "max"),
+        ("cgroup.procs", "77"),
+    ] {
+        assert_eq!(at(file), content, "{file}");
+    }
+    assert!(at("memory.max").contains("No such file"), "nothing that could end QEMU");
+    assert!(groups.folder(&"db1".parse().unwrap(), 77).is_some());
+    clear(&mut groups);
+    assert!(groups.record().is_empty(), "{:?}", groups.record());
+    assert_eq!(host.read("system.slice/tautd.service/cgroup.procs"), "77");
+    assert_eq!(host.read("cgroup.subtree_control"), "-cpuset -memory");
+}
+
+#[test]
+fn a_group_with_something_below_it_is_tried_again() {
+    let host = Host::v2();
+    let mut groups = host.groups(Record::default());
+    make(&mut groups, &wanted());
+    let inner = host.root.path().join("sys/fs/cgroup").join(NAME).join("vcpus");
+    fs::create_dir(&inner).unwrap();
+    clear(&mut groups);
+    assert_eq!((groups.record().made.len(), groups.record().switched_on.len()), (1, 1));
+    fs::remove_dir(inner).unwrap();
+    clear(&mut groups);
+    assert!(groups.record().is_empty());
+}
+
+#[test]
+fn a_host_without_controllers_has_no_groups() {
+    let root = tempfile::tempdir().unwrap();
+    let mut groups = Groups::new(root.path(), None, Record::default());
+    assert_eq!(groups.versions(), [None; 3]);
+    let (_, kept) = make(&mut groups, &wanted());
+    assert!(kept.is_empty() && groups.record().is_empty());
+}

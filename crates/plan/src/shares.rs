@@ -1,0 +1,287 @@
+//! Who gets how much CPU and memory when there is too little, and at most (SPEC VN-14).
+//!
+//! As long as no running VM has shares, a limit or anything else of the kind, the kernel treats their processes like any others. As
+//! soon as one has, every running VM has a control group of its own, so that shares are compared with shares. What a limit of memory
+//! can mean is the host's matter: memory that cannot be swapped out cannot be taken from a guest, and none is killed for a limit.
+
+use std::collections::BTreeMap;
+
+use taut_api::latency::Decision;
+use taut_api::shares::ResourceStatus;
+use taut_api::vm::{Power, VmDesired, VmSpec};
+use taut_api::{ApiError, Bytes, Name};
+
+use crate::admission::invalid;
+use crate::latency::{memory_is_reserved, pcpus, reservable_memory, thousandths, wants_exclusive};
+use crate::observed::Hierarchy;
+use crate::{Desired, Observed};
+
+/// What a running VM is to get.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entitlement {
+    /// How much it counts beside others when there is too little CPU: 1000 for an ordinary vCPU.
+    pub cpu_shares: u64,
+    /// Most CPU, in thousandths of a pCPU.
+    pub cpu_limit: Option<u64>,
+    /// Its memory.
+    pub memory: MemoryEntitlement,
+}
+
+/// What a running VM is to get of the host's memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryEntitlement {
+    /// Never to be taken from it.
+    pub reserved: Bytes,
+    /// To be taken from it only after others were down to theirs.
+    pub entitled: Bytes,
+    /// The most that it is to keep, where the host can swap out the rest.
+    pub limit: Option<Bytes>,
+    /// None of it is to be swapped out.
+    pub no_swap: bool,
+}
+
+/// What each running VM is to get; nothing while nobody asks for any of it.
+pub fn rule(desired: &Desired, observed: &Observed) -> BTreeMap<Name, Entitlement> {
+    if observed.restored || !on(desired).any(|(_, vm)| asks(vm, observed)) {
+        return BTreeMap::new();
+    }
+    let memory = entitled(desired, observed);
+    let of = |(name, vm): (&Name, &VmDesired)| {
+        let spec = &vm.vm;
+        let entitlement = Entitlement {
+            cpu_shares: spec.cpu.shares.of_cpu(spec.vcpus),
+            cpu_limit: spec.cpu.limit.thousandths(spec.vcpus, observed.cpu_mhz),
+            memory: MemoryEntitlement {
+                reserved: spec.memory_reservation.of(spec.memory),
+                entitled: memory[name],
+                limit: spec.memory_limit.of(spec.memory).filter(|_| observed.swap_total.0 > 0),
+                no_swap: memory_is_reserved(spec),
+            },
+        };
+        (name.clone(), entitlement)
+    };
+    on(desired).map(of).collect()
+}
+
+/// Is a limit at least what is reserved? `spec` is already valid in itself.
+///
+/// # Errors
+/// With both numbers when it is not.
+pub fn check(observed: &Observed, name: &Name, spec: &VmSpec) -> Result<(), ApiError> {
+    let hint = "raise the limit, or reserve less";
+    let reserved = thousandths(spec, observed);
+    if let Some(limit) = spec.cpu.limit.thousandths(spec.vcpus, observed.cpu_mhz)
+        && limit < reserved
+    {
+        let (limit, reserved) = (pcpus(limit), pcpus(reserved));
+        return Err(invalid(
+            format!("VM `{name}` reserves {reserved} pCPUs and is limited to {limit} of them"),
+            hint,
+        ));
+    }
+    let reserved = spec.memory_reservation.of(spec.memory);
+    match spec.memory_limit.of(spec.memory) {
+        Some(limit) if limit < reserved => Err(invalid(
+            format!("VM `{name}` reserves {reserved} of memory and is limited to {limit} of it"),
+            hint,
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Has the VM something that its control group is needed for?
+fn asks(vm: &VmDesired, observed: &Observed) -> bool {
+    let spec = &vm.vm;
+    let shares = !spec.cpu.shares.is_default() || !spec.memory_shares.is_default();
+    let limited = spec.cpu.limit.thousandths(spec.vcpus, observed.cpu_mhz).is_some()
+        || spec.memory_limit.of(spec.memory).is_some();
+    let kept = observed.controllers.memory == Hierarchy::V2 && !spec.memory_reservation.is_none();
+    // Its vCPUs' partition lies in it.
+    let partition = observed.controllers.cpuset == Hierarchy::V2 && wants_exclusive(vm, observed);
+    shares || limited || kept || partition
+}
+
+/// Reservations, and what can be reserved beyond them divided by shares: nobody gets more than it can have, and what one cannot have
+/// goes to the others.
+fn entitled(desired: &Desired, observed: &Observed) -> BTreeMap<Name, Bytes> {
+    struct Claim<'a> {
+        name: &'a Name,
+        shares: u128,
+        reserved: u64,
+        room: u64,
+    }
+    let claim = |(name, vm): (&'_ Name, &'_ VmDesired)| {
+        let spec = &vm.vm;
+        let reserved = spec.memory_reservation.of(spec.memory).0;
+        let most = spec.memory_limit.of(spec.memory).unwrap_or(spec.memory).0;
+        (
+            name.clone(),
+            spec.memory_shares.of_memory(spec.memory).max(1),
+            reserved,
+            most.saturating_sub(reserved),
+        )
+    };
+    let rows: Vec<_> = on(desired).map(claim).collect();
+    let mut claims: Vec<Claim<'_>> = rows
+        .iter()
+        .map(|(name, shares, reserved, room)| Claim {
+            name,
+            shares: u128::from(*shares),
+            reserved: *reserved,
+            room: *room,
+        })
+        .collect();
+    // Whoever is content with the least for its shares comes first: what it leaves is there for all after it.
+    claims.sort_by(|a, b| (u128::from(a.room) * b.shares).cmp(&(u128::from(b.room) * a.shares)));
+    let reserved: u64 = claims.iter().map(|claim| claim.reserved).sum();
+    let mut left = u128::from(reservable_memory(observed.memory_total).0.saturating_sub(reserved));
+    let mut shares: u128 = claims.iter().map(|claim| claim.shares).sum();
+    let mut entitled = BTreeMap::new();
+    for claim in claims {
+        let given = (left * claim.shares / shares.max(1)).min(u128::from(claim.room));
+        left -= given;
+        shares -= claim.shares;
+        // No more than `room`.
+        entitled.insert(claim.name.clone(), Bytes(claim.reserved + given as u64));
+    }
+    entitled
+}
+
+/// What was decided for a VM, and why; nothing while its process has no control group and needs none.
+pub fn explain(
+    desired: &Desired,
+    observed: &Observed,
+    name: &Name,
+    vm: &VmDesired,
+) -> Option<ResourceStatus> {
+    let mut status = ResourceStatus::default();
+    if observed.restored && asks(vm, observed) {
+        status.missing.push(
+            "shares and limits were put back by `taut host restore`: they are set again with the next change of any setting".to_owned(),
+        );
+        return Some(status);
+    }
+    let entitlements = if vm.power == Power::On {
+        rule(desired, observed)
+    } else {
+        // What it would get if it were on.
+        let mut all = desired.clone();
+        all.vms.insert(name.clone(), VmDesired { power: Power::On, ..vm.clone() });
+        rule(&all, observed)
+    };
+    let own = entitlements.get(name)?;
+    cpu(observed, vm, own, &entitlements, &mut status);
+    memory(observed, vm, own, &mut status);
+    let runs = observed.vms.get(name).is_some_and(|seen| seen.process.is_some());
+    if runs && !observed.enforced.contains(name) && status.missing.is_empty() {
+        status.missing.push("its process has not been put into its control group yet".to_owned());
+    }
+    status.missing.extend(observed.group_problems.get(name).cloned());
+    Some(status)
+}
+
+fn cpu(
+    observed: &Observed,
+    vm: &VmDesired,
+    own: &Entitlement,
+    entitlements: &BTreeMap<Name, Entitlement>,
+    status: &mut ResourceStatus,
+) {
+    let spec = &vm.vm;
+    let (weight, quota) = match observed.controllers.cpu {
+        Hierarchy::None => {
+            if !spec.cpu.shares.is_default() || own.cpu_limit.is_some() {
+                status.missing.push(
+                    "CPU shares and limits: this host has no cpu controller of cgroup v1 or v2".to_owned(),
+                );
+            }
+            return;
+        }
+        Hierarchy::V1 => ("cpu.shares of cgroup v1", "cpu.cfs_quota_us of cgroup v1"),
+        Hierarchy::V2 => ("cpu.weight of cgroup v2", "cpu.max of cgroup v2"),
+    };
+    let all: u64 = entitlements.values().map(|entitlement| entitlement.cpu_shares).sum();
+    decide(
+        status,
+        format!("it has {} of all running VMs' {all} CPU shares ({})", own.cpu_shares, spec.cpu.shares),
+        format!("VN-14: they count where vCPUs want more than there is; {weight}"),
+    );
+    if let Some(limit) = own.cpu_limit {
+        decide(
+            status,
+            format!("it gets {} pCPUs at most ({})", pcpus(limit), spec.cpu.limit),
+            format!("VN-14: all of its threads together, also while others are idle; {quota}"),
+        );
+    }
+}
+
+fn memory(observed: &Observed, vm: &VmDesired, own: &Entitlement, status: &mut ResourceStatus) {
+    let spec = &vm.vm;
+    let limit = spec.memory_limit.of(spec.memory);
+    let MemoryEntitlement { reserved, entitled, no_swap, .. } = &own.memory;
+    if let Some(limit) = limit.filter(|_| observed.swap_total.0 == 0) {
+        status.missing.push(format!(
+            "its memory limit of {limit}: the host has no swap, and memory that cannot be swapped out cannot be taken from a guest of {}",
+            spec.memory
+        ));
+    }
+    let asked = !spec.memory_shares.is_default() || limit.is_some();
+    match observed.controllers.memory {
+        Hierarchy::None if asked => {
+            status.missing.push(
+                "memory shares and limits: this host has no memory controller of cgroup v1 or v2".to_owned(),
+            );
+        }
+        Hierarchy::None => {}
+        Hierarchy::V1 => {
+            decide(
+                status,
+                format!("when the host is short, what it has above {} MiB is taken first", entitled.as_mib()),
+                "VN-14: its reservation and its shares of the rest, no more than its limit; memory.soft_limit_in_bytes of cgroup v1, whose \
+                 hard limit would end QEMU"
+                    .to_owned(),
+            );
+        }
+        Hierarchy::V2 => {
+            decide(
+                status,
+                format!("when the host is short, what it has above {} MiB is taken first", entitled.as_mib()),
+                "VN-14: its reservation and its shares of the rest, no more than its limit; memory.low of cgroup v2".to_owned(),
+            );
+            if reserved.0 > 0 {
+                decide(
+                    status,
+                    format!("{} MiB are never taken from it", reserved.as_mib()),
+                    "LS-2: its reservation; memory.min of cgroup v2".to_owned(),
+                );
+            }
+            if *no_swap {
+                decide(
+                    status,
+                    "none of it is swapped out".to_owned(),
+                    "LS-5: memory.swap.max of cgroup v2 is 0".to_owned(),
+                );
+            }
+            if let Some(limit) = own.memory.limit {
+                decide(
+                    status,
+                    format!("above {limit} its memory is swapped out, and it waits for that"),
+                    "VN-14: memory.high of cgroup v2; memory.max, which would end QEMU, stays unset"
+                        .to_owned(),
+                );
+            }
+        }
+    }
+}
+
+fn decide(status: &mut ResourceStatus, decision: String, rule: String) {
+    status.decisions.push(Decision { decision, rule, restart: false });
+}
+
+/// VMs that are wanted on.
+fn on(desired: &Desired) -> impl Iterator<Item = (&Name, &VmDesired)> {
+    desired.vms.iter().filter(|(_, vm)| vm.power == Power::On)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,41 @@
+//! `/v1/vms/{name}/resources`.
+
+use axum::Json;
+use axum::extract::State;
+use taut_api::route::{ChangeResources, Vm};
+use taut_api::vm::{VmDesired, VmStatus};
+use taut_api::{ApiError, Document, Name};
+use taut_plan::latency;
+
+use super::body::{Body, Failure, Named};
+use super::{Shared, not_found, vms};
+use crate::store::{Change, Kind};
+
+/// Changes a VM's shares and limits of CPU and memory, also while it runs. Its status says what is enforced, and what this host
+/// cannot enforce.
+#[utoipa::path(patch, path = "/v1/vms/{name}/resources", tag = "VMs", request_body = ChangeResources,
+    params(("name" = Name, Path, description = "VM")),
+    responses((status = 200, body = Document<VmDesired, VmStatus>), (status = 400, body = ApiError),
+        (status = 404, body = ApiError), (status = 409, body = ApiError), (status = 503, body = ApiError)))]
+pub(super) async fn change_resources(
+    State(app): State<Shared>,
+    Named(name): Named,
+    Body(change): Body<ChangeResources>,
+) -> Result<Json<Vm>, Failure> {
+    let key = name.clone();
+    let observed = app.board.lock().observed.clone();
+    let state = app
+        .write(move |desired| {
+            let mut vm = desired.vms.get(&key).ok_or_else(|| not_found(Kind::Vm, &key))?.clone();
+            let ChangeResources { cpu_shares, cpu_limit, memory_shares, memory_limit } = change;
+            let spec = &mut vm.vm;
+            spec.cpu.shares = cpu_shares.unwrap_or(spec.cpu.shares);
+            spec.cpu.limit = cpu_limit.unwrap_or(spec.cpu.limit);
+            spec.memory_shares = memory_shares.unwrap_or(spec.memory_shares);
+            spec.memory_limit = memory_limit.unwrap_or(spec.memory_limit);
+            latency::admit(desired, &observed, &key, &vm)?;
+            Ok(Change::Vm(key, Some(vm)))
+        })
+        .await?;
+    vms::answer(&app, &state, &name)
+}

@@ -1,0 +1,111 @@
+//! Control groups: what the plan entitles each VM to, made so on the host, and taken back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use taut_api::event::Level;
+use taut_api::{ApiError, Name};
+use taut_host::groups::{Groups, Outcome, Record, Version, Wanted};
+use taut_host::topology;
+use taut_plan::shares::Entitlement;
+use taut_plan::{Controllers, Hierarchy};
+
+use super::Reconciler;
+use crate::board::Board;
+use crate::store::Store;
+
+/// What the store calls the record.
+const SUBJECT: &str = "host/groups";
+
+/// The groups of this host, with what an earlier daemon made; what they can do is noted on the board.
+pub(super) fn recalled(store: &Store, board: &Board, scope: Option<&Path>) -> Groups {
+    let read = store.remembered().map_err(|error| error.to_string()).and_then(|all| {
+        let found = all.into_iter().find(|(subject, _)| subject == SUBJECT);
+        found.map_or(Ok(Record::default()), |(_, what)| {
+            serde_json::from_str(&what).map_err(|error| error.to_string())
+        })
+    });
+    let record = read.unwrap_or_else(|error| {
+        tracing::warn!(error, "which control groups an earlier daemon made cannot be read: they stay");
+        Record::default()
+    });
+    let groups = Groups::new(Path::new("/"), scope, record);
+    let hierarchy = |version| match version {
+        None => Hierarchy::None,
+        Some(Version::V1) => Hierarchy::V1,
+        Some(Version::V2) => Hierarchy::V2,
+    };
+    let [cpu, memory, cpuset] = groups.versions().map(hierarchy);
+    let mut seen = board.lock();
+    seen.observed.controllers = Controllers { cpu, memory, cpuset };
+    seen.observed.swap_total = topology::swap_total(Path::new("/"));
+    groups
+}
+
+impl Reconciler {
+    /// Makes groups for the VMs that the last plan entitles to something, before anything is put below them.
+    pub(super) fn make_groups(&mut self) {
+        let wanted = self.wanted_groups();
+        let store = self.store.clone();
+        let made = self.groups.make(&wanted, &mut |record: &Record| keep(&store, record));
+        match made {
+            Ok(outcome) => self.note_groups(&outcome),
+            Err(error) => tracing::warn!(%error, "no control group is made: it could not be noted"),
+        }
+    }
+
+    /// Takes back the groups that no VM is entitled to any more, after everything below them.
+    pub(super) fn clear_groups(&mut self) {
+        let wanted = self.wanted_groups();
+        let store = self.store.clone();
+        if let Err(error) = self.groups.clear(&wanted, &mut |record: &Record| keep(&store, record)) {
+            tracing::warn!(%error, "that control groups are gone could not be noted");
+        }
+    }
+
+    fn wanted_groups(&self) -> BTreeMap<Name, Wanted> {
+        let seen = self.board.lock();
+        let of = |(name, entitlement): (&Name, &Entitlement)| {
+            let process = seen.observed.vms.get(name)?.process.as_ref()?;
+            let memory = &entitlement.memory;
+            let wanted = Wanted {
+                pid: process.pid,
+                cpu_shares: entitlement.cpu_shares,
+                cpu_limit: entitlement.cpu_limit,
+                memory_min: memory.reserved,
+                memory_low: memory.entitled,
+                memory_high: memory.limit,
+                no_swap: memory.no_swap,
+            };
+            Some((name.clone(), wanted))
+        };
+        self.entitled.iter().filter_map(of).collect()
+    }
+
+    fn note_groups(&self, outcome: &Outcome) {
+        let mut seen = self.board.lock();
+        let before: BTreeSet<Name> = std::mem::replace(&mut seen.observed.enforced, outcome.in_force.clone());
+        let known = std::mem::replace(&mut seen.observed.group_problems, outcome.problems.clone());
+        drop(seen);
+        let event = |level, name: &Name, kind: &str, message: &str| {
+            self.store.event(level, &format!("vm/{name}"), kind, message);
+        };
+        for name in outcome.in_force.difference(&before) {
+            event(
+                Level::Info,
+                name,
+                "resources.enforced",
+                "it has a control group with its shares and limits",
+            );
+        }
+        for (name, problem) in &outcome.problems {
+            if known.get(name) != Some(problem) {
+                event(Level::Warning, name, "resources.problem", problem);
+            }
+        }
+    }
+}
+
+fn keep(store: &Store, record: &Record) -> Result<(), ApiError> {
+    if record.is_empty() { store.forget(SUBJECT) } else { store.remember(SUBJECT, record) }
+}
