@@ -190,6 +190,8 @@ pub struct DaemonInfo {
     pub fabric_starts: u32,
     /// Newest revision in the store.
     pub revision: u64,
+    /// Where its store is, and the ledger of what is changed on the host.
+    pub state_dir: String,
     /// The fabric's worker threads.
     #[serde(default)]
     pub workers: Vec<WorkerInfo>,

@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use taut_api::Name;
 
 use crate::cpuset::Cpusets;
-use crate::ledger::{Ledger, Wishes};
+use crate::ledger::{Holder, Ledger, LedgerError, Wishes};
 use crate::{affinity, irq, pm_qos, workqueue};
 
 /// A VM's pCPUs.
@@ -20,22 +19,6 @@ pub struct Owner {
     pub cpus: Vec<u32>,
     /// SMT siblings that stay idle.
     pub idle: Vec<u32>,
-}
-
-/// What was done to the host: kept before it is done, so that whoever comes after a crash can go on or take it back.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
-    /// VMs with cpusets, and the pCPUs that their vCPUs own.
-    pub vms: BTreeMap<Name, Vec<u32>>,
-    /// Files that were changed.
-    pub files: Ledger,
-}
-
-impl Record {
-    /// Is the host as it was?
-    pub fn is_empty(&self) -> bool {
-        self.vms.is_empty() && self.files.is_empty()
-    }
 }
 
 /// What came of it.
@@ -52,36 +35,45 @@ pub struct Outcome {
 pub struct Exclusive {
     root: PathBuf,
     cpusets: Option<Cpusets>,
-    record: Record,
+    ledger: Ledger,
+    /// VMs with cpusets and the pCPUs that their vCPUs own, as the ledger has them.
+    vms: BTreeMap<Name, Vec<u32>>,
+    /// Does the ledger have changes for VMs?
+    changed: bool,
     /// Files that cannot be changed, and why: interrupts that the hardware binds, for one.
     refused: BTreeMap<PathBuf, String>,
 }
 
 impl Exclusive {
     /// The host whose file system starts at `root`. `scope` is the cpuset (cgroup v1) whose tasks make room, if it is not the whole
-    /// host's; `record` is what an earlier one left.
-    pub fn new(root: &Path, scope: Option<&Path>, record: Record) -> Self {
-        let cpusets = Cpusets::find(root, scope);
-        Self { root: root.to_owned(), cpusets, record, refused: BTreeMap::new() }
-    }
-
-    /// What is in force, or was begun.
-    pub const fn record(&self) -> &Record {
-        &self.record
-    }
-
-    /// Makes the host as wanted. `remember` keeps the record before anything is changed that is not in it yet; nothing is changed
-    /// when it fails.
+    /// host's; `ledger` has what an earlier one did.
     ///
     /// # Errors
-    /// `remember`'s.
-    pub fn settle<E>(
-        &mut self,
-        wanted: &BTreeMap<Name, Owner>,
-        remember: &mut dyn FnMut(&Record) -> Result<(), E>,
-    ) -> Result<Outcome, E> {
+    /// When the ledger cannot be read.
+    pub fn new(root: &Path, scope: Option<&Path>, ledger: Ledger) -> Result<Self, LedgerError> {
+        let cpusets = Cpusets::find(root, scope);
+        let (vms, changed) = (ledger.vms()?, ledger.owes(Holder::Daemon)?);
+        Ok(Self { root: root.to_owned(), cpusets, ledger, vms, changed, refused: BTreeMap::new() })
+    }
+
+    /// VMs with pCPUs of their own: in force, or begun.
+    pub const fn vms(&self) -> &BTreeMap<Name, Vec<u32>> {
+        &self.vms
+    }
+
+    /// Is the host as it was?
+    pub fn is_empty(&self) -> bool {
+        self.vms.is_empty() && !self.changed
+    }
+
+    /// Makes the host as wanted. The ledger has what is replaced before anything is changed; nothing is changed when it cannot be
+    /// kept.
+    ///
+    /// # Errors
+    /// When the ledger cannot be kept.
+    pub fn settle(&mut self, wanted: &BTreeMap<Name, Owner>) -> Result<Outcome, LedgerError> {
         let mut outcome = Outcome::default();
-        if wanted.is_empty() && self.record.is_empty() {
+        if wanted.is_empty() && self.is_empty() {
             return Ok(outcome);
         }
         let exclusive: BTreeSet<u32> =
@@ -90,34 +82,25 @@ impl Exclusive {
         let host: BTreeSet<u32> = all.difference(&exclusive).copied().collect();
         let cpusets = self.cpusets.clone();
         let wishes = self.wishes(wanted, &exclusive, &host, cpusets.as_ref());
-        if wanted.len() != self.record.vms.len()
-            || wanted.iter().any(|(name, owner)| self.record.vms.get(name) != Some(&owner.cpus))
-        {
+        let owned: BTreeMap<_, _> =
+            wanted.iter().map(|(name, owner)| (name.clone(), owner.cpus.clone())).collect();
+        if owned != self.vms {
             // Something else is wished of them now.
             self.refused.clear();
         }
-        let next = Record {
-            // Those that go are in it until they have gone.
-            vms: self
-                .record
-                .vms
-                .clone()
-                .into_iter()
-                .chain(wanted.iter().map(|(name, owner)| (name.clone(), owner.cpus.clone())))
-                .collect(),
-            files: self.record.files.planned(&wishes, &self.refused),
-        };
-        if next != self.record {
-            remember(&next)?;
-            self.record = next;
-        }
-        let kept = self.record.clone();
+        // Those that go are in it until they have gone.
+        self.note(self.vms.clone().into_iter().chain(owned.clone()).collect())?;
+        self.changed = true;
         self.release_others(wanted, &mut outcome);
-        outcome.problems.extend(self.record.files.settle(&wishes, &mut self.refused));
+        let settled = self.ledger.settle(Holder::Daemon, &wishes, &mut self.refused)?;
+        self.changed = self.ledger.owes(Holder::Daemon)?;
         // An interrupt that cannot be moved is nobody's fault.
         let interrupts = self.root.join("proc/irq");
         let refused = self.refused.iter().filter(|(path, _)| !path.starts_with(&interrupts));
         outcome.problems.extend(refused.map(|(_, why)| why.clone()));
+        let stuck =
+            settled.failed.iter().filter(|(path, _)| !self.refused.contains_key(&self.root.join(path)));
+        outcome.problems.extend(stuck.map(|(path, why)| format!("/{path} {why}")));
         drop(wishes);
         if let Some(cpusets) = &cpusets
             && !wanted.is_empty()
@@ -145,15 +128,16 @@ impl Exclusive {
         {
             outcome.problems.push(format!("the cpuset of other tasks cannot be removed: {error}"));
         }
-        let settled = Record {
-            vms: wanted.iter().map(|(name, owner)| (name.clone(), owner.cpus.clone())).collect(),
-            files: self.record.files.clone(),
-        };
-        if settled != kept {
-            self.record = settled;
-            remember(&self.record)?;
-        }
+        self.note(owned)?;
         Ok(outcome)
+    }
+
+    fn note(&mut self, vms: BTreeMap<Name, Vec<u32>>) -> Result<(), LedgerError> {
+        if vms != self.vms {
+            self.ledger.note_vms(&vms)?;
+            self.vms = vms;
+        }
+        Ok(())
     }
 
     fn online(&self) -> BTreeSet<u32> {
@@ -185,7 +169,7 @@ impl Exclusive {
     /// Gives back what VMs have that are not wanted any more, or not on these pCPUs.
     fn release_others(&self, wanted: &BTreeMap<Name, Owner>, outcome: &mut Outcome) {
         let Some(cpusets) = &self.cpusets else { return };
-        for name in self.record.vms.keys().filter(|name| !wanted.contains_key(*name)) {
+        for name in self.vms.keys().filter(|name| !wanted.contains_key(*name)) {
             let enclosed = cpusets.enclosed(name);
             if let Err(error) = cpusets.open(name) {
                 outcome.problems.push(format!("the cpuset of VM `{name}` cannot be removed: {error}"));

@@ -10,6 +10,7 @@ pub(crate) fn wishes(root: &Path, cpus: impl IntoIterator<Item = u32>, wishes: &
     let distinct: BTreeSet<u32> = cpus.into_iter().collect();
     for cpu in distinct {
         let path = root.join(format!("sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us"));
-        wishes.insert(path, Box::new(|before: &str| (before.trim() != "n/a").then(|| "n/a".to_owned())));
+        // Wished even where it is so: nobody else may lift it meanwhile.
+        wishes.insert(path, Box::new(|_| Some("n/a".to_owned())));
     }
 }

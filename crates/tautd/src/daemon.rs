@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
+use taut_host::exclusive::Exclusive;
+use taut_host::ledger::Ledger;
 use taut_host::topology::{self, Topology};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,7 +20,7 @@ use crate::args::Args;
 use crate::board::Board;
 use crate::fabric::{Fabric, Paths, counters::Counters};
 use crate::http::{self, App};
-use crate::reconcile::{Inbox, Message, Parts, Reconciler, recalled};
+use crate::reconcile::{Inbox, Message, Parts, Reconciler};
 use crate::store::Store;
 use crate::vms::Vms;
 
@@ -50,6 +52,8 @@ pub(crate) fn run(args: &Args) -> Result<(), ApiError> {
 async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     let mut store = Store::open(&args.state_dir).map_err(|error| cannot("open its store", &error))?;
     store.set_workers(args.workers(), args.socket_worker());
+    let state_dir =
+        fs::canonicalize(&args.state_dir).map_err(|error| cannot("find the state directory", &error))?;
     let store = Arc::new(store);
     let board = Arc::new(Board::default());
     let host = topology::read(Path::new("/")).map_err(|error| cannot("read this host", &error))?;
@@ -69,9 +73,13 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
         counters: counters.clone(),
         vms,
         libexec,
+        exclusive: Exclusive::new(
+            Path::new("/"),
+            args.cpuset.as_deref(),
+            Ledger::new(Path::new("/"), &state_dir),
+        )
+        .map_err(|error| cannot("read what was changed on the host", &error))?,
         cpuset: args.cpuset.clone(),
-        record: recalled(&store)
-            .map_err(|error| cannot("read what was changed on the host", error.as_ref()))?,
         inbox: inbox.clone(),
         messages,
     };
@@ -87,7 +95,7 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     });
     let thread = thread.map_err(|error| cannot("start its reconcile loop", &error))?;
     tracing::info!(socket = %socket.display(), "answering");
-    let app = Arc::new(App { store, board, counters, inbox: inbox.clone(), run_dir });
+    let app = Arc::new(App { store, board, counters, inbox: inbox.clone(), run_dir, state_dir });
     let until_signal = signals(inbox)?;
     let served = axum::serve(listener, http::router(app))
         .with_graceful_shutdown(async {

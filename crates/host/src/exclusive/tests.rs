@@ -46,24 +46,24 @@ fn wanted() -> BTreeMap<Name, Owner> {
     [("db1".parse().unwrap(), owner)].into()
 }
 
-fn settle(exclusive: &mut Exclusive, wanted: &BTreeMap<Name, Owner>) -> (Outcome, Vec<Record>) {
-    let mut kept = Vec::new();
-    let outcome = exclusive.settle(wanted, &mut |record: &Record| {
-        kept.push(record.clone());
-        Ok::<_, ()>(())
-    });
-    (outcome.unwrap(), kept)
+fn ledger(root: &Path) -> Ledger {
+    Ledger::new(root, &root.join("var/lib/taut"))
+}
+
+fn exclusive(root: &Path) -> Exclusive {
+    Exclusive::new(root, None, ledger(root)).unwrap()
 }
 
 #[test]
 fn everything_leaves_the_exclusive_pcpus_and_comes_back() {
     let root = tree();
     let at = |path: &str| read(root.path(), path);
-    let mut exclusive = Exclusive::new(root.path(), None, Record::default());
-    let (outcome, kept) = settle(&mut exclusive, &wanted());
+    let mut levers = exclusive(root.path());
+    let outcome = levers.settle(&wanted()).unwrap();
     assert_eq!(outcome.problems, Vec::<String>::new());
     assert!(outcome.in_force.is_empty(), "its vCPU has not been found");
-    assert_eq!(kept[0].files.replaced().count(), 7, "recorded before the first change: {kept:?}");
+    let claimed = ledger(root.path()).claimed(Holder::Daemon).unwrap();
+    assert_eq!(claimed.len(), 7, "what may stay is not in it: {claimed:?}");
     assert_eq!(at("sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us"), "0\n");
     for (path, content) in [
         ("sys/devices/system/cpu/cpu2/power/pm_qos_resume_latency_us", "n/a"),
@@ -79,46 +79,36 @@ fn everything_leaves_the_exclusive_pcpus_and_comes_back() {
     ] {
         assert_eq!(at(path), content, "{path}");
     }
-    let before = exclusive.record().clone();
-    let (_, again) = settle(&mut exclusive, &wanted());
-    assert!(again.iter().all(|record| *record == before), "settled");
-    settle(&mut exclusive, &BTreeMap::new());
+    let book = at("var/lib/taut/host-changes.json");
+    levers.settle(&wanted()).unwrap();
+    assert_eq!(at("var/lib/taut/host-changes.json"), book, "settled");
+    levers.settle(&BTreeMap::new()).unwrap();
     unchanged(root.path());
-    assert!(exclusive.record().is_empty());
+    assert!(levers.is_empty() && exclusive(root.path()).is_empty());
 }
 
 #[test]
-fn a_crash_anywhere_is_recovered_from_what_was_kept() {
-    // The process dies at its n-th record: nothing after it was done, or all that it announces.
-    for done in [false, true] {
-        let root = tree();
-        let mut first = Exclusive::new(root.path(), None, Record::default());
-        let mut kept = None;
-        let died = first.settle(&wanted(), &mut |record: &Record| {
-            let again = kept.replace(record.clone()).is_some();
-            if done || again { Ok(()) } else { Err(()) }
-        });
-        assert_eq!(died.is_ok(), done);
-        let text = serde_json::to_string(&kept.unwrap()).unwrap();
-        let mut next = Exclusive::new(root.path(), None, serde_json::from_str(&text).unwrap());
-        settle(&mut next, &BTreeMap::new());
-        unchanged(root.path());
-        assert!(next.record().is_empty());
-    }
-}
-
-#[test]
-fn half_of_the_changes_are_taken_back_as_well() {
+fn the_next_process_takes_back_what_a_killed_one_did() {
     let root = tree();
-    let mut first = Exclusive::new(root.path(), None, Record::default());
-    let (_, kept) = settle(&mut first, &wanted());
-    let record = kept[0].clone();
+    exclusive(root.path()).settle(&wanted()).unwrap();
     // As if it had died after some of the files.
     for (path, content) in FILES.iter().skip(4) {
         fs::write(root.path().join(path), content).unwrap();
     }
-    let mut next = Exclusive::new(root.path(), None, record);
-    settle(&mut next, &BTreeMap::new());
+    let mut next = exclusive(root.path());
+    assert_eq!(next.vms().len(), 1);
+    next.settle(&BTreeMap::new()).unwrap();
+    unchanged(root.path());
+    assert!(next.is_empty());
+}
+
+#[test]
+fn without_a_ledger_nothing_is_changed() {
+    let root = tree();
+    let mut levers = exclusive(root.path());
+    fs::create_dir_all(root.path().join("var/lib/taut")).unwrap();
+    fs::write(root.path().join("var/lib/taut/host-changes.json"), "not a ledger").unwrap();
+    assert!(matches!(levers.settle(&wanted()), Err(LedgerError::Strange { .. })));
     unchanged(root.path());
 }
 
@@ -126,8 +116,7 @@ fn half_of_the_changes_are_taken_back_as_well() {
 fn a_host_without_cpusets_says_so() {
     let root = tree();
     fs::remove_dir_all(root.path().join("sys/fs/cgroup")).unwrap();
-    let mut exclusive = Exclusive::new(root.path(), None, Record::default());
-    let (outcome, _) = settle(&mut exclusive, &wanted());
+    let outcome = exclusive(root.path()).settle(&wanted()).unwrap();
     assert!(outcome.problems[0].contains("cgroup v2"), "{:?}", outcome.problems);
     assert_eq!(read(root.path(), "proc/irq/24/smp_affinity_list"), "0-1");
 }

@@ -10,8 +10,10 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use taut_api::error::ErrorKind;
+use taut_api::route::DaemonInfo;
 use taut_api::{ApiError, Name};
 use taut_host::check::change::{self, Changed};
+use taut_host::ledger::Ledger;
 use taut_plan::checklist::{self, Profile, Report};
 
 use crate::client::Client;
@@ -57,11 +59,13 @@ pub(crate) struct HostArgs {
     /// Give everything that --apply changed the value that it had.
     #[arg(long)]
     undo: bool,
-    /// Where the replaced values are kept, below --root.
-    #[arg(long, default_value = "/var/lib/taut", value_name = "DIR")]
-    state_dir: PathBuf,
+    /// Where the ledger of changed settings is, below --root [default: where tautd has it, if it runs; else /var/lib/taut].
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
 }
 
+/// tautd's own default.
+const STATE_DIR: &str = "/var/lib/taut";
 /// Something could not be found out.
 const NOT_READ: u8 = 2;
 
@@ -91,23 +95,35 @@ fn show(format: Format, report: &Report) -> bool {
 }
 
 fn host(args: &HostArgs, client: &Client, format: Format) -> Result<bool, ApiError> {
-    let state = args.root.join(args.state_dir.strip_prefix("/").unwrap_or(&args.state_dir));
+    let ledger = ledger(args, client)?;
     if args.undo {
-        let changed = change::undo(&args.root, &state).map_err(|error| no_record(&error))?;
+        let changed = change::undo(&ledger).map_err(|error| no_ledger(&error))?;
         output::print(format, &changed, |changed| told("given back", changed));
         return Ok(changed.failed.is_empty());
     }
     let mut report = look(args, client)?;
     let mut all_done = true;
     if args.apply {
-        let changed =
-            change::apply(&args.root, &state, &report.changes()).map_err(|error| no_record(&error))?;
+        let changed = change::apply(&ledger, &report.changes()).map_err(|error| no_ledger(&error))?;
         all_done = changed.failed.is_empty();
         // The report goes to standard output, and is one document.
         eprint!("{}", told("changed", &changed));
         report = look(args, client)?;
     }
     Ok(show(format, &report) && all_done)
+}
+
+/// The one ledger of the host: the daemon's, wherever that is.
+fn ledger(args: &HostArgs, client: &Client) -> Result<Ledger, ApiError> {
+    let folder = match &args.state_dir {
+        Some(folder) => folder.clone(),
+        None if args.root == Path::new("/") => match client.get::<DaemonInfo>("/v1/daemon") {
+            Err(error) if error.kind == ErrorKind::Unavailable => PathBuf::from(STATE_DIR),
+            daemon => PathBuf::from(daemon?.state_dir),
+        },
+        None => PathBuf::from(STATE_DIR),
+    };
+    Ok(Ledger::new(&args.root, &args.root.join(folder.strip_prefix("/").unwrap_or(&folder))))
 }
 
 fn look(args: &HostArgs, client: &Client) -> Result<Report, ApiError> {
@@ -127,7 +143,8 @@ fn guest(root: &Path, profile: Profile) -> Result<Report, ApiError> {
 fn told(verb: &str, changed: &Changed) -> String {
     let done = changed.done.iter().map(|path| format!("{verb}: /{path}\n"));
     let failed = changed.failed.iter().map(|(path, why)| format!("not {verb}: /{path}: {why}\n"));
-    let lines: String = done.chain(failed).collect();
+    let held = changed.held.iter().map(|(path, who)| format!("not {verb} while {who} hold it: /{path}\n"));
+    let lines: String = done.chain(held).chain(failed).collect();
     if lines.is_empty() { format!("nothing {verb}\n") } else { lines }
 }
 
@@ -140,7 +157,7 @@ fn unreadable(root: &Path, error: &(dyn Error + 'static)) -> ApiError {
     .because(error)
 }
 
-fn no_record(error: &(dyn Error + 'static)) -> ApiError {
+fn no_ledger(error: &(dyn Error + 'static)) -> ApiError {
     ApiError::new(
         ErrorKind::Unavailable,
         "nothing was changed: what is replaced has to be recorded first",

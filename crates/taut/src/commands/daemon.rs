@@ -39,6 +39,7 @@ fn show(client: &Client, format: Format) -> Outcome {
             ("fabric pid", daemon.fabric_pid.map_or("none".to_owned(), |pid| pid.to_string())),
             ("fabric starts", daemon.fabric_starts.to_string()),
             ("revision", daemon.revision.to_string()),
+            ("state", daemon.state_dir.clone()),
         ]);
         text += "\n";
         text += &workers(&daemon.workers);

@@ -45,6 +45,8 @@ pub(crate) struct App {
     pub(crate) inbox: Inbox,
     /// Where the VMs' run directories are.
     pub(crate) run_dir: PathBuf,
+    /// Where its store and the ledger of changed settings are.
+    pub(crate) state_dir: PathBuf,
 }
 
 type Shared = Arc<App>;

@@ -32,6 +32,7 @@ impl Server {
             counters: Arc::new(Counters::open(&dir.path().join("counters")).unwrap()),
             inbox,
             run_dir: dir.path().to_owned(),
+            state_dir: dir.path().to_owned(),
         });
         Self { dir, app, messages }
     }

@@ -3,33 +3,24 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use taut_api::error::ErrorKind;
 use taut_api::event::Level;
 use taut_api::{ApiError, Name};
-use taut_host::exclusive::{Owner, Record};
+use taut_host::exclusive::Owner;
 use taut_host::topology;
 
 use super::Reconciler;
-use crate::store::Store;
-
-/// What the store calls the record.
-const SUBJECT: &str = "host/latency";
-
-/// What an earlier daemon changed on the host.
-pub(crate) fn recalled(store: &Store) -> anyhow::Result<Record> {
-    let found = store.remembered()?.into_iter().find(|(subject, _)| subject == SUBJECT);
-    Ok(found.map(|(_, what)| serde_json::from_str(&what)).transpose()?.unwrap_or_default())
-}
 
 impl Reconciler {
     /// pCPUs come and go; what is in force is what was done.
     pub(super) fn look_at_host(&mut self) {
         let revision = self.store.state().revision;
         self.restored_at = self.restored_at.filter(|at| *at == revision);
-        let sensitive = !self.wanted.is_empty() || !self.exclusive.record().is_empty();
+        let sensitive = !self.wanted.is_empty() || !self.exclusive.is_empty();
         let cpus = if sensitive { topology::online(Path::new("/")).ok() } else { None };
         let mut seen = self.board.lock();
         seen.observed.restored = self.restored_at.is_some();
-        seen.observed.exclusive = self.exclusive.record().vms.clone();
+        seen.observed.exclusive = self.exclusive.vms().clone();
         if let Some(cpus) = cpus {
             seen.observed.cpus = cpus;
         }
@@ -50,12 +41,16 @@ impl Reconciler {
     }
 
     fn settle(&mut self, wanted: &BTreeMap<Name, Owner>) -> Result<(), ApiError> {
-        let store = self.store.clone();
-        let outcome = self.exclusive.settle(wanted, &mut |record: &Record| {
-            if record.is_empty() { store.forget(SUBJECT) } else { store.remember(SUBJECT, record) }
+        let outcome = self.exclusive.settle(wanted).map_err(|error| {
+            ApiError::new(
+                ErrorKind::Unavailable,
+                "what is changed on the host for VMs cannot be noted, so nothing is changed",
+                "make room in the state directory, or remove the file that the cause names if it is damaged",
+            )
+            .because(&error)
         })?;
         let mut seen = self.board.lock();
-        seen.observed.exclusive = self.exclusive.record().vms.clone();
+        seen.observed.exclusive = self.exclusive.vms().clone();
         let before = std::mem::replace(&mut seen.observed.in_force, outcome.in_force.clone());
         let known = std::mem::replace(&mut seen.observed.host_problems, outcome.problems.clone());
         drop(seen);

@@ -9,21 +9,19 @@ mod tune;
 mod vmci;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use taut_api::route::UpgradedFabric;
 use taut_api::{ApiError, Name};
-use taut_host::exclusive::{Exclusive, Record};
+use taut_host::exclusive::Exclusive;
 use taut_host::groups::Groups;
 use taut_plan::placement::Grant;
 use taut_plan::shares::Entitlement;
 use taut_plan::{Plan, plan};
 use tokio::sync::oneshot;
-
-pub(crate) use latency::recalled;
 
 use crate::board::Board;
 use crate::fabric::{Fabric, counters::Counters};
@@ -123,10 +121,10 @@ pub(crate) struct Parts {
     pub(crate) vms: Vms,
     /// Folder of taut's programs.
     pub(crate) libexec: PathBuf,
-    /// The cpuset whose tasks make room for exclusive pCPUs, if not the host's.
+    /// What is changed on the host for VMs, and what an earlier daemon left.
+    pub(crate) exclusive: Exclusive,
+    /// The cpuset (cgroup v1) or cgroup (v2) below which VMs are put, if not the host's.
     pub(crate) cpuset: Option<PathBuf>,
-    /// What an earlier daemon changed on the host.
-    pub(crate) record: Record,
     /// The loop's own inbox.
     pub(crate) inbox: Inbox,
     /// The inbox's other end.
@@ -152,7 +150,7 @@ impl Reconciler {
             attentive_until: Instant::now() + ATTENTION,
             tune_look: None,
             wanted: BTreeMap::new(),
-            exclusive: Exclusive::new(Path::new("/"), parts.cpuset.as_deref(), parts.record),
+            exclusive: parts.exclusive,
             entitled: BTreeMap::new(),
             groups,
             restored_at: None,

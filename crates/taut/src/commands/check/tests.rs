@@ -87,10 +87,10 @@ fn applied_is_as_wanted_and_undone_is_as_before() {
     for (name, text) in MACHINES {
         for profile in PROFILES {
             let root = machine(text);
-            let state = root.path().join("var/lib/taut");
+            let ledger = Ledger::new(root.path(), &root.path().join("var/lib/taut"));
             let (before, report) = (everything(root.path()), judged(root.path(), profile));
             let changes = report.changes();
-            let changed = change::apply(root.path(), &state, &changes).unwrap();
+            let changed = change::apply(&ledger, &changes).unwrap();
             assert_eq!((changed.done.len(), changed.failed.len()), (changes.len(), 0), "{name}");
 
             let after = judged(root.path(), profile);
@@ -102,8 +102,8 @@ fn applied_is_as_wanted_and_undone_is_as_before() {
             }
 
             // A second profile on top does not change what is given back.
-            change::apply(root.path(), &state, &judged(root.path(), Profile::Dense).changes()).unwrap();
-            assert_eq!(change::undo(root.path(), &state).unwrap().failed, []);
+            change::apply(&ledger, &judged(root.path(), Profile::Dense).changes()).unwrap();
+            assert_eq!(change::undo(&ledger).unwrap().failed, []);
             fs::remove_dir_all(root.path().join("var")).unwrap();
             assert_eq!(everything(root.path()), before, "{name} for {profile}");
         }

@@ -1,0 +1,75 @@
+//! `taut check host --apply` on this host, and `--undo`: every file afterwards as before, to the byte, whatever was killed in between.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+use taut_tests::Taut;
+
+/// Files that would be changed, with what they contain; put back if the test fails.
+struct Settings(BTreeMap<PathBuf, String>);
+
+impl Settings {
+    fn look(taut: &Taut) -> Self {
+        let mut files = BTreeMap::new();
+        for profile in ["latency", "throughput", "dense"] {
+            let outcome = taut.run(["-o", "json", "check", "host", "--profile", profile]);
+            let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+            for line in report["lines"].as_array().unwrap() {
+                for change in line["changes"].as_array().into_iter().flatten() {
+                    let path = change.as_str().unwrap().split(" = ").next().unwrap();
+                    let path = PathBuf::from("/").join(path);
+                    let content = fs::read_to_string(&path).unwrap();
+                    files.insert(path, content);
+                }
+            }
+        }
+        Self(files)
+    }
+
+    fn contents(&self) -> Vec<String> {
+        self.0.keys().map(|path| fs::read_to_string(path).unwrap()).collect()
+    }
+
+    fn changed(&self) -> Vec<&PathBuf> {
+        let is_other = |(path, content): &(&PathBuf, &String)| fs::read_to_string(path).unwrap() != **content;
+        self.0.iter().filter(is_other).map(|(path, _)| path).collect()
+    }
+}
+
+impl Drop for Settings {
+    fn drop(&mut self) {
+        for path in self.changed() {
+            eprintln!("{} was left changed", path.display());
+            // Of several choices the kernel takes the chosen one only.
+            let content = &self.0[path];
+            let chosen = content.split('[').nth(1).and_then(|rest| rest.split(']').next());
+            let _ = fs::write(path, chosen.unwrap_or(content));
+        }
+    }
+}
+
+#[test]
+fn what_is_applied_here_is_undone_to_the_byte() {
+    let mut taut = Taut::start();
+    let settings = Settings::look(&taut);
+    let applied = taut.run(["check", "host", "--profile", "latency", "--apply"]);
+    let changed = settings.changed();
+    let told = applied.stderr.lines().filter(|line| line.starts_with("changed: ")).count();
+    assert_eq!(changed.len(), told, "{changed:?}: {}", applied.stderr);
+    if !changed.is_empty() {
+        assert!(taut.dir().join("state/host-changes.json").exists(), "where the daemon has its ledger");
+    }
+    // Another profile on top, and another daemon: the first values count.
+    taut.kill_daemon();
+    taut.restart_daemon();
+    taut.run(["check", "host", "--profile", "dense", "--apply"]);
+    let held = settings.contents();
+    taut.ok(["host", "restore"]);
+    assert_eq!(settings.contents(), held, "what `check` holds is not the daemon's to restore");
+    taut.ok(["check", "host", "--undo"]);
+    assert_eq!(settings.changed(), Vec::<&PathBuf>::new());
+    assert!(!taut.dir().join("state/host-changes.json").exists(), "nothing is left to be undone");
+    assert_eq!(taut.ok(["check", "host", "--undo"]), "nothing given back\n");
+}
