@@ -1,12 +1,17 @@
 //! vCPU threads: which they are, and the pCPU that each is bound to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::Path;
 
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::list;
+
+/// Where each of some threads might run before it was bound, as the kernel writes lists; nothing where it might everywhere.
+pub(crate) type Affinities = BTreeMap<u32, Option<String>>;
 
 /// Thread of each vCPU of a process, by the names that QEMU (`CPU 0/KVM`) and microguests (`vcpu`) give them.
 pub(crate) fn vcpus(root: &Path, pid: u32) -> BTreeMap<u32, u32> {
@@ -36,11 +41,31 @@ pub(crate) fn bind(tid: u32, cpu: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets a thread run wherever its cpuset does.
-pub(crate) fn release(tid: u32) -> io::Result<()> {
-    let mut all = CpuSet::new();
-    (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
-    Ok(sched_setaffinity(Some(pid(tid)?), &all)?)
+/// Where a thread may run.
+pub(crate) fn of(tid: u32) -> io::Result<BTreeSet<u32>> {
+    let set = sched_getaffinity(Some(pid(tid)?))?;
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect())
+}
+
+/// Lets a thread run where it might before, or wherever its cpuset does.
+pub(crate) fn release(tid: u32, before: Option<&str>) -> io::Result<()> {
+    let mut wanted = CpuSet::new();
+    let before = before.and_then(|list| list::parse(list).ok()).filter(|cpus| !cpus.is_empty());
+    match before {
+        Some(cpus) => cpus
+            .into_iter()
+            .map(|cpu| cpu as usize)
+            .filter(|cpu| *cpu < CpuSet::MAX_CPU)
+            .for_each(|cpu| wanted.set(cpu)),
+        None => (0..CpuSet::MAX_CPU).for_each(|cpu| wanted.set(cpu)),
+    }
+    Ok(sched_setaffinity(Some(pid(tid)?), &wanted)?)
+}
+
+/// Is it still the thread of a vCPU? Numbers are given again.
+pub(crate) fn is_vcpu(root: &Path, tid: u32) -> bool {
+    let comm = fs::read_to_string(root.join(format!("proc/{tid}/comm"))).unwrap_or_default();
+    number(comm.trim()).is_some()
 }
 
 fn pid(tid: u32) -> io::Result<Pid> {
@@ -51,6 +76,23 @@ fn pid(tid: u32) -> io::Result<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_is_bound_and_goes_back_to_where_it_might_run() {
+        std::thread::spawn(|| {
+            let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+            let before = of(tid).unwrap();
+            let last = *before.last().unwrap();
+            bind(tid, last).unwrap();
+            assert_eq!(of(tid).unwrap(), BTreeSet::from([last]));
+            release(tid, Some(&list::format(&before))).unwrap();
+            assert_eq!(of(tid).unwrap(), before);
+            release(tid, None).unwrap();
+            assert!(of(tid).unwrap().is_superset(&before));
+        })
+        .join()
+        .unwrap();
+    }
 
     #[test]
     fn vcpus_are_known_by_their_names() {

@@ -91,11 +91,6 @@ impl Cpusets {
         Ok(())
     }
 
-    /// Threads of a VM's cpuset.
-    pub(crate) fn enclosed(&self, vm: &Name) -> BTreeSet<u32> {
-        tasks(&self.vm(vm))
-    }
-
     /// Removes a VM's cpuset; its threads go where everybody else is.
     pub(crate) fn open(&self, vm: &Name) -> io::Result<()> {
         let home = if self.host().exists() { self.host() } else { self.scope.clone() };

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use taut_api::Name;
 
-use crate::cpuset::Cpusets;
+use crate::affinity::Affinities;
+use crate::fence::Fence;
+pub use crate::irq::FixedInterrupt;
 use crate::ledger::{Holder, Ledger, LedgerError, Wishes};
 use crate::{affinity, irq, pm_qos, workqueue};
 
@@ -28,16 +30,20 @@ pub struct Outcome {
     pub in_force: BTreeSet<Name>,
     /// What could not be done, whoever it concerns.
     pub problems: Vec<String>,
+    /// Interrupts that cannot be moved off exclusive pCPUs.
+    pub interrupts: Vec<FixedInterrupt>,
 }
 
 /// The levers of one host.
 #[derive(Debug)]
 pub struct Exclusive {
     root: PathBuf,
-    cpusets: Option<Cpusets>,
+    fence: Option<Fence>,
     ledger: Ledger,
     /// VMs with cpusets and the pCPUs that their vCPUs own, as the ledger has them.
     vms: BTreeMap<Name, Vec<u32>>,
+    /// Where their vCPU threads might run before, as the ledger has it.
+    affinities: BTreeMap<Name, Affinities>,
     /// Does the ledger have changes for VMs?
     changed: bool,
     /// Files that cannot be changed, and why: interrupts that the hardware binds, for one.
@@ -45,15 +51,15 @@ pub struct Exclusive {
 }
 
 impl Exclusive {
-    /// The host whose file system starts at `root`. `scope` is the cpuset (cgroup v1) whose tasks make room, if it is not the whole
-    /// host's; `ledger` has what an earlier one did.
+    /// The host whose file system starts at `root`. `scope` is the cpuset (cgroup v1) whose tasks make room, or the control group
+    /// (cgroup v2) that has the VMs' groups, if it is not the whole host's; `ledger` has what an earlier one did.
     ///
     /// # Errors
     /// When the ledger cannot be read.
     pub fn new(root: &Path, scope: Option<&Path>, ledger: Ledger) -> Result<Self, LedgerError> {
-        let cpusets = Cpusets::find(root, scope);
-        let (vms, changed) = (ledger.vms()?, ledger.owes(Holder::Daemon)?);
-        Ok(Self { root: root.to_owned(), cpusets, ledger, vms, changed, refused: BTreeMap::new() })
+        let fence = Fence::find(root, scope);
+        let ((vms, affinities), changed) = (ledger.vms()?, ledger.owes(Holder::Daemon)?);
+        Ok(Self { root: root.to_owned(), fence, ledger, vms, affinities, changed, refused: BTreeMap::new() })
     }
 
     /// VMs with pCPUs of their own: in force, or begun.
@@ -80,8 +86,8 @@ impl Exclusive {
             wanted.values().flat_map(|owner| owner.cpus.iter().chain(&owner.idle)).copied().collect();
         let all = self.online();
         let host: BTreeSet<u32> = all.difference(&exclusive).copied().collect();
-        let cpusets = self.cpusets.clone();
-        let wishes = self.wishes(wanted, &exclusive, &host, cpusets.as_ref());
+        let fence = self.fence.clone();
+        let wishes = self.wishes(wanted, &exclusive, &host, fence.as_ref());
         let owned: BTreeMap<_, _> =
             wanted.iter().map(|(name, owner)| (name.clone(), owner.cpus.clone())).collect();
         if owned != self.vms {
@@ -89,53 +95,68 @@ impl Exclusive {
             self.refused.clear();
         }
         // Those that go are in it until they have gone.
-        self.note(self.vms.clone().into_iter().chain(owned.clone()).collect())?;
+        let affinities = self.affinities(wanted, &all);
+        self.note(self.vms.clone().into_iter().chain(owned.clone()).collect(), affinities)?;
         self.changed = true;
         self.release_others(wanted, &mut outcome);
         let settled = self.ledger.settle(Holder::Daemon, &wishes, &mut self.refused)?;
         self.changed = self.ledger.owes(Holder::Daemon)?;
         // An interrupt that cannot be moved is nobody's fault.
         let interrupts = self.root.join("proc/irq");
+        outcome.interrupts = irq::fixed(&interrupts, &self.refused, &exclusive);
         let refused = self.refused.iter().filter(|(path, _)| !path.starts_with(&interrupts));
         outcome.problems.extend(refused.map(|(_, why)| why.clone()));
         let stuck =
             settled.failed.iter().filter(|(path, _)| !self.refused.contains_key(&self.root.join(path)));
         outcome.problems.extend(stuck.map(|(path, why)| format!("/{path} {why}")));
         drop(wishes);
-        if let Some(cpusets) = &cpusets
+        if let Some(fence) = &fence
             && !wanted.is_empty()
-            && let Err(error) = cpusets.clear(&exclusive)
+            && let Err(error) = fence.clear(&exclusive)
         {
             outcome.problems.push(format!("other tasks cannot be moved away: {error}"));
         }
-        if cpusets.is_none() && !wanted.is_empty() {
+        if fence.is_none() && !wanted.is_empty() {
             outcome.problems.push(
-                "other tasks are not moved away: this host has no cpusets of cgroup v1, and partitions of cgroup v2 are not used in \
-                 this version"
+                "other tasks are not moved away: this host has neither cpusets of cgroup v1 nor the cpuset controller of cgroup v2"
                     .to_owned(),
             );
         }
         for (name, owner) in wanted {
-            match self.place(name, owner) {
+            let threads = affinity::vcpus(&self.root, owner.pid);
+            // Bound they are better off in any case.
+            if let Some(fence) = &fence
+                && let Err(error) = fence.enclose(name, owner, threads.values().copied())
+            {
+                outcome.problems.push(format!("others are not kept off the pCPUs of VM `{name}`: {error}"));
+            }
+            match bind(owner, &threads) {
                 Ok(true) => drop(outcome.in_force.insert(name.clone())),
                 Ok(false) => {}
                 Err(error) => outcome.problems.push(format!("vCPUs of VM `{name}` cannot be bound: {error}")),
             }
         }
         if wanted.is_empty()
-            && let Some(cpusets) = &cpusets
-            && let Err(error) = cpusets.dissolve()
+            && let Some(fence) = &fence
+            && let Err(error) = fence.dissolve()
         {
             outcome.problems.push(format!("the cpuset of other tasks cannot be removed: {error}"));
         }
-        self.note(owned)?;
+        let affinities =
+            self.affinities.clone().into_iter().filter(|(name, _)| wanted.contains_key(name)).collect();
+        self.note(owned, affinities)?;
         Ok(outcome)
     }
 
-    fn note(&mut self, vms: BTreeMap<Name, Vec<u32>>) -> Result<(), LedgerError> {
-        if vms != self.vms {
-            self.ledger.note_vms(&vms)?;
-            self.vms = vms;
+    fn note(
+        &mut self,
+        vms: BTreeMap<Name, Vec<u32>>,
+        affinities: BTreeMap<Name, Affinities>,
+    ) -> Result<(), LedgerError> {
+        if vms != self.vms || affinities != self.affinities {
+            let both = (vms, affinities);
+            self.ledger.note_vms(&both)?;
+            (self.vms, self.affinities) = both;
         }
         Ok(())
     }
@@ -151,7 +172,7 @@ impl Exclusive {
         wanted: &BTreeMap<Name, Owner>,
         exclusive: &'a BTreeSet<u32>,
         host: &'a BTreeSet<u32>,
-        cpusets: Option<&Cpusets>,
+        fence: Option<&Fence>,
     ) -> Wishes<'a> {
         let mut wishes = Wishes::new();
         if wanted.is_empty() {
@@ -160,42 +181,61 @@ impl Exclusive {
         irq::wishes(&self.root, exclusive, host, &mut wishes);
         workqueue::wishes(&self.root, exclusive, &mut wishes);
         pm_qos::wishes(&self.root, wanted.values().flat_map(|owner| owner.cpus.iter().copied()), &mut wishes);
-        if let Some(cpusets) = cpusets {
-            cpusets.wishes(exclusive, &mut wishes);
+        if let Some(fence) = fence {
+            fence.wishes(exclusive, &mut wishes);
         }
         wishes
     }
 
-    /// Gives back what VMs have that are not wanted any more, or not on these pCPUs.
-    fn release_others(&self, wanted: &BTreeMap<Name, Owner>, outcome: &mut Outcome) {
-        let Some(cpusets) = &self.cpusets else { return };
-        for name in self.vms.keys().filter(|name| !wanted.contains_key(*name)) {
-            let enclosed = cpusets.enclosed(name);
-            if let Err(error) = cpusets.open(name) {
-                outcome.problems.push(format!("the cpuset of VM `{name}` cannot be removed: {error}"));
-            }
-            for tid in enclosed {
-                // It has ended, or it is free.
-                let _ = affinity::release(tid);
+    /// What is known of where vCPU threads ran before they were bound, and what is found of those that are still to be.
+    fn affinities(&self, wanted: &BTreeMap<Name, Owner>, all: &BTreeSet<u32>) -> BTreeMap<Name, Affinities> {
+        let mut known = self.affinities.clone();
+        for (name, owner) in wanted {
+            let threads = affinity::vcpus(&self.root, owner.pid);
+            let mine = known.entry(name.clone()).or_default();
+            mine.retain(|tid, _| threads.values().any(|found| found == tid));
+            for tid in threads.values().filter(|tid| !mine.contains_key(tid)).copied().collect::<Vec<_>>() {
+                // One that has just ended has no affinity to come back to.
+                if let Ok(before) = affinity::of(tid) {
+                    let bound = before.len() == 1 && owner.cpus.iter().any(|cpu| before.contains(cpu));
+                    // Whoever may run everywhere is to follow pCPUs that come later.
+                    let everywhere = bound || before.is_superset(all);
+                    mine.insert(tid, (!everywhere).then(|| crate::list::format(&before)));
+                }
             }
         }
+        known.retain(|_, threads| !threads.is_empty());
+        known
     }
 
-    /// Are all vCPUs of the VM where they should be?
-    fn place(&self, name: &Name, owner: &Owner) -> io::Result<bool> {
-        let threads = affinity::vcpus(&self.root, owner.pid);
-        if let Some(cpusets) = &self.cpusets {
-            cpusets.enclose(name, &owner.cpus.iter().copied().collect(), threads.values().copied())?;
-        }
-        let mut bound = 0;
-        for (vcpu, tid) in &threads {
-            if let Some(cpu) = owner.cpus.get(*vcpu as usize) {
-                affinity::bind(*tid, *cpu)?;
-                bound += 1;
+    /// Gives back what VMs have that are not wanted any more, or not on these pCPUs.
+    fn release_others(&self, wanted: &BTreeMap<Name, Owner>, outcome: &mut Outcome) {
+        for name in self.vms.keys().filter(|name| !wanted.contains_key(*name)) {
+            if let Some(fence) = &self.fence
+                && let Err(error) = fence.open(name)
+            {
+                outcome.problems.push(format!("the cpuset of VM `{name}` cannot be removed: {error}"));
+            }
+            for (tid, before) in self.affinities.get(name).into_iter().flatten() {
+                if affinity::is_vcpu(&self.root, *tid) {
+                    // It has just ended, or it is free.
+                    let _ = affinity::release(*tid, before.as_deref());
+                }
             }
         }
-        Ok(bound == owner.cpus.len())
     }
+}
+
+/// Binds vCPUs to their pCPUs. Are all of them there?
+fn bind(owner: &Owner, threads: &BTreeMap<u32, u32>) -> io::Result<bool> {
+    let mut bound = 0;
+    for (vcpu, tid) in threads {
+        if let Some(cpu) = owner.cpus.get(*vcpu as usize) {
+            affinity::bind(*tid, *cpu)?;
+            bound += 1;
+        }
+    }
+    Ok(bound == owner.cpus.len())
 }
 
 #[cfg(test)]

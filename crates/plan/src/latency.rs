@@ -10,7 +10,7 @@ use taut_api::{ApiError, Bytes, Name};
 
 use crate::admission::{conflict, invalid};
 use crate::placement::{self, Demand, Placement, Problem, Shortage};
-use crate::{Desired, Observed, Process, shares};
+use crate::{Desired, Hierarchy, Observed, Process, shares};
 
 /// Least memory that stays for the host.
 const HOST_MEMORY: Bytes = Bytes::mib(256);
@@ -272,6 +272,21 @@ pub fn explain(desired: &Desired, observed: &Observed, name: &Name, vm: &VmDesir
                 "LS-4: nobody runs beside it on its cores",
                 false,
             );
+        }
+        for (cpus, which, why) in &observed.fixed_interrupts {
+            let here: Vec<u32> = grant.cpus.iter().filter(|cpu| cpus.contains(cpu)).copied().collect();
+            if !here.is_empty() {
+                let rule = format!("LS-3: what can be moved is moved; this cannot: {why}");
+                decide(format!("{which} may still come to pCPUs {here:?}"), &rule, false);
+            }
+        }
+        let fence = match observed.controllers.cpuset {
+            Hierarchy::V1 => Some("a cpuset of cgroup v1 holds everybody else"),
+            Hierarchy::V2 => Some("an isolated partition of cgroup v2 takes them from everybody else"),
+            Hierarchy::None => None,
+        };
+        if let Some(fence) = fence {
+            decide(format!("others are kept off pCPUs {:?}", grant.cpus), &format!("LS-3: {fence}"), false);
         }
         decide(
             format!("pCPUs {:?} do not sleep deeper than they can be woken at once", grant.cpus),

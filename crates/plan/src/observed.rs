@@ -32,6 +32,8 @@ pub struct Observed {
     pub in_force: BTreeSet<Name>,
     /// What could not be done on the host for exclusive pCPUs.
     pub host_problems: Vec<String>,
+    /// Interrupts that stay on exclusive pCPUs: the pCPUs, which it is, and why it was not moved.
+    pub fixed_interrupts: Vec<(BTreeSet<u32>, String, String)>,
     /// The user took back everything that was changed on the host, until documents change again.
     pub restored: bool,
     /// Is it known how guests run here (which QEMU, which accelerator)?

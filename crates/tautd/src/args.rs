@@ -30,7 +30,8 @@ pub(crate) struct Args {
     /// CPU that the fabric's thread for VMCI sockets is bound to [default: anywhere]. It sleeps as `--fabric-mode` says.
     #[arg(long, value_name = "CPU")]
     pub(crate) vmci_cpu: Option<u32>,
-    /// The cpuset (cgroup v1) whose tasks make room for latency-sensitive VMs [default: the whole host's].
+    /// The cpuset (cgroup v1) whose tasks make room for latency-sensitive VMs, or the control group (cgroup v2) that VMs' own groups
+    /// are made in [default: the whole host's].
     #[arg(long, value_name = "DIR")]
     pub(crate) cpuset: Option<PathBuf>,
     /// Print the description of the HTTP API and exit.

@@ -120,3 +120,24 @@ fn a_host_without_cpusets_says_so() {
     assert!(outcome.problems[0].contains("cgroup v2"), "{:?}", outcome.problems);
     assert_eq!(read(root.path(), "proc/irq/24/smp_affinity_list"), "0-1");
 }
+
+#[test]
+fn with_cgroup_v2_the_vcpus_get_a_partition_and_everything_comes_back() {
+    let root = tree();
+    let mount = root.path().join("sys/fs/cgroup");
+    fs::remove_dir_all(&mount).unwrap();
+    let group = mount.join(format!("taut.vm.db1.{}", u32::MAX));
+    fs::create_dir_all(&group).unwrap();
+    fs::write(mount.join("cgroup.controllers"), "cpuset cpu\n").unwrap();
+    fs::write(mount.join("linux-6.7"), "").unwrap();
+    let outcome = exclusive(root.path()).settle(&wanted()).unwrap();
+    assert_eq!(outcome.problems, Vec::<String>::new());
+    let exclusive_cpus = fs::read_to_string(group.join("vcpus/cpuset.cpus.exclusive")).unwrap();
+    assert_eq!(exclusive_cpus, "2-3", "its idle sibling as well");
+    assert_eq!(read(root.path(), "proc/irq/24/smp_affinity_list"), "0-1");
+    // The next daemon takes it back.
+    let mut next = exclusive(root.path());
+    next.settle(&BTreeMap::new()).unwrap();
+    assert!(!group.join("vcpus").exists() && next.is_empty());
+    assert_eq!(read(root.path(), "proc/irq/24/smp_affinity_list"), "0-3\n");
+}

@@ -100,7 +100,9 @@ fn with_cgroup_v1_a_vm_has_a_group_in_each_hierarchy_below_its_home() {
     fs::write(host.root.path().join("sys/fs/cgroup/cpu/box").join(NAME).join("cgroup.procs"), "77\n78")
         .unwrap();
     let mut other = wanted();
-    other.values_mut().for_each(|vm| (vm.cpu_shares, vm.cpu_limit) = (1, None));
+    for vm in other.values_mut() {
+        (vm.cpu_shares, vm.cpu_limit) = (1, None);
+    }
     let (_, kept) = make(&mut groups, &other);
     assert_eq!(kept, [], "nothing new");
     assert_eq!(

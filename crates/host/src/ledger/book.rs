@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use taut_api::Name;
 
 use super::{Holder, LedgerError};
+use crate::affinity::Affinities;
 
 /// Its name in the state directory.
 const BOOK: &str = "host-changes.json";
@@ -24,6 +25,9 @@ pub(super) struct Book {
     /// VMs with cpusets, and the pCPUs that their vCPUs own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) vms: BTreeMap<Name, Vec<u32>>,
+    /// Where their vCPU threads might run before they were bound.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) affinities: BTreeMap<Name, Affinities>,
 }
 
 /// A file that is changed.

@@ -19,6 +19,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use taut_api::Name;
 
+use crate::affinity::Affinities;
 use book::{Book, Entry, Store};
 
 /// Who wants files changed. Of two who want the same file, the later in this order has its way.
@@ -83,6 +84,9 @@ pub struct Settled {
     pub failed: BTreeMap<String, String>,
 }
 
+/// VMs with the pCPUs that their vCPUs own, and where the vCPUs' threads might run before.
+pub(crate) type Vms = (BTreeMap<Name, Vec<u32>>, BTreeMap<Name, Affinities>);
+
 /// The ledger of one host.
 #[derive(Debug, Clone)]
 pub struct Ledger {
@@ -127,28 +131,28 @@ impl Ledger {
         self.make_so(&store, book, holder, settled, &mut refused, &mut || Ok(()))
     }
 
-    /// VMs that have cpusets, and the pCPUs that their vCPUs own.
+    /// VMs that have cpusets, and the pCPUs that their vCPUs own; and where these might run before.
     ///
     /// # Errors
     /// When the ledger cannot be read.
-    pub fn vms(&self) -> Result<BTreeMap<Name, Vec<u32>>, LedgerError> {
-        match Store::open_if_there(&self.folder)? {
-            Some(store) => Ok(store.read(&self.root)?.vms),
-            None => Ok(BTreeMap::new()),
-        }
+    pub(crate) fn vms(&self) -> Result<Vms, LedgerError> {
+        let Some(store) = Store::open_if_there(&self.folder)? else { return Ok(Vms::default()) };
+        let book = store.read(&self.root)?;
+        Ok((book.vms, book.affinities))
     }
 
     /// Notes which VMs have cpusets.
     ///
     /// # Errors
     /// When the ledger cannot be kept.
-    pub(crate) fn note_vms(&self, vms: &BTreeMap<Name, Vec<u32>>) -> Result<(), LedgerError> {
+    pub(crate) fn note_vms(&self, (vms, affinities): &Vms) -> Result<(), LedgerError> {
         let store = Store::open(&self.folder)?;
         let mut book = store.read(&self.root)?;
-        if book.vms == *vms {
+        if book.vms == *vms && book.affinities == *affinities {
             return Ok(());
         }
         book.vms.clone_from(vms);
+        book.affinities.clone_from(affinities);
         store.write(&book)
     }
 

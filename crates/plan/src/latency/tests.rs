@@ -138,6 +138,13 @@ fn without_cpu_reserved_there_are_no_exclusive_pcpus_and_it_is_said() {
     let status = explain(&desired, &observed, &name("new"), &half).unwrap();
     assert_eq!(status.cpus, [1]);
     assert_eq!(status.decisions[0].decision, "vCPU 0 owns pCPU 1");
+    let interrupt = |cpu| ([cpu].into(), format!("interrupt {cpu}4 (nic)"), "Input/output error".to_owned());
+    let observed = Observed { fixed_interrupts: vec![interrupt(1), interrupt(0)], ..observed };
+    let status = explain(&desired, &observed, &name("new"), &half).unwrap();
+    let told = status.decisions.iter().filter(|decision| decision.decision.starts_with("interrupt"));
+    let told: Vec<_> = told.map(|it| (&*it.decision, &*it.rule)).collect();
+    let rule = "LS-3: what can be moved is moved; this cannot: Input/output error";
+    assert_eq!(told, [("interrupt 14 (nic) may still come to pCPUs [1]", rule)]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ fn name(text: &str) -> Name {
     text.parse().unwrap()
 }
 
-fn vm(json: serde_json::Value) -> VmDesired {
+fn vm(json: &serde_json::Value) -> VmDesired {
     let mut all = serde_json::json!({ "power": "on", "memory": "256MiB" });
     all.as_object_mut().unwrap().extend(json.as_object().unwrap().clone());
     serde_json::from_value(all).unwrap()
@@ -26,7 +26,7 @@ fn host(hierarchy: Hierarchy, swap: bool) -> Observed {
 }
 
 fn vms(all: Vec<(&str, serde_json::Value)>) -> Desired {
-    let vms = all.into_iter().map(|(text, json)| (name(text), vm(json))).collect();
+    let vms = all.into_iter().map(|(text, json)| (name(text), vm(&json))).collect();
     Desired { vms, ..Desired::default() }
 }
 
@@ -40,7 +40,7 @@ fn nobody_has_a_group_until_somebody_asks_for_something() {
     assert_eq!(explain(&desired, &observed, &name("a"), &desired.vms[&name("a")]), None);
     desired.vms.insert(
         name("c"),
-        vm(serde_json::json!({ "vcpus": 2, "cpu": { "shares": "high", "limit": "2000MHz" } })),
+        vm(&serde_json::json!({ "vcpus": 2, "cpu": { "shares": "high", "limit": "2000MHz" } })),
     );
     let all = rule(&desired, &observed);
     assert_eq!(all.len(), 3, "shares are compared with shares");
@@ -49,7 +49,7 @@ fn nobody_has_a_group_until_somebody_asks_for_something() {
     desired.vms.get_mut(&name("c")).unwrap().power = Power::Off;
     assert!(rule(&desired, &observed).is_empty());
     // A reservation is something that only cgroup v2 can keep.
-    desired.vms.insert(name("d"), vm(serde_json::json!({ "memory_reservation": "64MiB" })));
+    desired.vms.insert(name("d"), vm(&serde_json::json!({ "memory_reservation": "64MiB" })));
     assert!(rule(&desired, &observed).is_empty());
     assert_eq!(rule(&desired, &host(Hierarchy::V2, false))[&name("d")].memory.reserved, Bytes::mib(64));
     let restored = Observed { restored: true, ..host(Hierarchy::V2, false) };
@@ -59,14 +59,14 @@ fn nobody_has_a_group_until_somebody_asks_for_something() {
 #[test]
 fn a_limit_below_the_reservation_is_refused_with_both() {
     let observed = host(Hierarchy::V2, true);
-    let refused = |json| check(&observed, &name("a"), &vm(json).vm).unwrap_err().message;
+    let refused = |json| check(&observed, &name("a"), &vm(&json).vm).unwrap_err().message;
     let cpu =
         refused(serde_json::json!({ "vcpus": 2, "cpu": { "reservation": "full", "limit": "3000MHz" } }));
     assert_eq!(cpu, "VM `a` reserves 2 pCPUs and is limited to 1.5 of them");
     let memory = refused(serde_json::json!({ "memory_reservation": "full", "memory_limit": "128MiB" }));
     assert_eq!(memory, "VM `a` reserves 256MiB of memory and is limited to 128MiB of it");
     let fine = serde_json::json!({ "memory_reservation": "128MiB", "memory_limit": "128MiB", "cpu": { "reservation": "50%", "limit": "50%" } });
-    assert_eq!(check(&observed, &name("a"), &vm(fine).vm), Ok(()));
+    assert_eq!(check(&observed, &name("a"), &vm(&fine).vm), Ok(()));
 }
 
 #[test]
@@ -120,7 +120,7 @@ proptest! {
                 "memory": format!("{size}MiB"), "memory_reservation": format!("{reserved}MiB"),
                 "memory_limit": format!("{}MiB", limit.max(reserved).max(1)), "memory_shares": shares,
             });
-            desired.vms.insert(name(&format!("vm{number}")), vm(json));
+            desired.vms.insert(name(&format!("vm{number}")), vm(&json));
         }
         let all = rule(&desired, &observed);
         let total: u64 = all.values().map(|entitlement| entitlement.memory.entitled.0).sum();

@@ -53,6 +53,11 @@ impl Reconciler {
         seen.observed.exclusive = self.exclusive.vms().clone();
         let before = std::mem::replace(&mut seen.observed.in_force, outcome.in_force.clone());
         let known = std::mem::replace(&mut seen.observed.host_problems, outcome.problems.clone());
+        seen.observed.fixed_interrupts = outcome
+            .interrupts
+            .into_iter()
+            .map(|it| (it.cpus, format!("interrupt {} ({})", it.number, it.name), it.why))
+            .collect();
         drop(seen);
         let event = |level, name: &Name, kind: &str, message: &str| {
             self.store.event(level, &format!("vm/{name}"), kind, message);
