@@ -17,6 +17,7 @@ pub mod host;
 pub mod import;
 pub mod latency;
 pub mod mac;
+pub mod machine;
 pub mod name;
 pub mod network;
 pub mod queues;

@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use crate::coalescing::NicCoalescing;
 use crate::latency::LatencyStatus;
+use crate::machine::{AcceleratorChoice, DiskLimits, HaltSpec};
 use crate::network::Ipv4Net;
 use crate::resources::{CpuResources, MemoryReservation};
 use crate::shaping::Shaping;
@@ -19,6 +20,9 @@ pub struct VmSpec {
     /// Who runs it.
     #[serde(default)]
     pub kind: VmKind,
+    /// How its code is run: `auto` (KVM where a probe has found that it runs guests, else emulation), `kvm` or `tcg`.
+    #[serde(default, skip_serializing_if = "AcceleratorChoice::is_auto")]
+    pub accelerator: AcceleratorChoice,
     /// Virtual CPUs, 1 to 256.
     #[serde(default = "one")]
     pub vcpus: u32,
@@ -37,6 +41,9 @@ pub struct VmSpec {
     /// CPU kept for it (LS-3), its limit and its shares (VN-14).
     #[serde(default, skip_serializing_if = "CpuResources::is_default")]
     pub cpu: CpuResources,
+    /// What its idle vCPUs do (BP).
+    #[serde(default, skip_serializing_if = "HaltSpec::is_default")]
+    pub halt: HaltSpec,
     /// Direct kernel boot. Either this or a disk; a micro VM has neither.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<Boot>,
@@ -58,12 +65,14 @@ impl Default for VmSpec {
     fn default() -> Self {
         Self {
             kind: VmKind::default(),
+            accelerator: AcceleratorChoice::default(),
             vcpus: one(),
             memory: default_memory(),
             memory_reservation: MemoryReservation::default(),
             memory_limit: MemoryLimit::default(),
             memory_shares: Shares::default(),
             cpu: CpuResources::default(),
+            halt: HaltSpec::default(),
             boot: None,
             disk: None,
             nics: Vec::new(),
@@ -121,6 +130,9 @@ pub struct Disk {
     /// Discard all writes when the VM stops (QEMU's snapshot mode).
     #[serde(default)]
     pub snapshot: bool,
+    /// The most that it is read and written (VN-14).
+    #[serde(default, skip_serializing_if = "DiskLimits::is_none")]
+    pub limits: DiskLimits,
 }
 
 /// Format of a disk image.
@@ -302,6 +314,10 @@ pub struct VmStatus {
     /// What became of its shares, limits and placement; absent where nothing on this host depends on them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceStatus>,
+    /// What became of the accelerator that was asked for, of what idle vCPUs are to do, of the disk's limits and of devices of the
+    /// host; absent where none was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<ResourceStatus>,
 }
 
 /// The state of a VM's process.

@@ -62,10 +62,10 @@ fn run() {
     println!("groups: {:?}", groups.make(&wanted, &mut |_| Ok::<_, ()>(())));
     let ledger = Ledger::new(Path::new("/"), Path::new("/ledger"));
     let mut exclusive = Exclusive::new(Path::new("/"), None, ledger).expect("a ledger");
-    println!("exclusive: {:?}", exclusive.settle(&owners));
+    println!("exclusive: {:?}", exclusive.settle(&owners, None));
     show(pid);
-    println!("again: {:?}", exclusive.settle(&owners));
-    println!("back: {:?}", exclusive.settle(&BTreeMap::new()));
+    println!("again: {:?}", exclusive.settle(&owners, None));
+    println!("back: {:?}", exclusive.settle(&BTreeMap::new(), None));
     println!("cleared: {:?}", groups.clear(&BTreeMap::new(), &mut |_| Ok::<_, ()>(())));
     println!("left: {:?} {:?}", groups.record(), exclusive.vms());
     let after = state(pid);

@@ -10,7 +10,7 @@ use crate::affinity::Affinities;
 use crate::fence::Fence;
 pub use crate::irq::FixedInterrupt;
 use crate::ledger::{Holder, Ledger, LedgerError, Wishes};
-use crate::{affinity, irq, pm_qos, workqueue};
+use crate::{affinity, halt_poll, irq, pm_qos, workqueue};
 
 /// A VM's pCPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,14 +72,18 @@ impl Exclusive {
         self.vms.is_empty() && !self.changed
     }
 
-    /// Makes the host as wanted. The ledger has what is replaced before anything is changed; nothing is changed when it cannot be
+    /// Makes the host as wanted; KVM polls for halted vCPUs at least so long. The ledger has what is replaced before anything is changed; nothing is changed when it cannot be
     /// kept.
     ///
     /// # Errors
     /// When the ledger cannot be kept.
-    pub fn settle(&mut self, wanted: &BTreeMap<Name, Owner>) -> Result<Outcome, LedgerError> {
+    pub fn settle(
+        &mut self,
+        wanted: &BTreeMap<Name, Owner>,
+        poll_ns: Option<u64>,
+    ) -> Result<Outcome, LedgerError> {
         let mut outcome = Outcome::default();
-        if wanted.is_empty() && self.is_empty() {
+        if wanted.is_empty() && poll_ns.is_none() && self.is_empty() {
             return Ok(outcome);
         }
         let exclusive: BTreeSet<u32> =
@@ -87,7 +91,10 @@ impl Exclusive {
         let all = self.online();
         let host: BTreeSet<u32> = all.difference(&exclusive).copied().collect();
         let fence = self.fence.clone();
-        let wishes = self.wishes(wanted, &exclusive, &host, fence.as_ref());
+        let mut wishes = self.wishes(wanted, &exclusive, &host, fence.as_ref());
+        if let Some(ns) = poll_ns {
+            halt_poll::wishes(&self.root, ns, &mut wishes);
+        }
         let owned: BTreeMap<_, _> =
             wanted.iter().map(|(name, owner)| (name.clone(), owner.cpus.clone())).collect();
         if owned != self.vms {

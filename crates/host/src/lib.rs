@@ -12,6 +12,7 @@ pub mod exclusive;
 mod fence;
 mod folder;
 pub mod groups;
+mod halt_poll;
 mod irq;
 pub mod ledger;
 mod list;

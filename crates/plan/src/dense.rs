@@ -203,6 +203,7 @@ mod tests {
             vmci: false,
             locked: false,
             cpu_pm: false,
+            machine: crate::MachineSeen::default(),
         };
         for (name, vcpus, process) in
             [("a", 2, Some(process.clone())), ("b", 4, None), ("gone", 0, Some(process))]

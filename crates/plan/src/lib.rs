@@ -18,6 +18,7 @@
 //! * [`latency`]: reservations, and who may be latency-sensitive;
 //! * [`shares`]: who gets how much CPU and memory, and at most;
 //! * [`placement`]: the pCPU that each of their vCPUs owns;
+//! * [`machine`]: what a running VM's monitor is told, and how long KVM polls for halted vCPUs;
 //! * [`lro`]: the ports for which segments are merged;
 //! * [`fabric_config`]: the fabric's whole wanted state;
 //! * [`checklist`]: what `taut check` says of a host, a VM, a guest.
@@ -32,6 +33,7 @@ mod desired;
 pub mod fabric_config;
 pub mod latency;
 pub mod lro;
+pub mod machine;
 pub mod memory;
 pub mod numbering;
 mod observed;
@@ -43,7 +45,9 @@ pub mod vms;
 
 pub use desired::{Desired, Owner};
 pub use numbering::Numbers;
-pub use observed::{Controllers, ExternalSeen, Hierarchy, NetnsSeen, Observed, PortSeen, Process, VmSeen};
+pub use observed::{
+    Controllers, ExternalSeen, Hierarchy, MachineSeen, NetnsSeen, Observed, PortSeen, Process, VmSeen,
+};
 pub use outcome::{Action, Plan, Refusal};
 
 /// What has to be done so that what is observed becomes what is desired.
@@ -52,6 +56,7 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
     let refused = memory::rule(desired, observed);
     vms::rule(desired, observed, &refused, &mut plan);
     vmci::rule(desired, observed, &mut plan);
+    machine::rule(desired, observed, &mut plan);
     attachments::rule(desired, observed, &mut plan);
     plan.refusals = refused;
     plan.exclusive = latency::rule(desired, observed).granted;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use taut_api::fabric::PortId;
 use taut_api::host::Cpu;
+use taut_api::machine::DiskLimits;
 use taut_api::network::{ExternalPortSpec, NetnsSpec};
 use taut_api::tune::TuneState;
 use taut_api::vm::{Link, VmKind};
@@ -122,6 +123,21 @@ pub struct Process {
     pub locked: bool,
     /// It was started so that an idle vCPU halts without leaving the guest.
     pub cpu_pm: bool,
+    /// What else it was started with, or was told since.
+    pub machine: MachineSeen,
+}
+
+/// What a VM's process was started with, or was told since.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MachineSeen {
+    /// An idle vCPU halts without leaving the guest.
+    pub cpu_pm: bool,
+    /// The guest was told that its vCPUs have pCPUs of their own.
+    pub hint_dedicated: bool,
+    /// The guest may switch the host's halt polling off.
+    pub poll_control: bool,
+    /// Limits of its disk.
+    pub disk_limits: DiskLimits,
 }
 
 /// What was done to the host for a namespace attachment.

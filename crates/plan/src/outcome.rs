@@ -19,6 +19,8 @@ pub struct Plan {
     pub fabric: FabricConfig,
     /// Exclusive pCPUs of VMs that run or are to run.
     pub exclusive: BTreeMap<Name, Grant>,
+    /// How long KVM is to poll for halted vCPUs at least, in nanoseconds.
+    pub poll_ns: Option<u64>,
     /// What each VM that runs or is to run gets of CPU and memory; empty while nobody asks for anything.
     pub entitled: BTreeMap<Name, Entitlement>,
 }
@@ -62,6 +64,8 @@ pub enum Action {
         /// The device's port.
         port: PortId,
     },
+    /// Tell a running VM's monitor the limits of its disk.
+    LimitDisk(Name),
     /// Remove the sockets that led to a VM's VMCI device: it has none any more, or is off.
     RemoveVmciSockets {
         /// The VM.

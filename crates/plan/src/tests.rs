@@ -120,6 +120,7 @@ fn carry_out(desired: &Desired, observed: &mut Observed, plan: &Plan) {
                     vmci: vm.vmci.is_some(),
                     locked: false,
                     cpu_pm: false,
+                    machine: crate::MachineSeen::default(),
                 };
                 let seen = observed.vms.entry(name.clone()).or_default();
                 seen.process = Some(process);
@@ -134,6 +135,11 @@ fn carry_out(desired: &Desired, observed: &mut Observed, plan: &Plan) {
             Action::ListenForHost { vm, port } => {
                 observed.vms.entry(vm.clone()).or_default().host_socket = true;
                 observed.ports.get_mut(port).unwrap().host_socket = true;
+            }
+            Action::LimitDisk(name) => {
+                let limits = crate::machine::limits(&desired.vms[name].vm);
+                let process = observed.vms.get_mut(name).and_then(|seen| seen.process.as_mut());
+                process.unwrap().machine.disk_limits = limits;
             }
             Action::ReplugVmci { vm } => connect(desired, observed, vm),
             Action::RemoveVmciSockets { vm } => {

@@ -8,7 +8,7 @@ use taut_api::network::{ExternalPortStatus, NetnsStatus, PortGroupStatus, VSwitc
 use taut_api::tune::{HostTune, TuneTest};
 use taut_api::vm::{Link, NicStatus, Phase, Power, VmDesired, VmKind, VmStatus};
 use taut_api::vmci::{VmciCounters, VmciStatus};
-use taut_plan::{Desired, Owner, Process, coalescing, dense, latency, lro, shares};
+use taut_plan::{Desired, Owner, Process, coalescing, dense, latency, lro, machine, shares};
 use taut_vm::launch::RunPaths;
 
 use crate::board::Seen;
@@ -39,6 +39,7 @@ pub(crate) fn vm(desired: &Desired, seen: &Seen, run_dir: &Path, name: &Name, vm
         vmci: vmci(desired, seen, &paths, name, vm),
         latency: latency::explain(desired, &seen.observed, name, vm),
         resources: shares::explain(desired, &seen.observed, name, vm),
+        machine: machine::explain(&seen.observed, name, vm),
     }
 }
 

@@ -4,6 +4,7 @@ mod boot;
 mod crash;
 mod disk;
 mod emulated;
+mod firmware;
 mod intruder;
 mod isolation;
 mod preload;

@@ -160,6 +160,7 @@ fn what_needs_a_restart_is_named() {
         vmci: false,
         locked: false,
         cpu_pm: false,
+        machine: crate::MachineSeen::default(),
     };
     let mut seen = |process: &Process| {
         observed.vms.entry(name("new")).or_default().process = Some(process.clone());

@@ -7,6 +7,7 @@ mod daemon;
 mod events;
 mod host;
 mod latency;
+mod machine;
 mod metrics;
 mod networks;
 mod openapi;
@@ -59,6 +60,7 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/v1/vms/{name}/power", post(vms::set_power))
         .route("/v1/vms/{name}/nics/{index}", patch(vms::change_nic))
         .route("/v1/vms/{name}/latency", patch(latency::change_latency))
+        .route("/v1/vms/{name}/machine", patch(machine::change_machine))
         .route("/v1/vms/{name}/resources", patch(resources::change_resources))
         .route("/v1/vms/{name}/vmci", patch(vmci::change_vmci))
         .route("/v1/vswitches", get(networks::list_vswitches))

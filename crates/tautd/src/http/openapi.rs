@@ -3,7 +3,9 @@
 use axum::Json;
 use utoipa::OpenApi;
 
-use super::{attachments, daemon, events, host, latency, metrics, networks, ports, resources, vmci, vms};
+use super::{
+    attachments, daemon, events, host, latency, machine, metrics, networks, ports, resources, vmci, vms,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -16,6 +18,7 @@ use super::{attachments, daemon, events, host, latency, metrics, networks, ports
         vms::set_power,
         vms::change_nic,
         latency::change_latency,
+        machine::change_machine,
         resources::change_resources,
         vmci::change_vmci,
         networks::list_vswitches,

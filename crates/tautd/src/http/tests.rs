@@ -221,6 +221,7 @@ fn power_is_written_and_a_running_vm_is_not_deleted() {
         vmci: false,
         locked: false,
         cpu_pm: false,
+        machine: taut_plan::MachineSeen::default(),
     };
     set(VmSeen { process: Some(process), ..VmSeen::default() });
     let running = server.get("/v1/vms").is(200)[0].clone();
@@ -383,5 +384,5 @@ fn every_path_is_described() {
             server.send(Method::OPTIONS, &path.replace("{name}", "x").replace("{index}", "0"), String::new());
         assert_eq!(answer.status, 405, "{path} is described and not there");
     }
-    assert_eq!(described["paths"].as_object().unwrap().len(), 25);
+    assert_eq!(described["paths"].as_object().unwrap().len(), 26);
 }

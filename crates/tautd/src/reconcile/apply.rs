@@ -29,6 +29,7 @@ impl Reconciler {
             Action::ConnectVmci { vm, port } => self.connect_vmci(&vm, port),
             Action::ListenForHost { vm, port } => self.listen_for_host(&vm, port),
             Action::RemoveVmciSockets { vm } => self.vms.remove_vmci_sockets(&vm),
+            Action::LimitDisk(name) => self.limit_disk(&name),
             Action::ReplugVmci { vm } => self.replug_vmci(&vm),
             Action::AttachNetns { name, port } => {
                 self.try_attaching(&Owner::Netns(name.clone()), |this| this.attach_netns(&name, port));

@@ -41,7 +41,7 @@ impl Reconciler {
     }
 
     fn settle(&mut self, wanted: &BTreeMap<Name, Owner>) -> Result<(), ApiError> {
-        let outcome = self.exclusive.settle(wanted).map_err(|error| {
+        let outcome = self.exclusive.settle(wanted, self.poll_ns).map_err(|error| {
             ApiError::new(
                 ErrorKind::Unavailable,
                 "what is changed on the host for VMs cannot be noted, so nothing is changed",
@@ -87,6 +87,7 @@ impl Reconciler {
         self.restored_at = Some(self.store.state().revision);
         self.board.lock().observed.restored = true;
         self.wanted.clear();
+        self.poll_ns = None;
         self.entitled.clear();
         self.settle(&BTreeMap::new())?;
         self.make_groups();
@@ -106,6 +107,7 @@ impl Reconciler {
             return;
         }
         self.wanted.clear();
+        self.poll_ns = None;
         self.entitled.clear();
         self.clear_groups();
         if let Err(error) = self.settle(&BTreeMap::new()) {

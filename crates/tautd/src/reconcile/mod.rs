@@ -3,6 +3,7 @@
 mod apply;
 mod groups;
 mod latency;
+mod machine;
 mod observe;
 mod shutdown;
 mod tune;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use taut_api::machine::DiskLimits;
 use taut_api::route::UpgradedFabric;
 use taut_api::{ApiError, Name};
 use taut_host::exclusive::Exclusive;
@@ -46,6 +48,8 @@ pub(crate) enum Message {
     Start,
     /// Everything that was changed on the host is to be put back.
     RestoreHost(oneshot::Sender<Result<(), ApiError>>),
+    /// A VM's disk has these limits now.
+    DiskLimited(Name, DiskLimits),
     /// A VM's process is to end now.
     Kill(Name),
     /// Another fabric is to take over from the one that runs.
@@ -96,6 +100,8 @@ pub(crate) struct Reconciler {
     tune_look: Option<tune::Look>,
     /// pCPUs that VMs are to own, by the last plan.
     wanted: BTreeMap<Name, Grant>,
+    /// How long KVM is to poll for halted vCPUs at least, by the last plan.
+    poll_ns: Option<u64>,
     /// What is changed on the host for them.
     exclusive: Exclusive,
     /// What VMs are to get of CPU and memory, by the last plan.
@@ -150,6 +156,7 @@ impl Reconciler {
             attentive_until: Instant::now() + ATTENTION,
             tune_look: None,
             wanted: BTreeMap::new(),
+            poll_ns: None,
             exclusive: parts.exclusive,
             entitled: BTreeMap::new(),
             groups,
@@ -184,6 +191,7 @@ impl Reconciler {
                         // Whoever asked may have gone.
                         let _ = done.send(self.restore_host());
                     }
+                    Message::DiskLimited(name, limits) => self.vms.disk_is_limited(&name, limits),
                     Message::Kill(name) => self.vms.kill(&name),
                     Message::UpgradeFabric(done) => self.fabric.upgrade(done),
                     Message::Shutdown { everything, done } => {
@@ -207,6 +215,7 @@ impl Reconciler {
         self.note_refusals(&plan);
         self.fabric.configure(plan.fabric);
         self.wanted = plan.exclusive;
+        self.poll_ns = plan.poll_ns;
         self.entitled = plan.entitled;
         for action in plan.actions {
             self.apply(action);

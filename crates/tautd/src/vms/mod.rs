@@ -15,10 +15,12 @@ use std::process::ExitStatus;
 use serde::{Deserialize, Serialize};
 use taut_api::Name;
 use taut_api::fabric::counters::MAX_PORTS;
+use taut_api::machine::DiskLimits;
 use taut_api::vm::VmKind;
-use taut_plan::VmSeen;
+use taut_plan::{MachineSeen, VmSeen};
 use taut_vm::launch::{RunPaths, Tuning};
 
+use crate::fabric::write_record;
 use crate::process::{Identity, Process};
 use stop::Stopping;
 
@@ -41,6 +43,8 @@ struct Running {
     /// It was started with a VMCI device.
     vmci: bool,
     tuning: Tuning,
+    /// Limits of its disk.
+    disk_limits: DiskLimits,
     stopping: Option<Stopping>,
 }
 
@@ -55,6 +59,8 @@ struct Record {
     vmci: bool,
     #[serde(default)]
     tuning: Tuning,
+    #[serde(default)]
+    disk_limits: DiskLimits,
 }
 
 /// How a VM ended.
@@ -78,8 +84,9 @@ impl Vms {
             let paths = RunPaths::new(dir.join(name.as_str()));
             let Some(record) = record(&paths) else { continue };
             if let Some(process) = Process::adopt(record.identity) {
-                let Record { kind, accelerator, vmci, tuning, .. } = record;
-                running.insert(name, Running { process, kind, accelerator, vmci, tuning, stopping: None });
+                let Record { kind, accelerator, vmci, tuning, disk_limits, .. } = record;
+                let vm = Running { process, kind, accelerator, vmci, tuning, disk_limits, stopping: None };
+                running.insert(name, vm);
             } else {
                 let pid = record.identity.pid;
                 let reason = format!("its process {pid} ended while the daemon was away");
@@ -114,10 +121,34 @@ impl Vms {
             vmci: vm.vmci,
             locked: vm.tuning.locked,
             cpu_pm: vm.tuning.cpu_pm,
+            machine: MachineSeen {
+                cpu_pm: vm.tuning.cpu_pm,
+                hint_dedicated: vm.tuning.hint_dedicated,
+                poll_control: vm.tuning.poll_control,
+                disk_limits: vm.disk_limits,
+            },
         });
         let failure = process.is_none().then(|| fs::read_to_string(failed(&paths)).ok()).flatten();
         let (vmci_socket, host_socket) = (paths.vmci_front().exists(), paths.vmci().exists());
         VmSeen { process, failure, vmci_socket, host_socket }
+    }
+
+    /// Notes the limits that a running VM's disk has now.
+    pub(crate) fn disk_is_limited(&mut self, name: &Name, limits: DiskLimits) {
+        let path = self.paths(name).pid();
+        let Some(vm) = self.running.get_mut(name) else { return };
+        vm.disk_limits = limits;
+        let record = Record {
+            identity: vm.process.identity(),
+            kind: vm.kind,
+            accelerator: vm.accelerator.clone(),
+            vmci: vm.vmci,
+            tuning: vm.tuning,
+            disk_limits: limits,
+        };
+        if let Err(error) = write_record(&path, &record) {
+            tracing::warn!(%error, vm = %name, "the limits of its disk cannot be noted: the next daemon sets them again");
+        }
     }
 
     /// Descriptors that become readable when a VM ends.

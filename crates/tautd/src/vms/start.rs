@@ -36,7 +36,8 @@ impl Vms {
             )
             .because(error)
         };
-        let tuning = Tuning::of(spec, &host.accelerator, exclusive);
+        let chosen = launch::accelerator(spec, &host.accelerator);
+        let tuning = Tuning::of(spec, &chosen, exclusive);
         let mut command =
             launch::command(name, spec, &paths, &host.accelerator, host.qemu.as_ref(), libexec, tuning)?;
         make_dir(&paths).map_err(|error| failed("making the run directory", &error))?;
@@ -50,9 +51,10 @@ impl Vms {
         let record = Record {
             identity: process.identity(),
             kind: spec.kind,
-            accelerator: accelerator(spec.kind, host.accelerator.kind).to_owned(),
+            accelerator: accelerator(spec.kind, chosen.kind).to_owned(),
             vmci: spec.vmci.is_some(),
             tuning,
+            disk_limits: taut_plan::machine::limits(spec),
         };
         if let Err(error) = write_record(&paths.pid(), &record) {
             // Without its record nobody would find it again.
@@ -60,8 +62,8 @@ impl Vms {
             return Err(failed("noting its process", &error));
         }
         let pid = process.pid();
-        let Record { kind, accelerator, vmci, tuning, .. } = record;
-        let running = Running { process, kind, accelerator, vmci, tuning, stopping: None };
+        let Record { kind, accelerator, vmci, tuning, disk_limits, .. } = record;
+        let running = Running { process, kind, accelerator, vmci, tuning, disk_limits, stopping: None };
         self.running.insert(name.clone(), running);
         Ok(pid)
     }

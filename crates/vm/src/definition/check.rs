@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileTypeExt as _;
 
+use taut_api::machine::MOST_SPIN_US;
 use taut_api::resources::MemoryReservation;
 use taut_api::vm::{Boot, Disk, LatencySensitivity, NicModel, NicSpec, VmKind, VmSpec};
 use taut_api::{ApiError, Bytes};
@@ -20,6 +21,8 @@ const LEAST_MICRO: Bytes = Bytes::mib(16);
 const MOST: Bytes = Bytes(64 << 40);
 const MOST_VCPUS: u32 = 256;
 const MOST_NICS: usize = 32;
+/// The most that QEMU takes as a limit of a disk.
+const MOST_THROTTLE: u64 = 1_000_000_000_000_000;
 /// The kernel's own limit for its command line on x86 is 2048; ours is added to it.
 const MOST_CMDLINE: usize = 1500;
 
@@ -33,6 +36,7 @@ pub(super) fn check(spec: &VmSpec) -> Result<(), ApiError> {
         ));
     }
     reservations(spec)?;
+    machine(spec)?;
     system(spec)?;
     nics(&spec.nics, spec.kind)?;
     spec.vmci.as_ref().map_or(Ok(()), vmci::check)
@@ -75,6 +79,35 @@ pub(super) fn reservations(spec: &VmSpec) -> Result<(), ApiError> {
             format!("a micro VM runs on one vCPU, and {} would own a pCPU each", spec.vcpus),
             "use vcpus = 1",
         ));
+    }
+    Ok(())
+}
+
+/// What is said of its accelerator, its idle vCPUs and its disk's limits.
+pub(super) fn machine(spec: &VmSpec) -> Result<(), ApiError> {
+    if spec.kind == VmKind::Micro && !(spec.accelerator.is_auto() && spec.halt.is_default()) {
+        return Err(invalid(
+            "a micro VM runs natively: it has no accelerator to choose and no vCPU that halts",
+            "leave `accelerator` and [halt] out, or use kind = \"qemu\"",
+        ));
+    }
+    if let Some(us) = spec.halt.min_spin_us
+        && !(1..=MOST_SPIN_US).contains(&us)
+    {
+        return Err(invalid(
+            format!("halt.min_spin_us = {us} is outside 1 to {MOST_SPIN_US} microseconds"),
+            "ESX's own is 100; for a vCPU that never halts on the host use desched = false",
+        ));
+    }
+    let Some(limits) = spec.disk.as_ref().map(|disk| disk.limits) else { return Ok(()) };
+    for (name, limit) in [("bandwidth", limits.bandwidth.map(|bandwidth| bandwidth.0)), ("iops", limits.iops)]
+    {
+        if let Some(limit) = limit.filter(|limit| !(1..=MOST_THROTTLE).contains(limit)) {
+            return Err(invalid(
+                format!("disk.limits.{name} = {limit} is outside 1 to {MOST_THROTTLE} a second"),
+                "leave it out for a disk that is not limited",
+            ));
+        }
     }
     Ok(())
 }

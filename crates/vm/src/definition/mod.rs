@@ -73,6 +73,14 @@ pub fn check_reservations(spec: &VmSpec) -> Result<(), ApiError> {
     check::reservations(spec)
 }
 
+/// Checks what was changed of a VM's process.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`], with the values.
+pub fn check_machine(spec: &VmSpec) -> Result<(), ApiError> {
+    check::machine(spec)
+}
+
 impl Parsed {
     /// Puts the vNICs of a `.vmx` whose port group does not exist on `default`, and says so in the report.
     pub fn replace_unknown_portgroups(&mut self, exists: impl Fn(&Name) -> bool, default: &Name) {

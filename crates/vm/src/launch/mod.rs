@@ -6,6 +6,7 @@
 mod micro;
 mod paths;
 mod qemu;
+pub mod throttle;
 mod tuning;
 pub(crate) mod vmci;
 
@@ -18,14 +19,14 @@ use taut_api::vm::{VmKind, VmSpec};
 use taut_api::{ApiError, Name};
 
 pub use paths::RunPaths;
-pub use tuning::Tuning;
+pub use tuning::{Tuning, accelerator};
 
 /// An older QEMU crashes when a guest under emulation starts a vhost-user device that has MSI-X.
 pub(crate) const MSIX_WORKS_FROM: u64 = 8;
 
 /// The command that runs a VM. Standard streams, session and working directory are the caller's to set.
 ///
-/// `qemu` is the QEMU found on this host, if any; `libexec` the folder of taut's own programs.
+/// `accelerator` is the host's; the VM may have its own choice ([`accelerator()`]). `qemu` is the QEMU found on this host, if any; `libexec` the folder of taut's own programs.
 ///
 /// # Errors
 /// [`ErrorKind::Unavailable`] when there is no QEMU and the VM needs it; [`ErrorKind::Invalid`] when the run directory's

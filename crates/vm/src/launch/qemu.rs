@@ -9,7 +9,7 @@ use taut_api::Name;
 use taut_api::host::{Accelerator, AcceleratorKind, QemuInfo};
 use taut_api::vm::{Boot, Disk, DiskBus, DiskFormat, NicModel, NicSpec, VmSpec};
 
-use super::{MSIX_WORKS_FROM, RunPaths, Tuning, vmci};
+use super::{MSIX_WORKS_FROM, RunPaths, Tuning, throttle, tuning, vmci};
 
 /// The agent's virtio-serial port, as the guest sees it in `/dev/virtio-ports`.
 const AGENT_PORT: &str = "org.taut.agent.0";
@@ -17,6 +17,9 @@ const AGENT_PORT: &str = "org.taut.agent.0";
 /// Translated code is cached in this much memory per VM, in MiB. QEMU's own default (1 GiB) would let fifty idle guests
 /// take the host; guests boot and run at the same speed with this.
 const TCG_CACHE: u32 = 64;
+
+/// The drive's name.
+pub(crate) const DISK: &str = "disk0";
 
 /// First PCI slot of the cards: eight functions a slot, in the guest's order, clear of the other devices.
 const NIC_SLOT: usize = 8;
@@ -29,7 +32,8 @@ pub(super) fn command(
     qemu: &QemuInfo,
     tuning: Tuning,
 ) -> Command {
-    let emulated = accelerator.kind == AcceleratorKind::Tcg;
+    let works = accelerator.kind == AcceleratorKind::Kvm;
+    let emulated = tuning::accelerator(spec, accelerator).kind == AcceleratorKind::Tcg;
     let mut args = Args(Command::new(&qemu.path));
     args.flags(&["-nodefaults", "-no-user-config"]);
     args.option("-display", "none");
@@ -42,7 +46,7 @@ pub(super) fn command(
             args.option("-cpu", "max");
         }
     } else {
-        args.option("-accel", "kvm").option("-cpu", "host");
+        args.option("-accel", "kvm").option("-cpu", tuning::kvm_cpu(tuning, works));
     }
     args.option("-smp", spec.vcpus.to_string());
     args.option("-m", format!("{}M", spec.memory.as_mib()));
@@ -135,7 +139,11 @@ fn disk(args: &mut Args, disk: &Disk) {
     };
     let snapshot = if disk.snapshot { "on" } else { "off" };
     let path = escaped(&disk.path);
-    args.option("-drive", format!("if=none,id=disk0,format={format},snapshot={snapshot},file={path}"));
+    let limits = throttle::options(disk.limits);
+    args.option(
+        "-drive",
+        format!("if=none,id={DISK},format={format},snapshot={snapshot}{limits},file={path}"),
+    );
     let (controller, device) = match disk.bus {
         DiskBus::Virtio => (None, "virtio-blk-pci,drive=disk0"),
         DiskBus::Pvscsi => (Some("pvscsi,id=scsi0"), "scsi-hd,bus=scsi0.0,drive=disk0"),

@@ -1,5 +1,6 @@
 use taut_api::coalescing::NicCoalescing;
 use taut_api::host::AcceleratorKind;
+use taut_api::machine::{AcceleratorChoice, DiskLimits, HaltSpec};
 use taut_api::resources::MemoryReservation;
 use taut_api::vm::{Boot, Disk, DiskBus, DiskFormat, LatencySensitivity, NicModel, NicSpec, Rings};
 use taut_api::vmci::VmciSpec;
@@ -50,7 +51,11 @@ fn shown(spec: &VmSpec, kind: AcceleratorKind, version: &str) -> String {
         &accelerator(kind),
         Some(&qemu(version)),
         Path::new("/usr/libexec/taut"),
-        Tuning::of(spec, &accelerator(kind), spec.latency_sensitivity != LatencySensitivity::Normal),
+        Tuning::of(
+            spec,
+            &super::accelerator(spec, &accelerator(kind)),
+            spec.latency_sensitivity != LatencySensitivity::Normal,
+        ),
     );
     let command = command.unwrap();
     let mut text = command.get_program().to_string_lossy().into_owned();
@@ -75,6 +80,7 @@ fn disk_under_kvm_with_every_emulated_card() {
         format: DiskFormat::Vmdk,
         bus: DiskBus::Pvscsi,
         snapshot: true,
+        limits: DiskLimits::default(),
     };
     let spec = VmSpec { disk: Some(disk), nics: models.map(nic).to_vec(), vcpus: 4, ..VmSpec::default() };
     insta::assert_snapshot!(shown(&spec, AcceleratorKind::Kvm, "10.0.2"));
@@ -91,7 +97,13 @@ fn the_old_qemu_gets_no_msix_under_emulation_only() {
 
 #[test]
 fn addresses_reach_a_guest_on_its_own_disk_through_the_firmware() {
-    let disk = Disk { path: "/d".into(), format: DiskFormat::Raw, bus: DiskBus::Sata, snapshot: false };
+    let disk = Disk {
+        path: "/d".into(),
+        format: DiskFormat::Raw,
+        bus: DiskBus::Sata,
+        snapshot: false,
+        limits: DiskLimits::default(),
+    };
     let other = NicSpec { mac: Some(taut_api::MacAddr([2; 6])), ..nic(NicModel::E1000) };
     let spec = VmSpec { disk: Some(disk), nics: vec![nic(NicModel::Virtio), other], ..VmSpec::default() };
     insta::assert_snapshot!(shown(&spec, AcceleratorKind::Tcg, "10.0.2"));
@@ -128,7 +140,13 @@ fn a_kernel_without_initrd_finds_its_root_on_the_disk() {
     let mut spec = direct(vec![]);
     spec.boot.as_mut().unwrap().initrd = None;
     assert!(!shown(&spec, AcceleratorKind::Tcg, "10.0.2").contains("root="));
-    let disk = Disk { path: "/d".into(), format: DiskFormat::Raw, bus: DiskBus::Virtio, snapshot: false };
+    let disk = Disk {
+        path: "/d".into(),
+        format: DiskFormat::Raw,
+        bus: DiskBus::Virtio,
+        snapshot: false,
+        limits: DiskLimits::default(),
+    };
     spec.disk = Some(disk);
     assert!(shown(&spec, AcceleratorKind::Tcg, "10.0.2").contains("root=/dev/vda rw"));
 }
@@ -212,4 +230,53 @@ fn reserved_memory_is_locked_and_exclusive_vcpus_halt_by_themselves_under_kvm() 
     spec.latency_sensitivity = LatencySensitivity::High;
     assert!(has(&spec, AcceleratorKind::Kvm, "-overcommit mem-lock=on,cpu-pm=on\n"));
     assert!(has(&spec, AcceleratorKind::Tcg, "-overcommit mem-lock=on\n"));
+}
+
+#[test]
+fn what_idle_vcpus_do_under_kvm() {
+    let mut text = String::new();
+    for sensitivity in [LatencySensitivity::Normal, LatencySensitivity::High] {
+        for (desched, spin) in
+            [(None, None), (Some(false), Some(true)), (Some(true), Some(false)), (None, Some(true))]
+        {
+            let halt = HaltSpec { desched, spin, min_spin_us: Some(50) };
+            let spec = VmSpec { halt, latency_sensitivity: sensitivity, ..direct(vec![]) };
+            let shown = shown(&spec, AcceleratorKind::Kvm, "10.0.2");
+            let line = |option: &str| shown.lines().find(|line| line.starts_with(option)).unwrap_or("-");
+            let said = format!("{sensitivity:?}, desched {desched:?}, spin {spin:?}");
+            text += &format!("{said}: {} {}\n", line("-cpu "), line("-overcommit "));
+            let emulated = super::tests::shown(&spec, AcceleratorKind::Tcg, "10.0.2");
+            assert!(!emulated.contains("kvm-") && !emulated.contains("cpu-pm"), "{emulated}");
+        }
+    }
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_vm_may_choose_its_accelerator() {
+    let spec = |accelerator| VmSpec { accelerator, ..direct(vec![]) };
+    let forced = shown(&spec(AcceleratorChoice::Kvm), AcceleratorKind::Tcg, "10.0.2");
+    assert!(forced.contains("-accel kvm\n-cpu host,-arch-capabilities\n"), "{forced}");
+    assert!(!forced.contains("tsc=reliable"), "{forced}");
+    let emulated = shown(&spec(AcceleratorChoice::Tcg), AcceleratorKind::Kvm, "10.0.2");
+    assert!(emulated.contains("-accel tcg,tb-size=64\n") && !emulated.contains("-cpu"), "{emulated}");
+}
+
+#[test]
+fn a_disk_may_have_limits() {
+    let limits = |bandwidth: Option<u64>, iops| {
+        let limits = DiskLimits { bandwidth: bandwidth.map(Bytes), iops };
+        let disk = Disk {
+            path: "/d".into(),
+            format: DiskFormat::Raw,
+            bus: DiskBus::Virtio,
+            snapshot: false,
+            limits,
+        };
+        let spec = VmSpec { disk: Some(disk), ..VmSpec::default() };
+        let text = shown(&spec, AcceleratorKind::Tcg, "10.0.2");
+        text.lines().find(|line| line.starts_with("-drive")).unwrap().to_owned()
+    };
+    insta::assert_snapshot!(limits(Some(10 << 20), Some(80)), @"-drive if=none,id=disk0,format=raw,snapshot=off,throttling.bps-total=10485760,throttling.iops-total=80,file=/d");
+    assert!(!limits(None, None).contains("throttling"));
 }

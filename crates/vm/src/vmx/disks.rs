@@ -1,7 +1,8 @@
 //! `scsiA:B.*`, `nvmeA:B.*`, `sataA:B.*`, `ideA:B.*`: the system disk.
 
-use taut_api::ApiError;
+use taut_api::machine::DiskLimits;
 use taut_api::vm::{Disk, DiskBus, DiskFormat};
+use taut_api::{ApiError, Bytes};
 
 use super::file::VmxFile;
 use crate::definition::invalid;
@@ -80,7 +81,37 @@ fn hard_disk(file: &mut VmxFile, controller: &str, place: &Place, prefix: &str) 
     if snapshot {
         file.understood(&key("mode"), "disk.snapshot");
     }
-    Disk { path, format, bus: bus(file, controller, place), snapshot }
+    let limits = limits(file, &format!("sched.{controller}{}.", place.text));
+    Disk { path, format, bus: bus(file, controller, place), snapshot, limits }
+}
+
+/// `sched.scsi0:0.throughputCap`: `80IOPS`, `10MBps`, `off`; a number alone counts operations. `bandwidthCap` is the older name.
+fn limits(file: &mut VmxFile, prefix: &str) -> DiskLimits {
+    let mut limits = DiskLimits::default();
+    for name in ["throughputcap", "bandwidthcap"] {
+        let key = format!("{prefix}{name}");
+        let Some(value) = file.get(&key).map(|value| value.trim().to_ascii_lowercase()) else { continue };
+        let number =
+            |unit: &str| value.strip_suffix(unit)?.trim().parse::<u64>().ok().filter(|number| *number > 0);
+        let bytes = [("kbps", 1 << 10), ("mbps", 1 << 20), ("gbps", 1 << 30)]
+            .into_iter()
+            .find_map(|(unit, bytes)| number(unit)?.checked_mul(bytes));
+        if let Some(bytes) = bytes {
+            limits.bandwidth = Some(Bytes(bytes));
+            file.understood(&key, "disk.limits.bandwidth");
+        } else if let Some(iops) = number("iops").or_else(|| number("")) {
+            limits.iops = Some(iops);
+            file.understood(&key, "disk.limits.iops");
+        } else if ["off", "unlimited", "-1", "0"].contains(&value.as_str()) {
+            file.understood(&key, "disk.limits");
+        } else {
+            file.reported(
+                &key,
+                "not a number of operations (80IOPS) or bytes (10MBps) a second: the disk is not limited",
+            );
+        }
+    }
+    limits
 }
 
 /// The guest finds its disk where it was, as far as QEMU has such a controller.

@@ -33,7 +33,7 @@ pub(crate) fn import(text: &str, default_portgroup: Option<&Name>) -> Result<Par
     spec.disk = Some(disks::read(&mut file)?);
     spec.nics = cards::read(&mut file, default_portgroup)?;
     spec.vmci = vmci::read(&mut file)?;
-    idle::read(&mut file);
+    idle::read(&mut file, &mut spec)?;
     Ok(Parsed { name, spec, imported: file.into_report() })
 }
 

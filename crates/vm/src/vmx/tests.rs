@@ -153,11 +153,11 @@ proptest! {
 fn keys_of_the_best_practices_have_a_counterpart() {
     let cases: [(&str, &str, &str); 10] = [
         ("monitor_control.halt_desched", "FALSE", "cpu-pm=on"),
-        ("monitor_control.halt_desched", "TRUE", "as every VM does here"),
-        ("monitor.idleLoopSpinBeforeHalt", "true", "halt_poll_ns of at least 250000"),
+        ("monitor_control.halt_desched", "TRUE", "gives its pCPU away"),
+        ("monitor.idleLoopSpinBeforeHalt", "true", "it has one"),
         ("monitor.idleLoopSpinBeforeHaltUP", "true", "haltpoll"),
         ("monitor.idleLoopSpinBeforeHaltUP", "false", "halt_poll_ns"),
-        ("monitor.idleLoopMinSpinUS", "250", "halt_poll_ns of at least 250000"),
+        ("monitor.idleLoopMinSpinUS", "250", "halt.min_spin_us: 250"),
         ("numa.nodeAffinity", "0,1", "cpuset.mems"),
         ("numa.vcpu.min", "4", "-numa node"),
         ("numa.vcpu.preferHT", "TRUE", "cpuset.cpus"),
@@ -206,4 +206,34 @@ fn shares_and_limits_are_taken_over() {
         error.contains("line 2: sched.cpu.max = \"some\" is not a number of MHz, or unlimited"),
         "{error}"
     );
+}
+
+#[test]
+fn idle_vcpus_and_limits_of_the_disk_are_taken_over() {
+    let read = |lines: &str| {
+        let text =
+            format!("numvcpus = \"2\"\nscsi0:0.present = \"TRUE\"\nscsi0:0.fileName = \"d.img\"\n{lines}");
+        import(&text, None).map(|parsed| parsed.spec)
+    };
+    let halt = |lines: &str| {
+        let halt = read(lines).unwrap().halt;
+        (halt.desched, halt.spin, halt.min_spin_us)
+    };
+    let all = "monitor_control.halt_desched = \"FALSE\"\nmonitor.idleLoopSpinBeforeHalt = \"TRUE\"\nmonitor.idleLoopMinSpinUS = \"40\"\n";
+    assert_eq!(halt(all), (Some(false), Some(true), Some(40)));
+    assert_eq!(halt("monitor.idleLoopSpinBeforeHaltUP = \"TRUE\"\n"), (None, None, None), "it has two vCPUs");
+    assert_eq!(halt("monitor.idleLoopMinSpinUS = \"99999\"\n").2, Some(10_000));
+    assert!(read("monitor.idleLoopMinSpinUS = \"long\"\n").is_err());
+
+    let limits = |value: &str| {
+        let limits =
+            read(&format!("sched.scsi0:0.throughputCap = \"{value}\"\n")).unwrap().disk.unwrap().limits;
+        (limits.bandwidth.map(|bandwidth| bandwidth.0), limits.iops)
+    };
+    assert_eq!(limits("80IOPS"), (None, Some(80)));
+    assert_eq!(limits("80"), (None, Some(80)));
+    assert_eq!(limits("10MBps"), (Some(10 << 20), None));
+    for none in ["off", "unlimited", "fast", "-5", "99999999999999999GBps"] {
+        assert_eq!(limits(none), (None, None), "{none}");
+    }
 }

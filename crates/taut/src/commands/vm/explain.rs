@@ -25,7 +25,7 @@ pub(super) fn text(vm: &Vm) -> String {
             );
         }
     }
-    if let Some(resources) = &vm.status.resources {
+    for resources in [&vm.status.resources, &vm.status.machine].into_iter().flatten() {
         text += &missing(&resources.missing);
         decisions.extend(&resources.decisions);
     }

@@ -1,6 +1,7 @@
 //! `taut vm`.
 
 mod explain;
+mod machine;
 mod set;
 
 use std::path::{Path, PathBuf};

@@ -8,6 +8,7 @@ use taut_api::route::{ChangeLatency, ChangeNic, ChangeResources, ChangeVmci, Vm}
 use taut_api::shares::{CpuLimit, MemoryLimit, Shares};
 use taut_api::vm::LatencySensitivity;
 
+use super::machine::{self, Machine};
 use crate::Outcome;
 use crate::client::Client;
 
@@ -48,6 +49,8 @@ pub(crate) struct Settings {
     /// The most memory that it gets, in force at once: none, or a size.
     #[arg(long, value_name = "SIZE", group = "setting")]
     memory_limit: Option<MemoryLimit>,
+    #[command(flatten)]
+    machine: Machine,
     /// Give it a VMCI device, from its next start on.
     #[arg(long, group = "setting")]
     vmci: bool,
@@ -132,6 +135,7 @@ pub(super) fn run(settings: Settings, client: &Client) -> Outcome {
             println!("{name}: {missing}");
         }
     }
+    machine::run(&settings.machine, &name, client)?;
     let device = ChangeVmci {
         present: if no_vmci { Some(false) } else { vmci.then_some(true) },
         domains: settings.vmci_domains.map(|domains| domains.0),
@@ -191,6 +195,9 @@ mod tests {
             "db1 --lro maybe",
             "db1 --latency-sensitivity low",
             "db1 --cpu-reservation 200%",
+            "db1 --accelerator xen",
+            "db1 --halt-desched maybe",
+            "db1 --disk-iops many",
             "db1 --cpu-shares 0",
             "db1 --cpu-limit 0%",
             "db1 --memory-limit full",
@@ -200,6 +207,8 @@ mod tests {
         for good in [
             "db1 --latency-sensitivity high-ht --cpu-reservation full --memory-reservation full",
             "db1 --lro on",
+            "db1 --accelerator kvm --halt-desched off --halt-spin default --min-spin-us 50",
+            "db1 --disk-bandwidth 10MiB --disk-iops none",
             "db1 --cpu-shares high --cpu-limit 1200MHz --memory-shares 500 --memory-limit none",
             "db1 --coalescing adapt",
             "db1 --vmci --vmci-unrestricted",

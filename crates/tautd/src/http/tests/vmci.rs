@@ -77,6 +77,7 @@ fn what_is_seen_of_a_device_is_told() {
         vmci: true,
         locked: false,
         cpu_pm: false,
+        machine: taut_plan::MachineSeen::default(),
     };
     let name: Name = "a".parse().unwrap();
     board.observed.vms.insert(name.clone(), VmSeen { process: Some(process), ..VmSeen::default() });

@@ -1,0 +1,35 @@
+//! Limits of a disk (SPEC VN-14): QEMU's own throttling, at the start and on a running VM.
+
+use std::fmt::Write as _;
+
+use serde_json::json;
+use taut_api::machine::DiskLimits;
+
+use super::qemu::DISK;
+use crate::qmp::{Qmp, QmpError};
+
+/// For the drive's options; empty without limits.
+pub(super) fn options(limits: DiskLimits) -> String {
+    let mut text = String::new();
+    for (option, value) in
+        [("bps-total", limits.bandwidth.map(|bandwidth| bandwidth.0)), ("iops-total", limits.iops)]
+    {
+        if let Some(value) = value {
+            let _ = write!(text, ",throttling.{option}={value}");
+        }
+    }
+    text
+}
+
+/// Sets the limits of a running VM's disk; 0 stands for none.
+///
+/// # Errors
+/// When QEMU does not answer, or refuses.
+pub fn set(qmp: &mut Qmp, limits: DiskLimits) -> Result<(), QmpError> {
+    let arguments = json!({
+        "device": DISK,
+        "bps": limits.bandwidth.map_or(0, |bandwidth| bandwidth.0), "bps_rd": 0, "bps_wr": 0,
+        "iops": limits.iops.unwrap_or(0), "iops_rd": 0, "iops_wr": 0,
+    });
+    qmp.execute("block_set_io_throttle", &arguments).map(drop)
+}

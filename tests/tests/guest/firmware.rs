@@ -1,0 +1,141 @@
+//! A VM that sits in its firmware (PL6): under KVM, also where KVM runs no Linux, what it was promised is seen from outside; and the
+//! limits of a disk are set on a running VM.
+
+#[path = "../host/latency/scope.rs"]
+#[allow(dead_code, reason = "shared with the tests of the host")]
+mod scope;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use scope::Scope;
+use serde_json::{Value, json};
+use taut_tests::{Taut, eventually};
+
+/// A disk that nothing can be booted from.
+fn blank(taut: &Taut) -> String {
+    let path = taut.file("blank.img", "");
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+    format!("memory = \"64MiB\"\n[disk]\npath = \"{}\"\n", path.display())
+}
+
+fn create(taut: &Taut, name: &str, text: &str) {
+    let file = taut.file(&format!("{name}.toml"), text);
+    taut.ok(["vm", "create", "-f", file.to_str().unwrap(), "--name", name]);
+    taut.ok(["vm", "start", name]);
+}
+
+fn running(taut: &Taut, name: &str) -> Value {
+    eventually("it runs", || {
+        let status = taut.json(["vm", "show", name])["status"].clone();
+        assert_ne!(status["phase"], "failed", "{status}\n{}", taut.logs());
+        status["pid"].is_u64().then_some(status)
+    })
+}
+
+fn of(pid: &Value, file: &str) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default()
+}
+
+#[test]
+fn under_kvm_everything_promised_is_seen_from_outside() {
+    if !Path::new("/dev/kvm").exists() {
+        eprintln!("left out: there is no KVM");
+        return;
+    }
+    let Some(scope) = Scope::enter() else { return };
+    let dir: &'static str = Box::leak(scope.dir().to_str().unwrap().to_owned().into_boxed_str());
+    let args: &'static [&'static str] = Box::leak(Box::new(["--cpuset", dir]));
+    let taut = Taut::start_with(args);
+    let before = scope.snapshot();
+    let sensitive = "accelerator = \"kvm\"\nmemory_reservation = \"full\"\nlatency_sensitivity = \"high\"\n";
+    let tables = "[cpu]\nreservation = \"full\"\n[halt]\ndesched = false\nspin = true\nmin_spin_us = 50\n";
+    create(&taut, "fw", &format!("{sensitive}{}{tables}", blank(&taut)));
+    let status = running(&taut, "fw");
+    let cpu = eventually("its vCPU owns a pCPU", || {
+        let status = taut.json(["vm", "show", "fw"])["status"]["latency"].clone();
+        assert_ne!(status["state"], "refused", "{status}");
+        (status["state"] == "granted").then(|| status["cpus"][0].as_u64().unwrap())
+    });
+    let pid = &status["pid"];
+    assert_eq!(status["accelerator"], "kvm");
+    let line = of(pid, "cmdline").replace('\0', " ");
+    for words in
+        ["-accel kvm", "mem-lock=on,cpu-pm=on", "prealloc=on", "kvm-hint-dedicated=on", "kvm-poll-control=on"]
+    {
+        assert!(line.contains(words), "`{words}` is not in: {line}");
+    }
+    let locked = of(pid, "status")
+        .lines()
+        .find_map(|line| line.strip_prefix("VmLck:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    assert!(locked.unwrap() >= 64 << 10, "{locked:?} KiB of 64 MiB are locked");
+    let alone = scope.may_run_on(cpu);
+    let names: Vec<_> = alone.iter().map(|tid| of(pid, &format!("task/{tid}/comm"))).collect();
+    assert_eq!(names, ["CPU 0/KVM\n"], "only its vCPU may run on pCPU {cpu}");
+    let bound = of(pid, &format!("task/{}/status", alone[0]));
+    assert!(bound.contains(&format!("Cpus_allowed_list:\t{cpu}\n")), "{bound}");
+    let latency = format!("/sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us");
+    let bound = std::fs::read_to_string(&latency).unwrap_or_else(|_| "n/a\n".to_owned());
+    assert_eq!(bound, "n/a\n");
+    // `taut check` may be undone, or changed, without lifting it.
+    taut.ok(["check", "host", "--undo"]);
+    assert_eq!(std::fs::read_to_string(&latency).unwrap_or_else(|_| "n/a\n".to_owned()), bound);
+    let explained = taut.ok(["vm", "explain", "fw"]);
+    assert!(explained.contains("it runs under kvm") && explained.contains("cpu-pm"), "{explained}");
+    let restart: Vec<_> = explained.lines().filter(|line| line.contains("next start")).collect();
+    assert_eq!(restart, Vec::<&str>::new());
+    taut.ok(["vm", "stop", "--force", "fw"]);
+    eventually("the host is as before", || (scope.snapshot() == before).then_some(()));
+}
+
+#[test]
+fn a_disk_is_limited_while_its_vm_runs() {
+    let mut taut = Taut::start();
+    create(&taut, "fw", &format!("{}limits = {{ iops = 500 }}\n", blank(&taut)));
+    running(&taut, "fw");
+    let monitor = taut.dir().join("run/vms/fw/qmp.sock");
+    let has = |bandwidth: u64, iops: u64| {
+        eventually("its disk has the limits", || {
+            let disk = query_disk(&monitor)?;
+            (disk["bps"] == json!(bandwidth) && disk["iops"] == json!(iops)).then_some(())
+        });
+    };
+    has(0, 500);
+    taut.ok(["vm", "set", "fw", "--disk-iops", "80", "--disk-bandwidth", "10MiB"]);
+    has(10 << 20, 80);
+    // The next daemon knows it, and takes the limits away.
+    taut.kill_daemon();
+    taut.restart_daemon();
+    has(10 << 20, 80);
+    eventually("it is in force", || {
+        let machine = taut.json(["vm", "show", "fw"])["status"]["machine"].clone();
+        machine["missing"].is_null().then_some(())
+    });
+    taut.ok(["vm", "set", "fw", "--disk-iops", "none", "--disk-bandwidth", "none"]);
+    has(0, 0);
+    taut.ok(["vm", "stop", "--force", "fw"]);
+}
+
+/// What QEMU says of its disk; nothing while somebody else speaks to its monitor.
+fn query_disk(monitor: &Path) -> Option<Value> {
+    let stream = UnixStream::connect(monitor).ok()?;
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(2))).ok()?;
+    let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
+    let mut answer = |command: &str| -> Option<Value> {
+        if !command.is_empty() {
+            writeln!(&stream, "{}", json!({ "execute": command })).ok()?;
+        }
+        loop {
+            let line: Value = serde_json::from_str(&lines.next()?.ok()?).ok()?;
+            if line.get("event").is_none() {
+                return Some(line);
+            }
+        }
+    };
+    answer("")?;
+    answer("qmp_capabilities")?;
+    let blocks = answer("query-block")?;
+    let disk = blocks["return"].as_array()?.iter().find(|block| block["device"] == "disk0")?;
+    Some(disk["inserted"].clone())
+}
