@@ -35,10 +35,38 @@ end_lab() {
   local status=$?
   trap - EXIT INT TERM
   stop_daemon
+  leave_scope
   ! declare -F rig_close >/dev/null || rig_close
+  ! declare -F end_stage >/dev/null || end_stage
   declare -F end_rivals >/dev/null && end_rivals
   rm -rf "$lab"
   exit $status
+}
+# enter_scope: from now on this script, and whatever it starts, is in a cpuset of its own, and only that makes room for exclusive pCPUs: what else runs
+# on this machine stays where it is. Fails where the host has one pCPU, or no cpusets of cgroup v1.
+scope=
+enter_scope() {
+  local parent=/sys/fs/cgroup/cpuset file
+  [ "$(nproc)" -ge 2 ] && [ -e $parent/cpuset.cpus ] || { echo "it takes two pCPUs and cpusets of cgroup v1" >&2; return 1; }
+  scope=$parent/taut-goal-$$
+  mkdir "$scope"
+  for file in cpuset.cpus cpuset.mems; do cat "$parent/$file" >"$scope/$file"; done
+  echo $$ >"$scope/cgroup.procs"
+  daemon_options=(--cpuset "$scope")
+}
+# leave_scope: takes it away again, with everybody out of it.
+leave_scope() {
+  local folder task
+  [ -n "$scope" ] || return 0
+  for folder in "$scope"/*/ "$scope"; do
+    for _ in $(seq 50); do
+      for task in $(cat "$folder/tasks" 2>/dev/null); do echo "$task" 2>/dev/null >/sys/fs/cgroup/cpuset/tasks || true; done
+      rmdir "$folder" 2>/dev/null && break
+      [ -e "$folder" ] || break
+      sleep 0.02
+    done
+  done
+  scope= daemon_options=()
 }
 trap end_lab EXIT
 trap 'exit 130' INT

@@ -19,6 +19,8 @@ mod list;
 mod mask;
 mod partition;
 mod pm_qos;
+pub mod precedence;
+mod scheduler;
 pub mod topology;
 pub mod utilisation;
 mod workqueue;

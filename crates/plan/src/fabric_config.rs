@@ -2,11 +2,11 @@
 
 use taut_api::Coalescing;
 use taut_api::fabric::FabricConfig;
-use taut_api::fabric::config::{PortConfig, PortKind};
+use taut_api::fabric::config::{PortConfig, PortKind, SocketWorker, WorkerConfig, WorkerMode};
 use taut_api::shaping::Shaping;
 use taut_api::vm::{NicModel, Power};
 
-use crate::{Desired, Observed, Owner, coalescing, lro, vmci};
+use crate::{Desired, Observed, Owner, coalescing, latency, lro, vmci};
 
 /// One port for each attachment and for each card of a VM that is wanted or still has its process.
 pub fn rule(desired: &Desired, observed: &Observed) -> FabricConfig {
@@ -27,13 +27,29 @@ pub fn rule(desired: &Desired, observed: &Observed) -> FabricConfig {
             lro: lro::rule(desired, &owner),
         })
     });
+    let workers = desired.workers.count();
     FabricConfig {
         revision: 0,
         ports: ports.collect(),
         sockets: vmci::config(desired, observed),
-        workers: desired.workers.clone(),
-        socket_worker: desired.socket_worker.clone(),
+        workers: WorkerConfig {
+            mode: mode(desired, observed, desired.workers.mode, workers),
+            ..desired.workers.clone()
+        },
+        socket_worker: SocketWorker {
+            mode: mode(desired, observed, desired.socket_worker.mode, workers),
+            ..desired.socket_worker
+        },
     }
+}
+
+/// When a worker sleeps, of so many. Where VMs own pCPUs, workers go before everybody else on those that are left; then, if these are not
+/// more than the workers, none keeps one busy only to wait there: what it waits for may need it.
+fn mode(desired: &Desired, observed: &Observed, mode: WorkerMode, workers: usize) -> WorkerMode {
+    let owned = latency::rule(desired, observed).exclusive().len();
+    let left = observed.cpus.len().saturating_sub(owned);
+    let waits = matches!(mode, WorkerMode::Adaptive { .. });
+    if owned > 0 && left <= workers && waits { WorkerMode::Interrupt } else { mode }
 }
 
 /// Shaping that a card has of its own, instead of its port group's.

@@ -293,6 +293,12 @@ pub fn explain(desired: &Desired, observed: &Observed, name: &Name, vm: &VmDesir
             "LS-6: pm_qos_resume_latency_us is n/a, no latency tolerated",
             false,
         );
+        decide(
+            "the fabric, and its own threads besides its vCPUs, go before everybody else on the other pCPUs"
+                .to_owned(),
+            "LS-3: what it waits for does not wait for a time slice of a neighbour's",
+            false,
+        );
     }
     decide(
         "coalescing is disabled and LRO off on its virtio cards that do not say otherwise".to_owned(),

@@ -15,4 +15,5 @@ mod pattern;
 pub mod raw;
 pub mod report;
 pub mod restart;
+mod spin;
 pub mod wire;

@@ -177,6 +177,21 @@ fn what_needs_a_restart_is_named() {
     assert!(status.decisions.iter().all(|decision| !decision.restart), "{status:?}");
 }
 
+#[test]
+fn workers_that_go_first_do_not_keep_the_last_pcpu_busy() {
+    use taut_api::fabric::config::WorkerMode;
+    let mut desired = Desired::default();
+    let adaptive = WorkerMode::Adaptive { poll_us: 50 };
+    desired.workers.mode = adaptive;
+    let mode = |desired: &Desired, cpus| crate::fabric_config::rule(desired, &host(cpus)).workers.mode;
+    assert_eq!(mode(&desired, 2), adaptive, "nobody owns a pCPU");
+    desired.vms.insert(name("db1"), high(1, 512));
+    assert_eq!(mode(&desired, 2), WorkerMode::Interrupt);
+    assert_eq!(mode(&desired, 3), adaptive, "there is another one");
+    desired.workers.mode = WorkerMode::Polling;
+    assert_eq!(mode(&desired, 2), WorkerMode::Polling, "somebody asked for that");
+}
+
 fn any_vm() -> impl Strategy<Value = VmDesired> {
     let reservation = prop_oneof![
         Just(CpuReservation::None),

@@ -11,7 +11,7 @@ use taut_workload::wire::MAX_SIZE;
 
 use super::end_point::EndPoint;
 use super::measure::Measurement;
-use super::{moderation, raw, shaping, switch, vsock};
+use super::{moderation, neighbours, puts, raw, shaping, switch, vsock};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -27,6 +27,10 @@ pub(crate) enum Command {
     Shaping(shaping::Args),
     /// Schemes of interrupt moderation beside each other: interrupts, kicks, CPU and latency at given loads.
     Moderation(moderation::Args),
+    /// A latency-sensitive VM beside CPU-bound ones: its response times, and their work, when it is normal and when it is high.
+    Neighbours(neighbours::Args),
+    /// Puts into a Redis server in a VM, one at a time: untuned, tuned, without a VM.
+    Puts(puts::Args),
     /// VMCI sockets (AF_VSOCK) between VMs, microguests and the host: throughput or round-trip times by message and socket size.
     Vsock(vsock::Args),
 }
@@ -179,7 +183,8 @@ impl Between {
             }
             Self::Rr { common, size } => {
                 let settings = Settings { size: Some(size), ..common.settings() };
-                let measurement = Measurement::Rr { socket_size: None, size, duration: common.duration };
+                let measurement =
+                    Measurement::Rr { socket_size: None, size, interval_us: None, duration: common.duration };
                 (common, measurement, settings)
             }
             Self::Stream { common, sizes, sessions } => {
@@ -233,7 +238,7 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// Milliseconds, from 1 µs to 10 s.
-fn milliseconds(text: &str) -> Result<Duration, String> {
+pub(super) fn milliseconds(text: &str) -> Result<Duration, String> {
     number(text, 0.001, 10_000.0).map(|ms| Duration::from_secs_f64(ms / 1000.0))
 }
 

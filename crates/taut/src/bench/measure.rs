@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
-use taut_workload::agent::protocol::{Address, Answer, Interface, Latency, Ping, Request, Rr, Serve, Stream};
+use taut_workload::agent::protocol::{
+    Address, Answer, Interface, Latency, Ping, Puts, Request, Rr, Serve, Stream,
+};
 use taut_workload::report::{self, Cpu, Figures, Kind};
 
 use super::address;
@@ -24,6 +26,13 @@ pub(super) enum Measurement {
     Rr {
         socket_size: Option<u32>,
         size: u32,
+        interval_us: Option<u64>,
+        duration: Duration,
+    },
+    /// Into a Redis server that listens already.
+    Puts {
+        port: u16,
+        size: u32,
         duration: Duration,
     },
     Stream {
@@ -40,23 +49,25 @@ impl Measurement {
     pub(super) const fn kind(&self) -> Kind {
         match self {
             Self::Ping { .. } => Kind::Ping,
-            Self::Rr { .. } => Kind::Rr,
+            // A request and its response, whoever the server is.
+            Self::Rr { .. } | Self::Puts { .. } => Kind::Rr,
             Self::Stream { .. } => Kind::Stream,
         }
     }
 
     const fn duration(&self) -> Duration {
         match self {
-            Self::Ping { duration, .. } | Self::Rr { duration, .. } | Self::Stream { duration, .. } => {
-                *duration
-            }
+            Self::Ping { duration, .. }
+            | Self::Rr { duration, .. }
+            | Self::Puts { duration, .. }
+            | Self::Stream { duration, .. } => *duration,
         }
     }
 
     /// The server that it needs, and where that listens.
     fn server(&self, address: Option<Address>) -> Option<Serve> {
         match *self {
-            Self::Ping { .. } => None,
+            Self::Ping { .. } | Self::Puts { .. } => None,
             Self::Rr { socket_size, .. } | Self::Stream { socket_size, .. } => {
                 Some(Serve { address, port: 0, socket_size })
             }
@@ -70,9 +81,10 @@ impl Measurement {
                 Request::Ping(Ping { to, size, interval_us, duration_ms, count: None })
             }
             (Self::Ping { .. }, _) => unreachable!("echo requests go to IPv4 addresses"),
-            (Self::Rr { socket_size, size, .. }, to) => {
-                Request::Rr(Rr { to, port, socket_size, size, duration_ms })
+            (Self::Rr { socket_size, size, interval_us, .. }, to) => {
+                Request::Rr(Rr { to, port, socket_size, size, interval_us, duration_ms })
             }
+            (Self::Puts { port, size, .. }, to) => Request::Puts(Puts { to, port, size, duration_ms }),
             (Self::Stream { socket_size, send_size, receive_size, sessions, check, .. }, to) => {
                 Request::Stream(Stream {
                     to,

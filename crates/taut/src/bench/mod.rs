@@ -10,8 +10,12 @@ mod end_point;
 mod host;
 mod measure;
 mod moderation;
+mod neighbours;
 mod parties;
+mod puts;
 mod raw;
+mod ready;
+mod sensitive;
 mod shaping;
 mod switch;
 mod vsock;
@@ -41,6 +45,8 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
         Command::Switch(args) => switch::run(args, format),
         Command::Shaping(args) => shaping::run(&args, client, format),
         Command::Moderation(args) => moderation::run(&args, client, format),
+        Command::Neighbours(args) => neighbours::run(&args, client, format),
+        Command::Puts(args) => puts::run(&args, client, format),
         Command::Vsock(args) => vsock::run(&args, client, format),
     }
 }

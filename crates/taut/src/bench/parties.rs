@@ -37,6 +37,27 @@ pub(super) struct Party {
     pub(super) agent: Agent,
 }
 
+/// How the pCPUs are given to an agent that is started.
+#[derive(Debug, Clone, Copy)]
+enum Class {
+    Ordinary,
+    /// SCHED_FIFO.
+    RealTime,
+}
+
+impl Class {
+    fn of(self, command: Command) -> Command {
+        match self {
+            Self::Ordinary => command,
+            Self::RealTime => {
+                let mut first = Command::new("chrt");
+                first.args(["--fifo", "1"]).arg(command.get_program()).args(command.get_args());
+                first
+            }
+        }
+    }
+}
+
 /// A process that ends with us.
 struct Process(Child);
 
@@ -51,6 +72,19 @@ impl Drop for Process {
 impl Parties {
     /// Speaks to the agent of `end_point`, unless that was done before.
     pub(super) fn join(&mut self, client: &Client, end_point: &EndPoint) -> Result<Id, ApiError> {
+        self.join_as(client, end_point, Class::Ordinary)
+    }
+
+    /// The same; an agent that is started for this gets a pCPU whenever it wants one.
+    pub(super) fn join_in_real_time(
+        &mut self,
+        client: &Client,
+        end_point: &EndPoint,
+    ) -> Result<Id, ApiError> {
+        self.join_as(client, end_point, Class::RealTime)
+    }
+
+    fn join_as(&mut self, client: &Client, end_point: &EndPoint, class: Class) -> Result<Id, ApiError> {
         if let Some(known) = self.all.iter().position(|party| party.end_point == *end_point) {
             return Ok(Id(known));
         }
@@ -59,8 +93,8 @@ impl Parties {
                 let vm: Vm = client.get(&format!("/v1/vms/{name}"))?;
                 (agent::of_vm(&vm, PATIENCE)?, vm.status.accelerator)
             }
-            EndPoint::Netns(name) => (self.start(end_point, inside(client, name)?, "netns")?, None),
-            EndPoint::Host => (self.start(end_point, Command::new(guest_binary()), "host")?, None),
+            EndPoint::Netns(name) => (self.start(end_point, class.of(inside(client, name)?), "netns")?, None),
+            EndPoint::Host => (self.start(end_point, class.of(Command::new(guest_binary())), "host")?, None),
             EndPoint::Agent(path) => (Agent::connect(path, PATIENCE).map_err(|error| failed(&error))?, None),
         };
         Ok(self.add(Party { end_point: end_point.clone(), accelerator, agent }))
@@ -79,7 +113,7 @@ impl Parties {
             ApiError::new(
                 ErrorKind::Unavailable,
                 format!("the agent of {end_point} could not be started: {command:?}"),
-                "install taut-guest beside taut or in PATH, and iproute2; run taut as root",
+                "install taut-guest beside taut or in PATH, iproute2 and util-linux; run taut as root",
             )
             .because(&error)
         })?;

@@ -173,7 +173,7 @@ impl Args {
     fn measurement(&self, socket: u32, message: u32, sessions: u32) -> Measurement {
         let (socket_size, duration) = (Some(socket), self.duration);
         match self.mode {
-            Mode::Rr => Measurement::Rr { socket_size, size: message, duration },
+            Mode::Rr => Measurement::Rr { socket_size, size: message, interval_us: None, duration },
             Mode::Stream => {
                 let (send_size, check) = (message, self.check);
                 let receive_size = self.receive.unwrap_or(socket.min(MAX_SIZE));
@@ -318,7 +318,7 @@ mod tests {
         let args = read("vsock a b --duration 1 --mode rr").unwrap();
         assert_eq!(
             args.measurement(128, 64, 1),
-            Measurement::Rr { socket_size: Some(128), size: 64, duration }
+            Measurement::Rr { socket_size: Some(128), size: 64, interval_us: None, duration }
         );
     }
 }

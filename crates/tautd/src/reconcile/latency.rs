@@ -91,6 +91,7 @@ impl Reconciler {
         self.entitled.clear();
         self.settle(&BTreeMap::new())?;
         self.make_groups();
+        self.settle_precedence();
         self.clear_groups();
         self.store.event(
             Level::Info,
@@ -109,6 +110,7 @@ impl Reconciler {
         self.wanted.clear();
         self.poll_ns = None;
         self.entitled.clear();
+        self.settle_precedence();
         self.clear_groups();
         if let Err(error) = self.settle(&BTreeMap::new()) {
             tracing::warn!(%error, "the host could not be put back: the next daemon does it");

@@ -5,12 +5,13 @@ mod groups;
 mod latency;
 mod machine;
 mod observe;
+mod precedence;
 mod shutdown;
 mod tune;
 mod vmci;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use taut_api::route::UpgradedFabric;
 use taut_api::{ApiError, Name};
 use taut_host::exclusive::Exclusive;
 use taut_host::groups::Groups;
+use taut_host::precedence::Precedence;
 use taut_plan::placement::Grant;
 use taut_plan::shares::Entitlement;
 use taut_plan::{Plan, plan};
@@ -108,6 +110,10 @@ pub(crate) struct Reconciler {
     entitled: BTreeMap<Name, Entitlement>,
     /// The control groups by which they get it.
     groups: Groups,
+    /// Who goes first beside them.
+    precedence: Precedence,
+    /// What could not be done about that, told already.
+    unsettled: Vec<String>,
     /// Where everything was put back at the user's wish: the revision that this holds for.
     restored_at: Option<u64>,
 }
@@ -142,6 +148,7 @@ impl Reconciler {
     pub(crate) fn new(parts: Parts) -> Self {
         let numbers = parts.store.state().desired.numbers.ports.clone();
         let groups = groups::recalled(&parts.store, &parts.board, parts.cpuset.as_deref());
+        let precedence = Precedence::new(Path::new("/"), precedence::recalled(&parts.store));
         Self {
             store: parts.store,
             board: parts.board,
@@ -160,6 +167,8 @@ impl Reconciler {
             exclusive: parts.exclusive,
             entitled: BTreeMap::new(),
             groups,
+            precedence,
+            unsettled: Vec::new(),
             restored_at: None,
         }
     }
@@ -223,6 +232,7 @@ impl Reconciler {
         self.observe();
         self.make_groups();
         self.settle_exclusive();
+        self.settle_precedence();
         self.clear_groups();
         self.pause()
     }

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::protocol::{
-    AgentError, Checked, Configure, Cpu, Hello, Interface, Latency, Ping, Probe, Probed, Rr, Serve, Stream,
-    Throughput,
+    AgentError, Checked, Configure, Cpu, Hello, Interface, Latency, Ping, Probe, Probed, Puts, Rr, Serve,
+    Stream, Throughput,
 };
 
 /// A stack that answers requests. Methods are called from several threads at once; those with a [`Run`] take as long as
@@ -25,12 +25,21 @@ pub trait Backend: Sync {
     fn ping(&self, wanted: &Ping, run: &Run<'_>) -> Result<Latency, AgentError>;
     /// See [`super::protocol::Request::Rr`].
     fn rr(&self, wanted: &Rr, run: &Run<'_>) -> Result<Latency, AgentError>;
+    /// See [`super::protocol::Request::Puts`]. Only kernel sockets have a client for it.
+    fn puts(&self, _wanted: &Puts, _run: &Run<'_>) -> Result<Latency, AgentError> {
+        Err(AgentError::new(
+            "there is no client of Redis here",
+            "ask the agent of a namespace or of a guest that runs Linux",
+        ))
+    }
     /// See [`super::protocol::Request::Stream`].
     fn stream(&self, wanted: &Stream, run: &Run<'_>) -> Result<Throughput, AgentError>;
     /// See [`super::protocol::Request::Probe`].
     fn probe(&self, wanted: &Probe, run: &Run<'_>) -> Result<Vec<Probed>, AgentError>;
     /// See [`super::protocol::Request::Cpu`].
     fn cpu(&self) -> Result<Cpu, AgentError>;
+    /// Computes on every CPU for as long as what is returned lives; see [`super::protocol::Request::Spin`].
+    fn spin(&self) -> Result<Box<dyn Spinning>, AgentError>;
     /// See [`super::protocol::Request::Check`]. Only a Linux has something to look at.
     fn check(&self, _profile: &str) -> Result<Checked, AgentError> {
         Err(AgentError::new("there are no settings to check here", "ask a guest that runs Linux"))
@@ -43,6 +52,12 @@ pub trait Backend: Sync {
 pub trait Serving: Send {
     /// The port it listens on.
     fn port(&self) -> u16;
+}
+
+/// Programs that compute; dropping it ends them.
+pub trait Spinning: Send {
+    /// [Units](super::protocol::Work::units) done so far.
+    fn units(&self) -> u64;
 }
 
 /// A measurement as the session sees it: tells when it starts, and learns when nobody waits for it any more.

@@ -12,6 +12,6 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-pub use backend::{Backend, Run, Serving, Stop};
+pub use backend::{Backend, Run, Serving, Spinning, Stop};
 pub use client::{Client, ClientError};
 pub use session::serve;

@@ -69,6 +69,8 @@ pub enum Request {
     /// Request/response over one connection. Answered with [`Answer::Latency`].
     #[serde(rename = "tcp_rr")]
     Rr(Rr),
+    /// Puts into a Redis server, one at a time. Answered with [`Answer::Latency`].
+    Puts(Puts),
     /// Bulk transfer over one or more. Answered with [`Answer::Throughput`].
     #[serde(rename = "tcp_stream")]
     Stream(Stream),
@@ -76,6 +78,12 @@ pub enum Request {
     Probe(Probe),
     /// CPU time used so far; differences of two answers are what a caller wants. Answered with [`Answer::Cpu`].
     Cpu,
+    /// Begin to compute, on every CPU, until told to rest, or until the conversation ends. Answered with [`Answer::Ok`].
+    Spin,
+    /// What has been computed so far; differences of two answers are what a caller wants. Answered with [`Answer::Work`].
+    Work,
+    /// Compute no more. Answered with [`Answer::Ok`].
+    Rest,
     /// Best practices, seen from inside. Answered with [`Answer::Checked`].
     Check(Check),
     /// End the guest. Answered with [`Answer::Ok`] before it ends.
@@ -116,8 +124,27 @@ pub enum Answer {
     Probed(Vec<Probed>),
     /// CPU time.
     Cpu(Cpu),
+    /// Work done.
+    Work(Work),
     /// What was found.
     Checked(Checked),
+}
+
+/// What [`Request::Spin`] has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// Units of 10,000 dependent integer operations each, over all CPUs.
+    pub units: u64,
+    /// Since it began, in µs.
+    pub elapsed_us: u64,
+}
+
+impl Work {
+    /// Units per second from `self` to `later`; zero when no time passed.
+    pub fn per_second(self, later: Self) -> f64 {
+        let us = later.elapsed_us.saturating_sub(self.elapsed_us);
+        if us == 0 { 0.0 } else { later.units.saturating_sub(self.units) as f64 * 1e6 / us as f64 }
+    }
 }
 
 /// See [`Request::Check`].
@@ -261,6 +288,25 @@ pub struct Rr {
     /// Bytes per request and per response, 1 to [`crate::wire::MAX_SIZE`].
     #[serde(default = "rr_size")]
     pub size: u32,
+    /// Time from one request to the next in µs; those that are late are made up for. At once after the response when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval_us: Option<u64>,
+    /// How long, in ms.
+    #[serde(default = "duration")]
+    pub duration_ms: u64,
+}
+
+/// Puts an object into a Redis server, waits until that is confirmed, and so on, over one connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Puts {
+    /// Address of the server.
+    pub to: Address,
+    /// Port of the server.
+    pub port: u16,
+    /// Bytes of each object, 1 to [`crate::wire::MAX_SIZE`].
+    #[serde(default = "put_size")]
+    pub size: u32,
     /// How long, in ms.
     #[serde(default = "duration")]
     pub duration_ms: u64,
@@ -367,6 +413,9 @@ const fn ping_interval() -> u64 {
 }
 const fn rr_size() -> u32 {
     256
+}
+const fn put_size() -> u32 {
+    1024
 }
 const fn stream_size() -> u32 {
     8192

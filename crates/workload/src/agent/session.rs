@@ -4,10 +4,11 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Scope};
+use std::time::Instant;
 
-use super::backend::{Backend, Run, Serving, Stop};
+use super::backend::{Backend, Run, Serving, Spinning, Stop};
 use super::lines::{self, Line};
-use super::protocol::{AgentError, Answer, Call, MAX_LINE, Outcome, Reply, Request, Server};
+use super::protocol::{AgentError, Answer, Call, MAX_LINE, Outcome, Reply, Request, Server, Work};
 
 /// Measurements that may run at the same time.
 const MAX_MEASUREMENTS: usize = 32;
@@ -33,6 +34,31 @@ struct Session<'a, W> {
 struct Conversation {
     stop: Arc<Stop>,
     servers: Vec<Box<dyn Serving>>,
+    /// What computes, and since when.
+    spinning: Option<(Box<dyn Spinning>, Instant)>,
+}
+
+impl Conversation {
+    fn spin(&mut self, backend: &dyn Backend) -> Result<Answer, AgentError> {
+        if self.spinning.is_none() {
+            let began = Instant::now();
+            self.spinning = Some((backend.spin()?, began));
+        }
+        Ok(Answer::Ok)
+    }
+
+    fn work(&self) -> Result<Answer, AgentError> {
+        let (spinning, began) = self.spinning.as_ref().ok_or_else(|| {
+            AgentError::new("nothing is computed here", "ask it to spin, and not to say hello meanwhile")
+        })?;
+        let units = spinning.units();
+        Ok(Answer::Work(Work { units, elapsed_us: began.elapsed().as_micros() as u64 }))
+    }
+
+    fn rest(&mut self) -> Answer {
+        self.spinning = None;
+        Answer::Ok
+    }
 }
 
 impl Drop for Conversation {
@@ -77,6 +103,9 @@ impl<W: Write + Send> Session<'_, W> {
             Request::Configure(wanted) => self.backend.configure(&wanted).map(|()| Answer::Ok),
             Request::Cid => self.backend.cid().map(Answer::Cid),
             Request::Cpu => self.backend.cpu().map(Answer::Cpu),
+            Request::Spin => conversation.spin(self.backend),
+            Request::Work => conversation.work(),
+            Request::Rest => Ok(conversation.rest()),
             Request::Check(wanted) => self.backend.check(&wanted.profile).map(Answer::Checked),
             Request::Serve(_) if conversation.servers.len() == MAX_SERVERS => Err(AgentError::new(
                 format!("{MAX_SERVERS} servers run already"),
@@ -93,7 +122,11 @@ impl<W: Write + Send> Session<'_, W> {
                     self.reply(None, Outcome::Failed(error));
                 });
             }
-            measurement @ (Request::Ping(_) | Request::Rr(_) | Request::Stream(_) | Request::Probe(_)) => {
+            measurement @ (Request::Ping(_)
+            | Request::Rr(_)
+            | Request::Puts(_)
+            | Request::Stream(_)
+            | Request::Probe(_)) => {
                 return self.measure(call.id, measurement, &conversation.stop, scope);
             }
         };
@@ -121,6 +154,7 @@ impl<W: Write + Send> Session<'_, W> {
             let done = match request {
                 Request::Ping(wanted) => self.backend.ping(&wanted, &run).map(Answer::Latency),
                 Request::Rr(wanted) => self.backend.rr(&wanted, &run).map(Answer::Latency),
+                Request::Puts(wanted) => self.backend.puts(&wanted, &run).map(Answer::Latency),
                 Request::Stream(wanted) => self.backend.stream(&wanted, &run).map(Answer::Throughput),
                 Request::Probe(wanted) => self.backend.probe(&wanted, &run).map(Answer::Probed),
                 _ => unreachable!("only measurements come here"),

@@ -12,9 +12,9 @@ use proptest::prelude::*;
 
 use super::protocol::{
     AgentError, Answer, Call, Configure, Cpu, Hello, Interface, Kind, Latency, MAX_LINE, Outcome, PROTOCOL,
-    Ping, Probe, Probed, Reply, Request, Rr, Serve, Stream, Throughput,
+    Ping, Probe, Probed, Reply, Request, Rr, Serve, Stream, Throughput, Work,
 };
-use super::{Backend, Client, ClientError, Run, Serving, serve};
+use super::{Backend, Client, ClientError, Run, Serving, Spinning, serve};
 use crate::latencies::Latencies;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -41,6 +41,15 @@ impl Drop for IdleServer {
 
 fn latency() -> Latency {
     Latency { rtt_ns: Latencies::new(), sent: 4, lost: 1, duplicates: 0, elapsed_us: 5 }
+}
+
+/// Does a unit whenever somebody looks.
+struct IdleSpinner(Arc<AtomicUsize>);
+
+impl Spinning for IdleSpinner {
+    fn units(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::SeqCst) as u64
+    }
 }
 
 impl Backend for Idle {
@@ -71,6 +80,10 @@ impl Backend for Idle {
     fn serve(&self, _: &Serve) -> Result<Box<dyn Serving>, AgentError> {
         self.servers.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(IdleServer(Arc::clone(&self.servers))))
+    }
+
+    fn spin(&self) -> Result<Box<dyn Spinning>, AgentError> {
+        Ok(Box::new(IdleSpinner(Arc::default())))
     }
 
     fn ping(&self, _: &Ping, run: &Run<'_>) -> Result<Latency, AgentError> {
@@ -125,7 +138,14 @@ fn ping() -> Ping {
 }
 
 fn endless() -> Rr {
-    Rr { to: Ipv4Addr::LOCALHOST.into(), port: 7, socket_size: None, size: 1, duration_ms: 1 }
+    Rr {
+        to: Ipv4Addr::LOCALHOST.into(),
+        port: 7,
+        socket_size: None,
+        interval_us: None,
+        size: 1,
+        duration_ms: 1,
+    }
 }
 
 /// Writes `lines` and reads as many replies as are asked for.
@@ -155,6 +175,33 @@ fn every_kind_of_request_is_answered() {
     let wanted = Configure { mac: "x".into(), ip: "10.0.0.1/8".parse().unwrap() };
     let error = client.call(Request::Configure(wanted), LONG).unwrap_err();
     assert!(matches!(&error, ClientError::Failed { source, .. } if source.message == "no x"), "{error}");
+}
+
+#[test]
+fn work_is_counted_from_spin_to_rest() {
+    let servers = Arc::default();
+    let (stream, _thread) = agent(&servers);
+    let mut client = client(&stream).unwrap();
+    assert!(client.call(Request::Work, LONG).is_err());
+    let mut works = |request| client.call(request, LONG);
+    assert_eq!(works(Request::Spin).unwrap(), Answer::Ok);
+    let mut units = || match works(Request::Work).unwrap() {
+        Answer::Work(work) => work.units,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((units(), units()), (0, 1));
+    assert_eq!(client.call(Request::Spin, LONG).unwrap(), Answer::Ok, "it goes on");
+    let Answer::Work(work) = client.call(Request::Work, LONG).unwrap() else { panic!() };
+    assert_eq!(work.units, 2);
+    assert_eq!(client.call(Request::Rest, LONG).unwrap(), Answer::Ok);
+    assert!(client.call(Request::Work, LONG).is_err());
+}
+
+#[test]
+fn work_per_second_is_of_the_time_between() {
+    let work = |units, elapsed_us| Work { units, elapsed_us };
+    assert!((work(10, 1_000_000).per_second(work(40, 1_500_000)) - 60.0).abs() < 1e-9);
+    assert!(work(10, 7).per_second(work(10, 7)).abs() < 1e-9);
 }
 
 #[test]

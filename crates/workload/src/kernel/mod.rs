@@ -6,9 +6,11 @@ mod netlink;
 mod ping;
 mod poweroff;
 mod probe;
+mod puts;
 mod rr;
 mod server;
 mod socket;
+mod spin;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -20,10 +22,10 @@ use std::io;
 pub use cpu::read as cpu;
 
 use crate::agent::protocol::{
-    AgentError, Checked, Configure, Cpu, Hello, Interface, Kind, Latency, PROTOCOL, Ping, Probe, Probed, Rr,
-    Serve, Stream, Throughput,
+    AgentError, Checked, Configure, Cpu, Hello, Interface, Kind, Latency, PROTOCOL, Ping, Probe, Probed,
+    Puts, Rr, Serve, Stream, Throughput,
 };
-use crate::agent::{Backend, Run, Serving};
+use crate::agent::{Backend, Run, Serving, Spinning};
 
 /// The kernel that this process runs on.
 pub struct Kernel {
@@ -112,6 +114,10 @@ impl Backend for Kernel {
         rr::run(wanted, run)
     }
 
+    fn puts(&self, wanted: &Puts, run: &Run<'_>) -> Result<Latency, AgentError> {
+        puts::run(wanted, run)
+    }
+
     fn stream(&self, wanted: &Stream, run: &Run<'_>) -> Result<Throughput, AgentError> {
         stream::run(wanted, run)
     }
@@ -122,6 +128,11 @@ impl Backend for Kernel {
 
     fn cpu(&self) -> Result<Cpu, AgentError> {
         cpu::read().map_err(|error| failed("CPU times could not be read", &error))
+    }
+
+    fn spin(&self) -> Result<Box<dyn Spinning>, AgentError> {
+        let spinners = spin::Spinners::start();
+        Ok(Box::new(spinners.map_err(|error| failed("threads could not be started", &error))?))
     }
 
     fn poweroff(&self) -> Result<(), AgentError> {

@@ -1,6 +1,7 @@
 //! Request/response.
 
 use std::io::{self, Read as _, Write as _};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::failed;
@@ -30,11 +31,17 @@ fn measure(mut socket: &Socket, message: &mut [u8], wanted: &Rr, run: &Run<'_>) 
     run.started();
     let begin = Instant::now();
     let end = begin + Duration::from_millis(wanted.duration_ms);
-    let mut now = begin;
+    let interval = wanted.interval_us.map(Duration::from_micros);
+    let (mut now, mut due) = (begin, begin);
     while now < end && !run.is_stopped() {
         exchange(socket, message)?;
         let before = std::mem::replace(&mut now, Instant::now());
         rtt.record(now - before);
+        if let Some(interval) = interval {
+            due += interval;
+            sleep(due.saturating_duration_since(now));
+            now = Instant::now();
+        }
     }
     let sent = rtt.count();
     Ok(Latency { rtt_ns: rtt, sent, lost: 0, duplicates: 0, elapsed_us: (now - begin).as_micros() as u64 })

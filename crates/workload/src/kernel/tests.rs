@@ -75,7 +75,7 @@ fn turn_round(client: UnixStream, path: &Path) -> io::Result<()> {
 }
 
 fn plain_rr(port: u16) -> Rr {
-    Rr { to: HERE, port, socket_size: None, size: 1, duration_ms: 30 }
+    Rr { to: HERE, port, socket_size: None, interval_us: None, size: 1, duration_ms: 30 }
 }
 
 fn rr(wanted: &Rr) -> Result<Latency, AgentError> {
@@ -252,4 +252,19 @@ fn a_server_closes_on_whoever_does_not_speak_its_language() {
     let wanted = Stream { check: true, ..plain_stream(7) };
     let error = wanted.confirmed(9, 4).unwrap_err();
     assert!(error.message.contains("of 9 bytes") && error.message.contains("first 4"), "{error}");
+}
+
+#[test]
+fn spinners_count_until_they_are_dropped() {
+    let spinners = Kernel::new(Kind::Host).spin().unwrap();
+    while spinners.units() < 3 {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_pace_is_not_exceeded() {
+    let server = server(None);
+    let paced = Rr { interval_us: Some(10_000), duration_ms: 45, ..plain_rr(server.port()) };
+    assert!((1..=5).contains(&rr(&paced).unwrap().sent));
 }

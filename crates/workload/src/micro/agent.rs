@@ -16,14 +16,16 @@ use super::ToVcpu;
 use super::machine::Machine;
 use super::nic::Nic;
 use super::task::{
-    Event, PingTask, ProbeTask, Report, RequestResponseTask, ServerTask, StreamTask, Task, buffer_size,
+    Event, PingTask, ProbeTask, Report, RequestResponseTask, ServerTask, SpinTask, StreamTask, Task,
+    buffer_size,
 };
 use super::vcpu::{Command, TaskId};
 use crate::agent::protocol::{
     AgentError, Configure, Cpu, Hello, Interface, Kind, Latency, PROTOCOL, Ping, Probe, Probed, Rr, Serve,
     Stream, Throughput,
 };
-use crate::agent::{Backend, Run, Serving};
+use crate::agent::{Backend, Run, Serving, Spinning};
+use crate::spin::Units;
 
 /// First port of servers that may have any; clients use those from 49152 on.
 const FIRST_SERVER_PORT: u16 = 20_000;
@@ -182,6 +184,13 @@ impl Backend for Agent {
         Ok(Cpu { cpus: 1, user_us, system_us, idle_us, steal_us: 0, process_us })
     }
 
+    fn spin(&self) -> Result<Box<dyn Spinning>, AgentError> {
+        let units = Units::default();
+        let task = self.next_task.fetch_add(1, Ordering::Relaxed);
+        self.send(Command::Start(task, Box::new(SpinTask(units.clone()))))?;
+        Ok(Box::new(Spinner { units, task, to_vcpu: self.to_vcpu.clone() }))
+    }
+
     fn poweroff(&self) -> Result<(), AgentError> {
         kill(Pid::this(), Signal::SIGTERM)
             .map_err(|error| AgentError::new(format!("cannot end: {error}"), "stop the VM by force"))
@@ -204,6 +213,26 @@ impl Serving for Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // Without a vCPU there is no server either.
+        let _ = self.to_vcpu.send(Command::Stop(self.task));
+    }
+}
+
+/// A program of the vCPU that computes.
+struct Spinner {
+    units: Units,
+    task: TaskId,
+    to_vcpu: ToVcpu,
+}
+
+impl Spinning for Spinner {
+    fn units(&self) -> u64 {
+        self.units.done()
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        // Without a vCPU nothing computes either.
         let _ = self.to_vcpu.send(Command::Stop(self.task));
     }
 }

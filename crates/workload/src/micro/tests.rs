@@ -175,10 +175,20 @@ fn two_microguests_talk_with_and_without_offloads() {
         assert_eq!(echo.rtt_ns.count(), 50);
 
         let server = b.serve(&Serve::default()).unwrap();
-        let rr = Rr { to: ip(2).into(), port: server.port(), socket_size: None, size: 256, duration_ms: 200 };
-        let rr = with_run(|run| a.rr(&rr, run)).unwrap();
+        let wanted = Rr {
+            to: ip(2).into(),
+            port: server.port(),
+            socket_size: None,
+            interval_us: None,
+            size: 256,
+            duration_ms: 200,
+        };
+        let rr = with_run(|run| a.rr(&wanted, run)).unwrap();
         assert_eq!(rr.rtt_ns.count(), rr.sent);
         assert_eq!(rr.lost, 0);
+        let paced = Rr { interval_us: Some(10_000), duration_ms: 45, ..wanted };
+        let paced = with_run(|run| a.rr(&paced, run)).unwrap();
+        assert!((1..=6).contains(&paced.rtt_ns.count()), "{}", paced.rtt_ns.count());
 
         for sessions in [1, 5] {
             let moved = with_run(|run| a.stream(&stream(server.port(), sessions), run)).unwrap();
@@ -196,7 +206,14 @@ fn connections_survive_a_new_link() {
     let (a, b) = (guest(1), guest(2));
     let wire = Wire::between(plug(&a, OFFLOADS), plug(&b, OFFLOADS));
     let server = b.serve(&Serve::default()).unwrap();
-    let rr = Rr { to: ip(2).into(), port: server.port(), socket_size: None, size: 1000, duration_ms: 1500 };
+    let rr = Rr {
+        to: ip(2).into(),
+        port: server.port(),
+        socket_size: None,
+        interval_us: None,
+        size: 1000,
+        duration_ms: 1500,
+    };
     let result = thread::scope(|scope| {
         let client = scope.spawn(|| with_run(|run| a.rr(&rr, run)));
         thread::sleep(Duration::from_millis(200));
@@ -220,7 +237,14 @@ fn what_cannot_work_is_said() {
     let quiet = || ();
     let stop = Stop::default();
     let run = Run::new(&stop, &quiet);
-    let rr = |to: Ipv4Addr, port| Rr { to: to.into(), port, socket_size: None, size: 1, duration_ms: 10 };
+    let rr = |to: Ipv4Addr, port| Rr {
+        to: to.into(),
+        port,
+        socket_size: None,
+        interval_us: None,
+        size: 1,
+        duration_ms: 10,
+    };
     let refused = a.rr(&rr(ip(2), 9), &run).unwrap_err();
     assert!(refused.message.contains("10.0.0.2 port 9 was refused"), "{refused}");
     let unrouted = a.rr(&rr(Ipv4Addr::new(192, 168, 0, 1), 9), &run).unwrap_err();
@@ -250,4 +274,16 @@ fn an_address_can_be_given_later() {
     assert_eq!(with_run(|run| a.ping(&ping(9, 3), run)).unwrap().lost, 0);
     let unknown = Configure { mac: "02:00:00:00:00:77".into(), ip: "10.0.0.9/24".parse().unwrap() };
     assert!(b.configure(&unknown).unwrap_err().message.contains("02:00:00:00:00:77"));
+}
+
+#[test]
+fn a_vcpu_that_computes_still_answers() {
+    let guest = guest(1);
+    let spinner = guest.spin().unwrap();
+    while spinner.units() < 3 {
+        std::thread::yield_now();
+    }
+    assert_eq!(guest.addresses().unwrap().len(), 1);
+    drop(spinner);
+    assert_eq!(guest.addresses().unwrap().len(), 1);
 }

@@ -2,6 +2,7 @@
 //! table, as JSON (the [`Report`] itself, by serde) and as picture. SPEC row WL.
 
 mod compare;
+mod conditions;
 mod figures;
 mod moderation;
 mod picture;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent::protocol::Address;
 
 pub use compare::{Comparison, Figure};
+pub use conditions::{Beside, Condition, ConditionResults, Experiment};
 pub use figures::{Cpu, Figures};
 pub use moderation::{Cell, ModerationResults};
 pub use picture::PictureError;

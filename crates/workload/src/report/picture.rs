@@ -2,7 +2,7 @@
 
 pub(super) mod axis;
 mod bars;
-mod curve;
+pub(super) mod curve;
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -15,14 +15,15 @@ use super::{Kind, Report, table};
 pub struct PictureError(pub(crate) String);
 
 /// Width and height in pixels.
-const SIZE: (u32, u32) = (960, 540);
-/// Colours of A and B, apart for the colour-blind as well.
-const COLOURS: [RGBColor; 2] = [RGBColor(0, 95, 175), RGBColor(215, 95, 0)];
-const INK: RGBColor = RGBColor(40, 40, 40);
-const FAINT: RGBColor = RGBColor(110, 110, 110);
+pub(super) const SIZE: (u32, u32) = (960, 540);
+/// Colours of A, B and more, apart for the colour-blind as well.
+const COLOURS: [RGBColor; 4] =
+    [RGBColor(0, 95, 175), RGBColor(215, 95, 0), RGBColor(0, 145, 110), RGBColor(120, 120, 120)];
+pub(super) const INK: RGBColor = RGBColor(40, 40, 40);
+pub(super) const FAINT: RGBColor = RGBColor(110, 110, 110);
 const GRID: RGBColor = RGBColor(222, 222, 222);
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 pub(super) fn render(report: &Report) -> Result<String, PictureError> {
     let mut svg = String::new();
@@ -34,7 +35,7 @@ pub(super) fn render(report: &Report) -> Result<String, PictureError> {
 }
 
 /// What drawing into memory can fail with.
-type Failure = DrawingAreaErrorKind<std::io::Error>;
+pub(super) type Failure = DrawingAreaErrorKind<std::io::Error>;
 
 fn draw(area: &Area<'_>, report: &Report) -> Result<(), Failure> {
     area.fill(&WHITE)?;
@@ -45,7 +46,7 @@ fn draw(area: &Area<'_>, report: &Report) -> Result<(), Failure> {
     head.draw_text(&title, &text(26, INK), (24, 18))?;
     head.draw_text(&table::settings(report.kind, &report.settings), &text(18, FAINT), (24, 44))?;
     match report.kind {
-        Kind::Ping | Kind::Rr => curve::draw(&body, report)?,
+        Kind::Ping | Kind::Rr => curve::draw(&body, &report.named().collect::<Vec<_>>())?,
         Kind::Stream => bars::draw(&body, report)?,
     }
     if let Some(comparison) = &report.comparison {
@@ -56,6 +57,6 @@ fn draw(area: &Area<'_>, report: &Report) -> Result<(), Failure> {
 }
 
 /// A font by size and colour, anchored at its top left.
-fn text(size: i32, colour: RGBColor) -> TextStyle<'static> {
+pub(super) fn text(size: i32, colour: RGBColor) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&colour).pos(Pos::new(HPos::Left, VPos::Top))
 }

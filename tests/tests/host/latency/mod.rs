@@ -50,6 +50,19 @@ fn is_alone(scope: &Scope, taut: &Taut, vm: &str, cpu: u64) {
     assert!(status.contains(&format!("Cpus_allowed_list:\t{cpu}\n")), "{status}");
 }
 
+/// Scheduling classes of the fabric's threads: 0 is ordinary, 1 goes first (`SCHED_FIFO`).
+fn classes_of_fabric(taut: &Taut) -> Vec<u32> {
+    let pid = taut.json(["daemon", "show"])["fabric_pid"].as_u64().unwrap();
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let class = |task: std::io::Result<std::fs::DirEntry>| {
+        let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+        stat.rsplit_once(')')?.1.split_whitespace().nth(38)?.parse().ok()
+    };
+    let mut classes: Vec<u32> = tasks.filter_map(class).collect();
+    classes.dedup();
+    classes
+}
+
 /// Requests and answers over one connection, under way.
 fn traffic(taut: &Taut, seconds: u32) -> Child {
     let sent = || {
@@ -94,12 +107,14 @@ fn a_vcpu_has_its_pcpu_alone_and_everything_comes_back_however_often() {
         let cpu = granted(&taut, "m1");
         is_alone(&scope, &taut, "m1", cpu);
         assert_ne!(scope.snapshot(), before);
+        eventually("the fabric goes first", || (classes_of_fabric(&taut) == [1]).then_some(()));
         let others = std::fs::read_to_string(other.join("cpuset.cpus")).unwrap();
         assert!(!others.contains(&cpu.to_string()), "{others}");
         let nic = taut.json(["vm", "show", "m1"])["status"]["nics"][0].clone();
         assert_eq!((&nic["coalescing"], &nic["lro"]), (&"disabled".into(), &false.into()));
         set(&taut, "m1", "normal");
         is_as_before("the host is as before");
+        eventually("the fabric takes turns", || (classes_of_fabric(&taut) == [0]).then_some(()));
     }
     went_well(running);
 
@@ -135,6 +150,7 @@ fn a_vcpu_has_its_pcpu_alone_and_everything_comes_back_however_often() {
     granted(&taut, "m1");
     taut.ok(["host", "restore"]);
     is_as_before("put back by order");
+    assert_eq!(classes_of_fabric(&taut), [0]);
     assert!(latency(&taut, "m1")["missing"][0].as_str().unwrap().contains("taut host restore"));
     set(&taut, "m1", "high");
     granted(&taut, "m1");

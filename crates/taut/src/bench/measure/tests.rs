@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use taut_workload::agent::protocol::{self, AgentError, Configure, Hello, PROTOCOL, Throughput};
-use taut_workload::agent::{self, Backend, Client, Run, Serving};
+use taut_workload::agent::{self, Backend, Client, Run, Serving, Spinning};
 use taut_workload::latencies::Latencies;
 
 use super::*;
@@ -56,6 +56,10 @@ impl Backend for Fake {
 
     fn serve(&self, _: &Serve) -> Result<Box<dyn Serving>, AgentError> {
         Ok(Box::new(Listening))
+    }
+
+    fn spin(&self) -> Result<Box<dyn Spinning>, AgentError> {
+        Err(AgentError::new("no CPU", "none"))
     }
 
     fn ping(&self, wanted: &Ping, _: &Run<'_>) -> Result<Latency, AgentError> {
@@ -126,7 +130,9 @@ fn a_ping_has_latencies_and_losses() {
 
 #[test]
 fn transactions_are_counted_by_the_second() {
-    let figures = measured(&Measurement::Rr { socket_size: None, size: 1, duration: SECOND }).unwrap();
+    let figures =
+        measured(&Measurement::Rr { socket_size: None, size: 1, interval_us: None, duration: SECOND })
+            .unwrap();
     assert_eq!((figures.count, figures.lost, figures.per_s), (Some(100), None, Some(200.0)));
     assert!(figures.p99_us > figures.p50_us);
 }

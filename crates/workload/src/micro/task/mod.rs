@@ -5,6 +5,7 @@ mod ping;
 mod probe;
 mod request_response;
 mod server;
+mod spin;
 mod stream;
 
 use std::sync::mpsc::Sender;
@@ -14,6 +15,7 @@ pub(super) use ping::PingTask;
 pub(super) use probe::ProbeTask;
 pub(super) use request_response::RequestResponseTask;
 pub(super) use server::ServerTask;
+pub(super) use spin::SpinTask;
 pub(super) use stream::StreamTask;
 
 use super::machine::Machine;

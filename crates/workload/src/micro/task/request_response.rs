@@ -25,8 +25,10 @@ pub(in crate::micro) struct RequestResponseTask {
 struct Running {
     begun: Instant,
     until: Instant,
-    /// When the current request was begun.
+    /// When the current request was begun, or is to be.
     asked: Instant,
+    /// When it is due, where there is a pace.
+    due: Instant,
     unsent: usize,
     missing: usize,
     requests: u64,
@@ -87,6 +89,7 @@ impl Task for RequestResponseTask {
                     begun,
                     until: begun + Duration::from_millis(self.wanted.duration_ms),
                     asked: begun,
+                    due: begun,
                     unsent: size,
                     missing: size,
                     requests: 1,
@@ -101,6 +104,9 @@ impl Task for RequestResponseTask {
                 _ => self.fail(machine, "timed out"),
             };
         };
+        if now < run.asked {
+            return Next::At(run.asked);
+        }
         let sent = socket.send_any(run.unsent);
         run.unsent -= sent;
         let received = skip(socket, run.missing);
@@ -113,6 +119,11 @@ impl Task for RequestResponseTask {
             }
             (run.asked, run.unsent, run.missing) = (run.last, size, size);
             run.requests += 1;
+            if let Some(interval) = self.wanted.interval_us {
+                run.due += Duration::from_micros(interval);
+                run.asked = run.due.max(run.last);
+                return Next::Again;
+            }
             run.unsent -= socket.send_any(run.unsent);
             return Next::Again;
         }

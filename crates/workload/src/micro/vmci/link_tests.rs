@@ -142,7 +142,7 @@ fn rest(a: &mut Port, b: &mut Port) {
 }
 
 fn rr(port: u16, size: u32) -> Rr {
-    Rr { to: Address::Vsock(4), port, socket_size: None, size, duration_ms: 100 }
+    Rr { to: Address::Vsock(4), port, socket_size: None, interval_us: None, size, duration_ms: 100 }
 }
 
 fn stream(port: u16) -> Stream {

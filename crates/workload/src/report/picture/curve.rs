@@ -5,7 +5,7 @@ use plotters::prelude::*;
 use super::axis::Axis;
 use super::{Area, COLOURS, FAINT, Failure, GRID, INK, text};
 use crate::latencies::Latencies;
-use crate::report::{Configuration, Report};
+use crate::report::Configuration;
 
 /// Points along a curve.
 const STEPS: u32 = 400;
@@ -88,8 +88,10 @@ fn latency(log: f64) -> String {
     }
 }
 
-pub(super) fn draw(area: &Area<'_>, report: &Report) -> Result<(), Failure> {
-    let curves: Vec<_> = report.named().map(|(name, c)| (name, points(&together(c)), repeats(c))).collect();
+/// Draws one curve a configuration, under the name that it has in the legend.
+pub(in crate::report) fn draw(area: &Area<'_>, named: &[(String, &Configuration)]) -> Result<(), Failure> {
+    let curve = |(name, c): &(String, &Configuration)| (name.clone(), points(&together(c)), repeats(c));
+    let curves: Vec<_> = named.iter().map(curve).collect();
     let every: Vec<_> = curves.iter().flat_map(|(_, points, _)| points.iter().copied()).collect();
     if every.is_empty() {
         return area.draw_text("no answers", &text(26, INK), (400, 180));

@@ -1,0 +1,239 @@
+//! Who goes first where an exclusive pCPU's VM has to wait for others: the fabric, and the VM's own threads besides its vCPUs.
+//!
+//! Those share what is left of the host with everybody else (SPEC LS-3), and a frame that waits there for a time slice of a CPU-bound
+//! neighbour waits for milliseconds. So they are put into `SCHED_FIFO`, at its lowest priority, as long as a VM owns pCPUs. They are
+//! not to starve the host by that: where a thread uses more than [`MOST`] of a pCPU, its process is ordinary again for [`BACK`].
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::affinity;
+use crate::scheduler::Class;
+
+/// Most time of a pCPU that a thread may use while it goes first, in percent.
+pub const MOST: u64 = 85;
+/// Measured over at least that long.
+const WINDOW: Duration = Duration::from_secs(1);
+/// How long one that used more is ordinary.
+pub const BACK: Duration = Duration::from_secs(10);
+/// Real-time microseconds in a second that a control group gets whose threads are to go first, where the kernel keeps accounts of that.
+const GROUP_US: &str = "500000";
+
+/// What was changed: kept before it is done.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Processes whose threads were put into another class, and how they were before.
+    processes: BTreeMap<u32, Before>,
+    /// Files that were changed for it, and what they contained.
+    #[serde(default)]
+    files: BTreeMap<PathBuf, String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Before {
+    /// When the process began, in ticks since the host's boot: another one may have its number later.
+    began: u64,
+    /// What its first thread was in, and all others.
+    class: Class,
+}
+
+impl Record {
+    /// Is everything as it was?
+    pub fn is_empty(&self) -> bool {
+        self.processes.is_empty() && self.files.is_empty()
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Processes that have just used too much, with the percentage.
+    pub greedy: BTreeMap<u32, u64>,
+    /// What could not be done.
+    pub problems: Vec<String>,
+}
+
+/// The lever of one host.
+#[derive(Debug)]
+pub struct Precedence {
+    root: PathBuf,
+    record: Record,
+    used: BTreeMap<u32, Used>,
+}
+
+/// What a process has used.
+#[derive(Debug, Clone)]
+struct Used {
+    since: Instant,
+    /// Up to then, by each thread.
+    ran_ns: BTreeMap<u32, u64>,
+    /// It is ordinary until then.
+    back_until: Option<Instant>,
+}
+
+impl Precedence {
+    /// The host whose file system starts at `root`; `record` is what an earlier one left.
+    pub fn new(root: &Path, record: Record) -> Self {
+        Self { root: root.to_owned(), record, used: BTreeMap::new() }
+    }
+
+    /// Is nothing changed?
+    pub fn is_idle(&self) -> bool {
+        self.record.is_empty()
+    }
+
+    /// Has the threads of these processes, other than vCPUs, go first, and nobody else's. `remember` keeps the record before anything is
+    /// changed that is not in it yet.
+    ///
+    /// # Errors
+    /// `remember`'s; nothing was changed then.
+    pub fn settle<E>(
+        &mut self,
+        wanted: &[u32],
+        now: Instant,
+        remember: &mut dyn FnMut(&Record) -> Result<(), E>,
+    ) -> Result<Outcome, E> {
+        let mut outcome = Outcome::default();
+        if wanted.is_empty() && self.record.is_empty() {
+            return Ok(outcome);
+        }
+        self.used.retain(|pid, _| wanted.contains(pid));
+        let first: Vec<u32> =
+            wanted.iter().copied().filter(|pid| self.is_within(*pid, now, &mut outcome)).collect();
+        let kept = self.record.clone();
+        for &pid in &first {
+            if let Some(before) = self.before(pid)
+                && self.record.processes.get(&pid).is_none_or(|known| known.began != before.began)
+            {
+                self.record.processes.insert(pid, before);
+            }
+            if let Some((file, content)) = self.group(pid) {
+                self.record.files.entry(file).or_insert(content);
+            }
+        }
+        if self.record != kept {
+            remember(&self.record)?;
+        }
+        let changed = self.record.clone();
+        for file in changed.files.keys() {
+            // One whose group has gone is not needed; whose parent has no time left, is told by what it is for.
+            let _ = fs::write(file, GROUP_US);
+        }
+        for &pid in &first {
+            if let Err(error) = self.put(pid, Class::FIRST, |class| class != Class::FIRST) {
+                outcome.problems.push(format!("threads of process {pid} cannot go before others: {error}"));
+            }
+        }
+        for (pid, before) in changed.processes.iter().filter(|(pid, _)| !first.contains(pid)) {
+            if self.began(*pid) == Some(before.began)
+                && let Err(error) = self.put(*pid, before.class, |class| class == Class::FIRST)
+            {
+                outcome.problems.push(format!("threads of process {pid} cannot be put back: {error}"));
+                continue;
+            }
+            self.record.processes.remove(pid);
+        }
+        if self.record.processes.is_empty() {
+            for (file, content) in std::mem::take(&mut self.record.files) {
+                // It has gone with its group, or takes what it had.
+                let _ = fs::write(file, content);
+            }
+        }
+        if self.record != changed {
+            remember(&self.record)?;
+        }
+        Ok(outcome)
+    }
+
+    /// Puts threads of a process that are no vCPUs into a class, those whose own is one that `is_other`.
+    fn put(&self, pid: u32, class: Class, is_other: impl Fn(Class) -> bool) -> io::Result<()> {
+        for (tid, folder) in self.threads(pid) {
+            if !Class::of(&folder).is_some_and(&is_other) {
+                continue;
+            }
+            match class.put(tid) {
+                // It has ended.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Threads of a process other than its vCPUs.
+    fn threads(&self, pid: u32) -> Vec<(u32, PathBuf)> {
+        let vcpus = affinity::vcpus(&self.root, pid);
+        let tasks = fs::read_dir(self.root.join(format!("proc/{pid}/task"))).into_iter().flatten().flatten();
+        let numbered = tasks.filter_map(|task| Some((task.file_name().to_str()?.parse().ok()?, task.path())));
+        numbered.filter(|(tid, _)| !vcpus.values().any(|vcpu| vcpu == tid)).collect()
+    }
+
+    fn before(&self, pid: u32) -> Option<Before> {
+        let class = Class::of(&self.root.join(format!("proc/{pid}/task/{pid}")))?;
+        Some(Before { began: self.began(pid)?, class })
+    }
+
+    fn began(&self, pid: u32) -> Option<u64> {
+        let stat = fs::read_to_string(self.root.join(format!("proc/{pid}/stat"))).ok()?;
+        stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    }
+
+    /// The file that gives the process's group of cgroup v1 no real-time at all: of any but the topmost one, where the kernel
+    /// shares it out (`CONFIG_RT_GROUP_SCHED`).
+    fn group(&self, pid: u32) -> Option<(PathBuf, String)> {
+        let groups = fs::read_to_string(self.root.join(format!("proc/{pid}/cgroup"))).ok()?;
+        let of_cpu = |line: &str| {
+            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+            controllers.split(',').any(|name| name == "cpu").then(|| path.trim_matches('/').to_owned())
+        };
+        let group = groups.lines().find_map(of_cpu).filter(|path| !path.is_empty())?;
+        let file = self.root.join("sys/fs/cgroup/cpu").join(group).join("cpu.rt_runtime_us");
+        let content = fs::read_to_string(&file).ok()?;
+        (content.trim() == "0").then_some((file, content))
+    }
+
+    /// Does the process use no more than it may? What it uses is counted while its threads go first.
+    fn is_within(&mut self, pid: u32, now: Instant, outcome: &mut Outcome) -> bool {
+        let ran_ns = self.ran_ns(pid);
+        let begin = |ran_ns| Used { since: now, ran_ns, back_until: None };
+        let Some(used) = self.used.get_mut(&pid) else {
+            self.used.insert(pid, begin(ran_ns));
+            return true;
+        };
+        if used.back_until.is_some_and(|until| now < until) {
+            return false;
+        }
+        let time = now.saturating_duration_since(used.since);
+        if used.back_until.is_none() && time < WINDOW {
+            return true;
+        }
+        let most =
+            ran_ns.iter().map(|(tid, ran)| ran.saturating_sub(*used.ran_ns.get(tid).unwrap_or(ran))).max();
+        let percent = most.unwrap_or(0) * 100 / (time.as_nanos() as u64).max(1);
+        let was_back = used.back_until.is_some();
+        *used = begin(ran_ns);
+        if percent <= MOST || was_back {
+            return true;
+        }
+        used.back_until = Some(now + BACK);
+        outcome.greedy.insert(pid, percent);
+        false
+    }
+
+    /// How long each thread has run.
+    fn ran_ns(&self, pid: u32) -> BTreeMap<u32, u64> {
+        let ran = |(tid, folder): (u32, PathBuf)| {
+            let text = fs::read_to_string(folder.join("schedstat")).ok()?;
+            Some((tid, text.split_whitespace().next()?.parse().ok()?))
+        };
+        self.threads(pid).into_iter().filter_map(ran).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! `taut bench neighbours`: a latency-sensitive VM beside CPU-bound ones, `normal` and `high` in alternation (S0, tables 2 and 3).
+//!
+//! The other end of its connection stands for another machine: as that would, it never waits for a pCPU of this one. So an agent that
+//! is started for it, in a network namespace or on the host, runs in the real-time class, under every condition alike.
+
+use std::net::Ipv4Addr;
+use std::thread::sleep;
+use std::time::Duration;
+
+use taut_api::route::Vm;
+use taut_api::vm::LatencySensitivity;
+use taut_api::{ApiError, Name};
+use taut_workload::agent::protocol::{Answer, Request, Work};
+use taut_workload::report::{Beside, Condition, ConditionResults, Experiment, Figures};
+use taut_workload::wire::MAX_SIZE;
+
+use super::end_point::EndPoint;
+use super::measure::{Line, Measurement};
+use super::parties::{Id, Parties};
+use super::ready::Ready;
+use super::sensitive::{Sensitive, pid};
+use super::{args, host};
+use crate::Outcome;
+use crate::agent::PATIENCE;
+use crate::client::Client;
+use crate::output::{self, Format};
+use crate::progress::Progress;
+
+/// How long a condition lasts before it is measured.
+const SETTLE: Duration = Duration::from_millis(500);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Who asks, as another machine would: netns/NAMESPACE or host (in the real-time class), VM, or agent:SOCKET.
+    #[arg(value_name = "PEER")]
+    peer: EndPoint,
+    /// The latency-sensitive VM, which answers; CPU and memory fully reserved. Its level is changed meanwhile, and put back.
+    vm: Name,
+    /// VMs that compute all the time.
+    #[arg(long, num_args = 1.., required = true, value_name = "VM")]
+    beside: Vec<Name>,
+    /// A pair without VMs, measured while the neighbours rest: netns/A netns/B.
+    #[arg(long, num_args = 2, value_names = ["A", "B"])]
+    native: Option<Vec<EndPoint>>,
+    /// Measure the VM also alone: normal, while the neighbours rest.
+    #[arg(long)]
+    alone: bool,
+    /// Address of the VM; found out when absent.
+    #[arg(long, value_name = "IP")]
+    address: Option<Ipv4Addr>,
+    /// Bytes of each request and of each response.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SIZE)), value_name = "BYTES")]
+    size: u32,
+    /// Milliseconds from one request to the next; those that are late are made up for. At once after the response when absent, as
+    /// netperf does: then a faster answer means more requests, and more work for everybody who takes part.
+    #[arg(long, value_parser = args::milliseconds, value_name = "MS")]
+    interval: Option<Duration>,
+    /// Seconds that each condition lasts in each repeat.
+    #[arg(long, default_value = "10", value_parser = args::seconds, value_name = "S")]
+    duration: Duration,
+    /// How often each condition is measured, in alternation with the others.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
+    repeat: u32,
+    #[command(flatten)]
+    files: args::Files,
+}
+
+/// A condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Normal,
+    High,
+    Alone,
+    Native,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::High => "high",
+            Self::Alone => "alone",
+            Self::Native => "native",
+        }
+    }
+
+    const fn meaning(self) -> &'static str {
+        match self {
+            Self::Normal => "latency sensitivity normal, neighbours compute",
+            Self::High => "latency sensitivity high, neighbours compute",
+            Self::Alone => "latency sensitivity normal, neighbours rest",
+            Self::Native => "no VM, neighbours rest",
+        }
+    }
+
+    const fn is_loaded(self) -> bool {
+        matches!(self, Self::Normal | Self::High)
+    }
+}
+
+pub(super) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
+    args.files.check()?;
+    let host = host::describe(client)?;
+    let mut stage = Stage::set(args, client)?;
+    let mut kinds = vec![Kind::Normal, Kind::High];
+    kinds.extend(args.alone.then_some(Kind::Alone));
+    kinds.extend(stage.native.as_ref().map(|_| Kind::Native));
+    let mut repeats = vec![Vec::new(); kinds.len()];
+    for repeat in 1..=args.repeat {
+        for (kind, results) in kinds.iter().zip(&mut repeats) {
+            let what =
+                format!("{} {} → {}, repeat {repeat} of {}", kind.name(), args.peer, args.vm, args.repeat);
+            let _progress = Progress::start(&what);
+            results.push(stage.measure(*kind)?);
+        }
+    }
+    let condition = |(kind, repeats): (&Kind, Vec<(Figures, Beside)>)| {
+        let line = stage.line(*kind);
+        let ends = [stage.parties.describe(line.sender), line.describe_receiver(&stage.parties)];
+        Condition::new(kind.name(), kind.meaning(), ends, repeats)
+    };
+    let conditions = kinds.iter().zip(repeats).map(condition).collect();
+    let results = ConditionResults {
+        experiment: Experiment::Neighbours,
+        size: args.size,
+        interval_us: args.interval.map(|interval| interval.as_micros() as u64),
+        duration_s: args.duration.as_secs_f64(),
+        host,
+        neighbours: stage.neighbours.iter().map(|id| stage.parties.describe(*id)).collect(),
+        conditions,
+    };
+    drop(stage);
+    args.files.save(&results, || results.svg())?;
+    output::print(format, &results, ConditionResults::table);
+    Ok(())
+}
+
+/// Everybody who takes part, ready.
+struct Stage<'c> {
+    client: &'c Client,
+    parties: Parties,
+    measurement: Measurement,
+    sensitive: Sensitive<'c>,
+    line: Line,
+    native: Option<Line>,
+    neighbours: Vec<Id>,
+    /// Processes of the VM and of its neighbours.
+    pid: u32,
+    pids: Vec<u32>,
+}
+
+impl<'c> Stage<'c> {
+    fn set(args: &Args, client: &'c Client) -> Result<Self, ApiError> {
+        let _progress = Progress::start("asking the agents");
+        let process = |name: &Name| pid(&client.get::<Vm>(&format!("/v1/vms/{name}"))?);
+        let sensitive = Sensitive::new(client, &args.vm)?;
+        let mut parties = Parties::default();
+        let measurement = Measurement::Rr {
+            socket_size: None,
+            size: args.size,
+            interval_us: args.interval.map(|interval| interval.as_micros() as u64),
+            duration: args.duration,
+        };
+        let native = match args.native.as_deref() {
+            Some([a, b]) => {
+                let (a, b) = (parties.join(client, a)?, parties.join(client, b)?);
+                Some(Line::prepare(&mut parties, a, b, None, &measurement)?)
+            }
+            _ => None,
+        };
+        let peer = parties.join_in_real_time(client, &args.peer)?;
+        let vm = parties.join(client, &EndPoint::Vm(args.vm.clone()))?;
+        let line = Line::prepare(&mut parties, peer, vm, args.address, &measurement)?;
+        let neighbour = |name: &Name| parties.join(client, &EndPoint::Vm(name.clone()));
+        let neighbours = args.beside.iter().map(neighbour).collect::<Result<_, _>>()?;
+        let pids = args.beside.iter().map(process).collect::<Result<_, _>>()?;
+        Ok(Self {
+            client,
+            parties,
+            measurement,
+            sensitive,
+            line,
+            native,
+            neighbours,
+            pid: process(&args.vm)?,
+            pids,
+        })
+    }
+
+    fn line(&self, kind: Kind) -> &Line {
+        self.native.as_ref().filter(|_| kind == Kind::Native).unwrap_or(&self.line)
+    }
+
+    /// Makes it so, and measures once.
+    fn measure(&mut self, kind: Kind) -> Result<(Figures, Beside), ApiError> {
+        self.neighbours_do(if kind.is_loaded() { &Request::Spin } else { &Request::Rest })?;
+        self.sensitive.make(match kind {
+            Kind::High => LatencySensitivity::High,
+            Kind::Normal | Kind::Alone | Kind::Native => LatencySensitivity::Normal,
+        })?;
+        sleep(SETTLE);
+        let work = self.work(kind)?;
+        let own = Ready::now(&[self.pid]);
+        let theirs = Ready::now(&self.pids);
+        let line = self.native.as_ref().filter(|_| kind == Kind::Native).unwrap_or(&self.line);
+        let figures = line.measure(&mut self.parties, &self.measurement, host::fabric_pid(self.client))?;
+        let ready_percent = Ready::now(&[self.pid]).percent_since(&own).filter(|_| kind != Kind::Native);
+        let neighbours_ready_percent =
+            Ready::now(&self.pids).percent_since(&theirs).filter(|_| kind.is_loaded());
+        let later = self.work(kind)?;
+        let work_per_s = kind
+            .is_loaded()
+            .then(|| work.iter().zip(later).map(|(before, after)| before.per_second(after)).sum());
+        Ok((figures, Beside { ready_percent, work_per_s, neighbours_ready_percent }))
+    }
+
+    fn neighbours_do(&mut self, what: &Request) -> Outcome {
+        for id in &self.neighbours {
+            self.parties.ask(*id, what.clone(), PATIENCE)?;
+        }
+        Ok(())
+    }
+
+    /// What each neighbour has done so far.
+    fn work(&mut self, kind: Kind) -> Result<Vec<Work>, ApiError> {
+        let asked = self.neighbours.iter().filter(|_| kind.is_loaded());
+        let answer = |id: &Id| match self.parties.ask(*id, Request::Work, PATIENCE)? {
+            Answer::Work(work) => Ok(work),
+            _ => Err(self.parties.confused(*id)),
+        };
+        asked.map(answer).collect()
+    }
+}

@@ -1,0 +1,167 @@
+//! `taut bench puts`: puts of an object into a Redis server in a VM, one at a time: untuned, tuned, and without a VM (S3).
+//!
+//! Tuned is latency sensitivity `high` with everything that it brings; what S3's table lists beyond that is for `taut check`.
+
+use std::net::Ipv4Addr;
+use std::thread::sleep;
+use std::time::Duration;
+
+use taut_api::route::Vm;
+use taut_api::vm::LatencySensitivity;
+use taut_api::{ApiError, Name};
+use taut_workload::report::{Beside, Condition, ConditionResults, Experiment, Figures};
+use taut_workload::wire::MAX_SIZE;
+
+use super::end_point::EndPoint;
+use super::measure::{Line, Measurement};
+use super::parties::{Id, Parties};
+use super::ready::Ready;
+use super::sensitive::{Sensitive, pid};
+use super::{args, host};
+use crate::Outcome;
+use crate::client::Client;
+use crate::output::{self, Format};
+use crate::progress::Progress;
+
+/// How long a condition lasts before it is measured.
+const SETTLE: Duration = Duration::from_millis(300);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Who puts, as another machine would: netns/NAMESPACE or host (in the real-time class), VM, or agent:SOCKET.
+    #[arg(value_name = "CLIENT")]
+    client: EndPoint,
+    /// The VM with the Redis server; CPU and memory fully reserved. Its level is changed meanwhile, and put back.
+    vm: Name,
+    /// Port of the Redis servers.
+    #[arg(long, default_value_t = 6379, value_parser = clap::value_parser!(u16).range(1..), value_name = "PORT")]
+    port: u16,
+    /// A pair without VMs: a client, and where another Redis server listens.
+    #[arg(long, num_args = 2, value_names = ["A", "B"])]
+    native: Option<Vec<EndPoint>>,
+    /// Measure also within the VM: its own agent puts, and no vNIC takes part.
+    #[arg(long)]
+    inside: bool,
+    /// Address of the VM; found out when absent.
+    #[arg(long, value_name = "IP")]
+    address: Option<Ipv4Addr>,
+    /// Bytes of each object.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SIZE)), value_name = "BYTES")]
+    size: u32,
+    /// Seconds that each condition lasts in each repeat.
+    #[arg(long, default_value = "10", value_parser = args::seconds, value_name = "S")]
+    duration: Duration,
+    /// How often each condition is measured, in alternation with the others.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
+    repeat: u32,
+    #[command(flatten)]
+    files: args::Files,
+}
+
+/// A condition to measure under.
+struct Case {
+    name: &'static str,
+    meaning: &'static str,
+    level: LatencySensitivity,
+    line: Line,
+    /// The VM takes part.
+    with_vm: bool,
+    repeats: Vec<(Figures, Beside)>,
+}
+
+pub(super) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
+    args.files.check()?;
+    let host = host::describe(client)?;
+    let mut sensitive = Sensitive::new(client, &args.vm)?;
+    let mut parties = Parties::default();
+    let measurement = Measurement::Puts { port: args.port, size: args.size, duration: args.duration };
+    let mut cases = {
+        let _progress = Progress::start("asking the agents");
+        cases(args, client, &mut parties, &measurement)?
+    };
+    let pids = [pid(&client.get::<Vm>(&format!("/v1/vms/{}", args.vm))?)?];
+    for repeat in 1..=args.repeat {
+        for case in &mut cases {
+            let what = format!("puts, {}, repeat {repeat} of {}", case.name, args.repeat);
+            let _progress = Progress::start(&what);
+            sensitive.make(case.level)?;
+            sleep(SETTLE);
+            let before = Ready::now(&pids);
+            let figures = case.line.measure(&mut parties, &measurement, host::fabric_pid(client))?;
+            let ready_percent = Ready::now(&pids).percent_since(&before).filter(|_| case.with_vm);
+            case.repeats.push((figures, Beside { ready_percent, ..Beside::default() }));
+        }
+    }
+    drop(sensitive);
+    let condition = |case: Case| {
+        let ends = [parties.describe(case.line.sender), case.line.describe_receiver(&parties)];
+        Condition::new(case.name, case.meaning, ends, case.repeats)
+    };
+    let results = ConditionResults {
+        experiment: Experiment::Puts,
+        size: args.size,
+        interval_us: None,
+        duration_s: args.duration.as_secs_f64(),
+        host,
+        neighbours: Vec::new(),
+        conditions: cases.into_iter().map(condition).collect(),
+    };
+    args.files.save(&results, || results.svg())?;
+    output::print(format, &results, ConditionResults::table);
+    Ok(())
+}
+
+fn cases(
+    args: &Args,
+    client: &Client,
+    parties: &mut Parties,
+    measurement: &Measurement,
+) -> Result<Vec<Case>, ApiError> {
+    let native = match args.native.as_deref() {
+        Some([a, b]) => Some([parties.join(client, a)?, parties.join(client, b)?]),
+        _ => None,
+    };
+    let from = parties.join_in_real_time(client, &args.client)?;
+    let vm = parties.join(client, &EndPoint::Vm(args.vm.clone()))?;
+    let mut case = |name, meaning, level, [a, b]: [Id; 2], address| {
+        let line = Line::prepare(parties, a, b, address, measurement)?;
+        Ok::<_, ApiError>(Case {
+            name,
+            meaning,
+            level,
+            line,
+            with_vm: native != Some([a, b]),
+            repeats: Vec::new(),
+        })
+    };
+    let (normal, high) = (LatencySensitivity::Normal, LatencySensitivity::High);
+    let mut cases = vec![
+        case(
+            "untuned",
+            "latency sensitivity normal, moderation as the host has it",
+            normal,
+            [from, vm],
+            args.address,
+        )?,
+        case(
+            "tuned",
+            "latency sensitivity high: own pCPU, no moderation, no LRO, no deep sleep",
+            high,
+            [from, vm],
+            args.address,
+        )?,
+    ];
+    if args.inside {
+        cases.push(case(
+            "inside",
+            "latency sensitivity high, client and server in the VM",
+            high,
+            [vm, vm],
+            None,
+        )?);
+    }
+    if let Some(pair) = native {
+        cases.push(case("native", "no VM", normal, pair, None)?);
+    }
+    Ok(cases)
+}

@@ -1,0 +1,93 @@
+//! The latency-sensitive VM of an experiment: its levels one after the other, and at the end the one that it had.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use taut_api::error::ErrorKind;
+use taut_api::latency::LatencyState;
+use taut_api::route::{ChangeLatency, Vm};
+use taut_api::vm::LatencySensitivity;
+use taut_api::{ApiError, Name};
+
+use crate::Outcome;
+use crate::client::Client;
+use crate::output;
+
+/// How long a level may take to be in force.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A VM whose level is changed.
+pub(super) struct Sensitive<'c> {
+    client: &'c Client,
+    name: Name,
+    before: LatencySensitivity,
+    now: LatencySensitivity,
+}
+
+impl<'c> Sensitive<'c> {
+    /// The VM, which has to run, as it is.
+    pub(super) fn new(client: &'c Client, name: &Name) -> Result<Self, ApiError> {
+        let vm: Vm = client.get(&format!("/v1/vms/{name}"))?;
+        pid(&vm)?;
+        let before = vm.spec.vm.latency_sensitivity;
+        Ok(Self { client, name: name.clone(), before, now: before })
+    }
+
+    /// Gives it a level, and waits until that is in force.
+    pub(super) fn make(&mut self, level: LatencySensitivity) -> Outcome {
+        if level == self.now {
+            return Ok(());
+        }
+        self.change(level)?;
+        let begun = Instant::now();
+        loop {
+            let vm: Vm = self.client.get(&format!("/v1/vms/{}", self.name))?;
+            let state = vm.status.latency.clone().unwrap_or_default();
+            let done = match level {
+                LatencySensitivity::Normal => vm.status.latency.is_none(),
+                _ => matches!(state.state, LatencyState::Granted | LatencyState::Partly),
+            };
+            // What a restart would bring besides is told with the results; exclusive pCPUs are what they are about.
+            if done && (level == LatencySensitivity::Normal || !state.cpus.is_empty()) {
+                return Ok(());
+            }
+            if begun.elapsed() > PATIENCE {
+                let why = if state.missing.is_empty() {
+                    String::new()
+                } else {
+                    format!(": {}", state.missing.join("; "))
+                };
+                return Err(ApiError::new(
+                    ErrorKind::Conflict,
+                    format!("{} has no exclusive pCPUs as {}{why}", self.name, output::word(&level)),
+                    format!("taut vm set {} --memory-reservation full --cpu-reservation full", self.name),
+                ));
+            }
+            sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn change(&mut self, level: LatencySensitivity) -> Outcome {
+        let change = ChangeLatency { latency_sensitivity: Some(level), ..ChangeLatency::default() };
+        let _: Vm = self.client.patch(&format!("/v1/vms/{}/latency", self.name), &change)?;
+        self.now = level;
+        Ok(())
+    }
+}
+
+impl Drop for Sensitive<'_> {
+    fn drop(&mut self) {
+        if self.now != self.before {
+            // The results matter more; `taut vm show` tells the level.
+            let _ = self.change(self.before);
+        }
+    }
+}
+
+/// The process of a VM that runs.
+pub(super) fn pid(vm: &Vm) -> Result<u32, ApiError> {
+    vm.status.pid.ok_or_else(|| {
+        let hint = format!("taut vm start --wait {}", vm.name);
+        ApiError::new(ErrorKind::Conflict, format!("{} is not running", vm.name), hint)
+    })
+}

@@ -1,0 +1,24 @@
+//! A program that computes.
+
+use std::time::{Duration, Instant};
+
+use super::{Next, Task};
+use crate::micro::machine::Machine;
+use crate::spin::Units;
+
+/// How long it computes between two looks at the network, as a kernel's time slice would be; interrupts end a real one's.
+const SLICE: Duration = Duration::from_micros(100);
+
+/// Counts what it does.
+pub(in crate::micro) struct SpinTask(pub(in crate::micro) Units);
+
+impl Task for SpinTask {
+    fn poll(&mut self, _machine: &mut Machine, now: Instant) -> Next {
+        while now.elapsed() < SLICE {
+            self.0.work();
+        }
+        Next::Again
+    }
+
+    fn stop(&mut self, _machine: &mut Machine) {}
+}
