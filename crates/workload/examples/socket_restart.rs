@@ -166,7 +166,7 @@ impl Load {
     fn reach(&mut self, since: Instant) -> Option<Instant> {
         while since.elapsed() < HUNG {
             let (to, port) = (Address::Vsock(self.cid), self.port);
-            let rr = Rr { to, port, socket_size: None, size: 1, duration_ms: 1 };
+            let rr = Rr { to, port, socket_size: None, interval_us: None, size: 1, duration_ms: 1 };
             if self.sender.call(Request::Rr(rr), PATIENCE).is_ok() {
                 return Some(Instant::now());
             }
