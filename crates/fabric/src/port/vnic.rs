@@ -114,6 +114,18 @@ impl Rx {
         Ok(Self { queue, bell, offloads, armed: false })
     }
 
+    /// Looks at the buffers for so many frames. A fault shows again with the first of them.
+    #[inline]
+    pub fn prepare(&mut self, frames: usize) {
+        let _ = self.queue.prepare(frames);
+    }
+
+    /// Asks for the lines of the buffer for frame `index` from now.
+    #[inline(always)]
+    pub fn expect(&self, index: usize) {
+        self.queue.expect(index);
+    }
+
     /// Stores `count` frames from `first` of another guest's last look on, as many in a row as need nothing done to them.
     #[inline]
     pub fn put_run(&mut self, queue: &TxQueue, first: usize, count: usize) -> Run {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use taut_api::fabric::counters::PortWord;
 use taut_api::fabric::{DropReason, PortId};
-use taut_virtq::device::{FIRST_BYTES, TxFrame, TxQueue};
+use taut_virtq::device::{FIRST_BYTES, Run, TxFrame, TxQueue};
 use taut_virtq::header::{GSO_TCPV4, GSO_TCPV6, NEEDS_CSUM, NetHeader};
 
 use super::ethernet::{self, HEADER, MAX_FRAME, MAX_TAGGED, Stations, TAG};
@@ -143,11 +143,9 @@ impl<'s> Forwarder<'s> {
     ) -> (usize, Verdict) {
         let mut at = 0;
         while at < count {
-            if let Some((target, frames)) = self.run(queue, at, count) {
-                at += self.deliver_run(target, queue, at, frames);
-                if at == count {
-                    break;
-                }
+            at += self.run(queue, at, count);
+            if at == count {
+                break;
             }
             // The first that is not simple, or for whose receiver something else is to be done.
             let frame = queue.frame(at);
@@ -161,12 +159,45 @@ impl<'s> Forwarder<'s> {
         (count, Verdict::Done)
     }
 
-    /// The run that begins with frame `first` of `count`: which queue it is for, and how long it is.
+    /// Hands over as much of the run that begins with frame `first` of `count` as its receiver takes just so; returns how many
+    /// frames.
     #[inline]
-    fn run(&mut self, queue: &TxQueue, first: usize, count: usize) -> Option<(Target, usize)> {
-        let target = self.simple(&queue.frame(first))?;
-        let same = (first + 1..count).take_while(|&at| self.simple(&queue.frame(at)) == Some(target));
-        Some((target, 1 + same.count()))
+    fn run(&mut self, queue: &TxQueue, first: usize, count: usize) -> usize {
+        let Some(target) = self.simple(&queue.frame(first)) else { return 0 };
+        self.open(target);
+        let Some((_, mut slot)) = self.open.take() else { return 0 };
+        let run = self.run_into(&mut slot, target, queue, first, count);
+        self.open = Some((target, slot));
+        self.frames += run.frames as u64;
+        self.bytes += run.bytes;
+        run.frames
+    }
+
+    #[inline]
+    fn run_into(
+        &mut self,
+        slot: &mut RxSlot,
+        target: Target,
+        queue: &TxQueue,
+        first: usize,
+        count: usize,
+    ) -> Run {
+        // A shaped receiver gets frame by frame; it may be shaped since the look-up.
+        let (Some(RxEnd::Vnic(end)), None) = (&mut slot.end, &slot.paced) else { return Run::default() };
+        end.prepare(count - first);
+        end.expect(0);
+        let mut frames = 1;
+        while first + frames < count && self.simple(&queue.frame(first + frames)) == Some(target) {
+            end.expect(frames);
+            frames += 1;
+        }
+        let run = end.put_run(queue, first, frames);
+        if run.frames > 0 {
+            slot.full_since = None;
+            slot.fresh.frames += run.frames as u64;
+            slot.fresh.bytes += run.bytes;
+        }
+        run
     }
 
     /// Which queue a simple frame is for; `None` for one that needs a closer look.
@@ -224,23 +255,6 @@ impl<'s> Forwarder<'s> {
         self.last = Some((stations, decided));
         self.recent.insert(self.port(), stations, decided);
         Some(target)
-    }
-
-    /// Hands over as much of a run as the receiver takes just so; returns how many frames.
-    #[inline]
-    fn deliver_run(&mut self, target: Target, queue: &TxQueue, first: usize, count: usize) -> usize {
-        let slot = self.open(target);
-        // A shaped receiver gets frame by frame; it may be shaped since the look-up.
-        let (Some(RxEnd::Vnic(end)), None) = (&mut slot.end, &slot.paced) else { return 0 };
-        let run = end.put_run(queue, first, count);
-        if run.frames > 0 {
-            slot.full_since = None;
-            slot.fresh.frames += run.frames as u64;
-            slot.fresh.bytes += run.bytes;
-            self.frames += run.frames as u64;
-            self.bytes += run.bytes;
-        }
-        run.frames
     }
 
     /// Does the receiver of this frame take it merged with others, if it is TCP? Only a guest that says so.

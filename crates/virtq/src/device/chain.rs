@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::MAX_PARTS;
 use crate::fault::RingFault;
 use crate::memory::{Buffer, GuestMemory, Segments};
-use crate::split::DESC_LEN;
+use crate::split::{DESC_INDIRECT, DESC_LEN, DESC_NEXT, DESC_WRITE};
 
 /// What a queue's buffers are for, seen from the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,10 +29,10 @@ impl Direction {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Chain {
     pub(super) first: u32,
-    pub(super) count: u16,
+    pub(super) len: u32,
     /// What the driver knows it by: its head (split rings), its buffer ID (packed rings).
     pub(super) id: u16,
-    pub(super) len: u32,
+    pub(super) count: u16,
     /// How many descriptors it has in the ring. Only packed rings ask.
     pub(super) descriptors: u16,
     /// It is an indirect table. Only packed rings ask.
@@ -73,20 +73,30 @@ impl Chains {
         self.segments.buffer(chain.first as usize, chain.count.into())
     }
 
-    /// The most frequent chain, quickly: one buffer near the last one. False for all others, right or wrong. It is written to
-    /// where it is kept: built elsewhere and copied, it would be read before its parts have left the processor's store
-    /// buffer.
-    #[inline]
-    pub(super) fn near(&mut self, id: u16, part: Part, out: &mut Chain) -> bool {
-        let Part { addr, len, writable } = part;
-        if writable != (self.direction == Direction::Receive) {
-            return false;
-        }
-        let Some(first) = self.segments.push_near(addr, len.into(), self.direction.most()) else {
-            return false;
-        };
-        *out = Chain { first: first as u32, count: 1, id, len, descriptors: 1, table: false };
-        true
+    /// The most frequent chains, quickly: as many as come first of one buffer near the last one each, until there are `parts`
+    /// parts. `next` gives the name, address, length and flags of one by its number; returns how many there were. Each is written
+    /// to where it is kept: built elsewhere and copied, it would be read before its parts have left the processor's
+    /// store buffer.
+    #[inline(always)]
+    pub(super) fn near(
+        &mut self,
+        parts: usize,
+        out: &mut [Chain],
+        next: impl Fn(u16) -> Option<(u16, u64, u32, u16)>,
+    ) -> usize {
+        let usual = if self.direction == Direction::Receive { DESC_WRITE } else { 0 };
+        let begin = self.segments.len();
+        let count = out.len().min(parts.saturating_sub(begin));
+        let out = &mut out[..count];
+        self.segments.push_near(count, self.direction.most(), |number| {
+            let (id, addr, len, flags) = next(number as u16)?;
+            if flags & (DESC_NEXT | DESC_WRITE | DESC_INDIRECT) != usual {
+                return None;
+            }
+            out[number] =
+                Chain { first: (begin + number) as u32, count: 1, id, len, descriptors: 1, table: false };
+            Some((addr, len.into()))
+        })
     }
 
     /// A chain of one buffer.

@@ -154,34 +154,50 @@ impl PackedRing {
         let mut at = self.next_avail;
         let mut room = self.size - self.outstanding;
         let mut done = 0;
-        for chain in out {
+        loop {
+            let usual = self.near(chains, at, room, parts, &mut out[done..]);
+            at = at.advance(usual, self.size);
+            room -= usual;
+            done += usize::from(usual);
+            if done == out.len() || chains.segments.len() > parts {
+                break;
+            }
+            // The first that is something else.
             let head = self.load(at);
             if !at.is_available(head.flags) {
                 break;
             }
-            if room == 0 || !self.near(chains, at, head, chain) {
-                match self.chain(chains, at, room, head, chain) {
-                    Ok(()) => {}
-                    Err(_) if done > 0 => break,
-                    Err(fault) => return Err(fault),
-                }
+            let chain = &mut out[done];
+            match self.chain(chains, at, room, head, chain) {
+                Ok(()) => {}
+                Err(_) if done > 0 => break,
+                Err(fault) => return Err(fault),
             }
             at = at.advance(chain.descriptors, self.size);
             room -= chain.descriptors;
             done += 1;
-            if chains.segments.len() > parts {
-                break;
-            }
         }
         self.next_avail = at;
         self.outstanding = self.size - room;
         Ok(done)
     }
 
-    /// The usual chain: one buffer near the last one.
+    /// The usual chains, one buffer near the last one each, as many as come first, at most `room`; returns how many.
+    #[inline(always)]
+    fn near(&self, chains: &mut Chains, at: Position, room: u16, parts: usize, out: &mut [Chain]) -> u16 {
+        let count = out.len().min(room.into());
+        let near = chains.near(parts, &mut out[..count], |number| {
+            let at = at.advance(number, self.size);
+            let head = self.load(at);
+            let Descriptor { addr, len, id, flags } = self.with_address(at, head);
+            at.is_available(flags).then_some((id, addr, len, flags))
+        });
+        near as u16
+    }
+
     #[inline]
-    fn near(&self, chains: &mut Chains, at: Position, head: Descriptor, out: &mut Chain) -> bool {
-        !head.has(DESC_NEXT | DESC_INDIRECT) && chains.near(head.id, self.with_address(at, head).part(), out)
+    fn with_address(&self, at: Position, state: Descriptor) -> Descriptor {
+        Descriptor { addr: self.desc.load_u64(packed::desc_at(at.index)), ..state }
     }
 
     /// Any chain; `room` descriptors are not with the device.
@@ -203,11 +219,6 @@ impl PackedRing {
         chains.end(first, at.index, len, out)?;
         (out.id, out.descriptors, out.table) = (last.id, descriptors, head.has(DESC_INDIRECT));
         Ok(())
-    }
-
-    #[inline]
-    fn with_address(&self, at: Position, state: Descriptor) -> Descriptor {
-        Descriptor { addr: self.desc.load_u64(packed::desc_at(at.index)), ..state }
     }
 
     /// Walks a chain, the last descriptor of which may be an indirect table; returns its length in bytes, its last

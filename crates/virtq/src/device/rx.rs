@@ -10,13 +10,16 @@ use crate::fault::{QueueError, RingFault};
 use crate::features;
 use crate::header::{self, NetHeader};
 use crate::memory::wide::{self, Work};
-use crate::memory::{Buffer, GuestMemory, Segments};
+use crate::memory::{Buffer, GuestMemory, Pieces};
 
 /// Most buffers for one frame; also the most that are looked at ahead. 64 KiB fit with buffers of 520 bytes.
 const MAX_AHEAD: usize = 128;
 
 /// Buffers that are looked at in one go when nobody said how many are needed.
 const AHEAD: usize = 8;
+
+/// The header of a frame for which there is nothing left to do, in one buffer.
+const PLAIN: [u8; header::LEN] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 
 /// What became of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,9 +78,9 @@ impl Source<'_> {
 struct Copies<'a> {
     slots: &'a [Slot],
     chains: &'a [Chain],
-    from: &'a Segments,
+    from: Pieces<'a>,
     ahead: &'a [Chain],
-    to: &'a Segments,
+    to: Pieces<'a>,
 }
 
 impl Work for Copies<'_> {
@@ -90,7 +93,7 @@ impl Work for Copies<'_> {
             let len = chain.len as usize;
             let simple = slot.is_plain() && chain.count == 1 && into.count == 1;
             let (to, at) = (into.first as usize, chain.first as usize);
-            if !simple || !self.to.copy_behind(to, &slot.bytes, self.from, at, len) {
+            if !simple || !self.to.copy_behind(to, (&PLAIN, slot.start()), self.from, at, len) {
                 break;
             }
             run.frames += 1;
@@ -108,24 +111,34 @@ impl RxQueue {
         Ok(Self { ring, mergeable, ahead: Box::new([Chain::default(); MAX_AHEAD]), first: 0, end: 0 })
     }
 
-    /// Looks at the next buffers ahead of a burst of `frames` frames, and asks for their first cache lines. Optional:
-    /// what a burst for this queue does before its first [`Self::deliver`], to be faster.
+    /// Looks at the next buffers ahead of a burst of `frames` frames. Optional, as is [`Self::expect`]: what a burst for this
+    /// queue does before its first [`Self::deliver`], to be faster.
     #[inline]
     pub fn prepare(&mut self, frames: usize) -> Result<(), RingFault> {
         let wanted = frames.min(BURST);
         if self.end - self.first < wanted { self.look_ahead(wanted) } else { self.ring.check() }
     }
 
+    /// Asks for the first cache lines of the buffer `index` places from the next one, if it has been looked at. They
+    /// are some way off, and only so many can be on their way: best asked for one by one, beside other work.
+    #[inline(always)]
+    pub fn expect(&self, index: usize) {
+        if let Some(chain) = self.ahead[..self.end].get(self.first + index) {
+            self.ring.chains.segments.prefetch_for_write(chain.first as usize);
+        }
+    }
+
     /// Copies frames from a transmit queue, `count` from `first` of its last look on, as long as they are of the simplest
     /// kind: plain, in one piece, and shorter than the guest's next buffer. Returns how many were stored; the one behind
-    /// them is for [`Self::deliver`].
+    /// them is for [`Self::deliver`]. Faster behind [`Self::prepare`] and [`Self::expect`].
     #[inline]
     pub fn deliver_run(&mut self, queue: &TxQueue, first: usize, count: usize) -> Run {
         let Ok(()) = self.prepare(count) else { return Run::default() };
         let (slots, chains, from) = queue.window(first, count);
         let ahead = &self.ahead[self.first..self.end];
-        let run = wide::widest(Copies { slots, chains, from, ahead, to: &self.ring.chains.segments });
-        let used = ahead.iter().zip(chains).take(run.frames).map(|(&into, chain)| (into, chain.len));
+        let run = wide::widest(Copies { slots, chains, from, ahead, to: self.ring.chains.segments.pieces() });
+        let used =
+            ahead[..run.frames].iter().zip(&chains[..run.frames]).map(|(&into, chain)| (into, chain.len));
         self.ring.push_used(used);
         self.first += run.frames;
         run
@@ -157,6 +170,7 @@ impl RxQueue {
             if self.first == self.end {
                 return Ok(Delivery::Full);
             }
+            (0..self.end - self.first).for_each(|index| self.expect(index));
         }
         let chain = self.ahead[self.first];
         if (chain.len as usize) < header::LEN + len {
@@ -241,7 +255,6 @@ impl RxQueue {
                 let fault = self.ring.broken(fault);
                 return if self.first < self.end { Ok(()) } else { Err(fault) };
             }
-            self.ring.chains.segments.prefetch_for_write(chain.first as usize, header::LEN + FIRST_BYTES);
             self.end += 1;
         }
         Ok(())
@@ -274,6 +287,7 @@ impl RxQueue {
     pub fn look_further(&mut self) {
         // A fault shows again with the next frame.
         let _ = self.prepare(1);
+        self.expect(0);
     }
 
     /// Position of the first buffer that was not used: what vhost-user's `GET_VRING_BASE` asks for. Publish first.

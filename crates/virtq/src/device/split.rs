@@ -96,6 +96,7 @@ impl SplitRing {
     }
 
     /// The head in an entry of the available ring, not checked.
+    #[inline(always)]
     pub(super) fn avail_head(&self, position: u16) -> u16 {
         self.avail.load_u16(split::avail_at(position, self.size), Ordering::Relaxed)
     }
@@ -123,13 +124,14 @@ impl SplitRing {
     #[inline]
     pub(super) fn pass_available(&mut self) {
         self.next_avail = self.next_avail.wrapping_add(1);
-        self.prefetch(1);
+        self.prefetch(self.next_used, 1);
     }
 
     /// Checks the chain from a head, once more each time.
     #[inline]
     pub(super) fn look(&self, chains: &mut Chains, head: u16, out: &mut Chain) -> Result<(), RingFault> {
-        if self.near(chains, head, out) { Ok(()) } else { self.chain(chains, head, out) }
+        let one = std::slice::from_mut(out);
+        if self.near(chains, usize::MAX, one, |_| head) == 1 { Ok(()) } else { self.chain(chains, head, out) }
     }
 
     /// How many entries are left to fetch, after a look at the available index unless `wanted` of them are known to be
@@ -159,31 +161,35 @@ impl SplitRing {
         parts: usize,
     ) -> Result<usize, RingFault> {
         let wanted = usize::from(self.available(out.len())?).min(out.len());
+        let out = &mut out[..wanted];
         let mut done = 0;
-        for (chain, position) in out[..wanted].iter_mut().zip(0..) {
-            let entry = split::avail_at(self.next_avail.wrapping_add(position), self.size);
-            let head = self.avail.load_u16(entry, Ordering::Relaxed);
-            match self.look(chains, head, chain) {
-                Ok(()) => {}
-                Err(_) if done > 0 => break,
-                Err(fault) => return Err(fault),
-            }
-            done += 1;
-            if chains.segments.len() > parts {
-                break;
+        while done < wanted && chains.segments.len() <= parts {
+            let next = self.next_avail.wrapping_add(done as u16);
+            let usual =
+                self.near(chains, parts, &mut out[done..], |at| self.avail_head(next.wrapping_add(at)));
+            done += usual;
+            // The first that is something else.
+            if done < wanted && chains.segments.len() <= parts {
+                let head = self.avail_head(next.wrapping_add(usual as u16));
+                match self.chain(chains, head, &mut out[done]) {
+                    Ok(()) => done += 1,
+                    Err(_) if done > 0 => break,
+                    Err(fault) => return Err(fault),
+                }
             }
         }
-        self.next_avail = self.next_avail.wrapping_add(done as u16);
-        self.prefetch(done);
+        let first = self.next_avail;
+        self.next_avail = first.wrapping_add(done as u16);
+        self.prefetch(first, done);
         Ok(done)
     }
 
-    /// After a burst of `count` chains: asks for the used entries that they will get, and for the descriptors of the next
+    /// After a burst of `count` chains: asks for the used entries that they will get, from `used` on, and for the descriptors of the next
     /// burst, as far as the driver has written them: those that it has still to write are better left with it.
     #[inline]
-    fn prefetch(&self, count: usize) {
+    fn prefetch(&self, used: u16, count: usize) {
         for position in (0..count as u16).step_by(LINE / 8) {
-            let entry = split::used_at(self.next_used.wrapping_add(position), self.size);
+            let entry = split::used_at(used.wrapping_add(position), self.size);
             self.used.prefetch_for_write(entry);
         }
         let left = self.seen_avail.wrapping_sub(self.next_avail).min(count as u16);
@@ -193,11 +199,13 @@ impl SplitRing {
         }
     }
 
-    /// The usual chain: one buffer near the last one.
-    #[inline]
-    fn near(&self, chains: &mut Chains, head: u16, out: &mut Chain) -> bool {
-        let Some(descriptor) = self.descriptor(head) else { return false };
-        !descriptor.has(DESC_NEXT | DESC_INDIRECT) && chains.near(head, descriptor.part(), out)
+    /// The usual chains, one buffer near the last one each, as many as come first; returns how many.
+    #[inline(always)]
+    fn near(&self, chains: &mut Chains, parts: usize, out: &mut [Chain], head: impl Fn(u16) -> u16) -> usize {
+        chains.near(parts, out, |number| {
+            let head = head(number);
+            self.descriptor(head).map(|Descriptor { addr, len, flags, .. }| (head, addr, len, flags))
+        })
     }
 
     /// Any chain. It is read anew: what a first look found may have changed, and is forgotten.

@@ -1,7 +1,6 @@
 //! Transmit queues: frames from the guest.
 
 use std::io;
-use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -10,8 +9,9 @@ use super::ring::Ring;
 use super::{BURST, MAX_FRAME_LEN, MAX_PARTS, QueueConfig};
 use crate::fault::{QueueError, RingFault};
 use crate::header::{self, NetHeader};
+use crate::memory::prefetch::LINE;
 use crate::memory::wide::{self, Work};
-use crate::memory::{Buffer, GuestMemory, Segments};
+use crate::memory::{Buffer, GuestMemory, Pieces};
 
 /// Bytes of a frame that are copied when it is looked at.
 pub const FIRST_BYTES: usize = 64;
@@ -19,8 +19,11 @@ pub const FIRST_BYTES: usize = 64;
 /// Bytes of header and first bytes together.
 pub(super) const HEAD: usize = header::LEN + FIRST_BYTES;
 
-/// Where `num_buffers` is in a header.
-const NUM_BUFFERS: Range<usize> = 10..12;
+/// What a header's fields take but for `num_buffers`, which has no meaning in a transmit queue.
+const FIELDS: usize = 10;
+
+/// A slot begins so long before its header that the first bytes are a line of their own.
+const GAP: usize = LINE - header::LEN;
 
 /// A transmit queue of a guest.
 #[derive(Debug)]
@@ -35,9 +38,10 @@ pub struct TxQueue {
 
 /// Header and first bytes of a frame that has been looked at, copied once.
 #[derive(Debug, Clone, Copy)]
-#[repr(C, align(16))]
+#[repr(C, align(64))]
 pub(super) struct Slot {
-    pub(super) bytes: [u8; HEAD],
+    gap: [u8; GAP],
+    bytes: [u8; HEAD],
 }
 
 impl TxQueue {
@@ -47,7 +51,7 @@ impl TxQueue {
         let ring = Ring::new(memory, config, Direction::Transmit(most), BURST + 2 * MAX_PARTS)?;
         Ok(Self {
             ring,
-            slots: Box::new([Slot { bytes: [0; HEAD] }; BURST]),
+            slots: Box::new([Slot { gap: [0; GAP], bytes: [0; HEAD] }; BURST]),
             chains: Box::new([Chain::default(); BURST]),
             first: 0,
             end: 0,
@@ -97,10 +101,10 @@ impl TxQueue {
 
     /// Slots and chains of `count` frames from `first` of the last look on, and where their bytes are.
     #[inline]
-    pub(super) fn window(&self, first: usize, count: usize) -> (&[Slot], &[Chain], &Segments) {
+    pub(super) fn window(&self, first: usize, count: usize) -> (&[Slot], &[Chain], Pieces<'_>) {
         let frames = self.first + first..self.first + first + count;
         assert!(frames.end <= self.end);
-        (&self.slots[frames.clone()], &self.chains[frames], &self.ring.chains.segments)
+        (&self.slots[frames.clone()], &self.chains[frames], self.ring.chains.segments.pieces())
     }
 
     /// Returns the `count` oldest frames of the last look to the guest, in one go.
@@ -150,16 +154,15 @@ impl Work for Load<'_> {
 
     #[inline(always)]
     fn run(self) -> usize {
+        let pieces = self.from.segments.pieces();
         let mut loaded = 0;
         for (slot, chain) in self.slots.iter_mut().zip(self.chains) {
             if (chain.len as usize) < header::LEN {
                 break;
             }
-            if !self.from.segments.read_start(chain.first as usize, &mut slot.bytes) {
+            if !pieces.read_start::<{ header::LEN }, HEAD>(chain.first as usize, &mut slot.bytes) {
                 slot.read(self.from.buffer(*chain), chain.len as usize);
             }
-            // Has no meaning here, so that most frames can be stored with their header as it is.
-            slot.bytes[NUM_BUFFERS].copy_from_slice(&1_u16.to_le_bytes());
             loaded += 1;
         }
         loaded
@@ -176,7 +179,13 @@ impl Slot {
     /// Is the header all zeros, what the sender wrote of it?
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
-        self.bytes[..NUM_BUFFERS.start] == [0; NUM_BUFFERS.start]
+        self.bytes[..FIELDS] == [0; FIELDS]
+    }
+
+    /// What lies behind the header.
+    #[inline(always)]
+    pub(super) fn start(&self) -> &[u8; FIRST_BYTES] {
+        self.bytes.last_chunk().expect("a slot is longer than the first bytes")
     }
 
     #[inline]
@@ -239,7 +248,7 @@ impl<'q> TxFrame<'q> {
     /// The first [`FIRST_BYTES`] bytes as the guest wrote them; what lies behind the end of a shorter frame has no meaning.
     #[inline]
     pub fn start(&self) -> &'q [u8; FIRST_BYTES] {
-        self.slot.bytes.last_chunk().expect("a slot is longer than the first bytes")
+        self.slot.start()
     }
 
     /// Copies the frame, as far as `out` has room; returns how many bytes.

@@ -96,18 +96,31 @@ impl Segments {
         self.list = list.into();
     }
 
-    /// The usual case of [`Self::push`]: one to `most` bytes in the same region as the last ones, and room for them.
-    /// Returns the segment's number; `None`, and nothing added, if that is not how it is.
-    #[inline]
-    pub(crate) fn push_near(&mut self, addr: u64, len: u64, most: u64) -> Option<usize> {
-        let at = addr.wrapping_sub(self.last.start);
-        let number = self.len;
-        let inside = at < self.last.size && len <= self.last.size - at && len.wrapping_sub(1) < most;
-        let room = self.list.get_mut(number).filter(|_| inside)?;
-        // SAFETY: `at` is less than the region's size, so this is inside the region.
-        *room = Segment { base: unsafe { self.last.host.add(at as usize) }, len: len as usize };
-        self.len = number + 1;
-        Some(number)
+    /// The usual case of [`Self::push`], for up to `count` in a row: one to `most` bytes in the same region as the last ones, and
+    /// room for them. `next` tells where the segment with a number is; the first that is otherwise ends it. Returns how
+    /// many were added.
+    #[inline(always)]
+    pub(crate) fn push_near(
+        &mut self,
+        count: usize,
+        most: u64,
+        mut next: impl FnMut(usize) -> Option<(u64, u64)>,
+    ) -> usize {
+        // Local, so that it stays in registers.
+        let LastRegion { start, size, host } = self.last;
+        let mut added = 0;
+        for (number, room) in self.list[self.len..].iter_mut().take(count).enumerate() {
+            let Some((addr, len)) = next(number) else { break };
+            let at = addr.wrapping_sub(start);
+            if at >= size || len > size - at || len.wrapping_sub(1) >= most {
+                break;
+            }
+            // SAFETY: `at` is less than the region's size, so this is inside the region.
+            *room = Segment { base: unsafe { host.add(at as usize) }, len: len as usize };
+            added = number + 1;
+        }
+        self.len += added;
+        added
     }
 
     /// The longest mapped piece from an address on, at most `len` bytes.
@@ -171,58 +184,18 @@ impl Segments {
         Some([low, high].map(|word| u64::from_le(word.load(Ordering::Relaxed))))
     }
 
-    /// Copies the first bytes of segment `number` out; false, and nothing copied, when it is shorter.
+    /// The segments, for a loop over many of them.
     #[inline(always)]
-    pub(crate) fn read_start<const N: usize>(&self, number: usize, out: &mut [u8; N]) -> bool {
-        let segment = self.list[..self.len][number];
-        if segment.len < N {
-            return false;
-        }
-        // SAFETY: N mapped bytes; see `Buffer::read`.
-        unsafe { std::ptr::copy(segment.base.as_ptr(), out.as_mut_ptr(), N) };
-        compiler_fence(Ordering::SeqCst);
-        true
+    pub(crate) fn pieces(&self) -> Pieces<'_> {
+        Pieces(&self.list[..self.len])
     }
 
-    /// Tells the processor that the first `len` bytes of segment `number` will be written soon.
-    #[inline]
-    pub(crate) fn prefetch_for_write(&self, number: usize, len: usize) {
-        let segment = self.list[..self.len][number];
-        for at in (0..len.min(segment.len)).step_by(prefetch::LINE) {
-            prefetch::for_write(segment.base.as_ptr().wrapping_add(at));
-        }
-    }
-
-    /// Copies `len` bytes into segment `to`: `head`, and behind it what lies behind as many bytes in segment `at` of
-    /// `from`. False, and nothing copied, when either segment is too short.
+    /// Tells the processor that the first two lines of segment `number` will be written soon.
     #[inline(always)]
-    pub(crate) fn copy_behind<const HEAD: usize>(
-        &self,
-        to: usize,
-        head: &[u8; HEAD],
-        from: &Self,
-        at: usize,
-        len: usize,
-    ) -> bool {
-        let to = self.list[..self.len][to];
-        if len > to.len {
-            return false;
-        }
-        if len <= HEAD {
-            // SAFETY: `len` bytes of `head` into a mapped segment that is at least as long.
-            unsafe { copy_short(head.as_ptr(), to.base.as_ptr(), len, HEAD) };
-            return true;
-        }
-        let from = from.list[..from.len][at];
-        if len > from.len {
-            return false;
-        }
-        // SAFETY: HEAD < len, and both segments are mapped and have `len` bytes; ptr::copy allows them to overlap.
-        unsafe {
-            std::ptr::copy(head.as_ptr(), to.base.as_ptr(), HEAD);
-            copy_rest(from.base.as_ptr().add(HEAD), to.base.as_ptr().add(HEAD), len - HEAD);
-        }
-        true
+    pub(crate) fn prefetch_for_write(&self, number: usize) {
+        let base = self.list[..self.len][number].base.as_ptr();
+        prefetch::for_write(base);
+        prefetch::for_write(base.wrapping_add(prefetch::LINE));
     }
 
     /// The bytes of `count` segments from `first` on, one after the other.
@@ -232,6 +205,71 @@ impl Segments {
             [head, ref rest @ ..] => Buffer { head, rest },
             [] => Buffer::empty(),
         }
+    }
+}
+
+/// Segments that do not change meanwhile: where they are stays in registers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pieces<'s>(&'s [Segment]);
+
+impl Pieces<'_> {
+    /// Copies the first bytes of segment `number` out, a header and what is behind it apart: buffers are often placed so that
+    /// one of the two is a whole line. False, and nothing copied, when the segment is shorter.
+    #[inline(always)]
+    pub(crate) fn read_start<const HEADER: usize, const N: usize>(
+        self,
+        number: usize,
+        out: &mut [u8; N],
+    ) -> bool {
+        let segment = self.0[number];
+        if segment.len < N {
+            return false;
+        }
+        let (header, rest) = out.split_at_mut(HEADER);
+        // SAFETY: N mapped bytes, HEADER of them first; see `Buffer::read`.
+        unsafe {
+            std::ptr::copy(segment.base.as_ptr(), header.as_mut_ptr(), HEADER);
+            std::ptr::copy(segment.base.as_ptr().add(HEADER), rest.as_mut_ptr(), N - HEADER);
+        }
+        compiler_fence(Ordering::SeqCst);
+        true
+    }
+
+    /// Copies `len` bytes into segment `to`: `header`, then `start` as far as it is needed, and behind both what lies behind as
+    /// many bytes in segment `at` of `from`. False, and nothing copied, when either segment or `len` is too short.
+    #[inline(always)]
+    pub(crate) fn copy_behind<const HEADER: usize, const START: usize>(
+        self,
+        to: usize,
+        (header, start): (&[u8; HEADER], &[u8; START]),
+        from: Self,
+        at: usize,
+        len: usize,
+    ) -> bool {
+        let to = self.0[to];
+        if len > to.len || len < HEADER {
+            return false;
+        }
+        let head = HEADER + START;
+        if len <= head {
+            // SAFETY: `len` bytes of both into a mapped segment that is at least as long.
+            unsafe {
+                std::ptr::copy(header.as_ptr(), to.base.as_ptr(), HEADER);
+                copy_short(start.as_ptr(), to.base.as_ptr().add(HEADER), len - HEADER, START);
+            };
+            return true;
+        }
+        let from = from.0[at];
+        if len > from.len {
+            return false;
+        }
+        // SAFETY: `head` < `len`, and both segments are mapped and have `len` bytes; ptr::copy allows them to overlap.
+        unsafe {
+            std::ptr::copy(header.as_ptr(), to.base.as_ptr(), HEADER);
+            std::ptr::copy(start.as_ptr(), to.base.as_ptr().add(HEADER), START);
+            copy_rest(from.base.as_ptr().add(head), to.base.as_ptr().add(head), len - head);
+        }
+        true
     }
 }
 

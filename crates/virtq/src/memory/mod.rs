@@ -15,7 +15,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 pub(crate) use area::{Area, AreaError};
-pub(crate) use buffer::{Buffer, Segments};
+pub(crate) use buffer::{Buffer, Pieces, Segments};
 pub(crate) use mapping::Mapping;
 
 /// Most regions of one guest.
