@@ -1,6 +1,6 @@
 //! How long it takes to place 1,000 latency-sensitive VMs on 256 pCPUs: from nothing, again, and after one has gone.
 //!
-//! `cargo run --release -p taut-plan --example placement`
+//! `cargo run --release -p taut-plan --example placement`; row PL7 of `make goals SET=PL` takes the slowest of its lines.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -5,6 +5,7 @@
 //! Exclusive pCPUs are given by whole cores, so that an SMT sibling is either idle or the same VM's.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use taut_api::Name;
 use taut_api::host::Cpu;
@@ -50,7 +51,7 @@ pub struct Shortage {
     /// Cores that are free.
     pub free: usize,
     /// Cores that others own, with whom.
-    pub taken: BTreeMap<Name, usize>,
+    pub taken: Arc<BTreeMap<Name, usize>>,
     /// Cores that are the host's: the first one, and those that the fabric's workers are bound to.
     pub host: usize,
     /// Enough cores are free, but without them these thousandths of a pCPU, promised to other VMs, would not fit into what is
@@ -77,18 +78,16 @@ impl Placement {
 /// Places everybody who fits.
 pub fn place(problem: &Problem) -> Placement {
     let cores = Cores::of(problem);
-    let mut current = problem.current.clone();
-    // Who finds no place gives back what it had, and that may be what another one lacked: until nothing changes. Each round
-    // grants at least what the last one did.
-    loop {
-        let placement = round(problem, &cores, &current);
-        let next: BTreeMap<_, _> =
-            placement.granted.iter().map(|(name, grant)| (name.clone(), grant.cpus.clone())).collect();
-        if next == current {
-            return placement;
-        }
-        current = next;
-    }
+    let vms: Vec<Vm<'_>> = problem
+        .demands
+        .iter()
+        .map(|(name, demand)| Vm {
+            name,
+            slots: cores.slots(demand),
+            current: problem.current.get(name).cloned(),
+        })
+        .collect();
+    solve(problem, &cores, vms)
 }
 
 /// One core.
@@ -138,167 +137,254 @@ impl Cores {
     }
 
     /// How many vCPUs go on each core that the VM needs.
-    fn slots(&self, demand: Demand) -> Vec<usize> {
+    fn slots(&self, demand: &Demand) -> Vec<usize> {
         let width = if demand.threads { self.width } else { 1 };
         let vcpus = demand.vcpus as usize;
         (0..vcpus.div_ceil(width)).map(|slot| width.min(vcpus - slot * width)).collect()
     }
 }
 
-/// Who has which core.
-type Owners<'a> = BTreeMap<usize, &'a Name>;
+/// One that is to be placed.
+#[derive(Debug)]
+struct Vm<'a> {
+    name: &'a Name,
+    /// vCPUs on each core that it needs.
+    slots: Vec<usize>,
+    /// What it has.
+    current: Option<Vec<u32>>,
+}
 
-fn round(problem: &Problem, cores: &Cores, current: &BTreeMap<Name, Vec<u32>>) -> Placement {
-    let mut owners = Owners::new();
-    let mut kept: BTreeMap<&Name, Vec<Option<usize>>> = BTreeMap::new();
+fn solve(problem: &Problem, cores: &Cores, mut vms: Vec<Vm<'_>>) -> Placement {
+    loop {
+        let mut state = State::new(cores);
+        let found = round(problem, &mut state, &vms);
+        // Who finds no place gives back what it had, and that may be what another one lacked: until nothing changes. Each round
+        // grants at least what the last one did.
+        let (mut again, mut new, mut short) = (false, false, false);
+        for (vm, (cores, kept)) in vms.iter_mut().zip(&found) {
+            again |= cores.is_none() && *kept;
+            short |= cores.is_none();
+            let next = cores.as_ref().map(|cores| state.grant(&vm.slots, cores).cpus);
+            new |= next != vm.current;
+            vm.current = next;
+        }
+        // What is promised is counted with the largest cores that are free: fewer of them may leave room for one more.
+        if again || (new && short && problem.promised > 0) {
+            continue;
+        }
+        let mut placement = Placement::default();
+        let taken = Arc::new(state.taken(&vms));
+        for (vm, (cores, _)) in vms.iter().zip(&found) {
+            if let Some(cores) = cores {
+                placement.granted.insert(vm.name.clone(), state.grant(&vm.slots, cores));
+            } else {
+                // By what is free now that everybody has been asked.
+                let promised = state.promise_broken(problem, vm.slots.len());
+                let (free, host) = (state.free.len(), state.hosts);
+                let shortage = Shortage { cores: vm.slots.len(), free, taken: taken.clone(), host, promised };
+                placement.short.insert(vm.name.clone(), shortage);
+            }
+        }
+        return placement;
+    }
+}
+
+/// The cores that each VM gets, and whether it had some of them.
+fn round(problem: &Problem, state: &mut State<'_>, vms: &[Vm<'_>]) -> Vec<(Option<Vec<usize>>, bool)> {
+    let mut kept: Vec<Option<Vec<Option<usize>>>> = vec![None; vms.len()];
     // Whoever has all that it needs keeps it; then what is left of others.
     for whole in [true, false] {
-        for (name, &demand) in &problem.demands {
-            if kept.contains_key(name) {
+        for (index, vm) in vms.iter().enumerate().filter(|(_, vm)| !whole || vm.current.is_some()) {
+            if kept[index].is_some() {
                 continue;
             }
-            let slots = cores.slots(demand);
-            let found = keep(cores, &slots, current.get(name), &owners);
+            let found = state.keep(vm);
             if whole && !found.iter().all(Option::is_some) {
                 continue;
             }
-            owners.extend(found.iter().flatten().map(|&core| (core, name)));
-            kept.insert(name, found);
+            for core in found.iter().flatten() {
+                state.take(*core, index);
+            }
+            kept[index] = Some(found);
         }
     }
-    let mut placement = Placement::default();
-    for (name, &demand) in &problem.demands {
-        let slots = cores.slots(demand);
-        let has = &kept[name];
-        let missing = has.iter().any(Option::is_none);
-        match complete(problem, cores, &slots, has, &owners) {
-            Ok(found) => {
-                owners.extend(found.iter().map(|&core| (core, name)));
-                placement.granted.insert(name.clone(), grant(cores, &slots, &found));
+    let mut outcome = Vec::with_capacity(vms.len());
+    for (index, (vm, has)) in vms.iter().zip(kept).enumerate() {
+        let has = has.unwrap_or_default();
+        let had = has.iter().any(Option::is_some);
+        let found = state.complete(problem, &vm.slots, &has);
+        match &found {
+            Some(found) => {
+                for core in found.iter().filter(|core| !has.contains(&Some(**core))) {
+                    state.take(*core, index);
+                }
             }
-            Err(shortage) => {
-                debug_assert!(missing);
-                owners.retain(|_, owner| *owner != name);
-                placement.short.insert(name.clone(), shortage);
+            None => {
+                for core in has.iter().flatten() {
+                    state.give_back(*core);
+                }
             }
         }
+        outcome.push((found, had));
     }
-    placement
+    outcome
 }
 
-/// The core that each slot has already, where it may stay.
-fn keep(
-    cores: &Cores,
-    slots: &[usize],
-    current: Option<&Vec<u32>>,
-    owners: &Owners<'_>,
-) -> Vec<Option<usize>> {
-    let mut vcpu = 0;
-    let mut mine = BTreeSet::new();
-    let of_slot = |&width: &usize| {
-        let first = current.and_then(|cpus| cpus.get(vcpu));
-        vcpu += width;
-        let core = *cores.of_cpu.get(first?)?;
-        let usable = cores.all[core].free && cores.all[core].threads.len() >= width;
-        (usable && !owners.contains_key(&core) && mine.insert(core)).then_some(core)
-    };
-    slots.iter().map(of_slot).collect()
+/// Who has which core, while VMs are placed.
+struct State<'a> {
+    cores: &'a Cores,
+    /// Which VM has each core.
+    owners: Vec<Option<usize>>,
+    /// Cores that nobody has and VMs may own.
+    free: BTreeSet<usize>,
+    /// How many of them are on each cache and node.
+    by_llc: BTreeMap<u32, usize>,
+    by_node: BTreeMap<u32, usize>,
+    /// How many of them have how many threads.
+    by_threads: BTreeMap<usize, usize>,
+    /// Threads of all cores that no VM has.
+    threads_left: usize,
+    /// Cores that VMs may not own.
+    hosts: usize,
 }
 
-/// A core for each slot: those that it has, and the best of the free ones.
-fn complete(
-    problem: &Problem,
-    cores: &Cores,
-    slots: &[usize],
-    has: &[Option<usize>],
-    owners: &Owners<'_>,
-) -> Result<Vec<usize>, Shortage> {
-    let free: BTreeSet<usize> =
-        (0..cores.all.len()).filter(|core| cores.all[*core].free && !owners.contains_key(core)).collect();
-    let shortage = |promised| {
-        let mut taken: BTreeMap<Name, usize> = BTreeMap::new();
-        for owner in owners.values() {
-            *taken.entry((*owner).clone()).or_default() += 1;
+impl<'a> State<'a> {
+    fn new(cores: &'a Cores) -> Self {
+        let mut state = Self {
+            cores,
+            owners: vec![None; cores.all.len()],
+            free: BTreeSet::new(),
+            by_llc: BTreeMap::new(),
+            by_node: BTreeMap::new(),
+            by_threads: BTreeMap::new(),
+            threads_left: 0,
+            hosts: 0,
+        };
+        for (index, core) in cores.all.iter().enumerate() {
+            if core.free {
+                state.give_back(index);
+            } else {
+                state.threads_left += core.threads.len();
+                state.hosts += 1;
+            }
         }
-        let host = cores.all.iter().filter(|core| !core.free).count();
-        let free = cores.all.len() - host - owners.len();
-        Shortage { cores: slots.len(), free, taken, host, promised }
-    };
-    let wanted = has.iter().filter(|core| core.is_none()).count();
-    if wanted > free.len() {
-        return Err(shortage(None));
+        state
     }
-    if wanted > 0 && problem.promised > 0 {
-        let after = owners.keys().copied().collect::<BTreeSet<_>>();
-        let threads_left: usize = cores
-            .all
-            .iter()
-            .enumerate()
-            .filter(|(index, _)| !after.contains(index))
-            .map(|(_, core)| core.threads.len())
-            .sum();
+
+    fn take(&mut self, core: usize, owner: usize) {
+        self.owners[core] = Some(owner);
+        self.free.remove(&core);
+        self.count(core, |count| *count -= 1);
+        self.threads_left -= self.cores.all[core].threads.len();
+    }
+
+    fn give_back(&mut self, core: usize) {
+        self.owners[core] = None;
+        self.free.insert(core);
+        self.count(core, |count| *count += 1);
+        self.threads_left += self.cores.all[core].threads.len();
+    }
+
+    fn count(&mut self, core: usize, change: impl Fn(&mut usize)) {
+        let Core { llc, node, threads, .. } = &self.cores.all[core];
+        change(self.by_llc.entry(*llc).or_default());
+        change(self.by_node.entry(*node).or_default());
+        change(self.by_threads.entry(threads.len()).or_default());
+    }
+
+    /// The core that each slot has already, where it may stay.
+    fn keep(&self, vm: &Vm<'_>) -> Vec<Option<usize>> {
+        let Some(current) = &vm.current else { return vec![None; vm.slots.len()] };
+        let mut vcpu = 0;
+        let mut mine = BTreeSet::new();
+        let of_slot = |&width: &usize| {
+            let first = current.get(vcpu);
+            vcpu += width;
+            let core = *self.cores.of_cpu.get(first?)?;
+            let usable = self.free.contains(&core) && self.cores.all[core].threads.len() >= width;
+            (usable && mine.insert(core)).then_some(core)
+        };
+        vm.slots.iter().map(of_slot).collect()
+    }
+
+    /// A core for each slot: those that it has, and the best of the free ones; nothing when there are not enough.
+    fn complete(&self, problem: &Problem, slots: &[usize], has: &[Option<usize>]) -> Option<Vec<usize>> {
+        let wanted = has.iter().filter(|core| core.is_none()).count();
+        if wanted == 0 {
+            return Some(has.iter().flatten().copied().collect());
+        }
+        if wanted > self.free.len() || self.promise_broken(problem, wanted).is_some() {
+            return None;
+        }
+        let mut near = self.near(has, wanted);
+        let mut found = Vec::with_capacity(slots.len());
+        for (&width, has) in slots.iter().zip(has) {
+            if let Some(core) = has {
+                found.push(*core);
+                continue;
+            }
+            let best = near.iter().position(|core| self.cores.all[*core].threads.len() >= width)?;
+            found.push(near.remove(best));
+        }
+        Some(found)
+    }
+
+    /// If so many more cores are taken, what is promised and what is left, where that is not enough.
+    fn promise_broken(&self, problem: &Problem, wanted: usize) -> Option<(u64, u64)> {
+        if problem.promised == 0 || wanted > self.free.len() {
+            return None;
+        }
         // The largest cores might be taken: what is promised must fit whichever they are.
-        let largest = free.iter().map(|core| cores.all[*core].threads.len()).max().unwrap_or(1);
-        let left = threads_left.saturating_sub(wanted * largest) as u64 * 1000;
-        if left < problem.promised {
-            return Err(shortage(Some((problem.promised, left))));
-        }
+        let largest =
+            self.by_threads.iter().rev().find(|(_, count)| **count > 0).map_or(1, |(threads, _)| *threads);
+        let left = self.threads_left.saturating_sub(wanted * largest) as u64 * 1000;
+        (left < problem.promised).then_some((problem.promised, left))
     }
-    let mut near = near(cores, has, &free, wanted);
-    let mut found = Vec::with_capacity(slots.len());
-    for (&width, has) in slots.iter().zip(has) {
-        if let Some(core) = has {
-            found.push(*core);
-            continue;
-        }
-        let fits = |core: &usize| cores.all[*core].threads.len() >= width;
-        let best = near.iter().position(fits).ok_or_else(|| shortage(None))?;
-        found.push(near.remove(best));
-    }
-    Ok(found)
-}
 
-/// Free cores in the order in which they suit: beside what the VM has; else the smallest cache, then the smallest node, that
-/// takes all of it (large ones are left for large VMs); else the node with most room first.
-fn near(cores: &Cores, has: &[Option<usize>], free: &BTreeSet<usize>, wanted: usize) -> Vec<usize> {
-    let mut by_llc: BTreeMap<u32, usize> = BTreeMap::new();
-    let mut by_node: BTreeMap<u32, usize> = BTreeMap::new();
-    for &core in free {
-        *by_llc.entry(cores.all[core].llc).or_default() += 1;
-        *by_node.entry(cores.all[core].node).or_default() += 1;
+    /// Free cores in the order in which they suit: beside what the VM has; else the smallest cache, then the smallest node, that
+    /// takes all of it (large ones are left for large VMs); else the node with most room first.
+    fn near(&self, has: &[Option<usize>], wanted: usize) -> Vec<usize> {
+        let anchor = has.iter().flatten().next().map(|&core| &self.cores.all[core]);
+        let smallest = |room: &BTreeMap<u32, usize>| {
+            let enough = room.iter().filter(|(_, count)| **count >= wanted);
+            enough.min_by_key(|(id, count)| (**count, **id)).map(|(id, _)| *id)
+        };
+        let best_llc = anchor.map(|core| core.llc).or_else(|| smallest(&self.by_llc));
+        let best_node = anchor.map(|core| core.node).or_else(|| smallest(&self.by_node));
+        let mut order: Vec<usize> = self.free.iter().copied().collect();
+        order.sort_by_cached_key(|&index| {
+            let core = &self.cores.all[index];
+            (
+                best_llc != Some(core.llc),
+                best_node != Some(core.node),
+                usize::MAX - self.by_node[&core.node],
+                core.node,
+                usize::MAX - self.by_llc[&core.llc],
+                core.llc,
+                index,
+            )
+        });
+        order
     }
-    let anchor = has.iter().flatten().next().map(|&core| &cores.all[core]);
-    let smallest = |room: &BTreeMap<u32, usize>| {
-        let enough = room.iter().filter(|(_, count)| **count >= wanted);
-        enough.min_by_key(|(id, count)| (**count, **id)).map(|(id, _)| *id)
-    };
-    let best_llc = anchor.map(|core| core.llc).or_else(|| smallest(&by_llc));
-    let best_node = anchor.map(|core| core.node).or_else(|| smallest(&by_node));
-    let mut order: Vec<usize> = free.iter().copied().collect();
-    order.sort_by_key(|&index| {
-        let core = &cores.all[index];
-        (
-            best_llc != Some(core.llc),
-            best_node != Some(core.node),
-            usize::MAX - by_node[&core.node],
-            core.node,
-            usize::MAX - by_llc[&core.llc],
-            core.llc,
-            index,
-        )
-    });
-    order
-}
 
-fn grant(cores: &Cores, slots: &[usize], found: &[usize]) -> Grant {
-    let mut grant = Grant { cpus: Vec::new(), idle: Vec::new() };
-    for (&width, &core) in slots.iter().zip(found) {
-        let (used, idle) = cores.all[core].threads.split_at(width);
-        grant.cpus.extend(used);
-        grant.idle.extend(idle);
+    /// How many cores each VM has.
+    fn taken(&self, vms: &[Vm<'_>]) -> BTreeMap<Name, usize> {
+        let mut counts = vec![0; vms.len()];
+        self.owners.iter().flatten().for_each(|owner| counts[*owner] += 1);
+        let has = vms.iter().zip(counts).filter(|(_, count)| *count > 0);
+        has.map(|(vm, count)| (vm.name.clone(), count)).collect()
     }
-    grant.idle.sort_unstable();
-    grant
+
+    fn grant(&self, slots: &[usize], found: &[usize]) -> Grant {
+        let mut grant = Grant { cpus: Vec::new(), idle: Vec::new() };
+        for (&width, &core) in slots.iter().zip(found) {
+            let (used, idle) = self.cores.all[core].threads.split_at(width);
+            grant.cpus.extend(used);
+            grant.idle.extend(idle);
+        }
+        grant.idle.sort_unstable();
+        grant
+    }
 }
 
 #[cfg(test)]

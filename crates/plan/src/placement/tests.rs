@@ -183,7 +183,7 @@ fn two_cpus_make_one_exclusive() {
     assert_eq!(placement.granted[&name(0)], Grant { cpus: vec![1], idle: vec![] });
     let short = &placement.short[&name(1)];
     assert_eq!((short.cores, short.free, short.host), (1, 0, 1));
-    assert_eq!(short.taken, BTreeMap::from([(name(0), 1)]));
+    assert_eq!(*short.taken, BTreeMap::from([(name(0), 1)]));
 }
 
 #[test]
