@@ -33,7 +33,7 @@ pl4_state() {
     /sys/devices/system/cpu/cpu*/power/pm_qos_resume_latency_us; do
     [ ! -e "$file" ] || echo "$file $(cat "$file" 2>/dev/null)"
   done
-  find "$scope" -name cpuset.cpus | sort | while read -r file; do echo "$file $(cat "$file")"; done
+  find "$scope" -name cpuset.cpus | sort | while read -r file; do [ ! -e "$file" ] || echo "$file $(cat "$file" 2>/dev/null)"; done
   find /sys/fs/cgroup/cpu /sys/fs/cgroup/memory -path '*taut*' -type d 2>/dev/null | sort
   for pid in $(fabric_pid) $(taut -o json vm list | jq '.[].status.pid'); do
     # What it has nothing to do with its number: threads of QEMU's pools come and go.
