@@ -20,6 +20,7 @@ pub mod mac;
 pub mod machine;
 pub mod name;
 pub mod network;
+pub mod passthrough;
 pub mod queues;
 pub mod resources;
 pub mod route;

@@ -7,6 +7,7 @@ use crate::coalescing::NicCoalescing;
 use crate::latency::LatencyStatus;
 use crate::machine::{AcceleratorChoice, DiskLimits, HaltSpec};
 use crate::network::Ipv4Net;
+use crate::passthrough::PassthroughSpec;
 use crate::resources::{CpuResources, MemoryReservation};
 use crate::shaping::Shaping;
 use crate::shares::{MemoryLimit, ResourceStatus, Shares};
@@ -53,6 +54,9 @@ pub struct VmSpec {
     /// Virtual network cards in the guest's order (VN-1: ten or more).
     #[serde(default, rename = "nic", skip_serializing_if = "Vec::is_empty")]
     pub nics: Vec<NicSpec>,
+    /// Devices of the host that it has for itself (LS-8).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passthrough: Vec<PassthroughSpec>,
     /// Its VMCI device, if it has one (VC-1).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vmci: Option<VmciSpec>,
@@ -76,6 +80,7 @@ impl Default for VmSpec {
             boot: None,
             disk: None,
             nics: Vec::new(),
+            passthrough: Vec::new(),
             vmci: None,
             latency_sensitivity: LatencySensitivity::default(),
         }

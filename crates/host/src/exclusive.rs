@@ -46,6 +46,8 @@ pub struct Exclusive {
     affinities: BTreeMap<Name, Affinities>,
     /// Does the ledger have changes for VMs?
     changed: bool,
+    /// Interrupts of devices that VMs have, and the host's pCPUs that they go to.
+    interrupts: BTreeMap<u32, BTreeSet<u32>>,
     /// Files that cannot be changed, and why: interrupts that the hardware binds, for one.
     refused: BTreeMap<PathBuf, String>,
 }
@@ -59,12 +61,26 @@ impl Exclusive {
     pub fn new(root: &Path, scope: Option<&Path>, ledger: Ledger) -> Result<Self, LedgerError> {
         let fence = Fence::find(root, scope);
         let ((vms, affinities), changed) = (ledger.vms()?, ledger.owes(Holder::Daemon)?);
-        Ok(Self { root: root.to_owned(), fence, ledger, vms, affinities, changed, refused: BTreeMap::new() })
+        Ok(Self {
+            root: root.to_owned(),
+            fence,
+            ledger,
+            vms,
+            affinities,
+            changed,
+            interrupts: BTreeMap::new(),
+            refused: BTreeMap::new(),
+        })
     }
 
     /// VMs with pCPUs of their own: in force, or begun.
     pub const fn vms(&self) -> &BTreeMap<Name, Vec<u32>> {
         &self.vms
+    }
+
+    /// Says which interrupts go to which pCPUs of the host, from the next [`Exclusive::settle`] on; all others go by the rule.
+    pub fn place_interrupts(&mut self, interrupts: BTreeMap<u32, BTreeSet<u32>>) {
+        self.interrupts = interrupts;
     }
 
     /// Is the host as it was?
@@ -92,6 +108,9 @@ impl Exclusive {
         let host: BTreeSet<u32> = all.difference(&exclusive).copied().collect();
         let fence = self.fence.clone();
         let mut wishes = self.wishes(wanted, &exclusive, &host, fence.as_ref());
+        if !wanted.is_empty() {
+            irq::placed(&self.root, &self.interrupts, &mut wishes);
+        }
         if let Some(ns) = poll_ns {
             halt_poll::wishes(&self.root, ns, &mut wishes);
         }

@@ -26,6 +26,15 @@ pub(crate) fn wishes<'a>(
     }
 }
 
+/// Adds a wish for each interrupt that has a place of its own.
+pub(crate) fn placed(root: &Path, interrupts: &BTreeMap<u32, BTreeSet<u32>>, wishes: &mut Wishes<'_>) {
+    for (number, cpus) in interrupts {
+        let place = list::format(cpus);
+        let path = root.join(format!("proc/irq/{number}/smp_affinity_list"));
+        wishes.insert(path, Box::new(move |_| Some(place.clone())));
+    }
+}
+
 /// An interrupt that stays on exclusive pCPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FixedInterrupt {

@@ -18,6 +18,7 @@ pub mod ledger;
 mod list;
 mod mask;
 mod partition;
+pub mod pci;
 mod pm_qos;
 pub mod precedence;
 mod scheduler;

@@ -17,6 +17,7 @@
 //! * [`dense`]: whether the host is so loaded that guests are interrupted less often;
 //! * [`latency`]: reservations, and who may be latency-sensitive;
 //! * [`shares`]: who gets how much CPU and memory, and at most;
+//! * [`passthrough`]: devices of the host that VMs may have;
 //! * [`placement`]: the pCPU that each of their vCPUs owns;
 //! * [`machine`]: what a running VM's monitor is told, and how long KVM polls for halted vCPUs;
 //! * [`lro`]: the ports for which segments are merged;
@@ -38,6 +39,7 @@ pub mod memory;
 pub mod numbering;
 mod observed;
 mod outcome;
+pub mod passthrough;
 pub mod placement;
 pub mod shares;
 pub mod vmci;

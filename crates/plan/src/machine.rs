@@ -37,6 +37,14 @@ pub fn explain(observed: &Observed, name: &Name, vm: &VmDesired) -> Option<Resou
         halt(observed, name, spec, process, &mut status);
     }
     disk(spec, process, &mut status);
+    for device in &spec.passthrough {
+        decide(
+            &mut status,
+            format!("{} is handed to it by vfio-pci while it runs", device.address),
+            "LS-8: no vSwitch sees its frames, so no shaping, no counters, no live migration; interrupts come near its pCPUs",
+            false,
+        );
+    }
     (status != ResourceStatus::default()).then_some(status)
 }
 

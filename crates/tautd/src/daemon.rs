@@ -10,7 +10,8 @@ use rustix::fs::{FlockOperation, flock};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_host::exclusive::Exclusive;
-use taut_host::ledger::Ledger;
+use taut_host::ledger::{Ledger, LedgerError};
+use taut_host::pci::bind::Binder;
 use taut_host::topology::{self, Topology};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -66,6 +67,10 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     let paths = Paths { run_dir: run_dir.clone(), libexec: libexec.clone(), counters: counters.clone() };
     let fabric = Fabric::new(paths, store.clone(), board.clone(), inbox.clone())
         .map_err(|error| cannot("prepare for the fabric", &error))?;
+    let ledger = Ledger::new(Path::new("/"), &state_dir);
+    let binder = Binder::new(Path::new("/"), ledger.clone());
+    let unread = |error: &LedgerError| cannot("read what was changed on the host", error);
+    let taken = binder.taken().map_err(|error| unread(&error))?;
     let parts = Parts {
         store: store.clone(),
         board: board.clone(),
@@ -73,12 +78,10 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
         counters: counters.clone(),
         vms,
         libexec,
-        exclusive: Exclusive::new(
-            Path::new("/"),
-            args.cpuset.as_deref(),
-            Ledger::new(Path::new("/"), &state_dir),
-        )
-        .map_err(|error| cannot("read what was changed on the host", &error))?,
+        exclusive: Exclusive::new(Path::new("/"), args.cpuset.as_deref(), ledger)
+            .map_err(|error| unread(&error))?,
+        binder,
+        devices: taken.into_iter().map(|(address, taken)| (address, taken.vm)).collect(),
         cpuset: args.cpuset.clone(),
         inbox: inbox.clone(),
         messages,

@@ -157,3 +157,18 @@ fn kvm_polls_as_long_as_somebody_asks_for_it() {
     assert!(levers.is_empty());
     unchanged(root.path());
 }
+
+#[test]
+fn interrupts_of_a_vms_device_have_a_place_of_their_own() {
+    let root = tree();
+    let mut levers = exclusive(root.path());
+    levers.place_interrupts([(24, [1].into()), (99, [0].into())].into());
+    levers.settle(&wanted(), None).unwrap();
+    assert_eq!(read(root.path(), "proc/irq/24/smp_affinity_list"), "1");
+    assert_eq!(read(root.path(), "proc/irq/25/smp_affinity_list"), "0-1", "by the rule");
+    levers.place_interrupts(BTreeMap::new());
+    levers.settle(&wanted(), None).unwrap();
+    assert_eq!(read(root.path(), "proc/irq/24/smp_affinity_list"), "0-1");
+    levers.settle(&BTreeMap::new(), None).unwrap();
+    unchanged(root.path());
+}

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use taut_api::Name;
+use taut_api::passthrough::PciAddress;
 
 use super::{Holder, LedgerError};
 use crate::affinity::Affinities;
+use crate::pci::bind::Taken;
 
 /// Its name in the state directory.
 const BOOK: &str = "host-changes.json";
@@ -25,6 +27,9 @@ pub(super) struct Book {
     /// VMs with cpusets, and the pCPUs that their vCPUs own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) vms: BTreeMap<Name, Vec<u32>>,
+    /// PCI devices that VMs have, and the driver that each had.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) devices: BTreeMap<PciAddress, Taken>,
     /// Where their vCPU threads might run before they were bound.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) affinities: BTreeMap<Name, Affinities>,
@@ -106,7 +111,7 @@ impl Store {
     /// Either the whole new book is there afterwards, or the whole old one; an empty one is no file.
     pub(super) fn write(&self, book: &Book) -> Result<(), LedgerError> {
         let kept = |source| LedgerError::Kept { path: self.path(), source };
-        if book.files.is_empty() && book.vms.is_empty() {
+        if book.files.is_empty() && book.vms.is_empty() && book.devices.is_empty() {
             return match fs::remove_file(self.path()) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(kept(error)),
                 _ => Ok(()),

@@ -18,8 +18,10 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use taut_api::Name;
+use taut_api::passthrough::PciAddress;
 
 use crate::affinity::Affinities;
+use crate::pci::bind::Taken;
 use book::{Book, Entry, Store};
 
 /// Who wants files changed. Of two who want the same file, the later in this order has its way.
@@ -153,6 +155,28 @@ impl Ledger {
         }
         book.vms.clone_from(vms);
         book.affinities.clone_from(affinities);
+        store.write(&book)
+    }
+
+    /// PCI devices that were taken from the host.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub(crate) fn devices(&self) -> Result<BTreeMap<PciAddress, Taken>, LedgerError> {
+        match Store::open_if_there(&self.folder)? {
+            Some(store) => Ok(store.read(&self.root)?.devices),
+            None => Ok(BTreeMap::new()),
+        }
+    }
+
+    /// Notes which PCI devices are taken from the host.
+    ///
+    /// # Errors
+    /// When the ledger cannot be kept.
+    pub(crate) fn note_devices(&self, devices: &BTreeMap<PciAddress, Taken>) -> Result<(), LedgerError> {
+        let store = Store::open(&self.folder)?;
+        let mut book = store.read(&self.root)?;
+        book.devices.clone_from(devices);
         store.write(&book)
     }
 

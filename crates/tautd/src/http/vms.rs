@@ -13,7 +13,7 @@ use taut_vm::definition;
 use super::body::{Body, Card, Failure, Named, exists_already};
 use super::{App, Shared, not_found};
 use crate::board::Seen;
-use crate::reconcile::Message;
+use crate::reconcile::{Message, admit_devices};
 use crate::status;
 use crate::store::{Change, Kind, State as Documents};
 use crate::vms::Vms;
@@ -74,6 +74,7 @@ pub(super) async fn create_vm(
             }
             admission::vm(desired, &key, &vm.vm)?;
             latency::admit(desired, &observed, &key, &vm)?;
+            admit_devices(desired, &key, &vm.vm)?;
             Ok(Change::Vm(key, Some(vm)))
         })
         .await?;
@@ -122,6 +123,9 @@ pub(super) async fn set_power(
             let vm = VmDesired { power: wanted.power, ..vm.clone() };
             if wanted.power == Power::On {
                 latency::admit(desired, &observed, &key, &vm)?;
+                if observed.vms.get(&key).is_none_or(|seen| seen.process.is_none()) {
+                    admit_devices(desired, &key, &vm.vm)?;
+                }
             }
             Ok(Change::Vm(key, Some(vm)))
         })

@@ -51,7 +51,9 @@ impl Reconciler {
             accelerator: Accelerator { kind: AcceleratorKind::Tcg, why: "not known yet".to_owned() },
             qemu: None,
         });
-        match self.vms.start(name, &vm.vm, &host, &self.libexec, self.wanted.contains_key(name)) {
+        let exclusive = self.wanted.contains_key(name);
+        let taken = self.take_devices(name, &vm.vm);
+        match taken.and_then(|()| self.vms.start(name, &vm.vm, &host, &self.libexec, exclusive)) {
             Ok(pid) => {
                 self.store.event(Level::Info, &subject, "vm.started", &format!("started as process {pid}"));
                 self.attentive_until = Instant::now() + ATTENTION;

@@ -41,6 +41,7 @@ impl Reconciler {
     }
 
     fn settle(&mut self, wanted: &BTreeMap<Name, Owner>) -> Result<(), ApiError> {
+        self.exclusive.place_interrupts(self.interrupts_of_devices());
         let outcome = self.exclusive.settle(wanted, self.poll_ns).map_err(|error| {
             ApiError::new(
                 ErrorKind::Unavailable,
@@ -107,6 +108,7 @@ impl Reconciler {
         if self.vms.any_running() {
             return;
         }
+        self.give_devices_back();
         self.wanted.clear();
         self.poll_ns = None;
         self.entitled.clear();

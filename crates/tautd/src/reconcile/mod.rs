@@ -5,6 +5,7 @@ mod groups;
 mod latency;
 mod machine;
 mod observe;
+mod passthrough;
 mod precedence;
 mod shutdown;
 mod tune;
@@ -17,15 +18,19 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use taut_api::machine::DiskLimits;
+use taut_api::passthrough::PciAddress;
 use taut_api::route::UpgradedFabric;
 use taut_api::{ApiError, Name};
 use taut_host::exclusive::Exclusive;
 use taut_host::groups::Groups;
+use taut_host::pci::bind::Binder;
 use taut_host::precedence::Precedence;
 use taut_plan::placement::Grant;
 use taut_plan::shares::Entitlement;
 use taut_plan::{Plan, plan};
 use tokio::sync::oneshot;
+
+pub(crate) use passthrough::admit as admit_devices;
 
 use crate::board::Board;
 use crate::fabric::{Fabric, counters::Counters};
@@ -102,6 +107,10 @@ pub(crate) struct Reconciler {
     tune_look: Option<tune::Look>,
     /// pCPUs that VMs are to own, by the last plan.
     wanted: BTreeMap<Name, Grant>,
+    /// Takes devices from the host and gives them back.
+    binder: Binder,
+    /// Devices that are taken, and whose they are.
+    devices: BTreeMap<PciAddress, Name>,
     /// How long KVM is to poll for halted vCPUs at least, by the last plan.
     poll_ns: Option<u64>,
     /// What is changed on the host for them.
@@ -135,6 +144,10 @@ pub(crate) struct Parts {
     pub(crate) libexec: PathBuf,
     /// What is changed on the host for VMs, and what an earlier daemon left.
     pub(crate) exclusive: Exclusive,
+    /// Takes devices from the host and gives them back.
+    pub(crate) binder: Binder,
+    /// Devices that an earlier daemon took, and whose they are.
+    pub(crate) devices: BTreeMap<PciAddress, Name>,
     /// The cpuset (cgroup v1) or cgroup (v2) below which VMs are put, if not the host's.
     pub(crate) cpuset: Option<PathBuf>,
     /// The loop's own inbox.
@@ -164,6 +177,8 @@ impl Reconciler {
             tune_look: None,
             wanted: BTreeMap::new(),
             poll_ns: None,
+            binder: parts.binder,
+            devices: parts.devices,
             exclusive: parts.exclusive,
             entitled: BTreeMap::new(),
             groups,
@@ -231,6 +246,7 @@ impl Reconciler {
         }
         self.observe();
         self.make_groups();
+        self.give_devices_back();
         self.settle_exclusive();
         self.settle_precedence();
         self.clear_groups();

@@ -38,6 +38,7 @@ impl Kind {
 
 /// A new document, a new version of one, or (`None`) its deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub(crate) enum Change {
     Vm(Name, Option<VmDesired>),
     VSwitch(Name, Option<VSwitchSpec>),

@@ -9,7 +9,7 @@ use taut_api::resources::MemoryReservation;
 use taut_api::vm::{Boot, Disk, LatencySensitivity, NicModel, NicSpec, VmKind, VmSpec};
 use taut_api::{ApiError, Bytes};
 
-use super::{invalid, vmci};
+use super::{invalid, passthrough, vmci};
 
 /// Guest memory is handed to the data plane in pages of this size where the host has them.
 const MEMORY_STEP: Bytes = Bytes::mib(2);
@@ -37,6 +37,7 @@ pub(super) fn check(spec: &VmSpec) -> Result<(), ApiError> {
     }
     reservations(spec)?;
     machine(spec)?;
+    passthrough::check(spec)?;
     system(spec)?;
     nics(&spec.nics, spec.kind)?;
     spec.vmci.as_ref().map_or(Ok(()), vmci::check)
@@ -65,6 +66,7 @@ fn memory(spec: &VmSpec) -> Result<(), ApiError> {
 
 /// What a VM's reservations and its latency sensitivity must be in themselves; what the host has is another matter.
 pub(super) fn reservations(spec: &VmSpec) -> Result<(), ApiError> {
+    passthrough::memory(spec)?;
     if let MemoryReservation::Size(size) = spec.memory_reservation
         && size > spec.memory
     {

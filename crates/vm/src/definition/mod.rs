@@ -2,6 +2,7 @@
 
 mod check;
 mod file;
+mod passthrough;
 pub mod vmci;
 
 use std::collections::BTreeSet;

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use taut_api::Name;
 use taut_api::host::{Accelerator, AcceleratorKind, QemuInfo};
+use taut_api::passthrough::PciAddress;
 use taut_api::vm::{Boot, Disk, DiskBus, DiskFormat, NicModel, NicSpec, VmSpec};
 
 use super::{MSIX_WORKS_FROM, RunPaths, Tuning, throttle, tuning, vmci};
@@ -72,6 +73,9 @@ pub(super) fn command(
     let without_msix = emulated && major(qemu) < MSIX_WORKS_FROM;
     for (index, nic) in spec.nics.iter().enumerate() {
         card(&mut args, index, nic, &paths.nic(index), without_msix);
+    }
+    for (index, device) in spec.passthrough.iter().enumerate() {
+        handed_over(&mut args, index, device.address);
     }
     if spec.vmci.is_some() {
         for (name, value) in vmci::options(&paths.vmci_front(), without_msix) {
@@ -208,10 +212,20 @@ fn card(args: &mut Args, index: usize, nic: &NicSpec, socket: &Path, without_msi
     args.option("-device", device);
 }
 
+/// A device of the host, on a root port of its own: where a PCI Express device belongs, and where it may be unplugged.
+fn handed_over(args: &mut Args, index: usize, address: PciAddress) {
+    let (chassis, slot) = (PASSTHROUGH_SLOT + index, PASSTHROUGH_SLOT + index);
+    args.option("-device", format!("pcie-root-port,id=handed{index}port,chassis={chassis},addr={slot:x}"));
+    args.option("-device", format!("vfio-pci,id=handed{index},host={address},bus=handed{index}port"));
+}
+
 fn major(qemu: &QemuInfo) -> u64 {
     // A version that cannot be read is a new one.
     qemu.version.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(u64::MAX)
 }
+
+/// First PCI slot of the root ports for devices of the host, behind the VMCI device's.
+const PASSTHROUGH_SLOT: usize = 0x12;
 
 /// A command under construction.
 struct Args(Command);

@@ -280,3 +280,19 @@ fn a_disk_may_have_limits() {
     insta::assert_snapshot!(limits(Some(10 << 20), Some(80)), @"-drive if=none,id=disk0,format=raw,snapshot=off,throttling.bps-total=10485760,throttling.iops-total=80,file=/d");
     assert!(!limits(None, None).contains("throttling"));
 }
+
+#[test]
+fn devices_of_the_host_have_ports_of_their_own_and_locked_memory() {
+    let file = "memory_reservation = \"full\"\n[[passthrough]]\naddress = \"3b:00.1\"\n[[passthrough]]\naddress = \"0001:af:10.7\"\n";
+    let spec: VmSpec = toml::from_str(file).unwrap();
+    let text = shown(&VmSpec { boot: direct(vec![]).boot, ..spec }, AcceleratorKind::Kvm, "10.0.2");
+    let lines: Vec<_> =
+        text.lines().filter(|line| line.contains("handed") || line.contains("lock")).collect();
+    insta::assert_snapshot!(lines.join("\n"), @r"
+    -overcommit mem-lock=on
+    -device pcie-root-port,id=handed0port,chassis=18,addr=12
+    -device vfio-pci,id=handed0,host=0000:3b:00.1,bus=handed0port
+    -device pcie-root-port,id=handed1port,chassis=19,addr=13
+    -device vfio-pci,id=handed1,host=0001:af:10.7,bus=handed1port
+    ");
+}

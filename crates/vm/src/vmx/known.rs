@@ -108,7 +108,10 @@ const KNOWN: &[(&str, &str)] = &[
     ("mks.*", "no display: the console is a serial port"),
     ("remotedisplay.*", "no display: the console is a serial port"),
     ("pcibridge#.*", "the machine has its own PCI layout"),
-    ("pcipassthru#.*", "pass-through is not offered in this version"),
+    (
+        "pcipassthru#.*",
+        "a device of the ESX host: its address here may be another's, so write [[passthrough]] address = \"…\" into a VM file yourself",
+    ),
     ("hpet#.*", "the machine has its own timers"),
     ("vtpm.*", "no TPM"),
     ("tsc.*", "the clock of the guest is the accelerator's"),
