@@ -163,7 +163,7 @@ impl<'s> Forwarder<'s> {
     /// frames.
     #[inline]
     fn run(&mut self, queue: &TxQueue, first: usize, count: usize) -> usize {
-        let Some(target) = self.simple(&queue.frame(first)) else { return 0 };
+        let Some(target) = self.simple(queue, first) else { return 0 };
         self.open(target);
         let Some((_, mut slot)) = self.open.take() else { return 0 };
         let run = self.run_into(&mut slot, target, queue, first, count);
@@ -187,7 +187,7 @@ impl<'s> Forwarder<'s> {
         end.prepare(count - first);
         end.expect(0);
         let mut frames = 1;
-        while first + frames < count && self.simple(&queue.frame(first + frames)) == Some(target) {
+        while first + frames < count && self.simple(queue, first + frames) == Some(target) {
             end.expect(frames);
             frames += 1;
         }
@@ -202,30 +202,31 @@ impl<'s> Forwarder<'s> {
 
     /// Which queue a simple frame is for; `None` for one that needs a closer look.
     #[inline(always)]
-    fn simple(&mut self, frame: &TxFrame<'_>) -> Option<Target> {
-        if !frame.is_plain() || !(ethernet::HEADER..=MAX_FRAME).contains(&frame.len()) {
+    fn simple(&mut self, queue: &TxQueue, at: usize) -> Option<Target> {
+        let (start, len) = queue.glance(at)?;
+        if !(ethernet::HEADER..=MAX_FRAME).contains(&len) {
             return None;
         }
-        let stations = Stations::of(frame.start());
-        match self.last {
-            Some((last, target)) if last == stations => Some(self.spread(target, frame)),
+        let stations = Stations::of(start);
+        let target = match self.last {
+            Some((last, target)) if last == stations => target,
             _ => match self.recent.find(self.port(), stations) {
-                Some(target) => Some(self.spread(target, frame)),
-                None => self.look_up(frame, stations),
+                Some(target) => target,
+                None => return self.look_up(&queue.frame(at), stations),
             },
-        }
+        };
+        // With several pairs, the frame's flow decides.
+        Some(if target.pair == SPREAD {
+            self.target(target.member, queue.frame(at).first_bytes())
+        } else {
+            target
+        })
     }
 
     /// The sender's port.
     #[inline]
     fn port(&self) -> PortId {
         self.segment.members[self.sender as usize].port.id
-    }
-
-    /// Decides on the pair if the frame's flow is to do that.
-    #[inline]
-    fn spread(&self, target: Target, frame: &TxFrame<'_>) -> Target {
-        if target.pair == SPREAD { self.target(target.member, frame.first_bytes()) } else { target }
     }
 
     /// The receive queue of `member` for a frame that begins with `head`.

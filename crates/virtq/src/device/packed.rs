@@ -288,7 +288,7 @@ impl PackedRing {
 
     /// Returns a batch of chains, of which this is the last one and which have so many descriptors, by one used descriptor.
     #[inline]
-    pub(super) fn push_batch(&mut self, last: Chain, _chains: u16, descriptors: u16) {
+    pub(super) fn push_batch(&mut self, last: Chain, descriptors: u16) {
         self.push(self.next_used, last.id, 0, 0);
         self.move_on(self.next_used.advance(descriptors, self.size), descriptors);
     }

@@ -94,7 +94,10 @@ impl Ring {
     /// Returns chains, in the order in which they were fetched, each with so many bytes written. The driver sees them after
     /// [`Self::publish`].
     #[inline]
-    pub(super) fn push_used(&mut self, used: impl ExactSizeIterator<Item = (Chain, u32)>) {
+    pub(super) fn push_used(
+        &mut self,
+        used: impl ExactSizeIterator<Item = (Chain, u32)> + DoubleEndedIterator,
+    ) {
         if self.batches {
             return self.push_batch(used.map(|(chain, _)| chain));
         }
@@ -102,15 +105,15 @@ impl Ring {
     }
 
     #[inline]
-    fn push_batch(&mut self, used: impl Iterator<Item = Chain>) {
-        let (mut chains, mut descriptors, mut last) = (0, 0, None);
-        for chain in used {
-            chains += 1;
-            descriptors += chain.descriptors;
-            last = Some(chain);
-        }
-        if let Some(last) = last {
-            each!(&mut self.format, ring => ring.push_batch(last, chains, descriptors));
+    fn push_batch(&mut self, mut used: impl ExactSizeIterator<Item = Chain> + DoubleEndedIterator) {
+        let chains = used.len() as u16;
+        let Some(last) = used.next_back() else { return };
+        match &mut self.format {
+            Format::Split(ring) => ring.push_batch(last, chains),
+            Format::Packed(ring) => {
+                let before: u16 = used.map(|chain| chain.descriptors).sum();
+                ring.push_batch(last, before + last.descriptors);
+            }
         }
     }
 

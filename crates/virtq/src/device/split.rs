@@ -299,7 +299,7 @@ impl SplitRing {
     /// Returns a batch of so many chains, of which this is the last one, by one used entry: where the first one's would be
     /// (2.7.9).
     #[inline]
-    pub(super) fn push_batch(&mut self, last: Chain, chains: u16, _descriptors: u16) {
+    pub(super) fn push_batch(&mut self, last: Chain, chains: u16) {
         let entry = split::used_at(self.next_used, self.size);
         self.used.store_u32(entry, u32::from(last.id));
         self.used.store_u32(entry + 4, 0);

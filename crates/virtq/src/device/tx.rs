@@ -99,6 +99,15 @@ impl TxQueue {
         TxFrame { slot: &self.slots[at], start: None, chain: self.chains[at], chains: &self.ring.chains }
     }
 
+    /// First bytes and length of a frame, as [`Self::frame`] has them, if its header is all zeros: what most frames are decided by.
+    #[inline(always)]
+    pub fn glance(&self, index: usize) -> Option<(&[u8; FIRST_BYTES], usize)> {
+        let (at, window) = (self.first + index, self.first..self.end);
+        assert!(window.contains(&at), "frame {index} of {}", window.len());
+        let slot = &self.slots[at];
+        slot.is_plain().then(|| (slot.start(), self.chains[at].len as usize - header::LEN))
+    }
+
     /// Slots and chains of `count` frames from `first` of the last look on, and where their bytes are.
     #[inline]
     pub(super) fn window(&self, first: usize, count: usize) -> (&[Slot], &[Chain], Pieces<'_>) {
