@@ -21,6 +21,7 @@ pub mod machine;
 pub mod name;
 pub mod network;
 pub mod passthrough;
+pub mod placement;
 pub mod queues;
 pub mod resources;
 pub mod route;

@@ -12,6 +12,7 @@ use crate::network::{
     ExternalPortSpec, ExternalPortStatus, NetnsSpec, NetnsStatus, PortGroupSpec, PortGroupStatus,
     VSwitchSpec, VSwitchStatus,
 };
+use crate::placement::Numbers;
 use crate::resources::{CpuReservation, MemoryReservation};
 use crate::shares::{CpuLimit, MemoryLimit, Shares};
 use crate::vm::{LatencySensitivity, Link, Power, VmDesired, VmStatus};
@@ -125,6 +126,15 @@ pub struct ChangeResources {
     /// The most memory that it gets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<MemoryLimit>,
+    /// Nodes for exclusive pCPUs, at once, and for memory, with the next start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Numbers>,
+    /// pCPUs that exclusive ones are chosen from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<Numbers>,
+    /// Most vCPUs on a virtual NUMA node, with the next start; 0 is no such limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vcpus_per_node: Option<u32>,
 }
 
 /// `PATCH /v1/vms/{name}/vmci`: what is named changes, the rest stays. Adding and removing the device is for the VM's next start;

@@ -8,6 +8,7 @@ use crate::latency::LatencyStatus;
 use crate::machine::{AcceleratorChoice, DiskLimits, HaltSpec};
 use crate::network::Ipv4Net;
 use crate::passthrough::PassthroughSpec;
+use crate::placement::PlacementSpec;
 use crate::resources::{CpuResources, MemoryReservation};
 use crate::shaping::Shaping;
 use crate::shares::{MemoryLimit, ResourceStatus, Shares};
@@ -42,6 +43,9 @@ pub struct VmSpec {
     /// CPU kept for it (LS-3), its limit and its shares (VN-14).
     #[serde(default, skip_serializing_if = "CpuResources::is_default")]
     pub cpu: CpuResources,
+    /// Where its vCPUs and memory are to be (LS-5).
+    #[serde(default, skip_serializing_if = "PlacementSpec::is_default")]
+    pub placement: PlacementSpec,
     /// What its idle vCPUs do (BP).
     #[serde(default, skip_serializing_if = "HaltSpec::is_default")]
     pub halt: HaltSpec,
@@ -76,6 +80,7 @@ impl Default for VmSpec {
             memory_limit: MemoryLimit::default(),
             memory_shares: Shares::default(),
             cpu: CpuResources::default(),
+            placement: PlacementSpec::default(),
             halt: HaltSpec::default(),
             boot: None,
             disk: None,

@@ -1,5 +1,6 @@
 //! CPUs, caches, NUMA nodes, memory and identity of a host, from `/sys` and `/proc`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -121,6 +122,25 @@ pub fn swap_total(root: &Path) -> Bytes {
     let found =
         tree.required("proc/meminfo").and_then(|text| tree.meminfo("proc/meminfo", &text, "SwapTotal:"));
     found.unwrap_or_default()
+}
+
+/// Free huge pages of 2 MiB on each NUMA node.
+pub fn free_huge_pages(root: &Path) -> BTreeMap<u32, Bytes> {
+    const POOL: &str = "hugepages/hugepages-2048kB/free_hugepages";
+    let tree = Tree(root);
+    let bytes = |pages: u32| Bytes(u64::from(pages) << 21);
+    let numbers = node_numbers(tree).unwrap_or_default();
+    let on = |node: &u32| {
+        let pages = tree.number(&format!("sys/devices/system/node/node{node}/{POOL}"))?;
+        Some((*node, bytes(pages)))
+    };
+    let by_node: BTreeMap<u32, Bytes> = numbers.iter().filter_map(on).collect();
+    if !by_node.is_empty() {
+        return by_node;
+    }
+    // Hosts without nodes have one pool; one of several nodes that are not told apart is nobody's.
+    let whole = tree.number(&format!("sys/kernel/mm/{POOL}")).filter(|_| numbers.len() < 2);
+    whole.map(|pages| (0, bytes(pages))).into_iter().collect()
 }
 
 fn cpus(tree: Tree<'_>, nodes: &[u32]) -> Result<Vec<Cpu>, TopologyError> {

@@ -15,7 +15,7 @@ fn main() {
         |id: u32| Cpu { id, package: id % 128 / 64, core: id % 64, node: id % 128 / 16, llc: id % 128 / 8 };
     let demand = |number: u32| {
         let name: Name = format!("vm{number:04}").parse().expect("a name");
-        (name, Demand { vcpus: 1 + number % 4, threads: number.is_multiple_of(3) })
+        (name, Demand { vcpus: 1 + number % 4, threads: number.is_multiple_of(3), allowed: None })
     };
     let mut problem = Problem {
         cpus: (0..256).map(cpu).collect(),

@@ -4,7 +4,10 @@
 //! itself, the rest can be reserved. CPU: all pCPUs but one can. A VM whose CPU is not fully reserved has no exclusive pCPUs:
 //! somebody else may hold a promise on the very pCPU that it would own.
 
+use std::collections::BTreeSet;
+
 use taut_api::latency::{Decision, LatencyState, LatencyStatus};
+use taut_api::placement::PlacementSpec;
 use taut_api::vm::{LatencySensitivity, Power, VmDesired, VmKind, VmSpec};
 use taut_api::{ApiError, Bytes, Name};
 
@@ -170,7 +173,7 @@ fn explain_shortage(
     spec: &VmSpec,
     shortage: &Shortage,
 ) -> (String, &'static str) {
-    let Shortage { cores, free, taken, host, promised } = shortage;
+    let Shortage { cores, free, elsewhere, taken, host, promised } = shortage;
     let smt = is_smt(observed);
     let unit =
         if smt { "whole cores (an SMT sibling is never shared with others)" } else { "exclusive pCPUs" };
@@ -191,13 +194,21 @@ fn explain_shortage(
     }
     let owners: Vec<_> =
         taken.iter().map(|(owner, count)| format!("{count} belong to VM `{owner}`")).collect();
+    let outside = if *elsewhere == 0 {
+        String::new()
+    } else {
+        format!(
+            ", {elsewhere} are free and not among pCPUs {} on nodes {}",
+            spec.placement.cpus, spec.placement.nodes
+        )
+    };
     let owners = if owners.is_empty() { String::new() } else { format!(", {}", owners.join(", ")) };
     let kinds = if smt { "cores" } else { "pCPUs" };
     (
         format!(
             "{wants}, but {free} are free: of the host's {} {kinds}, {host} stay for the host and what is bound to them \
-             (--fabric-cpus, --vmci-cpu){owners}",
-            free + host + taken.values().sum::<usize>()
+             (--fabric-cpus, --vmci-cpu){owners}{outside}",
+            free + elsewhere + host + taken.values().sum::<usize>()
         ),
         "give the VM fewer vCPUs, set another one to normal, or bind the fabric's workers to the host's first pCPU",
     )
@@ -239,6 +250,7 @@ fn problem(desired: &Desired, observed: &Observed) -> Problem {
     let demand = |vm: &VmDesired| Demand {
         vcpus: vm.vm.vcpus,
         threads: vm.vm.latency_sensitivity == LatencySensitivity::HighHt,
+        allowed: allowed(&vm.vm, observed),
     };
     Problem {
         cpus: observed.cpus.clone(),
@@ -247,6 +259,16 @@ fn problem(desired: &Desired, observed: &Observed) -> Problem {
         demands: exclusive.into_iter().map(|(name, vm)| (name.clone(), demand(vm))).collect(),
         current: observed.exclusive.clone(),
     }
+}
+
+/// pCPUs that a VM's `[placement]` allows, if not any.
+fn allowed(spec: &VmSpec, observed: &Observed) -> Option<BTreeSet<u32>> {
+    let PlacementSpec { nodes, cpus, .. } = &spec.placement;
+    if nodes.is_any() && cpus.is_any() {
+        return None;
+    }
+    let allowed = observed.cpus.iter().filter(|cpu| nodes.allows(cpu.node) && cpus.allows(cpu.id));
+    Some(allowed.map(|cpu| cpu.id).collect())
 }
 
 /// What the plan decided for a latency-sensitive VM, and why; nothing for one that is `normal`.

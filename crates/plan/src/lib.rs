@@ -16,6 +16,7 @@
 //! * [`coalescing`]: the moderation that each port has;
 //! * [`dense`]: whether the host is so loaded that guests are interrupted less often;
 //! * [`latency`]: reservations, and who may be latency-sensitive;
+//! * [`numa`]: the nodes and pages of memory;
 //! * [`shares`]: who gets how much CPU and memory, and at most;
 //! * [`passthrough`]: devices of the host that VMs may have;
 //! * [`placement`]: the pCPU that each of their vCPUs owns;
@@ -36,6 +37,7 @@ pub mod latency;
 pub mod lro;
 pub mod machine;
 pub mod memory;
+pub mod numa;
 pub mod numbering;
 mod observed;
 mod outcome;

@@ -10,6 +10,8 @@ use taut_api::tune::TuneState;
 use taut_api::vm::{Link, VmKind};
 use taut_api::{Bytes, Name};
 
+use crate::numa::MemoryPlace;
+
 /// What was seen when the plan was asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
@@ -17,6 +19,8 @@ pub struct Observed {
     pub memory_total: Bytes,
     /// The host's swap.
     pub swap_total: Bytes,
+    /// Free huge pages of 2 MiB on each NUMA node.
+    pub huge_pages: BTreeMap<u32, Bytes>,
     /// Who enforces what VMs may use.
     pub controllers: Controllers,
     /// VMs whose shares and limits are in force.
@@ -130,6 +134,8 @@ pub struct Process {
 /// What a VM's process was started with, or was told since.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MachineSeen {
+    /// Where its memory is.
+    pub memory: MemoryPlace,
     /// An idle vCPU halts without leaving the guest.
     pub cpu_pm: bool,
     /// The guest was told that its vCPUs have pCPUs of their own.

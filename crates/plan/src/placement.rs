@@ -26,12 +26,14 @@ pub struct Problem {
 }
 
 /// What a VM needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
     /// Its vCPUs.
     pub vcpus: u32,
     /// Two consecutive vCPUs share one core where cores have two threads (`high-ht`).
     pub threads: bool,
+    /// pCPUs that its vCPUs may own, if not any.
+    pub allowed: Option<BTreeSet<u32>>,
 }
 
 /// What a VM got.
@@ -50,6 +52,8 @@ pub struct Shortage {
     pub cores: usize,
     /// Cores that are free.
     pub free: usize,
+    /// Cores that are free, and outside of what it may have.
+    pub elsewhere: usize,
     /// Cores that others own, with whom.
     pub taken: Arc<BTreeMap<Name, usize>>,
     /// Cores that are the host's: the first one, and those that the fabric's workers are bound to.
@@ -84,6 +88,7 @@ pub fn place(problem: &Problem) -> Placement {
         .map(|(name, demand)| Vm {
             name,
             slots: cores.slots(demand),
+            allowed: demand.allowed.as_ref(),
             current: problem.current.get(name).cloned(),
         })
         .collect();
@@ -150,8 +155,18 @@ struct Vm<'a> {
     name: &'a Name,
     /// vCPUs on each core that it needs.
     slots: Vec<usize>,
+    /// pCPUs that it may have.
+    allowed: Option<&'a BTreeSet<u32>>,
     /// What it has.
     current: Option<Vec<u32>>,
+}
+
+impl Vm<'_> {
+    /// May its vCPUs own the core's first threads, as many as it uses of one?
+    fn may_own(&self, core: &Core) -> bool {
+        let width = self.slots.first().copied().unwrap_or(0);
+        self.allowed.is_none_or(|allowed| core.threads.iter().take(width).all(|cpu| allowed.contains(cpu)))
+    }
 }
 
 fn solve(problem: &Problem, cores: &Cores, mut vms: Vec<Vm<'_>>) -> Placement {
@@ -180,8 +195,10 @@ fn solve(problem: &Problem, cores: &Cores, mut vms: Vec<Vm<'_>>) -> Placement {
             } else {
                 // By what is free now that everybody has been asked.
                 let promised = state.promise_broken(problem, vm.slots.len());
-                let (free, host) = (state.free.len(), state.hosts);
-                let shortage = Shortage { cores: vm.slots.len(), free, taken: taken.clone(), host, promised };
+                let free = state.free_for(vm);
+                let elsewhere = state.free.len() - free;
+                let (taken, host) = (taken.clone(), state.hosts);
+                let shortage = Shortage { cores: vm.slots.len(), free, elsewhere, taken, host, promised };
                 placement.short.insert(vm.name.clone(), shortage);
             }
         }
@@ -212,7 +229,7 @@ fn round(problem: &Problem, state: &mut State<'_>, vms: &[Vm<'_>]) -> Vec<(Optio
     for (index, (vm, has)) in vms.iter().zip(kept).enumerate() {
         let has = has.unwrap_or_default();
         let had = has.iter().any(Option::is_some);
-        let found = state.complete(problem, &vm.slots, &has);
+        let found = state.complete(problem, vm, &has);
         match &found {
             Some(found) => {
                 for core in found.iter().filter(|core| !has.contains(&Some(**core))) {
@@ -292,6 +309,14 @@ impl<'a> State<'a> {
         change(self.by_threads.entry(threads.len()).or_default());
     }
 
+    /// How many cores are free that it may have.
+    fn free_for(&self, vm: &Vm<'_>) -> usize {
+        match vm.allowed {
+            None => self.free.len(),
+            Some(_) => self.free.iter().filter(|core| vm.may_own(&self.cores.all[**core])).count(),
+        }
+    }
+
     /// The core that each slot has already, where it may stay.
     fn keep(&self, vm: &Vm<'_>) -> Vec<Option<usize>> {
         let Some(current) = &vm.current else { return vec![None; vm.slots.len()] };
@@ -301,24 +326,25 @@ impl<'a> State<'a> {
             let first = current.get(vcpu);
             vcpu += width;
             let core = *self.cores.of_cpu.get(first?)?;
-            let usable = self.free.contains(&core) && self.cores.all[core].threads.len() >= width;
+            let threads = self.cores.all[core].threads.len();
+            let usable = self.free.contains(&core) && threads >= width && vm.may_own(&self.cores.all[core]);
             (usable && mine.insert(core)).then_some(core)
         };
         vm.slots.iter().map(of_slot).collect()
     }
 
     /// A core for each slot: those that it has, and the best of the free ones; nothing when there are not enough.
-    fn complete(&self, problem: &Problem, slots: &[usize], has: &[Option<usize>]) -> Option<Vec<usize>> {
+    fn complete(&self, problem: &Problem, vm: &Vm<'_>, has: &[Option<usize>]) -> Option<Vec<usize>> {
         let wanted = has.iter().filter(|core| core.is_none()).count();
         if wanted == 0 {
             return Some(has.iter().flatten().copied().collect());
         }
-        if wanted > self.free.len() || self.promise_broken(problem, wanted).is_some() {
+        if wanted > self.free_for(vm) || self.promise_broken(problem, wanted).is_some() {
             return None;
         }
-        let mut near = self.near(has, wanted);
-        let mut found = Vec::with_capacity(slots.len());
-        for (&width, has) in slots.iter().zip(has) {
+        let mut near = self.near(vm, has, wanted);
+        let mut found = Vec::with_capacity(vm.slots.len());
+        for (&width, has) in vm.slots.iter().zip(has) {
             if let Some(core) = has {
                 found.push(*core);
                 continue;
@@ -343,7 +369,7 @@ impl<'a> State<'a> {
 
     /// Free cores in the order in which they suit: beside what the VM has; else the smallest cache, then the smallest node, that
     /// takes all of it (large ones are left for large VMs); else the node with most room first.
-    fn near(&self, has: &[Option<usize>], wanted: usize) -> Vec<usize> {
+    fn near(&self, vm: &Vm<'_>, has: &[Option<usize>], wanted: usize) -> Vec<usize> {
         let anchor = has.iter().flatten().next().map(|&core| &self.cores.all[core]);
         let smallest = |room: &BTreeMap<u32, usize>| {
             let enough = room.iter().filter(|(_, count)| **count >= wanted);
@@ -351,7 +377,8 @@ impl<'a> State<'a> {
         };
         let best_llc = anchor.map(|core| core.llc).or_else(|| smallest(&self.by_llc));
         let best_node = anchor.map(|core| core.node).or_else(|| smallest(&self.by_node));
-        let mut order: Vec<usize> = self.free.iter().copied().collect();
+        let mut order: Vec<usize> =
+            self.free.iter().copied().filter(|core| vm.may_own(&self.cores.all[*core])).collect();
         order.sort_by_cached_key(|&index| {
             let core = &self.cores.all[index];
             (

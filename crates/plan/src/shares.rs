@@ -14,7 +14,7 @@ use taut_api::{ApiError, Bytes, Name};
 use crate::admission::invalid;
 use crate::latency::{memory_is_reserved, pcpus, reservable_memory, thousandths, wants_exclusive};
 use crate::observed::Hierarchy;
-use crate::{Desired, Observed};
+use crate::{Desired, Observed, latency, numa};
 
 /// What a running VM is to get.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,7 +147,7 @@ fn entitled(desired: &Desired, observed: &Observed) -> BTreeMap<Name, Bytes> {
     entitled
 }
 
-/// What was decided for a VM, and why; nothing while its process has no control group and needs none.
+/// What was decided for a VM, and why; nothing where nothing was.
 pub fn explain(
     desired: &Desired,
     observed: &Observed,
@@ -155,11 +155,22 @@ pub fn explain(
     vm: &VmDesired,
 ) -> Option<ResourceStatus> {
     let mut status = ResourceStatus::default();
+    groups(desired, observed, name, vm, &mut status);
+    let process = observed.vms.get(name).and_then(|seen| seen.process.as_ref());
+    let exclusive = wants_exclusive(vm, observed);
+    let grant = if exclusive { latency::rule(desired, observed).granted.remove(name) } else { None };
+    numa::explain(observed, &vm.vm, process, grant.as_ref(), &mut status);
+    (status != ResourceStatus::default()).then_some(status)
+}
+
+/// What its control group has.
+fn groups(desired: &Desired, observed: &Observed, name: &Name, vm: &VmDesired, status: &mut ResourceStatus) {
     if observed.restored && asks(vm, observed) {
         status.missing.push(
-            "shares and limits were put back by `taut host restore`: they are set again with the next change of any setting".to_owned(),
+            "shares and limits were put back by `taut host restore`: they are set again with the next change of any setting"
+                .to_owned(),
         );
-        return Some(status);
+        return;
     }
     let entitlements = if vm.power == Power::On {
         rule(desired, observed)
@@ -169,15 +180,14 @@ pub fn explain(
         all.vms.insert(name.clone(), VmDesired { power: Power::On, ..vm.clone() });
         rule(&all, observed)
     };
-    let own = entitlements.get(name)?;
-    cpu(observed, vm, own, &entitlements, &mut status);
-    memory(observed, vm, own, &mut status);
+    let Some(own) = entitlements.get(name) else { return };
+    cpu(observed, vm, own, &entitlements, status);
+    memory(observed, vm, own, status);
     let runs = observed.vms.get(name).is_some_and(|seen| seen.process.is_some());
     if runs && !observed.enforced.contains(name) && status.missing.is_empty() {
         status.missing.push("its process has not been put into its control group yet".to_owned());
     }
     status.missing.extend(observed.group_problems.get(name).cloned());
-    Some(status)
 }
 
 fn cpu(

@@ -120,3 +120,17 @@ fn what_is_missing_or_wrong_is_named() {
         assert!(error.to_string().contains(word), "{error}");
     }
 }
+
+#[test]
+fn free_huge_pages_are_counted_by_node() {
+    let root = tempfile::tempdir().unwrap();
+    let machine = "sys/devices/system/node/online: 0-1\n\
+                   sys/devices/system/node/node{0..1}/hugepages/hugepages-2048kB/free_hugepages: [0, 256]\n";
+    crate::captured::unpack(machine, root.path()).unwrap();
+    assert_eq!(free_huge_pages(root.path()), BTreeMap::from([(0, Bytes(0)), (1, Bytes::mib(512))]));
+    let small = tempfile::tempdir().unwrap();
+    crate::captured::unpack("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages: 3\n", small.path())
+        .unwrap();
+    assert_eq!(free_huge_pages(small.path()), BTreeMap::from([(0, Bytes::mib(6))]));
+    assert!(free_huge_pages(&small.path().join("nothing")).is_empty());
+}

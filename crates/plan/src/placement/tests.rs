@@ -45,7 +45,9 @@ fn hosts() -> impl Strategy<Value = Vec<Cpu>> {
 }
 
 fn demands() -> impl Strategy<Value = BTreeMap<Name, Demand>> {
-    let demand = (1..=6u32, any::<bool>()).prop_map(|(vcpus, threads)| Demand { vcpus, threads });
+    let allowed = prop_oneof![3 => Just(None), 1 => btree_set(0..40u32, 0..20).prop_map(Some)];
+    let demand = (1..=6u32, any::<bool>(), allowed);
+    let demand = demand.prop_map(|(vcpus, threads, allowed)| Demand { vcpus, threads, allowed });
     btree_map((0..12usize).prop_map(name), demand, 0..8)
 }
 
@@ -101,6 +103,7 @@ proptest! {
             prop_assert_ne!(placement.granted.contains_key(name), placement.short.contains_key(name));
             let Some(grant) = placement.granted.get(name) else { continue };
             prop_assert_eq!(grant.cpus.len(), demand.vcpus as usize);
+            prop_assert!(demand.allowed.as_ref().is_none_or(|allowed| grant.cpus.iter().all(|cpu| allowed.contains(cpu))));
             for (index, pair) in grant.cpus.windows(2).enumerate() {
                 let together = core_of(&problem, pair[0]) == core_of(&problem, pair[1]);
                 prop_assert!(!together || (demand.threads && index % 2 == 0));
@@ -169,11 +172,11 @@ proptest! {
 }
 
 fn demand(vcpus: u32, threads: bool) -> Demand {
-    Demand { vcpus, threads }
+    Demand { vcpus, threads, allowed: None }
 }
 
 fn problem(cpus: Vec<Cpu>, demands: &[Demand]) -> Problem {
-    let demands = demands.iter().enumerate().map(|(number, demand)| (name(number), *demand)).collect();
+    let demands = demands.iter().enumerate().map(|(number, demand)| (name(number), demand.clone())).collect();
     Problem { cpus, demands, ..Problem::default() }
 }
 
@@ -213,4 +216,25 @@ fn pcpus_of_workers_are_not_given() {
     problem.bound.insert(1);
     let placement = place(&problem);
     assert_eq!(placement.short[&name(0)].host, 2);
+}
+
+#[test]
+fn affinity_is_obeyed_and_named_when_it_is_what_lacks() {
+    let cpus = host(2, 1, &[1; 4]);
+    let mut problem = problem(cpus, &[demand(2, false), demand(2, false)]);
+    let allow = |problem: &mut Problem, number, cpus: &[u32]| {
+        problem.demands.get_mut(&name(number)).unwrap().allowed = Some(cpus.iter().copied().collect());
+    };
+    allow(&mut problem, 0, &[6, 7]);
+    allow(&mut problem, 1, &[0, 1, 7]);
+    let placement = place(&problem);
+    assert_eq!(placement.granted[&name(0)].cpus, [6, 7]);
+    let short = &placement.short[&name(1)];
+    assert_eq!((short.cores, short.free, short.elsewhere, short.host), (2, 1, 4, 1));
+    // What it has is given up when it is no longer allowed, and only then.
+    problem.current = [(name(0), vec![6, 7])].into();
+    allow(&mut problem, 0, &[5, 6, 7]);
+    assert_eq!(place(&problem).granted[&name(0)].cpus, [6, 7]);
+    allow(&mut problem, 0, &[4, 5, 6]);
+    assert_eq!(place(&problem).granted[&name(0)].cpus[0], 6);
 }

@@ -11,7 +11,7 @@ use super::body::{Body, Failure, Named};
 use super::{Shared, not_found, vms};
 use crate::store::{Change, Kind};
 
-/// Changes a VM's shares and limits of CPU and memory, also while it runs. Its status says what is enforced, and what this host
+/// Changes a VM's shares and limits of CPU and memory, and where it is to be, also while it runs. Its status says what is enforced, and what this host
 /// cannot enforce.
 #[utoipa::path(patch, path = "/v1/vms/{name}/resources", tag = "VMs", request_body = ChangeResources,
     params(("name" = Name, Path, description = "VM")),
@@ -27,12 +27,25 @@ pub(super) async fn change_resources(
     let state = app
         .write(move |desired| {
             let mut vm = desired.vms.get(&key).ok_or_else(|| not_found(Kind::Vm, &key))?.clone();
-            let ChangeResources { cpu_shares, cpu_limit, memory_shares, memory_limit } = change;
+            let ChangeResources {
+                cpu_shares,
+                cpu_limit,
+                memory_shares,
+                memory_limit,
+                nodes,
+                cpus,
+                vcpus_per_node,
+            } = change;
             let spec = &mut vm.vm;
             spec.cpu.shares = cpu_shares.unwrap_or(spec.cpu.shares);
             spec.cpu.limit = cpu_limit.unwrap_or(spec.cpu.limit);
             spec.memory_shares = memory_shares.unwrap_or(spec.memory_shares);
             spec.memory_limit = memory_limit.unwrap_or(spec.memory_limit);
+            let placement = &mut spec.placement;
+            placement.nodes = nodes.unwrap_or_else(|| placement.nodes.clone());
+            placement.cpus = cpus.unwrap_or_else(|| placement.cpus.clone());
+            placement.vcpus_per_node =
+                vcpus_per_node.map_or(placement.vcpus_per_node, |most| Some(most).filter(|most| *most > 0));
             latency::admit(desired, &observed, &key, &vm)?;
             Ok(Change::Vm(key, Some(vm)))
         })

@@ -1,5 +1,6 @@
 //! The plan's actions, done. Each may be done again without harm.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use taut_api::event::Level;
@@ -7,7 +8,8 @@ use taut_api::fabric::PortId;
 use taut_api::fabric::message::Attachment;
 use taut_api::host::{Accelerator, AcceleratorKind};
 use taut_api::{ApiError, Name};
-use taut_plan::{Action, ExternalSeen, NetnsSeen, Owner};
+use taut_host::topology;
+use taut_plan::{Action, ExternalSeen, NetnsSeen, Owner, numa};
 
 use super::{ATTENTION, Reconciler};
 use crate::board::HostFacts;
@@ -51,9 +53,16 @@ impl Reconciler {
             accelerator: Accelerator { kind: AcceleratorKind::Tcg, why: "not known yet".to_owned() },
             qemu: None,
         });
-        let exclusive = self.wanted.contains_key(name);
+        let grant = self.wanted.get(name).cloned();
+        let huge_pages = topology::free_huge_pages(Path::new("/"));
+        let place = {
+            let mut seen = self.board.lock();
+            seen.observed.huge_pages = huge_pages;
+            numa::rule(&seen.observed, &vm.vm, grant.as_ref())
+        };
         let taken = self.take_devices(name, &vm.vm);
-        match taken.and_then(|()| self.vms.start(name, &vm.vm, &host, &self.libexec, exclusive)) {
+        let exclusive = grant.is_some();
+        match taken.and_then(|()| self.vms.start(name, &vm.vm, &host, &self.libexec, exclusive, &place)) {
             Ok(pid) => {
                 self.store.event(Level::Info, &subject, "vm.started", &format!("started as process {pid}"));
                 self.attentive_until = Instant::now() + ATTENTION;

@@ -38,6 +38,7 @@ pub(super) fn recalled(store: &Store, board: &Board, scope: Option<&Path>) -> Gr
     let [cpu, memory, cpuset] = groups.versions().map(hierarchy);
     let mut seen = board.lock();
     seen.observed.controllers = Controllers { cpu, memory, cpuset };
+    seen.observed.huge_pages = topology::free_huge_pages(Path::new("/"));
     seen.observed.swap_total = topology::swap_total(Path::new("/"));
     groups
 }

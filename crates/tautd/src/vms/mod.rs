@@ -122,6 +122,7 @@ impl Vms {
             locked: vm.tuning.locked,
             cpu_pm: vm.tuning.cpu_pm,
             machine: MachineSeen {
+                memory: start::seen(&vm.tuning.memory),
                 cpu_pm: vm.tuning.cpu_pm,
                 hint_dedicated: vm.tuning.hint_dedicated,
                 poll_control: vm.tuning.poll_control,

@@ -10,7 +10,8 @@ use taut_api::error::ErrorKind;
 use taut_api::host::AcceleratorKind;
 use taut_api::vm::{VmKind, VmSpec};
 use taut_api::{ApiError, Name};
-use taut_vm::launch::{self, RunPaths, Tuning};
+use taut_plan::numa::MemoryPlace;
+use taut_vm::launch::{self, MemoryTuning, RunPaths, Tuning};
 
 use super::{Record, Running, Vms};
 use crate::board::HostFacts;
@@ -18,7 +19,7 @@ use crate::fabric::write_record;
 use crate::process::Process;
 
 impl Vms {
-    /// Starts a VM, whose vCPUs get `exclusive` pCPUs or not. Its cards' sockets appear some time later.
+    /// Starts a VM, whose vCPUs get `exclusive` pCPUs or not, and whose memory lies as said. Its cards' sockets appear some time later.
     pub(crate) fn start(
         &mut self,
         name: &Name,
@@ -26,6 +27,7 @@ impl Vms {
         host: &HostFacts,
         libexec: &Path,
         exclusive: bool,
+        memory: &MemoryPlace,
     ) -> Result<u32, ApiError> {
         let paths = self.paths(name);
         let failed = |what: &str, error: &io::Error| {
@@ -37,7 +39,7 @@ impl Vms {
             .because(error)
         };
         let chosen = launch::accelerator(spec, &host.accelerator);
-        let tuning = Tuning::of(spec, &chosen, exclusive);
+        let tuning = Tuning { memory: tuned(memory), ..Tuning::of(spec, &chosen, exclusive) };
         let mut command =
             launch::command(name, spec, &paths, &host.accelerator, host.qemu.as_ref(), libexec, tuning)?;
         make_dir(&paths).map_err(|error| failed("making the run directory", &error))?;
@@ -93,6 +95,24 @@ const fn accelerator(kind: VmKind, host: AcceleratorKind) -> &'static str {
         (VmKind::Qemu, AcceleratorKind::Kvm) => "kvm",
         (VmKind::Qemu, AcceleratorKind::Tcg) => "tcg",
     }
+}
+
+/// As the process is told it.
+fn tuned(place: &MemoryPlace) -> MemoryTuning {
+    let virtual_nodes = place.nodes.len() as u8;
+    let mut tuning = MemoryTuning { huge: place.huge, virtual_nodes, ..MemoryTuning::default() };
+    for (mask, nodes) in tuning.host_nodes.iter_mut().zip(&place.nodes) {
+        // Hosts with more nodes than that bind nothing.
+        *mask = nodes.iter().filter(|node| **node < 64).fold(0, |mask, node| mask | 1 << node);
+    }
+    tuning
+}
+
+/// As the plan sees it.
+pub(super) fn seen(tuning: &MemoryTuning) -> MemoryPlace {
+    let of = |mask: &u64| (0..64).filter(|node| mask >> node & 1 == 1).collect();
+    let nodes = tuning.host_nodes.iter().take(usize::from(tuning.virtual_nodes).max(1)).map(of).collect();
+    MemoryPlace { nodes, huge: tuning.huge }
 }
 
 fn make_dir(paths: &RunPaths) -> io::Result<()> {

@@ -2,6 +2,8 @@ use std::time::Duration;
 
 use taut_api::host::{Accelerator, AcceleratorKind};
 
+use taut_plan::numa::MemoryPlace;
+
 use super::*;
 use crate::board::HostFacts;
 
@@ -32,7 +34,7 @@ fn a_vm_is_found_again_by_the_next_daemon() {
     let name: Name = "m1".parse().unwrap();
     let libexec = libexec(dir.path(), "exec sleep 60");
     let mut first = Vms::adopt(dir.path()).unwrap();
-    let pid = first.start(&name, &spec(), &host(), &libexec, false).unwrap();
+    let pid = first.start(&name, &spec(), &host(), &libexec, false, &MemoryPlace::default()).unwrap();
     assert_eq!(first.see(&name).process.unwrap().accelerator, "native");
 
     let mut second = Vms::adopt(dir.path()).unwrap();
@@ -53,7 +55,7 @@ fn a_failure_has_its_reason_until_it_is_forgiven() {
     let name: Name = "m1".parse().unwrap();
     let libexec = libexec(dir.path(), "echo no such luck >&2; exit 3");
     let mut vms = Vms::adopt(dir.path()).unwrap();
-    vms.start(&name, &spec(), &host(), &libexec, false).unwrap();
+    vms.start(&name, &spec(), &host(), &libexec, false, &MemoryPlace::default()).unwrap();
     let End::Failed(reason) = wait_for_end(&mut vms, &name) else { panic!("it failed") };
     assert!(reason.contains("no such luck") && reason.contains('3'), "{reason}");
     assert_eq!(Vms::adopt(dir.path()).unwrap().see(&name).failure.as_deref(), Some(reason.as_str()));
@@ -65,7 +67,9 @@ fn a_failure_has_its_reason_until_it_is_forgiven() {
 fn a_missing_program_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let mut vms = Vms::adopt(dir.path()).unwrap();
-    let error = vms.start(&"m1".parse().unwrap(), &spec(), &host(), dir.path(), false).unwrap_err();
+    let error = vms
+        .start(&"m1".parse().unwrap(), &spec(), &host(), dir.path(), false, &MemoryPlace::default())
+        .unwrap_err();
     assert!(error.message.contains("taut-micro"), "{error}");
     assert!(!vms.any_running());
 }
@@ -76,6 +80,6 @@ fn a_guest_that_shuts_down_is_no_failure() {
     let name: Name = "m1".parse().unwrap();
     let libexec = libexec(dir.path(), "exit 0");
     let mut vms = Vms::adopt(dir.path()).unwrap();
-    vms.start(&name, &spec(), &host(), &libexec, false).unwrap();
+    vms.start(&name, &spec(), &host(), &libexec, false, &MemoryPlace::default()).unwrap();
     assert_eq!(wait_for_end(&mut vms, &name), End::ShutDown);
 }

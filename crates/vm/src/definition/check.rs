@@ -38,6 +38,7 @@ pub(super) fn check(spec: &VmSpec) -> Result<(), ApiError> {
     reservations(spec)?;
     machine(spec)?;
     passthrough::check(spec)?;
+    placement(spec)?;
     system(spec)?;
     nics(&spec.nics, spec.kind)?;
     spec.vmci.as_ref().map_or(Ok(()), vmci::check)
@@ -112,6 +113,16 @@ pub(super) fn machine(spec: &VmSpec) -> Result<(), ApiError> {
         }
     }
     Ok(())
+}
+
+fn placement(spec: &VmSpec) -> Result<(), ApiError> {
+    match spec.placement.vcpus_per_node {
+        Some(most) if !(1..=MOST_VCPUS).contains(&most) => Err(invalid(
+            format!("placement.vcpus_per_node = {most} is outside 1 to {MOST_VCPUS}"),
+            "leave it out: the guest then sees one NUMA node",
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn system(spec: &VmSpec) -> Result<(), ApiError> {

@@ -3,6 +3,7 @@
 //! For virtio cards the VM is the vhost-user *socket server*: it waits at its start until every card's socket has a
 //! peer. For its VMCI device QEMU is the client, and waits until somebody listens and answers. All sockets of a VM lie in its run directory ([`RunPaths`]).
 
+mod memory;
 mod micro;
 mod paths;
 mod qemu;
@@ -18,6 +19,7 @@ use taut_api::host::{Accelerator, QemuInfo};
 use taut_api::vm::{VmKind, VmSpec};
 use taut_api::{ApiError, Name};
 
+pub use memory::MemoryTuning;
 pub use paths::RunPaths;
 pub use tuning::{Tuning, accelerator};
 

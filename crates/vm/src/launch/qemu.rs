@@ -10,7 +10,7 @@ use taut_api::host::{Accelerator, AcceleratorKind, QemuInfo};
 use taut_api::passthrough::PciAddress;
 use taut_api::vm::{Boot, Disk, DiskBus, DiskFormat, NicModel, NicSpec, VmSpec};
 
-use super::{MSIX_WORKS_FROM, RunPaths, Tuning, throttle, tuning, vmci};
+use super::{MSIX_WORKS_FROM, RunPaths, Tuning, memory, throttle, tuning, vmci};
 
 /// The agent's virtio-serial port, as the guest sees it in `/dev/virtio-ports`.
 const AGENT_PORT: &str = "org.taut.agent.0";
@@ -39,7 +39,9 @@ pub(super) fn command(
     args.flags(&["-nodefaults", "-no-user-config"]);
     args.option("-display", "none");
     args.option("-name", format!("guest={name},debug-threads=on"));
-    args.option("-machine", "q35,memory-backend=mem0");
+    for (name, value) in memory::options(spec, &tuning) {
+        args.option(name, value);
+    }
     if emulated {
         args.option("-accel", format!("tcg,tb-size={TCG_CACHE}"));
         if spec.boot.is_none() {
@@ -49,11 +51,6 @@ pub(super) fn command(
     } else {
         args.option("-accel", "kvm").option("-cpu", tuning::kvm_cpu(tuning, works));
     }
-    args.option("-smp", spec.vcpus.to_string());
-    args.option("-m", format!("{}M", spec.memory.as_mib()));
-    // The data plane maps the guest's memory: it has to be shared.
-    let prealloc = if tuning.locked { ",prealloc=on" } else { "" };
-    args.option("-object", format!("memory-backend-memfd,id=mem0,size={},share=on{prealloc}", spec.memory.0));
     let overcommit: Vec<_> = [(tuning.locked, "mem-lock=on"), (tuning.cpu_pm, "cpu-pm=on")]
         .into_iter()
         .filter_map(|(wanted, option)| wanted.then_some(option))

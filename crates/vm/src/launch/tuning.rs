@@ -5,6 +5,8 @@ use taut_api::host::{Accelerator, AcceleratorKind};
 use taut_api::machine::AcceleratorChoice;
 use taut_api::vm::{VmKind, VmSpec};
 
+use super::MemoryTuning;
+
 /// What a VM's process was, or is to be, started with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -18,6 +20,8 @@ pub struct Tuning {
     pub hint_dedicated: bool,
     /// The guest may switch the host's halt polling off while it polls by itself.
     pub poll_control: bool,
+    /// Where memory lies, and on which pages (SPEC LS-5).
+    pub memory: MemoryTuning,
 }
 
 impl Tuning {
@@ -31,6 +35,8 @@ impl Tuning {
             cpu_pm: kvm && exclusive && spec.halt.desched != Some(true),
             hint_dedicated: kvm && exclusive && spec.halt.spin != Some(false),
             poll_control: kvm && spec.halt.spin == Some(true),
+            // Whoever starts the VM knows the host's nodes.
+            memory: MemoryTuning::default(),
         }
     }
 }

@@ -11,7 +11,6 @@ const KNOWN: &[(&str, &str)] = &[
     ("sched.cpu.min*", "CPU reservation in another unit than MHz"),
     ("sched.cpu.max", "CPU limit in another unit than MHz"),
     ("sched.cpu.units", "unit of no reservation and no limit that could be taken over"),
-    ("sched.cpu.affinity", "pCPU affinity: placement is not applied in this version"),
     ("sched.cpu.*", "CPU scheduling: not applied in this version"),
     ("cpuid.corespersocket", "the guest sees one core per socket"),
     ("cpuid.*", "the guest sees the accelerator's CPU features unmasked"),
@@ -30,19 +29,10 @@ const KNOWN: &[(&str, &str)] = &[
     ("prefvmx.*", "memory management of the VM's process is the host kernel's"),
     // NUMA.
     (
-        "numa.nodeaffinity",
-        "NUMA nodes for vCPUs and memory: not applied in this version; here cpuset.cpus and cpuset.mems of QEMU's cgroup, and \
-         host-nodes=…,policy=bind of its memory",
-    ),
-    (
-        "numa.vcpu.min",
-        "virtual NUMA from this many vCPUs on: the guest sees one node in this version; here one -numa node per host node",
-    ),
-    (
         "numa.vcpu.preferht",
         "threads of one node before cores of another: not applied in this version; here cpuset.cpus with both threads of each core",
     ),
-    ("numa.*", "NUMA: placement is not applied in this version"),
+    ("numa.*", "NUMA: a parameter without counterpart"),
     // Idle behaviour has a module of its own; the rest of the monitor:
     ("monitor_control.*", "a switch of ESX's own monitor"),
     ("monitor.*", "a switch of ESX's own monitor"),

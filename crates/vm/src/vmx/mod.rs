@@ -1,7 +1,7 @@
 //! VMware's `.vmx` files: what a VM moved from ESX said about itself, and what became of each line.
 //!
 //! Reading has three steps: [`syntax`] splits the text into keys and values, the modules for the [`machine`], its
-//! [`shares`], [`cards`], its [`disks`], its VMCI device ([`vmci`]) and its [`idle`] vCPUs take what they understand, and [`known`] says of the rest whether taut knows it.
+//! [`shares`] and [`placement`], [`cards`], its [`disks`], its VMCI device ([`vmci`]) and its [`idle`] vCPUs take what they understand, and [`known`] says of the rest whether taut knows it.
 
 mod cards;
 mod disks;
@@ -9,6 +9,7 @@ mod file;
 mod idle;
 mod known;
 mod machine;
+mod placement;
 mod shares;
 mod syntax;
 mod vmci;
@@ -30,6 +31,7 @@ pub(crate) fn import(text: &str, default_portgroup: Option<&Name>) -> Result<Par
     let name = machine::name(&mut file);
     machine::read(&mut file, &mut spec)?;
     shares::read(&mut file, &mut spec)?;
+    placement::read(&mut file, &mut spec)?;
     spec.disk = Some(disks::read(&mut file)?);
     spec.nics = cards::read(&mut file, default_portgroup)?;
     spec.vmci = vmci::read(&mut file)?;

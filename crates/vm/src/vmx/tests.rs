@@ -158,8 +158,8 @@ fn keys_of_the_best_practices_have_a_counterpart() {
         ("monitor.idleLoopSpinBeforeHaltUP", "true", "haltpoll"),
         ("monitor.idleLoopSpinBeforeHaltUP", "false", "halt_poll_ns"),
         ("monitor.idleLoopMinSpinUS", "250", "halt.min_spin_us: 250"),
-        ("numa.nodeAffinity", "0,1", "cpuset.mems"),
-        ("numa.vcpu.min", "4", "-numa node"),
+        ("numa.nodeAffinity", "0,1", "placement.nodes"),
+        ("numa.vcpu.min", "4", "placement.min_vcpus"),
         ("numa.vcpu.preferHT", "TRUE", "cpuset.cpus"),
         ("ethernet0.coalescingScheme", "disabled", "nic[0].coalescing"),
     ];

@@ -3,6 +3,7 @@
 use clap::{ArgGroup, Args};
 use taut_api::Name;
 use taut_api::coalescing::NicCoalescing;
+use taut_api::placement::Numbers;
 use taut_api::resources::{CpuReservation, MemoryReservation};
 use taut_api::route::{ChangeLatency, ChangeNic, ChangeResources, ChangeVmci, Vm};
 use taut_api::shares::{CpuLimit, MemoryLimit, Shares};
@@ -51,6 +52,15 @@ pub(crate) struct Settings {
     memory_limit: Option<MemoryLimit>,
     #[command(flatten)]
     machine: Machine,
+    /// NUMA nodes of the host for exclusive pCPUs, at once, and for memory, from its next start on: any, or such as 0-1.
+    #[arg(long, value_name = "NODES", group = "setting")]
+    numa_nodes: Option<Numbers>,
+    /// pCPUs that exclusive ones are chosen from, in force at once: any, or such as 2,4-7.
+    #[arg(long, value_name = "CPUS", group = "setting")]
+    cpu_affinity: Option<Numbers>,
+    /// Most vCPUs on a virtual NUMA node, from its next start on; 0 for no such limit.
+    #[arg(long, value_name = "N", group = "setting")]
+    vcpus_per_node: Option<u32>,
     /// Give it a VMCI device, from its next start on.
     #[arg(long, group = "setting")]
     vmci: bool,
@@ -128,11 +138,18 @@ pub(super) fn run(settings: Settings, client: &Client) -> Outcome {
         cpu_limit: settings.cpu_limit,
         memory_shares: settings.memory_shares,
         memory_limit: settings.memory_limit,
+        nodes: settings.numa_nodes,
+        cpus: settings.cpu_affinity,
+        vcpus_per_node: settings.vcpus_per_node,
     };
     if resources != ChangeResources::default() {
         let after: Vm = client.patch(&format!("/v1/vms/{name}/resources"), &resources)?;
-        for missing in after.status.resources.unwrap_or_default().missing {
+        let status = after.status.resources.unwrap_or_default();
+        for missing in status.missing {
             println!("{name}: {missing}");
+        }
+        for later in status.decisions.iter().filter(|decision| decision.restart) {
+            println!("{name}: {}: taut vm stop {name}; taut vm start {name}", later.decision);
         }
     }
     machine::run(&settings.machine, &name, client)?;

@@ -1,0 +1,168 @@
+//! Where a VM's vCPUs and memory are to be (SPEC LS-5), under ESX's ideas of it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::{PartialSchema, ToSchema};
+
+/// The table `[placement]` of a VM file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PlacementSpec {
+    /// NUMA nodes of the host for exclusive pCPUs and memory, such as `0-1` (ESX: `numa.nodeAffinity`); `any` by default.
+    #[serde(skip_serializing_if = "Numbers::is_any")]
+    pub nodes: Numbers,
+    /// pCPUs of the host that exclusive ones are chosen from, such as `2,4-7` (ESX: `sched.cpu.affinity`); `any` by default.
+    #[serde(skip_serializing_if = "Numbers::is_any")]
+    pub cpus: Numbers,
+    /// Most vCPUs on a virtual NUMA node (ESX: `numa.vcpu.maxPerVirtualNode`), 1 to 256; one node when absent. QEMU only, from the
+    /// next start on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vcpus_per_node: Option<u32>,
+    /// Fewest vCPUs that a VM with more than one virtual NUMA node has (ESX: `numa.vcpu.min`).
+    pub min_vcpus: u32,
+}
+
+impl PlacementSpec {
+    /// Most virtual NUMA nodes; with more than that per VM the guest sees one.
+    pub const MOST_NODES: u32 = 8;
+
+    /// Nothing that differs from the default?
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// vCPUs of each virtual NUMA node of a VM with so many.
+    pub fn virtual_nodes(&self, vcpus: u32) -> Vec<u32> {
+        let each = self.vcpus_per_node.filter(|each| *each > 0 && *each < vcpus && vcpus >= self.min_vcpus);
+        let Some(each) = each.filter(|each| vcpus.div_ceil(*each) <= Self::MOST_NODES) else {
+            return vec![vcpus];
+        };
+        let nodes = vcpus.div_ceil(each);
+        // As even as it goes.
+        (0..nodes).map(|node| vcpus * (node + 1) / nodes - vcpus * node / nodes).collect()
+    }
+}
+
+impl Default for PlacementSpec {
+    fn default() -> Self {
+        Self { nodes: Numbers::default(), cpus: Numbers::default(), vcpus_per_node: None, min_vcpus: 9 }
+    }
+}
+
+/// Numbers of pCPUs or nodes, as ESX writes them: `0,4-7`. None of them, `any`, is all of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Numbers(pub BTreeSet<u32>);
+
+impl Numbers {
+    /// Larger numbers no host has.
+    const MOST: u32 = 4095;
+
+    /// Is it all of them?
+    pub fn is_any(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Is this one of them?
+    pub fn allows(&self, number: u32) -> bool {
+        self.is_any() || self.0.contains(&number)
+    }
+}
+
+/// Why a text is no list of numbers.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no list of pCPUs or nodes: write any, or numbers up to 4095 such as 0,4-7")]
+pub struct BadNumbers(pub String);
+
+impl FromStr for Numbers {
+    type Err = BadNumbers;
+
+    fn from_str(text: &str) -> Result<Self, BadNumbers> {
+        if ["any", "all"].contains(&text.trim().to_ascii_lowercase().as_str()) {
+            return Ok(Self::default());
+        }
+        let number = |text: &str| text.trim().parse().ok().filter(|number| *number <= Self::MOST);
+        let part = |part: &str| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last): (u32, u32) = (number(first)?, number(last)?);
+            (first <= last).then_some(first..=last)
+        };
+        let ranges: Option<Vec<_>> = text.split(',').map(part).collect();
+        ranges
+            .map(|ranges| Self(ranges.into_iter().flatten().collect()))
+            .ok_or_else(|| BadNumbers(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_any() {
+            return f.pad("any");
+        }
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        for &number in &self.0 {
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == number => *last = number,
+                _ => ranges.push((number, number)),
+            }
+        }
+        let text = ranges
+            .iter()
+            .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") });
+        f.pad(&text.collect::<Vec<_>>().join(","))
+    }
+}
+
+impl TryFrom<String> for Numbers {
+    type Error = BadNumbers;
+
+    fn try_from(text: String) -> Result<Self, BadNumbers> {
+        text.parse()
+    }
+}
+
+impl From<Numbers> for String {
+    fn from(numbers: Numbers) -> Self {
+        numbers.to_string()
+    }
+}
+
+impl PartialSchema for Numbers {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        String::schema()
+    }
+}
+
+impl ToSchema for Numbers {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_and_written() {
+        for text in ["any", "0", "0,4-7", "1-2"] {
+            assert_eq!(text.parse::<Numbers>().unwrap().to_string(), text);
+        }
+        assert_eq!("2,3,4-5".parse::<Numbers>().unwrap().to_string(), "2-5");
+        for bad in ["", "x", "3-1", "1,,2", "4096", "-1", "0-4294967295"] {
+            assert!(bad.parse::<Numbers>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn virtual_nodes_hold_all_vcpus_and_come_with_many_only() {
+        let of = |vcpus, each| {
+            PlacementSpec { vcpus_per_node: each, ..PlacementSpec::default() }.virtual_nodes(vcpus)
+        };
+        assert_eq!(of(16, Some(8)), [8, 8]);
+        assert_eq!(of(10, Some(4)), [3, 3, 4]);
+        assert_eq!(
+            (of(8, Some(4)), of(16, None), of(16, Some(16)), of(64, Some(1))),
+            (vec![8], vec![16], vec![16], vec![64])
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! A guest's memory: which pages, on which of the host's nodes, and as how many nodes the guest sees it (SPEC LS-5).
+
+use serde::{Deserialize, Serialize};
+use taut_api::Bytes;
+use taut_api::placement::PlacementSpec;
+use taut_api::vm::VmSpec;
+
+use super::Tuning;
+
+/// What of a VM's memory is decided when its process starts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemoryTuning {
+    /// On huge pages of 2 MiB.
+    pub huge: bool,
+    /// The guest's NUMA nodes; 0 and 1 are none of its own.
+    pub virtual_nodes: u8,
+    /// Nodes of the host that each of them is bound to, as a mask; 0 is anywhere.
+    pub host_nodes: [u64; PlacementSpec::MOST_NODES as usize],
+}
+
+/// Memory is dealt out in huge pages.
+const STEP: u64 = Bytes::mib(2).0;
+
+/// Options of QEMU's command line, from `-machine` on.
+pub(super) fn options(spec: &VmSpec, tuning: &Tuning) -> Vec<(&'static str, String)> {
+    let MemoryTuning { huge, host_nodes, .. } = tuning.memory;
+    let vcpus = spec.placement.virtual_nodes(spec.vcpus);
+    let many = vcpus.len() > 1;
+    let mut machine = "q35".to_owned();
+    if !many {
+        machine += ",memory-backend=mem0";
+    }
+    if tuning.locked {
+        // Pages that are the same in several guests stay several.
+        machine += ",mem-merge=off";
+    }
+    let mut options = vec![
+        ("-machine", machine),
+        ("-smp", spec.vcpus.to_string()),
+        ("-m", format!("{}M", spec.memory.as_mib())),
+    ];
+    let mut first = 0;
+    for (node, (size, count)) in sizes(spec.memory, vcpus.len()).into_iter().zip(&vcpus).enumerate() {
+        // The data plane maps the guest's memory: it has to be shared.
+        let mut backend = format!("memory-backend-memfd,id=mem{node},size={size},share=on");
+        if tuning.locked {
+            backend += ",prealloc=on";
+        }
+        if huge {
+            backend += ",hugetlb=on,hugetlbsize=2M";
+        }
+        for host in (0..64).filter(|host| host_nodes[node] >> host & 1 == 1) {
+            // Once for each: the form in which every QEMU takes a list.
+            backend += &format!(",host-nodes={host}");
+        }
+        if host_nodes[node] != 0 {
+            backend += ",policy=bind";
+        }
+        options.push(("-object", backend));
+        if many {
+            options.push((
+                "-numa",
+                format!("node,nodeid={node},cpus={first}-{},memdev=mem{node}", first + count - 1),
+            ));
+        }
+        first += count;
+    }
+    options
+}
+
+/// The memory of each of so many nodes: as even as whole huge pages go.
+fn sizes(memory: Bytes, nodes: usize) -> Vec<u64> {
+    let (pages, nodes) = (memory.0 / STEP, nodes as u64);
+    (0..nodes).map(|node| (pages * (node + 1) / nodes - pages * node / nodes) * STEP).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(json: &serde_json::Value, tuning: &Tuning) -> String {
+        let spec: VmSpec = serde_json::from_value(json.clone()).unwrap();
+        options(&spec, tuning).iter().map(|(name, value)| format!("{name} {value}\n")).collect()
+    }
+
+    #[test]
+    fn memory_is_one_object_unless_the_guest_is_to_see_nodes() {
+        let plain = serde_json::json!({ "memory": "256MiB", "vcpus": 2 });
+        assert_eq!(
+            text(&plain, &Tuning::default()),
+            "-machine q35,memory-backend=mem0\n-smp 2\n-m 256M\n-object memory-backend-memfd,id=mem0,size=268435456,share=on\n"
+        );
+        let mut memory = MemoryTuning { huge: true, ..MemoryTuning::default() };
+        memory.host_nodes[0] = 0b101;
+        let tuned = Tuning { locked: true, memory, ..Tuning::default() };
+        assert_eq!(
+            text(&plain, &tuned),
+            "-machine q35,memory-backend=mem0,mem-merge=off\n-smp 2\n-m 256M\n-object memory-backend-memfd,id=mem0,size=268435456,\
+             share=on,prealloc=on,hugetlb=on,hugetlbsize=2M,host-nodes=0,host-nodes=2,policy=bind\n"
+        );
+        let mut memory = MemoryTuning::default();
+        memory.host_nodes[1] = 1;
+        let wide = serde_json::json!({ "memory": "250MiB", "vcpus": 5, "placement": { "vcpus_per_node": 3, "min_vcpus": 2 } });
+        assert_eq!(
+            text(&wide, &Tuning { memory, ..Tuning::default() }),
+            "-machine q35\n-smp 5\n-m 250M\n-object memory-backend-memfd,id=mem0,size=130023424,share=on\n-numa \
+             node,nodeid=0,cpus=0-1,memdev=mem0\n-object memory-backend-memfd,id=mem1,size=132120576,share=on,host-nodes=0,policy=bind\n\
+             -numa node,nodeid=1,cpus=2-4,memdev=mem1\n"
+        );
+    }
+}
