@@ -14,7 +14,7 @@ after_row() {
 
 # stage KIND: the neighbour experiment on a machine of any size, as small as this one: rt1 of KIND (vm or micro), which can be latency-sensitive, has one
 # vCPU; four VMs n1 … n4 of one vCPU each compute; the namespace client, which stands for another machine, asks. So two pCPUs are enough: one that is
-# exclusively rt1's when it is high, one for the host with everything else. $kernel_options are for rt1's kernel.
+# exclusively rt1's when it is high, one for the host with everything else.
 neighbours=(n1 n2 n3 n4)
 stage() {
   enter_scope && start_daemon "${@:2}" && taut vswitch create sw && taut portgroup create lan --vswitch sw || return 1
@@ -31,7 +31,6 @@ stage_vm() {
     [ "$1" = vm ] || printf 'kind = "micro"\n'
     printf 'memory = "%s"\n%s\n' "$([ "$1" = vm ] && echo 128MiB || echo 64MiB)" "$4"
     [ "$1" = micro ] || printf '[boot]\nkernel = "%s/vmlinuz"\ninitrd = "%s/initrd"\n' "$IMAGES/$(new_image)" "$IMAGES/$(new_image)"
-    [ "$1" = micro ] || [ "$2" != rt1 ] || printf 'cmdline = "%s"\n' "${kernel_options:-}"
     printf '[[nic]]\nportgroup = "lan"\nip = "%s/24"\n' "$3"
   } >"$lab/$2.toml"
   taut vm create -f "$lab/$2.toml" --name "$2" >/dev/null && taut vm start --wait "$2"

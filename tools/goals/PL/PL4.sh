@@ -2,12 +2,12 @@
 # host has to be as it was after each time, byte for byte.
 row_PL4() {
   local times=100 index load before same=0 granted=0 outcome file=$OUT/pl4-rr.json
-  if quick; then times=25; note "quick: 25 times instead of 100"; fi
+  if quick; then times=20; note "quick: 20 times instead of 100"; fi
   stage vm || return 1
   pl4_state >"$OUT/pl4-before.txt"
   note "$(wc -l <"$OUT/pl4-before.txt") files and threads are looked at"
   # It has to last longer than the changes; its agent ends it with the bench.
-  timeout 600 "$BIN/taut" -o json bench rr netns/taut-goal-client rt1 --address 10.85.0.1 --size 1024 --duration $((times * 2)) --json "$file" >/dev/null 2>"$OUT/pl4-rr.err" </dev/null & load=$!
+  timeout 600 "$BIN/taut" -o json bench rr netns/taut-goal-client rt1 --address 10.85.0.1 --size 1024 --duration $((times * 3 / 2 + 5)) --json "$file" >/dev/null 2>"$OUT/pl4-rr.err" </dev/null & load=$!
   for _ in $(seq 100); do [ "$(pl4_frames)" -lt 2000 ] || break; sleep 0.1; done
   for index in $(seq "$times"); do
     kill -0 $load 2>/dev/null || { note "the connection was gone at change $index"; break; }
