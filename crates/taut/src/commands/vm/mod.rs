@@ -1,5 +1,7 @@
 //! `taut vm`.
 
+#[cfg(test)]
+mod captured;
 mod explain;
 mod machine;
 mod set;
