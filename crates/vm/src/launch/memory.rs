@@ -81,7 +81,10 @@ mod tests {
 
     fn text(json: &serde_json::Value, tuning: &Tuning) -> String {
         let spec: VmSpec = serde_json::from_value(json.clone()).unwrap();
-        options(&spec, tuning).iter().map(|(name, value)| format!("{name} {value}\n")).collect()
+        options(&spec, tuning)
+            .into_iter()
+            .flat_map(|(name, value)| [name.to_owned(), " ".to_owned(), value, "\n".to_owned()])
+            .collect()
     }
 
     #[test]
