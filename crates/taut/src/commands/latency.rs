@@ -1,6 +1,9 @@
 //! `taut latency`: how much of its pCPUs a VM's vCPUs really get, and who disturbs them (LS-10).
 
+mod wake_ups;
+
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use clap::Args as Arguments;
@@ -11,7 +14,9 @@ use taut_api::vm::LatencySensitivity;
 use taut_api::{ApiError, Name};
 use taut_host::evidence::{self, Intruder, Vcpu};
 
+use self::wake_ups::WakeUps;
 use crate::Outcome;
+use crate::agent::{self, PATIENCE};
 use crate::client::Client;
 use crate::output::{self, Format};
 use crate::progress::Progress;
@@ -26,6 +31,9 @@ pub(crate) struct Args {
     /// Seconds to watch.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     duration: f64,
+    /// Also has the guest's agent measure how late threads wake up in it: one on each vCPU, a thousand times a second
+    #[arg(long)]
+    wake_ups: bool,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -40,6 +48,9 @@ struct Evidence {
     latency_sensitivity: LatencySensitivity,
     seconds: f64,
     vcpus: Vec<Vcpu>,
+    /// As the guest sees them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wake_ups: Option<Vec<WakeUps>>,
 }
 
 pub(crate) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
@@ -48,10 +59,19 @@ pub(crate) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
         let message = format!("{} does not run", args.vm);
         ApiError::new(ErrorKind::Conflict, message, format!("taut vm start {}", args.vm))
     })?;
+    let duration = Duration::from_secs_f64(args.duration);
+    // Asked for first: a guest without an agent is told at once.
+    let guest = args.wake_ups.then(|| agent::of_vm(&vm, PATIENCE)).transpose()?;
     let cpus = vm.status.latency.map(|latency| latency.cpus).unwrap_or_default();
     let progress = Progress::start(&format!("watching {} for {} s", args.vm, args.duration));
-    let (time, vcpus) = evidence::watch(Path::new("/"), pid, &cpus, Duration::from_secs_f64(args.duration));
+    let ((time, vcpus), wake_ups) = thread::scope(|scope| {
+        let asked = guest.map(|mut guest| scope.spawn(move || wake_ups::ask(&mut guest, duration)));
+        let watched = evidence::watch(Path::new("/"), pid, &cpus, duration);
+        let answer = asked.map(|asked| asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        (watched, answer)
+    });
     drop(progress);
+    let wake_ups = wake_ups.transpose()?;
     if vcpus.is_empty() {
         let message = format!("process {pid} of {} has no vCPU threads that can be read", args.vm);
         let hint = "run this on the host that the VM is on, as root";
@@ -62,6 +82,7 @@ pub(crate) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
         latency_sensitivity: vm.spec.vm.latency_sensitivity,
         seconds: time.as_secs_f64(),
         vcpus,
+        wake_ups,
     };
     output::print(format, &evidence, text);
     Ok(())
@@ -94,6 +115,9 @@ fn text(evidence: &Evidence) -> String {
     }
     if evidence.vcpus.iter().all(|vcpu| !vcpu.exclusive) {
         text += "no vCPU owns its pCPU: nobody is an intruder there\n";
+    }
+    if let Some(wake_ups) = &evidence.wake_ups {
+        text += &wake_ups::text(wake_ups);
     }
     text
 }
@@ -191,6 +215,7 @@ mod tests {
             latency_sensitivity: LatencySensitivity::High,
             seconds: 5.0,
             vcpus: vec![own, shared],
+            wake_ups: None,
         };
         insta::assert_snapshot!(text(&evidence), @r"
         db1, latency sensitivity high, 5.0 s

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::protocol::{
     AgentError, Checked, Configure, Cpu, Hello, Interface, Latency, Ping, Probe, Probed, Puts, Rr, Serve,
-    Stream, Throughput,
+    Stream, Throughput, WakeUps, Woken,
 };
 
 /// A stack that answers requests. Methods are called from several threads at once; those with a [`Run`] take as long as
@@ -36,6 +36,10 @@ pub trait Backend: Sync {
     fn stream(&self, wanted: &Stream, run: &Run<'_>) -> Result<Throughput, AgentError>;
     /// See [`super::protocol::Request::Probe`].
     fn probe(&self, wanted: &Probe, run: &Run<'_>) -> Result<Vec<Probed>, AgentError>;
+    /// See [`super::protocol::Request::WakeUps`]. Only a Linux has threads that sleep.
+    fn wake_ups(&self, _wanted: &WakeUps, _run: &Run<'_>) -> Result<Vec<Woken>, AgentError> {
+        Err(AgentError::new("no thread can be woken up here", "ask a guest that runs Linux"))
+    }
     /// See [`super::protocol::Request::Cpu`].
     fn cpu(&self) -> Result<Cpu, AgentError>;
     /// Computes on every CPU for as long as what is returned lives; see [`super::protocol::Request::Spin`].

@@ -76,6 +76,8 @@ pub enum Request {
     Stream(Stream),
     /// Who answers, and how soon. Answered with [`Answer::Probed`].
     Probe(Probe),
+    /// How late threads wake up that sleep until a time, one on each CPU. Answered with [`Answer::WakeUps`].
+    WakeUps(WakeUps),
     /// CPU time used so far; differences of two answers are what a caller wants. Answered with [`Answer::Cpu`].
     Cpu,
     /// Begin to compute, on every CPU, until told to rest, or until the conversation ends. Answered with [`Answer::Ok`].
@@ -122,6 +124,8 @@ pub enum Answer {
     Throughput(Throughput),
     /// What was found at each target, in order.
     Probed(Vec<Probed>),
+    /// How late threads woke up, on each CPU.
+    WakeUps(Vec<Woken>),
     /// CPU time.
     Cpu(Cpu),
     /// Work done.
@@ -145,6 +149,27 @@ impl Work {
         let us = later.elapsed_us.saturating_sub(self.elapsed_us);
         if us == 0 { 0.0 } else { later.units.saturating_sub(self.units) as f64 * 1e6 / us as f64 }
     }
+}
+
+/// See [`Request::WakeUps`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WakeUps {
+    /// Time from one wake-up to the next in µs, at least 1.
+    #[serde(default = "wake_up_interval")]
+    pub interval_us: u64,
+    /// How long, in ms.
+    #[serde(default = "duration")]
+    pub duration_ms: u64,
+}
+
+/// How late the thread on one CPU woke up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Woken {
+    /// The machine's own number of the CPU.
+    pub cpu: u32,
+    /// From when it was to wake up until it looked at the clock; to about 1 %.
+    pub late_ns: Latencies,
 }
 
 /// See [`Request::Check`].
@@ -409,6 +434,9 @@ const fn ping_size() -> u32 {
     256
 }
 const fn ping_interval() -> u64 {
+    1000
+}
+const fn wake_up_interval() -> u64 {
     1000
 }
 const fn rr_size() -> u32 {

@@ -126,7 +126,8 @@ impl<W: Write + Send> Session<'_, W> {
             | Request::Rr(_)
             | Request::Puts(_)
             | Request::Stream(_)
-            | Request::Probe(_)) => {
+            | Request::Probe(_)
+            | Request::WakeUps(_)) => {
                 return self.measure(call.id, measurement, &conversation.stop, scope);
             }
         };
@@ -157,6 +158,7 @@ impl<W: Write + Send> Session<'_, W> {
                 Request::Puts(wanted) => self.backend.puts(&wanted, &run).map(Answer::Latency),
                 Request::Stream(wanted) => self.backend.stream(&wanted, &run).map(Answer::Throughput),
                 Request::Probe(wanted) => self.backend.probe(&wanted, &run).map(Answer::Probed),
+                Request::WakeUps(wanted) => self.backend.wake_ups(&wanted, &run).map(Answer::WakeUps),
                 _ => unreachable!("only measurements come here"),
             };
             self.measuring.fetch_sub(1, Ordering::Relaxed);

@@ -15,6 +15,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod vsock;
+mod wake_ups;
 
 use std::fs;
 use std::io;
@@ -23,7 +24,7 @@ pub use cpu::read as cpu;
 
 use crate::agent::protocol::{
     AgentError, Checked, Configure, Cpu, Hello, Interface, Kind, Latency, PROTOCOL, Ping, Probe, Probed,
-    Puts, Rr, Serve, Stream, Throughput,
+    Puts, Rr, Serve, Stream, Throughput, WakeUps, Woken,
 };
 use crate::agent::{Backend, Run, Serving, Spinning};
 
@@ -124,6 +125,10 @@ impl Backend for Kernel {
 
     fn probe(&self, wanted: &Probe, run: &Run<'_>) -> Result<Vec<Probed>, AgentError> {
         probe::run(wanted, run)
+    }
+
+    fn wake_ups(&self, wanted: &WakeUps, run: &Run<'_>) -> Result<Vec<Woken>, AgentError> {
+        wake_ups::run(wanted, run)
     }
 
     fn cpu(&self) -> Result<Cpu, AgentError> {
