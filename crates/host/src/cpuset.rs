@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use taut_api::Name;
 
@@ -97,6 +99,11 @@ impl Cpusets {
         remove(&self.vm(vm), &home)
     }
 
+    /// Is there a cpuset for everybody else?
+    pub(crate) fn stands(&self) -> bool {
+        self.host().exists()
+    }
+
     /// Everybody back to where they were.
     pub(crate) fn dissolve(&self) -> io::Result<()> {
         remove(&self.host(), &self.scope)
@@ -146,6 +153,8 @@ fn remove(dir: &Path, home: &Path) -> io::Result<()> {
         if fs::remove_dir(dir).is_ok() {
             return Ok(());
         }
+        // A task that is ending is not in the list any more, and holds it up for a moment.
+        thread::sleep(Duration::from_millis(1));
     }
     if dir.exists() { fs::remove_dir(dir) } else { Ok(()) }
 }

@@ -46,6 +46,8 @@ pub struct Exclusive {
     affinities: BTreeMap<Name, Affinities>,
     /// Does the ledger have changes for VMs?
     changed: bool,
+    /// What was to be removed could not be yet: a task that is ending holds its cpuset up, for one.
+    left_over: bool,
     /// Interrupts of devices that VMs have, and the host's pCPUs that they go to.
     interrupts: BTreeMap<u32, BTreeSet<u32>>,
     /// Files that cannot be changed, and why: interrupts that the hardware binds, for one.
@@ -60,6 +62,7 @@ impl Exclusive {
     /// When the ledger cannot be read.
     pub fn new(root: &Path, scope: Option<&Path>, ledger: Ledger) -> Result<Self, LedgerError> {
         let fence = Fence::find(root, scope);
+        let left_over = fence.as_ref().is_some_and(Fence::stands);
         let ((vms, affinities), changed) = (ledger.vms()?, ledger.owes(Holder::Daemon)?);
         Ok(Self {
             root: root.to_owned(),
@@ -68,6 +71,7 @@ impl Exclusive {
             vms,
             affinities,
             changed,
+            left_over,
             interrupts: BTreeMap::new(),
             refused: BTreeMap::new(),
         })
@@ -85,7 +89,7 @@ impl Exclusive {
 
     /// Is the host as it was?
     pub fn is_empty(&self) -> bool {
-        self.vms.is_empty() && !self.changed
+        self.vms.is_empty() && !self.changed && !self.left_over
     }
 
     /// Makes the host as wanted; KVM polls for halted vCPUs at least so long. The ledger has what is replaced before anything is changed; nothing is changed when it cannot be
@@ -124,7 +128,7 @@ impl Exclusive {
         let affinities = self.affinities(wanted, &all);
         self.note(self.vms.clone().into_iter().chain(owned.clone()).collect(), affinities)?;
         self.changed = true;
-        self.release_others(wanted, &mut outcome);
+        let remaining = self.release_others(wanted, &mut outcome);
         let settled = self.ledger.settle(Holder::Daemon, &wishes, &mut self.refused)?;
         self.changed = self.ledger.owes(Holder::Daemon)?;
         // An interrupt that cannot be moved is nobody's fault.
@@ -162,15 +166,17 @@ impl Exclusive {
                 Err(error) => outcome.problems.push(format!("vCPUs of VM `{name}` cannot be bound: {error}")),
             }
         }
+        self.left_over = false;
         if wanted.is_empty()
             && let Some(fence) = &fence
             && let Err(error) = fence.dissolve()
         {
-            outcome.problems.push(format!("the cpuset of other tasks cannot be removed: {error}"));
+            outcome.problems.push(format!("the cpuset of other tasks cannot be removed yet: {error}"));
+            self.left_over = true;
         }
         let affinities =
             self.affinities.clone().into_iter().filter(|(name, _)| wanted.contains_key(name)).collect();
-        self.note(owned, affinities)?;
+        self.note(owned.into_iter().chain(remaining).collect(), affinities)?;
         Ok(outcome)
     }
 
@@ -234,13 +240,19 @@ impl Exclusive {
         known
     }
 
-    /// Gives back what VMs have that are not wanted any more, or not on these pCPUs.
-    fn release_others(&self, wanted: &BTreeMap<Name, Owner>, outcome: &mut Outcome) {
+    /// Gives back what VMs have that are not wanted any more, or not on these pCPUs. Returns those that still have some of it.
+    fn release_others(
+        &self,
+        wanted: &BTreeMap<Name, Owner>,
+        outcome: &mut Outcome,
+    ) -> BTreeMap<Name, Vec<u32>> {
+        let mut stuck = BTreeMap::new();
         for name in self.vms.keys().filter(|name| !wanted.contains_key(*name)) {
             if let Some(fence) = &self.fence
                 && let Err(error) = fence.open(name)
             {
-                outcome.problems.push(format!("the cpuset of VM `{name}` cannot be removed: {error}"));
+                outcome.problems.push(format!("the cpuset of VM `{name}` cannot be removed yet: {error}"));
+                stuck.insert(name.clone(), self.vms[name].clone());
             }
             for (tid, before) in self.affinities.get(name).into_iter().flatten() {
                 if affinity::is_vcpu(&self.root, *tid) {
@@ -249,6 +261,7 @@ impl Exclusive {
                 }
             }
         }
+        stuck
     }
 }
 

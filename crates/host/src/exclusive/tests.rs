@@ -40,6 +40,16 @@ fn unchanged(root: &Path) {
     }
 }
 
+/// A cpuset's files go with it in a kernel; here they would keep its folder.
+fn forget_cpusets(root: &Path) {
+    for name in ["taut.host", "taut.vm.db1"] {
+        let folder = root.join("sys/fs/cgroup/cpuset").join(name);
+        if folder.exists() {
+            fs::remove_dir_all(folder).unwrap();
+        }
+    }
+}
+
 fn wanted() -> BTreeMap<Name, Owner> {
     // No process has this number: threads are another matter.
     let owner = Owner { pid: u32::MAX, cpus: vec![2], idle: vec![3] };
@@ -84,6 +94,8 @@ fn everything_leaves_the_exclusive_pcpus_and_comes_back() {
     assert_eq!(at("var/lib/taut/host-changes.json"), book, "settled");
     levers.settle(&BTreeMap::new(), None).unwrap();
     unchanged(root.path());
+    forget_cpusets(root.path());
+    levers.settle(&BTreeMap::new(), None).unwrap();
     assert!(levers.is_empty() && exclusive(root.path()).is_empty());
 }
 
@@ -99,6 +111,8 @@ fn the_next_process_takes_back_what_a_killed_one_did() {
     assert_eq!(next.vms().len(), 1);
     next.settle(&BTreeMap::new(), None).unwrap();
     unchanged(root.path());
+    forget_cpusets(root.path());
+    next.settle(&BTreeMap::new(), None).unwrap();
     assert!(next.is_empty());
 }
 
@@ -170,5 +184,22 @@ fn interrupts_of_a_vms_device_have_a_place_of_their_own() {
     levers.settle(&wanted(), None).unwrap();
     assert_eq!(read(root.path(), "proc/irq/24/smp_affinity_list"), "0-1");
     levers.settle(&BTreeMap::new(), None).unwrap();
+    unchanged(root.path());
+}
+
+#[test]
+fn a_cpuset_that_could_not_be_removed_is_tried_again_also_by_the_next() {
+    let root = tree();
+    let left = root.path().join("sys/fs/cgroup/cpuset/taut.host");
+    // As a task that is ending does: the folder cannot be removed for a while.
+    fs::create_dir_all(left.join("ending")).unwrap();
+    let mut levers = exclusive(root.path());
+    assert!(!levers.is_empty(), "an earlier one has left it");
+    let outcome = levers.settle(&BTreeMap::new(), None).unwrap();
+    assert!(outcome.problems.iter().any(|problem| problem.contains("cannot be removed yet")), "{outcome:?}");
+    assert!(!levers.is_empty());
+    fs::remove_dir(left.join("ending")).unwrap();
+    assert!(levers.settle(&BTreeMap::new(), None).unwrap().problems.is_empty());
+    assert!(levers.is_empty() && !left.exists());
     unchanged(root.path());
 }
