@@ -151,6 +151,8 @@ impl Shared {
             report.gap_us as f64 / 1000.0
         );
         self.store.event(Level::Info, "fabric", "fabric.upgraded", &message);
+        // Whoever has the answer finds it so.
+        self.board.lock().fabric_pid = Some(process.pid());
         self.upgrades.answer(&Ok(report));
         Ok(Some(Running { process, stream, origin: Origin::TookOver(conversation) }))
     }
