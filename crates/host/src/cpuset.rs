@@ -99,11 +99,6 @@ impl Cpusets {
         remove(&self.vm(vm), &home)
     }
 
-    /// Is there a cpuset for everybody else?
-    pub(crate) fn stands(&self) -> bool {
-        self.host().exists()
-    }
-
     /// Everybody back to where they were.
     pub(crate) fn dissolve(&self) -> io::Result<()> {
         remove(&self.host(), &self.scope)

@@ -46,8 +46,6 @@ pub struct Exclusive {
     affinities: BTreeMap<Name, Affinities>,
     /// Does the ledger have changes for VMs?
     changed: bool,
-    /// What was to be removed could not be yet: a task that is ending holds its cpuset up, for one.
-    left_over: bool,
     /// Interrupts of devices that VMs have, and the host's pCPUs that they go to.
     interrupts: BTreeMap<u32, BTreeSet<u32>>,
     /// Files that cannot be changed, and why: interrupts that the hardware binds, for one.
@@ -62,7 +60,6 @@ impl Exclusive {
     /// When the ledger cannot be read.
     pub fn new(root: &Path, scope: Option<&Path>, ledger: Ledger) -> Result<Self, LedgerError> {
         let fence = Fence::find(root, scope);
-        let left_over = fence.as_ref().is_some_and(Fence::stands);
         let ((vms, affinities), changed) = (ledger.vms()?, ledger.owes(Holder::Daemon)?);
         Ok(Self {
             root: root.to_owned(),
@@ -71,7 +68,6 @@ impl Exclusive {
             vms,
             affinities,
             changed,
-            left_over,
             interrupts: BTreeMap::new(),
             refused: BTreeMap::new(),
         })
@@ -89,7 +85,7 @@ impl Exclusive {
 
     /// Is the host as it was?
     pub fn is_empty(&self) -> bool {
-        self.vms.is_empty() && !self.changed && !self.left_over
+        self.vms.is_empty() && !self.changed
     }
 
     /// Makes the host as wanted; KVM polls for halted vCPUs at least so long. The ledger has what is replaced before anything is changed; nothing is changed when it cannot be
@@ -128,7 +124,7 @@ impl Exclusive {
         let affinities = self.affinities(wanted, &all);
         self.note(self.vms.clone().into_iter().chain(owned.clone()).collect(), affinities)?;
         self.changed = true;
-        let remaining = self.release_others(wanted, &mut outcome);
+        let mut remaining = self.release_others(wanted, &mut outcome);
         let settled = self.ledger.settle(Holder::Daemon, &wishes, &mut self.refused)?;
         self.changed = self.ledger.owes(Holder::Daemon)?;
         // An interrupt that cannot be moved is nobody's fault.
@@ -166,13 +162,13 @@ impl Exclusive {
                 Err(error) => outcome.problems.push(format!("vCPUs of VM `{name}` cannot be bound: {error}")),
             }
         }
-        self.left_over = false;
         if wanted.is_empty()
             && let Some(fence) = &fence
             && let Err(error) = fence.dissolve()
         {
             outcome.problems.push(format!("the cpuset of other tasks cannot be removed yet: {error}"));
-            self.left_over = true;
+            // Noted as theirs, so that it is tried again, by the next daemon if need be.
+            remaining.clone_from(&self.vms);
         }
         let affinities =
             self.affinities.clone().into_iter().filter(|(name, _)| wanted.contains_key(name)).collect();

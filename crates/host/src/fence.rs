@@ -68,14 +68,6 @@ impl Fence {
         }
     }
 
-    /// Is there something that [`Self::dissolve`] would remove?
-    pub(crate) fn stands(&self) -> bool {
-        match self {
-            Self::Cpusets(cpusets) => cpusets.stands(),
-            Self::Partitions(_) => false,
-        }
-    }
-
     /// Everybody back to where they were.
     pub(crate) fn dissolve(&self) -> io::Result<()> {
         match self {

@@ -190,16 +190,28 @@ fn interrupts_of_a_vms_device_have_a_place_of_their_own() {
 #[test]
 fn a_cpuset_that_could_not_be_removed_is_tried_again_also_by_the_next() {
     let root = tree();
-    let left = root.path().join("sys/fs/cgroup/cpuset/taut.host");
-    // As a task that is ending does: the folder cannot be removed for a while.
-    fs::create_dir_all(left.join("ending")).unwrap();
     let mut levers = exclusive(root.path());
-    assert!(!levers.is_empty(), "an earlier one has left it");
+    levers.settle(&wanted(), None).unwrap();
+    // Its files keep the folder, as a task that is ending does for a while.
     let outcome = levers.settle(&BTreeMap::new(), None).unwrap();
     assert!(outcome.problems.iter().any(|problem| problem.contains("cannot be removed yet")), "{outcome:?}");
-    assert!(!levers.is_empty());
-    fs::remove_dir(left.join("ending")).unwrap();
-    assert!(levers.settle(&BTreeMap::new(), None).unwrap().problems.is_empty());
-    assert!(levers.is_empty() && !left.exists());
+    let mut next = exclusive(root.path());
+    assert!(!levers.is_empty() && !next.is_empty());
+    forget_cpusets(root.path());
+    for levers in [&mut levers, &mut next] {
+        assert!(levers.settle(&BTreeMap::new(), None).unwrap().problems.is_empty());
+        assert!(levers.is_empty());
+    }
     unchanged(root.path());
+}
+
+#[test]
+fn what_another_daemon_has_made_is_left_alone() {
+    let root = tree();
+    let theirs = root.path().join("sys/fs/cgroup/cpuset/taut.host");
+    fs::create_dir_all(&theirs).unwrap();
+    let mut levers = exclusive(root.path());
+    assert!(levers.is_empty());
+    levers.settle(&BTreeMap::new(), None).unwrap();
+    assert!(theirs.exists());
 }

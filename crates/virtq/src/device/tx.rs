@@ -222,12 +222,6 @@ impl<'q> TxFrame<'q> {
         NetHeader::from_bytes(self.slot.header())
     }
 
-    /// Is the header all zeros: nothing offloaded, nothing to check? (The most frequent case, answered cheaply.)
-    #[inline]
-    pub fn is_plain(&self) -> bool {
-        self.slot.is_plain()
-    }
-
     /// Length in bytes, from the Ethernet header on; possibly 0, at most [`MAX_FRAME_LEN`].
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "a frame is not a collection")]
