@@ -12,7 +12,7 @@ use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, reboot};
 use taut_api::{Bytes, Name};
 use taut_host::exclusive::{Exclusive, Owner};
-use taut_host::groups::{self, Groups, Wanted};
+use taut_host::groups::{Groups, Wanted};
 use taut_host::ledger::Ledger;
 
 fn main() {
@@ -57,17 +57,17 @@ fn run() {
     };
     let owner = Owner { pid, cpus: vec![1, 2], idle: vec![3] };
     let (wanted, owners) = (BTreeMap::from([(vm.clone(), wanted)]), BTreeMap::from([(vm.clone(), owner)]));
-    let mut groups = Groups::new(Path::new("/"), None, groups::Record::default());
-    println!("controllers: {:?}", groups.versions());
-    println!("groups: {:?}", groups.make(&wanted, &mut |_| Ok::<_, ()>(())));
     let ledger = Ledger::new(Path::new("/"), Path::new("/ledger"));
+    let mut groups = Groups::new(Path::new("/"), None, ledger.clone()).expect("a ledger");
+    println!("controllers: {:?}", groups.versions());
+    println!("groups: {:?}", groups.make(&wanted));
     let mut exclusive = Exclusive::new(Path::new("/"), None, ledger).expect("a ledger");
     println!("exclusive: {:?}", exclusive.settle(&owners, None));
     show(pid);
     println!("again: {:?}", exclusive.settle(&owners, None));
     println!("back: {:?}", exclusive.settle(&BTreeMap::new(), None));
-    println!("cleared: {:?}", groups.clear(&BTreeMap::new(), &mut |_| Ok::<_, ()>(())));
-    println!("left: {:?} {:?}", groups.record(), exclusive.vms());
+    println!("cleared: {:?}", groups.clear(&BTreeMap::new()));
+    println!("all of it gone: {} {:?}", groups.is_empty(), exclusive.vms());
     let after = state(pid);
     println!("as before: {}", before == after);
     if before != after {

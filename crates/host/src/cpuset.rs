@@ -8,18 +8,17 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
 use taut_api::Name;
 
+use crate::folder::{dissolve, members, move_all, put};
 use crate::ledger::Wishes;
 use crate::list;
 
 /// Prefix of cpusets that are taut's.
 const OURS: &str = "taut.";
-/// Programs start others while they are moved: how often they are looked at again.
-const SWEEPS: usize = 20;
+/// Threads of a cpuset: a process of a VM has its vCPUs elsewhere.
+const TASKS: &str = "tasks";
 
 /// The cpusets below one scope.
 #[derive(Debug, Clone)]
@@ -71,7 +70,7 @@ impl Cpusets {
     pub(crate) fn clear(&self, exclusive: &BTreeSet<u32>) -> io::Result<()> {
         let left: BTreeSet<u32> = self.cpus().difference(exclusive).copied().collect();
         self.make(&self.host(), &left)?;
-        move_all(&self.scope, &self.host());
+        move_all(&self.scope, TASKS, &[&self.host()]);
         Ok(())
     }
 
@@ -84,10 +83,10 @@ impl Cpusets {
     ) -> io::Result<()> {
         let dir = self.vm(vm);
         self.make(&dir, cpus)?;
-        let inside = tasks(&dir);
+        let inside = members(&dir, TASKS);
         for tid in tids {
             if !inside.contains(&tid) {
-                fs::write(dir.join("tasks"), tid.to_string())?;
+                fs::write(dir.join(TASKS), tid.to_string())?;
             }
         }
         Ok(())
@@ -96,12 +95,12 @@ impl Cpusets {
     /// Removes a VM's cpuset; its threads go where everybody else is.
     pub(crate) fn open(&self, vm: &Name) -> io::Result<()> {
         let home = if self.host().exists() { self.host() } else { self.scope.clone() };
-        remove(&self.vm(vm), &home)
+        dissolve(&self.vm(vm), TASKS, &[&home])
     }
 
     /// Everybody back to where they were.
     pub(crate) fn dissolve(&self) -> io::Result<()> {
-        remove(&self.host(), &self.scope)
+        dissolve(&self.host(), TASKS, &[&self.scope])
     }
 
     fn make(&self, dir: &Path, cpus: &BTreeSet<u32>) -> io::Result<()> {
@@ -111,45 +110,4 @@ impl Cpusets {
         put(&dir.join("cpuset.mems"), fs::read_to_string(self.scope.join("cpuset.mems"))?.trim_end())?;
         put(&dir.join("cpuset.cpus"), &list::format(cpus))
     }
-}
-
-fn put(path: &Path, value: &str) -> io::Result<()> {
-    let before = fs::read_to_string(path).unwrap_or_default();
-    if before.trim_end() == value { Ok(()) } else { fs::write(path, value) }
-}
-
-fn tasks(dir: &Path) -> BTreeSet<u32> {
-    let text = fs::read_to_string(dir.join("tasks")).unwrap_or_default();
-    text.lines().filter_map(|line| line.trim().parse().ok()).collect()
-}
-
-/// Moves every task that can be moved; thread by thread, since a process of a VM has vCPUs elsewhere.
-fn move_all(from: &Path, to: &Path) {
-    let mut stuck = BTreeSet::new();
-    for _ in 0..SWEEPS {
-        let there: Vec<u32> = tasks(from).difference(&stuck).copied().collect();
-        if there.is_empty() {
-            return;
-        }
-        for tid in there {
-            if fs::write(to.join("tasks"), tid.to_string()).is_err() {
-                stuck.insert(tid);
-            }
-        }
-    }
-}
-
-fn remove(dir: &Path, home: &Path) -> io::Result<()> {
-    for _ in 0..SWEEPS {
-        if !dir.exists() {
-            return Ok(());
-        }
-        move_all(dir, home);
-        if fs::remove_dir(dir).is_ok() {
-            return Ok(());
-        }
-        // A task that is ending is not in the list any more, and holds it up for a moment.
-        thread::sleep(Duration::from_millis(1));
-    }
-    if dir.exists() { fs::remove_dir(dir) } else { Ok(()) }
 }

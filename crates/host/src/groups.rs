@@ -2,7 +2,7 @@
 //!
 //! With cgroup v1 a VM has one group in each controller's hierarchy, below the one that its process was in. With cgroup v2 it has one
 //! group, below the scope that VMs are put in. A group is named after VM and process, so that two daemons, or two lives of a VM, never
-//! share one. What was made is recorded before it is made; taking it back is moving the process home and removing the group.
+//! share one. What is made is in the ledger before it is made; taking it back is moving the process home and removing the group.
 //!
 //! No limit of memory that would end QEMU is ever set: cgroup v1's `memory.limit_in_bytes` and cgroup v2's `memory.max` stay as they are.
 
@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use taut_api::{Bytes, Name};
 
-use crate::folder::{put, remove};
+use crate::folder::{dissolve, put};
+use crate::ledger::{Ledger, LedgerError};
 
 pub use controller::{Controller, Version};
 
@@ -24,8 +25,8 @@ pub use controller::{Controller, Version};
 const OVERHEAD: u64 = 128 << 20;
 /// In which a limit of CPU is kept, in microseconds.
 const PERIOD_US: u64 = 100_000;
-/// Programs start others while they are moved: how often they are looked at again.
-const SWEEPS: usize = 20;
+/// Processes of a group.
+const PROCS: &str = "cgroup.procs";
 
 /// What a VM's process is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,17 +49,17 @@ pub struct Wanted {
 
 /// Groups that were made, or are about to be, and where their process came from.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub(crate) struct Record {
     /// The group's folder, and its process's folder before.
-    pub made: BTreeMap<PathBuf, PathBuf>,
+    pub(crate) made: BTreeMap<PathBuf, PathBuf>,
     /// Controllers that were switched on for the groups in a folder of cgroup v2.
     #[serde(default)]
-    pub switched_on: BTreeMap<PathBuf, BTreeSet<String>>,
+    pub(crate) switched_on: BTreeMap<PathBuf, BTreeSet<String>>,
 }
 
 impl Record {
     /// Is the host as it was?
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.made.is_empty() && self.switched_on.is_empty()
     }
 }
@@ -79,21 +80,27 @@ pub struct Groups {
     cpu: Option<Controller>,
     memory: Option<Controller>,
     cpuset: Option<Controller>,
+    ledger: Ledger,
+    /// What was made, or begun, as the ledger has it.
     record: Record,
 }
 
 impl Groups {
     /// The host whose file system starts at `root`. `scope` is the cgroup (v2) that VMs' groups are made in, if it is not the topmost;
-    /// `record` is what an earlier one left.
-    pub fn new(root: &Path, scope: Option<&Path>, record: Record) -> Self {
+    /// `ledger` has what an earlier one made.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub fn new(root: &Path, scope: Option<&Path>, ledger: Ledger) -> Result<Self, LedgerError> {
         let find = |name| Controller::find(root, scope, name);
-        Self {
+        Ok(Self {
             root: root.to_owned(),
             cpu: find("cpu"),
             memory: find("memory"),
             cpuset: find("cpuset"),
-            record,
-        }
+            record: ledger.groups()?,
+            ledger,
+        })
     }
 
     /// Who controls CPU time, memory, and pCPUs.
@@ -101,9 +108,9 @@ impl Groups {
         [&self.cpu, &self.memory, &self.cpuset].map(|found| found.as_ref().map(Controller::version))
     }
 
-    /// What was made, or begun.
-    pub const fn record(&self) -> &Record {
-        &self.record
+    /// Is the host as it was?
+    pub fn is_empty(&self) -> bool {
+        self.record.is_empty()
     }
 
     /// The group of a VM's process in cgroup v2, while it is there.
@@ -112,15 +119,11 @@ impl Groups {
         Some(controller.base.join(group(vm, pid))).filter(|folder| folder.exists())
     }
 
-    /// Makes a group for each VM that is to have one, with its values. `remember` keeps the record before anything is made.
+    /// Makes a group for each VM that is to have one, with its values.
     ///
     /// # Errors
-    /// `remember`'s.
-    pub fn make<E>(
-        &mut self,
-        wanted: &BTreeMap<Name, Wanted>,
-        remember: &mut dyn FnMut(&Record) -> Result<(), E>,
-    ) -> Result<Outcome, E> {
+    /// When the ledger cannot be kept: then nothing was made.
+    pub fn make(&mut self, wanted: &BTreeMap<Name, Wanted>) -> Result<Outcome, LedgerError> {
         let mut outcome = Outcome::default();
         if wanted.is_empty() {
             return Ok(outcome);
@@ -140,7 +143,7 @@ impl Groups {
             }
         }
         if next != self.record {
-            remember(&next)?;
+            self.ledger.note_groups(&next)?;
             self.record = next;
         }
         for controller in self.controllers() {
@@ -161,27 +164,25 @@ impl Groups {
         Ok(outcome)
     }
 
-    /// Takes back every group that none of these VMs has. `remember` keeps the record after that.
+    /// Takes back every group that none of these VMs has.
     ///
     /// # Errors
-    /// `remember`'s.
-    pub fn clear<E>(
-        &mut self,
-        wanted: &BTreeMap<Name, Wanted>,
-        remember: &mut dyn FnMut(&Record) -> Result<(), E>,
-    ) -> Result<(), E> {
+    /// When the ledger cannot be kept: it has more then than there is.
+    pub fn clear(&mut self, wanted: &BTreeMap<Name, Wanted>) -> Result<(), LedgerError> {
         let before = self.record.clone();
         let keep: BTreeSet<String> = wanted.iter().map(|(name, vm)| group(name, vm.pid)).collect();
         self.record.made.retain(|dir, home| {
             let kept = dir.file_name().is_some_and(|name| keep.contains(&*name.to_string_lossy()));
             // What is still in use, or has a group of its own below it, is tried again.
-            kept || dissolve(dir, home).is_err()
+            // Its home may have gone: then the folder above is.
+            let homes: Vec<&Path> = [Some(home.as_path()), dir.parent()].into_iter().flatten().collect();
+            kept || dissolve(dir, PROCS, &homes).is_err()
         });
         if wanted.is_empty() && self.record.made.is_empty() {
             self.record.switched_on.retain(|folder, names| controller::switch_off(folder, names).is_err());
         }
         if self.record != before {
-            remember(&self.record)?;
+            self.ledger.note_groups(&self.record)?;
         }
         Ok(())
     }
@@ -209,7 +210,7 @@ impl Groups {
                 put(&path, &value).map_err(|error| cannot(&path, &error))?;
             }
             if done.insert(dir.clone()) && controller.home(&self.root, vm.pid).as_ref() != Some(&dir) {
-                let procs = dir.join("cgroup.procs");
+                let procs = dir.join(PROCS);
                 fs::write(&procs, vm.pid.to_string()).map_err(|error| cannot(&procs, &error))?;
             }
         }
@@ -220,27 +221,6 @@ impl Groups {
 /// Name of a VM's group.
 fn group(vm: &Name, pid: u32) -> String {
     format!("taut.vm.{vm}.{pid}")
-}
-
-/// Moves everybody home and removes the group.
-fn dissolve(dir: &Path, home: &Path) -> io::Result<()> {
-    for _ in 0..SWEEPS {
-        if !dir.exists() {
-            return Ok(());
-        }
-        for pid in fs::read_to_string(dir.join("cgroup.procs"))?.lines() {
-            // It may have ended. Its home may have gone: then the folder above is.
-            if fs::write(home.join("cgroup.procs"), pid).is_err()
-                && let Some(above) = dir.parent()
-            {
-                let _ = fs::write(above.join("cgroup.procs"), pid);
-            }
-        }
-        if remove(dir).is_ok() {
-            return Ok(());
-        }
-    }
-    remove(dir)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use taut_api::Name;
 
-use crate::folder::{put, remove};
+use crate::folder::{dissolve, members, put};
 use crate::list;
 
 /// Name of the group of a VM's vCPUs.
@@ -78,7 +78,7 @@ impl Partitions {
         if state.trim_end() != "isolated" {
             return Err(io::Error::other(format!("the kernel says of its partition: {}", state.trim_end())));
         }
-        let inside = threads(&vcpus);
+        let inside = members(&vcpus, THREADS);
         for tid in tids {
             if !inside.contains(&tid) {
                 fs::write(vcpus.join(THREADS), tid.to_string())?;
@@ -96,11 +96,7 @@ impl Partitions {
             }
             // First its pCPUs become everybody's again: nobody can move into a group without any.
             let _ = fs::write(vcpus.join(PARTITION), "member");
-            for tid in threads(&vcpus) {
-                // It may have ended.
-                let _ = fs::write(group.join(THREADS), tid.to_string());
-            }
-            remove(&vcpus)?;
+            dissolve(&vcpus, THREADS, &[&group])?;
             let _ = fs::write(group.join(EXCLUSIVE), "\n");
             fs::write(group.join("cgroup.subtree_control"), "-cpuset")?;
         }
@@ -129,11 +125,6 @@ fn knows_exclusive(group: &Path) -> bool {
 #[cfg(test)]
 fn knows_exclusive(group: &Path) -> bool {
     group.parent().is_some_and(|above| above.join("linux-6.7").exists())
-}
-
-fn threads(group: &Path) -> BTreeSet<u32> {
-    let text = fs::read_to_string(group.join(THREADS)).unwrap_or_default();
-    text.lines().filter_map(|line| line.trim().parse().ok()).collect()
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::affinity;
+use crate::ledger::{Ledger, LedgerError};
 use crate::scheduler::Class;
 
 /// Most time of a pCPU that a thread may use while it goes first, in percent.
@@ -24,9 +25,9 @@ pub const BACK: Duration = Duration::from_secs(10);
 /// Real-time microseconds in a second that a control group gets whose threads are to go first, where the kernel keeps accounts of that.
 const GROUP_US: &str = "500000";
 
-/// What was changed: kept before it is done.
+/// What was changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub(crate) struct Record {
     /// Processes whose threads were put into another class, and how they were before.
     processes: BTreeMap<u32, Before>,
     /// Files that were changed for it, and what they contained.
@@ -44,7 +45,7 @@ struct Before {
 
 impl Record {
     /// Is everything as it was?
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.processes.is_empty() && self.files.is_empty()
     }
 }
@@ -62,6 +63,8 @@ pub struct Outcome {
 #[derive(Debug)]
 pub struct Precedence {
     root: PathBuf,
+    ledger: Ledger,
+    /// What was changed, as the ledger has it.
     record: Record,
     used: BTreeMap<u32, Used>,
 }
@@ -77,9 +80,12 @@ struct Used {
 }
 
 impl Precedence {
-    /// The host whose file system starts at `root`; `record` is what an earlier one left.
-    pub fn new(root: &Path, record: Record) -> Self {
-        Self { root: root.to_owned(), record, used: BTreeMap::new() }
+    /// The host whose file system starts at `root`; `ledger` has what an earlier one changed.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub fn new(root: &Path, ledger: Ledger) -> Result<Self, LedgerError> {
+        Ok(Self { root: root.to_owned(), record: ledger.precedence()?, ledger, used: BTreeMap::new() })
     }
 
     /// Is nothing changed?
@@ -87,17 +93,11 @@ impl Precedence {
         self.record.is_empty()
     }
 
-    /// Has the threads of these processes, other than vCPUs, go first, and nobody else's. `remember` keeps the record before anything is
-    /// changed that is not in it yet.
+    /// Has the threads of these processes, other than vCPUs, go first, and nobody else's.
     ///
     /// # Errors
-    /// `remember`'s; nothing was changed then.
-    pub fn settle<E>(
-        &mut self,
-        wanted: &[u32],
-        now: Instant,
-        remember: &mut dyn FnMut(&Record) -> Result<(), E>,
-    ) -> Result<Outcome, E> {
+    /// When the ledger cannot be kept; nothing was changed then, or what was changed is in it.
+    pub fn settle(&mut self, wanted: &[u32], now: Instant) -> Result<Outcome, LedgerError> {
         let mut outcome = Outcome::default();
         if wanted.is_empty() && self.record.is_empty() {
             return Ok(outcome);
@@ -117,7 +117,7 @@ impl Precedence {
             }
         }
         if self.record != kept {
-            remember(&self.record)?;
+            self.ledger.note_precedence(&self.record)?;
         }
         let changed = self.record.clone();
         for file in changed.files.keys() {
@@ -145,7 +145,7 @@ impl Precedence {
             }
         }
         if self.record != changed {
-            remember(&self.record)?;
+            self.ledger.note_precedence(&self.record)?;
         }
         Ok(outcome)
     }

@@ -10,8 +10,10 @@ use rustix::fs::{FlockOperation, flock};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_host::exclusive::Exclusive;
+use taut_host::groups::Groups;
 use taut_host::ledger::{Ledger, LedgerError};
 use taut_host::pci::bind::Binder;
+use taut_host::precedence::Precedence;
 use taut_host::topology::{self, Topology};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -78,11 +80,13 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
         counters: counters.clone(),
         vms,
         libexec,
-        exclusive: Exclusive::new(Path::new("/"), args.cpuset.as_deref(), ledger)
+        exclusive: Exclusive::new(Path::new("/"), args.cpuset.as_deref(), ledger.clone())
             .map_err(|error| unread(&error))?,
+        groups: Groups::new(Path::new("/"), args.cpuset.as_deref(), ledger.clone())
+            .map_err(|error| unread(&error))?,
+        precedence: Precedence::new(Path::new("/"), ledger).map_err(|error| unread(&error))?,
         binder,
         devices: taken.into_iter().map(|(address, taken)| (address, taken.vm)).collect(),
-        cpuset: args.cpuset.clone(),
         inbox: inbox.clone(),
         messages,
     };

@@ -44,8 +44,12 @@ impl Host {
             .unwrap_or_else(|error| error.to_string())
     }
 
-    fn groups(&self, record: Record) -> Groups {
-        Groups::new(self.root.path(), None, record)
+    fn groups(&self) -> Groups {
+        Groups::new(self.root.path(), None, self.ledger()).unwrap()
+    }
+
+    fn ledger(&self) -> Ledger {
+        Ledger::new(self.root.path(), &self.root.path().join("var/lib/taut"))
     }
 }
 
@@ -62,27 +66,19 @@ fn wanted() -> BTreeMap<Name, Wanted> {
     [("db1".parse().unwrap(), vm)].into()
 }
 
-fn make(groups: &mut Groups, wanted: &BTreeMap<Name, Wanted>) -> (Outcome, Vec<Record>) {
-    let mut kept = Vec::new();
-    let outcome = groups.make(wanted, &mut |record: &Record| {
-        kept.push(record.clone());
-        Ok::<_, ()>(())
-    });
-    (outcome.unwrap(), kept)
-}
-
 fn clear(groups: &mut Groups) {
-    groups.clear(&BTreeMap::new(), &mut |_: &Record| Ok::<_, ()>(())).unwrap();
+    groups.clear(&BTreeMap::new()).unwrap();
 }
 
 #[test]
 fn with_cgroup_v1_a_vm_has_a_group_in_each_hierarchy_below_its_home() {
     let host = Host::v1();
-    let mut groups = host.groups(Record::default());
+    let mut groups = host.groups();
     assert_eq!(groups.versions(), [Some(Version::V1); 3]);
-    let (outcome, kept) = make(&mut groups, &wanted());
+    let outcome = groups.make(&wanted()).unwrap();
     assert_eq!((outcome.in_force.len(), outcome.problems.len()), (1, 0), "{outcome:?}");
-    assert_eq!(kept.len(), 1, "kept before it is made");
+    let noted = host.ledger().groups().unwrap();
+    assert_eq!(noted.made.len(), 2);
     let at = |path: &str| host.read(&path.replace("GROUP", NAME));
     for (path, content) in [
         ("cpu/box/GROUP/cpu.shares", "4096"),
@@ -103,18 +99,17 @@ fn with_cgroup_v1_a_vm_has_a_group_in_each_hierarchy_below_its_home() {
     for vm in other.values_mut() {
         (vm.cpu_shares, vm.cpu_limit) = (1, None);
     }
-    let (_, kept) = make(&mut groups, &other);
-    assert_eq!(kept, [], "nothing new");
+    groups.make(&other).unwrap();
+    assert_eq!(host.ledger().groups().unwrap(), noted, "nothing new");
     assert_eq!(
         (at("cpu/box/GROUP/cpu.shares"), at("cpu/box/GROUP/cpu.cfs_quota_us")),
         ("2".into(), "-1".into())
     );
     assert_eq!(at("cpu/box/GROUP/cgroup.procs"), "77\n78");
-    // The next daemon knows from the record alone.
-    let mut next =
-        host.groups(serde_json::from_str(&serde_json::to_string(groups.record()).unwrap()).unwrap());
+    // The next daemon knows from the ledger alone.
+    let mut next = host.groups();
     clear(&mut next);
-    assert!(next.record().is_empty());
+    assert!(next.is_empty() && host.groups().is_empty());
     assert!(
         at("cpu/box/GROUP/cpu.shares").contains("No such file")
             && at("memory/GROUP/cgroup.procs").contains("No such file")
@@ -125,11 +120,12 @@ fn with_cgroup_v1_a_vm_has_a_group_in_each_hierarchy_below_its_home() {
 #[test]
 fn with_cgroup_v2_a_vm_has_one_group_and_goes_home_to_its_service() {
     let host = Host::v2();
-    let mut groups = host.groups(Record::default());
+    let mut groups = host.groups();
     assert_eq!(groups.versions(), [Some(Version::V2); 3]);
-    let (outcome, kept) = make(&mut groups, &wanted());
+    let outcome = groups.make(&wanted()).unwrap();
     assert_eq!(outcome.problems, BTreeMap::new());
-    let switched: Vec<_> = kept[0].switched_on.values().flatten().collect();
+    let noted = host.ledger().groups().unwrap();
+    let switched: Vec<_> = noted.switched_on.values().flatten().collect();
     assert_eq!(switched, ["cpuset", "memory"], "cpu was on already");
     let at = |file: &str| host.read(&format!("{NAME}/{file}"));
     for (file, content) in [
@@ -146,7 +142,7 @@ fn with_cgroup_v2_a_vm_has_one_group_and_goes_home_to_its_service() {
     assert!(at("memory.max").contains("No such file"), "nothing that could end QEMU");
     assert!(groups.folder(&"db1".parse().unwrap(), 77).is_some());
     clear(&mut groups);
-    assert!(groups.record().is_empty(), "{:?}", groups.record());
+    assert!(groups.is_empty(), "{:?}", groups.record);
     assert_eq!(host.read("system.slice/tautd.service/cgroup.procs"), "77");
     assert_eq!(host.read("cgroup.subtree_control"), "-cpuset -memory");
 }
@@ -154,22 +150,33 @@ fn with_cgroup_v2_a_vm_has_one_group_and_goes_home_to_its_service() {
 #[test]
 fn a_group_with_something_below_it_is_tried_again() {
     let host = Host::v2();
-    let mut groups = host.groups(Record::default());
-    make(&mut groups, &wanted());
+    let mut groups = host.groups();
+    groups.make(&wanted()).unwrap();
     let inner = host.root.path().join("sys/fs/cgroup").join(NAME).join("vcpus");
     fs::create_dir(&inner).unwrap();
     clear(&mut groups);
-    assert_eq!((groups.record().made.len(), groups.record().switched_on.len()), (1, 1));
+    assert_eq!((groups.record.made.len(), groups.record.switched_on.len()), (1, 1));
     fs::remove_dir(inner).unwrap();
     clear(&mut groups);
-    assert!(groups.record().is_empty());
+    assert!(groups.is_empty());
+}
+
+#[test]
+fn without_a_ledger_no_group_is_made() {
+    let host = Host::v2();
+    let mut groups = host.groups();
+    host.write("var/lib/taut/host-changes.json", "not a ledger");
+    assert!(matches!(groups.make(&wanted()), Err(LedgerError::Strange { .. })));
+    assert!(!host.root.path().join("sys/fs/cgroup").join(NAME).exists());
+    assert_eq!(host.read("cgroup.subtree_control"), "cpu io");
 }
 
 #[test]
 fn a_host_without_controllers_has_no_groups() {
     let root = tempfile::tempdir().unwrap();
-    let mut groups = Groups::new(root.path(), None, Record::default());
+    let ledger = Ledger::new(root.path(), &root.path().join("var/lib/taut"));
+    let mut groups = Groups::new(root.path(), None, ledger).unwrap();
     assert_eq!(groups.versions(), [None; 3]);
-    let (_, kept) = make(&mut groups, &wanted());
-    assert!(kept.is_empty() && groups.record().is_empty());
+    groups.make(&wanted()).unwrap();
+    assert!(groups.is_empty());
 }

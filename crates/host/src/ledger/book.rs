@@ -12,6 +12,7 @@ use taut_api::passthrough::PciAddress;
 use super::{Holder, LedgerError};
 use crate::affinity::Affinities;
 use crate::pci::bind::Taken;
+use crate::{groups, precedence};
 
 /// Its name in the state directory.
 const BOOK: &str = "host-changes.json";
@@ -33,6 +34,21 @@ pub(super) struct Book {
     /// Where their vCPU threads might run before they were bound.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) affinities: BTreeMap<Name, Affinities>,
+    /// Control groups that were made for VMs.
+    #[serde(default, skip_serializing_if = "groups::Record::is_empty")]
+    pub(super) groups: groups::Record,
+    /// Threads that go before others, and how they were.
+    #[serde(default, skip_serializing_if = "precedence::Record::is_empty")]
+    pub(super) precedence: precedence::Record,
+}
+
+impl Book {
+    /// Is the host as it was?
+    fn is_empty(&self) -> bool {
+        let Self { boot: _, files, vms, devices, affinities, groups, precedence } = self;
+        let nothing = files.is_empty() && vms.is_empty() && devices.is_empty() && affinities.is_empty();
+        nothing && groups.is_empty() && precedence.is_empty()
+    }
 }
 
 /// A file that is changed.
@@ -111,7 +127,7 @@ impl Store {
     /// Either the whole new book is there afterwards, or the whole old one; an empty one is no file.
     pub(super) fn write(&self, book: &Book) -> Result<(), LedgerError> {
         let kept = |source| LedgerError::Kept { path: self.path(), source };
-        if book.files.is_empty() && book.vms.is_empty() && book.devices.is_empty() {
+        if book.is_empty() {
             return match fs::remove_file(self.path()) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(kept(error)),
                 _ => Ok(()),

@@ -22,6 +22,7 @@ use taut_api::passthrough::PciAddress;
 
 use crate::affinity::Affinities;
 use crate::pci::bind::Taken;
+use crate::{groups, precedence};
 use book::{Book, Entry, Store};
 
 /// Who wants files changed. Of two who want the same file, the later in this order has its way.
@@ -138,9 +139,7 @@ impl Ledger {
     /// # Errors
     /// When the ledger cannot be read.
     pub(crate) fn vms(&self) -> Result<Vms, LedgerError> {
-        let Some(store) = Store::open_if_there(&self.folder)? else { return Ok(Vms::default()) };
-        let book = store.read(&self.root)?;
-        Ok((book.vms, book.affinities))
+        self.book().map(|book| (book.vms, book.affinities))
     }
 
     /// Notes which VMs have cpusets.
@@ -148,14 +147,10 @@ impl Ledger {
     /// # Errors
     /// When the ledger cannot be kept.
     pub(crate) fn note_vms(&self, (vms, affinities): &Vms) -> Result<(), LedgerError> {
-        let store = Store::open(&self.folder)?;
-        let mut book = store.read(&self.root)?;
-        if book.vms == *vms && book.affinities == *affinities {
-            return Ok(());
-        }
-        book.vms.clone_from(vms);
-        book.affinities.clone_from(affinities);
-        store.write(&book)
+        self.note(|book| {
+            book.vms.clone_from(vms);
+            book.affinities.clone_from(affinities);
+        })
     }
 
     /// PCI devices that were taken from the host.
@@ -163,10 +158,7 @@ impl Ledger {
     /// # Errors
     /// When the ledger cannot be read.
     pub(crate) fn devices(&self) -> Result<BTreeMap<PciAddress, Taken>, LedgerError> {
-        match Store::open_if_there(&self.folder)? {
-            Some(store) => Ok(store.read(&self.root)?.devices),
-            None => Ok(BTreeMap::new()),
-        }
+        self.book().map(|book| book.devices)
     }
 
     /// Notes which PCI devices are taken from the host.
@@ -174,10 +166,56 @@ impl Ledger {
     /// # Errors
     /// When the ledger cannot be kept.
     pub(crate) fn note_devices(&self, devices: &BTreeMap<PciAddress, Taken>) -> Result<(), LedgerError> {
+        self.note(|book| book.devices.clone_from(devices))
+    }
+
+    /// Control groups that were made for VMs.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub(crate) fn groups(&self) -> Result<groups::Record, LedgerError> {
+        self.book().map(|book| book.groups)
+    }
+
+    /// Notes which control groups are made for VMs.
+    ///
+    /// # Errors
+    /// When the ledger cannot be kept.
+    pub(crate) fn note_groups(&self, made: &groups::Record) -> Result<(), LedgerError> {
+        self.note(|book| book.groups.clone_from(made))
+    }
+
+    /// Threads that go before others.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub(crate) fn precedence(&self) -> Result<precedence::Record, LedgerError> {
+        self.book().map(|book| book.precedence)
+    }
+
+    /// Notes which threads go before others.
+    ///
+    /// # Errors
+    /// When the ledger cannot be kept.
+    pub(crate) fn note_precedence(&self, changed: &precedence::Record) -> Result<(), LedgerError> {
+        self.note(|book| book.precedence.clone_from(changed))
+    }
+
+    /// What is in it; nothing where there is none.
+    fn book(&self) -> Result<Book, LedgerError> {
+        match Store::open_if_there(&self.folder)? {
+            Some(store) => store.read(&self.root),
+            None => Ok(Book::default()),
+        }
+    }
+
+    /// Changes what is in it, on the disk before this returns.
+    fn note(&self, change: impl FnOnce(&mut Book)) -> Result<(), LedgerError> {
         let store = Store::open(&self.folder)?;
         let mut book = store.read(&self.root)?;
-        book.devices.clone_from(devices);
-        store.write(&book)
+        let before = book.clone();
+        change(&mut book);
+        if book == before { Ok(()) } else { store.write(&book) }
     }
 
     /// Files that a holder wants changed, in the order in which they were first changed.
@@ -185,9 +223,7 @@ impl Ledger {
     /// # Errors
     /// When the ledger cannot be read.
     pub fn claimed(&self, holder: Holder) -> Result<Vec<String>, LedgerError> {
-        let Some(store) = Store::open_if_there(&self.folder)? else { return Ok(Vec::new()) };
-        let book = store.read(&self.root)?;
-        let claimed = book.files.into_iter().filter(|entry| entry.claims.contains_key(&holder));
+        let claimed = self.book()?.files.into_iter().filter(|entry| entry.claims.contains_key(&holder));
         Ok(claimed.map(|entry| entry.path).collect())
     }
 
@@ -196,9 +232,11 @@ impl Ledger {
     /// # Errors
     /// When the ledger cannot be read.
     pub(crate) fn owes(&self, holder: Holder) -> Result<bool, LedgerError> {
-        let Some(store) = Store::open_if_there(&self.folder)? else { return Ok(false) };
-        let book = store.read(&self.root)?;
-        Ok(book.files.iter().any(|entry| entry.claims.is_empty() || entry.claims.contains_key(&holder)))
+        Ok(self
+            .book()?
+            .files
+            .iter()
+            .any(|entry| entry.claims.is_empty() || entry.claims.contains_key(&holder)))
     }
 
     fn settle_stepwise(

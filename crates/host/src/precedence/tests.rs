@@ -22,13 +22,12 @@ fn process(root: &Path, pid: u32, comms: &[&str], began: u64, ran_ns: u64) {
     fs::write(root.join(format!("proc/{pid}/cgroup")), "3:cpuset:/\n1:cpu,cpuacct:/taut.vm\n").unwrap();
 }
 
-fn settle(precedence: &mut Precedence, wanted: &[u32], now: Instant) -> (Outcome, Vec<Record>) {
-    let mut kept = Vec::new();
-    let outcome = precedence.settle(wanted, now, &mut |record: &Record| {
-        kept.push(record.clone());
-        Ok::<_, ()>(())
-    });
-    (outcome.unwrap(), kept)
+fn ledger(root: &Path) -> Ledger {
+    Ledger::new(root, &root.join("var/lib/taut"))
+}
+
+fn precedence(root: &Path) -> Precedence {
+    Precedence::new(root, ledger(root)).unwrap()
 }
 
 #[test]
@@ -38,21 +37,21 @@ fn what_is_changed_is_kept_first_and_given_back() {
     let group = root.path().join("sys/fs/cgroup/cpu/taut.vm/cpu.rt_runtime_us");
     fs::create_dir_all(group.parent().unwrap()).unwrap();
     fs::write(&group, "0\n").unwrap();
-    let mut precedence = Precedence::new(root.path(), Record::default());
-    assert_eq!(settle(&mut precedence, &[], Instant::now()), (Outcome::default(), vec![]), "nothing to do");
+    let mut first = precedence(root.path());
+    assert_eq!(first.settle(&[], Instant::now()).unwrap(), Outcome::default(), "nothing to do");
 
-    assert_eq!(precedence.threads(PID).len(), 1, "its vCPU is left out");
-    let (outcome, kept) = settle(&mut precedence, &[PID], Instant::now());
-    assert_eq!((outcome, kept.len()), (Outcome::default(), 1));
-    assert_eq!(kept[0].processes[&PID].began, 77);
+    assert_eq!(first.threads(PID).len(), 1, "its vCPU is left out");
+    assert_eq!(first.settle(&[PID], Instant::now()).unwrap(), Outcome::default());
+    let noted = ledger(root.path()).precedence().unwrap();
+    assert_eq!(noted.processes[&PID].began, 77);
     assert_eq!(fs::read_to_string(&group).unwrap(), GROUP_US);
-    assert_eq!(settle(&mut precedence, &[PID], Instant::now()).1, vec![], "nothing new");
+    first.settle(&[PID], Instant::now()).unwrap();
+    assert_eq!(ledger(root.path()).precedence().unwrap(), noted, "nothing new");
 
-    // The next daemon goes by the record.
-    let text = serde_json::to_string(&kept[0]).unwrap();
-    let mut precedence = Precedence::new(root.path(), serde_json::from_str(&text).unwrap());
-    let (_, kept) = settle(&mut precedence, &[], Instant::now());
-    assert!(precedence.is_idle() && kept.last().unwrap().is_empty());
+    // The next daemon goes by the ledger.
+    let mut next = precedence(root.path());
+    next.settle(&[], Instant::now()).unwrap();
+    assert!(next.is_idle() && precedence(root.path()).is_idle());
     assert_eq!(fs::read_to_string(&group).unwrap(), "0\n");
 }
 
@@ -61,10 +60,10 @@ fn who_uses_too_much_is_ordinary_for_a_while() {
     let root = tempfile::tempdir().unwrap();
     let second = Duration::from_secs(1);
     let begun = Instant::now();
-    let mut precedence = Precedence::new(root.path(), Record::default());
+    let mut precedence = precedence(root.path());
     let mut ran = |ms: u64, after: Duration| {
         process(root.path(), PID, &["worker0", "worker1"], 77, ms * 1_000_000);
-        let outcome = settle(&mut precedence, &[PID], begun + after).0;
+        let outcome = precedence.settle(&[PID], begun + after).unwrap();
         (outcome.greedy.get(&PID).copied(), !precedence.is_idle())
     };
     assert_eq!(ran(0, Duration::ZERO), (None, true));

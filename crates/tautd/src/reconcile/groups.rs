@@ -3,33 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use taut_api::Name;
 use taut_api::event::Level;
-use taut_api::{ApiError, Name};
-use taut_host::groups::{Groups, Outcome, Record, Version, Wanted};
+use taut_host::groups::{Groups, Outcome, Version, Wanted};
 use taut_host::topology;
 use taut_plan::shares::Entitlement;
 use taut_plan::{Controllers, Hierarchy};
 
 use super::Reconciler;
 use crate::board::Board;
-use crate::store::Store;
 
-/// What the store calls the record.
-const SUBJECT: &str = "host/groups";
-
-/// The groups of this host, with what an earlier daemon made; what they can do is noted on the board.
-pub(super) fn recalled(store: &Store, board: &Board, scope: Option<&Path>) -> Groups {
-    let read = store.remembered().map_err(|error| error.to_string()).and_then(|all| {
-        let found = all.into_iter().find(|(subject, _)| subject == SUBJECT);
-        found.map_or(Ok(Record::default()), |(_, what)| {
-            serde_json::from_str(&what).map_err(|error| error.to_string())
-        })
-    });
-    let record = read.unwrap_or_else(|error| {
-        tracing::warn!(error, "which control groups an earlier daemon made cannot be read: they stay");
-        Record::default()
-    });
-    let groups = Groups::new(Path::new("/"), scope, record);
+/// Notes on the board what this host's groups can do.
+pub(super) fn note_controllers(groups: &Groups, board: &Board) {
     let hierarchy = |version| match version {
         None => Hierarchy::None,
         Some(Version::V1) => Hierarchy::V1,
@@ -40,16 +25,12 @@ pub(super) fn recalled(store: &Store, board: &Board, scope: Option<&Path>) -> Gr
     seen.observed.controllers = Controllers { cpu, memory, cpuset };
     seen.observed.huge_pages = topology::free_huge_pages(Path::new("/"));
     seen.observed.swap_total = topology::swap_total(Path::new("/"));
-    groups
 }
 
 impl Reconciler {
     /// Makes groups for the VMs that the last plan entitles to something, before anything is put below them.
     pub(super) fn make_groups(&mut self) {
-        let wanted = self.wanted_groups();
-        let store = self.store.clone();
-        let made = self.groups.make(&wanted, &mut |record: &Record| keep(&store, record));
-        match made {
+        match self.groups.make(&self.wanted_groups()) {
             Ok(outcome) => self.note_groups(&outcome),
             Err(error) => tracing::warn!(%error, "no control group is made: it could not be noted"),
         }
@@ -57,9 +38,7 @@ impl Reconciler {
 
     /// Takes back the groups that no VM is entitled to any more, after everything below them.
     pub(super) fn clear_groups(&mut self) {
-        let wanted = self.wanted_groups();
-        let store = self.store.clone();
-        if let Err(error) = self.groups.clear(&wanted, &mut |record: &Record| keep(&store, record)) {
+        if let Err(error) = self.groups.clear(&self.wanted_groups()) {
             tracing::warn!(%error, "that control groups are gone could not be noted");
         }
     }
@@ -105,8 +84,4 @@ impl Reconciler {
             }
         }
     }
-}
-
-fn keep(store: &Store, record: &Record) -> Result<(), ApiError> {
-    if record.is_empty() { store.forget(SUBJECT) } else { store.remember(SUBJECT, record) }
 }

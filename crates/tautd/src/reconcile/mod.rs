@@ -12,7 +12,7 @@ mod tune;
 mod vmci;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -148,8 +148,10 @@ pub(crate) struct Parts {
     pub(crate) binder: Binder,
     /// Devices that an earlier daemon took, and whose they are.
     pub(crate) devices: BTreeMap<PciAddress, Name>,
-    /// The cpuset (cgroup v1) or cgroup (v2) below which VMs are put, if not the host's.
-    pub(crate) cpuset: Option<PathBuf>,
+    /// Control groups of VMs, and those that an earlier daemon left.
+    pub(crate) groups: Groups,
+    /// Who goes before others, and what an earlier daemon left of that.
+    pub(crate) precedence: Precedence,
     /// The loop's own inbox.
     pub(crate) inbox: Inbox,
     /// The inbox's other end.
@@ -160,8 +162,7 @@ impl Reconciler {
     /// The loop, not yet running.
     pub(crate) fn new(parts: Parts) -> Self {
         let numbers = parts.store.state().desired.numbers.ports.clone();
-        let groups = groups::recalled(&parts.store, &parts.board, parts.cpuset.as_deref());
-        let precedence = Precedence::new(Path::new("/"), precedence::recalled(&parts.store));
+        groups::note_controllers(&parts.groups, &parts.board);
         Self {
             store: parts.store,
             board: parts.board,
@@ -181,8 +182,8 @@ impl Reconciler {
             devices: parts.devices,
             exclusive: parts.exclusive,
             entitled: BTreeMap::new(),
-            groups,
-            precedence,
+            groups: parts.groups,
+            precedence: parts.precedence,
             unsettled: Vec::new(),
             restored_at: None,
         }

@@ -4,19 +4,9 @@ use std::time::Instant;
 
 use taut_api::event::Level;
 use taut_api::fabric::config::WorkerMode;
-use taut_host::precedence::{BACK, MOST, Record};
+use taut_host::precedence::{BACK, MOST};
 
 use super::Reconciler;
-use crate::store::Store;
-
-/// What the store calls the record.
-const SUBJECT: &str = "host/precedence";
-
-/// What an earlier daemon changed.
-pub(super) fn recalled(store: &Store) -> Record {
-    let found = store.remembered().unwrap_or_default().into_iter().find(|(subject, _)| subject == SUBJECT);
-    found.and_then(|(_, what)| serde_json::from_str(&what).ok()).unwrap_or_default()
-}
 
 impl Reconciler {
     /// Makes it so as long as VMs own pCPUs. A fabric that never sleeps would leave nothing to others.
@@ -31,11 +21,7 @@ impl Reconciler {
         if !wanted.is_empty() {
             wanted.extend(fabric.filter(|_| !polling));
         }
-        let store = self.store.clone();
-        let settled = self.precedence.settle(&wanted, Instant::now(), &mut |record: &Record| {
-            if record.is_empty() { store.forget(SUBJECT) } else { store.remember(SUBJECT, record) }
-        });
-        match settled {
+        match self.precedence.settle(&wanted, Instant::now()) {
             Ok(outcome) => {
                 for (pid, percent) in outcome.greedy {
                     let message = format!(
