@@ -1,11 +1,15 @@
 //! HTTP with JSON bodies over the daemon's Unix socket.
 
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{PidfdFlags, pidfd_open};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use taut_api::ApiError;
@@ -21,6 +25,12 @@ impl Client {
     /// A client of the daemon that listens on `socket`.
     pub(crate) fn new(socket: PathBuf) -> Self {
         Self { socket }
+    }
+
+    /// The daemon's process, to wait for its end; `None` where it cannot be seen, such as from another PID namespace.
+    pub(crate) fn process(&self) -> Result<Option<OwnedFd>, ApiError> {
+        let stream = UnixStream::connect(&self.socket).map_err(|error| self.unreachable(&error))?;
+        Ok(socket_peercred(&stream).and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty())).ok())
     }
 
     /// Reads a resource.

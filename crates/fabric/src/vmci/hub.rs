@@ -5,25 +5,24 @@
 //! hand over for want of credit is not in the list. So a bulk stream, or a receiver that does not read, holds back its own
 //! connection and no other.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use taut_api::fabric::PortId;
-use taut_api::fabric::config::{SocketConfig, SocketWorker, WorkerMode};
+use taut_api::fabric::config::{SocketWorker, WorkerMode};
 use taut_api::fabric::counters::SocketWord;
 use taut_api::vmci::Cid;
 use taut_virtq::counters::SharedWords;
 
 use super::News;
-use super::connection::{Connection, End, Owed, Party, Side, State, Turn};
-use super::guest::{Counters, Guest, Receiver, Sender};
+use super::connection::{Party, State, Turn};
+use super::guest::{Guest, Receiver, Sender};
 use super::host::Hosts;
 use super::moderation::Later;
 use super::table::Table;
 use crate::epoll::{Epoll, signal};
-use crate::port::Failure;
 
 /// A connection that nobody has accepted for so long is reset. Guests give up after two seconds.
 const HALF_OPEN: Duration = Duration::from_secs(10);
@@ -91,278 +90,6 @@ impl Hub {
             begun: false,
             quit: false,
         })
-    }
-
-    /// Makes the devices what they are wanted to be; tells which could not be, and why.
-    pub(super) fn configure(
-        &mut self,
-        devices: &[SocketConfig],
-        worker: &SocketWorker,
-    ) -> Vec<(PortId, String)> {
-        self.worker = worker.clone();
-        let unwanted: Vec<_> = self
-            .by_id
-            .iter()
-            .filter(|(id, guest)| {
-                let cid = self.guests[**guest].as_ref().map(|guest| guest.config.cid);
-                !devices.iter().any(|device| device.id == **id && Some(device.cid) == cid)
-            })
-            .map(|(&id, _)| id)
-            .collect();
-        for id in unwanted {
-            self.remove(id);
-        }
-        let mut refused = Vec::new();
-        for device in devices {
-            if let Some(&guest) = self.by_id.get(&device.id) {
-                if let Some(known) = &mut self.guests[guest]
-                    && known.config != *device
-                {
-                    known.config = device.clone();
-                    self.introduce(guest);
-                }
-            } else if !device.cid.is_a_vms() || self.by_cid.contains_key(&device.cid) {
-                let why = format!("the context ID {} is another's, or no VM's", device.cid);
-                refused.push((device.id, why));
-            } else {
-                self.insert(device);
-            }
-        }
-        // Who may no longer talk is told at once.
-        for number in self.table.numbers() {
-            if !self.is_allowed(number) {
-                self.reset(number, None);
-            }
-        }
-        refused
-    }
-
-    fn insert(&mut self, device: &SocketConfig) {
-        let guest = Guest::new(device.clone(), Counters::new(&self.words, device.id));
-        // Peers may not have been told yet of the end of connections that another device had in its place.
-        let in_use: HashSet<usize> = self.table.numbers().flat_map(|number| self.guests_of(number)).collect();
-        let free =
-            (0..self.guests.len()).find(|place| self.guests[*place].is_none() && !in_use.contains(place));
-        let place = free.unwrap_or_else(|| {
-            self.guests.push(None);
-            self.senders.push(Sender::default());
-            self.receivers.push(Receiver::default());
-            self.guests.len() - 1
-        });
-        self.guests[place] = Some(guest);
-        self.by_cid.insert(device.cid, place);
-        self.by_id.insert(device.id, place);
-        self.introduce(place);
-    }
-
-    /// A guest, and everybody who may talk to it, know each other; nobody else does.
-    fn introduce(&mut self, place: usize) {
-        let Some(mut guest) = self.guests[place].take() else { return };
-        guest.peers.clear();
-        for (other_place, other) in self.guests.iter_mut().enumerate() {
-            let Some(other) = other else { continue };
-            if super::policy::may_talk(&guest.config, &other.config) {
-                guest.peers.insert(other.config.cid, other_place);
-                other.peers.insert(guest.config.cid, place);
-            } else {
-                other.peers.remove(&guest.config.cid);
-            }
-        }
-        self.guests[place] = Some(guest);
-    }
-
-    fn remove(&mut self, id: PortId) {
-        let Some(place) = self.by_id.remove(&id) else { return };
-        self.senders[place] = Sender::default();
-        self.receivers[place] = Receiver::default();
-        self.forget_connections(place);
-        self.hosts.forget(place);
-        for list in [&mut self.awake, &mut self.busy, &mut self.touched_senders, &mut self.touched_receivers]
-        {
-            list.retain(|&other| other != place);
-        }
-        if let Some(guest) = self.guests[place].take() {
-            guest.counters.set(SocketWord::Connections, 0);
-            self.by_cid.remove(&guest.config.cid);
-            for other in self.guests.iter_mut().flatten() {
-                other.peers.remove(&guest.config.cid);
-            }
-        }
-    }
-
-    /// May the ends of a connection talk, as they are configured now?
-    pub(super) fn is_allowed(&mut self, number: u32) -> bool {
-        let Some(connection) = self.table.get(number) else { return true };
-        match connection.ends.map(|end| end.party) {
-            [Party::Guest(a), Party::Guest(b)] => match (&self.guests[a], &self.guests[b]) {
-                (Some(a), Some(b)) => super::policy::may_talk(&a.config, &b.config),
-                _ => false,
-            },
-            _ => true,
-        }
-    }
-
-    /// The guest has gone, or has started anew: its connections are over, and what it had sent is lost.
-    pub(super) fn forget_connections(&mut self, guest: usize) {
-        for number in self.table.numbers() {
-            let Some(connection) = self.table.get(number) else { continue };
-            if !connection.guests().any(|other| other == guest) {
-                continue;
-            }
-            let side = connection.side_of(guest);
-            let flow = &mut connection.flows[side];
-            (flow.packets, flow.offset) = (super::packets::Packets::default(), 0);
-            self.reset(number, Some(side));
-        }
-        self.senders[guest].taken = 0;
-        self.receivers[guest].replies.clear();
-        self.receivers[guest].turns.clear();
-    }
-
-    /// A device by its port.
-    pub(super) fn guest(&self, id: PortId) -> Option<usize> {
-        self.by_id.get(&id).copied()
-    }
-
-    /// Something of a guest's is counted.
-    pub(super) fn count(&self, guest: usize, word: SocketWord, by: u64) {
-        if let Some(guest) = &self.guests[guest] {
-            guest.counters.add(word, by);
-        }
-    }
-
-    /// Opens a connection; `None` if there is no room for it.
-    pub(super) fn open(&mut self, ends: [End; 2], kind: u16, now: Instant) -> Option<u32> {
-        let room = |end: &End| match end.party {
-            Party::Guest(guest) => {
-                self.guests[guest].as_ref().is_some_and(|guest| guest.connections < guest.config.connections)
-            }
-            Party::Host => true,
-        };
-        let half_open = |guest: &Guest| guest.half_open < guest.config.half_open;
-        let may_ask = match ends[0].party {
-            Party::Guest(guest) => self.guests[guest].as_ref().is_some_and(half_open),
-            Party::Host => true,
-        };
-        if !may_ask || !ends.iter().all(room) {
-            return None;
-        }
-        let number = self.table.add(Connection::new(ends, kind, now), None)?;
-        for end in ends {
-            if let Party::Guest(guest) = end.party
-                && let Some(guest) = &mut self.guests[guest]
-            {
-                guest.count(1);
-                guest.counters.add(SocketWord::Opened, 1);
-            }
-        }
-        self.half_open_by(ends[0].party, 1);
-        Some(number)
-    }
-
-    pub(super) fn half_open_by(&mut self, asker: Party, by: i32) {
-        self.requested = self.requested.saturating_add_signed(by as isize);
-        if let Party::Guest(guest) = asker
-            && let Some(guest) = &mut self.guests[guest]
-        {
-            guest.half_open = guest.half_open.saturating_add_signed(by);
-        }
-    }
-
-    /// Somebody has accepted.
-    pub(super) fn accepted(&mut self, number: u32) {
-        let Some(connection) = self.table.get(number) else { return };
-        if connection.state == State::Requested {
-            connection.state = State::Open;
-            let asker = connection.ends[0].party;
-            self.half_open_by(asker, -1);
-        }
-    }
-
-    /// A connection is over: because of what a side did, or for both sides alike. Whoever does not know is told, behind what it
-    /// was sent before.
-    pub(super) fn reset(&mut self, number: u32, by: Option<Side>) {
-        let Some(connection) = self.table.get(number) else { return };
-        if connection.state == State::Requested {
-            let asker = connection.ends[0].party;
-            connection.state = State::Over;
-            self.half_open_by(asker, -1);
-        }
-        let Some(connection) = self.table.get(number) else { return };
-        connection.state = State::Over;
-        let mut told = [false; 2];
-        for (from, told) in told.iter_mut().enumerate() {
-            let flow = &mut connection.flows[from];
-            // Whoever has not been told of it need not be told of its end.
-            let knows = by == Some(1 - from) || flow.owed.request;
-            if by.is_none() {
-                (flow.owed, flow.update_later) = (Owed::default(), false);
-            }
-            flow.ended = true;
-            flow.over |= knows;
-            if !flow.over {
-                flow.owed.reset = true;
-            }
-            *told = flow.over;
-        }
-        for from in [0, 1] {
-            if told[from] || by.is_none() {
-                self.discard(number, from);
-            }
-            if !told[from] {
-                self.has_turn(Turn { connection: number, from });
-            }
-        }
-        self.free_if_over(number);
-    }
-
-    /// Gives a flow's packets back, unread.
-    pub(super) fn discard(&mut self, number: u32, from: Side) {
-        let Some(connection) = self.table.get(number) else { return };
-        let flow = &mut connection.flows[from];
-        let mut packets = std::mem::take(&mut flow.packets);
-        flow.offset = 0;
-        let Party::Guest(guest) = connection.ends[from].party else { return };
-        let sender = &mut self.senders[guest];
-        while let Some(head) = packets.pop(&sender.places) {
-            if let Some(ring) = &mut sender.ring {
-                ring.queue.give_back(head);
-            }
-            sender.taken = sender.taken.saturating_sub(1);
-        }
-        self.touch_sender(guest);
-    }
-
-    /// Forgets a connection when everybody knows that it is over.
-    pub(super) fn free_if_over(&mut self, number: u32) {
-        let Some(connection) = self.table.get(number) else { return };
-        if connection.state != State::Over || !connection.flows.iter().all(|flow| flow.over) {
-            return;
-        }
-        for from in [0, 1] {
-            self.discard(number, from);
-        }
-        if let Some(connection) = self.table.remove(number) {
-            self.forget_turns(number, &connection);
-            for guest in connection.guests() {
-                if let Some(guest) = &mut self.guests[guest] {
-                    guest.count(-1);
-                }
-            }
-            self.hosts.close(number);
-        }
-    }
-
-    /// The next connection of this number has other ends: nothing of it is to be found in their lists.
-    fn forget_turns(&mut self, number: u32, connection: &Connection) {
-        let others = |turn: &Turn| turn.connection != number;
-        for from in [0, 1].into_iter().filter(|&from| connection.flows[from].queued) {
-            match connection.ends[1 - from].party {
-                Party::Guest(guest) => self.receivers[guest].turns.retain(others),
-                Party::Host => self.hosts.turns.retain(others),
-            }
-            self.held.retain(|(_, turn)| others(turn));
-        }
     }
 
     /// A flow has something for its receiver.
@@ -524,16 +251,5 @@ impl Hub {
                 self.call_sender(guest);
             }
         }
-    }
-
-    /// A guest broke a ring: both stop, until its driver sets them up anew.
-    pub(super) fn broken(&mut self, guest: usize, queue: usize, failure: Failure) {
-        if let Some(known) = &mut self.guests[guest] {
-            known.stop(None);
-            self.news.push(News::Broken { port: known.config.id, queue, failure });
-        }
-        self.senders[guest].ring = None;
-        self.receivers[guest].ring = None;
-        self.forget_connections(guest);
     }
 }

@@ -8,14 +8,18 @@
 //! * [`arrive`]: packets from guests: who may talk ([`policy`]), what a connection's state allows ([`connection`]).
 //! * [`deliver`]: receivers' turns; the parts of one flow become one packet for a receiver of many small ones.
 //! * [`host`]: Unix sockets on the host.
+//! * [`lifetime`]: a connection from its request until both ends know that it is over.
+//! * [`devices`]: devices come and go, and who knows whom.
 //! * [`rings`]: rings come and go, guests start anew, another fabric takes over ([`table`]).
 
 mod arrive;
 mod connection;
 mod deliver;
+mod devices;
 mod guest;
 mod host;
 mod hub;
+mod lifetime;
 mod moderation;
 mod packets;
 mod policy;

@@ -1,12 +1,20 @@
 //! `taut daemon` and `taut shutdown`.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use taut_api::ApiError;
+use taut_api::error::ErrorKind;
 use taut_api::route::{DaemonInfo, Shutdown, UpgradedFabric, WorkerInfo};
 
 use crate::Outcome;
 use crate::client::Client;
 use crate::output::{self, Format};
 use crate::progress::Progress;
+
+/// How long a daemon may take from its answer to its end: it may be trying whether KVM works.
+const END_PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -87,5 +95,16 @@ fn upgrade_fabric(client: &Client, format: Format) -> Outcome {
 
 pub(crate) fn shutdown(args: &ShutdownArgs, client: &Client) -> Outcome {
     let _progress = Progress::start("shutting down");
-    client.post_only("/v1/shutdown", &Shutdown { everything: args.everything })
+    let process = client.process()?;
+    client.post_only("/v1/shutdown", &Shutdown { everything: args.everything })?;
+    // It answers while it still runs. Whoever hears of its end may take its directories away.
+    let Some(process) = process else { return Ok(()) };
+    let patience = Timespec { tv_sec: END_PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+    let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&patience));
+    if ended.is_ok_and(|ended| ended > 0) {
+        return Ok(());
+    }
+    let message =
+        format!("the daemon has said that it ends, but still runs {} s later", END_PATIENCE.as_secs());
+    Err(ApiError::new(ErrorKind::Unavailable, message, "look at its log, then end the process tautd"))
 }

@@ -117,7 +117,14 @@ fn start(options: MicroOptions, sockets: &Sockets) -> Result<()> {
     let nics = options.nics.iter().map(|nic| Nic::new(nic.mac, nic.ip)).collect();
     let machine = Machine::new(nics, options.vmci.as_ref().map(Vmci::new));
     let vcpu = Vcpu { machine, commands, doorbell, poll: options.poll };
-    spawn("vcpu", move || vcpu.run())?;
+    // Whoever hears of this guest, by a link or an answer, finds its vCPU there.
+    let (runs, vcpu_runs) = mpsc::channel();
+    spawn("vcpu", move || {
+        // Somebody waits for it below.
+        let _ = runs.send(());
+        vcpu.run();
+    })?;
+    vcpu_runs.recv().context("the vCPU ended as it began")?;
 
     for (index, nic) in options.nics.into_iter().enumerate() {
         let (meeting, to_vcpu) = (Meeting::At(Arc::clone(&sockets.nics[index])), to_vcpu.clone());

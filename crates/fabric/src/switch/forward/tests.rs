@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -17,11 +18,12 @@ use taut_virtq::driver::{QueueLayout, Ram, RxDriver};
 use taut_virtq::header::{GSO_TCPV4, NEEDS_CSUM, NetHeader};
 use taut_virtq::{GuestMemory, features};
 
-use super::super::Switch;
-use super::super::software_offload::PLAIN;
+use super::deliver::RX_WAIT;
 use super::*;
 use crate::counters::PortBlock;
 use crate::port::Port;
+use crate::switch::Switch;
+use crate::switch::software_offload::PLAIN;
 use crate::vhost_user::device::Ring;
 use crate::worker::desk::Desks;
 use crate::worker::timers::Timers;

@@ -1,0 +1,205 @@
+//! One frame to one member: waiting for room, tags, what the receiver cannot do itself.
+//!
+//! When a receiver has no room, a unicast frame stays with its sender for up to [`RX_WAIT`]; the sender's later frames
+//! wait behind it. A receiver that has had no room for longer loses frames at once, until it makes room again: a guest
+//! that stopped reading delays its senders once, not with every frame. The same holds for a port without rings, which
+//! may get them in a moment: after a restart, sessions arrive one by one. Copies for many never wait.
+
+use std::time::Duration;
+
+use taut_api::fabric::DropReason;
+use taut_api::fabric::counters::PortWord;
+use taut_virtq::device::FIRST_BYTES;
+
+use super::{Fallen, Forwarder, Passing, Target, Verdict};
+use crate::port::{Body, Failure, Frame, Put, RxSlot};
+use crate::switch::ethernet::TAG;
+use crate::switch::software_offload::Pieces;
+use crate::switch::vlan::{EditedStart, TagEdit};
+
+/// How long a frame waits for room at its receiver: as long as a guest's coalescing may hold an interrupt back.
+pub(super) const RX_WAIT: Duration = Duration::from_millis(4);
+
+impl Forwarder<'_> {
+    #[inline]
+    pub(super) fn deliver_or_wait(
+        &mut self,
+        member: u32,
+        frame: &Passing<'_>,
+        pieces_done: &mut usize,
+    ) -> Verdict {
+        let target = self.target(member, frame.frame.first_bytes());
+        match self.deliver(target, frame, pieces_done) {
+            Put::Done | Put::Queued => {}
+            Put::NotNow(reason) => {
+                let now = self.now;
+                let slot = self.open(target);
+                let first = slot.full_since.is_none();
+                let until = *slot.full_since.get_or_insert(now) + RX_WAIT;
+                if now < until {
+                    if first {
+                        self.segment.members[member as usize].port.counters.add(PortWord::RxWaits, 1);
+                    }
+                    return Verdict::Wait(until);
+                }
+                self.drop_at(member, reason);
+            }
+            Put::Refused(reason) => self.drop_at(member, reason),
+            Put::Failed(failure) => self.fall(target, failure),
+        }
+        Verdict::Done
+    }
+
+    pub(super) fn deliver_or_drop(&mut self, member: u32, frame: &Passing<'_>) {
+        let target = self.target(member, frame.frame.first_bytes());
+        match self.deliver(target, frame, &mut 0) {
+            Put::Done | Put::Queued => {}
+            Put::NotNow(reason) | Put::Refused(reason) => self.drop_at(member, reason),
+            Put::Failed(failure) => self.fall(target, failure),
+        }
+    }
+
+    /// An open receive queue; the one opened before is closed.
+    #[inline]
+    pub(super) fn open(&mut self, target: Target) -> &mut RxSlot {
+        if !matches!(&self.open, Some((opened, _)) if *opened == target) {
+            // Closed first: never two at a time.
+            self.open = None;
+        }
+        let (segment, touched) = (self.segment, &mut *self.touched);
+        let open = self.open.get_or_insert_with(|| {
+            touched.push(target);
+            (target, segment.members[target.member as usize].port.rx(target.pair as usize))
+        });
+        &mut open.1
+    }
+
+    /// Hands a frame to a member, with its tag as the member has tags. Whatever the way here, a frame is never given to a
+    /// port outside its VLAN.
+    #[inline]
+    fn deliver(&mut self, target: Target, passing: &Passing<'_>, done: &mut usize) -> Put {
+        let vlan = &self.segment.members[target.member as usize].vlan;
+        match vlan.egress(passing.vlan, passing.frame.ethernet.tag) {
+            Some(TagEdit::Keep) => self.store(target, &passing.frame, done, passing.multicast),
+            Some(edit) => self.deliver_edited(target, passing, edit, done),
+            None => Put::Refused(DropReason::VlanNotAdmitted),
+        }
+    }
+
+    /// A guest's frame stays where it is, but for its first bytes.
+    fn deliver_edited(
+        &mut self,
+        target: Target,
+        passing: &Passing<'_>,
+        edit: TagEdit,
+        done: &mut usize,
+    ) -> Put {
+        let Passing { frame, multicast, .. } = passing;
+        let header = edit.header(&frame.header);
+        let ethernet = frame.ethernet;
+        let mut space: EditedStart = [0; FIRST_BYTES + TAG];
+        match frame.body {
+            Body::Guest(guest) => {
+                let guest = guest.with_start(edit.start(guest.first_bytes(), &mut space));
+                let frame = Frame { header, ethernet, len: guest.len(), body: Body::Guest(&guest) };
+                self.store(target, &frame, done, *multicast)
+            }
+            Body::Host(bytes) => {
+                let (start, rest) = bytes.split_at(bytes.len().min(FIRST_BYTES));
+                let start = edit.start(start, &mut space);
+                let len = start.len() + rest.len();
+                let mut edited = std::mem::take(&mut self.scratch.edited);
+                edited[..start.len()].copy_from_slice(start);
+                edited[start.len()..len].copy_from_slice(rest);
+                let frame = Frame { header, ethernet, len, body: Body::Host(&edited[..len]) };
+                let put = self.store(target, &frame, done, *multicast);
+                self.scratch.edited = edited;
+                put
+            }
+        }
+    }
+
+    #[inline]
+    fn store(&mut self, target: Target, frame: &Frame<'_>, done: &mut usize, multicast: bool) -> Put {
+        let ether_type = frame.ethernet.ether_type;
+        let now = self.now;
+        let slot = self.open(target);
+        let Some(end) = &mut slot.end else { return Put::NotNow(DropReason::PortDown) };
+        if !end.offloads().take(&frame.header, ether_type) {
+            return self.deliver_pieces(target, frame, done, multicast);
+        }
+        let put = match &mut slot.paced {
+            None => end.put(frame),
+            Some(paced) => paced.put(end, frame, now),
+        };
+        if matches!(put, Put::Done) {
+            slot.full_since = None;
+            slot.fresh.frames += 1;
+            slot.fresh.bytes += frame.len as u64;
+            slot.fresh.multicast += u64::from(multicast);
+        }
+        put
+    }
+
+    /// The slow path: what the receiver cannot do is done here.
+    #[cold]
+    fn deliver_pieces(
+        &mut self,
+        target: Target,
+        frame: &Frame<'_>,
+        done: &mut usize,
+        multicast: bool,
+    ) -> Put {
+        self.open(target);
+        let Some((_, slot)) = &mut self.open else { return Put::NotNow(DropReason::PortDown) };
+        let slot = &mut **slot;
+        let Some(end) = &mut slot.end else { return Put::NotNow(DropReason::PortDown) };
+        let whole = match &frame.body {
+            Body::Guest(guest) => {
+                let space = &mut self.scratch.whole[..frame.len];
+                let copied = guest.copy_to(space);
+                &space[..copied]
+            }
+            Body::Host(bytes) => bytes,
+        };
+        let pieces = match Pieces::of(whole, &frame.header) {
+            Ok(pieces) => pieces,
+            Err(reason) => return Put::Refused(reason),
+        };
+        while *done < pieces.count() {
+            let len = pieces.write(*done, &mut self.scratch.piece);
+            let piece = &self.scratch.piece[..len];
+            let put = match &mut slot.paced {
+                None => end.put_bytes(piece),
+                Some(paced) => paced.put_bytes(end, piece, self.now),
+            };
+            match put {
+                Put::Done => {}
+                Put::Queued => {
+                    *done += 1;
+                    continue;
+                }
+                other => return other,
+            }
+            *done += 1;
+            slot.full_since = None;
+            slot.fresh.frames += 1;
+            slot.fresh.bytes += len as u64;
+            slot.fresh.multicast += u64::from(multicast);
+        }
+        Put::Done
+    }
+
+    #[cold]
+    fn drop_at(&self, member: u32, reason: DropReason) {
+        self.segment.members[member as usize].port.counters.drop_at(reason);
+    }
+
+    /// The receiver's end is taken out; the frame is lost with it.
+    #[cold]
+    fn fall(&mut self, target: Target, failure: Failure) {
+        self.open(target).end = None;
+        self.drop_at(target.member, DropReason::PortDown);
+        self.fallen.push(Fallen { target, failure });
+    }
+}
