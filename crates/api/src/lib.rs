@@ -2,7 +2,7 @@
 //!
 //! Two borders meet here and nothing else does:
 //!
-//! * **user ↔ `tautd`**: [`vm`], [`vmci`], [`network`], [`event`], [`host`], [`tune`], [`error`], as JSON documents over HTTP ([`route`]);
+//! * **user ↔ `tautd`**: [`vm`], [`vmci`], [`network`], [`event`], [`host`], [`kvm`], [`tune`], [`error`], as JSON documents over HTTP ([`route`]);
 //! * **`tautd` ↔ `taut-fabric`**: [`fabric`], as framed messages with file descriptors over a Unix socket.
 //!
 //! The crate holds data and its validation. It opens no file, knows no clock, and starts nothing.
@@ -15,6 +15,7 @@ pub mod event;
 pub mod fabric;
 pub mod host;
 pub mod import;
+pub mod kvm;
 pub mod latency;
 pub mod mac;
 pub mod machine;

@@ -1,5 +1,7 @@
 //! QEMU's monitor (QMP): a blocking client for the few things that taut asks of a running QEMU.
 
+mod kvm;
+
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;

@@ -81,6 +81,11 @@ fn under_kvm_everything_promised_is_seen_from_outside() {
     // `taut check` may be undone, or changed, without lifting it.
     taut.ok(["check", "host", "--undo"]);
     assert_eq!(std::fs::read_to_string(&latency).unwrap_or_else(|_| "n/a\n".to_owned()), bound);
+    let seen = taut.json(["latency", "fw", "--duration", "0.5"]);
+    let [vcpu] = seen["kvm"]["vcpus"].as_array().unwrap().as_slice() else { panic!("{seen}") };
+    for counter in ["exits", "halt_exits", "halt_attempted_poll", "halt_wakeup", "halt_wait_ns"] {
+        assert!(vcpu["counters"][counter].is_u64(), "{counter}: {seen}");
+    }
     let explained = taut.ok(["vm", "explain", "fw"]);
     assert!(explained.contains("it runs under kvm") && explained.contains("cpu-pm"), "{explained}");
     let restart: Vec<_> = explained.lines().filter(|line| line.contains("next start")).collect();

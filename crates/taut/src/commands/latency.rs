@@ -1,5 +1,6 @@
 //! `taut latency`: how much of its pCPUs a VM's vCPUs really get, and who disturbs them (LS-10).
 
+mod halts;
 mod wake_ups;
 
 use std::path::Path;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use clap::Args as Arguments;
 use serde::Serialize;
 use taut_api::error::ErrorKind;
+use taut_api::kvm::KvmCounters;
 use taut_api::route::Vm;
 use taut_api::vm::LatencySensitivity;
 use taut_api::{ApiError, Name};
@@ -48,6 +50,8 @@ struct Evidence {
     latency_sensitivity: LatencySensitivity,
     seconds: f64,
     vcpus: Vec<Vcpu>,
+    /// Exits and halts that KVM counted meanwhile.
+    kvm: KvmCounters,
     /// As the guest sees them.
     #[serde(skip_serializing_if = "Option::is_none")]
     wake_ups: Option<Vec<WakeUps>>,
@@ -64,12 +68,14 @@ pub(crate) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
     let guest = args.wake_ups.then(|| agent::of_vm(&vm, PATIENCE)).transpose()?;
     let cpus = vm.status.latency.map(|latency| latency.cpus).unwrap_or_default();
     let progress = Progress::start(&format!("watching {} for {} s", args.vm, args.duration));
+    let before = halts::read(client, &args.vm);
     let ((time, vcpus), wake_ups) = thread::scope(|scope| {
         let asked = guest.map(|mut guest| scope.spawn(move || wake_ups::ask(&mut guest, duration)));
         let watched = evidence::watch(Path::new("/"), pid, &cpus, duration);
         let answer = asked.map(|asked| asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         (watched, answer)
     });
+    let kvm = halts::read(client, &args.vm).since(&before);
     drop(progress);
     let wake_ups = wake_ups.transpose()?;
     if vcpus.is_empty() {
@@ -82,6 +88,7 @@ pub(crate) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
         latency_sensitivity: vm.spec.vm.latency_sensitivity,
         seconds: time.as_secs_f64(),
         vcpus,
+        kvm,
         wake_ups,
     };
     output::print(format, &evidence, text);
@@ -116,6 +123,7 @@ fn text(evidence: &Evidence) -> String {
     if evidence.vcpus.iter().all(|vcpu| !vcpu.exclusive) {
         text += "no vCPU owns its pCPU: nobody is an intruder there\n";
     }
+    text += &halts::text(&evidence.kvm);
     if let Some(wake_ups) = &evidence.wake_ups {
         text += &wake_ups::text(wake_ups);
     }
@@ -215,6 +223,7 @@ mod tests {
             latency_sensitivity: LatencySensitivity::High,
             seconds: 5.0,
             vcpus: vec![own, shared],
+            kvm: KvmCounters::none("it runs under emulation"),
             wake_ups: None,
         };
         insta::assert_snapshot!(text(&evidence), @r"
@@ -229,8 +238,10 @@ mod tests {
 
         INTERRUPT ON PCPU 3  TIMES  WHAT
         LOC                   1250  Local timer interrupts
+
+        KVM counted no exits and halts of it: it runs under emulation
         ");
         evidence.vcpus.remove(0);
-        assert!(text(&evidence).ends_with("nobody is an intruder there\n"));
+        assert!(text(&evidence).contains("nobody is an intruder there\n"));
     }
 }

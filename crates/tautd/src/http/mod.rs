@@ -6,6 +6,7 @@ mod body;
 mod daemon;
 mod events;
 mod host;
+mod kvm;
 mod latency;
 mod machine;
 mod metrics;
@@ -59,6 +60,7 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/v1/vms/{name}", get(vms::show_vm).delete(vms::delete_vm))
         .route("/v1/vms/{name}/power", post(vms::set_power))
         .route("/v1/vms/{name}/nics/{index}", patch(vms::change_nic))
+        .route("/v1/vms/{name}/kvm", get(kvm::kvm_counters))
         .route("/v1/vms/{name}/latency", patch(latency::change_latency))
         .route("/v1/vms/{name}/machine", patch(machine::change_machine))
         .route("/v1/vms/{name}/resources", patch(resources::change_resources))

@@ -4,7 +4,7 @@ use axum::Json;
 use utoipa::OpenApi;
 
 use super::{
-    attachments, daemon, events, host, latency, machine, metrics, networks, ports, resources, vmci, vms,
+    attachments, daemon, events, host, kvm, latency, machine, metrics, networks, ports, resources, vmci, vms,
 };
 
 #[derive(OpenApi)]
@@ -17,6 +17,7 @@ use super::{
         vms::delete_vm,
         vms::set_power,
         vms::change_nic,
+        kvm::kvm_counters,
         latency::change_latency,
         machine::change_machine,
         resources::change_resources,

@@ -1,5 +1,6 @@
 //! The router on a store of its own, without a host behind it.
 
+mod kvm;
 mod vmci;
 
 use std::path::Path;
@@ -384,5 +385,5 @@ fn every_path_is_described() {
             server.send(Method::OPTIONS, &path.replace("{name}", "x").replace("{index}", "0"), String::new());
         assert_eq!(answer.status, 405, "{path} is described and not there");
     }
-    assert_eq!(described["paths"].as_object().unwrap().len(), 26);
+    assert_eq!(described["paths"].as_object().unwrap().len(), 27);
 }

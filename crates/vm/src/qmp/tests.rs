@@ -79,6 +79,59 @@ fn answers_of_another_shape_are_errors() {
     assert!(matches!(connect(&dir).unwrap().vcpu_threads(), Err(QmpError::Protocol(_))));
 }
 
+const TWO_CPUS: &str = r#"{"return": [{"cpu-index": 1, "qom-path": "/b", "thread-id": 12},
+    {"cpu-index": 0, "qom-path": "/a", "thread-id": 11}]}"#;
+
+/// What is made of QEMU's answers to the two questions.
+fn kvm_counters(stats: &str, cpus: &str) -> Result<Vec<taut_api::kvm::KvmVcpu>, QmpError> {
+    let line = |text: &str| text.replace('\n', " ");
+    let (dir, _thread) = monitor(GREETING, &[r#"{"return": {}}"#, &line(stats), &line(cpus)]);
+    connect(&dir).unwrap().kvm_counters()
+}
+
+#[test]
+fn kvms_counters_are_told_by_vcpu() {
+    let stats = r#"{"return": [
+        {"provider": "kvm", "qom-path": "/b", "stats": [{"name": "exits", "value": 7}]},
+        {"provider": "kvm", "qom-path": "/a", "stats": [{"name": "halt_exits", "value": 18446744073709551615},
+            {"name": "halt_wait_hist", "value": [1, 2]}, {"name": "guest_mode", "value": false}]},
+        {"provider": "kvm", "qom-path": "/gone", "stats": []},
+        {"provider": "cryptodev", "qom-path": "/a", "stats": [{"name": "exits", "value": 1}]}]}"#;
+    let vcpus = kvm_counters(stats, TWO_CPUS).unwrap();
+    let shown: Vec<_> = vcpus.iter().map(|of| (of.vcpu, of.counters.iter().collect::<Vec<_>>())).collect();
+    assert_eq!(shown[0], (0, vec![(&"halt_exits".to_owned(), &u64::MAX)]));
+    assert_eq!(shown[1], (1, vec![(&"exits".to_owned(), &7)]));
+    assert_eq!(shown.len(), 2);
+    assert_eq!(kvm_counters(r#"{"return": []}"#, TWO_CPUS).unwrap(), [], "as under emulation");
+}
+
+#[test]
+fn counters_of_another_shape_are_errors() {
+    let entry =
+        |stats: &str| format!(r#"{{"return": [{{"provider": "kvm", "qom-path": "/a", "stats": {stats}}}]}}"#);
+    let counter = |value: &str| entry(&format!(r#"[{{"name": "exits", "value": {value}}}]"#));
+    let fine = counter("5");
+    assert!(kvm_counters(&fine, TWO_CPUS).is_ok());
+    let broken = [
+        entry("{}"),
+        entry("[1]"),
+        counter("-1"),
+        counter("1.5"),
+        counter("\"5\""),
+        counter("[5]"),
+        r#"{"return": {}}"#.to_owned(),
+        r#"{"return": [{"provider": 5}]}"#.to_owned(),
+    ];
+    for stats in broken {
+        assert!(matches!(kvm_counters(&stats, TWO_CPUS), Err(QmpError::Protocol(_))), "{stats}");
+    }
+    for cpus in [r#"{"return": 1}"#, r#"{"return": [{"cpu-index": 99999999999, "qom-path": "/a"}]}"#] {
+        assert!(matches!(kvm_counters(&fine, cpus), Err(QmpError::Protocol(_))), "{cpus}");
+    }
+    let unknown = r#"{"error": {"class": "CommandNotFound", "desc": "no such command"}}"#;
+    assert!(matches!(kvm_counters(unknown, TWO_CPUS), Err(QmpError::Refused { .. })));
+}
+
 #[test]
 fn a_monitor_that_goes_away_or_talks_without_end_is_an_error() {
     let (dir, _thread) = monitor(GREETING, &[r#"{"return": {}}"#]);

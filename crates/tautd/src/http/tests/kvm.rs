@@ -1,0 +1,84 @@
+//! What KVM has counted, from monitors that say what the test wants.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixListener;
+use std::thread;
+
+use super::*;
+
+/// A VM that runs, under this accelerator.
+fn running(accelerator: &str) -> Server {
+    let server = Server::with_lan();
+    server.create("m", MICRO).is(201);
+    let process = Process {
+        pid: 4711,
+        kind: VmKind::Qemu,
+        accelerator: accelerator.into(),
+        stopping: false,
+        sockets: std::collections::BTreeSet::new(),
+        vmci: false,
+        locked: false,
+        cpu_pm: false,
+        machine: taut_plan::MachineSeen::default(),
+    };
+    let seen = VmSeen { process: Some(process), ..VmSeen::default() };
+    server.app.board.lock().observed.vms.insert("m".parse().unwrap(), seen);
+    server
+}
+
+/// A monitor for its VM that answers `query-stats` and `query-cpus-fast` so.
+fn monitor(server: &Server, stats: &'static str, cpus: &'static str) {
+    let folder = server.dir.path().join("vms/m");
+    std::fs::create_dir_all(&folder).unwrap();
+    let listener = UnixListener::bind(folder.join("qmp.sock")).unwrap();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        writeln!(stream, r#"{{"QMP": {{}}}}"#).unwrap();
+        for answer in [r#"{"return": {}}"#, stats, cpus] {
+            if lines.next().is_none() {
+                return;
+            }
+            writeln!(stream, "{answer}").unwrap();
+        }
+    });
+}
+
+const CPUS: &str = r#"{"return": [{"cpu-index": 0, "qom-path": "/a", "thread-id": 1}]}"#;
+
+#[test]
+fn counters_come_from_the_vms_monitor() {
+    let server = running("kvm");
+    let stats = r#"{"return": [{"provider": "kvm", "qom-path": "/a", "stats": [{"name": "halt_exits", "value": 3}]}]}"#;
+    monitor(&server, stats, CPUS);
+    let counters = server.get("/v1/vms/m/kvm").is(200);
+    assert_eq!(counters, json!({ "vcpus": [{ "vcpu": 0, "counters": { "halt_exits": 3 } }] }));
+}
+
+#[test]
+fn where_there_are_none_it_is_said_why() {
+    let because = |server: &Server| {
+        let answer = server.get("/v1/vms/m/kvm").is(200);
+        assert_eq!(answer["vcpus"], json!([]));
+        answer["none_because"].as_str().unwrap().to_owned()
+    };
+    assert!(because(&running("tcg")).contains("emulation"));
+    assert!(because(&running("native")).contains("microguest"));
+    let old_kernel = running("kvm");
+    monitor(&old_kernel, r#"{"return": []}"#, CPUS);
+    assert!(because(&old_kernel).contains("5.14"));
+    let old_qemu = running("kvm");
+    monitor(&old_qemu, r#"{"error": {"class": "CommandNotFound", "desc": "what is query-stats?"}}"#, CPUS);
+    assert!(because(&old_qemu).ends_with("from 7.1 on): what is query-stats?"));
+}
+
+#[test]
+fn a_monitor_that_says_something_else_is_an_error_with_a_hint() {
+    let server = running("kvm");
+    server.get("/v1/vms/m/kvm").refuses(503, &["the monitor of m", "qmp.sock"]);
+    monitor(&server, r#"{"return": [{"provider": "kvm", "qom-path": "/a", "stats": 5}]}"#, CPUS);
+    server.get("/v1/vms/m/kvm").refuses(503, &["not QMP", "another program"]);
+    server.get("/v1/vms/nobody/kvm").refuses(404, &["nobody"]);
+    server.app.board.lock().observed.vms.clear();
+    server.get("/v1/vms/m/kvm").refuses(409, &["taut vm start m"]);
+}
