@@ -1,6 +1,7 @@
 //! Tests that boot VMs in QEMU; emulation is enough. A kernel that this system's Debian lacks is said and left out.
 
 mod boot;
+mod channel;
 mod check;
 mod crash;
 mod disk;

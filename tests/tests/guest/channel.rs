@@ -1,0 +1,24 @@
+//! The agent's channel, which one host leaves and the next one takes at once.
+
+use std::time::Duration;
+
+use taut_tests::Taut;
+use taut_workload::agent::Client;
+
+use crate::{any_image, direct};
+
+/// How often; with an agent that does not wait for its host, one of some thousand went without an answer.
+const TIMES: u32 = 500;
+
+#[test]
+fn whoever_connects_right_after_another_is_answered() {
+    let taut = Taut::start().with_lan();
+    let image = any_image();
+    taut.boot("g", &direct(&image, ""));
+    let status = taut.json(["vm", "show", "g"])["status"].clone();
+    let socket = status["agent_socket"].as_str().unwrap();
+    for time in 0..TIMES {
+        let answered = Client::connect(socket.as_ref(), Duration::from_secs(60));
+        assert!(answered.is_ok(), "time {time}: {:?}", answered.err());
+    }
+}
