@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{alive, bin_dir, eventually, kill_9, process};
+use crate::{Pids, alive, bin_dir, eventually, kill_9, process};
 
 /// A running `tautd`; dropping it stops everything that it started.
 #[derive(Debug)]
@@ -68,6 +68,18 @@ impl Taut {
     pub fn kill_daemon(&mut self) {
         kill_9(self.daemon_pid());
         self.daemon.wait().expect("our child");
+    }
+
+    /// Ends the daemon with everything that it runs, and waits until it has ended.
+    pub fn shut_down(&mut self) {
+        self.ok(["shutdown", "--everything"]);
+        self.daemon.wait().expect("our child");
+        assert!(self.probes().is_empty(), "a guest that KVM was tried with outlived its daemon");
+    }
+
+    /// Processes of the guest by which the daemon finds out how guests run here.
+    pub fn probes(&self) -> Pids {
+        process::naming(&format!("/proc/{}/fd/", self.daemon_pid()))
     }
 
     /// Starts the daemon again on the same directories.
@@ -186,7 +198,8 @@ impl Drop for Taut {
         if clean {
             let _ = self.daemon.wait();
         }
-        let left = process::of_directory(self.dir.path());
+        let mut left = process::of_directory(self.dir.path());
+        left.extend(self.probes());
         for &pid in &left {
             if alive(pid) {
                 kill_9(pid);

@@ -45,16 +45,27 @@ pub fn alive(pid: i32) -> bool {
 
 /// Processes that name `dir` in their command line or hold a file or socket below it open.
 pub(crate) fn of_directory(dir: &Path) -> Pids {
+    let name = dir.to_str().expect("temporary paths are text");
+    that(|pid| names(pid, name) || holds(pid, dir))
+}
+
+/// Processes with these words in their command line.
+pub(crate) fn naming(words: &str) -> Pids {
+    that(|pid| names(pid, words))
+}
+
+/// Other processes that live, and are such.
+fn that(are_such: impl Fn(i32) -> bool) -> Pids {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let pids = fs::read_dir("/proc").expect("/proc is mounted");
     pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|&pid: &i32| pid != own && (named(pid, dir) || holds(pid, dir)) && alive(pid))
+        .filter(|&pid: &i32| pid != own && are_such(pid) && alive(pid))
         .collect()
 }
 
-fn named(pid: i32, dir: &Path) -> bool {
+fn names(pid: i32, words: &str) -> bool {
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&command).contains(dir.to_str().expect("temporary paths are text"))
+    String::from_utf8_lossy(&command).contains(words)
 }
 
 fn holds(pid: i32, dir: &Path) -> bool {

@@ -114,6 +114,17 @@ fn both_killed_come_back_together() {
 }
 
 #[test]
+fn no_daemon_leaves_the_guest_behind_that_it_tries_kvm_with() {
+    let mut taut = Taut::start();
+    taut.kill_daemon();
+    eventually("it is gone with its daemon", || taut.probes().is_empty().then_some(()));
+    taut.restart_daemon();
+    // Gone at once: this looks as soon as the daemon has ended.
+    taut.shut_down();
+    taut.restart_daemon();
+}
+
+#[test]
 fn a_killed_vm_is_an_event_and_disturbs_nobody() {
     let taut = Taut::start().with_lan();
     taut.boot("m1", &micro("10.71.0.1"));

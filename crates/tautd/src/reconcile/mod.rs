@@ -7,6 +7,7 @@ mod machine;
 mod observe;
 mod passthrough;
 mod precedence;
+mod probe;
 mod shutdown;
 mod tune;
 mod vmci;
@@ -123,6 +124,8 @@ pub(crate) struct Reconciler {
     precedence: Precedence,
     /// What could not be done about that, told already.
     unsettled: Vec<String>,
+    /// How guests run here, while that is found out.
+    probe: Option<probe::Probe>,
     /// Where everything was put back at the user's wish: the revision that this holds for.
     restored_at: Option<u64>,
 }
@@ -185,6 +188,7 @@ impl Reconciler {
             groups: parts.groups,
             precedence: parts.precedence,
             unsettled: Vec::new(),
+            probe: None,
             restored_at: None,
         }
     }

@@ -6,13 +6,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use taut_api::Name;
 use taut_api::event::Level;
-use taut_api::host::{Accelerator, AcceleratorKind};
 use taut_api::vm::Power;
 use taut_plan::Plan;
-use taut_vm::probe;
 
 use super::{Message, Reconciler, tune};
-use crate::board::HostFacts;
 use crate::store::Change;
 use crate::vms::End;
 
@@ -117,37 +114,5 @@ impl Reconciler {
                 self.counted.insert(number, owner.clone());
             }
         }
-    }
-
-    /// Looks for a QEMU again if there was none.
-    pub(super) fn probe_if_needed(&self) {
-        let missing = self.board.lock().host.as_ref().is_some_and(|host| host.qemu.is_none());
-        if missing {
-            self.probe();
-        }
-    }
-
-    /// Finds out how guests run here; that takes as long as starting one.
-    pub(super) fn probe(&self) {
-        let mut seen = self.board.lock();
-        seen.host = None;
-        seen.observed.probed = false;
-        drop(seen);
-        let (board, inbox) = (self.board.clone(), self.inbox.clone());
-        std::thread::spawn(move || {
-            let host = match probe::qemu() {
-                Ok(qemu) => HostFacts { accelerator: probe::accelerator(&qemu), qemu: Some(qemu) },
-                Err(error) => {
-                    let accelerator = Accelerator { kind: AcceleratorKind::Tcg, why: error.message };
-                    HostFacts { accelerator, qemu: None }
-                }
-            };
-            tracing::info!(accelerator = ?host.accelerator, qemu = ?host.qemu, "how guests run here");
-            let mut seen = board.lock();
-            seen.host = Some(host);
-            seen.observed.probed = true;
-            drop(seen);
-            inbox.send(Message::Wake);
-        });
     }
 }

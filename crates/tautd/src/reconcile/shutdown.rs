@@ -15,6 +15,7 @@ impl Reconciler {
     pub(super) fn shut_down(&mut self, everything: bool) {
         let what = if everything { "the daemon ends with everything it runs" } else { "the daemon ends" };
         self.store.event(Level::Info, "daemon", "daemon.ending", what);
+        self.probe = None;
         if everything {
             self.stop_vms();
             self.leave_host();

@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -95,9 +96,10 @@ const RESET: [u8; 5] = [0xea, 0x00, 0x00, 0x00, 0xf0];
 const RESET_AT: usize = 0xfff0;
 const ROM_SIZE: usize = 0x1_0000;
 
-/// Decides how guests' vCPUs run on this host, by running one. Takes up to three seconds: keep the answer.
-pub fn accelerator(qemu: &QemuInfo) -> Accelerator {
-    match try_kvm(Path::new(&qemu.path)) {
+/// Decides how guests' vCPUs run on this host, by running one. Takes up to three seconds: keep the answer. As soon as `stop` is set, the
+/// guest is ended, and the answer is worth nothing.
+pub fn accelerator(qemu: &QemuInfo, stop: &AtomicBool) -> Accelerator {
+    match try_kvm(Path::new(&qemu.path), stop) {
         Ok(took) => Accelerator {
             kind: AcceleratorKind::Kvm,
             why: format!(
@@ -111,19 +113,19 @@ pub fn accelerator(qemu: &QemuInfo) -> Accelerator {
 }
 
 /// How long the probe guest took under KVM, or why there is no answer, as a sentence.
-fn try_kvm(qemu: &Path) -> Result<Duration, String> {
+fn try_kvm(qemu: &Path, stop: &AtomicBool) -> Result<Duration, String> {
     let device = Path::new("/dev/kvm");
     if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open(device) {
         return Err(format!("/dev/kvm cannot be opened: {error}"));
     }
-    run(qemu, &["-accel", "kvm", "-cpu", "host"], DEADLINE)
+    run(qemu, &["-accel", "kvm", "-cpu", "host"], DEADLINE, stop)
 }
 
 /// Runs the probe guest with these arguments for the accelerator.
-fn run(qemu: &Path, accelerator: &[&str], deadline: Duration) -> Result<Duration, String> {
+fn run(qemu: &Path, accelerator: &[&str], deadline: Duration, stop: &AtomicBool) -> Result<Duration, String> {
     let rom = rom_file().map_err(|error| format!("the probe guest could not be written: {error}"))?;
     let start = Instant::now();
-    let mut child = mortal(qemu)
+    let mut child = child_of(std::process::id(), qemu)
         .args(accelerator)
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35", "-m", "16"])
         .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=1", "-no-reboot", "-bios"])
@@ -133,7 +135,7 @@ fn run(qemu: &Path, accelerator: &[&str], deadline: Duration) -> Result<Duration
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| format!("QEMU does not start: {error}"))?;
-    let ended = wait(&mut child, start + deadline);
+    let ended = wait(&mut child, start + deadline, stop);
     let took = start.elapsed();
     match ended {
         Some(status) if status.code() == Some(DONE_STATUS) => Ok(took),
@@ -147,18 +149,23 @@ fn run(qemu: &Path, accelerator: &[&str], deadline: Duration) -> Result<Duration
     }
 }
 
-/// A command that ends when the thread that starts it does: a guest that never ends by itself must not outlive a daemon that
-/// is killed meanwhile. By util-linux' `setpriv`; without it, it may.
-fn mortal(program: &Path) -> Command {
+/// Runs the rest of its arguments in its own place if its parent is the process that its first names.
+const UNLESS_ORPHANED: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
+
+/// A command that ends when the thread that starts it does, which is one of process `parent`: a guest that never ends by itself must not
+/// outlive a daemon that is killed meanwhile. By util-linux' `setpriv`; without it, it may. Who was killed before `setpriv` had
+/// asked for that is not the shell's parent any more, and nothing is run.
+fn child_of(parent: u32, program: &Path) -> Command {
     let Some(setpriv) = super::find("setpriv") else { return Command::new(program) };
     let mut command = Command::new(setpriv);
-    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command.args(["--pdeathsig", "KILL", "--", "/bin/sh", "-c", UNLESS_ORPHANED]);
+    command.arg(parent.to_string()).arg(program);
     command
 }
 
-/// The exit status, or nothing if the child had to be killed at the deadline.
-fn wait(child: &mut Child, deadline: Instant) -> Option<ExitStatus> {
-    while Instant::now() < deadline {
+/// The exit status, or nothing if the child had to be killed: at the deadline, or because nobody wants to know any more.
+fn wait(child: &mut Child, deadline: Instant, stop: &AtomicBool) -> Option<ExitStatus> {
+    while Instant::now() < deadline && !stop.load(Ordering::Relaxed) {
         match child.try_wait() {
             Ok(None) => sleep(Duration::from_millis(5)),
             Ok(status) => return status,
@@ -206,7 +213,7 @@ mod tests {
 
     /// What `run` says of a QEMU that does what this shell script does.
     fn outcome(script: &str, deadline: Duration) -> Result<Duration, String> {
-        run(Path::new("/bin/sh"), &["-c", script], deadline)
+        run(Path::new("/bin/sh"), &["-c", script], deadline, &AtomicBool::new(false))
     }
 
     #[test]
@@ -225,5 +232,20 @@ mod tests {
     fn a_guest_that_is_too_slow_is_ended_and_said_to_be() {
         let why = outcome("exec sleep 600", Duration::from_millis(20)).unwrap_err();
         assert!(why.contains("does not run guests at the hardware's speed"), "{why}");
+    }
+
+    #[test]
+    fn a_guest_that_nobody_waits_for_any_more_is_ended() {
+        let hour = Duration::from_secs(3600);
+        let stopped = AtomicBool::new(true);
+        assert!(run(Path::new("/bin/sh"), &["-c", "exec sleep 7200"], hour, &stopped).is_err());
+    }
+
+    #[test]
+    fn a_guest_is_not_started_for_one_who_has_gone() {
+        let mut there = child_of(std::process::id(), Path::new("/bin/sh"));
+        assert_eq!(there.args(["-c", "exit 5"]).status().unwrap().code(), Some(5));
+        let mut gone = child_of(std::process::id() + 1, Path::new("/bin/sh"));
+        assert_eq!(gone.args(["-c", "exit 5"]).status().unwrap().code(), Some(1));
     }
 }

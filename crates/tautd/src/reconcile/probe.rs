@@ -1,0 +1,82 @@
+//! How guests run on this host, found out by running one, on a thread of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use taut_api::host::{Accelerator, AcceleratorKind};
+use taut_vm::probe;
+
+use super::{Inbox, Message, Reconciler};
+use crate::board::{Board, HostFacts};
+
+/// How long the thread may take to end once it is told to. It needs milliseconds, unless QEMU does not even say its version.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A probe under way, or done. Dropping it ends its guest: none outlives the daemon.
+#[derive(Debug)]
+pub(super) struct Probe {
+    stop: Arc<AtomicBool>,
+    /// Hangs up when the thread has ended.
+    ended: Receiver<()>,
+}
+
+impl Probe {
+    fn start(board: Arc<Board>, inbox: Inbox) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (running, ended) = channel();
+        let stopped = stop.clone();
+        std::thread::spawn(move || {
+            let _running = running;
+            let host = look(&stopped);
+            if stopped.load(Ordering::Relaxed) {
+                return;
+            }
+            tracing::info!(accelerator = ?host.accelerator, qemu = ?host.qemu, "how guests run here");
+            let mut seen = board.lock();
+            seen.host = Some(host);
+            seen.observed.probed = true;
+            drop(seen);
+            inbox.send(Message::Wake);
+        });
+        Self { stop, ended }
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // Nothing is ever sent: this returns when the thread has ended, or after the patience.
+        let _ = self.ended.recv_timeout(PATIENCE);
+    }
+}
+
+fn look(stop: &AtomicBool) -> HostFacts {
+    match probe::qemu() {
+        Ok(qemu) => HostFacts { accelerator: probe::accelerator(&qemu, stop), qemu: Some(qemu) },
+        Err(error) => {
+            let accelerator = Accelerator { kind: AcceleratorKind::Tcg, why: error.message };
+            HostFacts { accelerator, qemu: None }
+        }
+    }
+}
+
+impl Reconciler {
+    /// Looks for a QEMU again if there was none.
+    pub(super) fn probe_if_needed(&mut self) {
+        let missing = self.board.lock().host.as_ref().is_some_and(|host| host.qemu.is_none());
+        if missing {
+            self.probe();
+        }
+    }
+
+    /// Finds out how guests run here; that takes as long as starting one.
+    pub(super) fn probe(&mut self) {
+        let mut seen = self.board.lock();
+        seen.host = None;
+        seen.observed.probed = false;
+        drop(seen);
+        self.probe = Some(Probe::start(self.board.clone(), self.inbox.clone()));
+    }
+}
