@@ -78,15 +78,26 @@ impl CpuTimes {
     /// Percent of all pCPUs' time in which they were busy since `earlier`, rounded down, without so many ticks that shall not
     /// count. `None` when the counters stood still.
     pub fn percent_since(&self, earlier: &Self, excluded: u64) -> Option<u32> {
+        let (busy, all) = self.ticks_since(earlier);
+        let busy = u128::from(busy.saturating_sub(excluded));
+        (all > 0).then(|| (100 * busy / u128::from(all)) as u32)
+    }
+
+    /// The same without rounding and as many times as there are pCPUs: percent of one of them.
+    pub fn percent_of_one_since(&self, earlier: &Self) -> Option<f64> {
+        let (busy, all) = self.ticks_since(earlier);
+        (all > 0).then(|| 100.0 * f64::from(self.pcpus()) * busy as f64 / all as f64)
+    }
+
+    /// Ticks since `earlier` of the pCPUs that both looks know: busy ones, and all.
+    fn ticks_since(&self, earlier: &Self) -> (u64, u64) {
         let both = self.0.iter().filter_map(|(number, now)| Some((now, earlier.0.get(number)?)));
-        let (busy, all) = both.fold((0_u64, 0_u64), |(busy, all), (now, before)| {
+        both.fold((0_u64, 0_u64), |(busy, all), (now, before)| {
             let ran = now.busy.saturating_sub(before.busy);
             let rest =
                 now.idle.saturating_sub(before.idle).saturating_add(now.steal.saturating_sub(before.steal));
             (busy.saturating_add(ran), all.saturating_add(ran).saturating_add(rest))
-        });
-        let busy = u128::from(busy.saturating_sub(excluded));
-        (all > 0).then(|| (100 * busy / u128::from(all)) as u32)
+        })
     }
 }
 
@@ -135,6 +146,8 @@ btime 1795261157
         assert_eq!(after.percent_since(&before, 50), Some(25));
         assert_eq!(after.percent_since(&before, 1), Some(49));
         assert_eq!(after.percent_since(&before, 1000), Some(0));
+        assert_eq!(after.percent_of_one_since(&before), Some(100.0), "half of two");
+        assert_eq!(before.percent_of_one_since(&before), None);
     }
 
     #[test]

@@ -97,6 +97,25 @@ pub(crate) struct Common {
     files: Files,
 }
 
+/// What experiments on one VM have: conditions that are measured in alternation.
+#[derive(Debug, Args)]
+pub(crate) struct OneVm {
+    /// Address of the VM; found out when absent.
+    #[arg(long, value_name = "IP")]
+    pub(super) address: Option<Ipv4Addr>,
+    /// Bytes of each object, or of each request and of each response.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SIZE)), value_name = "BYTES")]
+    pub(super) size: u32,
+    /// Seconds that each condition lasts in each repeat.
+    #[arg(long, default_value = "10", value_parser = seconds, value_name = "S")]
+    pub(super) duration: Duration,
+    /// How often each condition is measured, in alternation with the others.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
+    pub(super) repeat: u32,
+    #[command(flatten)]
+    pub(super) files: Files,
+}
+
 /// Where results go besides standard output.
 #[derive(Debug, Args)]
 pub(crate) struct Files {

@@ -1,7 +1,9 @@
 //! CPU time as counters, and what was used between two readings.
 
+use std::path::Path;
 use std::time::Instant;
 
+use taut_host::utilisation::{self, CpuTimes};
 use taut_workload::agent::protocol::{Cpu, Kind};
 
 /// What an end point had used when it was asked.
@@ -35,47 +37,31 @@ impl OfEndPoint {
 }
 
 /// What the host, and the fabric on it, had used.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct OfHost {
-    /// Ticks of all CPUs, and those of them not idle.
-    total: u64,
-    busy: u64,
-    cpus: u32,
+    cpus: CpuTimes,
     fabric_ns: Option<u64>,
     at: Instant,
 }
 
 impl OfHost {
-    /// Reads `/proc/stat`, and the fabric's threads.
+    /// Reads the pCPUs' times, and those of the fabric's threads.
     pub(super) fn now(fabric: Option<u32>) -> Option<Self> {
-        let (total, busy, cpus) = ticks(&std::fs::read_to_string("/proc/stat").ok()?)?;
-        Some(Self { total, busy, cpus, fabric_ns: fabric.and_then(process_ns), at: Instant::now() })
+        let cpus = utilisation::read(Path::new("/")).ok()?;
+        Some(Self { cpus, fabric_ns: fabric.and_then(process_ns), at: Instant::now() })
     }
 
     /// Percent of one CPU that the whole host used from `self` to `later`.
-    pub(super) fn percent(self, later: Self) -> Option<f64> {
-        let total = later.total.checked_sub(self.total).filter(|ticks| *ticks > 0)?;
-        let busy = later.busy.saturating_sub(self.busy);
-        Some(100.0 * f64::from(later.cpus) * busy as f64 / total as f64)
+    pub(super) fn percent(&self, later: &Self) -> Option<f64> {
+        later.cpus.percent_of_one_since(&self.cpus)
     }
 
     /// Likewise of the fabric; none when it was not the same process all the time.
-    pub(super) fn fabric_percent(self, later: Self) -> Option<f64> {
+    pub(super) fn fabric_percent(&self, later: &Self) -> Option<f64> {
         let used = later.fabric_ns?.checked_sub(self.fabric_ns?)?;
         let time = later.at.duration_since(self.at).as_nanos() as f64;
         (time > 0.0).then(|| 100.0 * used as f64 / time)
     }
-}
-
-/// All ticks, those not idle, and the number of CPUs, from `/proc/stat`.
-fn ticks(stat: &str) -> Option<(u64, u64, u32)> {
-    let cpus = stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count();
-    let all: Vec<u64> =
-        stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map_while(|n| n.parse().ok()).collect();
-    // user nice system idle iowait irq softirq steal; what follows is part of user and nice.
-    let all = all.get(..8)?;
-    let total: u64 = all.iter().sum();
-    Some((total, total - all[3] - all[4], u32::try_from(cpus).ok()?))
 }
 
 /// Time on a CPU of all threads of a process, in ns.
@@ -124,24 +110,15 @@ mod tests {
         near(before.percent(after, Kind::Netns), 25.0);
     }
 
-    const STAT: &str = "cpu  100 10 50 800 40 5 15 20 7 0\ncpu0 50 5 25 400 20 2 8 10 3 0\ncpu1 50 5 25 400 20 3 7 10 4 0\nintr 1 2\n";
-
     #[test]
-    fn the_host_is_busy_when_not_idle() {
-        assert_eq!(ticks(STAT), Some((1040, 200, 2)));
-        assert_eq!(ticks("cpu  1 2 3\n"), None);
-        assert_eq!(ticks(""), None);
+    fn the_fabric_is_measured_while_it_is_the_same_process() {
         let at = Instant::now();
-        let before = OfHost { total: 1000, busy: 100, cpus: 2, fabric_ns: Some(5_000_000), at };
-        let after = OfHost {
-            total: 1400,
-            busy: 300,
-            cpus: 2,
-            fabric_ns: Some(505_000_000),
-            at: at + Duration::from_secs(1),
-        };
-        near(before.percent(after), 100.0);
-        near(before.fabric_percent(after), 50.0);
-        assert_eq!(before.fabric_percent(OfHost { fabric_ns: Some(1), ..after }), None, "another process");
+        let of = |fabric_ns, at| OfHost { cpus: CpuTimes::default(), fabric_ns, at };
+        let before = of(Some(5_000_000), at);
+        let later = at + Duration::from_secs(1);
+        near(before.fabric_percent(&of(Some(505_000_000), later)), 50.0);
+        assert_eq!(before.fabric_percent(&of(Some(1), later)), None, "another process");
+        assert_eq!(before.fabric_percent(&of(None, later)), None, "it has ended");
+        assert_eq!(before.percent(&of(None, later)), None, "no pCPU is known");
     }
 }

@@ -168,8 +168,8 @@ impl Line {
         let cpu = Cpu {
             sender,
             receiver,
-            fabric: host.and_then(|(before, after)| before.fabric_percent(after)),
-            host: host.and_then(|(before, after)| before.percent(after)),
+            fabric: host.as_ref().and_then(|(before, after)| before.fabric_percent(after)),
+            host: host.as_ref().and_then(|(before, after)| before.percent(after)),
         };
         match (answer, measurement.kind()) {
             (Answer::Latency(latency), kind @ (Kind::Ping | Kind::Rr)) => {

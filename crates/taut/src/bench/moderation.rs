@@ -91,7 +91,7 @@ fn measure(
     let before = OfHost::now(fabric);
     let paced = line.measure(rate, duration).map_err(|error| unmeasured(&error))?;
     let after = OfHost::now(fabric);
-    let fabric_percent = before.zip(after).and_then(|(before, after)| before.fabric_percent(after));
+    let fabric_percent = before.zip(after).and_then(|(before, after)| before.fabric_percent(&after));
     Ok(Cell { scheme: scheme.to_string(), paced, fabric_percent })
 }
 

@@ -3,7 +3,6 @@
 //! The other end of its connection stands for another machine: as that would, it never waits for a pCPU of this one. So an agent that
 //! is started for it, in a network namespace or on the host, runs in the real-time class, under every condition alike.
 
-use std::net::Ipv4Addr;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -12,7 +11,6 @@ use taut_api::vm::LatencySensitivity;
 use taut_api::{ApiError, Name};
 use taut_workload::agent::protocol::{Answer, Request, Work};
 use taut_workload::report::{Beside, Condition, ConditionResults, Experiment, Figures};
-use taut_workload::wire::MAX_SIZE;
 
 use super::end_point::EndPoint;
 use super::measure::{Line, Measurement};
@@ -45,24 +43,12 @@ pub(crate) struct Args {
     /// Measure the VM also alone: normal, while the neighbours rest.
     #[arg(long)]
     alone: bool,
-    /// Address of the VM; found out when absent.
-    #[arg(long, value_name = "IP")]
-    address: Option<Ipv4Addr>,
-    /// Bytes of each request and of each response.
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SIZE)), value_name = "BYTES")]
-    size: u32,
     /// Milliseconds from one request to the next; those that are late are made up for. At once after the response when absent, as
     /// netperf does: then a faster answer means more requests, and more work for everybody who takes part.
     #[arg(long, value_parser = args::milliseconds, value_name = "MS")]
     interval: Option<Duration>,
-    /// Seconds that each condition lasts in each repeat.
-    #[arg(long, default_value = "10", value_parser = args::seconds, value_name = "S")]
-    duration: Duration,
-    /// How often each condition is measured, in alternation with the others.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
-    repeat: u32,
     #[command(flatten)]
-    files: args::Files,
+    experiment: args::OneVm,
 }
 
 /// A condition.
@@ -99,17 +85,22 @@ impl Kind {
 }
 
 pub(super) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
-    args.files.check()?;
+    args.experiment.files.check()?;
     let host = host::describe(client)?;
     let mut stage = Stage::set(args, client)?;
     let mut kinds = vec![Kind::Normal, Kind::High];
     kinds.extend(args.alone.then_some(Kind::Alone));
     kinds.extend(stage.native.as_ref().map(|_| Kind::Native));
     let mut repeats = vec![Vec::new(); kinds.len()];
-    for repeat in 1..=args.repeat {
+    for repeat in 1..=args.experiment.repeat {
         for (kind, results) in kinds.iter().zip(&mut repeats) {
-            let what =
-                format!("{} {} → {}, repeat {repeat} of {}", kind.name(), args.peer, args.vm, args.repeat);
+            let what = format!(
+                "{} {} → {}, repeat {repeat} of {}",
+                kind.name(),
+                args.peer,
+                args.vm,
+                args.experiment.repeat
+            );
             let _progress = Progress::start(&what);
             results.push(stage.measure(*kind)?);
         }
@@ -122,15 +113,15 @@ pub(super) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
     let conditions = kinds.iter().zip(repeats).map(condition).collect();
     let results = ConditionResults {
         experiment: Experiment::Neighbours,
-        size: args.size,
+        size: args.experiment.size,
         interval_us: args.interval.map(|interval| interval.as_micros() as u64),
-        duration_s: args.duration.as_secs_f64(),
+        duration_s: args.experiment.duration.as_secs_f64(),
         host,
         neighbours: stage.neighbours.iter().map(|id| stage.parties.describe(*id)).collect(),
         conditions,
     };
     drop(stage);
-    args.files.save(&results, || results.svg())?;
+    args.experiment.files.save(&results, || results.svg())?;
     output::print(format, &results, ConditionResults::table);
     Ok(())
 }
@@ -157,9 +148,9 @@ impl<'c> Stage<'c> {
         let mut parties = Parties::default();
         let measurement = Measurement::Rr {
             socket_size: None,
-            size: args.size,
+            size: args.experiment.size,
             interval_us: args.interval.map(|interval| interval.as_micros() as u64),
-            duration: args.duration,
+            duration: args.experiment.duration,
         };
         let native = match args.native.as_deref() {
             Some([a, b]) => {
@@ -170,7 +161,7 @@ impl<'c> Stage<'c> {
         };
         let peer = parties.join_in_real_time(client, &args.peer)?;
         let vm = parties.join(client, &EndPoint::Vm(args.vm.clone()))?;
-        let line = Line::prepare(&mut parties, peer, vm, args.address, &measurement)?;
+        let line = Line::prepare(&mut parties, peer, vm, args.experiment.address, &measurement)?;
         let neighbour = |name: &Name| parties.join(client, &EndPoint::Vm(name.clone()));
         let neighbours = args.beside.iter().map(neighbour).collect::<Result<_, _>>()?;
         let pids = args.beside.iter().map(process).collect::<Result<_, _>>()?;

@@ -2,7 +2,6 @@
 //!
 //! Tuned is latency sensitivity `high` with everything that it brings; what S3's table lists beyond that is for `taut check`.
 
-use std::net::Ipv4Addr;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -10,7 +9,6 @@ use taut_api::route::Vm;
 use taut_api::vm::LatencySensitivity;
 use taut_api::{ApiError, Name};
 use taut_workload::report::{Beside, Condition, ConditionResults, Experiment, Figures};
-use taut_workload::wire::MAX_SIZE;
 
 use super::end_point::EndPoint;
 use super::measure::{Line, Measurement};
@@ -42,20 +40,8 @@ pub(crate) struct Args {
     /// Measure also within the VM: its own agent puts, and no vNIC takes part.
     #[arg(long)]
     inside: bool,
-    /// Address of the VM; found out when absent.
-    #[arg(long, value_name = "IP")]
-    address: Option<Ipv4Addr>,
-    /// Bytes of each object.
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SIZE)), value_name = "BYTES")]
-    size: u32,
-    /// Seconds that each condition lasts in each repeat.
-    #[arg(long, default_value = "10", value_parser = args::seconds, value_name = "S")]
-    duration: Duration,
-    /// How often each condition is measured, in alternation with the others.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
-    repeat: u32,
     #[command(flatten)]
-    files: args::Files,
+    experiment: args::OneVm,
 }
 
 /// A condition to measure under.
@@ -70,19 +56,20 @@ struct Case {
 }
 
 pub(super) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
-    args.files.check()?;
+    args.experiment.files.check()?;
     let host = host::describe(client)?;
     let mut sensitive = Sensitive::new(client, &args.vm)?;
     let mut parties = Parties::default();
-    let measurement = Measurement::Puts { port: args.port, size: args.size, duration: args.duration };
+    let measurement =
+        Measurement::Puts { port: args.port, size: args.experiment.size, duration: args.experiment.duration };
     let mut cases = {
         let _progress = Progress::start("asking the agents");
         cases(args, client, &mut parties, &measurement)?
     };
     let pids = [pid(&client.get::<Vm>(&format!("/v1/vms/{}", args.vm))?)?];
-    for repeat in 1..=args.repeat {
+    for repeat in 1..=args.experiment.repeat {
         for case in &mut cases {
-            let what = format!("puts, {}, repeat {repeat} of {}", case.name, args.repeat);
+            let what = format!("puts, {}, repeat {repeat} of {}", case.name, args.experiment.repeat);
             let _progress = Progress::start(&what);
             sensitive.make(case.level)?;
             sleep(SETTLE);
@@ -99,14 +86,14 @@ pub(super) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
     };
     let results = ConditionResults {
         experiment: Experiment::Puts,
-        size: args.size,
+        size: args.experiment.size,
         interval_us: None,
-        duration_s: args.duration.as_secs_f64(),
+        duration_s: args.experiment.duration.as_secs_f64(),
         host,
         neighbours: Vec::new(),
         conditions: cases.into_iter().map(condition).collect(),
     };
-    args.files.save(&results, || results.svg())?;
+    args.experiment.files.save(&results, || results.svg())?;
     output::print(format, &results, ConditionResults::table);
     Ok(())
 }
@@ -141,14 +128,14 @@ fn cases(
             "latency sensitivity normal, moderation as the host has it",
             normal,
             [from, vm],
-            args.address,
+            args.experiment.address,
         )?,
         case(
             "tuned",
             "latency sensitivity high: own pCPU, no moderation, no LRO, no deep sleep",
             high,
             [from, vm],
-            args.address,
+            args.experiment.address,
         )?,
     ];
     if args.inside {

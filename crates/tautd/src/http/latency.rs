@@ -9,8 +9,7 @@ use taut_plan::latency;
 use taut_vm::definition;
 
 use super::body::{Body, Failure, Named};
-use super::{Shared, not_found, vms};
-use crate::store::{Change, Kind};
+use super::{Shared, vms};
 
 /// Changes a VM's latency sensitivity and reservations, also while it runs. Refused with numbers, and nothing changed, when the
 /// host cannot honour it.
@@ -23,20 +22,15 @@ pub(super) async fn change_latency(
     Named(name): Named,
     Body(change): Body<ChangeLatency>,
 ) -> Result<Json<Vm>, Failure> {
-    let key = name.clone();
     let observed = app.board.lock().observed.clone();
-    let state = app
-        .write(move |desired| {
-            let mut vm = desired.vms.get(&key).ok_or_else(|| not_found(Kind::Vm, &key))?.clone();
-            let ChangeLatency { latency_sensitivity, cpu_reservation, memory_reservation } = change;
-            let spec = &mut vm.vm;
-            spec.latency_sensitivity = latency_sensitivity.unwrap_or(spec.latency_sensitivity);
-            spec.cpu.reservation = cpu_reservation.unwrap_or(spec.cpu.reservation);
-            spec.memory_reservation = memory_reservation.unwrap_or(spec.memory_reservation);
-            definition::check_reservations(spec)?;
-            latency::admit(desired, &observed, &key, &vm)?;
-            Ok(Change::Vm(key, Some(vm)))
-        })
-        .await?;
-    vms::answer(&app, &state, &name)
+    vms::change_vm(&app, name, move |desired, name, vm| {
+        let ChangeLatency { latency_sensitivity, cpu_reservation, memory_reservation } = change;
+        let spec = &mut vm.vm;
+        spec.latency_sensitivity = latency_sensitivity.unwrap_or(spec.latency_sensitivity);
+        spec.cpu.reservation = cpu_reservation.unwrap_or(spec.cpu.reservation);
+        spec.memory_reservation = memory_reservation.unwrap_or(spec.memory_reservation);
+        definition::check_reservations(spec)?;
+        latency::admit(desired, &observed, name, vm)
+    })
+    .await
 }

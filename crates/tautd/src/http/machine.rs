@@ -10,8 +10,7 @@ use taut_api::{ApiError, Document, Name};
 use taut_vm::definition;
 
 use super::body::{Body, Failure, Named};
-use super::{Shared, not_found, vms};
-use crate::store::{Change, Kind};
+use super::{Shared, vms};
 
 /// Changes who runs a VM's code, what its idle vCPUs do, and the limits of its disk, also while it runs.
 #[utoipa::path(patch, path = "/v1/vms/{name}/machine", tag = "VMs", request_body = ChangeMachine,
@@ -23,15 +22,7 @@ pub(super) async fn change_machine(
     Named(name): Named,
     Body(change): Body<ChangeMachine>,
 ) -> Result<Json<Vm>, Failure> {
-    let key = name.clone();
-    let state = app
-        .write(move |desired| {
-            let mut vm = desired.vms.get(&key).ok_or_else(|| not_found(Kind::Vm, &key))?.clone();
-            apply(&change, &key, &mut vm.vm)?;
-            Ok(Change::Vm(key, Some(vm)))
-        })
-        .await?;
-    vms::answer(&app, &state, &name)
+    vms::change_vm(&app, name, move |_, name, vm| apply(&change, name, &mut vm.vm)).await
 }
 
 fn apply(change: &ChangeMachine, name: &Name, spec: &mut VmSpec) -> Result<(), ApiError> {

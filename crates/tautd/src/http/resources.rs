@@ -8,8 +8,7 @@ use taut_api::{ApiError, Document, Name};
 use taut_plan::latency;
 
 use super::body::{Body, Failure, Named};
-use super::{Shared, not_found, vms};
-use crate::store::{Change, Kind};
+use super::{Shared, vms};
 
 /// Changes a VM's shares and limits of CPU and memory, and where it is to be, also while it runs. Its status says what is enforced, and what this host
 /// cannot enforce.
@@ -22,33 +21,28 @@ pub(super) async fn change_resources(
     Named(name): Named,
     Body(change): Body<ChangeResources>,
 ) -> Result<Json<Vm>, Failure> {
-    let key = name.clone();
     let observed = app.board.lock().observed.clone();
-    let state = app
-        .write(move |desired| {
-            let mut vm = desired.vms.get(&key).ok_or_else(|| not_found(Kind::Vm, &key))?.clone();
-            let ChangeResources {
-                cpu_shares,
-                cpu_limit,
-                memory_shares,
-                memory_limit,
-                nodes,
-                cpus,
-                vcpus_per_node,
-            } = change;
-            let spec = &mut vm.vm;
-            spec.cpu.shares = cpu_shares.unwrap_or(spec.cpu.shares);
-            spec.cpu.limit = cpu_limit.unwrap_or(spec.cpu.limit);
-            spec.memory_shares = memory_shares.unwrap_or(spec.memory_shares);
-            spec.memory_limit = memory_limit.unwrap_or(spec.memory_limit);
-            let placement = &mut spec.placement;
-            placement.nodes = nodes.unwrap_or_else(|| placement.nodes.clone());
-            placement.cpus = cpus.unwrap_or_else(|| placement.cpus.clone());
-            placement.vcpus_per_node =
-                vcpus_per_node.map_or(placement.vcpus_per_node, |most| Some(most).filter(|most| *most > 0));
-            latency::admit(desired, &observed, &key, &vm)?;
-            Ok(Change::Vm(key, Some(vm)))
-        })
-        .await?;
-    vms::answer(&app, &state, &name)
+    vms::change_vm(&app, name, move |desired, name, vm| {
+        let ChangeResources {
+            cpu_shares,
+            cpu_limit,
+            memory_shares,
+            memory_limit,
+            nodes,
+            cpus,
+            vcpus_per_node,
+        } = change;
+        let spec = &mut vm.vm;
+        spec.cpu.shares = cpu_shares.unwrap_or(spec.cpu.shares);
+        spec.cpu.limit = cpu_limit.unwrap_or(spec.cpu.limit);
+        spec.memory_shares = memory_shares.unwrap_or(spec.memory_shares);
+        spec.memory_limit = memory_limit.unwrap_or(spec.memory_limit);
+        let placement = &mut spec.placement;
+        placement.nodes = nodes.unwrap_or_else(|| placement.nodes.clone());
+        placement.cpus = cpus.unwrap_or_else(|| placement.cpus.clone());
+        placement.vcpus_per_node =
+            vcpus_per_node.map_or(placement.vcpus_per_node, |most| Some(most).filter(|most| *most > 0));
+        latency::admit(desired, &observed, name, vm)
+    })
+    .await
 }

@@ -11,8 +11,7 @@ use taut_plan::{Desired, admission, cid};
 use taut_vm::definition;
 
 use super::body::{Body, Failure, Named};
-use super::{Shared, not_found, vms};
-use crate::store::{Change, Kind};
+use super::{Shared, vms};
 
 /// Changes a VM's VMCI device: domains and limits at once, whether it is there with the VM's next start.
 #[utoipa::path(patch, path = "/v1/vms/{name}/vmci", tag = "VMs", request_body = ChangeVmci,
@@ -24,16 +23,11 @@ pub(super) async fn change_vmci(
     Named(name): Named,
     Body(change): Body<ChangeVmci>,
 ) -> Result<Json<Vm>, Failure> {
-    let key = name.clone();
-    let state = app
-        .write(move |desired| {
-            let mut vm = desired.vms.get(&key).ok_or_else(|| not_found(Kind::Vm, &key))?.clone();
-            vm.vm.vmci = changed(desired, &key, vm.vm.vmci.take(), change)?;
-            admission::vm(desired, &key, &vm.vm)?;
-            Ok(Change::Vm(key, Some(vm)))
-        })
-        .await?;
-    vms::answer(&app, &state, &name)
+    vms::change_vm(&app, name, move |desired, name, vm| {
+        vm.vm.vmci = changed(desired, name, vm.vm.vmci.take(), change)?;
+        admission::vm(desired, name, &vm.vm)
+    })
+    .await
 }
 
 /// The device after the change.

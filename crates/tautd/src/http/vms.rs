@@ -1,5 +1,7 @@
 //! `/v1/vms`.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -7,7 +9,7 @@ use taut_api::error::ErrorKind;
 use taut_api::route::{ChangeNic, CreateVm, CreatedVm, SetPower, Vm};
 use taut_api::vm::{Power, VmDesired, VmStatus};
 use taut_api::{ApiError, Document, Name};
-use taut_plan::{Owner, admission, cid, latency};
+use taut_plan::{Desired, Owner, admission, cid, latency};
 use taut_vm::definition;
 
 use super::body::{Body, Card, Failure, Named, exists_already};
@@ -115,21 +117,18 @@ pub(super) async fn set_power(
     Named(name): Named,
     Body(wanted): Body<SetPower>,
 ) -> Result<Json<Vm>, Failure> {
-    let key = name.clone();
     let observed = app.board.lock().observed.clone();
-    let state = app
-        .write(move |desired| {
-            let vm = desired.vms.get(&key).ok_or_else(|| not_found(Kind::Vm, &key))?;
-            let vm = VmDesired { power: wanted.power, ..vm.clone() };
-            if wanted.power == Power::On {
-                latency::admit(desired, &observed, &key, &vm)?;
-                if observed.vms.get(&key).is_none_or(|seen| seen.process.is_none()) {
-                    admit_devices(desired, &key, &vm.vm)?;
-                }
+    let state = write_vm(&app, &name, move |desired, name, vm| {
+        vm.power = wanted.power;
+        if wanted.power == Power::On {
+            latency::admit(desired, &observed, name, vm)?;
+            if observed.vms.get(name).is_none_or(|seen| seen.process.is_none()) {
+                admit_devices(desired, name, &vm.vm)?;
             }
-            Ok(Change::Vm(key, Some(vm)))
-        })
-        .await?;
+        }
+        Ok(())
+    })
+    .await?;
     forgive(&app, &name);
     app.inbox.send(match wanted.power {
         Power::On => Message::Start,
@@ -149,28 +148,48 @@ pub(super) async fn change_nic(
     Card(name, index): Card,
     Body(change): Body<ChangeNic>,
 ) -> Result<Json<Vm>, Failure> {
-    let key = name.clone();
-    let state = app
-        .write(move |desired| {
-            let mut vm = desired.vms.get(&key).ok_or_else(|| not_found(Kind::Vm, &key))?.clone();
-            let cards = vm.vm.nics.len();
-            let nic = vm.vm.nics.get_mut(index).ok_or_else(|| {
-                ApiError::new(
-                    ErrorKind::NotFound,
-                    format!("VM `{key}` has {cards} cards, and none with the number {index}"),
-                    format!("cards are counted from 0; `taut vm show {key}` lists them"),
-                )
-            })?;
-            if let Some(coalescing) = change.coalescing {
-                nic.coalescing = coalescing;
-            }
-            if let Some(lro) = change.lro {
-                nic.lro = Some(lro);
-            }
-            Ok(Change::Vm(key, Some(vm)))
-        })
-        .await?;
-    answer(&app, &state, &name)
+    change_vm(&app, name, move |_, name, vm| {
+        let cards = vm.vm.nics.len();
+        let nic = vm.vm.nics.get_mut(index).ok_or_else(|| {
+            ApiError::new(
+                ErrorKind::NotFound,
+                format!("VM `{name}` has {cards} cards, and none with the number {index}"),
+                format!("cards are counted from 0; `taut vm show {name}` lists them"),
+            )
+        })?;
+        if let Some(coalescing) = change.coalescing {
+            nic.coalescing = coalescing;
+        }
+        if let Some(lro) = change.lro {
+            nic.lro = Some(lro);
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Changes one VM's document as [`write_vm`] does, and answers with the VM as it is then.
+pub(super) async fn change_vm<F>(app: &Shared, name: Name, change: F) -> Result<Json<Vm>, Failure>
+where
+    F: FnOnce(&Desired, &Name, &mut VmDesired) -> Result<(), ApiError> + Send + 'static,
+{
+    let state = write_vm(app, &name, change).await?;
+    answer(app, &state, &name)
+}
+
+/// Writes one VM's document as `change` makes it, which is given all documents, the VM's name and its document. When it refuses, nothing
+/// is written.
+async fn write_vm<F>(app: &Shared, name: &Name, change: F) -> Result<Arc<Documents>, Failure>
+where
+    F: FnOnce(&Desired, &Name, &mut VmDesired) -> Result<(), ApiError> + Send + 'static,
+{
+    let name = name.clone();
+    app.write(move |desired| {
+        let mut vm = desired.vms.get(&name).ok_or_else(|| not_found(Kind::Vm, &name))?.clone();
+        change(desired, &name, &mut vm)?;
+        Ok(Change::Vm(name, Some(vm)))
+    })
+    .await
 }
 
 /// Forgets an earlier failure at once: whoever asks for the status next must not be told of it.
@@ -184,7 +203,7 @@ fn forgive(app: &App, name: &Name) {
 }
 
 /// A VM as it was just written.
-pub(super) fn answer(app: &App, state: &Documents, name: &Name) -> Result<Json<Vm>, Failure> {
+fn answer(app: &App, state: &Documents, name: &Name) -> Result<Json<Vm>, Failure> {
     let vm = state.desired.vms.get(name).ok_or_else(|| not_found(Kind::Vm, name))?;
     let seen = app.board.lock().clone();
     Ok(Json(document(app, state, &seen, name, vm)?))
