@@ -3,6 +3,7 @@
 //! Two readings, some time apart, and the difference between them. ESX's `%USED` and `%RDY` are the kernel's run time and run delay.
 
 mod interrupts;
+mod memory;
 mod threads;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+
+pub use self::memory::{NodeMemory, memory};
 
 use self::interrupts::Interrupts;
 use self::threads::Thread;

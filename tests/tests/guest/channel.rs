@@ -7,7 +7,7 @@ use taut_workload::agent::Client;
 
 use crate::{any_image, direct};
 
-/// How often; with an agent that does not wait for its host, one of some thousand went without an answer.
+/// How often: of an agent that takes the kernel at its word, one answer in a hundred is lost on two busy cores.
 const TIMES: u32 = 500;
 
 #[test]

@@ -11,6 +11,11 @@ fn a_vcpus_time_is_shown_and_nobody_intrudes_where_it_owns_nothing() {
     let seen = taut.json(["latency", "m1", "--duration", "0.5"]);
     assert_eq!((&seen["vm"], &seen["latency_sensitivity"]), (&"m1".into(), &"normal".into()));
     let [vcpu] = seen["vcpus"].as_array().unwrap().as_slice() else { panic!("{seen}") };
+    // Kernels without NUMA do not say where memory is.
+    if std::path::Path::new("/proc/self/numa_maps").exists() {
+        let bytes = seen["memory"].as_array().unwrap().iter().map(|node| node["bytes"].as_u64().unwrap());
+        assert!(bytes.sum::<u64>() > 0, "{seen}");
+    }
     assert_eq!(seen["kvm"]["vcpus"], serde_json::json!([]));
     assert!(seen["kvm"]["none_because"].as_str().unwrap().contains("microguest"), "{seen}");
     let pid = taut.json(["vm", "show", "m1"])["status"]["pid"].clone();

@@ -1,6 +1,7 @@
 //! `taut latency`: how much of its pCPUs a VM's vCPUs really get, and who disturbs them (LS-10).
 
 mod halts;
+mod nodes;
 mod wake_ups;
 
 use std::path::Path;
@@ -10,11 +11,13 @@ use std::time::Duration;
 use clap::Args as Arguments;
 use serde::Serialize;
 use taut_api::error::ErrorKind;
+use taut_api::host::Cpu;
 use taut_api::kvm::KvmCounters;
 use taut_api::route::Vm;
 use taut_api::vm::LatencySensitivity;
 use taut_api::{ApiError, Name};
-use taut_host::evidence::{self, Intruder, Vcpu};
+use taut_host::evidence::{self, Intruder, NodeMemory, Vcpu};
+use taut_host::topology;
 
 use self::wake_ups::WakeUps;
 use crate::Outcome;
@@ -50,6 +53,8 @@ struct Evidence {
     latency_sensitivity: LatencySensitivity,
     seconds: f64,
     vcpus: Vec<Vcpu>,
+    /// Where its memory was at the end; empty where that cannot be seen.
+    memory: Vec<NodeMemory>,
     /// Exits and halts that KVM counted meanwhile.
     kvm: KvmCounters,
     /// As the guest sees them.
@@ -88,14 +93,17 @@ pub(crate) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
         latency_sensitivity: vm.spec.vm.latency_sensitivity,
         seconds: time.as_secs_f64(),
         vcpus,
+        memory: evidence::memory(Path::new("/"), pid),
         kvm,
         wake_ups,
     };
-    output::print(format, &evidence, text);
+    // Without them nothing is said of nodes.
+    let host = topology::online(Path::new("/")).unwrap_or_default();
+    output::print(format, &evidence, |evidence| text(evidence, &host));
     Ok(())
 }
 
-fn text(evidence: &Evidence) -> String {
+fn text(evidence: &Evidence, host: &[Cpu]) -> String {
     let rows: Vec<_> = evidence.vcpus.iter().map(row).collect();
     let mut text = format!(
         "{}, latency sensitivity {}, {:.1} s\n\n",
@@ -123,6 +131,7 @@ fn text(evidence: &Evidence) -> String {
     if evidence.vcpus.iter().all(|vcpu| !vcpu.exclusive) {
         text += "no vCPU owns its pCPU: nobody is an intruder there\n";
     }
+    text += &nodes::text(&evidence.memory, &evidence.vcpus, host);
     text += &halts::text(&evidence.kvm);
     if let Some(wake_ups) = &evidence.wake_ups {
         text += &wake_ups::text(wake_ups);
@@ -223,10 +232,11 @@ mod tests {
             latency_sensitivity: LatencySensitivity::High,
             seconds: 5.0,
             vcpus: vec![own, shared],
+            memory: Vec::new(),
             kvm: KvmCounters::none("it runs under emulation"),
             wake_ups: None,
         };
-        insta::assert_snapshot!(text(&evidence), @r"
+        insta::assert_snapshot!(text(&evidence, &[]), @r"
         db1, latency sensitivity high, 5.0 s
 
         VCPU  PCPU        USED %   RDY %  INVOLUNTARY  VOLUNTARY  MIGRATIONS  INTRUDERS  INTERRUPTS
@@ -242,6 +252,6 @@ mod tests {
         KVM counted no exits and halts of it: it runs under emulation
         ");
         evidence.vcpus.remove(0);
-        assert!(text(&evidence).contains("nobody is an intruder there\n"));
+        assert!(text(&evidence, &[]).contains("nobody is an intruder there\n"));
     }
 }
