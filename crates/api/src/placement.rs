@@ -11,10 +11,11 @@ use utoipa::{PartialSchema, ToSchema};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PlacementSpec {
-    /// NUMA nodes of the host for exclusive pCPUs and memory, such as `0-1` (ESX: `numa.nodeAffinity`); `any` by default.
+    /// NUMA nodes of the host for vCPUs and memory, such as `0-1` (ESX: `numa.nodeAffinity`); `any` by default.
     #[serde(skip_serializing_if = "Numbers::is_any")]
     pub nodes: Numbers,
-    /// pCPUs of the host that exclusive ones are chosen from, such as `2,4-7` (ESX: `sched.cpu.affinity`); `any` by default.
+    /// pCPUs of the host that vCPUs run on, such as `2,4-7` (ESX: `sched.cpu.affinity`); `any` by default. Exclusive ones are chosen from
+    /// them; without exclusive ones, vCPUs share these with everybody else.
     #[serde(skip_serializing_if = "Numbers::is_any")]
     pub cpus: Numbers,
     /// Most vCPUs on a virtual NUMA node (ESX: `numa.vcpu.maxPerVirtualNode`), 1 to 256; one node when absent. QEMU only, from the

@@ -129,7 +129,7 @@ pub struct ChangeResources {
     /// Nodes for exclusive pCPUs, at once, and for memory, with the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Numbers>,
-    /// pCPUs that exclusive ones are chosen from.
+    /// pCPUs that its vCPUs run on, exclusive or not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Numbers>,
     /// Most vCPUs on a virtual NUMA node, with the next start; 0 is no such limit.

@@ -11,7 +11,7 @@ use std::process::Command;
 use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, reboot};
 use taut_api::{Bytes, Name};
-use taut_host::exclusive::{Exclusive, Owner};
+use taut_host::exclusive::{self, Exclusive, Owner};
 use taut_host::groups::{Groups, Wanted};
 use taut_host::ledger::Ledger;
 
@@ -56,16 +56,17 @@ fn run() {
         no_swap: true,
     };
     let owner = Owner { pid, cpus: vec![1, 2], idle: vec![3] };
-    let (wanted, owners) = (BTreeMap::from([(vm.clone(), wanted)]), BTreeMap::from([(vm.clone(), owner)]));
+    let wanted = BTreeMap::from([(vm.clone(), wanted)]);
+    let owners = exclusive::Wanted { owners: [(vm, owner)].into(), ..exclusive::Wanted::default() };
     let ledger = Ledger::new(Path::new("/"), Path::new("/ledger"));
     let mut groups = Groups::new(Path::new("/"), None, ledger.clone()).expect("a ledger");
     println!("controllers: {:?}", groups.versions());
     println!("groups: {:?}", groups.make(&wanted));
     let mut exclusive = Exclusive::new(Path::new("/"), None, ledger).expect("a ledger");
-    println!("exclusive: {:?}", exclusive.settle(&owners, None));
+    println!("exclusive: {:?}", exclusive.settle(&owners));
     show(pid);
-    println!("again: {:?}", exclusive.settle(&owners, None));
-    println!("back: {:?}", exclusive.settle(&BTreeMap::new(), None));
+    println!("again: {:?}", exclusive.settle(&owners));
+    println!("back: {:?}", exclusive.settle(&exclusive::Wanted::default()));
     println!("cleared: {:?}", groups.clear(&BTreeMap::new()));
     println!("all of it gone: {} {:?}", groups.is_empty(), exclusive.vms());
     let after = state(pid);

@@ -30,13 +30,11 @@ fn number(comm: &str) -> Option<u32> {
     comm.strip_prefix("CPU ")?.split_once('/')?.0.parse().ok()
 }
 
-/// Binds a thread to one pCPU, unless it is.
-pub(crate) fn bind(tid: u32, cpu: u32) -> io::Result<()> {
-    let pid = pid(tid)?;
-    let mut wanted = CpuSet::new();
-    wanted.set(cpu as usize);
-    if sched_getaffinity(Some(pid))? != wanted {
-        sched_setaffinity(Some(pid), &wanted)?;
+/// Binds a thread to these pCPUs, unless it is. Of some that its cpuset does not have the kernel makes the rest.
+pub(crate) fn bind(tid: u32, cpus: &BTreeSet<u32>) -> io::Result<()> {
+    let now = of(tid)?;
+    if now != *cpus {
+        sched_setaffinity(Some(pid(tid)?), &set(cpus))?;
     }
     Ok(())
 }
@@ -49,17 +47,15 @@ pub(crate) fn of(tid: u32) -> io::Result<BTreeSet<u32>> {
 
 /// Lets a thread run where it might before, or wherever its cpuset does.
 pub(crate) fn release(tid: u32, before: Option<&str>) -> io::Result<()> {
-    let mut wanted = CpuSet::new();
     let before = before.and_then(|list| list::parse(list).ok()).filter(|cpus| !cpus.is_empty());
-    match before {
-        Some(cpus) => cpus
-            .into_iter()
-            .map(|cpu| cpu as usize)
-            .filter(|cpu| *cpu < CpuSet::MAX_CPU)
-            .for_each(|cpu| wanted.set(cpu)),
-        None => (0..CpuSet::MAX_CPU).for_each(|cpu| wanted.set(cpu)),
-    }
-    Ok(sched_setaffinity(Some(pid(tid)?), &wanted)?)
+    let cpus = before.map_or_else(|| (0..CpuSet::MAX_CPU as u32).collect(), BTreeSet::from_iter);
+    Ok(sched_setaffinity(Some(pid(tid)?), &set(&cpus))?)
+}
+
+fn set(cpus: &BTreeSet<u32>) -> CpuSet {
+    let mut set = CpuSet::new();
+    cpus.iter().map(|cpu| *cpu as usize).filter(|cpu| *cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(cpu));
+    set
 }
 
 /// Is it still the thread of a vCPU? Numbers are given again.
@@ -83,7 +79,7 @@ mod tests {
             let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
             let before = of(tid).unwrap();
             let last = *before.last().unwrap();
-            bind(tid, last).unwrap();
+            bind(tid, &[last].into()).unwrap();
             assert_eq!(of(tid).unwrap(), BTreeSet::from([last]));
             release(tid, Some(&list::format(&before))).unwrap();
             assert_eq!(of(tid).unwrap(), before);

@@ -47,6 +47,14 @@ impl Cpusets {
         list::parse(&text).unwrap_or_default().into_iter().collect()
     }
 
+    /// pCPUs of everybody else: of their own cpuset while there is one.
+    pub(crate) fn common(&self) -> Option<BTreeSet<u32>> {
+        let host = fs::read_to_string(self.host().join("cpuset.cpus")).ok();
+        let cpus = host
+            .map_or_else(|| self.cpus(), |text| list::parse(&text).unwrap_or_default().into_iter().collect());
+        (!cpus.is_empty()).then_some(cpus)
+    }
+
     /// Adds a wish for each cpuset of others. One that has exclusive pCPUs only keeps them: it would have none.
     pub(crate) fn wishes<'a>(&self, exclusive: &'a BTreeSet<u32>, wishes: &mut Wishes<'a>) {
         let mut folders = vec![self.scope.clone()];

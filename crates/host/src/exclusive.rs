@@ -1,7 +1,9 @@
-//! Exclusive pCPUs on the host (SPEC LS-3 to LS-6): everything that is done for them, recorded before it is done, and taken back.
+//! pCPUs of VMs on the host (SPEC LS-3 to LS-6), exclusive ones above all: everything that is done for them, recorded before it is done,
+//! and taken back.
+
+mod threads;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::{Path, PathBuf};
 
 use taut_api::Name;
@@ -23,11 +25,33 @@ pub struct Owner {
     pub idle: Vec<u32>,
 }
 
+/// pCPUs of a VM that owns none: its vCPUs share them with others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bound {
+    /// Its process.
+    pub pid: u32,
+    /// The pCPUs that all of its vCPUs may run on.
+    pub cpus: BTreeSet<u32>,
+}
+
+/// What VMs are to have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Those that own pCPUs.
+    pub owners: BTreeMap<Name, Owner>,
+    /// Those that own none, and are to run on some only. No VM is in both.
+    pub bound: BTreeMap<Name, Bound>,
+    /// How long KVM is to poll for halted vCPUs at least, in nanoseconds.
+    pub poll_ns: Option<u64>,
+}
+
 /// What came of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// VMs whose vCPUs are all on their own pCPUs.
     pub in_force: BTreeSet<Name>,
+    /// VMs without pCPUs of their own whose vCPUs are not bound as wanted, and why.
+    pub unbound: BTreeMap<Name, String>,
     /// What could not be done, whoever it concerns.
     pub problems: Vec<String>,
     /// Interrupts that cannot be moved off exclusive pCPUs.
@@ -85,21 +109,17 @@ impl Exclusive {
 
     /// Is the host as it was?
     pub fn is_empty(&self) -> bool {
-        self.vms.is_empty() && !self.changed
+        self.vms.is_empty() && self.affinities.is_empty() && !self.changed
     }
 
-    /// Makes the host as wanted; KVM polls for halted vCPUs at least so long. The ledger has what is replaced before anything is changed; nothing is changed when it cannot be
-    /// kept.
+    /// Makes the host as wanted. The ledger has what is replaced before anything is changed; nothing is changed when it cannot be kept.
     ///
     /// # Errors
     /// When the ledger cannot be kept.
-    pub fn settle(
-        &mut self,
-        wanted: &BTreeMap<Name, Owner>,
-        poll_ns: Option<u64>,
-    ) -> Result<Outcome, LedgerError> {
+    pub fn settle(&mut self, all_wanted: &Wanted) -> Result<Outcome, LedgerError> {
+        let Wanted { owners: wanted, bound, poll_ns } = all_wanted;
         let mut outcome = Outcome::default();
-        if wanted.is_empty() && poll_ns.is_none() && self.is_empty() {
+        if *all_wanted == Wanted::default() && self.is_empty() {
             return Ok(outcome);
         }
         let exclusive: BTreeSet<u32> =
@@ -112,7 +132,7 @@ impl Exclusive {
             irq::placed(&self.root, &self.interrupts, &mut wishes);
         }
         if let Some(ns) = poll_ns {
-            halt_poll::wishes(&self.root, ns, &mut wishes);
+            halt_poll::wishes(&self.root, *ns, &mut wishes);
         }
         let owned: BTreeMap<_, _> =
             wanted.iter().map(|(name, owner)| (name.clone(), owner.cpus.clone())).collect();
@@ -120,11 +140,13 @@ impl Exclusive {
             // Something else is wished of them now.
             self.refused.clear();
         }
+        let had_owners = !self.vms.is_empty();
         // Those that go are in it until they have gone.
-        let affinities = self.affinities(wanted, &all);
+        let common = fence.as_ref().and_then(Fence::common).unwrap_or(all);
+        let affinities = threads::before(&self.root, &self.affinities, all_wanted, &common);
         self.note(self.vms.clone().into_iter().chain(owned.clone()).collect(), affinities)?;
         self.changed = true;
-        let mut remaining = self.release_others(wanted, &mut outcome);
+        let mut remaining = self.release_others(all_wanted, &mut outcome);
         let settled = self.ledger.settle(Holder::Daemon, &wishes, &mut self.refused)?;
         self.changed = self.ledger.owes(Holder::Daemon)?;
         // An interrupt that cannot be moved is nobody's fault.
@@ -156,13 +178,20 @@ impl Exclusive {
             {
                 outcome.problems.push(format!("others are not kept off the pCPUs of VM `{name}`: {error}"));
             }
-            match bind(owner, &threads) {
+            match threads::bind_each(owner, &threads) {
                 Ok(true) => drop(outcome.in_force.insert(name.clone())),
                 Ok(false) => {}
                 Err(error) => outcome.problems.push(format!("vCPUs of VM `{name}` cannot be bound: {error}")),
             }
         }
+        for (name, bound) in bound {
+            if let Err(why) = threads::bind_all(&self.root, bound) {
+                outcome.unbound.insert(name.clone(), why);
+            }
+        }
+        // What another daemon has made stays.
         if wanted.is_empty()
+            && had_owners
             && let Some(fence) = &fence
             && let Err(error) = fence.dissolve()
         {
@@ -170,8 +199,8 @@ impl Exclusive {
             // Noted as theirs, so that it is tried again, by the next daemon if need be.
             remaining.clone_from(&self.vms);
         }
-        let affinities =
-            self.affinities.clone().into_iter().filter(|(name, _)| wanted.contains_key(name)).collect();
+        let is_wanted = |name: &Name| wanted.contains_key(name) || bound.contains_key(name);
+        let affinities = self.affinities.clone().into_iter().filter(|(name, _)| is_wanted(name)).collect();
         self.note(owned.into_iter().chain(remaining).collect(), affinities)?;
         Ok(outcome)
     }
@@ -215,62 +244,27 @@ impl Exclusive {
         wishes
     }
 
-    /// What is known of where vCPU threads ran before they were bound, and what is found of those that are still to be.
-    fn affinities(&self, wanted: &BTreeMap<Name, Owner>, all: &BTreeSet<u32>) -> BTreeMap<Name, Affinities> {
-        let mut known = self.affinities.clone();
-        for (name, owner) in wanted {
-            let threads = affinity::vcpus(&self.root, owner.pid);
-            let mine = known.entry(name.clone()).or_default();
-            mine.retain(|tid, _| threads.values().any(|found| found == tid));
-            for tid in threads.values().filter(|tid| !mine.contains_key(tid)).copied().collect::<Vec<_>>() {
-                // One that has just ended has no affinity to come back to.
-                if let Ok(before) = affinity::of(tid) {
-                    let bound = before.len() == 1 && owner.cpus.iter().any(|cpu| before.contains(cpu));
-                    // Whoever may run everywhere is to follow pCPUs that come later.
-                    let everywhere = bound || before.is_superset(all);
-                    mine.insert(tid, (!everywhere).then(|| crate::list::format(&before)));
-                }
-            }
-        }
-        known.retain(|_, threads| !threads.is_empty());
-        known
-    }
-
     /// Gives back what VMs have that are not wanted any more, or not on these pCPUs. Returns those that still have some of it.
-    fn release_others(
-        &self,
-        wanted: &BTreeMap<Name, Owner>,
-        outcome: &mut Outcome,
-    ) -> BTreeMap<Name, Vec<u32>> {
+    fn release_others(&self, wanted: &Wanted, outcome: &mut Outcome) -> BTreeMap<Name, Vec<u32>> {
         let mut stuck = BTreeMap::new();
-        for name in self.vms.keys().filter(|name| !wanted.contains_key(*name)) {
+        for (name, cpus) in self.vms.iter().filter(|(name, _)| !wanted.owners.contains_key(*name)) {
             if let Some(fence) = &self.fence
                 && let Err(error) = fence.open(name)
             {
                 outcome.problems.push(format!("the cpuset of VM `{name}` cannot be removed yet: {error}"));
-                stuck.insert(name.clone(), self.vms[name].clone());
+                stuck.insert(name.clone(), cpus.clone());
             }
-            for (tid, before) in self.affinities.get(name).into_iter().flatten() {
-                if affinity::is_vcpu(&self.root, *tid) {
-                    // It has just ended, or it is free.
-                    let _ = affinity::release(*tid, before.as_deref());
-                }
+        }
+        let goes = |name: &Name| !wanted.owners.contains_key(name) && !wanted.bound.contains_key(name);
+        for (tid, before) in self.affinities.iter().filter(|(name, _)| goes(name)).flat_map(|(_, tids)| tids)
+        {
+            if affinity::is_vcpu(&self.root, *tid) {
+                // It has just ended, or it is free.
+                let _ = affinity::release(*tid, before.as_deref());
             }
         }
         stuck
     }
-}
-
-/// Binds vCPUs to their pCPUs. Are all of them there?
-fn bind(owner: &Owner, threads: &BTreeMap<u32, u32>) -> io::Result<bool> {
-    let mut bound = 0;
-    for (vcpu, tid) in threads {
-        if let Some(cpu) = owner.cpus.get(*vcpu as usize) {
-            affinity::bind(*tid, *cpu)?;
-            bound += 1;
-        }
-    }
-    Ok(bound == owner.cpus.len())
 }
 
 #[cfg(test)]

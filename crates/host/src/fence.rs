@@ -29,6 +29,14 @@ impl Fence {
         if common { partitions() } else { Cpusets::find(root, scope).map(Self::Cpusets).or_else(partitions) }
     }
 
+    /// pCPUs that everybody has who owns none, now; nothing when the kernel does not say.
+    pub(crate) fn common(&self) -> Option<BTreeSet<u32>> {
+        match self {
+            Self::Cpusets(cpusets) => cpusets.common(),
+            Self::Partitions(partitions) => partitions.common(),
+        }
+    }
+
     /// Adds wishes for files of others.
     pub(crate) fn wishes<'a>(&self, exclusive: &'a BTreeSet<u32>, wishes: &mut Wishes<'a>) {
         if let Self::Cpusets(cpusets) = self {

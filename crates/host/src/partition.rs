@@ -42,6 +42,13 @@ impl Partitions {
         scope.into_iter().find(has).map(|scope| Self { scope })
     }
 
+    /// pCPUs that no partition has taken.
+    pub(crate) fn common(&self) -> Option<BTreeSet<u32>> {
+        let text = fs::read_to_string(self.scope.join("cpuset.cpus.effective")).ok()?;
+        let cpus: BTreeSet<u32> = list::parse(&text).ok()?.into_iter().collect();
+        (!cpus.is_empty()).then_some(cpus)
+    }
+
     /// Gives the VM's vCPUs a partition with these pCPUs.
     pub(crate) fn enclose(
         &self,

@@ -6,10 +6,10 @@ use taut_api::fabric::config::{PortConfig, PortKind, SocketWorker, WorkerConfig,
 use taut_api::shaping::Shaping;
 use taut_api::vm::{NicModel, Power};
 
-use crate::{Desired, Observed, Owner, coalescing, latency, lro, vmci};
+use crate::{Decided, Desired, Observed, Owner, coalescing, lro, vmci};
 
 /// One port for each attachment and for each card of a VM that is wanted or still has its process.
-pub fn rule(desired: &Desired, observed: &Observed) -> FabricConfig {
+pub fn rule(desired: &Desired, observed: &Observed, decided: &Decided) -> FabricConfig {
     let ports = desired.ports().filter_map(|(owner, portgroup, mac)| {
         let kind = kind(desired, observed, &owner)?;
         let group = desired.portgroups.get(portgroup)?;
@@ -33,11 +33,11 @@ pub fn rule(desired: &Desired, observed: &Observed) -> FabricConfig {
         ports: ports.collect(),
         sockets: vmci::config(desired, observed),
         workers: WorkerConfig {
-            mode: mode(desired, observed, desired.workers.mode, workers),
+            mode: mode(observed, decided, desired.workers.mode, workers),
             ..desired.workers.clone()
         },
         socket_worker: SocketWorker {
-            mode: mode(desired, observed, desired.socket_worker.mode, workers),
+            mode: mode(observed, decided, desired.socket_worker.mode, workers),
             ..desired.socket_worker
         },
     }
@@ -45,8 +45,8 @@ pub fn rule(desired: &Desired, observed: &Observed) -> FabricConfig {
 
 /// When a worker sleeps, of so many. Where VMs own pCPUs, workers go before everybody else on those that are left; then, if these are not
 /// more than the workers, none keeps one busy only to wait there: what it waits for may need it.
-fn mode(desired: &Desired, observed: &Observed, mode: WorkerMode, workers: usize) -> WorkerMode {
-    let owned = latency::rule(desired, observed).exclusive().len();
+fn mode(observed: &Observed, decided: &Decided, mode: WorkerMode, workers: usize) -> WorkerMode {
+    let owned = decided.placement.exclusive().len();
     let left = observed.cpus.len().saturating_sub(owned);
     let waits = matches!(mode, WorkerMode::Adaptive { .. });
     if owned > 0 && left <= workers && waits { WorkerMode::Interrupt } else { mode }

@@ -4,16 +4,14 @@
 //! itself, the rest can be reserved. CPU: all pCPUs but one can. A VM whose CPU is not fully reserved has no exclusive pCPUs:
 //! somebody else may hold a promise on the very pCPU that it would own.
 
-use std::collections::BTreeSet;
-
 use taut_api::latency::{Decision, LatencyState, LatencyStatus};
-use taut_api::placement::PlacementSpec;
 use taut_api::vm::{LatencySensitivity, Power, VmDesired, VmKind, VmSpec};
 use taut_api::{ApiError, Bytes, Name};
 
 use crate::admission::{conflict, invalid};
+use crate::affinity::allowed;
 use crate::placement::{self, Demand, Placement, Problem, Shortage};
-use crate::{Desired, Hierarchy, Observed, Process, shares};
+use crate::{Decided, Desired, Hierarchy, Observed, Process, shares};
 
 /// Least memory that stays for the host.
 const HOST_MEMORY: Bytes = Bytes::mib(256);
@@ -261,18 +259,8 @@ fn problem(desired: &Desired, observed: &Observed) -> Problem {
     }
 }
 
-/// pCPUs that a VM's `[placement]` allows, if not any.
-fn allowed(spec: &VmSpec, observed: &Observed) -> Option<BTreeSet<u32>> {
-    let PlacementSpec { nodes, cpus, .. } = &spec.placement;
-    if nodes.is_any() && cpus.is_any() {
-        return None;
-    }
-    let allowed = observed.cpus.iter().filter(|cpu| nodes.allows(cpu.node) && cpus.allows(cpu.id));
-    Some(allowed.map(|cpu| cpu.id).collect())
-}
-
 /// What the plan decided for a latency-sensitive VM, and why; nothing for one that is `normal`.
-pub fn explain(desired: &Desired, observed: &Observed, name: &Name, vm: &VmDesired) -> Option<LatencyStatus> {
+pub fn explain(observed: &Observed, decided: &Decided, name: &Name, vm: &VmDesired) -> Option<LatencyStatus> {
     let spec = &vm.vm;
     if spec.latency_sensitivity == LatencySensitivity::Normal {
         return None;
@@ -282,7 +270,7 @@ pub fn explain(desired: &Desired, observed: &Observed, name: &Name, vm: &VmDesir
     let mut decide = |decision: String, rule: &str, restart: bool| {
         status.decisions.push(Decision { decision, rule: rule.to_owned(), restart });
     };
-    let placement = rule(desired, observed);
+    let placement = &decided.placement;
     let grant = placement.granted.get(name);
     if let Some(grant) = grant {
         for (vcpu, cpu) in grant.cpus.iter().enumerate() {
@@ -331,7 +319,7 @@ pub fn explain(desired: &Desired, observed: &Observed, name: &Name, vm: &VmDesir
     if spec.kind == VmKind::Qemu && grant.is_some() {
         cpu_pm(process, &mut decide);
     }
-    status.missing = missing(observed, name, vm, &placement);
+    status.missing = missing(observed, name, vm, placement);
     if let Some(grant) = grant {
         status.cpus.clone_from(&grant.cpus);
         status.idle.clone_from(&grant.idle);

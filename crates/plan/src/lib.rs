@@ -16,6 +16,7 @@
 //! * [`coalescing`]: the moderation that each port has;
 //! * [`dense`]: whether the host is so loaded that guests are interrupted less often;
 //! * [`latency`]: reservations, and who may be latency-sensitive;
+//! * [`affinity`]: where vCPUs may run that own no pCPU;
 //! * [`numa`]: the nodes and pages of memory;
 //! * [`shares`]: who gets how much CPU and memory, and at most;
 //! * [`passthrough`]: devices of the host that VMs may have;
@@ -24,12 +25,16 @@
 //! * [`lro`]: the ports for which segments are merged;
 //! * [`fabric_config`]: the fabric's whole wanted state;
 //! * [`checklist`]: what `taut check` says of a host, a VM, a guest.
+//!
+//! What the rules decide for all VMs together is in [`Decided`]: made once, acted on by the plan, read by the explanations.
 
 pub mod admission;
+pub mod affinity;
 pub mod attachments;
 pub mod checklist;
 pub mod cid;
 pub mod coalescing;
+mod decided;
 pub mod dense;
 mod desired;
 pub mod fabric_config;
@@ -47,6 +52,7 @@ pub mod shares;
 pub mod vmci;
 pub mod vms;
 
+pub use decided::Decided;
 pub use desired::{Desired, Owner};
 pub use numbering::Numbers;
 pub use observed::{
@@ -56,15 +62,17 @@ pub use outcome::{Action, Plan, Refusal};
 
 /// What has to be done so that what is observed becomes what is desired.
 pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
-    let mut plan = Plan { fabric: fabric_config::rule(desired, observed), ..Plan::default() };
+    let decided = Decided::new(desired, observed);
+    let mut plan = Plan { fabric: fabric_config::rule(desired, observed, &decided), ..Plan::default() };
     let refused = memory::rule(desired, observed);
     vms::rule(desired, observed, &refused, &mut plan);
     vmci::rule(desired, observed, &mut plan);
     machine::rule(desired, observed, &mut plan);
     attachments::rule(desired, observed, &mut plan);
     plan.refusals = refused;
-    plan.exclusive = latency::rule(desired, observed).granted;
-    plan.entitled = shares::rule(desired, observed);
+    plan.exclusive = decided.placement.granted;
+    plan.bound = decided.bound;
+    plan.entitled = decided.entitled;
     plan
 }
 

@@ -55,7 +55,7 @@ pub fn rule(observed: &Observed, spec: &VmSpec, grant: Option<&Grant>) -> Memory
     MemoryPlace { nodes, huge: memory_is_reserved(spec) && one && free >= spec.memory.0 }
 }
 
-/// Adds what was decided for a VM's memory and pCPUs, and why.
+/// Adds what was decided for a VM's memory, and why.
 pub(crate) fn explain(
     observed: &Observed,
     spec: &VmSpec,
@@ -65,9 +65,6 @@ pub(crate) fn explain(
 ) {
     let placement = &spec.placement;
     if spec.kind != VmKind::Qemu {
-        if !placement.is_default() && grant.is_none() {
-            status.missing.push("its placement: a micro VM without exclusive pCPUs runs anywhere".to_owned());
-        }
         return;
     }
     let next = rule(observed, spec, grant);
@@ -110,13 +107,6 @@ pub(crate) fn explain(
     if now.is_some_and(|now| now.nodes != next.nodes) {
         let rule = "LS-5: where memory lies is settled when QEMU starts";
         decide(format!("its memory goes to {} with its next start", places(&next)), rule, true);
-    }
-    let restricted = !placement.nodes.is_any() || !placement.cpus.is_any();
-    if restricted && grant.is_none() {
-        status.missing.push(format!(
-            "pCPUs {} on nodes {}: only exclusive pCPUs are chosen by it, and it has none",
-            placement.cpus, placement.nodes
-        ));
     }
     if !placement.nodes.is_any() && !several {
         status.missing.push(format!("nodes {}: this host has one NUMA node", placement.nodes));

@@ -35,6 +35,8 @@ pub struct Observed {
     pub exclusive: BTreeMap<Name, Vec<u32>>,
     /// Those of them whose vCPUs are all there.
     pub in_force: BTreeSet<Name>,
+    /// VMs whose vCPUs are not where the plan binds them without owning pCPUs, and why.
+    pub unbound: BTreeMap<Name, String>,
     /// What could not be done on the host for exclusive pCPUs.
     pub host_problems: Vec<String>,
     /// Interrupts that stay on exclusive pCPUs: the pCPUs, which it is, and why it was not moved.

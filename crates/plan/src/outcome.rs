@@ -1,6 +1,6 @@
 //! What a plan says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use taut_api::Name;
 use taut_api::fabric::{FabricConfig, PortId};
@@ -19,6 +19,8 @@ pub struct Plan {
     pub fabric: FabricConfig,
     /// Exclusive pCPUs of VMs that run or are to run.
     pub exclusive: BTreeMap<Name, Grant>,
+    /// pCPUs that the vCPUs of other VMs are bound to.
+    pub bound: BTreeMap<Name, BTreeSet<u32>>,
     /// How long KVM is to poll for halted vCPUs at least, in nanoseconds.
     pub poll_ns: Option<u64>,
     /// What each VM that runs or is to run gets of CPU and memory; empty while nobody asks for anything.

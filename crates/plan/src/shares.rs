@@ -14,7 +14,7 @@ use taut_api::{ApiError, Bytes, Name};
 use crate::admission::invalid;
 use crate::latency::{memory_is_reserved, pcpus, reservable_memory, thousandths, wants_exclusive};
 use crate::observed::Hierarchy;
-use crate::{Desired, Observed, latency, numa};
+use crate::{Decided, Desired, Observed, affinity, numa};
 
 /// What a running VM is to get.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,25 +42,28 @@ pub struct MemoryEntitlement {
 
 /// What each running VM is to get; nothing while nobody asks for any of it.
 pub fn rule(desired: &Desired, observed: &Observed) -> BTreeMap<Name, Entitlement> {
-    if observed.restored || !on(desired).any(|(_, vm)| asks(vm, observed)) {
+    let vms: Vec<_> = on(desired).collect();
+    if observed.restored || !anybody_asks(&vms, observed) {
         return BTreeMap::new();
     }
-    let memory = entitled(desired, observed);
-    let of = |(name, vm): (&Name, &VmDesired)| {
-        let spec = &vm.vm;
-        let entitlement = Entitlement {
-            cpu_shares: spec.cpu.shares.of_cpu(spec.vcpus),
-            cpu_limit: spec.cpu.limit.thousandths(spec.vcpus, observed.cpu_mhz),
-            memory: MemoryEntitlement {
-                reserved: spec.memory_reservation.of(spec.memory),
-                entitled: memory[name],
-                limit: spec.memory_limit.of(spec.memory).filter(|_| observed.swap_total.0 > 0),
-                no_swap: memory_is_reserved(spec),
-            },
-        };
-        (name.clone(), entitlement)
-    };
-    on(desired).map(of).collect()
+    let memory = entitled(&vms, observed);
+    let of =
+        |(name, vm): &(&Name, &VmDesired)| ((*name).clone(), entitlement(&vm.vm, observed, memory[name]));
+    vms.iter().map(of).collect()
+}
+
+/// What a VM is to get that is entitled to so much memory.
+fn entitlement(spec: &VmSpec, observed: &Observed, memory: Bytes) -> Entitlement {
+    Entitlement {
+        cpu_shares: spec.cpu.shares.of_cpu(spec.vcpus),
+        cpu_limit: spec.cpu.limit.thousandths(spec.vcpus, observed.cpu_mhz),
+        memory: MemoryEntitlement {
+            reserved: spec.memory_reservation.of(spec.memory),
+            entitled: memory,
+            limit: spec.memory_limit.of(spec.memory).filter(|_| observed.swap_total.0 > 0),
+            no_swap: memory_is_reserved(spec),
+        },
+    }
 }
 
 /// Is a limit at least what is reserved? `spec` is already valid in itself.
@@ -89,6 +92,11 @@ pub fn check(observed: &Observed, name: &Name, spec: &VmSpec) -> Result<(), ApiE
     }
 }
 
+/// Is there one among these VMs whose control group is needed? Then all have one.
+fn anybody_asks(vms: &[(&Name, &VmDesired)], observed: &Observed) -> bool {
+    vms.iter().any(|(_, vm)| asks(vm, observed))
+}
+
 /// Has the VM something that its control group is needed for?
 fn asks(vm: &VmDesired, observed: &Observed) -> bool {
     let spec = &vm.vm;
@@ -103,34 +111,21 @@ fn asks(vm: &VmDesired, observed: &Observed) -> bool {
 
 /// Reservations, and what can be reserved beyond them divided by shares: nobody gets more than it can have, and what one cannot have
 /// goes to the others.
-fn entitled(desired: &Desired, observed: &Observed) -> BTreeMap<Name, Bytes> {
+fn entitled<'a>(vms: &[(&'a Name, &VmDesired)], observed: &Observed) -> BTreeMap<&'a Name, Bytes> {
     struct Claim<'a> {
         name: &'a Name,
         shares: u128,
         reserved: u64,
         room: u64,
     }
-    let claim = |(name, vm): (&'_ Name, &'_ VmDesired)| {
+    let claim = |&(name, vm): &(&'a Name, &VmDesired)| {
         let spec = &vm.vm;
         let reserved = spec.memory_reservation.of(spec.memory).0;
         let most = spec.memory_limit.of(spec.memory).unwrap_or(spec.memory).0;
-        (
-            name.clone(),
-            spec.memory_shares.of_memory(spec.memory).max(1),
-            reserved,
-            most.saturating_sub(reserved),
-        )
+        let shares = u128::from(spec.memory_shares.of_memory(spec.memory).max(1));
+        Claim { name, shares, reserved, room: most.saturating_sub(reserved) }
     };
-    let rows: Vec<_> = on(desired).map(claim).collect();
-    let mut claims: Vec<Claim<'_>> = rows
-        .iter()
-        .map(|(name, shares, reserved, room)| Claim {
-            name,
-            shares: u128::from(*shares),
-            reserved: *reserved,
-            room: *room,
-        })
-        .collect();
+    let mut claims: Vec<Claim<'_>> = vms.iter().map(claim).collect();
     // Whoever is content with the least for its shares comes first: what it leaves is there for all after it.
     claims.sort_by(|a, b| (u128::from(a.room) * b.shares).cmp(&(u128::from(b.room) * a.shares)));
     let reserved: u64 = claims.iter().map(|claim| claim.reserved).sum();
@@ -142,7 +137,7 @@ fn entitled(desired: &Desired, observed: &Observed) -> BTreeMap<Name, Bytes> {
         left -= given;
         shares -= claim.shares;
         // No more than `room`.
-        entitled.insert(claim.name.clone(), Bytes(claim.reserved + given as u64));
+        entitled.insert(claim.name, Bytes(claim.reserved + given as u64));
     }
     entitled
 }
@@ -151,20 +146,27 @@ fn entitled(desired: &Desired, observed: &Observed) -> BTreeMap<Name, Bytes> {
 pub fn explain(
     desired: &Desired,
     observed: &Observed,
+    decided: &Decided,
     name: &Name,
     vm: &VmDesired,
 ) -> Option<ResourceStatus> {
     let mut status = ResourceStatus::default();
-    groups(desired, observed, name, vm, &mut status);
+    groups(desired, observed, decided, name, vm, &mut status);
+    affinity::explain(observed, decided, name, vm, &mut status);
     let process = observed.vms.get(name).and_then(|seen| seen.process.as_ref());
-    let exclusive = wants_exclusive(vm, observed);
-    let grant = if exclusive { latency::rule(desired, observed).granted.remove(name) } else { None };
-    numa::explain(observed, &vm.vm, process, grant.as_ref(), &mut status);
+    numa::explain(observed, &vm.vm, process, decided.placement.granted.get(name), &mut status);
     (status != ResourceStatus::default()).then_some(status)
 }
 
 /// What its control group has.
-fn groups(desired: &Desired, observed: &Observed, name: &Name, vm: &VmDesired, status: &mut ResourceStatus) {
+fn groups(
+    desired: &Desired,
+    observed: &Observed,
+    decided: &Decided,
+    name: &Name,
+    vm: &VmDesired,
+    status: &mut ResourceStatus,
+) {
     if observed.restored && asks(vm, observed) {
         status.missing.push(
             "shares and limits were put back by `taut host restore`: they are set again with the next change of any setting"
@@ -172,16 +174,24 @@ fn groups(desired: &Desired, observed: &Observed, name: &Name, vm: &VmDesired, s
         );
         return;
     }
-    let entitlements = if vm.power == Power::On {
-        rule(desired, observed)
-    } else {
+    let mut all: u64 = decided.entitled.values().map(|entitlement| entitlement.cpu_shares).sum();
+    let would_be;
+    let own = match decided.entitled.get(name) {
+        Some(own) => own,
+        None if vm.power == Power::On || observed.restored => return,
         // What it would get if it were on.
-        let mut all = desired.clone();
-        all.vms.insert(name.clone(), VmDesired { power: Power::On, ..vm.clone() });
-        rule(&all, observed)
+        None => {
+            let mut vms: Vec<_> = on(desired).collect();
+            vms.push((name, vm));
+            if !anybody_asks(&vms, observed) {
+                return;
+            }
+            all = vms.iter().map(|(_, vm)| vm.vm.cpu.shares.of_cpu(vm.vm.vcpus)).sum();
+            would_be = entitlement(&vm.vm, observed, entitled(&vms, observed)[name]);
+            &would_be
+        }
     };
-    let Some(own) = entitlements.get(name) else { return };
-    cpu(observed, vm, own, &entitlements, status);
+    cpu(observed, vm, own, all, status);
     memory(observed, vm, own, status);
     let runs = observed.vms.get(name).is_some_and(|seen| seen.process.is_some());
     if runs && !observed.enforced.contains(name) && status.missing.is_empty() {
@@ -190,13 +200,7 @@ fn groups(desired: &Desired, observed: &Observed, name: &Name, vm: &VmDesired, s
     status.missing.extend(observed.group_problems.get(name).cloned());
 }
 
-fn cpu(
-    observed: &Observed,
-    vm: &VmDesired,
-    own: &Entitlement,
-    entitlements: &BTreeMap<Name, Entitlement>,
-    status: &mut ResourceStatus,
-) {
+fn cpu(observed: &Observed, vm: &VmDesired, own: &Entitlement, all: u64, status: &mut ResourceStatus) {
     let spec = &vm.vm;
     let (weight, quota) = match observed.controllers.cpu {
         Hierarchy::None => {
@@ -210,7 +214,6 @@ fn cpu(
         Hierarchy::V1 => ("cpu.shares of cgroup v1", "cpu.cfs_quota_us of cgroup v1"),
         Hierarchy::V2 => ("cpu.weight of cgroup v2", "cpu.max of cgroup v2"),
     };
-    let all: u64 = entitlements.values().map(|entitlement| entitlement.cpu_shares).sum();
     decide(
         status,
         format!("it has {} of all running VMs' {all} CPU shares ({})", own.cpu_shares, spec.cpu.shares),

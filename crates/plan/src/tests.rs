@@ -331,7 +331,7 @@ fn a_card_is_shaped_as_its_port_group_unless_it_says_otherwise() {
     let vm = serde_json::from_value(serde_json::json!({ "nic": nics, "power": "on" })).unwrap();
     desired.vms.insert(name("db"), vm);
     desired.numbers = numbering::assign(&desired).unwrap();
-    let config = fabric_config::rule(&desired, &Observed::default());
+    let config = fabric_config::rule(&desired, &Observed::default(), &Decided::default());
     let shapes: Vec<_> = config.ports.iter().map(|port| port.shaping).collect();
     assert_eq!(shapes, [steady(1000), steady(2000), Shaping::default()]);
 }

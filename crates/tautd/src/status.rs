@@ -8,7 +8,7 @@ use taut_api::network::{ExternalPortStatus, NetnsStatus, PortGroupStatus, VSwitc
 use taut_api::tune::{HostTune, TuneTest};
 use taut_api::vm::{Link, NicStatus, Phase, Power, VmDesired, VmKind, VmStatus};
 use taut_api::vmci::{VmciCounters, VmciStatus};
-use taut_plan::{Desired, Owner, Process, coalescing, dense, latency, lro, machine, shares};
+use taut_plan::{Decided, Desired, Owner, Process, coalescing, dense, latency, lro, machine, shares};
 use taut_vm::launch::RunPaths;
 
 use crate::board::Seen;
@@ -16,8 +16,15 @@ use crate::board::Seen;
 /// Why a device that was added later is not there.
 const STARTED_WITHOUT: &str = "the VM was started without it: it is there after the next start";
 
-/// Status of a VM whose run directories are below `run_dir`.
-pub(crate) fn vm(desired: &Desired, seen: &Seen, run_dir: &Path, name: &Name, vm: &VmDesired) -> VmStatus {
+/// Status of a VM whose run directories are below `run_dir`, by what was decided for all.
+pub(crate) fn vm(
+    desired: &Desired,
+    seen: &Seen,
+    decided: &Decided,
+    run_dir: &Path,
+    name: &Name,
+    vm: &VmDesired,
+) -> VmStatus {
     let nics: Vec<NicStatus> =
         (0..vm.vm.nics.len()).map(|index| nic(desired, seen, name, vm, index)).collect();
     let observed = seen.observed.vms.get(name);
@@ -37,8 +44,8 @@ pub(crate) fn vm(desired: &Desired, seen: &Seen, run_dir: &Path, name: &Name, vm
         console_log: paths.console_log().exists().then(|| path(paths.console_log())),
         nics,
         vmci: vmci(desired, seen, &paths, name, vm),
-        latency: latency::explain(desired, &seen.observed, name, vm),
-        resources: shares::explain(desired, &seen.observed, name, vm),
+        latency: latency::explain(&seen.observed, decided, name, vm),
+        resources: shares::explain(desired, &seen.observed, decided, name, vm),
         machine: machine::explain(&seen.observed, name, vm),
     }
 }

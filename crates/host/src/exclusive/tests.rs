@@ -40,10 +40,10 @@ fn unchanged(root: &Path) {
     }
 }
 
-fn wanted() -> BTreeMap<Name, Owner> {
+fn wanted() -> Wanted {
     // No process has this number: threads are another matter.
     let owner = Owner { pid: u32::MAX, cpus: vec![2], idle: vec![3] };
-    [("db1".parse().unwrap(), owner)].into()
+    Wanted { owners: [("db1".parse().unwrap(), owner)].into(), ..Wanted::default() }
 }
 
 fn ledger(root: &Path) -> Ledger {
@@ -59,7 +59,7 @@ fn everything_leaves_the_exclusive_pcpus_and_comes_back() {
     let root = tree();
     let at = |path: &str| read(root.path(), path);
     let mut levers = exclusive(root.path());
-    let outcome = levers.settle(&wanted(), None).unwrap();
+    let outcome = levers.settle(&wanted()).unwrap();
     assert_eq!(outcome.problems, Vec::<String>::new());
     assert!(outcome.in_force.is_empty(), "its vCPU has not been found");
     let claimed = ledger(root.path()).claimed(Holder::Daemon).unwrap();
@@ -80,9 +80,9 @@ fn everything_leaves_the_exclusive_pcpus_and_comes_back() {
         assert_eq!(at(path), content, "{path}");
     }
     let book = at("var/lib/taut/host-changes.json");
-    levers.settle(&wanted(), None).unwrap();
+    levers.settle(&wanted()).unwrap();
     assert_eq!(at("var/lib/taut/host-changes.json"), book, "settled");
-    levers.settle(&BTreeMap::new(), None).unwrap();
+    levers.settle(&Wanted::default()).unwrap();
     unchanged(root.path());
     assert!(levers.is_empty() && exclusive(root.path()).is_empty());
 }
@@ -90,14 +90,14 @@ fn everything_leaves_the_exclusive_pcpus_and_comes_back() {
 #[test]
 fn the_next_process_takes_back_what_a_killed_one_did() {
     let root = tree();
-    exclusive(root.path()).settle(&wanted(), None).unwrap();
+    exclusive(root.path()).settle(&wanted()).unwrap();
     // As if it had died after some of the files.
     for (path, content) in FILES.iter().skip(4) {
         fs::write(root.path().join(path), content).unwrap();
     }
     let mut next = exclusive(root.path());
     assert_eq!(next.vms().len(), 1);
-    next.settle(&BTreeMap::new(), None).unwrap();
+    next.settle(&Wanted::default()).unwrap();
     unchanged(root.path());
     assert!(next.is_empty());
 }
@@ -108,7 +108,7 @@ fn without_a_ledger_nothing_is_changed() {
     let mut levers = exclusive(root.path());
     fs::create_dir_all(root.path().join("var/lib/taut")).unwrap();
     fs::write(root.path().join("var/lib/taut/host-changes.json"), "not a ledger").unwrap();
-    assert!(matches!(levers.settle(&wanted(), None), Err(LedgerError::Strange { .. })));
+    assert!(matches!(levers.settle(&wanted()), Err(LedgerError::Strange { .. })));
     unchanged(root.path());
 }
 
@@ -116,7 +116,7 @@ fn without_a_ledger_nothing_is_changed() {
 fn a_host_without_cpusets_says_so() {
     let root = tree();
     fs::remove_dir_all(root.path().join("sys/fs/cgroup")).unwrap();
-    let outcome = exclusive(root.path()).settle(&wanted(), None).unwrap();
+    let outcome = exclusive(root.path()).settle(&wanted()).unwrap();
     assert!(outcome.problems[0].contains("cgroup v2"), "{:?}", outcome.problems);
     assert_eq!(read(root.path(), "proc/irq/24/smp_affinity_list"), "0-1");
 }
@@ -130,14 +130,14 @@ fn with_cgroup_v2_the_vcpus_get_a_partition_and_everything_comes_back() {
     fs::create_dir_all(&group).unwrap();
     fs::write(mount.join("cgroup.controllers"), "cpuset cpu\n").unwrap();
     fs::write(mount.join("linux-6.7"), "").unwrap();
-    let outcome = exclusive(root.path()).settle(&wanted(), None).unwrap();
+    let outcome = exclusive(root.path()).settle(&wanted()).unwrap();
     assert_eq!(outcome.problems, Vec::<String>::new());
     let exclusive_cpus = fs::read_to_string(group.join("vcpus/cpuset.cpus.exclusive")).unwrap();
     assert_eq!(exclusive_cpus, "2-3", "its idle sibling as well");
     assert_eq!(read(root.path(), "proc/irq/24/smp_affinity_list"), "0-1");
     // The next daemon takes it back.
     let mut next = exclusive(root.path());
-    next.settle(&BTreeMap::new(), None).unwrap();
+    next.settle(&Wanted::default()).unwrap();
     assert!(!group.join("vcpus").exists() && next.is_empty());
     assert_eq!(read(root.path(), "proc/irq/24/smp_affinity_list"), "0-3\n");
 }
@@ -149,9 +149,11 @@ fn kvm_polls_as_long_as_somebody_asks_for_it() {
     fs::create_dir_all(root.path().join(path).parent().unwrap()).unwrap();
     fs::write(root.path().join(path), "200000\n").unwrap();
     let mut levers = exclusive(root.path());
-    let nobody = BTreeMap::new();
     for (asked, polled) in [(Some(50_000), "200000\n"), (Some(400_000), "400000"), (None, "200000\n")] {
-        assert_eq!(levers.settle(&nobody, asked).unwrap(), Outcome::default());
+        assert_eq!(
+            levers.settle(&Wanted { poll_ns: asked, ..Wanted::default() }).unwrap(),
+            Outcome::default()
+        );
         assert_eq!(read(root.path(), path), polled);
     }
     assert!(levers.is_empty());
@@ -163,13 +165,13 @@ fn interrupts_of_a_vms_device_have_a_place_of_their_own() {
     let root = tree();
     let mut levers = exclusive(root.path());
     levers.place_interrupts([(24, [1].into()), (99, [0].into())].into());
-    levers.settle(&wanted(), None).unwrap();
+    levers.settle(&wanted()).unwrap();
     assert_eq!(read(root.path(), "proc/irq/24/smp_affinity_list"), "1");
     assert_eq!(read(root.path(), "proc/irq/25/smp_affinity_list"), "0-1", "by the rule");
     levers.place_interrupts(BTreeMap::new());
-    levers.settle(&wanted(), None).unwrap();
+    levers.settle(&wanted()).unwrap();
     assert_eq!(read(root.path(), "proc/irq/24/smp_affinity_list"), "0-1");
-    levers.settle(&BTreeMap::new(), None).unwrap();
+    levers.settle(&Wanted::default()).unwrap();
     unchanged(root.path());
 }
 
@@ -177,17 +179,17 @@ fn interrupts_of_a_vms_device_have_a_place_of_their_own() {
 fn a_cpuset_that_could_not_be_removed_is_tried_again_also_by_the_next() {
     let root = tree();
     let mut levers = exclusive(root.path());
-    levers.settle(&wanted(), None).unwrap();
+    levers.settle(&wanted()).unwrap();
     // It keeps the folder, as a task that is ending does for a while.
     let held = root.path().join("sys/fs/cgroup/cpuset/taut.host/held");
     fs::create_dir(&held).unwrap();
-    let outcome = levers.settle(&BTreeMap::new(), None).unwrap();
+    let outcome = levers.settle(&Wanted::default()).unwrap();
     assert!(outcome.problems.iter().any(|problem| problem.contains("cannot be removed yet")), "{outcome:?}");
     let mut next = exclusive(root.path());
     assert!(!levers.is_empty() && !next.is_empty());
     fs::remove_dir(held).unwrap();
     for levers in [&mut levers, &mut next] {
-        assert!(levers.settle(&BTreeMap::new(), None).unwrap().problems.is_empty());
+        assert!(levers.settle(&Wanted::default()).unwrap().problems.is_empty());
         assert!(levers.is_empty());
     }
     unchanged(root.path());
@@ -200,6 +202,6 @@ fn what_another_daemon_has_made_is_left_alone() {
     fs::create_dir_all(&theirs).unwrap();
     let mut levers = exclusive(root.path());
     assert!(levers.is_empty());
-    levers.settle(&BTreeMap::new(), None).unwrap();
+    levers.settle(&Wanted::default()).unwrap();
     assert!(theirs.exists());
 }

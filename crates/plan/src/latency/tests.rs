@@ -131,16 +131,16 @@ fn without_cpu_reserved_there_are_no_exclusive_pcpus_and_it_is_said() {
     assert_eq!(admit(&desired, &observed, &name("new"), &half), Ok(()));
     desired.vms.insert(name("new"), half.clone());
     assert!(rule(&desired, &observed).granted.is_empty());
-    let status = explain(&desired, &observed, &name("new"), &half).unwrap();
+    let status = explain(&observed, &Decided::new(&desired, &observed), &name("new"), &half).unwrap();
     assert!(status.missing[0].contains("0.5 of 1 pCPUs are reserved"), "{status:?}");
     half.vm.cpu.reservation = CpuReservation::Mhz(2000);
     desired.vms.insert(name("new"), half.clone());
-    let status = explain(&desired, &observed, &name("new"), &half).unwrap();
+    let status = explain(&observed, &Decided::new(&desired, &observed), &name("new"), &half).unwrap();
     assert_eq!(status.cpus, [1]);
     assert_eq!(status.decisions[0].decision, "vCPU 0 owns pCPU 1");
     let interrupt = |cpu| ([cpu].into(), format!("interrupt {cpu}4 (nic)"), "Input/output error".to_owned());
     let observed = Observed { fixed_interrupts: vec![interrupt(1), interrupt(0)], ..observed };
-    let status = explain(&desired, &observed, &name("new"), &half).unwrap();
+    let status = explain(&observed, &Decided::new(&desired, &observed), &name("new"), &half).unwrap();
     let told = status.decisions.iter().filter(|decision| decision.decision.starts_with("interrupt"));
     let told: Vec<_> = told.map(|it| (&*it.decision, &*it.rule)).collect();
     let rule = "LS-3: what can be moved is moved; this cannot: Input/output error";
@@ -166,7 +166,8 @@ fn what_needs_a_restart_is_named() {
         observed.vms.entry(name("new")).or_default().process = Some(process.clone());
         observed.exclusive.insert(name("new"), vec![1]);
         observed.in_force.insert(name("new"));
-        explain(&desired, &observed, &name("new"), &desired.vms[&name("new")]).unwrap()
+        explain(&observed, &Decided::new(&desired, &observed), &name("new"), &desired.vms[&name("new")])
+            .unwrap()
     };
     let status = seen(&process);
     let later: Vec<_> = status.decisions.iter().filter(|decision| decision.restart).collect();
@@ -183,7 +184,7 @@ fn workers_that_go_first_do_not_keep_the_last_pcpu_busy() {
     let mut desired = Desired::default();
     let adaptive = WorkerMode::Adaptive { poll_us: 50 };
     desired.workers.mode = adaptive;
-    let mode = |desired: &Desired, cpus| crate::fabric_config::rule(desired, &host(cpus)).workers.mode;
+    let mode = |desired: &Desired, cpus| crate::plan(desired, &host(cpus)).fabric.workers.mode;
     assert_eq!(mode(&desired, 2), adaptive, "nobody owns a pCPU");
     desired.vms.insert(name("db1"), high(1, 512));
     assert_eq!(mode(&desired, 2), WorkerMode::Interrupt);

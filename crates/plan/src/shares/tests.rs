@@ -37,7 +37,16 @@ fn nobody_has_a_group_until_somebody_asks_for_something() {
     let mut desired =
         vms(vec![("a", plain.clone()), ("b", serde_json::json!({ "cpu": { "limit": "100%" } }))]);
     assert!(rule(&desired, &observed).is_empty());
-    assert_eq!(explain(&desired, &observed, &name("a"), &desired.vms[&name("a")]), None);
+    assert_eq!(
+        explain(
+            &desired,
+            &observed,
+            &Decided::new(&desired, &observed),
+            &name("a"),
+            &desired.vms[&name("a")]
+        ),
+        None
+    );
     desired.vms.insert(
         name("c"),
         vm(&serde_json::json!({ "vcpus": 2, "cpu": { "shares": "high", "limit": "2000MHz" } })),
@@ -74,8 +83,10 @@ fn what_cannot_be_enforced_is_missing_and_says_why() {
     let json =
         serde_json::json!({ "memory_limit": "128MiB", "memory_shares": "low", "cpu": { "limit": "25%" } });
     let desired = vms(vec![("a", json), ("b", serde_json::json!({}))]);
-    let told =
-        |observed: &Observed| explain(&desired, observed, &name("a"), &desired.vms[&name("a")]).unwrap();
+    let told = |observed: &Observed| {
+        explain(&desired, observed, &Decided::new(&desired, observed), &name("a"), &desired.vms[&name("a")])
+            .unwrap()
+    };
     let nothing = told(&host(Hierarchy::None, false));
     assert_eq!((nothing.missing.len(), nothing.decisions.len()), (3, 0), "{nothing:?}");
     let v1 = told(&host(Hierarchy::V1, false));

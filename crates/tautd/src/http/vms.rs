@@ -9,7 +9,7 @@ use taut_api::error::ErrorKind;
 use taut_api::route::{ChangeNic, CreateVm, CreatedVm, SetPower, Vm};
 use taut_api::vm::{Power, VmDesired, VmStatus};
 use taut_api::{ApiError, Document, Name};
-use taut_plan::{Desired, Owner, admission, cid, latency};
+use taut_plan::{Decided, Desired, Owner, admission, cid, latency};
 use taut_vm::definition;
 
 use super::body::{Body, Card, Failure, Named, exists_already};
@@ -30,16 +30,16 @@ pub(super) async fn list_vms(State(app): State<Shared>) -> Result<Json<Vec<Vm>>,
 /// Every VM, by name.
 pub(super) fn all(app: &App) -> Result<Vec<Vm>, Failure> {
     let (state, seen) = app.look();
-    state.desired.vms.iter().map(|(name, vm)| document(app, &state, &seen, name, vm)).collect()
+    let decided = Decided::new(&state.desired, &seen.observed);
+    let document = |(name, vm)| document(app, &state, &seen, &decided, name, vm);
+    state.desired.vms.iter().map(document).collect()
 }
 
 /// One VM.
 #[utoipa::path(get, path = "/v1/vms/{name}", tag = "VMs", params(("name" = Name, Path, description = "VM")),
     responses((status = 200, body = Document<VmDesired, VmStatus>), (status = 404, body = ApiError)))]
 pub(super) async fn show_vm(State(app): State<Shared>, Named(name): Named) -> Result<Json<Vm>, Failure> {
-    let (state, seen) = app.look();
-    let vm = state.desired.vms.get(&name).ok_or_else(|| not_found(Kind::Vm, &name))?;
-    Ok(Json(document(&app, &state, &seen, &name, vm)?))
+    answer(&app, &app.store.state(), &name)
 }
 
 /// Creates a VM from a file's text.
@@ -202,15 +202,23 @@ fn forgive(app: &App, name: &Name) {
     }
 }
 
-/// A VM as it was just written.
+/// A VM as it is now.
 fn answer(app: &App, state: &Documents, name: &Name) -> Result<Json<Vm>, Failure> {
     let vm = state.desired.vms.get(name).ok_or_else(|| not_found(Kind::Vm, name))?;
     let seen = app.board.lock().clone();
-    Ok(Json(document(app, state, &seen, name, vm)?))
+    let decided = Decided::new(&state.desired, &seen.observed);
+    Ok(Json(document(app, state, &seen, &decided, name, vm)?))
 }
 
-fn document(app: &App, state: &Documents, seen: &Seen, name: &Name, vm: &VmDesired) -> Result<Vm, Failure> {
-    let mut status = status::vm(&state.desired, seen, &app.run_dir, name, vm);
+fn document(
+    app: &App,
+    state: &Documents,
+    seen: &Seen,
+    decided: &Decided,
+    name: &Name,
+    vm: &VmDesired,
+) -> Result<Vm, Failure> {
+    let mut status = status::vm(&state.desired, seen, decided, &app.run_dir, name, vm);
     if let Some(port) = state.desired.numbers.port(&Owner::Vmci(name.clone()))
         && let Some(vmci) = &mut status.vmci
     {

@@ -1,12 +1,12 @@
 //! Exclusive pCPUs: the plan's grants made so on the host, and taken back.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use taut_api::error::ErrorKind;
 use taut_api::event::Level;
 use taut_api::{ApiError, Name};
-use taut_host::exclusive::Owner;
+use taut_host::exclusive::{Bound, Owner, Wanted};
 use taut_host::topology;
 
 use super::Reconciler;
@@ -16,8 +16,8 @@ impl Reconciler {
     pub(super) fn look_at_host(&mut self) {
         let revision = self.store.state().revision;
         self.restored_at = self.restored_at.filter(|at| *at == revision);
-        let sensitive = !self.wanted.is_empty() || !self.exclusive.is_empty();
-        let cpus = if sensitive { topology::online(Path::new("/")).ok() } else { None };
+        let placed = !self.wanted.is_empty() || !self.bound.is_empty() || !self.exclusive.is_empty();
+        let cpus = if placed { topology::online(Path::new("/")).ok() } else { None };
         let mut seen = self.board.lock();
         seen.observed.restored = self.restored_at.is_some();
         seen.observed.exclusive = self.exclusive.vms().clone();
@@ -29,20 +29,27 @@ impl Reconciler {
     /// Makes the host as the last plan wants it.
     pub(super) fn settle_exclusive(&mut self) {
         let processes = self.board.lock().observed.vms.clone();
+        let pid = |name: &Name| Some(processes.get(name)?.process.as_ref()?.pid);
         let owner = |(name, grant): (&Name, &taut_plan::placement::Grant)| {
-            let process = processes.get(name)?.process.as_ref()?;
-            let owner = Owner { pid: process.pid, cpus: grant.cpus.clone(), idle: grant.idle.clone() };
+            let owner = Owner { pid: pid(name)?, cpus: grant.cpus.clone(), idle: grant.idle.clone() };
             Some((name.clone(), owner))
         };
-        let wanted: BTreeMap<_, _> = self.wanted.iter().filter_map(owner).collect();
+        let bound = |(name, cpus): (&Name, &BTreeSet<u32>)| {
+            Some((name.clone(), Bound { pid: pid(name)?, cpus: cpus.clone() }))
+        };
+        let wanted = Wanted {
+            owners: self.wanted.iter().filter_map(owner).collect(),
+            bound: self.bound.iter().filter_map(bound).collect(),
+            poll_ns: self.poll_ns,
+        };
         if let Err(error) = self.settle(&wanted) {
             tracing::warn!(%error, "nothing is changed on the host: it could not be noted");
         }
     }
 
-    fn settle(&mut self, wanted: &BTreeMap<Name, Owner>) -> Result<(), ApiError> {
+    fn settle(&mut self, wanted: &Wanted) -> Result<(), ApiError> {
         self.exclusive.place_interrupts(self.interrupts_of_devices());
-        let outcome = self.exclusive.settle(wanted, self.poll_ns).map_err(|error| {
+        let outcome = self.exclusive.settle(wanted).map_err(|error| {
             ApiError::new(
                 ErrorKind::Unavailable,
                 "what is changed on the host for VMs cannot be noted, so nothing is changed",
@@ -54,6 +61,7 @@ impl Reconciler {
         seen.observed.exclusive = self.exclusive.vms().clone();
         let before = std::mem::replace(&mut seen.observed.in_force, outcome.in_force.clone());
         let known = std::mem::replace(&mut seen.observed.host_problems, outcome.problems.clone());
+        let unbound = std::mem::replace(&mut seen.observed.unbound, outcome.unbound.clone());
         seen.observed.fixed_interrupts = outcome
             .interrupts
             .into_iter()
@@ -64,7 +72,7 @@ impl Reconciler {
             self.store.event(level, &format!("vm/{name}"), kind, message);
         };
         for name in outcome.in_force.difference(&before) {
-            let owner = &wanted[name];
+            let owner = &wanted.owners[name];
             let idle =
                 if owner.idle.is_empty() { String::new() } else { format!("; {:?} stay idle", owner.idle) };
             event(
@@ -77,6 +85,9 @@ impl Reconciler {
         for name in before.difference(&outcome.in_force) {
             event(Level::Info, name, "latency.taken-back", "its pCPUs are the host's again");
         }
+        for (name, why) in outcome.unbound.iter().filter(|(name, why)| unbound.get(*name) != Some(*why)) {
+            event(Level::Warning, name, "placement.not-bound", why);
+        }
         for problem in outcome.problems.iter().filter(|problem| !known.contains(problem)) {
             self.store.event(Level::Warning, "host", "latency.problem", problem);
         }
@@ -88,9 +99,10 @@ impl Reconciler {
         self.restored_at = Some(self.store.state().revision);
         self.board.lock().observed.restored = true;
         self.wanted.clear();
+        self.bound.clear();
         self.poll_ns = None;
         self.entitled.clear();
-        self.settle(&BTreeMap::new())?;
+        self.settle(&Wanted::default())?;
         self.make_groups();
         self.settle_precedence();
         self.clear_groups();
@@ -110,11 +122,12 @@ impl Reconciler {
         }
         self.give_devices_back();
         self.wanted.clear();
+        self.bound.clear();
         self.poll_ns = None;
         self.entitled.clear();
         self.settle_precedence();
         self.clear_groups();
-        if let Err(error) = self.settle(&BTreeMap::new()) {
+        if let Err(error) = self.settle(&Wanted::default()) {
             tracing::warn!(%error, "the host could not be put back: the next daemon does it");
         }
     }

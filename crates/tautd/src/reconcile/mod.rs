@@ -12,7 +12,7 @@ mod shutdown;
 mod tune;
 mod vmci;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -108,6 +108,8 @@ pub(crate) struct Reconciler {
     tune_look: Option<tune::Look>,
     /// pCPUs that VMs are to own, by the last plan.
     wanted: BTreeMap<Name, Grant>,
+    /// pCPUs that the vCPUs of other VMs are bound to, by the last plan.
+    bound: BTreeMap<Name, BTreeSet<u32>>,
     /// Takes devices from the host and gives them back.
     binder: Binder,
     /// Devices that are taken, and whose they are.
@@ -180,6 +182,7 @@ impl Reconciler {
             attentive_until: Instant::now() + ATTENTION,
             tune_look: None,
             wanted: BTreeMap::new(),
+            bound: BTreeMap::new(),
             poll_ns: None,
             binder: parts.binder,
             devices: parts.devices,
@@ -244,6 +247,7 @@ impl Reconciler {
         self.note_refusals(&plan);
         self.fabric.configure(plan.fabric);
         self.wanted = plan.exclusive;
+        self.bound = plan.bound;
         self.poll_ns = plan.poll_ns;
         self.entitled = plan.entitled;
         for action in plan.actions {

@@ -6,7 +6,7 @@ use taut_api::Name;
 use taut_api::vm::{Power, VmDesired};
 use taut_host::captured::unpack;
 use taut_host::topology;
-use taut_plan::{Controllers, Desired, Hierarchy, Observed, latency, shares};
+use taut_plan::{Controllers, Decided, Desired, Hierarchy, Observed, latency, shares};
 
 const XEON: &str = include_str!("../../../../host/machines/xeon-2-sockets.txt");
 const EPYC: &str = include_str!("../../../../host/machines/epyc-8-nodes.txt");
@@ -72,7 +72,8 @@ impl Host {
 
     /// The plan is carried out, and everybody who moved is told.
     fn settle(&mut self) {
-        let placement = latency::rule(&self.desired, &self.observed);
+        let decided = Decided::new(&self.desired, &self.observed);
+        let placement = &decided.placement;
         let before = std::mem::take(&mut self.observed.exclusive);
         for (name, grant) in &placement.granted {
             self.observed.exclusive.insert(name.clone(), grant.cpus.clone());
@@ -80,8 +81,9 @@ impl Host {
                 continue;
             }
             let vm = &self.desired.vms[name];
-            let latency = latency::explain(&self.desired, &self.observed, name, vm).unwrap();
-            let resources = shares::explain(&self.desired, &self.observed, name, vm).unwrap_or_default();
+            let latency = latency::explain(&self.observed, &decided, name, vm).unwrap();
+            let resources =
+                shares::explain(&self.desired, &self.observed, &decided, name, vm).unwrap_or_default();
             let _ = writeln!(self.text, "  {name}:");
             for decision in latency.decisions.iter().chain(&resources.decisions) {
                 let _ = writeln!(self.text, "    {} ({})", decision.decision, decision.rule);
@@ -92,7 +94,7 @@ impl Host {
         }
         for name in placement.short.keys() {
             let vm = &self.desired.vms[name];
-            let latency = latency::explain(&self.desired, &self.observed, name, vm).unwrap();
+            let latency = latency::explain(&self.observed, &decided, name, vm).unwrap();
             let _ = writeln!(self.text, "  {name} has none: {}", latency.missing.join("; "));
         }
     }

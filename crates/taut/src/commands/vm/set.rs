@@ -52,10 +52,10 @@ pub(crate) struct Settings {
     memory_limit: Option<MemoryLimit>,
     #[command(flatten)]
     machine: Machine,
-    /// NUMA nodes of the host for exclusive pCPUs, at once, and for memory, from its next start on: any, or such as 0-1.
+    /// NUMA nodes of the host for its vCPUs, at once, and for memory, from its next start on: any, or such as 0-1.
     #[arg(long, value_name = "NODES", group = "setting")]
     numa_nodes: Option<Numbers>,
-    /// pCPUs that exclusive ones are chosen from, in force at once: any, or such as 2,4-7.
+    /// pCPUs that its vCPUs run on, exclusive or not, in force at once: any, or such as 2,4-7.
     #[arg(long, value_name = "CPUS", group = "setting")]
     cpu_affinity: Option<Numbers>,
     /// Most vCPUs on a virtual NUMA node, from its next start on; 0 for no such limit.
