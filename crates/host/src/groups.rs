@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use taut_api::{Bytes, Name};
 
-use crate::folder::{dissolve, put};
+use crate::folder::{dissolve, members, put};
 use crate::ledger::{Ledger, LedgerError};
 
 pub use controller::{Controller, Version};
@@ -83,7 +83,11 @@ pub struct Groups {
     ledger: Ledger,
     /// What was made, or begun, as the ledger has it.
     record: Record,
+    enter: Enter,
 }
+
+/// Puts a process into the group of a folder.
+type Enter = fn(&Path, u32) -> io::Result<()>;
 
 impl Groups {
     /// The host whose file system starts at `root`. `scope` is the cgroup (v2) that VMs' groups are made in, if it is not the topmost;
@@ -100,7 +104,14 @@ impl Groups {
             cpuset: find("cpuset"),
             record: ledger.groups()?,
             ledger,
+            enter: |dir, pid| fs::write(dir.join(PROCS), pid.to_string()),
         })
+    }
+
+    /// The same on a tree whose kernel is a function.
+    #[cfg(test)]
+    pub(crate) fn with_kernel(root: &Path, ledger: Ledger, enter: Enter) -> Result<Self, LedgerError> {
+        Self::new(root, None, ledger).map(|groups| Self { enter, ..groups })
     }
 
     /// Who controls CPU time, memory, and pCPUs.
@@ -117,6 +128,28 @@ impl Groups {
     pub fn folder(&self, vm: &Name, pid: u32) -> Option<PathBuf> {
         let controller = self.cpuset.as_ref().filter(|found| found.version() == Version::V2)?;
         Some(controller.base.join(group(vm, pid))).filter(|folder| folder.exists())
+    }
+
+    /// Processes that [`Groups::make`] will move to another group of CPU time of cgroup v1.
+    pub fn arriving(&self, wanted: &BTreeMap<Name, Wanted>) -> Vec<u32> {
+        let Some(cpu) = self.cpu_of_v1() else { return Vec::new() };
+        let moves = |(name, vm): &(&Name, &Wanted)| {
+            let dir = cpu.group(&self.root, vm.pid, &group(name, vm.pid));
+            dir.is_some() && dir != cpu.home(&self.root, vm.pid)
+        };
+        wanted.iter().filter(moves).map(|(_, vm)| vm.pid).collect()
+    }
+
+    /// Processes that [`Groups::clear`] will move out of their group of CPU time of cgroup v1.
+    pub fn leaving(&self, wanted: &BTreeMap<Name, Wanted>) -> Vec<u32> {
+        let Some(cpu) = self.cpu_of_v1() else { return Vec::new() };
+        let keep = names(wanted);
+        let goes = |dir: &&PathBuf| dir.starts_with(&cpu.base) && !is_one_of(dir, &keep);
+        self.record.made.keys().filter(goes).flat_map(|dir| members(dir, PROCS)).collect()
+    }
+
+    fn cpu_of_v1(&self) -> Option<&Controller> {
+        self.cpu.as_ref().filter(|found| found.version() == Version::V1)
     }
 
     /// Makes a group for each VM that is to have one, with its values.
@@ -170,13 +203,12 @@ impl Groups {
     /// When the ledger cannot be kept: it has more then than there is.
     pub fn clear(&mut self, wanted: &BTreeMap<Name, Wanted>) -> Result<(), LedgerError> {
         let before = self.record.clone();
-        let keep: BTreeSet<String> = wanted.iter().map(|(name, vm)| group(name, vm.pid)).collect();
+        let keep = names(wanted);
         self.record.made.retain(|dir, home| {
-            let kept = dir.file_name().is_some_and(|name| keep.contains(&*name.to_string_lossy()));
             // What is still in use, or has a group of its own below it, is tried again.
             // Its home may have gone: then the folder above is.
             let homes: Vec<&Path> = [Some(home.as_path()), dir.parent()].into_iter().flatten().collect();
-            kept || dissolve(dir, PROCS, &homes).is_err()
+            is_one_of(dir, &keep) || dissolve(dir, PROCS, &homes).is_err()
         });
         if wanted.is_empty() && self.record.made.is_empty() {
             self.record.switched_on.retain(|folder, names| controller::switch_off(folder, names).is_err());
@@ -210,12 +242,20 @@ impl Groups {
                 put(&path, &value).map_err(|error| cannot(&path, &error))?;
             }
             if done.insert(dir.clone()) && controller.home(&self.root, vm.pid).as_ref() != Some(&dir) {
-                let procs = dir.join(PROCS);
-                fs::write(&procs, vm.pid.to_string()).map_err(|error| cannot(&procs, &error))?;
+                (self.enter)(&dir, vm.pid).map_err(|error| cannot(&dir.join(PROCS), &error))?;
             }
         }
         Ok(())
     }
+}
+
+/// Names of these VMs' groups.
+fn names(wanted: &BTreeMap<Name, Wanted>) -> BTreeSet<String> {
+    wanted.iter().map(|(name, vm)| group(name, vm.pid)).collect()
+}
+
+fn is_one_of(dir: &Path, names: &BTreeSet<String>) -> bool {
+    dir.file_name().is_some_and(|name| names.contains(&*name.to_string_lossy()))
 }
 
 /// Name of a VM's group.

@@ -22,8 +22,9 @@ pub const MOST: u64 = 85;
 const WINDOW: Duration = Duration::from_secs(1);
 /// How long one that used more is ordinary.
 pub const BACK: Duration = Duration::from_secs(10);
-/// Real-time microseconds in a second that a control group gets whose threads are to go first, where the kernel keeps accounts of that.
-const GROUP_US: &str = "500000";
+/// Real-time microseconds in a second that a control group gets whose threads are to go first, where the kernel keeps accounts of that;
+/// less where other groups have most of what there is.
+const GROUP_US: [&str; 4] = ["500000", "250000", "100000", "50000"];
 
 /// What was changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +68,11 @@ pub struct Precedence {
     /// What was changed, as the ledger has it.
     record: Record,
     used: BTreeMap<u32, Used>,
+    put: Putter,
 }
+
+/// Puts the thread of a folder in `/proc` into a class.
+type Putter = fn(&Path, u32, Class) -> io::Result<()>;
 
 /// What a process has used.
 #[derive(Debug, Clone)]
@@ -85,7 +90,22 @@ impl Precedence {
     /// # Errors
     /// When the ledger cannot be read.
     pub fn new(root: &Path, ledger: Ledger) -> Result<Self, LedgerError> {
-        Ok(Self { root: root.to_owned(), record: ledger.precedence()?, ledger, used: BTreeMap::new() })
+        let put: Putter = |_, tid, class| class.put(tid);
+        Ok(Self { root: root.to_owned(), record: ledger.precedence()?, ledger, used: BTreeMap::new(), put })
+    }
+
+    /// Has the threads of these processes take turns with everybody else while they are moved to other control groups: where the kernel
+    /// shares real-time out among groups, a new one has none and takes no thread that goes first. The next [`Precedence::settle`] finds
+    /// them where they are then.
+    pub fn pause(&self, pids: impl IntoIterator<Item = u32>) {
+        for pid in pids {
+            if let Some(before) = self.record.processes.get(&pid)
+                && self.began(pid) == Some(before.began)
+            {
+                // Of one that stays as it is, the move tells what came of it.
+                let _ = self.put(pid, before.class, |class| class == Class::FIRST);
+            }
+        }
     }
 
     /// Is nothing changed?
@@ -121,8 +141,7 @@ impl Precedence {
         }
         let changed = self.record.clone();
         for file in changed.files.keys() {
-            // One whose group has gone is not needed; whose parent has no time left, is told by what it is for.
-            let _ = fs::write(file, GROUP_US);
+            share(file);
         }
         for &pid in &first {
             if let Err(error) = self.put(pid, Class::FIRST, |class| class != Class::FIRST) {
@@ -139,10 +158,12 @@ impl Precedence {
             self.record.processes.remove(pid);
         }
         if self.record.processes.is_empty() {
-            for (file, content) in std::mem::take(&mut self.record.files) {
-                // It has gone with its group, or takes what it had.
-                let _ = fs::write(file, content);
-            }
+            // What a group has is part of what the one above it has: it is given back first. One that is gone has gone with its group; one
+            // that cannot be given back yet is tried again.
+            let kept =
+                |(file, content): &(PathBuf, String)| fs::write(file, content).is_err() && file.exists();
+            self.record.files =
+                std::mem::take(&mut self.record.files).into_iter().rev().filter(kept).collect();
         }
         if self.record != changed {
             self.ledger.note_precedence(&self.record)?;
@@ -156,7 +177,7 @@ impl Precedence {
             if !Class::of(&folder).is_some_and(&is_other) {
                 continue;
             }
-            match class.put(tid) {
+            match (self.put)(&folder, tid, class) {
                 // It has ended.
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
                 done => done?,
@@ -232,6 +253,14 @@ impl Precedence {
             Some((tid, text.split_whitespace().next()?.parse().ok()?))
         };
         self.threads(pid).into_iter().filter_map(ran).collect()
+    }
+}
+
+/// Gives a group real-time, unless it has some or has gone. Where nothing is left to give, the threads that it is for tell.
+fn share(file: &Path) {
+    let has_none = fs::read_to_string(file).is_ok_and(|now| now.trim() == "0");
+    if has_none {
+        let _ = GROUP_US.iter().any(|us| fs::write(file, us).is_ok());
     }
 }
 

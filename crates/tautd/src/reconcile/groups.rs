@@ -28,17 +28,22 @@ pub(super) fn note_controllers(groups: &Groups, board: &Board) {
 }
 
 impl Reconciler {
-    /// Makes groups for the VMs that the last plan entitles to something, before anything is put below them.
+    /// Makes groups for the VMs that the last plan entitles to something, before anything is put below them, and before precedence is
+    /// settled.
     pub(super) fn make_groups(&mut self) {
-        match self.groups.make(&self.wanted_groups()) {
+        let wanted = self.wanted_groups();
+        self.precedence.pause(self.groups.arriving(&wanted));
+        match self.groups.make(&wanted) {
             Ok(outcome) => self.note_groups(&outcome),
             Err(error) => tracing::warn!(%error, "no control group is made: it could not be noted"),
         }
     }
 
-    /// Takes back the groups that no VM is entitled to any more, after everything below them.
+    /// Takes back the groups that no VM is entitled to any more, after everything below them, and before precedence is settled.
     pub(super) fn clear_groups(&mut self) {
-        if let Err(error) = self.groups.clear(&self.wanted_groups()) {
+        let wanted = self.wanted_groups();
+        self.precedence.pause(self.groups.leaving(&wanted));
+        if let Err(error) = self.groups.clear(&wanted) {
             tracing::warn!(%error, "that control groups are gone could not be noted");
         }
     }

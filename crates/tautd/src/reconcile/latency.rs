@@ -104,8 +104,8 @@ impl Reconciler {
         self.entitled.clear();
         self.settle(&Wanted::default())?;
         self.make_groups();
-        self.settle_precedence();
         self.clear_groups();
+        self.settle_precedence();
         self.store.event(
             Level::Info,
             "host",
@@ -125,10 +125,10 @@ impl Reconciler {
         self.bound.clear();
         self.poll_ns = None;
         self.entitled.clear();
-        self.settle_precedence();
-        self.clear_groups();
         if let Err(error) = self.settle(&Wanted::default()) {
             tracing::warn!(%error, "the host could not be put back: the next daemon does it");
         }
+        self.clear_groups();
+        self.settle_precedence();
     }
 }

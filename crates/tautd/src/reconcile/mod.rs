@@ -257,8 +257,8 @@ impl Reconciler {
         self.make_groups();
         self.give_devices_back();
         self.settle_exclusive();
-        self.settle_precedence();
         self.clear_groups();
+        self.settle_precedence();
         self.pause()
     }
 

@@ -1,5 +1,6 @@
 //! Latency sensitivity on this host (PL4, PL5): a microguest's vCPU alone on a pCPU, switched under traffic, whatever dies.
 
+mod affinity;
 mod scope;
 
 use std::process::{Child, Stdio};
@@ -50,9 +51,12 @@ fn is_alone(scope: &Scope, taut: &Taut, vm: &str, cpu: u64) {
     assert!(status.contains(&format!("Cpus_allowed_list:\t{cpu}\n")), "{status}");
 }
 
-/// Scheduling classes of the fabric's threads: 0 is ordinary, 1 goes first (`SCHED_FIFO`).
 fn classes_of_fabric(taut: &Taut) -> Vec<u32> {
-    let pid = taut.json(["daemon", "show"])["fabric_pid"].as_u64().unwrap();
+    classes(taut.json(["daemon", "show"])["fabric_pid"].as_u64().unwrap())
+}
+
+/// Scheduling classes of a process's threads: 0 is ordinary, 1 goes first (`SCHED_FIFO`).
+fn classes(pid: u64) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let class = |task: std::io::Result<std::fs::DirEntry>| {
         let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
