@@ -25,6 +25,7 @@ pub mod epoll;
 pub mod inherited;
 pub mod lro;
 pub mod moderation;
+mod place;
 pub mod port;
 pub mod sandbox;
 pub mod shaping;

@@ -8,7 +8,8 @@ use taut_api::Name;
 
 use crate::placement::Placement;
 use crate::shares::Entitlement;
-use crate::{Desired, Observed, affinity, latency, shares};
+use crate::workers::Near;
+use crate::{Desired, Observed, affinity, latency, shares, workers};
 
 /// The decisions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub struct Decided {
     pub bound: BTreeMap<Name, BTreeSet<u32>>,
     /// What each running VM is to get of CPU and memory; empty while nobody asks for anything.
     pub entitled: BTreeMap<Name, Entitlement>,
+    /// Where the fabric's threads run that are left to the plan, if not anywhere.
+    pub near: Option<Near>,
 }
 
 impl Decided {
@@ -26,6 +29,7 @@ impl Decided {
     pub fn new(desired: &Desired, observed: &Observed) -> Self {
         let placement = latency::rule(desired, observed);
         let bound = affinity::rule(desired, observed, &placement);
-        Self { placement, bound, entitled: shares::rule(desired, observed) }
+        let near = workers::rule(desired, observed, &placement);
+        Self { placement, bound, entitled: shares::rule(desired, observed), near }
     }
 }

@@ -28,13 +28,15 @@ pub fn rule(desired: &Desired, observed: &Observed, decided: &Decided) -> Fabric
         })
     });
     let workers = desired.workers.count();
+    let near = decided.near.as_ref().map(|near| near.cpus.iter().copied().collect()).unwrap_or_default();
     FabricConfig {
         revision: 0,
         ports: ports.collect(),
         sockets: vmci::config(desired, observed),
         workers: WorkerConfig {
             mode: mode(observed, decided, desired.workers.mode, workers),
-            ..desired.workers.clone()
+            cpus: desired.workers.cpus.clone(),
+            near,
         },
         socket_worker: SocketWorker {
             mode: mode(observed, decided, desired.socket_worker.mode, workers),
@@ -47,7 +49,10 @@ pub fn rule(desired: &Desired, observed: &Observed, decided: &Decided) -> Fabric
 /// more than the workers, none keeps one busy only to wait there: what it waits for may need it.
 fn mode(observed: &Observed, decided: &Decided, mode: WorkerMode, workers: usize) -> WorkerMode {
     let owned = decided.placement.exclusive().len();
-    let left = observed.cpus.len().saturating_sub(owned);
+    let left = match &decided.near {
+        Some(near) if !near.cpus.is_empty() => near.cpus.len(),
+        _ => observed.cpus.len().saturating_sub(owned),
+    };
     let waits = matches!(mode, WorkerMode::Adaptive { .. });
     if owned > 0 && left <= workers && waits { WorkerMode::Interrupt } else { mode }
 }

@@ -11,7 +11,7 @@ use taut_api::{ApiError, Bytes, Name};
 use crate::admission::{conflict, invalid};
 use crate::affinity::allowed;
 use crate::placement::{self, Demand, Placement, Problem, Shortage};
-use crate::{Decided, Desired, Hierarchy, Observed, Process, shares};
+use crate::{Decided, Desired, Hierarchy, Observed, Process, shares, workers};
 
 /// Least memory that stays for the host.
 const HOST_MEMORY: Bytes = Bytes::mib(256);
@@ -309,6 +309,10 @@ pub fn explain(observed: &Observed, decided: &Decided, name: &Name, vm: &VmDesir
             "LS-3: what it waits for does not wait for a time slice of a neighbour's",
             false,
         );
+    }
+    let near = decided.near.as_ref().zip(grant);
+    if let Some(told) = near.and_then(|(near, grant)| workers::explain(near, observed, spec, grant)) {
+        decide(told.decision, &told.rule, told.restart);
     }
     decide(
         "coalescing is disabled and LRO off on its virtio cards that do not say otherwise".to_owned(),

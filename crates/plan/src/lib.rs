@@ -23,6 +23,7 @@
 //! * [`placement`]: the pCPU that each of their vCPUs owns;
 //! * [`machine`]: what a running VM's monitor is told, and how long KVM polls for halted vCPUs;
 //! * [`lro`]: the ports for which segments are merged;
+//! * [`workers`]: where the fabric's threads run;
 //! * [`fabric_config`]: the fabric's whole wanted state;
 //! * [`checklist`]: what `taut check` says of a host, a VM, a guest.
 //!
@@ -51,6 +52,7 @@ pub mod placement;
 pub mod shares;
 pub mod vmci;
 pub mod vms;
+pub mod workers;
 
 pub use decided::Decided;
 pub use desired::{Desired, Owner};

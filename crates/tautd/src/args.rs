@@ -53,7 +53,7 @@ pub(crate) enum FabricMode {
 impl Args {
     /// How the fabric's workers behave.
     pub(crate) fn workers(&self) -> WorkerConfig {
-        WorkerConfig { mode: self.mode(), cpus: self.fabric_cpus.clone() }
+        WorkerConfig { mode: self.mode(), cpus: self.fabric_cpus.clone(), near: Vec::new() }
     }
 
     /// How its thread for VMCI sockets behaves.

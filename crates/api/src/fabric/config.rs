@@ -126,6 +126,9 @@ pub struct WorkerConfig {
     /// pCPUs that workers are bound to, one worker each, at most [`super::counters::MAX_WORKERS`]; empty: one worker,
     /// placed by the kernel.
     pub cpus: Vec<u32>,
+    /// pCPUs that a worker runs on, and the thread for sockets, which has none of its own; empty: any.
+    #[serde(default)]
+    pub near: Vec<u32>,
 }
 
 impl WorkerConfig {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use taut_api::fabric::FromFabric;
-use taut_api::fabric::config::{FabricConfig, PortConfig, PortId, SocketConfig, SocketWorker, WorkerConfig};
+use taut_api::fabric::config::{FabricConfig, PortConfig, PortId, SocketConfig, WorkerConfig};
 use tracing::{info, warn};
 
 use super::acceptable::{Acceptable, acceptable};
@@ -23,7 +23,7 @@ impl Control {
         self.close_unwanted(&accepted);
         let Acceptable { ports, sockets, mut refused } = accepted;
         let changed = self.configure_ports(ports);
-        refused.extend(self.configure_sockets(&sockets, &config.socket_worker));
+        refused.extend(self.configure_sockets(&sockets, &config));
         for (id, why) in &refused {
             warn!("{id} refused: {why}");
         }
@@ -101,10 +101,10 @@ impl Control {
     fn configure_sockets(
         &mut self,
         wanted: &BTreeMap<PortId, &SocketConfig>,
-        worker: &SocketWorker,
+        config: &FabricConfig,
     ) -> Vec<(PortId, String)> {
         let devices: Vec<_> = wanted.values().copied().cloned().collect();
-        let refused = self.vmci.sockets.configure(&devices, worker);
+        let refused = self.vmci.sockets.configure(&devices, &config.socket_worker, &config.workers.near);
         for config in devices {
             let id = config.id;
             match (self.vmci.sockets.device(id), self.entries.get_mut(&id)) {

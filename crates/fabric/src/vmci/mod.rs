@@ -40,12 +40,12 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::{SocketConfig, SocketWorker};
 use taut_virtq::counters::SharedWords;
 
 use crate::epoll::{EventFlags, Waker, Watched};
+use crate::place::Place;
 use crate::port::Failure;
 use crate::vhost_user::Device;
 use hub::Hub;
@@ -112,9 +112,7 @@ impl Shared {
 #[derive(Debug)]
 pub struct Sockets {
     shared: Arc<Shared>,
-    thread: Option<(JoinHandle<()>, Pid)>,
-    cpu: Option<u32>,
-    anywhere: CpuSet,
+    thread: Option<(JoinHandle<()>, Place)>,
     _woken: Watched<Waker>,
 }
 
@@ -130,30 +128,29 @@ impl Sockets {
             waker,
             alarm: Waker::new()?,
         });
-        let thread = worker::start(Arc::clone(&shared))?;
-        let anywhere = sched_getaffinity(None)?;
-        Ok(Self { shared, thread: Some(thread), cpu: None, anywhere, _woken: woken })
+        let (thread, tid) = worker::start(Arc::clone(&shared))?;
+        Ok(Self { shared, thread: Some((thread, Place::new(tid))), _woken: woken })
     }
 
     /// Makes the devices what they are wanted to be; tells which could not be, and why. A device keeps its connections as far
-    /// as their ends may still talk.
-    pub fn configure(&mut self, devices: &[SocketConfig], worker: &SocketWorker) -> Vec<(PortId, String)> {
+    /// as their ends may still talk. Without a pCPU of its own the thread runs `near`, or anywhere if that is empty.
+    pub fn configure(
+        &mut self,
+        devices: &[SocketConfig],
+        worker: &SocketWorker,
+        near: &[u32],
+    ) -> Vec<(PortId, String)> {
         let refused = self.shared.enter().configure(devices, worker);
-        self.bind(worker.cpu);
+        self.bind(worker.cpu.as_ref().map_or(near, std::slice::from_ref));
         self.shared.waker.wake();
         refused
     }
 
-    fn bind(&mut self, cpu: Option<u32>) {
-        let Some((_, tid)) = self.thread.as_ref().filter(|_| cpu != self.cpu) else { return };
-        let mut cpus = self.anywhere;
-        if let Some(cpu) = cpu.filter(|&cpu| (cpu as usize) < CpuSet::MAX_CPU) {
-            cpus = CpuSet::new();
-            cpus.set(cpu as usize);
-        }
-        match sched_setaffinity(Some(*tid), &cpus) {
-            Ok(()) => self.cpu = cpu,
-            Err(error) => tracing::warn!(?cpu, %error, "the thread for sockets cannot be bound to this pCPU"),
+    fn bind(&mut self, cpus: &[u32]) {
+        if let Some((_, place)) = &mut self.thread
+            && let Err(error) = place.put(cpus)
+        {
+            tracing::warn!(?cpus, %error, "the thread for sockets cannot be bound to these pCPUs");
         }
     }
 

@@ -27,7 +27,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::{WorkerConfig, WorkerMode};
 use taut_api::fabric::counters::MAX_WORKERS;
@@ -35,6 +34,7 @@ use taut_virtq::counters::SharedWords;
 
 use crate::counters::WorkerBlock;
 use crate::epoll::Waker;
+use crate::place::Place;
 use crate::port::Failure;
 use crate::switch::Switch;
 use crate::switch::forward::{Fallen, Scratch, Target};
@@ -124,12 +124,12 @@ pub enum WorkerError {
         source: io::Error,
     },
     /// It runs somewhere else.
-    #[error("worker {number} cannot be bound to pCPU {cpu}")]
+    #[error("worker {number} cannot be bound to pCPUs {cpus:?}")]
     Bind {
         /// Its number.
         number: usize,
-        /// The pCPU.
-        cpu: u32,
+        /// The pCPUs.
+        cpus: Vec<u32>,
         /// Why.
         source: io::Error,
     },
@@ -141,15 +141,12 @@ pub struct Workers {
     crew: Arc<Crew>,
     words: Arc<SharedWords>,
     threads: Vec<Thread>,
-    /// Where a worker may run unless it is bound.
-    anywhere: CpuSet,
 }
 
 #[derive(Debug)]
 struct Thread {
     handle: JoinHandle<()>,
-    tid: Pid,
-    cpu: Option<u32>,
+    place: Place,
 }
 
 impl Workers {
@@ -162,12 +159,7 @@ impl Workers {
             incidents: Mutex::default(),
             alarm: Waker::new()?,
         };
-        let mut workers = Self {
-            crew: Arc::new(crew),
-            words: Arc::clone(words),
-            threads: Vec::new(),
-            anywhere: sched_getaffinity(None)?,
-        };
+        let mut workers = Self { crew: Arc::new(crew), words: Arc::clone(words), threads: Vec::new() };
         workers.start_one()?;
         Ok(workers)
     }
@@ -177,7 +169,7 @@ impl Workers {
         self.crew.desks.provide(number + 1)?;
         let (handle, tid) =
             thread::start(Arc::clone(&self.crew), number, WorkerBlock::new(&self.words, number))?;
-        self.threads.push(Thread { handle, tid, cpu: None });
+        self.threads.push(Thread { handle, place: Place::new(tid) });
         Ok(())
     }
 
@@ -223,9 +215,10 @@ impl Workers {
         self.post_all(Note::Configured);
         until_unused(&before);
         for (number, thread) in self.threads.iter_mut().enumerate() {
-            let cpu = config.cpus.get(number).copied();
-            if let Err(source) = thread.bind(cpu, &self.anywhere) {
-                result = Err(WorkerError::Bind { number, cpu: cpu.unwrap_or_default(), source });
+            let own = config.cpus.get(number).map(std::slice::from_ref);
+            let cpus = own.unwrap_or(&config.near);
+            if let Err(source) = thread.place.put(cpus) {
+                result = Err(WorkerError::Bind { number, cpus: cpus.to_vec(), source });
             }
         }
         result
@@ -303,22 +296,5 @@ fn until_unused(plan: &Arc<Plan>) {
 impl Drop for Workers {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-impl Thread {
-    fn bind(&mut self, cpu: Option<u32>, anywhere: &CpuSet) -> io::Result<()> {
-        if self.cpu == cpu {
-            return Ok(());
-        }
-        let mut cpus = CpuSet::new();
-        match cpu {
-            Some(cpu) if (cpu as usize) < CpuSet::MAX_CPU => cpus.set(cpu as usize),
-            Some(_) => return Err(io::Error::from(rustix::io::Errno::INVAL)),
-            None => cpus = *anywhere,
-        }
-        sched_setaffinity(Some(self.tid), &cpus)?;
-        self.cpu = cpu;
-        Ok(())
     }
 }

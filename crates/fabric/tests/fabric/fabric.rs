@@ -192,7 +192,7 @@ impl Fabric {
     }
 
     pub(crate) fn configure(&mut self, ports: Vec<PortConfig>) {
-        let workers = WorkerConfig { mode: WorkerMode::Adaptive { poll_us: 10 }, cpus: Vec::new() };
+        let workers = WorkerConfig { mode: WorkerMode::Adaptive { poll_us: 10 }, ..WorkerConfig::default() };
         self.configure_with(ports, workers);
     }
 

@@ -43,7 +43,7 @@ impl Pair {
 /// A sender on port 0, and a guest with all its pairs on port 1.
 fn start(fabric: &mut Fabric) -> (Guest, Guest, Vec<Pair>) {
     let cpus = vec![0; 2];
-    let workers = WorkerConfig { mode: WorkerMode::Adaptive { poll_us: 10 }, cpus };
+    let workers = WorkerConfig { mode: WorkerMode::Adaptive { poll_us: 10 }, cpus, near: Vec::new() };
     let kind = PortKind::VhostUser { offloads: true, queue_pairs: PAIRS as u8 };
     fabric.configure_with(vec![vnic(0, 1), PortConfig { kind, ..vnic(1, 1) }], workers);
     let sender = Guest::start(fabric.connect(PortId(0)), Model::default());

@@ -20,7 +20,7 @@ fn workers(count: usize, mode: WorkerMode) -> WorkerConfig {
     let allowed = sched_getaffinity(None).unwrap();
     let cpus: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
     let cpus = cpus.iter().cycle().take(count).map(|&cpu| cpu as u32);
-    WorkerConfig { mode, cpus: cpus.collect() }
+    WorkerConfig { mode, cpus: cpus.collect(), near: Vec::new() }
 }
 
 /// Byte 14 of a sender's last frame, marked by 1.
@@ -198,14 +198,14 @@ fn a_full_receiver_of_another_worker_is_waited_for_and_announces_its_room() {
 #[test]
 fn a_wish_that_cannot_be_fulfilled_leaves_the_ports_served() {
     let mut fabric = Fabric::start();
-    let nowhere = WorkerConfig { mode: ADAPTIVE, cpus: vec![0, 100_000] };
+    let nowhere = WorkerConfig { mode: ADAPTIVE, cpus: vec![0, 100_000], near: Vec::new() };
     let [mut a, mut b] = guests(&mut fabric, &nowhere, Model::default());
     for mark in 0..10 {
         let sent = frame(mac(1), mac(0), mark, 100);
         a.send(&sent);
         assert_eq!(b.receive().1, sent);
     }
-    let too_many = WorkerConfig { mode: ADAPTIVE, cpus: vec![0; 65] };
+    let too_many = WorkerConfig { mode: ADAPTIVE, cpus: vec![0; 65], near: Vec::new() };
     fabric.configure_with((0..2).map(|id| vnic(id, 1)).collect(), too_many);
     for mark in 0..10 {
         let sent = frame(mac(0), mac(1), mark, 100);
