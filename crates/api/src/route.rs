@@ -126,7 +126,7 @@ pub struct ChangeResources {
     /// The most memory that it gets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<MemoryLimit>,
-    /// Nodes for exclusive pCPUs, at once, and for memory, with the next start.
+    /// Nodes for its vCPUs, at once, and for memory, with the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Numbers>,
     /// pCPUs that its vCPUs run on, exclusive or not.

@@ -2,8 +2,8 @@
 //! them (SPEC LS-5).
 //!
 //! A frame crosses from the fabric's worker to a vCPU and back through memory and caches of one NUMA node, or through the wire between
-//! two. There is one such worker, so there is one node: that of most exclusive pCPUs whose VMs the fabric serves. It is a matter of
-//! who owns what alone: the threads move when another node has come to have more, and not otherwise.
+//! two. There is one such worker, so there is one node: that of most exclusive pCPUs whose VMs the fabric serves, of those with a pCPU left.
+//! It is a matter of who owns what alone: the threads move when another node has come to have more, or nothing is left, and not otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,11 +43,15 @@ pub fn rule(desired: &Desired, observed: &Observed, placement: &Placement) -> Op
             *owned.entry(*node).or_default() += 1;
         }
     }
-    // Of nodes with as many the lowest.
-    let (node, _) = owned.into_iter().rev().max_by_key(|(_, count)| *count)?;
     let exclusive = placement.exclusive();
-    let left = nodes.iter().filter(|(cpu, of)| **of == node && !exclusive.contains(cpu));
-    Some(Near { node, cpus: left.map(|(cpu, _)| *cpu).collect(), workers, sockets })
+    let left = |node: u32| -> BTreeSet<u32> {
+        let of_node = nodes.iter().filter(|(cpu, of)| **of == node && !exclusive.contains(cpu));
+        of_node.map(|(cpu, _)| *cpu).collect()
+    };
+    // One with nothing left comes last; of nodes with as many the lowest.
+    let near = owned.into_iter().rev().map(|(node, count)| (node, left(node), count));
+    let (node, cpus, _) = near.max_by_key(|(_, left, count)| (!left.is_empty(), *count))?;
+    Some(Near { node, cpus, workers, sockets })
 }
 
 /// Does the fabric move anything for it?
@@ -70,7 +74,7 @@ pub(crate) fn explain(near: &Near, observed: &Observed, spec: &VmSpec, grant: &G
         observed.cpus.iter().filter(|cpu| grant.cpus.contains(&cpu.id)).map(|cpu| cpu.node).collect();
     let whose = if mine.contains(node) { "which has" } else { "not its own: that one has" };
     let (decision, left) = if cpus.is_empty() {
-        (format!("{who} anywhere"), ", but all of its pCPUs are exclusively VMs'")
+        (format!("{who} anywhere"), "; but no such node has a pCPU left that no VM owns")
     } else {
         (format!("{who} on pCPUs {}", Numbers(cpus.clone())), "")
     };
@@ -112,7 +116,7 @@ mod tests {
         for (number, (cpus, served)) in owned.iter().enumerate() {
             let nics = if *served { r#"[{"portgroup": "lan"}]"# } else { "[]" };
             let vm: VmDesired =
-                serde_json::from_str(&format!(r#"{{"power": "on", "nics": {nics}}}"#)).unwrap();
+                serde_json::from_str(&format!(r#"{{"power": "on", "nic": {nics}}}"#)).unwrap();
             desired.vms.insert(name(number), vm);
             placement.granted.insert(name(number), Grant { cpus: cpus.clone(), idle: Vec::new() });
         }
@@ -150,7 +154,7 @@ mod tests {
         let vm = &desired.vms[&name(0)].vm;
         let told = explain(&near, &host(&[0, 1]), vm, &placement.granted[&name(0)]).unwrap();
         assert!(
-            told.decision.ends_with("run anywhere") && told.rule.contains("all of its pCPUs are exclusively"),
+            told.decision.ends_with("run anywhere") && told.rule.contains("no such node has a pCPU left"),
             "{told:?}"
         );
     }
@@ -184,7 +188,10 @@ mod tests {
                 let served = owned.iter().filter(|(_, served)| *served).flat_map(|(cpus, _)| cpus);
                 served.filter(|cpu| nodes[**cpu as usize] == node).count()
             };
-            prop_assert!(nodes.iter().all(|node| count(&owned, *node) <= count(&owned, near.node)));
+            let left = |node: u32| (0..nodes.len() as u32).any(|cpu| nodes[cpu as usize] == node && !exclusive.contains(&cpu));
+            let better = |node: u32| count(&owned, node) > count(&owned, near.node) && left(node) >= left(near.node);
+            prop_assert!(!nodes.iter().any(|node| better(*node)));
+            prop_assert_eq!(near.cpus.is_empty(), !nodes.iter().any(|node| count(&owned, *node) > 0 && left(*node)));
             // One that comes to the same node, or is none of the fabric's, moves nobody off it.
             if (newcomer as usize) < nodes.len() && !exclusive.contains(&newcomer) {
                 for served in [true, false] {
@@ -192,10 +199,9 @@ mod tests {
                     more.push((vec![newcomer], served));
                     let (desired, placement) = vms(&more);
                     let next = rule(&desired, &observed, &placement).unwrap();
-                    let same = !served || nodes[newcomer as usize] == near.node;
-                    prop_assert!(!same || next.node == near.node);
-                    let others = count(&more, next.node) > count(&more, near.node) || next.node <= near.node;
-                    prop_assert!(next.node == near.node || others, "for as many it goes to the lowest only");
+                    let elsewhere = served && nodes[newcomer as usize] != near.node;
+                    let took_the_last = near.cpus == [newcomer].into();
+                    prop_assert!(elsewhere || took_the_last || near.cpus.is_empty() || next.node == near.node);
                 }
             }
         }

@@ -45,7 +45,7 @@ impl Host {
     fn start(&mut self, name: &str, more: &serde_json::Value) {
         let mut json = serde_json::json!({
             "power": "on", "memory": "1GiB", "memory_reservation": "full", "cpu": { "reservation": "full" },
-            "latency_sensitivity": "high", "nics": [{ "portgroup": "lan" }],
+            "latency_sensitivity": "high", "nic": [{ "portgroup": "lan" }],
         });
         json.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let vm: VmDesired = serde_json::from_value(json).unwrap();
