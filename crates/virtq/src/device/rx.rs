@@ -89,11 +89,17 @@ impl Work for Copies<'_> {
     #[inline(always)]
     fn run(self) -> Run {
         let mut run = Run::default();
-        for ((slot, chain), into) in self.slots.iter().zip(self.chains).zip(self.ahead) {
+        for (number, ((slot, chain), into)) in self.slots.iter().zip(self.chains).zip(self.ahead).enumerate()
+        {
+            let (to, at) = (into.first as usize, chain.first as usize);
+            // The buffer of the next frame, unless that will not fill as much of it.
+            let next = || match (self.ahead.get(number + 1), self.chains.get(number + 1)) {
+                (Some(next), Some(frame)) if frame.len >= chain.len => next.first as usize,
+                _ => to,
+            };
             let len = chain.len as usize;
             let simple = slot.is_plain() && chain.count == 1 && into.count == 1;
-            let (to, at) = (into.first as usize, chain.first as usize);
-            if !simple || !self.to.copy_behind(to, (&PLAIN, slot.start()), self.from, at, len) {
+            if !simple || !self.to.copy_behind(to, (&PLAIN, slot.start()), self.from, at, len, next) {
                 break;
             }
             run.frames += 1;

@@ -236,7 +236,8 @@ impl Pieces<'_> {
     }
 
     /// Copies `len` bytes into segment `to`: `header`, then `start` as far as it is needed, and behind both what lies behind as
-    /// many bytes in segment `at` of `from`. False, and nothing copied, when either segment or `len` is too short.
+    /// many bytes in segment `at` of `from`. False, and nothing copied, when either segment or `len` is too short. `next` is the
+    /// segment whose lines are asked for meanwhile: the one that as much will be written to next, or `to`.
     #[inline(always)]
     pub(crate) fn copy_behind<const HEADER: usize, const START: usize>(
         self,
@@ -245,6 +246,7 @@ impl Pieces<'_> {
         from: Self,
         at: usize,
         len: usize,
+        next: impl FnOnce() -> usize,
     ) -> bool {
         let to = self.0[to];
         if len > to.len || len < HEADER {
@@ -263,11 +265,12 @@ impl Pieces<'_> {
         if len > from.len {
             return false;
         }
+        let next = self.0[next()].base.as_ptr().wrapping_add(head);
         // SAFETY: `head` < `len`, and both segments are mapped and have `len` bytes; ptr::copy allows them to overlap.
         unsafe {
             std::ptr::copy(header.as_ptr(), to.base.as_ptr(), HEADER);
             std::ptr::copy(start.as_ptr(), to.base.as_ptr().add(HEADER), START);
-            copy_rest(from.base.as_ptr().add(head), to.base.as_ptr().add(head), len - head);
+            copy_rest(from.base.as_ptr().add(head), to.base.as_ptr().add(head), len - head, next);
         }
         true
     }
@@ -436,22 +439,28 @@ impl Buffer<'_> {
     }
 }
 
-/// Copies `len` bytes, by whole lines if there is one; the last line overlaps the one before.
+/// Copies `len` bytes, by whole lines if there is one: the first wherever it begins, those behind it where the target's lines do,
+/// so that no store touches two; the last overlaps the one before. With each of them, the same line of `next` is asked for, to be
+/// written soon.
 ///
 /// # Safety
 /// As for [`std::ptr::copy`], but that bytes which overlap may arrive as either.
 #[inline(always)]
-unsafe fn copy_rest(from: *const u8, to: *mut u8, len: usize) {
+unsafe fn copy_rest(from: *const u8, to: *mut u8, len: usize, next: *const u8) {
     const LINE: usize = prefetch::LINE;
     if len < LINE {
         // SAFETY: the caller's.
         unsafe { std::ptr::copy(from, to, len) };
         return;
     }
-    let mut at = 0;
+    // SAFETY: the caller's; `len` is at least a line.
+    unsafe { std::ptr::copy(from, to, LINE) };
+    let mut at = LINE - to.addr() % LINE;
     while at + LINE <= len {
         // SAFETY: the caller's; this piece ends at or before `len`.
         unsafe { std::ptr::copy(from.add(at), to.add(at), LINE) };
+        // The ends' buffers together are as large as a core's cache: by itself, a store would wait for its line from the next one.
+        prefetch::for_write(next.wrapping_add(at));
         at += LINE;
     }
     if at < len {
