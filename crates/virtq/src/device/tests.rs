@@ -179,6 +179,51 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// A run, frames and buffers of any length wherever they lie: every byte arrives, and none behind the last.
+    #[test]
+    fn a_run_arrives_byte_for_byte(
+        frames in proptest::collection::vec((0..1600usize, 0..64u64, 0..64u64, 0..80u32), 1..=BURST),
+        format in format(),
+    ) {
+        const UNTOUCHED: u8 = 0xa5;
+        let mut ram = Ram::new(1 << 20).unwrap();
+        let features = ALL | format;
+        let [mut sender, mut receiver] = [(); 2].map(|()| {
+            let layout = QueueLayout::allocate(&mut ram, 64).unwrap();
+            (Ring::new(ram.memory(), layout, features).unwrap(), layout)
+        });
+        let mut places = Vec::new();
+        for (number, &(len, from, to, room)) in frames.iter().enumerate() {
+            let whole = (header::LEN + len) as u32;
+            let [from, to] = [from, to].map(|shift| ram.allocate(2048, 64).unwrap() + shift);
+            ram.memory().write(from, &[&NetHeader::default().to_bytes()[..], &frame(number, len)].concat()).unwrap();
+            ram.memory().write(to, &[UNTOUCHED; 1800]).unwrap();
+            sender.0.add(std::iter::once(Part { addr: from, len: whole, writable: false })).unwrap();
+            receiver.0.add(std::iter::once(Part { addr: to, len: whole + room, writable: true })).unwrap();
+            places.push(to);
+        }
+        sender.0.publish();
+        receiver.0.publish();
+        let mut tx = TxQueue::new(ram.memory(), &sender.1.config(features, Start::first(features))).unwrap();
+        let mut rx = RxQueue::new(ram.memory(), &receiver.1.config(features, Start::first(features))).unwrap();
+        prop_assert_eq!(tx.peek(), Ok(frames.len()));
+        let run = rx.deliver_run(&tx, 0, frames.len());
+        prop_assert_eq!(run.frames, frames.len());
+        let plain = NetHeader { num_buffers: 1, ..NetHeader::default() }.to_bytes();
+        for (number, (&(len, ..), place)) in frames.iter().zip(places).enumerate() {
+            let mut found = [0; 1800];
+            ram.memory().read(place, &mut found).unwrap();
+            let (written, behind) = found.split_at(header::LEN + len);
+            prop_assert_eq!(&written[..header::LEN], &plain[..]);
+            prop_assert!(written[header::LEN..] == frame(number, len), "frame {} of {} bytes", number, len);
+            prop_assert!(behind.iter().all(|&byte| byte == UNTOUCHED), "behind frame {} of {} bytes", number, len);
+        }
+    }
+}
+
 /// Cuts a range into parts at most as long as `cuts` says; the last part takes the rest.
 fn cut(start: u64, len: u32, cuts: &[u32], writable: bool) -> Vec<Part> {
     let mut parts = Vec::new();
