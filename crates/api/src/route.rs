@@ -126,6 +126,9 @@ pub struct ChangeResources {
     /// The most memory that it gets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<MemoryLimit>,
+    /// How much its disk counts while the device is busy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_shares: Option<Shares>,
     /// Nodes for its vCPUs, at once, and for memory, with the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Numbers>,

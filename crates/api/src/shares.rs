@@ -12,17 +12,17 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::Bytes;
 use crate::latency::Decision;
 
-/// How much a VM counts beside others when there is too little: `low`, `normal`, `high` (1 : 2 : 4, by its vCPUs or its memory), or a
+/// How much a VM counts beside others when there is too little: `low`, `normal`, `high` (1 : 2 : 4, by its vCPUs, its memory or its disk), or a
 /// number for the whole VM, 1 to 1000000, as in ESX (`sched.cpu.shares`, `sched.mem.shares`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "NumberOrText", into = "String")]
 pub enum Shares {
-    /// 500 for each vCPU, 5 for each MiB.
+    /// 500 for each vCPU, 5 for each MiB, 500 for the disk.
     Low,
-    /// 1000 for each vCPU, 10 for each MiB.
+    /// 1000 for each vCPU, 10 for each MiB, 1000 for the disk.
     #[default]
     Normal,
-    /// 2000 for each vCPU, 20 for each MiB.
+    /// 2000 for each vCPU, 20 for each MiB, 2000 for the disk.
     High,
     /// So many for all of it.
     Custom(u32),
@@ -40,6 +40,11 @@ impl Shares {
     /// Of memory, for so much of it.
     pub fn of_memory(self, memory: Bytes) -> u64 {
         self.each(5).map_or_else(u64::from, |each| each * memory.as_mib())
+    }
+
+    /// Of a disk.
+    pub fn of_disk(self) -> u64 {
+        self.each(500).unwrap_or_else(u64::from)
     }
 
     fn each(self, low: u64) -> Result<u64, u32> {
@@ -284,6 +289,7 @@ mod tests {
     fn shares_are_by_size_unless_they_are_a_number() {
         assert_eq!([Shares::Low, Shares::Normal, Shares::High].map(|it| it.of_cpu(2)), [1000, 2000, 4000]);
         assert_eq!(Shares::High.of_memory(Bytes::mib(256)), 5120);
+        assert_eq!([Shares::Low, Shares::Normal, Shares::Custom(7)].map(Shares::of_disk), [500, 1000, 7]);
         assert_eq!("1500".parse(), Ok(Shares::Custom(1500)));
         assert_eq!(Shares::Custom(1500).of_cpu(8), 1500);
         for bad in ["", "0", "1000001", "-1", "medium"] {

@@ -143,6 +143,9 @@ pub struct Disk {
     /// The most that it is read and written (VN-14).
     #[serde(default, skip_serializing_if = "DiskLimits::is_none")]
     pub limits: DiskLimits,
+    /// How much it counts beside other VMs' disks while their device is busy (VN-14; ESX: `sched.scsi0:0.shares`).
+    #[serde(default, skip_serializing_if = "Shares::is_default")]
+    pub shares: Shares,
 }
 
 /// Format of a disk image.

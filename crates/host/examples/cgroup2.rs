@@ -54,6 +54,7 @@ fn run() {
         memory_low: Bytes::mib(16),
         memory_high: Some(Bytes::mib(32)),
         no_swap: true,
+        disk_shares: Some(2000),
     };
     let owner = Owner { pid, cpus: vec![1, 2], idle: vec![3] };
     let wanted = BTreeMap::from([(vm.clone(), wanted)]);

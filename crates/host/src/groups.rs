@@ -1,4 +1,4 @@
-//! A control group for each VM: CPU and memory by shares and up to limits (SPEC VN-14).
+//! A control group for each VM: CPU and memory by shares and up to limits, disks by shares (SPEC VN-14).
 //!
 //! With cgroup v1 a VM has one group in each controller's hierarchy, below the one that its process was in. With cgroup v2 it has one
 //! group, below the scope that VMs are put in. A group is named after VM and process, so that two daemons, or two lives of a VM, never
@@ -7,6 +7,7 @@
 //! No limit of memory that would end QEMU is ever set: cgroup v1's `memory.limit_in_bytes` and cgroup v2's `memory.max` stay as they are.
 
 mod controller;
+mod disk;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -45,6 +46,8 @@ pub struct Wanted {
     pub memory_high: Option<Bytes>,
     /// None of it is swapped out.
     pub no_swap: bool,
+    /// How much its disk counts: 1000 for an ordinary one. Without, disks are left alone.
+    pub disk_shares: Option<u64>,
 }
 
 /// Groups that were made, or are about to be, and where their process came from.
@@ -71,6 +74,8 @@ pub struct Outcome {
     pub in_force: BTreeSet<Name>,
     /// What could not be done.
     pub problems: BTreeMap<Name, String>,
+    /// Disk shares that this kernel cannot weigh, or that count for nothing, and why.
+    pub weightless: BTreeMap<Name, String>,
 }
 
 /// The groups of one host.
@@ -80,6 +85,7 @@ pub struct Groups {
     cpu: Option<Controller>,
     memory: Option<Controller>,
     cpuset: Option<Controller>,
+    disk: Option<Controller>,
     ledger: Ledger,
     /// What was made, or begun, as the ledger has it.
     record: Record,
@@ -102,6 +108,7 @@ impl Groups {
             cpu: find("cpu"),
             memory: find("memory"),
             cpuset: find("cpuset"),
+            disk: find("io"),
             record: ledger.groups()?,
             ledger,
             enter: |dir, pid| fs::write(dir.join(PROCS), pid.to_string()),
@@ -114,9 +121,10 @@ impl Groups {
         Self::new(root, None, ledger).map(|groups| Self { enter, ..groups })
     }
 
-    /// Who controls CPU time, memory, and pCPUs.
-    pub fn versions(&self) -> [Option<Version>; 3] {
-        [&self.cpu, &self.memory, &self.cpuset].map(|found| found.as_ref().map(Controller::version))
+    /// Who controls CPU time, memory, pCPUs, and disks.
+    pub fn versions(&self) -> [Option<Version>; 4] {
+        [&self.cpu, &self.memory, &self.cpuset, &self.disk]
+            .map(|found| found.as_ref().map(Controller::version))
     }
 
     /// Is the host as it was?
@@ -143,7 +151,7 @@ impl Groups {
     /// Processes that [`Groups::clear`] will move out of their group of CPU time of cgroup v1.
     pub fn leaving(&self, wanted: &BTreeMap<Name, Wanted>) -> Vec<u32> {
         let Some(cpu) = self.cpu_of_v1() else { return Vec::new() };
-        let keep = names(wanted);
+        let keep = names(wanted.iter());
         let goes = |dir: &&PathBuf| dir.starts_with(&cpu.base) && !is_one_of(dir, &keep);
         self.record.made.keys().filter(goes).flat_map(|dir| members(dir, PROCS)).collect()
     }
@@ -162,11 +170,11 @@ impl Groups {
             return Ok(outcome);
         }
         let mut next = self.record.clone();
-        for controller in self.controllers() {
+        for controller in self.controllers(wanted.values()) {
             if let Some((folder, names)) = controller.to_switch_on() {
                 next.switched_on.entry(folder).or_default().extend(names);
             }
-            for (name, vm) in wanted {
+            for (name, vm) in wanted.iter().filter(|(_, vm)| controller.is_for(vm)) {
                 if let Some(home) = controller.home(&self.root, vm.pid)
                     && let Some(dir) = controller.group(&self.root, vm.pid, &group(name, vm.pid))
                     && home != dir
@@ -179,7 +187,7 @@ impl Groups {
             self.ledger.note_groups(&next)?;
             self.record = next;
         }
-        for controller in self.controllers() {
+        for controller in self.controllers(wanted.values()) {
             if let Err(error) = controller.switch_on() {
                 for name in wanted.keys() {
                     outcome
@@ -190,7 +198,11 @@ impl Groups {
         }
         for (name, vm) in wanted {
             match self.put(name, vm) {
-                Ok(()) => drop(outcome.in_force.insert(name.clone())),
+                Ok(()) => {
+                    outcome.in_force.insert(name.clone());
+                    let why = self.disk.as_ref().and_then(|disk| self.weightless(disk, name, vm));
+                    outcome.weightless.extend(why.map(|why| (name.clone(), why)));
+                }
                 Err(problem) => drop(outcome.problems.entry(name.clone()).or_insert(problem)),
             }
         }
@@ -203,12 +215,15 @@ impl Groups {
     /// When the ledger cannot be kept: it has more then than there is.
     pub fn clear(&mut self, wanted: &BTreeMap<Name, Wanted>) -> Result<(), LedgerError> {
         let before = self.record.clone();
-        let keep = names(wanted);
+        let keep = names(wanted.iter());
+        let with_disk = names(wanted.iter().filter(|(_, vm)| vm.disk_shares.is_some()));
+        let disk = self.disk.as_ref().filter(|disk| disk.version() == Version::V1);
         self.record.made.retain(|dir, home| {
+            let keep = if disk.is_some_and(|disk| dir.starts_with(&disk.base)) { &with_disk } else { &keep };
             // What is still in use, or has a group of its own below it, is tried again.
             // Its home may have gone: then the folder above is.
             let homes: Vec<&Path> = [Some(home.as_path()), dir.parent()].into_iter().flatten().collect();
-            is_one_of(dir, &keep) || dissolve(dir, PROCS, &homes).is_err()
+            is_one_of(dir, keep) || dissolve(dir, PROCS, &homes).is_err()
         });
         if wanted.is_empty() && self.record.made.is_empty() {
             self.record.switched_on.retain(|folder, names| controller::switch_off(folder, names).is_err());
@@ -219,18 +234,28 @@ impl Groups {
         Ok(())
     }
 
-    fn controllers(&self) -> impl Iterator<Item = &Controller> {
+    /// Those that these VMs need. That of disks comes last: it shares the others' group with cgroup v2.
+    fn controllers<'a>(&self, wanted: impl Iterator<Item = &'a Wanted>) -> impl Iterator<Item = &Controller> {
+        let disks = wanted.into_iter().any(|vm| vm.disk_shares.is_some());
         self.cpu
             .iter()
             .chain(&self.memory)
             .chain(self.cpuset.iter().filter(|found| found.version() == Version::V2))
+            .chain(self.disk.iter().filter(move |_| disks))
+    }
+
+    /// Why the weight of a VM's disk counts for nothing.
+    fn weightless(&self, disk: &Controller, name: &Name, vm: &Wanted) -> Option<String> {
+        vm.disk_shares?;
+        let dir = disk.group(&self.root, vm.pid, &group(name, vm.pid))?;
+        disk::weightless(&self.root, disk, &dir)
     }
 
     /// Makes the groups of one VM and moves its process there.
     fn put(&self, name: &Name, vm: &Wanted) -> Result<(), String> {
         let group = group(name, vm.pid);
         let mut done = BTreeSet::new();
-        for controller in self.controllers() {
+        for controller in self.controllers(std::iter::once(vm)) {
             let Some(dir) = controller.group(&self.root, vm.pid, &group) else { continue };
             let cannot =
                 |what: &Path, error: &io::Error| format!("{} cannot be set: {error}", what.display());
@@ -241,6 +266,12 @@ impl Groups {
                 let path = dir.join(file);
                 put(&path, &value).map_err(|error| cannot(&path, &error))?;
             }
+            for (file, value) in controller.weights(vm) {
+                let path = dir.join(file);
+                if path.exists() {
+                    put(&path, &value).map_err(|error| cannot(&path, &error))?;
+                }
+            }
             if done.insert(dir.clone()) && controller.home(&self.root, vm.pid).as_ref() != Some(&dir) {
                 (self.enter)(&dir, vm.pid).map_err(|error| cannot(&dir.join(PROCS), &error))?;
             }
@@ -250,8 +281,8 @@ impl Groups {
 }
 
 /// Names of these VMs' groups.
-fn names(wanted: &BTreeMap<Name, Wanted>) -> BTreeSet<String> {
-    wanted.iter().map(|(name, vm)| group(name, vm.pid)).collect()
+fn names<'a>(wanted: impl Iterator<Item = (&'a Name, &'a Wanted)>) -> BTreeSet<String> {
+    wanted.map(|(name, vm)| group(name, vm.pid)).collect()
 }
 
 fn is_one_of(dir: &Path, names: &BTreeSet<String>) -> bool {

@@ -27,6 +27,8 @@ pub struct Observed {
     pub enforced: BTreeSet<Name>,
     /// What of them could not be set, and why.
     pub group_problems: BTreeMap<Name, String>,
+    /// VMs whose disk shares count for nothing, and why.
+    pub weightless: BTreeMap<Name, String>,
     /// Every on-line pCPU.
     pub cpus: Vec<Cpu>,
     /// Nominal frequency of a pCPU in MHz; 0 when the host does not say.
@@ -68,6 +70,8 @@ pub struct Controllers {
     pub memory: Hierarchy,
     /// Of pCPUs and nodes.
     pub cpuset: Hierarchy,
+    /// Of disks.
+    pub disk: Hierarchy,
 }
 
 /// Where a controller is.

@@ -25,6 +25,9 @@ pub struct Entitlement {
     pub cpu_limit: Option<u64>,
     /// Its memory.
     pub memory: MemoryEntitlement,
+    /// How much its disk counts beside others' while their device is busy: 1000 for an ordinary one. Nothing while nobody's does
+    /// otherwise, or without a disk.
+    pub disk_shares: Option<u64>,
 }
 
 /// What a running VM is to get of the host's memory.
@@ -46,14 +49,15 @@ pub fn rule(desired: &Desired, observed: &Observed) -> BTreeMap<Name, Entitlemen
     if observed.restored || !anybody_asks(&vms, observed) {
         return BTreeMap::new();
     }
-    let memory = entitled(&vms, observed);
-    let of =
-        |(name, vm): &(&Name, &VmDesired)| ((*name).clone(), entitlement(&vm.vm, observed, memory[name]));
+    let (memory, disks) = (entitled(&vms, observed), disks_differ(&vms));
+    let of = |(name, vm): &(&Name, &VmDesired)| {
+        ((*name).clone(), entitlement(&vm.vm, observed, memory[name], disks))
+    };
     vms.iter().map(of).collect()
 }
 
-/// What a VM is to get that is entitled to so much memory.
-fn entitlement(spec: &VmSpec, observed: &Observed, memory: Bytes) -> Entitlement {
+/// What a VM is to get that is entitled to so much memory; `disks` says whether those of VMs count differently.
+fn entitlement(spec: &VmSpec, observed: &Observed, memory: Bytes, disks: bool) -> Entitlement {
     Entitlement {
         cpu_shares: spec.cpu.shares.of_cpu(spec.vcpus),
         cpu_limit: spec.cpu.limit.thousandths(spec.vcpus, observed.cpu_mhz),
@@ -63,6 +67,7 @@ fn entitlement(spec: &VmSpec, observed: &Observed, memory: Bytes) -> Entitlement
             limit: spec.memory_limit.of(spec.memory).filter(|_| observed.swap_total.0 > 0),
             no_swap: memory_is_reserved(spec),
         },
+        disk_shares: spec.disk.as_ref().filter(|_| disks).map(|disk| disk.shares.of_disk()),
     }
 }
 
@@ -97,10 +102,19 @@ fn anybody_asks(vms: &[(&Name, &VmDesired)], observed: &Observed) -> bool {
     vms.iter().any(|(_, vm)| asks(vm, observed))
 }
 
+/// Does the disk of one of these VMs count more or less than the others'?
+fn disks_differ(vms: &[(&Name, &VmDesired)]) -> bool {
+    vms.iter().any(|(_, vm)| has_disk_shares(vm))
+}
+
+fn has_disk_shares(vm: &VmDesired) -> bool {
+    vm.vm.disk.as_ref().is_some_and(|disk| !disk.shares.is_default())
+}
+
 /// Has the VM something that its control group is needed for?
 fn asks(vm: &VmDesired, observed: &Observed) -> bool {
     let spec = &vm.vm;
-    let shares = !spec.cpu.shares.is_default() || !spec.memory_shares.is_default();
+    let shares = !spec.cpu.shares.is_default() || !spec.memory_shares.is_default() || has_disk_shares(vm);
     let limited = spec.cpu.limit.thousandths(spec.vcpus, observed.cpu_mhz).is_some()
         || spec.memory_limit.of(spec.memory).is_some();
     let kept = observed.controllers.memory == Hierarchy::V2 && !spec.memory_reservation.is_none();
@@ -151,11 +165,31 @@ pub fn explain(
     vm: &VmDesired,
 ) -> Option<ResourceStatus> {
     let mut status = ResourceStatus::default();
+    reservation(observed, name, vm, &mut status);
     groups(desired, observed, decided, name, vm, &mut status);
     affinity::explain(observed, decided, name, vm, &mut status);
     let process = observed.vms.get(name).and_then(|seen| seen.process.as_ref());
     numa::explain(observed, &vm.vm, process, decided.placement.granted.get(name), &mut status);
     (status != ResourceStatus::default()).then_some(status)
+}
+
+/// A part of the memory that is reserved is kept by cgroup v2 alone; all of it is locked, and needs no group.
+fn reservation(observed: &Observed, name: &Name, vm: &VmDesired, status: &mut ResourceStatus) {
+    let spec = &vm.vm;
+    if spec.memory_reservation.is_none() || memory_is_reserved(spec) {
+        return;
+    }
+    let has = match observed.controllers.memory {
+        Hierarchy::V2 => return,
+        Hierarchy::V1 => "cgroup v1 has nothing like memory.min of cgroup v2",
+        Hierarchy::None => "this host has no memory controller of cgroup v1 or v2",
+    };
+    status.missing.push(format!(
+        "its memory reservation of {} of {} is counted when others are admitted, and not kept from being taken: {has}; hint: all of it can be \
+         locked, `taut vm set {name} --memory-reservation full`",
+        spec.memory_reservation.of(spec.memory),
+        spec.memory
+    ));
 }
 
 /// What its control group has.
@@ -187,12 +221,13 @@ fn groups(
                 return;
             }
             all = vms.iter().map(|(_, vm)| vm.vm.cpu.shares.of_cpu(vm.vm.vcpus)).sum();
-            would_be = entitlement(&vm.vm, observed, entitled(&vms, observed)[name]);
+            would_be = entitlement(&vm.vm, observed, entitled(&vms, observed)[name], disks_differ(&vms));
             &would_be
         }
     };
     cpu(observed, vm, own, all, status);
     memory(observed, vm, own, status);
+    disk(observed, name, vm, own, status);
     let runs = observed.vms.get(name).is_some_and(|seen| seen.process.is_some());
     if runs && !observed.enforced.contains(name) && status.missing.is_empty() {
         status.missing.push("its process has not been put into its control group yet".to_owned());
@@ -285,6 +320,29 @@ fn memory(observed: &Observed, vm: &VmDesired, own: &Entitlement, status: &mut R
             }
         }
     }
+}
+
+fn disk(observed: &Observed, name: &Name, vm: &VmDesired, own: &Entitlement, status: &mut ResourceStatus) {
+    let (Some(shares), Some(disk)) = (own.disk_shares, &vm.vm.disk) else { return };
+    let file = match observed.controllers.disk {
+        Hierarchy::None => {
+            status.missing.push(
+                "its disk shares: this host has no blkio controller of cgroup v1 and no io controller of cgroup v2".to_owned(),
+            );
+            return;
+        }
+        Hierarchy::V1 => "blkio.bfq.weight of cgroup v1",
+        Hierarchy::V2 => "io.weight and io.bfq.weight of cgroup v2",
+    };
+    if let Some(why) = observed.weightless.get(name) {
+        status.missing.push(why.clone());
+        return;
+    }
+    decide(
+        status,
+        format!("its disk has {shares} shares ({}), where an ordinary one has 1000", disk.shares),
+        format!("VN-14: they count while a device is busy, among the VMs that use it; {file}"),
+    );
 }
 
 fn decide(status: &mut ResourceStatus, decision: String, rule: String) {

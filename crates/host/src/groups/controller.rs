@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{OVERHEAD, PERIOD_US, Wanted};
+use super::{OVERHEAD, PERIOD_US, Wanted, disk};
 
 /// Which kind of hierarchy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,15 +26,17 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Finds one of the name `cpu`, `memory` or `cpuset`. A hierarchy of its own comes first: the kernel has a controller only once.
+    /// Finds one of the name `cpu`, `memory`, `cpuset` or `io`, which cgroup v1 calls `blkio`. A hierarchy of its own comes first: the kernel has a controller only once.
     pub(super) fn find(root: &Path, scope: Option<&Path>, name: &'static str) -> Option<Self> {
         let mounts = root.join("sys/fs/cgroup");
         let (base, file) = match name {
             "cpu" => (mounts.join("cpu"), "cpu.shares"),
             "memory" => (mounts.join("memory"), "memory.limit_in_bytes"),
+            "io" => (mounts.join("blkio"), "blkio.reset_stats"),
             _ => (mounts.join("cpuset"), "cpuset.cpus"),
         };
         if base.join(file).exists() {
+            let name = if name == "io" { "blkio" } else { name };
             return Some(Self { name, version: Version::V1, base });
         }
         let scope = scope.filter(|scope| scope.join("cgroup.controllers").exists()).map(Path::to_owned);
@@ -119,6 +121,26 @@ impl Controller {
             ],
             _ => Vec::new(),
         }
+    }
+
+    /// Does the VM need a group of its?
+    pub(super) fn is_for(&self, vm: &Wanted) -> bool {
+        !matches!(self.name, "io" | "blkio") || vm.disk_shares.is_some()
+    }
+
+    /// Weights of a VM's disk, in whichever of these files the kernel has. Those of BFQ end at 1000.
+    pub(super) fn weights(&self, vm: &Wanted) -> Vec<(&'static str, String)> {
+        let weight = |most| vm.disk_shares.map(|shares| (shares / 10).clamp(1, most));
+        let (all, bfq) = (weight(10_000), weight(1000));
+        let files = match self.name {
+            "io" => vec![
+                (disk::IO, all.map(|it| format!("default {it}"))),
+                (disk::BFQ, bfq.map(|it| format!("default {it}"))),
+            ],
+            "blkio" => vec![(disk::BFQ_V1, bfq.map(|it| it.to_string()))],
+            _ => Vec::new(),
+        };
+        files.into_iter().filter_map(|(file, value)| Some((file, value?))).collect()
     }
 
     /// What [`Controller::switch_on`] will change: the folder, and this controller's name.

@@ -62,6 +62,7 @@ fn wanted() -> BTreeMap<Name, Wanted> {
         memory_low: Bytes::mib(100),
         memory_high: Some(Bytes::mib(128)),
         no_swap: false,
+        disk_shares: None,
     };
     [("db1".parse().unwrap(), vm)].into()
 }
@@ -74,7 +75,7 @@ fn clear(groups: &mut Groups) {
 fn with_cgroup_v1_a_vm_has_a_group_in_each_hierarchy_below_its_home() {
     let host = Host::v1();
     let mut groups = host.groups();
-    assert_eq!(groups.versions(), [Some(Version::V1); 3]);
+    assert_eq!(groups.versions(), [Some(Version::V1), Some(Version::V1), Some(Version::V1), None]);
     let outcome = groups.make(&wanted()).unwrap();
     assert_eq!((outcome.in_force.len(), outcome.problems.len()), (1, 0), "{outcome:?}");
     let noted = host.ledger().groups().unwrap();
@@ -121,7 +122,7 @@ fn with_cgroup_v1_a_vm_has_a_group_in_each_hierarchy_below_its_home() {
 fn with_cgroup_v2_a_vm_has_one_group_and_goes_home_to_its_service() {
     let host = Host::v2();
     let mut groups = host.groups();
-    assert_eq!(groups.versions(), [Some(Version::V2); 3]);
+    assert_eq!(groups.versions(), [Some(Version::V2); 4]);
     let outcome = groups.make(&wanted()).unwrap();
     assert_eq!(outcome.problems, BTreeMap::new());
     let noted = host.ledger().groups().unwrap();
@@ -176,7 +177,66 @@ fn a_host_without_controllers_has_no_groups() {
     let root = tempfile::tempdir().unwrap();
     let ledger = Ledger::new(root.path(), &root.path().join("var/lib/taut"));
     let mut groups = Groups::new(root.path(), None, ledger).unwrap();
-    assert_eq!(groups.versions(), [None; 3]);
+    assert_eq!(groups.versions(), [None; 4]);
     groups.make(&wanted()).unwrap();
+    assert!(groups.is_empty());
+}
+
+/// The VM, with so many shares of its disk.
+fn with_disk(shares: Option<u64>) -> BTreeMap<Name, Wanted> {
+    wanted().into_iter().map(|(name, vm)| (name, Wanted { disk_shares: shares, ..vm })).collect()
+}
+
+fn weightless(groups: &mut Groups, shares: u64) -> Option<String> {
+    let outcome = groups.make(&with_disk(Some(shares))).unwrap();
+    assert_eq!(outcome.problems, BTreeMap::new());
+    outcome.weightless.into_values().next()
+}
+
+#[test]
+fn a_disk_has_a_weight_where_the_kernel_has_one_and_somebody_goes_by_it() {
+    let host = Host::v1();
+    host.write("sys/fs/cgroup/blkio/blkio.reset_stats", "");
+    host.is_in("5:blkio:/\n4:memory:/\n2:cpuset:/\n1:cpu,cpuacct:/box\n0::/\n");
+    let mut groups = host.groups();
+    groups.make(&with_disk(None)).unwrap();
+    assert!(!host.root.path().join("sys/fs/cgroup/blkio").join(NAME).exists(), "nobody asks");
+    let why = weightless(&mut groups, 2000).unwrap();
+    assert!(why.contains("no blkio.bfq.weight in ") && why.contains("hint: "), "{why}");
+    // As in a kernel with BFQ.
+    host.write(&format!("sys/fs/cgroup/blkio/{NAME}/blkio.bfq.weight"), "100");
+    host.write("sys/block/vda/queue/scheduler", "[none] mq-deadline bfq\n");
+    let why = weightless(&mut groups, 2000).unwrap();
+    assert!(why.contains("(blkio.bfq.weight) and count for nothing: no block device"), "{why}");
+    host.write("sys/block/vda/queue/scheduler", "none mq-deadline [bfq]\n");
+    for (shares, weight) in [(2000, "200"), (1, "1"), (1_000_000, "1000")] {
+        assert_eq!(weightless(&mut groups, shares), None);
+        assert_eq!(host.read(&format!("blkio/{NAME}/blkio.bfq.weight")), weight);
+    }
+    // Its disk is ordinary again, and the rest stays.
+    groups.clear(&with_disk(None)).unwrap();
+    assert!(!host.root.path().join("sys/fs/cgroup/blkio").join(NAME).exists());
+    assert_eq!(host.read(&format!("memory/{NAME}/cgroup.procs")), "77");
+    clear(&mut groups);
+    assert!(groups.is_empty());
+}
+
+#[test]
+fn with_cgroup_v2_the_weight_is_in_the_vms_group() {
+    let host = Host::v2();
+    let mut groups = host.groups();
+    let why = weightless(&mut groups, 500).unwrap();
+    assert!(why.contains("no io.weight and no io.bfq.weight in "), "{why}");
+    for file in ["io.weight", "io.bfq.weight"] {
+        host.write(&format!("sys/fs/cgroup/{NAME}/{file}"), "default 100");
+    }
+    assert!(
+        weightless(&mut groups, 500).unwrap().contains("(io.weight, io.bfq.weight) and count for nothing")
+    );
+    host.write("sys/fs/cgroup/io.cost.qos", "254:0 enable=1 ctrl=auto\n");
+    assert_eq!(weightless(&mut groups, 50_000), None);
+    assert_eq!(host.read(&format!("{NAME}/io.weight")), "default 5000");
+    assert_eq!(host.read(&format!("{NAME}/io.bfq.weight")), "default 1000");
+    clear(&mut groups);
     assert!(groups.is_empty());
 }

@@ -102,6 +102,7 @@ fn shared_out() -> (tempfile::TempDir, Groups, BTreeMap<Name, Wanted>) {
         memory_low: Bytes(0),
         memory_high: None,
         no_swap: false,
+        disk_shares: None,
     };
     (root, groups, [("db1".parse().unwrap(), vm)].into())
 }

@@ -20,7 +20,7 @@ fn host(hierarchy: Hierarchy, swap: bool) -> Observed {
         memory_total: Bytes::mib(4096),
         swap_total: Bytes::mib(if swap { 1024 } else { 0 }),
         cpu_mhz: 2000,
-        controllers: Controllers { cpu: hierarchy, memory: hierarchy, cpuset: hierarchy },
+        controllers: Controllers { cpu: hierarchy, memory: hierarchy, cpuset: hierarchy, disk: hierarchy },
         ..Observed::default()
     }
 }
@@ -145,5 +145,54 @@ proptest! {
         // Nobody goes without while there is some left, but for what rounding takes.
         let wants: u64 = desired.vms.values().map(|vm| vm.vm.memory_limit.of(vm.vm.memory).unwrap_or(vm.vm.memory).0).sum();
         prop_assert!(all.is_empty() || total + 20 >= wants.min(capacity));
+    }
+}
+
+#[test]
+fn disks_count_as_soon_as_one_differs_and_what_is_missing_is_said() {
+    let disk = |shares: &str| serde_json::json!({ "disk": { "path": "/d", "shares": shares } });
+    let mut desired = vms(vec![("a", disk("high")), ("b", disk("normal")), ("c", serde_json::json!({}))]);
+    let observed = host(Hierarchy::V2, false);
+    let shares = |desired: &Desired| {
+        rule(desired, &observed).into_values().map(|it| it.disk_shares).collect::<Vec<_>>()
+    };
+    assert_eq!(shares(&desired), [Some(2000), Some(1000), None]);
+    let told = |observed: &Observed| {
+        explain(&desired, observed, &Decided::new(&desired, observed), &name("a"), &desired.vms[&name("a")])
+            .unwrap()
+    };
+    let has = |status: &ResourceStatus| {
+        status.decisions.iter().any(|it| it.decision.starts_with("its disk has 2000 shares (high)"))
+    };
+    assert!(has(&told(&observed)) && told(&observed).missing.is_empty());
+    let weightless =
+        Observed { weightless: [(name("a"), "no such file".to_owned())].into(), ..observed.clone() };
+    assert!(!has(&told(&weightless)) && told(&weightless).missing == ["no such file"]);
+    let mut without = observed.clone();
+    without.controllers.disk = Hierarchy::None;
+    assert!(!has(&told(&without)) && told(&without).missing[0].contains("no blkio controller"));
+    desired.vms.insert(name("a"), vm(&disk("normal")));
+    assert!(shares(&desired).is_empty(), "nobody asks for anything");
+}
+
+#[test]
+fn a_part_of_memory_is_kept_by_cgroup_v2_alone() {
+    let part = serde_json::json!({ "memory_reservation": "64MiB" });
+    let desired = vms(vec![("a", part), ("b", serde_json::json!({ "memory_reservation": "full" }))]);
+    let missing = |text: &str, hierarchy| {
+        let observed = host(hierarchy, false);
+        let decided = Decided::new(&desired, &observed);
+        let status = explain(&desired, &observed, &decided, &name(text), &desired.vms[&name(text)]);
+        status.unwrap_or_default().missing.join("; ")
+    };
+    assert_eq!(missing("a", Hierarchy::V2), "");
+    for hierarchy in [Hierarchy::V1, Hierarchy::None] {
+        let text = missing("a", hierarchy);
+        assert!(
+            text.starts_with("its memory reservation of 64MiB of 256MiB is counted")
+                && text.contains("hint: "),
+            "{text}"
+        );
+        assert_eq!(missing("b", hierarchy), "", "it is locked");
     }
 }

@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use taut_api::error::ErrorKind;
 use taut_api::route::{ChangeResources, Vm};
 use taut_api::vm::{VmDesired, VmStatus};
 use taut_api::{ApiError, Document, Name};
@@ -10,7 +11,7 @@ use taut_plan::latency;
 use super::body::{Body, Failure, Named};
 use super::{Shared, vms};
 
-/// Changes a VM's shares and limits of CPU and memory, and where it is to be, also while it runs. Its status says what is enforced, and what this host
+/// Changes a VM's shares and limits of CPU, memory and disk, and where it is to be, also while it runs. Its status says what is enforced, and what this host
 /// cannot enforce.
 #[utoipa::path(patch, path = "/v1/vms/{name}/resources", tag = "VMs", request_body = ChangeResources,
     params(("name" = Name, Path, description = "VM")),
@@ -28,6 +29,7 @@ pub(super) async fn change_resources(
             cpu_limit,
             memory_shares,
             memory_limit,
+            disk_shares,
             nodes,
             cpus,
             vcpus_per_node,
@@ -37,6 +39,16 @@ pub(super) async fn change_resources(
         spec.cpu.limit = cpu_limit.unwrap_or(spec.cpu.limit);
         spec.memory_shares = memory_shares.unwrap_or(spec.memory_shares);
         spec.memory_limit = memory_limit.unwrap_or(spec.memory_limit);
+        if let Some(shares) = disk_shares {
+            let disk = spec.disk.as_mut().ok_or_else(|| {
+                ApiError::new(
+                    ErrorKind::Invalid,
+                    format!("VM `{name}` has no disk that could have shares"),
+                    "only a VM with a [disk] has shares of it",
+                )
+            })?;
+            disk.shares = shares;
+        }
         let placement = &mut spec.placement;
         placement.nodes = nodes.unwrap_or_else(|| placement.nodes.clone());
         placement.cpus = cpus.unwrap_or_else(|| placement.cpus.clone());

@@ -20,9 +20,9 @@ pub(super) fn note_controllers(groups: &Groups, board: &Board) {
         Some(Version::V1) => Hierarchy::V1,
         Some(Version::V2) => Hierarchy::V2,
     };
-    let [cpu, memory, cpuset] = groups.versions().map(hierarchy);
+    let [cpu, memory, cpuset, disk] = groups.versions().map(hierarchy);
     let mut seen = board.lock();
-    seen.observed.controllers = Controllers { cpu, memory, cpuset };
+    seen.observed.controllers = Controllers { cpu, memory, cpuset, disk };
     seen.observed.huge_pages = topology::free_huge_pages(Path::new("/"));
     seen.observed.swap_total = topology::swap_total(Path::new("/"));
 }
@@ -61,6 +61,7 @@ impl Reconciler {
                 memory_low: memory.entitled,
                 memory_high: memory.limit,
                 no_swap: memory.no_swap,
+                disk_shares: entitlement.disk_shares,
             };
             Some((name.clone(), wanted))
         };
@@ -71,6 +72,7 @@ impl Reconciler {
         let mut seen = self.board.lock();
         let before: BTreeSet<Name> = std::mem::replace(&mut seen.observed.enforced, outcome.in_force.clone());
         let known = std::mem::replace(&mut seen.observed.group_problems, outcome.problems.clone());
+        seen.observed.weightless.clone_from(&outcome.weightless);
         drop(seen);
         let event = |level, name: &Name, kind: &str, message: &str| {
             self.store.event(level, &format!("vm/{name}"), kind, message);

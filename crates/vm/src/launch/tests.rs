@@ -2,6 +2,7 @@ use taut_api::coalescing::NicCoalescing;
 use taut_api::host::AcceleratorKind;
 use taut_api::machine::{AcceleratorChoice, DiskLimits, HaltSpec};
 use taut_api::resources::MemoryReservation;
+use taut_api::shares::Shares;
 use taut_api::vm::{Boot, Disk, DiskBus, DiskFormat, LatencySensitivity, NicModel, NicSpec, Rings};
 use taut_api::vmci::VmciSpec;
 use taut_api::{Bytes, QueuePairs};
@@ -81,6 +82,7 @@ fn disk_under_kvm_with_every_emulated_card() {
         bus: DiskBus::Pvscsi,
         snapshot: true,
         limits: DiskLimits::default(),
+        shares: Shares::default(),
     };
     let spec = VmSpec { disk: Some(disk), nics: models.map(nic).to_vec(), vcpus: 4, ..VmSpec::default() };
     insta::assert_snapshot!(shown(&spec, AcceleratorKind::Kvm, "10.0.2"));
@@ -103,6 +105,7 @@ fn addresses_reach_a_guest_on_its_own_disk_through_the_firmware() {
         bus: DiskBus::Sata,
         snapshot: false,
         limits: DiskLimits::default(),
+        shares: Shares::default(),
     };
     let other = NicSpec { mac: Some(taut_api::MacAddr([2; 6])), ..nic(NicModel::E1000) };
     let spec = VmSpec { disk: Some(disk), nics: vec![nic(NicModel::Virtio), other], ..VmSpec::default() };
@@ -146,6 +149,7 @@ fn a_kernel_without_initrd_finds_its_root_on_the_disk() {
         bus: DiskBus::Virtio,
         snapshot: false,
         limits: DiskLimits::default(),
+        shares: Shares::default(),
     };
     spec.disk = Some(disk);
     assert!(shown(&spec, AcceleratorKind::Tcg, "10.0.2").contains("root=/dev/vda rw"));
@@ -272,6 +276,7 @@ fn a_disk_may_have_limits() {
             bus: DiskBus::Virtio,
             snapshot: false,
             limits,
+            shares: Shares::High,
         };
         let spec = VmSpec { disk: Some(disk), ..VmSpec::default() };
         let text = shown(&spec, AcceleratorKind::Tcg, "10.0.2");

@@ -5,6 +5,7 @@ use taut_api::vm::{Disk, DiskBus, DiskFormat};
 use taut_api::{ApiError, Bytes};
 
 use super::file::VmxFile;
+use super::shares;
 use crate::definition::invalid;
 
 /// Kinds of controllers, in the order in which they are looked at.
@@ -81,8 +82,10 @@ fn hard_disk(file: &mut VmxFile, controller: &str, place: &Place, prefix: &str) 
     if snapshot {
         file.understood(&key("mode"), "disk.snapshot");
     }
-    let limits = limits(file, &format!("sched.{controller}{}.", place.text));
-    Disk { path, format, bus: bus(file, controller, place), snapshot, limits }
+    let scheduling = format!("sched.{controller}{}.", place.text);
+    let limits = limits(file, &scheduling);
+    let shares = shares::shares(file, &format!("{scheduling}shares"), "disk.shares");
+    Disk { path, format, bus: bus(file, controller, place), snapshot, limits, shares }
 }
 
 /// `sched.scsi0:0.throughputCap`: `80IOPS`, `10MBps`, `off`; a number alone counts operations. `bandwidthCap` is the older name.

@@ -2,8 +2,6 @@
 //!
 //! Keys with an effect are taken by the other modules first; what is here is left over.
 
-const DISK_SHARES: &str = "disk shares: the kernel weighs whole devices' users (io.weight, with the BFQ scheduler only); limit the neighbours instead: disk.limits";
-
 /// Pattern (lower case; `#` is one or more digits, a final `*` any rest) and note. The first match counts.
 const KNOWN: &[(&str, &str)] = &[
     // Processor resources.
@@ -73,13 +71,9 @@ const KNOWN: &[(&str, &str)] = &[
     ("sata#:#.mode", "writes are kept, as always"),
     ("nvme#:#.mode", "writes are kept, as always"),
     ("ide#:#.mode", "writes are kept, as always"),
-    ("sched.scsi#:#.shares", DISK_SHARES),
     ("sched.scsi#:#.*", "a parameter of the disk's scheduling without counterpart"),
-    ("sched.sata#:#.shares", DISK_SHARES),
     ("sched.sata#:#.*", "a parameter of the disk's scheduling without counterpart"),
-    ("sched.nvme#:#.shares", DISK_SHARES),
     ("sched.nvme#:#.*", "a parameter of the disk's scheduling without counterpart"),
-    ("sched.ide#:#.shares", DISK_SHARES),
     ("sched.ide#:#.*", "a parameter of the disk's scheduling without counterpart"),
     ("scsi#*", "a property of a SCSI controller or disk without counterpart"),
     ("sata#*", "a property of a SATA controller or disk without counterpart"),

@@ -40,7 +40,8 @@ fn limit(file: &VmxFile, key: &str, what: &str) -> Result<Option<u32>, ApiError>
     file.parsed::<u32>(key, what)
 }
 
-fn shares(file: &mut VmxFile, key: &str, field: &str) -> Shares {
+/// Shares of one kind, by ESX's names or a number.
+pub(super) fn shares(file: &mut VmxFile, key: &str, field: &str) -> Shares {
     let Some(value) = file.get(key).map(str::to_owned) else { return Shares::Normal };
     match (value.parse::<Shares>(), value.trim().parse::<u32>()) {
         (Ok(shares), _) => {

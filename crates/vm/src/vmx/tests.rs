@@ -236,4 +236,8 @@ fn idle_vcpus_and_limits_of_the_disk_are_taken_over() {
     for none in ["off", "unlimited", "fast", "-5", "99999999999999999GBps"] {
         assert_eq!(limits(none), (None, None), "{none}");
     }
+    let shares = |value: &str| {
+        read(&format!("sched.scsi0:0.shares = \"{value}\"\n")).unwrap().disk.unwrap().shares.to_string()
+    };
+    assert_eq!(["high", "700", "whatever"].map(shares), ["high", "700", "normal"]);
 }

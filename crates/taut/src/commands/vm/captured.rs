@@ -31,7 +31,12 @@ impl Host {
             cpu_mhz: topology::nominal_mhz(root.path()).unwrap_or(0),
             huge_pages: topology::free_huge_pages(root.path()),
             swap_total: topology::swap_total(root.path()),
-            controllers: Controllers { cpu: hierarchy, memory: hierarchy, cpuset: hierarchy },
+            controllers: Controllers {
+                cpu: hierarchy,
+                memory: hierarchy,
+                cpuset: hierarchy,
+                disk: hierarchy,
+            },
             ..Observed::default()
         };
         let nodes: std::collections::BTreeSet<u32> = observed.cpus.iter().map(|cpu| cpu.node).collect();

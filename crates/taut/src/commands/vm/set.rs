@@ -50,6 +50,9 @@ pub(crate) struct Settings {
     /// The most memory that it gets, in force at once: none, or a size.
     #[arg(long, value_name = "SIZE", group = "setting")]
     memory_limit: Option<MemoryLimit>,
+    /// How much its disk counts beside others' while their device is busy, in force at once: low, normal, high, or a number.
+    #[arg(long, value_name = "SHARES", group = "setting")]
+    disk_shares: Option<Shares>,
     #[command(flatten)]
     machine: Machine,
     /// NUMA nodes of the host for its vCPUs, at once, and for memory, from its next start on: any, or such as 0-1.
@@ -138,6 +141,7 @@ pub(super) fn run(settings: Settings, client: &Client) -> Outcome {
         cpu_limit: settings.cpu_limit,
         memory_shares: settings.memory_shares,
         memory_limit: settings.memory_limit,
+        disk_shares: settings.disk_shares,
         nodes: settings.numa_nodes,
         cpus: settings.cpu_affinity,
         vcpus_per_node: settings.vcpus_per_node,
