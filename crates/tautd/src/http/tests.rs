@@ -110,6 +110,21 @@ impl Answer {
     }
 }
 
+/// A VM's process that was started so.
+fn process(kind: VmKind, accelerator: &str) -> Process {
+    Process {
+        pid: 4711,
+        kind,
+        accelerator: accelerator.into(),
+        stopping: false,
+        sockets: std::collections::BTreeSet::new(),
+        vmci: false,
+        locked: false,
+        cpu_pm: false,
+        machine: taut_plan::MachineSeen::default(),
+    }
+}
+
 const MICRO: &str = "kind = \"micro\"\n[[nic]]\nportgroup = \"lan\"\nmac = \"02:00:00:00:00:07\"\n";
 
 #[test]
@@ -213,17 +228,7 @@ fn power_is_written_and_a_running_vm_is_not_deleted() {
         (&json!("failed"), &json!("it burnt"))
     );
 
-    let process = Process {
-        pid: 4711,
-        kind: VmKind::Micro,
-        accelerator: "native".into(),
-        stopping: false,
-        sockets: std::collections::BTreeSet::new(),
-        vmci: false,
-        locked: false,
-        cpu_pm: false,
-        machine: taut_plan::MachineSeen::default(),
-    };
+    let process = process(VmKind::Micro, "native");
     set(VmSeen { process: Some(process), ..VmSeen::default() });
     let running = server.get("/v1/vms").is(200)[0].clone();
     assert_eq!(running["status"]["phase"], "starting", "its card is not connected");

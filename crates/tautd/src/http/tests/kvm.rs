@@ -10,18 +10,7 @@ use super::*;
 fn running(accelerator: &str) -> Server {
     let server = Server::with_lan();
     server.create("m", MICRO).is(201);
-    let process = Process {
-        pid: 4711,
-        kind: VmKind::Qemu,
-        accelerator: accelerator.into(),
-        stopping: false,
-        sockets: std::collections::BTreeSet::new(),
-        vmci: false,
-        locked: false,
-        cpu_pm: false,
-        machine: taut_plan::MachineSeen::default(),
-    };
-    let seen = VmSeen { process: Some(process), ..VmSeen::default() };
+    let seen = VmSeen { process: Some(process(VmKind::Qemu, accelerator)), ..VmSeen::default() };
     server.app.board.lock().observed.vms.insert("m".parse().unwrap(), seen);
     server
 }

@@ -68,17 +68,7 @@ fn what_is_seen_of_a_device_is_told() {
     let mut board = server.app.board.lock();
     let port = board.observed.ports.entry(PortId(0)).or_default();
     port.reason = Some("no front end has connected".into());
-    let process = Process {
-        pid: 4711,
-        kind: VmKind::Micro,
-        accelerator: "native".into(),
-        stopping: false,
-        sockets: std::collections::BTreeSet::new(),
-        vmci: true,
-        locked: false,
-        cpu_pm: false,
-        machine: taut_plan::MachineSeen::default(),
-    };
+    let process = Process { vmci: true, ..process(VmKind::Micro, "native") };
     let name: Name = "a".parse().unwrap();
     board.observed.vms.insert(name.clone(), VmSeen { process: Some(process), ..VmSeen::default() });
     drop(board);
