@@ -144,3 +144,44 @@ fn query_disk(monitor: &Path) -> Option<Value> {
     let disk = blocks["return"].as_array()?.iter().find(|block| block["device"] == "disk0")?;
     Some(disk["inserted"].clone())
 }
+
+/// The folder of a process's group of disks in cgroup v1.
+fn group_of_disks(pid: &Value) -> String {
+    let groups = of(pid, "cgroup");
+    let line = groups.lines().find(|line| line.split(':').nth(1) == Some("blkio"));
+    format!("/sys/fs/cgroup/blkio{}", line.expect("a group").splitn(3, ':').nth(2).unwrap())
+}
+
+#[test]
+fn a_disk_that_counts_more_has_a_weight_of_the_kernels_and_none_afterwards() {
+    if !Path::new("/sys/fs/cgroup/blkio/blkio.reset_stats").exists() {
+        eprintln!("left out: it takes the blkio controller of cgroup v1");
+        return;
+    }
+    let taut = Taut::start();
+    create(&taut, "heavy", &blank(&taut));
+    let pid = running(&taut, "heavy")["pid"].clone();
+    let home = group_of_disks(&pid);
+    taut.ok(["vm", "set", "heavy", "--disk-shares", "high"]);
+    let own = eventually("it has a group", || Some(group_of_disks(&pid)).filter(|group| *group != home));
+    assert!(own.ends_with(&format!("/taut.vm.heavy.{pid}")), "{own}");
+    let explained = || taut.ok(["vm", "explain", "heavy"]);
+    match std::fs::read_to_string(format!("{own}/blkio.bfq.weight")) {
+        Ok(weight) => {
+            assert_eq!(weight, "200\n");
+            let said = explained();
+            let told = ["its disk has 2000 shares (high)", "(blkio.bfq.weight) and count for nothing"];
+            assert!(told.iter().any(|words| said.contains(words)), "{said}");
+        }
+        Err(_) => assert!(explained().contains("no blkio.bfq.weight"), "{}", explained()),
+    }
+    // The rest of its groups stays as long as it is asked for.
+    taut.ok(["vm", "set", "heavy", "--disk-shares", "normal", "--cpu-shares", "low"]);
+    eventually("its disk is as any other", || (group_of_disks(&pid) == home).then_some(()));
+    assert!(of(&pid, "cgroup").contains("taut.vm.heavy") && !Path::new(&own).exists());
+    taut.ok(["vm", "set", "heavy", "--cpu-shares", "normal"]);
+    eventually("nothing is left", || (!of(&pid, "cgroup").contains("taut.vm.heavy")).then_some(()));
+    let file = taut.file("none.toml", "kind = \"micro\"\nmemory = \"64MiB\"\n");
+    taut.ok(["vm", "create", "-f", file.to_str().unwrap(), "--name", "none"]);
+    assert!(taut.refused(["vm", "set", "none", "--disk-shares", "high"]).contains("has no disk"));
+}
