@@ -76,7 +76,7 @@ pub(crate) enum Command {
         name: Name,
     },
     /// Change latency sensitivity, reservations, shares, limits, settings of one of its cards or of its VMCI device, in force at once unless said otherwise.
-    Set(set::Settings),
+    Set(Box<set::Settings>),
     /// Its interfaces and addresses as seen from inside.
     Addresses {
         /// Its name.
@@ -126,7 +126,7 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
             output::print(format, &get(client, &name)?, explain::text);
             Ok(())
         }
-        Command::Set(settings) => set::run(settings, client),
+        Command::Set(settings) => set::run(*settings, client),
         Command::Addresses { name } => super::agent::addresses(&get(client, &name)?, format),
         Command::Console { name } => {
             let socket = of_running(client, &name, "console", |vm| vm.status.console_socket.clone())?;
