@@ -171,7 +171,6 @@ fn a_full_disk_refuses_writes_and_keeps_what_is_there() {
     taut.ok(["vswitch", "create", &format!("s{number}")]);
     let names = taut.json(["vswitch", "list"]);
     assert_eq!(names.as_array().unwrap().len(), number + 2, "every acknowledged write is there: {names}");
-    // Its answer comes before the daemon has closed its store.
     taut.shut_down();
     for path in [taut.dir().join("state"), small] {
         assert!(Command::new("umount").arg(&path).status().unwrap().success());
