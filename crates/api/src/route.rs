@@ -129,7 +129,7 @@ pub struct ChangeResources {
     /// How much its disk counts while the device is busy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_shares: Option<Shares>,
-    /// Nodes for its vCPUs, at once, and for memory, with the next start.
+    /// Nodes for its vCPUs, at once, and for memory: moved there while it runs, unless on huge pages or in several virtual nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Numbers>,
     /// pCPUs that its vCPUs run on, exclusive or not.

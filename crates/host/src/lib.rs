@@ -17,6 +17,7 @@ mod irq;
 pub mod ledger;
 mod list;
 mod mask;
+pub mod migrate;
 mod partition;
 pub mod pci;
 mod pm_qos;

@@ -18,6 +18,7 @@
 //! * [`latency`]: reservations, and who may be latency-sensitive;
 //! * [`affinity`]: where vCPUs may run that own no pCPU;
 //! * [`numa`]: the nodes and pages of memory;
+//! * [`migration`]: memory that follows to other nodes while its VM runs;
 //! * [`shares`]: who gets how much CPU and memory, and at most;
 //! * [`passthrough`]: devices of the host that VMs may have;
 //! * [`placement`]: the pCPU that each of their vCPUs owns;
@@ -43,6 +44,7 @@ pub mod latency;
 pub mod lro;
 pub mod machine;
 pub mod memory;
+pub mod migration;
 pub mod numa;
 pub mod numbering;
 mod observed;
@@ -58,7 +60,8 @@ pub use decided::Decided;
 pub use desired::{Desired, Owner};
 pub use numbering::Numbers;
 pub use observed::{
-    Controllers, ExternalSeen, Hierarchy, MachineSeen, NetnsSeen, Observed, PortSeen, Process, VmSeen,
+    Controllers, ExternalSeen, Hierarchy, MachineSeen, MemoryMove, NetnsSeen, Observed, PortSeen, Process,
+    VmSeen,
 };
 pub use outcome::{Action, Plan, Refusal};
 
@@ -72,6 +75,7 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
     machine::rule(desired, observed, &mut plan);
     attachments::rule(desired, observed, &mut plan);
     plan.refusals = refused;
+    plan.memory = migration::rule(desired, observed, &decided.placement);
     plan.exclusive = decided.placement.granted;
     plan.bound = decided.bound;
     plan.entitled = decided.entitled;

@@ -2,19 +2,19 @@
 //!
 //! Memory goes to the nodes of the pCPUs that its vCPUs own, since from there it is read fastest; without exclusive pCPUs it goes to the
 //! nodes that its `[placement]` names, or anywhere. Reserved memory is on huge pages where enough of them are free. Both are settled
-//! when QEMU starts.
+//! when QEMU starts; what can follow later is the matter of [`migration`].
 
 use std::collections::BTreeSet;
 
-use taut_api::Bytes;
 use taut_api::latency::Decision;
 use taut_api::placement::Numbers;
 use taut_api::shares::ResourceStatus;
 use taut_api::vm::{VmKind, VmSpec};
+use taut_api::{Bytes, Name};
 
 use crate::latency::memory_is_reserved;
 use crate::placement::Grant;
-use crate::{Observed, Process};
+use crate::{Observed, Process, migration};
 
 /// How a VM's memory is, or is to be.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,6 +58,7 @@ pub fn rule(observed: &Observed, spec: &VmSpec, grant: Option<&Grant>) -> Memory
 /// Adds what was decided for a VM's memory, and why.
 pub(crate) fn explain(
     observed: &Observed,
+    name: &Name,
     spec: &VmSpec,
     process: Option<&Process>,
     grant: Option<&Grant>,
@@ -70,6 +71,7 @@ pub(crate) fn explain(
     let next = rule(observed, spec, grant);
     let now = process.map(|process| &process.machine.memory);
     let place = now.unwrap_or(&next);
+    let moved = process.and_then(|_| observed.moves.get(name));
     let several = observed.cpus.iter().map(|cpu| cpu.node).collect::<BTreeSet<_>>().len() > 1;
     let mut decide = |decision: String, rule: &str, restart| {
         status.decisions.push(Decision { decision, rule: rule.to_owned(), restart });
@@ -78,7 +80,9 @@ pub(crate) fn explain(
         let rule = "LS-5: [placement] vcpus_per_node, from min_vcpus vCPUs on (numa.vcpu.maxPerVirtualNode, numa.vcpu.min)";
         decide(format!("the guest sees {} NUMA nodes", place.nodes.len()), rule, false);
     }
-    for (node, bound) in place.nodes.iter().enumerate().filter(|(_, bound)| !bound.is_empty()) {
+    let follows = moved.is_some_and(|moved| place.nodes != [moved.nodes.clone()]);
+    let bound = if follows { &[] } else { &place.nodes[..] };
+    for (node, bound) in bound.iter().enumerate().filter(|(_, bound)| !bound.is_empty()) {
         let what = if place.nodes.len() > 1 {
             format!("memory of its node {node}")
         } else {
@@ -104,9 +108,16 @@ pub(crate) fn explain(
             decide("its memory is on ordinary pages".to_owned(), &rule, false);
         }
     }
-    if now.is_some_and(|now| now.nodes != next.nodes) {
-        let rule = "LS-5: where memory lies is settled when QEMU starts";
-        decide(format!("its memory goes to {} with its next start", places(&next)), rule, true);
+    if let Some(now) = now.filter(|now| now.nodes != next.nodes && !follows) {
+        let why = migration::fixed(now, &next).unwrap_or("nothing is moved now");
+        decide(
+            format!("its memory goes to {} with its next start", places(&next)),
+            &format!("LS-5: {why}"),
+            true,
+        );
+    }
+    if let Some(moved) = moved {
+        migration::explain(place, moved, process.is_some_and(|process| process.locked), status);
     }
     if !placement.nodes.is_any() && !several {
         status.missing.push(format!("nodes {}: this host has one NUMA node", placement.nodes));
@@ -165,7 +176,7 @@ mod tests {
         let place = rule(&host(2), &wide, Some(&grant(&[5, 6, 1, 2])));
         assert_eq!(place.nodes, [BTreeSet::from([1]), BTreeSet::from([0])]);
         let mut status = ResourceStatus::default();
-        explain(&host(2), &wide, None, Some(&grant(&[5, 6, 1, 2])), &mut status);
+        explain(&host(2), &"db1".parse().unwrap(), &wide, None, Some(&grant(&[5, 6, 1, 2])), &mut status);
         let told: Vec<_> = status.decisions.iter().map(|it| &*it.decision).collect();
         let memory = |node, host| format!("memory of its node {node} is bound to the host's node {host}");
         assert_eq!(

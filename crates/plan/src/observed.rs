@@ -39,6 +39,8 @@ pub struct Observed {
     pub in_force: BTreeSet<Name>,
     /// VMs whose vCPUs are not where the plan binds them without owning pCPUs, and why.
     pub unbound: BTreeMap<Name, String>,
+    /// VMs whose memory is moved to other nodes while they run, or was, and how far that is.
+    pub moves: BTreeMap<Name, MemoryMove>,
     /// What could not be done on the host for exclusive pCPUs.
     pub host_problems: Vec<String>,
     /// Interrupts that stay on exclusive pCPUs: the pCPUs, which it is, and why it was not moved.
@@ -59,6 +61,25 @@ pub struct Observed {
     pub external: BTreeMap<Name, ExternalSeen>,
     /// Dense mode, as of the last test of the load.
     pub tune: TuneState,
+}
+
+/// Memory of a running VM on its way to other nodes of the host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MemoryMove {
+    /// The nodes.
+    pub nodes: BTreeSet<u32>,
+    /// So much has been moved there.
+    pub moved: Bytes,
+    /// So much has not been looked at yet.
+    pub ahead: Bytes,
+    /// So much could not be moved when it was tried last.
+    pub left: Bytes,
+    /// Why, or why nothing could be looked at.
+    pub why: Option<String>,
+    /// How often it was tried.
+    pub tries: u32,
+    /// It is not tried again.
+    pub done: bool,
 }
 
 /// The kernel's controllers of what control groups may use.

@@ -21,6 +21,8 @@ pub struct Plan {
     pub exclusive: BTreeMap<Name, Grant>,
     /// pCPUs that the vCPUs of other VMs are bound to.
     pub bound: BTreeMap<Name, BTreeSet<u32>>,
+    /// Nodes to which the memory of running VMs is moved, unless it is there.
+    pub memory: BTreeMap<Name, BTreeSet<u32>>,
     /// How long KVM is to poll for halted vCPUs at least, in nanoseconds.
     pub poll_ns: Option<u64>,
     /// What each VM that runs or is to run gets of CPU and memory; empty while nobody asks for anything.

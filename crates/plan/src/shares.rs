@@ -169,7 +169,7 @@ pub fn explain(
     groups(desired, observed, decided, name, vm, &mut status);
     affinity::explain(observed, decided, name, vm, &mut status);
     let process = observed.vms.get(name).and_then(|seen| seen.process.as_ref());
-    numa::explain(observed, &vm.vm, process, decided.placement.granted.get(name), &mut status);
+    numa::explain(observed, name, &vm.vm, process, decided.placement.granted.get(name), &mut status);
     (status != ResourceStatus::default()).then_some(status)
 }
 

@@ -101,6 +101,7 @@ impl Reconciler {
         self.wanted.clear();
         self.bound.clear();
         self.poll_ns = None;
+        self.memory.clear();
         self.entitled.clear();
         self.settle(&Wanted::default())?;
         self.make_groups();

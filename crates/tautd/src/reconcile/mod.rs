@@ -4,6 +4,7 @@ mod apply;
 mod groups;
 mod latency;
 mod machine;
+mod memory;
 mod observe;
 mod passthrough;
 mod precedence;
@@ -13,7 +14,7 @@ mod tune;
 mod vmci;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -24,6 +25,7 @@ use taut_api::route::UpgradedFabric;
 use taut_api::{ApiError, Name};
 use taut_host::exclusive::Exclusive;
 use taut_host::groups::Groups;
+use taut_host::migrate::Mover;
 use taut_host::pci::bind::Binder;
 use taut_host::precedence::Precedence;
 use taut_plan::placement::Grant;
@@ -42,7 +44,7 @@ use crate::vms::Vms;
 const CALM: Duration = Duration::from_secs(1);
 /// The same while something is awaited that sends no notice of itself: a socket of a front end.
 const WAITING: Duration = Duration::from_millis(250);
-/// The same for a while after a start.
+/// The same for a while after a start, and while memory is moved.
 const ATTENTIVE: Duration = Duration::from_millis(15);
 /// How long after a start sockets are expected any moment.
 const ATTENTION: Duration = Duration::from_secs(10);
@@ -110,6 +112,10 @@ pub(crate) struct Reconciler {
     wanted: BTreeMap<Name, Grant>,
     /// pCPUs that the vCPUs of other VMs are bound to, by the last plan.
     bound: BTreeMap<Name, BTreeSet<u32>>,
+    /// Nodes to which memory of VMs is moved, by the last plan.
+    memory: BTreeMap<Name, BTreeSet<u32>>,
+    /// Moves it.
+    mover: Mover,
     /// Takes devices from the host and gives them back.
     binder: Binder,
     /// Devices that are taken, and whose they are.
@@ -184,6 +190,8 @@ impl Reconciler {
             wanted: BTreeMap::new(),
             bound: BTreeMap::new(),
             poll_ns: None,
+            memory: BTreeMap::new(),
+            mover: Mover::new(Path::new("/")),
             binder: parts.binder,
             devices: parts.devices,
             exclusive: parts.exclusive,
@@ -249,6 +257,7 @@ impl Reconciler {
         self.wanted = plan.exclusive;
         self.bound = plan.bound;
         self.poll_ns = plan.poll_ns;
+        self.memory = plan.memory;
         self.entitled = plan.entitled;
         for action in plan.actions {
             self.apply(action);
@@ -259,6 +268,7 @@ impl Reconciler {
         self.settle_exclusive();
         self.clear_groups();
         self.settle_precedence();
+        self.move_memory();
         self.pause()
     }
 
@@ -274,7 +284,9 @@ impl Reconciler {
         let until_test = self.until_test(&self.store.state().desired.host);
         let seen = self.board.lock();
         let unattached = seen.observed.ports.values().any(|port| !port.attached);
-        let pause = if !unattached && !self.vms.any_stopping() {
+        let pause = if self.mover.is_due(Instant::now()) {
+            ATTENTIVE
+        } else if !unattached && !self.vms.any_stopping() {
             CALM
         } else if Instant::now() < self.attentive_until {
             ATTENTIVE

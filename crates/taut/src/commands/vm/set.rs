@@ -55,7 +55,7 @@ pub(crate) struct Settings {
     disk_shares: Option<Shares>,
     #[command(flatten)]
     machine: Machine,
-    /// NUMA nodes of the host for its vCPUs, at once, and for memory, from its next start on: any, or such as 0-1.
+    /// NUMA nodes of the host for its vCPUs and memory, which is moved there while it runs, unless on huge pages: any, or such as 0-1.
     #[arg(long, value_name = "NODES", group = "setting")]
     numa_nodes: Option<Numbers>,
     /// pCPUs that its vCPUs run on, exclusive or not, in force at once: any, or such as 2,4-7.

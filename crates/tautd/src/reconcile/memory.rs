@@ -1,0 +1,58 @@
+//! Memory of running VMs moved to the nodes that the plan wants, a step in each round.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use taut_api::Name;
+use taut_api::event::Level;
+use taut_api::placement::Numbers;
+use taut_host::migrate::{Progress, Wanted};
+use taut_plan::MemoryMove;
+
+use super::Reconciler;
+
+impl Reconciler {
+    /// Moves a bounded part, and tells when all of a VM's memory has been tried.
+    pub(super) fn move_memory(&mut self) {
+        let wanted = self.wanted_memory();
+        self.mover.step(&wanted, Instant::now());
+        let moves: BTreeMap<Name, MemoryMove> =
+            self.mover.progress().into_iter().map(|(name, progress)| (name, seen(progress))).collect();
+        let before = std::mem::replace(&mut self.board.lock().observed.moves, moves.clone());
+        for (name, moved) in &moves {
+            // Nothing of one that is done changes any more.
+            if moved.done && before.get(name) != Some(moved) {
+                self.tell_move(name, moved);
+            }
+        }
+    }
+
+    fn wanted_memory(&self) -> BTreeMap<Name, Wanted> {
+        let seen = self.board.lock();
+        let of = |(name, nodes): (&Name, &BTreeSet<u32>)| {
+            let process = seen.observed.vms.get(name)?.process.as_ref()?;
+            // No VM has more memory than the host.
+            let most = seen.observed.memory_total;
+            Some((name.clone(), Wanted { pid: process.pid, nodes: nodes.clone(), most }))
+        };
+        self.memory.iter().filter_map(of).collect()
+    }
+
+    fn tell_move(&self, name: &Name, moved: &MemoryMove) {
+        let subject = format!("vm/{name}");
+        if moved.moved.0 > 0 {
+            let nodes = Numbers(moved.nodes.clone());
+            let message = format!("{} of its memory were moved to node {nodes}", moved.moved);
+            self.store.event(Level::Info, &subject, "memory.moved", &message);
+        }
+        if let Some(shortfall) = moved.shortfall() {
+            self.store.event(Level::Warning, &subject, "memory.not-moved", &shortfall);
+        }
+    }
+}
+
+/// As the plan sees it.
+fn seen(progress: Progress) -> MemoryMove {
+    let Progress { nodes, moved, ahead, left, why, passes, done } = progress;
+    MemoryMove { nodes, moved, ahead, left, why, tries: passes, done }
+}
