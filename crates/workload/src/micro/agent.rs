@@ -152,8 +152,6 @@ impl Backend for Agent {
         let (address, buffer) = (wanted.address.clone(), buffer_size(wanted.socket_size));
         let listener = self.call(move |machine| machine.listen(address.as_ref(), port, buffer))??;
         self.send(Command::Start(task, Box::new(ServerTask::new(listener))))?;
-        // Once the vCPU has done this as well, it has run the server once: it listens.
-        self.call(|_| ())?;
         Ok(Box::new(Server { port, task, to_vcpu: self.to_vcpu.clone() }))
     }
 

@@ -103,7 +103,7 @@ impl Machine {
         }
     }
 
-    /// Begins to wait for connections.
+    /// Begins to wait for connections: who connects from now on is not refused.
     pub(super) fn listen(
         &mut self,
         address: Option<&Address>,
@@ -123,7 +123,9 @@ impl Machine {
             }
             Some(unix @ Address::Unix(_)) => return Err(no_unix_sockets(unix)),
         };
-        Ok(Listener::Tcp { address, port, buffer, waiting: vec![] })
+        let mut waiting = vec![];
+        self.wait_for_tcp(address, port, buffer, &mut waiting);
+        Ok(Listener::Tcp { address, port, buffer, waiting })
     }
 
     /// The next connection that has come.
@@ -354,6 +356,17 @@ impl Socket<'_> {
                 })
                 .unwrap_or(0),
             Self::Vmci(socket) => socket.receive(len, look),
+        }
+    }
+
+    /// Has the peer confirmed all that was sent, as far as that matters for [`Self::end`]?
+    ///
+    /// This TCP takes an end at its word even where it has cut the bytes before it to its window, and bytes are then lost
+    /// without an error: the end travels alone.
+    pub(super) fn may_end(&mut self) -> bool {
+        match self {
+            Self::Tcp(socket) => socket.send_queue() == 0,
+            Self::Vmci(_) => true,
         }
     }
 

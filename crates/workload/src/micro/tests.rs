@@ -17,7 +17,7 @@ use taut_virtq::features::{
 use taut_virtq::{RxQueue, Start, TxQueue};
 
 use super::*;
-use crate::agent::protocol::{Configure, Ping, Rr, Serve, Stream};
+use crate::agent::protocol::{AgentError, Configure, Ping, Rr, Serve, Stream};
 use crate::agent::{Backend, Run, Stop};
 use crate::front_end::{Link, QueueEnds};
 
@@ -138,9 +138,9 @@ fn rest(a: &mut Port, b: &mut Port) {
     kicks().for_each(Event::clear);
 }
 
-fn with_run<T>(measure: impl FnOnce(&Run<'_>) -> T) -> T {
+fn with_run<T>(measure: impl FnOnce(&Run<'_>) -> Result<T, AgentError>) -> T {
     let started = AtomicBool::new(false);
-    let result = measure(&Run::new(&Stop::default(), &|| started.store(true, Ordering::Relaxed)));
+    let result = measure(&Run::new(&Stop::default(), &|| started.store(true, Ordering::Relaxed))).unwrap();
     assert!(started.load(Ordering::Relaxed), "the measurement began");
     result
 }
@@ -170,7 +170,7 @@ fn two_microguests_talk_with_and_without_offloads() {
         let (a, b) = (guest(1), guest(2));
         let wire = Wire::between(plug(&a, features), plug(&b, features));
 
-        let echo = with_run(|run| a.ping(&ping(2, 50), run)).unwrap();
+        let echo = with_run(|run| a.ping(&ping(2, 50), run));
         assert_eq!((echo.sent, echo.lost, echo.duplicates), (50, 0, 0));
         assert_eq!(echo.rtt_ns.count(), 50);
 
@@ -183,15 +183,15 @@ fn two_microguests_talk_with_and_without_offloads() {
             size: 256,
             duration_ms: 200,
         };
-        let rr = with_run(|run| a.rr(&wanted, run)).unwrap();
+        let rr = with_run(|run| a.rr(&wanted, run));
         assert_eq!(rr.rtt_ns.count(), rr.sent);
         assert_eq!(rr.lost, 0);
         let paced = Rr { interval_us: Some(10_000), duration_ms: 45, ..wanted };
-        let paced = with_run(|run| a.rr(&paced, run)).unwrap();
+        let paced = with_run(|run| a.rr(&paced, run));
         assert!((1..=6).contains(&paced.rtt_ns.count()), "{}", paced.rtt_ns.count());
 
         for sessions in [1, 5] {
-            let moved = with_run(|run| a.stream(&stream(server.port(), sessions), run)).unwrap();
+            let moved = with_run(|run| a.stream(&stream(server.port(), sessions), run));
             assert_eq!(moved.sessions.len(), sessions as usize);
             assert!(moved.bytes > 0, "{:?}", moved.sessions);
             assert_eq!(moved.bytes, moved.sessions.iter().sum::<u64>());
@@ -226,7 +226,6 @@ fn connections_survive_a_new_link() {
         let _wire = Wire::between(plug(&a, PLAIN), plug(&b, PLAIN));
         client.join().unwrap()
     });
-    let result = result.unwrap();
     assert_eq!((result.lost, result.rtt_ns.count()), (0, result.sent), "it went on");
 }
 
@@ -271,7 +270,7 @@ fn an_address_can_be_given_later() {
     let mac = "02:00:00:00:00:02".to_owned();
     b.configure(&Configure { mac, ip: "10.0.0.9/24".parse().unwrap() }).unwrap();
     assert_eq!(b.addresses().unwrap()[0].ips[0].to_string(), "10.0.0.9/24");
-    assert_eq!(with_run(|run| a.ping(&ping(9, 3), run)).unwrap().lost, 0);
+    assert_eq!(with_run(|run| a.ping(&ping(9, 3), run)).lost, 0);
     let unknown = Configure { mac: "02:00:00:00:00:77".into(), ip: "10.0.0.9/24".parse().unwrap() };
     assert!(b.configure(&unknown).unwrap_err().message.contains("02:00:00:00:00:77"));
 }

@@ -50,7 +50,7 @@ impl Session {
             return false;
         }
         if over {
-            let first = !self.closed;
+            let first = !self.closed && socket.may_end();
             if first {
                 socket.end();
                 self.closed = true;
