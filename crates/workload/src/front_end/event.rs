@@ -24,7 +24,7 @@ impl Event {
 
     /// Takes the event back, if it was raised.
     pub fn clear(&self) {
-        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        clear(self);
     }
 
     /// Takes the event back and tells how often it was raised since the last time.
@@ -53,4 +53,9 @@ impl AsFd for Event {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// Takes the event of a descriptor back, if it was raised.
+pub(crate) fn clear(event: impl AsFd) {
+    let _ = rustix::io::read(event, &mut [0; 8]);
 }

@@ -1,6 +1,6 @@
 //! The front end of a vNIC or a VMCI device: negotiates with a vhost-user back end, and sets one pair of queues up with it.
 
-mod event;
+pub(crate) mod event;
 pub(crate) mod socket;
 
 use std::os::fd::AsRawFd;

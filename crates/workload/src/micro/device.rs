@@ -123,13 +123,11 @@ impl Device {
         received || sent
     }
 
-    /// Asks for no interrupts, and forgets those that came.
+    /// Asks for no interrupts.
     pub(super) fn disarm(&mut self) {
         let Some(card) = &mut self.link else { return };
         card.rx.ring().suspend_interrupts();
         card.tx.ring().suspend_interrupts();
-        card.rx_call.clear();
-        card.tx_call.clear();
     }
 
     /// What becomes readable when an interrupt comes.

@@ -231,7 +231,7 @@ impl Machine {
         self.vmci.as_mut().is_some_and(Vmci::arm) | arrived
     }
 
-    /// Asks for no interrupts, and forgets those that came.
+    /// Asks for no interrupts.
     pub(super) fn disarm(&mut self) {
         self.nics.iter_mut().for_each(|nic| nic.device.disarm());
         self.vmci.iter_mut().for_each(Vmci::disarm);

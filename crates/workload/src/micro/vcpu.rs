@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::halt::HaltPolling;
 use super::machine::Machine;
 use super::task::{Next, Task};
-use crate::front_end::{Event, Link};
+use crate::front_end::{Event, Link, event};
 
 /// Tells one task from another.
 pub(super) type TaskId = u64;
@@ -128,8 +128,9 @@ impl Vcpu {
                 .extend(self.machine.interrupts().map(|call| PollFd::from_borrowed_fd(call, PollFlags::IN)));
             // A signal, or anything else, is one more reason to look.
             let _ = poll(&mut polled, timeout.as_ref());
+            // Only what was raised: a read of an event that was not is a system call for nothing, on the way of what arrived.
+            polled.iter().filter(|event| event.revents().contains(PollFlags::IN)).for_each(event::clear);
         }
-        self.doorbell.clear();
         self.machine.disarm();
     }
 }

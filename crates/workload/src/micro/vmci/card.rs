@@ -91,13 +91,11 @@ impl Card {
         received || sent
     }
 
-    /// Asks for no interrupts, and forgets those that came.
+    /// Asks for no interrupts.
     pub(super) fn disarm(&mut self) {
         let Some(queues) = &mut self.0 else { return };
         queues.rx.ring().suspend_interrupts();
         queues.tx.ring().suspend_interrupts();
-        queues.rx_call.clear();
-        queues.tx_call.clear();
     }
 
     /// What becomes readable when an interrupt comes.
