@@ -1,0 +1,67 @@
+//! Memory on huge pages: where a pool has enough of them, a VM with reserved memory is on them, and the fabric works in them.
+
+use std::fs;
+
+use taut_tests::{Netns, Taut, eventually};
+
+use crate::{any_image, direct};
+
+const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+/// Of the 128 MiB of [`direct`].
+const PAGES: u64 = 64;
+
+/// The host's pool, put back as it was when dropped.
+struct Pool(u64);
+
+impl Pool {
+    /// More pages than there were by the guest's; nothing where the kernel finds too little memory in one piece.
+    fn grow() -> Option<Self> {
+        let before = number(POOL)?;
+        let pool = Self(before);
+        fs::write(POOL, (before + PAGES).to_string()).ok()?;
+        (number(POOL)? == before + PAGES).then_some(pool)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // A test that failed has said more.
+        let _ = fs::write(POOL, self.0.to_string());
+    }
+}
+
+fn number(path: &str) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+fn free() -> u64 {
+    number(&POOL.replace("nr_", "free_")).unwrap()
+}
+
+#[test]
+fn a_vm_with_reserved_memory_is_on_huge_pages_where_enough_are_free() {
+    let Some(_pool) = Pool::grow() else {
+        eprintln!("left out: the kernel has no pool of huge pages, or too little memory in one piece");
+        return;
+    };
+    let before = free();
+    let taut = Taut::start().with_lan();
+    let file = |ip| format!("memory_reservation = \"full\"\n{}", direct(&any_image(), ip));
+    taut.boot("huge", &file("ip = \"10.72.0.1/24\""));
+    assert_eq!(free(), before - PAGES, "all of its memory is from the pool");
+    let explained = |name: &str| taut.ok(["vm", "explain", name]);
+    assert!(explained("huge").contains("its memory is on huge pages of 2 MiB"), "{}", explained("huge"));
+    // None are left for a second one, which runs all the same; and frames go from one to the other.
+    taut.boot("plain", &file("ip = \"10.72.0.2/24\""));
+    assert!(explained("plain").contains("its memory is on ordinary pages"), "{}", explained("plain"));
+    let probe = Netns::attach(&taut, "probe", "lan", "10.72.0.9");
+    for ip in ["10.72.0.1", "10.72.0.2"] {
+        assert_eq!(probe.pings(ip, 10), 10, "{ip}");
+    }
+    taut.ok(["bench", "stream", "plain", "huge", "--duration", "1"]);
+    taut.ok(["bench", "rr", "huge", "plain", "--duration", "1"]);
+    for vm in ["plain", "huge"] {
+        taut.ok(["vm", "stop", "--force", vm]);
+    }
+    eventually("the pool has its pages back", || (free() == before).then_some(()));
+}
