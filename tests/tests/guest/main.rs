@@ -10,6 +10,7 @@ mod firmware;
 mod huge_pages;
 mod intruder;
 mod isolation;
+mod numa;
 mod preload;
 mod unshared;
 mod vmci;
