@@ -1,6 +1,6 @@
 //! connect in all its forms.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::calls::{
     connect, epoll, epoll_ctl, epoll_wait, fcntl, getsockopt, listen, poll, receive_timeout, socket,
     tcp_state,
 };
-use crate::{Scenario, listener};
+use crate::{Scenario, listener, reserved};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("watched_twice", watched_twice),
@@ -107,14 +107,10 @@ fn connect_with_time_limit() {
     println!("blocking: {:?}", fcntl(client.as_raw_fd(), libc::F_GETFL, 0));
 }
 
-/// A port where nobody listens.
-fn closed_port() -> SocketAddr {
-    listener().1
-}
-
 fn nobody_listens() {
     let socket = socket(0);
-    println!("connect: {:?}", connect(socket.as_raw_fd(), closed_port()));
+    let (_reserved, closed) = reserved();
+    println!("connect: {:?}", connect(socket.as_raw_fd(), closed));
     let (listener, address) = listener();
     println!("with the same socket: {:?}", connect(socket.as_raw_fd(), address));
     drop(listener);
@@ -123,7 +119,8 @@ fn nobody_listens() {
 fn nobody_listens_and_nobody_waits() {
     let socket = socket(libc::SOCK_NONBLOCK);
     let fd = socket.as_raw_fd();
-    println!("connect: {:?}", connect(fd, closed_port()));
+    let (_reserved, closed) = reserved();
+    println!("connect: {:?}", connect(fd, closed));
     println!("events: {:#x}", poll(fd, libc::POLLOUT, -1));
     println!("error: {:?}", getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR) == Ok(libc::ECONNREFUSED));
 }

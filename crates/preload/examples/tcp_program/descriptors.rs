@@ -1,13 +1,13 @@
 //! Descriptors that are duplicated, moved and closed.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use crate::calls::{
     accept4, close, close_range, dup, dup2, dup3, fcntl, getsockopt, open_descriptors, poll, raw_close,
 };
-use crate::{Scenario, listener, pair};
+use crate::{Scenario, listener, pair, reserved};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("duplicates_of_a_connection", duplicates_of_a_connection),
@@ -52,8 +52,9 @@ fn accepts(fd: i32, address: std::net::SocketAddr) -> bool {
 }
 
 fn duplicates_of_a_listener() {
+    let (_reserved, address) = reserved();
     let before = open_descriptors();
-    let (listener, address) = listener();
+    let listener = TcpListener::bind(address).unwrap();
     let first = dup(listener.as_raw_fd());
     let second = fcntl(first, libc::F_DUPFD, 50).unwrap();
     println!("both: {} {}", accepts(listener.as_raw_fd(), address), accepts(first, address));
@@ -68,8 +69,9 @@ fn duplicates_of_a_listener() {
 }
 
 fn listener_put_over_a_listener() {
+    let (_reserved, there) = reserved();
     let before = open_descriptors();
-    let (one, there) = listener();
+    let one = TcpListener::bind(there).unwrap();
     let (other, here) = listener();
     let number = one.into_raw_fd();
     println!("over: {}", dup2(other.as_raw_fd(), number) == Ok(number));
@@ -113,8 +115,9 @@ fn each_number_is_overwritten() {
 }
 
 fn ranges_are_closed() {
+    let (_reserved, address) = reserved();
     let before = open_descriptors();
-    let (listener, address) = listener();
+    let listener = TcpListener::bind(address).unwrap();
     let kept = dup3(listener.as_raw_fd(), 40, 0).unwrap();
     let number = listener.into_raw_fd() as u32;
     println!("below and above: {:?} {:?}", close_range(number, 39, 0), close_range(41, u32::MAX, 0));
@@ -146,7 +149,8 @@ fn numbers_are_used_again() {
 
 /// As some programs do, and the C library itself in `fclose`: nobody can see that, and the number is soon another socket's.
 fn closed_by_a_system_call() {
-    let (first, old) = listener();
+    let (_reserved, old) = reserved();
+    let first = TcpListener::bind(old).unwrap();
     let number = first.into_raw_fd();
     raw_close(number);
     let (second, address) = listener();

@@ -1,7 +1,7 @@
 //! listen and accept in all their forms.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::thread;
 
@@ -9,7 +9,7 @@ use crate::calls::{
     accept4, bind, close, epoll, epoll_ctl, epoll_wait, fcntl, getsockopt, listen, poll, receive_timeout,
     select_readable, setsockopt, shutdown, socket,
 };
-use crate::{Scenario, listener};
+use crate::{Scenario, listener, reserved};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("readiness", readiness),
@@ -150,7 +150,8 @@ fn accept_from_many_threads() {
 }
 
 fn shutdown_wakes_accept() {
-    let (listener, address) = listener();
+    let (_reserved, address) = reserved();
+    let listener = TcpListener::bind(address).unwrap();
     let fd = listener.as_raw_fd();
     let waiting = thread::spawn(move || accept4(fd, 0));
     println!("shutdown: {:?}", shutdown(fd, libc::SHUT_RDWR));
@@ -175,7 +176,8 @@ fn listener_is_a_tcp_socket() {
 }
 
 fn port_is_free_after_close() {
-    let (listener, address): (_, SocketAddr) = listener();
+    let (_reserved, address) = reserved();
+    let listener = TcpListener::bind(address).unwrap();
     let before = crate::calls::open_descriptors();
     drop(listener);
     for round in 0..3 {

@@ -12,6 +12,7 @@ mod options;
 mod processes;
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// A scenario's name and what it does.
 type Scenario = (&'static str, fn());
@@ -43,6 +44,17 @@ fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
+}
+
+/// A free port of the loopback address that stays this program's while nobody listens there: the kernel gives it to no other program
+/// that asks for any port, and does not connect from it. Whoever reuses addresses, as `TcpListener` does, can listen there.
+fn reserved() -> (OwnedFd, SocketAddr) {
+    let socket = calls::socket(0);
+    calls::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1).unwrap();
+    calls::bind(socket.as_raw_fd(), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let socket = TcpListener::from(socket);
+    let address = socket.local_addr().unwrap();
+    (socket.into(), address)
 }
 
 /// Two ends of a connection: the connecting and the accepted one.

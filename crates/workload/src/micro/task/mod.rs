@@ -66,6 +66,9 @@ impl<T> Report<T> {
 
 /// How long a connection may take to be established.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long after a measurement's end its connections' last responses are waited for: buffers must drain first, and nothing
+/// of a connection is lost while it stands.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest socket buffer: what TCP can announce with room to spare.
 const MAX_BUFFER: usize = 16 << 20;
 /// Socket buffers when nobody said otherwise.

@@ -3,14 +3,11 @@
 use std::time::{Duration, Instant};
 
 use super::connection::skip;
-use super::{CONNECT_TIMEOUT, Next, Report, Task, buffer_size, connection_failed};
+use super::{CONNECT_TIMEOUT, Next, RESPONSE_TIMEOUT, Report, Task, buffer_size, connection_failed};
 use crate::agent::protocol::{Latency, Rr};
 use crate::latencies::Latencies;
 use crate::micro::machine::{Connection, Machine};
 use crate::wire::Opening;
-
-/// How long after the end the last response is waited for.
-const GRACE: Duration = Duration::from_secs(1);
 
 /// One connection, one request at a time.
 pub(in crate::micro) struct RequestResponseTask {
@@ -130,7 +127,7 @@ impl Task for RequestResponseTask {
         if !socket.may_receive() {
             return self.fail(machine, "was ended by the server");
         }
-        let last_call = run.until + GRACE;
+        let last_call = run.until + RESPONSE_TIMEOUT;
         if now >= last_call {
             return self.finish(machine);
         }

@@ -2,14 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::{CONNECT_TIMEOUT, Next, Report, Task, buffer_size, connection_failed};
+use super::{CONNECT_TIMEOUT, Next, RESPONSE_TIMEOUT, Report, Task, buffer_size, connection_failed};
 use crate::agent::protocol::{Stream, Throughput};
 use crate::micro::machine::{Connection, Machine, Socket};
 use crate::pattern;
 use crate::wire::Opening;
-
-/// How long after the end confirmations are waited for: buffers must drain first.
-const GRACE: Duration = Duration::from_secs(10);
 
 /// Messages and bytes after which it is another session's turn.
 const TURN_MESSAGES: usize = 32;
@@ -108,7 +105,7 @@ impl StreamTask {
             let begun = Instant::now();
             let until = begun + Duration::from_millis(self.wanted.duration_ms);
             self.run = Some((begun, until));
-            self.patience = Some(until + GRACE);
+            self.patience = Some(until + RESPONSE_TIMEOUT);
             return Next::Again;
         }
         let Stream { to, port, socket_size, .. } = &self.wanted;
