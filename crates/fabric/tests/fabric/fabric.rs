@@ -45,7 +45,8 @@ pub(crate) struct Fabric {
     counters: Arc<OwnedFd>,
     pub(crate) states: HashMap<PortId, State>,
     pub(crate) sessions: HashMap<PortId, (SessionRecord, Vec<OwnedFd>)>,
-    pub(crate) prepared: Vec<PortId>,
+    /// Ports whose sessions were looked at, and why they were refused.
+    prepared: Vec<(PortId, Option<String>)>,
     pub(crate) ended: Vec<(PortId, String)>,
     pub(crate) configured: Option<(u64, Vec<(PortId, String)>)>,
     /// What guests want of the host: device, number of the question, port.
@@ -102,9 +103,10 @@ impl Fabric {
         self.replacement()
     }
 
-    /// Another process, with the sessions that `tautd` has. The old one must be gone.
+    /// Another process that stands by, with the sessions that `tautd` has. The old one must be gone.
     pub(crate) fn replacement(mut self) -> Self {
         let mut next = self.beside();
+        next.send(&ToFabric::StandBy, &[]);
         next.sessions = std::mem::take(&mut self.sessions);
         next
     }
@@ -143,10 +145,8 @@ impl Fabric {
         for (connection, stream) in self.streams.drain(..) {
             next.send(&ToFabric::HostStreams { connections: vec![connection] }, &[stream.as_fd()]);
         }
-        let ports = self.sessions.keys().copied().collect();
-        next.send(&ToFabric::TakeOver { ports }, &[]);
-        while next.receive() != FromFabric::TookOver {}
         next.sessions = std::mem::take(&mut self.sessions);
+        next.take_over();
         next
     }
 
@@ -154,17 +154,31 @@ impl Fabric {
     pub(crate) fn stand_by_for(&mut self, other: &Self, configure: impl FnOnce(&mut Self)) {
         self.send(&ToFabric::StandBy, &[]);
         configure(self);
-        for (port, (record, fds)) in &other.sessions {
-            self.attach(*port, Attachment::Session(record.clone()), fds);
-        }
-        self.until(|next| next.prepared.len() == other.sessions.len());
+        self.prepare(&other.sessions);
+        assert!(self.prepared.iter().all(|(_, refused)| refused.is_none()), "{:?}", self.prepared);
     }
 
-    /// Hands the sessions over.
-    pub(crate) fn resume(&mut self) {
-        for (port, (record, fds)) in std::mem::take(&mut self.sessions) {
-            self.attach(port, Attachment::Session(record), &fds);
+    fn prepare(&mut self, sessions: &HashMap<PortId, (SessionRecord, Vec<OwnedFd>)>) {
+        for (port, (record, fds)) in sessions {
+            self.attach(*port, Attachment::Session(record.clone()), fds);
         }
+        self.until(|next| next.prepared.len() == sessions.len());
+    }
+
+    /// Hands the sessions over, and then lets all be served at once, as `tautd` does after a crash: a guest's frames would
+    /// be dropped at a port that is not served yet.
+    pub(crate) fn resume(&mut self) {
+        let sessions = std::mem::take(&mut self.sessions);
+        self.prepare(&sessions);
+        self.sessions = sessions;
+        self.take_over();
+    }
+
+    /// Serves the sessions. They are not told again, for `tautd` has them.
+    fn take_over(&mut self) {
+        let ports = self.sessions.keys().copied().collect();
+        self.send(&ToFabric::TakeOver { ports }, &[]);
+        while self.receive() != FromFabric::TookOver {}
     }
 
     fn hello(&mut self) {
@@ -246,10 +260,7 @@ impl Fabric {
 
     fn note(&mut self, message: FromFabric, fds: Vec<OwnedFd>) {
         match message {
-            FromFabric::Prepared { port, refused } => {
-                assert_eq!(refused, None);
-                self.prepared.push(port);
-            }
+            FromFabric::Prepared { port, refused } => self.prepared.push((port, refused)),
             FromFabric::Welcome { .. } | FromFabric::TookOver | FromFabric::Stopped => {}
             FromFabric::HostConnect { port, request, to } => self.questions.push((port, request, to)),
             FromFabric::HostStreams { connections } => {
@@ -323,16 +334,21 @@ fn spawn(listener: BorrowedFd<'_>, counters: BorrowedFd<'_>) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taut-fabric"));
     command.env("TAUT_LOG", "warn");
     let place = move || {
-        // Out of the way first: either may be where the other belongs.
-        for (from, to) in [(listener, 100), (counters, 101), (100, fd::CONTROL), (101, fd::COUNTERS)] {
-            // SAFETY: dup2 is async-signal-safe and touches only the child's descriptors.
+        // Out of the way first, to numbers that nobody has: either may be where the other belongs.
+        let mut free = [(listener, fd::CONTROL), (counters, fd::COUNTERS)];
+        for (from, _) in &mut free {
+            // SAFETY: fcntl is async-signal-safe and touches only the child's descriptors.
+            *from = unsafe { libc::fcntl(*from, libc::F_DUPFD_CLOEXEC, fd::COUNTERS + 1) };
+        }
+        for (from, to) in free {
+            // SAFETY: so is dup2. It refuses the number of an error.
             if unsafe { libc::dup2(from, to) } < 0 {
                 return Err(io::Error::last_os_error());
             }
         }
         Ok(())
     };
-    // SAFETY: `place` only calls dup2.
+    // SAFETY: `place` only calls fcntl and dup2.
     unsafe { command.pre_exec(place) };
     command.spawn().unwrap()
 }

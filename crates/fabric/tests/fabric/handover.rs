@@ -141,8 +141,7 @@ fn a_record_that_does_not_fit_its_descriptors_is_refused_with_the_reason() {
     fabric.sessions.get_mut(&PortId(0)).unwrap().1.pop();
     fabric.resume();
     fabric.until_link(PortId(1), Link::Up);
-    fabric.until(|fabric| fabric.states[&PortId(0)].reason.as_deref() != Some("nothing is attached"));
-    let state = &fabric.states[&PortId(0)];
+    let state = fabric.until_link(PortId(0), Link::Down);
     assert!(!state.attached);
     let reason = state.reason.as_deref().unwrap();
     assert_eq!(reason, "the session to go on with has 5 descriptors instead of 6");

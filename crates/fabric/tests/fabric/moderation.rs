@@ -103,9 +103,6 @@ fn what_a_killed_fabric_held_back_is_not_lost() {
         fabric = fabric.kill_and_replace();
         moderate(&mut fabric, Coalescing::Static { packets: 64 });
         fabric.resume();
-        // Both, so that the sessions are here again before the next one is killed.
-        fabric.until_link(PortId(0), Link::Up);
-        fabric.until_link(PortId(1), Link::Up);
         assert_eq!(b.receive().1, sent);
     }
 }

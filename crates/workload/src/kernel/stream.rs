@@ -53,7 +53,8 @@ fn connect(wanted: &Stream, run: &Run<'_>) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Sends until the end, and returns how many bytes were sent, and how many of them the server confirms.
+/// Sends until the end, but at least once, however late the thread gets a CPU. Returns how many bytes were sent, and how many
+/// of them the server confirms.
 fn send(
     mut socket: &Socket,
     check: bool,
@@ -63,7 +64,7 @@ fn send(
 ) -> io::Result<(u64, u64)> {
     let zeros = vec![0; size];
     let mut sent = 0;
-    while Instant::now() < end && !run.is_stopped() {
+    while (sent == 0 || Instant::now() < end) && !run.is_stopped() {
         socket.write_all(if check { pattern::bytes(sent, size) } else { &zeros })?;
         sent += size as u64;
     }
