@@ -14,7 +14,7 @@ use taut_api::{Bytes, Name};
 
 use crate::numa::{self, MemoryPlace};
 use crate::placement::Placement;
-use crate::{Desired, MemoryMove, Observed, VmSeen};
+use crate::{Desired, MemoryMove, Observed, Process, VmSeen};
 
 /// Nodes to which memory of running VMs is moved, as far as it is not there. What a process was started with does not say that it is:
 /// memory may have been moved away since, by an earlier daemon.
@@ -23,11 +23,19 @@ pub fn rule(desired: &Desired, observed: &Observed, placement: &Placement) -> BT
         let process = seen.process.as_ref().filter(|process| !process.stopping)?;
         let spec = &desired.vms.get(name)?.vm;
         let next = numa::rule(observed, spec, placement.granted.get(name));
-        let movable = process.kind == VmKind::Qemu && fixed(&process.machine.memory, &next).is_none();
-        let nodes = next.nodes.into_iter().next()?;
-        (movable && !nodes.is_empty() && !observed.restored).then(|| (name.clone(), nodes))
+        Some((name.clone(), target(observed, process, &next)?.clone()))
     };
     observed.vms.iter().filter_map(of).collect()
+}
+
+/// Where the memory of this running VM goes, if it is moved at all.
+pub(crate) fn target<'n>(
+    observed: &Observed,
+    process: &Process,
+    next: &'n MemoryPlace,
+) -> Option<&'n BTreeSet<u32>> {
+    let movable = process.kind == VmKind::Qemu && fixed(&process.machine.memory, next).is_none();
+    next.nodes.first().filter(|nodes| movable && !nodes.is_empty() && !observed.restored)
 }
 
 /// Why memory stays where it is until the next start.
@@ -104,7 +112,7 @@ mod tests {
     use taut_api::vm::VmDesired;
 
     use super::*;
-    use crate::{MachineSeen, Process};
+    use crate::MachineSeen;
 
     fn place(nodes: &[u32]) -> MemoryPlace {
         MemoryPlace { nodes: vec![nodes.iter().copied().collect()], huge: false }
@@ -137,28 +145,47 @@ mod tests {
         (Desired { vms: [(name, vm_desired)].into(), ..Desired::default() }, observed)
     }
 
-    fn target(world: &(Desired, Observed)) -> Option<BTreeSet<u32>> {
+    fn goes_to(world: &(Desired, Observed)) -> Option<BTreeSet<u32>> {
         rule(&world.0, &world.1, &Placement::default()).into_values().next()
     }
 
     #[test]
     fn ordinary_memory_of_a_running_vm_follows() {
-        assert_eq!(target(&running(2, place(&[0]), "1")), Some([1].into()));
-        assert_eq!(target(&running(2, place(&[]), "0-1")), Some([0, 1].into()));
-        assert_eq!(target(&running(2, place(&[1]), "1")), Some([1].into()), "it may have been moved away");
-        assert_eq!(target(&running(2, place(&[0]), "any")), None, "anywhere is where it is");
-        assert_eq!(target(&running(1, place(&[]), "1")), None, "one node");
+        assert_eq!(goes_to(&running(2, place(&[0]), "1")), Some([1].into()));
+        assert_eq!(goes_to(&running(2, place(&[]), "0-1")), Some([0, 1].into()));
+        assert_eq!(goes_to(&running(2, place(&[1]), "1")), Some([1].into()), "it may have been moved away");
+        assert_eq!(goes_to(&running(2, place(&[0]), "any")), None, "anywhere is where it is");
+        assert_eq!(goes_to(&running(1, place(&[]), "1")), None, "one node");
         let huge = MemoryPlace { huge: true, ..place(&[0]) };
-        assert_eq!(target(&running(2, huge, "1")), None);
+        assert_eq!(goes_to(&running(2, huge, "1")), None);
         let wide = MemoryPlace { nodes: vec![[0].into(), [1].into()], huge: false };
-        assert_eq!(target(&running(2, wide, "1")), None);
+        assert_eq!(goes_to(&running(2, wide, "1")), None);
         let mut restored = running(2, place(&[0]), "1");
         restored.1.restored = true;
-        assert_eq!(target(&restored), None);
+        assert_eq!(goes_to(&restored), None);
         let mut stopping = running(2, place(&[0]), "1");
         let seen = stopping.1.vms.values_mut().next().unwrap();
         seen.process.as_mut().unwrap().stopping = true;
-        assert_eq!(target(&stopping), None);
+        assert_eq!(goes_to(&stopping), None);
+    }
+
+    #[test]
+    fn no_restart_is_asked_for_what_will_follow_by_itself() {
+        let of = |start: MemoryPlace| {
+            let (desired, observed) = running(2, start, "1");
+            let (name, vm) = desired.vms.first_key_value().unwrap();
+            let mut status = ResourceStatus::default();
+            numa::explain(&observed, name, &vm.vm, observed.vms[name].process.as_ref(), None, &mut status);
+            decisions(&status)
+                .into_iter()
+                .map(|(what, restart)| (what.to_owned(), restart))
+                .collect::<Vec<_>>()
+        };
+        let bound = ("its memory is bound to the host's node 0".to_owned(), false);
+        let now = ("its memory goes to node 1 while it runs".to_owned(), false);
+        assert_eq!(of(place(&[0])), [bound.clone(), now]);
+        let later = ("its memory goes to node 1 with its next start".to_owned(), true);
+        assert_eq!(of(MemoryPlace { huge: true, ..place(&[0]) }), [bound, later]);
     }
 
     fn told(start: &MemoryPlace, moved: &MemoryMove, allocated: bool) -> ResourceStatus {

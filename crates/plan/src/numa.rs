@@ -109,12 +109,20 @@ pub(crate) fn explain(
         }
     }
     if let Some(now) = now.filter(|now| now.nodes != next.nodes && !follows) {
-        let why = migration::fixed(now, &next).unwrap_or("nothing is moved now");
-        decide(
-            format!("its memory goes to {} with its next start", places(&next)),
-            &format!("LS-5: {why}"),
-            true,
-        );
+        if process.is_some_and(|process| migration::target(observed, process, &next).is_some()) {
+            decide(
+                format!("its memory goes to {} while it runs", places(&next)),
+                "LS-5: it begins at once",
+                false,
+            );
+        } else {
+            let why = migration::fixed(now, &next).unwrap_or("nothing is moved now");
+            decide(
+                format!("its memory goes to {} with its next start", places(&next)),
+                &format!("LS-5: {why}"),
+                true,
+            );
+        }
     }
     if let Some(moved) = moved {
         migration::explain(place, moved, process.is_some_and(|process| process.locked), status);

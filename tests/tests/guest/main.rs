@@ -10,6 +10,7 @@ mod firmware;
 mod huge_pages;
 mod intruder;
 mod isolation;
+mod nested;
 mod numa;
 mod preload;
 mod unshared;

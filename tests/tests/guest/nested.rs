@@ -1,0 +1,72 @@
+//! taut on a host that this one is not: two NUMA nodes, cgroup v2 throughout. The host is a guest, its VMs are guests of a guest, and a script in it
+//! says what it sees.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use taut_tests::bin_dir;
+
+use crate::image_or_say;
+
+const NODES: [&str; 12] = [
+    "-smp",
+    "4,sockets=2",
+    "-m",
+    "1280M",
+    "-object",
+    "memory-backend-ram,id=m0,size=640M",
+    "-object",
+    "memory-backend-ram,id=m1,size=640M",
+    "-numa",
+    "node,nodeid=0,cpus=0-1,memdev=m0",
+    "-numa",
+    "node,nodeid=1,cpus=2-3,memdev=m1",
+];
+
+/// Runs a script as all that a host with the kernel of `image` does; returns what it printed.
+fn run(image: &Path, script: &str) -> String {
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let dir = tempfile::tempdir().unwrap();
+    let initrd: PathBuf = dir.path().join("initrd");
+    let made = Command::new(checkout.parent().unwrap().join("tools/make-host.sh"))
+        .arg(bin_dir())
+        .arg(checkout.join("tests/guest/nested").join(script))
+        .arg(&initrd)
+        .status()
+        .unwrap();
+    assert!(made.success());
+    let output = Command::new("timeout")
+        .args([
+            "--signal=KILL",
+            "300",
+            "qemu-system-x86_64",
+            "-machine",
+            "q35",
+            "-accel",
+            "tcg,thread=multi",
+            "-cpu",
+            "max",
+        ])
+        .args(NODES)
+        .args(["-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-kernel"])
+        .arg(image.join("vmlinuz"))
+        .arg("-initrd")
+        .arg(&initrd)
+        .args(["-append", "console=ttyS0 quiet panic=-1"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn placement_shares_and_partitions_on_two_nodes_with_cgroup_v2() {
+    // Isolated partitions take Linux 6.7.
+    let Some(image) = image_or_say("debian-6.12") else { return };
+    let said = run(&image, "placement.sh");
+    let wanted =
+        include_str!("nested/placement.sh").lines().filter(|line| line.starts_with("fact \"")).count();
+    let facts: Vec<_> = said.lines().map(str::trim_end).filter(|line| line.starts_with("ok ")).collect();
+    assert!(said.contains("finished") && !said.contains("not ok"), "{said}");
+    assert_eq!(facts.len(), wanted, "{said}");
+}

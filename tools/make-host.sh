@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# make-host.sh BIN SCRIPT OUT.initrd: an initial RAM file system that makes a guest a host of its own: this system's QEMU and shell, taut's programs from
+# BIN, cgroup v2, and SCRIPT as all that it does. Its kernel has to have built in what a cloud kernel of Debian has. As root.
+set -euo pipefail
+bin=$(realpath "$1") script=$(realpath "$2") out=$(realpath -m "$3")
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+PATH=$PATH:/usr/sbin:/sbin
+mkdir -p "$root"/{bin,dev,proc,sys,run,tmp,var/lib,etc,usr/share}
+# The kernel gives init its console.
+mknod "$root/dev/console" c 5 1
+
+# Every program with the libraries that it is linked with, where it looks for them.
+program() {
+  cp -L "$1" "$root/bin/"
+  ldd "$1" | grep -o '/[^ ]*' | while read -r library; do install -D "$library" "$root$library"; done
+}
+for name in sh cat chmod cp grep ip ls mkdir mount ps sed sleep sort tr qemu-system-x86_64; do program "$(command -v "$name")"; done
+for name in taut tautd taut-fabric taut-micro; do
+  program "$bin/$name"
+  strip --strip-debug "$root/bin/$name"
+done
+cp -L -r /usr/share/qemu /usr/share/seabios "$root/usr/share/" 2>/dev/null || true
+find "$root/usr/share" -type f -size +2M -delete
+cat >"$root/init" <<'INIT'
+#!/bin/sh
+export PATH=/bin HOME=/ LC_ALL=C
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mount -t cgroup2 cgroup /sys/fs/cgroup
+ip link set lo up
+sh /script
+echo "host: the script ended with $?"
+echo o >/proc/sysrq-trigger
+sleep 60
+INIT
+cp "$script" "$root/script"
+chmod 755 "$root/init"
+(cd "$root" && find . | cpio --quiet -o -H newc) | gzip -1 >"$out"
