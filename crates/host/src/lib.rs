@@ -22,6 +22,7 @@ mod partition;
 pub mod pci;
 mod pm_qos;
 pub mod precedence;
+pub mod real_time;
 mod scheduler;
 pub mod topology;
 pub mod utilisation;

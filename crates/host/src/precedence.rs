@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::affinity;
 use crate::ledger::{Ledger, LedgerError};
+use crate::real_time;
 use crate::scheduler::Class;
 
 /// Most time of a pCPU that a thread may use while it goes first, in percent.
@@ -132,7 +133,9 @@ impl Precedence {
             {
                 self.record.processes.insert(pid, before);
             }
-            if let Some((file, content)) = self.group(pid) {
+            if let Some((file, content)) =
+                real_time::without(&self.root, Path::new(&format!("proc/{pid}/cgroup")))
+            {
                 self.record.files.entry(file).or_insert(content);
             }
         }
@@ -202,20 +205,6 @@ impl Precedence {
     fn began(&self, pid: u32) -> Option<u64> {
         let stat = fs::read_to_string(self.root.join(format!("proc/{pid}/stat"))).ok()?;
         stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
-    }
-
-    /// The file that gives the process's group of cgroup v1 no real-time at all: of any but the topmost one, where the kernel
-    /// shares it out (`CONFIG_RT_GROUP_SCHED`).
-    fn group(&self, pid: u32) -> Option<(PathBuf, String)> {
-        let groups = fs::read_to_string(self.root.join(format!("proc/{pid}/cgroup"))).ok()?;
-        let of_cpu = |line: &str| {
-            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-            controllers.split(',').any(|name| name == "cpu").then(|| path.trim_matches('/').to_owned())
-        };
-        let group = groups.lines().find_map(of_cpu).filter(|path| !path.is_empty())?;
-        let file = self.root.join("sys/fs/cgroup/cpu").join(group).join("cpu.rt_runtime_us");
-        let content = fs::read_to_string(&file).ok()?;
-        (content.trim() == "0").then_some((file, content))
     }
 
     /// Does the process use no more than it may? What it uses is counted while its threads go first.

@@ -28,6 +28,12 @@ impl Class {
         Some(Self { priority: fields.get(37)?.parse().ok()?, policy: fields.get(38)?.parse().ok()? })
     }
 
+    /// Puts the calling thread into [`Class::FIRST`].
+    pub(crate) fn take_first() -> io::Result<()> {
+        // 0 is the caller (sched_setscheduler(2)).
+        Self::FIRST.put(0)
+    }
+
     /// Puts a thread into it.
     pub(crate) fn put(self, tid: u32) -> io::Result<()> {
         set(libc::pid_t::try_from(tid).map_err(io::Error::other)?, self.policy, self.priority)

@@ -1,5 +1,6 @@
 //! Tests that need root, network namespaces and TAP, but boot no guest.
 
+mod bench;
 mod check;
 mod crash;
 mod dense;

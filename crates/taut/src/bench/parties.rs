@@ -8,7 +8,9 @@ use std::time::Duration;
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::route::{Netns, Vm};
+use taut_host::real_time;
 use taut_workload::agent::Client as Agent;
+use taut_workload::agent::ClientError;
 use taut_workload::agent::protocol::{Answer, Kind, Request};
 use taut_workload::report;
 
@@ -46,6 +48,21 @@ enum Class {
 }
 
 impl Class {
+    /// May an agent be started in it?
+    fn check(self, end_point: &EndPoint) -> Result<(), ApiError> {
+        match self {
+            Self::Ordinary => Ok(()),
+            Self::RealTime => real_time::allowed().map_err(|error| {
+                ApiError::new(
+                    ErrorKind::Unavailable,
+                    format!("the agent of {end_point} stands for another machine and cannot run in the real-time class"),
+                    error.hint(),
+                )
+                .because(&error)
+            }),
+        }
+    }
+
     fn of(self, command: Command) -> Command {
         match self {
             Self::Ordinary => command,
@@ -93,8 +110,8 @@ impl Parties {
                 let vm: Vm = client.get(&format!("/v1/vms/{name}"))?;
                 (agent::of_vm(&vm, PATIENCE)?, vm.status.accelerator)
             }
-            EndPoint::Netns(name) => (self.start(end_point, class.of(inside(client, name)?), "netns")?, None),
-            EndPoint::Host => (self.start(end_point, class.of(Command::new(guest_binary())), "host")?, None),
+            EndPoint::Netns(name) => (self.start(end_point, class, inside(client, name)?, "netns")?, None),
+            EndPoint::Host => (self.start(end_point, class, Command::new(guest_binary()), "host")?, None),
             EndPoint::Agent(path) => (Agent::connect(path, PATIENCE).map_err(|error| failed(&error))?, None),
         };
         Ok(self.add(Party { end_point: end_point.clone(), accelerator, agent }))
@@ -107,9 +124,17 @@ impl Parties {
     }
 
     /// Starts `command`, which is an agent on its standard input and output.
-    fn start(&mut self, end_point: &EndPoint, mut command: Command, kind: &str) -> Result<Agent, ApiError> {
+    fn start(
+        &mut self,
+        end_point: &EndPoint,
+        class: Class,
+        command: Command,
+        kind: &str,
+    ) -> Result<Agent, ApiError> {
+        class.check(end_point)?;
+        let mut command = class.of(command);
         command.args(["agent", "--stdio", "--kind", kind]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| {
+        let child = command.spawn().map_err(|error| {
             ApiError::new(
                 ErrorKind::Unavailable,
                 format!("the agent of {end_point} could not be started: {command:?}"),
@@ -117,11 +142,17 @@ impl Parties {
             )
             .because(&error)
         })?;
-        let (input, output) = (child.stdout.take(), child.stdin.take());
-        self.processes.push(Process(child));
-        let (input, output) = input.zip(output).expect("both were asked for");
-        Agent::over(end_point.to_string(), input.into(), output.into(), PATIENCE)
-            .map_err(|error| failed(&error))
+        let mut process = Process(child);
+        let (input, output) =
+            process.0.stdout.take().zip(process.0.stdin.take()).expect("both were asked for");
+        match Agent::over(end_point.to_string(), input.into(), output.into(), PATIENCE) {
+            Ok(agent) => {
+                self.processes.push(process);
+                Ok(agent)
+            }
+            Err(error @ ClientError::Closed { .. }) => Err(ended(end_point, &command, process, &error)),
+            Err(error) => Err(failed(&error)),
+        }
     }
 
     /// Asks, and waits for the answer.
@@ -156,6 +187,19 @@ impl Parties {
             accelerator: accelerator.clone(),
         }
     }
+}
+
+/// The error for an agent that ended before it said hello.
+fn ended(end_point: &EndPoint, command: &Command, mut process: Process, error: &ClientError) -> ApiError {
+    // One that only closed its output is no agent any more.
+    let _ = process.0.kill();
+    let how = process.0.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+    ApiError::new(
+        ErrorKind::Unavailable,
+        format!("the agent of {end_point} ended as soon as it was started ({how}): {command:?}"),
+        "what it said itself is above; run the command by hand to see more",
+    )
+    .because(error)
 }
 
 /// `taut-guest` inside a namespace, which is named by an attachment's name or its own.
