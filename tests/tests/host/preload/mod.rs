@@ -8,7 +8,7 @@ mod relay;
 mod servers;
 
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use relay::Relay;
@@ -59,8 +59,8 @@ impl Machine {
     /// Starts a server, and waits until it listens on this port.
     fn serve(&self, command: &mut Command, port: u16) -> Background {
         let server = Background::start(command);
-        let entrance = PathBuf::from(format!("{}_{port}", self.path().join("vm.sock").display()));
-        eventually("the server listens", || entrance.exists().then_some(()));
+        let entrance = format!("{}_{port}", self.path().join("vm.sock").display());
+        eventually("the server listens", || listens(&entrance).then_some(()));
         server
     }
 
@@ -68,6 +68,19 @@ impl Machine {
     fn connections(&self) -> usize {
         self.relay.connections()
     }
+}
+
+/// Does anybody listen on a Unix socket of this path? Its file is there a moment before that, and to try would be a connection of which
+/// the server knows.
+fn listens(path: &str) -> bool {
+    /// `__SO_ACCEPTCON` (linux/net.h), the fourth column of /proc/net/unix.
+    const LISTENS: &str = "00010000";
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
+    let listening = |line: &str| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        columns.get(3) == Some(&LISTENS) && columns.last() == Some(&path)
+    };
+    sockets.lines().any(listening)
 }
 
 fn checked(output: Output, name: &str) -> String {
