@@ -5,11 +5,12 @@ use super::{MACHINE, Machine, free_port};
 #[test]
 fn iperf3_measures_both_directions() {
     let machine = Machine::new();
-    let port = free_port();
-    let port_word = port.to_string();
-    let _server = machine.serve(machine.program("iperf3").args(["-s", "-p", &port_word]), port);
     let mut before = 0;
     for more in [&[][..], &["-R"], &["--bidir"], &["-P", "4"], &["-N", "-w", "128K", "-Z"]] {
+        // One that goes on after a client closes its socket and listens anew, and refuses whoever comes in between.
+        let port = free_port();
+        let port_word = port.to_string();
+        let _server = machine.serve(machine.program("iperf3").args(["-s", "-1", "-p", &port_word]), port);
         let args = ["-c", MACHINE, "-p", &port_word, "-n", "16M", "-J"];
         let report = machine.run("iperf3", &args.into_iter().chain(more.iter().copied()).collect::<Vec<_>>());
         let report: serde_json::Value = serde_json::from_str(&report).expect("iperf3 writes JSON");
