@@ -71,6 +71,8 @@ taut vm set fw --cpu-shares normal --cpu-limit none
 fact "the weight is the usual one" holds cpu.weight 200
 fact "there is no limit" sh -c "grep -q '^max ' $(group)/cpu.max"
 
+taut vm set fw --numa-nodes 0
+fact "its memory is on node 0, wherever it began" on_node 0
 taut vm set fw --numa-nodes 1 >/said 2>&1
 fact "no restart is asked for" sh -c '! grep -q "next start" /said'
 fact "vCPUs go to node 1" may_run "2-3 and 2-3"
