@@ -28,8 +28,8 @@ def us: 1e6 / . | round; "a put takes \($n | us) us natively, \($t | us) us tune
 
 # pl9_table: S3's appendix line by line, and what became of it here.
 pl9_table() {
-  local line
-  while IFS='|' read -r what here; do note "$(printf '%-44s %s' "$what" "$here")"; done <<'TABLE'
+  local what became
+  while IFS='|' read -r what became; do note "$(printf '%-44s %s' "$what" "$became")"; done <<'TABLE'
 S3's line|here
 power management, C-states (BIOS)|tuned: pm_qos_resume_latency_us n/a on its pCPU; the rest: taut check host
 vCPU and memory affinity|tuned: an exclusive pCPU; one node here
