@@ -6,49 +6,57 @@ use taut_tests::{Netns, Taut, eventually};
 
 use crate::{any_image, direct};
 
-const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 /// Of the 128 MiB of [`direct`].
 const PAGES: u64 = 64;
 
-/// The host's pool, put back as it was when dropped.
-struct Pool(u64);
+/// The host's pool of as many pages as others hold and [`PAGES`] free ones; put back as it was when dropped.
+struct Pool {
+    before: u64,
+}
 
 impl Pool {
-    /// More pages than there were by the guest's; nothing where the kernel finds too little memory in one piece.
-    fn grow() -> Option<Self> {
-        let before = number(POOL)?;
-        let pool = Self(before);
-        fs::write(POOL, (before + PAGES).to_string()).ok()?;
-        (number(POOL)? == before + PAGES).then_some(pool)
+    /// Nothing where there is no pool, or the kernel finds too little memory in one piece.
+    fn with_room() -> Option<Self> {
+        let before = number("nr_hugepages")?;
+        let pool = Self { before };
+        let held = before - free();
+        set(held + PAGES).ok()?;
+        (number("nr_hugepages")? == held + PAGES).then_some(pool)
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
         // A test that failed has said more.
-        let _ = fs::write(POOL, self.0.to_string());
+        let _ = set(self.before);
     }
 }
 
-fn number(path: &str) -> Option<u64> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
+fn set(pages: u64) -> std::io::Result<()> {
+    fs::write(format!("{POOL}/nr_hugepages"), pages.to_string())
 }
 
+fn number(file: &str) -> Option<u64> {
+    fs::read_to_string(format!("{POOL}/{file}")).ok()?.trim().parse().ok()
+}
+
+/// Pages that nobody holds or has been promised.
 fn free() -> u64 {
-    number(&POOL.replace("nr_", "free_")).unwrap()
+    number("free_hugepages").unwrap() - number("resv_hugepages").unwrap()
 }
 
 #[test]
 fn a_vm_with_reserved_memory_is_on_huge_pages_where_enough_are_free() {
-    let Some(_pool) = Pool::grow() else {
+    let Some(_pool) = Pool::with_room() else {
         eprintln!("left out: the kernel has no pool of huge pages, or too little memory in one piece");
         return;
     };
-    let before = free();
+    assert_eq!(free(), PAGES);
     let taut = Taut::start().with_lan();
     let file = |ip| format!("memory_reservation = \"full\"\n{}", direct(&any_image(), ip));
     taut.boot("huge", &file("ip = \"10.72.0.1/24\""));
-    assert_eq!(free(), before - PAGES, "all of its memory is from the pool");
+    assert_eq!(free(), 0, "all of its memory is from the pool");
     let explained = |name: &str| taut.ok(["vm", "explain", name]);
     assert!(explained("huge").contains("its memory is on huge pages of 2 MiB"), "{}", explained("huge"));
     // None are left for a second one, which runs all the same; and frames go from one to the other.
@@ -63,5 +71,5 @@ fn a_vm_with_reserved_memory_is_on_huge_pages_where_enough_are_free() {
     for vm in ["plain", "huge"] {
         taut.ok(["vm", "stop", "--force", vm]);
     }
-    eventually("the pool has its pages back", || (free() == before).then_some(()));
+    eventually("the pool has its pages back", || (free() == PAGES).then_some(()));
 }
