@@ -7,13 +7,15 @@
 
 use std::ffi::c_int;
 use std::fmt;
+use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
+use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, fcntl_setfl, flock};
+use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd, retry_on_intr};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, bind, connect, getsockname,
     listen, socket_with, sockopt,
@@ -127,23 +129,43 @@ fn vsock(port: u32, backlog: c_int) -> Result<(OwnedFd, u32), Stays> {
     Ok((socket, port))
 }
 
-/// A Unix socket `<path>_<port>`. What an earlier program left there, and nobody listens on, is removed.
+/// A Unix socket `<path>_<port>`. What an earlier program left there is removed.
 fn unix(path: &Path, port: u32, backlog: c_int) -> Result<(OwnedFd, u32), Stays> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let open =
-        || socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed("AF_UNIX"));
     let file = PathBuf::from(format!("{}_{port}", path.display()));
     let address = SocketAddrUnix::new(&file).map_err(failed("its path"))?;
-    let socket = open()?;
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed("AF_UNIX"))?;
     match bind(&socket, &address) {
-        Err(Errno::ADDRINUSE) if !is_ours(port) && connect(open()?, &address) == Err(Errno::CONNREFUSED) => {
-            let _ = std::fs::remove_file(&file);
-            bind(&socket, &address).map_err(failed("its Unix socket"))?;
-        }
-        result => result.map_err(|error| taken(error, port, "its Unix socket"))?,
+        Err(Errno::ADDRINUSE) if is_left_over(&file) => in_place_of(&file, || bind(&socket, &address)),
+        result => result,
     }
+    .map_err(|error| taken(error, port, "its Unix socket"))?;
     listen(&socket, backlog).map_err(failed("listening"))?;
     Ok((socket, port))
+}
+
+/// Is this the file of a Unix socket that is gone? Whoever connects cannot tell it from one that does not listen yet, except with a
+/// socket of another kind: that is refused where there is no socket, and of the wrong type (`EPROTOTYPE`) where there is one.
+fn is_left_over(file: &Path) -> bool {
+    let is_socket = std::fs::symlink_metadata(file).is_ok_and(|file| file.file_type().is_socket());
+    let Ok(address) = SocketAddrUnix::new(file) else { return false };
+    let asks = |other| connect(other, &address) == Err(Errno::CONNREFUSED);
+    is_socket
+        && socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).is_ok_and(asks)
+}
+
+/// Binds where a file was left over. Of several programs that found it so, one removes it: they look again one after the other.
+fn in_place_of(file: &Path, bind: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
+    let folder = file.parent().and_then(|folder| File::open(folder).ok()).ok_or(Errno::ADDRINUSE)?;
+    retry_on_intr(|| flock(&folder, FlockOperation::LockExclusive))?;
+    if is_left_over(file) {
+        let _ = std::fs::remove_file(file);
+    }
+    let bound = bind();
+    // Not left to its last descriptor: a child may have one.
+    let _ = flock(&folder, FlockOperation::Unlock);
+    bound
 }
 
 /// Programs that listen with a socket for each family do so on the same port.
@@ -268,3 +290,6 @@ pub(crate) fn of_unix_name(path: &Path) -> Option<(&str, u32)> {
     let (vm, port) = path.to_str()?.rsplit_once('_')?;
     Some((vm, port.parse().ok()?))
 }
+
+#[cfg(test)]
+mod tests;

@@ -104,9 +104,13 @@ impl Qmp {
         std::mem::take(&mut self.events)
     }
 
-    /// Waits for an event, or finds it among those that were seen before; tells whether it came in time. Others are kept.
-    pub(crate) fn wait_for(&mut self, wanted: impl Fn(&Event) -> bool) -> Result<bool, QmpError> {
-        let deadline = Instant::now() + self.timeout;
+    /// Waits for an event, or finds it among those that were seen before; tells whether it came within `patience`. Others are kept.
+    pub(crate) fn wait_for(
+        &mut self,
+        wanted: impl Fn(&Event) -> bool,
+        patience: Duration,
+    ) -> Result<bool, QmpError> {
+        let deadline = Instant::now() + patience;
         loop {
             if let Some(index) = self.events.iter().position(&wanted) {
                 self.events.remove(index);

@@ -2,6 +2,7 @@
 //! place in the guest takes another one. The guest's listening sockets outlive that; its connections do not.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -20,15 +21,16 @@ pub enum Replug {
     Done,
 }
 
-/// Replaces the device, unless it is connected. Somebody has to listen at `socket` and answer: QEMU waits for that.
+/// Replaces the device, unless it is connected. Somebody has to listen at `socket` and answer: QEMU waits for that. The guest may take as
+/// long as `patience` to let go of the device.
 ///
 /// # Errors
 /// When the monitor does not answer or QEMU refuses a step. Calling it again goes on where it ended.
-pub fn vmci(qmp: &mut Qmp, socket: &Path) -> Result<Replug, QmpError> {
+pub fn vmci(qmp: &mut Qmp, socket: &Path, patience: Duration) -> Result<Replug, QmpError> {
     if is_connected(qmp)? {
         return Ok(Replug::Connected);
     }
-    if plugged(qmp)? && !unplug(qmp)? {
+    if plugged(qmp)? && !unplug(qmp, patience)? {
         return Ok(Replug::Held);
     }
     if chardev(qmp)?.is_some() {
@@ -71,13 +73,13 @@ fn lacks_msix(qmp: &mut Qmp) -> Result<bool, QmpError> {
 }
 
 /// Takes the device out; has the guest let go of it?
-fn unplug(qmp: &mut Qmp) -> Result<bool, QmpError> {
+fn unplug(qmp: &mut Qmp, patience: Duration) -> Result<bool, QmpError> {
     match qmp.execute("device_del", &json!({ "id": ID })) {
         // Asked before, and the guest has not answered yet.
         Ok(_) | Err(QmpError::Refused { .. }) => {}
         Err(error) => return Err(error),
     }
-    qmp.wait_for(|event| event.name == "DEVICE_DELETED" && event.data["device"] == ID)
+    qmp.wait_for(|event| event.name == "DEVICE_DELETED" && event.data["device"] == ID, patience)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use taut_api::fabric::config::{PortConfig, PortKind, SegmentId, SocketConfig, WorkerConfig, WorkerMode};
 use taut_api::fabric::counters::{
@@ -249,6 +250,17 @@ impl Fabric {
     pub(crate) fn until_link(&mut self, port: PortId, link: Link) -> State {
         self.until(|fabric| fabric.states.get(&port).is_some_and(|state| state.link == link));
         self.states[&port].clone()
+    }
+
+    /// Receives what has been said until now. `tautd` reads all the time; one that does not is hung up on.
+    pub(crate) fn hear(&mut self) {
+        let waits = |fabric: &Self| {
+            let mut control = [PollFd::new(&fabric.control, PollFlags::IN)];
+            poll(&mut control, Some(&Timespec::default())).unwrap() > 0
+        };
+        while waits(self) {
+            self.receive();
+        }
     }
 
     fn receive(&mut self) -> FromFabric {

@@ -58,10 +58,11 @@ fn a_sender_whose_memory_is_mapped_anew_loses_nothing() {
         let mut fabric = Fabric::start();
         let [a, b] = guests(&mut fabric, Model { features: LINUX | format, ..Model::default() });
         let mut manager = Manager::of(&a);
-        exactly_once(fabric, a, b, |fabric| {
+        exactly_once(fabric, a, b, |mut fabric| {
             for round in 0..TIMES {
                 manager.set_table();
                 manager.plug_and_unplug(1 << 32 | (round as u64) << 21);
+                fabric.hear();
             }
             fabric
         });
@@ -109,6 +110,7 @@ fn a_receiver_whose_memory_is_mapped_anew_goes_on_in_order_and_what_is_missing_w
         for round in 0..TIMES {
             manager.set_table();
             manager.plug_and_unplug(1 << 32 | (round as u64) << 21);
+            fabric.hear();
         }
         over.store(true, Ordering::Relaxed);
         let (next, mut missing) = receiver.join().unwrap();
@@ -140,6 +142,7 @@ fn a_guest_that_reboots_under_traffic_comes_back_each_time() {
         let flooder = flood(b, 1, 0, Arc::clone(&over));
         for round in 0..TIMES {
             a = a.reboot(model);
+            fabric.hear();
             let sent = frame(mac(2), mac(0), round as u8, 300);
             a.send(&sent);
             assert!(c.receive().1 == sent);

@@ -78,7 +78,7 @@ impl Reconciler {
         let (board, store, inbox) = (self.board.clone(), self.store.clone(), self.inbox.clone());
         std::thread::spawn(move || {
             let replugged = Qmp::connect(&paths.qmp(), MONITOR_PATIENCE)
-                .and_then(|mut qmp| replug::vmci(&mut qmp, &paths.vmci_front()));
+                .and_then(|mut qmp| replug::vmci(&mut qmp, &paths.vmci_front(), MONITOR_PATIENCE));
             match report(
                 &board,
                 &store,

@@ -61,6 +61,11 @@ fn measure(echo: &mut Echo, wanted: &Ping, run: &Run<'_>) -> io::Result<Latency>
     let mut sent = 0;
     while !run.is_stopped() {
         let now = Instant::now();
+        // All that has come by now counts, however late this thread looks.
+        while let Some(sequence) = echo.receive()? {
+            last_reply = Instant::now();
+            flights.arrive(sequence, last_reply);
+        }
         if sent < requests && now >= next {
             flights.depart(sent as u16);
             echo.send(sent as u16)?;
@@ -70,10 +75,6 @@ fn measure(echo: &mut Echo, wanted: &Ping, run: &Run<'_>) -> io::Result<Latency>
             break;
         } else {
             echo.wait(next - now)?;
-        }
-        while let Some(sequence) = echo.receive()? {
-            flights.arrive(sequence, Instant::now());
-            last_reply = Instant::now();
         }
     }
     Ok(Latency {

@@ -151,6 +151,10 @@ fn programs_of_the_host_speak_to_a_vm_by_its_unix_socket_and_are_spoken_to() {
 
 #[test]
 fn pings_come_back() {
+    if std::fs::read_to_string("/proc/sys/net/ipv4/icmp_echo_ignore_all").is_ok_and(|set| set.trim() != "0") {
+        eprintln!("left out: this host answers no ping");
+        return;
+    }
     let wanted =
         Ping { to: Ipv4Addr::LOCALHOST, size: 256, interval_us: 500, duration_ms: 10_000, count: Some(40) };
     let run = |stop: &Stop| Kernel::new(Kind::Host).ping(&wanted, &Run::new(stop, &|| ()));
