@@ -20,6 +20,8 @@ rig_open() {
   mkdir -p "$rig/huge" "$(dirname "$samples")"
   : >"$samples"
   huge_pages_before=$(cat /proc/sys/vm/nr_hugepages)
+  owes "echo $huge_pages_before >/proc/sys/vm/nr_hugepages"
+  owes "umount $rig/huge"
   rig_pages 1280
   mount -t hugetlbfs -o pagesize=2M none "$rig/huge"
 }

@@ -37,6 +37,8 @@ stage_vm() {
 }
 # native_pair: two namespaces with nothing but a cable between them.
 native_pair() {
+  owes "ip netns del taut-goal-a"
+  owes "ip netns del taut-goal-b"
   ip netns add taut-goal-a && ip netns add taut-goal-b && ip link add tgv-a netns taut-goal-a type veth peer name tgv-b netns taut-goal-b || return 1
   ip -n taut-goal-a addr add 10.86.0.1/24 dev tgv-a && ip -n taut-goal-b addr add 10.86.0.2/24 dev tgv-b || return 1
   for index in a b; do ip -n taut-goal-$index link set "tgv-$index" up && ip -n taut-goal-$index link set lo up || return 1; done

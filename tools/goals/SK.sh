@@ -93,6 +93,8 @@ row_SK5() { # a vhost-user client that we did not write, in both socket directio
   gcc -O3 -march=native $(pkg-config --cflags libdpdk) "$sources/vgen.c" -o "$lab/vgen" $(pkg-config --libs libdpdk)
   local before run rates
   before=$(cat /proc/sys/vm/nr_hugepages)
+  owes "echo $before >/proc/sys/vm/nr_hugepages"
+  owes "umount $lab/huge"
   echo 1100 >/proc/sys/vm/nr_hugepages
   mkdir -p "$lab/huge" && mount -t hugetlbfs -o pagesize=2M none "$lab/huge"
   cp "$sources/ovs.sh" "$lab/"

@@ -1,5 +1,6 @@
 # A laboratory for goals: one tautd with directories of its own, taken down when the script ends.
-lab=$(mktemp -d /tmp/taut-lab.XXXXXX)
+. "$here/tools/goals/dead.sh"
+lab=$(mktemp -d "/tmp/taut-lab.$$.$(began $$).XXXXXX")
 export TAUT_SOCKET=$lab/run/tautd.sock
 daemon=
 # Options that start_daemon adds.
@@ -71,6 +72,7 @@ leave_scope() {
 trap end_lab EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
+clear_away_the_dead
 
 # vm NAME IMAGE IP: a directly booted VM, running and answering.
 vm() {
@@ -137,6 +139,7 @@ answering() {
 # bridge_vms: for each running VM named, a twin on a TAP of a Linux bridge instead of the vSwitch, in $lab/twins/NAME.
 bridge=taut-goal-br
 bridge_vms() {
+  owes "ip link del $bridge"
   ip link add "$bridge" type bridge
   ip link set "$bridge" up
   local name
@@ -159,5 +162,6 @@ end_rivals() {
     kill "$(cat "$file")" 2>/dev/null && ip link del "tgt-$(basename "$(dirname "$file")")" 2>/dev/null
     rm "$file"
   done
-  ip link del "$bridge" 2>/dev/null || true
+  # Another lab's may have the same name.
+  ! grep -qsxF "ip link del $bridge" "$lab/owed" || ip link del "$bridge" 2>/dev/null || true
 }
