@@ -6,6 +6,7 @@ mod client;
 mod commands;
 mod output;
 mod progress;
+mod usage;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,7 +22,14 @@ type Outcome = Result<(), ApiError>;
 
 /// Run virtual machines on a taut vSwitch, and measure them.
 #[derive(Debug, Parser)]
-#[command(name = "taut", version, propagate_version = true, disable_help_subcommand = true)]
+#[command(
+    name = "taut",
+    version,
+    propagate_version = true,
+    disable_help_subcommand = true,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
 struct Cli {
     /// Unix socket of tautd.
     #[arg(
@@ -84,7 +92,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage::explain(&error, std::env::args().skip(1)),
+    };
     match run(cli) {
         Ok(status) => status,
         Err(error) => {
@@ -123,6 +134,8 @@ fn run(cli: Cli) -> Result<ExitCode, ApiError> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use clap::{Arg, CommandFactory as _};
 
     use super::*;
@@ -135,6 +148,53 @@ mod tests {
 
     fn name(arg: &Arg) -> String {
         arg.get_id().to_string()
+    }
+
+    /// Whether the words after `taut` in a text are a command, with options that it has.
+    fn is_a_command(words: &str) -> bool {
+        let mut command = Cli::command();
+        command.build();
+        let mut command = &command;
+        for word in words.split_whitespace() {
+            if let Some(option) = word.strip_prefix("--") {
+                let long = option.split('=').next().unwrap_or(option);
+                if !command.get_arguments().any(|arg| arg.get_long() == Some(long)) {
+                    return false;
+                }
+            } else if command.has_subcommands() {
+                let Some(found) = command.find_subcommand(word) else { return false };
+                command = found;
+            }
+        }
+        true
+    }
+
+    /// Rust files below a folder.
+    fn sources(folder: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+        let below = folders.iter().flat_map(|folder| sources(folder));
+        below
+            .chain(files.into_iter().filter(|file| file.extension().is_some_and(|end| end == "rs")))
+            .collect()
+    }
+
+    #[test]
+    fn every_command_that_is_named_to_users_exists() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let readme = std::fs::read_to_string(crates.join("../README.md")).unwrap();
+        let texts = sources(crates).into_iter().map(|file| std::fs::read_to_string(file).unwrap());
+        let mut named = Vec::new();
+        for text in texts.chain([readme]) {
+            for rest in text.split("`taut ").skip(1) {
+                let words = rest.split(['`', ';', '…', '"', '\n', '(']).next().unwrap_or_default();
+                named.push(words.to_owned());
+            }
+        }
+        assert!(named.len() > 50, "{named:?}");
+        named.retain(|words| !is_a_command(words));
+        assert!(named.is_empty(), "no such commands: {named:?}");
+        assert!(!is_a_command("help vm create") && !is_a_command("vm create --fiel"));
     }
 
     #[test]

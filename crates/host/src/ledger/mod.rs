@@ -1,6 +1,6 @@
 //! The one ledger of what taut has changed on this host: who wants which file changed, and what each contained before.
 //!
-//! `taut check --apply` and latency-sensitive VMs want some of the same files. So each file has its claims: what it contained
+//! `taut check host --apply` and latency-sensitive VMs want some of the same files. So each file has its claims: what it contained
 //! before the first of them, and what every holder wants of it. The claim of the last holder in [`Holder`]'s order is in
 //! force; a holder that lets go leaves the file to the others, and the last one gives back what it had, byte for byte.
 //!

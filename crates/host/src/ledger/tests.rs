@@ -56,9 +56,9 @@ impl Host {
 /// One thing that somebody does. The number, where it is there, is the step at which it is killed.
 #[derive(Debug, Clone)]
 enum Act {
-    /// `taut check --apply`.
+    /// `taut check host --apply`.
     Apply(Vec<(usize, u8)>),
-    /// `taut check --undo`.
+    /// `taut check host --undo`.
     Undo(Option<usize>),
     /// A latency-sensitive VM, by a daemon that looks again and again.
     Grant(Option<usize>),

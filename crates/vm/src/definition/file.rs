@@ -35,7 +35,7 @@ fn explain(text: &str, error: &toml::de::Error) -> ApiError {
     let place = error.span().map(|span| format!("line {}: ", line_of(text, span.start))).unwrap_or_default();
     let message = error.message();
     let hint = unknown_field(message)
-        .unwrap_or_else(|| "see `taut help vm create` for an example of a VM file".to_owned());
+        .unwrap_or_else(|| "`taut vm create --help` shows a VM file with every key".to_owned());
     invalid(format!("{place}{message}"), hint)
 }
 
@@ -50,7 +50,7 @@ fn unknown_field(message: &str) -> Option<String> {
     let known: Vec<&str> = quoted.collect();
     // Of two that are as near, the longer one: letters are forgotten more often than added.
     let nearest = known.iter().min_by_key(|key| (distance(unknown, key), Reverse(key.len()), **key))?;
-    Some(if distance(unknown, nearest) <= 1 + unknown.len() / 3 {
+    Some(if distance(unknown, nearest) <= unknown.len().div_ceil(3) {
         format!("did you mean `{nearest}`?")
     } else {
         format!("known here: {}", known.join(", "))

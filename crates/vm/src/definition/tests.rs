@@ -49,6 +49,59 @@ fn a_file_becomes_a_spec_with_absolute_paths_and_addresses() {
     assert_eq!(parsed.spec.nics[0].mac, Some(MacAddr::derived("other", 0)));
 }
 
+/// What `taut vm create --help` shows.
+const EVERY_KEY: &str = include_str!("../../../../demo/vm.toml");
+
+#[test]
+fn the_file_with_every_key_is_accepted() {
+    let parsed = toml(EVERY_KEY).unwrap();
+    assert_eq!(parsed.name.unwrap().as_str(), "web1");
+    let uncommented =
+        EVERY_KEY.replace("\n# [", "\n[").replace("\n# kernel", "\nkernel").replace("\n# initrd", "\ninitrd");
+    let spec = toml(&uncommented.replace("\n# cmdline", "\ncmdline").replace("\n# address", "\naddress"));
+    let error = spec.unwrap_err().to_string();
+    assert!(
+        error.contains("memory_reservation"),
+        "all that is wrong is what it says of pass-through: {error}"
+    );
+}
+
+#[test]
+fn the_file_with_every_key_has_every_key() {
+    let tables = [
+        "",
+        "[boot]",
+        "[cpu]",
+        "[disk]",
+        "[disk.limits]",
+        "[halt]",
+        "[[nic]]",
+        "[nic.rings]",
+        "[nic.shaping]",
+        "[nic.shaping.to_guest]",
+        "[[passthrough]]",
+        "[placement]",
+        "[vmci]",
+    ];
+    for table in tables {
+        // The reader names what it knows.
+        let table = match table.strip_prefix("[nic.") {
+            Some(rest) => format!("[[nic]]\n[nic.{rest}"),
+            None => table.to_owned(),
+        };
+        let error = toml(&format!("{table}\nno-such-key = 1\n")).unwrap_err().to_string();
+        let known: Vec<_> = error.split('`').skip(3).step_by(2).filter(|key| !key.contains(' ')).collect();
+        assert!(error.contains("unknown field `no-such-key`") && !known.is_empty(), "{table}: {error}");
+        for key in known {
+            let word = |c: char| !c.is_alphanumeric() && c != '_';
+            assert!(
+                EVERY_KEY.split(word).any(|there| there == key),
+                "{table}: `{key}` is not in demo/vm.toml"
+            );
+        }
+    }
+}
+
 #[test]
 fn paths_that_are_absolute_already_stay() {
     let dir = folder();

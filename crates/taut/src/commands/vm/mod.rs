@@ -24,6 +24,7 @@ use crate::progress::Progress;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Describe a VM by a file; a .vmx file's keys are reported one by one.
+    #[command(after_long_help = concat!("A file with every key:\n\n", include_str!("../../../../../demo/vm.toml")))]
     Create {
         /// The file, TOML or .vmx.
         #[arg(short, long, value_name = "FILE")]
