@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
+use taut_api::ApiError;
+use taut_api::error::ErrorKind;
 use taut_api::fabric::config::{SocketWorker, WorkerConfig, WorkerMode};
+use taut_api::placement::Numbers;
 
 /// The daemon of taut: VMs, vSwitches and their ports on this host.
 #[derive(Debug, Parser)]
@@ -61,11 +64,45 @@ impl Args {
         SocketWorker { mode: self.mode(), cpu: self.vmci_cpu }
     }
 
+    /// Refuses pCPUs that the host does not have. Those that are merely off-line may come back.
+    pub(crate) fn check_cpus(
+        &self,
+        online: &Numbers,
+        is_present: impl Fn(u32) -> bool,
+    ) -> Result<(), ApiError> {
+        let bound = self.fabric_cpus.iter().map(|&cpu| ("--fabric-cpus", cpu));
+        let mut bound = bound.chain(self.vmci_cpu.map(|cpu| ("--vmci-cpu", cpu)));
+        let Some((option, cpu)) = bound.find(|(_, cpu)| !is_present(*cpu)) else { return Ok(()) };
+        Err(ApiError::new(
+            ErrorKind::Invalid,
+            format!("{option} names pCPU {cpu}, which this host does not have; {online} are on-line"),
+            format!("name some of these, or leave {option} out and the plan decides"),
+        ))
+    }
+
     fn mode(&self) -> WorkerMode {
         match self.fabric_mode {
             FabricMode::Interrupt => WorkerMode::Interrupt,
             FabricMode::Adaptive => WorkerMode::Adaptive { poll_us: self.fabric_poll_us },
             FabricMode::Polling => WorkerMode::Polling,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pcpus_that_the_host_does_not_have_are_refused() {
+        let check = |options: &[&str]| {
+            let args = Args::parse_from(["tautd"].iter().chain(options));
+            args.check_cpus(&"0-1".parse().unwrap(), |cpu| cpu < 4).map_err(|error| error.to_string())
+        };
+        assert_eq!(check(&[]), Ok(()));
+        assert_eq!(check(&["--fabric-cpus", "0,3", "--vmci-cpu", "2"]), Ok(()), "off-line ones are taken");
+        let error = check(&["--fabric-cpus", "1,4"]).unwrap_err();
+        assert!(error.contains("--fabric-cpus names pCPU 4") && error.contains("0-1 are on-line"), "{error}");
+        assert!(check(&["--vmci-cpu", "64"]).unwrap_err().contains("--vmci-cpu names pCPU 64"));
     }
 }

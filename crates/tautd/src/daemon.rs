@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
+use taut_api::placement::Numbers;
 use taut_host::exclusive::Exclusive;
 use taut_host::groups::Groups;
 use taut_host::ledger::{Ledger, LedgerError};
@@ -53,13 +54,15 @@ pub(crate) fn run(args: &Args) -> Result<(), ApiError> {
 }
 
 async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
+    let host = topology::read(Path::new("/")).map_err(|error| cannot("read this host", &error))?;
+    let online = Numbers(host.cpus.iter().map(|cpu| cpu.id).collect());
+    args.check_cpus(&online, |cpu| Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists())?;
     let mut store = Store::open(&args.state_dir).map_err(|error| cannot("open its store", &error))?;
     store.set_workers(args.workers(), args.socket_worker());
     let state_dir =
         fs::canonicalize(&args.state_dir).map_err(|error| cannot("find the state directory", &error))?;
     let store = Arc::new(store);
     let board = Arc::new(Board::default());
-    let host = topology::read(Path::new("/")).map_err(|error| cannot("read this host", &error))?;
     note(&board, host);
     let counters = Counters::open(&run_dir.join("counters"));
     let counters = Arc::new(counters.map_err(|error| cannot("make the counters file", &error))?);

@@ -127,6 +127,17 @@ fn without_root_the_daemon_says_so() {
 }
 
 #[test]
+fn a_daemon_bound_to_a_pcpu_that_is_not_there_says_so() {
+    let dir = tempfile::TempDir::with_prefix("taut-test-").unwrap();
+    let mut command = Command::new(bin_dir().join("tautd"));
+    command.arg("--state-dir").arg(dir.path().join("s")).arg("--run-dir").arg(dir.path().join("r"));
+    let ended = command.args(["--fabric-cpus", "0,4095"]).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success());
+    assert!(said.contains("pCPU 4095, which this host does not have") && said.contains("hint: "), "{said}");
+}
+
+#[test]
 fn without_qemu_a_start_says_so() {
     let mut taut = Taut::start();
     taut.kill_daemon();
