@@ -27,6 +27,9 @@ pub const BACK: Duration = Duration::from_secs(10);
 /// less where other groups have most of what there is.
 const GROUP_US: [&str; 4] = ["500000", "250000", "100000", "50000"];
 
+/// A group's file of it.
+const RT: &str = "cpu.rt_runtime_us";
+
 /// What was changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
@@ -144,7 +147,9 @@ impl Precedence {
         }
         let changed = self.record.clone();
         for file in changed.files.keys() {
-            share(file);
+            // Part of what the group above has; and one that was just removed beside it has its part for a moment longer.
+            let above = file.ancestors().skip(2).filter(|dir| changed.files.contains_key(&dir.join(RT)));
+            share(file, above.count());
         }
         for &pid in &first {
             if let Err(error) = self.put(pid, Class::FIRST, |class| class != Class::FIRST) {
@@ -245,11 +250,12 @@ impl Precedence {
     }
 }
 
-/// Gives a group real-time, unless it has some or has gone. Where nothing is left to give, the threads that it is for tell.
-fn share(file: &Path) {
+/// Gives a group real-time, unless it has some or has gone; the less, the more groups above it were given theirs. Where nothing is left to
+/// give, the threads that it is for tell.
+fn share(file: &Path, above: usize) {
     let has_none = fs::read_to_string(file).is_ok_and(|now| now.trim() == "0");
     if has_none {
-        let _ = GROUP_US.iter().any(|us| fs::write(file, us).is_ok());
+        let _ = GROUP_US[above.min(GROUP_US.len() - 1)..].iter().any(|us| fs::write(file, us).is_ok());
     }
 }
 

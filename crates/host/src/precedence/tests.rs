@@ -77,9 +77,6 @@ fn who_uses_too_much_is_ordinary_for_a_while() {
     assert_eq!(ran(9740, 2 * second + BACK), (None, true), "tried again");
 }
 
-/// Time of the group that a process of a tree is in, and what its own groups are to be called.
-const RT: &str = "cpu.rt_runtime_us";
-
 /// A tree on which process [`PID`] lives in group `box`, where a kernel plays that shares real-time out.
 fn shared_out() -> (tempfile::TempDir, Groups, BTreeMap<Name, Wanted>) {
     let root = tempfile::tempdir().unwrap();
@@ -162,7 +159,7 @@ fn a_group_that_comes_later_takes_threads_that_go_first_and_gives_them_back() {
     assert!(groups.make(&wanted).unwrap().problems.is_empty());
     assert_eq!(groups.arriving(&wanted), Vec::<u32>::new());
     settle(&mut first, &[PID]);
-    assert_eq!((class(), &*time(&own)), (Class::FIRST, GROUP_US[0]));
+    assert_eq!((class(), &*time(&own)), (Class::FIRST, GROUP_US[1]));
 
     // It goes home while it goes first, and then nobody goes first any more.
     let nobody = BTreeMap::new();
