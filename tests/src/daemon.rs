@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{Pids, alive, bin_dir, eventually, kill_9, process};
+use crate::{Pids, alive, bin_dir, directory, eventually, kill_9, process};
 
 /// A running `tautd`; dropping it stops everything that it started.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Taut {
 
     /// The same, with more arguments for `tautd`.
     pub fn start_with(args: &'static [&'static str]) -> Self {
-        let dir = TempDir::with_prefix("taut-test-").expect("a temporary directory");
+        let dir = directory();
         let daemon = spawn(dir.path(), args, []);
         let taut = Self { dir, daemon, args };
         taut.wait_until_it_answers();
@@ -213,7 +213,7 @@ impl Drop for Taut {
     }
 }
 
-fn spawn<const N: usize>(dir: &Path, args: &[&str], environment: [(&str, &str); N]) -> Child {
+pub(crate) fn spawn<const N: usize>(dir: &Path, args: &[&str], environment: [(&str, &str); N]) -> Child {
     let log = std::fs::OpenOptions::new()
         .create(true)
         .append(true)

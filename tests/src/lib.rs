@@ -5,6 +5,7 @@
 //! that of the guest images.
 
 mod daemon;
+mod leftovers;
 mod netns;
 mod process;
 mod raw_port;
@@ -12,7 +13,8 @@ mod raw_vmci;
 mod wait;
 
 pub use daemon::{Outcome, Taut};
-pub use netns::Netns;
+pub use leftovers::{clear_away, directory, is_left_over, owner};
+pub use netns::{Netns, Pings};
 pub use process::{Background, Pids, alive, kill_9};
 pub use raw_port::RawPort;
 pub use raw_vmci::{RawVmci, idle_microguests};

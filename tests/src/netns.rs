@@ -1,10 +1,11 @@
 //! Network namespaces as end points.
 
-use std::process::{Command, Output};
+use std::collections::BTreeSet;
+use std::process::{Child, Command, Output, Stdio};
 
 use crate::{Background, Taut, eventually};
 
-/// A namespace with a TAP port on a port group; its name is unique to this process.
+/// A namespace with a TAP port on a port group; its name is the daemon's directory's and its own.
 #[derive(Debug)]
 pub struct Netns {
     /// As `ip netns` names it.
@@ -16,9 +17,15 @@ pub struct Netns {
 impl Netns {
     /// Attaches a new namespace. It goes away with the daemon's `shutdown --everything`.
     pub fn attach(taut: &Taut, suffix: &str, portgroup: &str, ip: &str) -> Self {
-        let name = format!("taut-t{}-{suffix}", std::process::id());
+        let name = Self::name(taut, suffix);
         taut.ok(["netns", "attach", &name, "--portgroup", portgroup, "--ip", &format!("{ip}/24")]);
         Self { name, ip: ip.to_owned() }
+    }
+
+    /// The name of a namespace of this daemon.
+    pub fn name(taut: &Taut, suffix: &str) -> String {
+        let directory = taut.dir().file_name().and_then(std::ffi::OsStr::to_str);
+        format!("{}-{suffix}", directory.expect("temporary paths are text"))
     }
 
     /// A program inside the namespace, ready to be started.
@@ -33,7 +40,21 @@ impl Netns {
         self.command(program).args(args).output().expect("ip can be run")
     }
 
-    /// Real `ping`: how many of `count` echoes came back.
+    /// Real `ping`, `count` times: each echo has to come back, once, however late.
+    pub fn reaches(&self, to: &str, count: u32) {
+        self.pinging(to, count, "0.02").all_come_back();
+    }
+
+    /// The same, under way: one each `interval` seconds.
+    pub fn pinging(&self, to: &str, count: u32, interval: &str) -> Pings {
+        // With a deadline `ping` goes on until `count` came back. Without one it waits for the last hardly longer than for those before.
+        let mut command = self.command("ping");
+        command.args(["-n", "-c", &count.to_string(), "-i", interval, "-w", "120", to]);
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
+        Pings { ping: command.spawn().expect("ip can be run"), count }
+    }
+
+    /// Real `ping`: how many of `count` echoes came back, the last of them soon. It is for what is tried again, and for what must not.
     pub fn pings(&self, to: &str, count: u32) -> u32 {
         let count = count.to_string();
         let output = self.run("ping", ["-n", "-c", &count, "-i", "0.02", "-W", "1", to]);
@@ -55,5 +76,27 @@ impl Netns {
     /// Does the namespace exist?
     pub fn exists(&self) -> bool {
         std::path::Path::new("/run/netns").join(&self.name).exists()
+    }
+}
+
+/// A `ping` under way.
+#[derive(Debug)]
+pub struct Pings {
+    ping: Child,
+    count: u32,
+}
+
+impl Pings {
+    /// Waits until each echo has come back, once.
+    pub fn all_come_back(self) {
+        let output = self.ping.wait_with_output().expect("our child");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let answer = |line: &str| -> Option<u32> {
+            let number = line.split_once(" bytes from ")?.1.split_once("icmp_seq=")?.1;
+            number.split(' ').next()?.parse().ok()
+        };
+        let answered: BTreeSet<u32> = text.lines().filter_map(answer).collect();
+        // If one was lost, a later one stands in for it.
+        assert!(answered.into_iter().eq(1..=self.count) && !text.contains("DUP!"), "{text}");
     }
 }

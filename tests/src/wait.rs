@@ -3,9 +3,10 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Tries `condition` until it holds a value; panics with `what` after a minute, far beyond any sound run.
+/// Tries `condition` until it holds a value; panics with `what` after some minutes, far beyond any sound run on a busy
+/// machine.
 pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + Duration::from_secs(180);
     loop {
         if let Some(value) = condition() {
             return value;

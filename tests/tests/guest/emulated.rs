@@ -16,6 +16,6 @@ fn emulated_cards_reach_the_same_port_group() {
         let a = Netns::attach(&taut, "a", "lan", "10.72.0.9");
         // Drivers of these cards take seconds to see their link.
         eventually("the guest answers", || (a.pings(&ip, 1) == 1).then_some(()));
-        assert_eq!(a.pings(&ip, 5), 5, "{model}");
+        a.reaches(&ip, 5);
     }
 }

@@ -14,15 +14,9 @@ fn a_killed_daemon_costs_no_packet_and_adopts_everything() {
     let pid_of = |taut: &Taut| taut.json(["vm", "show", "m1"])["status"]["pid"].as_i64().unwrap();
     let (pid, fabric) = (pid_of(&taut), taut.fabric_pid());
 
-    let ping = a
-        .command("ping")
-        .args(["-n", "-q", "-c", "100", "-i", "0.02", "10.71.0.1"])
-        .stdout(Stdio::piped())
-        .spawn();
+    let pings = a.pinging("10.71.0.1", 100, "0.02");
     taut.kill_daemon();
-    let report = ping.unwrap().wait_with_output().unwrap();
-    let report = String::from_utf8_lossy(&report.stdout);
-    assert!(report.contains("100 received"), "{report}");
+    pings.all_come_back();
 
     taut.restart_daemon();
     assert_eq!(pid_of(&taut), pid, "the same process, adopted");
@@ -30,7 +24,7 @@ fn a_killed_daemon_costs_no_packet_and_adopts_everything() {
     eventually("the VM is seen running", || {
         (taut.json(["vm", "show", "m1"])["status"]["phase"] == "running").then_some(())
     });
-    assert_eq!(a.pings("10.71.0.1", 5), 5);
+    a.reaches("10.71.0.1", 5);
 }
 
 #[test]
@@ -67,11 +61,7 @@ fn an_upgraded_fabric_costs_no_packet_and_no_link() {
     taut.boot("m1", &micro("10.71.0.1"));
     let a = Netns::attach(&taut, "a", "lan", "10.71.0.9");
     eventually("traffic passes", || (a.pings("10.71.0.1", 1) == 1).then_some(()));
-    let ping = a
-        .command("ping")
-        .args(["-n", "-q", "-c", "300", "-i", "0.005", "10.71.0.1"])
-        .stdout(Stdio::piped())
-        .spawn();
+    let pings = a.pinging("10.71.0.1", 300, "0.005");
     for _ in 0..3 {
         let before = taut.fabric_pid();
         let upgraded = taut.json(["daemon", "upgrade-fabric"]);
@@ -80,9 +70,7 @@ fn an_upgraded_fabric_costs_no_packet_and_no_link() {
         assert_eq!(upgraded["new_pid"], i64::from(taut.fabric_pid()));
         eventually("the old one has ended", || (!alive(before)).then_some(()));
     }
-    let report = ping.unwrap().wait_with_output().unwrap();
-    let report = String::from_utf8_lossy(&report.stdout);
-    assert!(report.contains("300 received"), "{report}");
+    pings.all_come_back();
     let events = taut.json(["events"]);
     let of_kind =
         |kind: &str| events.as_array().unwrap().iter().filter(|event| event["kind"] == kind).count();
@@ -105,7 +93,7 @@ fn both_killed_come_back_together() {
     let mut taut = Taut::start().with_lan();
     taut.boot("m1", &micro("10.71.0.1"));
     let a = Netns::attach(&taut, "a", "lan", "10.71.0.9");
-    assert_eq!(a.pings("10.71.0.1", 1), 1);
+    a.reaches("10.71.0.1", 1);
     let fabric = taut.fabric_pid();
     taut.kill_daemon();
     kill_9(fabric);
@@ -132,7 +120,7 @@ fn a_killed_vm_is_an_event_and_disturbs_nobody() {
     let a = Netns::attach(&taut, "a", "lan", "10.71.0.9");
     let pid = taut.json(["vm", "show", "m1"])["status"]["pid"].as_i64().unwrap();
     kill_9(i32::try_from(pid).unwrap());
-    assert_eq!(a.pings("10.71.0.2", 10), 10);
+    a.reaches("10.71.0.2", 10);
     let vm = eventually("the VM is seen failed", || {
         let vm = taut.json(["vm", "show", "m1"]);
         (vm["status"]["phase"] == "failed").then_some(vm)
@@ -144,5 +132,5 @@ fn a_killed_vm_is_an_event_and_disturbs_nobody() {
         "{events}"
     );
     taut.ok(["vm", "start", "--wait", "m1"]);
-    assert_eq!(a.pings("10.71.0.1", 3), 3);
+    a.reaches("10.71.0.1", 3);
 }

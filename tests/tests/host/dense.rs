@@ -42,10 +42,7 @@ fn it_is_on_while_all_three_hold_and_off_when_any_is_lost() {
     assert_eq!(tune["governs"], json!(["vm/a/nic0", "vm/b/nic0"]), "{tune}");
     assert_eq!(tune["leaves_alone"], json!(["vm/own/nic0"]), "{tune}");
     assert_eq!(["a", "b", "own"].map(|vm| moderation(&taut, vm)), ["dense", "dense", "rbc:4000"]);
-    // The last is lost as soon as the host has nothing to do for a moment in a second.
-    for (threshold, held) in
-        [("4 3 0", [false, true, true]), ("3 4 0", [true, false, true]), ("3 3 100", [true, true, false])]
-    {
+    for (threshold, held) in [("4 3 0", [false, true, true]), ("3 4 0", [true, false, true])] {
         set(&taut, "Threshold", threshold);
         let tune = turns(&taut, false);
         assert_eq!(tune["held"], json!(held), "{tune}");
@@ -53,6 +50,16 @@ fn it_is_on_while_all_three_hold_and_off_when_any_is_lost() {
         set(&taut, "Threshold", "3 3 0");
         turns(&taut, true);
     }
+    // The last is lost as soon as the host has nothing to do for a moment in a second; where others keep it busy, it is not.
+    set(&taut, "Threshold", "3 3 100");
+    let tune = eventually("it is held against 100 percent", || {
+        let tune = taut.json(["host", "tune"]);
+        (tune["state"]["test"]["limits"]["utilisation"] == 100).then_some(tune)
+    });
+    let busy = tune["state"]["test"]["reading"]["utilisation"] == 100;
+    assert_eq!((&tune["state"]["on"], &tune["held"]), (&json!(busy), &json!([true, true, busy])), "{tune}");
+    set(&taut, "Threshold", "3 3 0");
+    turns(&taut, true);
     taut.ok(["vm", "stop", "b"]);
     let tune = turns(&taut, false);
     assert_eq!(tune["state"]["test"]["reading"]["vms"], 2, "{tune}");
@@ -60,7 +67,9 @@ fn it_is_on_while_all_three_hold_and_off_when_any_is_lost() {
     let events = events.as_array().unwrap();
     let changes: Vec<_> = events.iter().filter(|event| event["subject"] == "host").collect();
     let kinds: Vec<_> = changes.iter().map(|event| event["kind"].as_str().unwrap()).collect();
-    assert_eq!(kinds, ["tune.on", "tune.off"].repeat(4));
+    let pairs = kinds.len() / 2;
+    assert_eq!(kinds, ["tune.on", "tune.off"].repeat(pairs));
+    assert!(pairs >= 3, "two lost, and the VM; whoever keeps the host busy for moments makes more of them");
     let last = changes.last().unwrap()["message"].as_str().unwrap();
     assert!(last.starts_with("dense mode is off: 2 VMs < 3, 2 vCPUs < 3, "), "{last}");
 }

@@ -111,7 +111,7 @@ fn a_vmx_with_unknown_keys_is_taken_and_they_are_listed() {
 
 #[test]
 fn without_root_the_daemon_says_so() {
-    let dir = tempfile::TempDir::with_prefix("taut-test-").unwrap();
+    let dir = taut_tests::directory();
     let mut command = Command::new(bin_dir().join("tautd"));
     command.arg("--state-dir").arg(dir.path().join("s")).arg("--run-dir").arg(dir.path().join("r"));
     // `nobody`: the programs may lie in a folder that it cannot reach, so the check has to come from an open binary.

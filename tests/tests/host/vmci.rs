@@ -124,7 +124,7 @@ fn context_ids_are_the_vms_own_or_assigned_and_nobodys_twice() {
 
 /// A daemon whose microguests leave their VMCI devices to the test; the folder has to live as long.
 fn with_raw_guest(vm: &str) -> (Taut, RawVmci, TempDir) {
-    let dir = TempDir::with_prefix("taut-libexec-").unwrap();
+    let dir = taut_tests::directory();
     let libexec = idle_microguests(dir.path()).into_os_string().into_string().unwrap();
     let args: Vec<&'static str> = vec!["--libexec", Box::leak(libexec.into_boxed_str())];
     let taut = Taut::start_with(Box::leak(args.into_boxed_slice()));

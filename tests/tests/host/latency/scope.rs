@@ -25,7 +25,14 @@ impl Scope {
             eprintln!("left out: it takes two pCPUs and cpusets of cgroup v1");
             return None;
         }
-        let dir = Path::new(CPUSET).join(format!("taut-test-{}", std::process::id()));
+        // Whoever is still in a cpuset that is left over is ended first.
+        taut_tests::clear_away();
+        for entry in fs::read_dir(CPUSET).unwrap().flatten() {
+            if taut_tests::is_left_over(&entry.file_name()) {
+                remove(&entry.path());
+            }
+        }
+        let dir = Path::new(CPUSET).join(format!("taut-test-{}", taut_tests::owner()));
         let scope = Self { dir, before: host_files(), _alone: alone };
         make(&scope.dir);
         fs::write(scope.dir.join("cgroup.procs"), std::process::id().to_string()).unwrap();
@@ -69,25 +76,30 @@ impl Scope {
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        let mut inner = folders(&self.dir);
-        inner.sort_by_key(|dir| std::cmp::Reverse(dir.components().count()));
-        for dir in &inner {
-            for _ in 0..100 {
-                for tid in tasks(dir) {
-                    // It may have ended.
-                    let _ = fs::write(Path::new(CPUSET).join("tasks"), tid.to_string());
-                }
-                if fs::remove_dir(dir).is_ok() || !dir.exists() {
-                    break;
-                }
-                std::thread::sleep(std::time::Duration::from_millis(20));
-            }
-        }
+        remove(&self.dir);
         for (path, content) in &self.before {
             if fs::read_to_string(path).ok().as_ref() != Some(content) {
                 eprintln!("{} was left changed", path.display());
                 let _ = fs::write(path, content);
             }
+        }
+    }
+}
+
+/// Moves everybody out of a cpuset and those in it, and removes them.
+fn remove(dir: &Path) {
+    let mut inner = folders(dir);
+    inner.sort_by_key(|dir| std::cmp::Reverse(dir.components().count()));
+    for dir in &inner {
+        for _ in 0..100 {
+            for tid in tasks(dir) {
+                // It may have ended.
+                let _ = fs::write(Path::new(CPUSET).join("tasks"), tid.to_string());
+            }
+            if fs::remove_dir(dir).is_ok() || !dir.exists() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
         }
     }
 }

@@ -25,7 +25,7 @@ struct Machine {
 
 impl Machine {
     fn new() -> Self {
-        let folder = tempfile::TempDir::with_prefix("taut-test-").unwrap();
+        let folder = taut_tests::directory();
         let socket = folder.path().join("vm.sock");
         let path = socket.display();
         let map = format!(
