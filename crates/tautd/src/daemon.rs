@@ -43,8 +43,17 @@ pub(crate) fn run(args: &Args) -> Result<(), ApiError> {
             "start it with sudo, or as a system service",
         ));
     }
-    fs::create_dir_all(&args.run_dir)
-        .map_err(|error| cannot(&format!("make the run directory {}", args.run_dir.display()), &error))?;
+    if let Some(scope) = args.cpuset.as_deref().filter(|scope| !scope.join("cgroup.procs").exists()) {
+        return Err(ApiError::new(
+            ErrorKind::Invalid,
+            format!("--cpuset names {}, which is no control group", scope.display()),
+            "make it first (mkdir, in a mounted cgroup file system), or leave --cpuset out: then the whole host makes room",
+        ));
+    }
+    fs::create_dir_all(&args.run_dir).map_err(|error| {
+        let what = format!("make the run directory {}", args.run_dir.display());
+        cannot_unless(&what, "give it a --run-dir that can be written to", &error)
+    })?;
     let run_dir =
         fs::canonicalize(&args.run_dir).map_err(|error| cannot("find the run directory", &error))?;
     let _lock = lock(&run_dir)?;
@@ -57,7 +66,9 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     let host = topology::read(Path::new("/")).map_err(|error| cannot("read this host", &error))?;
     let online = Numbers(host.cpus.iter().map(|cpu| cpu.id).collect());
     args.check_cpus(&online, |cpu| Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists())?;
-    let mut store = Store::open(&args.state_dir).map_err(|error| cannot("open its store", &error))?;
+    let mut store = Store::open(&args.state_dir).map_err(|error| {
+        cannot_unless("open its store", "give it a --state-dir that can be written to", &error)
+    })?;
     store.set_workers(args.workers(), args.socket_worker());
     let state_dir =
         fs::canonicalize(&args.state_dir).map_err(|error| cannot("find the state directory", &error))?;
@@ -161,8 +172,10 @@ fn lock(run_dir: &Path) -> Result<File, ApiError> {
 fn listen(path: &Path) -> Result<UnixListener, ApiError> {
     // Not being there is fine; anything else shows at the next step.
     let _ = fs::remove_file(path);
-    let listener =
-        UnixListener::bind(path).map_err(|error| cannot(&format!("listen at {}", path.display()), &error))?;
+    let listener = UnixListener::bind(path).map_err(|error| {
+        let hint = "give it a --run-dir that can be written to, with a short path: a Unix socket's has at most 107 bytes";
+        cannot_unless(&format!("listen at {}", path.display()), hint, &error)
+    })?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o660))
         .map_err(|error| cannot("protect its socket", &error))?;
     Ok(listener)
@@ -200,5 +213,9 @@ fn raise_open_files() {
 }
 
 fn cannot(what: &str, error: &(dyn std::error::Error + 'static)) -> ApiError {
-    ApiError::new(ErrorKind::Unavailable, format!("tautd cannot {what}"), "see the cause").because(error)
+    cannot_unless(what, "see the cause", error)
+}
+
+fn cannot_unless(what: &str, hint: &str, error: &(dyn std::error::Error + 'static)) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, format!("tautd cannot {what}"), hint).because(error)
 }

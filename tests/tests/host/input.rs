@@ -127,14 +127,31 @@ fn without_root_the_daemon_says_so() {
 }
 
 #[test]
-fn a_daemon_bound_to_a_pcpu_that_is_not_there_says_so() {
+fn a_daemon_that_is_told_what_cannot_be_says_so() {
     let dir = tempfile::TempDir::with_prefix("taut-test-").unwrap();
-    let mut command = Command::new(bin_dir().join("tautd"));
-    command.arg("--state-dir").arg(dir.path().join("s")).arg("--run-dir").arg(dir.path().join("r"));
-    let ended = command.args(["--fabric-cpus", "0,4095"]).output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(!ended.status.success());
-    assert!(said.contains("pCPU 4095, which this host does not have") && said.contains("hint: "), "{said}");
+    let says = |options: &[&str]| {
+        let mut command = Command::new(bin_dir().join("tautd"));
+        command.arg("--state-dir").arg(dir.path().join("s"));
+        if !options.contains(&"--run-dir") {
+            command.arg("--run-dir").arg(dir.path().join("r"));
+        }
+        let ended = command.args(options).output().unwrap();
+        assert!(!ended.status.success(), "{options:?}");
+        String::from_utf8_lossy(&ended.stderr).into_owned()
+    };
+    let long = dir.path().join("x".repeat(100));
+    for (options, why, hint) in [
+        (
+            &["--fabric-cpus", "0,4095"],
+            "pCPU 4095, which this host does not have",
+            "hint: name some of these",
+        ),
+        (&["--cpuset", "/sys/fs/cgroup/no such"], "is no control group", "hint: make it first"),
+        (&["--run-dir", long.to_str().unwrap()], "cannot listen", "at most 107 bytes"),
+    ] {
+        let said = says(options);
+        assert!(said.contains(why) && said.contains(hint), "{said}");
+    }
 }
 
 #[test]

@@ -73,10 +73,16 @@ impl Paths {
         remove_if_there(socket)?;
         let listener = UnixListener::bind(socket)?;
         let log = File::options().create(true).append(true).open(self.log())?;
-        let mut command = Command::new(self.libexec.join("taut-fabric"));
+        let program = self.libexec.join("taut-fabric");
+        let mut command = Command::new(&program);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir("/");
         let fds = [(listener.as_fd(), fd::CONTROL), (self.counters.file().as_fd(), fd::COUNTERS)];
-        let process = Process::spawn(&mut command, &fds)?;
+        let process = Process::spawn(&mut command, &fds).map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("{}: {error} (--libexec says where it is)", program.display()),
+            )
+        })?;
         // The connection waits in the listener's queue until the fabric takes it; the listener itself is now only its.
         Ok((process, UnixStream::connect(socket)?))
     }
