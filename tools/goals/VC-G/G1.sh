@@ -14,6 +14,7 @@ row_VC-G1() {
       g1_sample $copy "$own" a b --against tcp || return 1
       [ -z "$has_rival" ] || g1_sample $copy "$rival" "agent:$lab/twins/ra.agent" "agent:$lab/twins/rb.agent" || return 1
     done
+    [ $copy = on ] || g1_share || return 1
     [ $copy = off ] || taut -o json bench raw --duration 1 >"$OUT/vc-g1-raw.json" || return 1
     end_rivals
     stop_daemon
@@ -30,6 +31,18 @@ row_VC-G1() {
   goal VC-G1-tcp "$vmci Gbit/s, TCP through the vSwitch $tcp: $(ratio "$vmci" "$tcp") x" ">= 3 x" "$vmci >= 3 * $tcp"
   goal VC-G1-memcpy "$device Gbit/s, memcpy $copied: $(ratio "$device" "$copied"); written and read by the guests as well $vmci" ">= 0.50" "$device >= 0.5 * $copied"
 }
+
+# g1_share: one sample more, which tells what the fabric's thread had of a CPU: it shares two with two guests where there are no more.
+g1_share() {
+  local fabric=/proc/$(fabric_pid)/task
+  g1_times >"$OUT/vc-g1-before"
+  preferred 120 "$BIN/taut" -o json bench vsock a b --message 64KiB --socket-size 256KiB --duration "$seconds" >"$OUT/vc-g1.json" || return 1
+  g1_times | join "$OUT/vc-g1-before" - | awk -v seconds="$seconds" -v cpus="$(nproc)" -v rate="$(gbit "$(jq '.cells[0].median.mbit_s' "$OUT/vc-g1.json")")" '
+    {ran = $4 - $2; waited = $5 - $3; if (ran > most) {most = ran; idle = waited}}
+    END{printf "  left to the device, once more: %s Gbit/s; the thread that copies ran for %.0f %% of the time and waited for one of %d CPUs for %.0f %%\n", rate, most / seconds / 1e7, cpus, idle / seconds / 1e7}'
+}
+# g1_times: of each of the fabric's threads the nanoseconds that it has run, and those that it has waited for a CPU.
+g1_times() { local task; for task in "$fabric"/*; do echo "$(basename "$task") $(cut -d ' ' -f 1,2 "$task/schedstat")"; done | sort; }
 
 # g1_sample COPY FILE FROM TO [OPTIONS…]: one more sample.
 g1_sample() {

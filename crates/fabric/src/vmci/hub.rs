@@ -26,8 +26,8 @@ use crate::epoll::{Epoll, signal};
 
 /// A connection that nobody has accepted for so long is reset. Guests give up after two seconds.
 const HALF_OPEN: Duration = Duration::from_secs(10);
-/// Whoever has nothing to do may as well look.
-const FOREVER: Duration = Duration::from_secs(3600);
+/// Nothing is due.
+pub(super) const FOREVER: Duration = Duration::from_secs(3600);
 /// How often half-open connections are looked at.
 const SWEEP: Duration = Duration::from_secs(1);
 
@@ -51,6 +51,8 @@ pub(super) struct Hub {
     /// Whose rings have changed in this round.
     pub(super) touched_senders: Vec<usize>,
     pub(super) touched_receivers: Vec<usize>,
+    /// The guest that was last shown something for it.
+    pub(super) shown: usize,
     /// Flows of small packets that wait for more, and until when.
     pub(super) held: Vec<(Instant, Turn)>,
     /// What guests need not know at once.
@@ -81,6 +83,7 @@ impl Hub {
             busy: Vec::new(),
             touched_senders: Vec::new(),
             touched_receivers: Vec::new(),
+            shown: 0,
             held: Vec::new(),
             later: Later::default(),
             requested: 0,
@@ -231,6 +234,7 @@ impl Hub {
             let receiver = &mut self.receivers[guest];
             receiver.touched = false;
             let Some(ring) = &mut receiver.ring else { continue };
+            self.shown = guest;
             ring.queue.publish();
             if ring.queue.needs_interrupt()
                 && let Some(call) = &receiver.call

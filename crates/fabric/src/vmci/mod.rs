@@ -27,6 +27,7 @@ mod polling;
 #[cfg(any(test, feature = "rig"))]
 pub mod rig;
 mod rings;
+mod sharing;
 mod table;
 #[cfg(test)]
 mod tests;

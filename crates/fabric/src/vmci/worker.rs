@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{Pid, gettid};
 
-use super::hub::Hub;
+use super::hub::{FOREVER, Hub};
+use super::sharing::Sharing;
 use super::{Shared, token};
 use crate::epoll::{EventFlags, Ready};
 
-/// While there is work, how often new events are looked for. After as long without work, a thread without a CPU of its own lets others
-/// have it: what it waits for may need that very one.
+/// While there is work, how often new events are looked for.
 const EVENT_INTERVAL: Duration = Duration::from_micros(20);
 
 /// Starts it and tells its thread id.
@@ -44,7 +44,7 @@ fn run(shared: &Shared) {
     let events = shared.hub().events.clone();
     let mut now = Instant::now();
     let mut looked = now;
-    let mut busy = now;
+    let mut sharing = Sharing::default();
     loop {
         let mut hub = shared.hub();
         if hub.quit {
@@ -53,7 +53,7 @@ fn run(shared: &Shared) {
         let worked = hub.round(now);
         let pause = hub.pause(now);
         let news = !hub.news.is_empty();
-        let shares_cpu = hub.worker.cpu.is_none();
+        let (shares_cpu, shown) = (hub.worker.cpu.is_none(), hub.shown);
         drop(hub);
         if news {
             shared.alarm.wake();
@@ -64,19 +64,21 @@ fn run(shared: &Shared) {
         }
         now = Instant::now();
         if worked {
-            busy = now;
+            sharing.worked(shown);
         }
         let timeout = match pause {
             Some(timeout) if !worked => timeout,
             _ if now.duration_since(looked) >= EVENT_INTERVAL => Duration::ZERO,
             _ => {
-                if shares_cpu && now.duration_since(busy) >= EVENT_INTERVAL {
+                if shares_cpu && !worked && sharing.gives_way(now) {
                     std::thread::yield_now();
+                    sharing.is_back(now.elapsed());
                 }
                 continue;
             }
         };
-        if let Err(error) = events.wait(&mut ready, Some(timeout)) {
+        // A timer for nothing would be set up and taken down with each sleep.
+        if let Err(error) = events.wait(&mut ready, (timeout < FOREVER).then_some(timeout)) {
             tracing::error!("waiting for events failed: {error}");
         }
         now = Instant::now();
