@@ -130,8 +130,9 @@ fn without_root_the_daemon_says_so() {
 fn a_daemon_that_is_told_what_cannot_be_says_so() {
     let dir = tempfile::TempDir::with_prefix("taut-test-").unwrap();
     let says = |options: &[&str]| {
-        let mut command = Command::new(bin_dir().join("tautd"));
-        command.arg("--state-dir").arg(dir.path().join("s"));
+        // One that starts all the same ends some time, too.
+        let mut command = Command::new("timeout");
+        command.arg("60").arg(bin_dir().join("tautd")).arg("--state-dir").arg(dir.path().join("s"));
         if !options.contains(&"--run-dir") {
             command.arg("--run-dir").arg(dir.path().join("r"));
         }
