@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
@@ -57,7 +58,7 @@ fn listen(path: &Path) -> Result<OwnedFd, ApiError> {
         if !is_socket(path) {
             return Err(failed("there is a file that is not a socket", "move it away or use another path"));
         }
-        if connect_now(path).is_ok() {
+        if is_somebodys(path) {
             return Err(failed("somebody else listens there", "end the other program or use another path"));
         }
         let stale = std::fs::remove_file(path);
@@ -70,6 +71,14 @@ fn listen(path: &Path) -> Result<OwnedFd, ApiError> {
         Ok(listener.into())
     });
     bound.map_err(|error| failed("the socket cannot be made", "look at the directory").because(&error))
+}
+
+/// Is the socket of this file there? One that does not listen yet, or has no room for another connection, refuses as one does that is gone;
+/// a socket of another kind is told that it is there (`EPROTOTYPE`).
+fn is_somebodys(path: &Path) -> bool {
+    let asked = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+        .and_then(|other| connect(other, &SocketAddrUnix::new(path)?));
+    matches!(asked, Ok(()) | Err(Errno::PROTOTYPE))
 }
 
 fn is_socket(path: &Path) -> bool {
@@ -110,6 +119,12 @@ mod tests {
         let listening = attach(&spec).unwrap();
         assert!(attach(&spec).unwrap_err().to_string().contains("somebody else"));
         drop(listening);
+        detach(&spec).unwrap();
+        let silent =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::bind(&silent, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        assert!(attach(&spec).unwrap_err().to_string().contains("somebody else"), "it does not listen yet");
+        drop(silent);
         let (via, _again) = attach(&spec).unwrap();
         assert_eq!(via, Attachment::Listening);
         detach(&spec).unwrap();

@@ -128,7 +128,7 @@ fn without_root_the_daemon_says_so() {
 
 #[test]
 fn a_daemon_that_is_told_what_cannot_be_says_so() {
-    let dir = tempfile::TempDir::with_prefix("taut-test-").unwrap();
+    let dir = taut_tests::directory();
     let says = |options: &[&str]| {
         // One that starts all the same ends some time, too.
         let mut command = Command::new("timeout");
