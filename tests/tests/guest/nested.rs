@@ -38,7 +38,8 @@ fn run(image: &Path, script: &str) -> String {
     let output = Command::new("timeout")
         .args([
             "--signal=KILL",
-            "300",
+            // Reached only by a host that hangs: on two idle cores it is a small part of that.
+            "900",
             "qemu-system-x86_64",
             "-machine",
             "q35",
