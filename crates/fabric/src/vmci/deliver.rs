@@ -76,6 +76,10 @@ impl Hub {
                     Ok(served) => {
                         worked |= served == Served::More;
                         self.end_turn(guest, turn, served);
+                        if self.unshown >= TURN {
+                            // Its guest takes it while what is behind it is copied.
+                            self.publish(now);
+                        }
                         continue;
                     }
                     Err(fault) => {
@@ -113,6 +117,7 @@ impl Hub {
     fn delivered(&mut self, guest: usize, bytes: u32) {
         self.touch_receiver(guest);
         self.count(guest, SocketWord::RxPackets, 1);
+        self.unshown += bytes;
         if bytes > 0 {
             self.count(guest, SocketWord::RxBytes, bytes.into());
         }

@@ -51,6 +51,8 @@ pub(super) struct Hub {
     /// Whose rings have changed in this round.
     pub(super) touched_senders: Vec<usize>,
     pub(super) touched_receivers: Vec<usize>,
+    /// Payload handed over that the guests have not been shown.
+    pub(super) unshown: u32,
     /// The guest that was last shown something for it.
     pub(super) shown: usize,
     /// Flows of small packets that wait for more, and until when.
@@ -83,6 +85,7 @@ impl Hub {
             busy: Vec::new(),
             touched_senders: Vec::new(),
             touched_receivers: Vec::new(),
+            unshown: 0,
             shown: 0,
             held: Vec::new(),
             later: Later::default(),
@@ -230,6 +233,7 @@ impl Hub {
 
     /// Shows the guests what has been given back and delivered, and interrupts those that want it.
     pub(super) fn publish(&mut self, now: Instant) {
+        self.unshown = 0;
         while let Some(guest) = self.touched_receivers.pop() {
             let receiver = &mut self.receivers[guest];
             receiver.touched = false;
