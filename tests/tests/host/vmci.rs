@@ -5,6 +5,8 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 use taut_tests::{RawVmci, Taut, eventually, idle_microguests, kill_9};
@@ -175,6 +177,10 @@ fn a_guest_reaches_the_programs_of_the_host_as_long_as_there_is_a_daemon() {
     eventually("the next daemon answers", || (connect(&mut raw, 1003, 77) == RESPONSE).then_some(()));
 }
 
+fn signal(pid: i32, name: &str) {
+    assert!(Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap().success());
+}
+
 #[test]
 fn programs_of_the_host_find_the_guest_also_after_the_daemon_was_replaced() {
     let (mut taut, mut raw, _libexec) = with_raw_guest("m1");
@@ -208,11 +214,27 @@ fn programs_of_the_host_find_the_guest_also_after_the_daemon_was_replaced() {
     eventually("the rest of the greeting and the bytes arrive", || {
         let mut some = [0; 64];
         let got = stream.read(&mut some).unwrap();
+        assert!(got > 0, "the connection has ended after {heard:?}");
         heard.push_str(std::str::from_utf8(&some[..got]).unwrap());
         heard.ends_with("\nafter").then_some(())
     });
     stream.write_all(b"and back").unwrap();
     let packet = std::iter::from_fn(|| Some(raw.receive())).find(|(header, _)| header.op == RW).unwrap();
     assert_eq!((packet.0.dst_port, &packet.1[..]), (1234, &b"and back"[..]));
+
+    // So it does when the last fabric gets no CPU for a while before it can stop.
+    let (last, next) = (taut.fabric_pid(), taut.dir().join("run/fabric.next.sock"));
+    signal(last, "STOP");
+    std::thread::scope(|scope| {
+        let upgrade = scope.spawn(|| taut.ok(["daemon", "upgrade-fabric"]));
+        eventually("the next one is there", || next.exists().then_some(()));
+        std::thread::sleep(Duration::from_millis(1500));
+        signal(last, "CONT");
+        upgrade.join().unwrap();
+    });
+    raw.send(SocketHeader { op: RW, ..connection }, b"again");
+    let mut heard = [0; 5];
+    stream.read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"again");
     reach(&mut raw);
 }

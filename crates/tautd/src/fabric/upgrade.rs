@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;
@@ -26,9 +25,6 @@ use super::conversation::Conversation;
 use super::keeper::{Origin, PATIENCE, Running};
 use super::successor::{Given, HostStreams, Watch};
 use crate::process::Process;
-
-/// How long a fabric may take to stop its rings: longer than any burst. After that it is killed.
-const STOP: Duration = Duration::from_secs(1);
 
 /// Where the answer goes.
 pub(crate) type Done = oneshot::Sender<Result<UpgradedFabric, ApiError>>;
@@ -177,14 +173,15 @@ impl Shared {
         }
     }
 
-    /// Has the old fabric stop, dead or alive.
+    /// Has the old fabric stop, dead or alive. One that only waits for a CPU is waited for: killed, it would take connections
+    /// with it.
     fn stop(&self, old: &Process, stream: &UnixStream, conversation: &mut Conversation) -> io::Result<Left> {
         let mut left = Left::default();
         stream.set_nonblocking(true)?;
         // One that cannot be told has died, and what it still said counts.
-        let _ = channel::send_within(stream, &ToFabric::Quit, &[], STOP);
+        let _ = channel::send_within(stream, &ToFabric::Quit, &[], PATIENCE);
         let stopped = loop {
-            match channel::receive_within(stream, STOP) {
+            match channel::receive_within(stream, PATIENCE) {
                 Ok(Some((FromFabric::Stopped, _))) => break true,
                 Ok(Some((FromFabric::HostStreams { connections }, fds))) => {
                     left.streams.push((connections, fds));
