@@ -69,6 +69,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long after a measurement's end its connections' last responses are waited for: buffers must drain first, and nothing
 /// of a connection is lost while it stands.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a stream's last bytes may take to be confirmed: on a host that has no CPU for it, one of smoltcp's retransmissions waits for
+/// 1, 2, 4 and 8 seconds.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Largest socket buffer: what TCP can announce with room to spare.
 const MAX_BUFFER: usize = 16 << 20;
 /// Socket buffers when nobody said otherwise.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{CONNECT_TIMEOUT, Next, RESPONSE_TIMEOUT, Report, Task, buffer_size, connection_failed};
+use super::{CONNECT_TIMEOUT, DRAIN_TIMEOUT, Next, Report, Task, buffer_size, connection_failed};
 use crate::agent::protocol::{Stream, Throughput};
 use crate::micro::machine::{Connection, Machine, Socket};
 use crate::pattern;
@@ -106,7 +106,7 @@ impl StreamTask {
             let begun = Instant::now();
             let until = begun + Duration::from_millis(self.wanted.duration_ms);
             self.run = Some((begun, until));
-            self.patience = Some(until + RESPONSE_TIMEOUT);
+            self.patience = Some(until + DRAIN_TIMEOUT);
             return Next::Again;
         }
         let Stream { to, port, socket_size, .. } = &self.wanted;
