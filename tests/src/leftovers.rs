@@ -95,7 +95,9 @@ fn end_daemon(dir: &Path) {
         next = Some(daemon::spawn(dir, &["--cpuset", cpuset], []));
         until(answers);
     }
-    taut(&["check", "host", "--undo"]);
+    // Its own ledger by name: without a daemon it would be the one of this host's taut.
+    let state = dir.join("state");
+    taut(&["check", "host", "--undo", "--state-dir", state.to_str().expect("temporary paths are text")]);
     taut(&["shutdown", "--everything"]);
     if let Some(mut next) = next {
         until(|| !matches!(next.try_wait(), Ok(None)));

@@ -22,14 +22,7 @@ type Outcome = Result<(), ApiError>;
 
 /// Run virtual machines on a taut vSwitch, and measure them.
 #[derive(Debug, Parser)]
-#[command(
-    name = "taut",
-    version,
-    propagate_version = true,
-    disable_help_subcommand = true,
-    subcommand_required = true,
-    arg_required_else_help = true
-)]
+#[command(name = "taut", version, propagate_version = true, disable_help_subcommand = true)]
 struct Cli {
     /// Unix socket of tautd.
     #[arg(
