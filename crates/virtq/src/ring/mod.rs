@@ -68,9 +68,10 @@ impl Part {
 pub(crate) struct Descriptor {
     pub(crate) addr: u64,
     pub(crate) len: u32,
-    pub(crate) flags: u16,
     /// Split: index of the chain's next descriptor. Packed: buffer ID.
     pub(crate) id_or_next: u16,
+    // Stands last, as in packed rings: the compiler then writes ID and flags as one word.
+    pub(crate) flags: u16,
 }
 
 impl Descriptor {
