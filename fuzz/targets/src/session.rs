@@ -20,9 +20,9 @@ use rustix::net::{
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::PortKind;
 use taut_api::fabric::counters::FILE_SIZE;
-use taut_fabric::sys::counters::PortBlock;
 use taut_fabric::port::vnic_device::VnicDevice;
 use taut_fabric::port::{Port, RxEnd, TxEnd};
+use taut_fabric::sys::counters::PortBlock;
 use taut_fabric::vhost_user::{Session, SessionError};
 use taut_fabric::wake::mailbox::Mailboxes;
 use taut_virtq::counters::SharedWords;
