@@ -1,16 +1,14 @@
-//! ARCHITECTURE.md's table of rooms against the crates' manifests: the same crates, the same arrows.
+//! The table of rooms against the crates' manifests: the same crates, the same arrows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
+use crate::{root, table};
+
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
-}
-
-/// Crate folder → folders of the workspace crates it uses in its non-test build.
+/// Maps each crate's folder to the folders of the workspace crates that its non-test build uses.
 fn arrows_of_manifests() -> Arrows {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
@@ -39,25 +37,16 @@ fn arrows_of_manifests() -> Arrows {
         .collect()
 }
 
-/// The same, from the table whose header is `| crate |`.
+/// Reads the same from the table whose last column lists what a crate uses.
 fn arrows_of_document() -> Arrows {
-    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    let names = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
-    text.lines()
-        .skip_while(|line| !line.starts_with("| crate |"))
-        .skip(2)
-        .take_while(|line| line.starts_with('|'))
-        .map(|line| {
-            let cells: Vec<_> = line.trim_matches('|').split(" | ").collect();
-            let [name] = names(cells[0]).try_into().unwrap();
-            (name, names(cells[2]).into_iter().collect())
-        })
-        .collect()
+    let arrows = table::rows("| crate | what").into_iter().map(|cells| {
+        let [name] = table::names(&cells[0]).try_into().unwrap();
+        (name, table::names(&cells[2]).into_iter().collect())
+    });
+    arrows.collect()
 }
 
 #[test]
-fn the_documented_arrows_are_the_real_ones() {
-    let documented = arrows_of_document();
-    assert!(documented.len() > 5, "no table of crates found in ARCHITECTURE.md");
-    assert_eq!(documented, arrows_of_manifests());
+fn documented_crate_arrows_match_the_manifests() {
+    assert_eq!(arrows_of_document(), arrows_of_manifests());
 }
