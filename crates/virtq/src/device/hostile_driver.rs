@@ -22,7 +22,7 @@ pub(super) struct Hostile {
 
 /// The content of a descriptor, in the order of the fields of a split ring.
 pub(super) fn descriptor(addr: u64, len: u32, flags: u16, id_or_next: u16) -> Descriptor {
-    Descriptor { addr, len, flags, id_or_next }
+    Descriptor { addr, len, id_or_next, flags }
 }
 
 impl Hostile {

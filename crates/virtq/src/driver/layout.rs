@@ -1,7 +1,11 @@
 //! Addresses of the areas of a queue.
 
+use std::sync::Arc;
+
 use super::Ram;
-use crate::ring::{QueueConfig, Start, split};
+use crate::fault::QueueError;
+use crate::memory::GuestMemory;
+use crate::ring::{QueueConfig, Start, packed, split};
 
 /// Guest addresses of the three areas of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +36,17 @@ impl QueueLayout {
         QueueConfig { size, desc, avail, used, features, start, log: None }
     }
 
-    /// The addresses in the order `[desc, avail, used]`.
-    pub(super) fn addresses(&self) -> [u64; 3] {
-        [self.desc, self.avail, self.used]
+    /// Maps the areas of a split ring.
+    pub(super) fn split(&self, memory: &Arc<GuestMemory>, features: u64) -> Result<split::Areas, QueueError> {
+        split::Areas::new(memory, self.size, [self.desc, self.avail, self.used], features)
+    }
+
+    /// Maps the areas of a packed ring.
+    pub(super) fn packed(
+        &self,
+        memory: &Arc<GuestMemory>,
+        features: u64,
+    ) -> Result<packed::Areas, QueueError> {
+        packed::Areas::new(memory, self.size, [self.desc, self.avail, self.used], features)
     }
 }

@@ -1,10 +1,5 @@
 //! The driver end of one packed ring.
 
-use std::sync::Arc;
-
-use super::QueueLayout;
-use crate::fault::QueueError;
-use crate::memory::GuestMemory;
 use crate::ring::packed::{self, Areas, Position};
 use crate::ring::{DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Descriptor, Part, desc_at};
 
@@ -28,20 +23,16 @@ pub(super) struct PackedRing {
 }
 
 impl PackedRing {
-    pub(super) fn new(
-        memory: &Arc<GuestMemory>,
-        layout: QueueLayout,
-        features: u64,
-    ) -> Result<Self, QueueError> {
-        Ok(Self {
-            areas: Areas::new(memory, layout.size, layout.addresses(), features)?,
+    pub(super) fn new(areas: Areas) -> Self {
+        Self {
+            areas,
             next_avail: Position::START,
             held: None,
             published: Position::START,
             added: 0,
             unkicked: 0,
             next_used: Position::START,
-        })
+        }
     }
 
     /// Writes a chain whose slots are taken.

@@ -62,9 +62,9 @@ impl Ring {
     /// first position.
     pub fn new(memory: &Arc<GuestMemory>, layout: QueueLayout, features: u64) -> Result<Self, QueueError> {
         let format = if features & features::RING_PACKED == 0 {
-            Format::Split(SplitRing::new(memory, layout, features)?)
+            Format::Split(SplitRing::new(layout.split(memory, features)?))
         } else {
-            Format::Packed(PackedRing::new(memory, layout, features)?)
+            Format::Packed(PackedRing::new(layout.packed(memory, features)?))
         };
         let slots = Slots::new(layout.size, features & features::IN_ORDER != 0);
         Ok(Self { layout, slots, format })

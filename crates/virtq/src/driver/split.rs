@@ -1,12 +1,8 @@
 //! The driver end of one split ring.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::QueueLayout;
 use super::slots::Slots;
-use crate::fault::QueueError;
-use crate::memory::GuestMemory;
 use crate::ring::split::{self, Areas, Published};
 use crate::ring::{DESC_INDIRECT, DESC_NEXT, Descriptor, Part};
 
@@ -21,13 +17,8 @@ pub(super) struct SplitRing {
 }
 
 impl SplitRing {
-    pub(super) fn new(
-        memory: &Arc<GuestMemory>,
-        layout: QueueLayout,
-        features: u64,
-    ) -> Result<Self, QueueError> {
-        let areas = Areas::new(memory, layout.size, layout.addresses(), features)?;
-        Ok(Self { areas, next_avail: 0, published: Published::up_to(0), next_used: 0 })
+    pub(super) fn new(areas: Areas) -> Self {
+        Self { areas, next_avail: 0, published: Published::up_to(0), next_used: 0 }
     }
 
     /// Writes the descriptors of a chain whose slots are taken.

@@ -116,7 +116,7 @@ mod tests {
         fn encoding_and_decoding_a_descriptor_changes_nothing(
             addr: u64, len: u32, flags: u16, id_or_next: u16,
         ) {
-            let descriptor = Descriptor { addr, len, flags, id_or_next };
+            let descriptor = Descriptor { addr, len, id_or_next, flags };
             prop_assert_eq!(split::decode(split::encode(descriptor)), descriptor);
             prop_assert_eq!(packed::decode(packed::encode(descriptor)), descriptor);
         }

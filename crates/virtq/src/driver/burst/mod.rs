@@ -48,13 +48,13 @@ pub enum BurstFault {
     },
 }
 
+/// Slot and length of a used buffer.
+type Entry = (u16, u32);
+
 /// What the two ring formats do differently in a burst.
 trait Format {
     /// Buffers that are written to the ring but not visible to the device.
     type Batch;
-
-    /// Number of entries of the ring.
-    fn size(&self) -> u16;
 
     /// Number of buffers that are with the device, as far as is known.
     fn in_flight(&self) -> u16;
@@ -74,9 +74,9 @@ trait Format {
     /// Takes back transmitted buffers, which must come back in order.
     fn reclaim(&mut self) -> Result<(), BurstFault>;
 
-    /// Takes back used buffers, as many as `entries` has room for: slot and length of each. Calls `found`
-    /// with each slot at once. Returns the number of buffers.
-    fn take_used(&mut self, entries: &mut [(u16, u32)], found: impl FnMut(u16)) -> Result<usize, BurstFault>;
+    /// Takes back used buffers, as many as `entries` has room for. Calls `found` with each slot at once.
+    /// Returns the number of buffers.
+    fn take_used(&mut self, entries: &mut [Entry], found: impl FnMut(u16)) -> Result<usize, BurstFault>;
 
     /// Tells whether the device wants to be kicked for what was published.
     fn needs_kick(&self) -> bool;
@@ -84,15 +84,15 @@ trait Format {
 
 #[inline]
 fn send<F: Format>(
-    ring: &mut F,
+    (ring, size): (&mut F, u16),
     pool: &mut BufferPool,
     (count, len): (usize, u32),
     mut touch: impl FnMut(Frame<'_>),
 ) -> Result<usize, BurstFault> {
-    if usize::from(ring.size() - ring.in_flight()) < count {
+    if usize::from(size - ring.in_flight()) < count {
         ring.reclaim()?;
     }
-    let count = count.min(usize::from(ring.size() - ring.in_flight()));
+    let count = count.min(usize::from(size - ring.in_flight()));
     let mut batch = ring.begin();
     for _ in 0..count {
         let buffer = pool.take();
@@ -104,10 +104,10 @@ fn send<F: Format>(
     Ok(count)
 }
 
-fn fill<F: Format>(ring: &mut F, pool: &mut BufferPool) {
-    pool.divide(ring.size());
+fn fill<F: Format>(ring: &mut F, size: u16, pool: &mut BufferPool) {
+    pool.divide(size);
     let mut batch = ring.begin();
-    for slot in 0..ring.size() {
+    for slot in 0..size {
         let addr = pool.addr(pool.held(slot));
         ring.add(&mut batch, slot, Part { addr, len: pool.room(), writable: true });
     }
@@ -128,8 +128,7 @@ fn receive<F: Format>(
     for &(slot, len) in &entries[..count] {
         see(pool.frame(pool.held(slot)), len);
         let buffer = pool.exchange(slot);
-        let addr = pool.addr(buffer);
-        ring.add(&mut batch, slot, Part { addr, len: pool.room(), writable: true });
+        ring.add(&mut batch, slot, Part { addr: pool.addr(buffer), len: pool.room(), writable: true });
     }
     ring.publish(batch);
     Ok(count)
@@ -138,6 +137,7 @@ fn receive<F: Format>(
 /// One queue of a load generator, split or packed.
 #[derive(Debug)]
 pub struct BurstQueue {
+    size: u16,
     ring: crate::ring::Format<split::Ring, packed::Ring>,
 }
 
@@ -146,11 +146,11 @@ impl BurstQueue {
     /// at their first position.
     pub fn new(memory: &Arc<GuestMemory>, layout: QueueLayout, features: u64) -> Result<Self, QueueError> {
         let ring = if features & RING_PACKED == 0 {
-            crate::ring::Format::Split(split::Ring::new(memory, layout, features)?)
+            crate::ring::Format::Split(split::Ring::new(layout.split(memory, features)?))
         } else {
-            crate::ring::Format::Packed(packed::Ring::new(memory, layout, features)?)
+            crate::ring::Format::Packed(packed::Ring::new(layout.packed(memory, features)?, features))
         };
-        Ok(Self { ring })
+        Ok(Self { size: layout.size, ring })
     }
 
     /// Sends up to `count` frames of `len` bytes, header included. Calls `touch` for each frame before.
@@ -163,7 +163,7 @@ impl BurstQueue {
         len: u32,
         touch: impl FnMut(Frame<'_>),
     ) -> Result<usize, BurstFault> {
-        each!(&mut self.ring, ring => send(ring, pool, (count, len), touch))
+        each!(&mut self.ring, ring => send((ring, self.size), pool, (count, len), touch))
     }
 
     /// Number of sent frames that have not come back, as far as is known.
@@ -174,7 +174,7 @@ impl BurstQueue {
     /// Gives the device empty buffers until the ring is full. Must be called once, before the first
     /// [`Self::receive`].
     pub fn fill(&mut self, pool: &mut BufferPool) {
-        each!(&mut self.ring, ring => fill(ring, pool));
+        each!(&mut self.ring, ring => fill(ring, self.size, pool));
     }
 
     /// Takes up to `most` received frames, at most [`MAX_BURST`], calls `see` for each with the length

@@ -1,13 +1,10 @@
 //! Bursts on a packed ring (2.8).
 
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use super::super::{QueueLayout, UsedFault};
-use super::{BurstFault, Format};
-use crate::fault::QueueError;
+use super::super::UsedFault;
+use super::{BurstFault, Entry, Format};
 use crate::features::IN_ORDER;
-use crate::memory::GuestMemory;
 use crate::ring::packed::{self, Areas, Event, Position};
 use crate::ring::{Descriptor, Part, desc_at};
 
@@ -23,23 +20,18 @@ pub(super) struct Ring {
 /// Descriptors that are written but not visible, because the second word of the first one is missing.
 #[derive(Debug)]
 pub(super) struct Batch {
+    /// Position behind the last descriptor.
+    next: Position,
     count: u16,
-    /// Index of the first descriptor.
-    first: u16,
     /// Second word of the first descriptor.
     word: u64,
 }
 
 impl Ring {
-    pub(super) fn new(
-        memory: &Arc<GuestMemory>,
-        layout: QueueLayout,
-        features: u64,
-    ) -> Result<Self, QueueError> {
-        let areas = Areas::new(memory, layout.size, layout.addresses(), features)?;
+    pub(super) fn new(areas: Areas, features: u64) -> Self {
         packed::suspend_notifications(&areas.driver_event);
         let (in_order, start) = (features & IN_ORDER != 0, Position::START);
-        Ok(Self { areas, in_order, next_avail: start, next_used: start, in_flight: 0 })
+        Self { areas, in_order, next_avail: start, next_used: start, in_flight: 0 }
     }
 
     /// Reads length, ID and flags of a descriptor.
@@ -53,28 +45,23 @@ impl Format for Ring {
     type Batch = Batch;
 
     #[inline]
-    fn size(&self) -> u16 {
-        self.areas.size
-    }
-
-    #[inline]
     fn in_flight(&self) -> u16 {
         self.in_flight
     }
 
     #[inline]
     fn begin(&self) -> Batch {
-        Batch { count: 0, first: self.next_avail.index, word: 0 }
+        Batch { next: self.next_avail, count: 0, word: 0 }
     }
 
     #[inline]
-    fn next_slot(&self, _: &Batch) -> u16 {
-        self.next_avail.index
+    fn next_slot(&self, batch: &Batch) -> u16 {
+        batch.next.index
     }
 
     #[inline]
     fn add(&mut self, batch: &mut Batch, slot: u16, buffer: Part) {
-        let at = self.next_avail;
+        let at = batch.next;
         let Part { addr, len, .. } = buffer;
         let flags = buffer.flags() | at.available_flags();
         let [addr, word] = packed::encode(Descriptor { addr, len, flags, id_or_next: slot });
@@ -85,14 +72,15 @@ impl Format for Ring {
             self.areas.desc.store_u64(packed::state_at(at.index), word);
         }
         batch.count += 1;
-        self.next_avail = at.advance(1, self.areas.size);
+        batch.next = at.advance(1, self.areas.size);
     }
 
     #[inline]
     fn publish(&mut self, batch: Batch) {
         if batch.count > 0 {
             fence(Ordering::Release);
-            self.areas.desc.store_u64(packed::state_at(batch.first), batch.word);
+            self.areas.desc.store_u64(packed::state_at(self.next_avail.index), batch.word);
+            self.next_avail = batch.next;
             self.in_flight += batch.count;
         }
     }
@@ -119,15 +107,12 @@ impl Format for Ring {
     }
 
     #[inline]
-    fn take_used(
-        &mut self,
-        entries: &mut [(u16, u32)],
-        mut found: impl FnMut(u16),
-    ) -> Result<usize, BurstFault> {
+    fn take_used(&mut self, entries: &mut [Entry], mut found: impl FnMut(u16)) -> Result<usize, BurstFault> {
+        let mut at = self.next_used;
         let mut count = 0;
         while count < entries.len() {
-            let Descriptor { len, id_or_next: id, flags, .. } = self.read(self.next_used);
-            if !self.next_used.is_used(flags) {
+            let Descriptor { len, id_or_next: id, flags, .. } = self.read(at);
+            if !at.is_used(flags) {
                 break;
             }
             if id >= self.areas.size {
@@ -136,8 +121,9 @@ impl Format for Ring {
             found(id);
             entries[count] = (id, len);
             count += 1;
-            self.next_used = self.next_used.advance(1, self.areas.size);
+            at = at.advance(1, self.areas.size);
         }
+        self.next_used = at;
         // The payload is read after the flags that announce it.
         fence(Ordering::Acquire);
         self.in_flight = self.in_flight.wrapping_sub(count as u16);

@@ -1,12 +1,9 @@
 //! Bursts on a split ring (2.7).
 
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use super::super::{QueueLayout, UsedFault};
-use super::{BurstFault, Format};
-use crate::fault::QueueError;
-use crate::memory::GuestMemory;
+use super::super::UsedFault;
+use super::{BurstFault, Entry, Format};
 use crate::ring::split::{self, Areas};
 use crate::ring::{Descriptor, Part};
 
@@ -18,25 +15,15 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    pub(super) fn new(
-        memory: &Arc<GuestMemory>,
-        layout: QueueLayout,
-        features: u64,
-    ) -> Result<Self, QueueError> {
-        let areas = Areas::new(memory, layout.size, layout.addresses(), features)?;
+    pub(super) fn new(areas: Areas) -> Self {
         areas.avail.store_u16(split::FLAGS, split::NO_NOTIFICATION, Ordering::Relaxed);
-        Ok(Self { areas, next_avail: 0, next_used: 0 })
+        Self { areas, next_avail: 0, next_used: 0 }
     }
 }
 
 impl Format for Ring {
     /// Position behind the last entry of the batch.
     type Batch = u16;
-
-    #[inline]
-    fn size(&self) -> u16 {
-        self.areas.size
-    }
 
     #[inline]
     fn in_flight(&self) -> u16 {
@@ -97,29 +84,24 @@ impl Format for Ring {
     }
 
     #[inline]
-    fn take_used(
-        &mut self,
-        entries: &mut [(u16, u32)],
-        mut found: impl FnMut(u16),
-    ) -> Result<usize, BurstFault> {
-        let Areas { size, used, .. } = &self.areas;
+    fn take_used(&mut self, entries: &mut [Entry], mut found: impl FnMut(u16)) -> Result<usize, BurstFault> {
+        let (size, used, first) = (self.areas.size, &self.areas.used, self.next_used);
         // Acquire: entries and payload were written before the index.
-        let index = used.load_u16(split::INDEX, Ordering::Acquire);
-        let returned = index.wrapping_sub(self.next_used);
-        if returned > *size {
-            return Err(BurstFault::TooMany { returned, had: *size });
+        let returned = used.load_u16(split::INDEX, Ordering::Acquire).wrapping_sub(first);
+        if returned > size {
+            return Err(BurstFault::TooMany { returned, had: size });
         }
         let count = usize::from(returned).min(entries.len());
         for (position, entry) in entries[..count].iter_mut().enumerate() {
-            let at = split::used_at(self.next_used.wrapping_add(position as u16), *size);
+            let at = split::used_at(first.wrapping_add(position as u16), size);
             let id = used.load_u32(at);
-            if id >= u32::from(*size) {
+            if id >= u32::from(size) {
                 return Err(UsedFault::Unknown { id }.into());
             }
             *entry = (id as u16, used.load_u32(at + 4));
             found(id as u16);
         }
-        self.next_used = self.next_used.wrapping_add(count as u16);
+        self.next_used = first.wrapping_add(count as u16);
         Ok(count)
     }
 
