@@ -22,6 +22,7 @@ pub mod machine;
 pub mod name;
 pub mod network;
 pub mod passthrough;
+pub mod patch;
 pub mod placement;
 pub mod queues;
 pub mod resources;

@@ -259,6 +259,7 @@ impl Default for Rings {
 
 /// LS-1. ESX's experimental `low` and `medium` act as `normal` and are reported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum LatencySensitivity {
     /// Shares the host like any process.
