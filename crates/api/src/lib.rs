@@ -17,6 +17,7 @@ pub mod host;
 pub mod import;
 pub mod kvm;
 pub mod latency;
+pub mod link;
 pub mod mac;
 pub mod machine;
 pub mod name;

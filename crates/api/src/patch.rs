@@ -285,7 +285,8 @@ impl VmPatch {
     }
 }
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+/// Returns whether a part of a request changes nothing.
+pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 

@@ -7,11 +7,12 @@ use utoipa::ToSchema;
 
 use crate::fabric::counters::{PortCounters, WorkerCounters};
 use crate::import::ImportedKey;
+use crate::link::Link;
 use crate::network::{
     ExternalPortSpec, ExternalPortStatus, NetnsSpec, NetnsStatus, PortGroupSpec, PortGroupStatus,
     VSwitchSpec, VSwitchStatus,
 };
-use crate::vm::{Link, Power, VmDesired, VmStatus};
+use crate::vm::{Power, VmDesired, VmStatus};
 use crate::{Coalescing, Document, MacAddr, Name};
 
 /// A VM as the API returns it.

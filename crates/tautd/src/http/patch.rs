@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use taut_api::error::ErrorKind;
 use taut_api::patch::{
-    LatencyPatch, MachinePatch, NicPatch, PlacementPatch, ResourcePatch, VmPatch, VmciPatch,
+    LatencyPatch, MachinePatch, NicPatch, PlacementPatch, ResourcePatch, Switch, VmPatch, VmciPatch,
 };
 use taut_api::route::Vm;
 use taut_api::vm::{Disk, NicSpec, VmDesired, VmSpec, VmStatus};
@@ -120,8 +120,8 @@ fn change_placement(change: &PlacementPatch, spec: &mut VmSpec) {
 fn change_machine(change: MachinePatch, name: &Name, spec: &mut VmSpec) -> Result<(), ApiError> {
     let MachinePatch { accelerator, halt, disk_bandwidth, disk_iops } = change;
     spec.accelerator = accelerator.unwrap_or(spec.accelerator);
-    spec.halt.desched = halt.desched.map_or(spec.halt.desched, |switch| switch.value());
-    spec.halt.spin = halt.spin.map_or(spec.halt.spin, |switch| switch.value());
+    spec.halt.desched = halt.desched.map_or(spec.halt.desched, Switch::value);
+    spec.halt.spin = halt.spin.map_or(spec.halt.spin, Switch::value);
     spec.halt.min_spin_us = halt.min_spin_us.or(spec.halt.min_spin_us);
     if let Some(bandwidth) = disk_bandwidth {
         disk(name, spec, "disk limits")?.limits.bandwidth =

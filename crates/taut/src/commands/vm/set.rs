@@ -3,7 +3,7 @@
 use clap::{ArgGroup, Args};
 use taut_api::Name;
 use taut_api::latency::Decision;
-use taut_api::patch::{NicPatch, VmPatch};
+use taut_api::patch::{NicPatch, VmPatch, is_default};
 use taut_api::route::Vm;
 
 use crate::Outcome;
@@ -67,18 +67,18 @@ fn consequences(patch: &VmPatch, after: Vm) -> Vec<String> {
             later.map(|later| format!("{}: taut vm stop {name}; taut vm start {name}", later.decision)),
         );
     };
-    if *latency != Default::default() {
+    if !is_default(latency) {
         let status = after.status.latency.unwrap_or_default();
         report(status.missing, &status.decisions);
     }
-    if *resources != Default::default() || *placement != Default::default() {
+    if !is_default(resources) || !is_default(placement) {
         let status = after.status.resources.unwrap_or_default();
         report(status.missing, &status.decisions);
     }
     let status = after.status.machine.unwrap_or_default();
     // A limit of the disk counts as missing only until the daemon has passed it to QEMU.
-    let lasting = machine.accelerator.is_some() || machine.halt != Default::default();
-    if *machine != Default::default() || *vmci != Default::default() {
+    let lasting = machine.accelerator.is_some() || !is_default(&machine.halt);
+    if !is_default(machine) || !is_default(vmci) {
         report(if lasting { status.missing } else { Vec::new() }, &status.decisions);
     }
     lines
