@@ -13,5 +13,6 @@ mod micro;
 mod network;
 mod policy;
 mod preload;
+mod settings;
 mod shares;
 mod vmci;
