@@ -45,9 +45,9 @@ use taut_api::fabric::PortId;
 use taut_api::fabric::config::{SocketConfig, SocketWorker};
 use taut_virtq::counters::SharedWords;
 
-use crate::epoll::{EventFlags, Waker, Watched};
-use crate::place::Place;
 use crate::port::Failure;
+use crate::sys::affinity::CpuAffinity;
+use crate::sys::epoll::{EventFlags, Waker, Watched};
 use crate::vhost_user::Device;
 use hub::Hub;
 use rings::SocketDevice;
@@ -113,7 +113,7 @@ impl Shared {
 #[derive(Debug)]
 pub struct Sockets {
     shared: Arc<Shared>,
-    thread: Option<(JoinHandle<()>, Place)>,
+    thread: Option<(JoinHandle<()>, CpuAffinity)>,
     _woken: Watched<Waker>,
 }
 
@@ -130,7 +130,7 @@ impl Sockets {
             alarm: Waker::new()?,
         });
         let (thread, tid) = worker::start(Arc::clone(&shared))?;
-        Ok(Self { shared, thread: Some((thread, Place::new(tid))), _woken: woken })
+        Ok(Self { shared, thread: Some((thread, CpuAffinity::new(tid))), _woken: woken })
     }
 
     /// Makes the devices what they are wanted to be; tells which could not be, and why. A device keeps its connections as far

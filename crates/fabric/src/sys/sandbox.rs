@@ -212,12 +212,12 @@ mod tests {
             enter().unwrap();
             let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
             let accepted = rustix::net::accept_with(&listener, flags).unwrap();
-            crate::epoll::set_nonblocking(&listener).unwrap();
-            let epoll = crate::epoll::Epoll::new().unwrap();
-            let accepted = epoll.watch(accepted, 7, crate::epoll::EventFlags::IN).unwrap();
+            crate::sys::epoll::set_nonblocking(&listener).unwrap();
+            let epoll = crate::sys::epoll::Epoll::new().unwrap();
+            let accepted = epoll.watch(accepted, 7, crate::sys::epoll::EventFlags::IN).unwrap();
             let mut ready = Vec::new();
             epoll.wait(&mut ready, None).unwrap();
-            assert_eq!(ready, [(7, crate::epoll::EventFlags::IN)]);
+            assert_eq!(ready, [(7, crate::sys::epoll::EventFlags::IN)]);
             let mut line = [0; 16];
             for flags in [rustix::net::RecvFlags::PEEK, rustix::net::RecvFlags::empty()] {
                 assert_eq!(rustix::net::recv(&*accepted, &mut line, flags).unwrap(), (10, 10));

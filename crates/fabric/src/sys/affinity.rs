@@ -7,12 +7,12 @@ use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
 /// Where a thread was put.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct CpuAffinity {
     tid: Pid,
     now: Vec<u32>,
 }
 
-impl Place {
+impl CpuAffinity {
     /// A thread that was not put anywhere yet.
     pub(crate) const fn new(tid: Pid) -> Self {
         Self { tid, now: Vec::new() }
@@ -50,7 +50,7 @@ mod tests {
         std::thread::spawn(|| {
             let anywhere = sched_getaffinity(None).unwrap();
             let own = rustix::thread::gettid();
-            let mut place = Place::new(own);
+            let mut place = CpuAffinity::new(own);
             let cpus: Vec<u32> =
                 (0..CpuSet::MAX_CPU as u32).filter(|cpu| anywhere.is_set(*cpu as usize)).collect();
             for wanted in [&cpus[..1], &cpus[..], &cpus[cpus.len() - 1..]] {

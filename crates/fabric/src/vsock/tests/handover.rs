@@ -8,8 +8,8 @@ use taut_api::fabric::counters::SocketWord;
 use taut_virtq::socket_header::*;
 
 use super::rig::*;
-use crate::epoll::EventFlags;
-use crate::vmci::News;
+use crate::sys::epoll::EventFlags;
+use crate::vsock::News;
 
 #[test]
 fn after_an_orderly_stop_every_byte_arrives_once() {

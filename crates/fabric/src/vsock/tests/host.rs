@@ -10,8 +10,8 @@ use taut_api::fabric::PortId;
 use taut_virtq::socket_header::*;
 
 use super::rig::*;
-use crate::epoll::EventFlags;
-use crate::vmci::News;
+use crate::sys::epoll::EventFlags;
+use crate::vsock::News;
 
 const BOTH: EventFlags = EventFlags::IN.union(EventFlags::OUT);
 

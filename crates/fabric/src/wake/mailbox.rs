@@ -1,6 +1,6 @@
 //! Where a worker is reached: its epoll set and its inbox.
 //!
-//! A desk outlives its worker: when fewer workers are wanted, descriptors that are still watched there are moved away
+//! A mailbox outlives its worker: when fewer workers are wanted, descriptors that are still watched there are moved away
 //! one by one, and nothing dangles meanwhile.
 
 use std::io;
@@ -9,18 +9,21 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Mutex, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use taut_api::fabric::PortId;
 use taut_api::fabric::counters::MAX_WORKERS;
 
-use super::balance::WINDOW;
-use super::{lock, token};
-use crate::epoll::{Epoll, EventFlags, Waker, Watched};
+use super::token;
+use crate::sys::epoll::{Epoll, EventFlags, Waker, Watched};
+use crate::sys::lock::lock;
+
+/// How long a worker measures its load before it publishes the result.
+pub(crate) const LOAD_WINDOW: Duration = Duration::from_millis(100);
 
 /// What a worker is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Note {
+pub(crate) enum Message {
     /// Another configuration is in force.
     Configured,
     /// What is attached to a port has changed.
@@ -37,21 +40,21 @@ pub(super) enum Note {
 
 /// One worker's place.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(crate) struct Mailbox {
     events: Epoll,
     waker: Watched<Waker>,
-    inbox: Mutex<Vec<Note>>,
+    inbox: Mutex<Vec<Message>>,
     /// The inbox is not empty.
     mail: AtomicBool,
     /// The worker sleeps, or is about to.
     asleep: AtomicBool,
     /// Its transmit queues whose first frame waits for a receiver's room.
-    pub(super) waiting: AtomicU32,
+    pub(crate) waiting: AtomicU32,
     /// Thousandths of its time that it worked, and when that was measured.
     busy: Mutex<Option<(Instant, u32)>>,
 }
 
-impl Desk {
+impl Mailbox {
     fn new() -> io::Result<Self> {
         let events = Epoll::new()?;
         Ok(Self {
@@ -66,12 +69,12 @@ impl Desk {
     }
 
     /// Its epoll set.
-    pub(super) fn events(&self) -> &Epoll {
+    pub(crate) fn events(&self) -> &Epoll {
         &self.events
     }
 
     /// Tells the worker something, and wakes it if it sleeps.
-    pub(super) fn post(&self, note: Note) {
+    pub(crate) fn post(&self, note: Message) {
         let mut inbox = lock(&self.inbox);
         if inbox.contains(&note) {
             // It has not been read yet, and what it asks for is done after it has.
@@ -88,12 +91,12 @@ impl Desk {
 
     /// Is there something to read?
     #[inline]
-    pub(super) fn has_mail(&self) -> bool {
+    pub(crate) fn has_mail(&self) -> bool {
         self.mail.load(Relaxed)
     }
 
     /// Everything that was posted.
-    pub(super) fn read(&self, into: &mut Vec<Note>) {
+    pub(crate) fn read(&self, into: &mut Vec<Message>) {
         let mut inbox = lock(&self.inbox);
         self.mail.store(false, Relaxed);
         into.clear();
@@ -101,7 +104,7 @@ impl Desk {
     }
 
     /// The worker is going to sleep; `false` if it must not, because there is mail.
-    pub(super) fn lie_down(&self) -> bool {
+    pub(crate) fn lie_down(&self) -> bool {
         self.asleep.store(true, SeqCst);
         let may = !self.mail.load(SeqCst);
         if !may {
@@ -111,52 +114,52 @@ impl Desk {
     }
 
     /// The worker is awake.
-    pub(super) fn get_up(&self) {
+    pub(crate) fn get_up(&self) {
         self.asleep.store(false, Relaxed);
     }
 
     /// Forgets wake-ups.
-    pub(super) fn clear_wake_ups(&self) {
+    pub(crate) fn clear_wake_ups(&self) {
         self.waker.clear();
     }
 
     /// Tells others how busy the worker has been, in thousandths.
-    pub(super) fn set_busy(&self, now: Instant, busy: u32) {
+    pub(crate) fn set_busy(&self, now: Instant, busy: u32) {
         *lock(&self.busy) = Some((now, busy));
     }
 
     /// How busy the worker has been; one that has not measured for long has slept.
-    pub(super) fn busy(&self, now: Instant) -> u32 {
+    pub(crate) fn busy(&self, now: Instant) -> u32 {
         match *lock(&self.busy) {
-            Some((at, busy)) if now.saturating_duration_since(at) < 3 * WINDOW => busy,
+            Some((at, busy)) if now.saturating_duration_since(at) < 3 * LOAD_WINDOW => busy,
             _ => 0,
         }
     }
 }
 
-/// The desks of all workers, by number.
+/// The mailboxes of all workers, by number.
 #[derive(Debug)]
-pub struct Desks([OnceLock<Desk>; MAX_WORKERS]);
+pub struct Mailboxes([OnceLock<Mailbox>; MAX_WORKERS]);
 
-impl Desks {
-    /// The first worker's desk.
+impl Mailboxes {
+    /// The first worker's mailbox.
     pub fn new() -> io::Result<Self> {
-        let desks = Self([const { OnceLock::new() }; MAX_WORKERS]);
-        desks.provide(1)?;
-        Ok(desks)
+        let mailboxes = Self([const { OnceLock::new() }; MAX_WORKERS]);
+        mailboxes.provide(1)?;
+        Ok(mailboxes)
     }
 
     /// Makes sure that the first `count` are there. Only one thread does so.
-    pub(super) fn provide(&self, count: usize) -> io::Result<()> {
-        for desk in self.0[..count].iter().filter(|desk| desk.get().is_none()) {
-            let _ = desk.set(Desk::new()?);
+    pub(crate) fn provide(&self, count: usize) -> io::Result<()> {
+        for mailbox in self.0[..count].iter().filter(|mailbox| mailbox.get().is_none()) {
+            let _ = mailbox.set(Mailbox::new()?);
         }
         Ok(())
     }
 
-    /// A desk that has been provided.
+    /// A mailbox that has been provided.
     #[inline]
-    pub(super) fn get(&self, worker: usize) -> &Desk {
+    pub(crate) fn get(&self, worker: usize) -> &Mailbox {
         self.0[worker].get().expect("workers are numbered below what was provided")
     }
 
@@ -172,22 +175,22 @@ mod tests {
 
     #[test]
     fn a_note_wakes_who_sleeps_and_keeps_from_sleeping_who_is_about_to() {
-        let desk = Desk::new().unwrap();
+        let mailbox = Mailbox::new().unwrap();
         let mut ready = Vec::new();
-        let mut notes = Vec::new();
-        assert!(desk.lie_down());
-        desk.post(Note::Room);
-        desk.events().wait(&mut ready, None).unwrap();
+        let mut messages = Vec::new();
+        assert!(mailbox.lie_down());
+        mailbox.post(Message::Room);
+        mailbox.events().wait(&mut ready, None).unwrap();
         assert_eq!(ready, [(token::WAKE, EventFlags::IN)]);
-        desk.get_up();
-        desk.clear_wake_ups();
-        desk.post(Note::Look(PortId(3)));
-        desk.post(Note::Room);
-        assert!(!desk.lie_down(), "there is mail");
-        desk.read(&mut notes);
-        assert_eq!(notes, [Note::Room, Note::Look(PortId(3))]);
-        assert!(desk.lie_down());
-        desk.events().wait(&mut ready, Some(std::time::Duration::ZERO)).unwrap();
+        mailbox.get_up();
+        mailbox.clear_wake_ups();
+        mailbox.post(Message::Look(PortId(3)));
+        mailbox.post(Message::Room);
+        assert!(!mailbox.lie_down(), "there is mail");
+        mailbox.read(&mut messages);
+        assert_eq!(messages, [Message::Room, Message::Look(PortId(3))]);
+        assert!(mailbox.lie_down());
+        mailbox.events().wait(&mut ready, Some(std::time::Duration::ZERO)).unwrap();
         assert!(ready.is_empty(), "nobody slept when it was posted");
     }
 }

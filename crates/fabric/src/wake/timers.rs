@@ -14,9 +14,9 @@ use taut_api::fabric::PortId;
 pub enum Wake {
     /// A source, by its number in the plan in force.
     Source(u32),
-    /// The receive queue of a port's pair: [`RxSlot::due`](crate::port::RxSlot::due).
+    /// The receive queue of a port's pair: `RxSlot::due`.
     Receiver(PortId, usize),
-    /// The transmit queue of a port's pair, whether it is served or not: [`TxSlot::due`](crate::port::TxSlot::due).
+    /// The transmit queue of a port's pair, whether it is served or not: `TxSlot::due`.
     Sender(PortId, usize),
 }
 
@@ -47,12 +47,12 @@ impl Timers {
     }
 
     /// Takes all out, in no order.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = (Instant, Wake)> {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = (Instant, Wake)> {
         self.0.drain().map(|Reverse(timer)| timer)
     }
 
     /// Forgets the timers of sources: their numbers mean something else from now on.
-    pub(super) fn forget_sources(&mut self) {
+    pub(crate) fn forget_sources(&mut self) {
         self.0.retain(|Reverse((_, wake))| !matches!(wake, Wake::Source(_)));
     }
 }

@@ -30,6 +30,11 @@ impl From<MacAddr> for MacKey {
 }
 
 impl MacKey {
+    /// Tells whether a network card can have this address: it is unicast and not zero.
+    pub const fn is_assignable(self) -> bool {
+        self.0 != 0 && !self.is_multicast()
+    }
+
     /// Broadcast or multicast.
     pub const fn is_multicast(self) -> bool {
         self.0 & 1 == 1
@@ -45,9 +50,9 @@ impl MacKey {
 
 /// Both addresses and the type of a frame as two words, for comparing in one go.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Stations(u64, u64);
+pub struct MacPair(u64, u64);
 
-impl Stations {
+impl MacPair {
     /// Those of a frame of at least [`HEADER`] bytes.
     #[inline]
     pub fn of<const N: usize>(start: &[u8; N]) -> Self {

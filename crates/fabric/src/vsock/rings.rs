@@ -22,7 +22,7 @@ use super::connection::{Party, State, Turn};
 use super::guest::{RingPlace, RxRing, TxRing};
 use super::hub::Hub;
 use super::{Shared, token};
-use crate::epoll::{EventFlags, signal};
+use crate::sys::epoll::{EventFlags, signal};
 use crate::vhost_user::device::{Device, Ring, StartError};
 
 /// Feature bits of the device (virtio 1.2, 5.10.3): byte streams, and records.

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use taut_api::fabric::counters::{SocketWord, port_base};
 
-use crate::vmci::connection::{Party, State, Turn};
-use crate::vmci::guest::{MOST_REPLIES, MOST_TAKEN};
-use crate::vmci::hub::Hub;
+use crate::vsock::connection::{Party, State, Turn};
+use crate::vsock::guest::{MOST_REPLIES, MOST_TAKEN};
+use crate::vsock::hub::Hub;
 
 /// What the connections add up to for one guest.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]

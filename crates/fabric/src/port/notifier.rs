@@ -7,19 +7,19 @@ use std::time::Instant;
 use taut_api::Coalescing;
 use taut_api::fabric::counters::PortWord;
 
-use crate::counters::PortBlock;
-use crate::epoll::signal;
 use crate::moderation::{Interrupt, Interrupts};
+use crate::sys::counters::PortBlock;
+use crate::sys::epoll::signal;
 
 /// A ring's call descriptor, behind its moderator. Whatever tells a time wants to be asked again then: [`Self::due`].
 #[derive(Debug)]
-pub struct Bell {
+pub struct Notifier {
     call: Option<Arc<OwnedFd>>,
     moderator: Interrupts,
 }
 
-impl Bell {
-    /// The bell of a ring of `size` entries.
+impl Notifier {
+    /// The notifier of a ring of `size` entries.
     pub fn new(call: Option<Arc<OwnedFd>>, coalescing: Coalescing, size: u16) -> Self {
         Self { call, moderator: Interrupts::new(coalescing, size) }
     }

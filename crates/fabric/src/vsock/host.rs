@@ -23,7 +23,7 @@ use super::deliver::Served;
 use super::guest::FIRST_HOST_PORT;
 use super::hub::Hub;
 use super::{News, token};
-use crate::epoll::{EventFlags, Watched, set_nonblocking};
+use crate::sys::epoll::{EventFlags, Watched, set_nonblocking};
 
 /// Room that a guest is told of: what may wait in its ring for a program of the host's.
 pub(super) const BUFFER: u32 = 256 << 10;

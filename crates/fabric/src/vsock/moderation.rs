@@ -13,7 +13,7 @@ use taut_virtq::socket_header::SocketHeader;
 
 use super::connection::{Connection, Credit, Flow, Party, Side, Turn};
 use super::hub::Hub;
-use crate::epoll::signal;
+use crate::sys::epoll::signal;
 
 /// The latest that a guest learns what can wait.
 const SOON: Duration = Duration::from_millis(1);

@@ -6,7 +6,7 @@ use taut_api::fabric::config::{SocketConfig, WorkerMode};
 use taut_virtq::device::Start;
 use taut_virtq::socket_header::{REQUEST, RESPONSE, RST, RW, STREAM, SocketHeader};
 
-pub(super) use crate::vmci::rig::*;
+pub(super) use crate::vsock::rig::*;
 
 pub(super) const ALLOC: u32 = 256 << 10;
 

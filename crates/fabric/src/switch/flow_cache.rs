@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use taut_api::fabric::PortId;
 
-use super::ethernet::Stations;
-use super::forward::Target;
+use super::target::Target;
+use crate::net::ethernet::MacPair;
 
 /// Long against a burst, short against anything that a guest or a user could wait for.
 const GOOD_FOR: Duration = Duration::from_millis(1);
@@ -17,25 +17,25 @@ const SIZE: usize = 512;
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    stations: Stations,
+    macs: MacPair,
     sender: PortId,
     /// Answers of an older generation are none.
     generation: u32,
     target: Target,
 }
 
-/// A worker's recent decisions.
+/// A worker's flow_cache decisions.
 #[derive(Debug)]
-pub struct Recent {
+pub struct FlowCache {
     entries: Box<[Entry; SIZE]>,
     generation: u32,
     until: Instant,
 }
 
-impl Default for Recent {
+impl Default for FlowCache {
     fn default() -> Self {
         let nothing = Entry {
-            stations: Stations::default(),
+            macs: MacPair::default(),
             sender: PortId(0),
             generation: 0,
             target: Target { member: 0, pair: 0 },
@@ -44,7 +44,7 @@ impl Default for Recent {
     }
 }
 
-impl Recent {
+impl FlowCache {
     /// Forgets everything.
     pub fn forget(&mut self, now: Instant) {
         self.until = now + GOOD_FOR;
@@ -65,17 +65,16 @@ impl Recent {
 
     /// What was decided on a frame like this.
     #[inline(always)]
-    pub fn find(&self, sender: PortId, stations: Stations) -> Option<Target> {
-        let entry = &self.entries[stations.place::<SIZE>()];
-        let same =
-            entry.stations == stations && entry.sender == sender && entry.generation == self.generation;
+    pub fn find(&self, sender: PortId, macs: MacPair) -> Option<Target> {
+        let entry = &self.entries[macs.place::<SIZE>()];
+        let same = entry.macs == macs && entry.sender == sender && entry.generation == self.generation;
         same.then_some(entry.target)
     }
 
     /// Remembers a decision.
-    pub fn insert(&mut self, sender: PortId, stations: Stations, target: Target) {
+    pub fn insert(&mut self, sender: PortId, macs: MacPair, target: Target) {
         let generation = self.generation;
-        self.entries[stations.place::<SIZE>()] = Entry { stations, sender, generation, target };
+        self.entries[macs.place::<SIZE>()] = Entry { macs, sender, generation, target };
     }
 }
 
@@ -83,33 +82,33 @@ impl Recent {
 mod tests {
     use super::*;
 
-    fn stations(dst: u8, src: u8) -> Stations {
-        Stations::of(&[2, 0, 0, 0, 0, dst, 2, 0, 0, 0, 0, src, 8, 0])
+    fn macs(dst: u8, src: u8) -> MacPair {
+        MacPair::of(&[2, 0, 0, 0, 0, dst, 2, 0, 0, 0, 0, src, 8, 0])
     }
 
     #[test]
     fn an_answer_is_the_senders_own_and_ages() {
         let now = Instant::now();
-        let mut recent = Recent::default();
-        recent.begin(now);
+        let mut flow_cache = FlowCache::default();
+        flow_cache.begin(now);
         let target = Target { member: 7, pair: 0 };
-        recent.insert(PortId(1), stations(1, 2), target);
-        assert_eq!(recent.find(PortId(1), stations(1, 2)), Some(target));
-        assert_eq!(recent.find(PortId(2), stations(1, 2)), None, "another sender's");
-        assert_eq!(recent.find(PortId(1), stations(1, 3)), None, "from another address");
-        assert_eq!(recent.find(PortId(1), stations(3, 2)), None, "to another address");
-        recent.begin(now + 2 * GOOD_FOR);
-        assert_eq!(recent.find(PortId(1), stations(1, 2)), None, "too old");
-        recent.insert(PortId(1), stations(1, 2), target);
-        recent.forget(now);
-        assert_eq!(recent.find(PortId(1), stations(1, 2)), None, "another configuration");
+        flow_cache.insert(PortId(1), macs(1, 2), target);
+        assert_eq!(flow_cache.find(PortId(1), macs(1, 2)), Some(target));
+        assert_eq!(flow_cache.find(PortId(2), macs(1, 2)), None, "another sender's");
+        assert_eq!(flow_cache.find(PortId(1), macs(1, 3)), None, "from another address");
+        assert_eq!(flow_cache.find(PortId(1), macs(3, 2)), None, "to another address");
+        flow_cache.begin(now + 2 * GOOD_FOR);
+        assert_eq!(flow_cache.find(PortId(1), macs(1, 2)), None, "too old");
+        flow_cache.insert(PortId(1), macs(1, 2), target);
+        flow_cache.forget(now);
+        assert_eq!(flow_cache.find(PortId(1), macs(1, 2)), None, "another configuration");
     }
 
     #[test]
     fn generations_never_meet_again() {
-        let mut recent = Recent { generation: u32::MAX, ..Recent::default() };
-        recent.insert(PortId(1), stations(1, 2), Target { member: 7, pair: 0 });
-        recent.forget(Instant::now());
-        assert_eq!((recent.generation, recent.find(PortId(1), stations(1, 2))), (1, None));
+        let mut flow_cache = FlowCache { generation: u32::MAX, ..FlowCache::default() };
+        flow_cache.insert(PortId(1), macs(1, 2), Target { member: 7, pair: 0 });
+        flow_cache.forget(Instant::now());
+        assert_eq!((flow_cache.generation, flow_cache.find(PortId(1), macs(1, 2))), (1, None));
     }
 }

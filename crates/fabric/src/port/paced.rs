@@ -1,18 +1,20 @@
 //! The last step to a shaped guest: frames that conform pass, others wait in the queue, in order.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use taut_api::fabric::DropReason;
 use taut_virtq::header::NetHeader;
 
-use super::PAUSE;
-use super::queue::Queue;
-use super::shaper::Shaper;
-use crate::counters::PortBlock;
-use crate::port::{Body, Frame, Fresh, Put, RxEnd};
-use crate::switch::ethernet;
-use crate::switch::software_offload::PLAIN;
+use super::end::RxEnd;
+use super::frame::{Body, Frame, Fresh, Put};
+use crate::net::ethernet;
+use crate::net::software_offload::PLAIN;
+use crate::shaping::PAUSE;
+use crate::shaping::queue::Queue;
+use crate::shaping::shaper::Shaper;
+use crate::sys::counters::PortBlock;
+use crate::sys::lock::lock;
 
 /// How soon a device that had no room is tried again. A guest's ring tells by a kick.
 const RETRY: Duration = Duration::from_millis(1);
@@ -179,8 +181,4 @@ fn hand_over(end: &mut RxEnd, header: &NetHeader, bytes: &[u8], fresh: &mut Fres
         fresh.multicast += u64::from(ethernet.dst.is_multicast());
     }
     put
-}
-
-fn lock(shaper: &Mutex<Shaper>) -> MutexGuard<'_, Shaper> {
-    shaper.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -18,7 +18,7 @@ use taut_virtq::socket_header::SocketHeader;
 use super::connection::Turn;
 use super::packets::Places;
 use super::polling::Polling;
-use crate::epoll::Watched;
+use crate::sys::epoll::Watched;
 
 /// Packets that a guest may have in its ring without having got them back: more are not taken.
 pub(super) const MOST_TAKEN: usize = 256;

@@ -22,7 +22,7 @@ use super::guest::{Guest, Receiver, Sender};
 use super::host::Hosts;
 use super::moderation::Later;
 use super::table::Table;
-use crate::epoll::{Epoll, signal};
+use crate::sys::epoll::{Epoll, signal};
 
 /// A connection that nobody has accepted for so long is reset. Guests give up after two seconds.
 const HALF_OPEN: Duration = Duration::from_secs(10);

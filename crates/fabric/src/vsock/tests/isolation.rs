@@ -6,7 +6,7 @@ use taut_api::fabric::counters::SocketWord;
 use taut_virtq::socket_header::*;
 
 use super::rig::*;
-use crate::vmci::News;
+use crate::vsock::News;
 
 #[test]
 fn absent_and_forbidden_are_answered_alike() {

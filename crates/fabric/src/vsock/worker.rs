@@ -11,7 +11,7 @@ use rustix::thread::{Pid, gettid};
 use super::hub::{FOREVER, Hub};
 use super::sharing::Sharing;
 use super::{Shared, token};
-use crate::epoll::{EventFlags, Ready};
+use crate::sys::epoll::{EventFlags, Ready};
 
 /// While there is work, how often new events are looked for.
 const EVENT_INTERVAL: Duration = Duration::from_micros(20);
