@@ -40,8 +40,11 @@ fn main() {
     let all: Vec<_> = desired.vms.iter().map(|(name, vm)| told(&decided, name, vm)).collect();
     let took = begun.elapsed();
     let begun = Instant::now();
-    let each: Vec<_> =
-        desired.vms.iter().map(|(name, vm)| told(&Decided::new(&desired, &observed, &report), name, vm)).collect();
+    let each: Vec<_> = desired
+        .vms
+        .iter()
+        .map(|(name, vm)| told(&Decided::new(&desired, &observed, &report), name, vm))
+        .collect();
     let before = begun.elapsed();
     assert_eq!(all, each, "both ways explain the same");
     println!(

@@ -184,11 +184,7 @@ fn admit_shaping(port: &str, shaping: &Shaping) -> Result<(), ApiError> {
     })
 }
 
-fn admit_mac_learning(
-    name: &Name,
-    spec: &PortGroupSpec,
-    learning: MacLearning,
-) -> Result<(), ApiError> {
+fn admit_mac_learning(name: &Name, spec: &PortGroupSpec, learning: MacLearning) -> Result<(), ApiError> {
     if !spec.security.forged_transmits {
         return Err(invalid(
             format!(

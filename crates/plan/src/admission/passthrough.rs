@@ -59,7 +59,12 @@ fn admit_owner(desired: &Desired, name: &Name, address: PciAddress) -> Result<()
 }
 
 /// Refuses a device that the IOMMU cannot confine to the VM's memory, or that vfio-pci cannot take.
-fn admit_isolation(name: &Name, address: PciAddress, found: &PciDevice, host: PciHost) -> Result<(), ApiError> {
+fn admit_isolation(
+    name: &Name,
+    address: PciAddress,
+    found: &PciDevice,
+    host: PciHost,
+) -> Result<(), ApiError> {
     let refused = |why: String, hint: &str| {
         Err(conflict(format!("VM `{name}` cannot have {address} ({}): {why}", found.id), hint))
     };
@@ -68,8 +73,7 @@ fn admit_isolation(name: &Name, address: PciAddress, found: &PciDevice, host: Pc
     }
     if host.groups == 0 {
         return refused(
-            "this host has 0 IOMMU groups, so nothing would confine the device to the VM's memory"
-                .to_owned(),
+            "this host has 0 IOMMU groups, so nothing would confine the device to the VM's memory".to_owned(),
             "enable VT-d or AMD-Vi in the BIOS; on Intel also boot with intel_iommu=on",
         );
     }
@@ -176,7 +180,8 @@ mod tests {
         let used =
             PciDevice { uses: vec!["its interface ens1f0 has the host's default route".into()], ..card() };
         let name = "db1".parse().unwrap();
-        let absent = admit_devices(&nobody, &name, &spec(&["3b:00.0"]), HOST, &|_| None).unwrap_err().to_string();
+        let absent =
+            admit_devices(&nobody, &name, &spec(&["3b:00.0"]), HOST, &|_| None).unwrap_err().to_string();
         let all = [
             absent,
             said(HOST, &card(), &somebody),
@@ -195,8 +200,9 @@ mod tests {
     fn a_group_whose_devices_all_go_to_the_vm_is_admitted() {
         let shared = PciDevice { neighbours: vec![neighbour("0000:3b:00.1", Some("i40e"), false)], ..card() };
         let name = "db1".parse().unwrap();
-        let admitted =
-            |spec: &VmSpec| admit_devices(&Desired::default(), &name, spec, HOST, &|_| Some(shared.clone())).is_ok();
+        let admitted = |spec: &VmSpec| {
+            admit_devices(&Desired::default(), &name, spec, HOST, &|_| Some(shared.clone())).is_ok()
+        };
         assert!(!admitted(&spec(&["3b:00.0"])));
         assert!(admitted(&spec(&["3b:00.0", "3b:00.1"])));
     }

@@ -61,12 +61,7 @@ impl Explanation {
     }
 
     /// Adds a decision that takes effect `at_next_start` of the VM, or now.
-    pub fn decide_from(
-        &mut self,
-        at_next_start: bool,
-        decision: impl Into<String>,
-        rule: impl Into<String>,
-    ) {
+    pub fn decide_from(&mut self, at_next_start: bool, decision: impl Into<String>, rule: impl Into<String>) {
         self.decisions.push(Decision {
             decision: decision.into(),
             rule: rule.into(),

@@ -57,8 +57,9 @@ mod tests {
         let name: taut_api::Name = "db1".parse().unwrap();
         let mut desired = Desired::default();
         desired.vms.insert(name.clone(), vm);
-        let of =
-            |desired: &Desired, index| choose_coalescing(desired, &Observed::default(), &Owner::Nic(name.clone(), index));
+        let of = |desired: &Desired, index| {
+            choose_coalescing(desired, &Observed::default(), &Owner::Nic(name.clone(), index))
+        };
         assert_eq!(of(&desired, 0), Some(Coalescing::Rbc { rate: 4000 }));
         desired.host = HostSettings {
             coalesce_scheme: "rbc".into(),

@@ -45,15 +45,8 @@ pub fn configure_fabric(
         revision: 0,
         ports: ports.collect(),
         sockets: configure_vsock_devices(desired, observed),
-        workers: WorkerConfig {
-            mode: mode(desired.workers.mode),
-            cpus: desired.workers.cpus.clone(),
-            near,
-        },
-        socket_worker: SocketWorker {
-            mode: mode(desired.socket_worker.mode),
-            ..desired.socket_worker
-        },
+        workers: WorkerConfig { mode: mode(desired.workers.mode), cpus: desired.workers.cpus.clone(), near },
+        socket_worker: SocketWorker { mode: mode(desired.socket_worker.mode), ..desired.socket_worker },
     }
 }
 
@@ -131,8 +124,7 @@ mod tests {
                 let vm: Name = format!("vm{cpu}").parse().unwrap();
                 (vm, Grant { cpus: vec![*cpu], idle: Vec::new() })
             };
-            let placement =
-                Placement { granted: owned.iter().map(grant).collect(), ..Placement::default() };
+            let placement = Placement { granted: owned.iter().map(grant).collect(), ..Placement::default() };
             configure_fabric(&desired, &observed, &placement, None).workers.mode
         };
         assert_eq!(mode(&[], 2, adaptive), adaptive, "no VM owns a pCPU");

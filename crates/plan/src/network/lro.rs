@@ -39,7 +39,8 @@ mod tests {
         let name: taut_api::Name = "db1".parse().unwrap();
         let mut desired = Desired::default();
         desired.vms.insert(name.clone(), vm);
-        let of = |desired: &Desired| [0, 1, 2].map(|index| choose_lro(desired, &Owner::Nic(name.clone(), index)));
+        let of =
+            |desired: &Desired| [0, 1, 2].map(|index| choose_lro(desired, &Owner::Nic(name.clone(), index)));
         assert_eq!(of(&desired), [true, false, false]);
         assert!(!choose_lro(&desired, &Owner::Netns("ns".parse().unwrap())));
         desired.vms.get_mut(&name).unwrap().vm.latency_sensitivity = LatencySensitivity::High;

@@ -144,15 +144,16 @@ mod tests {
         let plain = serde_json::json!({});
         let mut desired = desired(&[("a", affine), ("b", plain), ("high", high("5", 1))]);
         let observed = host();
-        assert_eq!(bound(&desired, &observed), [(name("a"), [4, 6, 7].into())].into(), "neither 2, of the other node, nor 5");
+        assert_eq!(
+            bound(&desired, &observed),
+            [(name("a"), [4, 6, 7].into())].into(),
+            "neither 2, of the other node, nor 5"
+        );
         let nothing = HostReport::default();
         let status = told(&desired, &observed, &nothing, "a");
         assert_eq!(status.missing, Vec::<String>::new());
         assert_eq!(status.decisions[0].decision, "its vCPUs run on pCPUs 4,6-7 only");
-        assert!(
-            status.decisions[0].rule.ends_with("without 5, which other VMs own (high)"),
-            "{status:?}"
-        );
+        assert!(status.decisions[0].rule.ends_with("without 5, which other VMs own (high)"), "{status:?}");
         for other in ["b", "high"] {
             assert_eq!(told(&desired, &observed, &nothing, other), Explanation::default());
         }

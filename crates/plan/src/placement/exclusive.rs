@@ -104,9 +104,7 @@ pub(crate) fn explain_missing(
     let spec = &vm.vm;
     let mut told = Explanation::default();
     if observed.restored {
-        told.lack(
-            "`taut host restore` put everything back: the next change of any setting applies it again",
-        );
+        told.lack("`taut host restore` put everything back: the next change of any setting applies it again");
     } else if !cpu_is_reserved(spec, &observed.host) {
         told.lack(format!(
             "no exclusive pCPUs: {} of {} pCPUs are reserved, and the rest may be promised to other \

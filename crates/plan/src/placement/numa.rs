@@ -85,7 +85,7 @@ fn explain_pages(host: &HostSeen, spec: &VmSpec, place: &MemoryPlace, told: &mut
     told.decide(
         "its memory is on ordinary pages",
         Row::LocalMemory.because(format!(
-            "when it started, one node did not have free huge pages for {}; the host has {free} of them now",
+            "huge pages for {} were not free on one node when it started; the host has {free} of them free now",
             spec.memory
         )),
     );

@@ -29,11 +29,7 @@ pub struct Near {
 
 /// Chooses the node of the fabric's threads. Returns `None` where they may run anywhere: the user
 /// has bound all of them, the host has one node, or no VM that the fabric serves owns pCPUs.
-pub fn place_fabric_threads(
-    desired: &Desired,
-    observed: &Observed,
-    placement: &Placement,
-) -> Option<Near> {
+pub fn place_fabric_threads(desired: &Desired, observed: &Observed, placement: &Placement) -> Option<Near> {
     let (workers, sockets) = (desired.workers.cpus.is_empty(), desired.socket_worker.cpu.is_none());
     let nodes: BTreeMap<u32, u32> = observed.host.cpus.iter().map(|cpu| (cpu.id, cpu.node)).collect();
     let several = nodes.values().collect::<BTreeSet<_>>().len() > 1;
@@ -89,13 +85,12 @@ pub(crate) fn explain_fabric_threads(
         (format!("{threads} on pCPUs {}", Numbers(cpus.clone())), "")
     };
     let reason = format!(
-        "{node} has most exclusive pCPUs of VMs that the fabric serves{left}; --fabric-cpus and \
+        "{node} has the most exclusive pCPUs of VMs that the fabric serves{left}; --fabric-cpus and \
          --vmci-cpu override this"
     );
     told.decide(decision, Row::LocalMemory.because(reason));
     told
 }
-
 
 #[cfg(test)]
 mod tests {
@@ -148,8 +143,8 @@ mod tests {
         };
         let text = &told(1)[0];
         assert_eq!(text.decision, "the fabric's worker and its thread for sockets run on pCPUs 5");
-        assert!(text.rule.contains("node 1 has most"), "{text:?}");
-        assert!(told(0)[0].rule.contains("node 1, not the VM's own, has most"));
+        assert!(text.rule.contains("node 1 has the most"), "{text:?}");
+        assert!(told(0)[0].rule.contains("node 1, not the VM's own, has the most"));
         assert_eq!(told(2), [], "it has no vNIC");
         desired.workers.cpus = vec![0];
         let near = place_fabric_threads(&desired, &host, &placement).unwrap();
@@ -169,7 +164,8 @@ mod tests {
         let told = explain_fabric_threads(&near, &host(&[0, 1]).host, vm, grant);
         let told = &told.decisions[0];
         assert!(
-            told.decision.ends_with("run anywhere") && told.rule.contains("no node of such VMs has a pCPU left"),
+            told.decision.ends_with("run anywhere")
+                && told.rule.contains("no node of such VMs has a pCPU left"),
             "{told:?}"
         );
     }

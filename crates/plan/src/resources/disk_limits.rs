@@ -18,8 +18,7 @@ pub fn limit_disks(desired: &Desired, observed: &Observed) -> Vec<Action> {
             && process.machine.disk_limits != wanted_limits(spec)
     };
     let vms = desired.vms_on();
-    let vms =
-        vms.filter(|(name, vm)| observed.process(name).is_some_and(|process| differs(process, &vm.vm)));
+    let vms = vms.filter(|(name, vm)| observed.process(name).is_some_and(|process| differs(process, &vm.vm)));
     vms.map(|(name, _)| Action::LimitDisk(name.clone())).collect()
 }
 
@@ -49,8 +48,8 @@ pub(crate) fn explain_disk_limits(spec: &VmSpec, process: Option<&Process>) -> E
 
 #[cfg(test)]
 mod tests {
-    use taut_api::{Bytes, Name};
     use taut_api::vm::{Disk, Power, VmDesired};
+    use taut_api::{Bytes, Name};
 
     use super::*;
     use crate::facts::{MachineSeen, VmSeen};

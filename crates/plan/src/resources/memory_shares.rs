@@ -101,10 +101,7 @@ pub(super) fn explain_memory_shares(host: &HostSeen, spec: &VmSpec, group: &Grou
             )),
         ),
         Hierarchy::V2 => {
-            told.decide(
-                first,
-                Row::SharesAndLimits.because(format!("{why}; memory.low of cgroup v2")),
-            );
+            told.decide(first, Row::SharesAndLimits.because(format!("{why}; memory.low of cgroup v2")));
             if group.memory_min.0 > 0 {
                 told.decide(
                     format!("{} MiB of its memory are never reclaimed", group.memory_min.as_mib()),
@@ -120,9 +117,8 @@ pub(super) fn explain_memory_shares(host: &HostSeen, spec: &VmSpec, group: &Grou
             if let Some(limit) = group.memory_high {
                 told.decide(
                     format!("above {limit} its memory is swapped out, and the VM waits meanwhile"),
-                    Row::SharesAndLimits.because(
-                        "memory.high of cgroup v2; memory.max, which would end QEMU, stays unset",
-                    ),
+                    Row::SharesAndLimits
+                        .because("memory.high of cgroup v2; memory.max, which would end QEMU, stays unset"),
                 );
             }
         }

@@ -1,7 +1,7 @@
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
-use taut_api::host::Cpu;
 use taut_api::enforcement::VmReport;
+use taut_api::host::Cpu;
 use taut_api::resources::{CpuReservation, MemoryReservation};
 
 use super::*;
@@ -128,9 +128,6 @@ fn owned_smt_siblings_are_a_reason_for_refusal() {
         &["over-committed", "own 4 of its 6 pCPUs", "3 would be promised of the 2"],
     );
 }
-
-
-
 
 fn any_vm() -> impl Strategy<Value = VmDesired> {
     let reservation = prop_oneof![

@@ -62,8 +62,7 @@ fn an_interrupt_that_cannot_be_moved_is_told_to_the_owner_of_its_pcpu() {
         cpus: [cpu].into(),
         why: "Input/output error".to_owned(),
     };
-    let report =
-        HostReport { fixed_interrupts: vec![interrupt(1), interrupt(0)], ..HostReport::default() };
+    let report = HostReport { fixed_interrupts: vec![interrupt(1), interrupt(0)], ..HostReport::default() };
     let status = explained(&desired, &host(2), &report);
     let told = status.decisions.iter().filter(|decision| decision.decision.starts_with("interrupt"));
     let told: Vec<_> = told.map(|it| (&*it.decision, &*it.rule)).collect();

@@ -59,7 +59,10 @@ fn no_vm_has_a_group_until_one_needs_it() {
     // Only cgroup v2 can enforce a partial memory reservation.
     desired.vms.insert(name("d"), vm(&serde_json::json!({ "memory_reservation": "64MiB" })));
     assert!(share_cpu_and_memory(&desired, &observed).is_empty());
-    assert_eq!(share_cpu_and_memory(&desired, &host(Hierarchy::V2, false))[&name("d")].memory_min, Bytes::mib(64));
+    assert_eq!(
+        share_cpu_and_memory(&desired, &host(Hierarchy::V2, false))[&name("d")].memory_min,
+        Bytes::mib(64)
+    );
     let restored = Observed { restored: true, ..host(Hierarchy::V2, false) };
     assert!(share_cpu_and_memory(&desired, &restored).is_empty());
 }
