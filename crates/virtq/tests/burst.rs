@@ -1,10 +1,13 @@
+//! The driver end for load generators against the device end.
+
 use std::sync::Arc;
 
-use super::*;
-use crate::device::{Delivery, RxQueue, Start, TxQueue};
-use crate::driver::Ram;
-use crate::features::{IN_ORDER, NET_MRG_RXBUF, RING_FEATURES, RING_PACKED, VERSION_1};
-use crate::header::LEN;
+use taut_virtq::device::{Delivery, RxQueue, TxQueue};
+use taut_virtq::driver::burst::{BufferPool, BurstFault, BurstQueue, MAX_BURST};
+use taut_virtq::driver::{QueueLayout, Ram};
+use taut_virtq::features::{IN_ORDER, NET_MRG_RXBUF, RING_FEATURES, RING_PACKED, VERSION_1};
+use taut_virtq::header::LEN;
+use taut_virtq::ring::Start;
 
 const SIZE: u16 = 64;
 const FRAME: u32 = 100;
