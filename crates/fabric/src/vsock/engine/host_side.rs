@@ -111,7 +111,7 @@ impl VsockSwitch {
             return;
         }
         let mut attach = |socket| self.host.streams.attach(connection_id, socket, &self.epoll);
-        if !socket.is_some_and(|socket| attach(socket).is_ok()) {
+        if socket.is_none_or(|socket| attach(socket).is_err()) {
             if let Some(guest) = guest {
                 self.guests.count(guest, SocketWord::Refused, 1);
             }

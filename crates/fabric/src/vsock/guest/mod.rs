@@ -89,7 +89,7 @@ impl Guests {
     pub(crate) fn insert(&mut self, config: &SocketConfig, in_use: &HashSet<GuestIdx>) -> GuestIdx {
         let device = Guest::new(config.clone(), DeviceCounters::new(&self.words, config.id));
         let free = self.devices.iter().find(|(guest, device)| device.is_none() && !in_use.contains(guest));
-        let guest = free.map(|(guest, _)| guest).unwrap_or_else(|| self.devices.next_index());
+        let guest = free.map_or_else(|| self.devices.next_index(), |(guest, _)| guest);
         if !self.devices.contains(guest) {
             self.devices.push(None);
             self.senders.push(Sender::default());

@@ -32,7 +32,8 @@ pub(crate) struct ConnectRequest {
 /// All listening sockets and clients.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
-    listeners: HashMap<GuestIdx, Watched<OwnedFd>>,
+    /// The listening sockets.
+    sockets: HashMap<GuestIdx, Watched<OwnedFd>>,
     clients: HashMap<u32, Client>,
     /// Number of the newest client.
     newest: u32,
@@ -42,15 +43,15 @@ impl Listeners {
     /// Sets the socket at which clients connect to a guest, in place of the one before.
     pub(crate) fn listen(&mut self, guest: GuestIdx, socket: OwnedFd, events: &Epoll) -> io::Result<()> {
         set_nonblocking(&socket)?;
-        self.listeners.remove(&guest);
+        self.sockets.remove(&guest);
         let watched = events.watch(socket, EventSource::Listener(guest).token(), EventFlags::IN)?;
-        self.listeners.insert(guest, watched);
+        self.sockets.insert(guest, watched);
         Ok(())
     }
 
     /// Accepts a client that waits at a guest's socket.
     pub(crate) fn accept(&self, guest: GuestIdx) -> Option<OwnedFd> {
-        let listener = self.listeners.get(&guest)?;
+        let listener = self.sockets.get(&guest)?;
         accept_with(&**listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).ok()
     }
 
@@ -84,7 +85,7 @@ impl Listeners {
 
     /// Closes the sockets of a removed guest.
     pub(crate) fn forget(&mut self, guest: GuestIdx) {
-        self.listeners.remove(&guest);
+        self.sockets.remove(&guest);
         self.clients.retain(|_, client| client.guest != guest);
     }
 
