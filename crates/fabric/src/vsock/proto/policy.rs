@@ -1,9 +1,10 @@
-//! Who may talk to whom (SPEC VC-3; ESX: `vmci0.domain`, `vmci0.unrestricted`).
+//! Which guests may talk to each other (spec row `VC-3`; ESX: `vmci0.domain`,
+//! `vmci0.unrestricted`).
 
 use taut_api::fabric::config::SocketConfig;
 
-/// May two guests talk? In either direction the same.
-pub(super) fn may_talk(a: &SocketConfig, b: &SocketConfig) -> bool {
+/// Tells whether two guests may talk. The answer is the same in both directions.
+pub(crate) fn may_talk(a: &SocketConfig, b: &SocketConfig) -> bool {
     a.cid != b.cid
         && (a.unrestricted && b.unrestricted || a.domains.iter().any(|domain| b.domains.contains(domain)))
 }
@@ -28,7 +29,7 @@ mod tests {
     }
 
     #[test]
-    fn a_common_domain_or_no_restriction_on_both_sides() {
+    fn guests_talk_that_share_a_domain_or_are_both_unrestricted() {
         let both = |a: &SocketConfig, b: &SocketConfig| {
             assert_eq!(may_talk(a, b), may_talk(b, a));
             may_talk(a, b)
@@ -38,7 +39,7 @@ mod tests {
         let free = device(7, &[], true);
         assert!(!both(&alone, &red) && !both(&alone, &free) && !both(&red, &blue) && !both(&red, &free));
         assert!(both(&red, &mixed) && both(&blue, &mixed) && both(&blue, &free));
-        assert!(!both(&free, &free), "nobody talks to itself");
-        assert!(!both(&alone, &device(8, &[], false)), "no domain is no common domain");
+        assert!(!both(&free, &free), "a guest does not talk to itself");
+        assert!(!both(&alone, &device(8, &[], false)), "two guests without domains share none");
     }
 }
