@@ -11,7 +11,7 @@ use taut_api::host::AcceleratorKind;
 use taut_api::vm::{VmKind, VmSpec};
 use taut_api::{ApiError, Name};
 use taut_plan::facts::MemoryPlace;
-use taut_vm::launch::{self, MemoryTuning, RunPaths, Tuning};
+use taut_vm::launch::{self, Launch, MemoryTuning, RunPaths, Tuning};
 
 use super::{Record, Running, Vms};
 use crate::board::HostFacts;
@@ -40,8 +40,16 @@ impl Vms {
         };
         let chosen = launch::accelerator(spec, &host.accelerator);
         let tuning = Tuning { memory: tuned(memory), ..Tuning::of(spec, &chosen, exclusive) };
-        let mut command =
-            launch::command(name, spec, &paths, &host.accelerator, host.qemu.as_ref(), libexec, tuning)?;
+        let launch = Launch {
+            name,
+            spec,
+            paths: &paths,
+            accelerator: &host.accelerator,
+            qemu: host.qemu.as_ref(),
+            libexec,
+            tuning,
+        };
+        let mut command = launch.command()?;
         make_dir(&paths).map_err(|error| failed("making the run directory", &error))?;
         remove_sockets(&paths, &ours(spec.kind, &paths));
         let log = File::create(paths.log()).map_err(|error| failed("making the log", &error))?;
