@@ -30,7 +30,7 @@ impl Control {
         self.switch_over(&config.workers);
         // What waits may go earlier now.
         for id in changed {
-            self.workers.look_at(id);
+            self.workers.recheck(id);
         }
         if !self.standby {
             self.vmci.begin();

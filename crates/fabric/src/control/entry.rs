@@ -14,6 +14,7 @@ use tracing::{info, warn};
 use super::attach::{AttachError, Prepared};
 use super::quiet::Quiet;
 use super::token;
+use crate::net::queue::QueueIdx;
 use crate::net::software_offload::Offloads;
 use crate::port::Port;
 use crate::port::vnic_device::VnicDevice;
@@ -212,7 +213,7 @@ impl Entry {
     /// Runs a session that another fabric began. A listening socket that it was begun on waits for the next.
     pub(super) fn go_on(&mut self, mut session: Session, events: &Epoll) -> Result<(), AttachError> {
         self.listening = None;
-        session.go_on()?;
+        session.start_resumed()?;
         self.watch(session, events)
     }
 
@@ -268,7 +269,7 @@ impl Entry {
     }
 
     /// A worker took a queue's end out, because it failed.
-    pub(super) fn fail(&mut self, queue: usize, failure: crate::port::Failure, events: &Epoll) {
+    pub(super) fn fail(&mut self, queue: QueueIdx, failure: crate::port::Failure, events: &Epoll) {
         if self.device.runs(queue) {
             // It has been replaced since.
             return;
@@ -277,7 +278,7 @@ impl Entry {
             (Some(session), crate::port::Failure::Ring(fault)) => {
                 if let Some(left_out) = self.log.permit(Instant::now()) {
                     let (port, owner) = (self.device.id().0, self.behind.owner());
-                    warn!(port, owner, queue, left_out, "the guest broke its ring: {fault}");
+                    warn!(port, owner, queue = queue.0, left_out, "the guest broke its ring: {fault}");
                 }
                 session.break_rings(queue, fault.into());
             }

@@ -211,7 +211,7 @@ impl Control {
             Err(error) => entry.refuse(&error),
         }
         entry.forget_told();
-        self.workers.look_at(port);
+        self.workers.recheck(port);
     }
 
     fn accept_front_end(&mut self, port: PortId) {
@@ -222,7 +222,7 @@ impl Control {
         if let Some(session) = &mut entry.session {
             pass_on(&mut self.peer, session);
         }
-        self.workers.look_at(port);
+        self.workers.recheck(port);
     }
 
     fn serve_front_end(&mut self, port: PortId) {
@@ -235,7 +235,7 @@ impl Control {
             entry.lose(reason.clone(), &self.events);
             send(&mut self.peer, &FromFabric::SessionEnded { port, reason }, &[]);
         }
-        self.workers.look_at(port);
+        self.workers.recheck(port);
     }
 
     /// Queues stopped working.
@@ -308,7 +308,7 @@ fn pass_on_changed(peer: &mut Option<Peer>, session: &mut Session) {
 }
 
 fn pass_on(peer: &mut Option<Peer>, session: &mut Session) {
-    session.mark_told();
+    session.mark_recorded();
     if peer.as_ref().is_some_and(|peer| peer.greeted) {
         send(peer, &FromFabric::Session(session.record().clone()), &session.descriptors());
     }

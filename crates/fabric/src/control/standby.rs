@@ -80,7 +80,7 @@ impl Entry {
             match prepared {
                 Prepared::Session(mut session) => {
                     // What it was prepared from is what tautd knows.
-                    session.mark_told();
+                    session.mark_recorded();
                     self.go_on(*session, events)?;
                 }
                 Prepared::Other(via, fds) => self.attach(via, fds, events)?,
