@@ -10,6 +10,7 @@
 pub mod check;
 pub mod coalescing;
 pub mod document;
+pub mod enforcement;
 pub mod error;
 pub mod event;
 pub mod fabric;
