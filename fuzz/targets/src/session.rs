@@ -236,7 +236,7 @@ fn steps(front: &Front<'_>, port: &Arc<Port>, mut session: Session, input: &mut 
             18 => {
                 let pair = PairIdx(u32::from(which) % port.pairs() as u32);
                 traffic(port, pair, value.into(), &mut session);
-            },
+            }
             19..=23 => {
                 // The driver writes into its rings: a descriptor in most cases.
                 let (page, at) = (u64::from(which % 4) << 12, u64::from(value & 0x7ff));

@@ -19,6 +19,11 @@ pub enum Direction {
 pub struct QueueIdx(pub u16);
 
 impl QueueIdx {
+    /// The receive queue of the first pair.
+    pub const FIRST_RECEIVE: Self = Self::receive(PairIdx::FIRST);
+    /// The transmit queue of the first pair.
+    pub const FIRST_TRANSMIT: Self = Self::transmit(PairIdx::FIRST);
+
     /// The receive queue of a pair.
     #[inline]
     pub const fn receive(pair: PairIdx) -> Self {
