@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use rustix::net::{SocketFlags, accept_with};
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FromFabric, PROTOCOL, PortId, ToFabric};
-use taut_api::vm::Link;
+use taut_api::link::Link;
 use tracing::{info, warn};
 
 use super::Control;

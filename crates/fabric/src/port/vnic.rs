@@ -128,8 +128,8 @@ impl Rx {
 
     /// Prefetches the buffer of the `index`-th frame from now.
     #[inline(always)]
-    pub fn expect(&self, index: usize) {
-        self.queue.expect(index);
+    pub fn prefetch(&self, index: usize) {
+        self.queue.prefetch(index);
     }
 
     /// Stores up to `count` frames of another guest's last look, from frame `first` on, as long as they
@@ -194,7 +194,7 @@ impl Rx {
             self.queue.publish();
             let later = self.notifier.published(frames as usize, self.queue.needs_interrupt(), now, counters);
             if frames < SHORT_BURST {
-                self.queue.look_further();
+                self.queue.prefetch_next();
             }
             later
         };

@@ -4,7 +4,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use taut_api::fabric::PortId;
-use taut_virtq::device::{PositionLog, RxQueue, TxQueue};
+use taut_virtq::PositionLog;
+use taut_virtq::device::{RxQueue, TxQueue};
 
 use super::Port;
 use super::features;

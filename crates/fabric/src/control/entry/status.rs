@@ -1,6 +1,6 @@
 //! The status of an entry, as reported to `tautd`.
 
-use taut_api::vm::Link;
+use taut_api::link::Link;
 
 use super::Entry;
 

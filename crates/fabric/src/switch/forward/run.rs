@@ -69,10 +69,10 @@ impl Forwarder<'_> {
         // A shaped receiver gets frame by frame. Shaping may have begun after the look-up.
         let (Some(RxEnd::Vnic(end)), None) = (&mut slot.end, &slot.paced) else { return Run::default() };
         end.prepare(count - first);
-        end.expect(0);
+        end.prefetch(0);
         let mut frames = 1;
         while first + frames < count && self.fast_target(queue, first + frames) == Some(target) {
-            end.expect(frames);
+            end.prefetch(frames);
             frames += 1;
         }
         let run = end.put_run(queue, first, frames);
@@ -87,7 +87,7 @@ impl Forwarder<'_> {
     /// The receive queue of a simple frame; `None` for a frame that must take the other path.
     #[inline(always)]
     fn fast_target(&mut self, queue: &TxQueue, at: usize) -> Option<Target> {
-        let (start, len) = queue.glance(at)?;
+        let (start, len) = queue.peek_plain(at)?;
         if !(ethernet::HEADER..=MAX_FRAME).contains(&len) {
             return None;
         }

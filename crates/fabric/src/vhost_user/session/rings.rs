@@ -4,9 +4,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use taut_api::fabric::session::{MemoryRecord, QueueRecord};
-use taut_virtq::device::{QueueConfig, Start};
 use taut_virtq::features::PROTOCOL_FEATURES;
 use taut_virtq::memory::{GuestMemory, RegionSpec};
+use taut_virtq::{QueueConfig, Start};
 
 use super::Session;
 use crate::net::queue::QueueIdx;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use taut_api::fabric::counters::SocketWord;
-use taut_virtq::device::Start;
+use taut_virtq::Start;
 use taut_virtq::device::socket::{SocketRx, SocketTx};
 
 use super::VsockSwitch;

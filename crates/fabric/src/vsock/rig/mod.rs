@@ -14,8 +14,8 @@ use taut_api::fabric::PortId;
 use taut_api::fabric::config::{SocketConfig, SocketWorker, WorkerMode};
 use taut_api::fabric::counters::{CONNECTION_WORDS, CONNECTIONS, FILE_SIZE, SocketWord, port_base};
 use taut_api::vmci::Cid;
+use taut_virtq::Start;
 use taut_virtq::counters::SharedWords;
-use taut_virtq::device::Start;
 
 pub use self::driver::{Driver, Rings};
 use super::engine::{VsockEvent, VsockSwitch};
