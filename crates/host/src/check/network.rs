@@ -5,7 +5,7 @@ use std::path::Path;
 use taut_api::check::{Card, NetworkFacts};
 
 use super::ethtool;
-use super::tree::Tree;
+use crate::kernel::tree::Tree;
 
 pub(super) fn read(tree: Tree<'_>) -> NetworkFacts {
     let mut cards: Vec<_> =
