@@ -3,7 +3,7 @@
 use taut_api::ApiError;
 use taut_api::host::HostInfo;
 use taut_api::route::DaemonInfo;
-use taut_workload::report::Host;
+use taut_bench::report::Host;
 
 use crate::client::Client;
 use crate::output;

@@ -9,8 +9,8 @@ use taut_api::coalescing::NicCoalescing;
 use taut_api::error::ErrorKind;
 use taut_api::network::{ExternalPortSpec, SocketRole};
 use taut_api::{ApiError, Coalescing, MacAddr, Name, QueuePairs};
-use taut_workload::paced::{Line, Listening, Paced, PacedOptions};
-use taut_workload::report::{Cell, ModerationResults};
+use taut_bench::paced::{Line, Listening, Paced, PacedOptions};
+use taut_bench::report::{Cell, ModerationResults};
 
 use super::cpu::OfHost;
 use super::{args, host};

@@ -9,8 +9,8 @@ use std::time::Duration;
 use taut_api::route::Vm;
 use taut_api::vm::LatencySensitivity;
 use taut_api::{ApiError, Name};
-use taut_workload::agent::protocol::{Answer, Request, Work};
-use taut_workload::report::{Beside, Condition, ConditionResults, Experiment, Figures};
+use taut_bench::agent::protocol::{Answer, Request, Work};
+use taut_bench::report::{Beside, Condition, ConditionResults, Experiment, Figures};
 
 use super::end_point::EndPoint;
 use super::measure::{Line, Measurement};

@@ -8,11 +8,11 @@ use std::time::Duration;
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::route::{Netns, Vm};
+use taut_bench::agent::Client as Agent;
+use taut_bench::agent::ClientError;
+use taut_bench::agent::protocol::{Answer, Kind, Request};
+use taut_bench::report;
 use taut_host::real_time;
-use taut_workload::agent::Client as Agent;
-use taut_workload::agent::ClientError;
-use taut_workload::agent::protocol::{Answer, Kind, Request};
-use taut_workload::report;
 
 use super::end_point::EndPoint;
 use crate::agent::{self, PATIENCE, failed};

@@ -12,7 +12,7 @@ use taut_api::route::PortGroup;
 use taut_api::shaping::{Shape, Shaping};
 use taut_api::units::BitRate;
 use taut_api::{ApiError, Bytes, Name};
-use taut_workload::load::{Asked, LoadOptions, Mode, Paced, Pacing};
+use taut_bench::load::{Asked, LoadOptions, Mode, Paced, Pacing};
 
 use super::args;
 use crate::Outcome;

@@ -7,7 +7,7 @@ use taut_api::route::Vm;
 use taut_api::{ApiError, Bytes, Name};
 use taut_plan::checklist::{self, Profile, Report, VmFacts};
 
-use taut_workload::agent::protocol::{Answer, Check, Checked, Request};
+use taut_bench::agent::protocol::{Answer, Check, Checked, Request};
 
 use crate::agent::{self, PATIENCE};
 use crate::client::Client;
