@@ -11,7 +11,6 @@ mod memory;
 mod network;
 mod power;
 
-
 use std::path::Path;
 
 use taut_api::check::{GuestFacts, HostFacts};

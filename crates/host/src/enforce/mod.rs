@@ -73,6 +73,11 @@ impl Enforcer {
         self.cpus.is_idle() && self.groups.is_idle() && self.priority.is_idle() && self.devices.is_idle()
     }
 
+    /// Returns whether vCPUs are bound, or files are changed for them.
+    pub fn places_vcpus(&self) -> bool {
+        !self.cpus.is_idle()
+    }
+
     /// Returns whether [`Enforcer::settle`] has memory to move now.
     pub fn is_due(&self, now: Instant) -> bool {
         self.memory.is_due(now)

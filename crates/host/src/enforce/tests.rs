@@ -61,10 +61,7 @@ fn plan() -> HostPlan {
 
 /// A plan for the same VM that wants nothing.
 fn bare() -> HostPlan {
-    HostPlan {
-        vms: [(name(), VmShare { pid: 77, ..VmShare::default() })].into(),
-        ..HostPlan::default()
-    }
+    HostPlan { vms: [(name(), VmShare { pid: 77, ..VmShare::default() })].into(), ..HostPlan::default() }
 }
 
 #[test]
@@ -75,7 +72,11 @@ fn a_plan_is_in_force_until_another_process_settles_an_empty_one() {
     let report = first.settle(&plan());
     assert_eq!((report.cpu_problems, report.unrecorded), (vec![], vec![]));
     let vm = &report.vms[&name()];
-    assert_eq!((&vm.cpus[..], vm.grouped, vm.exclusive), (&[2][..], true, false), "its vCPU is not there yet");
+    assert_eq!(
+        (&vm.cpus[..], vm.grouped, vm.exclusive),
+        (&[2][..], true, false),
+        "its vCPU is not there yet"
+    );
     let irq = root.path().join("proc/irq/24/smp_affinity_list");
     assert_eq!(fs::read_to_string(&irq).unwrap(), "0-1,3");
 

@@ -100,7 +100,8 @@ mod tests {
             ["24/smp_affinity_list", "25/smp_affinity_list", "26/smp_affinity_list", "default_smp_affinity"];
         let refused = all.map(refused).into();
         let found = fixed(folder.path(), &refused, &[2, 3].into());
-        let told: Vec<_> = found.iter().map(|it| (it.number, &*it.drivers, it.cpus.len(), &*it.why)).collect();
+        let told: Vec<_> =
+            found.iter().map(|it| (it.number, &*it.drivers, it.cpus.len(), &*it.why)).collect();
         assert_eq!(told, [(24, "nvme0q3", 1, "Input/output error (os error 5)")]);
     }
 }

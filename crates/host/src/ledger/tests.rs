@@ -161,8 +161,9 @@ fn undo_does_not_lift_a_vms_claim() {
         let host = Host::new();
         let apply =
             |value: &str| host.ledger().add(Holder::Check, &[(LATENCY.into(), value.into())]).unwrap();
-        let grant =
-            |adjustments: &Adjustments<'_>| host.ledger().settle(Holder::Daemon, adjustments, &mut BTreeMap::new()).unwrap();
+        let grant = |adjustments: &Adjustments<'_>| {
+            host.ledger().settle(Holder::Daemon, adjustments, &mut BTreeMap::new()).unwrap()
+        };
         if vm_first {
             grant(&host.adjustments());
             assert_eq!(apply("20").held, [(LATENCY.to_owned(), Holder::Daemon)].into());

@@ -38,11 +38,7 @@ impl Fence {
     }
 
     /// Takes the exclusive pCPUs out of foreign cpusets.
-    pub(super) fn shrink_others<'a>(
-        &self,
-        exclusive: &'a BTreeSet<u32>,
-        adjustments: &mut Adjustments<'a>,
-    ) {
+    pub(super) fn shrink_others<'a>(&self, exclusive: &'a BTreeSet<u32>, adjustments: &mut Adjustments<'a>) {
         if let Self::Cpusets(cpusets) = self {
             cpusets.shrink_others(exclusive, adjustments);
         }

@@ -167,9 +167,8 @@ impl Cpus {
     /// something is left to be undone.
     fn release_others(&self, plan: &HostPlan, report: &mut HostReport) -> BTreeMap<Name, Vec<u32>> {
         let mut stuck = BTreeMap::new();
-        let is_owner = |name: &Name| {
-            plan.vms.get(name).is_some_and(|vm| matches!(vm.cpus, CpuShare::Exclusive { .. }))
-        };
+        let is_owner =
+            |name: &Name| plan.vms.get(name).is_some_and(|vm| matches!(vm.cpus, CpuShare::Exclusive { .. }));
         for (name, cpus) in self.vms.iter().filter(|(name, _)| !is_owner(name)) {
             if let Some(fence) = &self.fence
                 && let Err(error) = fence.release(name)

@@ -106,7 +106,10 @@ fn with_cgroup_v1_a_vm_has_a_group_in_each_hierarchy_below_its_home() {
     ] {
         assert_eq!(at(path), content, "{path}");
     }
-    assert!(at("memory/GROUP/memory.limit_in_bytes").contains("No such file"), "no limit that could kill QEMU");
+    assert!(
+        at("memory/GROUP/memory.limit_in_bytes").contains("No such file"),
+        "no limit that could kill QEMU"
+    );
     host.is_in(&format!("4:memory:/{NAME}\n1:cpu,cpuacct:/box/{NAME}\n"));
     // The settings change while it runs; the process is not moved again.
     fs::write(host.root.path().join("sys/fs/cgroup/cpu/box").join(NAME).join("cgroup.procs"), "77\n78")
@@ -242,9 +245,7 @@ fn with_cgroup_v2_the_disks_weight_is_in_the_vms_group() {
     for file in ["io.weight", "io.bfq.weight"] {
         host.write(&format!("sys/fs/cgroup/{NAME}/{file}"), "default 100");
     }
-    assert!(
-        weightless(&mut groups, 500).unwrap().contains("(io.weight, io.bfq.weight) and have no effect")
-    );
+    assert!(weightless(&mut groups, 500).unwrap().contains("(io.weight, io.bfq.weight) and have no effect"));
     host.write("sys/fs/cgroup/io.cost.qos", "254:0 enable=1 ctrl=auto\n");
     assert_eq!(weightless(&mut groups, 50_000), None);
     assert_eq!(host.read(&format!("{NAME}/io.weight")), "default 5000");

@@ -57,11 +57,7 @@ impl Cpusets {
 
     /// Takes the exclusive pCPUs out of every foreign cpuset. A cpuset that would be left without any
     /// keeps them.
-    pub(crate) fn shrink_others<'a>(
-        &self,
-        exclusive: &'a BTreeSet<u32>,
-        adjustments: &mut Adjustments<'a>,
-    ) {
+    pub(crate) fn shrink_others<'a>(&self, exclusive: &'a BTreeSet<u32>, adjustments: &mut Adjustments<'a>) {
         let mut folders = vec![self.scope.clone()];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use taut_api::Name;
 use taut_api::vm::{Power, VmDesired};
-use taut_host::captured::unpack;
-use taut_host::topology;
+use taut_host::kernel::topology;
+use taut_host::observe::captured::unpack;
 use taut_plan::{Controllers, Decided, Desired, Hierarchy, Observed, latency, shares};
 
 const XEON: &str = include_str!("../../../../host/machines/xeon-2-sockets.txt");

@@ -1,29 +1,31 @@
-//! What running VMs' monitors are told.
+//! Limits of running VMs' disks, set through QEMU's monitor.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use taut_api::Name;
 use taut_api::event::Level;
-use taut_plan::machine::limits;
+use taut_plan::resources::disk_limits::wanted_limits;
 use taut_vm::launch::throttle;
 use taut_vm::qmp::Qmp;
 
-use super::{Message, Reconciler};
+use super::Reconciler;
+use crate::inbox::Message;
 
-/// How long a monitor may take to answer.
+/// Maximum time that QEMU's monitor may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How soon it is tried again.
+/// Time after which setting the limits is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 
 impl Reconciler {
-    /// Gives a running VM's disk its limits. A thread does it: QEMU may be slow.
+    /// Sets the limits of a running VM's disk, on another thread since QEMU may be slow.
     pub(super) fn limit_disk(&mut self, vm: &Name) {
-        let Some(wanted) = self.store.state().desired.vms.get(vm).map(|vm| limits(&vm.vm)) else { return };
-        let key = format!("vm/{vm}/disk");
-        if self.retries.get(&key).is_some_and(|at| Instant::now() < *at) {
+        let state = self.store.state();
+        let Some(wanted) = state.desired.vms.get(vm).map(|vm| wanted_limits(&vm.vm)) else { return };
+        let operation = format!("vm/{vm}/disk");
+        if !self.retries.is_due(&operation) {
             return;
         }
-        self.retries.insert(key, Instant::now() + RETRY);
+        self.retries.delay(&operation, RETRY);
         let (monitor, vm) = (self.vms.paths(vm).qmp(), vm.clone());
         let (store, inbox) = (self.store.clone(), self.inbox.clone());
         std::thread::spawn(move || {

@@ -1,8 +1,8 @@
-//! The sockets that lead to VMs' VMCI devices, and devices that have lost the fabric.
+//! Sockets of VMs' VMCI devices, and devices that have lost the fabric.
 
 use std::io;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use taut_api::Name;
 use taut_api::event::Level;
@@ -13,30 +13,33 @@ use taut_vm::launch::RunPaths;
 use taut_vm::qmp::{Qmp, QmpError};
 use taut_vm::replug::{self, Replug};
 
-use super::{Message, Reconciler};
+use super::Reconciler;
+use crate::board::Board;
+use crate::inbox::Message;
 use crate::listen::listen;
-use crate::{board::Board, external, store::Store};
+use crate::{external, store::Store};
 
-/// How long QEMU's monitor may take to answer, and a guest to let go of a device: the monitor serves one at a time, and
-/// somebody may want to press the power button.
+/// Maximum time for QEMU's monitor to answer, and for a guest to release a device. The monitor serves
+/// one client at a time, and pressing the power button must not wait long.
 const MONITOR_PATIENCE: Duration = Duration::from_secs(1);
-/// How soon a device without a session is looked at: one that has just started is about to connect.
+/// Time that a device without a session has to connect by itself after a start.
 const REPLUG_FIRST: Duration = Duration::from_millis(500);
-/// How soon one that could not be replaced is tried again.
+/// Time after which replacing a device is tried again.
 const REPLUG_AGAIN: Duration = Duration::from_secs(2);
 
 impl Reconciler {
-    /// QEMU connects to this socket while it starts.
-    pub(super) fn listen_for_vmci(&self, vm: &Name, port: PortId) {
+    /// Listens on the socket that QEMU connects to while it starts.
+    pub(super) fn listen_for_vsock(&self, vm: &Name, port: PortId) {
         if let Some(listener) = self.listen_at(vm, RunPaths::vmci_front) {
             self.fabric.attach(port, Attachment::Listening, listener);
-            // The VM may be started now.
+            // The next plan may start the VM.
             self.inbox.send(Message::Wake);
         }
     }
 
-    pub(super) fn connect_vmci(&self, vm: &Name, port: PortId) {
-        if !self.ready() {
+    /// Connects to the VMCI device of a microguest.
+    pub(super) fn connect_vsock(&self, vm: &Name, port: PortId) {
+        if !self.is_fabric_ready() {
             return;
         }
         match external::connect_now(&self.vms.paths(vm).vmci_front()) {
@@ -45,15 +48,16 @@ impl Reconciler {
         }
     }
 
+    /// Listens on the socket by which programs of the host reach the guest.
     pub(super) fn listen_for_host(&self, vm: &Name, port: PortId) {
         if let Some(listener) = self.listen_at(vm, RunPaths::vmci) {
             self.fabric.listen_for_host(port, listener);
         }
     }
 
-    /// Listens at one of a VM's sockets; says what is wrong, once.
+    /// Listens on one of a VM's sockets. Raises an event for each new problem.
     fn listen_at(&self, vm: &Name, socket: fn(&RunPaths) -> PathBuf) -> Option<std::os::fd::OwnedFd> {
-        if !self.ready() {
+        if !self.is_fabric_ready() {
             return None;
         }
         let listening = self.vms.made_paths(vm).and_then(|paths| {
@@ -64,16 +68,14 @@ impl Reconciler {
         report(&self.board, &self.store, vm, "vmci.no-socket", listening)
     }
 
-    /// Has QEMU put another device in the place of one that will never connect again. A thread does it: QEMU and the guest may
-    /// be slow.
-    pub(super) fn replug_vmci(&mut self, vm: &Name) {
+    /// Replaces a device that will never connect again, on another thread since QEMU and the guest may be
+    /// slow.
+    pub(super) fn replug_vsock(&mut self, vm: &Name) {
         let owner = Owner::Vmci(vm.clone()).to_string();
-        let now = Instant::now();
-        let next = self.retries.entry(owner).or_insert(now + REPLUG_FIRST);
-        if now < *next {
+        if !self.retries.is_due_after(&owner, REPLUG_FIRST) {
             return;
         }
-        *next = now + REPLUG_AGAIN;
+        self.retries.delay(&owner, REPLUG_AGAIN);
         let (paths, vm) = (self.vms.paths(vm), vm.clone());
         let (board, store, inbox) = (self.board.clone(), self.store.clone(), self.inbox.clone());
         std::thread::spawn(move || {
@@ -87,8 +89,8 @@ impl Reconciler {
                 replugged.map_err(|error| in_full(&error)),
             ) {
                 Some(Replug::Done) => {
-                    let message = "the device had lost the fabric and was plugged in again: its connections are reset, \
-                                   listening sockets in the guest go on";
+                    let message = "the device had lost the fabric and was plugged in again: its connections \
+                                   are reset, listening sockets in the guest continue";
                     store.event(Level::Warning, &Owner::Vmci(vm).to_string(), "vmci.replugged", message);
                     inbox.send(Message::Wake);
                 }
@@ -99,13 +101,13 @@ impl Reconciler {
     }
 }
 
-/// The error with its cause, in one line.
+/// Returns an error with its cause in one line.
 fn in_full(error: &QmpError) -> io::Error {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
     io::Error::other(format!("{error}{cause}"))
 }
 
-/// What came of it; an error becomes an event when it is news.
+/// Returns the value. Notes an error on the board and, unless it is known already, raises an event.
 fn report<T>(board: &Board, store: &Store, vm: &Name, kind: &str, result: io::Result<T>) -> Option<T> {
     let owner = Owner::Vmci(vm.clone()).to_string();
     match result {
