@@ -43,6 +43,13 @@ pub(crate) struct HostFacts {
     pub(crate) qemu: Option<QemuInfo>,
 }
 
+impl Seen {
+    /// Copies what the rules need to know of the host.
+    pub(crate) fn for_rules(&self) -> (Observed, HostReport) {
+        (self.observed.clone(), self.report.clone())
+    }
+}
+
 impl Board {
     /// Locks the state for reading or writing.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Seen> {

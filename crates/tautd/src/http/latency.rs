@@ -5,7 +5,7 @@ use axum::extract::State;
 use taut_api::route::{ChangeLatency, Vm};
 use taut_api::vm::{VmDesired, VmStatus};
 use taut_api::{ApiError, Document, Name};
-use taut_plan::latency;
+use taut_plan::admission::reservations::admit_reservations;
 use taut_vm::definition;
 
 use super::body::{Body, Failure, Named};
@@ -22,7 +22,7 @@ pub(super) async fn change_latency(
     Named(name): Named,
     Body(change): Body<ChangeLatency>,
 ) -> Result<Json<Vm>, Failure> {
-    let observed = app.board.lock().observed.clone();
+    let (observed, report) = app.board.lock().for_rules();
     vms::change_vm(&app, name, move |desired, name, vm| {
         let ChangeLatency { latency_sensitivity, cpu_reservation, memory_reservation } = change;
         let spec = &mut vm.vm;
@@ -30,7 +30,7 @@ pub(super) async fn change_latency(
         spec.cpu.reservation = cpu_reservation.unwrap_or(spec.cpu.reservation);
         spec.memory_reservation = memory_reservation.unwrap_or(spec.memory_reservation);
         definition::check_reservations(spec)?;
-        latency::admit(desired, &observed, name, vm)
+        admit_reservations(desired, &observed, &report, name, vm)
     })
     .await
 }

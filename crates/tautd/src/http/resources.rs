@@ -6,7 +6,7 @@ use taut_api::error::ErrorKind;
 use taut_api::route::{ChangeResources, Vm};
 use taut_api::vm::{VmDesired, VmStatus};
 use taut_api::{ApiError, Document, Name};
-use taut_plan::latency;
+use taut_plan::admission::reservations::admit_reservations;
 
 use super::body::{Body, Failure, Named};
 use super::{Shared, vms};
@@ -22,7 +22,7 @@ pub(super) async fn change_resources(
     Named(name): Named,
     Body(change): Body<ChangeResources>,
 ) -> Result<Json<Vm>, Failure> {
-    let observed = app.board.lock().observed.clone();
+    let (observed, report) = app.board.lock().for_rules();
     vms::change_vm(&app, name, move |desired, name, vm| {
         let ChangeResources {
             cpu_shares,
@@ -54,7 +54,7 @@ pub(super) async fn change_resources(
         placement.cpus = cpus.unwrap_or_else(|| placement.cpus.clone());
         placement.vcpus_per_node =
             vcpus_per_node.map_or(placement.vcpus_per_node, |most| Some(most).filter(|most| *most > 0));
-        latency::admit(desired, &observed, name, vm)
+        admit_reservations(desired, &observed, &report, name, vm)
     })
     .await
 }

@@ -7,7 +7,9 @@ use taut_api::route::{ChangeVmci, Vm};
 use taut_api::vm::{VmDesired, VmStatus};
 use taut_api::vmci::VmciSpec;
 use taut_api::{ApiError, Document, Name};
-use taut_plan::{Desired, admission, cid};
+use taut_plan::Desired;
+use taut_plan::admission::documents::admit_vm;
+use taut_plan::network::cid::assign_cid;
 use taut_vm::definition;
 
 use super::body::{Body, Failure, Named};
@@ -25,7 +27,7 @@ pub(super) async fn change_vmci(
 ) -> Result<Json<Vm>, Failure> {
     vms::change_vm(&app, name, move |desired, name, vm| {
         vm.vm.vmci = changed(desired, name, vm.vm.vmci.take(), change)?;
-        admission::vm(desired, name, &vm.vm)
+        admit_vm(desired, name, &vm.vm)
     })
     .await
 }
@@ -62,6 +64,6 @@ fn changed(
     vmci.connections = connections.or(vmci.connections);
     vmci.half_open = half_open.or(vmci.half_open);
     definition::vmci::check(&vmci)?;
-    cid::assign(desired, &mut vmci);
+    assign_cid(desired, &mut vmci);
     Ok(Some(vmci))
 }

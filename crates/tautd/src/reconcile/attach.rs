@@ -35,16 +35,16 @@ impl Reconciler {
             }
             Err(error) => {
                 self.retries.delay(&document, RETRY);
-                self.tell_problem(&document, &format!("{kind}.not-attached"), error.to_string());
+                self.tell_problem(&document, &format!("{kind}.not-attached"), &error.to_string());
             }
         }
     }
 
     /// Notes a problem of a document, and raises an event unless it is known already.
-    fn tell_problem(&self, document: &str, kind: &str, problem: String) {
-        let before = self.board.lock().problems.insert(document.to_owned(), problem.clone());
-        if before.as_ref() != Some(&problem) {
-            self.store.event(Level::Warning, document, kind, &problem);
+    fn tell_problem(&self, document: &str, kind: &str, problem: &str) {
+        let before = self.board.lock().problems.insert(document.to_owned(), problem.to_owned());
+        if before.as_deref() != Some(problem) {
+            self.store.event(Level::Warning, document, kind, problem);
         }
     }
 
@@ -117,7 +117,7 @@ impl Reconciler {
         let undone = undone.map_err(|error| error.to_string());
         let forgotten = undone.and_then(|()| self.store.forget(&document).map_err(|error| error.to_string()));
         if let Err(problem) = forgotten {
-            self.tell_problem(&document, &format!("{kind}.not-detached"), problem);
+            self.tell_problem(&document, &format!("{kind}.not-detached"), &problem);
             return;
         }
         let mut seen = self.board.lock();

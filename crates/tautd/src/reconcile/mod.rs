@@ -172,10 +172,7 @@ impl Reconciler {
         self.observe_vms();
         self.test_load();
         self.observe_host();
-        let (observed, report) = {
-            let seen = self.board.lock();
-            (seen.observed.clone(), seen.report.clone())
-        };
+        let (observed, report) = self.board.lock().for_rules();
         plan(&self.store.state().desired, &observed, &report)
     }
 

@@ -153,9 +153,9 @@ mod tests {
         };
         let none = HostReport::default();
         assert_eq!(told(&none, &moved(false, None)), []);
-        let kinds = |now| told(&none, now).into_iter().map(|(kind, _)| kind).collect::<Vec<_>>();
-        assert_eq!(kinds(&moved(true, None)), ["memory.moved"]);
-        assert_eq!(kinds(&moved(true, Some("it is full"))), ["memory.moved", "memory.not-moved"]);
+        let kinds = |now: HostReport| told(&none, &now).into_iter().map(|(kind, _)| kind).collect::<Vec<_>>();
+        assert_eq!(kinds(moved(true, None)), ["memory.moved"]);
+        assert_eq!(kinds(moved(true, Some("it is full"))), ["memory.moved", "memory.not-moved"]);
         assert_eq!(told(&moved(true, None), &moved(true, None)), []);
     }
 }
