@@ -4,9 +4,12 @@ use std::path::Path;
 
 use taut_api::Name;
 use taut_api::fabric::PortId;
+use taut_api::latency::Decision;
+use taut_api::link::Link;
 use taut_api::network::{ExternalPortStatus, NetnsStatus, PortGroupStatus, VSwitchStatus};
+use taut_api::shares::ResourceStatus;
 use taut_api::tune::{HostTune, TuneTest};
-use taut_api::vm::{Link, NicStatus, Phase, Power, VmDesired, VmKind, VmStatus};
+use taut_api::vm::{NicStatus, Phase, Power, VmDesired, VmKind, VmStatus};
 use taut_api::vmci::{VmciCounters, VmciStatus};
 use taut_plan::explain::{explain_latency, explain_machine, explain_resources};
 use taut_plan::facts::Process;
@@ -53,8 +56,30 @@ pub(crate) fn vm(
         vmci: vmci(desired, seen, &paths, name, vm),
         latency: explain_latency(&seen.observed, &seen.report, decided, name, vm),
         resources: explain_resources(desired, &seen.observed, &seen.report, decided, name, vm),
-        machine: explain_machine(&seen.observed, &seen.report, name, vm),
+        machine: with_vmci_restart(explain_machine(&seen.observed, &seen.report, name, vm), process, vm),
     }
+}
+
+/// Adds the restart that a running VM needs when its VMCI device was added or removed.
+fn with_vmci_restart(
+    machine: Option<ResourceStatus>,
+    process: Option<&Process>,
+    vm: &VmDesired,
+) -> Option<ResourceStatus> {
+    let decision = match (process.map(|process| process.vmci), vm.vm.vmci.is_some()) {
+        (Some(false), true) => "the VMCI device is added when the VM next starts",
+        (Some(true), false) => {
+            "the VMCI device is cut off now, and removed from the guest when the VM next starts"
+        }
+        _ => return machine,
+    };
+    let mut machine = machine.unwrap_or_default();
+    machine.decisions.push(Decision {
+        decision: decision.to_owned(),
+        rule: "VMCI devices (VC-1): the device is part of the machine that a VM starts with".to_owned(),
+        restart: true,
+    });
+    Some(machine)
 }
 
 /// A VMCI device, without its counters.

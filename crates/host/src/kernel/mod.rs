@@ -10,6 +10,8 @@ pub(crate) mod irq;
 pub(crate) mod list;
 pub(crate) mod maps;
 pub(crate) mod mask;
+pub mod namespace;
+pub mod netlink;
 pub(crate) mod pages;
 pub mod pci;
 pub(crate) mod pm_qos;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use taut_api::fabric::PortId;
-use taut_api::vm::Link;
+use taut_api::link::Link;
 
 /// The fabric, as far as it has reported.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
