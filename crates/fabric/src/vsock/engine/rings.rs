@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use taut_api::fabric::counters::SocketWord;
-use taut_virtq::device::Start;
+use taut_virtq::Start;
 use taut_virtq::device::socket::{SocketRx, SocketTx};
 use taut_virtq::memory::GuestMemory;
 
@@ -20,8 +20,8 @@ const KICKS: EventFlags = EventFlags::IN.union(EventFlags::ET);
 /// Transmit rings.
 impl VsockSwitch {
     /// Starts a guest's transmit ring. A ring that starts where it stopped belongs to the same
-    /// driver, whose connections go on. Any other ring is that of a guest that has started anew: its
-    /// connections are over.
+    /// driver, whose connections go on. Any other ring is that of a guest that has started anew:
+    /// its connections are over.
     pub(crate) fn start_tx(
         &mut self,
         guest: GuestIdx,
@@ -83,8 +83,8 @@ impl VsockSwitch {
         }
     }
 
-    /// Packets that connections wait for are no longer in the ring: the guest has written to its used
-    /// ring, or its front end has made the ring smaller. It begins anew.
+    /// Packets that connections wait for are no longer in the ring: the guest has written to its
+    /// used ring, or its front end has made the ring smaller. It begins anew.
     fn give_up_packets(&mut self, guest: GuestIdx, packets: &[u16]) {
         self.end_all_of(guest);
         let sender = &mut self.guests.senders[guest];
