@@ -4,11 +4,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use taut_api::fabric::PortId;
-use taut_virtq::QueueConfig;
-use taut_virtq::device::PositionLog;
 use taut_virtq::device::socket::{RING_FEATURES, SocketRx, SocketTx};
 use taut_virtq::features;
 use taut_virtq::memory::GuestMemory;
+use taut_virtq::{PositionLog, QueueConfig};
 
 use super::engine::VsockSwitch;
 use super::proto::GuestIdx;
