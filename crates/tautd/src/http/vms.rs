@@ -6,13 +6,17 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use taut_api::error::ErrorKind;
-use taut_api::route::{ChangeNic, CreateVm, CreatedVm, SetPower, Vm};
+use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm};
 use taut_api::vm::{Power, VmDesired, VmStatus};
 use taut_api::{ApiError, Document, Name};
-use taut_plan::{Decided, Desired, Owner, admission, cid, latency};
+use taut_plan::admission::documents::admit_vm;
+use taut_plan::admission::reservations::admit_reservations;
+use taut_plan::network::cid::assign_cid;
+use taut_plan::resources::Decided;
+use taut_plan::{Desired, Owner};
 use taut_vm::definition;
 
-use super::body::{Body, Card, Failure, Named, exists_already};
+use super::body::{Body, Failure, Named, exists_already};
 use super::{App, Shared, not_found};
 use crate::board::Seen;
 use crate::reconcile::{Message, admit_devices};
@@ -30,7 +34,7 @@ pub(super) async fn list_vms(State(app): State<Shared>) -> Result<Json<Vec<Vm>>,
 /// Every VM, by name.
 pub(super) fn all(app: &App) -> Result<Vec<Vm>, Failure> {
     let (state, seen) = app.look();
-    let decided = Decided::new(&state.desired, &seen.observed);
+    let decided = Decided::new(&state.desired, &seen.observed, &seen.report);
     let document = |(name, vm)| document(app, &state, &seen, &decided, name, vm);
     state.desired.vms.iter().map(document).collect()
 }
@@ -64,7 +68,7 @@ pub(super) async fn create_vm(
     })?;
     let vm = VmDesired { vm: parsed.spec, power: request.power };
     let key = name.clone();
-    let observed = app.board.lock().observed.clone();
+    let (observed, report) = app.board.lock().for_rules();
     let state = app
         .write(move |desired| {
             if desired.vms.contains_key(&key) {
@@ -72,10 +76,10 @@ pub(super) async fn create_vm(
             }
             let mut vm = vm;
             if let Some(vmci) = &mut vm.vm.vmci {
-                cid::assign(desired, vmci);
+                assign_cid(desired, vmci);
             }
-            admission::vm(desired, &key, &vm.vm)?;
-            latency::admit(desired, &observed, &key, &vm)?;
+            admit_vm(desired, &key, &vm.vm)?;
+            admit_reservations(desired, &observed, &report, &key, &vm)?;
             admit_devices(desired, &key, &vm.vm)?;
             Ok(Change::Vm(key, Some(vm)))
         })
@@ -117,11 +121,11 @@ pub(super) async fn set_power(
     Named(name): Named,
     Body(wanted): Body<SetPower>,
 ) -> Result<Json<Vm>, Failure> {
-    let observed = app.board.lock().observed.clone();
+    let (observed, report) = app.board.lock().for_rules();
     let state = write_vm(&app, &name, move |desired, name, vm| {
         vm.power = wanted.power;
         if wanted.power == Power::On {
-            latency::admit(desired, &observed, name, vm)?;
+            admit_reservations(desired, &observed, &report, name, vm)?;
             if observed.vms.get(name).is_none_or(|seen| seen.process.is_none()) {
                 admit_devices(desired, name, &vm.vm)?;
             }
@@ -138,48 +142,9 @@ pub(super) async fn set_power(
     answer(&app, &state, &name)
 }
 
-/// Changes settings of a card that need no restart: in force at once, and after every start.
-#[utoipa::path(patch, path = "/v1/vms/{name}/nics/{index}", tag = "VMs", request_body = ChangeNic,
-    params(("name" = Name, Path, description = "VM"), ("index" = usize, Path, description = "Card, from 0")),
-    responses((status = 200, body = Document<VmDesired, VmStatus>), (status = 400, body = ApiError),
-        (status = 404, body = ApiError), (status = 503, body = ApiError)))]
-pub(super) async fn change_nic(
-    State(app): State<Shared>,
-    Card(name, index): Card,
-    Body(change): Body<ChangeNic>,
-) -> Result<Json<Vm>, Failure> {
-    change_vm(&app, name, move |_, name, vm| {
-        let cards = vm.vm.nics.len();
-        let nic = vm.vm.nics.get_mut(index).ok_or_else(|| {
-            ApiError::new(
-                ErrorKind::NotFound,
-                format!("VM `{name}` has {cards} cards, and none with the number {index}"),
-                format!("cards are counted from 0; `taut vm show {name}` lists them"),
-            )
-        })?;
-        if let Some(coalescing) = change.coalescing {
-            nic.coalescing = coalescing;
-        }
-        if let Some(lro) = change.lro {
-            nic.lro = Some(lro);
-        }
-        Ok(())
-    })
-    .await
-}
-
-/// Changes one VM's document as [`write_vm`] does, and answers with the VM as it is then.
-pub(super) async fn change_vm<F>(app: &Shared, name: Name, change: F) -> Result<Json<Vm>, Failure>
-where
-    F: FnOnce(&Desired, &Name, &mut VmDesired) -> Result<(), ApiError> + Send + 'static,
-{
-    let state = write_vm(app, &name, change).await?;
-    answer(app, &state, &name)
-}
-
-/// Writes one VM's document as `change` makes it, which is given all documents, the VM's name and its document. When it refuses, nothing
-/// is written.
-async fn write_vm<F>(app: &Shared, name: &Name, change: F) -> Result<Arc<Documents>, Failure>
+/// Writes one VM's document, changed by `change`, in one store write. `change` gets all documents,
+/// the VM's name and its document; when it fails, nothing is written.
+pub(super) async fn write_vm<F>(app: &Shared, name: &Name, change: F) -> Result<Arc<Documents>, Failure>
 where
     F: FnOnce(&Desired, &Name, &mut VmDesired) -> Result<(), ApiError> + Send + 'static,
 {
@@ -202,11 +167,11 @@ fn forgive(app: &App, name: &Name) {
     }
 }
 
-/// A VM as it is now.
-fn answer(app: &App, state: &Documents, name: &Name) -> Result<Json<Vm>, Failure> {
+/// Builds the answer about one VM from the present state.
+pub(super) fn answer(app: &App, state: &Documents, name: &Name) -> Result<Json<Vm>, Failure> {
     let vm = state.desired.vms.get(name).ok_or_else(|| not_found(Kind::Vm, name))?;
     let seen = app.board.lock().clone();
-    let decided = Decided::new(&state.desired, &seen.observed);
+    let decided = Decided::new(&state.desired, &seen.observed, &seen.report);
     Ok(Json(document(app, state, &seen, &decided, name, vm)?))
 }
 
