@@ -38,7 +38,8 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Reads a crate from its `src` folder: `lib.rs` and `main.rs`, and every module that they declare.
+    /// Reads a crate from its `src` folder: `lib.rs`, `main.rs`, and every module that they
+    /// declare.
     pub(crate) fn read(src: &Path) -> Self {
         let mut source = Self::default();
         for root in ["lib.rs", "main.rs"].map(|name| src.join(name)) {
@@ -56,7 +57,7 @@ impl Source {
         source
     }
 
-    /// Reads the file of one module. `children` is the folder in which the files of its modules are.
+    /// Reads the file of one module. `children` is the folder with the files of its modules.
     fn read_file(&mut self, file: &Path, children: &Path, module: Module) {
         let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let parsed = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
@@ -130,6 +131,13 @@ impl Reader<'_> {
         }
     }
 
+    /// Adds a path found in tokens. A single word, such as `crate` in `pub(crate)`, is not a path.
+    fn add_path(&mut self, path: &[String], line: usize) {
+        if path.len() > 1 {
+            self.add(path, line);
+        }
+    }
+
     /// Finds paths in tokens that are not parsed: arguments of macros and of attributes.
     fn add_tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
@@ -138,7 +146,7 @@ impl Reader<'_> {
             match token {
                 TokenTree::Ident(ident) => {
                     if colons != 2 {
-                        self.add(&std::mem::take(&mut path), line);
+                        self.add_path(&std::mem::take(&mut path), line);
                         line = ident.span().start().line;
                     }
                     path.push(ident.to_string());
@@ -146,17 +154,17 @@ impl Reader<'_> {
                 }
                 TokenTree::Punct(punct) if punct.as_char() == ':' => colons += 1,
                 TokenTree::Group(group) => {
-                    self.add(&std::mem::take(&mut path), line);
+                    self.add_path(&std::mem::take(&mut path), line);
                     colons = 0;
                     self.add_tokens(group.stream());
                 }
                 _ => {
-                    self.add(&std::mem::take(&mut path), line);
+                    self.add_path(&std::mem::take(&mut path), line);
                     colons = 0;
                 }
             }
         }
-        self.add(&path, line);
+        self.add_path(&path, line);
     }
 }
 
