@@ -1,6 +1,5 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
-use taut_api::Bytes;
 use taut_api::enforcement::{Controllers, VmReport};
 use taut_api::shares::Shares;
 
