@@ -1,4 +1,4 @@
-//! Where vCPUs, memory and the fabric's threads run.
+//! The pCPUs of vCPUs and of the fabric's threads, and the NUMA nodes of memory.
 //!
 //! [`exclusive`] states the problem for latency-sensitive VMs and [`solve`] solves it; [`affinity`]
 //! binds the vCPUs of the other VMs. [`numa`] chooses the nodes of a VM's memory, and [`workers`]

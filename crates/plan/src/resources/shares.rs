@@ -1,8 +1,8 @@
 //! Shares and limits of CPU, memory and disks, enforced by control groups (VN-14).
 //!
-//! As long as no running VM has shares, a limit or anything else that needs a control group, the
-//! kernel treats VMs like other processes. As soon as one VM needs a group, every running VM gets
-//! one, because shares have a meaning only between groups.
+//! The kernel treats VMs like other processes while no running VM has shares, a limit or another
+//! setting that needs a control group. As soon as one VM needs a group, every running VM gets one,
+//! because shares have a meaning only between groups.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub fn share_cpu_and_memory(desired: &Desired, observed: &Observed) -> BTreeMap<
     vms.iter().map(|(name, vm)| ((*name).clone(), division.settings(host, name, &vm.vm))).collect()
 }
 
-/// What all control groups depend on together.
+/// Inputs that all control groups have in common.
 struct Division<'a> {
     /// The part of the host's memory that each VM gets.
     memory: BTreeMap<&'a Name, Bytes>,
@@ -108,8 +108,8 @@ pub(crate) fn explain_shares(
     told
 }
 
-/// The control group of a VM, and the CPU shares of all running VMs. For a VM that is off, what they
-/// would be if it were on.
+/// The control group of a VM, and the CPU shares of all running VMs. For a VM that is off, both are
+/// what they would be if it were on.
 fn group_and_all_shares(
     desired: &Desired,
     observed: &Observed,
