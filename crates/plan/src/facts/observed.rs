@@ -7,7 +7,9 @@ use taut_api::fabric::PortId;
 use taut_api::network::{ExternalPortSpec, NetnsSpec};
 use taut_api::tune::TuneState;
 
-use super::{FabricSeen, HostSeen, Process, VmSeen};
+use super::fabric::FabricSeen;
+use super::host::HostSeen;
+use super::vm::{Process, VmSeen};
 
 /// The host, the fabric and the VMs, as they were last observed.
 ///

@@ -10,8 +10,6 @@ pub mod exclusive;
 mod free_cores;
 pub mod numa;
 pub mod problem;
-mod shortage;
+pub mod shortage;
 pub mod solve;
 pub mod workers;
-
-pub use shortage::explain_shortage;

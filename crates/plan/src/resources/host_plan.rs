@@ -6,7 +6,7 @@ use taut_api::Name;
 use taut_api::enforcement::{CpuShare, HostPlan, VmShare};
 use taut_api::fabric::config::WorkerMode;
 
-use super::Decided;
+use super::decided::Decided;
 use super::halt::poll_for_halted_vcpus;
 use super::migration::move_memory_to_vcpus;
 use super::passthrough::place_interrupts;

@@ -10,7 +10,6 @@ use taut_api::enforcement::{GroupSettings, Hierarchy, HostReport};
 use taut_api::vm::{Power, VmDesired, VmSpec};
 use taut_api::{Bytes, Name};
 
-use super::Decided;
 use super::memory_shares::{divide_memory, explain_memory_shares, explain_partial_reservation};
 use crate::facts::reservation::{memory_is_reserved, pcpus, wants_exclusive_pcpus};
 use crate::facts::{Desired, Explanation, HostSeen, Observed, Row};
@@ -82,7 +81,7 @@ pub(crate) fn explain_shares(
     desired: &Desired,
     observed: &Observed,
     report: &HostReport,
-    decided: &Decided,
+    groups: &BTreeMap<Name, GroupSettings>,
     name: &Name,
     vm: &VmDesired,
 ) -> Explanation {
@@ -95,7 +94,7 @@ pub(crate) fn explain_shares(
         );
         return told;
     }
-    let Some((group, all)) = group_and_all_shares(desired, observed, decided, name, vm) else { return told };
+    let Some((group, all)) = group_and_all_shares(desired, observed, groups, name, vm) else { return told };
     told.append(explain_cpu_shares(host, &vm.vm, &group, all));
     told.append(explain_memory_shares(host, &vm.vm, &group));
     told.append(explain_disk_shares(host, report, name, &vm.vm, &group));
@@ -113,12 +112,12 @@ pub(crate) fn explain_shares(
 fn group_and_all_shares(
     desired: &Desired,
     observed: &Observed,
-    decided: &Decided,
+    groups: &BTreeMap<Name, GroupSettings>,
     name: &Name,
     vm: &VmDesired,
 ) -> Option<(GroupSettings, u64)> {
-    if let Some(group) = decided.groups.get(name) {
-        let all = decided.groups.values().map(|group| group.cpu_shares).sum();
+    if let Some(group) = groups.get(name) {
+        let all = groups.values().map(|group| group.cpu_shares).sum();
         return Some((group.clone(), all));
     }
     let vms: Vec<_> = desired.vms_on().chain([(name, vm)]).collect();
