@@ -87,7 +87,7 @@ sys/kernel/mm/transparent_hugepage/enabled: [always] madvise never
     #[test]
     fn an_old_guest_has_much_to_hear() {
         let folder = tempfile::tempdir().unwrap();
-        taut_host::captured::unpack(OLD_GUEST, folder.path()).unwrap();
+        taut_host::observe::captured::unpack(OLD_GUEST, folder.path()).unwrap();
         let report = report(folder.path(), Profile::Latency).unwrap();
         insta::assert_snapshot!(report);
         for profile in [Profile::Throughput, Profile::Dense] {
