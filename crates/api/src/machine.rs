@@ -7,6 +7,7 @@ use crate::Bytes;
 
 /// How a VM's code is run. The host's choice, made by a probe that runs a guest, unless the VM says otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum AcceleratorChoice {
     /// KVM where it runs guests, else emulation.
@@ -79,25 +80,6 @@ impl DiskLimits {
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
-}
-
-/// `PATCH /v1/vms/{name}/machine`: what is named changes, the rest stays. Limits of the disk are in force at once; the status
-/// names what needs a restart.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ChangeMachine {
-    /// Who runs its code.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub accelerator: Option<AcceleratorChoice>,
-    /// What its idle vCPUs do, as a whole.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub halt: Option<HaltSpec>,
-    /// The most that its disk is read and written, in bytes a second; 0: as much as it can.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disk_bandwidth: Option<Bytes>,
-    /// The most operations of its disk in a second; 0: as many as it can.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disk_iops: Option<u64>,
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::coalescing::NicCoalescing;
+use crate::link::Link;
 use crate::shaping::Shaping;
-use crate::vm::Link;
 use crate::{MacAddr, Name, QueuePairs, Vlan};
 
 /// A virtual switch. Without uplinks it is a private network (VMnet, VN-2): memory only, invisible outside.

@@ -5,17 +5,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::coalescing::NicCoalescing;
 use crate::fabric::counters::{PortCounters, WorkerCounters};
 use crate::import::ImportedKey;
+use crate::link::Link;
 use crate::network::{
     ExternalPortSpec, ExternalPortStatus, NetnsSpec, NetnsStatus, PortGroupSpec, PortGroupStatus,
     VSwitchSpec, VSwitchStatus,
 };
-use crate::placement::Numbers;
-use crate::resources::{CpuReservation, MemoryReservation};
-use crate::shares::{CpuLimit, MemoryLimit, Shares};
-use crate::vm::{LatencySensitivity, Link, Power, VmDesired, VmStatus};
+use crate::vm::{Power, VmDesired, VmStatus};
 use crate::{Coalescing, Document, MacAddr, Name};
 
 /// A VM as the API returns it.
@@ -80,87 +77,6 @@ pub struct SetPower {
     /// With `off`: kill the process instead of asking the guest (ACPI) first.
     #[serde(default)]
     pub force: bool,
-}
-
-/// `PATCH /v1/vms/{name}/nics/{index}`: what is named changes, in force at once; the rest stays.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ChangeNic {
-    /// Moderation of its interrupts and kicks; `default` follows the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub coalescing: Option<NicCoalescing>,
-    /// Merge segments for it?
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lro: Option<bool>,
-}
-
-/// `PATCH /v1/vms/{name}/latency`: what is named changes, the rest stays. Refused as a whole when the host cannot honour it
-/// (LS-2, LS-3). In force at once, on a running VM as well; the VM's status names what needs a restart (LS-9).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ChangeLatency {
-    /// `normal`, `high` or `high-ht`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub latency_sensitivity: Option<LatencySensitivity>,
-    /// CPU kept for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu_reservation: Option<CpuReservation>,
-    /// Memory kept for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_reservation: Option<MemoryReservation>,
-}
-
-/// `PATCH /v1/vms/{name}/resources`: what is named changes, in force at once on a running VM as well; the rest stays (VN-14).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ChangeResources {
-    /// How much it counts when there is too little CPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu_shares: Option<Shares>,
-    /// The most CPU that it gets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu_limit: Option<CpuLimit>,
-    /// How much it counts when there is too little memory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_shares: Option<Shares>,
-    /// The most memory that it gets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_limit: Option<MemoryLimit>,
-    /// How much its disk counts while the device is busy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disk_shares: Option<Shares>,
-    /// Nodes for its vCPUs, at once, and for memory: moved there while it runs, unless on huge pages or in several virtual nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nodes: Option<Numbers>,
-    /// pCPUs that its vCPUs run on, exclusive or not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpus: Option<Numbers>,
-    /// Most vCPUs on a virtual NUMA node, with the next start; 0 is no such limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vcpus_per_node: Option<u32>,
-}
-
-/// `PATCH /v1/vms/{name}/vmci`: what is named changes, the rest stays. Adding and removing the device is for the VM's next start;
-/// everything else is in force at once.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ChangeVmci {
-    /// Has the VM a VMCI device? One that is added gets a context ID; one that is removed is cut off at once, and gone for the guest
-    /// after the next start.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub present: Option<bool>,
-    /// All groups that it is in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub domains: Option<Vec<Name>>,
-    /// May it talk to every other VM that is unrestricted?
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unrestricted: Option<bool>,
-    /// Most connections at a time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub connections: Option<u32>,
-    /// Most of them that nobody has accepted yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub half_open: Option<u32>,
 }
 
 /// `PATCH /v1/host/settings`: keys of `HostSettings` and their new values; an empty value stands for the default.

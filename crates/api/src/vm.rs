@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use crate::coalescing::NicCoalescing;
 use crate::latency::LatencyStatus;
+use crate::link::Link;
 use crate::machine::{AcceleratorChoice, DiskLimits, HaltSpec};
 use crate::network::Ipv4Net;
 use crate::passthrough::PassthroughSpec;
@@ -259,6 +260,7 @@ impl Default for Rings {
 
 /// LS-1. ESX's experimental `low` and `medium` act as `normal` and are reported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum LatencySensitivity {
     /// Shares the host like any process.
@@ -370,17 +372,4 @@ pub struct NicStatus {
     /// Are segments merged for it? By its own setting and the host's; whether the guest's driver takes them is another
     /// matter.
     pub lro: bool,
-}
-
-/// The state of a port.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Link {
-    /// Nobody connected, or the guest's driver has not started the rings.
-    #[default]
-    Down,
-    /// Frames pass.
-    Up,
-    /// The guest broke its ring; the port stays down until the guest resets the device.
-    Broken,
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::Name;
-use crate::vm::Link;
+use crate::link::Link;
 
 /// A context ID: the address of a machine. 0 to 2 are the hypervisor, the machine itself and the host (virtio 1.2, 5.10.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]

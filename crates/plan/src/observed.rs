@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use taut_api::fabric::PortId;
 use taut_api::host::Cpu;
+use taut_api::link::Link;
 use taut_api::machine::DiskLimits;
 use taut_api::network::{ExternalPortSpec, NetnsSpec};
 use taut_api::tune::TuneState;
-use taut_api::vm::{Link, VmKind};
+use taut_api::vm::VmKind;
 use taut_api::{Bytes, Name};
 
 use crate::numa::MemoryPlace;

@@ -6,10 +6,11 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use taut_api::coalescing::NicCoalescing;
 use taut_api::fabric::PortId;
+use taut_api::link::Link;
 use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, Security, SocketRole};
 use taut_api::shaping::{Shape, Shaping};
 use taut_api::units::BitRate;
-use taut_api::vm::{Link, NicSpec, Power, VmDesired, VmKind};
+use taut_api::vm::{NicSpec, Power, VmDesired, VmKind};
 use taut_api::vmci::{Cid, VmciSpec};
 use taut_api::{Bytes, Name, QueuePairs, Vlan};
 

@@ -4,9 +4,12 @@ use std::path::Path;
 
 use taut_api::Name;
 use taut_api::fabric::PortId;
+use taut_api::latency::Decision;
+use taut_api::link::Link;
 use taut_api::network::{ExternalPortStatus, NetnsStatus, PortGroupStatus, VSwitchStatus};
+use taut_api::shares::ResourceStatus;
 use taut_api::tune::{HostTune, TuneTest};
-use taut_api::vm::{Link, NicStatus, Phase, Power, VmDesired, VmKind, VmStatus};
+use taut_api::vm::{NicStatus, Phase, Power, VmDesired, VmKind, VmStatus};
 use taut_api::vmci::{VmciCounters, VmciStatus};
 use taut_plan::{Decided, Desired, Owner, Process, coalescing, dense, latency, lro, machine, shares};
 use taut_vm::launch::RunPaths;
@@ -46,8 +49,30 @@ pub(crate) fn vm(
         vmci: vmci(desired, seen, &paths, name, vm),
         latency: latency::explain(&seen.observed, decided, name, vm),
         resources: shares::explain(desired, &seen.observed, decided, name, vm),
-        machine: machine::explain(&seen.observed, name, vm),
+        machine: with_vmci_restart(machine::explain(&seen.observed, name, vm), process, vm),
     }
+}
+
+/// Adds the restart that a running VM needs when its VMCI device was added or removed.
+fn with_vmci_restart(
+    machine: Option<ResourceStatus>,
+    process: Option<&Process>,
+    vm: &VmDesired,
+) -> Option<ResourceStatus> {
+    let decision = match (process.map(|process| process.vmci), vm.vm.vmci.is_some()) {
+        (Some(false), true) => "the VMCI device is added when the VM next starts",
+        (Some(true), false) => {
+            "the VMCI device is cut off now, and removed from the guest when the VM next starts"
+        }
+        _ => return machine,
+    };
+    let mut machine = machine.unwrap_or_default();
+    machine.decisions.push(Decision {
+        decision: decision.to_owned(),
+        rule: "VMCI devices (VC-1): the device is part of the machine that a VM starts with".to_owned(),
+        restart: true,
+    });
+    Some(machine)
 }
 
 /// A VMCI device, without its counters.

@@ -14,5 +14,6 @@ mod micro;
 mod network;
 mod policy;
 mod preload;
+mod settings;
 mod shares;
 mod vmci;

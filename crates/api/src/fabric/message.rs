@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::{FabricConfig, PortId};
 use super::session::SessionRecord;
-use crate::vm::Link;
+use crate::link::Link;
 
 /// From `tautd`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use rustix::net::{SocketFlags, accept_with};
 use taut_api::fabric::SessionRecord;
 use taut_api::fabric::config::{PortConfig, PortId, PortKind, SocketConfig};
 use taut_api::fabric::message::Attachment;
-use taut_api::vm::Link;
+use taut_api::link::Link;
 use tracing::{info, warn};
 
 use super::attach::{AttachError, Prepared};

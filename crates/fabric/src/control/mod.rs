@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{SocketFlags, accept_with};
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FabricConfig, FromFabric, PROTOCOL, PortId, ToFabric};
-use taut_api::vm::Link;
+use taut_api::link::Link;
 use taut_virtq::counters::SharedWords;
 use tracing::{info, warn};
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{PortId, ToFabric};
-use taut_api::vm::Link;
+use taut_api::link::Link;
 
 use super::fabric::{Fabric, vnic};
 use super::guest::{Guest, Model};

@@ -20,9 +20,9 @@ use taut_api::fabric::counters::{
 };
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FabricConfig, FromFabric, PROTOCOL, PortId, SessionRecord, ToFabric, channel, fd};
+use taut_api::link::Link;
 use taut_api::network::Security;
 use taut_api::shaping::Shaping;
-use taut_api::vm::Link;
 use taut_api::vmci::{self, Cid};
 use taut_api::{Coalescing, MacAddr, Vlan};
 use taut_virtq::counters::SharedWords;

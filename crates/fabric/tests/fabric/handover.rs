@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use taut_api::fabric::PortId;
-use taut_api::vm::Link;
+use taut_api::link::Link;
 use vhost::vhost_user::message::FrontendReq;
 
 use super::fabric::{Fabric, mac, vnic};

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use proptest::prelude::*;
 use taut_api::fabric::PortId;
-use taut_api::vm::Link;
+use taut_api::link::Link;
 use taut_virtq::driver::Part;
 use vhost::vhost_user::message::FrontendReq;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use taut_api::fabric::PortId;
-use taut_api::vm::Link;
+use taut_api::link::Link;
 use taut_virtq::driver::Ram;
 use vhost::vhost_user::message::FrontendReq;
 

@@ -2,7 +2,7 @@
 
 use taut_api::Coalescing;
 use taut_api::fabric::PortId;
-use taut_api::vm::Link;
+use taut_api::link::Link;
 
 use super::fabric::{Fabric, mac, vnic};
 use super::frames::frame;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::{PortConfig, PortKind, WorkerConfig, WorkerMode};
-use taut_api::vm::Link;
+use taut_api::link::Link;
 use taut_virtq::driver::{QueueLayout, RxDriver, TxDriver};
 use taut_virtq::{NetHeader, features};
 use vhost::vhost_user::message::FrontendReq;

@@ -88,7 +88,7 @@ fn whole_offload_frames_and_pieces_of_them_are_paced() {
         fabric.configure(shaped(1, both));
         let start = |fabric: &mut Fabric, id, features| {
             let guest = Guest::start(fabric.connect(PortId(id)), Model { features, ..Model::default() });
-            fabric.until_link(PortId(id), taut_api::vm::Link::Up);
+            fabric.until_link(PortId(id), taut_api::link::Link::Up);
             guest
         };
         let mut a = start(&mut fabric, 0, LINUX);
@@ -119,7 +119,7 @@ fn what_waits_for_a_guest_that_leaves_is_counted() {
     }
     a.drain();
     drop(b);
-    fabric.until_link(PortId(1), taut_api::vm::Link::Down);
+    fabric.until_link(PortId(1), taut_api::link::Link::Down);
     // Its ring took what it had room for, at whatever rate.
     let counters = fabric.counters(PortId(1));
     assert_eq!(counters.rx_frames, 64);

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::PortKind;
-use taut_api::vm::Link;
+use taut_api::link::Link;
 
 use super::fabric::{Fabric, PATIENCE, mac, vnic};
 use super::frames::{frame, tcp_checksum_holds, tcp_payload, tso};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use taut_api::MacAddr;
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{DropReason, PortId};
-use taut_api::vm::Link;
+use taut_api::link::Link;
 use taut_virtq::features::RING_PACKED;
 use taut_virtq::header::NetHeader;
 

@@ -4,7 +4,7 @@ use taut_api::fabric::PortId;
 use taut_api::fabric::config::SocketConfig;
 use taut_api::fabric::counters::SocketWord;
 use taut_api::fabric::message::Attachment;
-use taut_api::vm::Link;
+use taut_api::link::Link;
 use taut_api::vmci::Cid;
 use taut_virtq::socket_header::{RST, SocketHeader};
 use vhost::vhost_user::message::{FrontendReq, VhostUserProtocolFeatures};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::SocketConfig;
 use taut_api::fabric::counters::SocketWord;
-use taut_api::vm::Link;
+use taut_api::link::Link;
 use taut_virtq::socket_header::RST;
 
 use super::fabric::{Fabric, socket};

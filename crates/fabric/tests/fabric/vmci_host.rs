@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use taut_api::fabric::counters::SocketWord;
 use taut_api::fabric::{PortId, ToFabric};
-use taut_api::vm::Link;
+use taut_api::link::Link;
 use taut_api::vmci::Cid;
 use taut_virtq::socket_header::{RESPONSE, RST, SHUTDOWN};
 

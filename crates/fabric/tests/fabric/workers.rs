@@ -9,7 +9,7 @@ use taut_api::MacAddr;
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::{WorkerConfig, WorkerMode};
 use taut_api::fabric::counters::WorkerWord;
-use taut_api::vm::Link;
+use taut_api::link::Link;
 
 use super::fabric::{Fabric, mac, vnic};
 use super::frames::frame;

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use taut_api::error::ErrorKind;
 use taut_api::latency::LatencyState;
-use taut_api::route::{ChangeLatency, Vm};
+use taut_api::patch::{LatencyPatch, VmPatch};
+use taut_api::route::Vm;
 use taut_api::vm::LatencySensitivity;
 use taut_api::{ApiError, Name};
 
@@ -68,8 +69,9 @@ impl<'c> Sensitive<'c> {
     }
 
     fn change(&mut self, level: LatencySensitivity) -> Outcome {
-        let change = ChangeLatency { latency_sensitivity: Some(level), ..ChangeLatency::default() };
-        let _: Vm = self.client.patch(&format!("/v1/vms/{}/latency", self.name), &change)?;
+        let latency = LatencyPatch { latency_sensitivity: Some(level), ..LatencyPatch::default() };
+        let patch = VmPatch { latency, ..VmPatch::default() };
+        let _: Vm = self.client.patch(&format!("/v1/vms/{}", self.name), &patch)?;
         self.now = level;
         Ok(())
     }

@@ -125,7 +125,7 @@ fn row(port: &PortInfo) -> [String; 11] {
 #[cfg(test)]
 mod tests {
     use taut_api::fabric::counters::PortCounters;
-    use taut_api::vm::Link;
+    use taut_api::link::Link;
 
     use super::*;
 

@@ -74,7 +74,8 @@ fn row(vm: &Vm, spec: &VmciSpec, status: &VmciStatus) -> [String; 10] {
 
 #[cfg(test)]
 mod tests {
-    use taut_api::vm::{Link, VmDesired, VmStatus};
+    use taut_api::link::Link;
+    use taut_api::vm::{VmDesired, VmStatus};
     use taut_api::vmci::{Cid, VmciCounters};
 
     use super::*;

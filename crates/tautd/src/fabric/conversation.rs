@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use taut_api::event::Level;
 use taut_api::fabric::{FromFabric, PortId, SessionRecord};
-use taut_api::vm::Link;
+use taut_api::link::Link;
 
 use super::Shared;
 use crate::reconcile::Message;

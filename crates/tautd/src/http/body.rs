@@ -73,23 +73,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
     }
 }
 
-/// A VM's name and the number of one of its cards in a path.
-#[derive(Debug)]
-pub(super) struct Card(pub(super) Name, pub(super) usize);
-
-impl<S: Send + Sync> FromRequestParts<S> for Card {
-    type Rejection = Failure;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
-        let texts = <Path<(String, String)> as FromRequestParts<S>>::from_request_parts(parts, state).await;
-        let (name, index) = texts.map_err(|error| Failure::internal("the path has no card in it", &error))?.0;
-        let invalid = |message| Failure(ApiError::new(ErrorKind::Invalid, message, "correct the path"));
-        let name = name.parse::<Name>().map_err(|error| invalid(error.to_string()))?;
-        let index = index.parse().map_err(|_| invalid(format!("`{index}` is no number of a card")))?;
-        Ok(Self(name, index))
-    }
-}
-
 /// `If-None-Match: *`: create, do not replace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OnlyNew(pub(super) bool);

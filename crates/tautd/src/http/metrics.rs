@@ -7,9 +7,10 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
 use taut_api::fabric::counters::{PortCounters, WorkerCounters};
+use taut_api::link::Link;
 use taut_api::route::{PortInfo, Vm, WorkerInfo};
 use taut_api::tune::HostTune;
-use taut_api::vm::{Link, Phase};
+use taut_api::vm::Phase;
 use taut_api::vmci::VmciCounters;
 
 use super::body::Failure;

@@ -7,21 +7,18 @@ mod daemon;
 mod events;
 mod host;
 mod kvm;
-mod latency;
-mod machine;
 mod metrics;
 mod networks;
 mod openapi;
+mod patch;
 mod ports;
-mod resources;
-mod vmci;
 mod vms;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::routing::{get, patch, post};
+use axum::routing::{get, post};
 use taut_api::event::Level;
 use taut_api::{ApiError, Name};
 
@@ -57,14 +54,9 @@ type Shared = Arc<App>;
 pub(crate) fn router(app: Shared) -> Router {
     Router::new()
         .route("/v1/vms", get(vms::list_vms).post(vms::create_vm))
-        .route("/v1/vms/{name}", get(vms::show_vm).delete(vms::delete_vm))
+        .route("/v1/vms/{name}", get(vms::show_vm).patch(patch::patch_vm).delete(vms::delete_vm))
         .route("/v1/vms/{name}/power", post(vms::set_power))
-        .route("/v1/vms/{name}/nics/{index}", patch(vms::change_nic))
         .route("/v1/vms/{name}/kvm", get(kvm::kvm_counters))
-        .route("/v1/vms/{name}/latency", patch(latency::change_latency))
-        .route("/v1/vms/{name}/machine", patch(machine::change_machine))
-        .route("/v1/vms/{name}/resources", patch(resources::change_resources))
-        .route("/v1/vms/{name}/vmci", patch(vmci::change_vmci))
         .route("/v1/vswitches", get(networks::list_vswitches))
         .route(
             "/v1/vswitches/{name}",

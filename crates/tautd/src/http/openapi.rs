@@ -3,9 +3,7 @@
 use axum::Json;
 use utoipa::OpenApi;
 
-use super::{
-    attachments, daemon, events, host, kvm, latency, machine, metrics, networks, ports, resources, vmci, vms,
-};
+use super::{attachments, daemon, events, host, kvm, metrics, networks, patch, ports, vms};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -16,12 +14,8 @@ use super::{
         vms::show_vm,
         vms::delete_vm,
         vms::set_power,
-        vms::change_nic,
+        patch::patch_vm,
         kvm::kvm_counters,
-        latency::change_latency,
-        machine::change_machine,
-        resources::change_resources,
-        vmci::change_vmci,
         networks::list_vswitches,
         networks::show_vswitch,
         networks::put_vswitch,

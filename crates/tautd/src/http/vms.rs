@@ -6,13 +6,13 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use taut_api::error::ErrorKind;
-use taut_api::route::{ChangeNic, CreateVm, CreatedVm, SetPower, Vm};
+use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm};
 use taut_api::vm::{Power, VmDesired, VmStatus};
 use taut_api::{ApiError, Document, Name};
 use taut_plan::{Decided, Desired, Owner, admission, cid, latency};
 use taut_vm::definition;
 
-use super::body::{Body, Card, Failure, Named, exists_already};
+use super::body::{Body, Failure, Named, exists_already};
 use super::{App, Shared, not_found};
 use crate::board::Seen;
 use crate::reconcile::{Message, admit_devices};
@@ -138,48 +138,9 @@ pub(super) async fn set_power(
     answer(&app, &state, &name)
 }
 
-/// Changes settings of a card that need no restart: in force at once, and after every start.
-#[utoipa::path(patch, path = "/v1/vms/{name}/nics/{index}", tag = "VMs", request_body = ChangeNic,
-    params(("name" = Name, Path, description = "VM"), ("index" = usize, Path, description = "Card, from 0")),
-    responses((status = 200, body = Document<VmDesired, VmStatus>), (status = 400, body = ApiError),
-        (status = 404, body = ApiError), (status = 503, body = ApiError)))]
-pub(super) async fn change_nic(
-    State(app): State<Shared>,
-    Card(name, index): Card,
-    Body(change): Body<ChangeNic>,
-) -> Result<Json<Vm>, Failure> {
-    change_vm(&app, name, move |_, name, vm| {
-        let cards = vm.vm.nics.len();
-        let nic = vm.vm.nics.get_mut(index).ok_or_else(|| {
-            ApiError::new(
-                ErrorKind::NotFound,
-                format!("VM `{name}` has {cards} cards, and none with the number {index}"),
-                format!("cards are counted from 0; `taut vm show {name}` lists them"),
-            )
-        })?;
-        if let Some(coalescing) = change.coalescing {
-            nic.coalescing = coalescing;
-        }
-        if let Some(lro) = change.lro {
-            nic.lro = Some(lro);
-        }
-        Ok(())
-    })
-    .await
-}
-
-/// Changes one VM's document as [`write_vm`] does, and answers with the VM as it is then.
-pub(super) async fn change_vm<F>(app: &Shared, name: Name, change: F) -> Result<Json<Vm>, Failure>
-where
-    F: FnOnce(&Desired, &Name, &mut VmDesired) -> Result<(), ApiError> + Send + 'static,
-{
-    let state = write_vm(app, &name, change).await?;
-    answer(app, &state, &name)
-}
-
-/// Writes one VM's document as `change` makes it, which is given all documents, the VM's name and its document. When it refuses, nothing
-/// is written.
-async fn write_vm<F>(app: &Shared, name: &Name, change: F) -> Result<Arc<Documents>, Failure>
+/// Writes one VM's document, changed by `change`, in one store write. `change` gets all documents,
+/// the VM's name and its document; when it fails, nothing is written.
+pub(super) async fn write_vm<F>(app: &Shared, name: &Name, change: F) -> Result<Arc<Documents>, Failure>
 where
     F: FnOnce(&Desired, &Name, &mut VmDesired) -> Result<(), ApiError> + Send + 'static,
 {
@@ -202,8 +163,8 @@ fn forgive(app: &App, name: &Name) {
     }
 }
 
-/// A VM as it is now.
-fn answer(app: &App, state: &Documents, name: &Name) -> Result<Json<Vm>, Failure> {
+/// Builds the answer about one VM from the present state.
+pub(super) fn answer(app: &App, state: &Documents, name: &Name) -> Result<Json<Vm>, Failure> {
     let vm = state.desired.vms.get(name).ok_or_else(|| not_found(Kind::Vm, name))?;
     let seen = app.board.lock().clone();
     let decided = Decided::new(&state.desired, &seen.observed);

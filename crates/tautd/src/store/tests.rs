@@ -103,6 +103,39 @@ fn a_full_disk_refuses_writes_and_keeps_what_is_there() {
 }
 
 #[test]
+fn settings_of_one_document_are_written_all_or_none() {
+    let (dir, store) = store();
+    for change in [vswitch("sw"), portgroup("lan", 0), vm()] {
+        write(&store, change);
+    }
+    let before = store.state();
+    let several = |desired: &Desired| {
+        let mut vm = desired.vms[&name("vm1")].clone();
+        vm.vm.nics[0].lro = Some(false);
+        vm.vm.cpu.shares = "high".parse().unwrap();
+        vm.vm.memory_reservation = "64MiB".parse().unwrap();
+        vm.vm.halt.spin = Some(true);
+        // Larger than a page of the file, so that the full disk below has no room for it.
+        let domain = |n: u32| name(&format!("{n:0>63}"));
+        let domains = (0..100).map(domain).collect();
+        vm.vm.vmci = Some(taut_api::vmci::VmciSpec { domains, ..Default::default() });
+        Ok(Change::Vm(name("vm1"), Some(vm)))
+    };
+    store.lock().db.pragma_update(None, "max_page_count", 1).unwrap();
+    assert_eq!(store.write(several).unwrap_err().kind, ErrorKind::Unavailable);
+    assert_eq!(store.state(), before);
+    store.lock().db.pragma_update(None, "max_page_count", 10_000).unwrap();
+    drop(store);
+    let store = Store::open(dir.path()).unwrap();
+    assert_eq!(store.state(), before);
+
+    let after = store.write(several).unwrap();
+    assert_eq!(after.revision, before.revision + 1, "one write");
+    drop(store);
+    assert_eq!(Store::open(dir.path()).unwrap().state(), after);
+}
+
+#[test]
 fn numbers_stay_until_their_owner_goes() {
     let (dir, store) = store();
     for change in [vswitch("sw"), portgroup("lan", 0), vm()] {

@@ -3,7 +3,6 @@
 #[cfg(test)]
 mod captured;
 mod explain;
-mod machine;
 mod set;
 
 use std::path::{Path, PathBuf};

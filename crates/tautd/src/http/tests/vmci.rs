@@ -9,7 +9,7 @@ fn micro(vmci: &str) -> String {
 }
 
 fn change(server: &Server, name: &str, body: &Value) -> Answer {
-    server.send(Method::PATCH, &format!("/v1/vms/{name}/vmci"), body.to_string())
+    server.patch(&format!("/v1/vms/{name}"), &json!({ "vmci": body }))
 }
 
 #[test]
@@ -49,7 +49,8 @@ fn a_device_is_changed_added_and_removed() {
     change(&server, "a", &json!({ "domains": ["x y"] })).refuses(400, &["x y"]);
     change(&server, "a", &json!({ "connections": 0 })).refuses(400, &["connections = 0"]);
     change(&server, "a", &json!({ "cid": 7 })).refuses(400, &["cid"]);
-    change(&server, "a", &json!({ "present": false, "domains": [] })).refuses(400, &["one of the two"]);
+    change(&server, "a", &json!({ "present": false, "domains": [] }))
+        .refuses(400, &["removes the VMCI device", "one of the two"]);
     assert_eq!(server.revision(), before);
     let removed = change(&server, "a", &json!({ "present": false })).is(200);
     assert_eq!((&removed["spec"]["vmci"], &removed["status"]["vmci"]), (&Value::Null, &Value::Null));
@@ -77,6 +78,29 @@ fn what_is_seen_of_a_device_is_told() {
     board.observed.vms.get_mut(&name).unwrap().process.as_mut().unwrap().vmci = false;
     drop(board);
     assert!(vmci(&server)["reason"].as_str().unwrap().contains("next start"));
+}
+
+#[test]
+fn a_running_vm_is_told_which_change_of_its_device_needs_a_restart() {
+    let server = Server::new();
+    server.create("a", "kind = \"micro\"\n").is(201);
+    server.post("/v1/vms/a/power", &json!({ "power": "on" })).is(200);
+    let name: Name = "a".parse().unwrap();
+    let runs_with = |vmci| {
+        let process = Process { vmci, ..process(VmKind::Micro, "native") };
+        let seen = VmSeen { process: Some(process), ..VmSeen::default() };
+        server.app.board.lock().observed.vms.insert(name.clone(), seen);
+    };
+    let restart = |answer: Value| answer["status"]["machine"]["decisions"][0].clone();
+    runs_with(false);
+    let added = restart(change(&server, "a", &json!({ "present": true })).is(200));
+    assert_eq!((&added["restart"], added["decision"].to_string().contains("added")), (&json!(true), true));
+    runs_with(true);
+    assert_eq!(restart(server.get("/v1/vms/a").is(200)), Value::Null, "the guest has it");
+    let removed = restart(change(&server, "a", &json!({ "present": false })).is(200));
+    assert!(removed["decision"].to_string().contains("removed"), "{removed}");
+    runs_with(false);
+    assert_eq!(restart(server.get("/v1/vms/a").is(200)), Value::Null, "it is gone");
 }
 
 #[test]

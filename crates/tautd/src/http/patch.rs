@@ -1,0 +1,181 @@
+//! `PATCH /v1/vms/{name}`: changes settings of one VM, all or none.
+
+use axum::Json;
+use axum::extract::State;
+use taut_api::error::ErrorKind;
+use taut_api::patch::{
+    LatencyPatch, MachinePatch, NicPatch, PlacementPatch, ResourcePatch, Switch, VmPatch, VmciPatch,
+};
+use taut_api::route::Vm;
+use taut_api::vm::{Disk, NicSpec, VmDesired, VmSpec, VmStatus};
+use taut_api::vmci::VmciSpec;
+use taut_api::{ApiError, Document, Name};
+use taut_plan::{Desired, Observed, admission, cid, latency};
+use taut_vm::definition;
+
+use super::Shared;
+use super::body::{Body, Failure, Named};
+use super::vms::{answer, write_vm};
+
+/// Changes settings of a VM, also while it runs: all that the request names, or none. The answer's
+/// status says what is in force, what the host cannot enforce, and what needs a restart.
+#[utoipa::path(patch, path = "/v1/vms/{name}", tag = "VMs", request_body = VmPatch,
+    params(("name" = Name, Path, description = "VM")),
+    responses((status = 200, body = Document<VmDesired, VmStatus>), (status = 400, body = ApiError),
+        (status = 404, body = ApiError), (status = 409, body = ApiError), (status = 503, body = ApiError)))]
+pub(super) async fn patch_vm(
+    State(app): State<Shared>,
+    Named(name): Named,
+    Body(patch): Body<VmPatch>,
+) -> Result<Json<Vm>, Failure> {
+    let observed = app.board.lock().observed.clone();
+    let change = move |desired: &Desired, name: &Name, vm: &mut VmDesired| {
+        apply(&patch, desired, name, &mut vm.vm)?;
+        admit(&patch, desired, &observed, name, vm)
+    };
+    let state = write_vm(&app, &name, change).await?;
+    answer(&app, &state, &name)
+}
+
+/// Checks the changed document as a whole.
+fn admit(
+    patch: &VmPatch,
+    desired: &Desired,
+    observed: &Observed,
+    name: &Name,
+    vm: &VmDesired,
+) -> Result<(), ApiError> {
+    definition::check_reservations(&vm.vm)?;
+    definition::check_machine(&vm.vm)?;
+    admission::vm(desired, name, &vm.vm)?;
+    // Other settings must stay changeable on a host that has shrunk below what was promised.
+    if patch.changes_resources() { latency::admit(desired, observed, name, vm) } else { Ok(()) }
+}
+
+fn apply(patch: &VmPatch, desired: &Desired, name: &Name, spec: &mut VmSpec) -> Result<(), ApiError> {
+    for (index, change) in &patch.nics {
+        change_nic(*change, nic(name, spec, *index)?);
+    }
+    change_latency(patch.latency, spec);
+    change_resources(patch.resources, name, spec)?;
+    change_placement(&patch.placement, spec);
+    change_machine(patch.machine, name, spec)?;
+    if patch.vmci != VmciPatch::default() {
+        spec.vmci = change_vmci(&patch.vmci, desired, name, spec.vmci.take())?;
+    }
+    Ok(())
+}
+
+fn nic<'a>(name: &Name, spec: &'a mut VmSpec, index: usize) -> Result<&'a mut NicSpec, ApiError> {
+    let count = spec.nics.len();
+    spec.nics.get_mut(index).ok_or_else(|| {
+        let cards = if count == 1 { "1 network card".to_owned() } else { format!("{count} network cards") };
+        ApiError::new(
+            ErrorKind::NotFound,
+            format!("VM `{name}` has {cards} and no card {index}"),
+            format!("cards are counted from 0; `taut vm show {name}` lists them"),
+        )
+    })
+}
+
+fn change_nic(change: NicPatch, nic: &mut NicSpec) {
+    let NicPatch { coalescing, lro } = change;
+    nic.coalescing = coalescing.unwrap_or(nic.coalescing);
+    nic.lro = lro.or(nic.lro);
+}
+
+fn change_latency(change: LatencyPatch, spec: &mut VmSpec) {
+    let LatencyPatch { latency_sensitivity, cpu_reservation, memory_reservation } = change;
+    spec.latency_sensitivity = latency_sensitivity.unwrap_or(spec.latency_sensitivity);
+    spec.cpu.reservation = cpu_reservation.unwrap_or(spec.cpu.reservation);
+    spec.memory_reservation = memory_reservation.unwrap_or(spec.memory_reservation);
+}
+
+fn change_resources(change: ResourcePatch, name: &Name, spec: &mut VmSpec) -> Result<(), ApiError> {
+    let ResourcePatch { cpu_shares, cpu_limit, memory_shares, memory_limit, disk_shares } = change;
+    spec.cpu.shares = cpu_shares.unwrap_or(spec.cpu.shares);
+    spec.cpu.limit = cpu_limit.unwrap_or(spec.cpu.limit);
+    spec.memory_shares = memory_shares.unwrap_or(spec.memory_shares);
+    spec.memory_limit = memory_limit.unwrap_or(spec.memory_limit);
+    if let Some(shares) = disk_shares {
+        disk(name, spec, "disk shares")?.shares = shares;
+    }
+    Ok(())
+}
+
+fn change_placement(change: &PlacementPatch, spec: &mut VmSpec) {
+    let PlacementPatch { nodes, cpus, vcpus_per_node } = change;
+    let placement = &mut spec.placement;
+    if let Some(nodes) = nodes {
+        placement.nodes = nodes.clone();
+    }
+    if let Some(cpus) = cpus {
+        placement.cpus = cpus.clone();
+    }
+    if let Some(most) = *vcpus_per_node {
+        placement.vcpus_per_node = Some(most).filter(|most| *most > 0);
+    }
+}
+
+fn change_machine(change: MachinePatch, name: &Name, spec: &mut VmSpec) -> Result<(), ApiError> {
+    let MachinePatch { accelerator, halt, disk_bandwidth, disk_iops } = change;
+    spec.accelerator = accelerator.unwrap_or(spec.accelerator);
+    spec.halt.desched = halt.desched.map_or(spec.halt.desched, Switch::value);
+    spec.halt.spin = halt.spin.map_or(spec.halt.spin, Switch::value);
+    spec.halt.min_spin_us = halt.min_spin_us.or(spec.halt.min_spin_us);
+    if let Some(bandwidth) = disk_bandwidth {
+        disk(name, spec, "disk limits")?.limits.bandwidth =
+            Some(bandwidth).filter(|bandwidth| bandwidth.0 > 0);
+    }
+    if let Some(iops) = disk_iops {
+        disk(name, spec, "disk limits")?.limits.iops = Some(iops).filter(|iops| *iops > 0);
+    }
+    Ok(())
+}
+
+fn disk<'a>(name: &Name, spec: &'a mut VmSpec, setting: &str) -> Result<&'a mut Disk, ApiError> {
+    spec.disk.as_mut().ok_or_else(|| {
+        ApiError::new(
+            ErrorKind::Invalid,
+            format!("VM `{name}` has no disk"),
+            format!("{setting} apply only to a VM with a [disk] table in its file"),
+        )
+    })
+}
+
+/// Returns the VMCI device after the change.
+fn change_vmci(
+    change: &VmciPatch,
+    desired: &Desired,
+    name: &Name,
+    before: Option<VmciSpec>,
+) -> Result<Option<VmciSpec>, ApiError> {
+    let VmciPatch { present, domains, unrestricted, connections, half_open } = change;
+    if *present == Some(false) {
+        return if *change == (VmciPatch { present: Some(false), ..VmciPatch::default() }) {
+            Ok(None)
+        } else {
+            Err(ApiError::new(
+                ErrorKind::Invalid,
+                format!("the request removes the VMCI device of VM `{name}` and changes its settings"),
+                "send only one of the two",
+            ))
+        };
+    }
+    let Some(mut vmci) = before.or_else(|| (*present == Some(true)).then(VmciSpec::default)) else {
+        return Err(ApiError::new(
+            ErrorKind::Conflict,
+            format!("VM `{name}` has no VMCI device"),
+            format!("add one: taut vm set {name} --vmci"),
+        ));
+    };
+    if let Some(domains) = domains {
+        vmci.domains.clone_from(&domains.0);
+    }
+    vmci.unrestricted = unrestricted.unwrap_or(vmci.unrestricted);
+    vmci.connections = connections.or(vmci.connections);
+    vmci.half_open = half_open.or(vmci.half_open);
+    definition::vmci::check(&vmci)?;
+    cid::assign(desired, &mut vmci);
+    Ok(Some(vmci))
+}

@@ -1,0 +1,101 @@
+//! Several settings of a VM in one request.
+
+use super::*;
+
+const WITH_DISK: &str =
+    "[[nic]]\nportgroup = \"lan\"\n[[nic]]\nportgroup = \"lan\"\n[disk]\npath = \"disk\"\n";
+
+fn server() -> Server {
+    let server = Server::with_lan();
+    std::fs::write(server.dir.path().join("disk"), "x").unwrap();
+    server.create("m", WITH_DISK).is(201);
+    server
+}
+
+/// One valid change of each kind.
+fn five() -> Value {
+    json!({
+        "nics": { "0": { "lro": false }, "1": { "coalescing": "static:8" } },
+        "latency": { "memory_reservation": "64MiB" },
+        "resources": { "cpu_shares": "high", "disk_shares": "low" },
+        "machine": { "halt": { "spin": "on", "min_spin_us": 50 }, "disk_iops": 80 },
+        "vmci": { "present": true, "domains": ["a"] },
+    })
+}
+
+#[test]
+fn several_settings_change_in_one_write() {
+    let server = server();
+    let before = server.revision();
+    let after = server.patch("/v1/vms/m", &five()).is(200);
+    assert_eq!((server.revision(), &after["revision"]), (before + 1, &json!(before + 1)));
+    let spec = &after["spec"];
+    assert_eq!((&spec["nic"][0]["lro"], &spec["nic"][1]["coalescing"]), (&json!(false), &json!("static:8")));
+    assert_eq!(spec["memory_reservation"], "64MiB");
+    assert_eq!((&spec["cpu"]["shares"], &spec["disk"]["shares"]), (&json!("high"), &json!("low")));
+    assert_eq!(spec["halt"], json!({ "spin": true, "min_spin_us": 50 }));
+    assert_eq!(spec["disk"]["limits"], json!({ "iops": 80 }));
+    assert_eq!(spec["vmci"], json!({ "cid": 3, "domains": ["a"] }));
+
+    let reset = json!({ "machine": { "halt": { "spin": "default" }, "disk_iops": 0 },
+        "placement": { "cpus": "any", "vcpus_per_node": 0 } });
+    let after = server.patch("/v1/vms/m", &reset).is(200);
+    assert_eq!(after["spec"]["halt"], json!({ "min_spin_us": 50 }));
+    assert_eq!(after["spec"]["disk"]["limits"], Value::Null);
+    assert_eq!(after["spec"]["cpu"]["shares"], "high", "what is absent stays");
+}
+
+#[test]
+fn numbers_are_kept_as_they_were_written() {
+    let server = server();
+    let patch = json!({
+        "nics": { "0": { "coalescing": "static:9" } },
+        "latency": { "memory_reservation": "7MiB" },
+        "resources": { "cpu_shares": "1007" },
+        "machine": { "halt": { "min_spin_us": 8 } },
+        "vmci": { "present": true, "connections": 1007 },
+    });
+    let spec = server.patch("/v1/vms/m", &patch).is(200)["spec"].take();
+    assert_eq!(
+        (&spec["nic"][0]["coalescing"], &spec["memory_reservation"]),
+        (&json!("static:9"), &json!("7MiB"))
+    );
+    assert_eq!((&spec["cpu"]["shares"], &spec["halt"]["min_spin_us"]), (&json!("1007"), &json!(8)));
+    assert_eq!(spec["vmci"]["connections"], 1007);
+}
+
+#[test]
+fn one_bad_setting_leaves_all_unchanged() {
+    let server = server();
+    let before = server.get("/v1/vms/m").is(200);
+    for (section, bad, status, word) in [
+        ("nics", json!({ "0": { "lro": true }, "2": { "lro": true } }), 404, "no card 2"),
+        ("nics", json!({ "0": { "coalescing": "static:65" } }), 400, "1 to 64"),
+        ("latency", json!({ "latency_sensitivity": "high" }), 400, "--memory-reservation full"),
+        ("latency", json!({ "latency_sensitivity": "medium" }), 400, "medium"),
+        ("resources", json!({ "cpu_shares": "much" }), 400, "much"),
+        ("machine", json!({ "halt": { "min_spin_us": 0 } }), 400, "min_spin_us"),
+        ("placement", json!({ "cpus": "3-1" }), 400, "3-1"),
+        ("vmci", json!({ "present": true, "connections": 0 }), 400, "connections = 0"),
+        ("vmci", json!({ "connections": 9 }), 409, "taut vm set m --vmci"),
+    ] {
+        let mut patch = five();
+        patch[section] = bad;
+        server.patch("/v1/vms/m", &patch).refuses(status, &[word]);
+        assert_eq!(server.get("/v1/vms/m").is(200), before, "{section}: {word}");
+    }
+    let events = server.get("/v1/events").is(200);
+    let written = events.as_array().unwrap().iter().filter(|event| event["subject"] == "vm/m").count();
+    assert_eq!(written, 1, "only its creation");
+}
+
+#[test]
+fn settings_of_a_disk_need_a_disk() {
+    let server = Server::with_lan();
+    server.create("m", MICRO).is(201);
+    for patch in [json!({ "resources": { "disk_shares": "low" } }), json!({ "machine": { "disk_iops": 9 } })]
+    {
+        server.patch("/v1/vms/m", &patch).refuses(400, &["no disk", "[disk]"]);
+    }
+    server.patch("/v1/vms/nobody", &json!({})).refuses(404, &["nobody"]);
+}
