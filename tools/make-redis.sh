@@ -22,7 +22,7 @@ for program in sh sleep cat grep redis-check-rdb redis-cli redis-benchmark "${@:
   libraries "$path"
 done
 mv "$root/bin/redis-check-rdb" "$root/bin/redis-server"
-install "$library" "$root/lib/libtaut_vmci.so"
+install -D "$library" "$root/usr/local/lib/libtaut_vmci.so"
 libraries "$library"
 cp "$map" "$root/etc/taut/vmci.map"
 cp "$script" "$root/etc/script"
