@@ -116,7 +116,7 @@ impl Shared {
     /// Until the death of one fabric, or until another has taken over from it.
     fn serve(&self, running: Running) -> Option<Running> {
         let Running { process, mut stream, origin } = running;
-        self.board.lock().fabric_pid = Some(process.pid());
+        self.board.lock().observed.fabric.pid = Some(process.pid());
         let mut known = match origin {
             Origin::TookOver(conversation) => Some(conversation),
             Origin::Found => {
@@ -135,7 +135,7 @@ impl Shared {
                 return Some(next);
             }
             *self.wire() = None;
-            self.board.lock().observed.fabric_ready = false;
+            self.board.lock().observed.fabric.ready = false;
             if process.has_ended(HANG_UP) || end.is_err() || self.ending.load(Ordering::SeqCst) {
                 break end;
             }
@@ -242,8 +242,8 @@ impl Shared {
         }
         let status = process.status();
         let mut seen = self.board.lock();
-        seen.fabric_pid = None;
-        seen.observed.fabric_ready = false;
+        seen.observed.fabric.pid = None;
+        seen.observed.fabric.ready = false;
         drop(seen);
         if ending {
             return;

@@ -142,7 +142,7 @@ impl Fabric {
     pub(crate) fn attach(&self, port: PortId, via: Attachment, fd: OwnedFd) {
         let wire = self.0.wire();
         let mut seen = self.0.board.lock();
-        let state = seen.observed.ports.entry(port).or_default();
+        let state = seen.observed.fabric.ports.entry(port).or_default();
         state.attached = true;
         state.session = false;
         drop(seen);
@@ -154,7 +154,7 @@ impl Fabric {
     /// Gives a VMCI device the socket by which programs of the host reach it. It is kept for the next fabric.
     pub(crate) fn listen_for_host(&self, port: PortId, listener: OwnedFd) {
         let wire = self.0.wire();
-        self.0.board.lock().observed.ports.entry(port).or_default().host_socket = true;
+        self.0.board.lock().observed.fabric.ports.entry(port).or_default().host_socket = true;
         let listener = Arc::new(listener);
         self.0.wanted().held.keep_host_socket(port, listener.clone());
         send(wire.as_ref(), &ToFabric::HostListener { port }, &[listener]);
@@ -187,9 +187,12 @@ impl Shared {
             wanted.held.keep_only(&config);
             wanted.config = config.clone();
             let mut seen = self.board.lock();
-            seen.observed.ports.retain(|&port, _| wanted.has(port) && !wanted.new_ports.contains(&port));
+            seen.observed
+                .fabric
+                .ports
+                .retain(|&port, _| wanted.has(port) && !wanted.new_ports.contains(&port));
             seen.refused_ports.clear();
-            seen.observed.fabric_ready = false;
+            seen.observed.fabric.ready = false;
         }
         send(wire, &ToFabric::Configure(config), &[]);
     }

@@ -148,7 +148,7 @@ impl Shared {
         );
         self.store.event(Level::Info, "fabric", "fabric.upgraded", &message);
         // Whoever has the answer finds it so.
-        self.board.lock().fabric_pid = Some(process.pid());
+        self.board.lock().observed.fabric.pid = Some(process.pid());
         self.upgrades.answer(&Ok(report));
         Ok(Some(Running { process, stream, origin: Origin::TookOver(conversation) }))
     }

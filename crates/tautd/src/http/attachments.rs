@@ -6,7 +6,8 @@ use axum::http::StatusCode;
 use taut_api::network::{ExternalPortSpec, ExternalPortStatus, NetnsSpec, NetnsStatus};
 use taut_api::route::{ExternalPort, Netns};
 use taut_api::{ApiError, Document, Name};
-use taut_plan::{Owner, admission};
+use taut_plan::Owner;
+use taut_plan::admission::documents::{admit_external, admit_netns};
 
 use super::body::{Body, Failure, Named, OnlyNew};
 use super::{Shared, not_found};
@@ -49,7 +50,7 @@ pub(super) async fn put_netns(
         .write(move |desired| {
             only_new.check(desired.netns.contains_key(&key), "namespace attachment", &key)?;
             spec.mac.get_or_insert_with(|| Owner::Netns(key.clone()).derived_mac());
-            admission::netns(desired, &key, &spec)?;
+            admit_netns(desired, &key, &spec)?;
             Ok(Change::Netns(key, Some(spec)))
         })
         .await?;
@@ -108,7 +109,7 @@ pub(super) async fn put_external(
         .write(move |desired| {
             only_new.check(desired.external.contains_key(&key), "external port", &key)?;
             spec.mac.get_or_insert_with(|| Owner::External(key.clone()).derived_mac());
-            admission::external(desired, &key, &spec)?;
+            admit_external(desired, &key, &spec)?;
             Ok(Change::External(key, Some(spec)))
         })
         .await?;

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use taut_api::network::{PortGroupSpec, PortGroupStatus, VSwitchSpec, VSwitchStatus};
 use taut_api::route::{PortGroup, VSwitch};
 use taut_api::{ApiError, Document, Name};
-use taut_plan::admission;
+use taut_plan::admission::documents::{admit_portgroup, admit_portgroup_deletion, admit_vswitch_deletion};
 
 use super::body::{Body, Failure, Named, OnlyNew};
 use super::{Shared, not_found};
@@ -62,7 +62,7 @@ pub(super) async fn delete_vswitch(
 ) -> Result<StatusCode, Failure> {
     app.write(move |desired| {
         desired.vswitches.get(&name).ok_or_else(|| not_found(Kind::VSwitch, &name))?;
-        admission::vswitch_unused(desired, &name)?;
+        admit_vswitch_deletion(desired, &name)?;
         Ok(Change::VSwitch(name, None))
     })
     .await?;
@@ -102,7 +102,7 @@ pub(super) async fn put_portgroup(
     let state = app
         .write(move |desired| {
             only_new.check(desired.portgroups.contains_key(&key), "port group", &key)?;
-            admission::portgroup(desired, &key, &spec)?;
+            admit_portgroup(desired, &key, &spec)?;
             Ok(Change::PortGroup(key, Some(spec)))
         })
         .await?;
@@ -119,7 +119,7 @@ pub(super) async fn delete_portgroup(
 ) -> Result<StatusCode, Failure> {
     app.write(move |desired| {
         desired.portgroups.get(&name).ok_or_else(|| not_found(Kind::PortGroup, &name))?;
-        admission::portgroup_unused(desired, &name)?;
+        admit_portgroup_deletion(desired, &name)?;
         Ok(Change::PortGroup(name, None))
     })
     .await?;
