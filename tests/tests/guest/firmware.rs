@@ -173,7 +173,7 @@ fn disk_shares_set_a_kernel_weight_and_remove_it_again() {
         Ok(weight) => {
             assert_eq!(weight, "200\n");
             let said = explained();
-            let told = ["its disk has 2000 shares (high)", "(blkio.bfq.weight) and count for nothing"];
+            let told = ["its disk has 2000 shares (high)", "(blkio.bfq.weight) and have no effect"];
             assert!(told.iter().any(|words| said.contains(words)), "{said}");
         }
         Err(_) => assert!(explained().contains("no blkio.bfq.weight"), "{}", explained()),
