@@ -19,6 +19,7 @@ generate_lgen() {
   for _ in $(seq "$rig_repeats"); do
     before=$(placement "$switch")
     # With QUICK set it does not wait for OVS's flows to settle.
+    # shellcheck disable=SC2046
     text=$(if [ "$switch" = ovs_normal ]; then unset QUICK; else export QUICK=1; fi
       preferred 30 "$rig/lgen" $("${switch}_sockets") "${names[$mode]}" "$size" "$rig_seconds" 256 0)
     after=$(placement "$switch")
