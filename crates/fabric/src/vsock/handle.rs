@@ -3,25 +3,24 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::{SocketConfig, SocketWorker};
 use taut_virtq::counters::SharedWords;
 
-use super::device::SocketDevice;
+use super::device::VsockDevice;
 use super::engine::{VsockEvent, VsockSwitch};
 use super::guest::EventSource;
 use super::thread::{self, Shared};
-use crate::sys::affinity::CpuAffinity;
 use crate::sys::epoll::{EventFlags, Waker, Watched};
+use crate::sys::thread::Thread;
 use crate::vhost_user::Device;
 
 /// The devices and the thread that serves them.
 #[derive(Debug)]
 pub struct VsockHandle {
     shared: Arc<Shared>,
-    thread: Option<(JoinHandle<()>, CpuAffinity)>,
+    thread: Option<Thread>,
     _woken: Watched<Waker>,
 }
 
@@ -32,8 +31,8 @@ impl VsockHandle {
         let waker = Waker::new()?;
         let woken = switch.epoll.watch(waker.clone(), EventSource::Waker.token(), EventFlags::IN)?;
         let shared = Arc::new(Shared::new(switch, waker)?);
-        let (thread, tid) = thread::start(Arc::clone(&shared))?;
-        Ok(Self { shared, thread: Some((thread, CpuAffinity::new(tid))), _woken: woken })
+        let thread = thread::start(Arc::clone(&shared))?;
+        Ok(Self { shared, thread: Some(thread), _woken: woken })
     }
 
     /// Makes the devices what they are wanted to be. Returns those that could not be, with the
@@ -54,8 +53,8 @@ impl VsockHandle {
     }
 
     fn bind(&mut self, cpus: &[u32]) {
-        if let Some((_, affinity)) = &mut self.thread
-            && let Err(error) = affinity.put(cpus)
+        if let Some(thread) = &mut self.thread
+            && let Err(error) = thread.bind(cpus)
         {
             tracing::warn!(?cpus, %error, "the vsock thread cannot be bound to these pCPUs");
         }
@@ -63,7 +62,7 @@ impl VsockHandle {
 
     /// The device that a front end's session drives; `None` if it is not configured.
     pub fn device(&self, id: PortId) -> Option<Arc<dyn Device>> {
-        SocketDevice::find(&self.shared, id).map(|device| Arc::new(device) as Arc<dyn Device>)
+        VsockDevice::find(&self.shared, id).map(|device| Arc::new(device) as Arc<dyn Device>)
     }
 
     /// Sets the socket at which programs on the host connect to a device's guest, in place of the
@@ -107,9 +106,8 @@ impl VsockHandle {
     pub fn stop(&mut self) -> Vec<(u32, OwnedFd)> {
         let streams = self.shared.enter().stop();
         self.shared.waker.wake();
-        if let Some((thread, _)) = self.thread.take() {
-            // A thread that panicked has taken the process along.
-            let _ = thread.join();
+        if let Some(thread) = self.thread.take() {
+            thread.join();
         }
         streams
     }
@@ -119,8 +117,8 @@ impl Drop for VsockHandle {
     fn drop(&mut self) {
         self.shared.enter().quit = true;
         self.shared.waker.wake();
-        if let Some((thread, _)) = self.thread.take() {
-            let _ = thread.join();
+        if let Some(thread) = self.thread.take() {
+            thread.join();
         }
     }
 }

@@ -23,7 +23,7 @@ use super::engine::{VsockEvent, VsockSwitch};
 use super::guest::EventSource;
 use super::proto::GuestIdx;
 use crate::sys::epoll::EventFlags;
-use crate::vhost_user::device::{Ring, StartError};
+use crate::vhost_user::device::{Ring, RingSetup, StartError};
 
 /// Configuration of a device in these domains. Its context ID is also the number of its port.
 pub fn device(number: u32, domains: &[&str]) -> SocketConfig {
@@ -102,13 +102,10 @@ impl Rig {
         let Some(index) = self.index(guest) else { return Ok(()) };
         let driver = &self.drivers[guest];
         let event = || Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
-        let ring = Ring { config: driver.config(queue, start), kick: event(), call: Some(event()) };
-        let memory = driver.ram.memory();
-        if queue == 0 {
-            self.switch.start_rx(index, memory, ring)
-        } else {
-            self.switch.start_tx(index, memory, ring)
-        }
+        let memory = Arc::clone(driver.ram.memory());
+        let setup = RingSetup { memory, config: driver.config(queue, start) };
+        let ring = Ring { setup, kick: event(), call: Some(event()) };
+        if queue == 0 { self.switch.start_rx(index, ring) } else { self.switch.start_tx(index, ring) }
     }
 
     pub(super) fn start_both(&mut self, guest: usize, starts: [Start; 2]) {

@@ -1,12 +1,17 @@
-//! Addresses that ports were seen to send from: MAC learning, and the one address of a port that may change it.
+//! Addresses that ports were seen to send from: MAC learning, and the current address of a port that
+//! may change its own.
 //!
-//! Workers read and write the table at once, without a lock. An entry is two words, the address and what is known of it;
-//! the second carries a check of the first, so that an entry caught in the middle of a change looks unknown. Whoever is
-//! unlucky enough to read one for the other (one in 65536 of such cases) still delivers inside the VLAN: that is checked
-//! again at the receiver. Every address has a window of [`WINDOW`] places; when all are taken it is not learnt.
+//! Workers read and write the table concurrently, without a lock. An entry is two words: the address,
+//! and its [`Value`]. The value carries a check of the address, so that an entry read in the middle of
+//! a change looks unknown. With a probability of 1 in 65536 such a read yields a wrong port; the frame
+//! still stays in its VLAN, because the receiver's VLAN is checked at delivery. Each address has a
+//! window of eight places; if all of them are taken, the address is not learned.
 //!
-//! The table is bounded by the limits of its ports, and an entry that was silent for its port's ageing time is as good as
-//! free. A table whose ports change is replaced by one that has the entries of those that stay.
+//! The limits of its ports bound the table, and an entry that was silent for its port's ageing time
+//! counts as free. When the ports change, a new table takes over the entries of ports that stay.
+
+mod rules;
+mod value;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,30 +22,31 @@ use std::time::Instant;
 
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::PortConfig;
-use taut_api::{MacAddr, Vlan};
 
 use super::mac_table::Key;
+use rules::{Identity, Rules};
+use value::Value;
 
-/// Places that an address can be in.
+/// Number of places that an address can be in.
 const WINDOW: usize = 8;
-/// Places per address that may be learnt: with so few taken, a window is hardly ever full.
+/// Places per address that may be learned. With this many, a window is hardly ever full.
 const ROOM: usize = 4;
-/// Places that one frame sweeps, when its port has reached its limit.
+/// Places that one frame sweeps when its port has reached its limit.
 const SWEPT_AT_ONCE: u32 = 16;
-/// Most places of one table (4 MiB).
+/// Largest number of places in one table (4 MiB).
 const MAX_PLACES: usize = 1 << 18;
 
-/// Learnt addresses of one segment.
+/// The learned addresses of one segment.
 #[derive(Debug)]
 pub struct Learned {
     places: Box<[Place]>,
     shift: u32,
-    /// By number of the port.
+    /// The learning ports, by port number.
     ports: Box<[Learner]>,
-    /// The configuration that the table was made for: ports that learn, and nothing else of them than what decides how.
+    /// The learning ports that the table was built for, with their rules.
     made_for: Vec<(PortId, Rules)>,
     start: Instant,
-    /// Where [`Self::sweep`] goes on.
+    /// The place at which [`Self::sweep`] continues.
     swept: AtomicU32,
 }
 
@@ -51,89 +57,22 @@ struct Place {
     value: AtomicU64,
 }
 
-/// A port that learns.
+/// The state of a learning port.
 #[derive(Debug, Default)]
 struct Learner {
-    /// Addresses that it has.
+    /// Number of addresses learned.
     count: AtomicU32,
+    /// Largest number of addresses.
     limit: u32,
-    /// Seconds.
+    /// Seconds after which a silent address counts as free.
     ageing: u32,
-}
-
-/// How addresses are learnt at a port.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Rules {
-    limit: u32,
-    ageing: u32,
-    of: Identity,
-}
-
-/// What learnt addresses depend on: when it changes, they are forgotten.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Identity {
-    owner: String,
-    mac: MacAddr,
-    vlan: Vlan,
-    learns: bool,
-}
-
-/// What is known of an address: port (16 bits, one too high), check of the address (16), second of its last frame (32).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Value(u64);
-
-impl Value {
-    const FREE: Self = Self(0);
-    /// Somebody is writing.
-    const BUSY: Self = Self(u64::MAX);
-
-    fn new(port: PortId, key: Key, second: u32) -> Self {
-        Self((u64::from(port.0) + 1) << 48 | Self::check(key) << 32 | u64::from(second))
-    }
-
-    /// Other bits of the hash than those that the place is found by.
-    fn check(key: Key) -> u64 {
-        key.hash() >> 16 & 0xffff
-    }
-
-    fn is_of(self, key: Key) -> bool {
-        self != Self::FREE && self != Self::BUSY && self.0 >> 32 & 0xffff == Self::check(key)
-    }
-
-    /// `None` if free or busy.
-    fn port(self) -> Option<PortId> {
-        if self == Self::BUSY { None } else { ((self.0 >> 48) as u16).checked_sub(1).map(PortId) }
-    }
-
-    const fn second(self) -> u32 {
-        self.0 as u32
-    }
-}
-
-impl Rules {
-    /// Those of a port, unless all its addresses are configured.
-    fn of(config: &PortConfig) -> Option<Self> {
-        let (limit, ageing) = match config.mac_learning {
-            Some(learning) if config.security.forged_transmits => {
-                (u32::from(learning.limit), learning.ageing_s)
-            }
-            // One to come and one to go; it stays for as long as no other comes.
-            _ if config.security.mac_changes => (2, u32::MAX),
-            _ => return None,
-        };
-        let of = Identity {
-            owner: config.owner.clone(),
-            mac: config.mac,
-            vlan: config.vlan.clone(),
-            learns: config.mac_learning.is_some(),
-        };
-        Some(Self { limit, ageing, of })
-    }
 }
 
 impl Learned {
-    /// The table for these ports, or `None` if none of them learns. What is in `before` and still holds is taken over; a
-    /// table for the same ports is kept as it is.
+    /// Builds the table for these ports; `None` if none of them learns.
+    ///
+    /// Valid entries of the table `before` are taken over. If it has the same ports and rules, it is
+    /// kept as it is.
     pub fn new<'c>(
         ports: impl Iterator<Item = &'c PortConfig>,
         before: Option<&Arc<Self>>,
@@ -168,9 +107,10 @@ impl Learned {
         Some(Arc::new(table))
     }
 
+    /// Copies the entries of ports that have not changed.
     fn take_over(&self, before: &Self) {
         let identities = |table: &Self| -> BTreeMap<PortId, Identity> {
-            table.made_for.iter().map(|(port, rules)| (*port, rules.of.clone())).collect()
+            table.made_for.iter().map(|(port, rules)| (*port, rules.identity.clone())).collect()
         };
         let (was, is) = (identities(before), identities(self));
         let stays = |port: PortId| is.get(&port).is_some_and(|now| was.get(&port) == Some(now));
@@ -183,22 +123,25 @@ impl Learned {
         }
     }
 
-    /// Seconds since the table was made, the measure of its ages.
+    /// Seconds since the first table was built: the time base of ages.
     #[inline]
     pub fn second(&self, now: Instant) -> u32 {
         now.saturating_duration_since(self.start).as_secs() as u32
     }
 
+    /// The places that an address can be in.
     #[inline]
     fn window(&self, key: Key) -> &[Place] {
         let at = (key.hash() >> self.shift) as usize;
         &self.places[at..at + WINDOW]
     }
 
+    /// The state of a learning port.
     fn learner(&self, port: PortId) -> Option<&Learner> {
         self.ports.get(usize::from(port.0)).filter(|learner| learner.limit > 0)
     }
 
+    /// The port of a value, if the value is valid at this second.
     fn holds(&self, value: Value, second: u32) -> Option<PortId> {
         let port = value.port()?;
         let age = second.saturating_sub(value.second());
@@ -217,7 +160,7 @@ impl Learned {
         })
     }
 
-    /// Notes that a port sends from this address; `false` if there is no room for it.
+    /// Records that a port sends from this address. Returns `false` if there is no room.
     #[inline]
     pub fn learn(&self, port: PortId, key: Key, second: u32) -> bool {
         let wanted = Value::new(port, key, second);
@@ -235,7 +178,7 @@ impl Learned {
         self.insert(key, wanted, port, second)
     }
 
-    /// The address is known; the time is new, or the port.
+    /// Updates the time or the port of a known address.
     fn renew(&self, place: &Place, value: Value, wanted: Value, port: PortId) -> bool {
         let moved = value.port() != Some(port);
         if moved && !self.take_room(port) {
@@ -245,10 +188,11 @@ impl Learned {
         if moved {
             self.give_room(if renewed { value.port() } else { Some(port) });
         }
-        // Whoever was faster has said something just as new.
+        // If another thread was faster, its value is just as new.
         true
     }
 
+    /// Adds an unknown address.
     fn insert(&self, key: Key, wanted: Value, port: PortId, second: u32) -> bool {
         let free = self.window(key).iter().find_map(|place| {
             let value = Value(place.value.load(Acquire));
@@ -269,7 +213,7 @@ impl Learned {
         true
     }
 
-    /// Forgets that the address is the port's.
+    /// Removes an address of a port.
     pub fn forget(&self, port: PortId, key: Key) {
         for place in self.window(key) {
             let value = Value(place.value.load(Acquire));
@@ -282,6 +226,7 @@ impl Learned {
         }
     }
 
+    /// Counts one more address of a port. Returns `false` at its limit.
     fn take_room(&self, port: PortId) -> bool {
         let Some(learner) = self.learner(port) else { return false };
         let room = learner.count.fetch_add(1, Relaxed) < learner.limit;
@@ -291,7 +236,7 @@ impl Learned {
         room
     }
 
-    /// Frees entries that nobody asks for any more, a few at a time: they count against their port's limit.
+    /// Frees aged entries, a few at a time: they count against their ports' limits.
     fn sweep(&self, second: u32) {
         let at = self.swept.fetch_add(SWEPT_AT_ONCE, Relaxed) as usize;
         let places = self.places.iter().cycle().skip(at % self.places.len());
@@ -306,6 +251,7 @@ impl Learned {
         }
     }
 
+    /// Counts one address of a port less.
     fn give_room(&self, port: Option<PortId>) {
         if let Some(learner) = port.and_then(|port| self.learner(port)) {
             learner.count.fetch_sub(1, Relaxed);
@@ -314,5 +260,4 @@ impl Learned {
 }
 
 #[cfg(test)]
-#[path = "learned_tests.rs"]
 mod tests;

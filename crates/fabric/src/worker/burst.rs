@@ -2,33 +2,42 @@
 
 use std::time::Instant;
 
+use super::crew::Incident;
 use super::device::DeviceBurst;
-use super::{Incident, Lists, Next, Source};
+use super::next::Next;
+use super::plan::Source;
 use crate::moderation::Look;
+use crate::net::queue::{PairIdx, QueueIdx};
 use crate::port::{Failure, Port, RxEnd, TxEnd, TxSlot, vnic};
 use crate::shaping::gate::Gate;
 use crate::switch::Switch;
-use crate::switch::forward::{Forwarder, Verdict};
-use crate::wake::timers::Wake;
+use crate::switch::forward::{Forwarder, Verdict, Workspace};
+use crate::wake::timers::{Timers, Wake};
 
-/// What a burst did.
+/// Result of a burst.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// Frames dealt with.
+    /// Number of frames that are done.
     pub(super) frames: u64,
-    /// What follows.
+    /// What the source needs next.
     pub(super) next: Next,
     /// Queues that stopped working.
     pub(super) incidents: Vec<Incident>,
 }
 
-/// Takes a burst of frames from a source to where they belong.
+/// Forwards a burst of frames from a source.
 #[inline]
-pub(super) fn burst(switch: &Switch, source: &Source, now: Instant, lists: &mut Lists) -> Outcome {
-    let segment = &switch.segments[source.segment];
-    let port = &*segment.members[source.member as usize].port;
+pub(super) fn serve(
+    switch: &Switch,
+    source: &Source,
+    now: Instant,
+    work: &mut Workspace,
+    timers: &mut Timers,
+) -> Outcome {
+    let segment = source.segment(switch);
+    let port = &*segment.member(source.member).port;
     let mut slot = port.tx(source.pair);
-    // What a polling worker finds nearly always, and what the next frame has to wait for.
+    // A polling worker nearly always finds an empty ring, and the next frame waits for this check.
     if let Some(TxEnd::Vnic(tx)) = &mut slot.end
         && let Ok(0) = tx.look()
     {
@@ -39,9 +48,8 @@ pub(super) fn burst(switch: &Switch, source: &Source, now: Instant, lists: &mut 
         return Outcome { frames: 0, next, incidents: Vec::new() };
     }
     let TxSlot { end, pieces_done, lro, deadline, .. } = &mut *slot;
-    let Lists { scratch, flow_cache, touched, failed, timers, .. } = lists;
-    flow_cache.begin(now);
-    let mut forwarder = Forwarder::new(segment, source.member, now, scratch, flow_cache, touched, failed);
+    work.flow_cache.begin(now);
+    let mut forwarder = Forwarder::new(segment, source.member, now, work);
     let mut done = 0;
     let mut gate = Gate::new(port.to_switch(), now);
     let next = match end {
@@ -52,8 +60,8 @@ pub(super) fn burst(switch: &Switch, source: &Source, now: Instant, lists: &mut 
             } else {
                 shaped_ring_burst(tx, &mut forwarder, &mut gate, pieces_done)
             };
-            burst.map(|(dealt, next)| {
-                done = dealt;
+            burst.map(|(frames, next)| {
+                done = frames;
                 next
             })
         }
@@ -64,26 +72,27 @@ pub(super) fn burst(switch: &Switch, source: &Source, now: Instant, lists: &mut 
     let frames = forwarder.finish(timers);
     if let Some(TxEnd::Vnic(tx)) = end
         && let Some(when) = tx.complete(done, now, &port.counters)
-        && deadline.ask(when)
+        && deadline.request(when)
     {
-        timers.at(when, Wake::Sender(port.id, source.pair));
+        timers.set(when, Wake::Sender(port.id, source.pair));
     }
-    let mut incidents: Vec<_> = failed
+    let mut incidents: Vec<_> = work
+        .failed
         .drain(..)
         .map(|failed| {
-            let port = segment.members[failed.target.member as usize].port.id;
-            Incident { port, queue: 2 * failed.target.pair as usize, failure: failed.failure }
+            let port = segment.member(failed.target.member).port.id;
+            Incident { port, queue: QueueIdx::receive(failed.target.pair), failure: failed.failure }
         })
         .collect();
     let next = next.unwrap_or_else(|failure| {
         *slot = TxSlot::default();
-        incidents.push(Incident { port: port.id, queue: 2 * source.pair + 1, failure });
+        incidents.push(Incident { port: port.id, queue: QueueIdx::transmit(source.pair), failure });
         Next::Absent
     });
     Outcome { frames, next, incidents }
 }
 
-/// A burst from a guest's ring; tells how many frames have been dealt with, too.
+/// Forwards a burst from a guest's ring. Also returns the number of frames that are done.
 #[inline]
 fn ring_burst(
     tx: &mut vnic::Tx,
@@ -99,7 +108,7 @@ fn ring_burst(
     Ok((done, next))
 }
 
-/// The same from a ring that may send at a certain rate: the burst ends before the first frame that does not conform.
+/// Forwards a burst from a shaped guest's ring. It ends before the first frame that does not conform.
 #[cold]
 fn shaped_ring_burst(
     tx: &mut vnic::Tx,
@@ -122,27 +131,25 @@ fn shaped_ring_burst(
     Ok((done, next))
 }
 
-/// Lets the guest kick again; `true` if something has come in the meantime, or might have.
-pub(super) fn arm(switch: &Switch, source: &Source) -> bool {
-    let port = &switch.segments[source.segment].members[source.member as usize].port;
-    match &mut port.tx(source.pair).end {
+/// Enables the guest's kicks. Returns `true` if frames have arrived in the meantime.
+pub(super) fn enable_kicks(switch: &Switch, source: &Source) -> bool {
+    match &mut source.port(switch).tx(source.pair).end {
         Some(TxEnd::Vnic(tx)) => tx.arm(),
-        // A device's readiness is told whenever it begins.
+        // The event of a device is edge-triggered and always enabled.
         Some(TxEnd::Tap(_) | TxEnd::Stream(_)) | None => false,
     }
 }
 
-/// Spares the guest its kicks: the source is looked at anyway.
-pub(super) fn disarm(switch: &Switch, source: &Source) {
-    let port = &switch.segments[source.segment].members[source.member as usize].port;
-    if let Some(TxEnd::Vnic(tx)) = &mut port.tx(source.pair).end {
+/// Disables the guest's kicks: the source is polled.
+pub(super) fn disable_kicks(switch: &Switch, source: Source) {
+    if let Some(TxEnd::Vnic(tx)) = &mut source.port(switch).tx(source.pair).end {
         tx.disarm();
     }
 }
 
-/// A device has room again: what waits in us goes first.
+/// Sends the rest of a frame to a device that has room again.
 pub(super) fn flush(port: &Port) {
-    if let Some(RxEnd::Stream(rx)) = &mut port.rx(0).end {
+    if let Some(RxEnd::Stream(rx)) = &mut port.rx(PairIdx::FIRST).end {
         // A failure shows again with the next frame, or on the reading side.
         let _ = rx.flush();
     }

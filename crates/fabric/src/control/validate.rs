@@ -1,4 +1,4 @@
-//! What of a configuration can be made.
+//! Validation: the parts of a configuration that can be put into force.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,19 +6,20 @@ use taut_api::Vlan;
 use taut_api::fabric::config::{FabricConfig, PortConfig, PortId, PortKind, SocketConfig};
 use taut_api::fabric::counters::{MAX_CONNECTIONS, MAX_PORTS};
 
-/// Most pairs of queues that a port can have.
+/// Largest number of queue pairs of a port.
 const MAX_PAIRS: u8 = 8;
 
-/// What can be made, and why the rest cannot.
+/// The valid parts of a configuration, and the reasons against the others.
 #[derive(Debug, Default)]
-pub(super) struct Acceptable<'a> {
+pub(super) struct Valid<'a> {
     pub(super) ports: BTreeMap<PortId, &'a PortConfig>,
     pub(super) sockets: BTreeMap<PortId, &'a SocketConfig>,
     pub(super) refused: Vec<(PortId, String)>,
 }
 
-pub(super) fn acceptable(config: &FabricConfig) -> Acceptable<'_> {
-    let (ports, mut refused) = acceptable_ports(&config.ports);
+/// Validates a configuration.
+pub(super) fn validate(config: &FabricConfig) -> Valid<'_> {
+    let (ports, mut refused) = valid_ports(&config.ports);
     let mut sockets = BTreeMap::new();
     let mut cids = BTreeSet::new();
     for socket in &config.sockets {
@@ -42,14 +43,16 @@ pub(super) fn acceptable(config: &FabricConfig) -> Acceptable<'_> {
             sockets.insert(socket.id, socket);
         }
     }
-    Acceptable { ports, sockets, refused }
+    Valid { ports, sockets, refused }
 }
 
+/// The reason against a number that is too high.
 fn beyond_numbers(id: PortId) -> Option<String> {
     (usize::from(id.0) >= MAX_PORTS).then(|| format!("port numbers end at {}", MAX_PORTS - 1))
 }
 
-fn acceptable_ports(wanted: &[PortConfig]) -> (BTreeMap<PortId, &PortConfig>, Vec<(PortId, String)>) {
+/// The valid ports, and the reasons against the others.
+fn valid_ports(wanted: &[PortConfig]) -> (BTreeMap<PortId, &PortConfig>, Vec<(PortId, String)>) {
     let mut ports = BTreeMap::new();
     let mut refused = Vec::new();
     let mut addresses = HashMap::<_, Vec<&Vlan>>::new();
@@ -60,7 +63,7 @@ fn acceptable_ports(wanted: &[PortConfig]) -> (BTreeMap<PortId, &PortConfig>, Ve
             Some("the number is taken".to_owned())
         } else if !port.mac.is_assignable() {
             Some(format!("{} is not an address that a card can have", port.mac))
-        } else if addresses.get(&(port.segment, port.mac)).is_some_and(|vlans| meet(vlans, &port.vlan)) {
+        } else if addresses.get(&(port.segment, port.mac)).is_some_and(|vlans| conflict(vlans, &port.vlan)) {
             Some(format!("the address {} is taken in VLAN {} of its vSwitch", port.mac, port.vlan))
         } else {
             match port.kind {
@@ -80,8 +83,10 @@ fn acceptable_ports(wanted: &[PortConfig]) -> (BTreeMap<PortId, &PortConfig>, Ve
     (ports, refused)
 }
 
-/// Can one address not be in these VLANs and in `vlan`? A trunk's is known without its VLANs: two trunks always meet.
-fn meet(vlans: &[&Vlan], vlan: &Vlan) -> bool {
+/// Tells whether one address in these VLANs conflicts with the same address in `vlan`.
+///
+/// The address of a trunk is valid in all its VLANs under one key, so two trunks always conflict.
+fn conflict(vlans: &[&Vlan], vlan: &Vlan) -> bool {
     let trunk = |vlan: &Vlan| matches!(vlan, Vlan::Trunk(_));
     vlans.iter().any(|other| other.overlaps(vlan) || trunk(other) && trunk(vlan))
 }
@@ -117,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_has_its_reason_and_the_rest_is_accepted() {
+    fn invalid_ports_are_refused_with_reasons_and_the_others_are_valid() {
         let mut pairs = port(5, 5, 1);
         pairs.kind = PortKind::VhostUser { offloads: true, queue_pairs: 9 };
         let mut multicast = port(6, 6, 1);
@@ -136,7 +141,7 @@ mod tests {
             multicast,
         ];
         let config = FabricConfig { ports, ..FabricConfig::default() };
-        let Acceptable { ports, refused, .. } = acceptable(&config);
+        let Valid { ports, refused, .. } = validate(&config);
         assert_eq!(ports.keys().map(|id| id.0).collect::<Vec<_>>(), [1, 3, 7, 8]);
         let refused: Vec<_> = refused.iter().map(|(id, why)| (id.0, why.as_str())).collect();
         assert_eq!(
@@ -166,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vmci_device_has_a_number_and_a_context_id_of_its_own() {
+    fn vsock_devices_need_distinct_numbers_and_context_ids_and_limits_in_range() {
         let limited = |id, connections, half_open| SocketConfig {
             connections,
             half_open,
@@ -186,7 +191,7 @@ mod tests {
             limited(9, 1, 0),
         ];
         let config = FabricConfig { ports: vec![port(1, 1, 1)], sockets, ..FabricConfig::default() };
-        let Acceptable { ports, sockets, refused } = acceptable(&config);
+        let Valid { ports, sockets, refused } = validate(&config);
         assert_eq!(ports.len(), 1);
         assert_eq!(sockets.keys().map(|id| id.0).collect::<Vec<_>>(), [2, 4, 7]);
         let refused: Vec<_> = refused.iter().map(|(id, why)| (id.0, why.as_str())).collect();

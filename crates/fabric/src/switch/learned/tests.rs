@@ -8,6 +8,7 @@ use taut_api::coalescing::Coalescing;
 use taut_api::fabric::config::{PortKind, SegmentId};
 use taut_api::network::{MacLearning, Security};
 use taut_api::shaping::Shaping;
+use taut_api::{MacAddr, Vlan};
 
 use super::*;
 use crate::net::ethernet::MacKey;

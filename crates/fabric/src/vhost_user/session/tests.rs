@@ -3,17 +3,16 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use taut_api::fabric::PortId;
-use taut_virtq::PositionLog;
 
-use super::super::device::{Ring, StartError};
-use super::super::message::CONFIG_HEADER;
+use super::super::device::{Ring, RingSetup, StartError};
+use super::super::wire::{CONFIG_HEADER, HEADER};
 use super::*;
 
 /// A device without rings, but with a configuration space.
 #[derive(Debug)]
-struct Told(Vec<u8>);
+struct ConfigOnly(Vec<u8>);
 
-impl Device for Told {
+impl Device for ConfigOnly {
     fn id(&self) -> PortId {
         PortId(1)
     }
@@ -30,38 +29,34 @@ impl Device for Told {
         &self.0
     }
 
-    fn runs(&self, _: usize) -> bool {
+    fn runs(&self, _: QueueIdx) -> bool {
         false
     }
 
-    fn start_ring(&self, queue: usize, _: &Arc<GuestMemory>, _: Ring) -> Result<(), StartError> {
-        panic!("nobody has set up ring {queue}")
+    fn start_ring(&self, queue: QueueIdx, _: Ring) -> Result<(), StartError> {
+        panic!("no request set up ring {queue}")
     }
 
-    fn stop_ring(&self, _: usize) -> Option<u16> {
+    fn stop_ring(&self, _: QueueIdx) -> Option<u16> {
         None
     }
 
-    fn set_call(&self, _: usize, _: Option<Arc<OwnedFd>>) {}
+    fn set_call(&self, _: QueueIdx, _: Option<Arc<OwnedFd>>) {}
 
-    fn interrupt_all(&self) {}
+    fn interrupt(&self, _: QueueIdx) {}
 
-    fn position_in_memory(&self, _: &Arc<GuestMemory>, _: usize, _: &QueueConfig) -> Option<u16> {
-        None
-    }
-
-    fn position_log(&self, _: usize) -> Option<PositionLog> {
+    fn position_in_memory(&self, _: QueueIdx, _: &RingSetup) -> Option<u16> {
         None
     }
 }
 
-/// A session with such a device, and its front end's end of the connection.
+/// A session on such a device, and the front end's end of its connection.
 fn session(config_space: Vec<u8>) -> (Session, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    (Session::new(theirs.into(), Arc::new(Told(config_space))), ours)
+    (Session::new(theirs.into(), Arc::new(ConfigOnly(config_space))), ours)
 }
 
-/// Sends a request that wants an acknowledgement and has it carried out; what was answered, header included.
+/// Sends a request with acknowledgement, carries it out, and returns the answer with its header.
 fn ask(
     (session, front_end): &mut (Session, UnixStream),
     request: FrontendReq,
@@ -87,7 +82,7 @@ fn part(offset: u32, contents: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_configuration_space_is_told_and_not_changed() {
+fn a_configuration_space_can_be_read_and_not_written() {
     let config = VhostUserProtocolFeatures::CONFIG.bits();
     let acknowledges = VhostUserProtocolFeatures::REPLY_ACK.bits();
     let mut both = session(42_u64.to_le_bytes().to_vec());
@@ -116,7 +111,7 @@ fn a_configuration_space_is_told_and_not_changed() {
     assert_eq!(unchanged[HEADER_AND_PART..], 42_u64.to_le_bytes());
 }
 
-const HEADER_AND_PART: usize = super::super::message::HEADER + CONFIG_HEADER;
+const HEADER_AND_PART: usize = HEADER + CONFIG_HEADER;
 
 #[test]
 fn a_device_without_a_configuration_space_does_not_offer_one() {

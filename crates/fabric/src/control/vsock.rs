@@ -1,4 +1,4 @@
-//! What `tautd` and VMCI devices say to each other about the host: listeners, connections, violations.
+//! Vsock devices and the host: listening sockets, connections and violations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -6,38 +6,41 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use taut_api::fabric::config::{SocketConfig, SocketWorker};
 use taut_api::fabric::{FromFabric, PortId};
 use taut_virtq::counters::SharedWords;
 use tracing::warn;
 
-use super::{Control, send, token};
+use super::{Control, token};
 use crate::sys::epoll::{Epoll, EventFlags, Waker, Watched};
+use crate::vhost_user::Device;
 use crate::vsock::{VsockEvent, VsockHandle};
 
-/// Most streams in one message.
+/// Largest number of streams in one message.
 const STREAMS: usize = 200;
 
-/// The VMCI devices, and what is to be known about them besides their sessions.
+/// The vsock devices, and what the control thread keeps about them besides their sessions.
 #[derive(Debug)]
-pub(super) struct Vmci {
-    pub(super) sockets: VsockHandle,
+pub(super) struct VsockDevices {
+    handle: VsockHandle,
     _alarm: Watched<Waker>,
-    /// It serves.
+    /// The devices are served.
     begun: bool,
-    /// What the other fabric told while this one stood by.
+    /// Streams of the other process, received while this one stood by.
     streams: Vec<(u32, OwnedFd)>,
-    /// Listening sockets that came meanwhile: the other fabric accepts there.
+    /// Listening sockets received in standby, on which the other process still accepts.
     listeners: BTreeMap<PortId, OwnedFd>,
-    /// What `tautd` was asked and has not answered.
+    /// Connections that `tautd` was asked to open and has not answered.
     asked: BTreeSet<(PortId, u32)>,
 }
 
-impl Vmci {
+impl VsockDevices {
+    /// Starts the vsock thread, without devices.
     pub(super) fn start(words: &Arc<SharedWords>, events: &Epoll) -> io::Result<Self> {
-        let sockets = VsockHandle::start(words)?;
+        let handle = VsockHandle::start(words)?;
         Ok(Self {
-            _alarm: events.watch(sockets.alarm().clone(), token::VMCI, EventFlags::IN)?,
-            sockets,
+            _alarm: events.watch(handle.alarm().clone(), token::VSOCK, EventFlags::IN)?,
+            handle,
             begun: false,
             streams: Vec::new(),
             listeners: BTreeMap::new(),
@@ -45,26 +48,47 @@ impl Vmci {
         })
     }
 
-    /// Begins to serve, if it has not.
+    /// Puts a configuration into force, and returns the devices that cannot be made, with reasons.
+    pub(super) fn configure(
+        &mut self,
+        devices: &[SocketConfig],
+        worker: &SocketWorker,
+        near: &[u32],
+    ) -> Vec<(PortId, String)> {
+        self.handle.configure(devices, worker, near)
+    }
+
+    /// The device that a session drives; `None` if it is not configured.
+    pub(super) fn device(&self, port: PortId) -> Option<Arc<dyn Device>> {
+        self.handle.device(port)
+    }
+
+    /// Begins to serve, unless it has begun.
     pub(super) fn begin(&mut self) {
         if !self.begun {
             self.begun = true;
-            self.sockets.begin(std::mem::take(&mut self.streams));
+            self.handle.begin(std::mem::take(&mut self.streams));
         }
     }
 
-    /// Accepts from the host, too. The rings run: whoever connects would be turned away otherwise.
+    /// Accepts connections from the host. The rings must run first: earlier clients are refused.
     pub(super) fn listen(&mut self) {
         for (port, listener) in std::mem::take(&mut self.listeners) {
-            self.sockets.host_listener(port, listener);
+            self.handle.host_listener(port, listener);
         }
     }
 
+    /// Tells whether the devices are served.
     pub(super) fn has_begun(&self) -> bool {
         self.begun
     }
 
-    /// `tautd` has answered a question; what nobody asked is closed.
+    /// Stops serving, and returns the streams that the next process needs.
+    pub(super) fn stop(&mut self) -> Vec<(u32, OwnedFd)> {
+        self.handle.stop()
+    }
+
+    /// Passes on an answer of `tautd`. A socket that nobody asked for is closed.
     pub(super) fn answer(&mut self, port: PortId, request: u32, mut fds: Vec<OwnedFd>) {
         if !self.asked.remove(&(port, request)) {
             return;
@@ -76,19 +100,19 @@ impl Vmci {
                 None
             }
         };
-        self.sockets.host_connected(port, request, socket);
+        self.handle.host_connected(port, request, socket);
     }
 
-    /// There is no `tautd` that would answer what it was asked: nobody listens.
-    pub(super) fn nobody_answers(&mut self) {
+    /// Refuses all open questions: there is no `tautd` that would answer.
+    pub(super) fn refuse_questions(&mut self) {
         for (port, request) in std::mem::take(&mut self.asked) {
-            self.sockets.host_connected(port, request, None);
+            self.handle.host_connected(port, request, None);
         }
     }
 }
 
 impl Control {
-    /// Programs of the host reach a device's guest by this listening socket.
+    /// Takes the listening socket by which programs of the host reach a device's guest.
     pub(super) fn host_listener(&mut self, port: PortId, mut fds: Vec<OwnedFd>) {
         let listener = match (fds.pop(), fds.len()) {
             (Some(listener), 0) => listener,
@@ -97,17 +121,17 @@ impl Control {
                 return warn!(port = port.0, "{got} descriptors came with a listening socket that takes one");
             }
         };
-        if self.vmci.sockets.device(port).is_none() {
+        if self.vsock.device(port).is_none() {
             return warn!("{port} is no VMCI device; its listening socket is closed");
         }
-        if self.vmci.begun {
-            self.vmci.sockets.host_listener(port, listener);
+        if self.vsock.begun {
+            self.vsock.handle.host_listener(port, listener);
         } else {
-            self.vmci.listeners.insert(port, listener);
+            self.vsock.listeners.insert(port, listener);
         }
     }
 
-    /// Connections with the host that the other fabric has told; they go on at [`taut_api::fabric::ToFabric::TakeOver`].
+    /// Takes the host connections of the other process, which are served once this one takes over.
     pub(super) fn host_streams(&mut self, connections: Vec<u32>, fds: Vec<OwnedFd>) {
         if !self.standby {
             return warn!("streams of another fabric came to one that does not stand by; closed");
@@ -115,34 +139,34 @@ impl Control {
         if connections.len() != fds.len() {
             return warn!("{} descriptors came with {} streams; closed", fds.len(), connections.len());
         }
-        self.vmci.streams.extend(connections.into_iter().zip(fds));
+        self.vsock.streams.extend(connections.into_iter().zip(fds));
     }
 
-    /// Tells the streams with the host, before the last word.
+    /// Sends the host connections to `tautd`, for the next process.
     pub(super) fn hand_over_streams(&mut self, streams: &[(u32, OwnedFd)]) {
         for some in streams.chunks(STREAMS) {
             let connections = some.iter().map(|(connection, _)| *connection).collect();
             let fds: Vec<_> = some.iter().map(|(_, stream)| stream.as_fd()).collect();
-            send(&mut self.peer, &FromFabric::HostStreams { connections }, &fds);
+            self.tautd.send(&FromFabric::HostStreams { connections }, &fds);
         }
     }
 
-    /// VMCI devices have something to tell.
-    pub(super) fn vmci_news(&mut self) {
-        for news in self.vmci.sockets.take_events() {
-            match news {
+    /// Handles events of the vsock thread.
+    pub(super) fn handle_vsock_events(&mut self) {
+        for event in self.vsock.handle.take_events() {
+            match event {
                 VsockEvent::HostConnect { port, request, to } => {
-                    self.vmci.asked.insert((port, request));
-                    if self.greeted() {
-                        send(&mut self.peer, &FromFabric::HostConnect { port, request, to }, &[]);
+                    self.vsock.asked.insert((port, request));
+                    if self.tautd.is_greeted() {
+                        self.tautd.send(&FromFabric::HostConnect { port, request, to }, &[]);
                     }
                 }
                 VsockEvent::Violation { port, what } => {
                     if let Some(entry) = self.entries.get_mut(&port) {
                         entry.warn(Instant::now(), &what);
                     }
-                    if self.greeted() {
-                        send(&mut self.peer, &FromFabric::Violation { port, what }, &[]);
+                    if self.tautd.is_greeted() {
+                        self.tautd.send(&FromFabric::Violation { port, what }, &[]);
                     }
                 }
                 VsockEvent::Broken { port, queue, failure } => {
