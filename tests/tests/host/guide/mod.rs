@@ -75,18 +75,18 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Runs blocks with one shell. Before each, it waits until the daemon answers, as a reader would.
+    /// Runs blocks with one shell. After a line that starts a daemon it waits until that answers.
     fn run(&self, document: &Document, blocks: &[&Block]) {
         let mut script = "set -Eeuo pipefail\n\
             trap 'echo \"failed with status $?: $BASH_COMMAND\" >&2' ERR\n\
             trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
             .to_owned();
-        for block in blocks {
-            if !block.lines.iter().any(|line| line.starts_with("tautd")) {
+        for line in blocks.iter().flat_map(|block| &block.lines) {
+            script += &self.adapt(document, line);
+            script += "\n";
+            if line.starts_with("tautd") {
                 script += "until taut daemon show >/dev/null 2>&1; do sleep 0.1; done\n";
             }
-            script += &self.adapt(document, &block.lines.join("\n"));
-            script += "\n";
         }
         let path = std::env::var("PATH").unwrap();
         let output = Command::new("bash")
