@@ -96,7 +96,7 @@ proptest! {
                     prop_assert!(!oracle.conforms(now, len, -1));
                     prop_assert!(when > now);
                     now = when;
-                    prop_assert!(bucket.conforms(now, len).is_none(), "coming back when told is early enough");
+                    prop_assert!(bucket.conforms(now, len).is_none(), "a sender that comes back at the given time may send");
                     prop_assert!(oracle.conforms(now, len, 1));
                 }
             }

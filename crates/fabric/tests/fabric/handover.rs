@@ -219,7 +219,7 @@ fn a_fabric_in_standby_touches_no_ring_and_ends_with_its_tautd() {
     for mark in 0..50 {
         exchange(&mut a, &mut b, mark);
     }
-    assert!(next.states.is_empty(), "it told of ports that are not its own: {:?}", next.states);
+    assert!(next.states.is_empty(), "the process in standby reported ports: {:?}", next.states);
     next.hang_up();
     exchange(&mut a, &mut b, 77);
 }

@@ -149,7 +149,11 @@ fn a_nested_switch_is_reached_at_the_addresses_behind_it() {
     let [mut nested, mut b, mut c] = [0, 1, 2].map(|id| start(&fabric, id, LINUX));
     let inner = |number: u16| mac(1000 + number);
     b.send(&frame(inner(0), mac(1), 1, 60));
-    assert_eq!(nested.receive().1, frame(inner(0), mac(1), 1, 60), "nobody knows it: it may be there");
+    assert_eq!(
+        nested.receive().1,
+        frame(inner(0), mac(1), 1, 60),
+        "an unknown address goes to the learning port"
+    );
     for number in 0..100 {
         nested.send(&frame(mac(1), inner(number), 2, 60));
         assert_eq!(b.receive().1, frame(mac(1), inner(number), 2, 60));
