@@ -1,5 +1,5 @@
-//! Changing settings of the running host, and taking that back (SPEC BP: `--apply`, `--undo`): claims in the one
-//! [ledger](crate::ledger), which latency-sensitive VMs have theirs in as well.
+//! Changing settings of the running host, and taking that back (SPEC BP: `--apply`, `--undo`):
+//! claims in the one [ledger](crate::ledger), which latency-sensitive VMs have theirs in as well.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,20 @@ use crate::ledger::{Holder, Ledger, LedgerError, Settled};
 pub struct Changed {
     /// Files that have their value now.
     pub done: Vec<String>,
-    /// Files that stay as others want them, and who: the change, or its undoing, is in force when those let go.
+    /// Files that stay as others want them, and who: the change, or its undoing, is in force when
+    /// those let go.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<(String, String)>,
     /// Files that could not be changed, each with the reason.
     pub failed: Vec<(String, String)>,
 }
 
-/// Makes the changes, in their order. A file that was changed before keeps what it had before the first change.
+/// Makes the changes, in their order. A file that was changed before keeps what it had before the
+/// first change.
 ///
 /// # Errors
-/// When the ledger cannot be kept: then nothing was changed. A file that cannot be changed is no error, but in the answer.
+/// When the ledger cannot be kept: then nothing was changed. A file that cannot be changed is no
+/// error, but in the answer.
 pub fn apply(ledger: &Ledger, changes: &[Change]) -> Result<Changed, LedgerError> {
     let values: Vec<_> = changes.iter().map(|change| (change.path.clone(), change.value.clone())).collect();
     let settled = ledger.add(Holder::Check, &values)?;
@@ -40,7 +43,8 @@ pub fn apply(ledger: &Ledger, changes: &[Change]) -> Result<Changed, LedgerError
 /// Gives every file that [`apply`] changed the content that it had, the last changed first.
 ///
 /// # Errors
-/// When the ledger cannot be read, or brought up to date. What could not be given back stays in it, and is in the answer.
+/// When the ledger cannot be read, or brought up to date. What could not be given back stays in it,
+/// and is in the answer.
 pub fn undo(ledger: &Ledger) -> Result<Changed, LedgerError> {
     let claimed = ledger.claimed(Holder::Check)?;
     if claimed.is_empty() && !ledger.has_changes(Holder::Check)? {

@@ -21,7 +21,8 @@ pub(super) fn read(tree: Tree<'_>, topology: &Topology) -> GuestFacts {
     }
 }
 
-/// Tables of the old packet filters, and the module of the new one when something uses it. Unknown without `/proc/net`.
+/// Tables of the old packet filters, and the module of the new one when something uses it. Unknown
+/// without `/proc/net`.
 fn firewall(tree: Tree<'_>) -> Option<Vec<String>> {
     tree.text("proc/net/dev")?;
     let mut found = Vec::new();

@@ -1,5 +1,6 @@
-//! How the host, or a guest from inside, is set: everything that `taut check` judges (SPEC BP), one topic a file, and
-//! [`change`]: applying what can be changed while the host runs, and taking it back.
+//! How the host, or a guest from inside, is set: everything that `taut check` judges (SPEC BP), one
+//! topic a file, and [`change`]: applying what can be changed while the host runs, and taking it
+//! back.
 
 pub mod change;
 mod cpu;

@@ -22,7 +22,8 @@ pub(super) fn read(tree: Tree<'_>) -> NetworkFacts {
     }
 }
 
-/// Adds what only the cards' drivers know. A kernel or driver that does not answer leaves it unknown.
+/// Adds what only the cards' drivers know. A kernel or driver that does not answer leaves it
+/// unknown.
 fn ask_drivers(cards: &mut [Card]) {
     let Ok(mut ethtool) = Ethtool::open() else { return };
     for card in cards {

@@ -73,8 +73,8 @@ impl Topology {
 
 /// Reads the host whose file system starts at `root` (`/`, or a captured tree).
 ///
-/// Virtual machines and small boards lack files that larger machines have. A missing topology, cache
-/// or node file means one package, one core per CPU, one cache per package, one node.
+/// Virtual machines and small boards lack files that larger machines have. A missing topology,
+/// cache or node file means one package, one core per CPU, one cache per package, one node.
 ///
 /// # Errors
 /// Returns an error if the list of CPUs or the memory cannot be read.
@@ -234,7 +234,8 @@ fn list(tree: Tree<'_>, path: &str) -> Result<Vec<u32>, TopologyError> {
     list::parse(&text).map_err(|BadList| bad(tree, path, &text))
 }
 
-/// Reads a value in KiB of `/proc/meminfo`, or of a node's `meminfo`, which puts "Node 0" before it.
+/// Reads a value in KiB of `/proc/meminfo`, or of a node's `meminfo`, which puts "Node 0" before
+/// it.
 fn meminfo(tree: Tree<'_>, path: &str, key: &str) -> Result<Bytes, TopologyError> {
     let text = required(tree, path)?;
     let line = text.lines().find(|line| line.split_whitespace().any(|word| word == key));

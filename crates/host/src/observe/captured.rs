@@ -1,4 +1,5 @@
-//! Machines that were captured: the files below their root that taut reads, in one text file, unpacked into a folder.
+//! Machines that were captured: the files below their root that taut reads, in one text file,
+//! unpacked into a folder.
 //!
 //! ```text
 //! # a remark
@@ -11,7 +12,8 @@
 //! dev/cpu_dma_latency: hex 00943577
 //! ```
 //!
-//! Braces stand for several files; a list in brackets gives each its own content. `tools/capture-host.sh` writes such a file.
+//! Braces stand for several files; a list in brackets gives each its own content.
+//! `tools/capture-host.sh` writes such a file.
 
 use std::fs;
 use std::io;

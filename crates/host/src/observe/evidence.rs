@@ -1,6 +1,8 @@
-//! Evidence, not belief (LS-10): what the kernel has counted of a VM's vCPUs, and of whoever else ran on their pCPUs.
+//! Evidence, not belief (LS-10): what the kernel has counted of a VM's vCPUs, and of whoever else
+//! ran on their pCPUs.
 //!
-//! Two readings, some time apart, and the difference between them. ESX's `%USED` and `%RDY` are the kernel's run time and run delay.
+//! Two readings, some time apart, and the difference between them. ESX's `%USED` and `%RDY` are the
+//! kernel's run time and run delay.
 
 mod interrupts;
 mod memory;
@@ -62,13 +64,15 @@ pub struct Vcpu {
     pub voluntary: u64,
     /// Moves from one pCPU to another, where the kernel counts them for each thread.
     pub migrations: Option<u64>,
-    /// Other threads that ran on its own pCPU, the longest first. For pCPUs that are shared, nobody is an intruder.
+    /// Other threads that ran on its own pCPU, the longest first. For pCPUs that are shared, nobody
+    /// is an intruder.
     pub intruders: Vec<Intruder>,
     /// Interrupts that came to its own pCPU, the most frequent first.
     pub interrupts: Vec<Interrupt>,
 }
 
-/// A thread that ran where a vCPU was to be alone. Threads that began or ended in between are not seen.
+/// A thread that ran where a vCPU was to be alone. Threads that began or ended in between are not
+/// seen.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Intruder {
     /// The thread.
@@ -94,7 +98,8 @@ pub struct Interrupt {
     pub times: u64,
 }
 
-/// What happened between two readings. `cpus` are the pCPUs that the vCPUs own, in their order; those beyond it own none.
+/// What happened between two readings. `cpus` are the pCPUs that the vCPUs own, in their order;
+/// those beyond it own none.
 pub fn between(before: &Reading, after: &Reading, cpus: &[u32]) -> (Duration, Vec<Vcpu>) {
     let time = after.at.saturating_duration_since(before.at);
     let of_time = |ns: u64| 100.0 * ns as f64 / (time.as_nanos() as f64).max(1.0);
@@ -122,8 +127,9 @@ pub fn between(before: &Reading, after: &Reading, cpus: &[u32]) -> (Duration, Ve
     (time, vcpus.collect())
 }
 
-/// Watches a VM for so long. The host is looked at every [`INTERVAL`]: who was on a pCPU at two looks in a row, and ran in between,
-/// ran there. `cpus` are the pCPUs that the vCPUs own, in their order.
+/// Watches a VM for so long. The host is looked at every [`INTERVAL`]: who was on a pCPU at two
+/// looks in a row, and ran in between, ran there. `cpus` are the pCPUs that the vCPUs own, in their
+/// order.
 pub fn watch(root: &Path, pid: u32, cpus: &[u32], time: Duration) -> (Duration, Vec<Vcpu>) {
     let first = read(root, pid);
     let mut last = first.clone();
@@ -176,7 +182,8 @@ mod tests {
 
     use super::*;
 
-    /// A thread: process, its number, name, pCPU, time run and waited in ns, times, switches by itself and by others.
+    /// A thread: process, its number, name, pCPU, time run and waited in ns, times, switches by
+    /// itself and by others.
     struct Row(u32, u32, &'static str, u32, [u64; 3], [u64; 2]);
 
     fn host(root: &Path, rows: &[Row], interrupts: &str) {

@@ -1,8 +1,8 @@
 //! The loop that makes the host what the store says: observe, plan, apply.
 //!
-//! A round runs at every message and at least once a second. Enforcement on the host comes before the
-//! plan's actions: a VM that an action starts has no process in that plan. It is enforced in the next
-//! round, which follows at once.
+//! A round runs at every message and at least once a second. Enforcement on the host comes before
+//! the plan's actions: a VM that an action starts has no process in that plan. It is enforced in
+//! the next round, which follows at once.
 
 mod apply;
 mod attach;

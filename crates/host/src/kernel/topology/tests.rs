@@ -19,7 +19,8 @@ fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
 
 const MEMINFO: &str = "MemTotal:       16384000 kB\nMemFree:  1 kB\nMemAvailable:    8192000 kB\n";
 
-/// Two packages with two cores of two threads each; the last-level cache is per core pair, a node per package.
+/// Two packages with two cores of two threads each; the last-level cache is per core pair, a node
+/// per package.
 fn server() -> tempfile::TempDir {
     let mut files = vec![
         ("proc/meminfo".to_owned(), MEMINFO.to_owned()),

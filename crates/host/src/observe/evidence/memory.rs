@@ -15,8 +15,9 @@ pub struct NodeMemory {
     pub bytes: u64,
 }
 
-/// The guest's memory of process `pid` by nodes, ascending: what is in files in memory (memfd), as the data plane needs it of QEMU and of
-/// microguests. Empty when the process has none, has ended, or may not be looked at, and where the kernel knows no nodes.
+/// The guest's memory of process `pid` by nodes, ascending: what is in files in memory (memfd), as
+/// the data plane needs it of QEMU and of microguests. Empty when the process has none, has ended,
+/// or may not be looked at, and where the kernel knows no nodes.
 pub fn memory(root: &Path, pid: u32) -> Vec<NodeMemory> {
     let text = fs::read_to_string(root.join(format!("proc/{pid}/numa_maps"))).unwrap_or_default();
     let mut nodes = BTreeMap::<_, u64>::new();
@@ -27,7 +28,8 @@ pub fn memory(root: &Path, pid: u32) -> Vec<NodeMemory> {
     nodes.into_iter().map(|(node, bytes)| NodeMemory { node, bytes }).collect()
 }
 
-/// Bytes by node of one mapping: `7f… bind:0 file=/memfd:NAME dirty=9 N0=5 N1=4 kernelpagesize_kB=4`; none of another file.
+/// Bytes by node of one mapping: `7f… bind:0 file=/memfd:NAME dirty=9 N0=5 N1=4
+/// kernelpagesize_kB=4`; none of another file.
 fn mapping(line: &str) -> Option<Vec<(u32, u64)>> {
     // A name's blanks are written as \040.
     let words: Vec<_> = line.split(' ').collect();
