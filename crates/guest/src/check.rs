@@ -103,6 +103,6 @@ sys/kernel/mm/transparent_hugepage/enabled: [always] madvise never
         let (text, json) = answer("dense").unwrap();
         assert!(text.starts_with("VERDICT"), "{text}");
         assert!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["summary"]["ok"].is_u64());
-        assert!(answer("fast").unwrap_err().contains("no profile"));
+        assert!(answer("fast").unwrap_err().contains("not a profile"));
     }
 }
