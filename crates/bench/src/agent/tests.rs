@@ -260,7 +260,7 @@ fn what_is_no_call_is_answered_and_the_next_line_is_read() {
     let thread = thread::spawn(move || (&writer).write_all(&lines).unwrap());
     let outcomes = replies(&stream, b"", 4);
     thread.join().unwrap();
-    for (reply, word) in outcomes.iter().zip(["no call", "speed", "longer"]) {
+    for (reply, word) in outcomes.iter().zip(["not a call", "speed", "longer"]) {
         assert_eq!(reply.id, None);
         let Outcome::Failed(error) = &reply.outcome else { panic!("{reply:?}") };
         assert!(error.message.contains(word), "{}", error.message);
