@@ -10,8 +10,8 @@ use taut_api::vm::{LatencySensitivity, NicModel};
 
 use crate::facts::{Desired, Observed, Owner};
 
-/// Updates the state of dense mode. `now_ms` is the wall clock; `due` is the load, if it is time for
-/// a test.
+/// Updates the state of dense mode. `now_ms` is the wall clock; `due` is the load, if it is time
+/// for a test.
 pub fn update_dense_mode(
     settings: &HostSettings,
     before: &TuneState,
@@ -44,8 +44,8 @@ pub fn is_governed(desired: &Desired, owner: &Owner) -> bool {
     match owner {
         Owner::Nic(name, index) => desired.vms.get(name).is_some_and(|vm| {
             let regular = vm.vm.latency_sensitivity == LatencySensitivity::Normal;
-            let card = vm.vm.nics.get(*index);
-            regular && card.is_some_and(|nic| nic.model == NicModel::Virtio && nic.coalescing.is_default())
+            let nic = vm.vm.nics.get(*index);
+            regular && nic.is_some_and(|nic| nic.model == NicModel::Virtio && nic.coalescing.is_default())
         }),
         Owner::External(name) => desired.external.get(name).is_some_and(|port| port.coalescing.is_default()),
         Owner::Netns(_) | Owner::Vmci(_) => false,
@@ -150,8 +150,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1024))]
 
-        /// Under any load, dense mode is on exactly if the last test reached all three thresholds, and
-        /// does not change between tests.
+        /// Under any load, dense mode is on exactly if the last test reached all three thresholds,
+        /// and does not change between tests.
         #[test]
         fn dense_mode_agrees_with_the_last_test(trace in vec(step(), 0..40)) {
             let mut state = TuneState::default();
