@@ -150,7 +150,8 @@ impl Vms {
             disk_limits: limits,
         };
         if let Err(error) = write_record(&path, &record) {
-            tracing::warn!(%error, vm = %name, "the limits of its disk cannot be recorded: the next daemon sets them again");
+            let message = "the limits of its disk cannot be recorded: the next daemon sets them again";
+            tracing::warn!(%error, vm = %name, message);
         }
     }
 

@@ -12,7 +12,7 @@ use taut_api::machine::VmAccelerator;
 use taut_api::vm::{VmKind, VmSpec};
 use taut_api::{ApiError, Name};
 use taut_plan::facts::MemoryPlace;
-use taut_vm::launch::{self, MemoryTuning, RunPaths, Tuning};
+use taut_vm::launch::{self, Launch, MemoryTuning, RunPaths, Tuning};
 
 use super::{Record, Running, Vms};
 use crate::board::HostFacts;
@@ -40,15 +40,16 @@ impl Vms {
         };
         let chosen = launch::accelerator(spec, &host.accelerator);
         let tuning = Tuning { memory: tuned(memory), ..Tuning::of(spec, &chosen, exclusive) };
-        let mut command = launch::command(
+        let launch = Launch {
             name,
             spec,
-            &paths,
-            &host.accelerator,
-            host.qemu.as_ref(),
-            &self.libexec,
+            paths: &paths,
+            accelerator: &host.accelerator,
+            qemu: host.qemu.as_ref(),
+            libexec: &self.libexec,
             tuning,
-        )?;
+        };
+        let mut command = launch.command()?;
         make_dir(&paths).map_err(|error| failed("making the run directory", &error))?;
         remove_sockets(&paths, &listening_sockets(spec.kind, &paths));
         let log = File::create(paths.log()).map_err(|error| failed("making the log", &error))?;
