@@ -1,6 +1,6 @@
 //! The page in Markdown.
 
-use super::{Cores, Generator, Kind, SwitchResults};
+use super::{Cores, Generator, Kind, SwitchResults, SwitchSample};
 use crate::load::{Mode, Traversals};
 
 /// Columns: a switch's names in the samples, and in the table.
@@ -14,15 +14,22 @@ pub(super) const SWITCHES: [(&[&str], &str); 5] = [
 
 const STATES: [(Cores, &str); 2] = [(Cores::Near, "Cores near each other"), (Cores::Far, "Cores far apart")];
 
+/// Headings of the columns, in the order of [`SWITCHES`]. Short, so that a row stays within 100 columns.
+const HEADINGS: [&str; 5] = ["taut", "OVS", "OVS fixed", "vhost", "bridge"];
+
 const INTRODUCTION: &str = "\
-One core for the switch, one for the generator; ports are vhost-user, rings have 256 entries. All switches are measured in\n\
-alternation in one run. Before and after every sample a cache line is passed between the two cores: virtual machines get\n\
-moved, and only samples with both probes in the same state are compared. Figures are medians; `make bench-switch` takes them\n\
-again, and `bench/results/` has every sample.\n\
+One core serves the switch, one the generator. Ports are vhost-user, rings have 256 entries. All\n\
+switches are measured in alternation in one run. Before and after every sample a cache line is\n\
+passed between the two cores: virtual machines get moved, and only samples with both probes in the\n\
+same state are compared. Figures are medians. `make bench-switch` measures them again, and\n\
+`bench/results/` has every sample.\n\
 \n\
-taut runs as it is installed: sandboxed, every descriptor checked, policy and statistics on. The vhost floor is DPDK's library\n\
-forwarding blindly from port to port. The bridge is driven through TAP devices with a system call a frame, its work done on the\n\
-generator's core: it is there for a measure of what is usual.\n";
+- **taut** runs as installed: sandboxed, every descriptor checked, policy and statistics on.\n\
+- **OVS** is OVS-DPDK as a learning switch (`normal`), **OVS fixed** with two fixed flows.\n\
+- **vhost** is DPDK's library, which forwards blindly from port to port: the floor.\n\
+- **bridge** is a Linux bridge. Its TAP devices take a system call a frame, and its work is done on\n\
+  the generator's core. It shows what is usual.\n\
+- **÷ OVS** and **÷ vhost** are taut's figure divided by theirs.\n";
 
 const GENERATORS: [(Generator, &str); 3] = [
     (Generator::Taut, "Generator: `taut bench switch`"),
@@ -35,7 +42,8 @@ pub(super) fn render(results: &SwitchResults, picture: &str) -> String {
     let is_virtual = if machine.is_virtual { ", itself a virtual machine" } else { "" };
     let mut page = format!("# Performance\n\n![Throughput by frame size]({picture})\n\n{INTRODUCTION}\n");
     page += &format!(
-        "Measured on {}: {} CPUs of {}{is_virtual}; {}, Linux {}; taut {}, Open vSwitch {}, DPDK {}.\n",
+        "Measured on {}: {} CPUs of {}{is_virtual};\n{}, Linux {};\n\
+         taut {}, Open vSwitch {}, DPDK {}.\n",
         machine.date,
         machine.cpus,
         machine.cpu,
@@ -64,56 +72,72 @@ pub(super) fn render(results: &SwitchResults, picture: &str) -> String {
     page
 }
 
+/// Returns the table of one generator, or `None` without any sample in this state.
 fn table(results: &SwitchResults, state: Cores, generator: Generator, title: &str) -> Option<String> {
-    let kinds: Vec<_> = results.kinds().into_iter().filter(|kind| kind.generator == generator).collect();
-    let cells = |kind: &Kind| {
-        SWITCHES.map(|(names, _)| names.iter().find_map(|name| cell(results, kind, name, state)))
-    };
-    let rows: Vec<_> = kinds.iter().map(|kind| (kind, cells(kind))).collect();
-    let used = [0, 1, 2, 3, 4].map(|column| rows.iter().any(|(_, cells)| cells[column].is_some()));
-    if !used.contains(&true) {
+    let kinds = results.kinds().into_iter().filter(|kind| kind.generator == generator);
+    let rows: Vec<Row> = kinds.flat_map(|kind| rows(results, &kind, state)).collect();
+    let columns: Vec<usize> =
+        (0..SWITCHES.len()).filter(|column| rows.iter().any(|row| row.values[*column].is_some())).collect();
+    if columns.is_empty() {
         return None;
     }
-    let mut text = format!("\n### {title}\n\n| |");
-    let columns: Vec<_> = (0..SWITCHES.len()).filter(|column| used[*column]).collect();
-    for &column in &columns {
-        text += &format!(" {} |", SWITCHES[column].1);
-    }
-    text += &format!(" taut / OVS `normal` | taut / vhost |\n|---|{}\n", "---|".repeat(columns.len() + 2));
-    for (kind, cells) in rows.iter().filter(|(_, cells)| cells.iter().any(Option::is_some)) {
-        text += &format!("| {} |", kind.name());
-        for &column in &columns {
-            let shown = cells[column].as_ref().map_or_else(|| "–".to_owned(), |(_, shown)| shown.clone());
-            text += &format!(" {shown} |");
-        }
-        for rival in [1, 3] {
-            let ratio =
-                cells[0].as_ref().zip(cells[rival].as_ref()).map(|((own, _), (rival, _))| own / rival);
-            text += &ratio.map_or_else(|| " – |".to_owned(), |ratio| format!(" {ratio:.2} |"));
-        }
-        text += "\n";
+    let headings: Vec<&str> = columns.iter().map(|column| HEADINGS[*column]).collect();
+    let mut text = format!("\n### {title}\n\n| | {} | ÷ OVS | ÷ vhost |\n", headings.join(" | "));
+    text += &format!("|---|{}\n", "---|".repeat(columns.len() + 2));
+    for Row { name, digits, values } in rows {
+        let shown = |value: Option<f64>, digits| value.map_or("–".to_owned(), |v| format!("{v:.digits$}"));
+        let figures = columns.iter().map(|column| shown(values[*column], digits));
+        let ratios =
+            [1, 3].map(|rival| shown(values[0].zip(values[rival]).map(|(own, rival)| own / rival), 2));
+        let cells: Vec<String> = figures.chain(ratios).collect();
+        text += &format!("| {name} | {} |\n", cells.join(" | "));
     }
     Some(text)
 }
 
-/// The figure to compare by, and what is shown.
-fn cell(results: &SwitchResults, kind: &Kind, switch: &str, state: Cores) -> Option<(f64, String)> {
-    if kind.mode == Mode::Traversal {
-        let median = |of: fn(&Traversals) -> Option<f64>| {
-            results.median(kind, switch, state, |s| s.figures.traversal.as_ref().and_then(of))
-        };
-        let [p50, p99] = [median(|t| Some(t.p50_ns))?, median(|t| Some(t.p99_ns))?];
-        let tail = [median(|t| Some(t.p99_9_ns)), median(|t| t.p99_99_ns)];
-        let all: Vec<_> =
-            [p50, p99].into_iter().chain(tail.into_iter().flatten()).map(|ns| format!("{ns:.0}")).collect();
-        return Some((p50, format!("{} ns", all.join(" / "))));
-    }
-    let mpps = results.median(kind, switch, state, |s| s.figures.mpps)?;
-    let gbit = mpps * f64::from(kind.size) * 8.0 / 1000.0;
-    let shown = match results.median(kind, switch, state, |s| s.memcpy_gbyte_s) {
-        Some(copied) => format!("{gbit:.0} Gbit/s, memcpy {:.0}", copied * 8.0),
-        None if kind.size > 1000 => format!("{mpps:.2} Mpps ({gbit:.0} Gbit/s)"),
-        None => format!("{mpps:.1} Mpps"),
+/// A percentile of traversal times, if the generator reported it.
+type Percentile = fn(&Traversals) -> Option<f64>;
+
+/// One figure of a kind of measurement, of each switch.
+struct Row {
+    /// Kind and unit.
+    name: String,
+    /// Decimals to show.
+    digits: usize,
+    /// In the order of [`SWITCHES`].
+    values: [Option<f64>; 5],
+}
+
+/// Returns the figures of a kind that at least one switch has.
+fn rows(results: &SwitchResults, kind: &Kind, state: Cores) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut add = |unit: &str, digits: usize, of: &dyn Fn(&SwitchSample) -> Option<f64>| {
+        let values =
+            SWITCHES.map(|(names, _)| names.iter().find_map(|name| results.median(kind, name, state, of)));
+        if values.iter().any(Option::is_some) {
+            rows.push(Row { name: format!("{}, {unit}", kind.name()), digits, values });
+        }
     };
-    Some((mpps, shown))
+    if kind.mode == Mode::Traversal {
+        let percentiles: [(&str, Percentile); 4] = [
+            ("p50 ns", |t| Some(t.p50_ns)),
+            ("p99 ns", |t| Some(t.p99_ns)),
+            ("p99.9 ns", |t| Some(t.p99_9_ns)),
+            ("p99.99 ns", |t| t.p99_99_ns),
+        ];
+        for (unit, of) in percentiles {
+            add(unit, 0, &|sample| sample.figures.traversal.as_ref().and_then(of));
+        }
+        return rows;
+    }
+    let gbit = |sample: &SwitchSample| Some(sample.figures.mpps? * f64::from(kind.size) * 8.0 / 1000.0);
+    // Of frames as long as memory is copied, only the bytes count.
+    if kind.size < 10_000 {
+        add("Mpps", if kind.size > 1000 { 2 } else { 1 }, &|sample| sample.figures.mpps);
+    }
+    if kind.size > 1000 {
+        add("Gbit/s", 0, &gbit);
+    }
+    add("memcpy Gbit/s", 0, &|sample| sample.memcpy_gbyte_s.map(|rate| rate * 8.0));
+    rows
 }
