@@ -141,11 +141,8 @@ fn boot_idle(facts: &HostFacts, profile: Profile) -> Line {
     let found: Vec<_> =
         words.iter().filter_map(|key| option(kernel, key).map(|value| format!("{key}{value}"))).collect();
     let shallow = facts.idle.states.iter().all(|state| state.exit_us <= 2);
-    let wanted = if profile == Profile::Latency {
-        "max_cstate 0 or 1, or a bound set at run time"
-    } else {
-        "any"
-    };
+    let wanted =
+        if profile == Profile::Latency { "max_cstate 0 or 1, or a bound set at run time" } else { "any" };
     let found = if found.is_empty() { "all".to_owned() } else { found.join(" ") };
     let verdict = if profile == Profile::Latency && !shallow { Verdict::Warn } else { Verdict::Ok };
     BOOT_IDLE.line(verdict, found, wanted)
