@@ -8,7 +8,7 @@ use taut_api::fabric::PortId;
 use taut_api::fabric::config::{SocketConfig, SocketWorker};
 use taut_virtq::counters::SharedWords;
 
-use super::device::SocketDevice;
+use super::device::VsockDevice;
 use super::engine::{VsockEvent, VsockSwitch};
 use super::guest::EventSource;
 use super::thread::{self, Shared};
@@ -62,7 +62,7 @@ impl VsockHandle {
 
     /// The device that a front end's session drives; `None` if it is not configured.
     pub fn device(&self, id: PortId) -> Option<Arc<dyn Device>> {
-        SocketDevice::find(&self.shared, id).map(|device| Arc::new(device) as Arc<dyn Device>)
+        VsockDevice::find(&self.shared, id).map(|device| Arc::new(device) as Arc<dyn Device>)
     }
 
     /// Sets the socket at which programs on the host connect to a device's guest, in place of the
