@@ -21,7 +21,8 @@ pub(crate) struct Args {
     /// Where taut's other programs are [default: where this one is].
     #[arg(long, value_name = "DIR")]
     pub(crate) libexec: Option<PathBuf>,
-    /// CPUs that the fabric's workers are bound to, one worker each, such as `2,3` [default: one worker, anywhere].
+    /// CPUs that the fabric's workers are bound to, one worker each, such as `2,3` [default: one
+    /// worker, anywhere].
     #[arg(long, value_name = "CPUS", value_delimiter = ',')]
     pub(crate) fabric_cpus: Vec<u32>,
     /// When a worker of the fabric that has nothing to do sleeps.
@@ -30,11 +31,12 @@ pub(crate) struct Args {
     /// Microseconds that an adaptive worker polls after the last frame before it sleeps.
     #[arg(long, value_name = "US", default_value = "50")]
     pub(crate) fabric_poll_us: u32,
-    /// CPU that the fabric's thread for VMCI sockets is bound to [default: anywhere]. It sleeps as `--fabric-mode` says.
+    /// CPU that the fabric's thread for VMCI sockets is bound to [default: anywhere]. It sleeps as
+    /// `--fabric-mode` says.
     #[arg(long, value_name = "CPU")]
     pub(crate) vmci_cpu: Option<u32>,
-    /// The cpuset (cgroup v1) whose tasks make room for latency-sensitive VMs, or the control group (cgroup v2) that VMs' own groups
-    /// are made in [default: the whole host's].
+    /// The cpuset (cgroup v1) whose tasks make room for latency-sensitive VMs, or the control group
+    /// (cgroup v2) that VMs' own groups are made in [default: the whole host's].
     #[arg(long, value_name = "DIR")]
     pub(crate) cpuset: Option<PathBuf>,
     /// Print the description of the HTTP API and exit.

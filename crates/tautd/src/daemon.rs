@@ -29,8 +29,8 @@ use crate::vms::Vms;
 /// Wanted limit of open descriptors. A vhost-user session has up to a dozen.
 const OPEN_FILES: u64 = 65_536;
 
-/// Time that a killed daemon may hold its lock. A child that it was starting shares the lock until it
-/// runs its program.
+/// Time that a killed daemon may hold its lock. A child that it was starting shares the lock until
+/// it runs its program.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs until a signal or a user ends the daemon.

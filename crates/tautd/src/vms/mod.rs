@@ -1,7 +1,7 @@
 //! Processes of VMs: starting, adopting, stopping, and recording why one ended.
 //!
-//! A VM's run directory holds its sockets and logs, the file `pid` with the process's identity while it
-//! runs, and the file `failed` with the reason of a failure until its next start.
+//! A VM's run directory holds its sockets and logs, the file `pid` with the process's identity
+//! while it runs, and the file `failed` with the reason of a failure until its next start.
 
 mod start;
 mod stop;
@@ -77,7 +77,8 @@ pub(crate) enum End {
 }
 
 impl Vms {
-    /// Adopts the VMs that an earlier daemon left running below `run_dir`. `libexec` has taut's programs.
+    /// Adopts the VMs that an earlier daemon left running below `run_dir`. `libexec` has taut's
+    /// programs.
     pub(crate) fn adopt(run_dir: &Path, libexec: &Path) -> std::io::Result<Self> {
         let dir = run_dir.join("vms");
         fs::create_dir_all(&dir)?;

@@ -18,8 +18,8 @@ use crate::board::HostFacts;
 use crate::process::{Process, write_record};
 
 impl Vms {
-    /// Starts a VM's process. `exclusive` tells whether its vCPUs will own pCPUs. The sockets of its vNICs
-    /// appear some time later.
+    /// Starts a VM's process. `exclusive` tells whether its vCPUs will own pCPUs. The sockets of
+    /// its vNICs appear some time later.
     pub(crate) fn start(
         &mut self,
         name: &Name,
