@@ -1,6 +1,6 @@
 //! The page in Markdown, within 100 columns.
 
-use super::{Cores, Generator, Kind, SwitchResults, SwitchSample};
+use super::{Cores, Generator, Kind, SwitchResults};
 use crate::load::{Mode, Traversals};
 
 /// Columns: a switch's names in the samples, and its title in the table.
@@ -17,24 +17,7 @@ const RATIOS: [(usize, &str); 2] = [(1, "taut ÷ OVS"), (3, "taut ÷ vhost")];
 
 const STATES: [(Cores, &str); 2] = [(Cores::Near, "Cores near each other"), (Cores::Far, "Cores far apart")];
 
-/// Headings of the columns, in the order of [`SWITCHES`]. Short, so that a row stays within 100 columns.
-const HEADINGS: [&str; 5] = ["taut", "OVS", "OVS fixed", "vhost", "bridge"];
-
 const INTRODUCTION: &str = "\
-<<<<<<< HEAD
-One core serves the switch, one the generator. Ports are vhost-user, rings have 256 entries. All\n\
-switches are measured in alternation in one run. Before and after every sample a cache line is\n\
-passed between the two cores: virtual machines get moved, and only samples with both probes in the\n\
-same state are compared. Figures are medians. `make bench-switch` measures them again, and\n\
-`bench/results/` has every sample.\n\
-\n\
-- **taut** runs as installed: sandboxed, every descriptor checked, policy and statistics on.\n\
-- **OVS** is OVS-DPDK as a learning switch (`normal`), **OVS fixed** with two fixed flows.\n\
-- **vhost** is DPDK's library, which forwards blindly from port to port: the floor.\n\
-- **bridge** is a Linux bridge. Its TAP devices take a system call a frame, and its work is done on\n\
-  the generator's core. It shows what is usual.\n\
-- **÷ OVS** and **÷ vhost** are taut's figure divided by theirs.\n";
-=======
 The switch has one core, the generator another one. Ports are vhost-user, rings have 256 entries.
 All switches are measured in alternation in one run. The time that a cache line takes between the
 two cores is probed before and after every sample, because hypervisors move virtual machines; only
@@ -47,7 +30,6 @@ measures again, and `bench/results/` has every sample.
 * **bridge** is the Linux bridge with TAP devices, one system call for each frame. Its work is done
   on the generator's core. It shows what is usual.
 ";
->>>>>>> main
 
 const GENERATORS: [(Generator, &str); 3] = [
     (Generator::Taut, "Generator: `taut bench switch`"),
@@ -59,14 +41,8 @@ pub(super) fn render(results: &SwitchResults, picture: &str) -> String {
     let machine = &results.machine;
     let is_virtual = if machine.is_virtual { ", itself a virtual machine" } else { "" };
     let mut page = format!("# Performance\n\n![Throughput by frame size]({picture})\n\n{INTRODUCTION}\n");
-<<<<<<< HEAD
-    page += &format!(
-        "Measured on {}: {} CPUs of {}{is_virtual};\n{}, Linux {};\n\
-         taut {}, Open vSwitch {}, DPDK {}.\n",
-=======
     let measured = format!(
         "Measured on {}: {} CPUs of {}{is_virtual}; {}, Linux {}; taut {}, Open vSwitch {}, DPDK {}.",
->>>>>>> main
         machine.date,
         machine.cpus,
         machine.cpu,
@@ -96,26 +72,6 @@ pub(super) fn render(results: &SwitchResults, picture: &str) -> String {
     page
 }
 
-<<<<<<< HEAD
-/// Returns the table of one generator, or `None` without any sample in this state.
-fn table(results: &SwitchResults, state: Cores, generator: Generator, title: &str) -> Option<String> {
-    let kinds = results.kinds().into_iter().filter(|kind| kind.generator == generator);
-    let rows: Vec<Row> = kinds.flat_map(|kind| rows(results, &kind, state)).collect();
-    let columns: Vec<usize> =
-        (0..SWITCHES.len()).filter(|column| rows.iter().any(|row| row.values[*column].is_some())).collect();
-    if columns.is_empty() {
-        return None;
-    }
-    let headings: Vec<&str> = columns.iter().map(|column| HEADINGS[*column]).collect();
-    let mut text = format!("\n### {title}\n\n| | {} | ÷ OVS | ÷ vhost |\n", headings.join(" | "));
-    text += &format!("|---|{}\n", "---|".repeat(columns.len() + 2));
-    for Row { name, digits, values } in rows {
-        let shown = |value: Option<f64>, digits| value.map_or("–".to_owned(), |v| format!("{v:.digits$}"));
-        let figures = columns.iter().map(|column| shown(values[*column], digits));
-        let ratios =
-            [1, 3].map(|rival| shown(values[0].zip(values[rival]).map(|(own, rival)| own / rival), 2));
-        let cells: Vec<String> = figures.chain(ratios).collect();
-=======
 /// Breaks a paragraph into lines of at most 100 characters.
 fn wrapped(text: &str) -> String {
     let mut lines = vec![String::new()];
@@ -170,58 +126,11 @@ fn table(results: &SwitchResults, state: Cores, generator: Generator, title: &st
         let ratios =
             RATIOS.map(|(rival, _)| shown(values[0].zip(values[rival]).map(|(own, rival)| own / rival), 2));
         let cells: Vec<_> = figures.chain(ratios).collect();
->>>>>>> main
         text += &format!("| {name} | {} |\n", cells.join(" | "));
     }
     Some(text)
 }
 
-<<<<<<< HEAD
-/// A percentile of traversal times, if the generator reported it.
-type Percentile = fn(&Traversals) -> Option<f64>;
-
-/// One figure of a kind of measurement, of each switch.
-struct Row {
-    /// Kind and unit.
-    name: String,
-    /// Decimals to show.
-    digits: usize,
-    /// In the order of [`SWITCHES`].
-    values: [Option<f64>; 5],
-}
-
-/// Returns the figures of a kind that at least one switch has.
-fn rows(results: &SwitchResults, kind: &Kind, state: Cores) -> Vec<Row> {
-    let mut rows = Vec::new();
-    let mut add = |unit: &str, digits: usize, of: &dyn Fn(&SwitchSample) -> Option<f64>| {
-        let values =
-            SWITCHES.map(|(names, _)| names.iter().find_map(|name| results.median(kind, name, state, of)));
-        if values.iter().any(Option::is_some) {
-            rows.push(Row { name: format!("{}, {unit}", kind.name()), digits, values });
-        }
-    };
-    if kind.mode == Mode::Traversal {
-        let percentiles: [(&str, Percentile); 4] = [
-            ("p50 ns", |t| Some(t.p50_ns)),
-            ("p99 ns", |t| Some(t.p99_ns)),
-            ("p99.9 ns", |t| Some(t.p99_9_ns)),
-            ("p99.99 ns", |t| t.p99_99_ns),
-        ];
-        for (unit, of) in percentiles {
-            add(unit, 0, &|sample| sample.figures.traversal.as_ref().and_then(of));
-        }
-        return rows;
-    }
-    let gbit = |sample: &SwitchSample| Some(sample.figures.mpps? * f64::from(kind.size) * 8.0 / 1000.0);
-    // Of frames as long as memory is copied, only the bytes count.
-    if kind.size < 10_000 {
-        add("Mpps", if kind.size > 1000 { 2 } else { 1 }, &|sample| sample.figures.mpps);
-    }
-    if kind.size > 1000 {
-        add("Gbit/s", 0, &gbit);
-    }
-    add("memcpy Gbit/s", 0, &|sample| sample.memcpy_gbyte_s.map(|rate| rate * 8.0));
-=======
 /// Returns the figures of a kind.
 fn rows<'a>(results: &'a SwitchResults, kind: &'a Kind, state: Cores) -> Vec<Row<'a>> {
     if kind.mode == Mode::Traversal {
@@ -255,6 +164,5 @@ fn rows<'a>(results: &'a SwitchResults, kind: &'a Kind, state: Cores) -> Vec<Row
     if is_copied {
         rows.push(Row { unit: "memcpy in Gbit/s", decimals: 0, of: Box::new(copied) });
     }
->>>>>>> main
     rows
 }
