@@ -1,4 +1,5 @@
-# Parts of initial RAM file systems for guests. Sourced; makes $work, removed at exit, and $root in it.
+# Parts of initial RAM file systems for guests. Sourced; makes $work, which is removed at exit, and
+# $root in it.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 PATH=$PATH:/usr/sbin:/sbin
@@ -20,8 +21,8 @@ program() {
 }
 
 # extend_image IMAGES NAME OUT MODULE…: makes OUT/vmlinuz and OUT/initrd from the guest image NAME,
-# $root, and these modules of the kernel's package. $root/init runs before the image's own init, which
-# becomes /sbin/guest.
+# $root, and these modules of the kernel's package. $root/init runs before the image's own init,
+# which becomes /sbin/guest.
 extend_image() {
   local images=$1 name=$2 out=$3 kernel module file object
   # Background processes of the shell read from /dev/null.
