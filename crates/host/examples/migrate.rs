@@ -152,8 +152,8 @@ mod mapped {
 
     /// Maps `bytes` of a file for the life of the process.
     pub(super) fn shared(file: &OwnedFd, bytes: usize) -> &'static [AtomicU64] {
-        // SAFETY: a new mapping at an address that the kernel chooses takes nobody's memory; it is
-        // never unmapped.
+        // SAFETY: the kernel chooses the address of the new mapping, so it overlaps no other
+        // memory; it is never unmapped.
         let at = unsafe {
             mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)
         };

@@ -23,11 +23,12 @@ pub struct Changed {
     pub failed: Vec<(String, String)>,
 }
 
-/// Makes the changes in their order. The ledger keeps a file's content from before its first change.
+/// Makes the changes in their order. The ledger keeps a file's content from before its first
+/// change.
 ///
 /// # Errors
-/// Returns an error if the ledger cannot be written; then nothing was changed. A file that cannot be
-/// changed is no error, but listed in the outcome.
+/// Returns an error if the ledger cannot be written; then nothing was changed. A file that cannot
+/// be changed is no error, but listed in the outcome.
 pub fn apply(ledger: &Ledger, changes: &[Change]) -> Result<Changed, LedgerError> {
     let values: Vec<_> = changes.iter().map(|change| (change.path.clone(), change.value.clone())).collect();
     let settled = ledger.add(Holder::Check, &values)?;
@@ -43,8 +44,8 @@ pub fn apply(ledger: &Ledger, changes: &[Change]) -> Result<Changed, LedgerError
 /// Restores every file that [`apply`] changed, the last changed first.
 ///
 /// # Errors
-/// Returns an error if the ledger cannot be read or written. A file that could not be restored stays
-/// in the ledger and is listed in the outcome.
+/// Returns an error if the ledger cannot be read or written. A file that could not be restored
+/// stays in the ledger and is listed in the outcome.
 pub fn undo(ledger: &Ledger) -> Result<Changed, LedgerError> {
     let claimed = ledger.claimed(Holder::Check)?;
     if claimed.is_empty() && !ledger.has_changes(Holder::Check)? {

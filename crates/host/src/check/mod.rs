@@ -1,6 +1,7 @@
 //! Settings of the host, or of a guest from inside, that `taut check` judges (SPEC BP).
 //!
-//! Each topic has a file. [`change`] applies those that can change while the host runs, and undoes it.
+//! Each topic has a file. [`change`] applies those that can change while the host runs, and undoes
+//! it.
 
 pub mod change;
 mod cpu;

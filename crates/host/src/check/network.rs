@@ -22,8 +22,8 @@ pub(super) fn read(tree: Tree<'_>) -> NetworkFacts {
     }
 }
 
-/// Adds the facts that only the cards' drivers know. They stay unknown if the kernel or driver does not
-/// answer.
+/// Adds the facts that only the cards' drivers know. They stay unknown if the kernel or driver does
+/// not answer.
 fn ask_drivers(cards: &mut [Card]) {
     let Ok(mut ethtool) = Ethtool::open() else { return };
     for card in cards {

@@ -341,8 +341,8 @@ fn below(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned()
 }
 
-/// Joins a path of the ledger to the root. Anybody may have edited the ledger, so the path is
-/// checked.
+/// Joins a path of the ledger to the root. Another program may have edited the ledger, so the path
+/// is checked.
 fn inside(root: &Path, path: &str) -> io::Result<PathBuf> {
     if path.is_empty() || !Path::new(path).components().all(|part| matches!(part, Component::Normal(_))) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path leads out of the root"));

@@ -1,8 +1,8 @@
-//! Evidence of latency sensitivity (SPEC LS-10): the kernel's counters of a VM's vCPUs, and of other
-//! threads and interrupts on their pCPUs.
+//! Evidence of latency sensitivity (SPEC LS-10): the kernel's counters of a VM's vCPUs, and of
+//! other threads and interrupts on their pCPUs.
 //!
-//! A result is the difference of two readings. ESX's `%USED` and `%RDY` are the kernel's run time and
-//! run delay.
+//! A result is the difference of two readings. ESX's `%USED` and `%RDY` are the kernel's run time
+//! and run delay.
 
 mod interrupts;
 mod memory;
@@ -70,8 +70,8 @@ pub struct Vcpu {
     pub interrupts: Vec<Interrupt>,
 }
 
-/// A thread that ran on a pCPU that a vCPU owns. Threads that began or ended between the readings are
-/// missing.
+/// A thread that ran on a pCPU that a vCPU owns. Threads that began or ended between the readings
+/// are missing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Intruder {
     /// Thread number.
@@ -97,8 +97,8 @@ pub struct Interrupt {
     pub times: u64,
 }
 
-/// Returns the time between two readings, and what each vCPU did. `cpus` are the pCPUs that the vCPUs
-/// own, in their order; further vCPUs own none.
+/// Returns the time between two readings, and what each vCPU did. `cpus` are the pCPUs that the
+/// vCPUs own, in their order; further vCPUs own none.
 pub fn between(before: &Reading, after: &Reading, cpus: &[u32]) -> (Duration, Vec<Vcpu>) {
     let time = after.at.saturating_duration_since(before.at);
     let of_time = |ns: u64| 100.0 * ns as f64 / (time.as_nanos() as f64).max(1.0);
@@ -128,8 +128,8 @@ pub fn between(before: &Reading, after: &Reading, cpus: &[u32]) -> (Duration, Ve
 
 /// Watches a VM for `time`, with a reading every [`INTERVAL`].
 ///
-/// A thread that was on the same pCPU in two successive readings, and ran in between, counts as having
-/// run there. `cpus` are the pCPUs that the vCPUs own, in their order.
+/// A thread that was on the same pCPU in two successive readings, and ran in between, counts as
+/// having run there. `cpus` are the pCPUs that the vCPUs own, in their order.
 pub fn watch(root: &Path, pid: u32, cpus: &[u32], time: Duration) -> (Duration, Vec<Vcpu>) {
     let first = read(root, pid);
     let mut last = first.clone();

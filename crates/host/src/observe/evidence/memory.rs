@@ -15,9 +15,9 @@ pub struct NodeMemory {
     pub bytes: u64,
 }
 
-/// Returns the guest's memory of process `pid` by node, ascending: its mappings of memfd files, which
-/// the data plane requires of QEMU and microguests. Returns nothing if the process has none, has ended
-/// or may not be inspected, or if the kernel has no NUMA support.
+/// Returns the guest's memory of process `pid` by node, ascending: its mappings of memfd files,
+/// which the data plane requires of QEMU and microguests. Returns nothing if the process has none,
+/// has ended or may not be inspected, or if the kernel has no NUMA support.
 pub fn memory(root: &Path, pid: u32) -> Vec<NodeMemory> {
     let text = fs::read_to_string(root.join(format!("proc/{pid}/numa_maps"))).unwrap_or_default();
     let mut nodes = BTreeMap::<_, u64>::new();

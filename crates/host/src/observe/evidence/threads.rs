@@ -84,7 +84,7 @@ fn switches(folder: &Path) -> Option<Switches> {
 pub(super) fn why(name: &str, kernel: bool) -> &'static str {
     let bound = ["ksoftirqd/", "migration/", "cpuhp/", "rcuc/", "irq_work/", "idle_inject/"];
     match name {
-        _ if !kernel => "its affinity allows it: it was there before, or was bound there by somebody else",
+        _ if !kernel => "its affinity allows it: it was there before, or another program bound it there",
         _ if bound.iter().any(|prefix| name.starts_with(prefix)) => {
             "the kernel's own for this pCPU: it cannot be moved"
         }
