@@ -49,7 +49,7 @@ pub(crate) fn vm(
         phase,
         reason,
         pid: process.map(|process| process.pid),
-        accelerator: process.map(|process| process.accelerator.clone()),
+        accelerator: process.map(|process| process.accelerator),
         agent_socket: process.map(|_| path(paths.agent())),
         console_socket: console.then(|| path(paths.console())),
         console_log: paths.console_log().exists().then(|| path(paths.console_log())),

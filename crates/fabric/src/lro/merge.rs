@@ -30,8 +30,7 @@ pub(super) struct Merge {
 }
 
 impl Merge {
-    /// Begins a merge with a segment whose checksums are correct and whose length is that of a
-    /// frame.
+    /// Begins a merge with a segment of at most [`MAX_FRAME`] bytes and correct checksums.
     pub(super) fn begin(first: Segment, header: &NetHeader, frame: &[u8]) -> Self {
         let buffer = vec![0; MAX_FRAME].into();
         let mut merge = Self {

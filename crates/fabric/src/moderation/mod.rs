@@ -19,8 +19,8 @@
 //! | `adapt` | after as many packets as come in 50 µs, or after 50 µs | at once |
 //! | `dense` | after 64 packets, or at the next tick | disabled until the guest is idle |
 //!
-//! With `static`, the ring is looked at when so many packets are expected, after 4 ms at the latest.
-//! With `dense`, it is looked at in common ticks, until 16 of them have found nothing.
+//! With `static`, the ring is looked at when so many packets are expected, after 4 ms at the
+//! latest. With `dense`, it is looked at in common ticks, until 16 of them have found nothing.
 //!
 //! A *tick* comes every 4 ms, for all queues at the same time. A worker therefore wakes up once for
 //! all its guests, however many they are (row DM-3).

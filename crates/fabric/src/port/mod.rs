@@ -168,7 +168,8 @@ impl Port {
         }
     }
 
-    /// Handles what is due at a transmit queue, served or not, and sets a timer for what is due later.
+    /// Handles what is due at a transmit queue, served or not, and sets a timer for what is due
+    /// later.
     pub fn tx_due(&self, pair: PairIdx, when: Instant, now: Instant, timers: &mut Timers) {
         let mut slot = self.tx(pair);
         slot.deadline.expire(when);

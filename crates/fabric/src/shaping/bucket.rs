@@ -10,10 +10,10 @@
 //! * A frame longer than the depth passes, once everything before it has been paid.
 //! * A worker that comes back late makes up for it, so the long-run rate does not depend on timers.
 //!
-//! For frames of at most `f` bytes, no interval of `t` seconds therefore carries more than `rate ×
-//! t + max(depth, rate × TOLERANCE + f)`. A sender that always has a frame waiting gets `rate`,
-//! within 0.02 % even for 64 bytes at 100 Gbit/s, as long as the worker is never later than
-//! [`TOLERANCE`].
+//! For frames of at most `f` bytes, an interval of `t` seconds therefore carries at most
+//! `rate × t + max(depth, rate × TOLERANCE + f)`.
+//! A sender that always has a frame waiting gets `rate`, within 0.02 % even for 64 bytes at
+//! 100 Gbit/s, as long as the worker is never later than [`TOLERANCE`].
 
 use std::time::{Duration, Instant};
 
@@ -44,8 +44,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// Creates a full bucket: `depth` bytes may be sent at once. A rate below 1 kbit/s counts as 1
-    /// kbit/s.
+    /// Creates a full bucket: `depth` bytes may be sent at once. The lowest rate is 1 kbit/s.
     pub fn new(rate: BitRate, depth: u64, now: Instant) -> Self {
         let price = (u128::from(PS_PER_NS * 8_000_000_000) << FRACTION) / u128::from(rate.0.max(1000));
         let mut bucket = Self { price: price as u64, depth: 0, backlog: 0, at: now };

@@ -36,10 +36,10 @@ impl Inherited {
 }
 
 fn take(number: RawFd, what: &'static str) -> Result<OwnedFd, Missing> {
-    // SAFETY: used for one system call, which fails on a closed descriptor.
+    // SAFETY: the borrowed number is used for one system call, which fails if it is closed.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     rustix::io::fcntl_getfd(borrowed).map_err(|error| Missing { number, what, source: error.into() })?;
-    // SAFETY: open, as just seen, and nothing else in this process knows the number: it was
-    // inherited, and `take` is called once.
+    // SAFETY: the descriptor is open, as just checked. No other value owns it: it was inherited,
+    // and `take` is called once per number.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }

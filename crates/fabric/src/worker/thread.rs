@@ -21,8 +21,8 @@ use crate::sys::thread::Thread;
 use crate::wake::mailbox::{LOAD_WINDOW, Mailbox, Message, WorkerIdx};
 use crate::wake::timers::{SourceIdx, Timers, Wake};
 
-/// Interval at which a busy worker looks for events. A system call at this interval costs little, and a
-/// port that wakes up next to a busy one does not wait long.
+/// Interval at which a busy worker looks for events. A system call at this interval costs little,
+/// and a port that wakes up next to a busy one does not wait long.
 const EVENT_INTERVAL: Duration = Duration::from_micros(20);
 /// Interval for a worker that polls all its rings: only devices need events then.
 const POLLING_EVENT_INTERVAL: Duration = Duration::from_micros(100);

@@ -15,7 +15,7 @@ use std::process::ExitStatus;
 use serde::{Deserialize, Serialize};
 use taut_api::Name;
 use taut_api::fabric::counters::MAX_PORTS;
-use taut_api::machine::DiskLimits;
+use taut_api::machine::{DiskLimits, VmAccelerator};
 use taut_api::vm::VmKind;
 use taut_plan::facts::{MachineSeen, VmSeen};
 use taut_vm::launch::{RunPaths, Tuning};
@@ -41,7 +41,7 @@ pub(crate) struct Vms {
 struct Running {
     process: Process,
     kind: VmKind,
-    accelerator: String,
+    accelerator: VmAccelerator,
     /// Whether it was started with a VMCI device.
     vmci: bool,
     tuning: Tuning,
@@ -56,7 +56,7 @@ struct Record {
     #[serde(flatten)]
     identity: Identity,
     kind: VmKind,
-    accelerator: String,
+    accelerator: VmAccelerator,
     #[serde(default)]
     vmci: bool,
     #[serde(default)]
@@ -119,7 +119,7 @@ impl Vms {
         let process = self.running.get(name).map(|vm| taut_plan::facts::Process {
             pid: vm.process.pid(),
             kind: vm.kind,
-            accelerator: vm.accelerator.clone(),
+            accelerator: vm.accelerator,
             stopping: vm.stopping.is_some(),
             sockets: (0..MAX_PORTS).take_while(|&index| paths.nic(index).exists()).collect(),
             vmci: vm.vmci,
@@ -145,7 +145,7 @@ impl Vms {
         let record = Record {
             identity: vm.process.identity(),
             kind: vm.kind,
-            accelerator: vm.accelerator.clone(),
+            accelerator: vm.accelerator,
             vmci: vm.vmci,
             tuning: vm.tuning,
             disk_limits: limits,
