@@ -26,6 +26,29 @@ impl AcceleratorChoice {
     }
 }
 
+/// Execution of the vCPUs of a running VM.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum VmAccelerator {
+    /// KVM.
+    Kvm,
+    /// Emulation by QEMU.
+    #[default]
+    Tcg,
+    /// A microguest, whose vCPUs are threads of the host.
+    Native,
+}
+
+impl std::fmt::Display for VmAccelerator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+            Self::Native => "native",
+        })
+    }
+}
+
 /// What an idle vCPU does (SPEC BP, LS-6): the table `[halt]` of a VM file. Each key is ESX's; what is absent is KVM's and the
 /// plan's own choice. Under emulation none of them has an effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use crate::coalescing::NicCoalescing;
 use crate::latency::LatencyStatus;
 use crate::link::Link;
-use crate::machine::{AcceleratorChoice, DiskLimits, HaltSpec};
+use crate::machine::{AcceleratorChoice, DiskLimits, HaltSpec, VmAccelerator};
 use crate::network::Ipv4Net;
 use crate::passthrough::PassthroughSpec;
 use crate::placement::PlacementSpec;
@@ -305,9 +305,9 @@ pub struct VmStatus {
     /// Its process, while there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// Accelerator that the running VM was started with (`kvm`, `tcg` or `native` for a micro VM).
+    /// Accelerator that the running VM was started with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub accelerator: Option<String>,
+    pub accelerator: Option<VmAccelerator>,
     /// Unix socket of the agent channel inside the VM (`taut bench` speaks to it).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_socket: Option<String>,

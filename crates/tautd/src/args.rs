@@ -1,4 +1,4 @@
-//! The command line.
+//! The daemon's command line.
 
 use std::path::PathBuf;
 
@@ -12,29 +12,31 @@ use taut_api::placement::Numbers;
 #[derive(Debug, Parser)]
 #[command(version)]
 pub(crate) struct Args {
-    /// Where what users want is kept.
+    /// Directory of the store: documents, events, and changes made on the host.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/taut")]
     pub(crate) state_dir: PathBuf,
-    /// Where sockets, logs and process numbers are; empty after a boot.
+    /// Directory of sockets, logs and process numbers; empty after a boot.
     #[arg(long, value_name = "DIR", default_value = "/run/taut")]
     pub(crate) run_dir: PathBuf,
-    /// Where taut's other programs are [default: where this one is].
+    /// Directory of taut's other programs [default: that of this program].
     #[arg(long, value_name = "DIR")]
     pub(crate) libexec: Option<PathBuf>,
-    /// CPUs that the fabric's workers are bound to, one worker each, such as `2,3` [default: one worker, anywhere].
+    /// CPUs that the fabric's workers are bound to, one worker each, such as `2,3` [default: one
+    /// worker, anywhere].
     #[arg(long, value_name = "CPUS", value_delimiter = ',')]
     pub(crate) fabric_cpus: Vec<u32>,
-    /// When a worker of the fabric that has nothing to do sleeps.
+    /// Time at which an idle worker of the fabric sleeps.
     #[arg(long, value_name = "MODE", value_enum, default_value = "adaptive")]
     pub(crate) fabric_mode: FabricMode,
     /// Microseconds that an adaptive worker polls after the last frame before it sleeps.
     #[arg(long, value_name = "US", default_value = "50")]
     pub(crate) fabric_poll_us: u32,
-    /// CPU that the fabric's thread for VMCI sockets is bound to [default: anywhere]. It sleeps as `--fabric-mode` says.
+    /// CPU that the fabric's thread for VMCI sockets is bound to [default: anywhere].
+    /// `--fabric-mode` applies to it, too.
     #[arg(long, value_name = "CPU")]
     pub(crate) vmci_cpu: Option<u32>,
-    /// The cpuset (cgroup v1) whose tasks make room for latency-sensitive VMs, or the control group (cgroup v2) that VMs' own groups
-    /// are made in [default: the whole host's].
+    /// The cpuset (cgroup v1) whose tasks make room for latency-sensitive VMs, or the control group
+    /// (cgroup v2) in which VMs' groups are made [default: that of the whole host].
     #[arg(long, value_name = "DIR")]
     pub(crate) cpuset: Option<PathBuf>,
     /// Print the description of the HTTP API and exit.
@@ -42,29 +44,30 @@ pub(crate) struct Args {
     pub(crate) print_openapi: bool,
 }
 
-/// When a worker without work sleeps.
+/// Time at which an idle worker sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FabricMode {
     /// At once.
     Interrupt,
-    /// After it has polled for a while.
+    /// After polling for `--fabric-poll-us`.
     Adaptive,
     /// Never: each worker keeps its CPU busy.
     Polling,
 }
 
 impl Args {
-    /// How the fabric's workers behave.
+    /// Returns the configuration of the fabric's workers.
     pub(crate) fn workers(&self) -> WorkerConfig {
         WorkerConfig { mode: self.mode(), cpus: self.fabric_cpus.clone(), near: Vec::new() }
     }
 
-    /// How its thread for VMCI sockets behaves.
+    /// Returns the configuration of the fabric's thread for VMCI sockets.
     pub(crate) fn socket_worker(&self) -> SocketWorker {
         SocketWorker { mode: self.mode(), cpu: self.vmci_cpu }
     }
 
-    /// Refuses pCPUs that the host does not have. Those that are merely off-line may come back.
+    /// Refuses pCPUs that the host does not have. Off-line ones are accepted, since they may come
+    /// back.
     pub(crate) fn check_cpus(
         &self,
         online: &Numbers,

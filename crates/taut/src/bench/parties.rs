@@ -109,7 +109,7 @@ impl Parties {
         let (agent, accelerator) = match end_point {
             EndPoint::Vm(name) => {
                 let vm: Vm = client.get(&format!("/v1/vms/{name}"))?;
-                (agent::of_vm(&vm, PATIENCE)?, vm.status.accelerator)
+                (agent::of_vm(&vm, PATIENCE)?, vm.status.accelerator.map(|it| it.to_string()))
             }
             EndPoint::Netns(name) => {
                 let netns = netns_of(client, name)?;

@@ -58,9 +58,9 @@ pub(super) async fn show_host(State(app): State<Shared>) -> Result<Json<HostInfo
         let message = format!("it is not known after {PROBE_PATIENCE:?} how guests run on this host");
         ApiError::new(ErrorKind::Unavailable, message, "try again; look at the daemon's log")
     })?;
-    let topology = topology::read(Path::new("/"))
+    let info = topology::describe(Path::new("/"), facts.accelerator, facts.qemu)
         .map_err(|error| Failure::internal("the host's topology cannot be read", &error))?;
-    Ok(Json(topology.into_host_info(facts.accelerator, facts.qemu)))
+    Ok(Json(info))
 }
 
 async fn known(app: &Shared) -> HostFacts {

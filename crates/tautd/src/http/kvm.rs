@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use taut_api::error::ErrorKind;
 use taut_api::kvm::KvmCounters;
+use taut_api::machine::VmAccelerator;
 use taut_api::{ApiError, Name};
 use taut_vm::launch::RunPaths;
 use taut_vm::qmp::{Qmp, QmpError};
@@ -34,12 +35,12 @@ pub(super) async fn kvm_counters(
     let process = seen.observed.vms.get(&name).and_then(|seen| seen.process.as_ref()).ok_or_else(|| {
         ApiError::new(ErrorKind::Conflict, format!("{name} does not run"), format!("taut vm start {name}"))
     })?;
-    let none = match process.accelerator.as_str() {
-        "kvm" => None,
-        "tcg" => Some(
+    let none = match process.accelerator {
+        VmAccelerator::Kvm => None,
+        VmAccelerator::Tcg => Some(
             "it runs under emulation, where QEMU itself executes the guest's code and lets idle vCPUs sleep",
         ),
-        _ => Some("it is a microguest, whose vCPUs are ordinary threads of the host"),
+        VmAccelerator::Native => Some("it is a microguest, whose vCPUs are ordinary threads of the host"),
     };
     if let Some(because) = none {
         return Ok(Json(KvmCounters::none(because)));
