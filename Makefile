@@ -66,7 +66,7 @@ bench: setup-test build images ## Microguests and VMs side by side with TAP + Li
 
 .PHONY: bench-switch
 bench-switch: setup-test build ## taut's switch beside OVS-DPDK, DPDK's vhost and a Linux bridge
-	$(CARGO) build --release -p taut-workload --example switch_report
+	$(CARGO) build --release -p taut-bench --example switch_report
 	@$(SUDO) env QUICK=$(QUICK) tools/bench-switch.sh $(abspath $(BIN)) $(abspath $(TARGET))/bench-switch
 
 .PHONY: goals

@@ -3,10 +3,10 @@
 use std::os::unix::net::UnixStream;
 
 use serde_json::Value;
+use taut_bench::front_end::{self, Event, Wanted};
 use taut_virtq::driver::{Ram, RxDriver, TxDriver};
 use taut_virtq::features;
 use taut_virtq::header::NetHeader;
-use taut_workload::front_end::{self, Event, Wanted};
 use vhost::vhost_user::Frontend;
 
 use crate::{Taut, eventually};

@@ -4,11 +4,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use taut_bench::front_end::{self, Event, Wanted};
 use taut_virtq::SocketHeader;
 use taut_virtq::driver::{Ram, Shape, SocketRxDriver, SocketTxDriver};
 use taut_virtq::features;
 use taut_virtq::socket_header::{REQUEST, STREAM};
-use taut_workload::front_end::{self, Event, Wanted};
 use vhost::vhost_user::Frontend;
 
 use crate::{Taut, bin_dir, eventually};

@@ -10,6 +10,7 @@
 pub mod check;
 pub mod coalescing;
 pub mod document;
+pub mod enforcement;
 pub mod error;
 pub mod event;
 pub mod fabric;
@@ -24,6 +25,7 @@ pub mod name;
 pub mod network;
 pub mod passthrough;
 pub mod patch;
+pub mod path;
 pub mod placement;
 pub mod queues;
 pub mod resources;

@@ -13,11 +13,11 @@ use taut_api::fabric::PortId;
 use taut_api::fabric::counters::FILE_SIZE;
 use taut_api::shaping::Shape;
 use taut_api::units::BitRate;
-use taut_fabric::counters::PortBlock;
+use taut_fabric::port::paced::Paced;
 use taut_fabric::port::{Fresh, Put, RxEnd, stream};
 use taut_fabric::shaping::gate::Gate;
-use taut_fabric::shaping::paced::Paced;
 use taut_fabric::shaping::shaper::Shaper;
+use taut_fabric::sys::counters::PortBlock;
 use taut_virtq::counters::SharedWords;
 
 const RATES: [u64; 12] = [

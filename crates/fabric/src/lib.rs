@@ -1,35 +1,41 @@
 //! The data plane: ports, switch, workers.
 //!
-//! `taut-fabric` is one process for all guests of a host. It opens nothing: `tautd` gives it descriptors and the whole
-//! wanted state over one connection ([`control`]; the messages are [`taut_api::fabric`]). It parses what guests write, and
-//! therefore lives in a box ([`sandbox`]).
+//! `taut-fabric` is one process for all guests of a host. It opens no file, device or socket: `tautd`
+//! sends descriptors and the whole desired state over one connection ([`control`]; the messages are
+//! [`taut_api::fabric`]). The process parses bytes that guests write, so it runs in a sandbox
+//! ([`sys::sandbox`]).
 //!
 //! ```text
-//!  tautd ── control ──┬── vhost_user: a front end's session  ─┐ puts ends
-//!                     └── Switch: who is on which segment     │ into
-//!                                    │ taken up by            ▼
+//!  tautd ── control ──┬── vhost_user: a front end's session  ─┐ puts queue ends
+//!                     └── Switch: ports and their segments    │ into
+//!                                    │ read by                ▼
 //!                                 worker ──── burst ──────► port: vnic · tap · stream
 //! ```
 //!
-//! * [`moderation`]: when guests are interrupted, and when they may kick.
-//! * [`port`]: where frames come from and go to, and the locks that say who may touch what.
-//! * [`switch`]: segments, addresses, security policy, software offloads; the path of a frame is [`switch::forward`].
-//! * [`lro`]: segments merged for guests that take them merged.
-//! * [`worker`]: the threads that move frames.
-//! * [`vmci`]: sockets between guests, and to the host.
+//! The folders are layers. Each imports only from folders above it in this list:
+//!
+//! * [`sys`]: epoll, locks, CPU affinity, counters, inherited descriptors, the sandbox.
+//! * [`net`]: Ethernet, VLAN tags, checksums, segmentation in software, flow hashes.
+//! * [`wake`]: mailboxes, timers and event tokens of workers.
 //! * [`vhost_user`]: sessions with front ends, resumable from a record.
+//! * [`moderation`]: when guests are interrupted, and when they may kick.
+//! * [`shaping`]: token buckets and the queue of a shaped port.
+//! * [`lro`]: merging of TCP segments for guests that accept merged frames.
+//! * [`port`]: sources and destinations of frames, and the locks that protect their queues.
+//! * [`switch`]: segments, addresses, security policy; [`switch::forward`] is the path of a frame.
+//! * [`worker`]: the threads that move frames.
+//! * [`vsock`]: sockets between guests, and between guests and the host.
+//! * [`control`]: the thread that serves `tautd` and the front ends.
 
 pub mod control;
-pub mod counters;
-pub mod epoll;
-pub mod inherited;
 pub mod lro;
 pub mod moderation;
-mod place;
+pub mod net;
 pub mod port;
-pub mod sandbox;
 pub mod shaping;
 pub mod switch;
+pub mod sys;
 pub mod vhost_user;
-pub mod vmci;
+pub mod vsock;
+pub mod wake;
 pub mod worker;

@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 use anyhow::Context;
 use taut_api::fabric::counters::FILE_SIZE;
 use taut_fabric::control::Control;
-use taut_fabric::inherited::Inherited;
-use taut_fabric::sandbox;
+use taut_fabric::sys::inherited::Inherited;
+use taut_fabric::sys::sandbox;
 use taut_virtq::counters::SharedWords;
 use tracing_subscriber::EnvFilter;
 

@@ -6,8 +6,8 @@
 use std::fs;
 use std::io;
 
-use taut_workload::agent::protocol::Configure;
-use taut_workload::kernel::interfaces;
+use taut_bench::agent::protocol::Configure;
+use taut_bench::kernel::interfaces;
 
 use crate::patience::eventually;
 
@@ -40,7 +40,7 @@ fn parse(argument: &str) -> Option<Configure> {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use taut_workload::agent::protocol::IpNet;
+    use taut_bench::agent::protocol::IpNet;
 
     use super::*;
 

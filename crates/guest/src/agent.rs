@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use clap::{Args, ValueEnum};
-use taut_workload::agent;
-use taut_workload::agent::protocol::Kind;
-use taut_workload::kernel::Kernel;
+use taut_bench::agent;
+use taut_bench::agent::protocol::Kind;
+use taut_bench::kernel::Kernel;
 
 use crate::check;
 use crate::port::Port;

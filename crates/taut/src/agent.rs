@@ -5,7 +5,7 @@ use std::time::Duration;
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::route::Vm;
-use taut_workload::agent::{Client as Agent, ClientError};
+use taut_bench::agent::{Client as Agent, ClientError};
 
 /// How long an agent may take to answer what it does not have to measure; a guest under emulation is slow.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::{SocketConfig, WorkerMode};
 use taut_api::vmci::Cid;
-use taut_fabric::vmci::rig::{Rig, Rings, device};
+use taut_fabric::vsock::rig::{Rig, Rings, device};
 use taut_virtq::socket_header::{CREDIT_UPDATE, REQUEST, RESPONSE, RST, RW, SHUTDOWN};
 use taut_virtq::{SocketHeader as Header, Start};
 

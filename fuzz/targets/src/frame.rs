@@ -6,9 +6,9 @@
 use std::cell::RefCell;
 
 use taut_fabric::lro::{Lro, Offer};
-use taut_fabric::switch::ethernet::{self, HEADER, MAX_FRAME, TAG};
-use taut_fabric::switch::software_offload::{Offloads, Pieces, check_header};
-use taut_fabric::switch::vlan::TagEdit;
+use taut_fabric::net::ethernet::{self, HEADER, MAX_FRAME, TAG};
+use taut_fabric::net::software_offload::{Offloads, Pieces, check_header};
+use taut_fabric::net::vlan::TagEdit;
 use taut_virtq::device::FIRST_BYTES;
 use taut_virtq::header::{self, NetHeader};
 

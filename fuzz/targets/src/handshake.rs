@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::WorkerMode;
-use taut_fabric::vmci::rig::{Rig, Rings, device};
+use taut_fabric::vsock::rig::{Rig, Rings, device};
 use taut_virtq::Start;
 use taut_virtq::socket_header::{REQUEST, RESPONSE, RST, RW, SHUTDOWN, STREAM, SocketHeader};
 

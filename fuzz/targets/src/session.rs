@@ -20,11 +20,11 @@ use rustix::net::{
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::PortKind;
 use taut_api::fabric::counters::FILE_SIZE;
-use taut_fabric::counters::PortBlock;
 use taut_fabric::port::vnic_device::VnicDevice;
 use taut_fabric::port::{Port, RxEnd, TxEnd};
+use taut_fabric::sys::counters::PortBlock;
 use taut_fabric::vhost_user::{Session, SessionError};
-use taut_fabric::worker::desk::Desks;
+use taut_fabric::wake::mailbox::Mailboxes;
 use taut_virtq::counters::SharedWords;
 use taut_virtq::{GuestMemory, RegionSpec, features};
 use vhost::vhost_user::message::FrontendReq as R;
@@ -56,7 +56,7 @@ struct World {
     memory: Arc<GuestMemory>,
     event: OwnedFd,
     words: Arc<SharedWords>,
-    desks: Arc<Desks>,
+    mailboxes: Arc<Mailboxes>,
     zeros: Vec<u8>,
 }
 
@@ -80,7 +80,7 @@ impl World {
             words: Arc::new(
                 SharedWords::map(file(FILE_SIZE).as_fd(), FILE_SIZE as usize / 8).expect("counters"),
             ),
-            desks: Arc::new(Desks::new().expect("desks")),
+            mailboxes: Arc::new(Mailboxes::new().expect("mailboxes")),
             zeros: vec![0; FILE_LEN as usize],
         }
     }
@@ -180,7 +180,7 @@ impl Front<'_> {
     }
 
     fn device(&self, port: &Arc<Port>) -> Arc<VnicDevice> {
-        Arc::new(VnicDevice { port: Arc::clone(port), desks: Arc::clone(&self.world.desks) })
+        Arc::new(VnicDevice { port: Arc::clone(port), mailboxes: Arc::clone(&self.world.mailboxes) })
     }
 
     /// Throws away what the session has answered.

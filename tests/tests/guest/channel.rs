@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use taut_bench::agent::Client;
 use taut_tests::Taut;
-use taut_workload::agent::Client;
 
 use crate::{any_image, direct};
 

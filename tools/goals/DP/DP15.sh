@@ -1,7 +1,7 @@
 row_DP15() { # upgrade and kill -9 under load: 32 pairs of ports, every kind of ring; what was lost, doubled, damaged, and for how long nothing came
   local pairs=32 times=100 sockets=() port command
   if quick; then times=8; note "quick: 8 upgrades and 8 kills instead of 100"; fi
-  (cd "$here" && cargo build -q --release -p taut-workload --example restart) || return 1
+  (cd "$here" && cargo build -q --release -p taut-bench --example restart) || return 1
   [ -n "$daemon" ] || start_daemon
   taut vswitch create dp15
   taut portgroup create dp15 --vswitch dp15

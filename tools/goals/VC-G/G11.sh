@@ -2,7 +2,7 @@
 row_VC-G11() {
   local times=100 upgrade=$OUT/vc-g11-upgrade.json kill=$OUT/vc-g11-kill.json restart before after plugged
   if quick; then times=10; note "quick: 10 upgrades and 10 kills instead of 100"; fi
-  (cd "$here" && cargo build -q --release -p taut-workload --example socket_restart) || return 1
+  (cd "$here" && cargo build -q --release -p taut-bench --example socket_restart) || return 1
   restart=${CARGO_TARGET_DIR:-$here/target}/release/examples/socket_restart
   vc_daemon && vc_micro a 10.82.0.1 && vc_micro b 10.82.0.2 && vc_vm c "$(old_image)" 10.82.0.3 && vc_vm d "$(new_image)" 10.82.0.4 || return 1
   before="$(pid_of c) $(pid_of d)"

@@ -3,7 +3,7 @@
 row_VC-G8() {
   local rounds=40 ports=64 result=$OUT/vc-g8.json log=$OUT/vc-g8.log absent forbidden list name tested
   if quick; then rounds=10; note "quick: 10 rounds instead of 40"; fi
-  (cd "$here" && cargo build -q --release -p taut-workload --example socket_probe) || return 1
+  (cd "$here" && cargo build -q --release -p taut-bench --example socket_probe) || return 1
   vc_daemon && vc_micro probe 10.82.0.9 alone || return 1
   forbidden=
   for name in 1 2 3 4; do

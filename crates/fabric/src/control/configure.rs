@@ -12,10 +12,10 @@ use tracing::{info, warn};
 use super::acceptable::{Acceptable, acceptable};
 use super::entry::{Behind, Entry};
 use super::{Control, chain, send};
-use crate::counters::PortBlock;
 use crate::port::Port;
 use crate::port::vnic_device::VnicDevice;
 use crate::switch::Switch;
+use crate::sys::counters::PortBlock;
 
 impl Control {
     pub(super) fn configure(&mut self, config: FabricConfig) {
@@ -89,7 +89,7 @@ impl Control {
                     let port = Arc::new(Port::new(id, wanted.kind, PortBlock::new(&self.words, id)));
                     port.shape(&wanted.shaping, now);
                     port.moderate(wanted.coalescing);
-                    let device = VnicDevice { port, desks: Arc::clone(self.workers.desks()) };
+                    let device = VnicDevice { port, mailboxes: Arc::clone(self.workers.mailboxes()) };
                     slot.insert(Entry::of_port(wanted.clone(), device));
                 }
             }

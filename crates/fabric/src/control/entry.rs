@@ -1,6 +1,5 @@
 //! A configured port or VMCI device as the control thread sees it: what is attached, and what there is to tell about it.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,14 +11,14 @@ use taut_api::fabric::message::Attachment;
 use taut_api::link::Link;
 use tracing::{info, warn};
 
+use super::attach::{AttachError, Prepared};
 use super::quiet::Quiet;
-use super::standby::Prepared;
 use super::token;
-use crate::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
+use crate::net::software_offload::Offloads;
 use crate::port::Port;
 use crate::port::vnic_device::VnicDevice;
-use crate::switch::software_offload::Offloads;
-use crate::vhost_user::{Device, Session, SessionError};
+use crate::sys::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
+use crate::vhost_user::{Device, Session};
 
 /// What an entry stands for.
 #[derive(Debug)]
@@ -95,19 +94,6 @@ pub(super) struct State {
     pub(super) attached: bool,
 }
 
-/// Why something cannot be attached.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum AttachError {
-    #[error("{got} descriptors came with an attachment that takes {wanted}")]
-    Descriptors { got: usize, wanted: usize },
-    #[error("{what} cannot be attached to {port}")]
-    Kind { what: &'static str, port: &'static str },
-    #[error("the descriptor cannot be used: {0}")]
-    Descriptor(#[from] io::Error),
-    #[error(transparent)]
-    Session(#[from] SessionError),
-}
-
 impl Entry {
     pub(super) fn of_port(config: PortConfig, device: VnicDevice) -> Self {
         let driven = Arc::new(device.clone());
@@ -174,7 +160,7 @@ impl Entry {
             ) => {
                 let takes = Offloads { uso4: uso, uso6: uso, ..Offloads::TCP };
                 let offloads = if *offloads { takes } else { Offloads::NONE };
-                device.port.attach_tap(one()?, offloads, &device.desks)?;
+                device.port.attach_tap(one()?, offloads, &device.mailboxes)?;
                 self.plugged = true;
                 Ok(())
             }
@@ -208,7 +194,7 @@ impl Entry {
 
     fn connect(&mut self, socket: OwnedFd, events: &Epoll) -> Result<(), AttachError> {
         if let Some(device) = self.behind.stream() {
-            device.port.attach_stream(socket, &device.desks)?;
+            device.port.attach_stream(socket, &device.mailboxes)?;
             self.plugged = true;
             return Ok(());
         }

@@ -5,6 +5,7 @@
 //! front end relies on is never known to this process alone.
 
 mod acceptable;
+mod attach;
 mod configure;
 mod entry;
 mod peer;
@@ -26,7 +27,7 @@ use taut_api::link::Link;
 use taut_virtq::counters::SharedWords;
 use tracing::{info, warn};
 
-use crate::epoll::{Epoll, EventFlags, Ready, Waker, Watched, set_nonblocking};
+use crate::sys::epoll::{Epoll, EventFlags, Ready, Waker, Watched, set_nonblocking};
 use crate::vhost_user::{Session, SessionError};
 use crate::worker::Workers;
 use entry::Entry;

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use taut_api::fabric::{FromFabric, ToFabric, channel};
 
-use crate::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
+use crate::sys::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
 
 /// How long a message may take to pass.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -8,19 +8,10 @@ use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FromFabric, PortId};
 use tracing::{info, warn};
 
-use super::entry::{AttachError, Entry};
+use super::attach::{AttachError, Prepared};
+use super::entry::Entry;
 use super::{Control, send};
-use crate::epoll::Epoll;
-use crate::vhost_user::Session;
-
-/// An attachment that is not served yet.
-#[derive(Debug)]
-pub(super) enum Prepared {
-    /// A session whose memory is mapped.
-    Session(Box<Session>),
-    /// A device or socket: nothing that would take time.
-    Other(Attachment, Vec<OwnedFd>),
-}
+use crate::sys::epoll::Epoll;
 
 impl Control {
     /// Begins to stand by; only a fabric that has nothing yet can.

@@ -11,8 +11,8 @@ use taut_virtq::counters::SharedWords;
 use tracing::warn;
 
 use super::{Control, send, token};
-use crate::epoll::{Epoll, EventFlags, Waker, Watched};
-use crate::vmci::{News, Sockets};
+use crate::sys::epoll::{Epoll, EventFlags, Waker, Watched};
+use crate::vsock::{News, Sockets};
 
 /// Most streams in one message.
 const STREAMS: usize = 200;

@@ -4,8 +4,8 @@ use taut_virtq::header::{self, NetHeader};
 
 use super::Merged;
 use super::segment::{CHECKSUM, FLAGS, Flow, PSH, Segment};
-use crate::switch::checksum;
-use crate::switch::ethernet::{HEADER as ETHERNET, MAX_FRAME};
+use crate::net::checksum;
+use crate::net::ethernet::{HEADER as ETHERNET, MAX_FRAME};
 
 /// A frame that grows, in a buffer that is kept for the next one.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use merge::Merge;
 use segment::Kind;
 use taut_virtq::header::NetHeader;
 
-use crate::switch::ethernet::MAX_FRAME;
+use crate::net::ethernet::MAX_FRAME;
 
 /// Flows that are gathered at the same time.
 const FLOWS: usize = 8;

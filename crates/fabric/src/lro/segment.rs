@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use taut_virtq::header::{self, NetHeader};
 
-use crate::switch::checksum;
-use crate::switch::ethernet::HEADER as ETHERNET;
+use crate::net::checksum;
+use crate::net::ethernet::HEADER as ETHERNET;
 
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xdd];

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use taut_virtq::header::{self, NetHeader};
 
 use super::*;
-use crate::switch::checksum;
-use crate::switch::software_offload::{Offloads, PLAIN, Pieces, check_header};
+use crate::net::checksum;
+use crate::net::software_offload::{Offloads, PLAIN, Pieces, check_header};
 
 /// A connection and what its headers look like.
 #[derive(Debug, Clone, Copy)]

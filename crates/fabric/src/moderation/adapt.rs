@@ -1,14 +1,16 @@
-//! The batch follows the load: as many packets as come within [`SHORTEST`], which nothing waits longer than.
+//! The batch follows the load: as many packets as come within [`ADAPT_MAX_DELAY`], which nothing waits longer than.
 
 use std::time::{Duration, Instant};
 
-use super::interrupts::Owed;
-use super::{LONGEST, SHORTEST};
+use super::clock::MAX_DELAY;
+use super::pending::PendingInterrupt;
 
 /// Largest batch (ESX: `Net.CoalesceRxQDepthCap`, `Net.CoalesceTxQDepthCap`).
 const MOST: u32 = 40;
+/// Longest time that `adapt` holds an interrupt back.
+pub(super) const ADAPT_MAX_DELAY: Duration = Duration::from_micros(50);
 /// How long packets are counted for (ESX: `Net.CoalesceTxTimeout`).
-const WINDOW: Duration = LONGEST;
+const WINDOW: Duration = MAX_DELAY;
 
 #[derive(Debug)]
 pub(super) struct Adapt {
@@ -30,7 +32,7 @@ impl Adapt {
     pub(super) fn count(&mut self, now: Instant, packets: u32) {
         let window = now.saturating_duration_since(*self.since.get_or_insert(now));
         if window >= WINDOW {
-            let share = u128::from(self.packets) * SHORTEST.as_nanos() / window.as_nanos();
+            let share = u128::from(self.packets) * ADAPT_MAX_DELAY.as_nanos() / window.as_nanos();
             self.batch = u32::try_from(share).unwrap_or(MOST).clamp(1, MOST);
             (self.since, self.packets) = (Some(now), 0);
         }
@@ -39,15 +41,15 @@ impl Adapt {
 
     /// When the interrupt goes out at the latest.
     #[inline]
-    pub(super) fn latest(&self, owed: &Owed) -> Instant {
-        if owed.packets >= self.batch { owed.since } else { owed.since + SHORTEST }
+    pub(super) fn latest(&self, pending: &PendingInterrupt) -> Instant {
+        if pending.packets >= self.batch { pending.since } else { pending.since + ADAPT_MAX_DELAY }
     }
 
     /// It went out.
     #[inline]
-    pub(super) fn sent(&mut self, now: Instant, owed: &Owed) {
+    pub(super) fn sent(&mut self, now: Instant, pending: &PendingInterrupt) {
         // Nothing came while it was held back: most likely the sender waits for an answer. The next window tells.
-        if now > owed.since && owed.packets == owed.first {
+        if now > pending.since && pending.packets == pending.first {
             self.batch = 1;
         }
     }

@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
+use super::Coalescing;
 use super::adapt::Adapt;
+use super::clock::{self, MAX_DELAY};
+use super::pending::PendingInterrupt;
 use super::rbc::Rbc;
-use super::{Coalescing, LONGEST, clock};
 
 /// May the guest be interrupted?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,18 +19,7 @@ pub enum Interrupt {
     At(Instant),
 }
 
-/// An interrupt that the guest wants and has not got.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Owed {
-    /// Since when.
-    pub(super) since: Instant,
-    /// Packets that came with the wish.
-    pub(super) first: u32,
-    /// Packets that it will be for.
-    pub(super) packets: u32,
-}
-
-/// One answer to the question a scheme. An interrupt that is owed stays so whatever scheme follows.
+/// One answer to the question a scheme. An interrupt that is pending stays so, whatever scheme follows.
 #[derive(Debug)]
 enum Scheme {
     Disabled,
@@ -54,7 +45,7 @@ impl Scheme {
 #[derive(Debug)]
 pub struct Interrupts {
     scheme: Scheme,
-    owed: Option<Owed>,
+    pending: Option<PendingInterrupt>,
     /// Packets that are held back at most.
     most: u32,
 }
@@ -62,10 +53,10 @@ pub struct Interrupts {
 impl Interrupts {
     /// The moderator of a ring of `size` entries.
     pub fn new(coalescing: Coalescing, size: u16) -> Self {
-        Self { scheme: Scheme::of(coalescing), owed: None, most: u32::from(size / 2).max(1) }
+        Self { scheme: Scheme::of(coalescing), pending: None, most: u32::from(size / 2).max(1) }
     }
 
-    /// Another scheme. What was owed is to be asked for with [`Self::due`], soon.
+    /// Another scheme. What is pending has to be asked for with [`Self::due`], soon.
     pub fn set(&mut self, coalescing: Coalescing) {
         self.scheme = Scheme::of(coalescing);
     }
@@ -76,9 +67,9 @@ impl Interrupts {
         if let Scheme::Adapt(adapt) = &mut self.scheme {
             adapt.count(now, packets);
         }
-        match &mut self.owed {
-            Some(owed) => owed.packets = owed.packets.saturating_add(packets),
-            None if wanted => self.owed = Some(Owed { since: now, first: packets, packets }),
+        match &mut self.pending {
+            Some(pending) => pending.packets = pending.packets.saturating_add(packets),
+            None if wanted => self.pending = Some(PendingInterrupt { since: now, first: packets, packets }),
             None => return Interrupt::No,
         }
         self.due(now)
@@ -87,30 +78,30 @@ impl Interrupts {
     /// Is an interrupt due at this time? Asking too often, or for nothing, does no harm.
     #[inline]
     pub fn due(&mut self, now: Instant) -> Interrupt {
-        let Some(owed) = self.owed else { return Interrupt::No };
+        let Some(pending) = self.pending else { return Interrupt::No };
         let latest = match &self.scheme {
-            Scheme::Disabled => owed.since,
-            Scheme::Static(packets) if owed.packets >= *packets => owed.since,
-            Scheme::Static(_) => owed.since + LONGEST,
-            Scheme::Dense if owed.packets >= u32::from(Coalescing::DEFAULT_PACKETS) => owed.since,
-            Scheme::Dense => clock::tick(owed.since),
-            Scheme::Rbc(rbc) => rbc.latest(&owed),
-            Scheme::Adapt(adapt) => adapt.latest(&owed),
+            Scheme::Disabled => pending.since,
+            Scheme::Static(packets) if pending.packets >= *packets => pending.since,
+            Scheme::Static(_) => pending.since + MAX_DELAY,
+            Scheme::Dense if pending.packets >= u32::from(Coalescing::DEFAULT_PACKETS) => pending.since,
+            Scheme::Dense => clock::tick(pending.since),
+            Scheme::Rbc(rbc) => rbc.latest(&pending),
+            Scheme::Adapt(adapt) => adapt.latest(&pending),
         };
-        if now < latest && owed.packets < self.most {
+        if now < latest && pending.packets < self.most {
             return Interrupt::At(latest);
         }
         self.release(now);
         Interrupt::Now
     }
 
-    /// No more waiting: tells whether an interrupt was owed, which the caller then sends.
+    /// No more waiting: tells whether an interrupt was pending, which the caller then sends.
     pub fn release(&mut self, now: Instant) -> bool {
-        let Some(owed) = self.owed.take() else { return false };
+        let Some(pending) = self.pending.take() else { return false };
         match &mut self.scheme {
             Scheme::Disabled | Scheme::Static(_) | Scheme::Dense => {}
-            Scheme::Rbc(rbc) => rbc.sent(now, &owed),
-            Scheme::Adapt(adapt) => adapt.sent(now, &owed),
+            Scheme::Rbc(rbc) => rbc.sent(now, &pending),
+            Scheme::Adapt(adapt) => adapt.sent(now, &pending),
         }
         true
     }

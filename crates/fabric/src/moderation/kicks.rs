@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Coalescing, LONGEST, clock};
+use super::Coalescing;
+use super::clock::{self, MAX_DELAY};
 
 /// Looking more often than that is polling.
 const SOONEST: Duration = Duration::from_micros(10);
@@ -83,10 +84,10 @@ impl Kicks {
         }
         self.silent = 0;
         // As long as it took to find these, and as many more or fewer packets.
-        let took = last.map_or(LONGEST, |last| now.saturating_duration_since(last).min(LONGEST));
-        let wait = (took * packets / found).clamp(SOONEST, LONGEST);
+        let took = last.map_or(MAX_DELAY, |last| now.saturating_duration_since(last).min(MAX_DELAY));
+        let wait = (took * packets / found).clamp(SOONEST, MAX_DELAY);
         // One frame soon after another is not yet a stream that fills a batch before the next tick.
-        let tick = self.dense && (wait == LONGEST || 4 * found < packets);
+        let tick = self.dense && (wait == MAX_DELAY || 4 * found < packets);
         Look::At(if tick { clock::tick(now) } else { now + wait })
     }
 }

@@ -3,7 +3,7 @@
 //! A vNIC's queue has up to two moderators, and each answers one question. [`Interrupts`], of either direction: *may I
 //! interrupt the guest now, and when at the latest?* [`Kicks`], of the transmit direction: *may the guest kick me, and
 //! when do I look by myself?* They know no ring and no clock: what happened and the time are arguments, so every rule can
-//! be tried out without a guest. The port keeps them beside the ring, under the ring's lock ([`crate::port::vnic`]), and
+//! be tried out without a guest. The port keeps them beside the ring, under the ring's lock (`port::vnic`), and
 //! its worker keeps the timers for their answers.
 //!
 //! | [`Coalescing`] | interrupts | kicks |
@@ -25,19 +25,12 @@ mod adapt;
 mod clock;
 mod interrupts;
 mod kicks;
+mod pending;
 mod rbc;
-
-use std::time::Duration;
 
 pub use interrupts::{Interrupt, Interrupts};
 pub use kicks::{Kicks, Look};
 pub use taut_api::Coalescing;
-
-/// Longest that `static` lets anything wait (ESX: `Net.CoalesceTxTimeout`).
-pub const LONGEST: Duration = Duration::from_millis(4);
-
-/// Longest that `adapt` lets anything wait.
-pub const SHORTEST: Duration = Duration::from_micros(50);
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::interrupts::Owed;
+use super::pending::PendingInterrupt;
 
 /// So many fruitless waits in a row are no accident. (Frames that come at random do it with less than a percent, at one
 /// and a half times the rate.)
@@ -35,22 +35,22 @@ impl Rbc {
 
     /// When the interrupt goes out at the latest.
     #[inline]
-    pub(super) fn latest(&self, owed: &Owed) -> Instant {
+    pub(super) fn latest(&self, pending: &PendingInterrupt) -> Instant {
         match self.last {
             Some(last) if self.free == 0 => last + self.interval,
-            _ => owed.since,
+            _ => pending.since,
         }
     }
 
     /// It went out.
     #[inline]
-    pub(super) fn sent(&mut self, now: Instant, owed: &Owed) {
+    pub(super) fn sent(&mut self, now: Instant, pending: &PendingInterrupt) {
         let early = self.last.is_some_and(|last| now < last + self.interval);
-        if now <= owed.since {
+        if now <= pending.since {
             if early {
                 self.free = self.free.saturating_sub(1);
             }
-        } else if owed.packets > owed.first {
+        } else if pending.packets > pending.first {
             (self.fruitless, self.free, self.spell) = (0, 0, SPELL);
         } else if self.fruitless + 1 < ENOUGH {
             self.fruitless += 1;

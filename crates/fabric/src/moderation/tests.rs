@@ -1,10 +1,12 @@
 //! Properties of the schemes, on arbitrary traffic.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use super::adapt::ADAPT_MAX_DELAY;
+use super::clock::MAX_DELAY;
 use super::*;
 
 const RING: u16 = 256;
@@ -25,9 +27,9 @@ fn scheme() -> impl Strategy<Value = Coalescing> {
 fn bound(scheme: Coalescing) -> Duration {
     match scheme {
         Coalescing::Disabled => Duration::ZERO,
-        Coalescing::Static { .. } | Coalescing::Dense => LONGEST,
+        Coalescing::Static { .. } | Coalescing::Dense => MAX_DELAY,
         Coalescing::Rbc { rate } => Duration::from_secs(1) / rate,
-        Coalescing::Adapt => SHORTEST,
+        Coalescing::Adapt => ADAPT_MAX_DELAY,
     }
 }
 
@@ -146,9 +148,9 @@ proptest! {
             rig.wait(bound(scheme) + Duration::from_nanos(pause));
             rig.frames(1);
         }
-        rig.wait(SHORTEST);
+        rig.wait(ADAPT_MAX_DELAY);
         prop_assert!(rig.untold.is_empty());
-        prop_assert!(rig.longest <= SHORTEST, "{:?}", rig.longest);
+        prop_assert!(rig.longest <= ADAPT_MAX_DELAY, "{:?}", rig.longest);
     }
 
     /// Frames that come closer than half the distance of interrupts, however irregularly, mean no more interrupts than
@@ -189,7 +191,7 @@ proptest! {
                 Look::Kick => prop_assert_eq!(frames, 0),
                 Look::At(when) => {
                     prop_assert!(frames > 0);
-                    prop_assert!(when > now && when <= now + LONGEST);
+                    prop_assert!(when > now && when <= now + MAX_DELAY);
                 }
             }
         }
@@ -217,12 +219,12 @@ proptest! {
                 Look::Kick => prop_assert!(silent >= 16),
                 Look::At(when) => {
                     prop_assert!(silent < 16);
-                    prop_assert!(when > now && when - now <= LONGEST);
+                    prop_assert!(when > now && when - now <= MAX_DELAY);
                     prop_assert!(is_tick(when) || frames > 0);
                 }
             }
             match moderator.published(now, frames, true) {
-                Interrupt::At(when) => prop_assert!(is_tick(when) && when - now <= LONGEST),
+                Interrupt::At(when) => prop_assert!(is_tick(when) && when - now <= MAX_DELAY),
                 Interrupt::Now => {}
                 Interrupt::No => prop_assert!(false, "it was wanted"),
             }
@@ -269,7 +271,7 @@ fn request_and_response_do_not_pay_for_a_rate() {
     }
     // What `static` says it costs, it costs.
     let (mean, _) = request_response(Coalescing::Static { packets: 2 }, 100);
-    assert_eq!(mean, LONGEST);
+    assert_eq!(mean, MAX_DELAY);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use taut_virtq::device::TxFrame;
 use taut_virtq::fault::RingFault;
 use taut_virtq::header::NetHeader;
 
-use crate::switch::ethernet::Ethernet;
+use crate::net::ethernet::Ethernet;
 
 /// A frame on its way, checked.
 #[derive(Debug)]
@@ -53,6 +53,17 @@ pub enum Put {
     Refused(DropReason),
     /// The receiver can take nothing any more.
     Failed(Failure),
+}
+
+/// Frames delivered since the last [`RxSlot::publish`](super::RxSlot::publish).
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Fresh {
+    /// Frames.
+    pub frames: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Frames to a group address.
+    pub multicast: u64,
 }
 
 /// Why an end stopped working.

@@ -11,8 +11,11 @@
 //! A pair of queues is *owned* by the worker in whose epoll set its descriptors are watched, and which polls its
 //! transmit queue. [`Port::give`] changes that; nothing but waking up depends on it.
 
-pub mod bell;
+mod address;
+mod end;
 mod frame;
+pub mod notifier;
+pub mod paced;
 mod slot;
 pub mod stream;
 pub mod tap;
@@ -22,7 +25,7 @@ pub mod vnic_device;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
 use taut_api::Coalescing;
@@ -32,18 +35,20 @@ use taut_api::fabric::counters::PortWord;
 use taut_api::shaping::Shaping;
 use taut_virtq::memory::GuestMemory;
 
-use crate::counters::PortBlock;
-use crate::epoll::{EventFlags, set_nonblocking};
-use crate::shaping::paced::Paced;
+use crate::net::software_offload::Offloads;
 use crate::shaping::shaper::Shaper;
-use crate::switch::learned::Address;
-use crate::switch::software_offload::Offloads;
+use crate::sys::counters::PortBlock;
+use crate::sys::epoll::{EventFlags, set_nonblocking};
+use crate::sys::lock::lock;
 use crate::vhost_user::device::{Ring, StartError};
-use crate::worker::desk::Desks;
-use crate::worker::timers::{Deadline, Timers, Wake};
-use crate::worker::token;
-pub use frame::{Body, Failure, Frame, Put};
-pub use slot::{Fresh, RxEnd, RxSlot, TxEnd, TxSlot};
+use crate::wake::mailbox::Mailboxes;
+use crate::wake::timers::{Deadline, Timers, Wake};
+use crate::wake::token;
+pub use address::Address;
+pub use end::{RxEnd, TxEnd};
+pub use frame::{Body, Failure, Frame, Fresh, Put};
+use paced::Paced;
+pub use slot::{RxSlot, TxSlot};
 
 /// A configured port.
 #[derive(Debug)]
@@ -112,13 +117,13 @@ impl Port {
     /// The receive queue of a pair.
     #[inline]
     pub fn rx(&self, pair: usize) -> MutexGuard<'_, RxSlot> {
-        self.rx[pair].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.rx[pair])
     }
 
     /// The transmit queue of a pair.
     #[inline]
     pub fn tx(&self, pair: usize) -> MutexGuard<'_, TxSlot> {
-        self.tx[pair].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.tx[pair])
     }
 
     /// A bit for each receive queue that runs: a guest may use fewer than it has.
@@ -187,8 +192,8 @@ impl Port {
 
     /// Makes another worker the owner of a pair: from now on its events are told there. Both workers are to be told.
     /// Callers exclude each other.
-    pub fn give(&self, pair: usize, to: usize, desks: &Desks) -> io::Result<()> {
-        let events = desks.events(to);
+    pub fn give(&self, pair: usize, to: usize, mailboxes: &Mailboxes) -> io::Result<()> {
+        let events = mailboxes.events(to);
         {
             let mut slot = self.tx(pair);
             if let Some(watch) = &mut slot.watch {
@@ -208,7 +213,7 @@ impl Port {
     /// at the port afterwards: what waits may go earlier now.
     pub fn shape(&self, shaping: &Shaping, now: Instant) {
         let set = |shaper: &Mutex<Shaper>, shape| {
-            shaper.lock().unwrap_or_else(PoisonError::into_inner).set(shape, now);
+            lock(shaper).set(shape, now);
         };
         if shaping.to_switch.is_some() || self.to_switch.get().is_some() {
             set(self.to_switch.get_or_init(Mutex::default), shaping.to_switch);
@@ -241,24 +246,24 @@ impl Port {
         queue: usize,
         memory: &Arc<GuestMemory>,
         ring: Ring,
-        desks: &Desks,
+        mailboxes: &Mailboxes,
     ) -> Result<(), StartError> {
         let (pair, token) = (queue / 2, token::of_queue(self.id, queue));
         let kick = Arc::clone(&ring.kick);
-        let coalescing = *self.coalescing.lock().unwrap_or_else(PoisonError::into_inner);
+        let coalescing = *lock(&self.coalescing);
         if queue.is_multiple_of(2) {
             let end = RxEnd::Vnic(vnic::Rx::new(memory, ring, coalescing)?);
             let mut slot = self.rx(pair);
             // The old watch goes first: it may be of the same descriptor.
             slot.clear(&self.counters);
-            slot.watch = Some(desks.events(self.owner(pair)).watch(kick, token, READABLE)?);
+            slot.watch = Some(mailboxes.events(self.owner(pair)).watch(kick, token, READABLE)?);
             slot.end = Some(end);
             self.set_receiving(pair, true);
         } else {
             let end = TxEnd::Vnic(vnic::Tx::new(memory, ring, coalescing)?);
             let mut slot = self.tx(pair);
             *slot = TxSlot::default();
-            slot.watch = Some(desks.events(self.owner(pair)).watch(kick, token, READABLE)?);
+            slot.watch = Some(mailboxes.events(self.owner(pair)).watch(kick, token, READABLE)?);
             slot.end = Some(end);
         }
         Ok(())
@@ -276,7 +281,7 @@ impl Port {
         } else {
             match std::mem::take(&mut *self.tx(queue / 2)).end {
                 Some(TxEnd::Vnic(mut end)) => {
-                    end.bell().release(Instant::now(), &self.counters);
+                    end.notifier().release(Instant::now(), &self.counters);
                     Some(end.position())
                 }
                 _ => None,
@@ -295,10 +300,10 @@ impl Port {
     pub fn set_call(&self, queue: usize, call: Option<Arc<OwnedFd>>) {
         if queue.is_multiple_of(2) {
             if let Some(RxEnd::Vnic(end)) = &mut self.rx(queue / 2).end {
-                end.bell().set_call(call);
+                end.notifier().set_call(call);
             }
         } else if let Some(TxEnd::Vnic(end)) = &mut self.tx(queue / 2).end {
-            end.bell().set_call(call);
+            end.notifier().set_call(call);
         }
     }
 
@@ -306,20 +311,20 @@ impl Port {
     pub fn interrupt_all(&self) {
         for pair in 0..self.pairs() {
             if let Some(RxEnd::Vnic(end)) = &mut self.rx(pair).end {
-                end.bell().ring();
+                end.notifier().ring();
             }
             if let Some(TxEnd::Vnic(end)) = &mut self.tx(pair).end {
-                end.bell().ring();
+                end.notifier().ring();
             }
         }
     }
 
     /// Moderates its rings so, those that run and those that will. Its queues are to be looked at, soon.
     pub fn moderate(&self, coalescing: Coalescing) {
-        *self.coalescing.lock().unwrap_or_else(PoisonError::into_inner) = coalescing;
+        *lock(&self.coalescing) = coalescing;
         for pair in 0..self.pairs() {
             if let Some(RxEnd::Vnic(end)) = &mut self.rx(pair).end {
-                end.bell().moderate(coalescing);
+                end.notifier().moderate(coalescing);
             }
             if let Some(TxEnd::Vnic(end)) = &mut self.tx(pair).end {
                 end.moderate(coalescing);
@@ -328,21 +333,21 @@ impl Port {
     }
 
     /// Attaches a TAP device; `offloads` tells what it was switched to take.
-    pub fn attach_tap(&self, fd: OwnedFd, offloads: Offloads, desks: &Desks) -> io::Result<()> {
+    pub fn attach_tap(&self, fd: OwnedFd, offloads: Offloads, mailboxes: &Mailboxes) -> io::Result<()> {
         set_nonblocking(&fd)?;
         let device = Arc::new(fd);
         let rx = RxEnd::Tap(tap::Rx::new(Arc::clone(&device), offloads));
         let tx = TxEnd::Tap(tap::Tx::new(Arc::clone(&device)));
-        self.attach(device, READABLE, rx, tx, desks)
+        self.attach(device, READABLE, rx, tx, mailboxes)
     }
 
     /// Attaches an emulated card's stream.
-    pub fn attach_stream(&self, fd: OwnedFd, desks: &Desks) -> io::Result<()> {
+    pub fn attach_stream(&self, fd: OwnedFd, mailboxes: &Mailboxes) -> io::Result<()> {
         set_nonblocking(&fd)?;
         let socket = Arc::new(fd);
         let rx = RxEnd::Stream(stream::Rx::new(Arc::clone(&socket)));
         let tx = TxEnd::Stream(stream::Tx::new(Arc::clone(&socket)));
-        self.attach(socket, READABLE | EventFlags::OUT, rx, tx, desks)
+        self.attach(socket, READABLE | EventFlags::OUT, rx, tx, mailboxes)
     }
 
     fn attach(
@@ -351,7 +356,7 @@ impl Port {
         flags: EventFlags,
         rx: RxEnd,
         tx: TxEnd,
-        desks: &Desks,
+        mailboxes: &Mailboxes,
     ) -> io::Result<()> {
         {
             let mut slot = self.rx(0);
@@ -361,7 +366,8 @@ impl Port {
         }
         let mut slot = self.tx(0);
         *slot = TxSlot::default();
-        slot.watch = Some(desks.events(self.owner(0)).watch(device, token::of_queue(self.id, 1), flags)?);
+        slot.watch =
+            Some(mailboxes.events(self.owner(0)).watch(device, token::of_queue(self.id, 1), flags)?);
         slot.end = Some(tx);
         Ok(())
     }

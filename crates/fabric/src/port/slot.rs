@@ -6,75 +6,13 @@ use std::time::Instant;
 
 use taut_api::fabric::counters::PortWord;
 
-use super::frame::{Frame, Put};
-use super::{stream, tap, vnic};
-use crate::counters::PortBlock;
-use crate::epoll::Watched;
+use super::end::{RxEnd, TxEnd};
+use super::frame::Fresh;
+use super::paced::Paced;
 use crate::lro::Lro;
-use crate::shaping::paced::Paced;
-use crate::switch::software_offload::Offloads;
-use crate::worker::timers::Deadline;
-
-/// The end from which frames come.
-#[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large one is the fast one: no pointer to follow on its way"
-)]
-pub enum TxEnd {
-    /// A guest's transmit ring.
-    Vnic(vnic::Tx),
-    /// A TAP device.
-    Tap(tap::Tx),
-    /// An emulated card's stream.
-    Stream(stream::Tx),
-}
-
-/// The end to which frames go.
-#[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large one is the fast one: no pointer to follow on its way"
-)]
-pub enum RxEnd {
-    /// A guest's receive ring.
-    Vnic(vnic::Rx),
-    /// A TAP device.
-    Tap(tap::Rx),
-    /// An emulated card's stream.
-    Stream(stream::Rx),
-}
-
-impl RxEnd {
-    /// What it takes without help.
-    #[inline]
-    pub fn offloads(&self) -> Offloads {
-        match self {
-            Self::Vnic(end) => end.offloads,
-            Self::Tap(end) => end.offloads,
-            Self::Stream(_) => Offloads::NONE,
-        }
-    }
-
-    /// Hands over a frame as it is.
-    #[inline]
-    pub fn put(&mut self, frame: &Frame<'_>) -> Put {
-        match self {
-            Self::Vnic(end) => end.put(frame),
-            Self::Tap(end) => end.put(frame),
-            Self::Stream(end) => end.put(frame),
-        }
-    }
-
-    /// Hands over a finished frame.
-    pub fn put_bytes(&mut self, bytes: &[u8]) -> Put {
-        match self {
-            Self::Vnic(end) => end.put_bytes(bytes),
-            Self::Tap(end) => end.put_bytes(bytes),
-            Self::Stream(end) => end.put_bytes(bytes),
-        }
-    }
-}
+use crate::sys::counters::PortBlock;
+use crate::sys::epoll::Watched;
+use crate::wake::timers::Deadline;
 
 /// A transmit queue's place.
 #[derive(Debug, Default)]
@@ -96,7 +34,7 @@ impl TxSlot {
     /// there will be more.
     pub fn due(&mut self, now: Instant, counters: &PortBlock) -> Option<Instant> {
         match &mut self.end {
-            Some(TxEnd::Vnic(end)) => end.bell().due(now, counters),
+            Some(TxEnd::Vnic(end)) => end.notifier().due(now, counters),
             _ => None,
         }
     }
@@ -117,17 +55,6 @@ pub struct RxSlot {
     pub deadline: Deadline,
     /// Where frames wait, if the port is shaped.
     pub paced: Option<Box<Paced>>,
-}
-
-/// Frames delivered since the last [`RxSlot::publish`].
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Fresh {
-    /// Frames.
-    pub frames: u64,
-    /// Bytes.
-    pub bytes: u64,
-    /// Frames to a group address.
-    pub multicast: u64,
 }
 
 impl RxSlot {
@@ -171,7 +98,7 @@ impl RxSlot {
         self.publish(now, counters);
         let mut end = self.end.take();
         if let Some(RxEnd::Vnic(end)) = &mut end {
-            end.bell().release(now, counters);
+            end.notifier().release(now, counters);
         }
         *self = Self { paced, ..Self::default() };
         end

@@ -9,9 +9,9 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use taut_api::fabric::DropReason;
 use taut_virtq::header::NetHeader;
 
-use super::{Body, Failure, Frame, Put};
-use crate::switch::ethernet::MAX_TAGGED;
-use crate::switch::software_offload::PLAIN;
+use super::frame::{Body, Failure, Frame, Put};
+use crate::net::ethernet::MAX_TAGGED;
+use crate::net::software_offload::PLAIN;
 
 /// Bytes of the length before each frame.
 const PREFIX: usize = 4;

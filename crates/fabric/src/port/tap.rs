@@ -8,9 +8,9 @@ use rustix::io::Errno;
 use taut_api::fabric::DropReason;
 use taut_virtq::header::{self, NetHeader};
 
-use super::{Body, Failure, Frame, Put};
-use crate::switch::ethernet::MAX_TAGGED;
-use crate::switch::software_offload::{Offloads, PLAIN};
+use super::frame::{Body, Failure, Frame, Put};
+use crate::net::ethernet::MAX_TAGGED;
+use crate::net::software_offload::{Offloads, PLAIN};
 
 /// Frames from the host's stack.
 #[derive(Debug)]

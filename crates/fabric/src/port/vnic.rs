@@ -9,11 +9,11 @@ use taut_virtq::device::{Delivery, Run, RxQueue, TxQueue};
 use taut_virtq::fault::{QueueError, RingFault};
 use taut_virtq::memory::GuestMemory;
 
-use super::bell::Bell;
-use super::{Body, Failure, Frame, Put};
-use crate::counters::PortBlock;
+use super::frame::{Body, Failure, Frame, Put};
+use super::notifier::Notifier;
 use crate::moderation::{Kicks, Look};
-use crate::switch::software_offload::{Offloads, PLAIN};
+use crate::net::software_offload::{Offloads, PLAIN};
+use crate::sys::counters::PortBlock;
 use crate::vhost_user::device::Ring;
 use crate::vhost_user::features;
 
@@ -21,7 +21,7 @@ use crate::vhost_user::features;
 #[derive(Debug)]
 pub struct Tx {
     queue: TxQueue,
-    bell: Bell,
+    notifier: Notifier,
     kicks: Kicks,
 }
 
@@ -29,7 +29,11 @@ impl Tx {
     /// Starts the ring.
     pub fn new(memory: &Arc<GuestMemory>, ring: Ring, coalescing: Coalescing) -> Result<Self, QueueError> {
         let (queue, size) = (TxQueue::new(memory, &ring.config)?, ring.config.size);
-        Ok(Self { queue, bell: Bell::new(ring.call, coalescing, size), kicks: Kicks::new(coalescing, size) })
+        Ok(Self {
+            queue,
+            notifier: Notifier::new(ring.call, coalescing, size),
+            kicks: Kicks::new(coalescing, size),
+        })
     }
 
     /// Looks at the frames that wait and tells how many there are; [`Self::queue`] gives them, the oldest first.
@@ -53,13 +57,13 @@ impl Tx {
         }
         self.queue.complete(done);
         self.kicks.found(done as u32);
-        self.bell.published(done, self.queue.needs_interrupt(), now, counters)
+        self.notifier.published(done, self.queue.needs_interrupt(), now, counters)
     }
 
     /// The last look found nothing. May the guest kick, or when is it looked at again?
     #[inline]
     pub fn emptied(&mut self, now: Instant, counters: &PortBlock) -> Look {
-        self.bell.idle(now, counters);
+        self.notifier.idle(now, counters);
         self.kicks.emptied(now)
     }
 
@@ -74,13 +78,13 @@ impl Tx {
     }
 
     /// What interrupts the guest.
-    pub fn bell(&mut self) -> &mut Bell {
-        &mut self.bell
+    pub fn notifier(&mut self) -> &mut Notifier {
+        &mut self.notifier
     }
 
     /// Another moderation; the ring is to be looked at, soon.
     pub fn moderate(&mut self, coalescing: Coalescing) {
-        self.bell.moderate(coalescing);
+        self.notifier.moderate(coalescing);
         self.kicks.set(coalescing);
     }
 
@@ -97,7 +101,7 @@ const SHORT_BURST: u64 = 8;
 #[derive(Debug)]
 pub struct Rx {
     queue: RxQueue,
-    bell: Bell,
+    notifier: Notifier,
     /// What the driver takes.
     pub offloads: Offloads,
     /// A kick was asked for, because there was no room.
@@ -110,8 +114,8 @@ impl Rx {
         let mut queue = RxQueue::new(memory, &ring.config)?;
         queue.suspend_kicks();
         let offloads = features::receives(ring.config.features);
-        let bell = Bell::new(ring.call, coalescing, ring.config.size);
-        Ok(Self { queue, bell, offloads, armed: false })
+        let notifier = Notifier::new(ring.call, coalescing, ring.config.size);
+        Ok(Self { queue, notifier, offloads, armed: false })
     }
 
     /// Looks at the buffers for so many frames. A fault shows again with the first of them.
@@ -180,10 +184,10 @@ impl Rx {
     #[inline]
     pub fn publish(&mut self, frames: u64, now: Instant, counters: &PortBlock) -> Option<Instant> {
         let later = if frames == 0 {
-            self.bell.due(now, counters)
+            self.notifier.due(now, counters)
         } else {
             self.queue.publish();
-            let later = self.bell.published(frames as usize, self.queue.needs_interrupt(), now, counters);
+            let later = self.notifier.published(frames as usize, self.queue.needs_interrupt(), now, counters);
             if frames < SHORT_BURST {
                 self.queue.look_further();
             }
@@ -191,15 +195,15 @@ impl Rx {
         };
         if later.is_some() && self.armed {
             // It must make room, and cannot know.
-            self.bell.release(now, counters);
+            self.notifier.release(now, counters);
             return None;
         }
         later
     }
 
     /// What interrupts the guest.
-    pub fn bell(&mut self) -> &mut Bell {
-        &mut self.bell
+    pub fn notifier(&mut self) -> &mut Notifier {
+        &mut self.notifier
     }
 
     /// Position of the first buffer that the guest has not got back.

@@ -10,7 +10,7 @@ use taut_virtq::memory::GuestMemory;
 use super::Port;
 use crate::vhost_user::device::{Device, Ring, StartError};
 use crate::vhost_user::features;
-use crate::worker::desk::Desks;
+use crate::wake::mailbox::Mailboxes;
 
 /// A port, and the workers that are to serve it.
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ pub struct VnicDevice {
     /// The port.
     pub port: Arc<Port>,
     /// Where its kicks are waited for.
-    pub desks: Arc<Desks>,
+    pub mailboxes: Arc<Mailboxes>,
 }
 
 impl Device for VnicDevice {
@@ -44,7 +44,7 @@ impl Device for VnicDevice {
     }
 
     fn start_ring(&self, queue: usize, memory: &Arc<GuestMemory>, ring: Ring) -> Result<(), StartError> {
-        self.port.start_ring(queue, memory, ring, &self.desks)
+        self.port.start_ring(queue, memory, ring, &self.mailboxes)
     }
 
     fn stop_ring(&self, queue: usize) -> Option<u16> {

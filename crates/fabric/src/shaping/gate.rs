@@ -1,10 +1,11 @@
 //! The first step from a shaped guest: a frame that does not conform stays where it is, and its sender with it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use super::PAUSE;
 use super::shaper::Shaper;
+use crate::sys::lock::lock;
 
 /// A sender's shaper, held for one burst; or none.
 #[derive(Debug)]
@@ -17,7 +18,7 @@ impl<'p> Gate<'p> {
     /// For a burst at `now`.
     #[inline]
     pub fn new(shaper: Option<&'p Mutex<Shaper>>, now: Instant) -> Self {
-        let shaper = shaper.map(|shaper| shaper.lock().unwrap_or_else(PoisonError::into_inner));
+        let shaper = shaper.map(lock);
         Self { shaper, now }
     }
 

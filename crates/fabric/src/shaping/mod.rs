@@ -2,7 +2,7 @@
 //!
 //! What a guest sends waits in its own transmit ring: the worker stops at the first frame that does not conform
 //! ([`gate`]), and comes back when it does. No memory of ours, no loss. What a guest receives waits in a bounded queue
-//! ([`queue`]), which the worker empties by its timer ([`paced`]); what finds the queue full is dropped, with
+//! ([`queue`]), which the worker empties by its timer (`port::paced`); what finds the queue full is dropped, with
 //! [`DropReason::ShaperFull`](taut_api::fabric::DropReason::ShaperFull).
 //!
 //! Both ask a [`shaper`], two token buckets ([`bucket`]) that know nothing of frames but their lengths. A port's queue
@@ -14,7 +14,6 @@
 
 pub mod bucket;
 pub mod gate;
-pub mod paced;
 pub mod queue;
 pub mod shaper;
 
@@ -23,4 +22,4 @@ use std::time::Duration;
 /// Whoever has to come back for a frame comes back this much later than the frame could go, for more than one at once:
 /// at most ten thousand times a second. [`bucket::TOLERANCE`] makes up for it, but a burst is smaller by what the average
 /// brings in this time.
-const PAUSE: Duration = Duration::from_micros(100);
+pub const PAUSE: Duration = Duration::from_micros(100);

@@ -10,6 +10,7 @@ use taut_api::network::{MacLearning, Security};
 use taut_api::shaping::Shaping;
 
 use super::*;
+use crate::net::ethernet::MacKey;
 
 const AGEING: u32 = 300;
 

@@ -1,6 +1,6 @@
 //! Who has which address: an open-addressing table that is built once and then only read.
 
-use super::ethernet::MacKey;
+use crate::net::ethernet::MacKey;
 
 /// An address in a VLAN as one word: the VLAN's twelve bits above the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

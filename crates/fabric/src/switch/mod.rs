@@ -5,15 +5,12 @@
 //! A [`Switch`] is never changed; a new configuration is a new one, which workers take up between bursts. What was
 //! learnt goes from one to the next.
 
-pub mod checksum;
-pub mod ethernet;
-pub mod flow_hash;
+pub mod flow_cache;
 pub mod forward;
 pub mod learned;
 pub mod mac_table;
 pub mod policy;
-pub mod recent;
-pub mod software_offload;
+pub mod target;
 pub mod vlan;
 
 use std::collections::BTreeMap;
@@ -22,8 +19,8 @@ use std::sync::Arc;
 use taut_api::fabric::config::{PortConfig, SegmentId};
 use taut_api::network::Security;
 
+use crate::net::ethernet::MacKey;
 use crate::port::Port;
-use ethernet::MacKey;
 use learned::Learned;
 use mac_table::{Key, MacTable};
 use vlan::PortVlan;
@@ -52,7 +49,7 @@ pub struct Segment {
     /// Members that see frames for others.
     promiscuous: Vec<u32>,
     /// Members that get frames for addresses that nobody is known to have.
-    curious: Vec<u32>,
+    flood_targets: Vec<u32>,
     /// What ports were seen to send from, where that counts.
     learned: Option<Arc<Learned>>,
     /// Index of the member by number of its port; only where something is learnt.
@@ -136,7 +133,7 @@ impl Segment {
             by_vlan,
             access,
             promiscuous: which(&|member| member.security.promiscuous),
-            curious: which(&|member| member.security.promiscuous || member.learns()),
+            flood_targets: which(&|member| member.security.promiscuous || member.learns()),
             by_port: if learned.is_some() { by_port(&members) } else { Vec::new() },
             learned,
             members,
@@ -158,8 +155,8 @@ impl Segment {
     }
 
     /// Members of a VLAN that get frames for addresses that nobody is known to have.
-    pub fn curious(&self, vlan: u16) -> impl Iterator<Item = u32> {
-        self.admitting(&self.curious, vlan).copied()
+    pub fn flood_targets(&self, vlan: u16) -> impl Iterator<Item = u32> {
+        self.admitting(&self.flood_targets, vlan).copied()
     }
 
     fn admitting<'s>(&'s self, members: &'s [u32], vlan: u16) -> impl Iterator<Item = &'s u32> {

@@ -4,10 +4,9 @@ use std::time::Instant;
 
 use taut_api::fabric::DropReason;
 
-use super::ethernet::{Ethernet, MacKey};
-use super::learned::is_assignable;
 use super::mac_table::Key;
 use super::{Member, Segment};
+use crate::net::ethernet::{Ethernet, MacKey};
 
 /// For whom a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,7 +127,7 @@ impl Segment {
     /// A learning port sends from `src`. Configured addresses are never learnt elsewhere.
     fn learn(&self, from: &Member, vlan: u16, src: MacKey, now: Instant) {
         if let Some(learned) = &self.learned
-            && is_assignable(src)
+            && src.is_assignable()
             && self.configured(vlan, src).is_none()
         {
             learned.learn(from.port.id, Key::new(vlan, src), learned.second(now));
@@ -139,7 +138,7 @@ impl Segment {
     fn adopt(&self, from: &Member, vlan: u16, src: MacKey, now: Instant) -> bool {
         let Some(learned) = &self.learned else { return src == from.mac };
         let adopted = src == from.mac
-            || is_assignable(src)
+            || src.is_assignable()
                 && self.configured(vlan, src).is_none()
                 && learned.learn(from.port.id, from.key(vlan, src), learned.second(now));
         if adopted {

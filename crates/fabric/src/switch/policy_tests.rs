@@ -17,8 +17,8 @@ use taut_virtq::counters::SharedWords;
 
 use super::super::Switch;
 use super::*;
-use crate::counters::PortBlock;
 use crate::port::Port;
+use crate::sys::counters::PortBlock;
 
 fn mac(number: u16) -> MacAddr {
     let [high, low] = number.to_be_bytes();
@@ -198,8 +198,8 @@ fn a_learning_port_has_many_addresses_and_gets_what_nobody_else_has() {
     assert_eq!(rig.to(0, mac(101), mac(100)), Ok(Route::Back), "both are behind the port");
     assert_eq!(rig.to(1, mac(0), mac(1)), Ok(Route::To(0)), "its own address stays");
     assert_eq!(rig.to(1, mac(300), mac(1)), Ok(Route::Unknown));
-    assert_eq!(rig.segment().curious(10).collect::<Vec<_>>(), [0, 2, 3]);
-    assert_eq!(rig.segment().curious(11).collect::<Vec<_>>(), [3]);
+    assert_eq!(rig.segment().flood_targets(10).collect::<Vec<_>>(), [0, 2, 3]);
+    assert_eq!(rig.segment().flood_targets(11).collect::<Vec<_>>(), [3]);
     // Configured addresses and impossible ones are never learnt.
     assert_eq!(rig.to(0, mac(2), mac(1)), Ok(Route::To(2)));
     assert_eq!(rig.to(2, mac(1), mac(2)), Ok(Route::To(1)));
@@ -251,7 +251,7 @@ proptest! {
                 let stayed = route == Route::To(dst.into()) || route == Route::Back && sender == u32::from(dst);
                 prop_assert!(stayed || moved, "{route:?} for the address of {dst}");
             }
-            for member in rig.segment().in_vlan(vlan).chain(rig.segment().curious(vlan)) {
+            for member in rig.segment().in_vlan(vlan).chain(rig.segment().flood_targets(vlan)) {
                 prop_assert!(rig.configs[member as usize].vlan.admits(vlan));
             }
         }

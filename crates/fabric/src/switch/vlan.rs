@@ -7,20 +7,8 @@
 
 use taut_api::Vlan;
 use taut_api::fabric::DropReason;
-use taut_virtq::device::FIRST_BYTES;
-use taut_virtq::header::{NEEDS_CSUM, NetHeader};
 
-use super::ethernet::{HEADER, TAG, TAG_8021Q};
-
-/// Where a tag is in a frame: behind the addresses.
-const TAG_AT: usize = HEADER - 2;
-/// The VLAN's bits in a tag; the others are priority and drop eligibility.
-const VLAN_BITS: u16 = 0x0fff;
-
-/// The VLAN that a tag names.
-pub const fn vlan_of(tci: u16) -> u16 {
-    tci & VLAN_BITS
-}
+use crate::net::vlan::{TagEdit, VLAN_BITS, vlan_of};
 
 /// The VLANs of a port.
 #[derive(Debug)]
@@ -91,70 +79,14 @@ impl PortVlan {
     }
 }
 
-/// A frame's first bytes with another tag.
-pub type EditedStart = [u8; FIRST_BYTES + TAG];
-
-/// What is done to a frame's tag.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TagEdit {
-    /// Nothing.
-    Keep,
-    /// A tag is put in.
-    Insert(u16),
-    /// The tag that is there gets another content.
-    Replace(u16),
-    /// The tag is taken out.
-    Strip,
-}
-
-impl TagEdit {
-    /// Writes the edited form of a frame's first bytes to `space` and returns it. `start` is longer than its Ethernet header,
-    /// tag included, and at most [`FIRST_BYTES`].
-    pub fn start<'s>(self, start: &[u8], space: &'s mut EditedStart) -> &'s [u8] {
-        let (addresses, behind) = start.split_at(TAG_AT);
-        let (tci, behind) = match self {
-            Self::Keep => (None, behind),
-            Self::Insert(tci) => (Some(tci), behind),
-            Self::Replace(tci) => (Some(tci), &behind[TAG..]),
-            Self::Strip => (None, &behind[TAG..]),
-        };
-        space[..TAG_AT].copy_from_slice(addresses);
-        let mut at = TAG_AT;
-        if let Some(tci) = tci {
-            space[at..at + 2].copy_from_slice(&TAG_8021Q.to_be_bytes());
-            space[at + 2..at + TAG].copy_from_slice(&tci.to_be_bytes());
-            at += TAG;
-        }
-        space[at..at + behind.len()].copy_from_slice(behind);
-        &space[..at + behind.len()]
-    }
-
-    /// The header that goes with the edited frame: offsets move with what they point at.
-    pub fn header(self, header: &NetHeader) -> NetHeader {
-        let tag = TAG as u16;
-        let moved = |offset: u16| match self {
-            Self::Keep | Self::Replace(_) => offset,
-            Self::Insert(_) => offset.saturating_add(tag),
-            Self::Strip => offset.saturating_sub(tag),
-        };
-        let mut edited = *header;
-        if header.flags & NEEDS_CSUM != 0 {
-            edited.csum_start = moved(header.csum_start);
-        }
-        if header.hdr_len != 0 {
-            edited.hdr_len = moved(header.hdr_len);
-        }
-        edited
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
     use taut_api::vlan::VlanRanges;
+    use taut_virtq::device::FIRST_BYTES;
 
     use super::*;
-    use crate::switch::ethernet;
+    use crate::net::ethernet::{self, HEADER, TAG};
 
     fn trunk(ranges: &[(u16, u16)]) -> PortVlan {
         PortVlan::from(&Vlan::Trunk(VlanRanges::new(ranges.iter().copied()).unwrap()))
@@ -246,21 +178,5 @@ mod tests {
             let behind = |start: &[u8], tagged: bool| start[HEADER + if tagged { TAG } else { 0 }..].to_vec();
             prop_assert_eq!(behind(edited, after.tag.is_some()), behind(start, parsed.tag.is_some()));
         }
-    }
-
-    #[test]
-    fn offsets_in_the_header_move_with_the_tag() {
-        let header = NetHeader {
-            flags: NEEDS_CSUM,
-            hdr_len: 54,
-            csum_start: 34,
-            csum_offset: 16,
-            ..NetHeader::default()
-        };
-        let inserted = TagEdit::Insert(5).header(&header);
-        assert_eq!((inserted.hdr_len, inserted.csum_start, inserted.csum_offset), (58, 38, 16));
-        assert_eq!(TagEdit::Strip.header(&inserted), header);
-        assert_eq!(TagEdit::Replace(5).header(&header), header);
-        assert_eq!(TagEdit::Insert(5).header(&NetHeader::default()), NetHeader::default());
     }
 }

@@ -4,7 +4,7 @@ use taut_api::fabric::config::PortKind;
 use taut_virtq::features as bits;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 
-use crate::switch::software_offload::Offloads;
+use crate::net::software_offload::Offloads;
 
 const OFFLOADS: u64 = bits::NET_CSUM
     | bits::NET_GUEST_CSUM

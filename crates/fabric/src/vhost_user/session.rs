@@ -18,7 +18,7 @@ use vhost::vhost_user::message::{FrontendReq, VhostUserProtocolFeatures};
 use super::device::{Ring, StartError};
 use super::message::{Header, MAX_REGIONS, Request};
 use super::{Connection, Device, MessageError, SessionError, base};
-use crate::epoll::set_nonblocking;
+use crate::sys::epoll::set_nonblocking;
 
 /// Device status bits (virtio 1.2, 2.1) of a driver that has finished setting up.
 const STATUS_RUNNING: u8 = 0x0f;
@@ -180,7 +180,7 @@ impl Session {
             self.device.stop_ring(queue);
         }
         if let Some(err) = self.queues.get(queue).and_then(|queue| queue.err.as_ref()) {
-            crate::epoll::signal(err);
+            crate::sys::epoll::signal(err);
         }
         self.fault = Some(fault);
     }

@@ -6,8 +6,6 @@
 
 use std::time::Duration;
 
-/// For how long loads are measured.
-pub(super) const WINDOW: Duration = Duration::from_millis(100);
 /// Time between two moves: both workers are measured anew.
 pub(super) const PAUSE: Duration = Duration::from_millis(250);
 /// In thousandths of a worker's time.

@@ -5,9 +5,9 @@ use taut_virtq::header::NetHeader;
 
 use super::Next;
 use crate::lro::{Lro, Offer};
+use crate::net::ethernet::HEADER;
 use crate::port::{Body, Failure, stream, tap};
 use crate::shaping::gate::Gate;
-use crate::switch::ethernet::HEADER;
 use crate::switch::forward::{Forwarder, Verdict};
 
 /// Frames in a burst from a device; rings have the same measure. Enough that what is done once per burst does not

@@ -10,20 +10,17 @@
 //! ([`crate::port`]); ownership decides who polls a queue and who is woken by its kick, nothing else.
 //!
 //! The control thread changes what workers see by replacing the [`Plan`](sources::Plan) and by putting ends into ports;
-//! either is followed by a note on their desks, on which they look at what has changed once. A worker that has much more
+//! either is followed by a note on their mailboxes, on which they look at what has changed once. A worker that has much more
 //! to do than another gives a source away ([`balance`]) between two bursts.
 
 mod balance;
-pub mod desk;
 mod device;
 mod serve;
 mod sources;
 mod thread;
-pub mod timers;
-pub mod token;
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -32,16 +29,18 @@ use taut_api::fabric::config::{WorkerConfig, WorkerMode};
 use taut_api::fabric::counters::MAX_WORKERS;
 use taut_virtq::counters::SharedWords;
 
-use crate::counters::WorkerBlock;
-use crate::epoll::Waker;
-use crate::place::Place;
 use crate::port::Failure;
 use crate::switch::Switch;
-use crate::switch::forward::{Fallen, Scratch, Target};
-use crate::switch::recent::Recent;
-use desk::{Desks, Note};
+use crate::switch::flow_cache::FlowCache;
+use crate::switch::forward::{FailedQueue, Scratch};
+use crate::switch::target::Target;
+use crate::sys::affinity::CpuAffinity;
+use crate::sys::counters::WorkerBlock;
+use crate::sys::epoll::Waker;
+use crate::sys::lock::lock;
+use crate::wake::mailbox::{Mailboxes, Message};
+use crate::wake::timers::Timers;
 use sources::{Plan, Source};
-use timers::Timers;
 
 /// A queue that stopped working by itself. The worker has taken its end out.
 #[derive(Debug)]
@@ -75,9 +74,9 @@ pub enum Next {
 #[derive(Debug, Default)]
 struct Lists {
     scratch: Scratch,
-    recent: Recent,
+    flow_cache: FlowCache,
     touched: Vec<Target>,
-    fallen: Vec<Fallen>,
+    failed: Vec<FailedQueue>,
     timers: Timers,
 }
 
@@ -87,7 +86,7 @@ const TAKEN_UP_WITHIN: Duration = Duration::from_secs(1);
 /// What control and workers share.
 #[derive(Debug)]
 struct Crew {
-    desks: Arc<Desks>,
+    mailboxes: Arc<Mailboxes>,
     plan: Mutex<Arc<Plan>>,
     /// Held while the owner of a source changes.
     moving: Mutex<Moving>,
@@ -103,10 +102,6 @@ struct Moving {
     workers: usize,
     /// When a worker last gave one away.
     last: Option<Instant>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Why workers are not what they are wanted to be. The others are, and all ports are served.
@@ -146,14 +141,14 @@ pub struct Workers {
 #[derive(Debug)]
 struct Thread {
     handle: JoinHandle<()>,
-    place: Place,
+    affinity: CpuAffinity,
 }
 
 impl Workers {
     /// Starts one worker, with an empty switch.
     pub fn start(words: &Arc<SharedWords>) -> io::Result<Self> {
         let crew = Crew {
-            desks: Arc::new(Desks::new()?),
+            mailboxes: Arc::new(Mailboxes::new()?),
             plan: Mutex::new(Arc::new(Plan::new(Switch::default(), WorkerMode::default(), 1))),
             moving: Mutex::new(Moving { workers: 1, last: None }),
             incidents: Mutex::default(),
@@ -166,10 +161,10 @@ impl Workers {
 
     fn start_one(&mut self) -> io::Result<()> {
         let number = self.threads.len();
-        self.crew.desks.provide(number + 1)?;
+        self.crew.mailboxes.provide(number + 1)?;
         let (handle, tid) =
             thread::start(Arc::clone(&self.crew), number, WorkerBlock::new(&self.words, number))?;
-        self.threads.push(Thread { handle, place: Place::new(tid) });
+        self.threads.push(Thread { handle, affinity: CpuAffinity::new(tid) });
         Ok(())
     }
 
@@ -180,8 +175,8 @@ impl Workers {
     }
 
     /// Where kicks and devices are watched.
-    pub fn desks(&self) -> &Arc<Desks> {
-        &self.crew.desks
+    pub fn mailboxes(&self) -> &Arc<Mailboxes> {
+        &self.crew.mailboxes
     }
 
     /// Readable when there are incidents.
@@ -212,12 +207,12 @@ impl Workers {
         self.assign(&plan);
         let before = std::mem::replace(&mut *lock(&self.crew.plan), plan);
         self.dismiss(workers);
-        self.post_all(Note::Configured);
+        self.post_all(Message::Configured);
         until_unused(&before);
         for (number, thread) in self.threads.iter_mut().enumerate() {
             let own = config.cpus.get(number).map(std::slice::from_ref);
             let cpus = own.unwrap_or(&config.near);
-            if let Err(source) = thread.place.put(cpus) {
+            if let Err(source) = thread.affinity.put(cpus) {
                 result = Err(WorkerError::Bind { number, cpus: cpus.to_vec(), source });
             }
         }
@@ -247,7 +242,7 @@ impl Workers {
                 owned.iter_mut().enumerate().min_by_key(|(_, count)| **count).expect("there is a worker");
             *count += 1;
             let port = plan.port(source);
-            if let Err(error) = port.give(source.pair, to, &self.crew.desks) {
+            if let Err(error) = port.give(source.pair, to, &self.crew.mailboxes) {
                 tracing::warn!("{} stays with worker {}: {error}", port.id, port.owner(source.pair));
             }
         }
@@ -256,7 +251,7 @@ impl Workers {
     /// Ends the workers from this number on; nothing is theirs any more.
     fn dismiss(&mut self, from: usize) {
         for number in from..self.threads.len() {
-            self.crew.desks.get(number).post(Note::Quit);
+            self.crew.mailboxes.get(number).post(Message::Quit);
         }
         for thread in self.threads.drain(from..) {
             // A worker that panicked has taken the process along.
@@ -264,15 +259,15 @@ impl Workers {
         }
     }
 
-    fn post_all(&self, note: Note) {
+    fn post_all(&self, note: Message) {
         for number in 0..self.threads.len() {
-            self.crew.desks.get(number).post(note);
+            self.crew.mailboxes.get(number).post(note);
         }
     }
 
     /// Has a port's queues looked at once, soon: what is attached to it has changed.
     pub fn look_at(&self, port: PortId) {
-        self.post_all(Note::Look(port));
+        self.post_all(Message::Look(port));
     }
 
     /// Lets the bursts in hand end, and the workers with them.

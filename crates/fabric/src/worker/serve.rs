@@ -3,13 +3,13 @@
 use std::time::Instant;
 
 use super::device::DeviceBurst;
-use super::timers::Wake;
 use super::{Incident, Lists, Next, Source};
 use crate::moderation::Look;
 use crate::port::{Failure, Port, RxEnd, TxEnd, TxSlot, vnic};
 use crate::shaping::gate::Gate;
 use crate::switch::Switch;
 use crate::switch::forward::{Forwarder, Verdict};
+use crate::wake::timers::Wake;
 
 /// What a burst did.
 #[derive(Debug)]
@@ -39,9 +39,9 @@ pub(super) fn burst(switch: &Switch, source: &Source, now: Instant, lists: &mut 
         return Outcome { frames: 0, next, incidents: Vec::new() };
     }
     let TxSlot { end, pieces_done, lro, deadline, .. } = &mut *slot;
-    let Lists { scratch, recent, touched, fallen, timers, .. } = lists;
-    recent.begin(now);
-    let mut forwarder = Forwarder::new(segment, source.member, now, scratch, recent, touched, fallen);
+    let Lists { scratch, flow_cache, touched, failed, timers, .. } = lists;
+    flow_cache.begin(now);
+    let mut forwarder = Forwarder::new(segment, source.member, now, scratch, flow_cache, touched, failed);
     let mut done = 0;
     let mut gate = Gate::new(port.to_switch(), now);
     let next = match end {
@@ -68,11 +68,11 @@ pub(super) fn burst(switch: &Switch, source: &Source, now: Instant, lists: &mut 
     {
         timers.at(when, Wake::Sender(port.id, source.pair));
     }
-    let mut incidents: Vec<_> = fallen
+    let mut incidents: Vec<_> = failed
         .drain(..)
-        .map(|fallen| {
-            let port = segment.members[fallen.target.member as usize].port.id;
-            Incident { port, queue: 2 * fallen.target.pair as usize, failure: fallen.failure }
+        .map(|failed| {
+            let port = segment.members[failed.target.member as usize].port.id;
+            Incident { port, queue: 2 * failed.target.pair as usize, failure: failed.failure }
         })
         .collect();
     let next = next.unwrap_or_else(|failure| {

@@ -11,13 +11,15 @@ use taut_api::fabric::PortId;
 use taut_api::fabric::config::WorkerMode;
 use taut_api::fabric::counters::{PortWord, WorkerWord};
 
-use super::balance::{self, PAUSE, WINDOW};
-use super::desk::{Desk, Note};
+use super::balance::{self, PAUSE};
 use super::sources::{Plan, State};
-use super::timers::Wake;
-use super::{Crew, Lists, Next, lock, serve, token};
-use crate::counters::WorkerBlock;
-use crate::epoll::{EventFlags, Ready};
+use super::{Crew, Lists, Next, serve};
+use crate::sys::counters::WorkerBlock;
+use crate::sys::epoll::{EventFlags, Ready};
+use crate::sys::lock::lock;
+use crate::wake::mailbox::{LOAD_WINDOW, Mailbox, Message};
+use crate::wake::timers::Wake;
+use crate::wake::token;
 
 /// While there is work, how often new events are looked for: a system call every so often costs little then, and a port
 /// that wakes up next to a busy one does not wait long.
@@ -70,7 +72,7 @@ struct Worker {
     waiting: Vec<u32>,
     lists: Lists,
     ready: Vec<Ready>,
-    notes: Vec<Note>,
+    messages: Vec<Message>,
     quit: bool,
     /// When the load was last measured.
     measured: Instant,
@@ -90,15 +92,15 @@ impl Worker {
             waiting: Vec::new(),
             lists: Lists::default(),
             ready: Vec::new(),
-            notes: Vec::new(),
+            messages: Vec::new(),
             quit: false,
             measured: Instant::now(),
             busy: 0,
         }
     }
 
-    fn desk(&self) -> &Desk {
-        self.crew.desks.get(self.number)
+    fn mailbox(&self) -> &Mailbox {
+        self.crew.mailboxes.get(self.number)
     }
 
     fn run(mut self) {
@@ -118,11 +120,11 @@ impl Worker {
                 }
                 now = Instant::now();
             }
-            if now.duration_since(self.measured) >= WINDOW {
+            if now.duration_since(self.measured) >= LOAD_WINDOW {
                 self.measure(now);
             }
-            if self.desk().has_mail() {
-                self.read_notes(now);
+            if self.mailbox().has_mail() {
+                self.read_messages(now);
                 if self.quit {
                     return self.leave();
                 }
@@ -208,25 +210,25 @@ impl Worker {
     fn set_waits(&mut self, number: u32) {
         let state = &mut self.states[number as usize];
         state.waits = !state.waits;
-        let desk = self.crew.desks.get(self.number);
+        let mailbox = self.crew.mailboxes.get(self.number);
         if state.waits {
             self.waiting.push(number);
             // Before the ring's driver is asked for a kick, which whoever gets it passes on to those that wait.
-            desk.waiting.fetch_add(1, SeqCst);
+            mailbox.waiting.fetch_add(1, SeqCst);
         } else {
             self.waiting.retain(|&other| other != number);
-            desk.waiting.fetch_sub(1, SeqCst);
+            mailbox.waiting.fetch_sub(1, SeqCst);
         }
     }
 
     /// Sleeps until an event, a note or the next timer; returns the time.
     fn sleep(&mut self, now: Instant) -> Instant {
-        if !self.desk().lie_down() {
+        if !self.mailbox().lie_down() {
             return now;
         }
         let until = self.lists.timers.next();
         self.look(until.map(|until| until.saturating_duration_since(now)));
-        self.desk().get_up();
+        self.mailbox().get_up();
         let end = Instant::now();
         self.counters.add(WorkerWord::Sleeps, 1);
         self.counters.add(WorkerWord::SleepNs, end.duration_since(now).as_nanos() as u64);
@@ -236,13 +238,13 @@ impl Worker {
     /// Takes what has happened; waits for it at most that long.
     fn look(&mut self, timeout: Option<Duration>) {
         let mut ready = std::mem::take(&mut self.ready);
-        if let Err(error) = self.desk().events().wait(&mut ready, timeout) {
+        if let Err(error) = self.mailbox().events().wait(&mut ready, timeout) {
             // Nothing a guest does leads here; without events there is no worker.
             panic!("waiting for events failed: {error}");
         }
         for &(token, flags) in &ready {
             if token == token::WAKE {
-                self.desk().clear_wake_ups();
+                self.mailbox().clear_wake_ups();
             } else {
                 self.event(token, flags);
             }
@@ -283,39 +285,39 @@ impl Worker {
         match port.owner(pair) {
             own if own == self.number => self.activate(first + pair as u32),
             // It moved while the event was on its way.
-            other => self.crew.desks.get(other).post(Note::Take(id, pair)),
+            other => self.crew.mailboxes.get(other).post(Message::Take(id, pair)),
         }
     }
 
     /// A receiver has room again: whoever waits may go on.
     fn announce_room(&mut self) {
         for number in (0..self.plan.workers).filter(|&number| number != self.number) {
-            let desk = self.crew.desks.get(number);
-            if desk.waiting.load(SeqCst) > 0 {
-                desk.post(Note::Room);
+            let mailbox = self.crew.mailboxes.get(number);
+            if mailbox.waiting.load(SeqCst) > 0 {
+                mailbox.post(Message::Room);
             }
         }
         self.unpark();
     }
 
-    fn read_notes(&mut self, now: Instant) {
-        let mut notes = std::mem::take(&mut self.notes);
-        self.desk().read(&mut notes);
-        for &note in &notes {
+    fn read_messages(&mut self, now: Instant) {
+        let mut messages = std::mem::take(&mut self.messages);
+        self.mailbox().read(&mut messages);
+        for &note in &messages {
             match note {
-                Note::Configured => self.take_up(),
-                Note::Look(id) => self.look_at(id, now),
-                Note::Take(id, pair) => self.claim(id, pair),
-                Note::Room => self.unpark(),
-                Note::Adopt(id, pair) => {
+                Message::Configured => self.take_up(),
+                Message::Look(id) => self.look_at(id, now),
+                Message::Take(id, pair) => self.claim(id, pair),
+                Message::Room => self.unpark(),
+                Message::Adopt(id, pair) => {
                     if let Some(port) = self.plan.find(id).filter(|port| pair < port.pairs()) {
                         port.adopt(pair, now, &mut self.lists.timers);
                     }
                 }
-                Note::Quit => self.quit = true,
+                Message::Quit => self.quit = true,
             }
         }
-        self.notes = notes;
+        self.messages = messages;
     }
 
     /// What is attached to a port has changed.
@@ -339,9 +341,9 @@ impl Worker {
         let now = Instant::now();
         self.active.clear();
         self.waiting.clear();
-        self.desk().waiting.store(0, SeqCst);
+        self.mailbox().waiting.store(0, SeqCst);
         self.lists.timers.forget_sources();
-        self.lists.recent.forget(now);
+        self.lists.flow_cache.forget(now);
         let states = self.plan.sources.iter();
         self.states = states.map(|&s| State::new(now, self.plan.patience(self.plan.port(s)))).collect();
         let plan = Arc::clone(&self.plan);
@@ -393,10 +395,10 @@ impl Worker {
         let window = now.duration_since(self.measured).as_nanos() as u64;
         let share = |busy: u64| (busy.saturating_mul(1000) / window).min(1000) as u32;
         let own = share(self.busy);
-        self.desk().set_busy(now, own);
+        self.mailbox().set_busy(now, own);
         (self.measured, self.busy) = (now, 0);
         let workers: Vec<_> =
-            (0..self.plan.workers).map(|number| self.crew.desks.get(number).busy(now)).collect();
+            (0..self.plan.workers).map(|number| self.crew.mailboxes.get(number).busy(now)).collect();
         let loads = (0..).zip(&mut self.states).filter_map(|(number, state)| {
             let busy = std::mem::take(&mut state.busy);
             (busy > 0).then(|| (number, share(busy)))
@@ -417,7 +419,7 @@ impl Worker {
         if soon || to >= moving.workers || port.owner(source.pair) != self.number {
             return;
         }
-        if port.give(source.pair, to, &self.crew.desks).is_err() {
+        if port.give(source.pair, to, &self.crew.mailboxes).is_err() {
             // No memory for another watch: it stays, and events are told here.
             return;
         }
@@ -430,16 +432,16 @@ impl Worker {
         let state = &mut self.states[number as usize];
         (state.active, state.wake) = (false, None);
         self.active.retain(|&other| other != number);
-        self.crew.desks.get(to).post(Note::Take(port.id, source.pair));
+        self.crew.mailboxes.get(to).post(Message::Take(port.id, source.pair));
     }
 
     /// Its last act: what it would have come back to is somebody else's now.
     fn leave(mut self) {
-        self.desk().waiting.store(0, SeqCst);
-        self.desk().set_busy(Instant::now(), 0);
+        self.mailbox().waiting.store(0, SeqCst);
+        self.mailbox().set_busy(Instant::now(), 0);
         for (_, wake) in self.lists.timers.drain() {
             if let (Wake::Receiver(port, pair) | Wake::Sender(port, pair), true) = (wake, self.number > 0) {
-                self.crew.desks.get(0).post(Note::Adopt(port, pair));
+                self.crew.mailboxes.get(0).post(Message::Adopt(port, pair));
             }
         }
     }

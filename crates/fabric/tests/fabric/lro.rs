@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::PortKind;
 use taut_api::link::Link;
-use taut_fabric::switch::software_offload::{PLAIN, Pieces};
+use taut_fabric::net::software_offload::{PLAIN, Pieces};
 use taut_virtq::NetHeader;
 use taut_virtq::header::{GSO_TCPV4, NEEDS_CSUM};
 

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use taut_workload::agent;
-use taut_workload::agent::protocol::{Kind, Outcome, Reply};
-use taut_workload::kernel::Kernel;
+use taut_bench::agent;
+use taut_bench::agent::protocol::{Kind, Outcome, Reply};
+use taut_bench::kernel::Kernel;
 
 use super::*;
 

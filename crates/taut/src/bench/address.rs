@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use taut_workload::agent::protocol::{Interface, IpNet};
+use taut_bench::agent::protocol::{Interface, IpNet};
 
 /// The first address of `receiver` in a network that `sender` is in as well, on interfaces that are up.
 pub(super) fn shared(sender: &[Interface], receiver: &[Interface]) -> Option<Ipv4Addr> {

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use taut_workload::agent::protocol::MAX_SESSIONS;
-use taut_workload::report::Settings;
-use taut_workload::wire::MAX_SIZE;
+use taut_bench::agent::protocol::MAX_SESSIONS;
+use taut_bench::report::Settings;
+use taut_bench::wire::MAX_SIZE;
 
 use super::end_point::EndPoint;
 use super::measure::Measurement;

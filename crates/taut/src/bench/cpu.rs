@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Instant;
 
+use taut_bench::agent::protocol::{Cpu, Kind};
 use taut_host::utilisation::{self, CpuTimes};
-use taut_workload::agent::protocol::{Cpu, Kind};
 
 /// What an end point had used when it was asked.
 #[derive(Debug, Clone, Copy)]

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
-use taut_workload::agent::protocol::{
+use taut_bench::agent::protocol::{
     Address, Answer, Interface, Latency, Ping, Puts, Request, Rr, Serve, Stream,
 };
-use taut_workload::report::{self, Cpu, Figures, Kind};
+use taut_bench::report::{self, Cpu, Figures, Kind};
 
 use super::address;
 use super::cpu::{OfEndPoint, OfHost};

@@ -25,7 +25,7 @@ use std::path::Path;
 use serde::Serialize;
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
-use taut_workload::report::{Configuration, Figures, PictureError, Report};
+use taut_bench::report::{Configuration, Figures, PictureError, Report};
 
 pub(crate) use args::Command;
 

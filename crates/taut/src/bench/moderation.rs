@@ -8,9 +8,10 @@ use std::time::Duration;
 use taut_api::coalescing::NicCoalescing;
 use taut_api::error::ErrorKind;
 use taut_api::network::{ExternalPortSpec, SocketRole};
+use taut_api::path;
 use taut_api::{ApiError, Coalescing, MacAddr, Name, QueuePairs};
-use taut_workload::paced::{Line, Listening, Paced, PacedOptions};
-use taut_workload::report::{Cell, ModerationResults};
+use taut_bench::paced::{Line, Listening, Paced, PacedOptions};
+use taut_bench::report::{Cell, ModerationResults};
 
 use super::cpu::OfHost;
 use super::{args, host};
@@ -126,7 +127,7 @@ impl<'c> Ports<'c> {
     }
 
     fn path(end: usize) -> String {
-        format!("/v1/external-ports/{}", Self::name(end))
+        path::EXTERNAL_PORT.of(&Self::name(end).parse().expect("a name"))
     }
 
     fn mac(end: usize) -> MacAddr {

@@ -6,11 +6,12 @@
 use std::thread::sleep;
 use std::time::Duration;
 
+use taut_api::path;
 use taut_api::route::Vm;
 use taut_api::vm::LatencySensitivity;
 use taut_api::{ApiError, Name};
-use taut_workload::agent::protocol::{Answer, Request, Work};
-use taut_workload::report::{Beside, Condition, ConditionResults, Experiment, Figures};
+use taut_bench::agent::protocol::{Answer, Request, Work};
+use taut_bench::report::{Beside, Condition, ConditionResults, Experiment, Figures};
 
 use super::end_point::EndPoint;
 use super::measure::{Line, Measurement};
@@ -143,7 +144,7 @@ struct Stage<'c> {
 impl<'c> Stage<'c> {
     fn set(args: &Args, client: &'c Client) -> Result<Self, ApiError> {
         let _progress = Progress::start("asking the agents");
-        let process = |name: &Name| pid(&client.get::<Vm>(&format!("/v1/vms/{name}"))?);
+        let process = |name: &Name| pid(&client.get::<Vm>(&path::VM.of(name))?);
         let sensitive = Sensitive::new(client, &args.vm)?;
         let mut parties = Parties::default();
         let measurement = Measurement::Rr {

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
+use taut_api::path;
 use taut_api::route::{Netns, Vm};
+use taut_bench::agent::Client as Agent;
+use taut_bench::agent::ClientError;
+use taut_bench::agent::protocol::{Answer, Kind, Request};
+use taut_bench::report;
 use taut_host::real_time;
-use taut_workload::agent::Client as Agent;
-use taut_workload::agent::ClientError;
-use taut_workload::agent::protocol::{Answer, Kind, Request};
-use taut_workload::report;
 
 use super::end_point::EndPoint;
 use crate::agent::{self, PATIENCE, failed};
@@ -107,7 +108,7 @@ impl Parties {
         }
         let (agent, accelerator) = match end_point {
             EndPoint::Vm(name) => {
-                let vm: Vm = client.get(&format!("/v1/vms/{name}"))?;
+                let vm: Vm = client.get(&path::VM.of(name))?;
                 (agent::of_vm(&vm, PATIENCE)?, vm.status.accelerator)
             }
             EndPoint::Netns(name) => (self.start(end_point, class, inside(client, name)?, "netns")?, None),
@@ -204,7 +205,7 @@ fn ended(end_point: &EndPoint, command: &Command, mut process: Process, error: &
 
 /// `taut-guest` inside a namespace, which is named by an attachment's name or its own.
 fn inside(client: &Client, name: &str) -> Result<Command, ApiError> {
-    let attachments: Vec<Netns> = client.get("/v1/netns")?;
+    let attachments: Vec<Netns> = client.get(path::NETNS)?;
     let attached = attachments.into_iter().find(|attachment| attachment.name.as_str() == name);
     let netns = attached.map_or_else(|| name.to_owned(), |attachment| attachment.spec.netns);
     if !Path::new("/run/netns").join(&netns).exists() {

@@ -5,10 +5,11 @@
 use std::thread::sleep;
 use std::time::Duration;
 
+use taut_api::path;
 use taut_api::route::Vm;
 use taut_api::vm::LatencySensitivity;
 use taut_api::{ApiError, Name};
-use taut_workload::report::{Beside, Condition, ConditionResults, Experiment, Figures};
+use taut_bench::report::{Beside, Condition, ConditionResults, Experiment, Figures};
 
 use super::end_point::EndPoint;
 use super::measure::{Line, Measurement};
@@ -66,7 +67,7 @@ pub(super) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
         let _progress = Progress::start("asking the agents");
         cases(args, client, &mut parties, &measurement)?
     };
-    let pids = [pid(&client.get::<Vm>(&format!("/v1/vms/{}", args.vm))?)?];
+    let pids = [pid(&client.get::<Vm>(&path::VM.of(&args.vm))?)?];
     for repeat in 1..=args.experiment.repeat {
         for case in &mut cases {
             let what = format!("puts, {}, repeat {repeat} of {}", case.name, args.experiment.repeat);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
-use taut_workload::raw::{self, Raw};
-use taut_workload::report::Host;
+use taut_bench::measure::raw::{self, Raw};
+use taut_bench::report::Host;
 
 use super::{args, host};
 use crate::Outcome;
@@ -94,7 +94,7 @@ fn table(Answer { raw, host }: &Answer) -> String {
 
 #[cfg(test)]
 mod tests {
-    use taut_workload::raw::{Copying, Spread};
+    use taut_bench::measure::raw::{Copying, Spread};
 
     use super::*;
 

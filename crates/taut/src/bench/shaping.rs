@@ -8,11 +8,12 @@ use clap::ValueEnum;
 use serde::Serialize;
 use taut_api::error::ErrorKind;
 use taut_api::network::PortGroupSpec;
+use taut_api::path;
 use taut_api::route::PortGroup;
 use taut_api::shaping::{Shape, Shaping};
 use taut_api::units::BitRate;
 use taut_api::{ApiError, Bytes, Name};
-use taut_workload::load::{Asked, LoadOptions, Mode, Paced, Pacing};
+use taut_bench::load::{Asked, LoadOptions, Mode, Paced, Pacing};
 
 use super::args;
 use crate::Outcome;
@@ -135,7 +136,7 @@ impl Group<'_> {
 }
 
 pub(super) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
-    let path = format!("/v1/portgroups/{}", args.portgroup);
+    let path = path::PORTGROUP.of(&args.portgroup);
     let PortGroup { spec, .. } = client.get(&path)?;
     let group = Group { client, path, spec };
     let report = measure(args, &group);

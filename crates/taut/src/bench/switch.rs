@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
-use taut_workload::load::{self, Load, LoadOptions, Mode, Sample};
+use taut_bench::load::{self, Load, LoadOptions, Mode, Sample};
 
 use super::args;
 use crate::Outcome;
@@ -177,7 +177,7 @@ fn traversal(sample: &Sample) -> [String; 7] {
 
 #[cfg(test)]
 mod tests {
-    use taut_workload::load::Figures;
+    use taut_bench::load::Figures;
 
     use super::*;
 

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use taut_api::error::ErrorKind;
+use taut_api::path;
 use taut_api::route::Vm;
 use taut_api::{ApiError, Bytes};
-use taut_workload::agent::protocol::{Address, Answer, Kind, MAX_SESSIONS, Request};
-use taut_workload::report::{SocketCell, SocketMode, SocketResults, Transport};
-use taut_workload::wire::MAX_SIZE;
+use taut_bench::agent::protocol::{Address, Answer, Kind, MAX_SESSIONS, Request};
+use taut_bench::report::{SocketCell, SocketMode, SocketResults, Transport};
+use taut_bench::wire::MAX_SIZE;
 
 use super::end_point::EndPoint;
 use super::measure::{Line, Measurement};
@@ -120,7 +121,7 @@ pub(super) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
         duration_s: args.duration.as_secs_f64(),
         host,
         sender,
-        receiver: taut_workload::report::EndPoint { address: Some(ways.to.clone()), ..receiver },
+        receiver: taut_bench::report::EndPoint { address: Some(ways.to.clone()), ..receiver },
         cells,
     };
     args.files.save(&results, || results.svg())?;
@@ -257,7 +258,7 @@ fn unix_socket(parties: &Parties, client: &Client, vm: Id) -> Result<Address, Ap
             "between VM and host, name a VM of taut",
         ));
     };
-    let of_vm: Vm = client.get(&format!("/v1/vms/{name}"))?;
+    let of_vm: Vm = client.get(&path::VM.of(name))?;
     let vmci = of_vm.status.vmci.ok_or_else(|| {
         ApiError::new(
             ErrorKind::Conflict,

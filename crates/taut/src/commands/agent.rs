@@ -1,7 +1,7 @@
 //! The agent inside a VM.
 
 use taut_api::route::Vm;
-use taut_workload::agent::protocol::{Answer, Interface, Request};
+use taut_bench::agent::protocol::{Answer, Interface, Request};
 
 use crate::Outcome;
 use crate::agent::{self, PATIENCE};

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use taut_api::error::ErrorKind;
+use taut_api::path;
 use taut_api::route::DaemonInfo;
 use taut_api::{ApiError, Name};
 use taut_host::check::change::{self, Changed};
@@ -117,7 +118,7 @@ fn host(args: &HostArgs, client: &Client, format: Format) -> Result<bool, ApiErr
 fn ledger(args: &HostArgs, client: &Client) -> Result<Ledger, ApiError> {
     let folder = match &args.state_dir {
         Some(folder) => folder.clone(),
-        None if args.root == Path::new("/") => match client.get::<DaemonInfo>("/v1/daemon") {
+        None if args.root == Path::new("/") => match client.get::<DaemonInfo>(path::DAEMON) {
             Err(error) if error.kind == ErrorKind::Unavailable => PathBuf::from(STATE_DIR),
             daemon => PathBuf::from(daemon?.state_dir),
         },

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
+use taut_api::path;
 use taut_api::route::{DaemonInfo, Shutdown, UpgradedFabric, WorkerInfo};
 
 use crate::Outcome;
@@ -39,7 +40,7 @@ pub(crate) fn run(command: &Command, client: &Client, format: Format) -> Outcome
 }
 
 fn show(client: &Client, format: Format) -> Outcome {
-    let daemon: DaemonInfo = client.get("/v1/daemon")?;
+    let daemon: DaemonInfo = client.get(path::DAEMON)?;
     output::print(format, &daemon, |daemon| {
         let mut text = output::fields(&[
             ("version", daemon.version.clone()),
@@ -80,7 +81,7 @@ fn workers(workers: &[WorkerInfo]) -> String {
 }
 
 fn upgrade_fabric(client: &Client, format: Format) -> Outcome {
-    let upgraded: UpgradedFabric = client.post("/v1/upgrade-fabric", &())?;
+    let upgraded: UpgradedFabric = client.post(path::UPGRADE_FABRIC, &())?;
     output::print(format, &upgraded, |upgraded| {
         let ms = |us: u64| format!("{:.1} ms", us as f64 / 1000.0);
         output::fields(&[
@@ -96,7 +97,7 @@ fn upgrade_fabric(client: &Client, format: Format) -> Outcome {
 pub(crate) fn shutdown(args: &ShutdownArgs, client: &Client) -> Outcome {
     let _progress = Progress::start("shutting down");
     let process = client.process()?;
-    client.post_only("/v1/shutdown", &Shutdown { everything: args.everything })?;
+    client.post_only(path::SHUTDOWN, &Shutdown { everything: args.everything })?;
     // It answers while it still runs. Whoever hears of its end may take its directories away.
     let Some(process) = process else { return Ok(()) };
     let patience = Timespec { tv_sec: END_PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };

@@ -2,6 +2,7 @@
 
 use clap::Args as ClapArgs;
 use taut_api::event::Event;
+use taut_api::path;
 
 use crate::Outcome;
 use crate::client::Client;
@@ -18,7 +19,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
-    let mut events: Vec<Event> = client.get(&format!("/v1/events?since={}", args.since))?;
+    let mut events: Vec<Event> = client.get(&format!("{}?since={}", path::EVENTS, args.since))?;
     if !args.follow {
         output::print(format, &events, |events| events.iter().map(line).collect());
         return Ok(());
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
                 Format::Json => println!("{}", serde_json::to_string(event).expect("API types are JSON")),
             }
         }
-        events = client.get(&format!("/v1/events?since={since}&wait=30"))?;
+        events = client.get(&format!("{}?since={since}&wait=30", path::EVENTS))?;
     }
 }
 

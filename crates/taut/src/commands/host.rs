@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use clap::Subcommand;
 use serde_json::Value;
 use taut_api::host::{HostInfo, HostSettings};
+use taut_api::path;
 use taut_api::route::ChangeHostSettings;
 use taut_api::tune::HostTune;
 
@@ -43,17 +44,17 @@ pub(crate) fn run(command: &Command, client: &Client, format: Format) -> Outcome
     match command {
         Command::Show => look(client, format),
         Command::Settings => {
-            output::print(format, &client.get::<HostSettings>("/v1/host/settings")?, settings);
+            output::print(format, &client.get::<HostSettings>(path::HOST_SETTINGS)?, settings);
             Ok(())
         }
         Command::Tune => {
-            output::print(format, &client.get::<HostTune>("/v1/host/tune")?, tune::show);
+            output::print(format, &client.get::<HostTune>(path::HOST_TUNE)?, tune::show);
             Ok(())
         }
-        Command::Restore => client.post_only("/v1/host/restore", &()),
+        Command::Restore => client.post_only(path::HOST_RESTORE, &()),
         Command::Set { settings: changes } => {
             let changes = ChangeHostSettings(changes.iter().cloned().collect());
-            client.patch::<HostSettings>("/v1/host/settings", &changes).map(drop)
+            client.patch::<HostSettings>(path::HOST_SETTINGS, &changes).map(drop)
         }
     }
 }
@@ -69,7 +70,7 @@ fn look(client: &Client, format: Format) -> Outcome {
     let host: HostInfo = {
         // The first answer waits for the probe that starts a vCPU.
         let _progress = Progress::start("looking at the host");
-        client.get("/v1/host")?
+        client.get(path::HOST)?
     };
     output::print(format, &host, show);
     Ok(())

@@ -13,6 +13,7 @@ use serde::Serialize;
 use taut_api::error::ErrorKind;
 use taut_api::host::Cpu;
 use taut_api::kvm::KvmCounters;
+use taut_api::path;
 use taut_api::route::Vm;
 use taut_api::vm::LatencySensitivity;
 use taut_api::{ApiError, Name};
@@ -63,7 +64,7 @@ struct Evidence {
 }
 
 pub(crate) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
-    let vm: Vm = client.get(&format!("/v1/vms/{}", args.vm))?;
+    let vm: Vm = client.get(&path::VM.of(&args.vm))?;
     let pid = vm.status.pid.ok_or_else(|| {
         let message = format!("{} does not run", args.vm);
         ApiError::new(ErrorKind::Conflict, message, format!("taut vm start {}", args.vm))

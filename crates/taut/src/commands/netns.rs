@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use clap::Subcommand;
 use taut_api::error::ErrorKind;
 use taut_api::network::{Ipv4Net, NetnsSpec};
+use taut_api::path;
 use taut_api::route::Netns;
 use taut_api::{ApiError, MacAddr, Name};
 
@@ -60,7 +61,7 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
                     )
                 })?,
             };
-            let path = format!("/v1/netns/{name}");
+            let path = path::NETNS_ATTACHMENT.of(&name);
             client.put(&path, &NetnsSpec { netns, portgroup, mac, ip, ifname })?;
             let asked = Instant::now();
             until(&format!("{name} is attached"), || {
@@ -79,9 +80,9 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
                 }
             })
         }
-        Command::Detach { name } => client.delete(&format!("/v1/netns/{name}")),
+        Command::Detach { name } => client.delete(&path::NETNS_ATTACHMENT.of(&name)),
         Command::List => {
-            let all: Vec<Netns> = client.get("/v1/netns")?;
+            let all: Vec<Netns> = client.get(path::NETNS)?;
             output::print(format, &all, |all| {
                 let rows: Vec<_> = all.iter().map(row).collect();
                 output::table(["NAME", "NAMESPACE", "INTERFACE", "PORTGROUP", "IP", "ATTACHED"], &rows)

@@ -7,6 +7,7 @@ use taut_api::coalescing::NicCoalescing;
 use taut_api::error::ErrorKind;
 use taut_api::fabric::DropReason;
 use taut_api::network::{ExternalPortSpec, SocketRole};
+use taut_api::path;
 use taut_api::route::PortInfo;
 use taut_api::{ApiError, MacAddr, Name, QueuePairs};
 
@@ -62,11 +63,11 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
             let role = if listen { SocketRole::Listen } else { SocketRole::Connect };
             let socket = socket.to_string_lossy().into_owned();
             let spec = ExternalPortSpec { portgroup, socket, role, mac, queues, offloads, coalescing };
-            client.put(&format!("/v1/external-ports/{name}"), &spec)
+            client.put(&path::EXTERNAL_PORT.of(&name), &spec)
         }
-        Command::Detach { name } => client.delete(&format!("/v1/external-ports/{name}")),
+        Command::Detach { name } => client.delete(&path::EXTERNAL_PORT.of(&name)),
         Command::List => {
-            let all: Vec<PortInfo> = client.get("/v1/ports")?;
+            let all: Vec<PortInfo> = client.get(path::PORTS)?;
             output::print(format, &all, |all| table(all));
             Ok(())
         }

@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 use taut_api::network::{PortGroupSpec, Security};
+use taut_api::path;
 use taut_api::route::PortGroup;
 use taut_api::shaping::Shaping;
 use taut_api::{Name, Vlan};
@@ -66,7 +67,7 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
         }
         Command::Delete { name } => client.delete(&path(&name)),
         Command::List => {
-            let all: Vec<PortGroup> = client.get("/v1/portgroups")?;
+            let all: Vec<PortGroup> = client.get(path::PORTGROUPS)?;
             output::print(format, &all, |all| {
                 let rows: Vec<_> = all.iter().map(row).collect();
                 output::table(["NAME", "VSWITCH", "VLAN", "PORTS", "ACCEPTS", "SHAPING"], &rows)
@@ -77,7 +78,7 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
 }
 
 fn path(name: &Name) -> String {
-    format!("/v1/portgroups/{name}")
+    path::PORTGROUP.of(name)
 }
 
 fn row(group: &PortGroup) -> [String; 6] {

@@ -1,6 +1,7 @@
 //! `taut vmci`.
 
 use clap::Subcommand;
+use taut_api::path;
 use taut_api::route::Vm;
 use taut_api::vmci::{VmciSpec, VmciStatus};
 
@@ -17,7 +18,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: &Command, client: &Client, format: Format) -> Outcome {
     match command {
         Command::List => {
-            let mut all: Vec<Vm> = client.get("/v1/vms")?;
+            let mut all: Vec<Vm> = client.get(path::VMS)?;
             all.retain(|vm| vm.status.vmci.is_some());
             output::print(format, &all, |all| table(all));
             Ok(())

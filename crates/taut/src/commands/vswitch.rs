@@ -3,6 +3,7 @@
 use clap::Subcommand;
 use taut_api::Name;
 use taut_api::network::VSwitchSpec;
+use taut_api::path;
 use taut_api::route::VSwitch;
 
 use crate::Outcome;
@@ -27,10 +28,10 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome {
     match command {
-        Command::Create { name } => client.put(&format!("/v1/vswitches/{name}"), &VSwitchSpec::default()),
-        Command::Delete { name } => client.delete(&format!("/v1/vswitches/{name}")),
+        Command::Create { name } => client.put(&path::VSWITCH.of(&name), &VSwitchSpec::default()),
+        Command::Delete { name } => client.delete(&path::VSWITCH.of(&name)),
         Command::List => {
-            let all: Vec<VSwitch> = client.get("/v1/vswitches")?;
+            let all: Vec<VSwitch> = client.get(path::VSWITCHES)?;
             output::print(format, &all, |all| {
                 let row = |s: &VSwitch| [s.name.to_string(), s.status.ports.to_string()];
                 output::table(["NAME", "PORTS"], &all.iter().map(row).collect::<Vec<_>>())

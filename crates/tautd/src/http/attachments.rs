@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use taut_api::network::{ExternalPortSpec, ExternalPortStatus, NetnsSpec, NetnsStatus};
 use taut_api::route::{ExternalPort, Netns};
-use taut_api::{ApiError, Document, Name};
+use taut_api::{ApiError, Document, Name, path};
 use taut_plan::{Owner, admission};
 
 use super::body::{Body, Failure, Named, OnlyNew};
@@ -15,14 +15,14 @@ use crate::status;
 use crate::store::{Change, Kind, State as Documents};
 
 /// Every namespace attachment.
-#[utoipa::path(get, path = "/v1/netns", tag = "Attachments", responses((status = 200, body = [Document<NetnsSpec, NetnsStatus>])))]
+#[utoipa::path(get, path = path::NETNS, tag = "Attachments", responses((status = 200, body = [Document<NetnsSpec, NetnsStatus>])))]
 pub(super) async fn list_netns(State(app): State<Shared>) -> Json<Vec<Netns>> {
     let (state, seen) = app.look();
     Json(state.desired.netns.keys().filter_map(|name| netns(&state, &seen, name).ok()).collect())
 }
 
 /// One namespace attachment.
-#[utoipa::path(get, path = "/v1/netns/{name}", tag = "Attachments",
+#[utoipa::path(get, path = path::NETNS_ATTACHMENT.pattern(), tag = "Attachments",
     params(("name" = Name, Path, description = "Attachment")),
     responses((status = 200, body = Document<NetnsSpec, NetnsStatus>), (status = 404, body = ApiError)))]
 pub(super) async fn show_netns(
@@ -34,7 +34,7 @@ pub(super) async fn show_netns(
 }
 
 /// Attaches a namespace, or changes how it is attached; with `If-None-Match: *` only attaches.
-#[utoipa::path(put, path = "/v1/netns/{name}", tag = "Attachments", request_body = NetnsSpec,
+#[utoipa::path(put, path = path::NETNS_ATTACHMENT.pattern(), tag = "Attachments", request_body = NetnsSpec,
     params(("name" = Name, Path, description = "Attachment")),
     responses((status = 200, body = Document<NetnsSpec, NetnsStatus>), (status = 400, body = ApiError), (status = 409, body = ApiError),
         (status = 503, body = ApiError)))]
@@ -57,7 +57,7 @@ pub(super) async fn put_netns(
 }
 
 /// Detaches a namespace; one that was made for the attachment is removed.
-#[utoipa::path(delete, path = "/v1/netns/{name}", tag = "Attachments",
+#[utoipa::path(delete, path = path::NETNS_ATTACHMENT.pattern(), tag = "Attachments",
     params(("name" = Name, Path, description = "Attachment")),
     responses((status = 204), (status = 404, body = ApiError), (status = 503, body = ApiError)))]
 pub(super) async fn delete_netns(
@@ -73,7 +73,7 @@ pub(super) async fn delete_netns(
 }
 
 /// Every external port.
-#[utoipa::path(get, path = "/v1/external-ports", tag = "Attachments",
+#[utoipa::path(get, path = path::EXTERNAL_PORTS, tag = "Attachments",
     responses((status = 200, body = [Document<ExternalPortSpec, ExternalPortStatus>])))]
 pub(super) async fn list_external(State(app): State<Shared>) -> Json<Vec<ExternalPort>> {
     let (state, seen) = app.look();
@@ -81,7 +81,7 @@ pub(super) async fn list_external(State(app): State<Shared>) -> Json<Vec<Externa
 }
 
 /// One external port.
-#[utoipa::path(get, path = "/v1/external-ports/{name}", tag = "Attachments",
+#[utoipa::path(get, path = path::EXTERNAL_PORT.pattern(), tag = "Attachments",
     params(("name" = Name, Path, description = "External port")),
     responses((status = 200, body = Document<ExternalPortSpec, ExternalPortStatus>), (status = 404, body = ApiError)))]
 pub(super) async fn show_external(
@@ -93,7 +93,7 @@ pub(super) async fn show_external(
 }
 
 /// Attaches a front end that taut did not start; with `If-None-Match: *` does not change one that is attached.
-#[utoipa::path(put, path = "/v1/external-ports/{name}", tag = "Attachments", request_body = ExternalPortSpec,
+#[utoipa::path(put, path = path::EXTERNAL_PORT.pattern(), tag = "Attachments", request_body = ExternalPortSpec,
     params(("name" = Name, Path, description = "External port")),
     responses((status = 200, body = Document<ExternalPortSpec, ExternalPortStatus>), (status = 400, body = ApiError), (status = 409, body = ApiError),
         (status = 503, body = ApiError)))]
@@ -116,7 +116,7 @@ pub(super) async fn put_external(
 }
 
 /// Detaches an external port.
-#[utoipa::path(delete, path = "/v1/external-ports/{name}", tag = "Attachments",
+#[utoipa::path(delete, path = path::EXTERNAL_PORT.pattern(), tag = "Attachments",
     params(("name" = Name, Path, description = "External port")),
     responses((status = 204), (status = 404, body = ApiError), (status = 503, body = ApiError)))]
 pub(super) async fn delete_external(

@@ -6,11 +6,11 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::fabric::counters::MAX_WORKERS;
 use taut_api::host::HostInfo;
 use taut_api::route::{DaemonInfo, Shutdown, UpgradedFabric, WorkerInfo};
+use taut_api::{ApiError, path};
 use taut_host::topology;
 use tokio::sync::oneshot;
 
@@ -23,7 +23,7 @@ use crate::reconcile::Message;
 const PROBE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Who answers.
-#[utoipa::path(get, path = "/v1/daemon", tag = "Daemon", responses((status = 200, body = DaemonInfo)))]
+#[utoipa::path(get, path = path::DAEMON, tag = "Daemon", responses((status = 200, body = DaemonInfo)))]
 pub(super) async fn show_daemon(State(app): State<Shared>) -> Result<Json<DaemonInfo>, Failure> {
     let (state, seen) = app.look();
     Ok(Json(DaemonInfo {
@@ -51,7 +51,7 @@ pub(super) fn workers(app: &App) -> Result<Vec<WorkerInfo>, Failure> {
 }
 
 /// The host, and how guests run on it.
-#[utoipa::path(get, path = "/v1/host", tag = "Daemon",
+#[utoipa::path(get, path = path::HOST, tag = "Daemon",
     responses((status = 200, body = HostInfo), (status = 503, body = ApiError)))]
 pub(super) async fn show_host(State(app): State<Shared>) -> Result<Json<HostInfo>, Failure> {
     let facts = tokio::time::timeout(PROBE_PATIENCE, known(&app)).await.map_err(|_| {
@@ -73,7 +73,7 @@ async fn known(app: &Shared) -> HostFacts {
 }
 
 /// Has a new fabric, from the program that is installed now, take over from the one that runs. Answered when it has.
-#[utoipa::path(post, path = "/v1/upgrade-fabric", tag = "Daemon",
+#[utoipa::path(post, path = path::UPGRADE_FABRIC, tag = "Daemon",
     responses((status = 200, body = UpgradedFabric), (status = 503, body = ApiError)))]
 pub(super) async fn upgrade_fabric(State(app): State<Shared>) -> Result<Json<UpgradedFabric>, Failure> {
     let (done, upgraded) = oneshot::channel();
@@ -89,7 +89,7 @@ pub(super) async fn upgrade_fabric(State(app): State<Shared>) -> Result<Json<Upg
 }
 
 /// Ends the daemon. Answered when everything that is to end has ended.
-#[utoipa::path(post, path = "/v1/shutdown", tag = "Daemon", request_body = Shutdown,
+#[utoipa::path(post, path = path::SHUTDOWN, tag = "Daemon", request_body = Shutdown,
     responses((status = 204), (status = 503, body = ApiError)))]
 pub(super) async fn shutdown(
     State(app): State<Shared>,

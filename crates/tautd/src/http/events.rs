@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Query, State};
-use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::event::Event;
+use taut_api::{ApiError, path};
 
 use super::Shared;
 use super::body::Failure;
@@ -37,7 +37,7 @@ const fn most() -> u32 {
 }
 
 /// What happened, oldest first.
-#[utoipa::path(get, path = "/v1/events", tag = "Events", params(Which),
+#[utoipa::path(get, path = path::EVENTS, tag = "Events", params(Which),
     responses((status = 200, body = [Event]), (status = 400, body = ApiError)))]
 pub(super) async fn list_events(
     State(app): State<Shared>,

@@ -6,11 +6,11 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::Value;
-use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::host::HostSettings;
 use taut_api::route::ChangeHostSettings;
 use taut_api::tune::HostTune;
+use taut_api::{ApiError, path};
 use taut_host::utilisation;
 use tokio::sync::oneshot;
 
@@ -21,13 +21,13 @@ use crate::status;
 use crate::store::Change;
 
 /// The host's settings, defaults filled in.
-#[utoipa::path(get, path = "/v1/host/settings", tag = "Host", responses((status = 200, body = HostSettings)))]
+#[utoipa::path(get, path = path::HOST_SETTINGS, tag = "Host", responses((status = 200, body = HostSettings)))]
 pub(super) async fn show_settings(State(app): State<Shared>) -> Json<HostSettings> {
     Json(app.store.state().desired.host.clone())
 }
 
 /// Changes the settings that are named, all or none; what they govern follows at once.
-#[utoipa::path(patch, path = "/v1/host/settings", tag = "Host", request_body = ChangeHostSettings,
+#[utoipa::path(patch, path = path::HOST_SETTINGS, tag = "Host", request_body = ChangeHostSettings,
     responses((status = 200, body = HostSettings), (status = 400, body = ApiError), (status = 503, body = ApiError)))]
 pub(super) async fn change_settings(
     State(app): State<Shared>,
@@ -39,7 +39,7 @@ pub(super) async fn change_settings(
 
 /// Puts back everything that was changed on the host for latency-sensitive VMs, which run on. It is taken again with the next change
 /// of any document, or by the next daemon.
-#[utoipa::path(post, path = "/v1/host/restore", tag = "Host",
+#[utoipa::path(post, path = path::HOST_RESTORE, tag = "Host",
     responses((status = 204), (status = 503, body = ApiError)))]
 pub(super) async fn restore(State(app): State<Shared>) -> Result<StatusCode, Failure> {
     let (done, restored) = oneshot::channel();
@@ -85,7 +85,7 @@ fn changed(settings: &HostSettings, changes: ChangeHostSettings) -> Result<HostS
 }
 
 /// Dense mode: its thresholds in numbers, the last test's readings, whether it is in force and for which ports.
-#[utoipa::path(get, path = "/v1/host/tune", tag = "Host",
+#[utoipa::path(get, path = path::HOST_TUNE, tag = "Host",
     responses((status = 200, body = HostTune), (status = 500, body = ApiError)))]
 pub(super) async fn show_tune(State(app): State<Shared>) -> Result<Json<HostTune>, Failure> {
     Ok(Json(tune(&app)?))

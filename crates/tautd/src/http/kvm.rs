@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use taut_api::error::ErrorKind;
 use taut_api::kvm::KvmCounters;
-use taut_api::{ApiError, Name};
+use taut_api::{ApiError, Name, path};
 use taut_vm::launch::RunPaths;
 use taut_vm::qmp::{Qmp, QmpError};
 
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What KVM has counted of a running VM's vCPUs since they were made: exits, and how they halt. Where nothing is counted, as under
 /// emulation, the answer says why.
-#[utoipa::path(get, path = "/v1/vms/{name}/kvm", tag = "VMs", params(("name" = Name, Path, description = "VM")),
+#[utoipa::path(get, path = path::VM_KVM.pattern(), tag = "VMs", params(("name" = Name, Path, description = "VM")),
     responses((status = 200, body = KvmCounters), (status = 404, body = ApiError), (status = 409, body = ApiError),
         (status = 503, body = ApiError)))]
 pub(super) async fn kvm_counters(

@@ -8,6 +8,7 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use taut_api::fabric::counters::{PortCounters, WorkerCounters};
 use taut_api::link::Link;
+use taut_api::path;
 use taut_api::route::{PortInfo, Vm, WorkerInfo};
 use taut_api::tune::HostTune;
 use taut_api::vm::Phase;
@@ -41,7 +42,7 @@ const PHASES: [(Phase, &str); 5] = [
 ];
 
 /// Counters of all ports, and how many VMs are in which phase.
-#[utoipa::path(get, path = "/metrics", tag = "Daemon",
+#[utoipa::path(get, path = path::METRICS, tag = "Daemon",
     responses((status = 200, body = String, content_type = "text/plain")))]
 pub(super) async fn metrics(State(app): State<Shared>) -> Result<impl IntoResponse, Failure> {
     let vms = vms::all(&app)?;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::{get, post};
 use taut_api::event::Level;
-use taut_api::{ApiError, Name};
+use taut_api::{ApiError, Name, path};
 
 use crate::board::{Board, Seen};
 use crate::fabric::counters::Counters;
@@ -53,43 +53,43 @@ type Shared = Arc<App>;
 /// Every path of the API.
 pub(crate) fn router(app: Shared) -> Router {
     Router::new()
-        .route("/v1/vms", get(vms::list_vms).post(vms::create_vm))
-        .route("/v1/vms/{name}", get(vms::show_vm).patch(patch::patch_vm).delete(vms::delete_vm))
-        .route("/v1/vms/{name}/power", post(vms::set_power))
-        .route("/v1/vms/{name}/kvm", get(kvm::kvm_counters))
-        .route("/v1/vswitches", get(networks::list_vswitches))
+        .route(path::VMS, get(vms::list_vms).post(vms::create_vm))
+        .route(path::VM.pattern(), get(vms::show_vm).patch(patch::patch_vm).delete(vms::delete_vm))
+        .route(path::VM_POWER.pattern(), post(vms::set_power))
+        .route(path::VM_KVM.pattern(), get(kvm::kvm_counters))
+        .route(path::VSWITCHES, get(networks::list_vswitches))
         .route(
-            "/v1/vswitches/{name}",
+            path::VSWITCH.pattern(),
             get(networks::show_vswitch).put(networks::put_vswitch).delete(networks::delete_vswitch),
         )
-        .route("/v1/portgroups", get(networks::list_portgroups))
+        .route(path::PORTGROUPS, get(networks::list_portgroups))
         .route(
-            "/v1/portgroups/{name}",
+            path::PORTGROUP.pattern(),
             get(networks::show_portgroup).put(networks::put_portgroup).delete(networks::delete_portgroup),
         )
-        .route("/v1/netns", get(attachments::list_netns))
+        .route(path::NETNS, get(attachments::list_netns))
         .route(
-            "/v1/netns/{name}",
+            path::NETNS_ATTACHMENT.pattern(),
             get(attachments::show_netns).put(attachments::put_netns).delete(attachments::delete_netns),
         )
-        .route("/v1/external-ports", get(attachments::list_external))
+        .route(path::EXTERNAL_PORTS, get(attachments::list_external))
         .route(
-            "/v1/external-ports/{name}",
+            path::EXTERNAL_PORT.pattern(),
             get(attachments::show_external)
                 .put(attachments::put_external)
                 .delete(attachments::delete_external),
         )
-        .route("/v1/ports", get(ports::list_ports))
-        .route("/v1/events", get(events::list_events))
-        .route("/v1/host", get(daemon::show_host))
-        .route("/v1/host/settings", get(host::show_settings).patch(host::change_settings))
-        .route("/v1/host/tune", get(host::show_tune))
-        .route("/v1/host/restore", post(host::restore))
-        .route("/v1/daemon", get(daemon::show_daemon))
-        .route("/v1/upgrade-fabric", post(daemon::upgrade_fabric))
-        .route("/v1/shutdown", post(daemon::shutdown))
-        .route("/metrics", get(metrics::metrics))
-        .route("/openapi.json", get(openapi::serve))
+        .route(path::PORTS, get(ports::list_ports))
+        .route(path::EVENTS, get(events::list_events))
+        .route(path::HOST, get(daemon::show_host))
+        .route(path::HOST_SETTINGS, get(host::show_settings).patch(host::change_settings))
+        .route(path::HOST_TUNE, get(host::show_tune))
+        .route(path::HOST_RESTORE, post(host::restore))
+        .route(path::DAEMON, get(daemon::show_daemon))
+        .route(path::UPGRADE_FABRIC, post(daemon::upgrade_fabric))
+        .route(path::SHUTDOWN, post(daemon::shutdown))
+        .route(path::METRICS, get(metrics::metrics))
+        .route(path::OPENAPI, get(openapi::serve))
         .fallback(body::unknown_path)
         .method_not_allowed_fallback(body::wrong_method)
         .with_state(app)

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use taut_api::network::{PortGroupSpec, PortGroupStatus, VSwitchSpec, VSwitchStatus};
 use taut_api::route::{PortGroup, VSwitch};
-use taut_api::{ApiError, Document, Name};
+use taut_api::{ApiError, Document, Name, path};
 use taut_plan::admission;
 
 use super::body::{Body, Failure, Named, OnlyNew};
@@ -14,14 +14,14 @@ use crate::status;
 use crate::store::{Change, Kind, State as Documents};
 
 /// Every vSwitch.
-#[utoipa::path(get, path = "/v1/vswitches", tag = "Networks", responses((status = 200, body = [Document<VSwitchSpec, VSwitchStatus>])))]
+#[utoipa::path(get, path = path::VSWITCHES, tag = "Networks", responses((status = 200, body = [Document<VSwitchSpec, VSwitchStatus>])))]
 pub(super) async fn list_vswitches(State(app): State<Shared>) -> Json<Vec<VSwitch>> {
     let state = app.store.state();
     Json(state.desired.vswitches.keys().filter_map(|name| vswitch(&state, name).ok()).collect())
 }
 
 /// One vSwitch.
-#[utoipa::path(get, path = "/v1/vswitches/{name}", tag = "Networks",
+#[utoipa::path(get, path = path::VSWITCH.pattern(), tag = "Networks",
     params(("name" = Name, Path, description = "vSwitch")),
     responses((status = 200, body = Document<VSwitchSpec, VSwitchStatus>), (status = 404, body = ApiError)))]
 pub(super) async fn show_vswitch(
@@ -32,7 +32,7 @@ pub(super) async fn show_vswitch(
 }
 
 /// Creates or replaces a vSwitch; with `If-None-Match: *` only creates.
-#[utoipa::path(put, path = "/v1/vswitches/{name}", tag = "Networks", request_body = VSwitchSpec,
+#[utoipa::path(put, path = path::VSWITCH.pattern(), tag = "Networks", request_body = VSwitchSpec,
     params(("name" = Name, Path, description = "vSwitch")),
     responses((status = 200, body = Document<VSwitchSpec, VSwitchStatus>), (status = 400, body = ApiError), (status = 409, body = ApiError),
         (status = 503, body = ApiError)))]
@@ -53,7 +53,7 @@ pub(super) async fn put_vswitch(
 }
 
 /// Deletes a vSwitch without port groups.
-#[utoipa::path(delete, path = "/v1/vswitches/{name}", tag = "Networks",
+#[utoipa::path(delete, path = path::VSWITCH.pattern(), tag = "Networks",
     params(("name" = Name, Path, description = "vSwitch")),
     responses((status = 204), (status = 404, body = ApiError), (status = 409, body = ApiError)))]
 pub(super) async fn delete_vswitch(
@@ -70,14 +70,14 @@ pub(super) async fn delete_vswitch(
 }
 
 /// Every port group.
-#[utoipa::path(get, path = "/v1/portgroups", tag = "Networks", responses((status = 200, body = [Document<PortGroupSpec, PortGroupStatus>])))]
+#[utoipa::path(get, path = path::PORTGROUPS, tag = "Networks", responses((status = 200, body = [Document<PortGroupSpec, PortGroupStatus>])))]
 pub(super) async fn list_portgroups(State(app): State<Shared>) -> Json<Vec<PortGroup>> {
     let state = app.store.state();
     Json(state.desired.portgroups.keys().filter_map(|name| portgroup(&state, name).ok()).collect())
 }
 
 /// One port group.
-#[utoipa::path(get, path = "/v1/portgroups/{name}", tag = "Networks",
+#[utoipa::path(get, path = path::PORTGROUP.pattern(), tag = "Networks",
     params(("name" = Name, Path, description = "Port group")),
     responses((status = 200, body = Document<PortGroupSpec, PortGroupStatus>), (status = 404, body = ApiError)))]
 pub(super) async fn show_portgroup(
@@ -88,7 +88,7 @@ pub(super) async fn show_portgroup(
 }
 
 /// Creates or replaces a port group; what is on it follows at once. With `If-None-Match: *` only creates.
-#[utoipa::path(put, path = "/v1/portgroups/{name}", tag = "Networks", request_body = PortGroupSpec,
+#[utoipa::path(put, path = path::PORTGROUP.pattern(), tag = "Networks", request_body = PortGroupSpec,
     params(("name" = Name, Path, description = "Port group")),
     responses((status = 200, body = Document<PortGroupSpec, PortGroupStatus>), (status = 400, body = ApiError), (status = 409, body = ApiError),
         (status = 503, body = ApiError)))]
@@ -110,7 +110,7 @@ pub(super) async fn put_portgroup(
 }
 
 /// Deletes a port group that nothing is on.
-#[utoipa::path(delete, path = "/v1/portgroups/{name}", tag = "Networks",
+#[utoipa::path(delete, path = path::PORTGROUP.pattern(), tag = "Networks",
     params(("name" = Name, Path, description = "Port group")),
     responses((status = 204), (status = 404, body = ApiError), (status = 409, body = ApiError)))]
 pub(super) async fn delete_portgroup(

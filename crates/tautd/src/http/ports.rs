@@ -2,9 +2,9 @@
 
 use axum::Json;
 use axum::extract::State;
-use taut_api::ApiError;
 use taut_api::route::PortInfo;
 use taut_api::vm::Power;
+use taut_api::{ApiError, path};
 use taut_plan::{Desired, Owner, coalescing};
 
 use super::body::Failure;
@@ -13,7 +13,7 @@ use crate::board::Seen;
 use crate::status;
 
 /// Every port of the fabric, with its counters.
-#[utoipa::path(get, path = "/v1/ports", tag = "Ports",
+#[utoipa::path(get, path = path::PORTS, tag = "Ports",
     responses((status = 200, body = [PortInfo]), (status = 500, body = ApiError)))]
 pub(super) async fn list_ports(State(app): State<Shared>) -> Result<Json<Vec<PortInfo>>, Failure> {
     Ok(Json(all(&app)?))

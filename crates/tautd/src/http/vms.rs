@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use taut_api::error::ErrorKind;
 use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm};
 use taut_api::vm::{Power, VmDesired, VmStatus};
-use taut_api::{ApiError, Document, Name};
+use taut_api::{ApiError, Document, Name, path};
 use taut_plan::{Decided, Desired, Owner, admission, cid, latency};
 use taut_vm::definition;
 
@@ -21,7 +21,7 @@ use crate::store::{Change, Kind, State as Documents};
 use crate::vms::Vms;
 
 /// Every VM.
-#[utoipa::path(get, path = "/v1/vms", tag = "VMs",
+#[utoipa::path(get, path = path::VMS, tag = "VMs",
     responses((status = 200, body = [Document<VmDesired, VmStatus>]), (status = 500, body = ApiError)))]
 pub(super) async fn list_vms(State(app): State<Shared>) -> Result<Json<Vec<Vm>>, Failure> {
     Ok(Json(all(&app)?))
@@ -36,14 +36,14 @@ pub(super) fn all(app: &App) -> Result<Vec<Vm>, Failure> {
 }
 
 /// One VM.
-#[utoipa::path(get, path = "/v1/vms/{name}", tag = "VMs", params(("name" = Name, Path, description = "VM")),
+#[utoipa::path(get, path = path::VM.pattern(), tag = "VMs", params(("name" = Name, Path, description = "VM")),
     responses((status = 200, body = Document<VmDesired, VmStatus>), (status = 404, body = ApiError)))]
 pub(super) async fn show_vm(State(app): State<Shared>, Named(name): Named) -> Result<Json<Vm>, Failure> {
     answer(&app, &app.store.state(), &name)
 }
 
 /// Creates a VM from a file's text.
-#[utoipa::path(post, path = "/v1/vms", tag = "VMs", request_body = CreateVm,
+#[utoipa::path(post, path = path::VMS, tag = "VMs", request_body = CreateVm,
     responses((status = 201, body = CreatedVm), (status = 400, body = ApiError), (status = 409, body = ApiError),
         (status = 503, body = ApiError)))]
 pub(super) async fn create_vm(
@@ -85,7 +85,7 @@ pub(super) async fn create_vm(
 }
 
 /// Forgets a VM that does not run. Its disks are not touched.
-#[utoipa::path(delete, path = "/v1/vms/{name}", tag = "VMs", params(("name" = Name, Path, description = "VM")),
+#[utoipa::path(delete, path = path::VM.pattern(), tag = "VMs", params(("name" = Name, Path, description = "VM")),
     responses((status = 204), (status = 404, body = ApiError), (status = 409, body = ApiError)))]
 pub(super) async fn delete_vm(State(app): State<Shared>, Named(name): Named) -> Result<StatusCode, Failure> {
     let board = app.board.clone();
@@ -109,7 +109,7 @@ pub(super) async fn delete_vm(State(app): State<Shared>, Named(name): Named) -> 
 
 /// Starts or stops a VM. Answered when the wish is on disk; the VM's status shows what comes of it. Starting a failed VM
 /// tries it again.
-#[utoipa::path(post, path = "/v1/vms/{name}/power", tag = "VMs", request_body = SetPower,
+#[utoipa::path(post, path = path::VM_POWER.pattern(), tag = "VMs", request_body = SetPower,
     params(("name" = Name, Path, description = "VM")),
     responses((status = 200, body = Document<VmDesired, VmStatus>), (status = 404, body = ApiError), (status = 503, body = ApiError)))]
 pub(super) async fn set_power(

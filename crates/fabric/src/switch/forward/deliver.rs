@@ -11,11 +11,12 @@ use taut_api::fabric::DropReason;
 use taut_api::fabric::counters::PortWord;
 use taut_virtq::device::FIRST_BYTES;
 
-use super::{Fallen, Forwarder, Passing, Target, Verdict};
+use super::{FailedQueue, Forwarder, Passing, Verdict};
+use crate::net::ethernet::TAG;
+use crate::net::software_offload::Pieces;
+use crate::net::vlan::{EditedStart, TagEdit};
 use crate::port::{Body, Failure, Frame, Put, RxSlot};
-use crate::switch::ethernet::TAG;
-use crate::switch::software_offload::Pieces;
-use crate::switch::vlan::{EditedStart, TagEdit};
+use crate::switch::target::Target;
 
 /// How long a frame waits for room at its receiver: as long as a guest's coalescing may hold an interrupt back.
 pub(super) const RX_WAIT: Duration = Duration::from_millis(4);
@@ -200,6 +201,6 @@ impl Forwarder<'_> {
     fn fall(&mut self, target: Target, failure: Failure) {
         self.open(target).end = None;
         self.drop_at(target.member, DropReason::PortDown);
-        self.fallen.push(Fallen { target, failure });
+        self.failed.push(FailedQueue { target, failure });
     }
 }

@@ -14,15 +14,16 @@ use taut_api::fabric::counters::PortWord;
 use taut_api::fabric::{DropReason, PortId};
 use taut_virtq::header::{GSO_TCPV4, GSO_TCPV6, NEEDS_CSUM, NetHeader};
 
-use super::ethernet::{self, HEADER, MAX_TAGGED, Stations, TAG};
-use super::flow_hash;
+use super::flow_cache::FlowCache;
 use super::policy::{self, Route, Routed};
-use super::recent::Recent;
-use super::software_offload::check_header;
+use super::target::Target;
 use super::{Member, Segment};
 use crate::lro::Merged;
+use crate::net::ethernet::{self, HEADER, MAX_TAGGED, MacPair, TAG};
+use crate::net::flow_hash;
+use crate::net::software_offload::check_header;
 use crate::port::{Body, Failure, Frame, RxSlot};
-use crate::worker::timers::{Timers, Wake};
+use crate::wake::timers::{Timers, Wake};
 
 /// Buffers for the slow path, one set per worker.
 #[derive(Debug)]
@@ -59,21 +60,9 @@ pub enum Verdict {
     Wait(Instant),
 }
 
-/// A receive queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Target {
-    /// Whose.
-    pub member: u32,
-    /// The pair that it is of; [`SPREAD`] until a frame's flow has told.
-    pub pair: u32,
-}
-
-/// The receiver has several pairs: each frame's flow decides.
-const SPREAD: u32 = u32::MAX;
-
 /// A receiver's end that stopped working during a burst.
 #[derive(Debug)]
-pub struct Fallen {
+pub struct FailedQueue {
     /// Where.
     pub target: Target,
     /// Why.
@@ -87,15 +76,15 @@ pub struct Forwarder<'s> {
     sender: u32,
     now: Instant,
     scratch: &'s mut Scratch,
-    recent: &'s mut Recent,
+    flow_cache: &'s mut FlowCache,
     open: Option<(Target, MutexGuard<'s, RxSlot>)>,
     /// Queues with frames that are not published yet.
     touched: &'s mut Vec<Target>,
-    fallen: &'s mut Vec<Fallen>,
+    failed: &'s mut Vec<FailedQueue>,
     frames: u64,
     bytes: u64,
     /// Addresses and type of the last simple frame, and the queue that it was for.
-    last: Option<(Stations, Target)>,
+    last: Option<(MacPair, Target)>,
 }
 
 impl<'s> Forwarder<'s> {
@@ -105,19 +94,19 @@ impl<'s> Forwarder<'s> {
         sender: u32,
         now: Instant,
         scratch: &'s mut Scratch,
-        recent: &'s mut Recent,
+        flow_cache: &'s mut FlowCache,
         touched: &'s mut Vec<Target>,
-        fallen: &'s mut Vec<Fallen>,
+        failed: &'s mut Vec<FailedQueue>,
     ) -> Self {
         Self {
             segment,
             sender,
             now,
             scratch,
-            recent,
+            flow_cache,
             open: None,
             touched,
-            fallen,
+            failed,
             frames: 0,
             bytes: 0,
             last: None,
@@ -227,7 +216,7 @@ impl<'s> Forwarder<'s> {
             }
             Route::Unknown => {
                 let mut flooded = false;
-                for member in segment.curious(frame.vlan).filter(|&member| member != sender) {
+                for member in segment.flood_targets(frame.vlan).filter(|&member| member != sender) {
                     flooded |= segment.members[member as usize].learns();
                     self.deliver_or_drop(member, frame);
                 }

@@ -3,11 +3,12 @@
 
 use taut_virtq::device::{Run, TxFrame, TxQueue};
 
-use super::{Forwarder, SPREAD, Target, Verdict};
+use super::{Forwarder, Verdict};
+use crate::net::ethernet::{self, MAX_FRAME, MacPair};
+use crate::net::vlan::TagEdit;
 use crate::port::{Body, RxEnd, RxSlot};
-use crate::switch::ethernet::{self, MAX_FRAME, Stations};
 use crate::switch::policy::{self, Route, Routed};
-use crate::switch::vlan::TagEdit;
+use crate::switch::target::{SPREAD, Target};
 
 impl Forwarder<'_> {
     /// Takes the first `count` frames of a guest's last look where they belong; returns how many have been dealt with,
@@ -85,12 +86,12 @@ impl Forwarder<'_> {
         if !(ethernet::HEADER..=MAX_FRAME).contains(&len) {
             return None;
         }
-        let stations = Stations::of(start);
+        let macs = MacPair::of(start);
         let target = match self.last {
-            Some((last, target)) if last == stations => target,
-            _ => match self.recent.find(self.port(), stations) {
+            Some((last, target)) if last == macs => target,
+            _ => match self.flow_cache.find(self.port(), macs) {
                 Some(target) => target,
-                None => return self.look_up(&queue.frame(at), stations),
+                None => return self.look_up(&queue.frame(at), macs),
             },
         };
         // With several pairs, the frame's flow decides.
@@ -102,12 +103,12 @@ impl Forwarder<'_> {
     }
 
     #[inline(never)]
-    fn look_up(&mut self, frame: &TxFrame<'_>, stations: Stations) -> Option<Target> {
+    fn look_up(&mut self, frame: &TxFrame<'_>, macs: MacPair) -> Option<Target> {
         let ethernet = ethernet::check(frame.start(), frame.len()).ok()?;
         let routed = policy::route(self.segment, self.sender, &ethernet, self.now).ok()?;
         let Routed { vlan, route: Route::To(member) } = routed else { return None };
         let receiver = &self.segment.members[member as usize];
-        // A tag is not among the stations: the next frame may have another.
+        // A tag is not among the macs: the next frame may have another.
         let as_it_is = ethernet.tag.is_none() && receiver.vlan.egress(vlan, None) == Some(TagEdit::Keep);
         if !as_it_is || self.segment.promiscuous(vlan).any(|other| other != member && other != self.sender) {
             return None;
@@ -118,8 +119,8 @@ impl Forwarder<'_> {
         let several = receiver.port.receiving().count_ones() > 1;
         let target = self.target(member, frame.first_bytes());
         let decided = if several { Target { pair: SPREAD, ..target } } else { target };
-        self.last = Some((stations, decided));
-        self.recent.insert(self.port(), stations, decided);
+        self.last = Some((macs, decided));
+        self.flow_cache.insert(self.port(), macs, decided);
         Some(target)
     }
 }

@@ -20,13 +20,13 @@ use taut_virtq::{GuestMemory, features};
 
 use super::deliver::RX_WAIT;
 use super::*;
-use crate::counters::PortBlock;
+use crate::net::software_offload::PLAIN;
 use crate::port::Port;
 use crate::switch::Switch;
-use crate::switch::software_offload::PLAIN;
+use crate::sys::counters::PortBlock;
 use crate::vhost_user::device::Ring;
-use crate::worker::desk::Desks;
-use crate::worker::timers::Timers;
+use crate::wake::mailbox::Mailboxes;
+use crate::wake::timers::Timers;
 
 /// Ports 0, 1, 2 on one segment; each but the first has a receive ring of eight buffers.
 struct Rig {
@@ -35,7 +35,7 @@ struct Rig {
     drivers: Vec<RxDriver>,
     scratch: Scratch,
     timers: Timers,
-    recent: Recent,
+    flow_cache: FlowCache,
     start: Instant,
     /// Of port 0's first frame.
     pieces_done: usize,
@@ -51,7 +51,7 @@ fn mac(id: u16) -> MacAddr {
 fn ring(memory: &Arc<GuestMemory>, layout: QueueLayout, port: &Port) {
     let event = || Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
     let ring = Ring { config: layout.config(FEATURES, Start::At(0)), kick: event(), call: Some(event()) };
-    port.start_ring(0, memory, ring, &Desks::new().unwrap()).unwrap();
+    port.start_ring(0, memory, ring, &Mailboxes::new().unwrap()).unwrap();
 }
 
 impl Rig {
@@ -98,7 +98,7 @@ impl Rig {
             words,
             scratch: Scratch::default(),
             timers: Timers::default(),
-            recent: Recent::default(),
+            flow_cache: FlowCache::default(),
             start: Instant::now(),
             pieces_done: 0,
         }
@@ -106,21 +106,21 @@ impl Rig {
 
     /// Port 0 sends a frame `ms` milliseconds after the start.
     fn send(&mut self, ms: u64, header: &NetHeader, frame: &[u8]) -> Verdict {
-        let (mut touched, mut fallen) = (Vec::new(), Vec::new());
+        let (mut touched, mut failed) = (Vec::new(), Vec::new());
         let now = self.start + Duration::from_millis(ms);
         let mut forwarder = Forwarder::new(
             &self.switch.segments[0],
             0,
             now,
             &mut self.scratch,
-            &mut self.recent,
+            &mut self.flow_cache,
             &mut touched,
-            &mut fallen,
+            &mut failed,
         );
         let body = Body::Host(frame);
         let verdict = forwarder.forward(frame, frame.len(), header, body, &mut self.pieces_done);
         forwarder.finish(&mut self.timers);
-        assert!(fallen.is_empty());
+        assert!(failed.is_empty());
         verdict
     }
 

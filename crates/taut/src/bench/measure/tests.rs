@@ -2,9 +2,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use taut_workload::agent::protocol::{self, AgentError, Configure, Hello, PROTOCOL, Throughput};
-use taut_workload::agent::{self, Backend, Client, Run, Serving, Spinning};
-use taut_workload::latencies::Latencies;
+use taut_bench::agent::protocol::{self, AgentError, Configure, Hello, PROTOCOL, Throughput};
+use taut_bench::agent::{self, Backend, Client, Run, Serving, Spinning};
+use taut_bench::measure::latencies::Latencies;
 
 use super::*;
 use crate::bench::parties::Party;

@@ -1,6 +1,7 @@
 //! What KVM counted of the vCPUs meanwhile: how often the guest was left for the host, and how its vCPUs halted (LS-10).
 
 use taut_api::kvm::{KvmCounters, KvmVcpu};
+use taut_api::path;
 use taut_api::{ApiError, Name};
 
 use crate::client::Client;
@@ -8,9 +9,7 @@ use crate::output;
 
 /// Counted so far. What cannot be read is said in place of it: the rest of the evidence is worth having without.
 pub(super) fn read(client: &Client, vm: &Name) -> KvmCounters {
-    client
-        .get(&format!("/v1/vms/{vm}/kvm"))
-        .unwrap_or_else(|error: ApiError| KvmCounters::none(sentence(&error)))
+    client.get(&path::VM_KVM.of(vm)).unwrap_or_else(|error: ApiError| KvmCounters::none(sentence(&error)))
 }
 
 /// An error in one line.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use taut_api::ApiError;
-use taut_workload::agent::Client as Agent;
-use taut_workload::agent::protocol::{Answer, Request, WakeUps as Wanted, Woken};
-use taut_workload::latencies::Latencies;
+use taut_bench::agent::Client as Agent;
+use taut_bench::agent::protocol::{Answer, Request, WakeUps as Wanted, Woken};
+use taut_bench::measure::latencies::Latencies;
 
 use crate::agent::{self, PATIENCE};
 use crate::output;

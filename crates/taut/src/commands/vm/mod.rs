@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use taut_api::error::ErrorKind;
 use taut_api::import::{Fate, ImportedKey};
+use taut_api::path;
 use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm, VmFormat};
 use taut_api::vm::{Phase, Power};
 use taut_api::{ApiError, Name};
@@ -108,10 +109,10 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
             if force {
                 stop(client, &name, true)?;
             }
-            client.delete(&format!("/v1/vms/{name}"))
+            client.delete(&path::VM.of(&name))
         }
         Command::List => {
-            let all: Vec<Vm> = client.get("/v1/vms")?;
+            let all: Vec<Vm> = client.get(path::VMS)?;
             output::print(format, &all, |all| {
                 let rows: Vec<_> = all.iter().map(row).collect();
                 output::table(["NAME", "KIND", "PHASE", "VCPUS", "MEMORY", "NICS", "PID", "REASON"], &rows)
@@ -141,7 +142,7 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
 
 /// The VM of this name.
 pub(crate) fn get(client: &Client, name: &Name) -> Result<Vm, ApiError> {
-    client.get(&format!("/v1/vms/{name}"))
+    client.get(&path::VM.of(name))
 }
 
 fn create(
@@ -167,7 +168,7 @@ fn create(
     let format_of_file = if is_vmx { VmFormat::Vmx } else { VmFormat::Toml };
     let power = if start { Power::On } else { Power::Off };
     let request = CreateVm { name, format: format_of_file, text, base_dir, power, default_portgroup };
-    let created: CreatedVm = client.post("/v1/vms", &request)?;
+    let created: CreatedVm = client.post(path::VMS, &request)?;
     output::print(format, &created, |created| {
         let mut text = format!("created {}\n", created.vm.name);
         if !created.imported.is_empty() {
@@ -192,7 +193,7 @@ fn fate(key: &ImportedKey) -> [String; 4] {
 }
 
 fn start(client: &Client, name: &Name, wait: bool) -> Outcome {
-    client.post_only(&format!("/v1/vms/{name}/power"), &SetPower { power: Power::On, force: false })?;
+    client.post_only(&path::VM_POWER.of(name), &SetPower { power: Power::On, force: false })?;
     if !wait {
         return Ok(());
     }
@@ -218,7 +219,7 @@ fn start(client: &Client, name: &Name, wait: bool) -> Outcome {
 }
 
 fn stop(client: &Client, name: &Name, force: bool) -> Outcome {
-    client.post_only(&format!("/v1/vms/{name}/power"), &SetPower { power: Power::Off, force })?;
+    client.post_only(&path::VM_POWER.of(name), &SetPower { power: Power::Off, force })?;
     until(&format!("{name} has stopped"), || {
         Ok((get(client, name)?.status.phase == Phase::Stopped).then_some(()))
     })

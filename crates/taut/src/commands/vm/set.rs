@@ -4,6 +4,7 @@ use clap::{ArgGroup, Args};
 use taut_api::Name;
 use taut_api::latency::Decision;
 use taut_api::patch::{NicPatch, VmPatch, is_default};
+use taut_api::path;
 use taut_api::route::Vm;
 
 use crate::Outcome;
@@ -48,7 +49,7 @@ impl Settings {
 
 pub(super) fn run(settings: Settings, client: &Client) -> Outcome {
     let (name, patch) = settings.into_request();
-    let after: Vm = client.patch(&format!("/v1/vms/{name}"), &patch)?;
+    let after: Vm = client.patch(&path::VM.of(&name), &patch)?;
     for line in consequences(&patch, after) {
         println!("{name}: {line}");
     }

@@ -1,0 +1,201 @@
+//! Streams over VMCI sockets between two machines while a command replaces the fabric again and again. Prints as JSON what came
+//! of them: in an upgrade every stream goes on and each byte is right; of a kill it tells how soon connections were reset, and
+//! how soon the same listener was reached again.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::{Parser, ValueEnum};
+use serde_json::json;
+use taut_bench::agent::protocol::{Address, Answer, Request, Rr, Serve, Stream};
+use taut_bench::agent::{Client, ClientError};
+
+/// How long an agent may take for what takes no time.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How long a connection may take to be reset, and a listener to be reached, before it counts as hung.
+const HUNG: Duration = Duration::from_secs(20);
+/// Bytes of each message and of socket buffer.
+const MESSAGE: u32 = 64 << 10;
+const SOCKET: u32 = 256 << 10;
+
+/// Loads VMCI sockets while a command replaces the fabric again and again.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Unix sockets of the agents of sender and receiver.
+    #[arg(num_args = 2, required = true)]
+    agents: Vec<PathBuf>,
+    /// Replaces the fabric; run by `sh -c`.
+    #[arg(long)]
+    command: String,
+    /// Whether connections are to live on.
+    #[arg(long, value_enum)]
+    mode: Mode,
+    /// How often.
+    #[arg(long, default_value_t = 10)]
+    events: u32,
+    /// Time between two events in milliseconds.
+    #[arg(long, default_value_t = 200)]
+    settle_ms: u64,
+    /// Connections at the same time.
+    #[arg(long, default_value_t = 5)]
+    sessions: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Connections go on.
+    Upgrade,
+    /// Connections are reset.
+    Kill,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let [from, to] = &arguments.agents[..] else { bail!("two agents are needed") };
+    let mut receiver = Client::connect(to, PATIENCE)?;
+    let Answer::Cid(cid) = receiver.call(Request::Cid, PATIENCE)? else {
+        bail!("no context ID was answered")
+    };
+    let serve = Serve { address: Some(Address::ANY_VSOCK), port: 0, socket_size: Some(SOCKET) };
+    let Answer::Server(server) = receiver.call(Request::Serve(serve), PATIENCE)? else {
+        bail!("no server was answered")
+    };
+    let mut load = Load { sender: Client::connect(from, PATIENCE)?, cid, port: server.port, arguments };
+    let result = match load.arguments.mode {
+        Mode::Upgrade => load.upgrades()?,
+        Mode::Kill => load.kills()?,
+    };
+    println!("{}", serde_json::to_string_pretty(&result)?);
+    Ok(())
+}
+
+struct Load {
+    sender: Client,
+    cid: u32,
+    port: u16,
+    arguments: Arguments,
+}
+
+impl Load {
+    fn stream(&self, duration: Duration) -> Request {
+        let duration_ms = duration.as_millis() as u64;
+        Request::Stream(Stream {
+            to: Address::Vsock(self.cid),
+            port: self.port,
+            socket_size: Some(SOCKET),
+            send_size: MESSAGE,
+            receive_size: MESSAGE,
+            check: true,
+            sessions: self.arguments.sessions,
+            duration_ms,
+        })
+    }
+
+    /// Has every stream live through ten upgrades, if there are so many.
+    fn upgrades(&mut self) -> Result<serde_json::Value> {
+        let (mut done, mut streams, mut bytes, mut errors) = (0, 0, 0, Vec::new());
+        let settle = Duration::from_millis(self.arguments.settle_ms);
+        // How long one takes is measured without load.
+        let once = replace(&self.arguments.command)?;
+        while done < self.arguments.events {
+            let now = (self.arguments.events - done).min(10);
+            let duration = (settle + 2 * once) * now + 2 * settle;
+            let (stream, command) = (self.stream(duration), self.arguments.command.clone());
+            let mut replacing = None;
+            let answer = self.sender.call_and_watch(stream, duration + PATIENCE + HUNG, || {
+                let command = command.clone();
+                let body = move || {
+                    (0..now).try_for_each(|_| {
+                        thread::sleep(settle);
+                        replace(&command).map(drop)
+                    })
+                };
+                replacing = Some((Instant::now(), thread::spawn(body)));
+            });
+            let (began, replacing) = replacing.context("the stream never began")?;
+            replacing.join().expect("replacing does not panic")?;
+            if began.elapsed() > duration + PATIENCE {
+                errors.push("an upgrade took longer than the stream".to_owned());
+            }
+            match answer {
+                Ok(Answer::Throughput(moved)) => bytes += moved.bytes,
+                Ok(_) => bail!("the agent has answered something else"),
+                Err(error) => errors.push(described(&error)),
+            }
+            (done, streams) = (done + now, streams + self.arguments.sessions);
+        }
+        Ok(json!({ "upgrades": done, "streams": streams, "bytes": bytes, "errors": errors,
+            "upgrade_ms": once.as_secs_f64() * 1e3 }))
+    }
+
+    fn kills(&mut self) -> Result<serde_json::Value> {
+        let (mut reset, mut reached, mut hung) = (Vec::new(), Vec::new(), 0);
+        let settle = Duration::from_millis(self.arguments.settle_ms);
+        for _ in 0..self.arguments.events {
+            let (stream, command) = (self.stream(HUNG), self.arguments.command.clone());
+            let mut killing = None;
+            let answer = self.sender.call_and_watch(stream, HUNG + PATIENCE, || {
+                let command = command.clone();
+                killing = Some(thread::spawn(move || {
+                    thread::sleep(settle);
+                    let begun = Instant::now();
+                    replace(&command).map(|_| begun)
+                }));
+            });
+            let over = Instant::now();
+            let killing = killing.context("the stream never began")?;
+            let killed = killing.join().expect("killing does not panic")?;
+            match answer {
+                Err(ClientError::Failed { .. }) => reset.push(over - killed),
+                Ok(_) => hung += 1,
+                Err(error) => return Err(error.into()),
+            }
+            match self.reach(killed) {
+                Some(at) => reached.push(at - killed),
+                None => hung += 1,
+            }
+        }
+        Ok(json!({ "kills": self.arguments.events, "sessions": self.arguments.sessions, "hung": hung,
+            "reset_ms": spread(reset), "reached_ms": spread(reached) }))
+    }
+
+    /// When a new connection has exchanged a message.
+    fn reach(&mut self, since: Instant) -> Option<Instant> {
+        while since.elapsed() < HUNG {
+            let (to, port) = (Address::Vsock(self.cid), self.port);
+            let rr = Rr { to, port, socket_size: None, interval_us: None, size: 1, duration_ms: 1 };
+            if self.sender.call(Request::Rr(rr), PATIENCE).is_ok() {
+                return Some(Instant::now());
+            }
+        }
+        None
+    }
+}
+
+/// Runs the command; how long it took.
+fn replace(command: &str) -> Result<Duration> {
+    let begun = Instant::now();
+    let output = Command::new("sh").args(["-c", command]).output().context("cannot run sh")?;
+    if !output.status.success() {
+        bail!("`{command}` failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(begun.elapsed())
+}
+
+fn described(error: &ClientError) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
+
+/// Median, 99th percentile and longest, in ms.
+fn spread(mut times: Vec<Duration>) -> Option<[f64; 3]> {
+    times.sort_unstable();
+    let at =
+        |quantile: f64| times[((times.len() - 1) as f64 * quantile).round() as usize].as_secs_f64() * 1e3;
+    (!times.is_empty()).then(|| [at(0.5), at(0.99), at(1.0)])
+}

@@ -1,0 +1,291 @@
+//! How exactly a port is shaped (SPEC row VN-4): one port sends as much as it can, and the other notes when it arrives.
+//!
+//! Two things are found out from the arrivals alone, by this process's clock. The *burst*: how many bytes beyond the average
+//! rate arrived, from the first frame on (what there was to use), and in any interval at all (what must not be exceeded).
+//! The *rate*: how that excess changes once the burst is used up; not at all if the rate is right.
+//!
+//! On a shared machine either side may be put aside for milliseconds. A frame is known to have arrived between two looks
+//! at the ring, so what is said about bursts is what must be so whenever in between that was. And the rate is taken from
+//! the promptest frames of the first and the last quarter of its phase: a late one only looks like a lack.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use super::frames::{Frames, Touch};
+use super::port::Port;
+use super::{LoadOptions, check, learn};
+use crate::measure::raw;
+
+/// Frames of the steady phase, at least.
+const FRAMES: usize = 4;
+
+/// Two ports with frames ready to go.
+pub struct Pacing {
+    ports: [Port; 2],
+    size: u32,
+    burst: usize,
+    neighbours: Option<Neighbours>,
+}
+
+struct Neighbours {
+    ports: [Port; 2],
+    touch: Touch,
+}
+
+/// What is in force between the two ports, and how long it is to be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// Which of the ports sends.
+    pub from: usize,
+    /// Average rate in bit/s.
+    pub average: u64,
+    /// The rate in bit/s at which the burst is used up: the peak, or less where the way carries less.
+    pub peak: u64,
+    /// Burst in bytes.
+    pub burst: u64,
+    /// How long the phase after the burst is to last.
+    pub steady: Duration,
+    /// No measurement takes longer.
+    pub most: Duration,
+}
+
+impl Asked {
+    /// The same without a burst.
+    #[must_use]
+    pub fn steadily(self) -> Self {
+        Self { peak: self.average, ..self }
+    }
+}
+
+/// What was found.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Paced {
+    /// Frames that arrived.
+    pub frames: u64,
+    /// Seconds from the first to the last one.
+    pub seconds: f64,
+    /// Bits per second after the burst, all in all.
+    pub throughput: f64,
+    /// Bits per second after the burst, by the promptest frames.
+    pub rate: f64,
+    /// Bytes beyond the average since the first frame, at most: between these two.
+    pub burst: [f64; 2],
+    /// Bytes beyond the average in any interval: at least so many.
+    pub burst_anywhere: f64,
+}
+
+impl Paced {
+    /// How far the burst was from what it should have been, in bytes: what was missing (negative), or too much.
+    pub fn burst_error(&self, wanted: f64) -> f64 {
+        let [least, most] = self.burst;
+        let missing = (most - wanted).min(0.0);
+        let too_much = (least.max(self.burst_anywhere) - wanted).max(0.0);
+        if too_much > -missing { too_much } else { missing }
+    }
+}
+
+/// Frames that arrived together.
+#[derive(Debug, Clone, Copy)]
+struct Arrival {
+    /// Seconds at the look before, and at the one that found them.
+    after: f64,
+    by: f64,
+    frames: u64,
+}
+
+impl Pacing {
+    /// Connects both ports, and both neighbours if there are any. None of them may be shaped yet.
+    pub fn connect(options: &LoadOptions, neighbours: Option<&LoadOptions>) -> Result<Self> {
+        check(options)?;
+        if let Some(cpu) = options.cpu {
+            raw::pin(cpu).with_context(|| format!("cannot run on CPU {cpu}"))?;
+        }
+        let frames = [0, 1].map(|port| Frames::new(port, options.size, 1, 1));
+        let mut ports = Port::connect_both(options, &frames)?;
+        learn(&mut ports, &frames, options, 0..1)?;
+        let neighbours = neighbours.map(|options| {
+            check(options)?;
+            let frames = [0, 1].map(|port| Frames::new(port, options.size, 1, 1));
+            let mut ports = Port::connect_both(options, &frames)?;
+            learn(&mut ports, &frames, options, 1..2)?;
+            anyhow::Ok(Neighbours { ports, touch: frames[0].only(1) })
+        });
+        Ok(Self { ports, size: options.size, burst: options.burst, neighbours: neighbours.transpose()? })
+    }
+
+    /// Takes what is on its way, until nothing has come for that long.
+    pub fn drain(&mut self, quiet: Duration) -> Result<()> {
+        let mut last = Instant::now();
+        while last.elapsed() < quiet {
+            for port in &mut self.ports {
+                // It may have to reclaim, and the switch may sleep.
+                port.kick();
+                if port.receive(false, &mut |_, _| ())? > 0 {
+                    last = Instant::now();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends as much as there is room for, and notes what arrives. The shaper must have been idle.
+    pub fn measure(&mut self, asked: &Asked) -> Result<Paced> {
+        let size = u64::from(self.size);
+        // By then the burst is used up: what arrived in the meantime at the average rate included.
+        let share = asked.peak as f64 / (asked.peak - asked.average).max(1) as f64;
+        let used_up = if asked.peak > asked.average { asked.burst as f64 * share } else { 0.0 };
+        let used_up = used_up as u64 / size + 2;
+        let mut arrivals = Vec::with_capacity(1 << 16);
+        let (mut frames, mut steady) = (0, None);
+        let begun = Instant::now();
+        let mut looked = begun;
+        loop {
+            self.ports[asked.from].send(self.burst, &mut |_| ())?;
+            self.ports[asked.from].kick();
+            let got = self.ports[1 - asked.from].receive(false, &mut |_, _| ())?;
+            let now = Instant::now();
+            if got > 0 {
+                self.ports[1 - asked.from].kick();
+                frames += got as u64;
+                let [after, by] = [looked, now].map(|time| (time - begun).as_secs_f64());
+                arrivals.push(Arrival { after, by, frames: got as u64 });
+                if steady.is_none() && frames >= used_up {
+                    steady = Some((arrivals.len() - 1, now));
+                }
+                if let Some((first, since)) = steady
+                    && now - since >= asked.steady
+                    && arrivals.len() - first > FRAMES
+                {
+                    return Ok(figures(&arrivals, first, size, asked.average));
+                }
+            }
+            looked = now;
+            if now - begun > asked.most {
+                bail!("{frames} frames of {size} bytes arrived in {:?}: too few", asked.most);
+            }
+        }
+    }
+
+    /// Frames per second between the neighbours, as many as there is room for, while nothing else happens (`offered` 0),
+    /// or while port `from` offers so many bits per second.
+    pub fn neighbours(&mut self, from: usize, offered: u64, duration: Duration) -> Result<f64> {
+        let Some(Neighbours { ports, touch }) = &mut self.neighbours else {
+            bail!("there are no neighbours")
+        };
+        let per_frame = u64::from(self.size) * 8;
+        let (mut received, mut sent) = (0, 0);
+        let begun = Instant::now();
+        let mut now = begun;
+        while now - begun < duration {
+            for _ in 0..16 {
+                ports[0].send(self.burst, &mut |frame| touch.apply(frame))?;
+                received += ports[1].receive(false, &mut |_, _| ())?;
+            }
+            now = Instant::now();
+            let due = u128::from(offered) * (now - begun).as_nanos() / 1_000_000_000 / u128::from(per_frame);
+            let due = (due as usize).saturating_sub(sent).min(self.burst);
+            // In bursts, as guests send: kicks for single frames would take more of this process's time than of the switch's.
+            if due >= self.burst / 2 {
+                let taken = self.ports[from].send(due, &mut |_| ())?;
+                // What there was no room for is not made up for.
+                sent += if taken < due { due } else { taken };
+            }
+            // Looked at in either case: it costs the same.
+            self.ports[1 - from].receive(false, &mut |_, _| ())?;
+            for port in self.ports.iter().chain(ports.iter()) {
+                port.kick();
+            }
+        }
+        Ok(received as f64 / (now - begun).as_secs_f64())
+    }
+}
+
+fn figures(arrivals: &[Arrival], steady: usize, size: u64, average: u64) -> Paced {
+    let bytes = |frames: u64| (frames * size) as f64;
+    let average = average as f64 / 8.0;
+    let (first, last) = (arrivals[0], arrivals[arrivals.len() - 1]);
+    let mut paced = Paced {
+        frames: 0,
+        seconds: last.by - first.by,
+        throughput: 0.0,
+        rate: 0.0,
+        burst: [0.0; 2],
+        burst_anywhere: 0.0,
+    };
+    let since = arrivals[steady].by;
+    let quarter = (last.by - since) / 4.0;
+    // The promptest of each quarter: its time, and its excess.
+    let (mut early, mut late) = ((0.0, f64::MIN), (0.0, f64::MIN));
+    let (mut least, mut at_start) = (f64::MAX, 0);
+    for (index, arrival) in arrivals.iter().enumerate() {
+        // An interval begins just before a frame, and ends just behind one.
+        least = least.min(bytes(paced.frames) - average * arrival.after);
+        paced.frames += arrival.frames;
+        let excess = bytes(paced.frames) - average * arrival.by;
+        let [least_burst, most_burst] = &mut paced.burst;
+        *least_burst = least_burst.max(excess + average * first.after);
+        *most_burst = most_burst.max(bytes(paced.frames) - average * (arrival.after - first.by));
+        paced.burst_anywhere = paced.burst_anywhere.max(excess - least);
+        if index == steady {
+            at_start = paced.frames;
+        }
+        if index >= steady && arrival.by <= since + quarter && excess > early.1 {
+            early = (arrival.by, excess);
+        }
+        if index > steady && arrival.by >= last.by - quarter && excess > late.1 {
+            late = (arrival.by, excess);
+        }
+    }
+    paced.throughput = 8.0 * bytes(paced.frames - at_start) / (last.by - since);
+    paced.rate = 8.0 * (average + (late.1 - early.1) / (late.0 - early.0));
+    paced
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a bucket without any error lets through.
+    fn ideal(average: f64, burst: f64, size: f64) -> Vec<Arrival> {
+        let at_once = (burst / size) as u64;
+        let arrival = |seconds: f64, frames| Arrival { after: seconds - 1e-7, by: seconds, frames };
+        let rest = (at_once + 1..at_once + 200)
+            .map(|number| arrival((number as f64 * size - burst) * 8.0 / average, 1));
+        std::iter::once(arrival(0.0, at_once)).chain(rest).collect()
+    }
+
+    #[test]
+    fn an_ideal_bucket_has_no_error() {
+        let paced = figures(&ideal(1e6, 10_000.0, 500.0), 10, 500, 1_000_000);
+        assert!((paced.rate - 1e6).abs() < 1.0 && (paced.throughput - 1e6).abs() < 1.0, "{paced:?}");
+        assert!(paced.burst_error(10_000.0).abs() < 1.0, "{paced:?}");
+        assert!((paced.burst_error(12_000.0) + 2000.0).abs() < 1.0, "{paced:?}");
+    }
+
+    #[test]
+    fn looks_that_came_late_are_no_fault_of_the_shaper() {
+        let mut arrivals = ideal(1e6, 10_000.0, 500.0);
+        for index in [0, 50, 208 - 10] {
+            arrivals[index].by += 0.003;
+        }
+        let paced = figures(&arrivals, 10, 500, 1_000_000);
+        assert!((paced.rate - 1e6).abs() < 1.0, "{paced:?}");
+        assert!(paced.burst_error(10_000.0).abs() < 1.0, "{paced:?}");
+    }
+
+    #[test]
+    fn a_wrong_rate_and_a_second_burst_are_seen() {
+        let mut arrivals = ideal(1e6, 10_000.0, 500.0);
+        let paced = figures(&ideal(0.9e6, 10_000.0, 500.0), 10, 500, 1_000_000);
+        assert!((paced.rate - 0.9e6).abs() < 1.0, "{paced:?}");
+        for arrival in &mut arrivals[100..] {
+            arrival.after += 1.0;
+            arrival.by += 1.0;
+        }
+        arrivals[100].frames += 300;
+        let paced = figures(&arrivals, 10, 500, 1_000_000);
+        assert!(paced.burst_error(10_000.0) > 140_000.0, "{paced:?}");
+    }
+}

@@ -1,0 +1,100 @@
+//! Bytes of which everybody knows what comes where: for streams whose every byte is checked.
+
+use std::sync::LazyLock;
+
+use crate::wire::MAX_SIZE;
+
+/// Bytes until it begins again: a prime, so that no block that gets lost or doubled on the way is a whole number of periods.
+const PERIOD: usize = 65_521;
+
+/// One period, and as much behind it as the longest piece.
+static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    // A linear congruential generator's upper bits; any bytes without a pattern of their own would do.
+    let mut state = 1_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    };
+    let mut bytes: Vec<u8> = (0..PERIOD).map(|_| next()).collect();
+    for at in 0..MAX_SIZE as usize {
+        bytes.push(bytes[at]);
+    }
+    bytes
+});
+
+/// The `len` bytes from `position` of the stream on, or fewer: at most [`MAX_SIZE`].
+#[inline]
+pub fn bytes(position: u64, len: usize) -> &'static [u8] {
+    let at = (position % PERIOD as u64) as usize;
+    &BYTES[at..at + len.min(MAX_SIZE as usize)]
+}
+
+/// Counts the bytes of a stream up to the first one that is not what it should be.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Checked {
+    right: u64,
+    broken: bool,
+}
+
+impl Checked {
+    /// What came next.
+    #[inline]
+    pub fn came(&mut self, mut piece: &[u8]) {
+        while !self.broken && !piece.is_empty() {
+            let wanted = bytes(self.right, piece.len());
+            let (now, later) = piece.split_at(wanted.len());
+            if now == wanted {
+                self.right += now.len() as u64;
+                piece = later;
+            } else {
+                self.right +=
+                    now.iter().zip(wanted).take_while(|(came, wanted)| came == wanted).count() as u64;
+                self.broken = true;
+            }
+        }
+    }
+
+    /// Bytes that were right.
+    #[inline]
+    pub fn right(&self) -> u64 {
+        self.right
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(from: u64, len: usize) -> Vec<u8> {
+        (from..from + len as u64).map(|at| bytes(at, 1)[0]).collect()
+    }
+
+    #[test]
+    fn a_stream_is_right_however_it_is_cut() {
+        let all = stream(0, 200_000);
+        assert_eq!(bytes(65_000, 1000), &all[65_000..66_000]);
+        for piece in [1, 1000, 65_521, 200_000] {
+            let mut checked = Checked::default();
+            all.chunks(piece).for_each(|piece| checked.came(piece));
+            assert_eq!(checked.right(), 200_000);
+        }
+        let mut long = Checked::default();
+        long.came(&stream(0, 3 << 20));
+        assert_eq!(long.right(), 3 << 20);
+    }
+
+    #[test]
+    fn it_counts_up_to_the_first_that_is_wrong_lost_or_doubled() {
+        let mut all = stream(0, 100_000);
+        all[70_123] ^= 1;
+        let mut checked = Checked::default();
+        all.chunks(4096).for_each(|piece| checked.came(piece));
+        assert_eq!(checked.right(), 70_123);
+        for again in [0, 4096, 65_536, 131_072] {
+            let mut checked = Checked::default();
+            checked.came(&stream(0, 100_000));
+            checked.came(&stream(if again == 0 { 104_052 } else { 100_000 - again.min(100_000) }, 200_000));
+            assert!((100_000..100_100).contains(&checked.right()), "{again}: {}", checked.right());
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Attachments: why one is refused, and one that waits until this process takes over.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use taut_api::fabric::message::Attachment;
+
+use crate::vhost_user::{Session, SessionError};
+
+/// Why something cannot be attached.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AttachError {
+    #[error("{got} descriptors came with an attachment that takes {wanted}")]
+    Descriptors { got: usize, wanted: usize },
+    #[error("{what} cannot be attached to {port}")]
+    Kind { what: &'static str, port: &'static str },
+    #[error("the descriptor cannot be used: {0}")]
+    Descriptor(#[from] io::Error),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+/// An attachment that is not served yet.
+#[derive(Debug)]
+pub(super) enum Prepared {
+    /// A session whose memory is mapped.
+    Session(Box<Session>),
+    /// A device or socket: nothing that would take time.
+    Other(Attachment, Vec<OwnedFd>),
+}

@@ -1,0 +1,236 @@
+//! The box that the fabric puts itself into before it serves: it parses what guests write, and must be able to do
+//! nothing but move bytes between descriptors that it was given.
+//!
+//! Four walls, each for itself: no new privileges, no capabilities, no file system (Landlock), and a list of system
+//! calls (seccomp) in which nothing opens, connects, executes or looks at another process. A call outside the list
+//! fails with `EPERM`: a library that tries something it can do without goes on.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use landlock::{ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetStatus};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch,
+};
+use tracing::{info, warn};
+
+/// What stopped a wall from being built.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// A privilege could not be given up.
+    #[error("cannot give up {what}")]
+    Privileges {
+        /// Which.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// Landlock failed, although the kernel has it.
+    #[error("cannot close the file system")]
+    Landlock(#[source] landlock::RulesetError),
+    /// The system call filter failed.
+    #[error("cannot install the system call filter")]
+    Seccomp(#[source] seccompiler::Error),
+}
+
+/// Closes the box around this thread and all threads that it starts afterwards. Call it before there is another.
+pub fn enter() -> Result<(), SandboxError> {
+    drop_privileges()?;
+    close_file_system()?;
+    filter_system_calls()?;
+    info!("sandboxed: no capabilities, no files, system calls filtered");
+    Ok(())
+}
+
+fn drop_privileges() -> Result<(), SandboxError> {
+    let failed =
+        |what| move |source: rustix::io::Errno| SandboxError::Privileges { what, source: source.into() };
+    rustix::thread::set_no_new_privs(true).map_err(failed("gaining privileges"))?;
+    let held = rustix::thread::capabilities(None).map_err(failed("capabilities"))?;
+    if held.effective.contains(CapabilitySet::SETPCAP) {
+        for capability in CapabilitySet::all().iter() {
+            // EINVAL: this kernel does not know the capability, so nobody has it.
+            match rustix::thread::remove_capability_from_bounding_set(capability) {
+                Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+                Err(error) => return Err(failed("the bounding set")(error)),
+            }
+        }
+    }
+    rustix::thread::clear_ambient_capability_set().map_err(failed("ambient capabilities"))?;
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    rustix::thread::set_capabilities(None, none).map_err(failed("capabilities"))
+}
+
+fn close_file_system() -> Result<(), SandboxError> {
+    // No rule follows: everything handled is forbidden.
+    let status = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(ABI::V5))
+        .and_then(Ruleset::create)
+        .and_then(landlock::RulesetCreated::restrict_self)
+        .map_err(SandboxError::Landlock)?;
+    if status.ruleset == RulesetStatus::NotEnforced {
+        warn!("this kernel has no Landlock; the system call filter alone keeps files closed");
+    }
+    Ok(())
+}
+
+/// System calls that the fabric makes for itself, or that the runtime makes for its threads and memory.
+const ALLOWED: &[libc::c_long] = &[
+    // Bytes, events, descriptors that came in messages.
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_recvmsg,
+    libc::SYS_recvfrom,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_accept4,
+    libc::SYS_shutdown,
+    libc::SYS_eventfd2,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_close,
+    libc::SYS_fcntl,
+    libc::SYS_fstat,
+    libc::SYS_getsockopt,
+    libc::SYS_lseek,
+    // Memory.
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_mprotect,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+    // Threads.
+    libc::SYS_clone3,
+    libc::SYS_futex,
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sigaltstack,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_gettid,
+    libc::SYS_getpid,
+    libc::SYS_tgkill,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_restart_syscall,
+    // Time and chance.
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_getrandom,
+];
+
+fn filter_system_calls() -> Result<(), SandboxError> {
+    for program in [no_clone3(), allow_list()] {
+        let program: BpfProgram = program
+            .and_then(TryInto::try_into)
+            .map_err(|error| SandboxError::Seccomp(seccompiler::Error::Backend(error)))?;
+        seccompiler::apply_filter(&program).map_err(SandboxError::Seccomp)?;
+    }
+    Ok(())
+}
+
+type Filter = Result<SeccompFilter, seccompiler::BackendError>;
+
+/// A filter cannot see the flags of `clone3`: say that the kernel lacks it, and libc takes `clone`, whose flags it sees.
+fn no_clone3() -> Filter {
+    let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    let missing = SeccompAction::Errno(libc::ENOSYS as u32);
+    SeccompFilter::new(rules, SeccompAction::Allow, missing, arch()?)
+}
+
+fn allow_list() -> Filter {
+    let thread = libc::CLONE_THREAD as u64;
+    let starts_thread =
+        SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(thread), thread)?;
+    let mut rules: BTreeMap<_, _> = ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
+    rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![starts_thread])?]);
+    SeccompFilter::new(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow, arch()?)
+}
+
+fn arch() -> Result<TargetArch, seccompiler::BackendError> {
+    std::env::consts::ARCH.try_into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::ErrorKind::PermissionDenied;
+    use std::net::Shutdown;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+    use std::process::Command;
+
+    use super::*;
+
+    /// The box closes around a thread and its children: a thread of its own is all that this test gives up.
+    #[test]
+    fn nothing_opens_connects_or_executes_inside_and_threads_and_memory_still_work() {
+        let inside = std::thread::spawn(|| {
+            enter().unwrap();
+            assert_eq!(File::open("/proc/self/status").unwrap_err().kind(), PermissionDenied);
+            assert_eq!(File::create("/tmp/from-the-sandbox").unwrap_err().kind(), PermissionDenied);
+            assert_eq!(UnixStream::connect("/run/nothing").unwrap_err().kind(), PermissionDenied);
+            assert_eq!(UnixListener::bind("/tmp/from-the-sandbox").unwrap_err().kind(), PermissionDenied);
+            assert!(Command::new("/bin/true").spawn().is_err());
+            let memory = std::thread::spawn(|| vec![1_u8; 64 << 20]).join().unwrap();
+            assert_eq!(memory[12345], 1);
+        });
+        inside.join().unwrap();
+        assert!(File::open("/proc/self/status").is_ok(), "the box closed around everybody");
+    }
+
+    /// What serving a VM's programs of the host takes: sockets that were opened outside are accepted on, read, written,
+    /// watched and shut down, but nothing is connected to, even where no file system is asked.
+    #[test]
+    fn sockets_that_came_from_outside_work_and_no_other_can_be_made() {
+        let name = format!("taut-sandbox-test/{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        let client = UnixStream::connect_addr(&address).unwrap();
+        rustix::net::send(&client, b"CONNECT 1\n", rustix::net::SendFlags::empty()).unwrap();
+        let inside = std::thread::spawn(move || {
+            enter().unwrap();
+            let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
+            let accepted = rustix::net::accept_with(&listener, flags).unwrap();
+            crate::sys::epoll::set_nonblocking(&listener).unwrap();
+            let epoll = crate::sys::epoll::Epoll::new().unwrap();
+            let accepted = epoll.watch(accepted, 7, crate::sys::epoll::EventFlags::IN).unwrap();
+            let mut ready = Vec::new();
+            epoll.wait(&mut ready, None).unwrap();
+            assert_eq!(ready, [(7, crate::sys::epoll::EventFlags::IN)]);
+            let mut line = [0; 16];
+            for flags in [rustix::net::RecvFlags::PEEK, rustix::net::RecvFlags::empty()] {
+                assert_eq!(rustix::net::recv(&*accepted, &mut line, flags).unwrap(), (10, 10));
+            }
+            rustix::net::send(&*accepted, b"OK 2\n", rustix::net::SendFlags::NOSIGNAL).unwrap();
+            rustix::io::writev(&*accepted, &[io::IoSlice::new(b"more")]).unwrap();
+            let stream = UnixStream::from(accepted.try_clone().unwrap());
+            stream.shutdown(Shutdown::Write).unwrap();
+            assert!(stream.take_error().unwrap().is_none());
+            assert_eq!(UnixStream::connect_addr(&address).unwrap_err().kind(), PermissionDenied);
+            assert_eq!(UnixStream::pair().unwrap_err().kind(), PermissionDenied);
+        });
+        inside.join().unwrap();
+        assert_eq!(io::read_to_string(client).unwrap(), "OK 2\nmore");
+    }
+}

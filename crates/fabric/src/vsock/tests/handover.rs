@@ -1,0 +1,132 @@
+//! Another hub goes on: after an orderly stop with everything, after a kill with nothing but the knowledge of what there was.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use taut_api::fabric::PortId;
+use taut_api::fabric::counters::SocketWord;
+use taut_virtq::socket_header::*;
+
+use super::rig::*;
+use crate::sys::epoll::EventFlags;
+use crate::vsock::News;
+
+#[test]
+fn after_an_orderly_stop_every_byte_arrives_once() {
+    let mut rig = rig(&[&["d"], &["d"], &["d"]], 3000);
+    let (a, mut b) = rig.connect(0, 1, 5000);
+    let (c, mut d) = rig.connect(0, 2, 5001);
+    let (mut sent, mut got_b, mut got_d) = (0, Vec::new(), Vec::new());
+    for turn in 0..40_usize {
+        // One of them is slow, so that packets are in flight out of order and in the middle.
+        rig.drivers[1].stuck = !turn.is_multiple_of(5);
+        if got_b.len() + (200 << 10) > sent && rig.drivers[0].outstanding() < 50 {
+            let len = 1 + turn * 977 % 30_000;
+            rig.write(a, &pattern(sent, len));
+            rig.write(c, &pattern(sent, len));
+            sent += len;
+        }
+        (0..turn % 4).for_each(|_| _ = rig.step());
+        let streams = rig.hub.stop();
+        rig.succeed(streams);
+        got_b.extend(rig.read(&mut b));
+        got_d.extend(rig.read(&mut d));
+        rig.say(b, CREDIT_UPDATE, 0);
+        rig.say(d, CREDIT_UPDATE, 0);
+        rig.step();
+        rig.drivers[0].inbox.clear();
+    }
+    rig.drivers[1].stuck = false;
+    rig.settle();
+    got_b.extend(rig.read(&mut b));
+    got_d.extend(rig.read(&mut d));
+    assert!(got_b == pattern(0, sent) && got_d == pattern(0, sent), "{} {} {sent}", got_b.len(), got_d.len());
+    rig.drivers[0].inbox.clear();
+    assert_eq!(rig.drivers[0].outstanding(), 0);
+    assert_eq!((rig.count(0, SocketWord::Connections), rig.count(0, SocketWord::Resets)), (2, 0));
+    // They end as ever.
+    rig.say(a, RST, 0);
+    rig.settle();
+    assert_eq!(rig.ops(1), [RST]);
+}
+
+#[test]
+fn what_was_owed_is_told_by_the_next_one() {
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
+    let (a, b) = rig.ends(0, 1, 5000);
+    rig.drivers[1].stuck = true;
+    rig.say(a, REQUEST, 0);
+    rig.step();
+    let streams = rig.hub.stop();
+    rig.succeed(streams);
+    rig.drivers[1].stuck = false;
+    rig.settle();
+    assert_eq!(rig.ops(1), [REQUEST]);
+    rig.say(b, RESPONSE, 0);
+    rig.write(b, b"at once");
+    rig.say(b, SHUTDOWN, SHUTDOWN_SEND);
+    let streams = rig.hub.stop();
+    rig.succeed(streams);
+    rig.settle();
+    assert_eq!(rig.ops(0), [RESPONSE, RW, SHUTDOWN]);
+}
+
+#[test]
+fn after_a_kill_every_connection_is_reset_and_new_ones_work() {
+    for steps in 0..12 {
+        let mut rig = rig(&[&["d"], &["d"]], 1000);
+        let (a, _) = rig.connect(0, 1, 5000);
+        rig.connect(1, 0, 6000);
+        rig.drivers[1].stuck = true;
+        for at in 0..20 {
+            rig.write(a, &pattern(at, 5000));
+        }
+        (0..steps).for_each(|_| _ = rig.step());
+        // Nothing is written down.
+        rig.succeed(Vec::new());
+        rig.drivers[1].stuck = false;
+        rig.settle();
+        let resets = |ops: Vec<u16>| ops.iter().filter(|&&op| op == RST).count();
+        let (first, second) = (rig.ops(0), rig.ops(1));
+        // Packets that had not been taken are answered by resets of their own.
+        assert!(resets(first) >= 2 && resets(second) == 2);
+        assert_eq!(rig.drivers[0].outstanding(), 0);
+        assert_eq!(rig.count(0, SocketWord::Connections), 0);
+        rig.connect(0, 1, 5000);
+    }
+}
+
+#[test]
+fn connections_with_the_host_go_on_and_questions_are_asked_again() {
+    let mut rig = rig(&[&[]], 4096);
+    let asks = |rig: &mut Rig| {
+        let news = std::mem::take(&mut rig.hub.news);
+        let request = |news| match news {
+            News::HostConnect { request, .. } => Some(request),
+            _ => None,
+        };
+        news.into_iter().find_map(request).expect("tautd is asked")
+    };
+    let mut own = Own { guest: 0, port: 5000, peer: (2, 1234), taken: 0 };
+    rig.say(own, REQUEST, 0);
+    rig.settle();
+    asks(&mut rig);
+    let streams = rig.hub.stop();
+    rig.succeed(streams);
+    let request = asks(&mut rig);
+    let (ours, mut program) = UnixStream::pair().unwrap();
+    rig.hub.host_connected(PortId(3), request, Some(ours.into()));
+    rig.settle();
+    assert_eq!(rig.ops(0), [RESPONSE]);
+    rig.write(own, b"before");
+    program.write_all(b"unread").unwrap();
+    let streams = rig.hub.stop();
+    assert_eq!(streams.len(), 1);
+    rig.succeed(streams);
+    (0..64).for_each(|number| rig.hub.stream_ready(number, EventFlags::IN | EventFlags::OUT));
+    rig.settle();
+    let mut bytes = [0; 6];
+    program.read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"before");
+    assert_eq!(rig.read(&mut own), b"unread");
+}

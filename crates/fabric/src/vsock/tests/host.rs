@@ -1,0 +1,214 @@
+//! Connections between a guest and the host.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use taut_api::fabric::PortId;
+use taut_virtq::socket_header::*;
+
+use super::rig::*;
+use crate::sys::epoll::EventFlags;
+use crate::vsock::News;
+
+const BOTH: EventFlags = EventFlags::IN.union(EventFlags::OUT);
+
+/// A guest's socket on the host.
+fn listen(rig: &mut Rig) -> SocketAddr {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("taut-test-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    let listener = UnixListener::bind_addr(&address).unwrap();
+    rig.hub.host_listener(PortId(3), listener.into()).unwrap();
+    address
+}
+
+/// Everything that the thread would be told by events.
+fn settle(rig: &mut Rig) {
+    for _ in 0..3 {
+        rig.hub.accept_clients(0, rig.now);
+        for number in 0..64 {
+            rig.hub.hear(number, BOTH, rig.now);
+            rig.hub.stream_ready(number, BOTH);
+        }
+        rig.settle();
+    }
+}
+
+fn client(rig: &mut Rig, listener: &SocketAddr) -> (UnixStream, Own) {
+    let mut client = UnixStream::connect_addr(listener).unwrap();
+    client.set_nonblocking(true).unwrap();
+    client.write_all(b"CONNECT 80\nfirst bytes").unwrap();
+    settle(rig);
+    let (header, _) = rig.next(0);
+    assert_eq!((header.op, header.src_cid, header.dst_port), (REQUEST, 2, 80));
+    assert!(header.buf_alloc > 0 && header.src_port >= 1024);
+    (client, Own { guest: 0, port: 80, peer: (2, header.src_port), taken: 0 })
+}
+
+fn read(stream: &mut UnixStream) -> Vec<u8> {
+    let mut bytes = vec![0; 1 << 20];
+    match stream.read(&mut bytes) {
+        Ok(got) => bytes.truncate(got),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("nothing to read"),
+        Err(error) => panic!("{error}"),
+    }
+    bytes
+}
+
+#[test]
+fn a_client_of_the_host_reaches_the_guest() {
+    let mut rig = rig(&[&[]], 4096);
+    let listener = listen(&mut rig);
+    let (mut stream, mut own) = client(&mut rig, &listener);
+    rig.say(own, RESPONSE, 0);
+    settle(&mut rig);
+    assert_eq!(read(&mut stream), format!("OK {}\n", own.peer.1).as_bytes());
+    assert_eq!(rig.read(&mut own), b"first bytes");
+    stream.write_all(&pattern(0, 30_000)).unwrap();
+    rig.write(own, &pattern(5, 50_000));
+    settle(&mut rig);
+    assert!(rig.read(&mut own) == pattern(0, 30_000));
+    let mut got = Vec::new();
+    while got.len() < 50_000 {
+        got.extend(read(&mut stream));
+        settle(&mut rig);
+    }
+    assert!(got == pattern(5, 50_000));
+    // The guest says that it has sent everything; what the client still sends arrives, and its end ends the connection.
+    rig.ops(0);
+    rig.say(own, SHUTDOWN, SHUTDOWN_SEND);
+    settle(&mut rig);
+    assert_eq!(read(&mut stream), b"");
+    stream.write_all(b"late").unwrap();
+    settle(&mut rig);
+    assert_eq!(rig.read(&mut own), b"late");
+    drop(stream);
+    settle(&mut rig);
+    assert_eq!(rig.ops(0), [RST]);
+}
+
+#[test]
+fn a_client_whose_port_nobody_listens_on_is_disconnected() {
+    let mut rig = rig(&[&[]], 4096);
+    let listener = listen(&mut rig);
+    let (mut stream, own) = client(&mut rig, &listener);
+    rig.say(own, RST, 0);
+    settle(&mut rig);
+    // Its bytes were not read: a Unix socket calls that a reset.
+    match stream.read(&mut [0]) {
+        Ok(got) => assert_eq!(got, 0),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+    }
+}
+
+#[test]
+fn clients_that_say_something_else_are_disconnected() {
+    let mut rig = rig(&[&[]], 4096);
+    let listener = listen(&mut rig);
+    for words in [&b"GET / HTTP/1.1\r\n"[..], b"CONNECT\n", b"0123456789012345678901234567890123456789"] {
+        let mut stream = UnixStream::connect_addr(&listener).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        stream.write_all(words).unwrap();
+        settle(&mut rig);
+        let mut byte = [0];
+        assert!(!matches!(stream.read(&mut byte), Err(error) if error.kind() == ErrorKind::WouldBlock));
+    }
+    assert!(rig.drivers[0].inbox.is_empty());
+}
+
+#[test]
+fn clients_that_go_before_they_have_said_everything_make_room() {
+    let mut rig = rig(&[&[]], 4096);
+    let listener = listen(&mut rig);
+    for _ in 0..100 {
+        let mut stream = UnixStream::connect_addr(&listener).unwrap();
+        stream.write_all(b"CONNECT 8").unwrap();
+        rig.settle();
+        drop(stream);
+        rig.settle();
+    }
+    client(&mut rig, &listener);
+}
+
+#[test]
+fn a_guest_reaches_what_tautd_connects_to_or_is_refused() {
+    let mut rig = rig(&[&[]], 4096);
+    let own = Own { guest: 0, port: 5000, peer: (2, 1234), taken: 0 };
+    let asked = |rig: &mut Rig| match std::mem::take(&mut rig.hub.news).remove(0) {
+        News::HostConnect { port: PortId(3), request, to: 1234 } => request,
+        other => panic!("{other:?}"),
+    };
+    rig.say(own, REQUEST, 0);
+    rig.settle();
+    let request = asked(&mut rig);
+    rig.hub.host_connected(PortId(3), request, None);
+    rig.settle();
+    assert_eq!(rig.ops(0), [RST]);
+    rig.say(own, REQUEST, 0);
+    rig.settle();
+    let request = asked(&mut rig);
+    let (ours, mut program) = UnixStream::pair().unwrap();
+    program.set_nonblocking(true).unwrap();
+    rig.hub.host_connected(PortId(3), request, Some(ours.into()));
+    settle(&mut rig);
+    let (header, _) = rig.next(0);
+    assert_eq!(header.op, RESPONSE);
+    assert!(header.buf_alloc > 0);
+    rig.write(own, b"question");
+    settle(&mut rig);
+    assert_eq!(read(&mut program), b"question");
+    // The reply after the guest's half close arrives.
+    rig.say(own, SHUTDOWN, SHUTDOWN_SEND);
+    settle(&mut rig);
+    assert_eq!(read(&mut program), b"");
+    program.write_all(b"answer").unwrap();
+    settle(&mut rig);
+    let mut own = own;
+    assert_eq!(rig.read(&mut own), b"answer");
+}
+
+#[test]
+fn records_cannot_go_to_the_host() {
+    let mut rig = rig(&[&[]], 4096);
+    let own = Own { guest: 0, port: 5000, peer: (2, 1234), taken: 0 };
+    let request = SocketHeader { kind: SEQPACKET, ..rig.header(own, REQUEST) };
+    assert!(rig.drivers[0].send(request, &[]));
+    rig.settle();
+    assert_eq!(rig.ops(0), [RST]);
+    assert!(rig.hub.news.is_empty());
+}
+
+#[test]
+fn a_program_that_does_not_read_holds_only_its_connection_up() {
+    let mut rig = rig(&[&[]], 4096);
+    let listener = listen(&mut rig);
+    let (mut slow, slow_own) = client(&mut rig, &listener);
+    rig.say(slow_own, RESPONSE, 0);
+    settle(&mut rig);
+    read(&mut slow);
+    rig.ops(0);
+    let (mut quick, quick_own) = client(&mut rig, &listener);
+    rig.say(quick_own, RESPONSE, 0);
+    settle(&mut rig);
+    read(&mut quick);
+    rig.ops(0);
+    let mut sent = 0;
+    while rig.drivers[0].outstanding() < 4 {
+        rig.write(slow_own, &pattern(sent, 1 << 16));
+        sent += 1 << 16;
+        settle(&mut rig);
+    }
+    rig.write(quick_own, b"quick");
+    settle(&mut rig);
+    assert_eq!(read(&mut quick), b"quick");
+    let mut got = Vec::new();
+    while got.len() < sent {
+        got.extend(read(&mut slow));
+        settle(&mut rig);
+    }
+    assert!(got == pattern(0, sent));
+    assert_eq!(rig.drivers[0].outstanding(), 0);
+}

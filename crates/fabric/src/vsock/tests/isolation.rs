@@ -1,0 +1,189 @@
+//! Who may talk, who says who it is, and what one guest can do to others.
+
+use std::time::Duration;
+
+use taut_api::fabric::counters::SocketWord;
+use taut_virtq::socket_header::*;
+
+use super::rig::*;
+use crate::vsock::News;
+
+#[test]
+fn absent_and_forbidden_are_answered_alike() {
+    let mut rig = rig(&[&["d"], &["d"], &["other"], &[]], 4096);
+    rig.connect(0, 1, 5000);
+    for peer in [5, 6, 7, 3, 0, 1, u32::MAX] {
+        rig.is_refused(Own { guest: 0, port: 6000, peer: (peer, 80), taken: 0 });
+    }
+    assert_eq!(rig.count(0, SocketWord::Refused), 7);
+    // Beyond 32 bits as well.
+    let far = SocketHeader { dst_cid: 1 << 32 | 4, ..rig.header(rig.ends(0, 1, 6001).0, REQUEST) };
+    assert!(rig.drivers[0].send(far, &[]));
+    rig.settle();
+    assert_eq!((rig.ops(0), rig.ops(1)), (vec![RST], vec![]));
+}
+
+#[test]
+fn what_belongs_to_no_connection_is_answered_by_a_reset_and_resets_by_nothing() {
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
+    let (a, _) = rig.ends(0, 1, 5000);
+    for op in [RW, RESPONSE, SHUTDOWN, CREDIT_UPDATE, CREDIT_REQUEST, 77, 0] {
+        rig.say(a, op, 0);
+        rig.settle();
+        assert_eq!((rig.ops(0), rig.ops(1)), (vec![RST], vec![]), "{op}");
+    }
+    rig.say(a, RST, 0);
+    rig.settle();
+    assert_eq!((rig.ops(0), rig.ops(1)), (vec![], vec![]));
+    let strange = SocketHeader { kind: 3, ..rig.header(a, REQUEST) };
+    assert!(rig.drivers[0].send(strange, &[]));
+    rig.settle();
+    let (header, _) = rig.next(0);
+    assert_eq!((header.op, header.kind), (RST, 3));
+}
+
+#[test]
+fn a_forged_source_is_dropped_counted_and_told_once_in_a_while() {
+    let mut rig = rig(&[&["d"], &["d"], &["d"]], 4096);
+    let (a, b) = rig.connect(0, 1, 5000);
+    for _ in 0..5 {
+        // As if from guest 0, on its connection.
+        let forged = rig.header(a, RW);
+        assert!(rig.drivers[2].send(forged, b"evil"));
+        let high = SocketHeader { src_cid: 1 << 32 | 5, ..rig.header(b, RW) };
+        assert!(rig.drivers[2].send(high, b"evil"));
+    }
+    rig.settle();
+    assert!(rig.drivers.iter().all(|driver| driver.inbox.is_empty()));
+    assert_eq!(rig.count(2, SocketWord::Forged), 10);
+    let told = std::mem::take(&mut rig.hub.news);
+    assert!(
+        matches!(&told[..], [News::Violation { port, what }] if port.0 == 5 && what.contains("context ID 3"))
+    );
+    assert_eq!(rig.drivers[2].outstanding(), 0);
+}
+
+#[test]
+fn who_may_no_longer_talk_is_told_at_once() {
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
+    rig.connect(0, 1, 5000);
+    let apart = [device(3, &["d"]), device(4, &["e"])];
+    let worker = rig.hub.worker.clone();
+    rig.hub.configure(&apart, &worker);
+    rig.settle();
+    assert_eq!((rig.ops(0), rig.ops(1)), (vec![RST], vec![RST]));
+}
+
+#[test]
+fn limits_hold_and_are_counted() {
+    let mut few = device(3, &["d"]);
+    (few.connections, few.half_open) = (3, 2);
+    let mut rig = rig_of(vec![few, device(4, &["d"])], 4096);
+    let asked: Vec<_> = (5000..5003).map(|port| rig.ends(0, 1, port)).collect();
+    for (own, _) in &asked {
+        rig.say(*own, REQUEST, 0);
+    }
+    rig.settle();
+    assert_eq!((rig.ops(1), rig.ops(0)), (vec![REQUEST; 2], vec![RST]), "too many half-open ones");
+    for (_, other) in &asked[..2] {
+        rig.say(*other, RESPONSE, 0);
+    }
+    rig.settle();
+    rig.ops(0);
+    rig.connect(0, 1, 5005);
+    rig.is_refused(rig.ends(0, 1, 5006).0);
+    assert_eq!((rig.count(0, SocketWord::Limited), rig.count(0, SocketWord::Connections)), (2, 3));
+    // From the other side, too.
+    rig.is_refused(Own { guest: 1, port: 1, peer: (3, 80), taken: 0 });
+}
+
+#[test]
+fn a_request_that_nobody_answers_is_forgotten() {
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
+    let (a, _) = rig.ends(0, 1, 5000);
+    rig.say(a, REQUEST, 0);
+    rig.settle();
+    rig.ops(1);
+    rig.now += Duration::from_secs(11);
+    rig.settle();
+    assert_eq!((rig.ops(0), rig.ops(1)), (vec![RST], vec![RST]));
+    assert_eq!(rig.count(0, SocketWord::Connections), 0);
+}
+
+#[test]
+fn payload_that_is_not_there_is_malformed() {
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
+    let (a, mut b) = rig.connect(0, 1, 5000);
+    // A control packet with payload is read as one without.
+    let header = SocketHeader { ..rig.header(a, CREDIT_UPDATE) };
+    assert!(rig.drivers[0].send(header, &[1; 100]));
+    rig.write(a, b"fine");
+    rig.settle();
+    assert_eq!(rig.read(&mut b), b"fine");
+}
+
+#[test]
+fn a_guest_that_takes_nothing_holds_nobody_else_up() {
+    let mut rig = rig(&[&["d"], &["d"], &["d"]], 2000);
+    let (to_stuck, mut stuck) = rig.connect(0, 1, 5000);
+    let (a, mut b) = rig.connect(0, 2, 5001);
+    rig.drivers[1].stuck = true;
+    // Its 64 buffers take one packet each.
+    for at in 0..4 {
+        rig.write(to_stuck, &pattern(at << 16, 1 << 16));
+    }
+    for turn in 0..100 {
+        rig.write(a, &pattern(turn, 3000));
+        rig.settle();
+        assert!(rig.read(&mut b) == pattern(turn, 3000), "turn {turn}");
+        rig.say(b, CREDIT_UPDATE, 0);
+        rig.settle();
+        // What the guest need not know at once it may not be told yet.
+        assert!(rig.ops(0).iter().all(|&op| op == CREDIT_UPDATE));
+    }
+    assert!(rig.drivers[0].outstanding() > 0);
+    rig.drivers[1].stuck = false;
+    rig.settle();
+    assert!(rig.read(&mut stuck) == pattern(0, 4 << 16));
+    assert_eq!(rig.drivers[0].outstanding(), 0);
+}
+
+#[test]
+fn a_guest_that_starts_anew_has_no_connections_and_the_others_are_told() {
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
+    let (a, _) = rig.connect(0, 1, 5000);
+    rig.drivers[1].stuck = true;
+    for at in 0..5 {
+        rig.write(a, &pattern(at, 1 << 16));
+    }
+    rig.settle();
+    rig.restart(0);
+    rig.drivers[1].stuck = false;
+    rig.settle();
+    assert_eq!(rig.drivers[1].inbox.back().unwrap().0.op, RST);
+    rig.ops(1);
+    assert_eq!(rig.count(1, SocketWord::Connections), 0);
+    rig.connect(0, 1, 5000);
+}
+
+#[test]
+fn a_guest_that_pauses_keeps_its_connections_and_its_packets() {
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
+    let (mut a, mut b) = rig.connect(0, 1, 5000);
+    rig.drivers[1].stuck = true;
+    for at in 0..5 {
+        rig.write(a, &pattern(at << 15, 1 << 15));
+    }
+    for _ in 0..3 {
+        rig.step();
+        rig.pause(0);
+        rig.pause(1);
+    }
+    rig.drivers[1].stuck = false;
+    rig.settle();
+    assert!(rig.read(&mut b) == pattern(0, 5 << 15));
+    rig.write(b, b"and back");
+    rig.settle();
+    assert_eq!(rig.read(&mut a), b"and back");
+    assert_eq!(rig.drivers[0].outstanding(), 0);
+}

@@ -1,0 +1,162 @@
+//! Microguests: processes that stand for a VM each.
+//!
+//! A microguest listens on vhost-user sockets as QEMU does and runs the driver end of the queues itself, with a small
+//! TCP/IP stack (smoltcp) and one of VMCI sockets (`vmci`) on top. It answers the same agent protocol as a guest with Linux inside. It gives native-speed
+//! figures where virtualization is emulated, and a hundred of them fit on a small machine.
+//!
+//! | thread | what it does |
+//! |---|---|
+//! | one per device (`back_end`) | waits for a back end, negotiates, passes the link on; again when it has gone |
+//! | vCPU (`vcpu`) | everything that a guest does: drivers, stacks, the programs that measure (`task`) |
+//! | per agent connection (`agent`) | reads requests, hands programs to the vCPU, waits for their results |
+
+mod agent;
+mod back_end;
+mod machine;
+mod nic;
+mod options;
+mod task;
+#[cfg(test)]
+mod tests;
+mod vcpu;
+mod vsock;
+
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{SigSet, Signal};
+use taut_bench::front_end::{Event, Link};
+
+pub use back_end::hostile::Hostility;
+pub use options::{NicOptions, VmciOptions};
+
+use agent::Agent;
+use back_end::Meeting;
+use machine::DeviceId;
+use machine::Machine;
+use nic::Nic;
+use vcpu::{Command, ToVcpu, Vcpu};
+use vsock::Vmci;
+
+/// What a microguest is made of.
+#[derive(Debug, Clone)]
+pub struct MicroOptions {
+    /// Its host name.
+    pub name: String,
+    /// Unix socket on which its agent listens.
+    pub agent_socket: PathBuf,
+    /// Its vNICs.
+    pub nics: Vec<NicOptions>,
+    /// Its VMCI device.
+    pub vmci: Option<VmciOptions>,
+    /// Bytes of memory for the rings and buffers of each device.
+    pub memory: u64,
+    /// Never sleep.
+    pub poll: bool,
+    /// For tests: what to do wrong on the first vNIC's transmit queue.
+    pub hostile: Option<Hostility>,
+}
+
+/// Runs a microguest until it is told to end (SIGTERM, SIGINT, or its agent's `poweroff`), then takes its sockets away.
+pub fn run(options: MicroOptions) -> Result<()> {
+    // Blocked before the first thread is started, so that all of them inherit it and `wait` gets the signal.
+    let ends = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    ends.thread_block().context("cannot block signals")?;
+    let sockets = Sockets::listen(&options)?;
+    start(options, &sockets)?;
+    ends.wait().context("cannot wait for signals")?;
+    Ok(())
+}
+
+/// Listening sockets, removed when dropped.
+struct Sockets {
+    agent: Arc<UnixListener>,
+    nics: Vec<Arc<UnixListener>>,
+    vmci: Option<Arc<UnixListener>>,
+    paths: Vec<PathBuf>,
+}
+
+impl Sockets {
+    fn listen(options: &MicroOptions) -> Result<Self> {
+        let mut paths = Vec::new();
+        let mut listen = |path: &PathBuf| {
+            let listener = back_end::listen(path)?;
+            paths.push(path.clone());
+            Ok(Arc::new(listener))
+        };
+        let agent = listen(&options.agent_socket)?;
+        let nics = options.nics.iter().map(|nic| listen(&nic.socket)).collect::<Result<Vec<_>>>()?;
+        let listening = options.vmci.as_ref().filter(|vmci| !vmci.connect);
+        let vmci = listening.map(|vmci| listen(&vmci.socket)).transpose()?;
+        Ok(Self { agent, nics, vmci, paths })
+    }
+}
+
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        for path in &self.paths {
+            // Gone already: nothing to do.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Starts all threads. They end with the process.
+fn start(options: MicroOptions, sockets: &Sockets) -> Result<()> {
+    let (send, commands) = mpsc::channel();
+    let doorbell = Event::new()?;
+    let to_vcpu = ToVcpu { commands: send, doorbell: Arc::new(doorbell.duplicate()?) };
+    let nics = options.nics.iter().map(|nic| Nic::new(nic.mac, nic.ip)).collect();
+    let machine = Machine::new(nics, options.vmci.as_ref().map(Vmci::new));
+    let vcpu = Vcpu { machine, commands, doorbell, poll: options.poll };
+    // Whoever hears of this guest, by a link or an answer, finds its vCPU there.
+    let (runs, vcpu_runs) = mpsc::channel();
+    spawn("vcpu", move || {
+        // Somebody waits for it below.
+        let _ = runs.send(());
+        vcpu.run();
+    })?;
+    vcpu_runs.recv().context("the vCPU ended as it began")?;
+
+    for (index, nic) in options.nics.into_iter().enumerate() {
+        let (meeting, to_vcpu) = (Meeting::At(Arc::clone(&sockets.nics[index])), to_vcpu.clone());
+        let device = DeviceId::Nic(index);
+        let hostile = options.hostile.filter(|_| index == 0);
+        spawn(&format!("nic{index}"), move || {
+            let up = |link: Link| match hostile {
+                Some(hostility) => hostility.spoil(link),
+                None => to_vcpu.send(Command::Connect(device, Box::new(link))),
+            };
+            let down = || _ = to_vcpu.send(Command::Disconnect(device));
+            let wanted = || back_end::of_nic(&nic, options.memory);
+            if let Err(error) = back_end::serve(&meeting, &nic.socket, wanted, up, down) {
+                eprintln!("taut-micro: {}: {error:#}", nic.socket.display());
+            }
+        })?;
+    }
+    if let Some(vmci) = options.vmci {
+        let (listener, to_vcpu) = (sockets.vmci.clone(), to_vcpu.clone());
+        spawn("vmci", move || {
+            let up = |link: Link| to_vcpu.send(Command::Connect(DeviceId::Vmci, Box::new(link)));
+            let down = || _ = to_vcpu.send(Command::Disconnect(DeviceId::Vmci));
+            let meeting = listener.map_or(Meeting::To(&vmci.socket), Meeting::At);
+            let wanted = || back_end::of_vmci(&vmci, options.memory);
+            if let Err(error) = back_end::serve(&meeting, &vmci.socket, wanted, up, down) {
+                eprintln!("taut-micro: {}: {error:#}", vmci.socket.display());
+            }
+        })?;
+    }
+
+    let agent = Arc::new(Agent::new(options.name, to_vcpu));
+    let listener = Arc::clone(&sockets.agent);
+    spawn("agent", move || agent::serve(&listener, &agent))
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
+    thread::Builder::new().name(name.to_owned()).spawn(body).context("cannot start a thread")?;
+    Ok(())
+}

@@ -1,0 +1,239 @@
+//! A vNIC as smoltcp sees it: frames between its stack and the driver end of two queues.
+
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use anyhow::{Context, Result};
+use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium, PacketMeta};
+use smoltcp::time::Instant;
+use taut_bench::front_end::Event;
+use taut_bench::front_end::Link;
+use taut_virtq::driver::{RxDriver, TxDriver, UsedFault};
+use taut_virtq::features;
+use taut_virtq::header::{self, NetHeader};
+
+use super::checksum;
+
+/// Ethernet frame of 1500 bytes of IP.
+const MTU: usize = 1514;
+/// Longest frame with segmentation offload: IP's own limit.
+const MAX_TSO: usize = 65_535;
+/// Receive buffers: one for each frame, or large ones of which a frame takes as many as it needs.
+const RX_BUFFER: u32 = 2048;
+const MERGEABLE_RX_BUFFER: u32 = 16_384;
+const TX_BUFFER: u32 = 4096;
+/// Frames after which the other side is shown what has gathered.
+const BATCH: usize = 32;
+
+/// A vNIC. Without a link nothing is sent or received, as on a card with its cable pulled.
+#[derive(Debug, Default)]
+pub(crate) struct Device {
+    link: Option<Card>,
+    received: Vec<u8>,
+    offloads: Offloads,
+}
+
+/// What was negotiated.
+#[derive(Debug, Clone, Copy, Default)]
+struct Offloads {
+    checksum: bool,
+    tso: Option<NonZeroUsize>,
+}
+
+/// Queues that run.
+#[derive(Debug)]
+struct Card {
+    rx: RxDriver,
+    tx: TxDriver,
+    rx_kick: Event,
+    tx_kick: Event,
+    rx_call: Event,
+    tx_call: Event,
+    /// Longest frame that the stack sends.
+    most: usize,
+    sent: Vec<u8>,
+    /// Frames since the last [`Card::flush`].
+    gathered: usize,
+    fault: Option<UsedFault>,
+}
+
+impl Device {
+    /// Connects the cable: sets the driver ends up, receive buffers posted.
+    pub(crate) fn connect(&mut self, link: Link) -> Result<()> {
+        let Link { mut ram, features, rx, tx, .. } = link;
+        let little = "the memory is too small for the buffers";
+        let negotiated = |mask: u64| features & mask == mask;
+        let rx_buffer = if negotiated(features::NET_MRG_RXBUF) { MERGEABLE_RX_BUFFER } else { RX_BUFFER };
+        let rx_driver = RxDriver::new(&mut ram, rx.layout, features, rx_buffer)?.context(little)?;
+        let tx_driver = TxDriver::new(&mut ram, tx.layout, features, TX_BUFFER)?.context(little)?;
+        let half_the_ring = usize::from(tx.layout.size) / 2 * TX_BUFFER as usize - header::LEN;
+        let tso =
+            NonZeroUsize::new(half_the_ring.min(MAX_TSO)).filter(|_| negotiated(features::NET_HOST_TSO4));
+        let checksum = negotiated(features::NET_CSUM | features::NET_GUEST_CSUM);
+        self.offloads = Offloads { checksum, tso: tso.filter(|_| checksum) };
+        let mut card = Card {
+            rx: rx_driver,
+            tx: tx_driver,
+            rx_kick: rx.kick,
+            tx_kick: tx.kick,
+            rx_call: rx.call,
+            tx_call: tx.call,
+            most: self.offloads.tso.map_or(MTU, NonZeroUsize::get),
+            sent: Vec::new(),
+            gathered: 0,
+            fault: None,
+        };
+        card.flush();
+        self.link = Some(card);
+        Ok(())
+    }
+
+    /// Pulls the cable.
+    pub(crate) fn disconnect(&mut self) {
+        self.link = None;
+    }
+
+    /// Is there a link?
+    pub(crate) fn is_connected(&self) -> bool {
+        self.link.is_some()
+    }
+
+    /// Could a frame be sent now? If not, an interrupt or a new link tells when.
+    pub(crate) fn can_send(&mut self) -> bool {
+        self.link.as_mut().is_some_and(Card::has_room)
+    }
+
+    /// Shows the other side everything sent and taken so far, and kicks it if it asked for that. A back end that broke
+    /// the rules is disconnected.
+    pub(crate) fn flush(&mut self) {
+        let Some(card) = &mut self.link else { return };
+        card.flush();
+        if let Some(fault) = card.fault {
+            eprintln!("taut-micro: the back end broke the rules: {fault}");
+            self.link = None;
+        }
+    }
+
+    /// Asks for interrupts. True if something arrived in the meantime.
+    pub(crate) fn arm(&mut self) -> bool {
+        let Some(card) = &mut self.link else { return false };
+        let received = card.rx.ring().arm_interrupts();
+        // Frames sent matter only when there is no room for another one.
+        let sent = !card.has_room() && card.tx.ring().arm_interrupts();
+        received || sent
+    }
+
+    /// Asks for no interrupts.
+    pub(crate) fn disarm(&mut self) {
+        let Some(card) = &mut self.link else { return };
+        card.rx.ring().suspend_interrupts();
+        card.tx.ring().suspend_interrupts();
+    }
+
+    /// What becomes readable when an interrupt comes.
+    pub(crate) fn interrupts(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.link.iter().flat_map(|card| [card.rx_call.as_fd(), card.tx_call.as_fd()])
+    }
+}
+
+impl Card {
+    fn flush(&mut self) {
+        self.gathered = 0;
+        for (ring, kick) in [(self.rx.ring(), &self.rx_kick), (self.tx.ring(), &self.tx_kick)] {
+            ring.publish();
+            if ring.needs_kick() {
+                kick.raise();
+            }
+        }
+    }
+
+    fn gather(&mut self) {
+        self.gathered += 1;
+        if self.gathered >= BATCH {
+            self.flush();
+        }
+    }
+
+    fn has_room(&mut self) -> bool {
+        if !self.tx.has_room(self.most)
+            && let Err(fault) = self.tx.reclaim()
+        {
+            self.fault = Some(fault);
+        }
+        self.tx.has_room(self.most)
+    }
+}
+
+impl phy::Device for Device {
+    type RxToken<'a> = RxToken<'a>;
+    type TxToken<'a> = TxToken<'a>;
+
+    fn receive(&mut self, _: Instant) -> Option<(RxToken<'_>, TxToken<'_>)> {
+        let card = self.link.as_mut()?;
+        match card.rx.receive(&mut self.received) {
+            Ok(Some(_)) => card.gather(),
+            Ok(None) => return None,
+            Err(fault) => {
+                card.fault = Some(fault);
+                return None;
+            }
+        }
+        let reply = TxToken { card, meta: PacketMeta::default(), checksum: self.offloads.checksum };
+        Some((RxToken(&self.received), reply))
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<TxToken<'_>> {
+        let card = self.link.as_mut()?;
+        let checksum = self.offloads.checksum;
+        card.has_room().then_some(TxToken { card, meta: PacketMeta::default(), checksum })
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ethernet;
+        capabilities.max_transmission_unit = MTU;
+        if self.offloads.checksum {
+            capabilities.checksum.tcp = Checksum::None;
+            capabilities.checksum.udp = Checksum::None;
+        }
+        capabilities.segmentation.tcpv4 = self.offloads.tso;
+        capabilities
+    }
+}
+
+/// A frame that arrived.
+pub(crate) struct RxToken<'a>(&'a [u8]);
+
+impl phy::RxToken for RxToken<'_> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, read: F) -> R {
+        read(self.0)
+    }
+}
+
+/// Leave to send a frame.
+pub(crate) struct TxToken<'a> {
+    card: &'a mut Card,
+    meta: PacketMeta,
+    checksum: bool,
+}
+
+impl phy::TxToken for TxToken<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, write: F) -> R {
+        let Self { card, meta, checksum } = self;
+        card.sent.clear();
+        card.sent.resize(len, 0);
+        let result = write(&mut card.sent);
+        let segment = meta.segmentation_offload_size;
+        let header =
+            if checksum { checksum::leave_to_device(&mut card.sent, segment) } else { NetHeader::default() };
+        // A reply may find the ring full: it is lost, as on any full card, and sent again by its protocol.
+        if card.tx.send(&header, &card.sent) {
+            card.gather();
+        }
+        result
+    }
+
+    fn set_meta(&mut self, meta: PacketMeta) {
+        self.meta = meta;
+    }
+}

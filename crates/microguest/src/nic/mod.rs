@@ -1,0 +1,160 @@
+//! One vNIC with its IP stack.
+
+mod checksum;
+pub(crate) mod device;
+
+use std::net::Ipv4Addr;
+
+use smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
+use smoltcp::socket::tcp;
+use smoltcp::time::{Duration, Instant};
+use smoltcp::wire::{EthernetAddress, IpCidr, Ipv4Cidr};
+use taut_bench::agent::protocol::IpNet;
+use taut_bench::front_end::Link;
+
+use device::Device;
+
+/// A vNIC: device, interface, sockets.
+pub(super) struct Nic {
+    mac: EthernetAddress,
+    ip: Option<IpNet>,
+    pub(super) device: Device,
+    interface: Interface,
+    pub(super) sockets: SocketSet<'static>,
+    /// Connections that are being closed and belong to no task any more.
+    closing: Vec<SocketHandle>,
+    /// Local port of the next connection.
+    next_port: u16,
+}
+
+impl Nic {
+    pub(super) fn new(mac: EthernetAddress, ip: Option<IpNet>) -> Self {
+        let mut device = Device::default();
+        let interface = interface(mac, ip, &mut device);
+        Self {
+            mac,
+            ip,
+            device,
+            interface,
+            sockets: SocketSet::new(vec![]),
+            closing: vec![],
+            next_port: FIRST_PORT,
+        }
+    }
+
+    /// Connects a new link. Connections stay.
+    pub(super) fn connect(&mut self, link: Link) -> anyhow::Result<()> {
+        self.device.connect(link)?;
+        // An interface keeps the capabilities that its device had when it was made.
+        self.interface = interface(self.mac, self.ip, &mut self.device);
+        Ok(())
+    }
+
+    pub(super) fn mac(&self) -> EthernetAddress {
+        self.mac
+    }
+
+    pub(super) fn ip(&self) -> Option<IpNet> {
+        self.ip
+    }
+
+    /// Replaces the address.
+    pub(super) fn set_ip(&mut self, ip: IpNet) {
+        self.ip = Some(ip);
+        set_ip(&mut self.interface, ip);
+    }
+
+    /// Is the address in this vNIC's network?
+    pub(super) fn reaches(&self, to: Ipv4Addr) -> bool {
+        self.ip.is_some_and(|ip| Ipv4Cidr::new(ip.addr, ip.prefix).contains_addr(&to))
+    }
+
+    /// Begins a connection. `None` when that is not possible, such as to port 0.
+    pub(super) fn connect_tcp(&mut self, to: Ipv4Addr, port: u16, buffer: usize) -> Option<SocketHandle> {
+        let mut socket = tcp_socket(buffer);
+        socket.connect(self.interface.context(), (to, port), self.next_port).ok()?;
+        self.next_port = self.next_port.checked_add(1).unwrap_or(FIRST_PORT);
+        Some(self.sockets.add(socket))
+    }
+
+    /// Begins to wait for one connection. `None` for port 0.
+    pub(super) fn listen_tcp(&mut self, port: u16, buffer: usize) -> Option<SocketHandle> {
+        let mut socket = tcp_socket(buffer);
+        socket.listen(port).ok()?;
+        Some(self.sockets.add(socket))
+    }
+
+    /// A TCP socket of this vNIC.
+    pub(super) fn tcp(&mut self, handle: SocketHandle) -> &mut tcp::Socket<'static> {
+        self.sockets.get_mut(handle)
+    }
+
+    /// Closes a connection; what was sent still arrives.
+    pub(super) fn close(&mut self, handle: SocketHandle) {
+        self.tcp(handle).close();
+        self.tcp(handle).set_timeout(Some(CLOSE_TIMEOUT));
+        self.closing.push(handle);
+    }
+
+    /// Resets a connection, or stops waiting for one.
+    pub(super) fn abort(&mut self, handle: SocketHandle) {
+        self.tcp(handle).abort();
+        self.closing.push(handle);
+    }
+
+    /// Receives, answers and sends. True if a socket may have changed.
+    pub(super) fn poll(&mut self, now: Instant) -> bool {
+        let changed = self.interface.poll(now, &mut self.device, &mut self.sockets);
+        let sockets = &mut self.sockets;
+        self.closing.retain(|&handle| {
+            let closed = matches!(
+                sockets.get::<tcp::Socket>(handle).state(),
+                tcp::State::Closed | tcp::State::TimeWait
+            );
+            if closed {
+                sockets.remove(handle);
+            }
+            !closed
+        });
+        changed == PollResult::SocketStateChanged
+    }
+
+    /// Time until the stack wants to be polled again by itself.
+    pub(super) fn poll_delay(&mut self, now: Instant) -> Option<Duration> {
+        if !self.device.can_send() {
+            return None;
+        }
+        self.interface.poll_delay(now, &self.sockets)
+    }
+}
+
+/// First of the dynamic ports.
+const FIRST_PORT: u16 = 49_152;
+/// How long a closed connection may wait for its peer.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+fn tcp_socket(buffer: usize) -> tcp::Socket<'static> {
+    let mut socket =
+        tcp::Socket::new(tcp::SocketBuffer::new(vec![0; buffer]), tcp::SocketBuffer::new(vec![0; buffer]));
+    socket.set_nagle_enabled(false);
+    socket
+}
+
+fn interface(mac: EthernetAddress, ip: Option<IpNet>, device: &mut Device) -> Interface {
+    let mut config = Config::new(mac.into());
+    config.random_seed =
+        u64::from_be_bytes([0, 0, mac.0[0], mac.0[1], mac.0[2], mac.0[3], mac.0[4], mac.0[5]]);
+    let mut interface = Interface::new(config, device, Instant::ZERO);
+    if let Some(ip) = ip {
+        set_ip(&mut interface, ip);
+    }
+    interface
+}
+
+fn set_ip(interface: &mut Interface, ip: IpNet) {
+    interface.update_ip_addrs(|addresses| {
+        addresses.clear();
+        // The list was just emptied, so there is room.
+        let _ = addresses.push(IpCidr::Ipv4(Ipv4Cidr::new(ip.addr, ip.prefix)));
+    });
+}

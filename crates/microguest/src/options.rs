@@ -1,0 +1,174 @@
+//! What a microguest is made of: its vNICs and its VMCI device, as the command line gives them.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use smoltcp::wire::EthernetAddress;
+use taut_bench::agent::protocol::IpNet;
+use taut_virtq::socket_header::MAX_PAYLOAD;
+
+/// One vNIC: `socket=PATH,mac=MAC[,ip=A/P][,rx=N][,tx=N][,offloads=on|off][,packed=on|off][,in-order=on|off]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NicOptions {
+    /// vhost-user socket to listen on.
+    pub socket: PathBuf,
+    /// Ethernet address.
+    pub mac: EthernetAddress,
+    /// Address at start; the agent can give another one.
+    pub ip: Option<IpNet>,
+    /// Entries of the receive ring, a power of two.
+    pub rx: u16,
+    /// Entries of the transmit ring, a power of two.
+    pub tx: u16,
+    /// Ask for checksum and segmentation offloads and mergeable buffers.
+    pub offloads: bool,
+    /// Ask for packed rings.
+    pub packed: bool,
+    /// Ask for buffers to be used in order.
+    pub in_order: bool,
+}
+
+impl FromStr for NicOptions {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (mut socket, mut mac, mut ip) = (None, None, None);
+        let (mut rx, mut tx) = (256, 256);
+        let (mut offloads, mut packed, mut in_order) = (true, false, false);
+        for field in text.split(',') {
+            let (key, value) = field.split_once('=').ok_or_else(|| format!("`{field}` is not KEY=VALUE"))?;
+            match key {
+                "socket" => socket = Some(PathBuf::from(value)),
+                "mac" => {
+                    mac = Some(value.parse().map_err(|()| format!("`{value}` is not an Ethernet address"))?);
+                }
+                "ip" => ip = Some(value.parse()?),
+                "rx" => rx = ring_size(value)?,
+                "tx" => tx = ring_size(value)?,
+                "offloads" => offloads = switch(key, value)?,
+                "packed" => packed = switch(key, value)?,
+                "in-order" => in_order = switch(key, value)?,
+                _ => {
+                    return Err(format!(
+                        "`{key}` is none of socket, mac, ip, rx, tx, offloads, packed, in-order"
+                    ));
+                }
+            }
+        }
+        let socket = socket.ok_or("a vNIC needs socket=PATH")?;
+        let mac = mac.ok_or("a vNIC needs mac=MAC")?;
+        Ok(Self { socket, mac, ip, rx, tx, offloads, packed, in_order })
+    }
+}
+
+/// A VMCI device: `socket=PATH` or `connect=PATH`, and `[,buffer=BYTES][,packet=BYTES][,rx=N][,tx=N][,copy=on|off]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VmciOptions {
+    /// Its vhost-user socket.
+    pub socket: PathBuf,
+    /// The back end listens there, and the microguest connects; otherwise it is the other way round.
+    pub connect: bool,
+    /// Bytes of a receive buffer, header included, from 128; Linux has buffers of 4096.
+    pub buffer: u32,
+    /// Most payload bytes of a packet that is sent, up to 65536, which is what Linux sends.
+    pub packet: u32,
+    /// Entries of the receive ring, a power of two.
+    pub rx: u16,
+    /// Entries of the transmit ring, a power of two.
+    pub tx: u16,
+    /// Programs write what they send, and read what they receive. Otherwise a stream that is not checked is sent from where it lies
+    /// (Linux: `MSG_ZEROCOPY`) and thrown away where it arrives (`MSG_TRUNC`): what is left is the device's own work.
+    pub copy: bool,
+}
+
+impl FromStr for VmciOptions {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut socket = None;
+        let (mut buffer, mut packet, mut rx, mut tx, mut copy) = (4096, MAX_PAYLOAD, 256, 256, true);
+        for field in text.split(',') {
+            let (key, value) = field.split_once('=').ok_or_else(|| format!("`{field}` is not KEY=VALUE"))?;
+            match key {
+                "socket" | "connect" => socket = Some((PathBuf::from(value), key == "connect")),
+                "buffer" => buffer = bytes(value, 128, MAX_PAYLOAD + 128)?,
+                "packet" => packet = bytes(value, 1, MAX_PAYLOAD)?,
+                "rx" => rx = ring_size(value)?,
+                "tx" => tx = ring_size(value)?,
+                "copy" => copy = switch(key, value)?,
+                _ => return Err(format!("`{key}` is none of socket, connect, buffer, packet, rx, tx, copy")),
+            }
+        }
+        let (socket, connect) = socket.ok_or("a VMCI device needs socket=PATH or connect=PATH")?;
+        Ok(Self { socket, connect, buffer, packet, rx, tx, copy })
+    }
+}
+
+fn bytes(text: &str, least: u32, most: u32) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("`{text}` is not a number of bytes from {least} to {most}"))
+}
+
+fn switch(key: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("{key} is on or off, not `{value}`")),
+    }
+}
+
+fn ring_size(text: &str) -> Result<u16, String> {
+    let size = text.parse().ok().filter(|size: &u16| size.is_power_of_two() && (16..=4096).contains(size));
+    size.ok_or_else(|| format!("a ring has a power of two of entries from 16 to 4096, not `{text}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vnic_is_read_with_its_defaults() {
+        let nic: NicOptions =
+            "socket=/run/a.sock,mac=02:00:00:00:00:0a,ip=10.0.0.1/24,offloads=off,packed=on".parse().unwrap();
+        assert_eq!(nic.mac, EthernetAddress([2, 0, 0, 0, 0, 10]));
+        assert_eq!((nic.rx, nic.tx, nic.offloads, nic.packed, nic.in_order), (256, 256, false, true, false));
+        assert_eq!(nic.ip.unwrap().to_string(), "10.0.0.1/24");
+    }
+
+    #[test]
+    fn a_vmci_device_is_read_with_its_defaults() {
+        let vmci: VmciOptions = "socket=/run/a.sock".parse().unwrap();
+        assert_eq!(
+            (vmci.connect, vmci.buffer, vmci.packet, vmci.rx, vmci.tx),
+            (false, 4096, 65_536, 256, 256)
+        );
+        let vmci: VmciOptions = "connect=/b,buffer=65580,packet=3500,rx=32,copy=off".parse().unwrap();
+        assert_eq!(
+            (vmci.connect, vmci.buffer, vmci.packet, vmci.rx, vmci.copy),
+            (true, 65_580, 3500, 32, false)
+        );
+        for (text, part) in
+            [("buffer=4096", "socket"), ("socket=/s,buffer=64", "128"), ("socket=/s,packet=65537", "65536")]
+        {
+            let error = text.parse::<VmciOptions>().unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, part) in [
+            ("mac=02:00:00:00:00:01", "socket"),
+            ("socket=/s", "mac"),
+            ("socket=/s,mac=02:00", "02:00"),
+            ("socket=/s,mac=02:00:00:00:00:01,rx=100", "100"),
+            ("socket=/s,mac=02:00:00:00:00:01,tx=8", "`8`"),
+            ("socket=/s,mac=02:00:00:00:00:01,packed=yes", "yes"),
+            ("socket=/s,mac=02:00:00:00:00:01,speed=1", "speed"),
+            ("socket", "KEY=VALUE"),
+        ] {
+            let error = text.parse::<NicOptions>().unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

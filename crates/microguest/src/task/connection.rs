@@ -1,0 +1,109 @@
+//! The server's side of one connection; see [`taut_bench::wire`].
+
+use taut_bench::wire::pattern::Checked;
+use taut_bench::wire::{OPENING_LENGTH, Opening};
+
+use super::Next;
+use crate::machine::Socket;
+
+/// Where a conversation stands.
+pub(super) enum Conversation {
+    /// Bytes of the opening so far.
+    Opening { bytes: [u8; OPENING_LENGTH], len: usize },
+    /// Bytes of the current request still to come, and of responses still to be sent.
+    RequestResponse { request: usize, response: usize, missing: usize, owed: usize },
+    /// Bytes read so far, and checked if they are to be.
+    Stream { receive: usize, total: u64, checked: Option<Checked> },
+}
+
+impl Conversation {
+    pub(super) fn new() -> Self {
+        Self::Opening { bytes: [0; OPENING_LENGTH], len: 0 }
+    }
+
+    /// Goes on as far as possible. [`Next::Done`]: the server closes.
+    pub(super) fn poll(&mut self, socket: &mut Socket<'_>) -> Next {
+        let mut progress = Next::Idle;
+        loop {
+            let step = match self {
+                Self::Opening { bytes, len } => match read_opening(socket, bytes, len) {
+                    Ok(Some(Opening::RequestResponse { request, response })) => {
+                        let (request, response) = (request as usize, response as usize);
+                        *self = Self::RequestResponse { request, response, missing: request, owed: 0 };
+                        true
+                    }
+                    Ok(Some(Opening::Stream { receive, check })) => {
+                        let checked = check.then(Checked::default);
+                        if checked.is_none() {
+                            socket.only_counts();
+                        }
+                        *self = Self::Stream { receive: receive as usize, total: 0, checked };
+                        true
+                    }
+                    Ok(None) => false,
+                    Err(NotAnOpening) => return Next::Done,
+                },
+                Self::RequestResponse { request, response, missing, owed } => {
+                    let sent = socket.send_any(*owed);
+                    *owed -= sent;
+                    let received = skip(socket, *missing);
+                    *missing -= received;
+                    if *missing == 0 {
+                        (*missing, *owed) = (*request, *owed + *response);
+                    }
+                    sent + received > 0
+                }
+                Self::Stream { receive, total, checked } => {
+                    let received = take(socket, *receive, |piece| {
+                        if let Some(checked) = checked {
+                            checked.came(piece);
+                        }
+                    });
+                    *total += received as u64;
+                    if received == 0 && !socket.may_receive() && socket.may_send() {
+                        // Nothing was sent before: it has room for all of the sum, or the whole machine has for nothing.
+                        let confirmed = checked.map_or(*total, |checked| checked.right());
+                        return if socket.send(&confirmed.to_be_bytes()) > 0 { Next::Done } else { progress };
+                    }
+                    received > 0
+                }
+            };
+            if !step {
+                break;
+            }
+            progress = Next::Again;
+        }
+        if socket.may_receive() { progress } else { Next::Done }
+    }
+}
+
+struct NotAnOpening;
+
+fn read_opening(
+    socket: &mut Socket<'_>,
+    bytes: &mut [u8; OPENING_LENGTH],
+    len: &mut usize,
+) -> Result<Option<Opening>, NotAnOpening> {
+    *len += socket.receive(&mut bytes[*len..]);
+    if *len < OPENING_LENGTH {
+        return Ok(None);
+    }
+    Opening::decode(*bytes).map(Some).ok_or(NotAnOpening)
+}
+
+/// Takes up to `len` bytes that have arrived; returns how many.
+pub(super) fn skip(socket: &mut Socket<'_>, len: usize) -> usize {
+    take(socket, len, |_| ())
+}
+
+/// The same; `look` is shown them.
+fn take(socket: &mut Socket<'_>, len: usize, mut look: impl FnMut(&[u8])) -> usize {
+    let mut received = 0;
+    while received < len {
+        match socket.take(len - received, &mut look) {
+            0 => break,
+            count => received += count,
+        }
+    }
+    received
+}

@@ -1,0 +1,183 @@
+//! The client of bulk transfer.
+
+use std::time::{Duration, Instant};
+
+use taut_bench::agent::protocol::{Stream, Throughput};
+use taut_bench::wire::Opening;
+use taut_bench::wire::pattern;
+
+use super::{CONNECT_TIMEOUT, DRAIN_TIMEOUT, Next, Report, Task, buffer_size, connection_failed};
+use crate::machine::{Connection, Machine, Socket};
+
+/// Messages and bytes after which it is another session's turn.
+const TURN_MESSAGES: usize = 32;
+const TURN_BYTES: usize = 64 << 10;
+
+/// One or more connections that send at the same time.
+pub(crate) struct StreamTask {
+    wanted: Stream,
+    report: Report<Throughput>,
+    sessions: Vec<Session>,
+    /// The session whose turn comes first: where there is no room for all, each gets its share.
+    first: usize,
+    /// When what is being waited for must have come.
+    patience: Option<Instant>,
+    /// Begin and end of sending.
+    run: Option<(Instant, Instant)>,
+}
+
+struct Session {
+    connection: Connection,
+    /// Bytes of the current send that the socket has not taken yet.
+    unsent: usize,
+    /// Bytes that it has taken.
+    sent: u64,
+    closed: bool,
+    confirmation: [u8; 8],
+    confirmed: usize,
+}
+
+impl Session {
+    fn is_done(&self) -> bool {
+        self.confirmed == self.confirmation.len()
+    }
+
+    /// Sends, or reads the confirmation; true if anything moved.
+    fn poll(&mut self, socket: &mut Socket<'_>, wanted: &Stream, over: bool) -> bool {
+        if self.is_done() {
+            return false;
+        }
+        // Each sends at least once, however late its turn comes on a loaded machine.
+        if over && self.sent > 0 {
+            let first = !self.closed && socket.may_end();
+            if first {
+                socket.end();
+                self.closed = true;
+            }
+            let read = socket.receive(&mut self.confirmation[self.confirmed..]);
+            self.confirmed += read;
+            return first || read > 0;
+        }
+        let (mut messages, mut bytes) = (0, 0);
+        while messages < TURN_MESSAGES && bytes < TURN_BYTES && socket.can_send() {
+            if self.unsent == 0 {
+                self.unsent = wanted.send_size as usize;
+            }
+            let sent = if wanted.check {
+                socket.send(pattern::bytes(self.sent, self.unsent))
+            } else {
+                socket.send_any(self.unsent)
+            };
+            self.unsent -= sent;
+            self.sent += sent as u64;
+            bytes += sent;
+            messages += 1;
+        }
+        bytes > 0
+    }
+}
+
+impl StreamTask {
+    pub(crate) fn new(wanted: Stream, report: Report<Throughput>) -> Self {
+        Self { wanted, report, sessions: vec![], first: 0, patience: None, run: None }
+    }
+
+    fn fail(&mut self, machine: &mut Machine, how: &str) -> Next {
+        self.stop(machine);
+        self.report.end(Err(connection_failed(&self.wanted.to, self.wanted.port, how)))
+    }
+
+    /// Connects one session after the other, then begins.
+    fn connect(&mut self, machine: &mut Machine, now: Instant) -> Next {
+        if let Some(newest) = self.sessions.last() {
+            let mut socket = machine.socket(newest.connection);
+            let opening =
+                Opening::Stream { receive: self.wanted.receive_size, check: self.wanted.check }.encode();
+            // Nothing was sent before: there is room for all of it, or for nothing.
+            if !socket.may_send() || socket.send(&opening) == 0 {
+                return match self.patience {
+                    _ if !socket.is_open() => self.fail(machine, "was refused"),
+                    Some(until) if now < until => Next::At(until),
+                    _ => self.fail(machine, "timed out"),
+                };
+            }
+        }
+        if self.sessions.len() == self.wanted.sessions as usize {
+            self.report.started();
+            let begun = Instant::now();
+            let until = begun + Duration::from_millis(self.wanted.duration_ms);
+            self.run = Some((begun, until));
+            self.patience = Some(until + DRAIN_TIMEOUT);
+            return Next::Again;
+        }
+        let Stream { to, port, socket_size, .. } = &self.wanted;
+        let connection = match machine.connect(to, *port, buffer_size(*socket_size)) {
+            Ok(connection) => connection,
+            Err(error) => {
+                self.stop(machine);
+                return self.report.end(Err(error));
+            }
+        };
+        self.sessions.push(Session {
+            connection,
+            unsent: 0,
+            sent: 0,
+            closed: false,
+            confirmation: [0; 8],
+            confirmed: 0,
+        });
+        self.patience = Some(now + CONNECT_TIMEOUT);
+        Next::Again
+    }
+
+    fn finish(&mut self, machine: &mut Machine, begun: Instant) -> Next {
+        let elapsed_us = begun.elapsed().as_micros() as u64;
+        let confirmed =
+            |session: &Session| self.wanted.confirmed(session.sent, u64::from_be_bytes(session.confirmation));
+        let sessions = self.sessions.iter().map(confirmed).collect::<Result<Vec<_>, _>>();
+        for session in self.sessions.drain(..) {
+            machine.close(session.connection);
+        }
+        self.report.end(sessions.map(|sessions| {
+            // Sums of what servers claim: they may claim anything.
+            let bytes = sessions.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+            Throughput { bytes, elapsed_us, sessions }
+        }))
+    }
+}
+
+impl Task for StreamTask {
+    fn poll(&mut self, machine: &mut Machine, now: Instant) -> Next {
+        let Some((begun, until)) = self.run else { return self.connect(machine, now) };
+        let over = now >= until;
+        let mut moved = false;
+        let mut broken = false;
+        self.first = (self.first + 1) % self.sessions.len();
+        let (later, sooner) = self.sessions.split_at_mut(self.first);
+        for session in sooner.iter_mut().chain(later) {
+            let mut socket = machine.socket(session.connection);
+            moved |= session.poll(&mut socket, &self.wanted, over);
+            broken |= !session.is_done() && !socket.may_receive();
+        }
+        if self.sessions.iter().all(Session::is_done) {
+            return self.finish(machine, begun);
+        }
+        if broken {
+            return self.fail(machine, "was ended by the server");
+        }
+        match self.patience {
+            Some(patience) if now >= patience => {
+                self.fail(machine, "did not drain: bytes were never confirmed")
+            }
+            _ if moved => Next::Again,
+            Some(patience) => Next::At(if over { patience } else { until }),
+            None => Next::At(until),
+        }
+    }
+
+    fn stop(&mut self, machine: &mut Machine) {
+        for session in self.sessions.drain(..) {
+            machine.abort(session.connection);
+        }
+    }
+}

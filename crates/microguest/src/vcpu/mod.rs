@@ -1,0 +1,147 @@
+//! The microguest's only CPU: runs its stacks and the tasks on them, and sleeps when there is nothing to do.
+
+mod halt;
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use taut_bench::front_end::{Event, Link, event};
+
+use crate::machine::{DeviceId, Machine};
+use crate::task::{Next, Task};
+use anyhow::{Context, Result};
+use halt::HaltPolling;
+
+/// Tells one task from another.
+pub(super) type TaskId = u64;
+
+/// Something quick to do with the machine.
+pub(super) type Errand = Box<dyn FnOnce(&mut Machine) + Send>;
+
+/// What other threads ask the vCPU to do.
+pub(super) enum Command {
+    /// A link for a device.
+    Connect(DeviceId, Box<Link>),
+    /// It has gone.
+    Disconnect(DeviceId),
+    /// Something quick with the machine, such as looking at its addresses.
+    Call(Errand),
+    /// Begin a task.
+    Start(TaskId, Box<dyn Task>),
+    /// End it, if it has not ended.
+    Stop(TaskId),
+}
+
+/// The way to the vCPU.
+#[derive(Clone)]
+pub(super) struct ToVcpu {
+    pub(super) commands: Sender<Command>,
+    pub(super) doorbell: Arc<Event>,
+}
+
+impl ToVcpu {
+    pub(super) fn send(&self, command: Command) -> Result<()> {
+        self.commands.send(command).ok().context("the vCPU has ended")?;
+        self.doorbell.raise();
+        Ok(())
+    }
+}
+
+/// The vCPU.
+pub(super) struct Vcpu {
+    pub(super) machine: Machine,
+    pub(super) commands: Receiver<Command>,
+    /// Raised when there is a command.
+    pub(super) doorbell: Event,
+    /// Never sleep.
+    pub(super) poll: bool,
+}
+
+impl Vcpu {
+    /// Runs until nobody can send commands any more.
+    pub(super) fn run(mut self) {
+        let mut tasks: BTreeMap<TaskId, Box<dyn Task>> = BTreeMap::new();
+        let mut polling = HaltPolling::default();
+        loop {
+            if !self.obey(&mut tasks) {
+                return;
+            }
+            let now = Instant::now();
+            let mut wake: Option<Instant> = None;
+            let mut busy = self.machine.poll();
+            tasks.retain(|_, task| match task.poll(&mut self.machine, now) {
+                Next::Done => {
+                    busy = true;
+                    false
+                }
+                Next::Again => {
+                    busy = true;
+                    true
+                }
+                Next::Idle => true,
+                Next::At(at) => {
+                    wake = Some(wake.map_or(at, |wake| wake.min(at)));
+                    true
+                }
+            });
+            busy |= self.machine.poll();
+            self.machine.flush();
+            if busy || self.poll {
+                polling.worked();
+            } else if polling.goes_on(Instant::now()) {
+                // Where cores are few, what this guest waits for may need the very one that it is on.
+                thread::yield_now();
+            } else {
+                let begun = Instant::now();
+                self.sleep(wake);
+                polling.slept(begun.elapsed());
+            }
+        }
+    }
+
+    fn obey(&mut self, tasks: &mut BTreeMap<TaskId, Box<dyn Task>>) -> bool {
+        use std::sync::mpsc::TryRecvError;
+        loop {
+            match self.commands.try_recv() {
+                Ok(Command::Connect(device, link)) => {
+                    if let Err(error) = self.machine.plug(device, *link) {
+                        eprintln!("taut-micro: {error:#}");
+                    }
+                }
+                Ok(Command::Disconnect(device)) => self.machine.unplug(device),
+                Ok(Command::Call(call)) => call(&mut self.machine),
+                Ok(Command::Start(id, task)) => _ = tasks.insert(id, task),
+                Ok(Command::Stop(id)) => {
+                    if let Some(mut task) = tasks.remove(&id) {
+                        task.stop(&mut self.machine);
+                    }
+                }
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    /// Sleeps until an interrupt, a command, `wake`, or a stack's own timer.
+    fn sleep(&mut self, wake: Option<Instant>) {
+        let wake = wake.map(|wake| wake.saturating_duration_since(Instant::now()));
+        let arrived = self.machine.arm();
+        let timeout = wake.into_iter().chain(self.machine.poll_delay()).min();
+        if !arrived && timeout != Some(Duration::ZERO) {
+            let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+            let mut polled = vec![PollFd::from_borrowed_fd(self.doorbell.as_fd(), PollFlags::IN)];
+            polled
+                .extend(self.machine.interrupts().map(|call| PollFd::from_borrowed_fd(call, PollFlags::IN)));
+            // A signal, or anything else, is one more reason to look.
+            let _ = poll(&mut polled, timeout.as_ref());
+            // Only what was raised: a read of an event that was not is a system call for nothing, on the way of what arrived.
+            polled.iter().filter(|event| event.revents().contains(PollFlags::IN)).for_each(event::clear);
+        }
+        self.machine.disarm();
+    }
+}

@@ -1,0 +1,238 @@
+//! Two microguests and a wire between the rings of their VMCI devices.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use taut_bench::agent::protocol::{Address, Probe, Rr, Serve, Stream, Target};
+use taut_bench::agent::{Backend as _, Run, Stop};
+use taut_bench::front_end::{Event, QueueEnds};
+use taut_virtq::Start;
+use taut_virtq::counters::SharedWords;
+use taut_virtq::device::socket::{InFlight, Piece, SocketRx, SocketTx, WORDS};
+use taut_virtq::driver::{QueueLayout, Ram};
+use taut_virtq::features::{EVENT_IDX, INDIRECT_DESC, VERSION_1};
+
+use super::*;
+use crate::agent::Agent;
+use crate::machine::{DeviceId, Machine};
+use crate::vcpu::{Command, ToVcpu, Vcpu};
+
+const FEATURES: u64 = VERSION_1 | EVENT_IDX | INDIRECT_DESC;
+
+/// A microguest without front end.
+fn guest(options: &str) -> Agent {
+    let (send, commands) = mpsc::channel();
+    let doorbell = Event::new().unwrap();
+    let to_vcpu = ToVcpu { commands: send, doorbell: Arc::new(doorbell.duplicate().unwrap()) };
+    let machine = Machine::new(vec![], Some(Vmci::new(&options.parse().unwrap())));
+    let vcpu = Vcpu { machine, commands, doorbell, poll: false };
+    thread::spawn(move || vcpu.run());
+    Agent::new("micro".to_owned(), to_vcpu)
+}
+
+/// The device end.
+struct Port {
+    rx: SocketRx,
+    tx: SocketTx,
+    kicks: [Event; 2],
+    calls: [Event; 2],
+}
+
+fn plug(guest: &Agent, cid: u64, entries: u16) -> Port {
+    let mut ram = Ram::new(64 << 20).unwrap();
+    let [rx, tx] = [(); 2].map(|()| {
+        let layout = QueueLayout::allocate(&mut ram, entries).unwrap();
+        QueueEnds { layout, kick: Event::new().unwrap(), call: Event::new().unwrap() }
+    });
+    let words = memfd_create("words", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&words, 8 * WORDS as u64).unwrap();
+    let in_flight = InFlight::new(&Arc::new(SharedWords::map(words.as_fd(), WORDS).unwrap()), 0);
+    let config = |queue: &QueueEnds| queue.layout.config(FEATURES, Start::first(FEATURES));
+    let port = Port {
+        rx: SocketRx::new(ram.memory(), &config(&rx)).unwrap(),
+        tx: SocketTx::new(ram.memory(), &config(&tx), in_flight).unwrap(),
+        kicks: [rx.kick.duplicate().unwrap(), tx.kick.duplicate().unwrap()],
+        calls: [rx.call.duplicate().unwrap(), tx.call.duplicate().unwrap()],
+    };
+    let link = Link { ram, features: FEATURES, config: cid.to_le_bytes().to_vec(), rx, tx };
+    guest.to_vcpu.send(Command::Connect(DeviceId::Vmci, Box::new(link))).unwrap();
+    port
+}
+
+/// Carries packets between two ports until dropped.
+struct Carrier {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Carrier {
+    fn between(mut a: Port, mut b: Port) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut under_way = [None, None];
+            while !stopped.load(Ordering::Relaxed) {
+                let [first, second] = &mut under_way;
+                if !carry(&mut a, &mut b, first) && !carry(&mut b, &mut a, second) {
+                    rest(&mut a, &mut b);
+                }
+            }
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Carries all packets that find buffers, cut to those; `under_way` is a packet that has not, and what of it has arrived.
+fn carry(
+    from: &mut Port,
+    to: &mut Port,
+    under_way: &mut Option<(taut_virtq::device::socket::Packet, u32)>,
+) -> bool {
+    let mut moved = false;
+    loop {
+        if under_way.is_none() {
+            *under_way = from.tx.take().unwrap().map(|packet| (packet, 0));
+        }
+        let Some((packet, offset)) = under_way else { break };
+        let Some(room) = to.rx.room().unwrap() else { break };
+        moved = true;
+        let len = room.min(packet.payload - *offset);
+        let piece = Piece::Packet { from: &from.tx, head: packet.head, offset: *offset, len };
+        to.rx.deliver(packet.header, (len > 0).then_some(piece)).unwrap();
+        *offset += len;
+        if *offset == packet.payload {
+            from.tx.give_back(packet.head);
+            *under_way = None;
+        }
+    }
+    to.rx.publish();
+    from.tx.publish();
+    if to.rx.needs_interrupt() {
+        to.calls[0].raise();
+    }
+    if from.tx.needs_interrupt() {
+        from.calls[1].raise();
+    }
+    moved
+}
+
+/// Sleeps until a kick; a while at most, to see that it was stopped.
+fn rest(a: &mut Port, b: &mut Port) {
+    let armed = [a.rx.arm_kicks(), a.tx.arm_kicks(), b.rx.arm_kicks(), b.tx.arm_kicks()];
+    let kicks = || a.kicks.iter().chain(&b.kicks);
+    let mut polled: Vec<_> =
+        kicks().map(|kick| PollFd::from_borrowed_fd(kick.as_fd(), PollFlags::IN)).collect();
+    // Room that is there already is not always room that somebody waits for.
+    let patience = if armed.contains(&true) { 0 } else { 50_000_000 };
+    poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: patience })).unwrap();
+    kicks().for_each(Event::clear);
+}
+
+fn rr(port: u16, size: u32) -> Rr {
+    Rr { to: Address::Vsock(4), port, socket_size: None, interval_us: None, size, duration_ms: 100 }
+}
+
+fn stream(port: u16) -> Stream {
+    let (socket_size, sessions) = (Some(65_536), 1);
+    let (send_size, receive_size, check) = (65_536, 65_536, true);
+    Stream {
+        to: Address::Vsock(4),
+        port,
+        socket_size,
+        send_size,
+        receive_size,
+        check,
+        sessions,
+        duration_ms: 100,
+    }
+}
+
+fn run<T>(measure: impl FnOnce(&Run<'_>) -> T) -> T {
+    measure(&Run::new(&Stop::default(), &|| ()))
+}
+
+#[test]
+fn microguests_measure_over_their_vmci_devices() {
+    for (options, entries) in
+        [("socket=/a", 256), ("socket=/a,buffer=65580", 32), ("socket=/a,packet=700", 16)]
+    {
+        let (a, b) = (guest(options), guest(options));
+        let _carrier = Carrier::between(plug(&a, 3, entries), plug(&b, 4, entries));
+        assert_eq!((a.cid(), b.cid()), (Ok(3), Ok(4)));
+        let socket_size = Some(65_536);
+        let server = b.serve(&Serve { address: Some(Address::ANY_VSOCK), port: 0, socket_size }).unwrap();
+        for size in [1, 256, 100_000] {
+            let latency = run(|run| a.rr(&rr(server.port(), size), run)).unwrap();
+            assert!(latency.sent > 0 && latency.lost == 0, "{latency:?}");
+        }
+        for sessions in [1, 5] {
+            let wanted = Stream { sessions, ..stream(server.port()) };
+            let moved = run(|run| a.stream(&wanted, run)).unwrap();
+            assert_eq!(moved.sessions.len(), sessions as usize);
+            assert!(moved.sessions.iter().all(|bytes| *bytes > 0), "{:?}", moved.sessions);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_work_over_vmci_is_said() {
+    let (a, b) = (guest("socket=/a"), guest("socket=/a"));
+    assert!(a.cid().unwrap_err().message.contains("no link"), "before there was one");
+    let _carrier = Carrier::between(plug(&a, 3, 256), plug(&b, 4, 256));
+    let refused = run(|run| a.rr(&rr(9, 1), run)).unwrap_err();
+    assert!(refused.message.contains("vsock:4 port 9 was refused"), "{refused}");
+    assert!(refused.hint.contains("domain"), "{}", refused.hint);
+    let target = |cid, port| Target { to: Address::Vsock(cid), port };
+    let serve = Serve { address: Some(Address::ANY_VSOCK), port: 70, socket_size: None };
+    let server = b.serve(&serve).unwrap();
+    let probe = Probe { targets: vec![target(4, 70), target(4, 9)], rounds: 20 };
+    let found = run(|run| a.probe(&probe, run)).unwrap();
+    let counts: Vec<_> =
+        found.iter().map(|f| (f.connected, f.refused, f.silent, f.took_ns.count())).collect();
+    assert_eq!(counts, [(20, 0, 0, 20), (0, 20, 0, 20)]);
+    assert!(run(|run| a.probe(&Probe { targets: vec![], rounds: 1 }, run)).is_err());
+    assert!(b.serve(&serve).err().unwrap().message.contains("70"));
+    drop(server);
+    let unix = Rr { to: Address::Unix("/x".into()), ..rr(1, 1) };
+    assert!(run(|run| a.rr(&unix, run)).unwrap_err().message.contains("unix:/x"));
+}
+
+#[test]
+fn a_new_link_ends_connections_and_listeners_go_on() {
+    let (a, b) = (guest("socket=/a"), guest("socket=/a"));
+    let carrier = Carrier::between(plug(&a, 3, 256), plug(&b, 4, 256));
+    let server = b.serve(&Serve { address: Some(Address::ANY_VSOCK), port: 0, socket_size: None }).unwrap();
+    let endless = Rr { duration_ms: 3_600_000, ..rr(server.port(), 256) };
+    let started = std::sync::Barrier::new(2);
+    thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let stop = Stop::default();
+            a.rr(
+                &endless,
+                &Run::new(&stop, &|| {
+                    started.wait();
+                }),
+            )
+        });
+        started.wait();
+        drop(carrier);
+        for guest in [&a, &b] {
+            guest.to_vcpu.send(Command::Disconnect(DeviceId::Vmci)).unwrap();
+        }
+        assert!(client.join().unwrap().unwrap_err().message.contains("ended"));
+    });
+    let _carrier = Carrier::between(plug(&a, 3, 256), plug(&b, 4, 256));
+    assert!(run(|run| a.rr(&rr(server.port(), 256), run)).unwrap().sent > 0);
+}

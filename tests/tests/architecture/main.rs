@@ -1,0 +1,14 @@
+//! ARCHITECTURE.md and the other documents against the code: the arrows between crates, the arrows
+//! between the folders of a crate, and the files that documents name.
+
+mod crates;
+mod folders;
+mod source;
+mod table;
+
+use std::path::Path;
+
+/// Root of the checkout.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
