@@ -4,14 +4,15 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
+
+use crate::text::schema_of_text;
 
 /// How a vNIC's interrupts and kicks are moderated: ESX's `coalescingScheme` with its `coalescingParams`.
 ///
 /// Written `disabled`, `static:PACKETS`, `rbc:RATE` or `adapt`; `static` and `rbc` alone take their defaults. `dense` is only read
 /// from those who decide, not from users' documents ([`NicCoalescing`], [`Self::of`]).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum Coalescing {
     /// Every interrupt at once when the guest wants one, every kick at once.
     Disabled,
@@ -111,20 +112,6 @@ impl FromStr for Coalescing {
     }
 }
 
-impl TryFrom<String> for Coalescing {
-    type Error = BadCoalescing;
-
-    fn try_from(text: String) -> Result<Self, BadCoalescing> {
-        text.parse()
-    }
-}
-
-impl From<Coalescing> for String {
-    fn from(coalescing: Coalescing) -> Self {
-        coalescing.to_string()
-    }
-}
-
 impl fmt::Display for Coalescing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -137,17 +124,8 @@ impl fmt::Display for Coalescing {
     }
 }
 
-impl utoipa::PartialSchema for Coalescing {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        String::schema()
-    }
-}
-
-impl utoipa::ToSchema for Coalescing {}
-
 /// What a vNIC's document says: a scheme of its own, or (`default`) the host's.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum NicCoalescing {
     /// The host's `Net.CoalesceScheme` and `Net.CoalesceParams`, whatever they are at the time.
     #[default]
@@ -179,20 +157,6 @@ impl FromStr for NicCoalescing {
     }
 }
 
-impl TryFrom<String> for NicCoalescing {
-    type Error = BadCoalescing;
-
-    fn try_from(text: String) -> Result<Self, BadCoalescing> {
-        text.parse()
-    }
-}
-
-impl From<NicCoalescing> for String {
-    fn from(coalescing: NicCoalescing) -> Self {
-        coalescing.to_string()
-    }
-}
-
 impl fmt::Display for NicCoalescing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -202,13 +166,7 @@ impl fmt::Display for NicCoalescing {
     }
 }
 
-impl utoipa::PartialSchema for NicCoalescing {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        String::schema()
-    }
-}
-
-impl utoipa::ToSchema for NicCoalescing {}
+schema_of_text!(Coalescing, NicCoalescing);
 
 #[cfg(test)]
 mod tests {

@@ -3,12 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
+
 use utoipa::ToSchema;
 
 /// A 48-bit Ethernet address, written `02:11:00:00:00:01`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, SerializeDisplay, DeserializeFromStr, ToSchema,
+)]
 #[schema(value_type = String, example = "02:11:00:00:00:01")]
 pub struct MacAddr(pub [u8; 6]);
 
@@ -57,20 +59,6 @@ impl FromStr for MacAddr {
             *octet = u8::from_str_radix(part, 16).map_err(|_| bad())?;
         }
         if parts.next().is_some() { Err(bad()) } else { Ok(Self(octets)) }
-    }
-}
-
-impl TryFrom<String> for MacAddr {
-    type Error = BadMac;
-
-    fn try_from(text: String) -> Result<Self, BadMac> {
-        text.parse()
-    }
-}
-
-impl From<MacAddr> for String {
-    fn from(mac: MacAddr) -> Self {
-        mac.to_string()
     }
 }
 

@@ -1,8 +1,6 @@
 //! vSwitches, port groups, and the ports that are not VMs' (SPEC rows VN-1, VN-2, VN-4, VN-9, VN-10).
 
-use std::net::Ipv4Addr;
-use std::str::FromStr;
-
+use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -103,7 +101,8 @@ pub struct NetnsSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
     /// IPv4 address and prefix given to the interface.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::ip::optional")]
+    #[schema(value_type = Option<String>, example = "10.0.0.1/24")]
     pub ip: Option<Ipv4Net>,
     /// Name of the interface inside the namespace, at most 15 bytes.
     #[serde(default = "default_ifname")]
@@ -173,59 +172,4 @@ pub struct ExternalPortStatus {
     /// Why it is not up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-}
-
-/// An IPv4 address with its prefix length, written `10.0.0.1/24`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Ipv4Net {
-    /// The host's address.
-    pub addr: Ipv4Addr,
-    /// Prefix length, 1 to 32.
-    pub prefix: u8,
-}
-
-impl utoipa::PartialSchema for Ipv4Net {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        String::schema()
-    }
-}
-
-impl ToSchema for Ipv4Net {}
-
-/// Why a string is not an [`Ipv4Net`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not an IPv4 address with prefix: write it as 10.0.0.1/24")]
-pub struct BadIpv4Net(pub String);
-
-impl FromStr for Ipv4Net {
-    type Err = BadIpv4Net;
-
-    fn from_str(text: &str) -> Result<Self, BadIpv4Net> {
-        let bad = || BadIpv4Net(text.to_owned());
-        let (addr, prefix) = text.split_once('/').ok_or_else(bad)?;
-        let addr = addr.parse().map_err(|_| bad())?;
-        let prefix = prefix.parse().ok().filter(|p| (1..=32).contains(p)).ok_or_else(bad)?;
-        Ok(Self { addr, prefix })
-    }
-}
-
-impl TryFrom<String> for Ipv4Net {
-    type Error = BadIpv4Net;
-
-    fn try_from(text: String) -> Result<Self, BadIpv4Net> {
-        text.parse()
-    }
-}
-
-impl From<Ipv4Net> for String {
-    fn from(net: Ipv4Net) -> Self {
-        net.to_string()
-    }
-}
-
-impl std::fmt::Display for Ipv4Net {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.addr, self.prefix)
-    }
 }

@@ -4,10 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use utoipa::{PartialSchema, ToSchema};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
+use utoipa::ToSchema;
 
 use crate::Name;
 use crate::shaping::Shaping;
+use crate::text::schema_of_text;
 
 /// A PCI device, or a virtual function of one, handed to the VM: the table `[[passthrough]]` of a VM file. From its next start on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -24,22 +26,13 @@ pub struct PassthroughSpec {
 }
 
 /// Where a PCI device is: domain, bus, device and function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, SerializeDisplay, DeserializeFromStr)]
 pub struct PciAddress {
     domain: u16,
     bus: u8,
     device: u8,
     function: u8,
 }
-
-impl PartialSchema for PciAddress {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        String::schema()
-    }
-}
-
-impl ToSchema for PciAddress {}
 
 /// Why a text is no address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -67,20 +60,6 @@ impl FromStr for PciAddress {
             parts.next().is_none().then_some(Self { domain, bus, device, function })
         };
         parse().ok_or_else(|| BadPciAddress(text.to_owned()))
-    }
-}
-
-impl TryFrom<String> for PciAddress {
-    type Error = BadPciAddress;
-
-    fn try_from(text: String) -> Result<Self, BadPciAddress> {
-        text.parse()
-    }
-}
-
-impl From<PciAddress> for String {
-    fn from(address: PciAddress) -> Self {
-        address.to_string()
     }
 }
 
@@ -129,6 +108,8 @@ pub struct PciHost {
     /// Is there the driver that hands devices over (vfio-pci)?
     pub vfio: bool,
 }
+
+schema_of_text!(PciAddress);
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use utoipa::{PartialSchema, ToSchema};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
+use utoipa::ToSchema;
+
+use crate::text::schema_of_text;
 
 /// The table `[placement]` of a VM file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -54,8 +57,7 @@ impl Default for PlacementSpec {
 }
 
 /// Numbers of pCPUs or nodes, as ESX writes them: `0,4-7`. None of them, `any`, is all of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub struct Numbers(pub BTreeSet<u32>);
 
 impl Numbers {
@@ -117,27 +119,7 @@ impl fmt::Display for Numbers {
     }
 }
 
-impl TryFrom<String> for Numbers {
-    type Error = BadNumbers;
-
-    fn try_from(text: String) -> Result<Self, BadNumbers> {
-        text.parse()
-    }
-}
-
-impl From<Numbers> for String {
-    fn from(numbers: Numbers) -> Self {
-        numbers.to_string()
-    }
-}
-
-impl PartialSchema for Numbers {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        String::schema()
-    }
-}
-
-impl ToSchema for Numbers {}
+schema_of_text!(Numbers);
 
 #[cfg(test)]
 mod tests {

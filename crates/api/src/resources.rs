@@ -4,10 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use utoipa::{PartialSchema, ToSchema};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
+use utoipa::ToSchema;
 
 use crate::Bytes;
 use crate::shares::{CpuLimit, Shares};
+use crate::text::schema_of_text;
 
 /// The table `[cpu]` of a VM file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -32,8 +34,7 @@ impl CpuResources {
 }
 
 /// CPU kept for a VM.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum CpuReservation {
     /// None.
     #[default]
@@ -45,14 +46,6 @@ pub enum CpuReservation {
     /// MHz over all vCPUs, as ESX counts (`sched.cpu.min`); a pCPU has its nominal frequency.
     Mhz(u32),
 }
-
-impl PartialSchema for CpuReservation {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        String::schema()
-    }
-}
-
-impl ToSchema for CpuReservation {}
 
 /// Why a text is no reservation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -92,20 +85,6 @@ impl FromStr for CpuReservation {
     }
 }
 
-impl TryFrom<String> for CpuReservation {
-    type Error = BadCpuReservation;
-
-    fn try_from(text: String) -> Result<Self, BadCpuReservation> {
-        text.parse()
-    }
-}
-
-impl From<CpuReservation> for String {
-    fn from(reservation: CpuReservation) -> Self {
-        reservation.to_string()
-    }
-}
-
 impl fmt::Display for CpuReservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -119,8 +98,7 @@ impl fmt::Display for CpuReservation {
 
 /// Memory kept for a VM: `full`, `none` (by default), or a size. With all of it reserved, the VM's memory is allocated and
 /// locked when it starts (SPEC LS-5).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum MemoryReservation {
     /// None.
     #[default]
@@ -130,14 +108,6 @@ pub enum MemoryReservation {
     /// So much.
     Size(Bytes),
 }
-
-impl PartialSchema for MemoryReservation {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        String::schema()
-    }
-}
-
-impl ToSchema for MemoryReservation {}
 
 /// Why a text is no reservation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -172,20 +142,6 @@ impl FromStr for MemoryReservation {
     }
 }
 
-impl TryFrom<String> for MemoryReservation {
-    type Error = BadMemoryReservation;
-
-    fn try_from(text: String) -> Result<Self, BadMemoryReservation> {
-        text.parse()
-    }
-}
-
-impl From<MemoryReservation> for String {
-    fn from(reservation: MemoryReservation) -> Self {
-        reservation.to_string()
-    }
-}
-
 impl fmt::Display for MemoryReservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -195,6 +151,8 @@ impl fmt::Display for MemoryReservation {
         }
     }
 }
+
+schema_of_text!(CpuReservation, MemoryReservation);
 
 #[cfg(test)]
 mod tests {

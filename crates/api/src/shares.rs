@@ -7,15 +7,16 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use utoipa::{PartialSchema, ToSchema};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
+use utoipa::ToSchema;
 
 use crate::Bytes;
 use crate::latency::Decision;
+use crate::text::{deserialize_number_or_text, schema_of_text};
 
 /// How much a VM counts beside others when there is too little: `low`, `normal`, `high` (1 : 2 : 4, by its vCPUs, its memory or its disk), or a
 /// number for the whole VM, 1 to 1000000, as in ESX (`sched.cpu.shares`, `sched.mem.shares`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "NumberOrText", into = "String")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, SerializeDisplay)]
 pub enum Shares {
     /// 500 for each vCPU, 5 for each MiB, 500 for the disk.
     Low,
@@ -97,8 +98,7 @@ impl fmt::Display for Shares {
 
 /// The most CPU that a VM gets: `none`, a percentage of its vCPUs (`50%`), or MHz over all of them as in ESX (`sched.cpu.max`,
 /// `2400MHz`). What QEMU's own threads use counts as well.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum CpuLimit {
     /// As much as its vCPUs can use.
     #[default]
@@ -163,8 +163,7 @@ impl fmt::Display for CpuLimit {
 
 /// The most of the host's memory that a VM gets: `none`, or a size, as in ESX (`sched.mem.max`). What the guest has beyond it is
 /// swapped out by the host.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum MemoryLimit {
     /// All of the guest's.
     #[default]
@@ -214,62 +213,6 @@ impl fmt::Display for MemoryLimit {
     }
 }
 
-/// Shares may be written as a number as well.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum NumberOrText {
-    Number(u64),
-    Text(String),
-}
-
-impl TryFrom<NumberOrText> for Shares {
-    type Error = BadShares;
-
-    fn try_from(text: NumberOrText) -> Result<Self, BadShares> {
-        match text {
-            NumberOrText::Number(number) => number.to_string().parse(),
-            NumberOrText::Text(text) => text.parse(),
-        }
-    }
-}
-
-/// Written and read as text.
-macro_rules! as_text {
-    ($($name:ty),*) => {$(
-        impl From<$name> for String {
-            fn from(value: $name) -> Self {
-                value.to_string()
-            }
-        }
-
-        impl PartialSchema for $name {
-            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-                String::schema()
-            }
-        }
-
-        impl ToSchema for $name {}
-    )*};
-}
-
-as_text!(Shares, CpuLimit, MemoryLimit);
-
-impl TryFrom<String> for CpuLimit {
-    type Error = BadCpuLimit;
-
-    fn try_from(text: String) -> Result<Self, BadCpuLimit> {
-        text.parse()
-    }
-}
-
-impl TryFrom<String> for MemoryLimit {
-    type Error = BadMemoryLimit;
-
-    fn try_from(text: String) -> Result<Self, BadMemoryLimit> {
-        text.parse()
-    }
-}
-
 /// What became of a VM's shares and limits, and of where it is to be placed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceStatus {
@@ -280,6 +223,9 @@ pub struct ResourceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<Decision>,
 }
+
+schema_of_text!(Shares, CpuLimit, MemoryLimit);
+deserialize_number_or_text!(Shares);
 
 #[cfg(test)]
 mod tests {

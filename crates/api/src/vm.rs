@@ -1,5 +1,6 @@
 //! Virtual machines: what the user writes, and what is observed.
 
+use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -7,7 +8,6 @@ use crate::coalescing::NicCoalescing;
 use crate::latency::LatencyStatus;
 use crate::link::Link;
 use crate::machine::{AcceleratorChoice, DiskLimits, HaltSpec};
-use crate::network::Ipv4Net;
 use crate::passthrough::PassthroughSpec;
 use crate::placement::PlacementSpec;
 use crate::resources::{CpuResources, MemoryReservation};
@@ -192,7 +192,8 @@ pub struct NicSpec {
     #[serde(default)]
     pub model: NicModel,
     /// Address that taut's guest agent gives the interface; other guests configure themselves.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::ip::optional")]
+    #[schema(value_type = Option<String>, example = "10.0.0.1/24")]
     pub ip: Option<Ipv4Net>,
     /// Ring sizes (VN-8).
     #[serde(default)]

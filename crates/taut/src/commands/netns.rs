@@ -3,8 +3,10 @@
 use std::time::{Duration, Instant};
 
 use clap::Subcommand;
+use ipnet::Ipv4Net;
 use taut_api::error::ErrorKind;
-use taut_api::network::{Ipv4Net, NetnsSpec};
+use taut_api::ip::parse_ipv4_net;
+use taut_api::network::NetnsSpec;
 use taut_api::path;
 use taut_api::route::Netns;
 use taut_api::{ApiError, MacAddr, Name};
@@ -24,7 +26,7 @@ pub(crate) enum Command {
         #[arg(long)]
         portgroup: Name,
         /// Address for its interface, as 10.0.0.1/24.
-        #[arg(long)]
+        #[arg(long, value_parser = parse_ipv4_net)]
         ip: Option<Ipv4Net>,
         /// Ethernet address; derived from the name when absent.
         #[arg(long)]
