@@ -1,17 +1,17 @@
 //! The HTTP API: documents in, documents with status out. It writes the store and wakes the loop; it does nothing to the
 //! host itself, so that all of it can be tried without one.
 
-mod attachments;
 mod body;
 mod daemon;
+mod documents;
 mod events;
 mod host;
 mod kvm;
 mod metrics;
-mod networks;
 mod openapi;
 mod patch;
 mod ports;
+mod resources;
 mod vms;
 
 use std::path::PathBuf;
@@ -30,6 +30,7 @@ use crate::store::{Change, Kind, State, Store};
 pub(crate) use openapi::document as openapi_document;
 
 use body::Failure;
+use resources::{external, netns, portgroups, vswitches};
 
 /// What requests are answered from.
 #[derive(Debug)]
@@ -57,27 +58,27 @@ pub(crate) fn router(app: Shared) -> Router {
         .route(path::VM.pattern(), get(vms::show_vm).patch(patch::patch_vm).delete(vms::delete_vm))
         .route(path::VM_POWER.pattern(), post(vms::set_power))
         .route(path::VM_KVM.pattern(), get(kvm::kvm_counters))
-        .route(path::VSWITCHES, get(networks::list_vswitches))
+        .route(path::VSWITCHES, get(vswitches::list_vswitches))
         .route(
             path::VSWITCH.pattern(),
-            get(networks::show_vswitch).put(networks::put_vswitch).delete(networks::delete_vswitch),
+            get(vswitches::show_vswitch).put(vswitches::put_vswitch).delete(vswitches::delete_vswitch),
         )
-        .route(path::PORTGROUPS, get(networks::list_portgroups))
+        .route(path::PORTGROUPS, get(portgroups::list_portgroups))
         .route(
             path::PORTGROUP.pattern(),
-            get(networks::show_portgroup).put(networks::put_portgroup).delete(networks::delete_portgroup),
+            get(portgroups::show_portgroup)
+                .put(portgroups::put_portgroup)
+                .delete(portgroups::delete_portgroup),
         )
-        .route(path::NETNS, get(attachments::list_netns))
+        .route(path::NETNS, get(netns::list_netns))
         .route(
             path::NETNS_ATTACHMENT.pattern(),
-            get(attachments::show_netns).put(attachments::put_netns).delete(attachments::delete_netns),
+            get(netns::show_netns).put(netns::put_netns).delete(netns::delete_netns),
         )
-        .route(path::EXTERNAL_PORTS, get(attachments::list_external))
+        .route(path::EXTERNAL_PORTS, get(external::list_external))
         .route(
             path::EXTERNAL_PORT.pattern(),
-            get(attachments::show_external)
-                .put(attachments::put_external)
-                .delete(attachments::delete_external),
+            get(external::show_external).put(external::put_external).delete(external::delete_external),
         )
         .route(path::PORTS, get(ports::list_ports))
         .route(path::EVENTS, get(events::list_events))
@@ -133,17 +134,17 @@ impl App {
 
 /// What is said of a name that nothing has.
 fn not_found(kind: Kind, name: &Name) -> ApiError {
-    let (what, command) = match kind {
-        Kind::Vm => ("VM", "taut vm list"),
-        Kind::VSwitch => ("vSwitch", "taut vswitch list"),
-        Kind::PortGroup => ("port group", "taut portgroup list"),
-        Kind::Netns => ("namespace attachment", "taut netns list"),
-        Kind::External => ("external port", "taut port list"),
-        Kind::Host => ("host document", "taut host settings"),
+    let command = match kind {
+        Kind::Vm => "taut vm list",
+        Kind::VSwitch => "taut vswitch list",
+        Kind::PortGroup => "taut portgroup list",
+        Kind::Netns => "taut netns list",
+        Kind::External => "taut port list",
+        Kind::Host => "taut host settings",
     };
     ApiError::new(
         taut_api::error::ErrorKind::NotFound,
-        format!("there is no {what} `{name}`"),
+        format!("there is no {} `{name}`", kind.noun()),
         format!("`{command}` shows those that exist"),
     )
 }

@@ -23,7 +23,19 @@ impl Kind {
     pub(crate) const ALL: [Self; 6] =
         [Self::Host, Self::VSwitch, Self::PortGroup, Self::Vm, Self::Netns, Self::External];
 
-    /// As the store's file, events and paths call it.
+    /// Returns the name of the kind in messages to users.
+    pub(crate) const fn noun(self) -> &'static str {
+        match self {
+            Self::Vm => "VM",
+            Self::VSwitch => "vSwitch",
+            Self::PortGroup => "port group",
+            Self::Netns => "namespace attachment",
+            Self::External => "external port",
+            Self::Host => "host document",
+        }
+    }
+
+    /// Returns the name of the kind in the store's file, events and paths.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Vm => "vm",
