@@ -31,7 +31,7 @@ macro_rules! handlers {
 
             #[doc = $list_text]
             #[utoipa::path(get, path = path::$all, tag = $tag,
-                        responses((status = 200, body = [Document<$Spec, $Status>])))]
+                                responses((status = 200, body = [Document<$Spec, $Status>])))]
             pub(in crate::http) async fn $list(
                 State(app): State<Shared>,
             ) -> Json<Vec<Document<$Spec, $Status>>> {
@@ -40,9 +40,9 @@ macro_rules! handlers {
 
             #[doc = $show_text]
             #[utoipa::path(get, path = path::$one.pattern(), tag = $tag,
-                        params(("name" = Name, Path, description = $what)),
-                        responses((status = 200, body = Document<$Spec, $Status>),
-                            (status = 404, body = ApiError)))]
+                                params(("name" = Name, Path, description = $what)),
+                                responses((status = 200, body = Document<$Spec, $Status>),
+                                    (status = 404, body = ApiError)))]
             pub(in crate::http) async fn $show(
                 State(app): State<Shared>,
                 Named(name): Named,
@@ -52,10 +52,10 @@ macro_rules! handlers {
 
             #[doc = $put_text]
             #[utoipa::path(put, path = path::$one.pattern(), tag = $tag, request_body = $Spec,
-                        params(("name" = Name, Path, description = $what)),
-                        responses((status = 200, body = Document<$Spec, $Status>),
-                            (status = 400, body = ApiError), (status = 409, body = ApiError),
-                            (status = 503, body = ApiError)))]
+                                params(("name" = Name, Path, description = $what)),
+                                responses((status = 200, body = Document<$Spec, $Status>),
+                                    (status = 400, body = ApiError), (status = 409, body = ApiError),
+                                    (status = 503, body = ApiError)))]
             pub(in crate::http) async fn $put(
                 State(app): State<Shared>,
                 Named(name): Named,
@@ -67,9 +67,9 @@ macro_rules! handlers {
 
             #[doc = $delete_text]
             #[utoipa::path(delete, path = path::$one.pattern(), tag = $tag,
-                        params(("name" = Name, Path, description = $what)),
-                        responses((status = 204), (status = 404, body = ApiError),
-                            (status = 409, body = ApiError), (status = 503, body = ApiError)))]
+                                params(("name" = Name, Path, description = $what)),
+                                responses((status = 204), (status = 404, body = ApiError),
+                                    (status = 409, body = ApiError), (status = 503, body = ApiError)))]
             pub(in crate::http) async fn $delete(
                 State(app): State<Shared>,
                 Named(name): Named,
