@@ -2,6 +2,10 @@
 
 use clap::ValueEnum;
 use serde::Serialize;
+use tabled::Table;
+use tabled::builder::Builder;
+use tabled::settings::object::Columns;
+use tabled::settings::{Alignment, Padding, Style, Width};
 
 /// How to print.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -21,41 +25,36 @@ pub(crate) fn print<T: Serialize>(format: Format, value: &T, table: impl FnOnce(
     }
 }
 
-/// Columns under a header, each as wide as its widest cell. Numbers are aligned to the right.
+/// Renders columns under a header, each as wide as its widest cell, two spaces apart. Columns of
+/// numbers are aligned to the right.
 pub(crate) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([header[column].chars().count()]).max().unwrap_or(0)
-    };
-    let widths: [usize; N] = std::array::from_fn(width);
-    let numeric: [bool; N] = std::array::from_fn(|column| {
-        !rows.is_empty()
-            && rows.iter().all(|row| row[column].chars().all(|c| c.is_ascii_digit() || "-.%".contains(c)))
-    });
-    let line = |cells: [&str; N]| {
-        let padded: Vec<_> = (0..N)
-            .map(|column| {
-                let (cell, width) = (cells[column], widths[column]);
-                if numeric[column] { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
-            })
-            .collect();
-        format!("{}\n", padded.join("  ").trim_end())
-    };
-    let mut text = line(header);
-    for row in rows {
-        text += &line(std::array::from_fn(|column| row[column].as_str()));
+    let mut table = Builder::from_iter(rows.iter().map(|row| row.iter().map(String::as_str)));
+    table.insert_record(0, header);
+    let mut table = table.build();
+    for column in 0..N {
+        let numeric =
+            |row: &[String; N]| row[column].chars().all(|c| c.is_ascii_digit() || "-.%".contains(c));
+        if !rows.is_empty() && rows.iter().all(numeric) {
+            table.modify(Columns::one(column), Alignment::right());
+        }
     }
-    text
+    plain(table)
 }
 
-/// `key  value` lines; empty values are left out.
+/// Renders `key  value` lines; empty values are left out. The keys of all rows set the width.
 pub(crate) fn fields(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
-    let lines = rows
-        .iter()
-        .filter(|(_, value)| !value.is_empty())
-        .map(|(key, value)| format!("{key:<width$}  {value}\n"));
-    lines.collect()
+    let filled = rows.iter().filter(|(_, value)| !value.is_empty());
+    let mut table = Builder::from_iter(filled.map(|(key, value)| [*key, value])).build();
+    table.modify(Columns::first(), Width::increase(width));
+    plain(table)
+}
+
+/// Renders a table without borders and without spaces at the end of a line.
+fn plain(mut table: Table) -> String {
+    table.with(Style::empty()).with(Padding::zero());
+    table.modify(Columns::new(1..), Padding::new(2, 0, 0, 0));
+    table.to_string().lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 /// A unit variant of the API's enums as the API writes it.
