@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::coalescing::NicCoalescing;
+use crate::fabric::counters::VmciCounters;
 use crate::latency::LatencyStatus;
 use crate::link::Link;
 use crate::machine::{AcceleratorChoice, DiskLimits, HaltSpec};
@@ -13,7 +14,7 @@ use crate::placement::PlacementSpec;
 use crate::resources::{CpuResources, MemoryReservation};
 use crate::shaping::Shaping;
 use crate::shares::{MemoryLimit, ResourceStatus, Shares};
-use crate::vmci::{VmciSpec, VmciStatus};
+use crate::vmci::{Cid, VmciSpec};
 use crate::{Bytes, Coalescing, MacAddr, Name, QueuePairs};
 
 /// A VM as its file describes it.
@@ -373,4 +374,24 @@ pub struct NicStatus {
     /// Are segments merged for it? By its own setting and the host's; whether the guest's driver takes them is another
     /// matter.
     pub lro: bool,
+}
+
+/// What is observed of a VM's VMCI device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VmciStatus {
+    /// Its context ID.
+    pub cid: Cid,
+    /// Its number among the fabric's ports, whose counters are its own.
+    pub port: u32,
+    /// Is the guest's driver there?
+    pub link: Link,
+    /// Why it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Unix socket by which programs of the host reach the guest: `CONNECT <port>\n`, answered by `OK <port>\n`. What the guest
+    /// connects to at the host is a Unix socket of this name with `_<port>` appended.
+    pub socket: String,
+    /// What it has done.
+    #[serde(default)]
+    pub counters: VmciCounters,
 }

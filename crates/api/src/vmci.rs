@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::Name;
-use crate::link::Link;
 
 /// A context ID: the address of a machine. 0 to 2 are the hypervisor, the machine itself and the host (virtio 1.2, 5.10.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
@@ -76,55 +75,4 @@ impl VmciSpec {
     pub fn most_half_open(&self) -> u32 {
         self.half_open.unwrap_or_else(|| HALF_OPEN.min(self.most_connections()))
     }
-}
-
-/// What is observed of a VM's VMCI device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct VmciStatus {
-    /// Its context ID.
-    pub cid: Cid,
-    /// Its number among the fabric's ports, whose counters are its own.
-    pub port: u32,
-    /// Is the guest's driver there?
-    pub link: Link,
-    /// Why it is not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Unix socket by which programs of the host reach the guest: `CONNECT <port>\n`, answered by `OK <port>\n`. What the guest
-    /// connects to at the host is a Unix socket of this name with `_<port>` appended.
-    pub socket: String,
-    /// What it has done.
-    #[serde(default)]
-    pub counters: VmciCounters,
-}
-
-/// What a VM's VMCI device has done since its port exists.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct VmciCounters {
-    /// Connections that are open now, half-open ones included.
-    pub connections: u64,
-    /// Connections that were opened, from either side.
-    pub opened: u64,
-    /// Payload bytes delivered to the guest.
-    pub rx_bytes: u64,
-    /// Payload bytes taken from the guest.
-    pub tx_bytes: u64,
-    /// Packets delivered to the guest.
-    pub rx_packets: u64,
-    /// Packets taken from the guest.
-    pub tx_packets: u64,
-    /// Requests of the guest's that were answered by a reset: nobody there, or nobody that it may talk to.
-    pub refused: u64,
-    /// Requests by or to the guest that were answered by a reset because of a limit.
-    pub limited: u64,
-    /// Packets dropped because their source was not the guest's.
-    pub forged: u64,
-    /// Packets dropped because they made no sense.
-    pub malformed: u64,
-    /// Connections that were reset because one side broke the rules, or by a restart.
-    pub resets: u64,
-    /// Interrupts sent to the guest.
-    pub interrupts: u64,
-    /// Notifications received from the guest.
-    pub kicks: u64,
 }

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use taut_api::Name;
 use taut_api::fabric::PortId;
+use taut_api::fabric::counters::VmciCounters;
 use taut_api::latency::Decision;
 use taut_api::link::Link;
 use taut_api::network::{ExternalPortStatus, NetnsStatus, PortGroupStatus, VSwitchStatus};
 use taut_api::shares::ResourceStatus;
 use taut_api::tune::{HostTune, TuneTest};
-use taut_api::vm::{NicStatus, Phase, Power, VmDesired, VmKind, VmStatus};
-use taut_api::vmci::{VmciCounters, VmciStatus};
+use taut_api::vm::{NicStatus, Phase, Power, VmDesired, VmKind, VmStatus, VmciStatus};
 use taut_plan::{Decided, Desired, Owner, Process, coalescing, dense, latency, lro, machine, shares};
 use taut_vm::launch::RunPaths;
 

@@ -3,7 +3,8 @@
 use clap::Subcommand;
 use taut_api::path;
 use taut_api::route::Vm;
-use taut_api::vmci::{VmciSpec, VmciStatus};
+use taut_api::vm::VmciStatus;
+use taut_api::vmci::VmciSpec;
 
 use crate::Outcome;
 use crate::client::Client;
@@ -75,9 +76,10 @@ fn row(vm: &Vm, spec: &VmciSpec, status: &VmciStatus) -> [String; 10] {
 
 #[cfg(test)]
 mod tests {
+    use taut_api::fabric::counters::VmciCounters;
     use taut_api::link::Link;
     use taut_api::vm::{VmDesired, VmStatus};
-    use taut_api::vmci::{Cid, VmciCounters};
+    use taut_api::vmci::Cid;
 
     use super::*;
 

@@ -6,10 +6,10 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 use std::path::Path;
 
 use taut_api::fabric::PortId;
+use taut_api::fabric::counters::VmciCounters;
 use taut_api::fabric::counters::{
     FILE_SIZE, PORT_WORDS, PortCounters, WorkerCounters, port_base, worker_base,
 };
-use taut_api::vmci::VmciCounters;
 
 /// The open counters file.
 #[derive(Debug)]

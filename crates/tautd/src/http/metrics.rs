@@ -9,13 +9,13 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
+use taut_api::fabric::counters::VmciCounters;
 use taut_api::fabric::counters::{PortCounters, WorkerCounters};
 use taut_api::link::Link;
 use taut_api::path;
 use taut_api::route::{PortInfo, Vm, WorkerInfo};
 use taut_api::tune::HostTune;
 use taut_api::vm::Phase;
-use taut_api::vmci::VmciCounters;
 
 use super::body::Failure;
 use super::{Shared, daemon, host, ports, vms};
