@@ -10,10 +10,10 @@ use std::thread;
 use clap::{Args, ValueEnum};
 use taut_bench::agent;
 use taut_bench::agent::protocol::Kind;
-use taut_bench::kernel::Kernel;
+use taut_bench::kernel::{Kernel, Machine};
 
-use crate::check;
 use crate::port::Port;
+use crate::{addresses, check};
 
 /// Arguments of `taut-guest agent`.
 #[derive(Debug, Args)]
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &AgentArgs) -> io::Result<()> {
         Place::Netns => Kind::Netns,
         Place::Host => Kind::Host,
     })
-    .with_check(check::answer);
+    .with_machine(Machine { check: check::answer, configure: addresses::set });
     match &args.channel {
         Channel { device: Some(path), .. } => {
             let port = Port::open(path).map_err(|error| about(path, &error))?;

@@ -14,6 +14,7 @@ mod folder;
 pub mod groups;
 mod halt_poll;
 mod irq;
+pub mod kernel;
 pub mod ledger;
 mod list;
 mod mask;

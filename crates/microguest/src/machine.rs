@@ -159,7 +159,7 @@ impl Machine {
         waiting: &mut Vec<(usize, SocketHandle)>,
     ) {
         for (index, nic) in self.nics.iter_mut().enumerate() {
-            let own = nic.ip().map(|ip| ip.addr);
+            let own = nic.ip().map(|ip| ip.addr());
             if address.is_some() && address != own {
                 continue;
             }

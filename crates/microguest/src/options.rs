@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use ipnet::Ipv4Net;
 use smoltcp::wire::EthernetAddress;
-use taut_bench::agent::protocol::IpNet;
 use taut_virtq::socket_header::MAX_PAYLOAD;
 
 /// One vNIC: `socket=PATH,mac=MAC[,ip=A/P][,rx=N][,tx=N][,offloads=on|off][,packed=on|off][,in-order=on|off]`.
@@ -15,7 +15,7 @@ pub struct NicOptions {
     /// Ethernet address.
     pub mac: EthernetAddress,
     /// Address at start; the agent can give another one.
-    pub ip: Option<IpNet>,
+    pub ip: Option<Ipv4Net>,
     /// Entries of the receive ring, a power of two.
     pub rx: u16,
     /// Entries of the transmit ring, a power of two.
@@ -42,7 +42,11 @@ impl FromStr for NicOptions {
                 "mac" => {
                     mac = Some(value.parse().map_err(|()| format!("`{value}` is not an Ethernet address"))?);
                 }
-                "ip" => ip = Some(value.parse()?),
+                "ip" => {
+                    let bad =
+                        |_| format!("`{value}` is not an IPv4 address with prefix: write it as 10.0.0.1/24");
+                    ip = Some(value.parse().map_err(bad)?);
+                }
                 "rx" => rx = ring_size(value)?,
                 "tx" => tx = ring_size(value)?,
                 "offloads" => offloads = switch(key, value)?,

@@ -1,13 +1,16 @@
-//! How long it takes to place 1,000 latency-sensitive VMs on 256 pCPUs: from nothing, again, and after one has gone.
+//! Measures the placement of 1,000 latency-sensitive VMs on 256 pCPUs: of all VMs at once, of the
+//! same VMs again, and after one VM is gone.
 //!
-//! `cargo run --release -p taut-plan --example placement`; row PL7 of `make goals SET=PL` takes the slowest of its lines.
+//! `cargo run --release -p taut-plan --example placement`; row PL7 of `make goals SET=PL` takes the
+//! slowest of its lines.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use taut_api::Name;
 use taut_api::host::Cpu;
-use taut_plan::placement::{Demand, Placement, Problem, place};
+use taut_plan::placement::problem::{Demand, Placement, Problem};
+use taut_plan::placement::solve::place;
 
 fn main() {
     // Eight nodes of sixteen cores with two threads.

@@ -1,86 +1,31 @@
-//! The rules: a pure function from desired and observed state to actions.
+//! The rules: a pure function from desired and observed state to a plan.
 //!
-//! [`plan()`] reads no file, no clock, and starts nothing: what it needs to know is in [`Observed`], what has to be done
-//! comes back as [`Action`]s. Undo is not an action of its own: when the cause of something goes away, the plan finds
-//! it observed but not desired.
+//! [`plan()`] reads no file and no clock, and starts nothing. Everything that it needs to know is in
+//! [`Desired`], [`Observed`] and the last
+//! [`HostReport`](taut_api::enforcement::HostReport); everything that has to be done comes back in
+//! the [`Plan`]. There is no undo path: the next plan simply omits an action or a share of the
+//! host, and enforcement puts back what the omitted share had changed.
 //!
-//! One rule a file:
+//! Each file has one rule: a function that returns its decision, and beside it the function that
+//! explains this decision to the user. The folders are layers; no folder imports from one below it
+//! in this list:
 //!
-//! * [`admission`]: may this document be written at all (references, addresses, users);
-//! * [`numbering`]: port and segment numbers that stay;
-//! * [`cid`]: context IDs that stay;
-//! * [`memory`]: guests that cannot fit into the host;
-//! * [`vms`]: processes to start, stop, connect;
-//! * [`vmci`]: VMCI devices and the sockets that lead to them;
-//! * [`attachments`]: namespaces and external ports to attach and detach;
-//! * [`coalescing`]: the moderation that each port has;
-//! * [`dense`]: whether the host is so loaded that guests are interrupted less often;
-//! * [`latency`]: reservations, and who may be latency-sensitive;
-//! * [`affinity`]: where vCPUs may run that own no pCPU;
-//! * [`numa`]: the nodes and pages of memory;
-//! * [`migration`]: memory that follows to other nodes while its VM runs;
-//! * [`shares`]: who gets how much CPU and memory, and at most;
-//! * [`passthrough`]: devices of the host that VMs may have;
-//! * [`placement`]: the pCPU that each of their vCPUs owns;
-//! * [`machine`]: what a running VM's monitor is told, and how long KVM polls for halted vCPUs;
-//! * [`lro`]: the ports for which segments are merged;
-//! * [`workers`]: where the fabric's threads run;
-//! * [`fabric_config`]: the fabric's whole wanted state;
-//! * [`checklist`]: what `taut check` says of a host, a VM, a guest.
-//!
-//! What the rules decide for all VMs together is in [`Decided`]: made once, acted on by the plan, read by the explanations.
+//! * [`facts`]: desired and observed state, numbers of ports, and the words of the answers;
+//! * [`placement`]: pCPUs of vCPUs, nodes of memory, pCPUs of the fabric's threads;
+//! * [`network`]: the fabric's configuration, attachments, VMCI devices, dense mode;
+//! * [`resources`]: shares, limits, memory, halting, devices, and which VMs run;
+//! * [`admission`]: whether a document may be written;
+//! * [`explain`]: what a user is told about a VM;
+//! * [`checklist`]: what `taut check` says of a host, a VM or a guest.
 
 pub mod admission;
-pub mod affinity;
-pub mod attachments;
 pub mod checklist;
-pub mod cid;
-pub mod coalescing;
-mod decided;
-pub mod dense;
-mod desired;
-pub mod fabric_config;
-pub mod latency;
-pub mod lro;
-pub mod machine;
-pub mod memory;
-pub mod migration;
-pub mod numa;
-pub mod numbering;
-mod observed;
-mod outcome;
-pub mod passthrough;
+pub mod explain;
+pub mod facts;
+pub mod network;
 pub mod placement;
-pub mod shares;
-pub mod vmci;
-pub mod vms;
-pub mod workers;
+mod plan;
+pub mod resources;
 
-pub use decided::Decided;
-pub use desired::{Desired, Owner};
-pub use numbering::Numbers;
-pub use observed::{
-    Controllers, ExternalSeen, Hierarchy, MachineSeen, MemoryMove, NetnsSeen, Observed, PortSeen, Process,
-    VmSeen,
-};
-pub use outcome::{Action, Plan, Refusal};
-
-/// What has to be done so that what is observed becomes what is desired.
-pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
-    let decided = Decided::new(desired, observed);
-    let mut plan = Plan { fabric: fabric_config::rule(desired, observed, &decided), ..Plan::default() };
-    let refused = memory::rule(desired, observed);
-    vms::rule(desired, observed, &refused, &mut plan);
-    vmci::rule(desired, observed, &mut plan);
-    machine::rule(desired, observed, &mut plan);
-    attachments::rule(desired, observed, &mut plan);
-    plan.refusals = refused;
-    plan.memory = migration::rule(desired, observed, &decided.placement);
-    plan.exclusive = decided.placement.granted;
-    plan.bound = decided.bound;
-    plan.entitled = decided.entitled;
-    plan
-}
-
-#[cfg(test)]
-mod tests;
+pub use facts::{Desired, Observed, Owner};
+pub use plan::{Plan, plan};

@@ -28,7 +28,7 @@ pub(crate) fn print<T: Serialize>(format: Format, value: &T, table: impl FnOnce(
 /// Renders columns under a header, each as wide as its widest cell, two spaces apart. Columns of
 /// numbers are aligned to the right.
 pub(crate) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
-    let mut table = Builder::from_iter(rows.iter().map(|row| row.iter().map(String::as_str)));
+    let mut table: Builder = rows.iter().map(|row| row.iter().map(String::as_str)).collect();
     table.insert_record(0, header);
     let mut table = table.build();
     for column in 0..N {
@@ -45,7 +45,7 @@ pub(crate) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> 
 pub(crate) fn fields(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
     let filled = rows.iter().filter(|(_, value)| !value.is_empty());
-    let mut table = Builder::from_iter(filled.map(|(key, value)| [*key, value])).build();
+    let mut table = filled.map(|(key, value)| [*key, value]).collect::<Builder>().build();
     table.modify(Columns::first(), Width::increase(width));
     plain(table)
 }
@@ -54,7 +54,12 @@ pub(crate) fn fields(rows: &[(&str, String)]) -> String {
 fn plain(mut table: Table) -> String {
     table.with(Style::empty()).with(Padding::zero());
     table.modify(Columns::new(1..), Padding::new(2, 0, 0, 0));
-    table.to_string().lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    let mut text = String::new();
+    for line in table.to_string().lines() {
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
 }
 
 /// A unit variant of the API's enums as the API writes it.

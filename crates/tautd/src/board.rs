@@ -1,9 +1,10 @@
-//! What was last seen: written by the reconcile loop and the fabric's keeper, read by everybody.
+//! What was last seen: written by the reconcile loop and the fabric's supervisor, read by everybody.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
 use taut_api::Name;
+use taut_api::enforcement::HostReport;
 use taut_api::fabric::PortId;
 use taut_api::host::{Accelerator, QemuInfo};
 use taut_plan::Observed;
@@ -17,14 +18,14 @@ pub(crate) struct Board(Mutex<Seen>);
 pub(crate) struct Seen {
     /// What plans are made from.
     pub(crate) observed: Observed,
+    /// What the last plan left on the host; plans are made from it as well.
+    pub(crate) report: HostReport,
     /// VMs that the last plan did not allow, and why.
     pub(crate) refusals: BTreeMap<Name, String>,
     /// Attachments that could not be made, by document (`netns/NAME`), and why.
     pub(crate) problems: BTreeMap<String, String>,
     /// Ports that the fabric could not make, and why.
     pub(crate) refused_ports: BTreeMap<PortId, String>,
-    /// The fabric's process, while there is one.
-    pub(crate) fabric_pid: Option<u32>,
     /// How often a fabric was started.
     pub(crate) fabric_starts: u32,
     /// How guests run on this host, once that is known.
@@ -38,6 +39,13 @@ pub(crate) struct HostFacts {
     pub(crate) accelerator: Accelerator,
     /// The QEMU found, if any.
     pub(crate) qemu: Option<QemuInfo>,
+}
+
+impl Seen {
+    /// What the rules need to know of the host.
+    pub(crate) fn for_rules(&self) -> (Observed, HostReport) {
+        (self.observed.clone(), self.report.clone())
+    }
 }
 
 impl Board {

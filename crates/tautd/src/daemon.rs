@@ -145,9 +145,9 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
 /// What plans have to know of the host.
 fn note(board: &Board, host: Topology) {
     let mut seen = board.lock();
-    seen.observed.memory_total = host.memory_total;
-    seen.observed.cpus = host.cpus;
-    seen.observed.cpu_mhz = topology::nominal_mhz(Path::new("/")).unwrap_or(0);
+    seen.observed.host.memory_total = host.memory_total;
+    seen.observed.host.cpus = host.cpus;
+    seen.observed.host.cpu_mhz = topology::nominal_mhz(Path::new("/")).unwrap_or(0);
 }
 
 /// Only one daemon works on a run directory.

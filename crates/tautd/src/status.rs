@@ -11,7 +11,14 @@ use taut_api::network::{ExternalPortStatus, NetnsStatus, PortGroupStatus, VSwitc
 use taut_api::shares::ResourceStatus;
 use taut_api::tune::{HostTune, TuneTest};
 use taut_api::vm::{NicStatus, Phase, Power, VmDesired, VmKind, VmStatus, VmciStatus};
-use taut_plan::{Decided, Desired, Owner, Process, coalescing, dense, latency, lro, machine, shares};
+use taut_plan::explain::{explain_latency, explain_machine, explain_resources};
+use taut_plan::facts::Process;
+use taut_plan::network::coalescing::choose_coalescing;
+use taut_plan::network::dense::is_governed;
+use taut_plan::network::lro::choose_lro;
+use taut_plan::network::vsock_devices;
+use taut_plan::resources::Decided;
+use taut_plan::{Desired, Owner};
 use taut_vm::launch::RunPaths;
 
 use crate::board::Seen;
@@ -47,9 +54,9 @@ pub(crate) fn vm(
         console_log: paths.console_log().exists().then(|| path(paths.console_log())),
         nics,
         vmci: vmci(desired, seen, &paths, name, vm),
-        latency: latency::explain(&seen.observed, decided, name, vm),
-        resources: shares::explain(desired, &seen.observed, decided, name, vm),
-        machine: with_vmci_restart(machine::explain(&seen.observed, name, vm), process, vm),
+        latency: explain_latency(&seen.observed, &seen.report, decided, name, vm),
+        resources: explain_resources(desired, &seen.observed, &seen.report, decided, name, vm),
+        machine: with_vmci_restart(explain_machine(&seen.observed, &seen.report, name, vm), process, vm),
     }
 }
 
@@ -109,7 +116,7 @@ fn phase(
         (Power::Off, Some(_)) => (Phase::Stopping, None),
         (Power::Off, None) => (Phase::Stopped, None),
         (Power::On, None) if failure.is_some() => (Phase::Failed, failure.cloned()),
-        (Power::On, None) if !seen.observed.probed && vm.vm.kind == VmKind::Qemu => {
+        (Power::On, None) if !seen.observed.host.probed && vm.vm.kind == VmKind::Qemu => {
             (Phase::Starting, Some("finding out whether KVM runs guests on this host".to_owned()))
         }
         (Power::On, None) => (Phase::Starting, waits_for_vmci(desired, seen, name, vm)),
@@ -130,7 +137,7 @@ fn phase(
 
 /// QEMU is not started before somebody listens for its VMCI device.
 fn waits_for_vmci(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired) -> Option<String> {
-    if taut_plan::vmci::may_start(desired, &seen.observed, name, vm) {
+    if vsock_devices::can_start(desired, &seen.observed, name, vm) {
         return None;
     }
     let owner = Owner::Vmci(name.clone());
@@ -151,15 +158,15 @@ fn nic(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired, index: usize
         port: port.map_or(0, |port| u32::from(port.0)),
         link,
         reason,
-        coalescing: coalescing::rule(desired, &seen.observed, &owner),
-        lro: lro::rule(desired, &owner),
+        coalescing: choose_coalescing(desired, &seen.observed, &owner),
+        lro: choose_lro(desired, &owner),
     }
 }
 
 /// Link of a port, and why it is not up.
 pub(crate) fn link(seen: &Seen, port: Option<PortId>) -> (Link, Option<String>) {
     let Some(port) = port else { return (Link::Down, None) };
-    match seen.observed.ports.get(&port) {
+    match seen.observed.fabric.ports.get(&port) {
         Some(state) => (state.link, state.reason.clone()),
         None => (Link::Down, seen.refused_ports.get(&port).cloned()),
     }
@@ -206,8 +213,8 @@ pub(crate) fn tune(desired: &Desired, seen: &Seen, pcpus: u32) -> HostTune {
     let settings = &desired.host;
     let state = seen.observed.tune.clone();
     let guests = desired.ports().map(|(owner, ..)| owner);
-    let guests = guests.filter(|owner| coalescing::rule(desired, &seen.observed, owner).is_some());
-    let (governed, others): (Vec<_>, Vec<_>) = guests.partition(|owner| dense::governs(desired, owner));
+    let guests = guests.filter(|owner| choose_coalescing(desired, &seen.observed, owner).is_some());
+    let (governed, others): (Vec<_>, Vec<_>) = guests.partition(|owner| is_governed(desired, owner));
     let text = |owners: Vec<Owner>| owners.iter().map(Owner::to_string).collect();
     HostTune {
         mode: settings.tune_mode,

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use taut_virtq::counters::SharedWords;
-use taut_virtq::device::{BURST, Delivery, PositionLog, QueueConfig};
-use taut_virtq::driver::{Part, QueueLayout, Ram, Ring};
+use taut_virtq::device::{BURST, Delivery};
+use taut_virtq::driver::{QueueLayout, Ram, Ring};
 use taut_virtq::features::{EVENT_IDX, IN_ORDER, INDIRECT_DESC, RING_PACKED, VERSION_1};
 use taut_virtq::header::LEN;
-use taut_virtq::{RxQueue, Start, TxQueue};
+use taut_virtq::ring::{Part, PositionLog, QueueConfig, Start};
+use taut_virtq::{RxQueue, TxQueue};
 
 const FORMATS: [(&str, u64); 4] = [
     ("split", 0),

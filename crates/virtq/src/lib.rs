@@ -20,12 +20,12 @@ pub mod fault;
 pub mod features;
 pub mod header;
 pub mod memory;
-mod packed;
+pub mod ring;
 pub mod socket_header;
-mod split;
 
-pub use device::{QueueConfig, RxQueue, Start, TxFrame, TxQueue};
+pub use device::{RxQueue, TxFrame, TxQueue};
 pub use fault::{QueueError, RingFault};
 pub use header::NetHeader;
 pub use memory::{GuestMemory, MemoryError, RegionSpec};
+pub use ring::{Part, PositionLog, QueueConfig, Start, first_position};
 pub use socket_header::SocketHeader;

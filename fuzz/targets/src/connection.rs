@@ -212,7 +212,7 @@ impl World {
             .flat_map(|guest| [(guest, 0), (guest, 1)])
             .filter(|&(guest, queue)| self.rig.runs(guest, queue))
             .collect();
-        let streams = if orderly { self.rig.stop_hub() } else { Vec::new() };
+        let streams = if orderly { self.rig.stop_switch() } else { Vec::new() };
         for word in words.chunks_exact(3) {
             self.tampered = true;
             let value = u64::from(word[2]) << (word[1] & 0x38);

@@ -293,7 +293,7 @@ impl World<'_> {
 
     /// Another fabric goes on, in good order or after a crash.
     fn succeed(&mut self, orderly: bool) {
-        let streams = if orderly { self.rig.stop_hub() } else { Vec::new() };
+        let streams = if orderly { self.rig.stop_switch() } else { Vec::new() };
         self.rig.take_over(streams);
         self.rig.listen(0, self.listener.try_clone().expect("a descriptor").into());
         for queue in [0, 1] {

@@ -8,7 +8,8 @@ use std::cell::RefCell;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
-use taut_virtq::device::{BURST, FIRST_BYTES, MAX_FRAME_LEN, PositionLog};
+use taut_virtq::PositionLog;
+use taut_virtq::device::{BURST, FIRST_BYTES, MAX_FRAME_LEN};
 use taut_virtq::{NetHeader, QueueConfig, QueueError, RingFault, RxQueue, Start, TxQueue, features};
 
 use crate::input::Input;

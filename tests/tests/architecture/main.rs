@@ -2,6 +2,7 @@
 //! between the folders of a crate, and the files that documents name.
 
 mod crates;
+mod documents;
 mod folders;
 mod source;
 mod table;

@@ -7,6 +7,7 @@ mod crash;
 mod disk;
 mod emulated;
 mod firmware;
+mod guide;
 mod huge_pages;
 mod intruder;
 mod isolation;

@@ -5,6 +5,7 @@ mod check;
 mod crash;
 mod dense;
 mod evidence;
+mod guide;
 mod hostile;
 mod input;
 mod latency;

@@ -15,10 +15,9 @@
 //! {"id":7,"reply":{"done":{"latency":{"rtt_ns":[[41023,1],[41055,3]],"sent":4,"lost":0,"duplicates":0,"elapsed_us":3041}}}}
 //! ```
 
-use std::fmt;
 use std::net::Ipv4Addr;
-use std::str::FromStr;
 
+use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
 pub use super::address::Address;
@@ -243,7 +242,7 @@ pub struct Interface {
     /// Ethernet address as six lower-case hexadecimal pairs.
     pub mac: String,
     /// IPv4 addresses.
-    pub ips: Vec<IpNet>,
+    pub ips: Vec<Ipv4Net>,
     /// Is the link up?
     pub carrier: bool,
     /// How often the link went up or down since the interface exists; 0 for a microguest.
@@ -257,7 +256,7 @@ pub struct Configure {
     /// Ethernet address of the interface.
     pub mac: String,
     /// The address that it gets.
-    pub ip: IpNet,
+    pub ip: Ipv4Net,
 }
 
 /// Starts a server that speaks [`crate::wire`]. It ends with the conversation that it was started in.
@@ -510,47 +509,4 @@ pub struct Cpu {
     pub steal_us: u64,
     /// The agent's own process, which is part of the above.
     pub process_us: u64,
-}
-
-/// An IPv4 address with its prefix length, written `10.0.0.1/24`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct IpNet {
-    /// The address.
-    pub addr: Ipv4Addr,
-    /// Prefix length, 0 to 32.
-    pub prefix: u8,
-}
-
-impl FromStr for IpNet {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let read = || {
-            let (addr, prefix) = text.split_once('/')?;
-            let prefix = prefix.parse().ok().filter(|prefix| *prefix <= 32)?;
-            Some(Self { addr: addr.parse().ok()?, prefix })
-        };
-        read().ok_or_else(|| format!("`{text}` is not an IPv4 address with prefix: write it as 10.0.0.1/24"))
-    }
-}
-
-impl TryFrom<String> for IpNet {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<IpNet> for String {
-    fn from(net: IpNet) -> Self {
-        net.to_string()
-    }
-}
-
-impl fmt::Display for IpNet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.addr, self.prefix)
-    }
 }

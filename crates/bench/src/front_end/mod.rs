@@ -7,8 +7,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
 use anyhow::{Context, Result, bail};
-use taut_virtq::driver::{QueueLayout, Ram, first_position};
+use taut_virtq::driver::{QueueLayout, Ram};
 use taut_virtq::features;
+use taut_virtq::first_position;
 use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};

@@ -1,8 +1,7 @@
 //! Workloads on the kernel's sockets, as guests, namespaces and the host run them.
 
 mod cpu;
-pub mod interfaces;
-mod netlink;
+mod interfaces;
 mod ping;
 mod poweroff;
 mod probe;
@@ -28,26 +27,39 @@ use crate::agent::protocol::{
 };
 use crate::agent::{Backend, Run, Serving, Spinning};
 
-/// The kernel that this process runs on.
+/// The agent's back end on the kernel of this machine: load generators on its sockets.
 pub struct Kernel {
     kind: Kind,
-    check: Option<Look>,
+    machine: Option<Machine>,
 }
 
-/// Judges this machine for a profile: the report as text and as JSON, or why there is none.
-pub type Look = fn(profile: &str) -> Result<(String, String), String>;
+/// What the program around the agent does for it, because it needs more of the machine than sockets.
+#[derive(Debug, Clone, Copy)]
+pub struct Machine {
+    /// Judges the machine for a profile. Returns the report as text and as JSON, or why there is none.
+    pub check: fn(profile: &str) -> Result<(String, String), String>,
+    /// Gives the interface with this MAC address an IP address and sets it up. Returns false if there
+    /// is no such interface.
+    pub configure: fn(wanted: &Configure) -> io::Result<bool>,
+}
 
 impl Kernel {
-    /// `kind` says where this is.
+    /// Creates a back end that runs load generators only. `kind` says what the machine is.
     pub fn new(kind: Kind) -> Self {
-        Self { kind, check: None }
+        Self { kind, machine: None }
     }
 
-    /// Answers [`Request::Check`](crate::agent::protocol::Request::Check) by `look`.
+    /// Answers requests about the machine itself as well.
     #[must_use]
-    pub fn with_check(mut self, look: Look) -> Self {
-        self.check = Some(look);
+    pub fn with_machine(mut self, machine: Machine) -> Self {
+        self.machine = Some(machine);
         self
+    }
+
+    fn machine(&self) -> Result<Machine, AgentError> {
+        self.machine.ok_or_else(|| {
+            AgentError::new("this agent only runs load generators", "ask an agent of taut-guest")
+        })
     }
 }
 
@@ -71,9 +83,9 @@ impl Backend for Kernel {
     }
 
     fn configure(&self, wanted: &Configure) -> Result<(), AgentError> {
-        match interfaces::configure(wanted) {
-            Ok(Some(())) => Ok(()),
-            Ok(None) => Err(AgentError::new(
+        match (self.machine()?.configure)(wanted) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(AgentError::new(
                 format!("no interface has the address {}", wanted.mac),
                 "`taut vm addresses` lists those that there are",
             )),
@@ -82,10 +94,7 @@ impl Backend for Kernel {
     }
 
     fn check(&self, profile: &str) -> Result<Checked, AgentError> {
-        let look = self.check.ok_or_else(|| {
-            AgentError::new("this agent cannot look at its machine", "ask an agent of taut-guest")
-        })?;
-        match look(profile) {
+        match (self.machine()?.check)(profile) {
             Ok((text, json)) => Ok(Checked { text, json }),
             Err(why) => Err(AgentError::new(
                 format!("the machine could not be checked: {why}"),

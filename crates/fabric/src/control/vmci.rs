@@ -12,7 +12,7 @@ use tracing::warn;
 
 use super::{Control, send, token};
 use crate::sys::epoll::{Epoll, EventFlags, Waker, Watched};
-use crate::vsock::{News, Sockets};
+use crate::vsock::{VsockEvent, VsockHandle};
 
 /// Most streams in one message.
 const STREAMS: usize = 200;
@@ -20,7 +20,7 @@ const STREAMS: usize = 200;
 /// The VMCI devices, and what is to be known about them besides their sessions.
 #[derive(Debug)]
 pub(super) struct Vmci {
-    pub(super) sockets: Sockets,
+    pub(super) sockets: VsockHandle,
     _alarm: Watched<Waker>,
     /// It serves.
     begun: bool,
@@ -34,7 +34,7 @@ pub(super) struct Vmci {
 
 impl Vmci {
     pub(super) fn start(words: &Arc<SharedWords>, events: &Epoll) -> io::Result<Self> {
-        let sockets = Sockets::start(words)?;
+        let sockets = VsockHandle::start(words)?;
         Ok(Self {
             _alarm: events.watch(sockets.alarm().clone(), token::VMCI, EventFlags::IN)?,
             sockets,
@@ -129,15 +129,15 @@ impl Control {
 
     /// VMCI devices have something to tell.
     pub(super) fn vmci_news(&mut self) {
-        for news in self.vmci.sockets.take_news() {
+        for news in self.vmci.sockets.take_events() {
             match news {
-                News::HostConnect { port, request, to } => {
+                VsockEvent::HostConnect { port, request, to } => {
                     self.vmci.asked.insert((port, request));
                     if self.greeted() {
                         send(&mut self.peer, &FromFabric::HostConnect { port, request, to }, &[]);
                     }
                 }
-                News::Violation { port, what } => {
+                VsockEvent::Violation { port, what } => {
                     if let Some(entry) = self.entries.get_mut(&port) {
                         entry.warn(Instant::now(), &what);
                     }
@@ -145,7 +145,7 @@ impl Control {
                         send(&mut self.peer, &FromFabric::Violation { port, what }, &[]);
                     }
                 }
-                News::Broken { port, queue, failure } => {
+                VsockEvent::Broken { port, queue, failure } => {
                     if let Some(entry) = self.entries.get_mut(&port) {
                         entry.fail(queue, failure, &self.events);
                     }

@@ -124,10 +124,10 @@ impl Rx {
         let _ = self.queue.prepare(frames);
     }
 
-    /// Asks for the lines of the buffer for frame `index` from now.
+    /// Prefetches the first cache lines of the buffer for the frame `index` places from the next one.
     #[inline(always)]
-    pub fn expect(&self, index: usize) {
-        self.queue.expect(index);
+    pub fn prefetch(&self, index: usize) {
+        self.queue.prefetch(index);
     }
 
     /// Stores `count` frames from `first` of another guest's last look on, as many in a row as need nothing done to them.
@@ -189,7 +189,7 @@ impl Rx {
             self.queue.publish();
             let later = self.notifier.published(frames as usize, self.queue.needs_interrupt(), now, counters);
             if frames < SHORT_BURST {
-                self.queue.look_further();
+                self.queue.prefetch_next();
             }
             later
         };

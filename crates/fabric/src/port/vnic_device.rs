@@ -4,8 +4,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use taut_api::fabric::PortId;
-use taut_virtq::device::{PositionLog, QueueConfig, RxQueue, TxQueue};
 use taut_virtq::memory::GuestMemory;
+use taut_virtq::{PositionLog, QueueConfig, RxQueue, TxQueue};
 
 use super::Port;
 use crate::vhost_user::device::{Device, Ring, StartError};

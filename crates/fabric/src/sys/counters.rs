@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use taut_api::fabric::counters::{PORT_WORDS, PortWord, WorkerWord, port_base, worker_base};
 use taut_api::fabric::{DropReason, PortId};
+use taut_virtq::PositionLog;
 use taut_virtq::counters::SharedWords;
-use taut_virtq::device::PositionLog;
 
 /// The block of one port.
 #[derive(Debug, Clone)]

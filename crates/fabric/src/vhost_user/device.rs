@@ -6,9 +6,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use taut_api::fabric::PortId;
-use taut_virtq::device::{PositionLog, QueueConfig};
 use taut_virtq::fault::QueueError;
 use taut_virtq::memory::GuestMemory;
+use taut_virtq::{PositionLog, QueueConfig};
 
 use super::features;
 

@@ -9,10 +9,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use taut_api::fabric::session::{MemoryRecord, QueueRecord, SessionFd, SessionRecord};
-use taut_virtq::device::{QueueConfig, Start};
 use taut_virtq::fault::{QueueError, RingFault};
 use taut_virtq::features::RING_PACKED;
 use taut_virtq::memory::{GuestMemory, RegionSpec};
+use taut_virtq::{QueueConfig, Start};
 use vhost::vhost_user::message::{FrontendReq, VhostUserProtocolFeatures};
 
 use super::device::{Ring, StartError};

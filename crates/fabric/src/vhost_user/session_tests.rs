@@ -3,7 +3,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use taut_api::fabric::PortId;
-use taut_virtq::device::PositionLog;
+use taut_virtq::PositionLog;
 
 use super::super::device::{Ring, StartError};
 use super::super::message::CONFIG_HEADER;

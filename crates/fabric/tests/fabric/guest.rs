@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use taut_virtq::driver::{QueueLayout, Ram, RxDriver, TxDriver, first_position};
+use taut_virtq::driver::{QueueLayout, Ram, RxDriver, TxDriver};
+use taut_virtq::first_position;
 use taut_virtq::{NetHeader, features};
 use vhost::vhost_user::message::{FrontendReq, VhostUserProtocolFeatures};
 

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use proptest::prelude::*;
 use taut_api::fabric::PortId;
 use taut_api::link::Link;
-use taut_virtq::driver::Part;
+use taut_virtq::Part;
 use vhost::vhost_user::message::FrontendReq;
 
 use super::fabric::{Fabric, mac, vnic};

@@ -3,7 +3,6 @@
 
 pub mod change;
 mod cpu;
-mod ethtool;
 mod guest;
 mod idle;
 mod kernel;

@@ -4,21 +4,30 @@ use std::path::Path;
 
 use taut_api::check::{Card, NetworkFacts};
 
-use super::ethtool;
 use super::tree::Tree;
+use crate::kernel::netlink::Ethtool;
 
 pub(super) fn read(tree: Tree<'_>) -> NetworkFacts {
     let mut cards: Vec<_> =
         tree.names("sys/class/net").into_iter().filter_map(|name| card(tree, name)).collect();
     // The kernel that can be asked is the one that runs here.
     if tree.0 == Path::new("/") {
-        ethtool::complete(&mut cards);
+        ask_drivers(&mut cards);
     }
     NetworkFacts {
         cards,
         busy_read: tree.knob("proc/sys/net/core/busy_read"),
         busy_poll: tree.knob("proc/sys/net/core/busy_poll"),
         iommu_groups: u32::try_from(tree.names("sys/kernel/iommu_groups").len()).unwrap_or(u32::MAX),
+    }
+}
+
+/// Adds what only the cards' drivers know. A kernel or driver that does not answer leaves it unknown.
+fn ask_drivers(cards: &mut [Card]) {
+    let Ok(mut ethtool) = Ethtool::open() else { return };
+    for card in cards {
+        card.moderation = ethtool.moderation(&card.name).unwrap_or_default();
+        card.lro = ethtool.merges(&card.name).unwrap_or_default();
     }
 }
 

@@ -5,11 +5,11 @@ pub(crate) mod device;
 
 use std::net::Ipv4Addr;
 
+use ipnet::Ipv4Net;
 use smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
 use smoltcp::socket::tcp;
 use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{EthernetAddress, IpCidr, Ipv4Cidr};
-use taut_bench::agent::protocol::IpNet;
 use taut_bench::front_end::Link;
 
 use device::Device;
@@ -17,7 +17,7 @@ use device::Device;
 /// A vNIC: device, interface, sockets.
 pub(super) struct Nic {
     mac: EthernetAddress,
-    ip: Option<IpNet>,
+    ip: Option<Ipv4Net>,
     pub(super) device: Device,
     interface: Interface,
     pub(super) sockets: SocketSet<'static>,
@@ -28,7 +28,7 @@ pub(super) struct Nic {
 }
 
 impl Nic {
-    pub(super) fn new(mac: EthernetAddress, ip: Option<IpNet>) -> Self {
+    pub(super) fn new(mac: EthernetAddress, ip: Option<Ipv4Net>) -> Self {
         let mut device = Device::default();
         let interface = interface(mac, ip, &mut device);
         Self {
@@ -54,19 +54,19 @@ impl Nic {
         self.mac
     }
 
-    pub(super) fn ip(&self) -> Option<IpNet> {
+    pub(super) fn ip(&self) -> Option<Ipv4Net> {
         self.ip
     }
 
     /// Replaces the address.
-    pub(super) fn set_ip(&mut self, ip: IpNet) {
+    pub(super) fn set_ip(&mut self, ip: Ipv4Net) {
         self.ip = Some(ip);
         set_ip(&mut self.interface, ip);
     }
 
     /// Is the address in this vNIC's network?
     pub(super) fn reaches(&self, to: Ipv4Addr) -> bool {
-        self.ip.is_some_and(|ip| Ipv4Cidr::new(ip.addr, ip.prefix).contains_addr(&to))
+        self.ip.is_some_and(|ip| ip.contains(&to))
     }
 
     /// Begins a connection. `None` when that is not possible, such as to port 0.
@@ -140,7 +140,7 @@ fn tcp_socket(buffer: usize) -> tcp::Socket<'static> {
     socket
 }
 
-fn interface(mac: EthernetAddress, ip: Option<IpNet>, device: &mut Device) -> Interface {
+fn interface(mac: EthernetAddress, ip: Option<Ipv4Net>, device: &mut Device) -> Interface {
     let mut config = Config::new(mac.into());
     config.random_seed =
         u64::from_be_bytes([0, 0, mac.0[0], mac.0[1], mac.0[2], mac.0[3], mac.0[4], mac.0[5]]);
@@ -151,10 +151,10 @@ fn interface(mac: EthernetAddress, ip: Option<IpNet>, device: &mut Device) -> In
     interface
 }
 
-fn set_ip(interface: &mut Interface, ip: IpNet) {
+fn set_ip(interface: &mut Interface, ip: Ipv4Net) {
     interface.update_ip_addrs(|addresses| {
         addresses.clear();
         // The list was just emptied, so there is room.
-        let _ = addresses.push(IpCidr::Ipv4(Ipv4Cidr::new(ip.addr, ip.prefix)));
+        let _ = addresses.push(IpCidr::Ipv4(Ipv4Cidr::new(ip.addr(), ip.prefix_len())));
     });
 }

@@ -2,22 +2,21 @@
 
 use std::net::Ipv4Addr;
 
-use taut_bench::agent::protocol::{Interface, IpNet};
+use ipnet::Ipv4Net;
+use taut_bench::agent::protocol::Interface;
 
 /// The first address of `receiver` in a network that `sender` is in as well, on interfaces that are up.
 pub(super) fn shared(sender: &[Interface], receiver: &[Interface]) -> Option<Ipv4Addr> {
-    let of = |interfaces: &[Interface]| -> Vec<IpNet> {
+    let of = |interfaces: &[Interface]| -> Vec<Ipv4Net> {
         interfaces.iter().filter(|interface| interface.carrier).flat_map(|i| i.ips.iter().copied()).collect()
     };
     let from = of(sender);
-    of(receiver).into_iter().find(|to| from.iter().any(|from| same_network(*from, *to))).map(|to| to.addr)
+    of(receiver).into_iter().find(|to| from.iter().any(|from| same_network(*from, *to))).map(|to| to.addr())
 }
 
 /// Two different addresses that see each other as neighbours.
-fn same_network(a: IpNet, b: IpNet) -> bool {
-    let mask = |prefix: u8| u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
-    let differing = u32::from(a.addr) ^ u32::from(b.addr);
-    differing != 0 && differing & mask(a.prefix) == 0 && differing & mask(b.prefix) == 0
+fn same_network(a: Ipv4Net, b: Ipv4Net) -> bool {
+    a.addr() != b.addr() && a.contains(&b.addr()) && b.contains(&a.addr())
 }
 
 /// Every address with its interface, for messages.

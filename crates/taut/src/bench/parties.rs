@@ -1,7 +1,8 @@
 //! The agents that take part. Each end point is spoken to once, however many pairs it is in: the channel into a guest
 //! takes one caller at a time.
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use taut_bench::agent::Client as Agent;
 use taut_bench::agent::ClientError;
 use taut_bench::agent::protocol::{Answer, Kind, Request};
 use taut_bench::report;
+use taut_host::kernel::namespace;
 use taut_host::real_time;
 
 use super::end_point::EndPoint;
@@ -111,8 +113,11 @@ impl Parties {
                 let vm: Vm = client.get(&path::VM.of(name))?;
                 (agent::of_vm(&vm, PATIENCE)?, vm.status.accelerator)
             }
-            EndPoint::Netns(name) => (self.start(end_point, class, inside(client, name)?, "netns")?, None),
-            EndPoint::Host => (self.start(end_point, class, Command::new(guest_binary()), "host")?, None),
+            EndPoint::Netns(name) => {
+                let netns = netns_of(client, name)?;
+                (self.start(end_point, class, "netns", |command| namespace::spawn(&netns, command))?, None)
+            }
+            EndPoint::Host => (self.start(end_point, class, "host", Command::spawn)?, None),
             EndPoint::Agent(path) => (Agent::connect(path, PATIENCE).map_err(|error| failed(&error))?, None),
         };
         Ok(self.add(Party { end_point: end_point.clone(), accelerator, agent }))
@@ -124,22 +129,22 @@ impl Parties {
         Id(self.all.len() - 1)
     }
 
-    /// Starts `command`, which is an agent on its standard input and output.
+    /// Starts an agent of this `kind` by `spawn`, and speaks to it over its standard input and output.
     fn start(
         &mut self,
         end_point: &EndPoint,
         class: Class,
-        command: Command,
         kind: &str,
+        spawn: impl FnOnce(&mut Command) -> io::Result<Child>,
     ) -> Result<Agent, ApiError> {
         class.check(end_point)?;
-        let mut command = class.of(command);
+        let mut command = class.of(Command::new(guest_binary()));
         command.args(["agent", "--stdio", "--kind", kind]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let child = command.spawn().map_err(|error| {
+        let child = spawn(&mut command).map_err(|error| {
             ApiError::new(
                 ErrorKind::Unavailable,
                 format!("the agent of {end_point} could not be started: {command:?}"),
-                "install taut-guest beside taut or in PATH, iproute2 and util-linux; run taut as root",
+                "install taut-guest beside taut or in PATH, and util-linux; run taut as root",
             )
             .because(&error)
         })?;
@@ -203,21 +208,19 @@ fn ended(end_point: &EndPoint, command: &Command, mut process: Process, error: &
     .because(error)
 }
 
-/// `taut-guest` inside a namespace, which is named by an attachment's name or its own.
-fn inside(client: &Client, name: &str) -> Result<Command, ApiError> {
+/// Returns the namespace that `name` means: that of the attachment with this name, or the one that has it.
+fn netns_of(client: &Client, name: &str) -> Result<String, ApiError> {
     let attachments: Vec<Netns> = client.get(path::NETNS)?;
     let attached = attachments.into_iter().find(|attachment| attachment.name.as_str() == name);
     let netns = attached.map_or_else(|| name.to_owned(), |attachment| attachment.spec.netns);
-    if !Path::new("/run/netns").join(&netns).exists() {
+    if !namespace::exists(&netns) {
         return Err(ApiError::new(
             ErrorKind::NotFound,
             format!("there is no network namespace {netns}"),
             format!("make it: taut netns attach {netns} --portgroup PORTGROUP --ip ADDRESS/PREFIX"),
         ));
     }
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", &netns]).arg(guest_binary());
-    Ok(command)
+    Ok(netns)
 }
 
 /// `taut-guest`, installed beside this program or found in PATH.

@@ -73,7 +73,7 @@ impl Shared {
             conversation.handed_over = true;
             self.hand_over();
         }
-        let was_ready = std::mem::replace(&mut self.board.lock().observed.fabric_ready, true);
+        let was_ready = std::mem::replace(&mut self.board.lock().observed.fabric.ready, true);
         if !was_ready {
             self.inbox.send(Message::Wake);
         }
@@ -89,7 +89,7 @@ impl Shared {
         let mut seen = self.board.lock();
         messages.retain(|(port, ..)| !seen.observed.attached(*port));
         for (port, ..) in &messages {
-            seen.observed.ports.entry(*port).or_default().attached = true;
+            seen.observed.fabric.ports.entry(*port).or_default().attached = true;
         }
         drop(seen);
         for (_, message, fds) in messages.into_iter().chain(host_sockets) {
@@ -115,7 +115,7 @@ impl Shared {
     /// Notes whether a port that is known has a session.
     pub(super) fn note_session(&self, port: PortId) {
         let session = self.wanted().held.has_session(port);
-        if let Some(state) = self.board.lock().observed.ports.get_mut(&port) {
+        if let Some(state) = self.board.lock().observed.fabric.ports.get_mut(&port) {
             state.session = session;
         }
     }
@@ -149,7 +149,7 @@ impl Shared {
         let session = wanted.held.has_session(port);
         drop(wanted);
         let mut seen = self.board.lock();
-        let state = seen.observed.ports.entry(port).or_default();
+        let state = seen.observed.fabric.ports.entry(port).or_default();
         let changed = state.link != link;
         state.link = link;
         state.reason.clone_from(&reason);

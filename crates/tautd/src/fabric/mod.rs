@@ -1,16 +1,16 @@
 //! The fabric's other end: it always runs, always has the newest configuration, and after its death the next one goes on
 //! with every session and device that the last one had.
 //!
-//! A thread of its own, the [`keeper`], listens to the fabric and restarts it, so that nothing slow in the daemon can delay
+//! A thread of its own, the [`supervisor`], listens to the fabric and restarts it, so that nothing slow in the daemon can delay
 //! that. Everybody else calls [`Fabric::configure`] and [`Fabric::attach`].
 
 mod connector;
 mod conversation;
 pub(crate) mod counters;
 mod held;
-mod keeper;
 mod launch;
 mod successor;
+mod supervisor;
 mod upgrade;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,13 +44,13 @@ struct Shared {
     store: Arc<Store>,
     board: Arc<Board>,
     inbox: Inbox,
-    /// The daemon wants the fabric to end; the keeper starts no other.
+    /// The daemon wants the fabric to end; the supervisor starts no other.
     ending: AtomicBool,
     /// Held while sending, so that messages keep their order. Taken before `wanted`, which is never held while sending:
-    /// the keeper must be able to read on when both directions are full.
+    /// the supervisor must be able to read on when both directions are full.
     wire: Mutex<Option<UnixStream>>,
     wanted: Mutex<Wanted>,
-    keeper: Mutex<Option<JoinHandle<()>>>,
+    supervisor: Mutex<Option<JoinHandle<()>>>,
     upgrades: Upgrades,
     connector: Connector,
     /// Counts the fabrics: what one asked is not answered to another.
@@ -103,7 +103,7 @@ impl Fabric {
             ending: AtomicBool::new(false),
             wire: Mutex::new(None),
             wanted: Mutex::default(),
-            keeper: Mutex::new(None),
+            supervisor: Mutex::new(None),
             upgrades,
             connector: Connector::default(),
             generation: AtomicU64::new(0),
@@ -113,8 +113,9 @@ impl Fabric {
     /// Looks for the fabric that an earlier daemon left, or starts one. It has to be configured before.
     pub(crate) fn start(&self) -> io::Result<()> {
         let shared = self.0.clone();
-        let thread = std::thread::Builder::new().name("fabric-keeper".into()).spawn(move || shared.keep())?;
-        *self.0.keeper.lock().expect("no holder panics") = Some(thread);
+        let thread =
+            std::thread::Builder::new().name("fabric-supervisor".into()).spawn(move || shared.supervise())?;
+        *self.0.supervisor.lock().expect("no holder panics") = Some(thread);
         let shared = self.0.clone();
         std::thread::Builder::new().name("vmci-connector".into()).spawn(move || shared.connect_guests())?;
         Ok(())
@@ -142,7 +143,7 @@ impl Fabric {
     pub(crate) fn attach(&self, port: PortId, via: Attachment, fd: OwnedFd) {
         let wire = self.0.wire();
         let mut seen = self.0.board.lock();
-        let state = seen.observed.ports.entry(port).or_default();
+        let state = seen.observed.fabric.ports.entry(port).or_default();
         state.attached = true;
         state.session = false;
         drop(seen);
@@ -154,7 +155,7 @@ impl Fabric {
     /// Gives a VMCI device the socket by which programs of the host reach it. It is kept for the next fabric.
     pub(crate) fn listen_for_host(&self, port: PortId, listener: OwnedFd) {
         let wire = self.0.wire();
-        self.0.board.lock().observed.ports.entry(port).or_default().host_socket = true;
+        self.0.board.lock().observed.fabric.ports.entry(port).or_default().host_socket = true;
         let listener = Arc::new(listener);
         self.0.wanted().held.keep_host_socket(port, listener.clone());
         send(wire.as_ref(), &ToFabric::HostListener { port }, &[listener]);
@@ -169,9 +170,9 @@ impl Fabric {
     pub(crate) fn end(&self) {
         self.0.ending.store(true, Ordering::SeqCst);
         send(self.0.wire().as_ref(), &ToFabric::Quit, &[]);
-        let keeper = self.0.keeper.lock().expect("no holder panics").take();
-        if let Some(thread) = keeper {
-            // A keeper that panicked has said so; there is nothing left to wait for.
+        let supervisor = self.0.supervisor.lock().expect("no holder panics").take();
+        if let Some(thread) = supervisor {
+            // A supervisor that panicked has said so; there is nothing left to wait for.
             let _ = thread.join();
         }
     }
@@ -187,9 +188,12 @@ impl Shared {
             wanted.held.keep_only(&config);
             wanted.config = config.clone();
             let mut seen = self.board.lock();
-            seen.observed.ports.retain(|&port, _| wanted.has(port) && !wanted.new_ports.contains(&port));
+            seen.observed
+                .fabric
+                .ports
+                .retain(|&port, _| wanted.has(port) && !wanted.new_ports.contains(&port));
             seen.refused_ports.clear();
-            seen.observed.fabric_ready = false;
+            seen.observed.fabric.ready = false;
         }
         send(wire, &ToFabric::Configure(config), &[]);
     }
@@ -203,7 +207,7 @@ impl Shared {
     }
 }
 
-/// Sends when there is a fabric. One that does not listen any more is the keeper's affair: it tells the next all of it.
+/// Sends when there is a fabric. One that does not listen any more is the supervisor's affair: it tells the next all of it.
 fn send(wire: Option<&UnixStream>, message: &ToFabric, fds: &[Arc<OwnedFd>]) {
     let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
     if let Some(Err(error)) = wire.map(|wire| channel::send(wire, message, &fds)) {

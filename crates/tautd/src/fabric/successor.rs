@@ -13,7 +13,7 @@ use taut_api::fabric::{FabricConfig, FromFabric, PortId, ToFabric, channel};
 use super::Shared;
 use super::conversation::Conversation;
 use super::held::Attach;
-use super::keeper::PATIENCE;
+use super::supervisor::PATIENCE;
 
 /// What a fabric that stands by has been given, and how long that took.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! A planned upgrade: the next fabric is started, configured and given everything while the last one still serves; only then
 //! does that one stop, and the next starts the rings where it stopped.
 //!
-//! The keeper does it all, with the wire held, so nothing is said to either fabric in between. Whatever goes wrong before the
+//! The supervisor does it all, with the wire held, so nothing is said to either fabric in between. Whatever goes wrong before the
 //! old fabric has stopped leaves it serving; whatever goes wrong afterwards is a fabric that died, and ends as that does.
 
 use std::collections::BTreeSet;
@@ -22,8 +22,8 @@ use tokio::sync::oneshot;
 
 use super::Shared;
 use super::conversation::Conversation;
-use super::keeper::{Origin, PATIENCE, Running};
 use super::successor::{Given, HostStreams, Watch};
+use super::supervisor::{Origin, PATIENCE, Running};
 use crate::process::Process;
 
 /// Where the answer goes.
@@ -148,7 +148,7 @@ impl Shared {
         );
         self.store.event(Level::Info, "fabric", "fabric.upgraded", &message);
         // Whoever has the answer finds it so.
-        self.board.lock().fabric_pid = Some(process.pid());
+        self.board.lock().observed.fabric.pid = Some(process.pid());
         self.upgrades.answer(&Ok(report));
         Ok(Some(Running { process, stream, origin: Origin::TookOver(conversation) }))
     }

@@ -29,7 +29,7 @@ pub(super) async fn show_daemon(State(app): State<Shared>) -> Result<Json<Daemon
     Ok(Json(DaemonInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
-        fabric_pid: seen.fabric_pid,
+        fabric_pid: seen.observed.fabric.pid,
         fabric_starts: seen.fabric_starts,
         revision: state.revision,
         state_dir: app.state_dir.display().to_string(),

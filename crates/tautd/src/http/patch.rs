@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use taut_api::enforcement::HostReport;
 use taut_api::error::ErrorKind;
 use taut_api::patch::{
     LatencyPatch, MachinePatch, NicPatch, PlacementPatch, ResourcePatch, Switch, VmPatch, VmciPatch,
@@ -10,7 +11,10 @@ use taut_api::route::Vm;
 use taut_api::vm::{Disk, NicSpec, VmDesired, VmSpec, VmStatus};
 use taut_api::vmci::VmciSpec;
 use taut_api::{ApiError, Document, Name, path};
-use taut_plan::{Desired, Observed, admission, cid, latency};
+use taut_plan::admission::documents::admit_vm;
+use taut_plan::admission::reservations::admit_reservations;
+use taut_plan::network::cid::assign_cid;
+use taut_plan::{Desired, Observed};
 use taut_vm::definition;
 
 use super::Shared;
@@ -28,10 +32,10 @@ pub(super) async fn patch_vm(
     Named(name): Named,
     Body(patch): Body<VmPatch>,
 ) -> Result<Json<Vm>, Failure> {
-    let observed = app.board.lock().observed.clone();
+    let (observed, report) = app.board.lock().for_rules();
     let change = move |desired: &Desired, name: &Name, vm: &mut VmDesired| {
         apply(&patch, desired, name, &mut vm.vm)?;
-        admit(&patch, desired, &observed, name, vm)
+        admit(&patch, desired, &observed, &report, name, vm)
     };
     let state = write_vm(&app, &name, change).await?;
     answer(&app, &state, &name)
@@ -42,14 +46,15 @@ fn admit(
     patch: &VmPatch,
     desired: &Desired,
     observed: &Observed,
+    report: &HostReport,
     name: &Name,
     vm: &VmDesired,
 ) -> Result<(), ApiError> {
     definition::check_reservations(&vm.vm)?;
     definition::check_machine(&vm.vm)?;
-    admission::vm(desired, name, &vm.vm)?;
+    admit_vm(desired, name, &vm.vm)?;
     // Other settings must stay changeable on a host that has shrunk below what was promised.
-    if patch.changes_resources() { latency::admit(desired, observed, name, vm) } else { Ok(()) }
+    if patch.changes_resources() { admit_reservations(desired, observed, report, name, vm) } else { Ok(()) }
 }
 
 fn apply(patch: &VmPatch, desired: &Desired, name: &Name, spec: &mut VmSpec) -> Result<(), ApiError> {
@@ -176,6 +181,6 @@ fn change_vmci(
     vmci.connections = connections.or(vmci.connections);
     vmci.half_open = half_open.or(vmci.half_open);
     definition::vmci::check(&vmci)?;
-    cid::assign(desired, &mut vmci);
+    assign_cid(desired, &mut vmci);
     Ok(Some(vmci))
 }

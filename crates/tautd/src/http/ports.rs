@@ -5,7 +5,8 @@ use axum::extract::State;
 use taut_api::route::PortInfo;
 use taut_api::vm::Power;
 use taut_api::{ApiError, path};
-use taut_plan::{Desired, Owner, coalescing};
+use taut_plan::network::coalescing::choose_coalescing;
+use taut_plan::{Desired, Owner};
 
 use super::body::Failure;
 use super::{App, Shared};
@@ -36,7 +37,7 @@ pub(super) fn all(app: &App) -> Result<Vec<PortInfo>, Failure> {
             portgroup: portgroup.clone(),
             link,
             reason,
-            coalescing: coalescing::rule(desired, &seen.observed, &owner),
+            coalescing: choose_coalescing(desired, &seen.observed, &owner),
             counters,
         });
     }

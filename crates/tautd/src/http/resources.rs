@@ -10,7 +10,10 @@ use taut_api::network::{
     VSwitchSpec, VSwitchStatus,
 };
 use taut_api::{ApiError, Document, Name, path};
-use taut_plan::{Desired, Owner, admission};
+use taut_plan::admission::documents::{
+    admit_external, admit_netns, admit_portgroup, admit_portgroup_deletion, admit_vswitch_deletion,
+};
+use taut_plan::{Desired, Owner};
 
 use super::Shared;
 use super::body::{Body, Failure, Named, OnlyNew};
@@ -173,7 +176,7 @@ impl Resource for VSwitches {
     }
 
     fn check_unused(desired: &Desired, name: &Name) -> Result<(), ApiError> {
-        admission::vswitch_unused(desired, name)
+        admit_vswitch_deletion(desired, name)
     }
 
     fn status(desired: &Desired, _: &Seen, name: &Name) -> VSwitchStatus {
@@ -197,11 +200,11 @@ impl Resource for PortGroups {
     }
 
     fn admit(desired: &Desired, name: &Name, spec: &PortGroupSpec) -> Result<(), ApiError> {
-        admission::portgroup(desired, name, spec)
+        admit_portgroup(desired, name, spec)
     }
 
     fn check_unused(desired: &Desired, name: &Name) -> Result<(), ApiError> {
-        admission::portgroup_unused(desired, name)
+        admit_portgroup_deletion(desired, name)
     }
 
     fn status(desired: &Desired, _: &Seen, name: &Name) -> PortGroupStatus {
@@ -229,7 +232,7 @@ impl Resource for Attachments {
     }
 
     fn admit(desired: &Desired, name: &Name, spec: &NetnsSpec) -> Result<(), ApiError> {
-        admission::netns(desired, name, spec)
+        admit_netns(desired, name, spec)
     }
 
     fn status(desired: &Desired, seen: &Seen, name: &Name) -> NetnsStatus {
@@ -257,7 +260,7 @@ impl Resource for ExternalPorts {
     }
 
     fn admit(desired: &Desired, name: &Name, spec: &ExternalPortSpec) -> Result<(), ApiError> {
-        admission::external(desired, name, spec)
+        admit_external(desired, name, spec)
     }
 
     fn status(desired: &Desired, seen: &Seen, name: &Name) -> ExternalPortStatus {

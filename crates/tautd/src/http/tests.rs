@@ -12,7 +12,7 @@ use axum::http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use taut_api::vm::VmKind;
-use taut_plan::{Process, VmSeen};
+use taut_plan::facts::{Process, VmSeen};
 use tempfile::TempDir;
 use tower::ServiceExt as _;
 
@@ -117,17 +117,7 @@ impl Answer {
 
 /// A VM's process that was started so.
 fn process(kind: VmKind, accelerator: &str) -> Process {
-    Process {
-        pid: 4711,
-        kind,
-        accelerator: accelerator.into(),
-        stopping: false,
-        sockets: std::collections::BTreeSet::new(),
-        vmci: false,
-        locked: false,
-        cpu_pm: false,
-        machine: taut_plan::MachineSeen::default(),
-    }
+    Process { pid: 4711, kind, accelerator: accelerator.into(), ..Process::default() }
 }
 
 const MICRO: &str = "kind = \"micro\"\n[[nic]]\nportgroup = \"lan\"\nmac = \"02:00:00:00:00:07\"\n";
@@ -264,9 +254,9 @@ fn lro_takes_the_cards_switch_and_the_hosts() {
 fn latency_sensitivity_is_admitted_with_numbers_and_takes_moderation_along() {
     let server = Server::with_lan();
     let mut board = server.app.board.lock();
-    board.observed.memory_total = taut_api::Bytes::mib(4096);
+    board.observed.host.memory_total = taut_api::Bytes::mib(4096);
     let cpu = |id| taut_api::host::Cpu { id, package: 0, core: id, node: 0, llc: 0 };
-    board.observed.cpus = (0..2).map(cpu).collect();
+    board.observed.host.cpus = (0..2).map(cpu).collect();
     drop(board);
     server.create("m", MICRO).is(201);
     server.post("/v1/vms/m/power", &json!({ "power": "on" })).is(200);

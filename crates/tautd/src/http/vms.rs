@@ -9,7 +9,11 @@ use taut_api::error::ErrorKind;
 use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm};
 use taut_api::vm::{Power, VmDesired, VmStatus};
 use taut_api::{ApiError, Document, Name, path};
-use taut_plan::{Decided, Desired, Owner, admission, cid, latency};
+use taut_plan::admission::documents::admit_vm;
+use taut_plan::admission::reservations::admit_reservations;
+use taut_plan::network::cid::assign_cid;
+use taut_plan::resources::Decided;
+use taut_plan::{Desired, Owner};
 use taut_vm::definition;
 
 use super::body::{Body, Failure, Named, exists_already};
@@ -30,7 +34,7 @@ pub(super) async fn list_vms(State(app): State<Shared>) -> Result<Json<Vec<Vm>>,
 /// Every VM, by name.
 pub(super) fn all(app: &App) -> Result<Vec<Vm>, Failure> {
     let (state, seen) = app.look();
-    let decided = Decided::new(&state.desired, &seen.observed);
+    let decided = Decided::new(&state.desired, &seen.observed, &seen.report);
     let document = |(name, vm)| document(app, &state, &seen, &decided, name, vm);
     state.desired.vms.iter().map(document).collect()
 }
@@ -64,7 +68,7 @@ pub(super) async fn create_vm(
     })?;
     let vm = VmDesired { vm: parsed.spec, power: request.power };
     let key = name.clone();
-    let observed = app.board.lock().observed.clone();
+    let (observed, report) = app.board.lock().for_rules();
     let state = app
         .write(move |desired| {
             if desired.vms.contains_key(&key) {
@@ -72,10 +76,10 @@ pub(super) async fn create_vm(
             }
             let mut vm = vm;
             if let Some(vmci) = &mut vm.vm.vmci {
-                cid::assign(desired, vmci);
+                assign_cid(desired, vmci);
             }
-            admission::vm(desired, &key, &vm.vm)?;
-            latency::admit(desired, &observed, &key, &vm)?;
+            admit_vm(desired, &key, &vm.vm)?;
+            admit_reservations(desired, &observed, &report, &key, &vm)?;
             admit_devices(desired, &key, &vm.vm)?;
             Ok(Change::Vm(key, Some(vm)))
         })
@@ -117,11 +121,11 @@ pub(super) async fn set_power(
     Named(name): Named,
     Body(wanted): Body<SetPower>,
 ) -> Result<Json<Vm>, Failure> {
-    let observed = app.board.lock().observed.clone();
+    let (observed, report) = app.board.lock().for_rules();
     let state = write_vm(&app, &name, move |desired, name, vm| {
         vm.power = wanted.power;
         if wanted.power == Power::On {
-            latency::admit(desired, &observed, name, vm)?;
+            admit_reservations(desired, &observed, &report, name, vm)?;
             if observed.vms.get(name).is_none_or(|seen| seen.process.is_none()) {
                 admit_devices(desired, name, &vm.vm)?;
             }
@@ -167,7 +171,7 @@ fn forgive(app: &App, name: &Name) {
 pub(super) fn answer(app: &App, state: &Documents, name: &Name) -> Result<Json<Vm>, Failure> {
     let vm = state.desired.vms.get(name).ok_or_else(|| not_found(Kind::Vm, name))?;
     let seen = app.board.lock().clone();
-    let decided = Decided::new(&state.desired, &seen.observed);
+    let decided = Decided::new(&state.desired, &seen.observed, &seen.report);
     Ok(Json(document(app, state, &seen, &decided, name, vm)?))
 }
 

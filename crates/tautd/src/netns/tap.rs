@@ -3,11 +3,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::libc;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use taut_host::kernel::namespace;
 
 /// Length of the virtio-net header before each frame, with `num_buffers`.
 static VNET_HEADER: libc::c_int = 12;
@@ -31,19 +30,12 @@ nix::ioctl_write_ptr_bad!(tun_set_header_size, libc::TUNSETVNETHDRSZ, libc::c_in
 nix::ioctl_write_int_bad!(tun_set_offload, libc::TUNSETOFFLOAD);
 nix::ioctl_write_int_bad!(tun_set_persist, libc::TUNSETPERSIST);
 
-/// Opens the TAP device `name` in the namespace at `netns`; makes it if there is none. It stays when the descriptor is
+/// Opens the TAP device `name` of a network namespace, and makes it if there is none.
+///
+/// The device belongs to the namespace of the thread that opens it, and stays when the descriptor is
 /// closed.
-pub(super) fn open(netns: &Path, name: &str) -> io::Result<Tap> {
-    let netns = File::open(netns)?;
-    // A device belongs to the namespace of the thread that opens /dev/net/tun; this thread is for nothing else.
-    let opener = std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            move_into_link_name_space(netns.as_fd(), Some(LinkNameSpaceType::Network))?;
-            configure(name)
-        });
-        thread.join()
-    });
-    opener.map_err(|_| io::Error::other("the thread in the namespace panicked"))?
+pub(super) fn open(netns: &str, name: &str) -> io::Result<Tap> {
+    namespace::within(netns, || configure(name))
 }
 
 fn configure(name: &str) -> io::Result<Tap> {

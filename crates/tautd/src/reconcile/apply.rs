@@ -9,7 +9,9 @@ use taut_api::fabric::message::Attachment;
 use taut_api::host::{Accelerator, AcceleratorKind};
 use taut_api::{ApiError, Name};
 use taut_host::topology;
-use taut_plan::{Action, ExternalSeen, NetnsSeen, Owner, numa};
+use taut_plan::Owner;
+use taut_plan::facts::{Action, ExternalSeen, NetnsSeen};
+use taut_plan::placement::numa::place_memory;
 
 use super::{ATTENTION, Reconciler};
 use crate::board::HostFacts;
@@ -53,12 +55,12 @@ impl Reconciler {
             accelerator: Accelerator { kind: AcceleratorKind::Tcg, why: "not known yet".to_owned() },
             qemu: None,
         });
-        let grant = self.wanted.get(name).cloned();
+        let grant = self.grants.get(name).cloned();
         let huge_pages = topology::free_huge_pages(Path::new("/"));
         let place = {
             let mut seen = self.board.lock();
-            seen.observed.huge_pages = huge_pages;
-            numa::rule(&seen.observed, &vm.vm, grant.as_ref())
+            seen.observed.host.huge_pages = huge_pages;
+            place_memory(&seen.observed.host, &vm.vm, grant.as_ref())
         };
         let taken = self.take_devices(name, &vm.vm);
         let exclusive = grant.is_some();
@@ -98,7 +100,7 @@ impl Reconciler {
 
     /// Is every port's state known, and the newest configuration in force? This plan may just have changed it.
     pub(super) fn ready(&self) -> bool {
-        self.board.lock().observed.fabric_ready
+        self.board.lock().observed.fabric.ready
     }
 
     /// Does `attach` unless it failed a moment ago; says what is wrong, once.

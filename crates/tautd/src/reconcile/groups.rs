@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use taut_api::Name;
+use taut_api::enforcement::{Controllers, Hierarchy, VmShare};
 use taut_api::event::Level;
 use taut_host::groups::{Groups, Outcome, Version, Wanted};
 use taut_host::topology;
-use taut_plan::shares::Entitlement;
-use taut_plan::{Controllers, Hierarchy};
 
 use super::Reconciler;
 use crate::board::Board;
@@ -22,9 +21,9 @@ pub(super) fn note_controllers(groups: &Groups, board: &Board) {
     };
     let [cpu, memory, cpuset, disk] = groups.versions().map(hierarchy);
     let mut seen = board.lock();
-    seen.observed.controllers = Controllers { cpu, memory, cpuset, disk };
-    seen.observed.huge_pages = topology::free_huge_pages(Path::new("/"));
-    seen.observed.swap_total = topology::swap_total(Path::new("/"));
+    seen.observed.host.controllers = Controllers { cpu, memory, cpuset, disk };
+    seen.observed.host.huge_pages = topology::free_huge_pages(Path::new("/"));
+    seen.observed.host.swap_total = topology::swap_total(Path::new("/"));
 }
 
 impl Reconciler {
@@ -49,30 +48,43 @@ impl Reconciler {
     }
 
     fn wanted_groups(&self) -> BTreeMap<Name, Wanted> {
-        let seen = self.board.lock();
-        let of = |(name, entitlement): (&Name, &Entitlement)| {
-            let process = seen.observed.vms.get(name)?.process.as_ref()?;
-            let memory = &entitlement.memory;
+        let of = |(name, share): (&Name, &VmShare)| {
+            let group = share.group.as_ref()?;
             let wanted = Wanted {
-                pid: process.pid,
-                cpu_shares: entitlement.cpu_shares,
-                cpu_limit: entitlement.cpu_limit,
-                memory_min: memory.reserved,
-                memory_low: memory.entitled,
-                memory_high: memory.limit,
-                no_swap: memory.no_swap,
-                disk_shares: entitlement.disk_shares,
+                pid: share.pid,
+                cpu_shares: group.cpu_shares,
+                cpu_limit: group.cpu_limit,
+                memory_min: group.memory_min,
+                memory_low: group.memory_low,
+                memory_high: group.memory_high,
+                no_swap: group.no_swap,
+                disk_shares: group.disk_shares,
             };
             Some((name.clone(), wanted))
         };
-        self.entitled.iter().filter_map(of).collect()
+        self.host_plan.vms.iter().filter_map(of).collect()
     }
 
     fn note_groups(&self, outcome: &Outcome) {
         let mut seen = self.board.lock();
-        let before: BTreeSet<Name> = std::mem::replace(&mut seen.observed.enforced, outcome.in_force.clone());
-        let known = std::mem::replace(&mut seen.observed.group_problems, outcome.problems.clone());
-        seen.observed.weightless.clone_from(&outcome.weightless);
+        let mut before: BTreeSet<Name> = BTreeSet::new();
+        let mut known: BTreeMap<Name, String> = BTreeMap::new();
+        for (name, vm) in &mut seen.report.vms {
+            if std::mem::take(&mut vm.grouped) {
+                before.insert(name.clone());
+            }
+            known.extend(vm.group_problem.take().map(|problem| (name.clone(), problem)));
+            vm.weightless = None;
+        }
+        for name in &outcome.in_force {
+            seen.report.vms.entry(name.clone()).or_default().grouped = true;
+        }
+        for (name, problem) in &outcome.problems {
+            seen.report.vms.entry(name.clone()).or_default().group_problem = Some(problem.clone());
+        }
+        for (name, why) in &outcome.weightless {
+            seen.report.vms.entry(name.clone()).or_default().weightless = Some(why.clone());
+        }
         drop(seen);
         let event = |level, name: &Name, kind: &str, message: &str| {
             self.store.event(level, &format!("vm/{name}"), kind, message);

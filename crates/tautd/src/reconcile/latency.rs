@@ -1,8 +1,9 @@
 //! Exclusive pCPUs: the plan's grants made so on the host, and taken back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use taut_api::enforcement::{CpuShare, FixedInterrupt, HostPlan, HostReport, VmShare};
 use taut_api::error::ErrorKind;
 use taut_api::event::Level;
 use taut_api::{ApiError, Name};
@@ -16,32 +17,20 @@ impl Reconciler {
     pub(super) fn look_at_host(&mut self) {
         let revision = self.store.state().revision;
         self.restored_at = self.restored_at.filter(|at| *at == revision);
-        let placed = !self.wanted.is_empty() || !self.bound.is_empty() || !self.exclusive.is_empty();
+        let placed =
+            self.host_plan.vms.values().any(|vm| vm.cpus != CpuShare::Any) || !self.exclusive.is_empty();
         let cpus = if placed { topology::online(Path::new("/")).ok() } else { None };
         let mut seen = self.board.lock();
         seen.observed.restored = self.restored_at.is_some();
-        seen.observed.exclusive = self.exclusive.vms().clone();
+        note_owners(&mut seen.report, self.exclusive.vms());
         if let Some(cpus) = cpus {
-            seen.observed.cpus = cpus;
+            seen.observed.host.cpus = cpus;
         }
     }
 
     /// Makes the host as the last plan wants it.
     pub(super) fn settle_exclusive(&mut self) {
-        let processes = self.board.lock().observed.vms.clone();
-        let pid = |name: &Name| Some(processes.get(name)?.process.as_ref()?.pid);
-        let owner = |(name, grant): (&Name, &taut_plan::placement::Grant)| {
-            let owner = Owner { pid: pid(name)?, cpus: grant.cpus.clone(), idle: grant.idle.clone() };
-            Some((name.clone(), owner))
-        };
-        let bound = |(name, cpus): (&Name, &BTreeSet<u32>)| {
-            Some((name.clone(), Bound { pid: pid(name)?, cpus: cpus.clone() }))
-        };
-        let wanted = Wanted {
-            owners: self.wanted.iter().filter_map(owner).collect(),
-            bound: self.bound.iter().filter_map(bound).collect(),
-            poll_ns: self.poll_ns,
-        };
+        let wanted = wanted(&self.host_plan);
         if let Err(error) = self.settle(&wanted) {
             tracing::warn!(%error, "nothing is changed on the host: it could not be noted");
         }
@@ -58,14 +47,24 @@ impl Reconciler {
             .because(&error)
         })?;
         let mut seen = self.board.lock();
-        seen.observed.exclusive = self.exclusive.vms().clone();
-        let before = std::mem::replace(&mut seen.observed.in_force, outcome.in_force.clone());
-        let known = std::mem::replace(&mut seen.observed.host_problems, outcome.problems.clone());
-        let unbound = std::mem::replace(&mut seen.observed.unbound, outcome.unbound.clone());
-        seen.observed.fixed_interrupts = outcome
+        let report = &mut seen.report;
+        note_owners(report, self.exclusive.vms());
+        let before: BTreeSet<Name> =
+            report.vms.iter().filter(|(_, vm)| vm.exclusive).map(|(name, _)| name.clone()).collect();
+        let unbound: BTreeMap<Name, String> =
+            report.vms.iter().filter_map(|(name, vm)| Some((name.clone(), vm.unbound.clone()?))).collect();
+        report.vms.values_mut().for_each(|vm| (vm.exclusive, vm.unbound) = (false, None));
+        for name in &outcome.in_force {
+            report.vms.entry(name.clone()).or_default().exclusive = true;
+        }
+        for (name, why) in &outcome.unbound {
+            report.vms.entry(name.clone()).or_default().unbound = Some(why.clone());
+        }
+        let known = std::mem::replace(&mut report.cpu_problems, outcome.problems.clone());
+        report.fixed_interrupts = outcome
             .interrupts
             .into_iter()
-            .map(|it| (it.cpus, format!("interrupt {} ({})", it.number, it.name), it.why))
+            .map(|it| FixedInterrupt { number: it.number, drivers: it.name, cpus: it.cpus, why: it.why })
             .collect();
         drop(seen);
         let event = |level, name: &Name, kind: &str, message: &str| {
@@ -98,11 +97,7 @@ impl Reconciler {
     pub(super) fn restore_host(&mut self) -> Result<(), ApiError> {
         self.restored_at = Some(self.store.state().revision);
         self.board.lock().observed.restored = true;
-        self.wanted.clear();
-        self.bound.clear();
-        self.poll_ns = None;
-        self.memory.clear();
-        self.entitled.clear();
+        self.take_everything_back();
         self.settle(&Wanted::default())?;
         self.make_groups();
         self.clear_groups();
@@ -116,20 +111,48 @@ impl Reconciler {
         Ok(())
     }
 
+    /// Makes the wanted state of the host one in which VMs have nothing.
+    fn take_everything_back(&mut self) {
+        self.grants.clear();
+        let bare = |share: &VmShare| VmShare { pid: share.pid, ..VmShare::default() };
+        let vms = self.host_plan.vms.iter().map(|(name, share)| (name.clone(), bare(share))).collect();
+        self.host_plan = HostPlan { vms, ..HostPlan::default() };
+    }
+
     /// The daemon ends and no VM runs: nothing stays behind.
     pub(super) fn leave_host(&mut self) {
         if self.vms.any_running() {
             return;
         }
         self.give_devices_back();
-        self.wanted.clear();
-        self.bound.clear();
-        self.poll_ns = None;
-        self.entitled.clear();
+        self.take_everything_back();
         if let Err(error) = self.settle(&Wanted::default()) {
             tracing::warn!(%error, "the host could not be put back: the next daemon does it");
         }
         self.clear_groups();
         self.settle_precedence();
+    }
+}
+
+/// What the plan wants of exclusive and shared pCPUs.
+fn wanted(plan: &HostPlan) -> Wanted {
+    let mut wanted = Wanted { poll_ns: plan.poll_ns, ..Wanted::default() };
+    for (name, VmShare { pid, cpus, .. }) in &plan.vms {
+        match cpus.clone() {
+            CpuShare::Any => {}
+            CpuShare::Bound(cpus) => drop(wanted.bound.insert(name.clone(), Bound { pid: *pid, cpus })),
+            CpuShare::Exclusive { cpus, idle } => {
+                wanted.owners.insert(name.clone(), Owner { pid: *pid, cpus, idle });
+            }
+        }
+    }
+    wanted
+}
+
+/// Notes the pCPUs that VMs own.
+fn note_owners(report: &mut HostReport, owners: &BTreeMap<Name, Vec<u32>>) {
+    report.vms.values_mut().for_each(|vm| vm.cpus.clear());
+    for (name, cpus) in owners {
+        report.vms.entry(name.clone()).or_default().cpus.clone_from(cpus);
     }
 }

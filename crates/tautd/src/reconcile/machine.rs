@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use taut_api::Name;
 use taut_api::event::Level;
-use taut_plan::machine::limits;
+use taut_plan::resources::disk_limits::wanted_limits;
 use taut_vm::launch::throttle;
 use taut_vm::qmp::Qmp;
 
@@ -18,7 +18,9 @@ const RETRY: Duration = Duration::from_secs(2);
 impl Reconciler {
     /// Gives a running VM's disk its limits. A thread does it: QEMU may be slow.
     pub(super) fn limit_disk(&mut self, vm: &Name) {
-        let Some(wanted) = self.store.state().desired.vms.get(vm).map(|vm| limits(&vm.vm)) else { return };
+        let Some(wanted) = self.store.state().desired.vms.get(vm).map(|vm| wanted_limits(&vm.vm)) else {
+            return;
+        };
         let key = format!("vm/{vm}/disk");
         if self.retries.get(&key).is_some_and(|at| Instant::now() < *at) {
             return;

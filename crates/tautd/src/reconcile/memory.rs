@@ -1,13 +1,13 @@
 //! Memory of running VMs moved to the nodes that the plan wants, a step in each round.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use taut_api::Name;
+use taut_api::enforcement::{MemoryMove, VmShare};
 use taut_api::event::Level;
 use taut_api::placement::Numbers;
 use taut_host::migrate::{Progress, Wanted};
-use taut_plan::MemoryMove;
 
 use super::Reconciler;
 
@@ -18,7 +18,15 @@ impl Reconciler {
         self.mover.step(&wanted, Instant::now());
         let moves: BTreeMap<Name, MemoryMove> =
             self.mover.progress().into_iter().map(|(name, progress)| (name, seen(progress))).collect();
-        let before = std::mem::replace(&mut self.board.lock().observed.moves, moves.clone());
+        let mut before: BTreeMap<Name, MemoryMove> = BTreeMap::new();
+        let mut seen = self.board.lock();
+        for (name, vm) in &mut seen.report.vms {
+            before.extend(vm.memory.take().map(|moved| (name.clone(), moved)));
+        }
+        for (name, moved) in &moves {
+            seen.report.vms.entry(name.clone()).or_default().memory = Some(moved.clone());
+        }
+        drop(seen);
         for (name, moved) in &moves {
             // Nothing of one that is done changes any more.
             if moved.done && before.get(name) != Some(moved) {
@@ -28,14 +36,13 @@ impl Reconciler {
     }
 
     fn wanted_memory(&self) -> BTreeMap<Name, Wanted> {
-        let seen = self.board.lock();
-        let of = |(name, nodes): (&Name, &BTreeSet<u32>)| {
-            let process = seen.observed.vms.get(name)?.process.as_ref()?;
-            // No VM has more memory than the host.
-            let most = seen.observed.memory_total;
-            Some((name.clone(), Wanted { pid: process.pid, nodes: nodes.clone(), most }))
+        // No VM has more memory than the host.
+        let most = self.board.lock().observed.host.memory_total;
+        let of = |(name, share): (&Name, &VmShare)| {
+            let wanted = Wanted { pid: share.pid, nodes: share.memory.clone(), most };
+            (!share.memory.is_empty()).then(|| (name.clone(), wanted))
         };
-        self.memory.iter().filter_map(of).collect()
+        self.host_plan.vms.iter().filter_map(of).collect()
     }
 
     fn tell_move(&self, name: &Name, moved: &MemoryMove) {
@@ -54,5 +61,5 @@ impl Reconciler {
 /// As the plan sees it.
 fn seen(progress: Progress) -> MemoryMove {
     let Progress { nodes, moved, ahead, left, why, passes, done } = progress;
-    MemoryMove { nodes, moved, ahead, left, why, tries: passes, done }
+    MemoryMove { nodes, moved, ahead, left, why, passes, done }
 }

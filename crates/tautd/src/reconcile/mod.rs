@@ -13,12 +13,13 @@ mod shutdown;
 mod tune;
 mod vmci;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use taut_api::enforcement::HostPlan;
 use taut_api::machine::DiskLimits;
 use taut_api::passthrough::PciAddress;
 use taut_api::route::UpgradedFabric;
@@ -28,8 +29,7 @@ use taut_host::groups::Groups;
 use taut_host::migrate::Mover;
 use taut_host::pci::bind::Binder;
 use taut_host::precedence::Precedence;
-use taut_plan::placement::Grant;
-use taut_plan::shares::Entitlement;
+use taut_plan::placement::problem::Grant;
 use taut_plan::{Plan, plan};
 use tokio::sync::oneshot;
 
@@ -108,24 +108,18 @@ pub(crate) struct Reconciler {
     attentive_until: Instant,
     /// Where the load's present interval began, while it is tested.
     tune_look: Option<tune::Look>,
-    /// pCPUs that VMs are to own, by the last plan.
-    wanted: BTreeMap<Name, Grant>,
-    /// pCPUs that the vCPUs of other VMs are bound to, by the last plan.
-    bound: BTreeMap<Name, BTreeSet<u32>>,
-    /// Nodes to which memory of VMs is moved, by the last plan.
-    memory: BTreeMap<Name, BTreeSet<u32>>,
+    /// Exclusive pCPUs of VMs that run or are about to start, by the last plan.
+    grants: BTreeMap<Name, Grant>,
+    /// The wanted state of the host, by the last plan.
+    host_plan: HostPlan,
     /// Moves it.
     mover: Mover,
     /// Takes devices from the host and gives them back.
     binder: Binder,
     /// Devices that are taken, and whose they are.
     devices: BTreeMap<PciAddress, Name>,
-    /// How long KVM is to poll for halted vCPUs at least, by the last plan.
-    poll_ns: Option<u64>,
     /// What is changed on the host for them.
     exclusive: Exclusive,
-    /// What VMs are to get of CPU and memory, by the last plan.
-    entitled: BTreeMap<Name, Entitlement>,
     /// The control groups by which they get it.
     groups: Groups,
     /// Who goes first beside them.
@@ -187,15 +181,12 @@ impl Reconciler {
             retries: BTreeMap::new(),
             attentive_until: Instant::now() + ATTENTION,
             tune_look: None,
-            wanted: BTreeMap::new(),
-            bound: BTreeMap::new(),
-            poll_ns: None,
-            memory: BTreeMap::new(),
+            grants: BTreeMap::new(),
+            host_plan: HostPlan::default(),
             mover: Mover::new(Path::new("/")),
             binder: parts.binder,
             devices: parts.devices,
             exclusive: parts.exclusive,
-            entitled: BTreeMap::new(),
             groups: parts.groups,
             precedence: parts.precedence,
             unsettled: Vec::new(),
@@ -254,11 +245,8 @@ impl Reconciler {
         self.clear_new_counters();
         self.note_refusals(&plan);
         self.fabric.configure(plan.fabric);
-        self.wanted = plan.exclusive;
-        self.bound = plan.bound;
-        self.poll_ns = plan.poll_ns;
-        self.memory = plan.memory;
-        self.entitled = plan.entitled;
+        self.grants = plan.exclusive;
+        self.host_plan = plan.host;
         for action in plan.actions {
             self.apply(action);
         }
@@ -276,14 +264,14 @@ impl Reconciler {
         self.observe();
         self.tune();
         self.look_at_host();
-        let observed = self.board.lock().observed.clone();
-        plan(&self.store.state().desired, &observed)
+        let (observed, report) = self.board.lock().for_rules();
+        plan(&self.store.state().desired, &observed, &report)
     }
 
     fn pause(&self) -> Duration {
         let until_test = self.until_test(&self.store.state().desired.host);
         let seen = self.board.lock();
-        let unattached = seen.observed.ports.values().any(|port| !port.attached);
+        let unattached = seen.observed.fabric.ports.values().any(|port| !port.attached);
         let pause = if self.mover.is_due(Instant::now()) {
             ATTENTIVE
         } else if !unattached && !self.vms.any_stopping() {

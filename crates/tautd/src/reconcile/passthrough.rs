@@ -9,7 +9,8 @@ use taut_api::passthrough::PciAddress;
 use taut_api::vm::VmSpec;
 use taut_api::{ApiError, Name};
 use taut_host::pci::{self, bind::BindError};
-use taut_plan::{Desired, passthrough};
+use taut_plan::Desired;
+use taut_plan::admission::passthrough::admit_devices;
 
 use super::Reconciler;
 
@@ -19,7 +20,7 @@ pub(crate) fn admit(desired: &Desired, name: &Name, spec: &VmSpec) -> Result<(),
         return Ok(());
     }
     let root = Path::new("/");
-    passthrough::admit(desired, name, spec, pci::host(root), &|address| pci::device(root, address))
+    admit_devices(desired, name, spec, pci::host(root), &|address| pci::device(root, address))
 }
 
 impl Reconciler {
@@ -63,15 +64,11 @@ impl Reconciler {
 
     /// Where the interrupts of VMs' devices go, by their numbers.
     pub(super) fn interrupts_of_devices(&self) -> BTreeMap<u32, BTreeSet<u32>> {
-        let exclusive: BTreeSet<u32> =
-            self.wanted.values().flat_map(|grant| grant.cpus.iter().chain(&grant.idle)).copied().collect();
-        let cpus = if self.devices.is_empty() { Vec::new() } else { self.board.lock().observed.cpus.clone() };
         let mut placed = BTreeMap::new();
         for (address, vm) in &self.devices {
-            if let Some(grant) = self.wanted.get(vm) {
-                let near = passthrough::near(&cpus, &exclusive, &grant.cpus);
+            if let Some(share) = self.host_plan.vms.get(vm).filter(|share| !share.interrupts.is_empty()) {
                 let numbers = pci::interrupts(Path::new("/"), *address);
-                placed.extend(numbers.into_iter().map(|number| (number, near.clone())));
+                placed.extend(numbers.into_iter().map(|number| (number, share.interrupts.clone())));
             }
         }
         placed

@@ -2,25 +2,18 @@
 
 use std::time::Instant;
 
+use taut_api::enforcement::HostPlan;
 use taut_api::event::Level;
-use taut_api::fabric::config::WorkerMode;
 use taut_host::precedence::{BACK, MOST};
 
 use super::Reconciler;
 
 impl Reconciler {
-    /// Makes it so as long as VMs own pCPUs. A fabric that never sleeps would leave nothing to others.
+    /// Makes it so as long as VMs own pCPUs.
     pub(super) fn settle_precedence(&mut self) {
-        let polling = self.store.state().desired.workers.mode == WorkerMode::Polling;
-        let (processes, fabric) = {
-            let seen = self.board.lock();
-            (seen.observed.vms.clone(), seen.fabric_pid)
-        };
-        let pid = |name| Some(processes.get(name)?.process.as_ref()?.pid);
-        let mut wanted: Vec<u32> = self.wanted.keys().filter_map(pid).collect();
-        if !wanted.is_empty() {
-            wanted.extend(fabric.filter(|_| !polling));
-        }
+        let HostPlan { vms, fabric, .. } = &self.host_plan;
+        let vms = vms.values().filter(|share| share.priority).map(|share| share.pid);
+        let wanted: Vec<u32> = vms.chain(*fabric).collect();
         match self.precedence.settle(&wanted, Instant::now()) {
             Ok(outcome) => {
                 for (pid, percent) in outcome.greedy {

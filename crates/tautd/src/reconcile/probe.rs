@@ -36,7 +36,7 @@ impl Probe {
             tracing::info!(accelerator = ?host.accelerator, qemu = ?host.qemu, "how guests run here");
             let mut seen = board.lock();
             seen.host = Some(host);
-            seen.observed.probed = true;
+            seen.observed.host.probed = true;
             drop(seen);
             inbox.send(Message::Wake);
         });
@@ -75,7 +75,7 @@ impl Reconciler {
     pub(super) fn probe(&mut self) {
         let mut seen = self.board.lock();
         seen.host = None;
-        seen.observed.probed = false;
+        seen.observed.host.probed = false;
         drop(seen);
         self.probe = Some(Probe::start(self.board.clone(), self.inbox.clone()));
     }

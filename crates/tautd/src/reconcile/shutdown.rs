@@ -25,7 +25,7 @@ impl Reconciler {
             return;
         }
         self.leave_host();
-        if self.board.lock().observed.ports.is_empty() && !self.vms.any_running() {
+        if self.board.lock().observed.fabric.ports.is_empty() && !self.vms.any_running() {
             self.fabric.end();
         }
     }

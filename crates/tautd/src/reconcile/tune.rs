@@ -12,7 +12,8 @@ use taut_api::event::Level;
 use taut_api::host::HostSettings;
 use taut_api::tune::{TuneMode, TuneReading, TuneState};
 use taut_host::utilisation::{self, CpuTimes};
-use taut_plan::{Desired, dense};
+use taut_plan::Desired;
+use taut_plan::network::dense;
 
 use super::Reconciler;
 
@@ -67,7 +68,7 @@ impl Reconciler {
             (TuneMode::Dense, Some(_)) => None,
         };
         let before = self.board.lock().observed.tune.clone();
-        let next = dense::rule(settings, &before, now_ms(), reading);
+        let next = dense::update_dense_mode(settings, &before, now_ms(), reading);
         if next != before {
             self.note_tune(settings, &before, next);
         }
@@ -83,8 +84,9 @@ impl Reconciler {
     /// The counters now, and the VMs that do not count: they keep their pCPUs when they are idle.
     fn look(&self) -> (Look, Vec<Name>) {
         let processes = self.vms.seen().into_iter().filter_map(|(name, vm)| Some((name, vm.process?)));
-        let keepers =
-            processes.filter(|(_, process)| process.cpu_pm).map(|(name, process)| (process.pid, name));
+        let keepers = processes
+            .filter(|(_, process)| process.machine.cpu_pm)
+            .map(|(name, process)| (process.pid, name));
         let (pids, names) = keepers.unzip();
         (Look::take(&pids), names)
     }
@@ -93,7 +95,7 @@ impl Reconciler {
     fn reading(&mut self, desired: &Desired) -> TuneReading {
         let (look, excluded) = self.look();
         let utilisation = self.tune_look.as_ref().and_then(|earlier| look.percent_since(earlier));
-        let (vms, vcpus) = dense::running(desired, &self.board.lock().observed);
+        let (vms, vcpus) = dense::count_running(desired, &self.board.lock().observed);
         let pcpus = look.cpus.pcpus();
         self.tune_look = Some(look);
         TuneReading { pcpus, vms, vcpus, utilisation, excluded }

@@ -14,7 +14,8 @@ use rusqlite::{Connection, params};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::fabric::config::{SocketWorker, WorkerConfig};
-use taut_plan::{Desired, numbering};
+use taut_plan::Desired;
+use taut_plan::network::numbering::assign_numbers;
 use tokio::sync::watch;
 
 pub(crate) use change::{Change, Kind};
@@ -95,7 +96,7 @@ impl Store {
         } else {
             next.revisions.insert(key, next.revision);
         }
-        next.desired.numbers = numbering::assign(&next.desired)?;
+        next.desired.numbers = assign_numbers(&next.desired)?;
         schema::save(&mut inner.db, &change, &next).map_err(|error| refused_by_disk(&error))?;
         inner.state = Arc::new(next);
         Ok(inner.state.clone())

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, params};
 use taut_api::Name;
-use taut_plan::{Numbers, numbering};
+use taut_plan::facts::Numbers;
+use taut_plan::network::numbering::assign_numbers;
 
 use super::{Change, Kind, State};
 
@@ -92,7 +93,7 @@ pub(super) fn load(db: &Connection) -> Result<State, OpenError> {
     };
     state.desired.numbers = Numbers { ports: numbers("port")?, segments: numbers("segment")? };
     // Another version may have numbered other things.
-    state.desired.numbers = numbering::assign(&state.desired).map_err(OpenError::Numbers)?;
+    state.desired.numbers = assign_numbers(&state.desired).map_err(OpenError::Numbers)?;
     Ok(state)
 }
 

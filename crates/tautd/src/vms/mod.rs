@@ -17,7 +17,7 @@ use taut_api::Name;
 use taut_api::fabric::counters::MAX_PORTS;
 use taut_api::machine::DiskLimits;
 use taut_api::vm::VmKind;
-use taut_plan::{MachineSeen, VmSeen};
+use taut_plan::facts::{MachineSeen, VmSeen};
 use taut_vm::launch::{RunPaths, Tuning};
 
 use crate::fabric::write_record;
@@ -112,7 +112,7 @@ impl Vms {
 
     fn see(&self, name: &Name) -> VmSeen {
         let paths = self.paths(name);
-        let process = self.running.get(name).map(|vm| taut_plan::Process {
+        let process = self.running.get(name).map(|vm| taut_plan::facts::Process {
             pid: vm.process.pid(),
             kind: vm.kind,
             accelerator: vm.accelerator.clone(),
@@ -120,7 +120,6 @@ impl Vms {
             sockets: (0..MAX_PORTS).take_while(|&index| paths.nic(index).exists()).collect(),
             vmci: vm.vmci,
             locked: vm.tuning.locked,
-            cpu_pm: vm.tuning.cpu_pm,
             machine: MachineSeen {
                 memory: start::seen(&vm.tuning.memory),
                 cpu_pm: vm.tuning.cpu_pm,

@@ -10,7 +10,7 @@ use taut_api::error::ErrorKind;
 use taut_api::host::AcceleratorKind;
 use taut_api::vm::{VmKind, VmSpec};
 use taut_api::{ApiError, Name};
-use taut_plan::numa::MemoryPlace;
+use taut_plan::facts::MemoryPlace;
 use taut_vm::launch::{self, MemoryTuning, RunPaths, Tuning};
 
 use super::{Record, Running, Vms};
@@ -56,7 +56,7 @@ impl Vms {
             accelerator: accelerator(spec.kind, chosen.kind).to_owned(),
             vmci: spec.vmci.is_some(),
             tuning,
-            disk_limits: taut_plan::machine::limits(spec),
+            disk_limits: taut_plan::resources::disk_limits::wanted_limits(spec),
         };
         if let Err(error) = write_record(&paths.pid(), &record) {
             // Without its record nobody would find it again.

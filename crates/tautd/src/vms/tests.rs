@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use taut_api::host::{Accelerator, AcceleratorKind};
 
-use taut_plan::numa::MemoryPlace;
+use taut_plan::facts::MemoryPlace;
 
 use super::*;
 use crate::board::HostFacts;

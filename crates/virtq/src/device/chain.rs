@@ -1,23 +1,24 @@
-//! Chains of buffers, and the checks that every descriptor of either ring format goes through.
+//! Chains of buffers, and the checks that every descriptor of either ring format passes.
 
 use std::sync::Arc;
 
 use super::MAX_PARTS;
 use crate::fault::RingFault;
 use crate::memory::{Buffer, GuestMemory, Segments};
-use crate::split::{DESC_INDIRECT, DESC_LEN, DESC_NEXT, DESC_WRITE};
+use crate::ring::{DESC_INDIRECT, DESC_LEN, DESC_NEXT, DESC_WRITE, Descriptor, Part};
 
-/// What a queue's buffers are for, seen from the driver.
+/// Direction in which the buffers of a queue carry bytes, seen from the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
-    /// The device reads; a chain has at most this many bytes.
+    /// The device reads. A chain has at most this many bytes.
     Transmit(u64),
     /// The device writes.
     Receive,
 }
 
 impl Direction {
-    fn most(self) -> u64 {
+    /// Most bytes of a chain.
+    fn most_bytes(self) -> u64 {
         match self {
             Self::Transmit(most) => most,
             Self::Receive => u64::from(u32::MAX),
@@ -30,34 +31,37 @@ impl Direction {
 pub(super) struct Chain {
     pub(super) first: u32,
     pub(super) len: u32,
-    /// What the driver knows it by: its head (split rings), its buffer ID (packed rings).
+    /// Name of the chain towards the driver: its head (split rings) or buffer ID (packed rings).
     pub(super) id: u16,
     pub(super) count: u16,
-    /// How many descriptors it has in the ring. Only packed rings ask.
+    /// Number of descriptors in the ring. Used by packed rings only.
     pub(super) descriptors: u16,
-    /// It is an indirect table. Only packed rings ask.
+    /// Whether the chain is an indirect table. Used by packed rings only.
     pub(super) table: bool,
 }
 
-/// One buffer of a chain as the driver described it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Part {
-    pub(super) addr: u64,
-    pub(super) len: u32,
-    pub(super) writable: bool,
+/// Where fetched chains go.
+#[derive(Debug)]
+pub(super) struct Fetch<'a> {
+    /// Takes the parts of the chains.
+    pub(super) chains: &'a mut Chains,
+    /// Takes the chains; its length is the most that are fetched.
+    pub(super) out: &'a mut [Chain],
+    /// Number of parts in `chains` from which on no further chain is fetched.
+    pub(super) parts: usize,
 }
 
 /// The checked chains of a queue that are in use.
 #[derive(Debug)]
 pub(super) struct Chains {
     direction: Direction,
-    /// `INDIRECT_DESC` was negotiated.
+    /// Whether `INDIRECT_DESC` was negotiated.
     indirect: bool,
     pub(super) segments: Segments,
 }
 
 impl Chains {
-    /// Room for `capacity` parts.
+    /// Chains with room for `capacity` parts before the list of parts has to grow.
     pub(super) fn new(
         memory: &Arc<GuestMemory>,
         direction: Direction,
@@ -73,23 +77,26 @@ impl Chains {
         self.segments.buffer(chain.first as usize, chain.count.into())
     }
 
-    /// The most frequent chains, quickly: as many as come first of one buffer near the last one each, until there are `parts`
-    /// parts. `next` gives the name, address, length and flags of one by its number; returns how many there were. Each is written
-    /// to where it is kept: built elsewhere and copied, it would be read before its parts have left the processor's
-    /// store buffer.
+    /// Adds the most frequent kind of chains quickly: chains of one buffer each, in the same memory
+    /// region as the last buffer. Stops at the first chain of another kind, or when there are `parts`
+    /// parts. `next` reads the head descriptor of a chain by its number. Returns how many chains were
+    /// added.
+    ///
+    /// Each chain is written to its final place. A chain that is built elsewhere and copied would be
+    /// read before its fields have left the processor's store buffer.
     #[inline(always)]
-    pub(super) fn near(
+    pub(super) fn push_usual(
         &mut self,
         parts: usize,
         out: &mut [Chain],
-        next: impl Fn(u16) -> Option<(u16, u64, u32, u16)>,
+        next: impl Fn(u16) -> Option<(u16, Descriptor)>,
     ) -> usize {
         let usual = if self.direction == Direction::Receive { DESC_WRITE } else { 0 };
         let begin = self.segments.len();
         let count = out.len().min(parts.saturating_sub(begin));
         let out = &mut out[..count];
-        self.segments.push_near(count, self.direction.most(), |number| {
-            let (id, addr, len, flags) = next(number as u16)?;
+        self.segments.push_near(count, self.direction.most_bytes(), |number| {
+            let (id, Descriptor { addr, len, flags, .. }) = next(number as u16)?;
             if flags & (DESC_NEXT | DESC_WRITE | DESC_INDIRECT) != usual {
                 return None;
             }
@@ -99,24 +106,24 @@ impl Chains {
         })
     }
 
-    /// A chain of one buffer.
+    /// Adds a chain of one buffer.
     #[inline]
-    pub(super) fn single(&mut self, id: u16, part: Part, out: &mut Chain) -> Result<(), RingFault> {
+    pub(super) fn push_single(&mut self, id: u16, part: Part, out: &mut Chain) -> Result<(), RingFault> {
         let first = self.begin();
         let len = self.push(id, part)?;
         self.end(first, id, len.into(), out)
     }
 
-    /// Begins a chain of several parts; [`Self::end`] ends it.
+    /// Begins a chain of several parts. [`Self::end`] ends it.
     #[inline]
     pub(super) fn begin(&self) -> usize {
         self.segments.len()
     }
 
-    /// Ends the chain that was begun at `first`, with `len` bytes in all.
+    /// Ends the chain that was begun at `first` and has `len` bytes in total.
     #[inline]
     pub(super) fn end(&mut self, first: usize, id: u16, len: u64, out: &mut Chain) -> Result<(), RingFault> {
-        let most = self.direction.most();
+        let most = self.direction.most_bytes();
         if len > most {
             self.segments.truncate(first);
             return Err(RingFault::LengthOverflow { head: id, len, most });
@@ -126,13 +133,13 @@ impl Chains {
         Ok(())
     }
 
-    /// Forgets the parts of a chain that was begun at `first` and turned out faulty.
+    /// Removes the parts of a faulty chain that was begun at `first`.
     #[cold]
     pub(super) fn abandon(&mut self, first: usize) {
         self.segments.truncate(first);
     }
 
-    /// Checks one buffer and adds it to the segments; returns its length.
+    /// Checks one buffer and adds it to the segments. Returns its length.
     #[inline]
     pub(super) fn push(&mut self, id: u16, part: Part) -> Result<u32, RingFault> {
         let Part { addr, len, writable } = part;
@@ -140,11 +147,12 @@ impl Chains {
         if len != 0 && writable == device_writes && self.segments.push(addr, u64::from(len)) {
             return Ok(len);
         }
-        Err(self.why_not(id, part))
+        Err(self.fault_of(id, part))
     }
 
+    /// The fault of a part that [`Self::push`] refused.
     #[cold]
-    fn why_not(&self, head: u16, part: Part) -> RingFault {
+    fn fault_of(&self, head: u16, part: Part) -> RingFault {
         let (addr, len) = (part.addr, u64::from(part.len));
         match self.direction {
             Direction::Transmit(_) if part.writable => RingFault::WritableInTransmit { head },
@@ -155,7 +163,7 @@ impl Chains {
         }
     }
 
-    /// Adds a part to the chain that was begun at `first`, unless that has too many already.
+    /// Adds a part to the chain that was begun at `first`. Fails if the chain has too many parts.
     pub(super) fn push_another(&mut self, first: usize, id: u16, part: Part) -> Result<u32, RingFault> {
         let len = self.push(id, part)?;
         if self.segments.len() - first > MAX_PARTS {
@@ -164,7 +172,8 @@ impl Chains {
         Ok(len)
     }
 
-    /// Checks where an indirect table is; returns its number of descriptors. `next`: its descriptor has a successor.
+    /// Checks the address and length of an indirect table and returns its number of descriptors.
+    /// `next`: whether the descriptor of the table has a successor.
     pub(super) fn check_table(&self, head: u16, addr: u64, len: u32, next: bool) -> Result<u16, RingFault> {
         if !self.indirect {
             return Err(RingFault::IndirectNotNegotiated { head });
@@ -184,7 +193,7 @@ impl Chains {
         Ok((len as usize / DESC_LEN) as u16)
     }
 
-    /// The two words of entry `index` of a table that [`Self::check_table`] found in order, read once.
+    /// Reads entry `index` of a table that [`Self::check_table`] accepted: two words, each once.
     pub(super) fn table_entry(&mut self, table: u64, index: u16) -> Result<[u64; 2], RingFault> {
         // No overflow: the table's end was checked.
         let addr = table + (usize::from(index) * DESC_LEN) as u64;

@@ -2,68 +2,21 @@
 
 use proptest::prelude::*;
 
+use super::hostile_driver::{BUFFER, Garbage, Hostile, RAM, SIZE, SPLIT, descriptor};
 use super::*;
-use crate::driver::{QueueLayout, Ram};
+use crate::driver::Ram;
 use crate::fault::{QueueError, RingFault};
 use crate::features::{EVENT_IDX, IN_ORDER, INDIRECT_DESC, NET_MRG_RXBUF, RING_PACKED, VERSION_1};
 use crate::header::NetHeader;
-use crate::packed::{self, DESC_AVAIL, DESC_USED};
-use crate::split::{self, DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Descriptor};
-
-const SIZE: u16 = 8;
-const RAM: u64 = 1 << 20;
+use crate::ring::packed::DESC_USED;
+use crate::ring::{DESC_INDIRECT, DESC_NEXT, DESC_WRITE, QueueConfig, Start, packed};
 
 /// Everything but the format.
 const ALL: u64 = VERSION_1 | EVENT_IDX | INDIRECT_DESC;
 
-const SPLIT: u64 = 0;
 const FORMATS: [u64; 2] = [SPLIT, RING_PACKED];
 
-/// A queue whose areas are written by hand.
-struct Hostile {
-    ram: Ram,
-    layout: QueueLayout,
-    format: u64,
-}
-
 impl Hostile {
-    fn new(format: u64) -> Self {
-        let mut ram = Ram::new(RAM).unwrap();
-        let layout = QueueLayout::allocate(&mut ram, SIZE).unwrap();
-        Self { ram, layout, format }
-    }
-
-    fn poke(&self, addr: u64, bytes: &[u8]) {
-        self.ram.memory().write(addr, bytes).unwrap();
-    }
-
-    /// Writes a descriptor of the queue or of an indirect table. In a packed queue that makes it available, and `next` is the
-    /// one behind it whatever is said.
-    fn descriptor(&self, table: u64, index: u16, addr: u64, len: u32, flags: u16, next: u16) {
-        let words = if self.format == SPLIT {
-            Descriptor { addr, len, flags, next }.to_words()
-        } else {
-            packed::Descriptor { addr, len, id: index, flags: flags | DESC_AVAIL }.to_words()
-        };
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        self.poke(table + split::desc_at(index) as u64, &bytes);
-    }
-
-    /// Makes `heads` available. Those of packed queues are.
-    fn available(&self, heads: &[u16]) {
-        if self.format != SPLIT {
-            return;
-        }
-        for (position, head) in heads.iter().enumerate() {
-            self.poke(self.layout.avail + split::avail_at(position as u16, SIZE) as u64, &head.to_le_bytes());
-        }
-        self.available_index(heads.len() as u16);
-    }
-
-    fn available_index(&self, index: u16) {
-        self.poke(self.layout.avail + split::INDEX as u64, &index.to_le_bytes());
-    }
-
     fn config(&self, features: u64) -> QueueConfig {
         self.layout.config(features | self.format, Start::first(self.format))
     }
@@ -76,7 +29,7 @@ impl Hostile {
         RxQueue::new(self.ram.memory(), &self.config(features)).unwrap()
     }
 
-    /// What a transmit queue says to one available chain from descriptor 0.
+    /// The fault that a transmit queue finds in one available chain from descriptor 0.
     fn tx_fault(&self) -> RingFault {
         self.available(&[0]);
         let mut tx = self.tx(ALL);
@@ -86,8 +39,6 @@ impl Hostile {
     }
 }
 
-const BUFFER: u64 = Ram::START + 0x8000;
-
 #[test]
 fn the_available_index_cannot_jump() {
     let hostile = Hostile::new(SPLIT);
@@ -96,7 +47,7 @@ fn the_available_index_cannot_jump() {
     assert_eq!(hostile.tx(VERSION_1).peek(), Err(jumped));
     assert_eq!(hostile.rx(VERSION_1).deliver_bytes(&[0; 60], &NetHeader::default()), Err(jumped));
 
-    hostile.descriptor(hostile.layout.desc, 0, BUFFER, 100, 0, 0);
+    hostile.descriptor(hostile.layout.desc, 0, descriptor(BUFFER, 100, 0, 0));
     hostile.available(&[0, 0]);
     let mut tx = hostile.tx(VERSION_1);
     assert_eq!(tx.peek(), Ok(2));
@@ -111,12 +62,12 @@ fn chains_stay_in_their_tables() {
     hostile.available(&[SIZE]);
     assert_eq!(hostile.tx(VERSION_1).peek(), Err(RingFault::HeadOutOfRange { head: SIZE, size: SIZE }));
     let desc = hostile.layout.desc;
-    hostile.descriptor(desc, 0, BUFFER, 100, DESC_NEXT, SIZE);
+    hostile.descriptor(desc, 0, descriptor(BUFFER, 100, DESC_NEXT, SIZE));
     assert_eq!(hostile.tx_fault(), RingFault::NextOutOfRange { next: SIZE, size: SIZE });
-    hostile.descriptor(desc, 0, BUFFER, 100, DESC_NEXT, 1);
-    hostile.descriptor(desc, 1, BUFFER, 100, DESC_NEXT, 0);
+    hostile.descriptor(desc, 0, descriptor(BUFFER, 100, DESC_NEXT, 1));
+    hostile.descriptor(desc, 1, descriptor(BUFFER, 100, DESC_NEXT, 0));
     assert_eq!(hostile.tx_fault(), RingFault::DescriptorLoop { head: 0, size: SIZE });
-    hostile.descriptor(desc, 0, BUFFER, 100, DESC_NEXT, 0);
+    hostile.descriptor(desc, 0, descriptor(BUFFER, 100, DESC_NEXT, 0));
     assert_eq!(hostile.tx_fault(), RingFault::DescriptorLoop { head: 0, size: SIZE });
 }
 
@@ -126,12 +77,12 @@ fn buffers_lie_in_guest_memory() {
         let desc = hostile.layout.desc;
         let end = Ram::START + RAM;
         for (addr, len) in [(0, 100), (Ram::START - 1, 100), (end - 99, 100), (end, 1), (1 << 60, 100)] {
-            hostile.descriptor(desc, 0, addr, len, 0, 0);
+            hostile.descriptor(desc, 0, descriptor(addr, len, 0, 0));
             assert_eq!(hostile.tx_fault(), RingFault::AddressOutside { addr, len: len.into() });
         }
-        hostile.descriptor(desc, 0, u64::MAX - 10, 100, 0, 0);
+        hostile.descriptor(desc, 0, descriptor(u64::MAX - 10, 100, 0, 0));
         assert_eq!(hostile.tx_fault(), RingFault::AddressOverflow { addr: u64::MAX - 10, len: 100 });
-        hostile.descriptor(desc, 0, BUFFER, u32::MAX, 0, 0);
+        hostile.descriptor(desc, 0, descriptor(BUFFER, u32::MAX, 0, 0));
         assert_eq!(hostile.tx_fault(), RingFault::AddressOutside { addr: BUFFER, len: u32::MAX.into() });
     }
 }
@@ -140,15 +91,15 @@ fn buffers_lie_in_guest_memory() {
 fn lengths_are_bounded_on_both_sides() {
     for hostile in FORMATS.map(Hostile::new) {
         let desc = hostile.layout.desc;
-        hostile.descriptor(desc, 0, BUFFER, 0, 0, 0);
+        hostile.descriptor(desc, 0, descriptor(BUFFER, 0, 0, 0));
         assert_eq!(hostile.tx_fault(), RingFault::ZeroLength { head: 0 });
-        hostile.descriptor(desc, 0, BUFFER, 11, 0, 0);
+        hostile.descriptor(desc, 0, descriptor(BUFFER, 11, 0, 0));
         assert_eq!(hostile.tx_fault(), RingFault::ChainTooShort { head: 0, len: 11, header: 12 });
         let most = (crate::header::LEN + MAX_FRAME_LEN) as u64;
-        hostile.descriptor(desc, 0, BUFFER, 65536, DESC_NEXT, 1);
-        hostile.descriptor(desc, 1, BUFFER, 77, 0, 0);
+        hostile.descriptor(desc, 0, descriptor(BUFFER, 65536, DESC_NEXT, 1));
+        hostile.descriptor(desc, 1, descriptor(BUFFER, 77, 0, 0));
         assert_eq!(hostile.tx_fault(), RingFault::LengthOverflow { head: 0, len: most + 1, most });
-        hostile.descriptor(desc, 1, BUFFER, 76, 0, 0);
+        hostile.descriptor(desc, 1, descriptor(BUFFER, 76, 0, 0));
         assert_eq!(hostile.tx(ALL).peek(), Ok(1));
     }
 }
@@ -157,13 +108,13 @@ fn lengths_are_bounded_on_both_sides() {
 fn directions_are_checked() {
     for hostile in FORMATS.map(Hostile::new) {
         let desc = hostile.layout.desc;
-        hostile.descriptor(desc, 0, BUFFER, 100, DESC_NEXT, 1);
-        hostile.descriptor(desc, 1, BUFFER, 100, DESC_WRITE, 0);
+        hostile.descriptor(desc, 0, descriptor(BUFFER, 100, DESC_NEXT, 1));
+        hostile.descriptor(desc, 1, descriptor(BUFFER, 100, DESC_WRITE, 0));
         assert_eq!(hostile.tx_fault(), RingFault::WritableInTransmit { head: 0 });
         let mut rx = hostile.rx(VERSION_1 | NET_MRG_RXBUF);
         let plain = NetHeader::default();
         assert_eq!(rx.deliver_bytes(&[0; 60], &plain), Err(RingFault::ReadableInReceive { head: 0 }));
-        hostile.descriptor(desc, 0, BUFFER, 11, DESC_WRITE, 0);
+        hostile.descriptor(desc, 0, descriptor(BUFFER, 11, DESC_WRITE, 0));
         let mut rx = hostile.rx(VERSION_1 | NET_MRG_RXBUF);
         let short = RingFault::ChainTooShort { head: 0, len: 11, header: 12 };
         assert_eq!(rx.deliver_bytes(&[0; 60], &plain), Err(short));
@@ -177,27 +128,27 @@ fn indirect_tables_keep_the_rules() {
         let desc = hostile.layout.desc;
         let table = Ram::START + 0x4000;
         let with = |len, flags| {
-            hostile.descriptor(desc, 0, table, len, DESC_INDIRECT | flags, 0);
+            hostile.descriptor(desc, 0, descriptor(table, len, DESC_INDIRECT | flags, 0));
             hostile.tx_fault()
         };
-        hostile.descriptor(table, 0, table, 16, DESC_INDIRECT, 0);
+        hostile.descriptor(table, 0, descriptor(table, 16, DESC_INDIRECT, 0));
         assert_eq!(with(32, 0), RingFault::NestedIndirect { head: 0 });
         assert_eq!(with(32, DESC_NEXT), RingFault::IndirectWithNext { head: 0 });
         for len in [0, 8, 17, (MAX_PARTS as u32 + 1) * 16, !15] {
             assert_eq!(with(len, 0), RingFault::IndirectTableSize { head: 0, len });
         }
         if hostile.format == SPLIT {
-            hostile.descriptor(table, 0, BUFFER, 100, DESC_NEXT, 2);
+            hostile.descriptor(table, 0, descriptor(BUFFER, 100, DESC_NEXT, 2));
             assert_eq!(with(32, 0), RingFault::NextOutOfRange { next: 2, size: 2 });
-            hostile.descriptor(table, 0, BUFFER, 100, DESC_NEXT, 1);
-            hostile.descriptor(table, 1, BUFFER, 100, DESC_NEXT, 1);
+            hostile.descriptor(table, 0, descriptor(BUFFER, 100, DESC_NEXT, 1));
+            hostile.descriptor(table, 1, descriptor(BUFFER, 100, DESC_NEXT, 1));
             assert_eq!(with(32, 0), RingFault::DescriptorLoop { head: 0, size: 2 });
         }
-        hostile.descriptor(desc, 0, table + 4, 16, DESC_INDIRECT, 0);
+        hostile.descriptor(desc, 0, descriptor(table + 4, 16, DESC_INDIRECT, 0));
         assert_eq!(hostile.tx_fault(), RingFault::IndirectTableMisaligned { head: 0, addr: table + 4 });
-        hostile.descriptor(desc, 0, Ram::START + RAM, 16, DESC_INDIRECT, 0);
+        hostile.descriptor(desc, 0, descriptor(Ram::START + RAM, 16, DESC_INDIRECT, 0));
         assert_eq!(hostile.tx_fault(), RingFault::AddressOutside { addr: Ram::START + RAM, len: 16 });
-        hostile.descriptor(desc, 0, u64::MAX - 15, 32, DESC_INDIRECT, 0);
+        hostile.descriptor(desc, 0, descriptor(u64::MAX - 15, 32, DESC_INDIRECT, 0));
         assert!(matches!(hostile.tx_fault(), RingFault::AddressOverflow { .. }));
         assert_eq!(hostile.tx(VERSION_1).peek(), Err(RingFault::IndirectNotNegotiated { head: 0 }));
     }
@@ -207,9 +158,9 @@ fn indirect_tables_keep_the_rules() {
 fn frames_before_a_fault_are_not_lost() {
     for hostile in FORMATS.map(Hostile::new) {
         let desc = hostile.layout.desc;
-        hostile.descriptor(desc, 0, BUFFER, 100, 0, 0);
-        hostile.descriptor(desc, 1, BUFFER, 100, 0, 0);
-        hostile.descriptor(desc, 2, 0, 100, 0, 0);
+        hostile.descriptor(desc, 0, descriptor(BUFFER, 100, 0, 0));
+        hostile.descriptor(desc, 1, descriptor(BUFFER, 100, 0, 0));
+        hostile.descriptor(desc, 2, descriptor(0, 100, 0, 0));
         hostile.available(&[0, 1, 2]);
         let mut tx = hostile.tx(ALL);
         assert_eq!(tx.peek(), Ok(2));
@@ -224,15 +175,15 @@ fn a_packed_queue_takes_no_more_than_it_has() {
     let hostile = Hostile::new(RING_PACKED);
     let desc = hostile.layout.desc;
     for index in 0..SIZE {
-        hostile.descriptor(desc, index, BUFFER, 100, DESC_NEXT, 0);
+        hostile.descriptor(desc, index, descriptor(BUFFER, 100, DESC_NEXT, 0));
     }
     assert_eq!(hostile.tx_fault(), RingFault::DescriptorLoop { head: 0, size: SIZE });
     for index in 0..SIZE {
-        hostile.descriptor(desc, index, BUFFER, 100, DESC_WRITE, 0);
+        hostile.descriptor(desc, index, descriptor(BUFFER, 100, DESC_WRITE, 0));
     }
     let mut rx = hostile.rx(VERSION_1);
     assert_eq!(rx.prepare(usize::from(SIZE) + 1), Ok(()), "each once");
-    hostile.descriptor(desc, 0, BUFFER, 100, DESC_WRITE, 0);
+    hostile.descriptor(desc, 0, descriptor(BUFFER, 100, DESC_WRITE, 0));
     assert_eq!(rx.prepare(usize::from(SIZE) + 1), Ok(()), "not yet of the next turn");
     hostile.poke(desc + packed::id_at(0) as u64 + 2, &(DESC_WRITE | DESC_USED).to_le_bytes());
     let again = RingFault::TooManyAvailable { index: 0, size: SIZE };
@@ -244,11 +195,11 @@ fn a_packed_queue_takes_no_more_than_it_has() {
 fn a_chain_does_not_reach_into_what_the_device_has() {
     let hostile = Hostile::new(RING_PACKED);
     let desc = hostile.layout.desc;
-    hostile.descriptor(desc, 0, BUFFER, 100, DESC_WRITE, 0);
+    hostile.descriptor(desc, 0, descriptor(BUFFER, 100, DESC_WRITE, 0));
     let mut rx = hostile.rx(VERSION_1);
     assert_eq!(rx.prepare(1), Ok(()));
     for index in 1..SIZE {
-        hostile.descriptor(desc, index, BUFFER, 100, DESC_WRITE | DESC_NEXT, 0);
+        hostile.descriptor(desc, index, descriptor(BUFFER, 100, DESC_WRITE | DESC_NEXT, 0));
     }
     assert_eq!(rx.prepare(2), Err(RingFault::DescriptorLoop { head: 1, size: SIZE }));
 }
@@ -286,40 +237,18 @@ fn queues_that_cannot_be_are_refused() {
     assert_eq!(TxQueue::new(packed.ram.memory(), &unknown).unwrap_err(), QueueError::PositionUnknown);
 }
 
-/// A descriptor that is nearly right, so that garbage gets far.
-fn descriptor() -> impl Strategy<Value = Descriptor> {
-    let addr = prop_oneof![8 => Ram::START..Ram::START + RAM, 1 => any::<u64>()];
-    let len = prop_oneof![8 => 0..3000u32, 1 => any::<u32>()];
-    let flags = prop_oneof![3 => Just(0u16), 3 => Just(DESC_NEXT), 3 => Just(DESC_WRITE), 2 => 0..8u16];
-    (addr, len, flags, 0..SIZE + 1).prop_map(|(addr, len, flags, next)| Descriptor { addr, len, flags, next })
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Whatever lies in the rings: frames or a fault, and used entries only for what was available.
+    /// Random content of the rings yields frames or a fault, and used entries only for available chains.
     #[test]
     fn garbage_is_a_frame_or_a_fault(
-        table in proptest::collection::vec(descriptor(), usize::from(SIZE)),
-        heads in proptest::collection::vec(0..SIZE + 1, 0..=usize::from(SIZE)),
-        indirect in proptest::collection::vec(descriptor(), 16),
-        index_off in prop_oneof![9 => Just(0u16), 1 => any::<u16>()],
+        garbage in Garbage::any(),
         recover: bool,
         format in proptest::sample::select([SPLIT, IN_ORDER, RING_PACKED, RING_PACKED | IN_ORDER].as_slice()),
     ) {
         let hostile = Hostile::new(format & RING_PACKED);
-        for (index, d) in table.iter().enumerate() {
-            hostile.descriptor(hostile.layout.desc, index as u16, d.addr, d.len, d.flags, d.next);
-        }
-        // Tables wherever an indirect descriptor may point.
-        for (index, d) in indirect.iter().enumerate() {
-            let addr = table[index % table.len()].addr;
-            if (Ram::START + 0x2000..Ram::START + RAM - 4096).contains(&addr) {
-                hostile.descriptor(addr & !7, index as u16, d.addr, d.len, d.flags, d.next);
-            }
-        }
-        hostile.available(&heads);
-        hostile.available_index((heads.len() as u16).wrapping_add(index_off));
+        garbage.write(&hostile);
 
         let mut config = hostile.config(ALL | NET_MRG_RXBUF | format);
         if recover && format & RING_PACKED == 0 {

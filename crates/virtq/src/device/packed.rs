@@ -1,52 +1,39 @@
 //! The device end of a packed ring (2.8).
 //!
-//! A descriptor's length, id and flags are one word: read once, written once. What a batch returns becomes visible by the
-//! word of its first descriptor, which is written last; behind it the driver sees all the others.
+//! Length, ID and flags of a descriptor are one word, which is read once and written once. A batch of
+//! returned chains becomes visible through the word of its first descriptor, which is written last.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
-use super::chain::{Chain, Chains, Direction, Part};
-use super::position_log::PositionLog;
-use super::{QueueConfig, Start};
+use super::chain::{Chain, Chains, Direction, Fetch};
 use crate::fault::{QueueError, RingFault};
-use crate::features;
 use crate::header;
-use crate::memory::{Area, GuestMemory};
-use crate::packed::{self, DESC_USED, Descriptor, EVENT_LEN, Event, Position};
-use crate::split::{self, DESC_INDIRECT, DESC_NEXT, DESC_WRITE};
+use crate::memory::GuestMemory;
+use crate::ring::packed::{self, Areas, DESC_USED, Position};
+use crate::ring::{
+    DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Descriptor, PositionLog, QueueConfig, Start, desc_at,
+};
 
 /// The device end of a packed ring. Chains are returned in the order in which they were fetched.
 #[derive(Debug)]
 pub(super) struct PackedRing {
-    size: u16,
-    event_idx: bool,
-    /// The device writes the buffers, and tells how much.
+    areas: Areas,
+    /// Whether the device writes the buffers, and tells how many bytes.
     writes: bool,
-    desc: Area<16>,
-    /// What the driver wants to be told.
-    driver_event: Area<4>,
-    /// What this end wants to be told.
-    device_event: Area<4>,
     log: Option<PositionLog>,
     /// Next descriptor to fetch.
     next_avail: Position,
     /// Descriptors fetched and not returned.
     outstanding: u16,
-    /// Where the next used descriptor goes.
+    /// Position of the next used descriptor.
     next_used: Position,
-    /// Behind what the driver sees as used.
+    /// Position behind the last descriptor that the driver sees as used.
     published: Position,
-    /// The used descriptor of the batch's first chain, which belongs at `published`.
+    /// The used descriptor of the first chain in the batch. It belongs at `published`.
     held: Option<Descriptor>,
-    /// Descriptors returned since the driver was last told, or found not to want it; at most `size`.
+    /// Descriptors returned since the driver was last interrupted, or found not to want an interrupt;
+    /// at most the size of the ring.
     unsignalled: u16,
-}
-
-impl Descriptor {
-    fn part(self) -> Part {
-        Part { addr: self.addr, len: self.len, writable: self.has(DESC_WRITE) }
-    }
 }
 
 impl PackedRing {
@@ -55,17 +42,10 @@ impl PackedRing {
         config: &QueueConfig,
         direction: Direction,
     ) -> Result<Self, QueueError> {
-        let size = config.size;
-        if size == 0 || size > packed::MAX_SIZE {
-            return Err(QueueError::PackedSize(size));
-        }
+        let addresses = [config.desc, config.avail, config.used];
         let mut ring = Self {
-            size,
-            event_idx: config.features & features::EVENT_IDX != 0,
+            areas: Areas::new(memory, config.size, addresses, config.features)?,
             writes: direction == Direction::Receive,
-            desc: split::area(memory, "descriptor ring", config.desc, packed::desc_at(size))?,
-            driver_event: split::area(memory, "driver area", config.avail, EVENT_LEN)?,
-            device_event: split::area(memory, "device area", config.used, EVENT_LEN)?,
             log: config.log.clone(),
             next_avail: Position::START,
             outstanding: 0,
@@ -75,7 +55,7 @@ impl PackedRing {
             unsignalled: 0,
         };
         let position = match config.start {
-            Start::At(bits) => ring.known(Position::from_bits(bits))?,
+            Start::At(bits) => ring.check_position(Position::from_bits(bits))?,
             Start::Recover => ring.recover()?,
         };
         (ring.next_avail, ring.next_used, ring.published) = (position, position, position);
@@ -85,36 +65,42 @@ impl PackedRing {
         Ok(ring)
     }
 
-    /// A position from outside, if the ring has it.
-    fn known(&self, position: Position) -> Result<Position, QueueError> {
+    /// Checks a position from outside against the size of the ring.
+    fn check_position(&self, position: Position) -> Result<Position, QueueError> {
         let Position { index, .. } = position;
-        if index < self.size { Ok(position) } else { Err(QueueError::Position { index, size: self.size }) }
+        if index < self.areas.size {
+            Ok(position)
+        } else {
+            Err(QueueError::Position { index, size: self.areas.size })
+        }
     }
 
-    /// Finds out where the last device end stopped, and clears away what it had begun to return and not shown.
+    /// Finds the position where the last device end stopped, and undoes the part of a batch that it
+    /// had returned but not published.
     fn recover(&self) -> Result<Position, QueueError> {
         let (old, new) = self.log.as_ref().and_then(PositionLog::load).ok_or(QueueError::PositionUnknown)?;
-        let (old, new) = (self.known(old)?, self.known(new)?);
-        // Still available: the batch never became visible. Otherwise it is used, or even available for the next turn.
-        let position = if old.is_available(self.load(old).flags) { old } else { new };
-        // No driver makes a descriptor used: whatever is, from here to a turn further on, stems from a batch that was not
-        // shown. The driver has not looked at it.
-        for ahead in 0..self.size {
-            let at = position.advance(ahead, self.size);
-            let found = self.load(at);
+        let (old, new) = (self.check_position(old)?, self.check_position(new)?);
+        // If its first descriptor is still available, the batch never became visible. Otherwise it is
+        // used, or even available again in the next turn of the ring.
+        let position = if old.is_available(self.areas.load(old).flags) { old } else { new };
+        // Drivers never make a descriptor used. Every used descriptor in the turn from here on stems from
+        // an unpublished batch, and the driver has not looked at it.
+        for ahead in 0..self.areas.size {
+            let at = position.advance(ahead, self.areas.size);
+            let found = self.areas.load(at);
             if at.is_used(found.flags) {
-                self.give_up(at, found)?;
+                self.undo_return(at, found)?;
             }
         }
         Ok(position)
     }
 
-    /// Makes a descriptor available again that was returned, but not shown.
-    fn give_up(&self, at: Position, found: Descriptor) -> Result<(), QueueError> {
+    /// Makes a descriptor available again that was returned but not published.
+    fn undo_return(&self, at: Position, found: Descriptor) -> Result<(), QueueError> {
         let mut available = Descriptor { flags: found.flags ^ DESC_USED, ..found };
         if self.writes {
-            // The driver's length was overwritten. That of a lone buffer is at least what was stored in it, and a header's:
-            // it serves as a shorter buffer for once.
+            // The driver's length was overwritten. A single buffer has at least as many bytes as were
+            // stored in it, and as a header: it serves as a shorter buffer this time.
             if found.has(DESC_NEXT | DESC_INDIRECT) {
                 return Err(QueueError::Torn { index: at.index });
             }
@@ -124,85 +110,85 @@ impl PackedRing {
         Ok(())
     }
 
+    /// Position of the first descriptor that the driver does not see as used.
     pub(super) fn position(&self) -> u16 {
         self.published.to_bits()
     }
 
-    /// Everything of a descriptor but its address.
-    #[inline]
-    fn load(&self, at: Position) -> Descriptor {
-        // Acquire: the address, the descriptors behind and the buffers were written before the flags.
-        Descriptor::from_words([0, self.desc.load_u64_acquire(packed::state_at(at.index))])
-    }
-
-    /// Everything of a descriptor but its address.
+    /// Writes everything of a descriptor but its address.
     #[inline]
     fn store(&self, at: Position, descriptor: Descriptor) {
-        let [_, state] = descriptor.to_words();
+        let [_, state] = packed::encode(descriptor);
         // Release: the payload and, for the first of a batch, the other descriptors before the flags.
-        self.desc.store_u64_release(packed::state_at(at.index), state);
+        self.areas.desc.store_u64_release(packed::state_at(at.index), state);
     }
 
+    /// Fetches waiting chains and returns how many. See [`super::ring::Ring::fetch`].
     #[inline]
-    pub(super) fn fetch(
-        &mut self,
-        chains: &mut Chains,
-        out: &mut [Chain],
-        parts: usize,
-    ) -> Result<usize, RingFault> {
+    pub(super) fn fetch(&mut self, into: Fetch<'_>) -> Result<usize, RingFault> {
+        let Fetch { chains, out, parts } = into;
         // Locals, which stay in registers.
         let mut at = self.next_avail;
-        let mut room = self.size - self.outstanding;
+        let mut room = self.areas.size - self.outstanding;
         let mut done = 0;
         loop {
-            let usual = self.near(chains, at, room, parts, &mut out[done..]);
-            at = at.advance(usual, self.size);
+            let usual = self.fetch_usual(chains, at, room, parts, &mut out[done..]);
+            at = at.advance(usual, self.areas.size);
             room -= usual;
             done += usize::from(usual);
             if done == out.len() || chains.segments.len() > parts {
                 break;
             }
-            // The first that is something else.
-            let head = self.load(at);
+            // The first chain of another kind.
+            let head = self.areas.load(at);
             if !at.is_available(head.flags) {
                 break;
             }
             let chain = &mut out[done];
-            match self.chain(chains, at, room, head, chain) {
+            match self.fetch_any(chains, at, room, head, chain) {
                 Ok(()) => {}
                 Err(_) if done > 0 => break,
                 Err(fault) => return Err(fault),
             }
-            at = at.advance(chain.descriptors, self.size);
+            at = at.advance(chain.descriptors, self.areas.size);
             room -= chain.descriptors;
             done += 1;
         }
         self.next_avail = at;
-        self.outstanding = self.size - room;
+        self.outstanding = self.areas.size - room;
         Ok(done)
     }
 
-    /// The usual chains, one buffer near the last one each, as many as come first, at most `room`; returns how many.
+    /// Fetches at most `room` chains of the usual kind ([`Chains::push_usual`]) until one of another
+    /// kind comes. Returns how many.
     #[inline(always)]
-    fn near(&self, chains: &mut Chains, at: Position, room: u16, parts: usize, out: &mut [Chain]) -> u16 {
+    fn fetch_usual(
+        &self,
+        chains: &mut Chains,
+        at: Position,
+        room: u16,
+        parts: usize,
+        out: &mut [Chain],
+    ) -> u16 {
         let count = out.len().min(room.into());
-        let near = chains.near(parts, &mut out[..count], |number| {
-            let at = at.advance(number, self.size);
-            let head = self.load(at);
-            let Descriptor { addr, len, id, flags } = self.with_address(at, head);
-            at.is_available(flags).then_some((id, addr, len, flags))
+        let usual = chains.push_usual(parts, &mut out[..count], |number| {
+            let at = at.advance(number, self.areas.size);
+            let head = self.areas.load(at);
+            let descriptor = self.with_address(at, head);
+            at.is_available(descriptor.flags).then_some((descriptor.id_or_next, descriptor))
         });
-        near as u16
+        usual as u16
     }
 
+    /// Adds the address to a descriptor that was read without it.
     #[inline]
     fn with_address(&self, at: Position, state: Descriptor) -> Descriptor {
-        Descriptor { addr: self.desc.load_u64(packed::desc_at(at.index)), ..state }
+        Descriptor { addr: self.areas.desc.load_u64(desc_at(at.index)), ..state }
     }
 
-    /// Any chain; `room` descriptors are not with the device.
+    /// Fetches a chain of any kind. `room`: number of descriptors that are not with the device.
     #[cold]
-    fn chain(
+    fn fetch_any(
         &self,
         chains: &mut Chains,
         at: Position,
@@ -211,18 +197,18 @@ impl PackedRing {
         out: &mut Chain,
     ) -> Result<(), RingFault> {
         if room == 0 {
-            return Err(RingFault::TooManyAvailable { index: at.index, size: self.size });
+            return Err(RingFault::TooManyAvailable { index: at.index, size: self.areas.size });
         }
         let first = chains.begin();
         let (len, last, descriptors) =
             self.walk(chains, first, at, room, head).inspect_err(|_| chains.abandon(first))?;
         chains.end(first, at.index, len, out)?;
-        (out.id, out.descriptors, out.table) = (last.id, descriptors, head.has(DESC_INDIRECT));
+        (out.id, out.descriptors, out.table) = (last.id_or_next, descriptors, head.has(DESC_INDIRECT));
         Ok(())
     }
 
-    /// Walks a chain, the last descriptor of which may be an indirect table; returns its length in bytes, its last
-    /// descriptor, and how many there are.
+    /// Walks a chain, the last descriptor of which may be an indirect table. Returns its length in
+    /// bytes, its last descriptor and the number of descriptors.
     fn walk(
         &self,
         chains: &mut Chains,
@@ -246,21 +232,21 @@ impl PackedRing {
                 return Ok((len, descriptor, walked));
             }
             if walked == room {
-                return Err(RingFault::DescriptorLoop { head: start.index, size: self.size });
+                return Err(RingFault::DescriptorLoop { head: start.index, size: self.areas.size });
             }
             walked += 1;
-            at = at.advance(1, self.size);
-            descriptor = self.load(at);
+            at = at.advance(1, self.areas.size);
+            descriptor = self.areas.load(at);
         }
     }
 
-    /// Adds the parts of an indirect table (2.8.7); returns their length.
+    /// Adds the parts of an indirect table (2.8.7). Returns their length in bytes.
     fn table(chains: &mut Chains, first: usize, head: u16, descriptor: Descriptor) -> Result<u64, RingFault> {
         let Descriptor { addr: table, len, .. } = descriptor;
         let entries = chains.check_table(head, table, len, descriptor.has(DESC_NEXT))?;
         let mut len = 0;
         for index in 0..entries {
-            let entry = Descriptor::from_words(chains.table_entry(table, index)?);
+            let entry = packed::decode(chains.table_entry(table, index)?);
             if entry.has(DESC_INDIRECT) {
                 return Err(RingFault::NestedIndirect { head });
             }
@@ -269,8 +255,8 @@ impl PackedRing {
         Ok(len)
     }
 
-    /// Returns chains. What is kept of the driver's flags has no meaning in a used descriptor (2.8.6); it is for
-    /// [`Self::recover`].
+    /// Returns chains, each with the number of bytes written. The driver's flags that are kept have no
+    /// meaning in a used descriptor (2.8.6); [`Self::recover`] needs them.
     #[inline]
     pub(super) fn push_used(&mut self, used: impl Iterator<Item = (Chain, u32)>) {
         // Locals, which stay in registers.
@@ -280,23 +266,26 @@ impl PackedRing {
             let next = if chain.descriptors > 1 { DESC_NEXT } else { 0 };
             let table = if chain.table { DESC_INDIRECT } else { 0 };
             self.push(at, chain.id, written, next | table);
-            at = at.advance(chain.descriptors, self.size);
+            at = at.advance(chain.descriptors, self.areas.size);
             count += chain.descriptors;
         }
         self.move_on(at, count);
     }
 
-    /// Returns a batch of chains, of which this is the last one and which have so many descriptors, by one used descriptor.
+    /// Returns a batch of chains that have `descriptors` descriptors by one used descriptor, which names
+    /// the last chain.
     #[inline]
     pub(super) fn push_batch(&mut self, last: Chain, descriptors: u16) {
         self.push(self.next_used, last.id, 0, 0);
-        self.move_on(self.next_used.advance(descriptors, self.size), descriptors);
+        self.move_on(self.next_used.advance(descriptors, self.areas.size), descriptors);
     }
 
+    /// Returns one chain. `kept`: flags of the driver that stay.
     #[inline]
     fn push(&mut self, at: Position, id: u16, written: u32, kept: u16) {
         let write = if self.writes { DESC_WRITE } else { 0 };
-        let used = Descriptor { addr: 0, len: written, id, flags: at.used_flags() | write | kept };
+        let used =
+            Descriptor { addr: 0, len: written, id_or_next: id, flags: at.used_flags() | write | kept };
         if self.published == at {
             self.held = Some(used);
         } else {
@@ -304,21 +293,22 @@ impl PackedRing {
         }
     }
 
-    /// `count` descriptors were returned; the next one goes to `at`.
+    /// Counts `count` returned descriptors; the next one goes to `at`.
     #[inline]
     fn move_on(&mut self, at: Position, count: u16) {
         self.next_used = at;
         self.outstanding -= count;
-        self.unsignalled = self.size.min(self.unsignalled.saturating_add(count));
+        self.unsignalled = self.areas.size.min(self.unsignalled.saturating_add(count));
     }
 
+    /// Writes a used descriptor.
     #[inline]
     fn return_descriptor(&self, at: Position, used: Descriptor) {
         if self.writes {
             self.store(at, used);
         } else {
-            // The length means nothing here, and remains the driver's.
-            self.desc.store_u32_release(packed::id_at(at.index), used.id_and_flags());
+            // The length has no meaning here and stays as the driver wrote it.
+            self.areas.desc.store_u32_release(packed::id_at(at.index), packed::id_and_flags(used));
         }
     }
 
@@ -335,25 +325,16 @@ impl PackedRing {
 
     #[inline]
     pub(super) fn needs_interrupt(&mut self) -> bool {
-        let moved = std::mem::take(&mut self.unsignalled);
-        if moved == 0 {
-            return false;
-        }
-        // The flags must be visible before the driver's wish is read: either we see its new wish, or it, after stating
-        // the wish, sees our flags.
-        fence(Ordering::SeqCst);
-        Event::from_word(self.driver_event.load_u32(0)).wants(self.published, moved, self.size)
+        let Areas { driver_event, size, .. } = &self.areas;
+        packed::needs_notification(driver_event, &mut self.unsignalled, self.published, *size)
     }
 
     pub(super) fn suspend_kicks(&mut self) {
-        self.device_event.store_u32(0, Event::Disable.to_word());
+        packed::suspend_notifications(&self.areas.device_event);
     }
 
     pub(super) fn arm_kicks(&mut self) -> bool {
-        let event = if self.event_idx { Event::At(self.next_avail) } else { Event::Enable };
-        self.device_event.store_u32(0, event.to_word());
-        // The wish must be visible before the ring is looked at again, or a buffer that comes now is missed by both.
-        fence(Ordering::SeqCst);
-        self.next_avail.is_available(self.load(self.next_avail).flags)
+        let at = self.next_avail;
+        self.areas.arm_notifications(&self.areas.device_event, at, |flags| at.is_available(flags))
     }
 }

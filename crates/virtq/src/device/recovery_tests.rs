@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::chain::{Chain, Chains, Direction};
+use super::BURST;
+use super::chain::{Chain, Chains, Direction, Fetch};
 use super::packed::PackedRing;
 use super::tests::words;
-use super::{BURST, PositionLog, QueueConfig, Start};
-use crate::driver::{Part, QueueLayout, Ram, Ring};
+use crate::driver::{QueueLayout, Ram, Ring};
 use crate::fault::QueueError;
 use crate::features::{EVENT_IDX, INDIRECT_DESC, RING_PACKED, VERSION_1};
-use crate::packed::Position;
+use crate::ring::packed::Position;
+use crate::ring::{Part, PositionLog, QueueConfig, Start};
 
 const FEATURES: u64 = VERSION_1 | RING_PACKED | EVENT_IDX | INDIRECT_DESC;
 const LEN: u32 = 100;
@@ -76,7 +77,8 @@ impl Scene {
     /// The device takes what there is: exactly what it has not shown as used.
     fn fetch(&mut self) {
         let mut out = [Chain::default(); BURST];
-        let count = self.device.fetch(&mut self.chains, &mut out, 1 << 20).unwrap();
+        let count =
+            self.device.fetch(Fetch { chains: &mut self.chains, out: &mut out, parts: 1 << 20 }).unwrap();
         self.fetched.extend(&out[..count]);
     }
 

@@ -1,45 +1,30 @@
-//! The device end of a ring, in whichever format was negotiated. The format is asked for once per burst, not per chain.
+//! The device end of a ring in the negotiated format. The format is looked up once per burst, not
+//! once per chain.
 
 use std::sync::Arc;
 
-use super::QueueConfig;
-use super::chain::{Chain, Chains, Direction};
+use super::chain::{Chain, Chains, Direction, Fetch};
 use super::packed::PackedRing;
 use super::split::SplitRing;
 use crate::fault::{QueueError, RingFault};
 use crate::features;
 use crate::memory::GuestMemory;
+use crate::ring::{Format, QueueConfig, each};
 
-#[derive(Debug)]
-enum Format {
-    Split(SplitRing),
-    Packed(PackedRing),
-}
-
-/// The device end of a ring, and the chains that were fetched from it. They are returned in the order in which they
-/// were fetched.
+/// The device end of a ring, and the chains that were fetched from it. Chains are returned in the
+/// order in which they were fetched.
 #[derive(Debug)]
 pub(super) struct Ring {
-    format: Format,
+    format: Format<SplitRing, PackedRing>,
     pub(super) chains: Chains,
-    /// Chains that are returned together are returned by one entry. Not in a receive queue: its driver needs the length
-    /// of each.
+    /// Whether one used entry returns all chains that are returned together. Never in a receive queue:
+    /// its driver needs the length of each chain.
     batches: bool,
     fault: Option<RingFault>,
 }
 
-/// Does the same for each format.
-macro_rules! each {
-    ($format:expr, $ring:ident => $action:expr) => {
-        match $format {
-            Format::Split($ring) => $action,
-            Format::Packed($ring) => $action,
-        }
-    };
-}
-
 impl Ring {
-    /// `capacity`: parts that are remembered without allocating.
+    /// Maps the ring. `capacity`: number of parts that are stored without allocating.
     pub(super) fn new(
         memory: &Arc<GuestMemory>,
         config: &QueueConfig,
@@ -64,35 +49,37 @@ impl Ring {
         })
     }
 
-    /// Position of the first buffer that has not been returned.
+    /// Position of the first chain that has not been returned.
     pub(super) fn position(&self) -> u16 {
         each!(&self.format, ring => ring.position())
     }
 
-    /// The fault that stopped this ring.
+    /// Fails with the fault that stopped this ring, if there was one.
     #[inline]
     pub(super) fn check(&self) -> Result<(), RingFault> {
         self.fault.map_or(Ok(()), Err)
     }
 
-    /// Remembers a fault: the ring is not used any more.
+    /// Stops the ring for good because of a fault, and returns the fault.
     #[cold]
-    pub(super) fn broken(&mut self, fault: RingFault) -> RingFault {
+    pub(super) fn stop(&mut self, fault: RingFault) -> RingFault {
         self.fault = Some(fault);
         fault
     }
 
-    /// Fetches the chains that wait, as many as `out` has room for, and returns how many; fewer when there are more than
-    /// `parts` parts. Chains in front of a faulty one are returned, the fault comes with the next call.
+    /// Fetches waiting chains and returns how many: as many as `out` has room for, or fewer when they
+    /// have more than `parts` parts. If a chain is faulty, the chains before it are returned; the next
+    /// call returns the fault.
     #[inline]
     pub(super) fn fetch(&mut self, out: &mut [Chain], parts: usize) -> Result<usize, RingFault> {
         self.check()?;
-        let fetched = each!(&mut self.format, ring => ring.fetch(&mut self.chains, out, parts));
-        fetched.map_err(|fault| self.broken(fault))
+        let fetched =
+            each!(&mut self.format, ring => ring.fetch(Fetch { chains: &mut self.chains, out, parts }));
+        fetched.map_err(|fault| self.stop(fault))
     }
 
-    /// Returns chains, in the order in which they were fetched, each with so many bytes written. The driver sees them after
-    /// [`Self::publish`].
+    /// Returns chains in the order in which they were fetched, each with the number of bytes written.
+    /// The driver sees them after [`Self::publish`].
     #[inline]
     pub(super) fn push_used(
         &mut self,
@@ -104,6 +91,7 @@ impl Ring {
         each!(&mut self.format, ring => ring.push_used(used));
     }
 
+    /// Returns chains by one used entry, that of the last chain.
     #[inline]
     fn push_batch(&mut self, mut used: impl ExactSizeIterator<Item = Chain> + DoubleEndedIterator) {
         let chains = used.len() as u16;
@@ -117,22 +105,24 @@ impl Ring {
         }
     }
 
-    /// Shows the driver all used entries.
+    /// Makes all returned chains visible to the driver.
     #[inline]
     pub(super) fn publish(&mut self) {
         each!(&mut self.format, ring => ring.publish());
     }
 
-    /// Has the driver asked to be told of what was published since the last call?
+    /// Tells whether the driver wants an interrupt for what was published since the last call.
     #[inline]
     pub(super) fn needs_interrupt(&mut self) -> bool {
         each!(&mut self.format, ring => ring.needs_interrupt())
     }
 
+    /// Asks the driver not to kick.
     pub(super) fn suspend_kicks(&mut self) {
         each!(&mut self.format, ring => ring.suspend_kicks());
     }
 
+    /// Asks the driver to kick at the next chain. Returns true if there is one already.
     pub(super) fn arm_kicks(&mut self) -> bool {
         each!(&mut self.format, ring => ring.arm_kicks())
     }

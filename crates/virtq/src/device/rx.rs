@@ -5,28 +5,30 @@ use std::sync::Arc;
 use super::chain::{Chain, Direction};
 use super::ring::Ring;
 use super::tx::{FIRST_BYTES, Slot, TxFrame, TxQueue};
-use super::{BURST, MAX_PARTS, QueueConfig};
+use super::{BURST, MAX_PARTS};
 use crate::fault::{QueueError, RingFault};
 use crate::features;
 use crate::header::{self, NetHeader};
 use crate::memory::wide::{self, Work};
 use crate::memory::{Buffer, GuestMemory, Pieces};
+use crate::ring::QueueConfig;
 
-/// Most buffers for one frame; also the most that are looked at ahead. 64 KiB fit with buffers of 520 bytes.
+/// Most buffers for one frame, and most buffers that are fetched ahead. 64 KiB fit with buffers of 520
+/// bytes.
 const MAX_AHEAD: usize = 128;
 
-/// Buffers that are looked at in one go when nobody said how many are needed.
+/// Number of buffers that are fetched at once when the caller did not say how many it needs.
 const AHEAD: usize = 8;
 
-/// The header of a frame for which there is nothing left to do, in one buffer.
+/// The header of a frame in one buffer that needs no checksum or segmentation.
 const PLAIN: [u8; header::LEN] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 
-/// What became of a frame.
+/// Result of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
-    /// It is in the guest's buffers; the guest sees it after [`RxQueue::publish`].
+    /// The frame is in the guest's buffers. The guest sees it after [`RxQueue::publish`].
     Stored,
-    /// The guest has too few buffers now. Nothing has changed.
+    /// The guest has too few buffers at the moment. Nothing has changed.
     Full,
     /// The guest's buffers can never hold this frame. Nothing has changed.
     TooLong,
@@ -35,24 +37,24 @@ pub enum Delivery {
 /// Frames stored by [`RxQueue::deliver_run`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Run {
-    /// How many.
+    /// Number of frames.
     pub frames: usize,
-    /// Their bytes, from the Ethernet header on.
+    /// Sum of their lengths in bytes, from the Ethernet header on.
     pub bytes: u64,
 }
 
-/// A receive queue of a guest.
+/// The receive queue of a guest.
 #[derive(Debug)]
 pub struct RxQueue {
     ring: Ring,
     mergeable: bool,
-    /// Buffers that were fetched and checked: `ahead[first..end]`.
+    /// Fetched and checked buffers: `ahead[first..end]`.
     ahead: Box<[Chain; MAX_AHEAD]>,
     first: usize,
     end: usize,
 }
 
-/// Bytes to be delivered: a slice, then guest memory.
+/// Source of a delivery: a slice, followed by guest memory.
 struct Source<'a> {
     bytes: &'a [u8],
     rest: Buffer<'a>,
@@ -92,7 +94,7 @@ impl Work for Copies<'_> {
         for (number, ((slot, chain), into)) in self.slots.iter().zip(self.chains).zip(self.ahead).enumerate()
         {
             let (to, at) = (into.first as usize, chain.first as usize);
-            // The buffer of the next frame, unless that will not fill as much of it.
+            // The buffer to prefetch: that of the next frame, unless the next frame is shorter.
             let next = || match (self.ahead.get(number + 1), self.chains.get(number + 1)) {
                 (Some(next), Some(frame)) if frame.len >= chain.len => next.first as usize,
                 _ => to,
@@ -110,33 +112,35 @@ impl Work for Copies<'_> {
 }
 
 impl RxQueue {
-    /// The device end of a queue that a driver and its front end have set up.
+    /// Sets up the device end of a queue that a driver and its front end have configured.
     pub fn new(memory: &Arc<GuestMemory>, config: &QueueConfig) -> Result<Self, QueueError> {
         let ring = Ring::new(memory, config, Direction::Receive, MAX_AHEAD + 2 * MAX_PARTS)?;
         let mergeable = config.features & features::NET_MRG_RXBUF != 0;
         Ok(Self { ring, mergeable, ahead: Box::new([Chain::default(); MAX_AHEAD]), first: 0, end: 0 })
     }
 
-    /// Looks at the next buffers ahead of a burst of `frames` frames. Optional, as is [`Self::expect`]: what a burst for this
-    /// queue does before its first [`Self::deliver`], to be faster.
+    /// Fetches buffers ahead of a burst of `frames` frames. This and [`Self::prefetch`] are optional;
+    /// they make the deliveries of the burst faster.
     #[inline]
     pub fn prepare(&mut self, frames: usize) -> Result<(), RingFault> {
         let wanted = frames.min(BURST);
         if self.end - self.first < wanted { self.look_ahead(wanted) } else { self.ring.check() }
     }
 
-    /// Asks for the first cache lines of the buffer `index` places from the next one, if it has been looked at. They
-    /// are some way off, and only so many can be on their way: best asked for one by one, beside other work.
+    /// Prefetches the first cache lines of the buffer `index` places behind the next one, if it was
+    /// fetched. The processor has room for few outstanding lines, so callers should spread these calls
+    /// over other work.
     #[inline(always)]
-    pub fn expect(&self, index: usize) {
+    pub fn prefetch(&self, index: usize) {
         if let Some(chain) = self.ahead[..self.end].get(self.first + index) {
             self.ring.chains.segments.prefetch_for_write(chain.first as usize);
         }
     }
 
-    /// Copies frames from a transmit queue, `count` from `first` of its last look on, as long as they are of the simplest
-    /// kind: plain, in one piece, and shorter than the guest's next buffer. Returns how many were stored; the one behind
-    /// them is for [`Self::deliver`]. Faster behind [`Self::prepare`] and [`Self::expect`].
+    /// Copies up to `count` frames of a transmit queue's last look, from `first` on. Stops at the first
+    /// frame that is not plain, not in one piece, or longer than the guest's next buffer;
+    /// [`Self::deliver`] handles that one. Returns what was stored. Faster after [`Self::prepare`] and
+    /// [`Self::prefetch`].
     #[inline]
     pub fn deliver_run(&mut self, queue: &TxQueue, first: usize, count: usize) -> Run {
         let Ok(()) = self.prepare(count) else { return Run::default() };
@@ -150,15 +154,15 @@ impl RxQueue {
         run
     }
 
-    /// Copies a frame from a transmit queue into the guest's next buffers, behind `header` (its `num_buffers` is set
-    /// here).
+    /// Copies a frame from a transmit queue into the guest's next buffers, behind `header`, whose
+    /// `num_buffers` is set here.
     #[inline]
     pub fn deliver(&mut self, frame: &TxFrame<'_>, header: &NetHeader) -> Result<Delivery, RingFault> {
         let source = Source { bytes: frame.first_bytes(), rest: frame.rest() };
         self.store(source, frame.len(), header)
     }
 
-    /// Copies a frame from the host's memory, likewise.
+    /// Copies a frame from this process's memory into the guest's next buffers, behind `header`.
     pub fn deliver_bytes(&mut self, frame: &[u8], header: &NetHeader) -> Result<Delivery, RingFault> {
         let source = Source { bytes: frame, rest: Buffer::empty() };
         self.store(source, frame.len(), header)
@@ -176,7 +180,7 @@ impl RxQueue {
             if self.first == self.end {
                 return Ok(Delivery::Full);
             }
-            (0..self.end - self.first).for_each(|index| self.expect(index));
+            (0..self.end - self.first).for_each(|index| self.prefetch(index));
         }
         let chain = self.ahead[self.first];
         if (chain.len as usize) < header::LEN + len {
@@ -226,7 +230,7 @@ impl RxQueue {
         Ok(Delivery::Stored)
     }
 
-    /// How many buffers `len` bytes need, all of them looked at.
+    /// Fetches as many buffers as `len` bytes need. Returns how many, or why there are too few.
     fn buffers_for(&mut self, len: usize) -> Result<Result<usize, Delivery>, RingFault> {
         let mut count = 0;
         let mut room = 0;
@@ -246,19 +250,20 @@ impl RxQueue {
         Ok(Ok(count))
     }
 
-    /// Fetches buffers until `wanted` are ready or the guest has no more. Buffers in front of a faulty one are used
-    /// first.
+    /// Fetches buffers until `wanted` are ready or the guest has no more. Buffers before a faulty one are
+    /// used first.
     fn look_ahead(&mut self, wanted: usize) -> Result<(), RingFault> {
         self.move_to_front();
-        // The bound on parts keeps the segments from growing; only a driver that chops its buffers to pieces meets it.
+        // The limit on parts keeps the segments from growing. Only drivers with very many small parts
+        // reach it.
         let room = &mut self.ahead[self.end..wanted.max(self.end)];
         let fetched = self.ring.fetch(room, MAX_AHEAD + MAX_PARTS)?;
         for chain in &room[..fetched] {
             if (chain.len as usize) < header::LEN {
                 let fault =
                     RingFault::ChainTooShort { head: chain.id, len: chain.len, header: header::LEN as u32 };
-                // Remembered, so that it is told when the buffers in front of it have been used.
-                let fault = self.ring.broken(fault);
+                // Stored, so that it is returned when the buffers before it are used.
+                let fault = self.ring.stop(fault);
                 return if self.first < self.end { Ok(()) } else { Err(fault) };
             }
             self.end += 1;
@@ -266,7 +271,7 @@ impl RxQueue {
         Ok(())
     }
 
-    /// Makes `first` 0 again.
+    /// Moves the fetched buffers to the front, so that `first` is 0.
     fn move_to_front(&mut self) {
         if self.first == self.end {
             self.ring.chains.segments.clear();
@@ -281,41 +286,21 @@ impl RxQueue {
         (self.first, self.end) = (0, self.end - self.first);
     }
 
-    /// Shows the guest everything stored since the last call.
+    /// Makes everything that was stored since the last call visible to the guest.
     #[inline]
     pub fn publish(&mut self) {
         self.ring.publish();
     }
 
-    /// Looks at the next buffer, so that its lines come here before the next frame does. For after a short burst; with long
-    /// ones there is no time in between.
+    /// Fetches and prefetches the next buffer before the next frame comes. Pays off after a short burst;
+    /// long bursts leave no time in between.
     #[inline]
-    pub fn look_further(&mut self) {
-        // A fault shows again with the next frame.
+    pub fn prefetch_next(&mut self) {
+        // A fault is returned again with the next frame.
         let _ = self.prepare(1);
-        self.expect(0);
+        self.prefetch(0);
     }
 
-    /// Position of the first buffer that was not used: what vhost-user's `GET_VRING_BASE` asks for. Publish first.
-    pub fn position(&self) -> u16 {
-        self.ring.position()
-    }
-
-    /// Has the driver asked to be interrupted for what was published since the last call? Each answer is given once: a
-    /// caller that delays the interrupt must remember it.
-    #[inline]
-    pub fn needs_interrupt(&mut self) -> bool {
-        self.ring.needs_interrupt()
-    }
-
-    /// Asks the driver not to kick when it adds buffers.
-    pub fn suspend_kicks(&mut self) {
-        self.ring.suspend_kicks();
-    }
-
-    /// Asks the driver to kick when it adds a buffer, after [`Delivery::Full`]. True if it has done so already: then try
-    /// again.
-    pub fn arm_kicks(&mut self) -> bool {
-        self.ring.arm_kicks()
-    }
+    position_and_kicks!();
+    interrupts!();
 }

@@ -1,141 +1,126 @@
 //! The device end of a split ring (2.7).
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
-use super::chain::{Chain, Chains, Part};
-use super::{QueueConfig, Start};
+use super::chain::{Chain, Chains, Fetch};
 use crate::fault::{QueueError, RingFault};
-use crate::features;
+use crate::memory::GuestMemory;
 use crate::memory::prefetch::LINE;
-use crate::memory::{Area, GuestMemory};
-use crate::split::{self, DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Descriptor};
+use crate::ring::split::{self, Areas, Published};
+use crate::ring::{DESC_INDIRECT, DESC_LEN, DESC_NEXT, Descriptor, QueueConfig, Start, desc_at};
 
-/// The device end of a split ring. Chains are returned in the order in which they were fetched, but for those of sockets.
+/// The device end of a split ring. Network queues return chains in the order in which they fetched
+/// them, socket queues in any order.
 #[derive(Debug)]
 pub(super) struct SplitRing {
-    size: u16,
-    event_idx: bool,
-    desc: Area<16>,
-    avail: Area<2>,
-    used: Area<4>,
+    areas: Areas,
     /// Next available entry to fetch.
     next_avail: u16,
     /// Available index as last read.
     seen_avail: u16,
     /// Next used entry to write.
     next_used: u16,
-    /// Used index as the driver sees it.
-    published: u16,
-    /// Used index when the driver was last told, or found not to want it.
-    signalled: u16,
-}
-
-impl Descriptor {
-    fn part(self) -> Part {
-        Part { addr: self.addr, len: self.len, writable: self.has(DESC_WRITE) }
-    }
+    published: Published,
 }
 
 impl SplitRing {
     pub(super) fn new(memory: &Arc<GuestMemory>, config: &QueueConfig) -> Result<Self, QueueError> {
-        let size = config.size;
-        if !size.is_power_of_two() || size > split::MAX_SIZE {
-            return Err(QueueError::Size(size));
-        }
-        let event_idx = config.features & features::EVENT_IDX != 0;
-        let [desc_len, avail_len, used_len] = split::area_lengths(size, event_idx);
-        let mut ring = Self {
-            size,
-            event_idx,
-            desc: split::area(memory, "descriptor table", config.desc, desc_len)?,
-            avail: split::area(memory, "available ring", config.avail, avail_len)?,
-            used: split::area(memory, "used ring", config.used, used_len)?,
-            next_avail: 0,
-            seen_avail: 0,
-            next_used: 0,
-            published: 0,
-            signalled: 0,
-        };
+        let addresses = [config.desc, config.avail, config.used];
+        let areas = Areas::new(memory, config.size, addresses, config.features)?;
         let position = match config.start {
             Start::At(position) => position,
-            Start::Recover => ring.used.load_u16(split::INDEX, Ordering::Acquire),
+            Start::Recover => areas.used.load_u16(split::INDEX, Ordering::Acquire),
         };
-        (ring.next_avail, ring.seen_avail, ring.next_used) = (position, position, position);
-        (ring.published, ring.signalled) = (position, position);
-        Ok(ring)
+        Ok(Self {
+            areas,
+            next_avail: position,
+            seen_avail: position,
+            next_used: position,
+            published: Published::up_to(position),
+        })
     }
 
+    /// Position of the next entry to return.
     pub(super) fn position(&self) -> u16 {
         self.next_used
     }
 
-    /// Entries.
+    /// Number of entries.
     pub(super) fn size(&self) -> u16 {
-        self.size
+        self.areas.size
     }
 
-    /// Position of the next entry to fetch. Other than [`Self::position`] only while chains are in flight.
+    /// Position of the next entry to fetch. Differs from [`Self::position`] while chains are in flight.
     pub(super) fn available_position(&self) -> u16 {
         self.next_avail
     }
 
-    /// The used index as it is in guest memory.
+    /// The used index in guest memory.
     pub(super) fn used_index(&self) -> u16 {
-        self.used.load_u16(split::INDEX, Ordering::Acquire)
+        self.areas.used.load_u16(split::INDEX, Ordering::Acquire)
     }
 
-    /// The available index as it is in guest memory, not checked.
+    /// The unchecked available index in guest memory.
     pub(super) fn avail_index(&self) -> u16 {
-        self.avail.load_u16(split::INDEX, Ordering::Acquire)
+        self.areas.avail.load_u16(split::INDEX, Ordering::Acquire)
     }
 
-    /// The head in an entry of the used ring, not checked.
+    /// The unchecked head in an entry of the used ring.
     pub(super) fn used_head(&self, position: u16) -> u16 {
-        self.used.load_u32(split::used_at(position, self.size)) as u16
+        self.areas.used.load_u32(split::used_at(position, self.areas.size)) as u16
     }
 
-    /// The head in an entry of the available ring, not checked.
+    /// The unchecked head in an entry of the available ring.
     #[inline(always)]
     pub(super) fn avail_head(&self, position: u16) -> u16 {
-        self.avail.load_u16(split::avail_at(position, self.size), Ordering::Relaxed)
+        self.areas.avail.load_u16(split::avail_at(position, self.areas.size), Ordering::Relaxed)
     }
 
-    /// Writes a head into an entry of the used ring that the driver does not see, and may never see there.
+    /// Writes a head into an entry of the used ring that the driver does not see, and may never see.
     pub(super) fn write_used_head(&self, position: u16, head: u16) {
-        self.used.store_u32(split::used_at(position, self.size), head.into());
+        self.areas.used.store_u32(split::used_at(position, self.areas.size), head.into());
     }
 
-    /// Goes on from this used index with so many chains in flight, which were fetched before. Chains of such a ring come back
-    /// in any order.
+    /// Resumes from this used index with `in_flight` chains that a predecessor fetched. The chains of
+    /// such a ring are returned in any order.
     pub(super) fn resume(&mut self, used: u16, in_flight: u16) {
-        (self.next_used, self.published, self.signalled) = (used, used, used);
+        (self.next_used, self.published) = (used, Published::up_to(used));
         let next = used.wrapping_add(in_flight);
         (self.next_avail, self.seen_avail) = (next, next);
     }
 
-    /// The head in the next available entry, not checked; `None` when there is none.
+    /// The unchecked head in the next available entry; `None` when there is none.
     #[inline]
     pub(super) fn next_head(&mut self) -> Result<Option<u16>, RingFault> {
         Ok((self.available(1)? > 0).then(|| self.avail_head(self.next_avail)))
     }
 
-    /// Goes on behind the entry that [`Self::next_head`] found.
+    /// Moves past the entry that [`Self::next_head`] found.
     #[inline]
     pub(super) fn pass_available(&mut self) {
         self.next_avail = self.next_avail.wrapping_add(1);
         self.prefetch(self.next_used, 1);
     }
 
-    /// Checks the chain from a head, once more each time.
+    /// Checks the chain from `head`, anew at each call.
     #[inline]
-    pub(super) fn look(&self, chains: &mut Chains, head: u16, out: &mut Chain) -> Result<(), RingFault> {
+    pub(super) fn fetch_from(
+        &self,
+        chains: &mut Chains,
+        head: u16,
+        out: &mut Chain,
+    ) -> Result<(), RingFault> {
         let one = std::slice::from_mut(out);
-        if self.near(chains, usize::MAX, one, |_| head) == 1 { Ok(()) } else { self.chain(chains, head, out) }
+        if self.fetch_usual(chains, usize::MAX, one, |_| head) == 1 {
+            Ok(())
+        } else {
+            self.fetch_any(chains, head, out)
+        }
     }
 
-    /// How many entries are left to fetch, after a look at the available index unless `wanted` of them are known to be
-    /// there: the line of the index is nearly always with the driver. Fetched entries are not read again.
+    /// Number of entries that can be fetched. Reads the available index only if fewer than `wanted`
+    /// entries are known, because the cache line of the index is nearly always with the driver.
     #[inline]
     fn available(&mut self, wanted: usize) -> Result<u16, RingFault> {
         let known = self.seen_avail.wrapping_sub(self.next_avail);
@@ -143,35 +128,36 @@ impl SplitRing {
             return Ok(known);
         }
         // Acquire: the entries and descriptors were written before the index.
-        let index = self.avail.load_u16(split::INDEX, Ordering::Acquire);
+        let index = self.areas.avail.load_u16(split::INDEX, Ordering::Acquire);
         let outstanding = index.wrapping_sub(self.next_used);
-        // Neither more than fit, nor fewer than have been fetched already.
-        if outstanding > self.size || outstanding < self.seen_avail.wrapping_sub(self.next_used) {
-            return Err(RingFault::AvailIndexJumped { from: self.seen_avail, to: index, size: self.size });
+        // Not more than fit, and not fewer than have been fetched already.
+        if outstanding > self.areas.size || outstanding < self.seen_avail.wrapping_sub(self.next_used) {
+            return Err(RingFault::AvailIndexJumped {
+                from: self.seen_avail,
+                to: index,
+                size: self.areas.size,
+            });
         }
         self.seen_avail = index;
         Ok(index.wrapping_sub(self.next_avail))
     }
 
+    /// Fetches waiting chains and returns how many. See [`super::ring::Ring::fetch`].
     #[inline]
-    pub(super) fn fetch(
-        &mut self,
-        chains: &mut Chains,
-        out: &mut [Chain],
-        parts: usize,
-    ) -> Result<usize, RingFault> {
+    pub(super) fn fetch(&mut self, into: Fetch<'_>) -> Result<usize, RingFault> {
+        let Fetch { chains, out, parts } = into;
         let wanted = usize::from(self.available(out.len())?).min(out.len());
         let out = &mut out[..wanted];
         let mut done = 0;
         while done < wanted && chains.segments.len() <= parts {
             let next = self.next_avail.wrapping_add(done as u16);
-            let usual =
-                self.near(chains, parts, &mut out[done..], |at| self.avail_head(next.wrapping_add(at)));
+            let usual = self
+                .fetch_usual(chains, parts, &mut out[done..], |at| self.avail_head(next.wrapping_add(at)));
             done += usual;
-            // The first that is something else.
+            // The first chain of another kind.
             if done < wanted && chains.segments.len() <= parts {
                 let head = self.avail_head(next.wrapping_add(usual as u16));
-                match self.chain(chains, head, &mut out[done]) {
+                match self.fetch_any(chains, head, &mut out[done]) {
                     Ok(()) => done += 1,
                     Err(_) if done > 0 => break,
                     Err(fault) => return Err(fault),
@@ -184,48 +170,58 @@ impl SplitRing {
         Ok(done)
     }
 
-    /// After a burst of `count` chains: asks for the used entries that they will get, from `used` on, and for the descriptors of the next
-    /// burst, as far as the driver has written them: those that it has still to write are better left with it.
+    /// Prefetches, after a burst of `count` chains, the used entries that they will get, from `used`
+    /// on, and the descriptors of the next burst. Descriptors that the driver has not written yet are
+    /// left in the driver's cache.
     #[inline]
     fn prefetch(&self, used: u16, count: usize) {
         for position in (0..count as u16).step_by(LINE / 8) {
-            let entry = split::used_at(used.wrapping_add(position), self.size);
-            self.used.prefetch_for_write(entry);
+            let entry = split::used_at(used.wrapping_add(position), self.areas.size);
+            self.areas.used.prefetch_for_write(entry);
         }
         let left = self.seen_avail.wrapping_sub(self.next_avail).min(count as u16);
-        for position in (0..left).step_by(LINE / split::DESC_LEN) {
-            let entry = split::avail_at(self.next_avail.wrapping_add(position), self.size);
-            self.desc.prefetch(split::desc_at(self.avail.load_u16(entry, Ordering::Relaxed)));
+        for position in (0..left).step_by(LINE / DESC_LEN) {
+            let entry = split::avail_at(self.next_avail.wrapping_add(position), self.areas.size);
+            self.areas.desc.prefetch(desc_at(self.areas.avail.load_u16(entry, Ordering::Relaxed)));
         }
     }
 
-    /// The usual chains, one buffer near the last one each, as many as come first; returns how many.
+    /// Fetches chains of the usual kind ([`Chains::push_usual`]) until one of another kind comes.
+    /// Returns how many.
     #[inline(always)]
-    fn near(&self, chains: &mut Chains, parts: usize, out: &mut [Chain], head: impl Fn(u16) -> u16) -> usize {
-        chains.near(parts, out, |number| {
+    fn fetch_usual(
+        &self,
+        chains: &mut Chains,
+        parts: usize,
+        out: &mut [Chain],
+        head: impl Fn(u16) -> u16,
+    ) -> usize {
+        chains.push_usual(parts, out, |number| {
             let head = head(number);
-            self.descriptor(head).map(|Descriptor { addr, len, flags, .. }| (head, addr, len, flags))
+            self.descriptor(head).map(|descriptor| (head, descriptor))
         })
     }
 
-    /// Any chain. It is read anew: what a first look found may have changed, and is forgotten.
+    /// Fetches a chain of any kind. Its descriptors are read anew and nothing from an earlier look at
+    /// them is used, since the driver may have changed them.
     #[cold]
-    fn chain(&self, chains: &mut Chains, head: u16, out: &mut Chain) -> Result<(), RingFault> {
-        let outside = RingFault::HeadOutOfRange { head, size: self.size };
+    fn fetch_any(&self, chains: &mut Chains, head: u16, out: &mut Chain) -> Result<(), RingFault> {
+        let outside = RingFault::HeadOutOfRange { head, size: self.areas.size };
         let descriptor = self.descriptor(head).ok_or(outside)?;
         if descriptor.has(DESC_NEXT | DESC_INDIRECT) {
             self.walk(chains, head, descriptor, out)
         } else {
-            chains.single(head, descriptor.part(), out)
+            chains.push_single(head, descriptor.part(), out)
         }
     }
 
-    /// A descriptor of the table, which ends with the last one.
+    /// Reads a descriptor of the table; `None` when the index is outside.
     #[inline]
     fn descriptor(&self, index: u16) -> Option<Descriptor> {
-        self.desc.load_u64_pair(split::desc_at(index)).map(Descriptor::from_words)
+        self.areas.desc.load_u64_pair(desc_at(index)).map(split::decode)
     }
 
+    /// Adds a chain of several descriptors.
     fn walk(
         &self,
         chains: &mut Chains,
@@ -243,7 +239,8 @@ impl SplitRing {
         }
     }
 
-    /// Walks a chain of several descriptors, the last of which may be an indirect table; returns its length.
+    /// Walks a chain of several descriptors, the last of which may be an indirect table. Returns its
+    /// length.
     fn walk_on(
         &self,
         chains: &mut Chains,
@@ -252,7 +249,7 @@ impl SplitRing {
         mut descriptor: Descriptor,
     ) -> Result<u64, RingFault> {
         let mut table: Option<u64> = None;
-        let mut size = self.size;
+        let mut size = self.areas.size;
         let mut walked = 1;
         let mut len = 0;
         loop {
@@ -270,7 +267,7 @@ impl SplitRing {
                 if !descriptor.has(DESC_NEXT) {
                     return Ok(len);
                 }
-                descriptor.next
+                descriptor.id_or_next
             };
             if next >= size {
                 return Err(RingFault::NextOutOfRange { next, size });
@@ -281,72 +278,52 @@ impl SplitRing {
             walked += 1;
             descriptor = match table {
                 None => self.descriptor(next).ok_or(RingFault::NextOutOfRange { next, size })?,
-                Some(table) => Descriptor::from_words(chains.table_entry(table, next)?),
+                Some(table) => split::decode(chains.table_entry(table, next)?),
             };
         }
     }
 
+    /// Returns chains, each with the number of bytes written.
     #[inline]
     pub(super) fn push_used(&mut self, used: impl ExactSizeIterator<Item = (Chain, u32)>) {
         let count = used.len();
         let mut entries = used.map(|(chain, written)| [u32::from(chain.id), written]);
-        let before_end = usize::from(self.size - (self.next_used & (self.size - 1))).min(count);
-        self.used.store_u32_pairs(split::used_at(self.next_used, self.size), before_end, &mut entries);
-        self.used.store_u32_pairs(split::ENTRIES, count - before_end, &mut entries);
+        let before_end = usize::from(self.areas.size - (self.next_used & (self.areas.size - 1))).min(count);
+        self.areas.used.store_u32_pairs(
+            split::used_at(self.next_used, self.areas.size),
+            before_end,
+            &mut entries,
+        );
+        self.areas.used.store_u32_pairs(split::ENTRIES, count - before_end, &mut entries);
         self.next_used = self.next_used.wrapping_add(count as u16);
     }
 
-    /// Returns a batch of so many chains, of which this is the last one, by one used entry: where the first one's would be
-    /// (2.7.9).
+    /// Returns a batch of `chains` chains by one used entry, which names the last chain and is placed
+    /// where the entry of the first chain would be (2.7.9).
     #[inline]
     pub(super) fn push_batch(&mut self, last: Chain, chains: u16) {
-        let entry = split::used_at(self.next_used, self.size);
-        self.used.store_u32(entry, u32::from(last.id));
-        self.used.store_u32(entry + 4, 0);
+        let entry = split::used_at(self.next_used, self.areas.size);
+        self.areas.used.store_u32(entry, u32::from(last.id));
+        self.areas.used.store_u32(entry + 4, 0);
         self.next_used = self.next_used.wrapping_add(chains);
     }
 
     #[inline]
     pub(super) fn publish(&mut self) {
-        if self.published != self.next_used {
-            // Release: entries and payload before the index.
-            self.used.store_u16(split::INDEX, self.next_used, Ordering::Release);
-            self.published = self.next_used;
-        }
+        self.published.publish(&self.areas.used, self.next_used);
     }
 
     #[inline]
     pub(super) fn needs_interrupt(&mut self) -> bool {
-        if self.published == self.signalled {
-            return false;
-        }
-        // The index must be visible before the driver's wish is read: either we see its new wish, or it, after
-        // stating the wish, sees our index.
-        fence(Ordering::SeqCst);
-        let old = std::mem::replace(&mut self.signalled, self.published);
-        if self.event_idx {
-            let event = self.avail.load_u16(split::used_event_at(self.size), Ordering::Relaxed);
-            split::passed_event(event, self.published, old)
-        } else {
-            self.avail.load_u16(split::FLAGS, Ordering::Relaxed) & split::AVAIL_NO_INTERRUPT == 0
-        }
+        self.published.needs_notification(&self.areas.avail, self.areas.used_event())
     }
 
     pub(super) fn suspend_kicks(&mut self) {
-        // With EVENT_IDX the threshold simply stays behind: the driver has passed it and does not pass it again.
-        if !self.event_idx {
-            self.used.store_u16(split::FLAGS, split::USED_NO_NOTIFY, Ordering::Relaxed);
-        }
+        split::suspend_notifications(&self.areas.used, self.areas.avail_event());
     }
 
     pub(super) fn arm_kicks(&mut self) -> bool {
-        if self.event_idx {
-            self.used.store_u16(split::avail_event_at(self.size), self.seen_avail, Ordering::Relaxed);
-        } else {
-            self.used.store_u16(split::FLAGS, 0, Ordering::Relaxed);
-        }
-        // The wish must be visible before the index is read again, or a buffer that comes now is missed by both.
-        fence(Ordering::SeqCst);
-        self.avail.load_u16(split::INDEX, Ordering::Relaxed) != self.seen_avail
+        let Areas { avail, used, .. } = &self.areas;
+        split::arm_notifications(used, self.areas.avail_event(), avail, self.seen_avail)
     }
 }

@@ -7,10 +7,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::counters::SharedWords;
-use crate::driver::{Part, QueueLayout, Ram, Ring, RxDriver, TxDriver};
+use crate::driver::{QueueLayout, Ram, Ring, RxDriver, TxDriver};
 use crate::features::{EVENT_IDX, IN_ORDER, INDIRECT_DESC, NET_MRG_RXBUF, RING_PACKED, VERSION_1};
 use crate::header::{self, NetHeader};
-use crate::packed::Position;
+use crate::ring::packed::Position;
+use crate::ring::{Part, PositionLog, QueueConfig, Start};
 
 /// Each format, in order and not.
 const FORMATS: [u64; 4] = [0, IN_ORDER, RING_PACKED, RING_PACKED | IN_ORDER];

@@ -6,37 +6,39 @@ use std::sync::Arc;
 
 use super::chain::{Chain, Chains, Direction};
 use super::ring::Ring;
-use super::{BURST, MAX_FRAME_LEN, MAX_PARTS, QueueConfig};
+use super::{BURST, MAX_FRAME_LEN, MAX_PARTS};
 use crate::fault::{QueueError, RingFault};
 use crate::header::{self, NetHeader};
 use crate::memory::prefetch::LINE;
 use crate::memory::wide::{self, Work};
 use crate::memory::{Buffer, GuestMemory, Pieces};
+use crate::ring::QueueConfig;
 
-/// Bytes of a frame that are copied when it is looked at.
+/// Number of bytes that [`TxQueue::peek`] copies of each frame.
 pub const FIRST_BYTES: usize = 64;
 
-/// Bytes of header and first bytes together.
+/// Number of bytes of header and first bytes together.
 pub(super) const HEAD: usize = header::LEN + FIRST_BYTES;
 
-/// What a header's fields take but for `num_buffers`, which has no meaning in a transmit queue.
+/// Bytes of the header without `num_buffers`, which has no meaning in a transmit queue.
 const FIELDS: usize = 10;
 
-/// A slot begins so long before its header that the first bytes are a line of their own.
+/// Bytes between the start of a slot and its header, so that the first bytes are a cache line of their
+/// own.
 const GAP: usize = LINE - header::LEN;
 
-/// A transmit queue of a guest.
+/// The transmit queue of a guest.
 #[derive(Debug)]
 pub struct TxQueue {
     ring: Ring,
     slots: Box<[Slot; BURST]>,
     chains: Box<[Chain; BURST]>,
-    /// The window: slots `first..end` hold frames that have been looked at and not completed.
+    /// Slots `first..end` hold the frames that were looked at and are not completed.
     first: usize,
     end: usize,
 }
 
-/// Header and first bytes of a frame that has been looked at, copied once.
+/// Header and first bytes of a frame, copied once.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct Slot {
@@ -45,7 +47,7 @@ pub(super) struct Slot {
 }
 
 impl TxQueue {
-    /// The device end of a queue that a driver and its front end have set up.
+    /// Sets up the device end of a queue that a driver and its front end have configured.
     pub fn new(memory: &Arc<GuestMemory>, config: &QueueConfig) -> Result<Self, QueueError> {
         let most = (header::LEN + MAX_FRAME_LEN) as u64;
         let ring = Ring::new(memory, config, Direction::Transmit(most), BURST + 2 * MAX_PARTS)?;
@@ -58,11 +60,11 @@ impl TxQueue {
         })
     }
 
-    /// Looks at the frames that wait, at most [`BURST`], and returns how many there are: [`Self::frame`] gives them.
-    /// Frames that were not completed after the last look come first, and alone: nothing is read from the guest
-    /// before they are completed.
+    /// Looks at the waiting frames, at most [`BURST`], and returns how many there are. [`Self::frame`]
+    /// gives access to them. While frames of the last look are not completed, only those are returned
+    /// and nothing is read from the guest.
     ///
-    /// Frames in front of a faulty one are returned; the next look then finds the fault.
+    /// If a frame is faulty, the frames before it are returned; the next look returns the fault.
     #[inline]
     pub fn peek(&mut self) -> Result<usize, RingFault> {
         if self.first == self.end {
@@ -71,6 +73,7 @@ impl TxQueue {
         Ok(self.end - self.first)
     }
 
+    /// Fetches the next burst.
     #[inline]
     fn refill(&mut self) -> Result<(), RingFault> {
         (self.first, self.end) = (0, 0);
@@ -81,17 +84,17 @@ impl TxQueue {
         self.end = wide::widest(load);
         if let Some(&Chain { id: head, len, .. }) = self.chains[..count].get(self.end) {
             let fault = RingFault::ChainTooShort { head, len, header: header::LEN as u32 };
-            // Remembered, so that it is told when the frames in front of it have gone.
-            let fault = self.ring.broken(fault);
+            // Stored, so that it is returned when the frames before it are completed.
+            let fault = self.ring.stop(fault);
             return if self.end > 0 { Ok(()) } else { Err(fault) };
         }
         Ok(())
     }
 
-    /// A frame of the last look; 0 is the oldest that is not completed.
+    /// A frame of the last look. Index 0 is the oldest one that is not completed.
     ///
     /// # Panics
-    /// If `index` is not less than what [`Self::peek`] returned, less what was completed since.
+    /// If there is no such frame: [`Self::peek`] returned fewer, or too many were completed since.
     #[inline]
     pub fn frame(&self, index: usize) -> TxFrame<'_> {
         let (at, window) = (self.first + index, self.first..self.end);
@@ -99,16 +102,20 @@ impl TxQueue {
         TxFrame { slot: &self.slots[at], start: None, chain: self.chains[at], chains: &self.ring.chains }
     }
 
-    /// First bytes and length of a frame, as [`Self::frame`] has them, if its header is all zeros: what most frames are decided by.
+    /// First bytes and length of a frame if its header is all zeros; `None` otherwise. The first bytes
+    /// suffice to forward most frames.
+    ///
+    /// # Panics
+    /// As [`Self::frame`].
     #[inline(always)]
-    pub fn glance(&self, index: usize) -> Option<(&[u8; FIRST_BYTES], usize)> {
+    pub fn peek_plain(&self, index: usize) -> Option<(&[u8; FIRST_BYTES], usize)> {
         let (at, window) = (self.first + index, self.first..self.end);
         assert!(window.contains(&at), "frame {index} of {}", window.len());
         let slot = &self.slots[at];
         slot.is_plain().then(|| (slot.start(), self.chains[at].len as usize - header::LEN))
     }
 
-    /// Slots and chains of `count` frames from `first` of the last look on, and where their bytes are.
+    /// Slots, chains and memory of `count` frames of the last look, from `first` on.
     #[inline]
     pub(super) fn window(&self, first: usize, count: usize) -> (&[Slot], &[Chain], Pieces<'_>) {
         let frames = self.first + first..self.first + first + count;
@@ -116,10 +123,10 @@ impl TxQueue {
         (&self.slots[frames.clone()], &self.chains[frames], self.ring.chains.segments.pieces())
     }
 
-    /// Returns the `count` oldest frames of the last look to the guest, in one go.
+    /// Returns the `count` oldest frames of the last look to the guest and publishes that.
     ///
     /// # Panics
-    /// If there are not that many.
+    /// If there are fewer.
     #[inline]
     pub fn complete(&mut self, count: usize) {
         let done = &self.chains[self.first..self.end][..count];
@@ -128,30 +135,12 @@ impl TxQueue {
         self.ring.publish();
     }
 
-    /// Position of the first frame that is not completed: what vhost-user's `GET_VRING_BASE` asks for.
-    pub fn position(&self) -> u16 {
-        self.ring.position()
-    }
-
-    /// Has the driver asked to be interrupted for what was completed since the last call? Each answer is given once: a
-    /// caller that delays the interrupt must remember it.
-    #[inline]
-    pub fn needs_interrupt(&mut self) -> bool {
-        self.ring.needs_interrupt()
-    }
-
-    /// Asks the driver not to kick.
-    pub fn suspend_kicks(&mut self) {
-        self.ring.suspend_kicks();
-    }
-
-    /// Asks the driver to kick at the next frame behind the last look. True if there is one already: then look again.
-    pub fn arm_kicks(&mut self) -> bool {
-        self.ring.arm_kicks()
-    }
+    position_and_kicks!();
+    interrupts!();
 }
 
-/// Copies header and first bytes of each chain, each once, until one is too short to be a frame; returns how many.
+/// Copies header and first bytes of each chain once, until a chain is too short to be a frame. Returns
+/// the number of chains copied.
 struct Load<'a> {
     slots: &'a mut [Slot],
     chains: &'a [Chain],
@@ -179,19 +168,19 @@ impl Work for Load<'_> {
 }
 
 impl Slot {
-    /// Reads a chain that is short or in pieces.
+    /// Reads the start of a chain that is short or in several parts.
     #[cold]
     fn read(&mut self, mut from: Buffer<'_>, len: usize) {
         from.read(&mut self.bytes[..len.min(HEAD)]);
     }
 
-    /// Is the header all zeros, what the sender wrote of it?
+    /// Tells whether all header fields that the sender writes are zero.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.bytes[..FIELDS] == [0; FIELDS]
     }
 
-    /// What lies behind the header.
+    /// The bytes behind the header.
     #[inline(always)]
     pub(super) fn start(&self) -> &[u8; FIRST_BYTES] {
         self.bytes.last_chunk().expect("a slot is longer than the first bytes")
@@ -204,19 +193,19 @@ impl Slot {
     }
 }
 
-/// A frame in a guest's transmit queue. Its length and header are fixed, its first bytes are a private copy; the rest lies
-/// in guest memory and is read when it is copied.
+/// A frame in a guest's transmit queue. Length and header are fixed and the first bytes are a private
+/// copy. The rest lies in guest memory and is read when it is copied.
 #[derive(Debug, Clone, Copy)]
 pub struct TxFrame<'q> {
     slot: &'q Slot,
-    /// In place of the first bytes that the guest wrote.
+    /// Replacement for the first bytes that the guest wrote.
     start: Option<&'q [u8]>,
     chain: Chain,
     chains: &'q Chains,
 }
 
 impl<'q> TxFrame<'q> {
-    /// Its header as the guest wrote it, not checked against the frame.
+    /// The header as the guest wrote it, not checked against the frame.
     #[inline]
     pub fn header(&self) -> NetHeader {
         NetHeader::from_bytes(self.slot.header())
@@ -232,7 +221,7 @@ impl<'q> TxFrame<'q> {
         }
     }
 
-    /// The same frame with other first bytes, more or fewer: all that was in [`Self::first_bytes`] is replaced.
+    /// The same frame with [`Self::first_bytes`] replaced by `start`, which may be longer or shorter.
     #[inline]
     #[must_use]
     pub fn with_start<'s>(&self, start: &'s [u8]) -> TxFrame<'s>
@@ -242,19 +231,20 @@ impl<'q> TxFrame<'q> {
         TxFrame { start: Some(start), ..*self }
     }
 
-    /// The first [`FIRST_BYTES`] bytes, fewer if the frame is shorter. Exactly these are stored at a receiver.
+    /// The first [`FIRST_BYTES`] bytes, fewer if the frame is shorter. A receiver gets exactly these.
     #[inline]
     pub fn first_bytes(&self) -> &'q [u8] {
         self.start.unwrap_or_else(|| &self.slot.bytes[header::LEN..HEAD.min(self.chain.len as usize)])
     }
 
-    /// The first [`FIRST_BYTES`] bytes as the guest wrote them; what lies behind the end of a shorter frame has no meaning.
+    /// The first [`FIRST_BYTES`] bytes as the guest wrote them. Bytes behind the end of a shorter frame
+    /// have no meaning.
     #[inline]
     pub fn start(&self) -> &'q [u8; FIRST_BYTES] {
         self.slot.start()
     }
 
-    /// Copies the frame, as far as `out` has room; returns how many bytes.
+    /// Copies as much of the frame as `out` has room for. Returns the number of bytes.
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
         let first = self.first_bytes();
         let head = first.len().min(out.len());
@@ -262,14 +252,15 @@ impl<'q> TxFrame<'q> {
         head + self.rest().read(&mut out[head..])
     }
 
-    /// Writes the frame to a descriptor by one `writev`, behind a header if one is given; returns what the kernel took.
+    /// Writes the frame to a file descriptor by one `writev`, behind `header` if there is one. Returns the
+    /// number of bytes that the kernel took.
     pub fn write_to(&self, fd: BorrowedFd<'_>, header: Option<&NetHeader>) -> io::Result<usize> {
         let header = header.map(|header| header.to_bytes());
         let header = header.as_ref().map_or(&[][..], |bytes| &bytes[..]);
         self.rest().write_to(fd, [header, self.first_bytes()], usize::MAX)
     }
 
-    /// Everything behind the first bytes.
+    /// The bytes behind the first ones.
     #[inline]
     pub(super) fn rest(&self) -> Buffer<'q> {
         if self.chain.len as usize <= HEAD {

@@ -1,13 +1,16 @@
-//! Where a queue lies.
+//! Addresses of the areas of a queue.
+
+use std::sync::Arc;
 
 use super::Ram;
-use crate::device::{QueueConfig, Start};
-use crate::split;
+use crate::fault::QueueError;
+use crate::memory::GuestMemory;
+use crate::ring::{QueueConfig, Start, packed, split};
 
-/// Where the three areas of a queue lie: guest addresses.
+/// Guest addresses of the three areas of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueLayout {
-    /// Entries.
+    /// Number of entries.
     pub size: u16,
     /// Descriptor table, or packed ring.
     pub desc: u64,
@@ -18,17 +21,32 @@ pub struct QueueLayout {
 }
 
 impl QueueLayout {
-    /// Places a queue of `size` entries, each area on pages of its own and large enough for either format: processors
-    /// fetch lines beside each other together. `None` when the memory is used up.
+    /// Allocates the areas of a queue of `size` entries; `None` when the memory is used up. Each area has
+    /// pages of its own, because processors fetch neighbouring lines together, and is large enough for
+    /// either format.
     pub fn allocate(ram: &mut Ram, size: u16) -> Option<Self> {
         let mut place = |len: usize| ram.allocate(len as u64, 4096);
         let [desc, avail, used] = split::area_lengths(size, true).map(&mut place);
         Some(Self { size, desc: desc?, avail: avail?, used: used? })
     }
 
-    /// The same queue as the device end is told of it.
+    /// The configuration of the same queue for its device end.
     pub fn config(&self, features: u64, start: Start) -> QueueConfig {
         let Self { size, desc, avail, used } = *self;
         QueueConfig { size, desc, avail, used, features, start, log: None }
+    }
+
+    /// Maps the areas of a split ring.
+    pub(super) fn split(&self, memory: &Arc<GuestMemory>, features: u64) -> Result<split::Areas, QueueError> {
+        split::Areas::new(memory, self.size, [self.desc, self.avail, self.used], features)
+    }
+
+    /// Maps the areas of a packed ring.
+    pub(super) fn packed(
+        &self,
+        memory: &Arc<GuestMemory>,
+        features: u64,
+    ) -> Result<packed::Areas, QueueError> {
+        packed::Areas::new(memory, self.size, [self.desc, self.avail, self.used], features)
     }
 }

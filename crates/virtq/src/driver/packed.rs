@@ -1,62 +1,38 @@
 //! The driver end of one packed ring.
 
-use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
-
-use super::{Part, QueueLayout};
-use crate::fault::QueueError;
-use crate::features;
-use crate::memory::{Area, GuestMemory};
-use crate::packed::{self, Descriptor, Event, Position};
-use crate::split::{self, DESC_INDIRECT, DESC_NEXT, DESC_WRITE};
+use crate::ring::packed::{self, Areas, Position};
+use crate::ring::{DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Descriptor, Part, desc_at};
 
 #[derive(Debug)]
 pub(super) struct PackedRing {
-    size: u16,
-    event_idx: bool,
-    desc: Area<16>,
-    /// What this end wants to be told.
-    driver_event: Area<4>,
-    /// What the device wants to be told.
-    device_event: Area<4>,
+    areas: Areas,
     /// Next descriptor to make available.
     next_avail: Position,
-    /// First descriptor that is not published: where it is, and its flags' word, which is written last. The device cannot
-    /// get past it.
+    /// Index and second word of the first descriptor that is not published. The word is written last;
+    /// the device cannot get past it.
     held: Option<(u16, u64)>,
-    /// Behind the last descriptor that the device sees.
+    /// Position behind the last descriptor that the device sees.
     published: Position,
     /// Descriptors written since the last publication.
     added: u16,
-    /// Descriptors published since the device was last kicked, or found not to want it; at most `size`.
+    /// Descriptors published since the device was last kicked, or found not to want a kick; at most the
+    /// size of the ring.
     unkicked: u16,
-    /// Where the next used descriptor will be.
+    /// Position of the next used descriptor.
     next_used: Position,
 }
 
 impl PackedRing {
-    pub(super) fn new(
-        memory: &Arc<GuestMemory>,
-        layout: QueueLayout,
-        features: u64,
-    ) -> Result<Self, QueueError> {
-        let size = layout.size;
-        if size == 0 || size > packed::MAX_SIZE {
-            return Err(QueueError::Size(size));
-        }
-        Ok(Self {
-            size,
-            event_idx: features & features::EVENT_IDX != 0,
-            desc: split::area(memory, "descriptor ring", layout.desc, packed::desc_at(size))?,
-            driver_event: split::area(memory, "driver area", layout.avail, packed::EVENT_LEN)?,
-            device_event: split::area(memory, "device area", layout.used, packed::EVENT_LEN)?,
+    pub(super) fn new(areas: Areas) -> Self {
+        Self {
+            areas,
             next_avail: Position::START,
             held: None,
             published: Position::START,
             added: 0,
             unkicked: 0,
             next_used: Position::START,
-        })
+        }
     }
 
     /// Writes a chain whose slots are taken.
@@ -65,21 +41,21 @@ impl PackedRing {
         let count = parts.len();
         for (position, part) in parts.enumerate() {
             let more = if position + 1 < count { DESC_NEXT } else { 0 };
-            let flags = more | if part.writable { DESC_WRITE } else { 0 };
-            self.push(Descriptor { addr: part.addr, len: part.len, id, flags });
+            let Part { addr, len, .. } = part;
+            self.push(Descriptor { addr, len, flags: part.flags() | more, id_or_next: id });
         }
     }
 
     /// Writes a chain that is an indirect table.
     pub(super) fn add_table(&mut self, id: u16, addr: u64, len: u32) {
-        self.push(Descriptor { addr, len, id, flags: DESC_INDIRECT });
+        self.push(Descriptor { addr, len, flags: DESC_INDIRECT, id_or_next: id });
     }
 
-    /// The content of an indirect table.
+    /// The words of an indirect table.
     pub(super) fn table(parts: &[Part]) -> Vec<u64> {
         let entry = |part: &Part| {
-            let flags = if part.writable { DESC_WRITE } else { 0 };
-            Descriptor { addr: part.addr, len: part.len, id: 0, flags }.to_words()
+            let Part { addr, len, .. } = *part;
+            packed::encode(Descriptor { addr, len, flags: part.flags(), id_or_next: 0 })
         };
         parts.iter().flat_map(entry).collect()
     }
@@ -88,23 +64,23 @@ impl PackedRing {
     fn push(&mut self, descriptor: Descriptor) {
         let at = self.next_avail;
         let flags = descriptor.flags | at.available_flags();
-        let [addr, state] = Descriptor { flags, ..descriptor }.to_words();
-        self.desc.store_u64(packed::desc_at(at.index), addr);
+        let [addr, state] = packed::encode(Descriptor { flags, ..descriptor });
+        self.areas.desc.store_u64(desc_at(at.index), addr);
         if self.held.is_none() {
             self.held = Some((at.index, state));
         } else {
-            self.desc.store_u64(packed::state_at(at.index), state);
+            self.areas.desc.store_u64(packed::state_at(at.index), state);
         }
         self.added += 1;
-        self.next_avail = at.advance(1, self.size);
+        self.next_avail = at.advance(1, self.areas.size);
     }
 
     #[inline]
     pub(super) fn publish(&mut self) {
         if let Some((index, state)) = self.held.take() {
             // Release: the other descriptors and the payload before the flags that lead to them.
-            self.desc.store_u64_release(packed::state_at(index), state);
-            self.unkicked = self.size.min(self.unkicked.saturating_add(self.added));
+            self.areas.desc.store_u64_release(packed::state_at(index), state);
+            self.unkicked = self.areas.size.min(self.unkicked.saturating_add(self.added));
             self.added = 0;
             self.published = self.next_avail;
         }
@@ -112,41 +88,31 @@ impl PackedRing {
 
     #[inline]
     pub(super) fn needs_kick(&mut self) -> bool {
-        let moved = std::mem::take(&mut self.unkicked);
-        if moved == 0 {
-            return false;
-        }
-        // The flags must be visible before the device's wish is read.
-        fence(Ordering::SeqCst);
-        Event::from_word(self.device_event.load_u32(0)).wants(self.published, moved, self.size)
+        let Areas { device_event, size, .. } = &self.areas;
+        packed::needs_notification(device_event, &mut self.unkicked, self.published, *size)
     }
 
-    /// Id and bytes written of the next used descriptor.
+    /// ID of the next used descriptor, and number of bytes written.
     #[inline]
     pub(super) fn used_entry(&self) -> Option<(u32, u32)> {
         let at = self.next_used;
-        // Acquire: the payload was written before the flags. Length and id are in the same word.
-        let state = self.desc.load_u64_acquire(packed::state_at(at.index));
-        let Descriptor { len, id, flags, .. } = Descriptor::from_words([0, state]);
+        let Descriptor { len, id_or_next: id, flags, .. } = self.areas.load(at);
         let written = if flags & DESC_WRITE != 0 { len } else { 0 };
         at.is_used(flags).then_some((id.into(), written))
     }
 
-    /// A chain of `count` descriptors was taken back.
+    /// Moves past the `count` descriptors of a chain that was taken back.
     #[inline]
     pub(super) fn pass_used(&mut self, count: u16) {
-        self.next_used = self.next_used.advance(count, self.size);
+        self.next_used = self.next_used.advance(count, self.areas.size);
     }
 
     pub(super) fn suspend_interrupts(&mut self) {
-        self.driver_event.store_u32(0, Event::Disable.to_word());
+        packed::suspend_notifications(&self.areas.driver_event);
     }
 
     pub(super) fn arm_interrupts(&mut self) -> bool {
-        let event = if self.event_idx { Event::At(self.next_used) } else { Event::Enable };
-        self.driver_event.store_u32(0, event.to_word());
-        // The wish must be visible before the ring is looked at again, or a chain that comes now is missed by both.
-        fence(Ordering::SeqCst);
-        self.used_entry().is_some()
+        let at = self.next_used;
+        self.areas.arm_notifications(&self.areas.driver_event, at, |flags| at.is_used(flags))
     }
 }

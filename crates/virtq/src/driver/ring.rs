@@ -1,4 +1,4 @@
-//! The driver end of one ring, of either format.
+//! The driver end of one ring in either format.
 
 use std::sync::Arc;
 
@@ -11,17 +11,7 @@ use super::split::SplitRing;
 use crate::fault::QueueError;
 use crate::features;
 use crate::memory::GuestMemory;
-
-/// One buffer of a chain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
-    /// Guest address.
-    pub addr: u64,
-    /// Length in bytes.
-    pub len: u32,
-    /// Does the device write it?
-    pub writable: bool,
-}
+use crate::ring::{Format, Part, each};
 
 /// A chain that the device has returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,16 +22,16 @@ pub struct Used {
     pub written: u32,
 }
 
-/// What a device did wrong.
+/// Violation of the protocol by a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum UsedFault {
-    /// It returned what it was never given.
+    /// The device returned a chain that it did not have.
     #[error("the device returned chain {id}, which it did not have")]
     Unknown {
-        /// What it returned.
+        /// ID that it returned.
         id: u32,
     },
-    /// It claims to have written more than the buffer holds, or less than a header.
+    /// The device claims to have written more than the buffer holds, or less than a header.
     #[error("the device wrote {written} bytes into a buffer of {room}")]
     Length {
         /// Bytes that it claims.
@@ -49,7 +39,7 @@ pub enum UsedFault {
         /// Length of the buffer.
         room: u32,
     },
-    /// It returned fewer buffers than the frame's header announces.
+    /// The device returned fewer buffers than the frame's header announces.
     #[error("the device returned {returned} of a frame's {announced} buffers")]
     Missing {
         /// Buffers found.
@@ -59,51 +49,47 @@ pub enum UsedFault {
     },
 }
 
-/// The driver end of a ring: free descriptors, chains with the device.
+/// The driver end of a ring, with its free descriptors and the chains that are with the device.
 #[derive(Debug)]
 pub struct Ring {
     layout: QueueLayout,
     slots: Slots,
-    format: Format,
-}
-
-#[derive(Debug)]
-enum Format {
-    Split(SplitRing),
-    Packed(PackedRing),
+    format: Format<SplitRing, PackedRing>,
 }
 
 impl Ring {
-    /// Sets the driver end up, in the format that was negotiated; the areas must be zeroed, both ends at their start.
+    /// Sets up the driver end in the negotiated format. The areas must be zeroed and both ends at their
+    /// first position.
     pub fn new(memory: &Arc<GuestMemory>, layout: QueueLayout, features: u64) -> Result<Self, QueueError> {
         let format = if features & features::RING_PACKED == 0 {
-            Format::Split(SplitRing::new(memory, layout, features)?)
+            Format::Split(SplitRing::new(layout.split(memory, features)?))
         } else {
-            Format::Packed(PackedRing::new(memory, layout, features)?)
+            Format::Packed(PackedRing::new(layout.packed(memory, features)?))
         };
         let slots = Slots::new(layout.size, features & features::IN_ORDER != 0);
         Ok(Self { layout, slots, format })
     }
 
-    /// Where its areas lie.
+    /// Addresses of its areas.
     pub fn layout(&self) -> QueueLayout {
         self.layout
     }
 
-    /// Free descriptors.
+    /// Number of free descriptors.
     #[inline]
     pub fn free(&self) -> usize {
         self.slots.free()
     }
 
-    /// The `count` slots that the next chain would take, in its order; a buffer can be chosen by slot.
+    /// The `count` slots that the next chain would take, in the order of the chain. A caller can choose
+    /// buffers by slot.
     #[inline]
     pub(super) fn next_free(&self, count: usize) -> impl Iterator<Item = u16> + '_ {
         (0..count).map_while(|ahead| self.slots.upcoming(ahead))
     }
 
-    /// Makes a chain of buffers available; the device sees it after [`Self::publish`]. Returns its head, or `None` when
-    /// there are not enough free descriptors, or no parts.
+    /// Makes a chain of buffers available. The device sees it after [`Self::publish`]. Returns its head,
+    /// or `None` when there are no parts or not enough free descriptors.
     #[inline]
     pub fn add(&mut self, parts: impl ExactSizeIterator<Item = Part> + Clone) -> Option<u16> {
         let room = room(parts.clone());
@@ -115,7 +101,8 @@ impl Ring {
         Some(head)
     }
 
-    /// Makes a chain available as an indirect table at `table` (16 bytes per part, in `memory`).
+    /// Makes a chain available as an indirect table at the address `table` in `memory`, with 16 bytes for
+    /// each part.
     pub fn add_indirect(&mut self, memory: &Arc<GuestMemory>, table: u64, parts: &[Part]) -> Option<u16> {
         let entries = match &self.format {
             Format::Split(_) => SplitRing::table(parts),
@@ -125,41 +112,29 @@ impl Ring {
         memory.write(table, &bytes).ok()?;
         let room = room(parts.iter().copied());
         let head = self.slots.give(1, room)?;
-        match &mut self.format {
-            Format::Split(ring) => ring.add_table(head, table, bytes.len() as u32),
-            Format::Packed(ring) => ring.add_table(head, table, bytes.len() as u32),
-        }
+        each!(&mut self.format, ring => ring.add_table(head, table, bytes.len() as u32));
         Some(head)
     }
 
-    /// Shows the device all chains added.
+    /// Makes all added chains visible to the device.
     #[inline]
     pub fn publish(&mut self) {
-        match &mut self.format {
-            Format::Split(ring) => ring.publish(),
-            Format::Packed(ring) => ring.publish(),
-        }
+        each!(&mut self.format, ring => ring.publish());
     }
 
-    /// Has the device asked to be kicked for what was published since the last call?
+    /// Tells whether the device wants a kick for what was published since the last call.
     #[inline]
     pub fn needs_kick(&mut self) -> bool {
-        match &mut self.format {
-            Format::Split(ring) => ring.needs_kick(),
-            Format::Packed(ring) => ring.needs_kick(),
-        }
+        each!(&mut self.format, ring => ring.needs_kick())
     }
 
-    /// Takes a chain back that the device is done with; its descriptors are free again.
+    /// Takes back a chain that the device is done with. Its descriptors are free again.
     #[inline]
     pub fn poll_used(&mut self) -> Result<Option<Used>, UsedFault> {
         let (used, count) = if let Some(of_batch) = self.slots.rest_of_batch() {
             of_batch
         } else {
-            let entry = match &self.format {
-                Format::Split(ring) => ring.used_entry(),
-                Format::Packed(ring) => ring.used_entry(),
-            };
+            let entry = each!(&self.format, ring => ring.used_entry());
             let Some((id, written)) = entry else { return Ok(None) };
             self.slots.returned(id, written)?
         };
@@ -172,22 +147,17 @@ impl Ring {
 
     /// Asks the device not to interrupt.
     pub fn suspend_interrupts(&mut self) {
-        match &mut self.format {
-            Format::Split(ring) => ring.suspend_interrupts(),
-            Format::Packed(ring) => ring.suspend_interrupts(),
-        }
+        each!(&mut self.format, ring => ring.suspend_interrupts());
     }
 
-    /// Asks the device to interrupt at the next chain it returns. True if one came back already: then look again.
+    /// Asks the device to interrupt at the next chain that it returns. Returns true if a chain came back
+    /// already; the caller should then look again.
     pub fn arm_interrupts(&mut self) -> bool {
-        match &mut self.format {
-            Format::Split(ring) => ring.arm_interrupts(),
-            Format::Packed(ring) => ring.arm_interrupts(),
-        }
+        each!(&mut self.format, ring => ring.arm_interrupts())
     }
 }
 
-/// Bytes that the device may write.
+/// Number of bytes that the device may write.
 #[inline]
 fn room(parts: impl Iterator<Item = Part>) -> u32 {
     parts.filter(|part| part.writable).fold(0, |sum, part| part.len.saturating_add(sum))

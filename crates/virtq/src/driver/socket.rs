@@ -2,32 +2,33 @@
 
 use std::sync::Arc;
 
-use super::buffers::Buffers;
-use super::{Part, QueueLayout, Ram, Ring, Used, UsedFault};
-use crate::fault::QueueError;
+use super::buffers::{Queue, SetUp};
+use super::{QueueLayout, Ram, Ring, Used, UsedFault};
 use crate::features;
 use crate::memory::{Buffer, GuestMemory};
+use crate::ring::Part;
 use crate::socket_header::{self, LEN, SocketHeader};
 
-/// How a packet is cut into the parts of a chain. Chains of several parts are indirect tables if `INDIRECT_DESC` was
-/// negotiated, as Linux does it.
+/// How a packet is cut into the parts of a chain. Chains of several parts are indirect tables if
+/// `INDIRECT_DESC` was negotiated, as in Linux.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// Header and payload in one buffer, without a gap: what newer kernels post to receive.
+    /// Header and payload in one buffer without a gap, as newer kernels post to receive.
     Whole,
-    /// The header, then the payload: what kernels send.
+    /// One part for the header and one for the payload, as kernels send.
     Apart,
-    /// The header, then the payload in parts of so many bytes, such as pages.
+    /// One part for the header, then the payload in parts of at most this many bytes, such as pages.
     Pieces(u32),
 }
 
 impl Shape {
-    /// Where the payload is in a packet's buffer: on a cache line of its own if the header is a part of its own.
+    /// Offset of the payload in the buffer of a packet. The payload begins on a cache line of its own if
+    /// the header is a part of its own.
     fn payload_at(self) -> usize {
         if self == Self::Whole { LEN } else { 64 }
     }
 
-    /// Descriptors for `payload` bytes.
+    /// Number of parts for `payload` bytes.
     fn parts(self, payload: usize) -> usize {
         match self {
             Self::Whole => 1,
@@ -36,7 +37,7 @@ impl Shape {
         }
     }
 
-    /// Cuts a packet whose buffer is at `addr`.
+    /// The parts of a packet whose buffer is at `addr`.
     fn cut(self, addr: u64, payload: u32, writable: bool) -> Cut {
         let most = match self {
             Self::Pieces(most) => most,
@@ -53,9 +54,9 @@ impl Shape {
 #[derive(Debug, Clone)]
 struct Cut {
     next: Part,
-    /// Where the part behind the next one is.
+    /// Address of the part behind the next one.
     behind: u64,
-    /// Bytes behind the next part.
+    /// Number of bytes behind the next part.
     left: u32,
     most: u32,
     done: bool,
@@ -86,31 +87,24 @@ impl Iterator for Cut {
 
 impl ExactSizeIterator for Cut {}
 
-/// A queue with a buffer for each descriptor; a packet lies in its head's.
+/// A queue of packets. A packet lies in the buffer of its chain's head.
 #[derive(Debug)]
-struct Queue {
+struct PacketQueue {
     memory: Arc<GuestMemory>,
-    ring: Ring,
-    buffers: Buffers,
+    queue: Queue,
     shape: Shape,
     /// Most payload bytes of a packet.
     most: u32,
-    /// Where the first of the indirect tables is, one for each descriptor, and how long each is.
+    /// Address of the first indirect table and length of each table. There is one table for each
+    /// descriptor.
     tables: Option<(u64, u64)>,
     parts: Vec<Part>,
 }
 
-impl Queue {
-    fn new(
-        ram: &mut Ram,
-        layout: QueueLayout,
-        features: u64,
-        shape: Shape,
-        most: u32,
-    ) -> Result<Option<Self>, QueueError> {
-        let ring = Ring::new(ram.memory(), layout, features)?;
+impl PacketQueue {
+    fn new(ram: &mut Ram, layout: QueueLayout, features: u64, shape: Shape, most: u32) -> SetUp<Self> {
         let len = shape.payload_at() as u32 + most;
-        let Some(buffers) = Buffers::allocate(ram, layout.size, len) else { return Ok(None) };
+        let Some(queue) = Queue::new(ram, layout, features, len)? else { return Ok(None) };
         let parts = shape.parts(most as usize);
         let mut tables = None;
         if features & features::INDIRECT_DESC != 0 && parts > 1 {
@@ -120,31 +114,31 @@ impl Queue {
         }
         let memory = Arc::clone(ram.memory());
         let parts = Vec::with_capacity(parts);
-        Ok(Some(Self { memory, ring, buffers, shape, most, tables, parts }))
+        Ok(Some(Self { memory, queue, shape, most, tables, parts }))
     }
 
-    /// Descriptors that a packet takes.
+    /// Number of descriptors that a packet takes.
     fn descriptors(&self, payload: usize) -> usize {
         if self.tables.is_some() { 1 } else { self.shape.parts(payload) }
     }
 
     /// The slot that the next chain begins with, if there is room for a packet.
     fn next(&self, payload: usize) -> Option<u16> {
-        let room = self.descriptors(payload) <= self.ring.free();
-        self.ring.next_free(1).next().filter(|_| room)
+        let room = self.descriptors(payload) <= self.queue.ring.free();
+        self.queue.ring.next_free(1).next().filter(|_| room)
     }
 
     /// Makes the packet in the buffer of `head`, the next slot, available.
     fn add(&mut self, head: u16, payload: u32, writable: bool) -> bool {
-        let addr = self.buffers.part(head, 0, writable).addr;
+        let addr = self.queue.buffers.part(head, 0, writable).addr;
         let cut = self.shape.cut(addr, payload, writable);
         let added = match self.tables {
             Some((start, len)) if cut.len() > 1 => {
                 self.parts.clear();
                 self.parts.extend(cut);
-                self.ring.add_indirect(&self.memory, start + len * u64::from(head), &self.parts)
+                self.queue.ring.add_indirect(&self.memory, start + len * u64::from(head), &self.parts)
             }
-            _ => self.ring.add(cut),
+            _ => self.queue.ring.add(cut),
         };
         debug_assert!(added.is_none_or(|added| added == head));
         added.is_some()
@@ -154,33 +148,29 @@ impl Queue {
 /// A transmit queue.
 #[derive(Debug)]
 pub struct SocketTxDriver {
-    queue: Queue,
+    packets: PacketQueue,
 }
 
 impl SocketTxDriver {
-    /// Sets the driver end up, with buffers out of `ram` for packets of up to `payload` bytes; `None` when that is used up.
-    pub fn new(
-        ram: &mut Ram,
-        layout: QueueLayout,
-        features: u64,
-        shape: Shape,
-        payload: u32,
-    ) -> Result<Option<Self>, QueueError> {
-        Ok(Queue::new(ram, layout, features, shape, payload)?.map(|queue| Self { queue }))
+    /// Sets up the driver end with buffers out of `ram` for packets of up to `payload` bytes; `None` when
+    /// `ram` is used up.
+    pub fn new(ram: &mut Ram, layout: QueueLayout, features: u64, shape: Shape, payload: u32) -> SetUp<Self> {
+        Ok(PacketQueue::new(ram, layout, features, shape, payload)?.map(|packets| Self { packets }))
     }
 
     /// The ring: to publish, and for notifications.
     pub fn ring(&mut self) -> &mut Ring {
-        &mut self.queue.ring
+        &mut self.packets.queue.ring
     }
 
-    /// Could a packet with so many payload bytes be sent now?
+    /// Tells whether there is room for a packet with `payload` bytes.
     pub fn has_room(&self, payload: usize) -> bool {
-        self.queue.next(payload).is_some()
+        self.packets.next(payload).is_some()
     }
 
-    /// Copies a packet into a buffer and makes it available; the device sees it after [`Ring::publish`]. `len` of the header is
-    /// set to that of the payload, whose pieces go one behind the other. False, and nothing done, when the ring is full.
+    /// Copies a packet into a buffer and makes it available. The device sees the packet after
+    /// [`Ring::publish`]. The pieces of `payload` are joined, and `len` of the header is set to their sum.
+    /// Returns false and does nothing when the ring is full.
     ///
     /// # Panics
     /// If the payload is longer than the buffers were made for.
@@ -193,54 +183,46 @@ impl SocketTxDriver {
         })
     }
 
-    /// The same with the payload that lies in the buffer from an earlier packet, or zeros: nothing is copied.
+    /// As [`Self::send`], with the payload that an earlier packet left in the buffer, or zeros. No payload
+    /// is copied.
     ///
     /// # Panics
-    /// Likewise.
+    /// If `len` is more than the buffers were made for.
     pub fn send_as_it_is(&mut self, header: SocketHeader, len: u32) -> bool {
         self.send_with(header, len, |_| {})
     }
 
     fn send_with(&mut self, header: SocketHeader, len: u32, fill: impl FnOnce(&mut Buffer<'_>)) -> bool {
-        let most = self.queue.most;
+        let most = self.packets.most;
         assert!(len <= most, "a payload of {len} bytes in buffers for {most}");
-        let Some(head) = self.queue.next(len as usize) else { return false };
-        let mut buffer = self.queue.buffers.at(head);
+        let Some(head) = self.packets.next(len as usize) else { return false };
+        let mut buffer = self.packets.queue.buffers.at(head);
         buffer.write_array(&SocketHeader { len, ..header }.to_bytes());
-        buffer.skip(self.queue.shape.payload_at() - LEN);
+        buffer.skip(self.packets.shape.payload_at() - LEN);
         fill(&mut buffer);
-        self.queue.add(head, len, false)
+        self.packets.add(head, len, false)
     }
 
-    /// Takes back the buffers of packets that the device is done with; returns how many packets.
+    /// Takes back the buffers of packets that the device is done with. Returns the number of packets.
     pub fn reclaim(&mut self) -> Result<usize, UsedFault> {
-        let mut count = 0;
-        while self.queue.ring.poll_used()?.is_some() {
-            count += 1;
-        }
-        Ok(count)
+        self.packets.queue.reclaim()
     }
 }
 
 /// A receive queue, all of its buffers posted.
 #[derive(Debug)]
 pub struct SocketRxDriver {
-    queue: Queue,
+    packets: PacketQueue,
 }
 
 impl SocketRxDriver {
-    /// Sets the driver end up and posts as many buffers out of `ram` as the ring has room for, each for a packet of up to
-    /// `payload` bytes; `None` when `ram` is used up. The device sees them after [`Ring::publish`].
-    pub fn new(
-        ram: &mut Ram,
-        layout: QueueLayout,
-        features: u64,
-        shape: Shape,
-        payload: u32,
-    ) -> Result<Option<Self>, QueueError> {
-        let queue = Queue::new(ram, layout, features, shape, payload)?;
-        Ok(queue.map(|queue| {
-            let mut driver = Self { queue };
+    /// Sets up the driver end and posts as many buffers out of `ram` as the ring has room for, each for a
+    /// packet of up to `payload` bytes; `None` when `ram` is used up. The device sees the buffers after
+    /// [`Ring::publish`].
+    pub fn new(ram: &mut Ram, layout: QueueLayout, features: u64, shape: Shape, payload: u32) -> SetUp<Self> {
+        let packets = PacketQueue::new(ram, layout, features, shape, payload)?;
+        Ok(packets.map(|packets| {
+            let mut driver = Self { packets };
             while driver.post() {}
             driver
         }))
@@ -248,23 +230,24 @@ impl SocketRxDriver {
 
     /// The ring: to publish, and for notifications.
     pub fn ring(&mut self) -> &mut Ring {
-        &mut self.queue.ring
+        &mut self.packets.queue.ring
     }
 
-    /// Hands a packet to `f`, if one has arrived, and posts its buffer again (published by [`Ring::publish`]).
+    /// Passes the next packet to `f`, if one has arrived, and posts its buffer again. The device sees the
+    /// buffer after [`Ring::publish`].
     pub fn receive<T>(
         &mut self,
         f: impl FnOnce(SocketHeader, &mut Payload<'_>) -> T,
     ) -> Result<Option<T>, UsedFault> {
-        let Some(Used { head, written }) = self.queue.ring.poll_used()? else { return Ok(None) };
-        let room = LEN as u32 + self.queue.most;
-        let Some(most) = written.checked_sub(LEN as u32).filter(|&most| most <= self.queue.most) else {
+        let Some(Used { head, written }) = self.packets.queue.ring.poll_used()? else { return Ok(None) };
+        let room = LEN as u32 + self.packets.most;
+        let Some(most) = written.checked_sub(LEN as u32).filter(|&most| most <= self.packets.most) else {
             return Err(UsedFault::Length { written, room });
         };
-        let mut buffer = self.queue.buffers.at(head);
+        let mut buffer = self.packets.queue.buffers.at(head);
         let mut bytes = [0; socket_header::LEN];
         buffer.read_array(&mut bytes);
-        buffer.skip(self.queue.shape.payload_at() - LEN);
+        buffer.skip(self.packets.shape.payload_at() - LEN);
         let header = SocketHeader::from_bytes(&bytes);
         if header.len > most {
             return Err(UsedFault::Length { written: header.len.saturating_add(LEN as u32), room: written });
@@ -276,12 +259,12 @@ impl SocketRxDriver {
 
     /// Posts the next free buffer, if there is one.
     fn post(&mut self) -> bool {
-        let most = self.queue.most;
-        self.queue.next(most as usize).is_some_and(|head| self.queue.add(head, most, true))
+        let most = self.packets.most;
+        self.packets.next(most as usize).is_some_and(|head| self.packets.add(head, most, true))
     }
 }
 
-/// A packet's payload, still in its buffer.
+/// The payload of a packet, still in its buffer.
 #[derive(Debug)]
 pub struct Payload<'a> {
     buffer: Buffer<'a>,
@@ -289,12 +272,12 @@ pub struct Payload<'a> {
 }
 
 impl Payload<'_> {
-    /// Bytes that were not read yet.
+    /// Number of bytes that were not read yet.
     pub fn left(&self) -> usize {
         self.left
     }
 
-    /// Copies the next bytes out; returns how many. What is not read is gone.
+    /// Copies the next bytes to `out`. Returns how many. Bytes that are never read are lost.
     pub fn read(&mut self, out: &mut [u8]) -> usize {
         let len = self.left.min(out.len());
         let done = self.buffer.read(&mut out[..len]);

@@ -5,8 +5,10 @@
 
 mod area;
 mod buffer;
+mod copy;
 mod mapping;
 pub(crate) mod prefetch;
+mod segments;
 pub(crate) mod wide;
 
 use std::os::fd::BorrowedFd;
@@ -15,8 +17,9 @@ use std::sync::Arc;
 use thiserror::Error;
 
 pub(crate) use area::{Area, AreaError};
-pub(crate) use buffer::{Buffer, Pieces, Segments};
+pub(crate) use buffer::Buffer;
 pub(crate) use mapping::Mapping;
+pub(crate) use segments::{Pieces, Segments};
 
 /// Most regions of one guest.
 pub const MAX_REGIONS: usize = 64;

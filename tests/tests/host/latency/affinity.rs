@@ -49,10 +49,7 @@ fn a_vm_that_owns_no_pcpu_runs_where_its_affinity_says() {
     taut.ok(["vm", "set", "m2", "--cpu-affinity", "1", "--latency-sensitivity", "high"]);
     assert_eq!(granted(&taut, "m2"), 1);
     eventually("m1 has left it", || (!allowed(&taut, "m1").contains('1')).then_some(()));
-    explains(
-        &taut,
-        "all of them are exclusively other VMs' (m2), so its vCPUs run anywhere else; hint: name other pCPUs",
-    );
+    explains(&taut, "other VMs own all of them (m2), so its vCPUs run anywhere else; hint: name other pCPUs");
     set(&taut, "m2", "normal");
     runs_on(&taut, "m1", "1");
     runs_on(&taut, "m2", "1");

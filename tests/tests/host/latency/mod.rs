@@ -1,7 +1,7 @@
 //! Latency sensitivity on this host (PL4, PL5): a microguest's vCPU alone on a pCPU, switched under traffic, whatever dies.
 
 mod affinity;
-mod scope;
+pub(crate) mod scope;
 
 use std::process::{Child, Stdio};
 
@@ -18,10 +18,15 @@ fn micro(ip: &str) -> String {
     )
 }
 
-fn start(scope: &Scope) -> Taut {
+/// Starts a daemon that makes room for exclusive pCPUs in this cpuset only.
+pub(crate) fn start_daemon(scope: &Scope) -> Taut {
     let dir: &'static str = Box::leak(scope.dir().to_str().unwrap().to_owned().into_boxed_str());
     let args: &'static [&'static str] = Box::leak(Box::new(["--cpuset", dir]));
-    Taut::start_with(args).with_lan()
+    Taut::start_with(args)
+}
+
+fn start(scope: &Scope) -> Taut {
+    start_daemon(scope).with_lan()
 }
 
 fn set(taut: &Taut, vm: &str, level: &str) {

@@ -10,7 +10,7 @@ const CPUSET: &str = "/sys/fs/cgroup/cpuset";
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// The cpuset. Dropping it moves everybody out, removes it, and puts back what a failed test left changed.
-pub(super) struct Scope {
+pub(crate) struct Scope {
     dir: PathBuf,
     before: BTreeMap<PathBuf, String>,
     _alone: MutexGuard<'static, ()>,
@@ -18,7 +18,7 @@ pub(super) struct Scope {
 
 impl Scope {
     /// Moves the test into a cpuset of its own; nothing where the host has one pCPU, or no cpusets of cgroup v1.
-    pub(super) fn enter() -> Option<Self> {
+    pub(crate) fn enter() -> Option<Self> {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let two = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2);
         if !two || !Path::new(CPUSET).join("cpuset.cpus").exists() {
@@ -39,19 +39,19 @@ impl Scope {
         Some(scope)
     }
 
-    pub(super) fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// A cpuset of somebody else inside.
-    pub(super) fn make_other(&self, name: &str) -> PathBuf {
+    pub(crate) fn make_other(&self, name: &str) -> PathBuf {
         let dir = self.dir.join(name);
         make(&dir);
         dir
     }
 
     /// Every file that may be touched, and every cpuset that there is.
-    pub(super) fn snapshot(&self) -> BTreeMap<PathBuf, String> {
+    pub(crate) fn snapshot(&self) -> BTreeMap<PathBuf, String> {
         let mut files = host_files();
         for dir in folders(&self.dir) {
             let path = dir.join("cpuset.cpus");
@@ -61,7 +61,7 @@ impl Scope {
     }
 
     /// Threads inside that may run on a pCPU.
-    pub(super) fn may_run_on(&self, cpu: u64) -> Vec<u32> {
+    pub(crate) fn may_run_on(&self, cpu: u64) -> Vec<u32> {
         let allowed = |tid: &u32| {
             let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
             let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or("");

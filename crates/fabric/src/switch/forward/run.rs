@@ -64,10 +64,10 @@ impl Forwarder<'_> {
         // A shaped receiver gets frame by frame; it may be shaped since the look-up.
         let (Some(RxEnd::Vnic(end)), None) = (&mut slot.end, &slot.paced) else { return Run::default() };
         end.prepare(count - first);
-        end.expect(0);
+        end.prefetch(0);
         let mut frames = 1;
         while first + frames < count && self.simple(queue, first + frames) == Some(target) {
-            end.expect(frames);
+            end.prefetch(frames);
             frames += 1;
         }
         let run = end.put_run(queue, first, frames);
@@ -82,7 +82,7 @@ impl Forwarder<'_> {
     /// Which queue a simple frame is for; `None` for one that needs a closer look.
     #[inline(always)]
     fn simple(&mut self, queue: &TxQueue, at: usize) -> Option<Target> {
-        let (start, len) = queue.glance(at)?;
+        let (start, len) = queue.peek_plain(at)?;
         if !(ethernet::HEADER..=MAX_FRAME).contains(&len) {
             return None;
         }

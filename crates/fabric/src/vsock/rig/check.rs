@@ -1,135 +1,150 @@
-//! What must hold of a hub between any two steps, whatever guests have done.
+//! Invariants of the switch that hold between any two steps, whatever guests have done.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 
-use taut_api::fabric::counters::{SocketWord, port_base};
+use taut_api::fabric::counters::SocketWord;
 
-use crate::vsock::connection::{Party, State, Turn};
-use crate::vsock::guest::{MOST_REPLIES, MOST_TAKEN};
-use crate::vsock::hub::Hub;
+use crate::vsock::engine::VsockSwitch;
+use crate::vsock::proto::{
+    ConnId, Connection, FlowId, GuestIdx, MAX_REPLIES, MAX_WAITING_PACKETS, Party, Side, State,
+};
 
 /// What the connections add up to for one guest.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Sum {
     connections: u32,
     half_open: u32,
-    /// Heads of its packets that wait.
+    /// Numbers of the guest's packets that wait.
     waiting: BTreeSet<u16>,
 }
 
-impl Hub {
-    /// Panics if it does not hold.
-    pub(super) fn check(&mut self) {
-        let turns = self.turns();
-        let mut sums = vec![Sum::default(); self.guests.len()];
+/// The places of a flow in queues: the receiver in whose queue it is, or `None` where it is held.
+type Places = BTreeMap<(ConnId, Side), Vec<Option<Party>>>;
+
+impl VsockSwitch {
+    /// Panics if an invariant does not hold.
+    pub(super) fn check(&self) {
+        let places = self.places();
+        let mut sums: BTreeMap<GuestIdx, Sum> = BTreeMap::new();
         let mut requested = 0;
         let mut queued = 0;
-        for number in self.table.numbers() {
-            let connection = self.table.get(number).expect("a connection that is there");
-            let half_open = connection.state == State::Requested;
-            requested += usize::from(half_open);
-            for (side, end) in connection.ends.into_iter().enumerate() {
-                let Party::Guest(guest) = end.party else { continue };
-                let sum = &mut sums[guest];
-                sum.connections += 1;
-                sum.half_open += u32::from(half_open && side == 0);
-                if let Some(guest) = &self.guests[guest] {
-                    assert_eq!(guest.config.cid, end.cid, "another's connection");
-                }
-            }
-            for (from, flow) in connection.flows.iter().enumerate() {
-                let turn = Turn { connection: number, from };
-                let to = connection.ends[1 - from].party;
-                let listed = turns.get(&(number, from));
-                assert!(
-                    listed.is_none_or(|listed| listed.iter().all(|at| at.is_none_or(|at| at == to))),
-                    "{turn:?} of {to:?} is {listed:?}"
-                );
-                let listed = listed.map_or(0, Vec::len);
-                queued += listed;
-                // Whoever has started anew has no turns, and is told nothing.
-                assert!(listed == usize::from(flow.queued) || listed == 0 && flow.over, "{turn:?}: {flow:?}");
-                assert!(!flow.over || connection.state == State::Over, "{connection:?}");
-                let Party::Guest(guest) = connection.ends[from].party else {
-                    assert!(flow.packets.is_empty());
-                    continue;
-                };
-                let places = &self.senders[guest].places;
-                let packets: Vec<_> = flow.packets.iter(places).collect();
-                assert_eq!(packets.len(), usize::from(flow.packets.count));
-                assert_eq!(
-                    packets.iter().map(|(_, packet)| u64::from(packet.len)).sum::<u64>(),
-                    flow.packets.bytes
-                );
-                if self.senders[guest].ring.is_some() {
-                    assert!(flow.offset <= flow.first_len(places), "{flow:?}");
-                }
-                for (head, _) in packets {
-                    assert!(sums[guest].waiting.insert(head), "packet {head} waits twice");
-                }
+        for (id, connection) in self.table.iter() {
+            requested += usize::from(connection.state == State::Requested);
+            for side in Side::BOTH {
+                self.check_end(connection, side, &mut sums);
+                queued += self.check_flow(id, connection, side, &places, &mut sums);
             }
         }
-        assert_eq!(queued, turns.values().map(Vec::len).sum::<usize>(), "turns of nothing: {turns:?}");
-        assert_eq!(requested, self.requested);
-        for (place, sum) in sums.iter().enumerate() {
-            self.check_guest(place, sum);
+        assert_eq!(queued, places.values().map(Vec::len).sum::<usize>(), "turns of nothing: {places:?}");
+        assert_eq!(requested, self.sched.half_open.count);
+        for guest in self.guests.devices.indices() {
+            self.check_guest(guest, &sums.remove(&guest).unwrap_or_default());
         }
         self.check_hosts();
     }
 
-    /// All turns, with whose list they are in (none: they wait for a time).
-    fn turns(&self) -> BTreeMap<(u32, usize), Vec<Option<Party>>> {
-        let mut turns: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        let mut add = |turn: &Turn, at| turns.entry((turn.connection, turn.from)).or_default().push(at);
-        for (place, receiver) in self.receivers.iter().enumerate() {
-            receiver.turns.iter().for_each(|turn| add(turn, Some(Party::Guest(place))));
+    fn check_end(&self, connection: &Connection, side: Side, sums: &mut BTreeMap<GuestIdx, Sum>) {
+        let end = connection.ends[side];
+        let Party::Guest(guest) = end.party else { return };
+        let half_open = connection.state == State::Requested && side == Side::Requester;
+        let sum = sums.entry(guest).or_default();
+        sum.connections += 1;
+        sum.half_open += u32::from(half_open);
+        if let Some(device) = &self.guests.devices[guest] {
+            assert_eq!(device.config.cid, end.address.cid, "another guest's connection");
         }
-        self.hosts.turns.iter().for_each(|turn| add(turn, Some(Party::Host)));
-        self.held.iter().for_each(|(_, turn)| add(turn, None));
-        turns
     }
 
-    fn check_guest(&self, place: usize, sum: &Sum) {
-        let (sender, receiver) = (&self.senders[place], &self.receivers[place]);
+    /// Checks a flow. Returns the number of its places in queues.
+    fn check_flow(
+        &self,
+        id: ConnId,
+        connection: &Connection,
+        from: Side,
+        places: &Places,
+        sums: &mut BTreeMap<GuestIdx, Sum>,
+    ) -> usize {
+        let flow = &connection.flows[from];
+        let flow_id = FlowId { connection: id, from };
+        let to = connection.ends[from.other()].party;
+        let found = places.get(&(id, from));
+        assert!(
+            found.is_none_or(|found| found.iter().all(|at| at.is_none_or(|at| at == to))),
+            "{flow_id:?} to {to:?} is queued at {found:?}"
+        );
+        let count = found.map_or(0, Vec::len);
+        // A guest that has started anew has no queue, and is told nothing.
+        assert!(count == usize::from(flow.queued) || count == 0 && flow.over, "{flow_id:?}: {flow:?}");
+        assert!(!flow.over || connection.state == State::Over, "{connection:?}");
+        let Party::Guest(guest) = connection.ends[from].party else {
+            assert!(flow.packets.is_empty());
+            return count;
+        };
+        let sender = &self.guests.senders[guest];
+        let packets: Vec<_> = flow.packets.iter(&sender.slots).collect();
+        assert_eq!(packets.len(), usize::from(flow.packets.count));
+        assert_eq!(packets.iter().map(|(_, packet)| u64::from(packet.len)).sum::<u64>(), flow.packets.bytes);
+        if sender.ring.is_some() {
+            assert!(flow.offset <= flow.first_len(&sender.slots), "{flow:?}");
+        }
+        for (packet, _) in packets {
+            assert!(sums.entry(guest).or_default().waiting.insert(packet), "packet {packet} waits twice");
+        }
+        count
+    }
+
+    fn places(&self) -> Places {
+        let mut places = Places::new();
+        for (flow, at) in self.sched.turns.all() {
+            places.entry((flow.connection, flow.from)).or_default().push(at);
+        }
+        places
+    }
+
+    fn check_guest(&self, guest: GuestIdx, sum: &Sum) {
+        let (sender, receiver) = (&self.guests.senders[guest], &self.guests.receivers[guest]);
         assert_eq!(sender.taken, sum.waiting.len());
-        assert!(sender.taken <= MOST_TAKEN && receiver.replies.len() <= MOST_REPLIES);
+        assert!(sender.taken <= MAX_WAITING_PACKETS && receiver.replies.len() <= MAX_REPLIES);
         if let Some(ring) = &sender.ring {
             let taken: BTreeSet<u16> = ring.queue.taken().collect();
             assert_eq!(taken, sum.waiting, "packets are lost");
         }
-        let Some(guest) = &self.guests[place] else { return };
-        assert_eq!((guest.connections, guest.half_open), (sum.connections, sum.half_open));
-        let at = port_base(guest.config.id) + SocketWord::Connections as usize;
-        assert_eq!(self.words.words()[at].load(Relaxed), u64::from(sum.connections));
-        let works = !receiver.turns.is_empty() || !receiver.replies.is_empty();
-        assert!(
-            !works || receiver.ring.is_none() || receiver.listed || receiver.full,
-            "{receiver:?} was forgotten"
-        );
-        assert_eq!(self.busy.iter().filter(|&&other| other == place).count(), usize::from(receiver.listed));
-        assert_eq!(self.awake.iter().filter(|&&other| other == place).count(), usize::from(sender.awake));
+        let Some(device) = &self.guests.devices[guest] else { return };
+        let usage = device.usage;
+        assert_eq!((usage.connections, usage.half_open), (sum.connections, sum.half_open));
+        let counted = device.counters.words_from(SocketWord::Connections)[0].load(Relaxed);
+        assert_eq!(counted, u64::from(sum.connections));
+        let (has_flows, is_busy) = self.sched.turns.state(guest);
+        let works = has_flows || !receiver.replies.is_empty();
+        assert!(!works || receiver.ring.is_none() || is_busy || receiver.full, "{receiver:?} was forgotten");
+        self.sched.polling.check(guest);
     }
 
-    /// Every socket, and every question that `tautd` has not answered, belongs to a connection with the host.
-    fn check_hosts(&mut self) {
-        for number in self.hosts.numbers() {
-            let connection = self.table.get(number).expect("a connection with the host");
+    /// Connections of the host's sockets, and of the questions that `tautd` has not answered.
+    fn host_connections(&self) -> Vec<ConnId> {
+        self.host.streams.connections().chain(self.host.questions.connections()).collect()
+    }
+
+    fn check_hosts(&self) {
+        for id in self.host_connections() {
+            let connection = self.table.get(id).expect("a connection with the host");
             assert!(connection.host_side().is_some(), "{connection:?}");
         }
     }
 
     /// Panics unless there is no connection, and nothing of any.
-    pub(super) fn check_nothing_left(&mut self) {
+    pub(super) fn check_nothing_left(&self) {
         self.check();
-        let left: Vec<_> = self.table.numbers().collect();
-        let first = left.first().and_then(|&first| self.table.get(first));
-        assert!(first.is_none(), "connections {left:?} are left: {first:?}");
-        assert_eq!(self.hosts.numbers(), Vec::<u32>::new());
-        assert!(self.hosts.clients().is_empty(), "clients that have gone");
-        assert!(self.turns().is_empty());
-        for guest in self.guests.iter().flatten() {
-            assert_eq!((guest.connections, guest.half_open), (0, 0));
+        let left: Vec<_> = self.table.iter().collect();
+        assert!(left.is_empty(), "connections are left: {left:?}");
+        assert_eq!(self.host_connections(), []);
+        assert!(self.host.listeners.clients().is_empty(), "clients that have gone");
+        assert!(self.places().is_empty());
+        for (_, device) in self.guests.devices.iter() {
+            if let Some(device) = device {
+                assert_eq!((device.usage.connections, device.usage.half_open), (0, 0));
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A hub without a thread, driven step by step, and guests that say what they are told to say: for tests, and for fuzzing.
+//! A switch without a thread, driven step by step, and guests that say what they are told to say: for tests, and for fuzzing.
 
 mod check;
 mod driver;
@@ -18,8 +18,10 @@ use taut_virtq::counters::SharedWords;
 use taut_virtq::device::Start;
 
 pub use self::driver::{Driver, Rings};
-use super::News;
-use super::hub::Hub;
+use super::engine::{VsockEvent, VsockSwitch};
+use super::guest::EventSource;
+use super::proto::GuestIdx;
+use crate::sys::epoll::EventFlags;
 use crate::vhost_user::device::{Ring, StartError};
 
 /// A device of a guest with this context ID (which is its port's number, too), in these domains.
@@ -42,14 +44,14 @@ pub fn words() -> Arc<SharedWords> {
     Arc::new(SharedWords::map(file.as_fd(), FILE_SIZE as usize / 8).unwrap())
 }
 
-/// A hub, and guests at its devices.
+/// A switch, and guests at its devices.
 #[derive(Debug)]
 pub struct Rig {
-    pub(super) hub: Hub,
+    pub(super) switch: VsockSwitch,
     words: Arc<SharedWords>,
     /// The guests, in the order of their configurations at first.
     pub drivers: Vec<Driver>,
-    /// The time, as the hub is told.
+    /// The time, as the switch is told.
     pub now: Instant,
     devices: Vec<SocketConfig>,
     ids: Vec<PortId>,
@@ -62,11 +64,11 @@ impl Rig {
         let words = words();
         let drivers = devices.iter().map(|device| Driver::new(device.cid.0, rings)).collect();
         let ids = devices.iter().map(|device| device.id).collect();
-        let hub = Hub::new(&words).unwrap();
+        let switch = VsockSwitch::new(&words).unwrap();
         let worker = SocketWorker { mode, cpu: None };
-        let mut rig = Self { hub, words, drivers, now: Instant::now(), devices, ids, worker };
-        assert_eq!(rig.hub.configure(&rig.devices, &rig.worker), []);
-        rig.hub.begin(Vec::new());
+        let mut rig = Self { switch, words, drivers, now: Instant::now(), devices, ids, worker };
+        assert_eq!(rig.switch.configure(&rig.devices, &rig.worker), []);
+        rig.switch.begin(Vec::new());
         for guest in 0..rig.drivers.len() {
             rig.start_both(guest, [Start::At(0); 2]);
         }
@@ -76,17 +78,17 @@ impl Rig {
     /// Makes the devices what they are wanted to be; tells how many could not be.
     pub fn configure(&mut self, devices: Vec<SocketConfig>) -> usize {
         self.devices = devices;
-        self.hub.configure(&self.devices, &self.worker).len()
+        self.switch.configure(&self.devices, &self.worker).len()
     }
 
-    /// The next hub finds these devices configured.
+    /// The next switch finds these devices configured.
     pub fn expect_devices(&mut self, devices: Vec<SocketConfig>) {
         self.devices = devices;
     }
 
-    /// The hub's number of a guest's device, if it is there.
-    pub(super) fn place(&self, guest: usize) -> Option<usize> {
-        self.hub.guest(self.ids[guest])
+    /// The switch's number of a guest's device, if it is there.
+    pub(super) fn place(&self, guest: usize) -> Option<GuestIdx> {
+        self.switch.guests.by_id(self.ids[guest])
     }
 
     /// Is a guest's device there?
@@ -102,9 +104,9 @@ impl Rig {
         let ring = Ring { config: driver.config(queue, start), kick: event(), call: Some(event()) };
         let memory = driver.ram.memory();
         if queue == 0 {
-            self.hub.start_rx(place, memory, ring)
+            self.switch.start_rx(place, memory, ring)
         } else {
-            self.hub.start_tx(place, memory, ring)
+            self.switch.start_tx(place, memory, ring)
         }
     }
 
@@ -117,14 +119,14 @@ impl Rig {
     /// Stops a queue of a guest; tells where, if it ran.
     pub fn stop(&mut self, guest: usize, queue: usize) -> Option<u16> {
         let place = self.place(guest)?;
-        if queue == 0 { self.hub.stop_rx(place) } else { self.hub.stop_tx(place) }
+        if queue == 0 { self.switch.stop_rx(place) } else { self.switch.stop_tx(place) }
     }
 
     /// Does a queue of a guest run?
     pub fn runs(&self, guest: usize, queue: usize) -> bool {
         self.place(guest).is_some_and(|place| match queue {
-            0 => self.hub.receivers[place].ring.is_some(),
-            _ => self.hub.senders[place].ring.is_some(),
+            0 => self.switch.guests.receivers[place].ring.is_some(),
+            _ => self.switch.guests.senders[place].ring.is_some(),
         })
     }
 
@@ -142,20 +144,20 @@ impl Rig {
         self.stop(guest, 0);
         self.stop(guest, 1);
         if let Some(place) = self.place(guest) {
-            self.hub.gone(place);
+            self.switch.gone(place);
         }
     }
 
-    /// The hub stops in good order; returns the host's sockets.
-    pub fn stop_hub(&mut self) -> Vec<(u32, OwnedFd)> {
-        self.hub.stop()
+    /// The switch stops in good order; returns the host's sockets.
+    pub fn stop_switch(&mut self) -> Vec<(u32, OwnedFd)> {
+        self.switch.stop()
     }
 
-    /// Another hub takes the place of this one, which has stopped or was killed. No ring runs yet.
+    /// Another switch takes the place of this one, which has stopped or was killed. No ring runs yet.
     pub fn take_over(&mut self, streams: Vec<(u32, OwnedFd)>) {
-        self.hub = Hub::new(&self.words).unwrap();
-        self.hub.configure(&self.devices, &self.worker);
-        self.hub.begin(streams);
+        self.switch = VsockSwitch::new(&self.words).unwrap();
+        self.switch.configure(&self.devices, &self.worker);
+        self.switch.begin(streams);
     }
 
     /// Writes into the counters file's table of connections.
@@ -171,46 +173,53 @@ impl Rig {
 
     /// What `tautd` has been asked since the last call: by which device, the question's number, and for which port.
     pub fn questions(&mut self) -> Vec<(PortId, u32, u32)> {
-        let question = |news| match news {
-            News::HostConnect { port, request, to } => Some((port, request, to)),
+        let question = |event| match event {
+            VsockEvent::HostConnect { port, request, to } => Some((port, request, to)),
             _ => None,
         };
-        std::mem::take(&mut self.hub.news).into_iter().filter_map(question).collect()
+        std::mem::take(&mut self.switch.events).into_iter().filter_map(question).collect()
     }
 
     /// `tautd` answers a question.
     pub fn answer(&mut self, port: PortId, request: u32, socket: Option<OwnedFd>) {
-        self.hub.host_connected(port, request, socket);
+        self.switch.host_connected(port, request, socket);
     }
 
     /// Where programs of the host's connect to a guest.
     pub fn listen(&mut self, guest: usize, listener: OwnedFd) {
-        self.hub.host_listener(self.ids[guest], listener).unwrap();
+        self.switch.host_listener(self.ids[guest], listener).unwrap();
     }
 
-    /// One round of the hub's, and whatever the guests do about it; `true` if there was anything.
+    /// One round of the switch's, and whatever the guests do about it; `true` if there was anything.
     pub fn step(&mut self) -> bool {
         self.now += Duration::from_micros(10);
         for guest in 0..self.drivers.len() {
             let (kicks, place) = (self.drivers[guest].kicks(), self.place(guest));
             let Some(place) = place else { continue };
             if kicks[0] {
-                self.hub.has_buffers(place);
+                self.on_event(EventSource::ReceiveKick(place), EventFlags::IN);
             }
             if kicks[1] {
-                self.hub.kicked(place, self.now);
+                self.on_event(EventSource::TransmitKick(place), EventFlags::IN);
             }
         }
         let mut ready = Vec::new();
-        self.hub.events.wait(&mut ready, Some(Duration::ZERO)).unwrap();
+        self.switch.epoll.wait(&mut ready, Some(Duration::ZERO)).unwrap();
         for &(token, flags) in &ready {
-            self.hub.happened(token, flags, self.now);
+            if let Some(source) = EventSource::from_token(token) {
+                self.on_event(source, flags);
+            }
         }
-        let mut worked = self.hub.round(self.now) || !ready.is_empty();
+        let mut worked = self.switch.round(self.now) || !ready.is_empty();
         for driver in &mut self.drivers {
             worked |= driver.receive();
         }
         worked
+    }
+
+    /// Hands an event to the switch.
+    pub(super) fn on_event(&mut self, source: EventSource, flags: EventFlags) {
+        self.switch.on_event(source, flags, self.now);
     }
 
     /// Steps until nobody has anything to do.
@@ -225,16 +234,16 @@ impl Rig {
 
     /// Checks what must hold between any two steps.
     pub fn check(&mut self) {
-        self.hub.check();
+        self.switch.check();
     }
 
     /// Checks that the thread would sleep now, and that nobody waits for it; for [`WorkerMode::Interrupt`].
     pub fn check_rest(&mut self) {
-        assert!(self.hub.pause(self.now).is_some(), "it never sleeps");
+        assert!(self.switch.pause(self.now).is_some(), "it never sleeps");
     }
 
     /// Checks that nothing is left: all guests have started anew, and have heard of it.
     pub fn check_nothing_left(&mut self) {
-        self.hub.check_nothing_left();
+        self.switch.check_nothing_left();
     }
 }

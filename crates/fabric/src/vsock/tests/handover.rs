@@ -1,4 +1,4 @@
-//! Another hub goes on: after an orderly stop with everything, after a kill with nothing but the knowledge of what there was.
+//! Another switch goes on: after an orderly stop with everything, after a kill with nothing but the knowledge of what there was.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,8 @@ use taut_virtq::socket_header::*;
 
 use super::rig::*;
 use crate::sys::epoll::EventFlags;
-use crate::vsock::News;
+use crate::vsock::VsockEvent;
+use crate::vsock::proto::ConnId;
 
 #[test]
 fn after_an_orderly_stop_every_byte_arrives_once() {
@@ -27,7 +28,7 @@ fn after_an_orderly_stop_every_byte_arrives_once() {
             sent += len;
         }
         (0..turn % 4).for_each(|_| _ = rig.step());
-        let streams = rig.hub.stop();
+        let streams = rig.switch.stop();
         rig.succeed(streams);
         got_b.extend(rig.read(&mut b));
         got_d.extend(rig.read(&mut d));
@@ -57,7 +58,7 @@ fn what_was_owed_is_told_by_the_next_one() {
     rig.drivers[1].stuck = true;
     rig.say(a, REQUEST, 0);
     rig.step();
-    let streams = rig.hub.stop();
+    let streams = rig.switch.stop();
     rig.succeed(streams);
     rig.drivers[1].stuck = false;
     rig.settle();
@@ -65,7 +66,7 @@ fn what_was_owed_is_told_by_the_next_one() {
     rig.say(b, RESPONSE, 0);
     rig.write(b, b"at once");
     rig.say(b, SHUTDOWN, SHUTDOWN_SEND);
-    let streams = rig.hub.stop();
+    let streams = rig.switch.stop();
     rig.succeed(streams);
     rig.settle();
     assert_eq!(rig.ops(0), [RESPONSE, RW, SHUTDOWN]);
@@ -100,9 +101,9 @@ fn after_a_kill_every_connection_is_reset_and_new_ones_work() {
 fn connections_with_the_host_go_on_and_questions_are_asked_again() {
     let mut rig = rig(&[&[]], 4096);
     let asks = |rig: &mut Rig| {
-        let news = std::mem::take(&mut rig.hub.news);
+        let news = std::mem::take(&mut rig.switch.events);
         let request = |news| match news {
-            News::HostConnect { request, .. } => Some(request),
+            VsockEvent::HostConnect { request, .. } => Some(request),
             _ => None,
         };
         news.into_iter().find_map(request).expect("tautd is asked")
@@ -111,19 +112,19 @@ fn connections_with_the_host_go_on_and_questions_are_asked_again() {
     rig.say(own, REQUEST, 0);
     rig.settle();
     asks(&mut rig);
-    let streams = rig.hub.stop();
+    let streams = rig.switch.stop();
     rig.succeed(streams);
     let request = asks(&mut rig);
     let (ours, mut program) = UnixStream::pair().unwrap();
-    rig.hub.host_connected(PortId(3), request, Some(ours.into()));
+    rig.switch.host_connected(PortId(3), request, Some(ours.into()));
     rig.settle();
     assert_eq!(rig.ops(0), [RESPONSE]);
     rig.write(own, b"before");
     program.write_all(b"unread").unwrap();
-    let streams = rig.hub.stop();
+    let streams = rig.switch.stop();
     assert_eq!(streams.len(), 1);
     rig.succeed(streams);
-    (0..64).for_each(|number| rig.hub.stream_ready(number, EventFlags::IN | EventFlags::OUT));
+    (0..64).for_each(|id| rig.switch.on_stream_event(ConnId(id), EventFlags::IN | EventFlags::OUT));
     rig.settle();
     let mut bytes = [0; 6];
     program.read_exact(&mut bytes).unwrap();

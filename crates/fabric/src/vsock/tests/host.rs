@@ -11,7 +11,8 @@ use taut_virtq::socket_header::*;
 
 use super::rig::*;
 use crate::sys::epoll::EventFlags;
-use crate::vsock::News;
+use crate::vsock::VsockEvent;
+use crate::vsock::proto::{ConnId, GuestIdx};
 
 const BOTH: EventFlags = EventFlags::IN.union(EventFlags::OUT);
 
@@ -21,17 +22,17 @@ fn listen(rig: &mut Rig) -> SocketAddr {
     let name = format!("taut-test-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
     let address = SocketAddr::from_abstract_name(name).unwrap();
     let listener = UnixListener::bind_addr(&address).unwrap();
-    rig.hub.host_listener(PortId(3), listener.into()).unwrap();
+    rig.switch.host_listener(PortId(3), listener.into()).unwrap();
     address
 }
 
 /// Everything that the thread would be told by events.
 fn settle(rig: &mut Rig) {
     for _ in 0..3 {
-        rig.hub.accept_clients(0, rig.now);
+        rig.switch.accept_clients(GuestIdx(0), rig.now);
         for number in 0..64 {
-            rig.hub.hear(number, BOTH, rig.now);
-            rig.hub.stream_ready(number, BOTH);
+            rig.switch.read_client(number, BOTH, rig.now);
+            rig.switch.on_stream_event(ConnId(number), BOTH);
         }
         rig.settle();
     }
@@ -137,14 +138,14 @@ fn clients_that_go_before_they_have_said_everything_make_room() {
 fn a_guest_reaches_what_tautd_connects_to_or_is_refused() {
     let mut rig = rig(&[&[]], 4096);
     let own = Own { guest: 0, port: 5000, peer: (2, 1234), taken: 0 };
-    let asked = |rig: &mut Rig| match std::mem::take(&mut rig.hub.news).remove(0) {
-        News::HostConnect { port: PortId(3), request, to: 1234 } => request,
+    let asked = |rig: &mut Rig| match std::mem::take(&mut rig.switch.events).remove(0) {
+        VsockEvent::HostConnect { port: PortId(3), request, to: 1234 } => request,
         other => panic!("{other:?}"),
     };
     rig.say(own, REQUEST, 0);
     rig.settle();
     let request = asked(&mut rig);
-    rig.hub.host_connected(PortId(3), request, None);
+    rig.switch.host_connected(PortId(3), request, None);
     rig.settle();
     assert_eq!(rig.ops(0), [RST]);
     rig.say(own, REQUEST, 0);
@@ -152,7 +153,7 @@ fn a_guest_reaches_what_tautd_connects_to_or_is_refused() {
     let request = asked(&mut rig);
     let (ours, mut program) = UnixStream::pair().unwrap();
     program.set_nonblocking(true).unwrap();
-    rig.hub.host_connected(PortId(3), request, Some(ours.into()));
+    rig.switch.host_connected(PortId(3), request, Some(ours.into()));
     settle(&mut rig);
     let (header, _) = rig.next(0);
     assert_eq!(header.op, RESPONSE);
@@ -178,7 +179,7 @@ fn records_cannot_go_to_the_host() {
     assert!(rig.drivers[0].send(request, &[]));
     rig.settle();
     assert_eq!(rig.ops(0), [RST]);
-    assert!(rig.hub.news.is_empty());
+    assert!(rig.switch.events.is_empty());
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn a_packet_that_a_successor_finds_changed_leaves_nothing_behind() {
     rig.drivers[1].stuck = true;
     rig.write(a, &pattern(0, 10_000));
     rig.settle();
-    let streams = rig.stop_hub();
+    let streams = rig.stop_switch();
     (0..64).for_each(|head| rig.drivers[0].forge(head, |was| SocketHeader { op: CREDIT_UPDATE, ..was }));
     rig.succeed(streams);
     rig.check();
@@ -214,7 +214,7 @@ fn a_device_that_goes_leaves_its_connections_to_no_other() {
 fn a_successor_under_other_rules_ends_what_they_forbid() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, _) = rig.connect(0, 1, 5000);
-    let streams = rig.stop_hub();
+    let streams = rig.stop_switch();
     rig.write(a, b"forbidden");
     rig.expect_devices(vec![device(3, &["d"]), device(4, &[])]);
     rig.succeed(streams);
@@ -228,7 +228,7 @@ fn a_successor_under_other_rules_ends_what_they_forbid() {
 fn what_the_table_says_may_make_no_sense() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     rig.connect(0, 1, 5000);
-    let streams = rig.stop_hub();
+    let streams = rig.stop_switch();
     // Both ends at one guest, at the host, and twice the same.
     for (number, ends) in
         [(2, [3 << 32 | 1, 3 << 32 | 2]), (3, [2 << 32 | 1, 2 << 32 | 2]), (4, [2 << 32, 3 << 32])]

@@ -6,7 +6,7 @@ use taut_api::fabric::counters::SocketWord;
 use taut_virtq::socket_header::*;
 
 use super::rig::*;
-use crate::vsock::News;
+use crate::vsock::VsockEvent;
 
 #[test]
 fn absent_and_forbidden_are_answered_alike() {
@@ -56,9 +56,9 @@ fn a_forged_source_is_dropped_counted_and_told_once_in_a_while() {
     rig.settle();
     assert!(rig.drivers.iter().all(|driver| driver.inbox.is_empty()));
     assert_eq!(rig.count(2, SocketWord::Forged), 10);
-    let told = std::mem::take(&mut rig.hub.news);
+    let told = std::mem::take(&mut rig.switch.events);
     assert!(
-        matches!(&told[..], [News::Violation { port, what }] if port.0 == 5 && what.contains("context ID 3"))
+        matches!(&told[..], [VsockEvent::Violation { port, what }] if port.0 == 5 && what.contains("context ID 3"))
     );
     assert_eq!(rig.drivers[2].outstanding(), 0);
 }
@@ -67,9 +67,7 @@ fn a_forged_source_is_dropped_counted_and_told_once_in_a_while() {
 fn who_may_no_longer_talk_is_told_at_once() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     rig.connect(0, 1, 5000);
-    let apart = [device(3, &["d"]), device(4, &["e"])];
-    let worker = rig.hub.worker.clone();
-    rig.hub.configure(&apart, &worker);
+    assert_eq!(rig.configure(vec![device(3, &["d"]), device(4, &["e"])]), 0);
     rig.settle();
     assert_eq!((rig.ops(0), rig.ops(1)), (vec![RST], vec![RST]));
 }

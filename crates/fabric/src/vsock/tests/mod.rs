@@ -1,4 +1,4 @@
-//! Guests with rings of their own on a hub without a thread.
+//! Guests with rings of their own on a switch without a thread.
 
 mod bulk;
 mod handover;

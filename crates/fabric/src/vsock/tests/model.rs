@@ -1,5 +1,5 @@
 //! Programs in guests do at random what programs do with sockets, and the same is done with plain Unix sockets: whoever reads
-//! must find the same (goal VC-G6). In between the hub is replaced, guests pause, stop reading, and start anew.
+//! must find the same (goal VC-G6). In between the switch is replaced, guests pause, stop reading, and start anew.
 //!
 //! `TAUT_VMCI_OPERATIONS` says how many operations there are, `TAUT_VMCI_SEED` with which one it begins.
 
@@ -277,7 +277,7 @@ impl Model {
                 self.rig.pause(guest);
             }
             975..990 => {
-                let streams = self.rig.hub.stop();
+                let streams = self.rig.switch.stop();
                 self.rig.succeed(streams);
             }
             990..998 => {

@@ -30,7 +30,7 @@ pub(super) fn rig_of(devices: Vec<SocketConfig>, buffer: u32) -> Rig {
 }
 
 impl Rig {
-    /// Another hub takes the place of this one, which has stopped (or was killed).
+    /// Another switch takes the place of this one, which has stopped (or was killed).
     pub(super) fn succeed(&mut self, streams: Vec<(u32, OwnedFd)>) {
         self.take_over(streams);
         (0..self.drivers.len()).for_each(|guest| self.start_both(guest, [Start::Recover; 2]));
@@ -137,10 +137,10 @@ impl Rig {
         self.start_both(guest, positions.map(Start::At));
     }
 
-    /// Another hub takes over from this one while a guest stands still.
+    /// Another switch takes over from this one while a guest stands still.
     pub(super) fn succeed_while_paused(&mut self, guest: usize) {
         let positions = [0, 1].map(|queue| self.stop(guest, queue).unwrap());
-        let streams = self.stop_hub();
+        let streams = self.stop_switch();
         self.take_over(streams);
         for other in (0..self.drivers.len()).filter(|&other| other != guest) {
             self.start_both(other, [Start::Recover; 2]);

@@ -3,10 +3,15 @@
 use std::fmt::Write as _;
 
 use taut_api::Name;
+use taut_api::enforcement::{Controllers, Hierarchy, HostReport, VmReport};
 use taut_api::vm::{Power, VmDesired};
 use taut_host::captured::unpack;
 use taut_host::topology;
-use taut_plan::{Controllers, Decided, Desired, Hierarchy, Observed, latency, shares};
+use taut_plan::admission::reservations::admit_reservations;
+use taut_plan::explain::{explain_latency, explain_resources};
+use taut_plan::facts::HostSeen;
+use taut_plan::resources::Decided;
+use taut_plan::{Desired, Observed};
 
 const XEON: &str = include_str!("../../../../host/machines/xeon-2-sockets.txt");
 const EPYC: &str = include_str!("../../../../host/machines/epyc-8-nodes.txt");
@@ -17,6 +22,7 @@ const SMALL: &str = include_str!("../../../../host/machines/small-vm.txt");
 struct Host {
     desired: Desired,
     observed: Observed,
+    report: HostReport,
     text: String,
 }
 
@@ -25,7 +31,7 @@ impl Host {
         let root = tempfile::tempdir().unwrap();
         unpack(machine, root.path()).unwrap();
         let read = topology::read(root.path()).unwrap();
-        let observed = Observed {
+        let host = HostSeen {
             memory_total: read.memory_total,
             cpus: read.cpus,
             cpu_mhz: topology::nominal_mhz(root.path()).unwrap_or(0),
@@ -37,13 +43,14 @@ impl Host {
                 cpuset: hierarchy,
                 disk: hierarchy,
             },
-            ..Observed::default()
+            ..HostSeen::default()
         };
-        let nodes: std::collections::BTreeSet<u32> = observed.cpus.iter().map(|cpu| cpu.node).collect();
         let cores: std::collections::BTreeSet<_> =
-            observed.cpus.iter().map(|cpu| (cpu.package, cpu.core)).collect();
-        let text = format!("{} pCPUs, {} cores, {} nodes\n", observed.cpus.len(), cores.len(), nodes.len());
-        Self { desired: Desired::default(), observed, text }
+            host.cpus.iter().map(|cpu| (cpu.package, cpu.core)).collect();
+        let text =
+            format!("{} pCPUs, {} cores, {} nodes\n", host.cpus.len(), cores.len(), host.nodes().len());
+        let observed = Observed { host, ..Observed::default() };
+        Self { desired: Desired::default(), observed, report: HostReport::default(), text }
     }
 
     /// Starts a latency-sensitive VM whose file says this besides, if it may be.
@@ -56,7 +63,7 @@ impl Host {
         let vm: VmDesired = serde_json::from_value(json).unwrap();
         let vm_name: Name = name.parse().unwrap();
         let _ = writeln!(self.text, "\nstart {name} {more}");
-        match latency::admit(&self.desired, &self.observed, &vm_name, &vm) {
+        match admit_reservations(&self.desired, &self.observed, &self.report, &vm_name, &vm) {
             Ok(()) => drop(self.desired.vms.insert(vm_name, vm)),
             Err(error) => self.text += &format!("  refused: {}\n", error.message),
         }
@@ -71,24 +78,26 @@ impl Host {
 
     fn offline(&mut self, cpu: u32) {
         let _ = writeln!(self.text, "\npCPU {cpu} goes off-line");
-        self.observed.cpus.retain(|found| found.id != cpu);
+        self.observed.host.cpus.retain(|found| found.id != cpu);
         self.settle();
     }
 
     /// The plan is carried out, and everybody who moved is told.
     fn settle(&mut self) {
-        let decided = Decided::new(&self.desired, &self.observed);
+        let decided = Decided::new(&self.desired, &self.observed, &self.report);
         let placement = &decided.placement;
-        let before = std::mem::take(&mut self.observed.exclusive);
+        let before = std::mem::take(&mut self.report.vms);
         for (name, grant) in &placement.granted {
-            self.observed.exclusive.insert(name.clone(), grant.cpus.clone());
-            if before.get(name) == Some(&grant.cpus) {
+            let owner = VmReport { cpus: grant.cpus.clone(), ..VmReport::default() };
+            self.report.vms.insert(name.clone(), owner);
+            if before.get(name).is_some_and(|before| before.cpus == grant.cpus) {
                 continue;
             }
             let vm = &self.desired.vms[name];
-            let latency = latency::explain(&self.observed, &decided, name, vm).unwrap();
+            let latency = explain_latency(&self.observed, &self.report, &decided, name, vm).unwrap();
             let resources =
-                shares::explain(&self.desired, &self.observed, &decided, name, vm).unwrap_or_default();
+                explain_resources(&self.desired, &self.observed, &self.report, &decided, name, vm)
+                    .unwrap_or_default();
             let _ = writeln!(self.text, "  {name}:");
             for decision in latency.decisions.iter().chain(&resources.decisions) {
                 let _ = writeln!(self.text, "    {} ({})", decision.decision, decision.rule);
@@ -99,7 +108,7 @@ impl Host {
         }
         for name in placement.short.keys() {
             let vm = &self.desired.vms[name];
-            let latency = latency::explain(&self.observed, &decided, name, vm).unwrap();
+            let latency = explain_latency(&self.observed, &self.report, &decided, name, vm).unwrap();
             let _ = writeln!(self.text, "  {name} has none: {}", latency.missing.join("; "));
         }
     }

@@ -67,7 +67,7 @@ fn what_is_seen_of_a_device_is_told() {
     assert_eq!((&vmci(&server)["link"], &vmci(&server)["port"]), (&json!("down"), &json!(0)));
 
     let mut board = server.app.board.lock();
-    let port = board.observed.ports.entry(PortId(0)).or_default();
+    let port = board.observed.fabric.ports.entry(PortId(0)).or_default();
     port.reason = Some("no front end has connected".into());
     let process = Process { vmci: true, ..process(VmKind::Micro, "native") };
     let name: Name = "a".parse().unwrap();
@@ -108,7 +108,7 @@ fn qemu_waits_for_its_device_and_says_so() {
     let server = Server::new();
     std::fs::write(server.dir.path().join("disk"), "x").unwrap();
     server.create("q", "[disk]\npath = \"disk\"\n[vmci]\n").is(201);
-    server.app.board.lock().observed.probed = true;
+    server.app.board.lock().observed.host.probed = true;
     server.post("/v1/vms/q/power", &json!({ "power": "on" })).is(200);
     server.app.board.lock().refused_ports.insert(PortId(0), "too many devices".into());
     let status = server.get("/v1/vms/q").is(200)["status"].clone();

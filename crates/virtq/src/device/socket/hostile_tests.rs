@@ -4,71 +4,55 @@ use proptest::prelude::*;
 
 use super::tests::in_flight;
 use super::*;
-use crate::device::Start;
-use crate::driver::{QueueLayout, Ram};
+use crate::device::hostile_driver::{BUFFER, Garbage, Hostile, SIZE, SPLIT, descriptor};
 use crate::fault::RingFault;
 use crate::features::{IN_ORDER, RING_PACKED, VERSION_1};
+use crate::ring::{DESC_WRITE, Start, split};
 use crate::socket_header::{LEN, MAX_PAYLOAD, SocketHeader};
-use crate::split::{self, DESC_NEXT, DESC_WRITE, Descriptor};
 
-const SIZE: u16 = 8;
-const RAM: u64 = 1 << 20;
-const BUFFER: u64 = Ram::START + 0x8000;
-
-/// A queue whose areas are written by hand.
-struct Hostile {
-    ram: Ram,
-    layout: QueueLayout,
+/// A split queue whose areas are written by hand.
+struct HostileSocket {
+    queue: Hostile,
 }
 
-impl Hostile {
+impl HostileSocket {
     fn new() -> Self {
-        let mut ram = Ram::new(RAM).unwrap();
-        let layout = QueueLayout::allocate(&mut ram, SIZE).unwrap();
-        Self { ram, layout }
+        Self { queue: Hostile::new(SPLIT) }
     }
 
-    fn poke(&self, addr: u64, bytes: &[u8]) {
-        self.ram.memory().write(addr, bytes).unwrap();
-    }
-
-    fn descriptor(&self, table: u64, index: u16, descriptor: Descriptor) {
-        let bytes: Vec<u8> = descriptor.to_words().iter().flat_map(|word| word.to_le_bytes()).collect();
-        self.poke(table + split::desc_at(index) as u64, &bytes);
-    }
-
-    /// Descriptor `index` is a chain of so many bytes.
+    /// Makes descriptor `index` a chain of `len` bytes.
     fn chain(&self, index: u16, len: u32, flags: u16) {
-        self.descriptor(self.layout.desc, index, Descriptor { addr: BUFFER, len, flags, next: 0 });
-    }
-
-    fn available(&self, heads: &[u16]) {
-        for (position, head) in heads.iter().enumerate() {
-            self.poke(self.layout.avail + split::avail_at(position as u16, SIZE) as u64, &head.to_le_bytes());
-        }
-        self.available_index(heads.len() as u16);
-    }
-
-    fn available_index(&self, index: u16) {
-        self.poke(self.layout.avail + split::INDEX as u64, &index.to_le_bytes());
+        self.queue.descriptor(self.queue.layout.desc, index, descriptor(BUFFER, len, flags, 0));
     }
 
     fn config(&self) -> QueueConfig {
-        self.layout.config(RING_FEATURES, Start::At(0))
+        self.queue.layout.config(RING_FEATURES, Start::At(0))
+    }
+
+    fn start_tx(&self, config: &QueueConfig, log: InFlight) -> Result<SocketTx, QueueError> {
+        SocketTx::new(self.queue.ram.memory(), config, log)
     }
 
     fn tx(&self) -> SocketTx {
-        SocketTx::new(self.ram.memory(), &self.config(), in_flight()).unwrap()
+        self.start_tx(&self.config(), in_flight()).unwrap()
     }
 
     fn rx(&self) -> SocketRx {
-        SocketRx::new(self.ram.memory(), &self.config()).unwrap()
+        SocketRx::new(self.queue.ram.memory(), &self.config()).unwrap()
+    }
+}
+
+impl std::ops::Deref for HostileSocket {
+    type Target = Hostile;
+
+    fn deref(&self) -> &Hostile {
+        &self.queue
     }
 }
 
 #[test]
 fn a_chain_holds_a_header() {
-    let hostile = Hostile::new();
+    let hostile = HostileSocket::new();
     hostile.chain(0, 44, 0);
     hostile.chain(1, 43, 0);
     hostile.available(&[0, 1, 0]);
@@ -92,7 +76,7 @@ fn a_chain_holds_a_header() {
 
 #[test]
 fn a_packet_is_no_longer_than_linux_makes_it() {
-    let hostile = Hostile::new();
+    let hostile = HostileSocket::new();
     let most = LEN as u32 + MAX_PAYLOAD;
     hostile.chain(0, most, 0);
     hostile.chain(1, most + 1, 0);
@@ -105,7 +89,7 @@ fn a_packet_is_no_longer_than_linux_makes_it() {
 
 #[test]
 fn no_more_is_read_than_header_and_chain_have() {
-    let hostile = Hostile::new();
+    let hostile = HostileSocket::new();
     hostile.chain(0, 144, 0);
     hostile.available(&[0]);
     for (said, read) in [(0, 0), (40, 40), (100, 100), (101, 100), (u32::MAX, 100)] {
@@ -121,7 +105,7 @@ fn no_more_is_read_than_header_and_chain_have() {
 
 #[test]
 fn a_packet_that_the_device_has_cannot_come_again() {
-    let hostile = Hostile::new();
+    let hostile = HostileSocket::new();
     hostile.chain(0, 100, 0);
     hostile.available(&[0, 0]);
     let again = Err(RingFault::AlreadyTaken { head: 0 });
@@ -141,13 +125,13 @@ fn a_packet_that_the_device_has_cannot_come_again() {
     assert!(tx.take().is_ok_and(|packet| packet.is_some()), "now it can");
 
     // Taken by a predecessor.
-    let hostile = Hostile::new();
+    let hostile = HostileSocket::new();
     hostile.chain(0, 100, 0);
     hostile.available(&[0, 0]);
     let log = in_flight();
     let new = |start| {
         let config = QueueConfig { start, ..hostile.config() };
-        SocketTx::new(hostile.ram.memory(), &config, log.clone()).unwrap()
+        hostile.start_tx(&config, log.clone()).unwrap()
     };
     assert!(new(Start::At(0)).take().is_ok());
     let mut tx = new(Start::Recover);
@@ -157,7 +141,7 @@ fn a_packet_that_the_device_has_cannot_come_again() {
 
 #[test]
 fn indices_stay_in_the_ring() {
-    let hostile = Hostile::new();
+    let hostile = HostileSocket::new();
     hostile.chain(0, 100, 0);
     hostile.available(&[SIZE]);
     assert_eq!(hostile.tx().take(), Err(RingFault::HeadOutOfRange { head: SIZE, size: SIZE }));
@@ -182,29 +166,21 @@ fn indices_stay_in_the_ring() {
 
 #[test]
 fn queues_that_cannot_be_are_refused() {
-    let hostile = Hostile::new();
+    let hostile = HostileSocket::new();
     for (features, error) in [
         (RING_PACKED | VERSION_1, QueueError::Feature("RING_PACKED")),
         (IN_ORDER | VERSION_1, QueueError::Feature("IN_ORDER")),
         (0, QueueError::Legacy),
     ] {
         let config = QueueConfig { features, ..hostile.config() };
-        assert_eq!(SocketTx::new(hostile.ram.memory(), &config, in_flight()).unwrap_err(), error);
+        assert_eq!(hostile.start_tx(&config, in_flight()).unwrap_err(), error);
         assert_eq!(SocketRx::new(hostile.ram.memory(), &config).unwrap_err(), error);
     }
     for size in [0, 3, 2048] {
         let config = QueueConfig { size, ..hostile.config() };
-        let error = SocketTx::new(hostile.ram.memory(), &config, in_flight()).unwrap_err();
+        let error = hostile.start_tx(&config, in_flight()).unwrap_err();
         assert_eq!(error, QueueError::Size(size));
     }
-}
-
-/// A descriptor that is nearly right, so that garbage gets far.
-fn descriptor() -> impl Strategy<Value = Descriptor> {
-    let addr = prop_oneof![8 => Ram::START..Ram::START + RAM, 1 => any::<u64>()];
-    let len = prop_oneof![8 => 0..3000u32, 1 => any::<u32>()];
-    let flags = prop_oneof![3 => Just(0u16), 3 => Just(DESC_NEXT), 3 => Just(DESC_WRITE), 2 => 0..8u16];
-    (addr, len, flags, 0..SIZE + 1).prop_map(|(addr, len, flags, next)| Descriptor { addr, len, flags, next })
 }
 
 proptest! {
@@ -213,32 +189,18 @@ proptest! {
     /// Whatever lies in the rings: packets or a fault, each head once.
     #[test]
     fn garbage_is_a_packet_or_a_fault(
-        table in proptest::collection::vec(descriptor(), usize::from(SIZE)),
-        heads in proptest::collection::vec(0..SIZE + 1, 0..=usize::from(SIZE)),
-        indirect in proptest::collection::vec(descriptor(), 16),
-        index_off in prop_oneof![9 => Just(0u16), 1 => any::<u16>()],
+        garbage in Garbage::any(),
         used in prop_oneof![9 => Just(0u16), 1 => any::<u16>()],
         recover: bool,
     ) {
-        let hostile = Hostile::new();
-        for (index, descriptor) in table.iter().enumerate() {
-            hostile.descriptor(hostile.layout.desc, index as u16, *descriptor);
-        }
-        // Tables wherever an indirect descriptor may point.
-        for (index, descriptor) in indirect.iter().enumerate() {
-            let addr = table[index % table.len()].addr;
-            if (Ram::START + 0x2000..Ram::START + RAM - 4096).contains(&addr) {
-                hostile.descriptor(addr & !7, index as u16, *descriptor);
-            }
-        }
-        hostile.available(&heads);
-        hostile.available_index((heads.len() as u16).wrapping_add(index_off));
+        let hostile = HostileSocket::new();
+        garbage.write(&hostile);
         hostile.poke(hostile.layout.used + split::INDEX as u64, &used.to_le_bytes());
 
         let log = in_flight();
         let new = |start| {
             let config = QueueConfig { start, ..hostile.config() };
-            SocketTx::new(hostile.ram.memory(), &config, log.clone()).unwrap()
+            hostile.start_tx(&config, log.clone()).unwrap()
         };
         let mut tx = new(if recover { Start::Recover } else { Start::At(0) });
         let mut out = vec![0; MAX_PAYLOAD as usize];

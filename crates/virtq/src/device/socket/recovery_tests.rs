@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use super::tests::in_flight;
 use super::{InFlight, Packet, RING_FEATURES, SocketTx};
-use crate::device::{QueueConfig, Start};
-use crate::driver::{Part, QueueLayout, Ram, Ring};
+use crate::driver::{QueueLayout, Ram, Ring};
+use crate::ring::{Part, QueueConfig, Start};
 use crate::socket_header::{LEN, SocketHeader};
 
 thread_local! {

@@ -3,32 +3,34 @@
 use std::sync::Arc;
 
 use super::SocketTx;
-use crate::device::chain::{Chain, Chains, Direction};
+use crate::device::MAX_PARTS;
+use crate::device::chain::{Chain, Chains, Direction, Fetch};
 use crate::device::split::SplitRing;
-use crate::device::{MAX_PARTS, QueueConfig};
 use crate::fault::{QueueError, RingFault};
 use crate::features;
 use crate::memory::GuestMemory;
+use crate::ring::QueueConfig;
 use crate::socket_header::{self, SocketHeader};
 
-/// What a buffer has to have: a header, and a byte of payload, or a stream could never arrive.
+/// Least length of a buffer: a header and a byte of payload. A stream could not make progress with
+/// less.
 const LEAST: u32 = socket_header::LEN as u32 + 1;
 
-/// A piece of a packet's payload.
+/// A piece of the payload to deliver.
 #[derive(Debug, Clone, Copy)]
 pub enum Piece<'a> {
-    /// Of a packet that is taken.
+    /// A piece of a packet that is taken.
     Packet {
-        /// The queue that it was taken from.
+        /// The queue that the packet was taken from.
         from: &'a SocketTx,
-        /// Which packet.
+        /// Head of the packet.
         head: u16,
-        /// Payload bytes in front of the piece.
+        /// Offset of the piece in the payload, in bytes.
         offset: u32,
-        /// Bytes of the piece. What the packet does not have is left out.
+        /// Length of the piece in bytes. Bytes beyond the end of the packet are left out.
         len: u32,
     },
-    /// Bytes of this process.
+    /// Bytes in the memory of this process.
     Bytes(&'a [u8]),
 }
 
@@ -37,13 +39,14 @@ pub enum Piece<'a> {
 pub struct SocketRx {
     ring: SplitRing,
     chains: Chains,
-    /// The buffer that was fetched and not used yet.
+    /// The buffer that was fetched and is not used yet.
     next: Option<Chain>,
     fault: Option<RingFault>,
 }
 
 impl SocketRx {
-    /// The device end of a queue that a driver and its front end have set up. Split rings only.
+    /// Sets up the device end of a queue that a driver and its front end have configured. The ring must
+    /// be split.
     pub fn new(memory: &Arc<GuestMemory>, config: &QueueConfig) -> Result<Self, QueueError> {
         super::check(config)?;
         let indirect = config.features & features::INDIRECT_DESC != 0;
@@ -51,13 +54,14 @@ impl SocketRx {
         Ok(Self { ring: SplitRing::new(memory, config)?, chains, next: None, fault: None })
     }
 
-    /// Payload bytes that the next buffer takes behind the header, at least one; `None` when there is no buffer.
+    /// Number of payload bytes that the next buffer takes behind the header, at least one; `None` when
+    /// there is no buffer.
     #[inline]
     pub fn room(&mut self) -> Result<Option<u32>, RingFault> {
         Ok(self.next()?.map(|chain| chain.len - socket_header::LEN as u32))
     }
 
-    /// The next buffer.
+    /// The next buffer, fetched if necessary.
     #[inline]
     fn next(&mut self) -> Result<Option<Chain>, RingFault> {
         if self.next.is_none() {
@@ -73,7 +77,7 @@ impl SocketRx {
     fn fetch(&mut self) -> Result<Option<Chain>, RingFault> {
         let mut out = [Chain::default()];
         self.chains.segments.clear();
-        if self.ring.fetch(&mut self.chains, &mut out, MAX_PARTS)? == 0 {
+        if self.ring.fetch(Fetch { chains: &mut self.chains, out: &mut out, parts: MAX_PARTS })? == 0 {
             return Ok(None);
         }
         let [chain] = out;
@@ -83,9 +87,10 @@ impl SocketRx {
         Ok(Some(chain))
     }
 
-    /// Stores one packet in the next buffer: `header`, its `len` set to what was stored, and behind it the pieces, by one copy.
-    /// The pieces together have at most [`Self::room`] bytes; what does not fit is left out. Returns how many payload bytes
-    /// were stored. The guest sees the packet after [`Self::publish`].
+    /// Stores one packet in the next buffer: `header` and behind it the pieces, by one copy. The header's
+    /// `len` is set to the number of bytes stored. Of the pieces at most [`Self::room`] bytes are stored;
+    /// the rest is left out. Returns the number of payload bytes stored. The guest sees the packet after
+    /// [`Self::publish`].
     ///
     /// # Panics
     /// If there is no buffer.
@@ -95,7 +100,7 @@ impl SocketRx {
         header: SocketHeader,
         pieces: impl IntoIterator<Item = Piece<'a>>,
     ) -> Result<u32, RingFault> {
-        let chain = self.next()?.expect("a packet is delivered into a buffer");
+        let chain = self.next()?.expect("a packet is delivered only after room() found a buffer");
         let mut start = self.chains.buffer(chain);
         let mut rest = start;
         rest.skip(socket_header::LEN);
@@ -109,7 +114,7 @@ impl SocketRx {
                 Piece::Bytes(bytes) => rest.write(bytes),
             };
         }
-        // No more than the chain has, whose length fits.
+        // Fits, because the length of the chain does.
         let len = stored as u32;
         start.write_array(&SocketHeader { len, ..header }.to_bytes());
         self.ring.push_used(std::iter::once((chain, socket_header::LEN as u32 + len)));
@@ -117,32 +122,12 @@ impl SocketRx {
         Ok(len)
     }
 
-    /// Shows the guest everything stored since the last call.
+    /// Makes everything that was stored since the last call visible to the guest.
     #[inline]
     pub fn publish(&mut self) {
         self.ring.publish();
     }
 
-    /// Position of the first buffer that was not used: what vhost-user's `GET_VRING_BASE` asks for. Publish first.
-    pub fn position(&self) -> u16 {
-        self.ring.position()
-    }
-
-    /// Has the driver asked to be interrupted for what was published since the last call? Each answer is given once: a
-    /// caller that delays the interrupt must remember it.
-    #[inline]
-    pub fn needs_interrupt(&mut self) -> bool {
-        self.ring.needs_interrupt()
-    }
-
-    /// Asks the driver not to kick when it adds buffers.
-    pub fn suspend_kicks(&mut self) {
-        self.ring.suspend_kicks();
-    }
-
-    /// Asks the driver to kick when it adds a buffer, after [`Self::room`] found none. True if it has done so already: then try
-    /// again.
-    pub fn arm_kicks(&mut self) -> bool {
-        self.ring.arm_kicks()
-    }
+    position_and_kicks!();
+    interrupts!();
 }

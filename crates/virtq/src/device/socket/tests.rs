@@ -10,9 +10,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::counters::SharedWords;
-use crate::device::Start;
 use crate::driver::{QueueLayout, Ram, Shape, SocketRxDriver, SocketTxDriver};
 use crate::features::{EVENT_IDX, INDIRECT_DESC, VERSION_1};
+use crate::ring::Start;
 use crate::socket_header::{MAX_PAYLOAD, RW, SocketHeader};
 
 /// A log of its own.

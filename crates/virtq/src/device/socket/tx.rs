@@ -8,20 +8,21 @@ use std::sync::Arc;
 use super::{InFlight, MAX_SIZE};
 use crate::device::chain::{Chain, Chains, Direction};
 use crate::device::split::SplitRing;
-use crate::device::{QueueConfig, Start};
 use crate::fault::{QueueError, RingFault};
 use crate::features;
 use crate::memory::{Buffer, GuestMemory};
+use crate::ring::{QueueConfig, Start};
 use crate::socket_header::{self, MAX_PAYLOAD, SocketHeader};
 
 /// A packet that was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
-    /// What it is known by until it is given back.
+    /// Head of its chain: the name of the packet until it is given back.
     pub head: u16,
     /// Its header as the guest wrote it.
     pub header: SocketHeader,
-    /// Bytes in the chain behind the header, at most [`MAX_PAYLOAD`]. A packet whose `header.len` is more makes no sense.
+    /// Number of bytes in the chain behind the header, at most [`MAX_PAYLOAD`]. A packet with a larger
+    /// `header.len` is malformed.
     pub payload: u32,
 }
 
@@ -30,15 +31,15 @@ pub struct Packet {
 pub struct SocketTx {
     ring: SplitRing,
     in_flight: InFlight,
-    /// By head.
+    /// One slot for each head.
     slots: Box<[Slot]>,
     /// Heads that a predecessor had taken and that were not taken again yet, the oldest first.
-    again: VecDeque<u16>,
-    /// Heads that were given back and not published.
+    inherited: VecDeque<u16>,
+    /// Heads that were given back but not published.
     returned: Vec<u16>,
-    /// Packets taken so far.
+    /// Number of packets taken so far.
     count: u64,
-    /// The used ring may tell the order of packets behind the used index.
+    /// Whether the used ring may hold the order of the packets in flight, behind the used index.
     ordered: bool,
     fault: Option<RingFault>,
 }
@@ -48,30 +49,34 @@ pub struct SocketTx {
 struct Slot {
     state: State,
     chain: Chain,
-    /// The chain's parts. Its own list, since chains come and go in any order.
+    /// The parts of the chain. Each slot has its own list, since chains come and go in any order.
     parts: Chains,
-    /// Payload bytes that are read: as many as the header says, and as there are.
+    /// Number of payload bytes that are read: as many as the header says, if the chain has them.
     payload: u32,
-    /// Number of the packet, for the order.
+    /// Number of the packet, which tells the order.
     number: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The driver's.
+    /// The driver has it.
     Free,
-    /// Taken by a predecessor, not yet by this queue.
-    Again,
+    /// Taken by a predecessor, but not yet by this queue.
+    Inherited,
+    /// Taken by this queue.
     Taken,
-    /// Given back, which the driver does not see yet.
+    /// Given back, but not yet visible to the driver.
     Returned,
 }
 
 impl SocketTx {
-    /// The device end of a queue that a driver and its front end have set up. Split rings of up to [`MAX_SIZE`] entries.
+    /// Sets up the device end of a queue that a driver and its front end have configured. The ring must be
+    /// split and have at most [`MAX_SIZE`] entries.
     ///
-    /// With [`Start::Recover`], and with [`Start::At`] where a predecessor stopped ([`Self::position`]), the packets that it had
-    /// taken and not given back are taken again; `in_flight` knows them. With any other start `in_flight` is cleared.
+    /// The start decides what happens to the packets that a predecessor had taken and not given back,
+    /// which `in_flight` knows. With [`Start::Recover`], and with [`Start::At`] at the position where the
+    /// predecessor stopped ([`Self::position`]), they are taken again. Any other start clears
+    /// `in_flight`.
     pub fn new(
         memory: &Arc<GuestMemory>,
         config: &QueueConfig,
@@ -83,32 +88,32 @@ impl SocketTx {
         }
         let mut ring = SplitRing::new(memory, config)?;
         let used = ring.used_index();
-        let mut again = in_flight.recover(&ring, used);
-        let next = used.wrapping_add(again.len() as u16);
-        if config.start == Start::Recover || (!again.is_empty() && config.start == Start::At(next)) {
-            ring.resume(used, again.len() as u16);
+        let mut inherited = in_flight.recover(&ring, used);
+        let next = used.wrapping_add(inherited.len() as u16);
+        if config.start == Start::Recover || (!inherited.is_empty() && config.start == Start::At(next)) {
+            ring.resume(used, inherited.len() as u16);
         } else {
-            again.clear();
+            inherited.clear();
         }
-        if again.is_empty() {
+        if inherited.is_empty() {
             in_flight.start();
         }
         let most = socket_header::LEN as u64 + u64::from(MAX_PAYLOAD);
         let indirect = config.features & features::INDIRECT_DESC != 0;
-        // Header and payload are one part or two.
+        // Header and payload usually are one part or two.
         let parts = || Chains::new(memory, Direction::Transmit(most), indirect, 2);
         let slot =
             || Slot { state: State::Free, chain: Chain::default(), parts: parts(), payload: 0, number: 0 };
         let mut slots: Box<[Slot]> = (0..config.size).map(|_| slot()).collect();
-        for &head in &again {
-            slots[usize::from(head)].state = State::Again;
+        for &head in &inherited {
+            slots[usize::from(head)].state = State::Inherited;
         }
         let returned = Vec::with_capacity(config.size.into());
         Ok(Self {
             ring,
             in_flight,
             slots,
-            again: again.into(),
+            inherited: inherited.into(),
             returned,
             count: 0,
             ordered: true,
@@ -116,7 +121,8 @@ impl SocketTx {
         })
     }
 
-    /// Takes the next packet; `None` when there is none. Those that a predecessor had taken come first, the oldest first.
+    /// Takes the next packet; `None` when there is none. Packets that a predecessor had taken come first,
+    /// the oldest first.
     #[inline]
     pub fn take(&mut self) -> Result<Option<Packet>, RingFault> {
         if let Some(fault) = self.fault {
@@ -127,8 +133,8 @@ impl SocketTx {
 
     #[inline]
     fn take_next(&mut self) -> Result<Option<Packet>, RingFault> {
-        let again = self.again.front().copied();
-        let head = match again {
+        let inherited = self.inherited.front().copied();
+        let head = match inherited {
             Some(head) => head,
             None => match self.ring.next_head()? {
                 Some(head) => head,
@@ -137,12 +143,12 @@ impl SocketTx {
         };
         let outside = RingFault::HeadOutOfRange { head, size: self.ring.size() };
         let slot = self.slots.get_mut(usize::from(head)).ok_or(outside)?;
-        if slot.state != if again.is_some() { State::Again } else { State::Free } {
+        if slot.state != if inherited.is_some() { State::Inherited } else { State::Free } {
             return Err(RingFault::AlreadyTaken { head });
         }
-        let packet = slot.look(&self.ring, head)?;
-        if again.is_some() {
-            self.again.pop_front();
+        let packet = slot.load(&self.ring, head)?;
+        if inherited.is_some() {
+            self.inherited.pop_front();
         } else {
             self.in_flight.add(head);
             self.ring.pass_available();
@@ -152,10 +158,11 @@ impl SocketTx {
         Ok(Some(packet))
     }
 
-    /// Gives a packet back that was taken; in any order. The driver sees it after [`Self::publish`].
+    /// Gives back a packet that was taken. Packets may be given back in any order. The driver sees it after
+    /// [`Self::publish`].
     ///
     /// # Panics
-    /// If it is not taken.
+    /// If the packet is not taken.
     #[inline]
     pub fn give_back(&mut self, head: u16) {
         let slot = &mut self.slots[usize::from(head)];
@@ -168,7 +175,7 @@ impl SocketTx {
         self.returned.push(head);
     }
 
-    /// Shows the driver everything that was given back since the last call.
+    /// Makes everything that was given back since the last call visible to the driver.
     #[inline]
     pub fn publish(&mut self) {
         if self.returned.is_empty() {
@@ -183,27 +190,30 @@ impl SocketTx {
         }
     }
 
-    /// Position of the first entry that was not taken: what vhost-user's `GET_VRING_BASE` asks for. Behind the used index if
-    /// packets are in flight; a queue that is started at this position goes on with them. See [`Self::hand_over`].
+    /// Position of the first entry that was not taken: the value for vhost-user's `GET_VRING_BASE`. With
+    /// packets in flight it is ahead of the used index; a queue that starts at this position goes on with
+    /// those packets. See [`Self::hand_over`].
     pub fn position(&self) -> u16 {
         self.ring.available_position()
     }
 
-    /// Position behind the last packet that was given back.
+    /// Position behind the last packet that was given back: the used index.
     pub fn used_position(&self) -> u16 {
         self.ring.position()
     }
 
-    /// Publishes, and writes the order of the packets in flight down for whoever goes on. The last call before a queue ends that
-    /// is to go on; without it, a successor knows the order only as far as the available ring still tells.
+    /// Publishes, and logs the order of the packets in flight for a successor. This must be the last call
+    /// before the queue is handed over. Without it, a successor knows the order only as far as the
+    /// available ring still tells.
     pub fn hand_over(&mut self) {
         self.publish();
-        let order = self.taken().chain(self.again.iter().copied());
+        let order = self.taken().chain(self.inherited.iter().copied());
         self.in_flight.write_order(&self.ring, order);
         self.ordered = true;
     }
 
-    /// Packets that were taken and not given back, the oldest first. Not those of a predecessor that have not been taken again.
+    /// Packets that were taken and not given back, the oldest first. Packets of a predecessor count only
+    /// once they are taken again.
     pub fn taken(&self) -> impl Iterator<Item = u16> + use<> {
         let taken = self.slots.iter().zip(0..).filter(|(slot, _)| slot.state == State::Taken);
         let mut taken: Vec<(u64, u16)> = taken.map(|(slot, head)| (slot.number, head)).collect();
@@ -211,27 +221,27 @@ impl SocketTx {
         taken.into_iter().map(|(_, head)| head)
     }
 
-    /// How many packets of a predecessor's have not been taken again: the next ones that [`Self::take`] returns.
+    /// Number of packets of a predecessor that were not taken again yet. [`Self::take`] returns them next.
     pub fn again(&self) -> usize {
-        self.again.len()
+        self.inherited.len()
     }
 
-    /// Copies payload of a packet that is taken, from byte `offset` on; returns how many bytes. A packet's payload has as many
-    /// bytes as its header says, fewer if its chain has fewer.
+    /// Copies payload of a packet that is taken, from byte `offset` on. Returns the number of bytes. The
+    /// payload has as many bytes as the header says, or fewer if the chain has fewer.
     pub fn read(&self, head: u16, offset: u32, out: &mut [u8]) -> usize {
         let (mut payload, len) = self.payload(head, offset);
         let len = len.min(out.len());
         payload.read(&mut out[..len])
     }
 
-    /// Writes the payload of a packet that is taken to a descriptor, from byte `offset` on, by one `writev`; returns what the
-    /// kernel took.
+    /// Writes the payload of a packet that is taken to a file descriptor by one `writev`, from byte
+    /// `offset` on. Returns the number of bytes that the kernel took.
     pub fn write_to(&self, head: u16, offset: u32, fd: BorrowedFd<'_>) -> io::Result<usize> {
         let (payload, len) = self.payload(head, offset);
         payload.write_to(fd, [&[]; 2], len)
     }
 
-    /// The payload from byte `offset` on, and how many bytes of it count. Nothing if the packet is not taken.
+    /// The payload from byte `offset` on and its length in bytes. Empty if the packet is not taken.
     #[inline]
     pub(super) fn payload(&self, head: u16, offset: u32) -> (Buffer<'_>, usize) {
         match self.slots.get(usize::from(head)) {
@@ -244,30 +254,21 @@ impl SocketTx {
         }
     }
 
-    /// Has the driver asked to be interrupted for what was published since the last call? Each answer is given once: a
-    /// caller that delays the interrupt must remember it.
-    #[inline]
-    pub fn needs_interrupt(&mut self) -> bool {
-        self.ring.needs_interrupt()
-    }
+    interrupts!();
 
-    /// Asks the driver not to kick.
-    pub fn suspend_kicks(&mut self) {
-        self.ring.suspend_kicks();
-    }
-
-    /// Asks the driver to kick at the next packet. True if there is one already: then take it.
+    /// Asks the driver to kick at the next packet. Returns true if there is one already; the caller should
+    /// then take it.
     pub fn arm_kicks(&mut self) -> bool {
-        self.ring.arm_kicks() || !self.again.is_empty()
+        self.ring.arm_kicks() || !self.inherited.is_empty()
     }
 }
 
 impl Slot {
     /// Checks the chain from `head` and reads its header.
     #[inline]
-    fn look(&mut self, ring: &SplitRing, head: u16) -> Result<Packet, RingFault> {
+    fn load(&mut self, ring: &SplitRing, head: u16) -> Result<Packet, RingFault> {
         self.parts.segments.clear();
-        ring.look(&mut self.parts, head, &mut self.chain)?;
+        ring.fetch_from(&mut self.parts, head, &mut self.chain)?;
         let len = self.chain.len;
         let Some(payload) = len.checked_sub(socket_header::LEN as u32) else {
             return Err(RingFault::ChainTooShort { head, len, header: socket_header::LEN as u32 });

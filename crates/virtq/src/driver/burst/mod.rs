@@ -1,14 +1,13 @@
-//! The driver end for load generators: bursts of frames of one length, one descriptor each, indices once per burst, and
-//! nothing else. It costs so little that a switch, and not the generator, is what a measurement finds.
+//! The driver end for load generators: bursts of frames of one length with one descriptor each, and
+//! indices written once per burst. The driver costs so little that a measurement finds the limit of the
+//! switch and not that of the generator.
 //!
-//! What it relies on and checks: transmitted frames come back in order. What it leaves alone: a frame's bytes, unless
-//! the caller touches them.
+//! The driver requires, and checks, that transmitted frames come back in order. The bytes of a frame
+//! stay as they are unless the caller changes them.
 
 mod packed;
 mod pool;
 mod split;
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 
@@ -20,61 +19,142 @@ use super::{QueueLayout, UsedFault};
 use crate::fault::QueueError;
 use crate::features::RING_PACKED;
 use crate::memory::GuestMemory;
+use crate::ring::{Part, each};
 
 /// Most frames of one burst.
 pub const MAX_BURST: usize = 64;
 
-/// What a device did wrong with a burst.
+/// Violation of the protocol by a device in a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BurstFault {
-    /// It returned what it was never given.
+    /// The device returned a buffer that it did not have.
     #[error(transparent)]
     Used(#[from] UsedFault),
-    /// It returned a transmitted frame before an earlier one.
-    #[error(
-        "the device returned entry {found} where {expected} was to come: this driver needs them in order"
-    )]
+    /// The device returned a transmitted frame before an earlier one.
+    #[error("the device returned entry {found} instead of {expected}; this driver requires them in order")]
     OutOfOrder {
-        /// The entry that it returned.
+        /// Entry that it returned.
         found: u16,
-        /// The one that was next.
+        /// Entry that was next.
         expected: u16,
     },
-    /// It says to have returned more than was with it.
-    #[error("the device returned {returned} entries, it had {had}")]
+    /// The device claims to have returned more entries than it had.
+    #[error("the device returned {returned} entries but had only {had}")]
     TooMany {
-        /// How many it says.
+        /// Number of entries that it claims.
         returned: u16,
-        /// How many it had.
+        /// Number of entries that it had.
         had: u16,
     },
+}
+
+/// Slot and length of a used buffer.
+type Entry = (u16, u32);
+
+/// What the two ring formats do differently in a burst.
+trait Format {
+    /// Buffers that are written to the ring but not visible to the device.
+    type Batch;
+
+    /// Number of buffers that are with the device, as far as is known.
+    fn in_flight(&self) -> u16;
+
+    /// Starts a batch.
+    fn begin(&self) -> Self::Batch;
+
+    /// Slot of the next buffer when buffers are used in the order of the ring.
+    fn next_slot(&self, batch: &Self::Batch) -> u16;
+
+    /// Adds a buffer to a batch. The device returns it by the number of its slot.
+    fn add(&mut self, batch: &mut Self::Batch, slot: u16, buffer: Part);
+
+    /// Makes a batch visible to the device.
+    fn publish(&mut self, batch: Self::Batch);
+
+    /// Takes back transmitted buffers, which must come back in order.
+    fn reclaim(&mut self) -> Result<(), BurstFault>;
+
+    /// Takes back used buffers, as many as `entries` has room for. Calls `found` with each slot at once.
+    /// Returns the number of buffers.
+    fn take_used(&mut self, entries: &mut [Entry], found: impl FnMut(u16)) -> Result<usize, BurstFault>;
+
+    /// Tells whether the device wants to be kicked for what was published.
+    fn needs_kick(&self) -> bool;
+}
+
+#[inline]
+fn send<F: Format>(
+    (ring, size): (&mut F, u16),
+    pool: &mut BufferPool,
+    (count, len): (usize, u32),
+    mut touch: impl FnMut(Frame<'_>),
+) -> Result<usize, BurstFault> {
+    if usize::from(size - ring.in_flight()) < count {
+        ring.reclaim()?;
+    }
+    let count = count.min(usize::from(size - ring.in_flight()));
+    let mut batch = ring.begin();
+    for _ in 0..count {
+        let buffer = pool.take();
+        touch(pool.frame(buffer));
+        let slot = ring.next_slot(&batch);
+        ring.add(&mut batch, slot, Part { addr: pool.addr(buffer), len, writable: false });
+    }
+    ring.publish(batch);
+    Ok(count)
+}
+
+fn fill<F: Format>(ring: &mut F, size: u16, pool: &mut BufferPool) {
+    pool.divide(size);
+    let mut batch = ring.begin();
+    for slot in 0..size {
+        let addr = pool.addr(pool.held(slot));
+        ring.add(&mut batch, slot, Part { addr, len: pool.room(), writable: true });
+    }
+    ring.publish(batch);
+}
+
+#[inline]
+fn receive<F: Format>(
+    ring: &mut F,
+    pool: &mut BufferPool,
+    (most, look): (usize, bool),
+    mut see: impl FnMut(Frame<'_>, u32),
+) -> Result<usize, BurstFault> {
+    let mut entries = [(0, 0); MAX_BURST];
+    let entries = &mut entries[..most.min(MAX_BURST)];
+    let count = ring.take_used(entries, |slot| pool.frame(pool.held(slot)).prefetch(look))?;
+    let mut batch = ring.begin();
+    for &(slot, len) in &entries[..count] {
+        see(pool.frame(pool.held(slot)), len);
+        let buffer = pool.exchange(slot);
+        ring.add(&mut batch, slot, Part { addr: pool.addr(buffer), len: pool.room(), writable: true });
+    }
+    ring.publish(batch);
+    Ok(count)
 }
 
 /// One queue of a load generator, split or packed.
 #[derive(Debug)]
 pub struct BurstQueue {
-    ring: Layout,
-}
-
-#[derive(Debug)]
-enum Layout {
-    Split(split::Ring),
-    Packed(packed::Ring),
+    size: u16,
+    ring: crate::ring::Format<split::Ring, packed::Ring>,
 }
 
 impl BurstQueue {
-    /// Sets the driver end up; the areas must be zeroed, both ends at the start. The layout follows from the features.
+    /// Sets up the driver end in the format that `features` selects. The areas must be zeroed and both ends
+    /// at their first position.
     pub fn new(memory: &Arc<GuestMemory>, layout: QueueLayout, features: u64) -> Result<Self, QueueError> {
         let ring = if features & RING_PACKED == 0 {
-            Layout::Split(split::Ring::new(memory, layout)?)
+            crate::ring::Format::Split(split::Ring::new(layout.split(memory, features)?))
         } else {
-            Layout::Packed(packed::Ring::new(memory, layout, features)?)
+            crate::ring::Format::Packed(packed::Ring::new(layout.packed(memory, features)?, features))
         };
-        Ok(Self { ring })
+        Ok(Self { size: layout.size, ring })
     }
 
-    /// Makes up to `count` frames of `len` bytes (header included) available to the device, each changed by `touch`
-    /// before; returns how many there was room for.
+    /// Sends up to `count` frames of `len` bytes, header included. Calls `touch` for each frame before.
+    /// Returns the number of frames that there was room for.
     #[inline]
     pub fn send(
         &mut self,
@@ -83,30 +163,23 @@ impl BurstQueue {
         len: u32,
         touch: impl FnMut(Frame<'_>),
     ) -> Result<usize, BurstFault> {
-        match &mut self.ring {
-            Layout::Split(ring) => ring.send(pool, count, len, touch),
-            Layout::Packed(ring) => ring.send(pool, count, len, touch),
-        }
+        each!(&mut self.ring, ring => send((ring, self.size), pool, (count, len), touch))
     }
 
-    /// Frames that were sent and have not come back, as far as is known.
+    /// Number of sent frames that have not come back, as far as is known.
     pub fn in_flight(&self) -> usize {
-        match &self.ring {
-            Layout::Split(ring) => ring.in_flight(),
-            Layout::Packed(ring) => ring.in_flight(),
-        }
+        each!(&self.ring, ring => ring.in_flight()).into()
     }
 
-    /// Gives the device empty buffers until the ring is full. Once, before the first [`Self::receive`].
+    /// Gives the device empty buffers until the ring is full. Must be called once, before the first
+    /// [`Self::receive`].
     pub fn fill(&mut self, pool: &mut BufferPool) {
-        match &mut self.ring {
-            Layout::Split(ring) => ring.fill(pool),
-            Layout::Packed(ring) => ring.fill(pool),
-        }
+        each!(&mut self.ring, ring => fill(ring, self.size, pool));
     }
 
-    /// Takes up to `most` (at most [`MAX_BURST`]) received frames, shows each with the length that the device told, and
-    /// gives the device other buffers for them. Returns how many. `look` says that `see` is going to look into frames.
+    /// Takes up to `most` received frames, at most [`MAX_BURST`], calls `see` for each with the length
+    /// that the device reported, and gives the device other buffers for them. Returns the number of
+    /// frames. `look`: whether `see` reads bytes of the frames.
     #[inline]
     pub fn receive(
         &mut self,
@@ -115,18 +188,12 @@ impl BurstQueue {
         look: bool,
         see: impl FnMut(Frame<'_>, u32),
     ) -> Result<usize, BurstFault> {
-        match &mut self.ring {
-            Layout::Split(ring) => ring.receive(pool, most, look, see),
-            Layout::Packed(ring) => ring.receive(pool, most, look, see),
-        }
+        each!(&mut self.ring, ring => receive(ring, pool, (most, look), see))
     }
 
-    /// Does the device want to be kicked for what was published? Costs a full fence.
+    /// Tells whether the device wants to be kicked for what was published. Costs a full fence.
     #[inline]
     pub fn needs_kick(&self) -> bool {
-        match &self.ring {
-            Layout::Split(ring) => ring.needs_kick(),
-            Layout::Packed(ring) => ring.needs_kick(),
-        }
+        each!(&self.ring, ring => ring.needs_kick())
     }
 }

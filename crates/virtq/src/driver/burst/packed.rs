@@ -1,200 +1,139 @@
 //! Bursts on a packed ring (2.8).
 
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use super::super::{QueueLayout, UsedFault};
-use super::{BufferPool, BurstFault, Frame, MAX_BURST};
-use crate::fault::QueueError;
+use super::super::UsedFault;
+use super::{BurstFault, Entry, Format};
 use crate::features::IN_ORDER;
-use crate::memory::{Area, GuestMemory};
-use crate::packed::{self, Descriptor, Event, Position};
-use crate::split::{self, DESC_WRITE};
+use crate::ring::packed::{self, Areas, Event, Position};
+use crate::ring::{Descriptor, Part, desc_at};
 
 #[derive(Debug)]
 pub(super) struct Ring {
-    size: u16,
+    areas: Areas,
     in_order: bool,
-    desc: Area<16>,
-    device_event: Area<4>,
     next_avail: Position,
     next_used: Position,
     in_flight: u16,
 }
 
+/// Descriptors that are written but not visible, because the second word of the first one is missing.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// Position behind the last descriptor.
+    next: Position,
+    count: u16,
+    /// Second word of the first descriptor.
+    word: u64,
+}
+
 impl Ring {
-    pub(super) fn new(
-        memory: &Arc<GuestMemory>,
-        layout: QueueLayout,
-        features: u64,
-    ) -> Result<Self, QueueError> {
-        let size = layout.size;
-        if size == 0 || size > packed::MAX_SIZE {
-            return Err(QueueError::Size(size));
+    pub(super) fn new(areas: Areas, features: u64) -> Self {
+        packed::suspend_notifications(&areas.driver_event);
+        let (in_order, start) = (features & IN_ORDER != 0, Position::START);
+        Self { areas, in_order, next_avail: start, next_used: start, in_flight: 0 }
+    }
+
+    /// Reads length, ID and flags of a descriptor.
+    #[inline]
+    fn read(&self, at: Position) -> Descriptor {
+        packed::decode([0, self.areas.desc.load_u64(packed::state_at(at.index))])
+    }
+}
+
+impl Format for Ring {
+    type Batch = Batch;
+
+    #[inline]
+    fn in_flight(&self) -> u16 {
+        self.in_flight
+    }
+
+    #[inline]
+    fn begin(&self) -> Batch {
+        Batch { next: self.next_avail, count: 0, word: 0 }
+    }
+
+    #[inline]
+    fn next_slot(&self, batch: &Batch) -> u16 {
+        batch.next.index
+    }
+
+    #[inline]
+    fn add(&mut self, batch: &mut Batch, slot: u16, buffer: Part) {
+        let at = batch.next;
+        let Part { addr, len, .. } = buffer;
+        let flags = buffer.flags() | at.available_flags();
+        let [addr, word] = packed::encode(Descriptor { addr, len, flags, id_or_next: slot });
+        self.areas.desc.store_u64(desc_at(at.index), addr);
+        if batch.count == 0 {
+            batch.word = word;
+        } else {
+            self.areas.desc.store_u64(packed::state_at(at.index), word);
         }
-        // The split layout's areas are at least as long, and as strictly aligned.
-        let driver_event: Area<4> =
-            split::area(memory, "driver event area", layout.avail, packed::EVENT_LEN)?;
-        driver_event.store_u32(0, Event::Disable.to_word());
-        Ok(Self {
-            size,
-            in_order: features & IN_ORDER != 0,
-            desc: split::area(memory, "descriptor ring", layout.desc, packed::desc_at(size))?,
-            device_event: split::area(memory, "device event area", layout.used, packed::EVENT_LEN)?,
-            next_avail: Position::START,
-            next_used: Position::START,
-            in_flight: 0,
-        })
-    }
-
-    pub(super) fn in_flight(&self) -> usize {
-        self.in_flight.into()
-    }
-
-    /// Length, id and flags of a descriptor.
-    #[inline]
-    fn read(&self, at: u16) -> (u32, u16, u16) {
-        let word = self.desc.load_u64(packed::state_at(at));
-        (word as u32, (word >> 32) as u16, (word >> 48) as u16)
+        batch.count += 1;
+        batch.next = at.advance(1, self.areas.size);
     }
 
     #[inline]
-    fn store(&self, at: u16, word: u64) {
-        self.desc.store_u64(packed::state_at(at), word);
-    }
-
-    /// The second word of a descriptor.
-    #[inline]
-    fn word(len: u32, id: u16, flags: u16) -> u64 {
-        Descriptor { addr: 0, len, id, flags }.to_words()[1]
+    fn publish(&mut self, batch: Batch) {
+        if batch.count > 0 {
+            fence(Ordering::Release);
+            self.areas.desc.store_u64(packed::state_at(self.next_avail.index), batch.word);
+            self.next_avail = batch.next;
+            self.in_flight += batch.count;
+        }
     }
 
     #[inline]
     fn reclaim(&mut self) -> Result<(), BurstFault> {
+        let size = self.areas.size;
         while self.in_flight > 0 {
-            let (_, id, flags) = self.read(self.next_used.index);
+            let Descriptor { id_or_next: id, flags, .. } = self.read(self.next_used);
             if !self.next_used.is_used(flags) {
                 return Ok(());
             }
-            // Ids are places. A device that uses in order may name only the last of a burst.
+            // Each ID is the index of its descriptor. A device that uses buffers in order may name only
+            // the last one of a burst.
             let expected = self.next_used.index;
-            let ahead = if id >= expected { id - expected } else { id + (self.size - expected) };
-            if id >= self.size || ahead >= self.in_flight || (ahead > 0 && !self.in_order) {
+            let ahead = if id >= expected { id - expected } else { id + (size - expected) };
+            if id >= size || ahead >= self.in_flight || (ahead > 0 && !self.in_order) {
                 return Err(BurstFault::OutOfOrder { found: id, expected });
             }
-            self.next_used = self.next_used.advance(ahead + 1, self.size);
+            self.next_used = self.next_used.advance(ahead + 1, size);
             self.in_flight -= ahead + 1;
         }
         Ok(())
     }
 
     #[inline]
-    pub(super) fn send(
-        &mut self,
-        pool: &mut BufferPool,
-        count: usize,
-        len: u32,
-        mut touch: impl FnMut(Frame<'_>),
-    ) -> Result<usize, BurstFault> {
-        if usize::from(self.size - self.in_flight) < count {
-            self.reclaim()?;
-        }
-        let count = count.min(usize::from(self.size - self.in_flight));
-        let first = self.next_avail;
-        let mut first_word = 0;
-        for index in 0..count {
-            let at = self.next_avail.index;
-            let buffer = pool.take();
-            touch(pool.frame(buffer));
-            let word = Self::word(len, at, self.next_avail.available_flags());
-            self.desc.store_u64(packed::desc_at(at), pool.addr(buffer));
-            if index == 0 {
-                first_word = word;
-            } else {
-                self.store(at, word);
-            }
-            self.next_avail = self.next_avail.advance(1, self.size);
-        }
-        self.show(first, first_word, count);
-        self.in_flight += count as u16;
-        Ok(count)
-    }
-
-    /// Makes a burst available by the flags of its first descriptor, written last.
-    #[inline]
-    fn show(&self, first: Position, word: u64, count: usize) {
-        if count > 0 {
-            fence(Ordering::Release);
-            self.store(first.index, word);
-        }
-    }
-
-    pub(super) fn fill(&mut self, pool: &mut BufferPool) {
-        pool.divide(self.size);
-        let first = self.next_avail;
-        let mut first_word = 0;
-        for id in 0..self.size {
-            let word = Self::word(pool.room(), id, DESC_WRITE | self.next_avail.available_flags());
-            self.desc.store_u64(packed::desc_at(id), pool.addr(pool.held(id)));
-            if id == 0 {
-                first_word = word;
-            } else {
-                self.store(id, word);
-            }
-            self.next_avail = self.next_avail.advance(1, self.size);
-        }
-        self.show(first, first_word, self.size.into());
-        self.in_flight = self.size;
-    }
-
-    #[inline]
-    pub(super) fn receive(
-        &mut self,
-        pool: &mut BufferPool,
-        most: usize,
-        look: bool,
-        mut see: impl FnMut(Frame<'_>, u32),
-    ) -> Result<usize, BurstFault> {
-        let mut entries = [(0, 0); MAX_BURST];
+    fn take_used(&mut self, entries: &mut [Entry], mut found: impl FnMut(u16)) -> Result<usize, BurstFault> {
+        let mut at = self.next_used;
         let mut count = 0;
-        while count < most.min(MAX_BURST) {
-            let (len, id, flags) = self.read(self.next_used.index);
-            if !self.next_used.is_used(flags) {
+        while count < entries.len() {
+            let Descriptor { len, id_or_next: id, flags, .. } = self.read(at);
+            if !at.is_used(flags) {
                 break;
             }
-            if id >= self.size {
+            if id >= self.areas.size {
                 return Err(UsedFault::Unknown { id: id.into() }.into());
             }
-            pool.frame(pool.held(id)).prefetch(look);
+            found(id);
             entries[count] = (id, len);
             count += 1;
-            self.next_used = self.next_used.advance(1, self.size);
+            at = at.advance(1, self.areas.size);
         }
-        // Payload after the flags that announce it.
+        self.next_used = at;
+        // The payload is read after the flags that announce it.
         fence(Ordering::Acquire);
-        let first = self.next_avail;
-        let mut first_word = 0;
-        for (index, &(id, len)) in entries[..count].iter().enumerate() {
-            see(pool.frame(pool.held(id)), len);
-            let buffer = pool.exchange(id);
-            let at = self.next_avail.index;
-            let word = Self::word(pool.room(), id, DESC_WRITE | self.next_avail.available_flags());
-            self.desc.store_u64(packed::desc_at(at), pool.addr(buffer));
-            if index == 0 {
-                first_word = word;
-            } else {
-                self.store(at, word);
-            }
-            self.next_avail = self.next_avail.advance(1, self.size);
-        }
-        self.show(first, first_word, count);
+        self.in_flight = self.in_flight.wrapping_sub(count as u16);
         Ok(count)
     }
 
     #[inline]
-    pub(super) fn needs_kick(&self) -> bool {
+    fn needs_kick(&self) -> bool {
         // The flags must be visible before the device's wish is read.
         fence(Ordering::SeqCst);
-        Event::from_word(self.device_event.load_u32(0)) != Event::Disable
+        Event::from_word(self.areas.device_event.load_u32(0)) != Event::Disable
     }
 }

@@ -1,0 +1,250 @@
+//! Connections begin and end.
+
+use std::time::Instant;
+
+use taut_api::fabric::counters::SocketWord;
+use taut_api::vmci::Cid;
+use taut_virtq::socket_header::{REQUEST, RST, SocketHeader};
+
+use super::{VsockEvent, VsockSwitch};
+use crate::vsock::proto::{
+    Address, BySide, ConnId, Connection, Credit, End, FlowId, GuestIdx, Party, Rare, Side, SocketType, State,
+    Verdict,
+};
+
+/// Packets that belong to no connection.
+impl VsockSwitch {
+    /// Drops a packet whose source is not the guest that sent it.
+    #[cold]
+    pub(super) fn drop_forged(
+        &mut self,
+        guest: GuestIdx,
+        own: Cid,
+        header: &SocketHeader,
+        now: Instant,
+    ) -> Verdict {
+        self.guests.count(guest, SocketWord::Forged, 1);
+        if let Some(device) = &mut self.guests.devices[guest]
+            && device.may_report(now)
+        {
+            let what = format!("a packet of context ID {} came from {own}'s device", header.src_cid);
+            self.events.push(VsockEvent::Violation { port: device.config.id, what });
+        }
+        Verdict::Done
+    }
+
+    /// Answers a packet of an unknown socket type (virtio 1.2, 5.10.6.1).
+    #[cold]
+    pub(super) fn refuse_type(&mut self, guest: GuestIdx, header: &SocketHeader) -> Verdict {
+        self.guests.count(guest, SocketWord::Malformed, 1);
+        self.reply_by_reset(guest, header)
+    }
+
+    /// Answers a packet to a peer that is not there.
+    pub(super) fn refuse(&mut self, guest: GuestIdx, header: &SocketHeader) -> Verdict {
+        if header.op == REQUEST {
+            self.guests.count(guest, SocketWord::Refused, 1);
+        }
+        self.reply_by_reset(guest, header)
+    }
+
+    /// Deals with a packet between addresses that have no connection.
+    pub(super) fn on_unconnected(
+        &mut self,
+        guest: GuestIdx,
+        header: &SocketHeader,
+        socket_type: SocketType,
+        to: Address,
+        now: Instant,
+    ) -> Verdict {
+        if header.op == REQUEST {
+            self.request(guest, header, socket_type, to, now)
+        } else {
+            self.reply_by_reset(guest, header)
+        }
+    }
+
+    /// Tells a guest that the connection of its packet does not exist. A reset is not answered.
+    fn reply_by_reset(&mut self, guest: GuestIdx, header: &SocketHeader) -> Verdict {
+        if header.op != RST {
+            self.guests.receivers[guest].reply_by_reset(header);
+            self.sched.turns.mark_busy(guest);
+        }
+        Verdict::Done
+    }
+
+    /// Opens the connection that a guest requests. A peer that the guest may not reach is refused in
+    /// the same way as an absent one.
+    fn request(
+        &mut self,
+        guest: GuestIdx,
+        header: &SocketHeader,
+        socket_type: SocketType,
+        to: Address,
+        now: Instant,
+    ) -> Verdict {
+        let Some(device) = &self.guests.devices[guest] else { return Verdict::Done };
+        let from = Address { cid: device.config.cid, port: header.src_port };
+        let party = if to.cid == Cid::HOST {
+            // The host's sockets are byte streams.
+            (socket_type == SocketType::Stream).then_some(Party::Host)
+        } else {
+            let peer = device.peers.get(&to.cid).copied();
+            peer.filter(|&peer| self.guests.receivers[peer].ring.is_some()).map(Party::Guest)
+        };
+        let Some(party) = party else { return self.refuse(guest, header) };
+        let ends = BySide([End { address: from, party: Party::Guest(guest) }, End { address: to, party }]);
+        let credit = Credit { buf_alloc: header.buf_alloc, fwd_cnt: header.fwd_cnt };
+        let Some(id) = self.open(ends, socket_type, credit, now) else {
+            self.guests.count(guest, SocketWord::Limited, 1);
+            if let Party::Guest(peer) = party {
+                self.guests.count(peer, SocketWord::Limited, 1);
+            }
+            return self.reply_by_reset(guest, header);
+        };
+        match party {
+            Party::Host => self.ask_tautd(guest, id, to.port),
+            Party::Guest(_) => self.send_request(id),
+        }
+        Verdict::Done
+    }
+}
+
+impl VsockSwitch {
+    /// Opens a connection whose requester gives this credit. Returns `None` if an end has as many
+    /// connections as it may have.
+    pub(super) fn open(
+        &mut self,
+        ends: BySide<End>,
+        socket_type: SocketType,
+        credit: Credit,
+        now: Instant,
+    ) -> Option<ConnId> {
+        let requester = &ends[Side::Requester];
+        if !self.guests.may_request(requester) || !ends.iter().all(|end| self.guests.has_room(end)) {
+            return None;
+        }
+        let mut connection = Connection::new(ends, socket_type, now);
+        connection.grant_credit(Side::Requester, credit);
+        let guests = connection.guests();
+        let id = self.add(connection, None)?;
+        for guest in guests {
+            self.guests.count(guest, SocketWord::Opened, 1);
+        }
+        Some(id)
+    }
+
+    /// Adds a connection, under a certain number or any, and counts it.
+    pub(super) fn add(&mut self, connection: Connection, id: Option<ConnId>) -> Option<ConnId> {
+        let id = self.table.add(connection, id)?;
+        let connection = self.table.get(id)?;
+        self.record.add(id, connection);
+        for guest in connection.guests() {
+            if let Some(device) = &mut self.guests.devices[guest] {
+                device.count_connections(1);
+            }
+        }
+        if connection.state == State::Requested {
+            let requester = connection.ends[Side::Requester].party;
+            self.count_half_open(requester, 1);
+        }
+        Some(id)
+    }
+
+    /// Queues a flow of a connection at its receiver.
+    pub(super) fn queue(&mut self, id: ConnId, from: Side) {
+        if let Some(connection) = self.table.get_mut(id) {
+            self.sched.turns.queue(FlowId { connection: id, from }, connection);
+        }
+    }
+
+    /// Queues the request of a connection at the responder.
+    pub(super) fn send_request(&mut self, id: ConnId) {
+        if let Some(connection) = self.table.get_mut(id) {
+            connection.flows[Side::Requester].pending.request = true;
+            self.sched.turns.queue(FlowId { connection: id, from: Side::Requester }, connection);
+        }
+    }
+
+    /// Ends a connection, because of what side `by` did, or for both sides alike.
+    pub(super) fn end(&mut self, id: ConnId, by: Option<Side>) {
+        let Some(connection) = self.table.get_mut(id) else { return };
+        let actions = connection.end(by);
+        self.sched.queue_all(id, connection, actions.ready);
+        self.carry_out_rare(id, actions.rare);
+    }
+
+    /// Carries out the actions that only the beginning and the end of a connection need.
+    pub(super) fn carry_out_rare(&mut self, id: ConnId, rare: Rare) {
+        let Some(connection) = self.table.get(id) else { return };
+        if rare.answered {
+            let requester = connection.ends[Side::Requester].party;
+            self.count_half_open(requester, -1);
+        }
+        for from in rare.discard {
+            self.discard(id, from);
+        }
+        if rare.closed {
+            self.forget(id);
+        }
+    }
+
+    /// Counts an unanswered request that was added or removed.
+    fn count_half_open(&mut self, requester: Party, change: i32) {
+        let count = &mut self.sched.half_open.count;
+        *count = count.saturating_add_signed(change as isize);
+        if let Party::Guest(guest) = requester
+            && let Some(device) = &mut self.guests.devices[guest]
+        {
+            device.count_half_open(change);
+        }
+    }
+
+    /// Gives the waiting packets of a flow back to their sender, undelivered.
+    fn discard(&mut self, id: ConnId, from: Side) {
+        let Some(connection) = self.table.get_mut(id) else { return };
+        let packets = connection.flows[from].take_packets();
+        if let Party::Guest(guest) = connection.ends[from].party {
+            let sender = &mut self.guests.senders[guest];
+            sender.give_back_all(packets);
+            self.sched.unpublished.add_sender(guest, sender);
+        }
+    }
+
+    /// Forgets a connection of whose end both sides know.
+    fn forget(&mut self, id: ConnId) {
+        for from in Side::BOTH {
+            self.discard(id, from);
+        }
+        let Some(connection) = self.table.remove(id) else { return };
+        self.record.remove(id);
+        self.sched.turns.forget(id, &connection);
+        for guest in connection.guests() {
+            if let Some(device) = &mut self.guests.devices[guest] {
+                device.count_connections(-1);
+            }
+        }
+        self.host.close(id);
+    }
+
+    /// Forgets a connection if both sides know of its end.
+    pub(super) fn forget_if_closed(&mut self, id: ConnId) {
+        if self.table.get(id).is_some_and(Connection::is_closed) {
+            self.forget(id);
+        }
+    }
+
+    /// Ends the connections of a guest that is gone or has started anew. What it had sent is lost.
+    pub(super) fn end_all_of(&mut self, guest: GuestIdx) {
+        for id in self.table.ids() {
+            let Some(connection) = self.table.get_mut(id).filter(|it| it.involves(guest)) else { continue };
+            let side = connection.side_of(guest);
+            // The ring that these packets are in is no more, or is another one.
+            let _ = connection.flows[side].take_packets();
+            self.end(id, Some(side));
+        }
+        self.guests.senders[guest].taken = 0;
+        self.guests.receivers[guest].replies.clear();
+        self.sched.turns.clear(guest);
+    }
+}

@@ -1,0 +1,82 @@
+//! Devices come and go.
+
+use std::collections::HashSet;
+
+use taut_api::fabric::PortId;
+use taut_api::fabric::config::{SocketConfig, SocketWorker};
+
+use super::{VsockEvent, VsockSwitch};
+use crate::port::Failure;
+use crate::vsock::handover::write_stopped;
+use crate::vsock::proto::GuestIdx;
+
+impl VsockSwitch {
+    /// Makes the devices what they are wanted to be. Returns those that could not be, with the
+    /// reasons. Connections whose ends may no longer talk are reset.
+    pub(crate) fn configure(
+        &mut self,
+        devices: &[SocketConfig],
+        worker: &SocketWorker,
+    ) -> Vec<(PortId, String)> {
+        self.sched.polling.set_mode(worker.mode);
+        self.shares_cpu = worker.cpu.is_none();
+        for id in self.guests.unwanted(devices) {
+            self.remove(id);
+        }
+        let mut refused = Vec::new();
+        for device in devices {
+            if let Some(guest) = self.guests.by_id(device.id) {
+                self.guests.reconfigure(guest, device);
+            } else if !device.cid.is_a_vms() || self.guests.by_cid(device.cid).is_some() {
+                let why = format!("the context ID {} is another's, or no VM's", device.cid);
+                refused.push((device.id, why));
+            } else {
+                self.insert(device);
+            }
+        }
+        for id in self.table.ids() {
+            if self.table.get(id).is_some_and(|connection| !self.guests.may_have(connection)) {
+                self.end(id, None);
+            }
+        }
+        refused
+    }
+
+    fn insert(&mut self, device: &SocketConfig) {
+        // Peers may still have to be told of the end of connections with the device that had an index
+        // before: such an index is not used again yet.
+        let in_use: HashSet<GuestIdx> =
+            self.table.iter().flat_map(|(_, connection)| connection.guests()).collect();
+        let guest = self.guests.insert(device, &in_use);
+        self.sched.provide_guest(guest);
+    }
+
+    fn remove(&mut self, id: PortId) {
+        let Some(guest) = self.guests.detach(id) else { return };
+        self.end_all_of(guest);
+        self.host.forget(guest);
+        self.sched.remove_guest(guest);
+        self.guests.remove(guest);
+    }
+
+    /// Stops both rings of a guest that has broken one, until its driver sets them up anew.
+    #[cold]
+    pub(super) fn ring_broken(&mut self, guest: GuestIdx, queue: usize, failure: Failure) {
+        if let Some(device) = &mut self.guests.devices[guest] {
+            device.stopped = None;
+            write_stopped(&device.counters, None);
+            self.events.push(VsockEvent::Broken { port: device.config.id, queue, failure });
+        }
+        self.guests.senders[guest].ring = None;
+        self.guests.receivers[guest].ring = None;
+        self.end_all_of(guest);
+    }
+
+    /// Forgets a guest whose front end is gone. The next guest at the device begins anew.
+    pub(crate) fn gone(&mut self, guest: GuestIdx) {
+        if let Some(device) = &mut self.guests.devices[guest] {
+            device.stopped = None;
+        }
+        self.end_all_of(guest);
+    }
+}

@@ -1,0 +1,35 @@
+//! What the engine reports to the control thread.
+
+use taut_api::fabric::PortId;
+
+use crate::port::Failure;
+
+/// Something that `tautd` has to know, or to do.
+#[derive(Debug)]
+pub enum VsockEvent {
+    /// A guest connects to the host: only `tautd` can open the program's socket.
+    HostConnect {
+        /// The guest's device.
+        port: PortId,
+        /// Number of the question, for the answer.
+        request: u32,
+        /// Port of the host that the guest connects to.
+        to: u32,
+    },
+    /// A guest did what only an attacker or a broken driver does.
+    Violation {
+        /// The guest's device.
+        port: PortId,
+        /// Description of what the guest did.
+        what: String,
+    },
+    /// A ring stopped working.
+    Broken {
+        /// The device.
+        port: PortId,
+        /// Index of the queue.
+        queue: usize,
+        /// Reason.
+        failure: Failure,
+    },
+}

@@ -1,0 +1,177 @@
+//! The switch of all vsock devices: owns the parts, and runs rounds over what has something to do.
+//!
+//! A round follows the path of a byte ([`path`]): packets are taken from the guests, go through the
+//! protocol, are queued as flows, are delivered to guests and to programs on the host
+//! ([`to_host`]), and are published.
+//!
+//! * [`path`], [`to_host`], [`from_host`]: forwarding.
+//! * [`connections`]: connections begin and end.
+//! * [`devices`], [`rings`]: devices and their rings come and go.
+//! * [`host_side`]: listening sockets, clients, and answers of `tautd`.
+//! * [`takeover`]: another fabric stops, and this one goes on.
+
+mod connections;
+mod devices;
+mod event;
+mod from_host;
+mod host_side;
+mod path;
+mod rings;
+mod takeover;
+mod to_host;
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use taut_api::fabric::config::SocketWorker;
+use taut_virtq::counters::SharedWords;
+
+pub use self::event::VsockEvent;
+use super::guest::{EventSource, Guests};
+use super::handover::ConnectionRecord;
+use super::host::HostSockets;
+use super::proto::{ConnectionTable, FlowId, GuestIdx};
+use super::sched::{HalfOpen, Schedule};
+use crate::sys::epoll::{Epoll, EventFlags};
+
+/// All devices and connections. One lock protects it.
+#[derive(Debug)]
+pub(crate) struct VsockSwitch {
+    /// The protocol's state.
+    pub(crate) table: ConnectionTable,
+    /// Devices and their rings.
+    pub(crate) guests: Guests,
+    /// Unix sockets on the host.
+    pub(crate) host: HostSockets,
+    /// What is done when.
+    pub(crate) sched: Schedule,
+    /// What the next fabric finds.
+    record: ConnectionRecord,
+    /// Kicks of guests, and the host's sockets.
+    pub(crate) epoll: Epoll,
+    /// Reports to the control thread.
+    pub(crate) events: Vec<VsockEvent>,
+    /// The thread has no CPU of its own.
+    pub(crate) shares_cpu: bool,
+    /// This fabric serves, and no other does.
+    begun: bool,
+    /// The thread is to end.
+    pub(crate) quit: bool,
+}
+
+impl VsockSwitch {
+    /// A switch without devices.
+    pub(crate) fn new(words: &Arc<SharedWords>) -> io::Result<Self> {
+        Ok(Self {
+            table: ConnectionTable::new(),
+            guests: Guests::new(words),
+            host: HostSockets::default(),
+            sched: Schedule::new(Instant::now()),
+            record: ConnectionRecord::new(words),
+            epoll: Epoll::new()?,
+            events: Vec::new(),
+            shares_cpu: SocketWorker::default().cpu.is_none(),
+            begun: false,
+            quit: false,
+        })
+    }
+
+    /// Deals with an event of a guest's ring, or of the host's sockets.
+    pub(crate) fn on_event(&mut self, source: EventSource, flags: EventFlags, now: Instant) {
+        match source {
+            EventSource::Waker => {}
+            EventSource::TransmitKick(guest) => self.on_transmit_kick(guest, now),
+            EventSource::ReceiveKick(guest) => self.on_receive_kick(guest),
+            EventSource::Listener(guest) => self.accept_clients(guest, now),
+            EventSource::Client(client) => self.read_client(client, flags, now),
+            EventSource::Stream(connection) => self.on_stream_event(connection, flags),
+        }
+    }
+
+    /// Runs one round over everything that has something to do. Returns `true` if there was anything.
+    pub(crate) fn round(&mut self, now: Instant) -> bool {
+        let mut worked = self.do_what_is_due(now);
+        worked |= self.take_from_guests(now);
+        worked |= self.deliver_to_guests(now);
+        worked |= self.deliver_to_host();
+        self.publish(now);
+        worked
+    }
+
+    /// For how long there is nothing to do unless an event occurs; `None` if there is something now.
+    pub(crate) fn pause(&self, now: Instant) -> Option<Duration> {
+        self.sched.pause(now)
+    }
+
+    /// Takes from each guest that is polled, and ends the polling of those that are silent.
+    fn take_from_guests(&mut self, now: Instant) -> bool {
+        let mut worked = false;
+        let mut place = 0;
+        while let Some(guest) = self.sched.polling.at(place) {
+            let took = self.take_from(guest, now);
+            worked |= took;
+            if took || !self.may_sleep(guest, now) {
+                place += 1;
+            } else {
+                self.sched.polling.sleep(place);
+            }
+        }
+        worked
+    }
+
+    /// Tells whether a guest that had nothing need not be polled until it kicks.
+    fn may_sleep(&mut self, guest: GuestIdx, now: Instant) -> bool {
+        if !self.sched.polling.is_silent(guest, now) {
+            return false;
+        }
+        let ring = &mut self.guests.senders[guest].ring;
+        ring.as_mut().is_none_or(|ring| !ring.queue.arm_kicks())
+    }
+
+    /// Delivers to each guest for which something waits.
+    fn deliver_to_guests(&mut self, now: Instant) -> bool {
+        let mut worked = false;
+        for _ in 0..self.sched.turns.busy() {
+            let guest = self.sched.turns.next_busy();
+            worked |= self.deliver_to(guest, now);
+        }
+        worked
+    }
+
+    /// Does what was put off until now. Returns `true` if there was anything.
+    fn do_what_is_due(&mut self, now: Instant) -> bool {
+        let Self { table, guests, sched, .. } = self;
+        let mut any = false;
+        while let Some(flow) = sched.deferred.due_update(now) {
+            let FlowId { connection: id, from } = flow;
+            if let Some(connection) = table.get_mut(id)
+                && connection.flows[from].advertised.update_deferred
+            {
+                connection.flows[from].pending.credit_update = true;
+                sched.turns.queue(flow, connection);
+                any = true;
+            }
+        }
+        while let Some(guest) = sched.deferred.due_interrupt(now) {
+            if guests.senders.get_mut(guest).is_some_and(|sender| sender.owes_interrupt) {
+                guests.interrupt_sender(guest);
+                any = true;
+            }
+        }
+        any |= sched.turns.release_held(table, now);
+        if sched.half_open.sweep_is_due(now) {
+            self.reset_unanswered_requests(now);
+        }
+        any
+    }
+
+    /// Resets the connections that nobody has accepted in time.
+    fn reset_unanswered_requests(&mut self, now: Instant) {
+        for id in self.table.ids() {
+            if self.table.get(id).is_some_and(|connection| HalfOpen::has_expired(connection, now)) {
+                self.end(id, None);
+            }
+        }
+    }
+}

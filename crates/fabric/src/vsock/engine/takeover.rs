@@ -1,0 +1,163 @@
+//! This fabric begins with what the last one left, or stops and leaves everything to the next.
+
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use taut_api::fabric::counters::SocketWord;
+
+use super::VsockSwitch;
+use crate::vsock::handover::{HandedOver, Written, read_stopped};
+use crate::vsock::proto::{Actions, ConnId, GuestIdx, Party, Side, State};
+
+/// Connections that were taken over and need more than a turn.
+#[derive(Debug, Default)]
+struct Unfinished {
+    /// The last fabric was killed: what had been sent is not known.
+    lost: Vec<ConnId>,
+    /// `tautd` is to be asked again.
+    unanswered: Vec<ConnId>,
+}
+
+/// Beginning.
+impl VsockSwitch {
+    /// Begins to serve, with what the last fabric left. Does nothing if it serves already.
+    pub(crate) fn begin(&mut self, sockets: Vec<(u32, OwnedFd)>) {
+        if std::mem::replace(&mut self.begun, true) {
+            return;
+        }
+        let now = Instant::now();
+        let left = self.record.take();
+        for (_, device) in self.guests.devices.iter_mut() {
+            let Some(device) = device else { continue };
+            device.count_connections(0);
+            device.stopped = read_stopped(&device.counters).filter(|_| left.orderly);
+        }
+        let mut unfinished = Unfinished::default();
+        for written in left.connections {
+            self.restore(written, left.orderly, now, &mut unfinished);
+        }
+        self.table.collect_free();
+        for (number, socket) in sockets {
+            self.take_socket(HandedOver::from_number(number), socket, left.orderly, now);
+        }
+        for id in unfinished.lost {
+            self.reset_lost(id);
+        }
+        for id in unfinished.unanswered {
+            self.ask_again(id);
+        }
+        for id in self.table.ids() {
+            self.resume(id);
+        }
+    }
+
+    /// Adds a connection of the last fabric's, if both of its ends are still there.
+    fn restore(&mut self, written: Written, orderly: bool, now: Instant, unfinished: &mut Unfinished) {
+        let id = written.id;
+        let parties = written.ends.0.map(|address| self.guests.party(address.cid));
+        let [Some(a), Some(b)] = parties else { return };
+        if a == b {
+            return;
+        }
+        let connection = written.into_connection([a, b], now);
+        let asks_tautd = connection.state == State::Requested && b == Party::Host;
+        if self.add(connection, Some(id)).is_none() {
+            return;
+        }
+        if !orderly {
+            unfinished.lost.push(id);
+        } else if asks_tautd {
+            unfinished.unanswered.push(id);
+        }
+    }
+
+    /// Takes a socket that the last fabric has handed over.
+    fn take_socket(&mut self, of: HandedOver, socket: OwnedFd, orderly: bool, now: Instant) {
+        match of {
+            HandedOver::Client(device) => {
+                if let Some(guest) = self.guests.by_id(device) {
+                    self.admit(guest, socket, now);
+                }
+            }
+            HandedOver::Stream(id) => {
+                if orderly && self.table.get(id).is_some() {
+                    // Without its socket the connection is reset below.
+                    let _ = self.host.streams.attach(id, socket, &self.epoll);
+                }
+            }
+        }
+    }
+
+    /// Resets a connection of a fabric that was killed.
+    fn reset_lost(&mut self, id: ConnId) {
+        let Some(connection) = self.table.get(id) else { return };
+        for guest in connection.guests() {
+            self.guests.count(guest, SocketWord::Resets, 1);
+        }
+        self.end(id, None);
+    }
+
+    /// Asks `tautd` again for the program of an unanswered request.
+    fn ask_again(&mut self, id: ConnId) {
+        let Some(connection) = self.table.get(id) else { return };
+        if let Party::Guest(guest) = connection.ends[Side::Requester].party {
+            let to = connection.ends[Side::Responder].address.port;
+            self.ask_tautd(guest, id, to);
+        }
+    }
+
+    /// Goes on with a connection, or ends it if its ends may no longer talk, or if it is one with the
+    /// host and its socket did not come. Queues both flows, whether they have something or not.
+    fn resume(&mut self, id: ConnId) {
+        let Some(connection) = self.table.get(id) else { return };
+        let (was_over, host) = (connection.state == State::Over, connection.host_side());
+        if !self.guests.may_have(connection) {
+            self.end(id, None);
+        }
+        if let Some(host) = host {
+            if was_over {
+                self.tell_host(id, host);
+            } else if !self.host.streams.has(id) {
+                self.end(id, Some(host));
+            }
+        }
+        for from in Side::BOTH {
+            self.queue(id, from);
+        }
+        self.forget_if_closed(id);
+    }
+
+    /// The host's side knows of the end: its program's socket was closed.
+    fn tell_host(&mut self, id: ConnId, host: Side) {
+        let Some(connection) = self.table.get_mut(id) else { return };
+        let mut actions = Actions::default();
+        connection.host_is_told(host.other(), &mut actions);
+        self.carry_out_rare(id, actions.rare);
+    }
+}
+
+/// Ending.
+impl VsockSwitch {
+    /// Stops all rings and writes everything down. Returns the Unix sockets that the next fabric
+    /// needs, with their numbers.
+    pub(crate) fn stop(&mut self) -> Vec<(u32, OwnedFd)> {
+        let guests: Vec<GuestIdx> = self.guests.devices.indices().collect();
+        for guest in guests {
+            self.stop_tx(guest);
+            self.stop_rx(guest);
+        }
+        if self.begun {
+            self.record.write_all(&self.table);
+        }
+        self.quit = true;
+        let streams = self.host.streams.duplicates().into_iter();
+        let mut sockets: Vec<_> =
+            streams.map(|(id, socket)| (HandedOver::Stream(id).to_number(), socket)).collect();
+        for (guest, socket) in self.host.listeners.clients() {
+            if let Some(device) = &self.guests.devices[guest] {
+                sockets.push((HandedOver::Client(device.config.id).to_number(), socket));
+            }
+        }
+        sockets
+    }
+}

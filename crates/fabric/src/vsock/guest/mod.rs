@@ -1,0 +1,187 @@
+//! Guests' devices: configuration, rings, counters.
+
+mod counters;
+mod device;
+mod event_source;
+mod receiver;
+mod sender;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use taut_api::fabric::PortId;
+use taut_api::fabric::config::SocketConfig;
+use taut_api::fabric::counters::SocketWord;
+use taut_api::vmci::Cid;
+use taut_virtq::counters::SharedWords;
+
+pub(crate) use self::counters::DeviceCounters;
+pub(crate) use self::device::Guest;
+pub(crate) use self::event_source::EventSource;
+pub(crate) use self::receiver::{Receiver, RxRing};
+pub(crate) use self::sender::{RingPlace, Sender, TxRing};
+use super::proto::{Connection, End, GuestIdx, Party, PerGuest, may_talk};
+use crate::sys::epoll::Watched;
+
+/// The descriptor by which a guest's driver kicks a ring.
+pub(crate) type Kick = Watched<Arc<OwnedFd>>;
+
+/// All devices.
+#[derive(Debug)]
+pub(crate) struct Guests {
+    words: Arc<SharedWords>,
+    /// `None` for an index whose device was removed.
+    pub(crate) devices: PerGuest<Option<Guest>>,
+    pub(crate) senders: PerGuest<Sender>,
+    pub(crate) receivers: PerGuest<Receiver>,
+    by_cid: HashMap<Cid, GuestIdx>,
+    by_id: BTreeMap<PortId, GuestIdx>,
+}
+
+impl Guests {
+    pub(crate) fn new(words: &Arc<SharedWords>) -> Self {
+        Self {
+            words: Arc::clone(words),
+            devices: PerGuest::default(),
+            senders: PerGuest::default(),
+            receivers: PerGuest::default(),
+            by_cid: HashMap::new(),
+            by_id: BTreeMap::new(),
+        }
+    }
+
+    /// The device of a port.
+    pub(crate) fn by_id(&self, id: PortId) -> Option<GuestIdx> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// The device with a context ID.
+    pub(crate) fn by_cid(&self, cid: Cid) -> Option<GuestIdx> {
+        self.by_cid.get(&cid).copied()
+    }
+
+    /// The party that has a context ID.
+    pub(crate) fn party(&self, cid: Cid) -> Option<Party> {
+        if cid == Cid::HOST { Some(Party::Host) } else { self.by_cid(cid).map(Party::Guest) }
+    }
+
+    /// Devices that are not among the wanted ones, or have another context ID there.
+    pub(crate) fn unwanted(&self, wanted: &[SocketConfig]) -> Vec<PortId> {
+        let is_wanted = |id, guest: GuestIdx| {
+            let cid = self.devices[guest].as_ref().map(|guest| guest.config.cid);
+            wanted.iter().any(|device| device.id == id && Some(device.cid) == cid)
+        };
+        self.by_id.iter().filter(|&(&id, &guest)| !is_wanted(id, guest)).map(|(&id, _)| id).collect()
+    }
+
+    /// Changes a device's configuration; its context ID stays as it is.
+    pub(crate) fn reconfigure(&mut self, guest: GuestIdx, config: &SocketConfig) {
+        if let Some(known) = &mut self.devices[guest]
+            && known.config != *config
+        {
+            known.config = config.clone();
+            self.introduce(guest);
+        }
+    }
+
+    /// Adds a device under an index that no connection names; those in use are `in_use`.
+    pub(crate) fn insert(&mut self, config: &SocketConfig, in_use: &HashSet<GuestIdx>) -> GuestIdx {
+        let device = Guest::new(config.clone(), DeviceCounters::new(&self.words, config.id));
+        let free = self.devices.iter().find(|(guest, device)| device.is_none() && !in_use.contains(guest));
+        let guest = free.map_or_else(|| self.devices.next_index(), |(guest, _)| guest);
+        if !self.devices.contains(guest) {
+            self.devices.push(None);
+            self.senders.push(Sender::default());
+            self.receivers.push(Receiver::default());
+        }
+        self.devices[guest] = Some(device);
+        self.by_cid.insert(config.cid, guest);
+        self.by_id.insert(config.id, guest);
+        self.introduce(guest);
+        guest
+    }
+
+    /// Stops a device's rings and forgets its port. Its connections can still be counted until
+    /// [`Self::remove`].
+    pub(crate) fn detach(&mut self, id: PortId) -> Option<GuestIdx> {
+        let guest = self.by_id.remove(&id)?;
+        self.senders[guest] = Sender::default();
+        self.receivers[guest] = Receiver::default();
+        Some(guest)
+    }
+
+    /// Removes a detached device.
+    pub(crate) fn remove(&mut self, guest: GuestIdx) {
+        let Some(device) = self.devices[guest].take() else { return };
+        device.counters.set(SocketWord::Connections, 0);
+        self.by_cid.remove(&device.config.cid);
+        for (_, other) in self.devices.iter_mut() {
+            if let Some(other) = other {
+                other.peers.remove(&device.config.cid);
+            }
+        }
+    }
+
+    /// Makes a guest, and every guest that may talk to it, know each other.
+    fn introduce(&mut self, guest: GuestIdx) {
+        let Some(mut device) = self.devices[guest].take() else { return };
+        device.peers.clear();
+        for (other_guest, other) in self.devices.iter_mut() {
+            let Some(other) = other else { continue };
+            if may_talk(&device.config, &other.config) {
+                device.peers.insert(other.config.cid, other_guest);
+                other.peers.insert(device.config.cid, guest);
+            } else {
+                other.peers.remove(&device.config.cid);
+            }
+        }
+        self.devices[guest] = Some(device);
+    }
+
+    /// Tells whether the ends of a connection may talk, by the present configuration.
+    pub(crate) fn may_have(&self, connection: &Connection) -> bool {
+        match connection.ends.0.map(|end| end.party) {
+            [Party::Guest(a), Party::Guest(b)] => match (&self.devices[a], &self.devices[b]) {
+                (Some(a), Some(b)) => may_talk(&a.config, &b.config),
+                _ => false,
+            },
+            _ => true,
+        }
+    }
+
+    /// Tells whether an end may have one more connection.
+    pub(crate) fn has_room(&self, end: &End) -> bool {
+        match end.party {
+            Party::Guest(guest) => self.is(guest, |guest| guest.usage.may_connect(&guest.config)),
+            Party::Host => true,
+        }
+    }
+
+    /// Tells whether an end may have one more unanswered request.
+    pub(crate) fn may_request(&self, end: &End) -> bool {
+        match end.party {
+            Party::Guest(guest) => self.is(guest, |guest| guest.usage.may_request(&guest.config)),
+            Party::Host => true,
+        }
+    }
+
+    fn is(&self, guest: GuestIdx, condition: impl FnOnce(&Guest) -> bool) -> bool {
+        self.devices[guest].as_ref().is_some_and(condition)
+    }
+
+    /// Adds to a counter of a guest's.
+    #[inline]
+    pub(crate) fn count(&self, guest: GuestIdx, word: SocketWord, by: u64) {
+        if let Some(guest) = &self.devices[guest] {
+            guest.counters.add(word, by);
+        }
+    }
+
+    /// Interrupts a guest for the packets that it has got back.
+    pub(crate) fn interrupt_sender(&mut self, guest: GuestIdx) {
+        if self.senders[guest].interrupt() {
+            self.count(guest, SocketWord::Interrupts, 1);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The receive side of a guest's device: packets to the guest.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use taut_virtq::device::socket::{Piece, SocketRx};
+use taut_virtq::fault::RingFault;
+use taut_virtq::socket_header::{RST, SocketHeader};
+
+use super::Kick;
+
+/// A guest's receive ring that runs.
+#[derive(Debug)]
+pub(crate) struct RxRing {
+    pub(crate) queue: SocketRx,
+    pub(crate) _kick: Kick,
+}
+
+/// The receive side of one device.
+#[derive(Debug, Default)]
+pub(crate) struct Receiver {
+    pub(crate) ring: Option<RxRing>,
+    /// Interrupts the guest for packets that it has received.
+    pub(crate) call: Option<Arc<OwnedFd>>,
+    /// Resets for packets that belong to no connection.
+    pub(crate) replies: VecDeque<SocketHeader>,
+    /// The guest has no buffer, and will kick when it has one.
+    pub(crate) full: bool,
+    /// Packets were delivered that the guest has not been shown.
+    pub(crate) unpublished: bool,
+}
+
+impl Receiver {
+    /// Stores a packet in the guest's next buffer. Returns `false` if there is none.
+    #[inline]
+    pub(crate) fn deliver<'a>(
+        &mut self,
+        header: SocketHeader,
+        payload: impl Iterator<Item = Piece<'a>>,
+    ) -> Result<bool, RingFault> {
+        let Some(ring) = &mut self.ring else { return Ok(false) };
+        if ring.queue.room()?.is_none() {
+            return Ok(false);
+        }
+        ring.queue.deliver(header, payload)?;
+        Ok(true)
+    }
+
+    /// Stores a packet without payload in the guest's next buffer. Returns `false` if there is none.
+    #[inline]
+    pub(crate) fn deliver_header(&mut self, header: SocketHeader) -> Result<bool, RingFault> {
+        self.deliver(header, std::iter::empty())
+    }
+
+    /// Queues a reset in answer to a packet of the guest's that belongs to no connection.
+    pub(crate) fn reply_by_reset(&mut self, to: &SocketHeader) {
+        self.replies.push_back(SocketHeader {
+            src_cid: to.dst_cid,
+            dst_cid: to.src_cid,
+            src_port: to.dst_port,
+            dst_port: to.src_port,
+            len: 0,
+            kind: to.kind,
+            op: RST,
+            flags: 0,
+            buf_alloc: 0,
+            fwd_cnt: 0,
+        });
+    }
+}

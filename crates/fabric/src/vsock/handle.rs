@@ -1,0 +1,125 @@
+//! The control thread's handle to all vsock devices.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use taut_api::fabric::PortId;
+use taut_api::fabric::config::{SocketConfig, SocketWorker};
+use taut_virtq::counters::SharedWords;
+
+use super::device::SocketDevice;
+use super::engine::{VsockEvent, VsockSwitch};
+use super::guest::EventSource;
+use super::thread::{self, Shared};
+use crate::sys::affinity::CpuAffinity;
+use crate::sys::epoll::{EventFlags, Waker, Watched};
+use crate::vhost_user::Device;
+
+/// The devices and the thread that serves them.
+#[derive(Debug)]
+pub struct VsockHandle {
+    shared: Arc<Shared>,
+    thread: Option<(JoinHandle<()>, CpuAffinity)>,
+    _woken: Watched<Waker>,
+}
+
+impl VsockHandle {
+    /// Starts the thread, without devices.
+    pub fn start(words: &Arc<SharedWords>) -> io::Result<Self> {
+        let switch = VsockSwitch::new(words)?;
+        let waker = Waker::new()?;
+        let woken = switch.epoll.watch(waker.clone(), EventSource::Waker.token(), EventFlags::IN)?;
+        let shared = Arc::new(Shared::new(switch, waker)?);
+        let (thread, tid) = thread::start(Arc::clone(&shared))?;
+        Ok(Self { shared, thread: Some((thread, CpuAffinity::new(tid))), _woken: woken })
+    }
+
+    /// Makes the devices what they are wanted to be. Returns those that could not be, with the
+    /// reasons. A device keeps its connections as far as their ends may still talk.
+    ///
+    /// Without a pCPU of its own the thread runs on the pCPUs `near`, or anywhere if there are none.
+    pub fn configure(
+        &mut self,
+        devices: &[SocketConfig],
+        worker: &SocketWorker,
+        near: &[u32],
+    ) -> Vec<(PortId, String)> {
+        let refused = self.shared.enter().configure(devices, worker);
+        self.bind(worker.cpu.as_ref().map_or(near, std::slice::from_ref));
+        self.shared.waker.wake();
+        refused
+    }
+
+    fn bind(&mut self, cpus: &[u32]) {
+        if let Some((_, affinity)) = &mut self.thread
+            && let Err(error) = affinity.put(cpus)
+        {
+            tracing::warn!(?cpus, %error, "the vsock thread cannot be bound to these pCPUs");
+        }
+    }
+
+    /// The device that a front end's session drives; `None` if it is not configured.
+    pub fn device(&self, id: PortId) -> Option<Arc<dyn Device>> {
+        SocketDevice::find(&self.shared, id).map(|device| Arc::new(device) as Arc<dyn Device>)
+    }
+
+    /// Sets the socket at which programs on the host connect to a device's guest, in place of the one
+    /// before.
+    pub fn host_listener(&mut self, id: PortId, listener: OwnedFd) {
+        if let Err(error) = self.shared.enter().host_listener(id, listener) {
+            tracing::warn!(%id, %error, "the vsock listener for programs on the host cannot be used");
+        }
+        self.shared.waker.wake();
+    }
+
+    /// Takes the answer to [`VsockEvent::HostConnect`]: the program's socket, or a refusal.
+    pub fn host_connected(&mut self, id: PortId, request: u32, socket: Option<OwnedFd>) {
+        self.shared.enter().host_connected(id, request, socket);
+        self.shared.waker.wake();
+    }
+
+    /// Begins to serve. Call it once, before any ring starts: at the first configuration, or when the
+    /// other fabric has stopped.
+    ///
+    /// Connections of a fabric that stopped by [`Self::stop`] go on, with the sockets that it
+    /// returned. Connections of a fabric that was killed are reset.
+    pub fn begin(&mut self, streams: Vec<(u32, OwnedFd)>) {
+        self.shared.enter().begin(streams);
+        self.shared.waker.wake();
+    }
+
+    /// Readable when there are events.
+    pub fn alarm(&self) -> &Waker {
+        &self.shared.alarm
+    }
+
+    /// Takes the events since the last call.
+    pub fn take_events(&self) -> Vec<VsockEvent> {
+        self.shared.alarm.clear();
+        std::mem::take(&mut self.shared.enter().events)
+    }
+
+    /// Stops serving and writes everything down for the next fabric. Returns the Unix sockets that it
+    /// needs.
+    pub fn stop(&mut self) -> Vec<(u32, OwnedFd)> {
+        let streams = self.shared.enter().stop();
+        self.shared.waker.wake();
+        if let Some((thread, _)) = self.thread.take() {
+            // A thread that panicked has taken the process along.
+            let _ = thread.join();
+        }
+        streams
+    }
+}
+
+impl Drop for VsockHandle {
+    fn drop(&mut self) {
+        self.shared.enter().quit = true;
+        self.shared.waker.wake();
+        if let Some((thread, _)) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

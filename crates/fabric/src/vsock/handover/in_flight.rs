@@ -1,0 +1,74 @@
+//! Packets that were taken from a ring before it stopped, and that are there when it starts again.
+//!
+//! A transmit ring that starts where it stopped belongs to the same driver: its connections go on,
+//! and so do the packets that the driver had sent and not got back.
+
+use std::collections::HashSet;
+
+use taut_api::vmci::Cid;
+use taut_virtq::fault::RingFault;
+use taut_virtq::socket_header::RW;
+
+use crate::vsock::guest::Sender;
+use crate::vsock::proto::{Address, ConnectionTable, GuestIdx, State};
+
+/// Result of taking up a ring's packets.
+#[derive(Debug)]
+pub(crate) struct TakenUp {
+    /// Packets of no connection were given back.
+    pub(crate) gave_back: bool,
+    /// Packets that the ring has again although connections wait for packets that it lacks. Then the
+    /// guest is no longer the one that it was.
+    pub(crate) strange: Option<Vec<u16>>,
+}
+
+/// Takes up the packets that a predecessor of this ring had taken. Packets of connections that go on
+/// are queued again, all others are given back.
+///
+/// A predecessor in this process knows which packets wait; one in another process has left only the
+/// ring.
+pub(crate) fn take_up_packets(
+    guest: GuestIdx,
+    own: Cid,
+    sender: &mut Sender,
+    table: &mut ConnectionTable,
+) -> Result<TakenUp, RingFault> {
+    let known = waiting_packets(guest, sender, table);
+    let mut gave_back = false;
+    sender.taken = known.len();
+    let Some(ring) = &mut sender.ring else { return Ok(TakenUp { gave_back, strange: None }) };
+    while ring.queue.again() > 0 {
+        let Some(packet) = ring.queue.take()? else { break };
+        if known.contains(&packet.head) {
+            continue;
+        }
+        let header = packet.header;
+        let from = Address { cid: own, port: header.src_port };
+        let peer = u32::try_from(header.dst_cid).map_or(Cid(0), Cid);
+        let found = table.find(from, Address { cid: peer, port: header.dst_port });
+        if let Some((_, side, connection)) = found
+            && connection.state == State::Open
+            && header.op == RW
+            && packet.payload >= header.len
+        {
+            let packets = &mut connection.flows[side].packets;
+            packets.push(&mut sender.slots, packet.head, header.len, header.flags);
+            sender.taken += 1;
+        } else {
+            ring.queue.give_back(packet.head);
+            gave_back = true;
+        }
+    }
+    let taken: Vec<u16> = ring.queue.taken().collect();
+    let complete = known.iter().all(|packet| taken.contains(packet));
+    Ok(TakenUp { gave_back, strange: (!complete).then_some(taken) })
+}
+
+/// Numbers of the packets that connections of this guest wait for.
+fn waiting_packets(guest: GuestIdx, sender: &Sender, table: &ConnectionTable) -> HashSet<u16> {
+    let connections = table.iter().map(|(_, connection)| connection);
+    let flows = connections
+        .filter(|connection| connection.involves(guest))
+        .map(|connection| &connection.flows[connection.side_of(guest)]);
+    flows.flat_map(|flow| flow.packets.iter(&sender.slots).map(|(packet, _)| packet)).collect()
+}

@@ -1,0 +1,204 @@
+//! Connections in the counters file, by which one fabric tells the next about them.
+//!
+//! The words of a connection ([`taut_api::fabric::counters::CONNECTIONS`]) say from its first moment
+//! on that it exists, and between which addresses. So a fabric that follows a killed one can tell
+//! both ends of the loss. Everything else is written when a fabric stops in an orderly way.
+//! Connection 0 is never used: its words say how the last fabric ended, and which numbers were used.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use taut_api::fabric::counters::{CONNECTION_WORDS, CONNECTIONS, MAX_CONNECTIONS};
+use taut_api::vmci::Cid;
+use taut_virtq::counters::SharedWords;
+
+use crate::vsock::proto::{
+    Address, BySide, ConnId, Connection, ConnectionTable, Credit, End, Flow, Party, PendingControl, Side,
+    SocketType, State, Window,
+};
+
+/// Value of the first word of connection 0 after an orderly stop.
+const ORDERLY: u64 = u64::from_le_bytes(*b"orderly\0");
+/// Word of connection 0 with the highest number that was ever used.
+const HIGHEST: usize = 1;
+/// Number of connection 0.
+const STATE: ConnId = ConnId(0);
+
+/// Bits of a connection's first word.
+const USED: u64 = 1;
+const SEQPACKET: u64 = 1 << 1;
+const OPEN: u64 = 1 << 2;
+const OVER: u64 = 1 << 3;
+/// First of the 16 bits of each flow in a connection's first word.
+const FLOW_BITS: BySide<u32> = BySide([16, 32]);
+/// First of the two words of each flow.
+const FLOW_WORDS: BySide<usize> = BySide([3, 5]);
+
+/// The connections' part of the counters file.
+#[derive(Debug)]
+pub(crate) struct ConnectionRecord {
+    words: Arc<SharedWords>,
+}
+
+/// What the last fabric left.
+#[derive(Debug)]
+pub(crate) struct Left {
+    /// The last fabric has stopped in an orderly way, and has written down everything.
+    pub(crate) orderly: bool,
+    pub(crate) connections: Vec<Written>,
+}
+
+/// What is written down of one connection.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) id: ConnId,
+    pub(crate) ends: BySide<Address>,
+    socket_type: SocketType,
+    state: State,
+    flows: BySide<Flow>,
+}
+
+impl ConnectionRecord {
+    pub(crate) fn new(words: &Arc<SharedWords>) -> Self {
+        Self { words: Arc::clone(words) }
+    }
+
+    fn slot(&self, id: ConnId) -> &[AtomicU64] {
+        let first = CONNECTIONS + id.0 as usize * CONNECTION_WORDS;
+        &self.words.words()[first..first + CONNECTION_WORDS]
+    }
+
+    /// Writes down that a connection exists.
+    pub(crate) fn add(&self, id: ConnId, connection: &Connection) {
+        let slot = self.slot(id);
+        for (word, end) in slot[1..].iter().zip(connection.ends.iter()) {
+            word.store(halves(end.address.cid.0, end.address.port), Relaxed);
+        }
+        slot[0].store(summary(connection), Relaxed);
+        self.slot(STATE)[HIGHEST].fetch_max(id.0.into(), Relaxed);
+    }
+
+    /// Writes down that a connection is no more.
+    pub(crate) fn remove(&self, id: ConnId) {
+        self.slot(id)[0].store(0, Relaxed);
+    }
+
+    /// Writes down everything about all connections, so that the next fabric can go on.
+    pub(crate) fn write_all(&self, table: &ConnectionTable) {
+        for (id, connection) in table.iter() {
+            let slot = self.slot(id);
+            slot[0].store(summary(connection), Relaxed);
+            for side in Side::BOTH {
+                let (flow, words) = (&connection.flows[side], &slot[FLOW_WORDS[side]..]);
+                let Credit { buf_alloc, fwd_cnt } = flow.window.credit;
+                words[0].store(halves(flow.window.sent, flow.offset), Relaxed);
+                words[1].store(halves(buf_alloc, fwd_cnt), Relaxed);
+            }
+        }
+        self.slot(STATE)[0].store(ORDERLY, Relaxed);
+    }
+
+    /// Takes what the last fabric left. From now on this one writes, and all numbers are free.
+    pub(crate) fn take(&self) -> Left {
+        let orderly = self.slot(STATE)[0].swap(0, Relaxed) == ORDERLY;
+        let highest = self.slot(STATE)[HIGHEST].swap(0, Relaxed).min(MAX_CONNECTIONS as u64 - 1);
+        let ids = (1..=highest as u32).map(ConnId);
+        let connections: Vec<_> = ids.filter_map(|id| self.read(id)).collect();
+        for written in &connections {
+            self.remove(written.id);
+        }
+        Left { orderly, connections }
+    }
+
+    fn read(&self, id: ConnId) -> Option<Written> {
+        let slot = self.slot(id);
+        let summary = slot[0].load(Relaxed);
+        if summary & USED == 0 {
+            return None;
+        }
+        let load = |at: usize| {
+            let word = slot[at].load(Relaxed);
+            ((word >> 32) as u32, word as u32)
+        };
+        let address = |at| {
+            let (cid, port) = load(at);
+            Address { cid: Cid(cid), port }
+        };
+        let flow = |side| {
+            let (sent, offset) = load(FLOW_WORDS[side]);
+            let (buf_alloc, fwd_cnt) = load(FLOW_WORDS[side] + 1);
+            let flow = flow_from_bits(summary >> FLOW_BITS[side]);
+            let window = Window { sent, credit: Credit { buf_alloc, fwd_cnt }, unread: 0 };
+            let over = flow.over && summary & OVER != 0;
+            Flow { offset, window, over, ..flow }
+        };
+        Some(Written {
+            id,
+            ends: BySide([address(1), address(2)]),
+            socket_type: if summary & SEQPACKET == 0 { SocketType::Stream } else { SocketType::SeqPacket },
+            state: match summary {
+                summary if summary & OVER != 0 => State::Over,
+                summary if summary & OPEN != 0 => State::Open,
+                _ => State::Requested,
+            },
+            flows: BySide(Side::BOTH.map(flow)),
+        })
+    }
+}
+
+impl Written {
+    /// The connection, with these parties at its ends.
+    pub(crate) fn into_connection(self, parties: [Party; 2], now: Instant) -> Connection {
+        let [a, b] = self.ends.0;
+        Connection {
+            ends: BySide([End { address: a, party: parties[0] }, End { address: b, party: parties[1] }]),
+            socket_type: self.socket_type,
+            state: self.state,
+            since: now,
+            flows: self.flows,
+        }
+    }
+}
+
+fn halves(upper: u32, lower: u32) -> u64 {
+    u64::from(upper) << 32 | u64::from(lower)
+}
+
+/// The first word of a connection.
+fn summary(connection: &Connection) -> u64 {
+    let state = match connection.state {
+        State::Requested => 0,
+        State::Open => OPEN,
+        State::Over => OVER,
+    };
+    let socket_type = if connection.socket_type == SocketType::SeqPacket { SEQPACKET } else { 0 };
+    let flows = Side::BOTH.map(|side| flow_bits(&connection.flows[side]) << FLOW_BITS[side]);
+    USED | socket_type | state | flows[0] | flows[1]
+}
+
+fn flow_bits(flow: &Flow) -> u64 {
+    let PendingControl { request, response, credit_update, credit_request, shutdown, reset } = flow.pending;
+    let credit_update = credit_update || flow.advertised.update_deferred;
+    let flags = [request, response, credit_update, credit_request, reset, flow.ended, flow.over];
+    let bits = flags.into_iter().zip(0..).map(|(flag, bit)| u64::from(flag) << bit).sum::<u64>();
+    bits | u64::from(shutdown & 3) << 8
+}
+
+fn flow_from_bits(bits: u64) -> Flow {
+    let bit = |number: u32| bits >> number & 1 != 0;
+    Flow {
+        pending: PendingControl {
+            request: bit(0),
+            response: bit(1),
+            credit_update: bit(2),
+            credit_request: bit(3),
+            reset: bit(4),
+            shutdown: (bits >> 8 & 3) as u32,
+        },
+        ended: bit(5),
+        over: bit(6),
+        ..Flow::default()
+    }
+}

@@ -1,0 +1,34 @@
+//! Numbers of the Unix sockets that one fabric hands to the next.
+
+use taut_api::fabric::PortId;
+
+use crate::vsock::proto::ConnId;
+
+/// In the number of a client's socket; the rest is the number of the device.
+const CLIENT: u32 = 1 << 31;
+
+/// What a socket that is handed over belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HandedOver {
+    /// A connection with the host.
+    Stream(ConnId),
+    /// A client of this device's guest that has not named its port.
+    Client(PortId),
+}
+
+impl HandedOver {
+    pub(crate) fn to_number(self) -> u32 {
+        match self {
+            Self::Stream(id) => id.0,
+            Self::Client(device) => CLIENT | u32::from(device.0),
+        }
+    }
+
+    pub(crate) fn from_number(number: u32) -> Self {
+        if number & CLIENT == 0 {
+            Self::Stream(ConnId(number))
+        } else {
+            Self::Client(PortId((number & !CLIENT) as u16))
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The listening sockets of guests on the host, and clients that have not named their port yet.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::net::{SocketFlags, accept_with};
+
+use super::connect_line::ConnectLine;
+use crate::sys::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
+use crate::vsock::guest::EventSource;
+use crate::vsock::proto::GuestIdx;
+
+/// Clients of one guest that may wait to name their port.
+const MAX_CLIENTS: usize = 64;
+
+/// A client that has not named its port.
+#[derive(Debug)]
+struct Client {
+    guest: GuestIdx,
+    socket: Watched<OwnedFd>,
+}
+
+/// A client that wants to connect to a port of a guest.
+#[derive(Debug)]
+pub(crate) struct ConnectRequest {
+    pub(crate) guest: GuestIdx,
+    pub(crate) port: u32,
+    pub(crate) socket: OwnedFd,
+}
+
+/// All listening sockets and clients.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    /// The listening sockets.
+    sockets: HashMap<GuestIdx, Watched<OwnedFd>>,
+    clients: HashMap<u32, Client>,
+    /// Number of the newest client.
+    newest: u32,
+}
+
+impl Listeners {
+    /// Sets the socket at which clients connect to a guest, in place of the one before.
+    pub(crate) fn listen(&mut self, guest: GuestIdx, socket: OwnedFd, events: &Epoll) -> io::Result<()> {
+        set_nonblocking(&socket)?;
+        self.sockets.remove(&guest);
+        let watched = events.watch(socket, EventSource::Listener(guest).token(), EventFlags::IN)?;
+        self.sockets.insert(guest, watched);
+        Ok(())
+    }
+
+    /// Accepts a client that waits at a guest's socket.
+    pub(crate) fn accept(&self, guest: GuestIdx) -> Option<OwnedFd> {
+        let listener = self.sockets.get(&guest)?;
+        accept_with(&**listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).ok()
+    }
+
+    /// Tells whether a guest has as many clients as may wait.
+    pub(crate) fn is_full(&self, guest: GuestIdx) -> bool {
+        self.clients.values().filter(|client| client.guest == guest).count() >= MAX_CLIENTS
+    }
+
+    /// Adds a client, and returns its number.
+    pub(crate) fn add(&mut self, guest: GuestIdx, socket: OwnedFd, events: &Epoll) -> io::Result<u32> {
+        self.newest = self.newest.wrapping_add(1);
+        let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        let socket = events.watch(socket, EventSource::Client(self.newest).token(), flags)?;
+        self.clients.insert(self.newest, Client { guest, socket });
+        Ok(self.newest)
+    }
+
+    /// Reads what a client has sent. Returns its request once that is complete. A client that sends
+    /// anything else is disconnected.
+    pub(crate) fn read(&mut self, client: u32, flags: EventFlags) -> Option<ConnectRequest> {
+        let known = self.clients.get(&client)?;
+        let at_end = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+        let line = ConnectLine::read(&*known.socket, at_end);
+        if line == ConnectLine::Incomplete {
+            return None;
+        }
+        let Client { guest, socket } = self.clients.remove(&client)?;
+        let ConnectLine::Port(port) = line else { return None };
+        Some(ConnectRequest { guest, port, socket: socket.try_clone().ok()? })
+    }
+
+    /// Closes the sockets of a removed guest.
+    pub(crate) fn forget(&mut self, guest: GuestIdx) {
+        self.sockets.remove(&guest);
+        self.clients.retain(|_, client| client.guest != guest);
+    }
+
+    /// Duplicates of all clients' sockets, with their guests.
+    pub(crate) fn clients(&self) -> Vec<(GuestIdx, OwnedFd)> {
+        let clients = self.clients.values();
+        clients.filter_map(|client| Some((client.guest, client.socket.try_clone().ok()?))).collect()
+    }
+}

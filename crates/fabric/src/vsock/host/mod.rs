@@ -1,0 +1,41 @@
+//! The host's end of connections: Unix sockets.
+//!
+//! * [`listeners`]: a client on the host connects to the guest's socket and sends `CONNECT <port>\n`
+//!   ([`connect_line`]). The fabric answers `OK <port>\n` once the guest has accepted.
+//! * [`questions`]: a program that a guest connects to is opened by `tautd`, which is asked for it.
+//! * [`streams`]: the sockets of connections, and the bytes through them.
+
+mod connect_line;
+mod listeners;
+mod questions;
+mod streams;
+
+pub(crate) use self::listeners::{ConnectRequest, Listeners};
+pub(crate) use self::questions::Questions;
+pub(crate) use self::streams::{HOST_BUFFER, HostRead, MAX_READ, Streams};
+use super::proto::{ConnId, GuestIdx};
+
+/// All sockets of the host.
+#[derive(Debug, Default)]
+pub(crate) struct HostSockets {
+    pub(crate) listeners: Listeners,
+    pub(crate) questions: Questions,
+    pub(crate) streams: Streams,
+    /// Bytes on their way from a program to a guest. Empty between turns but for its allocation.
+    pub(crate) buffer: Vec<u8>,
+}
+
+impl HostSockets {
+    /// Closes the socket of a connection that is forgotten.
+    pub(crate) fn close(&mut self, id: ConnId) {
+        if let Some(question) = self.streams.remove(id) {
+            self.questions.give_up(question);
+        }
+    }
+
+    /// Closes the sockets of a removed guest at which no connection is yet.
+    pub(crate) fn forget(&mut self, guest: GuestIdx) {
+        self.listeners.forget(guest);
+        self.questions.forget(guest);
+    }
+}

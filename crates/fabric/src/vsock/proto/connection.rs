@@ -1,0 +1,181 @@
+//! A connection: two ends, and a flow of bytes from each to the other.
+
+use std::time::Instant;
+
+use taut_api::vmci::Cid;
+use taut_virtq::socket_header::{CREDIT_REQUEST, RW, SocketHeader};
+
+use super::credit::Credit;
+use super::flow::Flow;
+use super::ids::{BySide, GuestIdx, Side};
+use super::socket_type::SocketType;
+
+/// Address of a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Address {
+    pub(crate) cid: Cid,
+    pub(crate) port: u32,
+}
+
+/// The machine at an end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Party {
+    Guest(GuestIdx),
+    /// A program on the host.
+    Host,
+}
+
+/// One end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) address: Address,
+    pub(crate) party: Party,
+}
+
+/// Progress of a connection. It only ever moves down this list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Requested and not answered. Only the responder may send, and only its answer.
+    Requested,
+    /// Both sides may send.
+    Open,
+    /// Over. At least one side is still to be sent a reset.
+    Over,
+}
+
+/// A connection between two guests, or between a guest and the host.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) ends: BySide<End>,
+    pub(crate) socket_type: SocketType,
+    pub(crate) state: State,
+    /// Time of the request, or of the takeover from the fabric before.
+    pub(crate) since: Instant,
+    /// `flows[side]` is what that side sends.
+    pub(crate) flows: BySide<Flow>,
+}
+
+/// The next thing that a flow has for its receiver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// A packet without payload.
+    Control(SocketHeader),
+    /// Payload of waiting packets, behind this header.
+    Payload(SocketHeader),
+    /// Bytes of a program on the host, behind this header.
+    HostBytes(SocketHeader),
+    /// Nothing.
+    Nothing,
+}
+
+impl Connection {
+    pub(crate) fn new(ends: BySide<End>, socket_type: SocketType, since: Instant) -> Self {
+        Self { ends, socket_type, state: State::Requested, since, flows: BySide::default() }
+    }
+
+    /// Header of a packet from one side to the other, without payload and operation. It carries the
+    /// newest credit of its sender.
+    #[inline]
+    pub(crate) fn header(&self, from: Side) -> SocketHeader {
+        let (source, destination) = (self.ends[from].address, self.ends[from.other()].address);
+        let Credit { buf_alloc, fwd_cnt } = self.flows[from.other()].window.credit;
+        SocketHeader {
+            src_cid: source.cid.0.into(),
+            dst_cid: destination.cid.0.into(),
+            src_port: source.port,
+            dst_port: destination.port,
+            len: 0,
+            kind: self.socket_type.to_wire(),
+            op: RW,
+            flags: 0,
+            buf_alloc,
+            fwd_cnt,
+        }
+    }
+
+    /// Returns what a flow has for its receiver now, in the order in which things are sent: the
+    /// request or the response, payload, credit, shutdown, reset.
+    #[inline]
+    pub(crate) fn next(&self, from: Side) -> Next {
+        let flow = &self.flows[from];
+        if flow.over {
+            Next::Nothing
+        } else if let Some(op) = flow.pending.before_payload() {
+            Next::Control(SocketHeader { op, ..self.header(from) })
+        } else if !flow.packets.is_empty() {
+            Next::Payload(self.header(from))
+        } else if self.ends[from].party == Party::Host && flow.pending.is_empty() {
+            Next::HostBytes(self.header(from))
+        } else {
+            self.next_after_payload(from)
+        }
+    }
+
+    /// Returns what a flow has for its receiver when no payload is left.
+    #[inline]
+    pub(crate) fn next_after_payload(&self, from: Side) -> Next {
+        match self.flows[from].pending.after_payload() {
+            Some((op, flags)) => Next::Control(SocketHeader { op, flags, ..self.header(from) }),
+            None => Next::Nothing,
+        }
+    }
+
+    /// Returns what a flow has for its receiver when payload waits that the receiver has no credit
+    /// for.
+    #[inline]
+    pub(crate) fn next_without_credit(&self, from: Side) -> Next {
+        match self.flows[from].pending.about_credit() {
+            Some(op) => Next::Control(SocketHeader { op, ..self.header(from) }),
+            None => Next::Nothing,
+        }
+    }
+
+    /// Header by which the receiver of a flow is asked for its credit.
+    #[inline]
+    pub(crate) fn credit_request(header: SocketHeader) -> SocketHeader {
+        SocketHeader { op: CREDIT_REQUEST, ..header }
+    }
+
+    /// The side at which a guest is. No guest is at both.
+    pub(crate) fn side_of(&self, guest: GuestIdx) -> Side {
+        if self.ends[Side::Requester].party == Party::Guest(guest) {
+            Side::Requester
+        } else {
+            Side::Responder
+        }
+    }
+
+    /// The host's side, if the connection is one with the host.
+    pub(crate) fn host_side(&self) -> Option<Side> {
+        Side::BOTH.into_iter().find(|&side| self.ends[side].party == Party::Host)
+    }
+
+    /// The guests at the ends.
+    pub(crate) fn guests(&self) -> impl Iterator<Item = GuestIdx> + use<> {
+        self.ends.0.into_iter().filter_map(|end| match end.party {
+            Party::Guest(guest) => Some(guest),
+            Party::Host => None,
+        })
+    }
+
+    /// Tells whether a guest is at one of the ends.
+    pub(crate) fn involves(&self, guest: GuestIdx) -> bool {
+        self.guests().any(|other| other == guest)
+    }
+
+    /// Tells whether both sides know of the end: the connection can be forgotten.
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state == State::Over && self.flows.iter().all(|flow| flow.over)
+    }
+
+    /// Tells whether the other side must know at once of the credit that `of` gives: the other side
+    /// has used up half of what it knows of, or the size of the buffer has changed.
+    #[inline]
+    pub(crate) fn must_advertise(&self, of: Side) -> bool {
+        let (told, flow) = (self.flows[of].advertised.credit, &self.flows[of.other()]);
+        let accepted = flow.window.sent.wrapping_add(flow.packets.bytes as u32).wrapping_sub(flow.offset);
+        let known = told.buf_alloc.saturating_sub(accepted.wrapping_sub(told.fwd_cnt));
+        flow.window.credit.buf_alloc != told.buf_alloc || known < told.buf_alloc / 2
+    }
+}

@@ -1,0 +1,144 @@
+//! One direction of a connection: what its receiver is still to be sent.
+//!
+//! Packets without payload are not queued but remembered ([`PendingControl`]). A flow owes its
+//! receiver at most one packet of each kind, however often the sender sent it. So no guest can use
+//! memory, or keep its ring occupied, by packets without payload.
+
+use std::time::Instant;
+
+use taut_virtq::socket_header::{
+    CREDIT_REQUEST, CREDIT_UPDATE, REQUEST, RESPONSE, RST, SHUTDOWN, SocketHeader,
+};
+
+use super::credit::{Credit, Window};
+use super::packet_queue::{PacketQueue, PacketSlots};
+
+/// Control packets that the receiver of a flow is still to be sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PendingControl {
+    pub(crate) request: bool,
+    pub(crate) response: bool,
+    /// The sender's credit has changed.
+    pub(crate) credit_update: bool,
+    /// The sender asks for the receiver's credit.
+    pub(crate) credit_request: bool,
+    /// Bits of the shutdown operation. Sent after all payload.
+    pub(crate) shutdown: u32,
+    /// Sent last.
+    pub(crate) reset: bool,
+}
+
+impl PendingControl {
+    #[inline]
+    pub(crate) fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    /// The operation that goes before payload.
+    #[inline]
+    pub(crate) fn before_payload(self) -> Option<u16> {
+        match self {
+            pending if pending.request => Some(REQUEST),
+            pending if pending.response => Some(RESPONSE),
+            _ => None,
+        }
+    }
+
+    /// The operation about credit. It is needed only while no payload packet can carry the credit.
+    #[inline]
+    pub(crate) fn about_credit(self) -> Option<u16> {
+        match self {
+            pending if pending.credit_request => Some(CREDIT_REQUEST),
+            pending if pending.credit_update => Some(CREDIT_UPDATE),
+            _ => None,
+        }
+    }
+
+    /// The operation and the header flags to send when no payload is left.
+    #[inline]
+    pub(crate) fn after_payload(self) -> Option<(u16, u32)> {
+        if let Some(op) = self.about_credit() {
+            Some((op, 0))
+        } else if self.shutdown != 0 {
+            Some((SHUTDOWN, self.shutdown))
+        } else if self.reset {
+            Some((RST, 0))
+        } else {
+            None
+        }
+    }
+}
+
+/// What the receiver of a flow knows of the sender's credit.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Advertised {
+    /// The credit in the newest packet that the receiver got.
+    pub(crate) credit: Credit,
+    /// The credit has changed since, and the receiver need not know at once.
+    pub(crate) update_deferred: bool,
+}
+
+/// The bytes from one side of a connection to the other.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    /// Control packets still to be sent to the receiver.
+    pub(crate) pending: PendingControl,
+    /// The sender's packets with payload, still in the sender's ring.
+    pub(crate) packets: PacketQueue,
+    /// Bytes of the first packet that the receiver has already got.
+    pub(crate) offset: u32,
+    /// Bytes delivered, against the receiver's credit.
+    pub(crate) window: Window,
+    /// Start of the wait of small packets for more of them.
+    pub(crate) held_since: Option<Instant>,
+    /// The sender's credit as the receiver knows it.
+    pub(crate) advertised: Advertised,
+    /// The sender has asked for the receiver's credit and has not been told.
+    pub(crate) awaits_credit: bool,
+    /// The sender has announced that it sends no more.
+    pub(crate) ended: bool,
+    /// The flow is in a receiver's queue, or held until a time.
+    pub(crate) queued: bool,
+    /// The receiver knows of the connection's end, or cannot be told.
+    pub(crate) over: bool,
+}
+
+impl Flow {
+    /// Payload bytes of the first waiting packet.
+    pub(crate) fn first_len(&self, slots: &PacketSlots) -> u32 {
+        self.packets.first().map_or(0, |packet| slots.get(packet).len)
+    }
+
+    /// Removes all waiting packets. The caller gives them back to their sender.
+    pub(crate) fn take_packets(&mut self) -> PacketQueue {
+        self.offset = 0;
+        std::mem::take(&mut self.packets)
+    }
+
+    /// Notes that the receiver got a packet with this header: every packet carries the sender's
+    /// credit.
+    #[inline]
+    pub(crate) fn on_header_delivered(&mut self, header: &SocketHeader) {
+        let credit = Credit { buf_alloc: header.buf_alloc, fwd_cnt: header.fwd_cnt };
+        self.advertised = Advertised { credit, update_deferred: false };
+        self.pending.credit_update = false;
+    }
+
+    /// Notes that the receiver got a control packet.
+    #[inline]
+    pub(crate) fn on_control_delivered(&mut self, header: &SocketHeader) {
+        self.on_header_delivered(header);
+        let pending = &mut self.pending;
+        match header.op {
+            REQUEST => pending.request = false,
+            RESPONSE => pending.response = false,
+            CREDIT_REQUEST => pending.credit_request = false,
+            SHUTDOWN => pending.shutdown = 0,
+            RST => {
+                pending.reset = false;
+                self.over = true;
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The beginning and the end of a connection.
+
+use taut_virtq::socket_header::{SHUTDOWN_RCV, SHUTDOWN_SEND};
+
+use super::actions::Actions;
+use super::connection::{Connection, State};
+use super::credit::Credit;
+use super::flow::PendingControl;
+use super::ids::Side;
+
+impl Connection {
+    /// Sets the credit that a side gives at first.
+    pub(crate) fn grant_credit(&mut self, by: Side, credit: Credit) {
+        self.flows[by.other()].window.credit = credit;
+    }
+
+    /// The responder accepts. Returns `true` if the request was unanswered until now.
+    pub(crate) fn accept(&mut self) -> bool {
+        let answered = self.state == State::Requested;
+        if answered {
+            self.state = State::Open;
+        }
+        answered
+    }
+
+    /// Ends the connection, because of what side `by` did, or for both sides alike. A side that does
+    /// not know is to be sent a reset, behind everything that it was sent before.
+    pub(crate) fn reset(&mut self, by: Option<Side>, actions: &mut Actions) {
+        actions.rare.answered |= self.state == State::Requested;
+        self.state = State::Over;
+        for from in Side::BOTH {
+            let flow = &mut self.flows[from];
+            // A receiver that was never sent the request need not be told of the end.
+            let knows = by == Some(from.other()) || flow.pending.request;
+            if by.is_none() {
+                flow.pending = PendingControl::default();
+                flow.advertised.update_deferred = false;
+            }
+            flow.ended = true;
+            flow.over |= knows;
+            if flow.over || by.is_none() {
+                actions.rare.discard.add(from);
+            }
+            if !flow.over {
+                flow.pending.reset = true;
+                actions.ready.add(from);
+            }
+        }
+        actions.rare.closed |= self.is_closed();
+    }
+
+    /// Ends the connection; see [`Self::reset`]. Returns what is left to be done.
+    pub(crate) fn end(&mut self, by: Option<Side>) -> Actions {
+        let mut actions = Actions::default();
+        self.reset(by, &mut actions);
+        actions
+    }
+
+    /// A side resets a connection that is over already: it need not be told.
+    pub(super) fn on_late_reset(&mut self, by: Side, actions: &mut Actions) {
+        let from = by.other();
+        let flow = &mut self.flows[from];
+        flow.over = true;
+        flow.pending = PendingControl::default();
+        actions.rare.discard.add(from);
+        actions.rare.closed = self.is_closed();
+    }
+}
+
+/// Steps of a connection with the host. The host's side has no kernel that speaks the protocol: the
+/// fabric speaks it for the program.
+impl Connection {
+    /// Everything of a guest's has been written to the program that its socket takes now; `writable`
+    /// tells whether it takes more. Returns the shutdown bits to pass on to the socket.
+    pub(crate) fn on_host_written(&mut self, from: Side, writable: bool, actions: &mut Actions) -> u32 {
+        let flow = &mut self.flows[from];
+        if !flow.packets.is_empty() {
+            if flow.pending.reset && !writable {
+                // The program does not read what is left, and the guest no longer waits for it.
+                actions.rare.discard.add(from);
+                self.host_is_told(from, actions);
+            }
+            return 0;
+        }
+        if flow.pending.reset {
+            self.host_is_told(from, actions);
+            return 0;
+        }
+        let bits = std::mem::take(&mut flow.pending.shutdown);
+        let host_ended = self.flows[from.other()].ended;
+        if bits == SHUTDOWN_RCV | SHUTDOWN_SEND || bits & SHUTDOWN_SEND != 0 && host_ended {
+            // A guest would answer by a reset.
+            self.reset(Some(from.other()), actions);
+        }
+        bits
+    }
+
+    /// The host's side knows of the connection's end.
+    pub(crate) fn host_is_told(&mut self, from: Side, actions: &mut Actions) {
+        self.flows[from].over = true;
+        actions.rare.closed = self.is_closed();
+    }
+
+    /// The program sends no more.
+    pub(crate) fn on_host_end(&mut self, host: Side, actions: &mut Actions) {
+        let guests = &self.flows[host.other()];
+        let guest_ended = guests.ended && guests.packets.is_empty();
+        self.flows[host].ended = true;
+        if guest_ended {
+            self.reset(Some(host), actions);
+        } else {
+            self.flows[host].pending.shutdown |= SHUTDOWN_SEND;
+        }
+    }
+}

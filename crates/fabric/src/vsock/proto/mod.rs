@@ -1,0 +1,37 @@
+//! The protocol of vsock connections as a pure state machine: packets in, actions out.
+//!
+//! Nothing here knows rings, descriptors, sockets or locks, reads a clock, or does I/O. The caller
+//! hands in packets ([`Connection::on_packet`]) and the time, carries out the returned [`Actions`],
+//! and reports what it has delivered. Unit tests drive a connection with packets alone.
+//!
+//! * [`ids`]: typed indices, and the two sides of a connection.
+//! * [`connection`], [`flow`]: the state of a connection and of its two directions.
+//! * [`credit`]: how much a receiver has room for.
+//! * [`on_packet`], [`lifetime`]: the state machine's steps; [`actions`]: their results.
+//! * [`packet_queue`]: the order of packets that wait for their receiver.
+//! * [`table`]: all connections; [`policy`] and [`limits`]: which connections may exist.
+
+mod actions;
+mod connection;
+mod credit;
+mod flow;
+mod ids;
+mod lifetime;
+mod limits;
+mod on_packet;
+mod packet_queue;
+mod policy;
+mod socket_type;
+mod table;
+
+pub(crate) use actions::{Actions, Rare, Sides};
+pub(crate) use connection::{Address, Connection, End, Next, Party, State};
+pub(crate) use credit::{Credit, Window};
+pub(crate) use flow::{Flow, PendingControl};
+pub(crate) use ids::{BySide, ConnId, FlowId, GuestIdx, PerGuest, Side};
+pub(crate) use limits::{HALF_OPEN_TIMEOUT, MAX_REPLIES, MAX_WAITING_PACKETS, Usage};
+pub(crate) use on_packet::Verdict;
+pub(crate) use packet_queue::{PacketQueue, PacketSlots};
+pub(crate) use policy::may_talk;
+pub(crate) use socket_type::SocketType;
+pub(crate) use table::ConnectionTable;

@@ -1,0 +1,133 @@
+//! What a packet from one of its ends does to a connection (virtio 1.2, 5.10.6).
+
+use taut_virtq::socket_header::{
+    CREDIT_REQUEST, CREDIT_UPDATE, REQUEST, RESPONSE, RST, RW, SHUTDOWN, SHUTDOWN_RCV, SHUTDOWN_SEND,
+    SocketHeader,
+};
+
+use super::actions::Actions;
+use super::connection::{Connection, Party, State};
+use super::credit::Credit;
+use super::ids::Side;
+use super::packet_queue::PacketSlots;
+use super::socket_type::SocketType;
+
+/// What becomes of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The packet waits in its sender's ring until its receiver has all of its payload.
+    Queued,
+    /// The packet has been dealt with.
+    Done,
+    /// A request for an address pair that is in use: its sender is answered by a reset.
+    Refused,
+    /// The connection's state does not allow the packet. The connection is over for both sides.
+    Violation,
+}
+
+impl Connection {
+    /// Takes up a packet that `side` sent on this connection. `packet` is the number by which the
+    /// sender's ring knows the packet, `slots` those of the sender.
+    #[inline]
+    pub(crate) fn on_packet(
+        &mut self,
+        side: Side,
+        header: &SocketHeader,
+        socket_type: SocketType,
+        packet: u16,
+        slots: &mut PacketSlots,
+    ) -> (Verdict, Actions) {
+        if self.state == State::Over || self.socket_type != socket_type {
+            return self.on_stray_packet(side, header);
+        }
+        let mut actions = Actions::default();
+        self.on_credit(side, header, &mut actions);
+        let flow = &mut self.flows[side];
+        match (header.op, self.state) {
+            (RW, State::Open) if !flow.ended => {
+                flow.packets.push(slots, packet, header.len, header.flags);
+                actions.ready.add(side);
+                self.on_credit_spent(side, &mut actions);
+                return (Verdict::Queued, actions);
+            }
+            (CREDIT_UPDATE, State::Open) => {
+                self.pass_credit_on(side, &mut actions);
+                return (Verdict::Done, actions);
+            }
+            (CREDIT_REQUEST, State::Open) => {
+                flow.pending.credit_request = true;
+                flow.awaits_credit = true;
+            }
+            (SHUTDOWN, State::Open) => {
+                flow.pending.shutdown |= header.flags & (SHUTDOWN_RCV | SHUTDOWN_SEND);
+                flow.ended |= header.flags & SHUTDOWN_SEND != 0;
+            }
+            (RESPONSE, State::Requested) if side == Side::Responder => {
+                flow.pending.response = true;
+                actions.rare.answered = self.accept();
+            }
+            (RST, _) => {
+                self.reset(Some(side), &mut actions);
+                return (Verdict::Done, actions);
+            }
+            _ => {
+                self.reset(None, &mut actions);
+                return (Verdict::Violation, actions);
+            }
+        }
+        actions.ready.add(side);
+        (Verdict::Done, actions)
+    }
+
+    /// A packet of a connection that is over, or of another socket type.
+    #[cold]
+    fn on_stray_packet(&mut self, side: Side, header: &SocketHeader) -> (Verdict, Actions) {
+        let mut actions = Actions::default();
+        match header.op {
+            // The address pair is in use until the other side has been told of the end.
+            REQUEST => return (Verdict::Refused, actions),
+            RST if self.state == State::Over => self.on_late_reset(side, &mut actions),
+            _ => {}
+        }
+        (Verdict::Done, actions)
+    }
+
+    /// Every packet tells the credit that its sender gives.
+    #[inline]
+    fn on_credit(&mut self, by: Side, header: &SocketHeader, actions: &mut Actions) {
+        let credit = Credit { buf_alloc: header.buf_alloc, fwd_cnt: header.fwd_cnt };
+        let sender = by.other();
+        let flow = &mut self.flows[sender];
+        if flow.window.credit != credit {
+            flow.window.on_credit(credit);
+            if !flow.packets.is_empty() || self.ends[sender].party == Party::Host {
+                actions.ready.add(sender);
+            }
+        }
+    }
+
+    /// Passes a credit update on: at once if the other side needs it, otherwise later.
+    ///
+    /// A receiver tells its credit whenever its buffer is empty (Linux does), so about once a packet.
+    /// The sender need not know while it may send half a buffer more.
+    #[inline]
+    fn pass_credit_on(&mut self, of: Side, actions: &mut Actions) {
+        let asked = std::mem::take(&mut self.flows[of.other()].awaits_credit);
+        if asked || self.ends[of.other()].party == Party::Host || self.must_advertise(of) {
+            self.flows[of].pending.credit_update = true;
+            actions.ready.add(of);
+        } else if !std::mem::replace(&mut self.flows[of].advertised.update_deferred, true) {
+            actions.update_later = Some(of);
+        }
+    }
+
+    /// A side has spent credit: an update that it did not need it may need now.
+    #[inline]
+    fn on_credit_spent(&mut self, by: Side, actions: &mut Actions) {
+        let of = by.other();
+        if self.flows[of].advertised.update_deferred && self.must_advertise(of) {
+            self.flows[of].pending.credit_update = true;
+            actions.ready.add(of);
+        }
+    }
+}

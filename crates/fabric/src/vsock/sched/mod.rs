@@ -1,0 +1,92 @@
+//! What is done when: turns of flows, merging of small packets, deferred news, polling, and the
+//! thread's share of its CPU.
+
+mod deferred;
+mod half_open;
+mod merge;
+mod polling;
+mod sharing;
+mod turns;
+mod unpublished;
+
+use std::time::{Duration, Instant};
+
+pub(crate) use self::deferred::Deferred;
+pub(crate) use self::half_open::HalfOpen;
+pub(crate) use self::merge::{Allowance, Batch, MAX_TURN_BYTES};
+pub(crate) use self::polling::Polling;
+pub(crate) use self::sharing::Sharing;
+pub(crate) use self::turns::{Served, Turns};
+pub(crate) use self::unpublished::Unpublished;
+use super::proto::{Actions, ConnId, Connection, FlowId, GuestIdx, Sides};
+
+/// Longest sleep: nothing is due.
+pub(crate) const FOREVER: Duration = Duration::from_secs(3600);
+
+/// The parts of the schedule.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    pub(crate) turns: Turns,
+    pub(crate) deferred: Deferred,
+    pub(crate) polling: Polling,
+    pub(crate) unpublished: Unpublished,
+    pub(crate) half_open: HalfOpen,
+}
+
+impl Schedule {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            turns: Turns::default(),
+            deferred: Deferred::default(),
+            polling: Polling::new(),
+            unpublished: Unpublished::default(),
+            half_open: HalfOpen::new(now),
+        }
+    }
+
+    /// Provides the state of a guest, whose index may be new.
+    pub(crate) fn provide_guest(&mut self, guest: GuestIdx) {
+        self.turns.provide_guest(guest);
+        self.polling.provide_guest(guest);
+    }
+
+    /// Forgets everything about a removed guest. Its index may be that of another one later.
+    pub(crate) fn remove_guest(&mut self, guest: GuestIdx) {
+        self.turns.remove_guest(guest);
+        self.polling.remove_guest(guest);
+        self.unpublished.remove_guest(guest);
+    }
+
+    /// Queues the flows that a step of the protocol has made ready, and defers its credit update.
+    #[inline]
+    pub(crate) fn carry_out(
+        &mut self,
+        id: ConnId,
+        connection: &mut Connection,
+        actions: Actions,
+        now: Instant,
+    ) {
+        self.queue_all(id, connection, actions.ready);
+        if let Some(from) = actions.update_later {
+            self.deferred.update(FlowId { connection: id, from }, now);
+        }
+    }
+
+    /// Queues the flows from these sides of a connection.
+    #[inline]
+    pub(crate) fn queue_all(&mut self, id: ConnId, connection: &mut Connection, sides: Sides) {
+        for from in sides {
+            self.turns.queue(FlowId { connection: id, from }, connection);
+        }
+    }
+
+    /// For how long nothing is to be done unless an event occurs; `None` if there is something now.
+    pub(crate) fn pause(&self, now: Instant) -> Option<Duration> {
+        if !self.polling.is_idle() || !self.turns.is_idle() {
+            return None;
+        }
+        let times = [self.turns.next_release(), self.half_open.next_sweep(), self.deferred.next()];
+        let next = times.into_iter().flatten().min();
+        Some(next.map_or(FOREVER, |next| next.saturating_duration_since(now)))
+    }
+}

@@ -1,0 +1,127 @@
+//! The thread that serves all devices.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{Pid, gettid};
+
+use super::engine::VsockSwitch;
+use super::guest::EventSource;
+use super::sched::{FOREVER, Sharing};
+use crate::sys::epoll::{Ready, Waker};
+use crate::sys::lock::lock;
+
+/// Interval at which the thread looks for new events while there is work.
+const EVENT_INTERVAL: Duration = Duration::from_micros(20);
+
+/// What the control thread and this thread share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    switch: Mutex<VsockSwitch>,
+    /// Number of callers that wait for the lock besides the thread.
+    waiting: AtomicUsize,
+    /// Wakes the thread.
+    pub(super) waker: Waker,
+    /// Wakes the control thread.
+    pub(super) alarm: Waker,
+}
+
+impl Shared {
+    pub(super) fn new(switch: VsockSwitch, waker: Waker) -> io::Result<Self> {
+        let (switch, waiting) = (Mutex::new(switch), AtomicUsize::new(0));
+        Ok(Self { switch, waiting, waker, alarm: Waker::new()? })
+    }
+
+    /// Locks the switch for any caller but the thread.
+    pub(super) fn enter(&self) -> MutexGuard<'_, VsockSwitch> {
+        self.waiting.fetch_add(1, SeqCst);
+        let switch = lock(&self.switch);
+        self.waiting.fetch_sub(1, SeqCst);
+        switch
+    }
+}
+
+/// Starts the thread and returns its thread ID.
+pub(super) fn start(shared: Arc<Shared>) -> io::Result<(JoinHandle<()>, Pid)> {
+    let (send, receive) = std::sync::mpsc::channel();
+    let handle = std::thread::Builder::new().name("sockets".to_owned()).spawn(move || {
+        let _abort = AbortOnPanic;
+        let _ = send.send(gettid());
+        run(&shared);
+    })?;
+    let tid = receive.recv().map_err(io::Error::other)?;
+    Ok((handle, tid))
+}
+
+/// As for workers: better to end, and be started anew with all sessions.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
+fn run(shared: &Shared) {
+    let mut ready: Vec<Ready> = Vec::new();
+    let epoll = lock(&shared.switch).epoll.clone();
+    let mut now = Instant::now();
+    let mut looked = now;
+    let mut sharing = Sharing::default();
+    loop {
+        let mut switch = lock(&shared.switch);
+        if switch.quit {
+            return;
+        }
+        let worked = switch.round(now);
+        let pause = switch.pause(now);
+        let has_events = !switch.events.is_empty();
+        let (shares_cpu, last_shown) = (switch.shares_cpu, switch.sched.unpublished.last_shown);
+        drop(switch);
+        if has_events {
+            shared.alarm.wake();
+        }
+        // The lock is not fair: callers that wait for it are let in here.
+        while shared.waiting.load(SeqCst) > 0 {
+            std::thread::yield_now();
+        }
+        now = Instant::now();
+        if worked {
+            sharing.worked(last_shown);
+        }
+        let timeout = match pause {
+            Some(timeout) if !worked => timeout,
+            _ if now.duration_since(looked) >= EVENT_INTERVAL => Duration::ZERO,
+            _ => {
+                if shares_cpu && !worked && sharing.should_yield(now) {
+                    std::thread::yield_now();
+                    sharing.yielded(now.elapsed());
+                }
+                continue;
+            }
+        };
+        // A long time-out would set up and take down a timer with each sleep, for nothing.
+        if let Err(error) = epoll.wait(&mut ready, (timeout < FOREVER).then_some(timeout)) {
+            tracing::error!("waiting for vsock events failed: {error}");
+        }
+        now = Instant::now();
+        looked = now;
+        if !ready.is_empty() {
+            let mut switch = lock(&shared.switch);
+            for &(token, flags) in &ready {
+                match EventSource::from_token(token) {
+                    Some(EventSource::Waker) => shared.waker.clear(),
+                    Some(source) => switch.on_event(source, flags, now),
+                    None => {}
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Requests to the kernel over netlink: network interfaces ([`Links`]) and their cards ([`Ethtool`]).
+//!
+//! The library `neli` builds and reads the messages. A [`Netlink`] has one request under way at a
+//! time and waits for its answer, so that it needs neither a thread nor an async runtime.
+
+mod ethtool;
+mod links;
+
+use std::fmt::Debug;
+use std::io;
+
+use neli::consts::nl::{NlType, NlmF};
+use neli::consts::socket::NlFamily;
+use neli::err::SocketError;
+use neli::nl::{NlPayload, Nlmsghdr, NlmsghdrBuilder};
+use neli::socket::synchronous::NlSocketHandle;
+use neli::utils::Groups;
+use neli::{FromBytesWithInput, Size, ToBytes};
+
+pub use ethtool::Ethtool;
+pub use links::Links;
+
+/// A socket of one netlink family, in the network namespace of the thread that opened it.
+struct Netlink {
+    socket: NlSocketHandle,
+    /// Number of the latest request; the answer carries the same number.
+    sequence: u32,
+}
+
+impl Netlink {
+    fn open(family: NlFamily) -> io::Result<Self> {
+        let socket = NlSocketHandle::connect(family, None, Groups::empty()).map_err(error_of)?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    /// Sends a request and waits for the kernel's answer.
+    ///
+    /// Returns none for a bare acknowledgement, which the kernel sends for requests with
+    /// [`NlmF::ACK`]. A request must have either that flag or an answer, but not both.
+    fn request<T, P>(&mut self, kind: T, flags: NlmF, payload: P) -> io::Result<Option<P>>
+    where
+        T: NlType + Debug,
+        P: Size + ToBytes + FromBytesWithInput<Input = usize> + Clone + Debug,
+    {
+        self.sequence = self.sequence.wrapping_add(1);
+        let request = NlmsghdrBuilder::default()
+            .nl_type(kind)
+            .nl_flags(NlmF::REQUEST | flags)
+            .nl_seq(self.sequence)
+            .nl_payload(NlPayload::Payload(payload))
+            .build()
+            .map_err(io::Error::other)?;
+        self.socket.send(&request).map_err(error_of)?;
+        loop {
+            let (answers, _) = self.socket.recv::<T, P>().map_err(error_of)?;
+            for answer in answers {
+                let answer: Nlmsghdr<T, P> = answer.map_err(error_of)?;
+                // The answer to an earlier request whose caller gave up on an error.
+                if *answer.nl_seq() != self.sequence {
+                    continue;
+                }
+                return match answer.nl_payload() {
+                    NlPayload::Err(error) => Err(io::Error::from_raw_os_error(-*error.error())),
+                    NlPayload::Payload(payload) => Ok(Some(payload.clone())),
+                    _ => Ok(None),
+                };
+            }
+        }
+    }
+}
+
+/// Keeps the kernel's error number where there is one.
+fn error_of(error: SocketError) -> io::Error {
+    match error {
+        SocketError::Io(cause) => {
+            cause.raw_os_error().map_or_else(|| cause.kind().into(), io::Error::from_raw_os_error)
+        }
+        other => io::Error::new(io::ErrorKind::InvalidData, other.to_string()),
+    }
+}

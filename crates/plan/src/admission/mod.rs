@@ -1,0 +1,11 @@
+//! Whether a document may be written: its references, addresses, reservations and devices.
+//!
+//! [`documents`] checks a document against the others, [`reservations`] and [`limits`] against the
+//! host's capacity, [`passthrough`] against the host's devices. Each refusal states the values and
+//! what to do.
+
+pub mod documents;
+mod limits;
+pub mod passthrough;
+mod refusal;
+pub mod reservations;

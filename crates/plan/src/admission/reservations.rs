@@ -1,0 +1,164 @@
+//! Reservations and latency sensitivity against the capacity of the host (LS-2, LS-3).
+//!
+//! Reservations count while a VM is wanted on. All memory can be reserved except the host's own
+//! part, and all pCPUs except one.
+
+use taut_api::enforcement::HostReport;
+use taut_api::vm::{LatencySensitivity, Power, VmDesired, VmSpec};
+use taut_api::{ApiError, Bytes, Name};
+
+use super::limits::admit_limits;
+use super::refusal::{conflict, invalid};
+use crate::facts::reservation::{level_name, memory_is_reserved, pcpus, reservable_memory, reserved_cpu};
+use crate::facts::{Desired, HostSeen, Observed};
+use crate::placement::exclusive::{place_exclusive_vcpus, state_problem};
+use crate::placement::explain_shortage;
+use crate::placement::problem::{Placement, Problem};
+use crate::placement::solve::place;
+
+/// Admits a VM's reservations, limits and latency sensitivity, and its start if it is wanted on.
+/// `vm` is already valid in itself.
+///
+/// # Errors
+/// When something is missing; the message says how much.
+pub fn admit_reservations(
+    desired: &Desired,
+    observed: &Observed,
+    report: &HostReport,
+    name: &Name,
+    vm: &VmDesired,
+) -> Result<(), ApiError> {
+    let (spec, host) = (&vm.vm, &observed.host);
+    admit_limits(host, name, spec)?;
+    admit_sensitivity(name, spec)?;
+    if vm.power == Power::Off {
+        return Ok(());
+    }
+    let mut next = desired.clone();
+    next.vms.insert(name.clone(), vm.clone());
+    // VMs that are on and have not been placed yet come before a newcomer.
+    let mut problem = state_problem(&next, observed, report);
+    let before = place_exclusive_vcpus(desired, observed, report).granted;
+    problem.current = before.into_iter().map(|(name, grant)| (name, grant.cpus)).collect();
+    let placement = place(&problem);
+    admit_memory(&next, host, name, spec)?;
+    admit_cpu(&next, host, name, spec)?;
+    match placement.short.get(name) {
+        Some(shortage) => {
+            let (message, hint) = explain_shortage(host, name, spec, shortage);
+            Err(conflict(message, hint))
+        }
+        None => admit_beside_exclusive(&problem, &placement, host, name, spec),
+    }
+}
+
+/// A latency-sensitive VM needs a full memory reservation.
+fn admit_sensitivity(name: &Name, spec: &VmSpec) -> Result<(), ApiError> {
+    if spec.latency_sensitivity == LatencySensitivity::Normal || memory_is_reserved(spec) {
+        return Ok(());
+    }
+    let reserved = spec.memory_reservation.of(spec.memory);
+    let missing = Bytes(spec.memory.0 - reserved.0);
+    Err(invalid(
+        format!(
+            "latency_sensitivity = \"{}\" of VM `{name}` requires a full memory reservation: {reserved} of \
+             {} are reserved, {missing} are missing",
+            level_name(spec.latency_sensitivity),
+            spec.memory
+        ),
+        "reserve all of it: memory_reservation = \"full\" in its file, or taut vm set --memory-reservation full",
+    ))
+}
+
+fn reserved_memory(spec: &VmSpec) -> u64 {
+    spec.memory_reservation.of(spec.memory).0
+}
+
+fn admit_memory(desired: &Desired, host: &HostSeen, name: &Name, spec: &VmSpec) -> Result<(), ApiError> {
+    let wanted = reserved_memory(spec);
+    let others = desired.vms_on().filter(|(other, _)| *other != name);
+    let others: u64 = others.map(|(_, vm)| reserved_memory(&vm.vm)).sum();
+    let capacity = reservable_memory(host.memory_total);
+    let unreserved = capacity.0.saturating_sub(others);
+    if wanted == 0 || wanted <= unreserved {
+        return Ok(());
+    }
+    Err(conflict(
+        format!(
+            "VM `{name}` reserves {} MiB of memory, but only {} MiB are unreserved: {} MiB can be reserved \
+             on this host of {} MiB, and running VMs have reserved {} MiB; {} MiB are missing",
+            Bytes(wanted).as_mib(),
+            Bytes(unreserved).as_mib(),
+            capacity.as_mib(),
+            host.memory_total.as_mib(),
+            Bytes(others).as_mib(),
+            Bytes(wanted - unreserved + (1 << 20) - 1).as_mib()
+        ),
+        "stop a VM that has a reservation, or reserve less",
+    ))
+}
+
+fn admit_cpu(desired: &Desired, host: &HostSeen, name: &Name, spec: &VmSpec) -> Result<(), ApiError> {
+    let wanted = reserved_cpu(spec, host);
+    let others = desired.vms_on().filter(|(other, _)| *other != name);
+    let others: u64 = others.map(|(_, vm)| reserved_cpu(&vm.vm, host)).sum();
+    let cpus = host.cpus.len();
+    let capacity = cpus.saturating_sub(1) as u64 * 1000;
+    if wanted == 0 || wanted + others <= capacity {
+        return Ok(());
+    }
+    let hint = "stop a VM that has a reservation, reserve less, or give the VM fewer vCPUs";
+    if wanted > capacity {
+        return Err(conflict(
+            format!(
+                "VM `{name}` reserves {} pCPUs for its {} vCPUs, but this host has {cpus} and one always \
+                 stays for the host itself: {} can be reserved",
+                pcpus(wanted),
+                spec.vcpus,
+                pcpus(capacity)
+            ),
+            hint,
+        ));
+    }
+    Err(conflict(
+        format!(
+            "VM `{name}` reserves {} pCPUs, but the host would be over-committed: of {} that can be \
+             reserved, running VMs have reserved {}; {} are missing",
+            pcpus(wanted),
+            pcpus(capacity),
+            pcpus(others),
+            pcpus(wanted + others - capacity)
+        ),
+        hint,
+    ))
+}
+
+/// The CPU reservations of VMs without exclusive pCPUs must fit into the pCPUs that no VM owns.
+fn admit_beside_exclusive(
+    problem: &Problem,
+    placement: &Placement,
+    host: &HostSeen,
+    name: &Name,
+    spec: &VmSpec,
+) -> Result<(), ApiError> {
+    let owned = placement.exclusive().len();
+    let left = (host.cpus.len() - owned) as u64 * 1000;
+    let wanted = reserved_cpu(spec, host);
+    if problem.demands.contains_key(name) || wanted == 0 || problem.promised <= left {
+        return Ok(());
+    }
+    Err(conflict(
+        format!(
+            "VM `{name}` reserves {} pCPUs, but the host would be over-committed: other VMs own {owned} of \
+             its {} pCPUs, idle siblings included, and {} would be promised of the {} that are left",
+            pcpus(wanted),
+            host.cpus.len(),
+            pcpus(problem.promised),
+            pcpus(left)
+        ),
+        "stop a latency-sensitive VM, or reserve less",
+    ))
+}
+
+#[cfg(test)]
+mod tests;

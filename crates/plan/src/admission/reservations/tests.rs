@@ -1,0 +1,196 @@
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+use taut_api::enforcement::VmReport;
+use taut_api::host::Cpu;
+use taut_api::resources::{CpuReservation, MemoryReservation};
+
+use super::*;
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn cpu(id: u32, core: u32) -> Cpu {
+    Cpu { id, package: 0, core, node: 0, llc: 0 }
+}
+
+fn host(cpus: u32) -> Observed {
+    let host = HostSeen {
+        memory_total: Bytes::mib(4096),
+        cpus: (0..cpus).map(|id| cpu(id, id)).collect(),
+        cpu_mhz: 2000,
+        ..HostSeen::default()
+    };
+    Observed { host, ..Observed::default() }
+}
+
+fn vm(json: &serde_json::Value) -> VmDesired {
+    serde_json::from_value(json.clone()).unwrap()
+}
+
+/// A VM that is on, latency-sensitive and fully reserved.
+fn high(vcpus: u32, mib: u64) -> VmDesired {
+    vm(&serde_json::json!({
+        "power": "on", "vcpus": vcpus, "memory": format!("{mib}MiB"), "memory_reservation": "full",
+        "cpu": { "reservation": "full" }, "latency_sensitivity": "high",
+    }))
+}
+
+fn admit(desired: &Desired, observed: &Observed, name: &Name, vm: &VmDesired) -> Result<(), ApiError> {
+    admit_reservations(desired, observed, &HostReport::default(), name, vm)
+}
+
+fn refused(desired: &Desired, observed: &Observed, vm: &VmDesired, words: &[&str]) {
+    let error = admit(desired, observed, &name("new"), vm).unwrap_err();
+    for word in words {
+        assert!(error.message.contains(word), "`{word}` is not in: {error}");
+    }
+    assert!(!error.hint.is_empty());
+}
+
+#[test]
+fn each_refusal_states_its_numbers() {
+    let (mut desired, observed) = (Desired::default(), host(2));
+    let mut half = high(1, 512);
+    half.vm.memory_reservation = MemoryReservation::Size(Bytes::mib(128));
+    refused(&desired, &observed, &half, &["`new`", "\"high\"", "128MiB of 512MiB", "384MiB are missing"]);
+    half.power = Power::Off;
+    refused(&desired, &observed, &half, &["384MiB are missing"]);
+
+    // 3840 MiB can be reserved.
+    refused(&desired, &observed, &high(1, 3842), &["3842 MiB", "only 3840 MiB", "2 MiB are missing"]);
+    refused(&desired, &observed, &high(2, 512), &["2 pCPUs for its 2 vCPUs", "has 2", "1 can be reserved"]);
+    assert_eq!(admit(&desired, &observed, &name("new"), &high(1, 3840)), Ok(()));
+
+    desired.vms.insert(name("old"), high(1, 2048));
+    refused(
+        &desired,
+        &observed,
+        &high(1, 2048),
+        &["2048 MiB", "1792 MiB are unreserved", "256 MiB are missing"],
+    );
+    refused(
+        &desired,
+        &observed,
+        &high(1, 512),
+        &["over-committed", "of 1 that can be reserved", "reserved 1"],
+    );
+    // A VM that is off needs nothing yet.
+    assert_eq!(
+        admit(&desired, &observed, &name("new"), &VmDesired { power: Power::Off, ..high(1, 512) }),
+        Ok(())
+    );
+
+    // The pCPUs that would be left are reserved for a VM without exclusive pCPUs.
+    let mut desired = Desired::default();
+    let mut normal = high(2, 512);
+    normal.vm.latency_sensitivity = LatencySensitivity::Normal;
+    desired.vms.insert(name("old"), normal.clone());
+    refused(&desired, &host(4), &high(2, 512), &["over-committed", "reserved 2"]);
+    assert_eq!(admit(&desired, &host(4), &name("new"), &high(1, 512)), Ok(()));
+}
+
+#[test]
+fn owned_smt_siblings_are_a_reason_for_refusal() {
+    // Two cores of two threads. The first core stays with the host.
+    let mut observed = host(4);
+    observed.host.cpus = vec![cpu(0, 0), cpu(1, 1), cpu(2, 0), cpu(3, 1)];
+    let mut desired = Desired::default();
+    desired.vms.insert(name("old"), high(1, 512));
+    refused(
+        &desired,
+        &observed,
+        &high(1, 512),
+        &[
+            "1 whole cores",
+            "SMT sibling",
+            "0 are free",
+            "2 cores, 1 stay for the host",
+            "1 belong to VM `old`",
+        ],
+    );
+    desired.workers.cpus = vec![3];
+    desired.vms.clear();
+    refused(&desired, &observed, &high(1, 512), &["2 stay for the host", "--fabric-cpus"]);
+    // Three cores: the VM owns two of them with their siblings, and two pCPUs are left.
+    desired.workers.cpus.clear();
+    desired.vms.insert(name("old"), high(2, 512));
+    observed.host.cpus.extend([cpu(4, 2), cpu(5, 2)]);
+    let mut normal = high(3, 512);
+    normal.vm.latency_sensitivity = LatencySensitivity::Normal;
+    normal.vm.cpu.reservation = CpuReservation::Percent(66);
+    assert_eq!(admit(&desired, &observed, &name("new"), &normal), Ok(()));
+    normal.vm.cpu.reservation = CpuReservation::Full;
+    refused(
+        &desired,
+        &observed,
+        &normal,
+        &["over-committed", "own 4 of its 6 pCPUs", "3 would be promised of the 2"],
+    );
+}
+
+fn any_vm() -> impl Strategy<Value = VmDesired> {
+    let reservation = prop_oneof![
+        Just(CpuReservation::None),
+        Just(CpuReservation::Full),
+        (1..=100u8).prop_map(CpuReservation::Percent),
+        (1..20_000u32).prop_map(CpuReservation::Mhz),
+    ];
+    let level = prop_oneof![
+        Just(LatencySensitivity::Normal),
+        Just(LatencySensitivity::High),
+        Just(LatencySensitivity::HighHt)
+    ];
+    (1..6u32, 1..2000u64, reservation, any::<bool>(), level).prop_map(|(vcpus, mib, cpu, memory, level)| {
+        let mut vm = high(vcpus, mib * 2);
+        vm.vm.cpu.reservation = cpu;
+        vm.vm.memory_reservation = if memory { MemoryReservation::Full } else { MemoryReservation::None };
+        vm.vm.latency_sensitivity = level;
+        vm
+    })
+}
+
+/// `TAUT_PLAN_CASES` sets the number of cases, as for placements.
+fn config() -> ProptestConfig {
+    let cases = std::env::var("TAUT_PLAN_CASES").ok().and_then(|cases| cases.parse().ok());
+    ProptestConfig { cases: cases.unwrap_or(500), ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn reservations_never_exceed_capacity(
+        cpus in 1..9u32,
+        smt in any::<bool>(),
+        vms in vec((0..8u8, any_vm()), 0..12),
+        off in btree_map(0..12usize, 0..8u8, 0..4),
+    ) {
+        let mut observed = host(cpus);
+        if smt {
+            observed.host.cpus.iter_mut().for_each(|cpu| cpu.core /= 2);
+        }
+        let mut report = HostReport::default();
+        let mut desired = Desired::default();
+        for (step, (number, vm)) in vms.into_iter().enumerate() {
+            let vm_name = name(&format!("vm{number}"));
+            if admit_reservations(&desired, &observed, &report, &vm_name, &vm).is_ok() {
+                desired.vms.insert(vm_name, vm);
+            }
+            if let Some(gone) = off.get(&step) {
+                desired.vms.remove(&name(&format!("vm{gone}")));
+            }
+            let placement = place_exclusive_vcpus(&desired, &observed, &report);
+            prop_assert!(placement.short.is_empty(), "admitted, and short: {:?}", placement.short);
+            let owner = |cpus: &Vec<u32>| VmReport { cpus: cpus.clone(), ..VmReport::default() };
+            let owners = placement.granted.iter();
+            report.vms = owners.map(|(name, grant)| (name.clone(), owner(&grant.cpus))).collect();
+            let memory: u64 = desired.vms.values().map(|vm| reserved_memory(&vm.vm)).sum();
+            prop_assert!(memory <= reservable_memory(observed.host.memory_total).0);
+            let promised: u64 = desired.vms.values().map(|vm| reserved_cpu(&vm.vm, &observed.host)).sum();
+            prop_assert!(promised <= u64::from(cpus - 1) * 1000);
+            let left = (observed.host.cpus.len() - placement.exclusive().len()) as u64 * 1000;
+            prop_assert!(state_problem(&desired, &observed, &report).promised <= left);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The steps by which the host becomes what users asked for.
+
+use taut_api::Name;
+use taut_api::fabric::PortId;
+
+/// One step. Repeating a step that was already taken does no harm.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Start a VM's process.
+    StartVm(Name),
+    /// Ask a VM to shut down.
+    StopVm(Name),
+    /// End the process of a VM that no document describes, and remove its run directory.
+    RemoveVm(Name),
+    /// Connect to the socket of a vNIC and hand the connection to its port.
+    ConnectNic {
+        /// The VM.
+        vm: Name,
+        /// Index of the vNIC.
+        index: usize,
+        /// The vNIC's port.
+        port: PortId,
+    },
+    /// Listen for QEMU, which connects for the VM's VMCI device, and hand the listening socket to
+    /// the device's port.
+    ListenForVmci {
+        /// The VM.
+        vm: Name,
+        /// The device's port.
+        port: PortId,
+    },
+    /// Connect to the socket of a microguest's VMCI device and hand the connection to its port.
+    ConnectVmci {
+        /// The VM.
+        vm: Name,
+        /// The device's port.
+        port: PortId,
+    },
+    /// Listen for programs of the host that want to reach the guest over VMCI, and hand the
+    /// listening socket to the device's port.
+    ListenForHost {
+        /// The VM.
+        vm: Name,
+        /// The device's port.
+        port: PortId,
+    },
+    /// Set the limits of a running VM's disk through QEMU's monitor.
+    LimitDisk(Name),
+    /// Remove the sockets of a VMCI device that the VM no longer has, or of a VM that is off.
+    RemoveVmciSockets {
+        /// The VM.
+        vm: Name,
+    },
+    /// Replace a VMCI device whose connection to the fabric is lost; QEMU never reconnects it.
+    ReplugVmci {
+        /// The VM.
+        vm: Name,
+    },
+    /// Create the namespace and the TAP device where they are missing, and hand the TAP device to
+    /// its port.
+    AttachNetns {
+        /// The attachment.
+        name: Name,
+        /// The attachment's port.
+        port: PortId,
+    },
+    /// Remove the TAP device, and the namespace if taut created it for the attachment.
+    DetachNetns(Name),
+    /// Connect to an external front end, or listen for it, and hand the socket to its port.
+    AttachExternal {
+        /// The external port.
+        name: Name,
+        /// The fabric's port.
+        port: PortId,
+    },
+    /// Stop listening for an external front end and remove the socket.
+    DetachExternal(Name),
+}
+
+/// A VM that is wanted on and cannot be started on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The VM.
+    pub vm: Name,
+    /// The reason, with numbers.
+    pub reason: String,
+}

@@ -1,0 +1,76 @@
+//! Everything that users asked for.
+
+use std::collections::BTreeMap;
+
+use taut_api::fabric::config::{SocketWorker, WorkerConfig};
+use taut_api::host::HostSettings;
+use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, VSwitchSpec};
+use taut_api::vm::{LatencySensitivity, Power, VmDesired};
+use taut_api::{MacAddr, Name};
+
+use super::{Numbers, Owner};
+
+/// The documents of the store, and the numbers of the ports and segments that they describe.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Desired {
+    /// Virtual machines.
+    pub vms: BTreeMap<Name, VmDesired>,
+    /// vSwitches.
+    #[allow(
+        clippy::zero_sized_map_values,
+        reason = "a vSwitch is a document like the others, and uplinks will be in it"
+    )]
+    pub vswitches: BTreeMap<Name, VSwitchSpec>,
+    /// Port groups.
+    pub portgroups: BTreeMap<Name, PortGroupSpec>,
+    /// Network namespaces on TAP ports.
+    pub netns: BTreeMap<Name, NetnsSpec>,
+    /// Ports for vhost-user front ends that taut does not start.
+    pub external: BTreeMap<Name, ExternalPortSpec>,
+    /// Settings of the host.
+    pub host: HostSettings,
+    /// Port and segment numbers, as assigned when the documents were written.
+    pub numbers: Numbers,
+    /// Configuration of the fabric's workers.
+    pub workers: WorkerConfig,
+    /// Configuration of the fabric's thread for VMCI sockets.
+    pub socket_worker: SocketWorker,
+}
+
+impl Desired {
+    /// VMs whose user wants them on.
+    pub fn vms_on(&self) -> impl Iterator<Item = (&Name, &VmDesired)> {
+        self.vms.iter().filter(|(_, vm)| vm.power == Power::On)
+    }
+
+    /// Returns whether the VM's latency sensitivity is `high` or `high-ht`.
+    pub fn is_latency_sensitive(&self, vm: &Name) -> bool {
+        let level = self.vms.get(vm).map(|vm| vm.vm.latency_sensitivity);
+        level.is_some_and(|level| level != LatencySensitivity::Normal)
+    }
+
+    /// Every VMCI device that a document describes.
+    pub fn sockets(&self) -> impl Iterator<Item = Owner> {
+        let has_one = |(_, vm): &(&Name, &VmDesired)| vm.vm.vmci.is_some();
+        self.vms.iter().filter(has_one).map(|(name, _)| Owner::Vmci(name.clone()))
+    }
+
+    /// Every port of a vSwitch that a document describes, with its port group and MAC address.
+    pub fn ports(&self) -> impl Iterator<Item = (Owner, &Name, MacAddr)> {
+        let resolve = |owner: Owner, portgroup, mac: Option<MacAddr>| {
+            let mac = mac.unwrap_or_else(|| owner.derived_mac());
+            (owner, portgroup, mac)
+        };
+        let nics = self.vms.iter().flat_map(move |(name, vm)| {
+            let nics = vm.vm.nics.iter().enumerate();
+            nics.map(move |(index, nic)| resolve(Owner::Nic(name.clone(), index), &nic.portgroup, nic.mac))
+        });
+        let netns = self.netns.iter();
+        let netns =
+            netns.map(move |(name, spec)| resolve(Owner::Netns(name.clone()), &spec.portgroup, spec.mac));
+        let external = self.external.iter();
+        let external = external
+            .map(move |(name, spec)| resolve(Owner::External(name.clone()), &spec.portgroup, spec.mac));
+        nics.chain(netns).chain(external)
+    }
+}

@@ -1,0 +1,66 @@
+//! Everything that exists on this host, as it was last observed.
+
+use std::collections::BTreeMap;
+
+use taut_api::Name;
+use taut_api::fabric::PortId;
+use taut_api::network::{ExternalPortSpec, NetnsSpec};
+use taut_api::tune::TuneState;
+
+use super::{FabricSeen, HostSeen, Process, VmSeen};
+
+/// The host, the fabric and the VMs, as they were last observed.
+///
+/// What enforcement changed on the host is not here: a rule reads it from
+/// [`taut_api::enforcement::HostReport`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// Resources of the host.
+    pub host: HostSeen,
+    /// The fabric and its ports.
+    pub fabric: FabricSeen,
+    /// VMs that have a process, or had one that failed.
+    pub vms: BTreeMap<Name, VmSeen>,
+    /// Namespaces that were attached, including those that are no longer wanted.
+    pub netns: BTreeMap<Name, NetnsSeen>,
+    /// External ports that were attached, including those that are no longer wanted.
+    pub external: BTreeMap<Name, ExternalSeen>,
+    /// Dense mode, as the last test of the host's load left it.
+    pub tune: TuneState,
+    /// `taut host restore` put back everything that was changed on the host. True until a document
+    /// changes.
+    pub restored: bool,
+}
+
+/// Changes of the host for a namespace attachment.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct NetnsSeen {
+    /// The document at the time of the attachment.
+    pub spec: NetnsSpec,
+    /// taut created the namespace for this attachment.
+    pub made_netns: bool,
+}
+
+/// Changes of the host for an external port.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ExternalSeen {
+    /// The document at the time of the attachment.
+    pub spec: ExternalPortSpec,
+}
+
+impl Observed {
+    /// The process of a VM, if it has one.
+    pub fn process(&self, vm: &Name) -> Option<&Process> {
+        self.vms.get(vm)?.process.as_ref()
+    }
+
+    /// Returns whether the port has a socket or device that serves it.
+    pub fn attached(&self, port: PortId) -> bool {
+        self.fabric.ports.get(&port).is_some_and(|seen| seen.attached)
+    }
+
+    /// Returns whether the fabric has the port and the port has no socket or device yet.
+    pub fn awaits_attachment(&self, port: PortId) -> bool {
+        self.fabric.ports.get(&port).is_some_and(|seen| !seen.attached)
+    }
+}

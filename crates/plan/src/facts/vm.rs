@@ -1,0 +1,65 @@
+//! A VM on this host: its process, how that was started, and what it was told since.
+
+use std::collections::BTreeSet;
+
+use taut_api::machine::DiskLimits;
+use taut_api::vm::VmKind;
+
+/// A VM that has a process, or had one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VmSeen {
+    /// Its process, while there is one.
+    pub process: Option<Process>,
+    /// Why its last process ended or was not started. Cleared by the user's next start.
+    pub failure: Option<String>,
+    /// The socket between its VMCI device's front end and the fabric exists.
+    pub vmci_socket: bool,
+    /// The socket between programs of the host and its VMCI device exists.
+    pub host_socket: bool,
+}
+
+/// A VM's process.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Process {
+    /// Process number.
+    pub pid: u32,
+    /// The program: QEMU or a microguest.
+    pub kind: VmKind,
+    /// Accelerator that it was started with.
+    pub accelerator: String,
+    /// The process was asked to end.
+    pub stopping: bool,
+    /// Indices of the vNICs whose sockets exist and can be connected.
+    pub sockets: BTreeSet<usize>,
+    /// The process was started with a VMCI device.
+    pub vmci: bool,
+    /// Its memory was allocated and locked when it started.
+    pub locked: bool,
+    /// Other settings of the virtual machine.
+    pub machine: MachineSeen,
+}
+
+/// Settings of the virtual machine of a running process.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MachineSeen {
+    /// Where its memory was put when it started.
+    pub memory: MemoryPlace,
+    /// An idle vCPU halts without leaving the guest (QEMU's `cpu-pm`).
+    pub cpu_pm: bool,
+    /// The guest was told that each vCPU has a pCPU of its own (`kvm-hint-dedicated`).
+    pub hint_dedicated: bool,
+    /// The guest may switch the host's halt polling off (`kvm-poll-control`).
+    pub poll_control: bool,
+    /// Limits of its disk.
+    pub disk_limits: DiskLimits,
+}
+
+/// Where a VM's memory is, or will be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MemoryPlace {
+    /// NUMA nodes of the host that each virtual NUMA node is bound to. An empty set is not bound.
+    /// One entry means that the guest sees no NUMA nodes.
+    pub nodes: Vec<BTreeSet<u32>>,
+    /// The memory is on huge pages of 2 MiB.
+    pub huge: bool,
+}

@@ -1,0 +1,57 @@
+//! Namespaces and external ports to attach and detach.
+//!
+//! A changed attachment is detached and attached again.
+
+use taut_api::fabric::PortId;
+use taut_api::network::{ExternalPortSpec, NetnsSpec};
+
+use crate::facts::{Action, Desired, Observed, Owner};
+
+/// The actions for every attachment that is described or observed.
+pub fn attach_and_detach_ports(desired: &Desired, observed: &Observed) -> Vec<Action> {
+    let mut actions = Vec::new();
+    for (name, seen) in &observed.netns {
+        if !desired.netns.get(name).is_some_and(|wanted| same_device(wanted, &seen.spec)) {
+            actions.push(Action::DetachNetns(name.clone()));
+        }
+    }
+    for (name, seen) in &observed.external {
+        if !desired.external.get(name).is_some_and(|wanted| same_socket(wanted, &seen.spec)) {
+            actions.push(Action::DetachExternal(name.clone()));
+        }
+    }
+    if !observed.fabric.ready {
+        return actions;
+    }
+    for (name, wanted) in &desired.netns {
+        let up_to_date = observed.netns.get(name).is_some_and(|seen| same_device(wanted, &seen.spec));
+        let port = desired.numbers.port(&Owner::Netns(name.clone()));
+        if let Some(port) = port.filter(|port| needs_device(observed, *port, up_to_date)) {
+            actions.push(Action::AttachNetns { name: name.clone(), port });
+        }
+    }
+    for (name, wanted) in &desired.external {
+        let up_to_date = observed.external.get(name).is_some_and(|seen| same_socket(wanted, &seen.spec));
+        let port = desired.numbers.port(&Owner::External(name.clone()));
+        if let Some(port) = port.filter(|port| needs_device(observed, *port, up_to_date)) {
+            actions.push(Action::AttachExternal { name: name.clone(), port });
+        }
+    }
+    actions
+}
+
+/// Returns whether the port needs a socket or device: it has none, or one of an earlier document.
+fn needs_device(observed: &Observed, port: PortId, up_to_date: bool) -> bool {
+    observed.awaits_attachment(port) || (!up_to_date && observed.attached(port))
+}
+
+/// Returns whether both documents describe the same TAP device. The port group is no part of it:
+/// the fabric changes that without a new device.
+fn same_device(a: &NetnsSpec, b: &NetnsSpec) -> bool {
+    (&a.netns, &a.ifname, a.mac, a.ip) == (&b.netns, &b.ifname, b.mac, b.ip)
+}
+
+/// Returns whether both documents describe the same socket.
+fn same_socket(a: &ExternalPortSpec, b: &ExternalPortSpec) -> bool {
+    (&a.socket, a.role) == (&b.socket, b.role)
+}

@@ -1,0 +1,15 @@
+//! The fabric's configuration, and the sockets and devices that are attached to its ports.
+//!
+//! [`fabric_config`] states the whole wanted configuration; [`coalescing`], [`lro`] and [`dense`]
+//! choose the settings of single ports, and [`vsock_devices`] configures VMCI devices.
+//! [`attachments`] lists what to attach and detach. [`numbering`] and [`cid`] assign numbers when
+//! a document is written.
+
+pub mod attachments;
+pub mod cid;
+pub mod coalescing;
+pub mod dense;
+pub mod fabric_config;
+pub mod lro;
+pub mod numbering;
+pub mod vsock_devices;

@@ -1,0 +1,148 @@
+//! NUMA nodes and page size of a VM's memory when it starts (LS-5).
+//!
+//! Memory goes to the nodes of the pCPUs that the VM's vCPUs own, because these reach it fastest.
+//! The memory of a VM without exclusive pCPUs goes to the nodes that its `[placement]` names, or
+//! anywhere. Reserved memory is on huge pages if enough of them are free.
+
+use std::collections::BTreeSet;
+
+use taut_api::Bytes;
+use taut_api::placement::Numbers;
+use taut_api::vm::VmSpec;
+
+use super::problem::Grant;
+use crate::facts::reservation::memory_is_reserved;
+use crate::facts::{Explanation, HostSeen, MemoryPlace, Row};
+
+/// Chooses the place of the memory of a VM that starts now and will own the pCPUs of `grant`.
+pub fn place_memory(host: &HostSeen, spec: &VmSpec, grant: Option<&Grant>) -> MemoryPlace {
+    let all = host.nodes();
+    let vcpus = spec.placement.virtual_nodes(spec.vcpus);
+    let mut first = 0;
+    let nodes = vcpus.iter().map(|count| {
+        let mine = first..first + *count as usize;
+        first = mine.end;
+        match grant.and_then(|grant| grant.cpus.get(mine)) {
+            // A host with one node leaves nothing to choose.
+            _ if all.len() < 2 => BTreeSet::new(),
+            Some(cpus) => host.nodes_of(cpus),
+            None => spec.placement.nodes.0.intersection(&all).copied().collect(),
+        }
+    });
+    let nodes: Vec<BTreeSet<u32>> = nodes.collect();
+    let bound: BTreeSet<u32> = nodes.iter().flatten().copied().collect();
+    let free: u64 = host
+        .huge_pages
+        .iter()
+        .filter(|(node, _)| bound.is_empty() || bound.contains(node))
+        .map(|(_, free)| free.0)
+        .sum();
+    // Of several nodes one might have too few huge pages.
+    let one = bound.len() < 2;
+    MemoryPlace { nodes, huge: memory_is_reserved(spec) && one && free >= spec.memory.0 }
+}
+
+/// Explains the place of a VM's memory. `moved` says that the memory has left, or is leaving, the
+/// nodes to which it was bound at the start.
+pub(crate) fn explain_place(host: &HostSeen, spec: &VmSpec, place: &MemoryPlace, moved: bool) -> Explanation {
+    let mut told = Explanation::default();
+    let several = place.nodes.len() > 1;
+    if several {
+        told.decide(
+            format!("the guest sees {} NUMA nodes", place.nodes.len()),
+            Row::LocalMemory.because(
+                "[placement] has vcpus_per_node and the VM at least min_vcpus vCPUs \
+                 (numa.vcpu.maxPerVirtualNode, numa.vcpu.min)",
+            ),
+        );
+    }
+    let bound = if moved { &[] } else { &place.nodes[..] };
+    for (node, bound) in bound.iter().enumerate().filter(|(_, bound)| !bound.is_empty()) {
+        let what = if several { format!("memory of its node {node}") } else { "its memory".to_owned() };
+        told.decide(
+            format!("{what} is bound to the host's node {}", Numbers(bound.clone())),
+            Row::LocalMemory.because(
+                "the node of the pCPUs that its vCPUs own, or else the nodes of its [placement] \
+                 (numa.nodeAffinity)",
+            ),
+        );
+    }
+    if memory_is_reserved(spec) {
+        explain_pages(host, spec, place, &mut told);
+    }
+    told
+}
+
+fn explain_pages(host: &HostSeen, spec: &VmSpec, place: &MemoryPlace, told: &mut Explanation) {
+    if place.huge {
+        told.decide(
+            "its memory is on huge pages of 2 MiB",
+            Row::LocalMemory.because("enough of them were free when it started"),
+        );
+        return;
+    }
+    let free = Bytes(host.huge_pages.values().map(|free| free.0).sum());
+    told.decide(
+        "its memory is on ordinary pages",
+        Row::LocalMemory.because(format!(
+            "huge pages for {} were not free on one node when it started; the host has {free} of them free now",
+            spec.memory
+        )),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use taut_api::host::Cpu;
+
+    use super::*;
+
+    /// A host with eight pCPUs on `nodes` nodes, and free huge pages on node 1.
+    fn host(nodes: u32) -> HostSeen {
+        let cpu = |id: u32| Cpu { id, package: 0, core: id, node: id * nodes / 8, llc: 0 };
+        HostSeen {
+            cpus: (0..8).map(cpu).collect(),
+            huge_pages: [(0, Bytes(0)), (1, Bytes::mib(512))].into(),
+            ..HostSeen::default()
+        }
+    }
+
+    fn spec(json: &serde_json::Value) -> VmSpec {
+        let mut all = serde_json::json!({ "memory": "256MiB", "memory_reservation": "full", "vcpus": 2 });
+        all.as_object_mut().unwrap().extend(json.as_object().unwrap().clone());
+        serde_json::from_value(all).unwrap()
+    }
+
+    fn grant(cpus: &[u32]) -> Grant {
+        Grant { cpus: cpus.to_vec(), idle: Vec::new() }
+    }
+
+    #[test]
+    fn memory_goes_to_the_nodes_of_the_vcpus() {
+        let plain = spec(&serde_json::json!({}));
+        let of = |nodes, cpus: &[u32]| place_memory(&host(nodes), &plain, Some(&grant(cpus)));
+        assert_eq!(of(2, &[4, 5]), MemoryPlace { nodes: vec![[1].into()], huge: true });
+        assert_eq!(of(2, &[1, 2]), MemoryPlace { nodes: vec![[0].into()], huge: false });
+        assert_eq!(of(2, &[3, 4]), MemoryPlace { nodes: vec![[0, 1].into()], huge: false });
+        assert_eq!(of(1, &[4, 5]).nodes, [BTreeSet::new()], "nothing to choose from");
+        let affine = spec(&serde_json::json!({ "placement": { "nodes": "1" } }));
+        assert_eq!(place_memory(&host(2), &affine, None).nodes, [BTreeSet::from([1])]);
+        let large = spec(&serde_json::json!({ "memory": "1GiB" }));
+        assert!(!place_memory(&host(2), &large, Some(&grant(&[4, 5]))).huge);
+    }
+
+    #[test]
+    fn each_virtual_node_goes_to_the_nodes_of_its_vcpus() {
+        let wide =
+            spec(&serde_json::json!({ "vcpus": 4, "placement": { "vcpus_per_node": 2, "min_vcpus": 4 } }));
+        let place = place_memory(&host(2), &wide, Some(&grant(&[5, 6, 1, 2])));
+        assert_eq!(place.nodes, [BTreeSet::from([1]), BTreeSet::from([0])]);
+        let status = explain_place(&host(2), &wide, &place, false);
+        let told: Vec<_> = status.decisions.iter().map(|it| &*it.decision).collect();
+        let memory = |node, host| format!("memory of its node {node} is bound to the host's node {host}");
+        assert_eq!(
+            told,
+            ["the guest sees 2 NUMA nodes", &memory(0, 1), &memory(1, 0), "its memory is on ordinary pages"]
+        );
+    }
+}

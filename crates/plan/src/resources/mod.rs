@@ -1,0 +1,19 @@
+//! What running VMs get of the host, and which VMs run.
+//!
+//! [`Decided`] collects what is decided for all VMs together. [`host_plan`] makes of it the wanted
+//! state of the host. [`shares`] and [`memory_shares`] divide CPU, memory and disks; [`migration`]
+//! moves memory after its VM; [`processes`] starts and stops VMs.
+
+pub mod accelerator;
+mod decided;
+pub mod disk_limits;
+pub mod halt;
+pub mod host_plan;
+pub mod memory;
+pub mod memory_shares;
+pub mod migration;
+pub mod passthrough;
+pub mod processes;
+pub mod shares;
+
+pub use decided::Decided;

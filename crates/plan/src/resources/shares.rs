@@ -1,0 +1,163 @@
+//! Shares and limits of CPU, memory and disks, enforced by control groups (VN-14).
+//!
+//! As long as no running VM has shares, a limit or anything else that needs a control group, the
+//! kernel treats VMs like other processes. As soon as one VM needs a group, every running VM gets
+//! one, because shares have a meaning only between groups.
+
+use std::collections::BTreeMap;
+
+use taut_api::Name;
+use taut_api::enforcement::{GroupSettings, Hierarchy, HostReport};
+use taut_api::vm::{Power, VmDesired, VmSpec};
+
+use super::Decided;
+use super::memory_shares::{divide_memory, explain_memory_shares, explain_partial_reservation};
+use crate::facts::reservation::{memory_is_reserved, pcpus, wants_exclusive_pcpus};
+use crate::facts::{Desired, Explanation, HostSeen, Observed, Row};
+
+/// The control group of each VM that is wanted on; empty while no VM needs one.
+pub fn share_cpu_and_memory(desired: &Desired, observed: &Observed) -> BTreeMap<Name, GroupSettings> {
+    let vms: Vec<_> = desired.vms_on().collect();
+    if observed.restored {
+        return BTreeMap::new();
+    }
+    divide_among(&vms, &observed.host)
+}
+
+/// The control groups of these VMs.
+fn divide_among(vms: &[(&Name, &VmDesired)], host: &HostSeen) -> BTreeMap<Name, GroupSettings> {
+    if !vms.iter().any(|(_, vm)| needs_group(vm, host)) {
+        return BTreeMap::new();
+    }
+    let memory = divide_memory(vms, host);
+    let disks_differ = vms.iter().any(|(_, vm)| has_disk_shares(vm));
+    let settings = |spec: &VmSpec, name| GroupSettings {
+        cpu_shares: spec.cpu.shares.of_cpu(spec.vcpus),
+        cpu_limit: spec.cpu.limit.thousandths(spec.vcpus, host.cpu_mhz),
+        memory_min: spec.memory_reservation.of(spec.memory),
+        memory_low: memory[name],
+        memory_high: spec.memory_limit.of(spec.memory).filter(|_| host.swap_total.0 > 0),
+        no_swap: memory_is_reserved(spec),
+        disk_shares: spec.disk.as_ref().filter(|_| disks_differ).map(|disk| disk.shares.of_disk()),
+    };
+    vms.iter().map(|(name, vm)| ((*name).clone(), settings(&vm.vm, *name))).collect()
+}
+
+fn has_disk_shares(vm: &VmDesired) -> bool {
+    vm.vm.disk.as_ref().is_some_and(|disk| !disk.shares.is_default())
+}
+
+/// Returns whether the VM has a setting that only a control group can enforce.
+fn needs_group(vm: &VmDesired, host: &HostSeen) -> bool {
+    let spec = &vm.vm;
+    let shares = !spec.cpu.shares.is_default() || !spec.memory_shares.is_default() || has_disk_shares(vm);
+    let limited = spec.cpu.limit.thousandths(spec.vcpus, host.cpu_mhz).is_some()
+        || spec.memory_limit.of(spec.memory).is_some();
+    let reserved = host.controllers.memory == Hierarchy::V2 && !spec.memory_reservation.is_none();
+    // The cpuset partition of its vCPUs is inside the VM's group.
+    let partition = host.controllers.cpuset == Hierarchy::V2 && wants_exclusive_pcpus(vm, host);
+    shares || limited || reserved || partition
+}
+
+/// Explains the shares, limits and reservations of a VM. For a VM that is off, explains what it
+/// would get if it were on.
+pub(crate) fn explain_shares(
+    desired: &Desired,
+    observed: &Observed,
+    report: &HostReport,
+    decided: &Decided,
+    name: &Name,
+    vm: &VmDesired,
+) -> Explanation {
+    let host = &observed.host;
+    let mut told = explain_partial_reservation(host, name, &vm.vm);
+    if observed.restored && needs_group(vm, host) {
+        told.lack(
+            "shares and limits were put back by `taut host restore`: the next change of any setting \
+             sets them again",
+        );
+        return told;
+    }
+    let would_be;
+    let groups = if vm.power == Power::On || observed.restored || decided.groups.contains_key(name) {
+        &decided.groups
+    } else {
+        let vms: Vec<_> = desired.vms_on().chain([(name, vm)]).collect();
+        would_be = divide_among(&vms, host);
+        &would_be
+    };
+    let Some(group) = groups.get(name) else { return told };
+    let all: u64 = groups.values().map(|group| group.cpu_shares).sum();
+    told.append(explain_cpu_shares(host, &vm.vm, group, all));
+    told.append(explain_memory_shares(host, &vm.vm, group));
+    told.append(explain_disk_shares(host, report, name, &vm.vm, group));
+    let enforced = report.vms.get(name);
+    let runs = observed.process(name).is_some();
+    if runs && !enforced.is_some_and(|vm| vm.grouped) && told.missing.is_empty() {
+        told.lack("its process has not been put into its control group yet");
+    }
+    told.missing.extend(enforced.and_then(|vm| vm.group_problem.clone()));
+    told
+}
+
+/// Explains CPU shares, of `all` shares of the running VMs, and the CPU limit.
+fn explain_cpu_shares(host: &HostSeen, spec: &VmSpec, group: &GroupSettings, all: u64) -> Explanation {
+    let mut told = Explanation::default();
+    let (weight, quota) = match host.controllers.cpu {
+        Hierarchy::None => {
+            if !spec.cpu.shares.is_default() || group.cpu_limit.is_some() {
+                told.lack("CPU shares and limits: this host has no cpu controller of cgroup v1 or v2");
+            }
+            return told;
+        }
+        Hierarchy::V1 => ("cpu.shares of cgroup v1", "cpu.cfs_quota_us of cgroup v1"),
+        Hierarchy::V2 => ("cpu.weight of cgroup v2", "cpu.max of cgroup v2"),
+    };
+    told.decide(
+        format!("it has {} of all running VMs' {all} CPU shares ({})", group.cpu_shares, spec.cpu.shares),
+        Row::SharesAndLimits.because(format!("they count while vCPUs outnumber free pCPUs; {weight}")),
+    );
+    if let Some(limit) = group.cpu_limit {
+        told.decide(
+            format!("it gets {} pCPUs at most ({})", pcpus(limit), spec.cpu.limit),
+            Row::SharesAndLimits
+                .because(format!("for all of its threads together, even while pCPUs are idle; {quota}")),
+        );
+    }
+    told
+}
+
+fn explain_disk_shares(
+    host: &HostSeen,
+    report: &HostReport,
+    name: &Name,
+    spec: &VmSpec,
+    group: &GroupSettings,
+) -> Explanation {
+    let mut told = Explanation::default();
+    let (Some(shares), Some(disk)) = (group.disk_shares, &spec.disk) else { return told };
+    let file = match host.controllers.disk {
+        Hierarchy::None => {
+            told.lack(
+                "its disk shares: this host has no blkio controller of cgroup v1 and no io controller \
+                 of cgroup v2",
+            );
+            return told;
+        }
+        Hierarchy::V1 => "blkio.bfq.weight of cgroup v1",
+        Hierarchy::V2 => "io.weight and io.bfq.weight of cgroup v2",
+    };
+    if let Some(why) = report.vms.get(name).and_then(|vm| vm.weightless.as_ref()) {
+        told.lack(why);
+        return told;
+    }
+    told.decide(
+        format!("its disk has {shares} shares ({}), where an ordinary disk has 1000", disk.shares),
+        Row::SharesAndLimits
+            .because(format!("they count while a device is busy, among the VMs that use it; {file}")),
+    );
+    told
+}
+
+#[cfg(test)]
+mod tests;

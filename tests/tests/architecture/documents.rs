@@ -1,0 +1,72 @@
+//! Files that the Markdown documents name exist.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::root;
+
+const EXTENSIONS: [&str; 10] = ["rs", "sh", "md", "toml", "json", "jsonl", "svg", "txt", "vmx", "c"];
+
+/// Tracked Markdown files.
+fn documents() -> Vec<PathBuf> {
+    let output = Command::new("git").args(["ls-files", "*.md"]).current_dir(root()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(|name| root().join(name)).filter(|path| path.exists()).collect()
+}
+
+/// Paths that a document names: code spans that look like one, and targets of links.
+fn named(text: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    let mut is_code = false;
+    for line in text.lines() {
+        is_code ^= line.starts_with("```");
+        if is_code {
+            continue;
+        }
+        names.extend(line.split('`').skip(1).step_by(2).filter(|span| is_path(span)));
+        let targets = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        names.extend(targets.filter(|target| !target.contains("://") && !target.starts_with('#')));
+        let tests = line.strip_prefix("<!-- run by: ").and_then(|rest| rest.strip_suffix(" -->"));
+        names.extend(tests.into_iter().flat_map(|tests| tests.split(", ")));
+    }
+    names
+}
+
+fn is_path(span: &str) -> bool {
+    let is_file = Path::new(span).extension().is_some_and(|end| EXTENSIONS.iter().any(|known| end == *known));
+    let is_elsewhere = span.starts_with(['/', '_', '<']) || span.starts_with("target/");
+    span.contains('/')
+        && (is_file || span.ends_with('/'))
+        && !is_elsewhere
+        && !span.contains([' ', '*', '…', '$'])
+        && !span.contains("NNNN")
+}
+
+/// Paths are relative to the document, the checkout, its crates, or its tests.
+fn exists(document: &Path, name: &str) -> bool {
+    let name = name.split('#').next().unwrap_or(name);
+    let folders = [document.parent().unwrap().to_owned(), root().to_owned(), root().join("crates")];
+    folders.into_iter().chain([root().join("tests/tests")]).any(|folder| folder.join(name).exists())
+}
+
+#[test]
+fn every_file_that_a_document_names_exists() {
+    let mut count = 0;
+    let mut missing = Vec::new();
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).unwrap();
+        let names = named(&text);
+        count += names.len();
+        let gone = names.into_iter().filter(|name| !exists(&document, name));
+        missing
+            .extend(gone.map(|name| format!("{}: {name}", document.strip_prefix(root()).unwrap().display())));
+    }
+    assert!(count > 50, "only {count} paths found");
+    assert!(missing.is_empty(), "there is no such file:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn paths_and_links_are_found_and_other_code_is_not() {
+    let text = "`tools/x.sh` `make test` `a/b` [x](y.md#z) [w](https://x/y.md)\n<!-- run by: q.rs -->\n```\n`n/o.rs`\n```\n";
+    assert_eq!(named(text), ["tools/x.sh", "y.md#z", "q.rs"]);
+}
