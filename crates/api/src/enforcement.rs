@@ -102,6 +102,8 @@ pub struct HostReport {
     pub devices: BTreeMap<PciAddress, Name>,
     /// Why something for exclusive pCPUs or halt polling could not be done.
     pub cpu_problems: Vec<String>,
+    /// Why PCI devices were not given back to the host yet.
+    pub device_problems: Vec<String>,
     /// Why threads could not be given real-time priority, or could not be put back.
     pub priority_problems: Vec<String>,
     /// Interrupts that the hardware keeps on exclusive pCPUs.

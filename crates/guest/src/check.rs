@@ -87,7 +87,7 @@ sys/kernel/mm/transparent_hugepage/enabled: [always] madvise never
     #[test]
     fn an_old_guest_has_much_to_hear() {
         let folder = tempfile::tempdir().unwrap();
-        taut_host::captured::unpack(OLD_GUEST, folder.path()).unwrap();
+        taut_host::observe::captured::unpack(OLD_GUEST, folder.path()).unwrap();
         let report = report(folder.path(), Profile::Latency).unwrap();
         insta::assert_snapshot!(report);
         for profile in [Profile::Throughput, Profile::Dense] {
@@ -103,6 +103,6 @@ sys/kernel/mm/transparent_hugepage/enabled: [always] madvise never
         let (text, json) = answer("dense").unwrap();
         assert!(text.starts_with("VERDICT"), "{text}");
         assert!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["summary"]["ok"].is_u64());
-        assert!(answer("fast").unwrap_err().contains("no profile"));
+        assert!(answer("fast").unwrap_err().contains("not a profile"));
     }
 }

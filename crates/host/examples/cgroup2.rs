@@ -1,18 +1,18 @@
-//! What a real kernel makes of a VM's control group and partition in cgroup v2. To be run as `init` of a guest with four CPUs:
+//! Tests a VM's control group and partition of cgroup v2 on a real kernel.
 //!
-//! `RUSTFLAGS="-C target-feature=+crt-static" cargo build -p taut-host --example cgroup2 --target x86_64-unknown-linux-gnu`, packed
-//! into an initial RAM file system as `/init`. It prints every step and powers off.
+//! Runs as `init` of a guest with four CPUs, prints every step and powers off. Build it with
+//! `RUSTFLAGS="-C target-feature=+crt-static" cargo build -p taut-host --example cgroup2
+//! --target x86_64-unknown-linux-gnu`, and pack it into an initial RAM file system as `/init`.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, reboot};
+use taut_api::enforcement::{CpuShare, GroupSettings, HostPlan, VmShare};
 use taut_api::{Bytes, Name};
-use taut_host::exclusive::{self, Exclusive, Owner};
-use taut_host::groups::{Groups, Wanted};
+use taut_host::enforce::Enforcer;
 use taut_host::ledger::Ledger;
 
 fn main() {
@@ -29,7 +29,7 @@ fn main() {
     let _ = reboot(RebootCommand::PowerOff);
 }
 
-/// The process of a VM with two vCPUs and another thread.
+/// Runs as the process of a VM: two vCPU threads and another one.
 fn sleep() {
     let thread = |name: &str| {
         let spawned = std::thread::Builder::new().name(name.to_owned());
@@ -46,8 +46,7 @@ fn run() {
     let pid = child.id();
     std::thread::sleep(std::time::Duration::from_millis(300));
     let before = state(pid);
-    let wanted = Wanted {
-        pid,
+    let group = GroupSettings {
         cpu_shares: 4000,
         cpu_limit: Some(1500),
         memory_min: Bytes::mib(8),
@@ -56,20 +55,17 @@ fn run() {
         no_swap: true,
         disk_shares: Some(2000),
     };
-    let owner = Owner { pid, cpus: vec![1, 2], idle: vec![3] };
-    let wanted = BTreeMap::from([(vm.clone(), wanted)]);
-    let owners = exclusive::Wanted { owners: [(vm, owner)].into(), ..exclusive::Wanted::default() };
+    let cpus = CpuShare::Exclusive { cpus: vec![1, 2], idle: vec![3] };
+    let share = VmShare { pid, cpus, group: Some(group), ..VmShare::default() };
+    let plan = HostPlan { vms: [(vm, share)].into(), ..HostPlan::default() };
     let ledger = Ledger::new(Path::new("/"), Path::new("/ledger"));
-    let mut groups = Groups::new(Path::new("/"), None, ledger.clone()).expect("a ledger");
-    println!("controllers: {:?}", groups.versions());
-    println!("groups: {:?}", groups.make(&wanted));
-    let mut exclusive = Exclusive::new(Path::new("/"), None, ledger).expect("a ledger");
-    println!("exclusive: {:?}", exclusive.settle(&owners));
+    let mut enforcer = Enforcer::new(Path::new("/"), None, &ledger).expect("a ledger");
+    println!("controllers: {:?}", enforcer.controllers());
+    println!("settled: {:?}", enforcer.settle(&plan));
     show(pid);
-    println!("again: {:?}", exclusive.settle(&owners));
-    println!("back: {:?}", exclusive.settle(&exclusive::Wanted::default()));
-    println!("cleared: {:?}", groups.clear(&BTreeMap::new()));
-    println!("all of it gone: {} {:?}", groups.is_empty(), exclusive.vms());
+    println!("again: {:?}", enforcer.settle(&plan));
+    println!("back: {:?}", enforcer.settle(&HostPlan::default()));
+    println!("all of it gone: {}", enforcer.is_idle());
     let after = state(pid);
     println!("as before: {}", before == after);
     if before != after {
@@ -79,7 +75,7 @@ fn run() {
     let _ = child.wait();
 }
 
-/// Where threads may run and which groups there are.
+/// Describes where threads may run, and which groups exist.
 fn state(pid: u32) -> String {
     let mut text = String::new();
     for task in fs::read_dir(format!("/proc/{pid}/task")).expect("tasks").flatten() {

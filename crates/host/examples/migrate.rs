@@ -1,10 +1,10 @@
-//! What a real kernel makes of a running process's memory that is moved to another NUMA node. To be run as `init` of a guest with two
-//! nodes (QEMU: `-numa node,cpus=0,memdev=… -numa node,cpus=1,memdev=…`):
+//! Tests moving a running process's memory to another NUMA node on a real kernel.
 //!
-//! `RUSTFLAGS="-C target-feature=+crt-static" cargo build -p taut-host --example migrate --target x86_64-unknown-linux-gnu`, packed
-//! into an initial RAM file system as `/init`. It prints every step and powers off.
+//! Runs as `init` of a guest with two nodes (QEMU: `-numa node,cpus=0,memdev=…
+//! -numa node,cpus=1,memdev=…`), prints every step and powers off. Build it with
+//! `RUSTFLAGS="-C target-feature=+crt-static" cargo build -p taut-host --example migrate
+//! --target x86_64-unknown-linux-gnu`, and pack it into an initial RAM file system as `/init`.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -16,13 +16,15 @@ use rustix::mount::{MountFlags, mount};
 use rustix::pipe::{SpliceFlags, pipe, splice};
 use rustix::system::{RebootCommand, reboot};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use taut_api::enforcement::{HostPlan, VmShare};
 use taut_api::{Bytes, Name};
-use taut_host::evidence::memory;
-use taut_host::migrate::{Mover, Wanted};
+use taut_host::enforce::Enforcer;
+use taut_host::ledger::Ledger;
+use taut_host::observe::evidence::memory;
 
-/// What the process has.
+/// Memory of the process.
 const MEMORY: Bytes = Bytes::mib(192);
-/// Pages of it that are held at first, and later not.
+/// Number of pages that are held at first.
 const HELD: usize = 8;
 
 fn main() {
@@ -38,7 +40,7 @@ fn main() {
     println!("kernel {}", fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim());
     let nodes = fs::read_to_string("/sys/devices/system/node/has_memory");
     println!("nodes with memory: {}", nodes.unwrap_or_else(|error| error.to_string()).trim());
-    // It would move pages as well: to where they are written.
+    // Automatic balancing would move pages, too.
     let _ = fs::write("/proc/sys/kernel/numa_balancing", "0");
     for held in ["nothing", "for a while", "for ever"] {
         println!("--- held: {held}");
@@ -48,7 +50,7 @@ fn main() {
     let _ = reboot(RebootCommand::PowerOff);
 }
 
-/// Something like QEMU: memory in a file, touched on node 0, and written and read while it is moved.
+/// Runs as a process like QEMU: its memory is in a file, touched on node 0, and used while it is moved.
 fn vm(held: &str) {
     let mut cpu = CpuSet::new();
     cpu.set(0);
@@ -56,7 +58,7 @@ fn vm(held: &str) {
     let file = memfd_create("memory-backend-memfd", MemfdFlags::CLOEXEC).expect("a file");
     ftruncate(&file, MEMORY.0).expect("its size");
     let words = mapped::shared(&file, MEMORY.0 as usize);
-    // The fabric maps it, too.
+    // Stands in for the fabric's mapping.
     let other = mapped::shared(&file, MEMORY.0 as usize);
     for (index, word) in words.iter().enumerate() {
         word.store(index as u64, Ordering::Relaxed);
@@ -112,33 +114,34 @@ fn run(held: &str) {
     }
     let root = Path::new("/");
     println!("before: {:?}", memory(root, pid));
-    let mut mover = Mover::new(root);
+    let ledger = Ledger::new(root, Path::new("/ledger"));
+    let mut enforcer = Enforcer::new(root, None, &ledger).expect("a ledger");
     for node in [1, 0] {
-        let wanted = Wanted { pid, nodes: [node].into(), most: Bytes::mib(1024) };
-        follow(&mut mover, &BTreeMap::from([(vm.clone(), wanted)]));
+        let share = VmShare { pid, memory: [node].into(), ..VmShare::default() };
+        follow(&mut enforcer, &HostPlan { vms: [(vm.clone(), share)].into(), ..HostPlan::default() });
         println!("after: {:?}", memory(root, pid));
     }
     let _ = fs::write("/stop", "");
     println!("process: {:?}", child.wait());
 }
 
-/// Steps until it is done.
-fn follow(mover: &mut Mover, wanted: &BTreeMap<Name, Wanted>) {
+/// Settles until the move is done.
+fn follow(enforcer: &mut Enforcer, plan: &HostPlan) {
     loop {
         let begin = Instant::now();
-        mover.step(wanted, begin);
-        println!("{:?} {:?}", begin.elapsed(), mover.progress().values().next());
-        if mover.progress().values().all(|progress| progress.done) {
+        let moved = enforcer.settle(plan).vms.into_values().find_map(|vm| vm.memory);
+        println!("{:?} {moved:?}", begin.elapsed());
+        if moved.is_some_and(|moved| moved.done) {
             return;
         }
-        while !mover.is_due(Instant::now()) {
+        while !enforcer.is_due(Instant::now()) {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 }
 
 mod mapped {
-    //! Memory of a file.
+    //! Mapping a file's memory.
     #![allow(unsafe_code, reason = "mapping memory")]
 
     use std::os::fd::OwnedFd;
@@ -146,7 +149,7 @@ mod mapped {
 
     use rustix::mm::{MapFlags, ProtFlags, mmap};
 
-    /// `bytes` of a file, for as long as the process lives.
+    /// Maps `bytes` of a file for the life of the process.
     pub(super) fn shared(file: &OwnedFd, bytes: usize) -> &'static [AtomicU64] {
         // SAFETY: a new mapping at an address that the kernel chooses takes nobody's memory; it is never unmapped.
         let at = unsafe {

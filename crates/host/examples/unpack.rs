@@ -8,5 +8,5 @@ fn main() -> io::Result<()> {
     let (Some(machine), Some(folder)) = (args.next(), args.next()) else {
         return Err(io::Error::other("usage: unpack MACHINE FOLDER"));
     };
-    taut_host::captured::unpack(&std::fs::read_to_string(machine)?, Path::new(&folder))
+    taut_host::observe::captured::unpack(&std::fs::read_to_string(machine)?, Path::new(&folder))
 }

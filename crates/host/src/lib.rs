@@ -1,30 +1,17 @@
-//! The Linux host: what it is made of, how busy it is, how it is set, what its kernel has counted, what is changed on it for
-//! latency-sensitive VMs, and taking all of it back.
+//! The Linux host: reads its state, enforces the plan's shares for VMs, and puts everything back.
 //!
-//! Everything is read below a root path, so that captured trees of other machines can be read as well.
+//! The folders are layers, from the bottom up:
+//!
+//! * [`kernel`]: files and calls of the kernel, without knowledge of what taut does with them;
+//! * [`ledger`]: the record of everything that taut changed, on disk before each change;
+//! * [`enforce`]: one `settle(&HostPlan) -> HostReport` for pCPUs, groups, priority, memory, devices;
+//! * [`observe`]: what the kernel counted for VMs' vCPUs, and captured hosts;
+//! * [`check`]: the settings that `taut check` judges, changes, and restores.
+//!
+//! Every file is read below a root path, so that a captured tree of another host can be read, too.
 
-mod affinity;
-pub mod captured;
 pub mod check;
-mod cpuset;
-pub mod evidence;
-pub mod exclusive;
-mod fence;
-mod folder;
-pub mod groups;
-mod halt_poll;
-mod irq;
+pub mod enforce;
 pub mod kernel;
 pub mod ledger;
-mod list;
-mod mask;
-pub mod migrate;
-mod partition;
-pub mod pci;
-mod pm_qos;
-pub mod precedence;
-pub mod real_time;
-mod scheduler;
-pub mod topology;
-pub mod utilisation;
-mod workqueue;
+pub mod observe;

@@ -1,7 +1,7 @@
 //! The rules: a pure function from desired and observed state to a plan.
 //!
-//! [`plan()`] reads no file and no clock, and starts nothing. Everything that it needs to know is in
-//! [`Desired`], [`Observed`] and the last
+//! [`plan()`] reads no file and no clock, and starts nothing. Everything that it needs to know is
+//! in [`Desired`], [`Observed`] and the last
 //! [`HostReport`](taut_api::enforcement::HostReport); everything that has to be done comes back in
 //! the [`Plan`]. There is no undo path: the next plan simply omits an action or a share of the
 //! host, and enforcement puts back what the omitted share had changed.

@@ -11,14 +11,11 @@ mod usage;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use taut_api::ApiError;
 
 use crate::client::Client;
 use crate::output::Format;
-
-/// What a command ends with.
-type Outcome = Result<(), ApiError>;
 
 /// Run virtual machines on a taut vSwitch, and measure them.
 #[derive(Debug, Parser)]
@@ -87,7 +84,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return usage::explain(&error, std::env::args().skip(1)),
+        Err(error) => return usage::explain(&error, &Cli::command(), std::env::args().skip(1)),
     };
     match run(cli) {
         Ok(status) => status,
@@ -117,10 +114,10 @@ fn run(cli: Cli) -> Result<ExitCode, ApiError> {
         Command::Daemon(command) => commands::daemon::run(&command, &client, format),
         Command::Shutdown(args) => commands::daemon::shutdown(&args, &client),
         Command::Completions(args) => {
-            commands::docs::completions(&args);
+            commands::docs::completions(&args, Cli::command());
             Ok(())
         }
-        Command::Man(args) => commands::docs::man(&args),
+        Command::Man(args) => commands::docs::man(&args, Cli::command()),
     };
     outcome.map(|()| ExitCode::SUCCESS)
 }
@@ -129,7 +126,7 @@ fn run(cli: Cli) -> Result<ExitCode, ApiError> {
 mod tests {
     use std::path::Path;
 
-    use clap::{Arg, CommandFactory as _};
+    use clap::Arg;
 
     use super::*;
 

@@ -6,6 +6,10 @@ use tabled::Table;
 use tabled::builder::Builder;
 use tabled::settings::object::Columns;
 use tabled::settings::{Alignment, Padding, Style, Width};
+use taut_api::ApiError;
+
+/// Result of a command.
+pub(crate) type Outcome = Result<(), ApiError>;
 
 /// How to print.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

@@ -3,15 +3,13 @@
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory as _, Error};
-
-use crate::Cli;
+use clap::{Command, Error};
 
 /// Prints what was asked for (help, version), or what is wrong with these arguments and a hint.
-pub(crate) fn explain(error: &Error, arguments: impl Iterator<Item = String>) -> ExitCode {
+pub(crate) fn explain(error: &Error, taut: &Command, arguments: impl Iterator<Item = String>) -> ExitCode {
     let status = if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
     if error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        eprintln!("{}\n{}", complaint(error), hint(arguments));
+        eprintln!("{}\n{}", complaint(error), hint(taut, arguments));
     } else {
         // Nobody is left to be told that it could not be printed.
         let _ = error.print();
@@ -27,9 +25,8 @@ fn complaint(error: &Error) -> String {
 }
 
 /// Names the command that explains the one that was written.
-fn hint(arguments: impl Iterator<Item = String>) -> String {
-    let cli = Cli::command();
-    let mut command = &cli;
+fn hint(taut: &Command, arguments: impl Iterator<Item = String>) -> String {
+    let mut command = taut;
     let mut named = "taut".to_owned();
     for word in arguments {
         if let Some(found) = command.find_subcommand(&word) {
@@ -42,7 +39,7 @@ fn hint(arguments: impl Iterator<Item = String>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
+    use clap::{CommandFactory as _, Parser as _};
 
     use crate::Cli;
 
@@ -53,7 +50,7 @@ mod tests {
             format!(
                 "$ {line}\n{}\n{}\n",
                 super::complaint(&error),
-                super::hint(line.split(' ').map(str::to_owned))
+                super::hint(&Cli::command(), line.split(' ').map(str::to_owned))
             )
         };
         let lines = [

@@ -1,4 +1,6 @@
-//! What was last seen: written by the reconcile loop and the fabric's supervisor, read by everybody.
+//! The board: state as last observed, shared between the daemon's threads.
+//!
+//! The reconcile loop and the fabric's supervisor write it; the HTTP API reads it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -9,47 +11,47 @@ use taut_api::fabric::PortId;
 use taut_api::host::{Accelerator, QemuInfo};
 use taut_plan::Observed;
 
-/// What was last seen, behind a lock that is never held across anything slow.
+/// The last observed state, behind a lock that is never held during slow operations.
 #[derive(Debug, Default)]
 pub(crate) struct Board(Mutex<Seen>);
 
-/// What was last seen.
+/// The last observed state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
-    /// What plans are made from.
+    /// Input of the plans.
     pub(crate) observed: Observed,
-    /// What the last plan left on the host; plans are made from it as well.
+    /// Outcome of the last plan on the host; an input of the next one.
     pub(crate) report: HostReport,
-    /// VMs that the last plan did not allow, and why.
+    /// VMs that the last plan refused to start, and why.
     pub(crate) refusals: BTreeMap<Name, String>,
-    /// Attachments that could not be made, by document (`netns/NAME`), and why.
+    /// Attachments that failed, by document (`netns/NAME`), and why.
     pub(crate) problems: BTreeMap<String, String>,
-    /// Ports that the fabric could not make, and why.
+    /// Ports that the fabric refused to create, and why.
     pub(crate) refused_ports: BTreeMap<PortId, String>,
-    /// How often a fabric was started.
+    /// Number of fabrics that were started.
     pub(crate) fabric_starts: u32,
-    /// How guests run on this host, once that is known.
+    /// QEMU and accelerator, once the probe has ended.
     pub(crate) host: Option<HostFacts>,
 }
 
-/// How guests run on this host.
+/// The QEMU and the accelerator that guests run with.
 #[derive(Debug, Clone)]
 pub(crate) struct HostFacts {
     /// KVM or emulation.
     pub(crate) accelerator: Accelerator,
-    /// The QEMU found, if any.
+    /// The QEMU that was found, if any.
     pub(crate) qemu: Option<QemuInfo>,
 }
 
 impl Seen {
-    /// What the rules need to know of the host.
+    /// Copies what the rules need to know of the host.
     pub(crate) fn for_rules(&self) -> (Observed, HostReport) {
         (self.observed.clone(), self.report.clone())
     }
 }
 
 impl Board {
-    /// A look at it, or a change to it.
+    /// Locks the state for reading or writing.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Seen> {
         self.0.lock().expect("no holder of the board panics")
     }

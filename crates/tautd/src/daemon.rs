@@ -1,4 +1,4 @@
-//! From a command line to a running daemon.
+//! Start of the daemon: from its arguments to a running reconcile loop and HTTP API.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,12 +10,9 @@ use rustix::fs::{FlockOperation, flock};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::placement::Numbers;
-use taut_host::exclusive::Exclusive;
-use taut_host::groups::Groups;
-use taut_host::ledger::{Ledger, LedgerError};
-use taut_host::pci::bind::Binder;
-use taut_host::precedence::Precedence;
-use taut_host::topology::{self, Topology};
+use taut_host::enforce::Enforcer;
+use taut_host::kernel::topology::{self, Topology};
+use taut_host::ledger::Ledger;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -24,17 +21,19 @@ use crate::args::Args;
 use crate::board::Board;
 use crate::fabric::{Fabric, Paths, counters::Counters};
 use crate::http::{self, App};
-use crate::reconcile::{Inbox, Message, Parts, Reconciler};
+use crate::inbox::{Inbox, Message};
+use crate::reconcile::{Parts, Reconciler};
 use crate::store::Store;
 use crate::vms::Vms;
 
-/// Descriptors that the daemon may hold, if the host allows as many: a session has up to a dozen.
+/// Wanted limit of open descriptors. A vhost-user session has up to a dozen.
 const OPEN_FILES: u64 = 65_536;
 
-/// How long a daemon that was killed may hold its lock: programs that it was about to start share it until they run.
+/// Time that a killed daemon may hold its lock. A child that it was starting shares the lock until it
+/// runs its program.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Runs until somebody ends it.
+/// Runs until a signal or a user ends the daemon.
 pub(crate) fn run(args: &Args) -> Result<(), ApiError> {
     if !rustix::process::geteuid().is_root() {
         return Err(ApiError::new(
@@ -78,39 +77,30 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     let counters = Counters::open(&run_dir.join("counters"));
     let counters = Arc::new(counters.map_err(|error| cannot("make the counters file", &error))?);
     let libexec = libexec(args)?;
-    let vms = Vms::adopt(&run_dir).map_err(|error| cannot("look for running VMs", &error))?;
+    let vms = Vms::adopt(&run_dir, &libexec).map_err(|error| cannot("look for running VMs", &error))?;
     let (inbox, messages) = Inbox::new();
-    let paths = Paths { run_dir: run_dir.clone(), libexec: libexec.clone(), counters: counters.clone() };
+    let paths = Paths { run_dir: run_dir.clone(), libexec, counters: counters.clone() };
     let fabric = Fabric::new(paths, store.clone(), board.clone(), inbox.clone())
         .map_err(|error| cannot("prepare for the fabric", &error))?;
     let ledger = Ledger::new(Path::new("/"), &state_dir);
-    let binder = Binder::new(Path::new("/"), ledger.clone());
-    let unread = |error: &LedgerError| cannot("read what was changed on the host", error);
-    let taken = binder.taken().map_err(|error| unread(&error))?;
+    let enforcer = Enforcer::new(Path::new("/"), args.cpuset.as_deref(), &ledger)
+        .map_err(|error| cannot("read what was changed on the host", &error))?;
     let parts = Parts {
         store: store.clone(),
         board: board.clone(),
         fabric,
         counters: counters.clone(),
         vms,
-        libexec,
-        exclusive: Exclusive::new(Path::new("/"), args.cpuset.as_deref(), ledger.clone())
-            .map_err(|error| unread(&error))?,
-        groups: Groups::new(Path::new("/"), args.cpuset.as_deref(), ledger.clone())
-            .map_err(|error| unread(&error))?,
-        precedence: Precedence::new(Path::new("/"), ledger).map_err(|error| unread(&error))?,
-        binder,
-        devices: taken.into_iter().map(|(address, taken)| (address, taken.vm)).collect(),
+        enforcer,
         inbox: inbox.clone(),
-        messages,
     };
     let socket = run_dir.join("tautd.sock");
     let listener = listen(&socket)?;
     let reconciler = Reconciler::new(parts);
     let (ended, end) = oneshot::channel();
     let thread = std::thread::Builder::new().name("reconcile".into()).spawn(move || {
-        let result = reconciler.run();
-        // The receiver waits until it hears this.
+        let result = reconciler.run(&messages);
+        // The receiver waits for this.
         let _ = ended.send(());
         result
     });
@@ -120,7 +110,7 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     let until_signal = signals(inbox)?;
     let served = axum::serve(listener, http::router(app))
         .with_graceful_shutdown(async {
-            // An error is the loop's end, too.
+            // An error means that the loop has ended, too.
             let _ = end.await;
         })
         .await;
@@ -142,7 +132,7 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     }
 }
 
-/// What plans have to know of the host.
+/// Notes the host's resources on the board.
 fn note(board: &Board, host: Topology) {
     let mut seen = board.lock();
     seen.observed.host.memory_total = host.memory_total;
@@ -150,7 +140,7 @@ fn note(board: &Board, host: Topology) {
     seen.observed.host.cpu_mhz = topology::nominal_mhz(Path::new("/")).unwrap_or(0);
 }
 
-/// Only one daemon works on a run directory.
+/// Locks the run directory, so that only one daemon works on it.
 fn lock(run_dir: &Path) -> Result<File, ApiError> {
     let path = run_dir.join("tautd.lock");
     let file = File::create(&path).map_err(|error| cannot(&format!("make {}", path.display()), &error))?;
@@ -168,9 +158,9 @@ fn lock(run_dir: &Path) -> Result<File, ApiError> {
     Ok(file)
 }
 
-/// The API's socket. The lock is ours, so an old socket is nobody's.
+/// Listens on the API's socket. The caller holds the lock, so an existing socket is stale.
 fn listen(path: &Path) -> Result<UnixListener, ApiError> {
-    // Not being there is fine; anything else shows at the next step.
+    // The file may not exist; any other error shows at the next step.
     let _ = fs::remove_file(path);
     let listener = UnixListener::bind(path).map_err(|error| {
         let hint = "give it a --run-dir that can be written to, with a short path: a Unix socket's has at most 107 bytes";
@@ -181,7 +171,7 @@ fn listen(path: &Path) -> Result<UnixListener, ApiError> {
     Ok(listener)
 }
 
-/// SIGTERM and SIGINT end the daemon and leave everything running.
+/// Ends the daemon on SIGTERM and SIGINT; VMs and the fabric go on.
 fn signals(inbox: Inbox) -> Result<tokio::task::JoinHandle<()>, ApiError> {
     let stream = |kind| signal(kind).map_err(|error| cannot("listen for signals", &error));
     let (mut terminate, mut interrupt) = (stream(SignalKind::terminate())?, stream(SignalKind::interrupt())?);

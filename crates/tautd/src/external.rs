@@ -1,4 +1,4 @@
-//! Sockets of front ends that taut did not start.
+//! Sockets of vhost-user front ends that taut did not start.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use taut_api::error::ErrorKind;
 use taut_api::fabric::message::Attachment;
 use taut_api::network::{ExternalPortSpec, SocketRole};
 
-/// Connects to the front end or listens for it.
+/// Connects to a front end or listens for it.
 pub(crate) fn attach(spec: &ExternalPortSpec) -> Result<(Attachment, OwnedFd), ApiError> {
     let path = Path::new(&spec.socket);
     match spec.role {
@@ -32,7 +32,7 @@ pub(crate) fn attach(spec: &ExternalPortSpec) -> Result<(Attachment, OwnedFd), A
     }
 }
 
-/// Removes the socket that taut listened on.
+/// Removes the socket on which taut listened.
 pub(crate) fn detach(spec: &ExternalPortSpec) -> io::Result<()> {
     if spec.role == SocketRole::Connect || !is_socket(Path::new(&spec.socket)) {
         return Ok(());
@@ -40,12 +40,12 @@ pub(crate) fn detach(spec: &ExternalPortSpec) -> io::Result<()> {
     std::fs::remove_file(&spec.socket)
 }
 
-/// Connects without ever waiting: a server whose queue is full is tried again later.
+/// Connects without blocking. If the server's queue is full, the caller tries again later.
 pub(crate) fn connect_now(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
-    // Whoever gets the descriptor expects a plain one.
+    // The fabric expects a blocking descriptor.
     rustix::io::ioctl_fionbio(&socket, false)?;
     Ok(socket)
 }
@@ -58,8 +58,8 @@ fn listen(path: &Path) -> Result<OwnedFd, ApiError> {
         if !is_socket(path) {
             return Err(failed("there is a file that is not a socket", "move it away or use another path"));
         }
-        if is_somebodys(path) {
-            return Err(failed("somebody else listens there", "end the other program or use another path"));
+        if is_in_use(path) {
+            return Err(failed("another program listens there", "end that program or use another path"));
         }
         let stale = std::fs::remove_file(path);
         stale.map_err(|error| {
@@ -73,9 +73,10 @@ fn listen(path: &Path) -> Result<OwnedFd, ApiError> {
     bound.map_err(|error| failed("the socket cannot be made", "look at the directory").because(&error))
 }
 
-/// Is the socket of this file there? One that does not listen yet, or has no room for another connection, refuses as one does that is gone;
-/// a socket of another kind is told that it is there (`EPROTOTYPE`).
-fn is_somebodys(path: &Path) -> bool {
+/// Returns whether a program has the socket open. A stream socket that does not listen yet, or whose
+/// queue is full, refuses a connection like one without a program. Connecting a datagram socket tells
+/// them apart: it fails with `EPROTOTYPE` if a program has the socket open.
+fn is_in_use(path: &Path) -> bool {
     let asked = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
         .and_then(|other| connect(other, &SocketAddrUnix::new(path)?));
     matches!(asked, Ok(()) | Err(Errno::PROTOTYPE))
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_stale_socket_is_replaced() {
+    fn listening_replaces_only_a_stale_socket() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("port.sock");
         std::fs::write(&path, "precious").unwrap();
@@ -117,13 +118,16 @@ mod tests {
 
         std::fs::remove_file(&path).unwrap();
         let listening = attach(&spec).unwrap();
-        assert!(attach(&spec).unwrap_err().to_string().contains("somebody else"));
+        assert!(attach(&spec).unwrap_err().to_string().contains("another program"));
         drop(listening);
         detach(&spec).unwrap();
         let silent =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
         rustix::net::bind(&silent, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-        assert!(attach(&spec).unwrap_err().to_string().contains("somebody else"), "it does not listen yet");
+        assert!(
+            attach(&spec).unwrap_err().to_string().contains("another program"),
+            "the socket does not listen yet"
+        );
         drop(silent);
         let (via, _again) = attach(&spec).unwrap();
         assert_eq!(via, Attachment::Listening);
@@ -132,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn connecting_needs_a_front_end() {
+    fn connecting_fails_without_a_front_end() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("port.sock");
         let spec = spec(&path, SocketRole::Connect);

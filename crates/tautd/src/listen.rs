@@ -1,4 +1,4 @@
-//! Unix sockets that the daemon listens on for the fabric.
+//! Unix sockets on which the daemon listens for the fabric.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,11 +6,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-/// A listening socket at `path`, for its owner only, in the place of whatever was there. At no time is there none: whoever
-/// connects meanwhile finds the old one or the new one.
+/// Listens on a socket at `path` for the owner only. The socket atomically replaces an existing one, so
+/// that a client always finds the old or the new one.
 pub(crate) fn listen(path: &Path) -> io::Result<OwnedFd> {
     let new = path.with_extension("new");
-    // Left by a daemon that died in between.
+    // A killed daemon may have left the file.
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

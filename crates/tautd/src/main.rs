@@ -1,6 +1,9 @@
-//! The daemon: it keeps what users want (store), looks at what is (reconcile), and makes the one the other.
+//! The daemon `tautd`: stores what users want, observes the host, and makes it so.
 //!
-//! It can be killed at any moment: VMs and the fabric are not its children's fate, and its next life adopts them.
+//! The modules are layers, from the bottom up: small shared ones (`process`, `inbox`, `external`,
+//! `listen`, `netns`), `store` and `board`, `vms`, `fabric`, `reconcile`, `http`, `daemon`.
+//!
+//! The daemon may be killed at any moment. VMs and the fabric go on, and the next daemon adopts them.
 
 mod args;
 mod board;
@@ -8,6 +11,7 @@ mod daemon;
 mod external;
 mod fabric;
 mod http;
+mod inbox;
 mod listen;
 mod netns;
 mod process;

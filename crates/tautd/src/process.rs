@@ -1,10 +1,12 @@
-//! Processes that outlive the daemon: found again by number and start time, watched and signalled by descriptor.
+//! Processes that outlive the daemon: identified by number and start time, watched and signalled
+//! through a pidfd.
 
 mod detach;
 
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
@@ -12,16 +14,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
-/// What tells a process from a later one with the same number.
+/// Identity of a process, which tells it from a later one with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     /// Process number.
     pub(crate) pid: u32,
-    /// Clock ticks from the host's boot to its start.
+    /// Start of the process, in clock ticks since the host's boot.
     pub(crate) start_time: u64,
 }
 
-/// A living process, or one that has just ended.
+/// A process that runs, or has ended and is not yet reaped.
 #[derive(Debug)]
 pub(crate) struct Process {
     identity: Identity,
@@ -30,10 +32,10 @@ pub(crate) struct Process {
 }
 
 impl Identity {
-    /// Of the process that has this number now.
+    /// Reads the identity of the process that has this number now.
     fn of(pid: u32) -> io::Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        // The command's name is in parentheses and may hold anything; field 22 is the 20th behind it.
+        // The name in parentheses may hold any byte; field 22 is the 20th after it.
         let start_time =
             stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(19)?.parse().ok());
         let start_time =
@@ -43,18 +45,18 @@ impl Identity {
 }
 
 impl Process {
-    /// Starts `command` in a session of its own, with `fds` at the given numbers and no other descriptor but its
-    /// standard streams.
+    /// Starts `command` in a session of its own. It inherits its standard streams and `fds`, each at the
+    /// given number, and no other descriptor.
     pub(crate) fn spawn(command: &mut Command, fds: &[(BorrowedFd<'_>, i32)]) -> io::Result<Self> {
         let child = detach::spawn(command, fds)?;
         let identity = Identity::of(child.id())?;
         Ok(Self { identity, pidfd: open(child.id())?, child: Some(child) })
     }
 
-    /// The process that an earlier daemon started, if it still lives.
+    /// Opens a process that an earlier daemon started. Returns `None` if it has ended.
     pub(crate) fn adopt(identity: Identity) -> Option<Self> {
         let pidfd = open(identity.pid).ok()?;
-        // Looked at after the descriptor was opened: the number cannot have changed hands in between.
+        // The identity is read after opening the pidfd, so both belong to the same process.
         let process = (Identity::of(identity.pid).ok()? == identity).then_some(Self {
             identity,
             pidfd,
@@ -71,25 +73,25 @@ impl Process {
         self.identity.pid
     }
 
-    /// A descriptor that becomes readable when the process ends.
+    /// Returns a descriptor that becomes readable when the process ends.
     pub(crate) fn watch(&self) -> io::Result<OwnedFd> {
         self.pidfd.try_clone()
     }
 
-    /// Sends a signal; one that has ended does not mind.
+    /// Sends a signal. A process that has ended is no error.
     pub(crate) fn signal(&self, signal: Signal) {
-        // ESRCH: it ended meanwhile, which is what signals are sent for here.
+        // ESRCH means that the process has ended, which is the purpose of the signal.
         let _ = pidfd_send_signal(&self.pidfd, signal);
     }
 
-    /// Has it ended, or does it within `patience`?
+    /// Waits at most `patience` for the process to end. Returns whether it has.
     pub(crate) fn has_ended(&self, patience: Duration) -> bool {
         let timeout = Timespec::try_from(patience).ok();
         let mut polled = [PollFd::from_borrowed_fd(self.pidfd.as_fd(), PollFlags::IN)];
         matches!(poll(&mut polled, timeout.as_ref()), Ok(1))
     }
 
-    /// Kills it and waits for its end, this long at most.
+    /// Kills the process and waits at most `patience` for its end.
     pub(crate) fn kill(mut self, patience: Duration) {
         self.signal(Signal::KILL);
         if self.has_ended(patience) {
@@ -97,10 +99,17 @@ impl Process {
         }
     }
 
-    /// After its end: how it ended, if it was this daemon's child.
+    /// Returns the exit status of an ended process if it was this daemon's child.
     pub(crate) fn status(&mut self) -> Option<ExitStatus> {
         self.child.as_mut()?.wait().ok()
     }
+}
+
+/// Writes a record to a file atomically: after a crash the file has the old or the new record.
+pub(crate) fn write_record<T: Serialize>(path: &Path, record: &T) -> io::Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, serde_json::to_vec(record)?)?;
+    fs::rename(new, path)
 }
 
 fn open(pid: u32) -> io::Result<OwnedFd> {
@@ -113,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_found_again_by_number_and_start_time() {
+    fn a_process_is_adopted_by_number_and_start_time() {
         let mut process = Process::spawn(Command::new("sleep").arg("60"), &[]).unwrap();
         let identity = process.identity();
         assert!(Process::adopt(identity).is_some());
@@ -125,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_arrive_at_their_numbers() {
+    fn inherited_descriptors_have_their_numbers() {
         let (a, b) = std::os::unix::net::UnixStream::pair().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "echo three >&3; echo four >&4"]);

@@ -14,6 +14,7 @@ pub mod session;
 pub mod socket;
 
 mod input;
+mod setup;
 mod world;
 
 /// A target: its name, which is also its corpus's, and what it does with an input.

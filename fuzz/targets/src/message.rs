@@ -5,7 +5,8 @@
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use taut_fabric::vhost_user::message::{CONFIG_HEADER, HEADER, Header, MAX_BODY, MAX_CONFIG, Request};
+use taut_fabric::vhost_user::message::{Header, Request};
+use taut_fabric::vhost_user::wire::{CONFIG_HEADER, HEADER, MAX_BODY, MAX_CONFIG};
 
 use crate::input::Input;
 

@@ -20,6 +20,7 @@ use rustix::net::{
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::PortKind;
 use taut_api::fabric::counters::FILE_SIZE;
+use taut_fabric::net::queue::{PairIdx, QueueIdx};
 use taut_fabric::port::vnic_device::VnicDevice;
 use taut_fabric::port::{Port, RxEnd, TxEnd};
 use taut_fabric::sys::counters::PortBlock;
@@ -214,7 +215,7 @@ fn run_in(world: &World, data: &[u8]) {
     let front = Front { world, socket: ours };
     let session = Session::new(theirs, front.device(&port));
     steps(&front, &port, session, &mut input);
-    for queue in 0..port.queues() {
+    for queue in QueueIdx::all(port.queues()) {
         assert!(!port.runs(queue), "queue {queue} runs without its session");
     }
 }
@@ -232,7 +233,10 @@ fn steps(front: &Front<'_>, port: &Arc<Port>, mut session: Session, input: &mut 
                     None => return,
                 }
             }
-            18 => traffic(port, usize::from(which) % port.pairs(), value.into(), &mut session),
+            18 => {
+                let pair = PairIdx(u32::from(which) % port.pairs() as u32);
+                traffic(port, pair, value.into(), &mut session);
+            }
             19..=23 => {
                 // The driver writes into its rings: a descriptor in most cases.
                 let (page, at) = (u64::from(which % 4) << 12, u64::from(value & 0x7ff));
@@ -271,20 +275,20 @@ fn go_on(front: &Front<'_>, port: &Arc<Port>, session: Session) -> Option<Sessio
 }
 
 /// A burst from the guest, and a frame to it.
-fn traffic(port: &Port, pair: usize, len: usize, session: &mut Session) {
+fn traffic(port: &Port, pair: PairIdx, len: usize, session: &mut Session) {
     let mut broken = Vec::new();
     let now = Instant::now();
     if let Some(TxEnd::Vnic(tx)) = &mut port.tx(pair).end {
         match tx.look() {
             Ok(frames) => _ = tx.complete(frames, now, &port.counters),
-            Err(_) => broken.push(2 * pair + 1),
+            Err(_) => broken.push(QueueIdx::transmit(pair)),
         }
     }
     let mut slot = port.rx(pair);
     if let Some(RxEnd::Vnic(rx)) = &mut slot.end {
         let bytes = [0x77; 2048];
         if let taut_fabric::port::Put::Failed(_) = rx.put_bytes(&bytes[..len % 2049]) {
-            broken.push(2 * pair);
+            broken.push(QueueIdx::receive(pair));
         }
     }
     slot.publish(now, &port.counters);

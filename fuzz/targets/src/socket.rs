@@ -10,10 +10,11 @@ use std::os::fd::AsFd;
 
 use taut_virtq::device::socket::{InFlight, Packet, Piece, RING_FEATURES, SocketRx, SocketTx};
 use taut_virtq::socket_header::{LEN, MAX_PAYLOAD};
-use taut_virtq::{QueueConfig, QueueError, RingFault, SocketHeader, Start, features};
+use taut_virtq::{QueueError, RingFault, SocketHeader, Start, features};
 
 use crate::input::Input;
-use crate::world::{FILE_LEN, MOST_ENTRIES, REGIONS, REST, RINGS, TABLE, TABLE_ENTRIES, USER, World};
+use crate::setup::{DriverWrite, Header, Setup};
+use crate::world::{RINGS, World};
 
 /// Operations of one input.
 const OPERATIONS: usize = 20;
@@ -22,97 +23,15 @@ thread_local! {
     static WORLD: RefCell<World> = RefCell::new(World::new(MAX_PAYLOAD as usize));
 }
 
-/// How the queues are set up.
-struct Setup {
-    features: u64,
-    size: u16,
-    start: u16,
-    /// The queues start where the used index says.
-    recover: bool,
-    /// Descriptors are raw bytes.
-    raw: bool,
-    /// The receive queue lies on top of the transmit queue.
-    same: bool,
-    /// An area's address is replaced by this one.
-    moved: Option<(u8, u64)>,
-}
-
-impl Setup {
-    fn read(input: &mut Input<'_>) -> Self {
-        let [bits, more, size] = input.array();
-        let start = input.u16();
-        let moved = input.u8();
-        let has = |bit: u8, feature: u64| if bits & bit != 0 { feature } else { 0 };
-        // Without these two in most inputs, so that they are set up at all.
-        let unknown = has(4, has(8, features::RING_PACKED | features::IN_ORDER));
-        let wanted = has(1, features::EVENT_IDX) | has(2, features::INDIRECT_DESC) | features::VERSION_1;
-        let size = match size % 16 {
-            shift @ 0..=5 => 1 << shift,
-            6 => 0,
-            7 => 3,
-            8 => 2048,
-            9 => 40000,
-            _ => 8,
-        };
-        Self {
-            features: wanted & RING_FEATURES | unknown,
-            size,
-            start,
-            recover: bits & 64 != 0,
-            raw: bits & 128 != 0,
-            same: more & 1 != 0,
-            // Around the ends of regions, and where nothing is.
-            moved: (more & 2 != 0).then(|| (more >> 6, USER + 0x0f00 + (u64::from(moved) << 4))),
-        }
-    }
-
-    /// The 16 bytes of a short descriptor: address, length, flags and next.
-    fn descriptor([a, b, c, d, flags, next]: [u8; 6]) -> [u8; 16] {
-        let (addr, len) = (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]));
-        let rest = u64::from(len) | u64::from(flags & 7) << 32 | u64::from(next) << 48;
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&u64::from(addr).to_le_bytes());
-        bytes[8..].copy_from_slice(&rest.to_le_bytes());
-        bytes
-    }
-
-    fn config(&self, ring: usize, start: Start) -> QueueConfig {
-        let ring = RINGS[ring];
-        let mut areas = [ring.desc, ring.avail, ring.used].map(|addr| USER + addr);
-        if let Some((which, addr)) = self.moved
-            && let Some(area) = areas.get_mut(usize::from(which))
-        {
-            *area = addr;
-        }
-        let [desc, avail, used] = areas;
-        QueueConfig { size: self.size, desc, avail, used, features: self.features, start, log: None }
-    }
-
-    /// Fills the memory with what the input says.
-    fn fill(&self, world: &mut World, input: &mut Input<'_>) {
-        let descriptors = |world: &mut World, input: &mut Input<'_>, table: u64, count: usize| {
-            for entry in 0..count as u64 {
-                let bytes = if self.raw { input.array() } else { Self::descriptor(input.array()) };
-                world.put(table + 16 * entry, &bytes);
-            }
-        };
-        world.begin();
-        let entries = usize::from(self.size.min(MOST_ENTRIES));
-        for ring in RINGS {
-            descriptors(world, input, ring.desc, entries);
-            world.put(ring.avail, input.slice(2));
-            let index = self.start.wrapping_add(u16::from(input.u8()));
-            world.put(ring.avail + 2, &index.to_le_bytes());
-            for entry in 0..entries as u64 {
-                world.put(ring.avail + 4 + 2 * entry, &u16::from(input.u8()).to_le_bytes());
-            }
-            // A ring that goes on: what the device has returned so far.
-            world.put(ring.used + 2, &self.start.to_le_bytes());
-        }
-        descriptors(world, input, TABLE, TABLE_ENTRIES);
-        world.put(REST, input.slice((FILE_LEN - World::at(REST)).min(0x1700)));
-        world.end();
-    }
+fn read_setup(input: &mut Input<'_>) -> Setup {
+    let header = Header::read(input);
+    // Most inputs lack these two features, so that the queues can be set up at all.
+    let unknown = header.feature(4, header.feature(8, features::RING_PACKED | features::IN_ORDER));
+    let wanted = header.feature(1, features::EVENT_IDX)
+        | header.feature(2, features::INDIRECT_DESC)
+        | features::VERSION_1;
+    let size = header.size(&[2048, 40000]);
+    header.setup(wanted & RING_FEATURES | unknown, size, header.start, 7)
 }
 
 /// The queues of one input.
@@ -131,9 +50,9 @@ struct Queues {
 impl Queues {
     fn new(world: &World, setup: &Setup, start: Start) -> Result<Self, QueueError> {
         let log = InFlight::new(&world.log, 3);
-        let tx = SocketTx::new(&world.guest, &setup.config(0, start), log)?;
+        let tx = SocketTx::new(&world.guest, &setup.config(0, start, None), log)?;
         // A receive queue has nothing in flight.
-        let rx = SocketRx::new(&world.guest, &setup.config(usize::from(!setup.same), Start::Recover))?;
+        let rx = SocketRx::new(&world.guest, &setup.config(usize::from(!setup.same), Start::Recover, None))?;
         let (taken, returned, again) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
         Ok(Self { tx, rx, taken, returned, again, fault: None })
     }
@@ -254,19 +173,17 @@ pub fn run(data: &[u8]) {
 
 fn run_in(world: &mut World, data: &[u8]) {
     let mut input = Input(data);
-    let setup = Setup::read(&mut input);
+    let setup = read_setup(&mut input);
     let mut operations = Input(input.slice(5 * OPERATIONS));
     setup.fill(world, &mut input);
     InFlight::new(&world.log, 3).clear();
-    let start = if setup.recover { Start::Recover } else { Start::At(setup.start) };
-    if let Ok(queues) = Queues::new(world, &setup, start) {
+    if let Ok(queues) = Queues::new(world, &setup, setup.first_start()) {
         operate(world, &setup, queues, &mut operations);
     }
     world.check_gaps();
 }
 
 fn operate(world: &mut World, setup: &Setup, mut queues: Queues, operations: &mut Input<'_>) {
-    let first = World::at(REGIONS[0].0);
     while !operations.is_empty() {
         let code = operations.u8();
         let (at, value) = (operations.u16(), operations.u16());
@@ -274,19 +191,9 @@ fn operate(world: &mut World, setup: &Setup, mut queues: Queues, operations: &mu
             0..=2 => queues.take(),
             3 => queues.give_back(value.into()),
             4 => queues.publish(),
-            // The driver writes anywhere …
-            5 => world.write_word(first + usize::from(at) % (REGIONS[0].2 - 1), value),
-            // … into a descriptor …
-            6 => {
-                let descriptor = usize::from(at % MOST_ENTRIES) * 16 + usize::from(at >> 13) * 2;
-                let ring = RINGS[usize::from(at >> 8) % 2];
-                world.write_word(World::at(ring.desc) + descriptor, value);
-            }
-            // … or makes more available.
-            7 => {
-                let index = World::at(RINGS[usize::from(at) % 2].avail) + 2;
-                world.write_word(index, world.read_word(index).wrapping_add(value % 8));
-            }
+            5 => DriverWrite::Anywhere.write(world, false, at, value),
+            6 => DriverWrite::Descriptor.write(world, false, at, value),
+            7 => DriverWrite::Available.write(world, false, at, value),
             8 => queues.read(world, at.into(), u32::from(value) % 3000),
             9 | 10 => queues.deliver(world, at.into(), u32::from(value) % 500, usize::from(at >> 8)),
             11 => queues.deliver(world, at.into(), 0, usize::from(value)),

@@ -173,7 +173,7 @@ fn a_disk_that_counts_more_has_a_weight_of_the_kernels_and_none_afterwards() {
         Ok(weight) => {
             assert_eq!(weight, "200\n");
             let said = explained();
-            let told = ["its disk has 2000 shares (high)", "(blkio.bfq.weight) and count for nothing"];
+            let told = ["its disk has 2000 shares (high)", "(blkio.bfq.weight) and have no effect"];
             assert!(told.iter().any(|words| said.contains(words)), "{said}");
         }
         Err(_) => assert!(explained().contains("no blkio.bfq.weight"), "{}", explained()),

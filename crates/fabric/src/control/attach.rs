@@ -1,4 +1,4 @@
-//! Attachments: why one is refused, and one that waits until this process takes over.
+//! Attachments: the reasons to refuse one, and those prepared before this process takes over.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,7 +7,7 @@ use taut_api::fabric::message::Attachment;
 
 use crate::vhost_user::{Session, SessionError};
 
-/// Why something cannot be attached.
+/// Reasons why something cannot be attached.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AttachError {
     #[error("{got} descriptors came with an attachment that takes {wanted}")]
@@ -25,6 +25,6 @@ pub(super) enum AttachError {
 pub(super) enum Prepared {
     /// A session whose memory is mapped.
     Session(Box<Session>),
-    /// A device or socket: nothing that would take time.
+    /// A device or a socket. Attaching it takes no time, so it is kept as it came.
     Other(Attachment, Vec<OwnedFd>),
 }

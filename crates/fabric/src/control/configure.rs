@@ -1,4 +1,4 @@
-//! Making ports and VMCI devices what a configuration wants them to be.
+//! Configuration: makes ports and vsock devices what `tautd` wants them to be.
 
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,66 +9,65 @@ use taut_api::fabric::FromFabric;
 use taut_api::fabric::config::{FabricConfig, PortConfig, PortId, SocketConfig, WorkerConfig};
 use tracing::{info, warn};
 
-use super::acceptable::{Acceptable, acceptable};
-use super::entry::{Behind, Entry};
-use super::{Control, chain, send};
+use super::entry::{Entry, Kind};
+use super::validate::{Valid, validate};
+use super::{Control, chain};
 use crate::port::Port;
 use crate::port::vnic_device::VnicDevice;
 use crate::switch::Switch;
 use crate::sys::counters::PortBlock;
 
 impl Control {
+    /// Puts a configuration into force and reports what of it was refused.
     pub(super) fn configure(&mut self, config: FabricConfig) {
-        let accepted = acceptable(&config);
-        self.close_unwanted(&accepted);
-        let Acceptable { ports, sockets, mut refused } = accepted;
+        let valid = validate(&config);
+        self.close_unwanted(&valid);
+        let Valid { ports, sockets, mut refused } = valid;
         let changed = self.configure_ports(ports);
         refused.extend(self.configure_sockets(&sockets, &config));
         for (id, why) in &refused {
             warn!("{id} refused: {why}");
         }
         self.switch_over(&config.workers);
-        // What waits may go earlier now.
+        // Frames that wait at these ports may go earlier now.
         for id in changed {
-            self.workers.look_at(id);
+            self.workers.recheck(id);
         }
         if !self.standby {
-            self.vmci.begin();
-            self.vmci.listen();
+            self.vsock.begin();
+            self.vsock.listen();
         }
         info!(revision = config.revision, ports = self.entries.len(), "configured");
         self.config = config;
         let configured = FromFabric::Configured { revision: self.config.revision, refused };
-        send(&mut self.peer, &configured, &[]);
+        self.tautd.send(&configured, &[]);
     }
 
-    /// Closes what is no longer wanted, or not as what it is.
-    fn close_unwanted(&mut self, wanted: &Acceptable<'_>) {
-        let reason = |id: &PortId, entry: &Entry| match (
-            &entry.behind,
-            wanted.ports.get(id),
-            wanted.sockets.get(id),
-        ) {
-            (Behind::Port(config, _), Some(port), _) if config.kind == port.kind => None,
-            (Behind::Socket(config), _, Some(socket)) if config.cid == socket.cid => None,
-            (_, None, None) => Some("the port is no longer configured"),
-            (Behind::Socket(_), _, Some(_)) => Some("the device's context ID has changed"),
-            _ => Some("the port's kind has changed"),
-        };
+    /// Closes entries that are no longer wanted, or wanted as something else.
+    fn close_unwanted(&mut self, wanted: &Valid<'_>) {
+        let reason =
+            |id: &PortId, entry: &Entry| match (&entry.kind, wanted.ports.get(id), wanted.sockets.get(id)) {
+                (Kind::Port(config, _), Some(port), _) if config.kind == port.kind => None,
+                (Kind::Socket(config), _, Some(socket)) if config.cid == socket.cid => None,
+                (_, None, None) => Some("the port is no longer configured"),
+                (Kind::Socket(_), _, Some(_)) => Some("the device's context ID has changed"),
+                _ => Some("the port's kind has changed"),
+            };
         let unwanted = self.entries.iter().filter_map(|(id, entry)| Some((*id, reason(id, entry)?)));
         for (id, reason) in unwanted.collect::<Vec<_>>() {
             self.close(id, reason);
         }
     }
 
-    /// Makes the ports; tells at which workers are to look, since frames that wait there may go earlier now.
+    /// Creates or changes ports. Returns those that workers have to look at, because frames that wait
+    /// there may go earlier now.
     fn configure_ports(&mut self, ports: BTreeMap<PortId, &PortConfig>) -> BTreeSet<PortId> {
         let now = Instant::now();
         let mut changed = BTreeSet::new();
         for (id, wanted) in ports {
             match self.entries.entry(id) {
                 Slot::Occupied(mut entry) => {
-                    let Behind::Port(config, VnicDevice { port, .. }) = &mut entry.get_mut().behind else {
+                    let Kind::Port(config, VnicDevice { port, .. }) = &mut entry.get_mut().kind else {
                         continue;
                     };
                     if config.shaping != wanted.shaping {
@@ -97,18 +96,18 @@ impl Control {
         changed
     }
 
-    /// Makes the VMCI devices; tells which cannot be made, and why.
+    /// Creates or changes vsock devices. Returns those that cannot be made, with reasons.
     fn configure_sockets(
         &mut self,
         wanted: &BTreeMap<PortId, &SocketConfig>,
         config: &FabricConfig,
     ) -> Vec<(PortId, String)> {
         let devices: Vec<_> = wanted.values().copied().cloned().collect();
-        let refused = self.vmci.sockets.configure(&devices, &config.socket_worker, &config.workers.near);
+        let refused = self.vsock.configure(&devices, &config.socket_worker, &config.workers.near);
         for config in devices {
             let id = config.id;
-            match (self.vmci.sockets.device(id), self.entries.get_mut(&id)) {
-                (Some(_), Some(entry)) => entry.behind = Behind::Socket(config),
+            match (self.vsock.device(id), self.entries.get_mut(&id)) {
+                (Some(_), Some(entry)) => entry.kind = Kind::Socket(config),
                 (Some(device), None) => _ = self.entries.insert(id, Entry::of_socket(config, device)),
                 (None, _) => self.close(id, "the device cannot be made"),
             }
@@ -116,8 +115,10 @@ impl Control {
         refused
     }
 
-    /// Puts the switch of the ports as they are in force. While standing by the workers have none: a frame of the first port
-    /// that is taken over must find all others there.
+    /// Puts the switch of the current ports into force.
+    ///
+    /// In standby the workers have no ports: a frame of the first port that is taken over must find
+    /// all other ports there.
     pub(super) fn switch_over(&mut self, workers: &WorkerConfig) {
         let standby = self.standby;
         let ports = self.entries.values().filter_map(Entry::port);
@@ -128,13 +129,14 @@ impl Control {
         }
     }
 
+    /// Removes an entry and reports the end of its session.
     fn close(&mut self, port: PortId, reason: &str) {
         let Some(mut entry) = self.entries.remove(&port) else { return };
         let had_session = entry.end_session();
         entry.detach();
         if had_session {
             let ended = FromFabric::SessionEnded { port, reason: reason.to_owned() };
-            send(&mut self.peer, &ended, &[]);
+            self.tautd.send(&ended, &[]);
         }
     }
 }

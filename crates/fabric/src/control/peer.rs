@@ -1,52 +1,109 @@
-//! The connection to `tautd`. A `tautd` that stops reading or breaks off in the middle of a message is disconnected: the data plane
-//! does not wait for it.
+//! The connection to `tautd`.
+//!
+//! The data plane does not wait for `tautd`: one that stops reading, or breaks off in the middle of a
+//! message, is disconnected.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use taut_api::fabric::{FromFabric, ToFabric, channel};
+use tracing::{info, warn};
 
+use super::token;
 use crate::sys::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
+use crate::vhost_user::Session;
 
-/// How long a message may take to pass.
+/// Longest time that one message may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A connected `tautd`.
 #[derive(Debug)]
-pub(super) struct Peer {
+struct Peer {
     socket: Watched<UnixStream>,
-    /// It said hello, in our version.
-    pub(super) greeted: bool,
+    /// It has sent a greeting with the fabric's protocol version.
+    greeted: bool,
 }
 
-impl Peer {
-    pub(super) fn new(socket: OwnedFd, events: &Epoll, token: u64) -> io::Result<Self> {
+/// The connection to `tautd`, if there is one.
+#[derive(Debug, Default)]
+pub(super) struct Tautd(Option<Peer>);
+
+impl Tautd {
+    /// Replaces the connection.
+    pub(super) fn connect(&mut self, socket: OwnedFd, events: &Epoll) -> io::Result<()> {
+        self.disconnect();
         set_nonblocking(&socket)?;
-        let socket = UnixStream::from(socket);
-        Ok(Self { socket: events.watch(socket, token, EventFlags::IN)?, greeted: false })
+        let socket = events.watch(UnixStream::from(socket), token::TAUTD, EventFlags::IN)?;
+        self.0 = Some(Peer { socket, greeted: false });
+        Ok(())
     }
 
-    pub(super) fn send(&self, message: &FromFabric, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-        channel::send_within(&self.socket, message, fds, PATIENCE)
+    /// Closes the connection.
+    pub(super) fn disconnect(&mut self) {
+        self.0 = None;
     }
 
-    /// Is there something to receive? An event may be that of an earlier connection.
-    pub(super) fn is_readable(&self) -> bool {
-        !matches!(recv(&*self.socket, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT), Err(Errno::AGAIN))
+    /// Tells whether there is a connection.
+    pub(super) fn is_connected(&self) -> bool {
+        self.0.is_some()
     }
 
-    /// The message that made the socket readable; `None` when the connection was closed.
-    pub(super) fn receive(&self) -> io::Result<Option<(ToFabric, Vec<OwnedFd>)>> {
-        channel::receive_within(&self.socket, PATIENCE)
+    /// Notes that `tautd` has sent a greeting with the right protocol version.
+    pub(super) fn set_greeted(&mut self) {
+        if let Some(peer) = &mut self.0 {
+            peer.greeted = true;
+        }
     }
-}
 
-impl AsFd for Peer {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    /// Tells whether `tautd` has sent its greeting.
+    pub(super) fn is_greeted(&self) -> bool {
+        self.0.as_ref().is_some_and(|peer| peer.greeted)
+    }
+
+    /// Receives a message with its descriptors, and disconnects at the end of the connection.
+    ///
+    /// Returns `None` also if there is nothing to receive: the event may have been that of an earlier
+    /// connection.
+    pub(super) fn receive(&mut self) -> Option<(ToFabric, Vec<OwnedFd>)> {
+        let peer = self.0.as_ref()?;
+        let peeked = recv(&*peer.socket, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        if matches!(peeked, Err(Errno::AGAIN)) {
+            return None;
+        }
+        match channel::receive_within(&peer.socket, PATIENCE) {
+            Ok(Some(received)) => return Some(received),
+            Ok(None) => info!("tautd has disconnected; traffic goes on"),
+            Err(error) => warn!("tautd's connection failed: {error}; traffic goes on"),
+        }
+        self.disconnect();
+        None
+    }
+
+    /// Sends a message. A `tautd` that does not take it is disconnected.
+    pub(super) fn send(&mut self, message: &FromFabric, fds: &[BorrowedFd<'_>]) {
+        let Some(peer) = &self.0 else { return };
+        if let Err(error) = channel::send_within(&peer.socket, message, fds, PATIENCE) {
+            warn!("tautd does not take messages: {error}; disconnected");
+            self.disconnect();
+        }
+    }
+
+    /// Sends a session's record, so that the session survives this process.
+    pub(super) fn record(&mut self, session: &mut Session) {
+        session.mark_recorded();
+        if self.is_greeted() {
+            self.send(&FromFabric::Session(session.record().clone()), &session.descriptors());
+        }
+    }
+
+    /// Sends a session's record if it has changed.
+    pub(super) fn record_changes(&mut self, session: &mut Session) {
+        if session.has_changed() {
+            self.record(session);
+        }
     }
 }

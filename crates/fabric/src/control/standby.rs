@@ -1,5 +1,6 @@
-//! Standing by: everything is prepared while another fabric still serves it, so that taking over takes no longer than
-//! starting the rings.
+//! Standby: this process prepares everything while another one still serves.
+//!
+//! Taking over then takes no longer than starting the rings.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -10,17 +11,17 @@ use tracing::{info, warn};
 
 use super::attach::{AttachError, Prepared};
 use super::entry::Entry;
-use super::{Control, send};
+use super::{Control, chain};
 use crate::sys::epoll::Epoll;
 
 impl Control {
-    /// Begins to stand by; only a fabric that has nothing yet can.
+    /// Enters standby. Only a process that serves nothing yet can.
     pub(super) fn stand_by(&mut self) {
-        if self.entries.is_empty() && !self.vmci.has_begun() {
+        if self.entries.is_empty() && !self.vsock.has_begun() {
             self.standby = true;
         } else {
-            warn!("tautd wants a fabric that serves to stand by; disconnected");
-            self.peer = None;
+            warn!("tautd asks a fabric that already serves to stand by; disconnected");
+            self.tautd.disconnect();
         }
     }
 
@@ -29,17 +30,17 @@ impl Control {
         let prepared = match self.entries.get_mut(&port) {
             Some(entry) => entry.prepare(via, fds).map_err(|error| {
                 entry.refuse(&error);
-                super::chain(&error)
+                chain(&error)
             }),
             None => Err(format!("{port} is not configured")),
         };
-        send(&mut self.peer, &FromFabric::Prepared { port, refused: prepared.err() }, &[]);
+        self.tautd.send(&FromFabric::Prepared { port, refused: prepared.err() }, &[]);
     }
 
-    /// The other fabric has stopped: serves what was prepared for `ports`.
+    /// Serves what was prepared for `ports`: the other process has stopped.
     pub(super) fn take_over(&mut self, ports: &HashSet<PortId>) {
         self.standby = false;
-        self.vmci.begin();
+        self.vsock.begin();
         for (&port, entry) in &mut self.entries {
             let prepared = std::mem::take(&mut entry.prepared);
             if ports.contains(&port)
@@ -48,24 +49,24 @@ impl Control {
                 entry.refuse(&error);
             }
             if entry.session.is_none() {
-                // Whoever was at it for the other fabric is not there any more.
+                // The front end that the other process served is gone.
                 entry.device.gone();
             }
         }
-        self.vmci.listen();
+        self.vsock.listen();
         let workers = self.config.workers.clone();
         self.switch_over(&workers);
         info!(ports = ports.len(), "took over");
-        send(&mut self.peer, &FromFabric::TookOver, &[]);
+        self.tautd.send(&FromFabric::TookOver, &[]);
     }
 }
 
 impl Entry {
-    /// As [`Entry::attach`], but nothing is served yet.
+    /// Prepares an attachment without serving it.
     fn prepare(&mut self, via: Attachment, fds: Vec<OwnedFd>) -> Result<(), AttachError> {
         match via {
             Attachment::Session(record) => {
-                // The old mapping goes first, as at every change of a guest's memory.
+                // Unmap the guest's memory before it is mapped again.
                 self.prepared.retain(|prepared| !matches!(prepared, Prepared::Session(_)));
                 let session = self.resume(record, fds)?;
                 self.prepared.push(Prepared::Session(Box::new(session)));
@@ -75,13 +76,14 @@ impl Entry {
         Ok(())
     }
 
+    /// Serves prepared attachments.
     fn serve(&mut self, prepared: Vec<Prepared>, events: &Epoll) -> Result<(), AttachError> {
         for prepared in prepared {
             match prepared {
                 Prepared::Session(mut session) => {
-                    // What it was prepared from is what tautd knows.
-                    session.mark_told();
-                    self.go_on(*session, events)?;
+                    // tautd holds the record from which the session was prepared.
+                    session.mark_recorded();
+                    self.serve_resumed(*session, events)?;
                 }
                 Prepared::Other(via, fds) => self.attach(via, fds, events)?,
             }

@@ -1,31 +1,36 @@
-//! Which of a receiver's queue pairs a frame goes to.
+//! Flow hashes: the choice of a receiver's queue pair for a frame.
 //!
-//! Frames of one flow go to one queue, so that they stay in order; flows spread over all queues that run. A flow is what
-//! its addresses and ports say, as far as they lie within a frame's private first bytes: IPv4 and IPv6 behind up to two VLAN
-//! tags, ports of TCP and UDP. Fragments go by addresses alone: only the first of them has ports.
+//! Frames of one flow go to one queue, so that they stay in order; flows spread over all running
+//! queues. A flow is given by addresses and ports, as far as they lie within a frame's private first
+//! bytes: IPv4 and IPv6 behind up to two VLAN tags, and the ports of TCP and UDP. Fragments go by
+//! addresses alone, because only the first fragment has ports.
 
-/// Bytes of an Ethernet header without its type.
+use super::queue::PairIdx;
+
+/// Length in bytes of the two addresses of an Ethernet header.
 const ADDRESSES: usize = 12;
 
-/// The pair for a frame that begins with `head`: one of those whose bits are set in `running`, 0 if none is.
+/// Chooses the pair for a frame that begins with `head`, among those whose bits are set in `running`.
+///
+/// If no pair is running, the first one is chosen.
 #[inline]
-pub fn choose(running: u8, head: &[u8]) -> usize {
+pub fn choose(running: u8, head: &[u8]) -> PairIdx {
     match running.count_ones() {
-        0 => 0,
-        1 => running.trailing_zeros() as usize,
+        0 => PairIdx::FIRST,
+        1 => PairIdx(running.trailing_zeros()),
         count => nth(running, ((u64::from(hash(head)) * u64::from(count)) >> 32) as u32),
     }
 }
 
-/// Position of the `n`-th bit that is set.
-fn nth(mut bits: u8, n: u32) -> usize {
+/// Position of the `n`-th set bit.
+fn nth(mut bits: u8, n: u32) -> PairIdx {
     for _ in 0..n {
         bits &= bits - 1;
     }
-    bits.trailing_zeros() as usize
+    PairIdx(bits.trailing_zeros())
 }
 
-/// A number that depends on a frame's flow only.
+/// A hash of the frame's flow.
 fn hash(head: &[u8]) -> u32 {
     let mut state = Mixer(0);
     let mut at = ADDRESSES;
@@ -50,27 +55,29 @@ fn hash(head: &[u8]) -> u32 {
     state.finish()
 }
 
-/// Mixes in both addresses; returns the ports.
+/// Mixes in both addresses, and returns the ports if there are any.
 fn ipv4<'a>(packet: &'a [u8], state: &mut Mixer) -> Option<&'a [u8]> {
     let header = usize::from(packet.first()? & 15) * 4;
     state.mix(packet.get(12..20)?);
-    // Behind two flags: "more fragments", and the offset.
+    // Two other flags precede "more fragments" and the fragment offset.
     let whole = short(packet, 6)? << 2 == 0;
     let has_ports = whole && matches!(packet.get(9), Some(6 | 17));
     packet.get(header..header + 4).filter(|_| has_ports)
 }
 
+/// The same for IPv6.
 fn ipv6<'a>(packet: &'a [u8], state: &mut Mixer) -> Option<&'a [u8]> {
     state.mix(packet.get(8..40)?);
     let has_ports = matches!(packet.get(6), Some(6 | 17));
     packet.get(40..44).filter(|_| has_ports)
 }
 
+/// Reads 16 bits in network order.
 fn short(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
 }
 
-/// Multiply and fold: cheap, and every bit of the result depends on every bit that went in.
+/// A multiply-and-fold hash: cheap, and each bit of the result depends on each bit of the input.
 struct Mixer(u64);
 
 impl Mixer {
@@ -98,6 +105,10 @@ mod tests {
 
     use super::*;
 
+    fn pair(running: u8, head: &[u8]) -> usize {
+        choose(running, head).index()
+    }
+
     fn udp(src: [u8; 4], ports: [u16; 2], fragment: u16) -> Vec<u8> {
         let mut frame = vec![2; 12];
         frame.extend([8, 0, 0x45, 0, 0, 60, 0, 0]);
@@ -119,13 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn flows_spread_evenly_over_the_queues_that_run() {
+    fn flows_spread_evenly_over_the_running_queues() {
         for running in [0b11_u8, 0b1111_1111, 0b1010_0110] {
             let mut counts = [0; 8];
             for flow in 0..4096_u16 {
                 let [high, low] = flow.to_be_bytes();
-                counts[choose(running, &udp([10, 0, high, low], [1000, 2000], 0))] += 1;
-                counts[choose(running, &udp([10, 0, 0, 2], [1000 + flow, 80], 0))] += 1;
+                counts[pair(running, &udp([10, 0, high, low], [1000, 2000], 0))] += 1;
+                counts[pair(running, &udp([10, 0, 0, 2], [1000 + flow, 80], 0))] += 1;
             }
             let share = 8192 / running.count_ones().cast_signed();
             for (pair, count) in counts.into_iter().enumerate() {
@@ -136,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_of_a_datagram_stay_together_and_tags_do_not_matter() {
+    fn fragments_of_a_datagram_share_a_hash_and_tags_do_not_matter() {
         let whole = udp([10, 0, 0, 2], [1000, 2000], 0);
         let first = udp([10, 0, 0, 2], [1000, 2000], 0x2000);
         let later = udp([10, 0, 0, 2], [4711, 9], 185);
@@ -147,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ip_goes_by_its_stations() {
+    fn a_frame_that_is_not_ip_is_hashed_by_its_mac_addresses() {
         let frame = |src: u8| [&[2; 6][..], &[2, 0, 0, 0, 0, src], &[0x88, 0xb5], &[src; 50]].concat();
         assert_ne!(hash(&frame(1)), hash(&frame(2)));
         let mut other_payload = frame(1);
@@ -156,12 +167,13 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a frame begins with: a pair that runs, the same each time, and whatever lies behind the ports.
+        /// For any first bytes: the choice is a running pair, is the same each time, and does not
+        /// depend on bytes behind the ports.
         #[test]
-        fn the_choice_runs_and_is_stable(mut head in prop::collection::vec(any::<u8>(), 0..=64), running in 1_u8..) {
-            let pair = choose(running, &head);
-            prop_assert_eq!(running >> pair & 1, 1);
-            prop_assert_eq!(choose(running, &head), pair);
+        fn the_chosen_pair_is_running_and_the_choice_is_stable(mut head in prop::collection::vec(any::<u8>(), 0..=64), running in 1_u8..) {
+            let chosen = pair(running, &head);
+            prop_assert_eq!(running >> chosen & 1, 1);
+            prop_assert_eq!(pair(running, &head), chosen);
             if head.len() >= 14 {
                 head[12..14].copy_from_slice(&[0x86, 0xdd]);
                 let before = hash(&head);

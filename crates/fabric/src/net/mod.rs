@@ -5,5 +5,6 @@
 pub mod checksum;
 pub mod ethernet;
 pub mod flow_hash;
+pub mod queue;
 pub mod software_offload;
 pub mod vlan;

@@ -5,17 +5,19 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::net::ethernet::MacKey;
 
-/// The address at which a port receives, where it may differ from the configured one.
+/// The address at which a port receives, where its guest may change it.
+///
+/// Zero stands for the configured address.
 #[derive(Debug, Default)]
 pub struct Address(AtomicU64);
 
 impl Address {
-    /// Back to the configured one.
+    /// Returns to the configured address.
     pub fn reset(&self) {
         self.0.store(0, Relaxed);
     }
 
-    /// Is it this one?
+    /// Tells whether the port receives at `mac`.
     #[inline]
     pub fn is(&self, mac: MacKey, configured: MacKey) -> bool {
         match self.0.load(Relaxed) {
@@ -24,11 +26,11 @@ impl Address {
         }
     }
 
-    /// Makes it another one; returns what it was.
+    /// Changes the address and returns the one before.
     #[inline]
     pub fn replace(&self, mac: MacKey, configured: MacKey) -> MacKey {
         let wanted = if mac == configured { 0 } else { mac.0 };
-        // Nearly always the same: nothing is written then.
+        // The address hardly ever changes, and nothing is written if it does not.
         let before = if self.0.load(Relaxed) == wanted { wanted } else { self.0.swap(wanted, Relaxed) };
         if before == 0 { configured } else { MacKey(before) }
     }

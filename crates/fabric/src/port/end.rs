@@ -1,14 +1,14 @@
-//! What can be attached to a queue: a guest's ring, a TAP device or an emulated card's stream.
+//! Ends: what can be attached to a queue.
 
 use super::frame::{Frame, Put};
 use super::{stream, tap, vnic};
 use crate::net::software_offload::Offloads;
 
-/// The end from which frames come.
+/// The source of a transmit queue's frames.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "the large one is the fast one: no pointer to follow on its way"
+    reason = "the large variant is the fast path, which must not follow another pointer"
 )]
 pub enum TxEnd {
     /// A guest's transmit ring.
@@ -19,11 +19,11 @@ pub enum TxEnd {
     Stream(stream::Tx),
 }
 
-/// The end to which frames go.
+/// The destination of a receive queue's frames.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "the large one is the fast one: no pointer to follow on its way"
+    reason = "the large variant is the fast path, which must not follow another pointer"
 )]
 pub enum RxEnd {
     /// A guest's receive ring.
@@ -35,7 +35,7 @@ pub enum RxEnd {
 }
 
 impl RxEnd {
-    /// What it takes without help.
+    /// The offloads that the end accepts.
     #[inline]
     pub fn offloads(&self) -> Offloads {
         match self {
@@ -45,7 +45,7 @@ impl RxEnd {
         }
     }
 
-    /// Hands over a frame as it is.
+    /// Hands over a frame whose offloads the end accepts.
     #[inline]
     pub fn put(&mut self, frame: &Frame<'_>) -> Put {
         match self {
@@ -55,7 +55,7 @@ impl RxEnd {
         }
     }
 
-    /// Hands over a finished frame.
+    /// Hands over a finished frame: one without offloads.
     pub fn put_bytes(&mut self, bytes: &[u8]) -> Put {
         match self {
             Self::Vnic(end) => end.put_bytes(bytes),

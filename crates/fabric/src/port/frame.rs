@@ -1,4 +1,4 @@
-//! A frame on its way, and what can become of it at its receiver.
+//! A frame in flight, and the result of handing it to its receiver.
 
 use taut_api::fabric::DropReason;
 use taut_virtq::device::TxFrame;
@@ -7,21 +7,21 @@ use taut_virtq::header::NetHeader;
 
 use crate::net::ethernet::Ethernet;
 
-/// A frame on its way, checked.
+/// A checked frame in flight.
 #[derive(Debug)]
 pub struct Frame<'a> {
-    /// What the sender left to be done.
+    /// The offloads that the sender left to be done.
     pub header: NetHeader,
     /// Addresses and type.
     pub ethernet: Ethernet,
-    /// Bytes, from the Ethernet header on.
+    /// Length in bytes, the Ethernet header included.
     pub len: usize,
     /// The bytes.
     pub body: Body<'a>,
 }
 
 impl Frame<'_> {
-    /// Its first bytes, where no guest can change them.
+    /// The first bytes, in a copy that no guest can change.
     #[inline]
     pub fn first_bytes(&self) -> &[u8] {
         match self.body {
@@ -31,42 +31,42 @@ impl Frame<'_> {
     }
 }
 
-/// Where a frame's bytes are.
+/// Location of a frame's bytes.
 #[derive(Debug)]
 pub enum Body<'a> {
-    /// In the sending guest's memory.
+    /// The sending guest's memory.
     Guest(&'a TxFrame<'a>),
-    /// In ours.
+    /// The fabric's memory.
     Host(&'a [u8]),
 }
 
-/// What became of a frame at its receiver.
+/// Result of handing a frame to its receiver.
 #[derive(Debug)]
 pub enum Put {
-    /// It is there.
+    /// The receiver has the frame.
     Done,
-    /// It has been taken, and will be there when its rate allows; or it will have been lost, and counted.
+    /// The port's shaper has the frame. It is delivered when its rate allows, or lost and counted.
     Queued,
-    /// It cannot be taken now, and will have been dropped for this reason if that lasts.
+    /// There is no room now. If that lasts, the frame is dropped for this reason.
     NotNow(DropReason),
-    /// It can never be taken.
+    /// The receiver can never take the frame.
     Refused(DropReason),
-    /// The receiver can take nothing any more.
+    /// The receiver has stopped working.
     Failed(Failure),
 }
 
 /// Frames delivered since the last [`RxSlot::publish`](super::RxSlot::publish).
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Fresh {
-    /// Frames.
+    /// Number of frames.
     pub frames: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Frames to a group address.
+    /// Number of frames to a group address.
     pub multicast: u64,
 }
 
-/// Why an end stopped working.
+/// Reasons why an end stopped working.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The guest broke its ring.

@@ -1,18 +1,23 @@
-//! Ports: where frames come from and go to.
+//! Ports: sources and destinations of frames.
 //!
-//! A [`Port`] lives as long as it is configured; what is attached to it comes and goes. Each of its queues is behind a
-//! lock of its own. A worker holds the lock of the transmit queue that it serves for one burst, from the look at the ring
-//! until receivers see the frames: whichever worker serves it, frames of one queue keep their order. Within it the
-//! worker holds the lock of one receive queue at a time, so nothing can wait in a circle; the control thread takes a lock
-//! only to put an end in or to take it out. A transmit queue has one worker, so its lock is uncontended, and a burst
-//! shares its cost. When a lock has been taken and the end removed, no worker touches its memory any more: that is the
-//! whole protocol.
+//! A [`Port`] lives as long as it is configured; what is attached to it comes and goes. A lock
+//! protects each of its queues:
 //!
-//! A pair of queues is *owned* by the worker in whose epoll set its descriptors are watched, and which polls its
-//! transmit queue. [`Port::give`] changes that; nothing but waking up depends on it.
+//! * A worker holds the lock of the transmit queue that it serves for one burst, from peeking at the
+//!   ring until receivers see the frames. Frames of one queue therefore keep their order, whichever
+//!   worker serves it. A transmit queue has one worker, so its lock is uncontended.
+//! * During a burst the worker holds the lock of one receive queue at a time, so workers cannot
+//!   deadlock.
+//! * The control thread takes a lock only to put an end into a queue or to remove it. Once it has
+//!   removed an end under the lock, no worker touches that end's memory any more.
+//!
+//! A pair of queues is *owned* by the worker that polls its transmit queue and whose epoll set
+//! watches its descriptors. [`Port::give`] changes the owner; only wake-ups depend on it.
 
 mod address;
+mod attach;
 mod end;
+pub mod features;
 mod frame;
 pub mod notifier;
 pub mod paced;
@@ -23,7 +28,6 @@ pub mod vnic;
 pub mod vnic_device;
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
@@ -33,17 +37,13 @@ use taut_api::fabric::PortId;
 use taut_api::fabric::config::PortKind;
 use taut_api::fabric::counters::PortWord;
 use taut_api::shaping::Shaping;
-use taut_virtq::memory::GuestMemory;
 
-use crate::net::software_offload::Offloads;
+use crate::net::queue::{Direction, PairIdx, QueueIdx};
 use crate::shaping::shaper::Shaper;
 use crate::sys::counters::PortBlock;
-use crate::sys::epoll::{EventFlags, set_nonblocking};
 use crate::sys::lock::lock;
-use crate::vhost_user::device::{Ring, StartError};
-use crate::wake::mailbox::Mailboxes;
+use crate::wake::mailbox::{Mailboxes, WorkerIdx};
 use crate::wake::timers::{Deadline, Timers, Wake};
-use crate::wake::token;
 pub use address::Address;
 pub use end::{RxEnd, TxEnd};
 pub use frame::{Body, Failure, Frame, Fresh, Put};
@@ -53,36 +53,36 @@ pub use slot::{RxSlot, TxSlot};
 /// A configured port.
 #[derive(Debug)]
 pub struct Port {
-    /// Its number.
+    /// The port's number.
     pub id: PortId,
-    /// What is at its other end.
+    /// The kind of the port's other end.
     pub kind: PortKind,
-    /// The address at which it receives, if that may change.
+    /// The address at which the port receives, if its guest may change it.
     pub address: Address,
-    /// Its counters.
+    /// The port's counters.
     pub counters: PortBlock,
     rx: Box<[Mutex<RxSlot>]>,
     tx: Box<[Mutex<TxSlot>]>,
-    /// The worker that owns each pair.
+    /// The worker that owns each pair: a [`WorkerIdx`].
     owners: Box<[AtomicU8]>,
-    /// A bit for each receive queue that runs; written under the queue's lock.
+    /// One bit for each running receive queue; written under the queue's lock.
     receiving: AtomicU8,
-    /// How its rings are moderated. Only the control thread asks.
+    /// The moderation of the port's rings. Only the control thread locks it.
     coalescing: Mutex<Coalescing>,
-    /// Limits what it sends, once it has been shaped.
+    /// Limits what the port sends; present once it has been shaped.
     to_switch: OnceLock<Mutex<Shaper>>,
-    /// Limits what it receives: [`RxSlot::paced`].
+    /// Limits what the port receives, through [`RxSlot::paced`].
     to_guest: OnceLock<Arc<Mutex<Shaper>>>,
 }
 
 impl Port {
-    /// A port with nothing attached, nothing shaped and nothing moderated.
+    /// Creates a port with nothing attached, without shaping and without moderation.
     pub fn new(id: PortId, kind: PortKind, counters: PortBlock) -> Self {
         let pairs = match kind {
             PortKind::VhostUser { queue_pairs, .. } => usize::from(queue_pairs),
             PortKind::Tap { .. } | PortKind::Stream => 1,
         };
-        // A fabric before this one may have left another.
+        // A predecessor of this process may have left another value.
         counters.set(PortWord::RxQueues, 0);
         Self {
             id,
@@ -99,86 +99,88 @@ impl Port {
         }
     }
 
-    /// Is a guest's ring at its other end?
+    /// Tells whether the port's other end is a guest's ring.
     pub fn is_guest(&self) -> bool {
         matches!(self.kind, PortKind::VhostUser { .. })
     }
 
-    /// Pairs of a receive and a transmit queue.
+    /// Number of queue pairs.
     pub fn pairs(&self) -> usize {
         self.tx.len()
     }
 
-    /// Queues, both directions together. Even indices receive, odd ones transmit (virtio 1.2, 5.1.2).
+    /// Number of queues, both directions together.
     pub fn queues(&self) -> usize {
         2 * self.pairs()
     }
 
-    /// The receive queue of a pair.
-    #[inline]
-    pub fn rx(&self, pair: usize) -> MutexGuard<'_, RxSlot> {
-        lock(&self.rx[pair])
+    /// Tells whether the port has this pair.
+    pub fn has(&self, pair: PairIdx) -> bool {
+        pair.index() < self.pairs()
     }
 
-    /// The transmit queue of a pair.
+    /// Locks the receive queue of a pair.
     #[inline]
-    pub fn tx(&self, pair: usize) -> MutexGuard<'_, TxSlot> {
-        lock(&self.tx[pair])
+    pub fn rx(&self, pair: PairIdx) -> MutexGuard<'_, RxSlot> {
+        lock(&self.rx[pair.index()])
     }
 
-    /// A bit for each receive queue that runs: a guest may use fewer than it has.
+    /// Locks the transmit queue of a pair.
+    #[inline]
+    pub fn tx(&self, pair: PairIdx) -> MutexGuard<'_, TxSlot> {
+        lock(&self.tx[pair.index()])
+    }
+
+    /// One bit for each running receive queue: a guest may use fewer queues than it has.
     #[inline]
     pub fn receiving(&self) -> u8 {
         self.receiving.load(Relaxed)
     }
 
-    /// Only the control thread starts and stops queues, each under its lock.
-    fn set_receiving(&self, pair: usize, runs: bool) {
-        let others = self.receiving() & !(1 << pair);
-        let now = others | u8::from(runs) << pair;
+    /// Marks a receive queue as running or not. Only the control thread does so, under the queue's
+    /// lock.
+    fn set_receiving(&self, pair: PairIdx, runs: bool) {
+        let others = self.receiving() & !(1 << pair.0);
+        let now = others | u8::from(runs) << pair.0;
         self.receiving.store(now, Relaxed);
         self.counters.set(PortWord::RxQueues, now.into());
     }
 
-    /// Does anything serve the queue of this index?
-    pub fn runs(&self, queue: usize) -> bool {
-        if queue.is_multiple_of(2) {
-            self.rx(queue / 2).end.is_some()
-        } else {
-            self.tx(queue / 2).end.is_some()
+    /// Tells whether the queue is running.
+    pub fn runs(&self, queue: QueueIdx) -> bool {
+        match queue.direction() {
+            Direction::Receive => self.rx(queue.pair()).end.is_some(),
+            Direction::Transmit => self.tx(queue.pair()).end.is_some(),
         }
     }
 
-    /// Do frames pass both ways?
-    pub fn is_up(&self) -> bool {
-        (0..self.pairs()).any(|pair| self.runs(2 * pair) && self.runs(2 * pair + 1))
-    }
-
-    /// A receive queue's timer has gone off, its guest has made room, or a ring has been started: what is due is done, and a
-    /// timer kept for what is due later.
-    pub fn rx_due(&self, pair: usize, when: Instant, now: Instant, timers: &mut Timers) {
+    /// Does what is due at a receive queue, and sets a timer for what is due later.
+    ///
+    /// Callers: the queue's timer for `when` has expired, the guest added buffers, or the ring
+    /// started.
+    pub fn rx_due(&self, pair: PairIdx, when: Instant, now: Instant, timers: &mut Timers) {
         let mut slot = self.rx(pair);
-        slot.deadline.went_off(when);
+        slot.deadline.expire(when);
         if let Some(next) = slot.due(now, &self.counters)
-            && slot.deadline.ask(next)
+            && slot.deadline.request(next)
         {
-            timers.at(next, Wake::Receiver(self.id, pair));
+            timers.set(next, Wake::Receiver(self.id, pair));
         }
     }
 
-    /// The same for a transmit queue, independent of its being served.
-    pub fn tx_due(&self, pair: usize, when: Instant, now: Instant, timers: &mut Timers) {
+    /// Does what is due at a transmit queue, served or not, and sets a timer for what is due later.
+    pub fn tx_due(&self, pair: PairIdx, when: Instant, now: Instant, timers: &mut Timers) {
         let mut slot = self.tx(pair);
-        slot.deadline.went_off(when);
+        slot.deadline.expire(when);
         if let Some(next) = slot.due(now, &self.counters)
-            && slot.deadline.ask(next)
+            && slot.deadline.request(next)
         {
-            timers.at(next, Wake::Sender(self.id, pair));
+            timers.set(next, Wake::Sender(self.id, pair));
         }
     }
 
-    /// Whoever kept the timers of a pair is gone: both are looked at.
-    pub fn adopt(&self, pair: usize, now: Instant, timers: &mut Timers) {
+    /// Takes over both timers of a pair from a worker that has ended.
+    pub fn adopt(&self, pair: PairIdx, now: Instant, timers: &mut Timers) {
         self.rx(pair).deadline = Deadline::default();
         self.rx_due(pair, now, now, timers);
         self.tx(pair).deadline = Deadline::default();
@@ -186,143 +188,69 @@ impl Port {
     }
 
     /// The worker that owns a pair.
-    pub fn owner(&self, pair: usize) -> usize {
-        usize::from(self.owners[pair].load(Relaxed))
+    pub fn owner(&self, pair: PairIdx) -> WorkerIdx {
+        WorkerIdx(self.owners[pair.index()].load(Relaxed))
     }
 
-    /// Makes another worker the owner of a pair: from now on its events are told there. Both workers are to be told.
-    /// Callers exclude each other.
-    pub fn give(&self, pair: usize, to: usize, mailboxes: &Mailboxes) -> io::Result<()> {
+    /// Makes another worker the owner of a pair, so that its events arrive there.
+    ///
+    /// The caller notifies both workers, and no two callers run at the same time.
+    ///
+    /// # Errors
+    /// The kernel refuses another watch; the owner stays the same unless only the receive queue's
+    /// watch could not be moved.
+    pub fn give(&self, pair: PairIdx, to: WorkerIdx, mailboxes: &Mailboxes) -> io::Result<()> {
         let events = mailboxes.events(to);
         {
             let mut slot = self.tx(pair);
             if let Some(watch) = &mut slot.watch {
                 watch.move_to(events)?;
             }
-            // Under the lock: a ring that is started after this is watched there.
-            self.owners[pair].store(to as u8, Relaxed);
+            // Under the lock: a ring that starts after this is watched by the new owner.
+            self.owners[pair.index()].store(to.0, Relaxed);
         }
         match &mut self.rx(pair).watch {
-            // Where a receive queue's kick is told matters little: it is passed on to whoever waits for room.
+            // Any worker may handle a receive queue's kick: it announces the room to all senders.
             Some(watch) => watch.move_to(events),
             None => Ok(()),
         }
     }
 
-    /// Puts another shaping in force. Memory is taken when a direction is shaped for the first time. Workers are to look
-    /// at the port afterwards: what waits may go earlier now.
+    /// Puts a shaping into force.
+    ///
+    /// The first shaping of a direction allocates memory. The caller then has workers look at the
+    /// port: waiting frames may be allowed earlier now.
     pub fn shape(&self, shaping: &Shaping, now: Instant) {
-        let set = |shaper: &Mutex<Shaper>, shape| {
-            lock(shaper).set(shape, now);
-        };
         if shaping.to_switch.is_some() || self.to_switch.get().is_some() {
-            set(self.to_switch.get_or_init(Mutex::default), shaping.to_switch);
+            lock(self.to_switch.get_or_init(Mutex::default)).set(shaping.to_switch, now);
         }
         if shaping.to_guest.is_none() && self.to_guest.get().is_none() {
             return;
         }
         let shaper = self.to_guest.get_or_init(Arc::default);
-        set(shaper, shaping.to_guest);
-        for pair in 0..self.pairs() {
+        lock(shaper).set(shaping.to_guest, now);
+        for pair in PairIdx::all(self.pairs()) {
             self.rx(pair).paced.get_or_insert_with(|| Box::new(Paced::new(Arc::clone(shaper))));
         }
     }
 
-    /// May frames to it have to wait for their rate?
+    /// Tells whether frames to this port may have to wait for their rate.
     #[inline]
     pub fn is_paced(&self) -> bool {
         self.to_guest.get().is_some()
     }
 
-    /// What limits the frames that it sends.
+    /// The shaper of the frames that the port sends; `None` if they were never shaped.
     #[inline]
     pub fn to_switch(&self) -> Option<&Mutex<Shaper>> {
         self.to_switch.get()
     }
 
-    /// Starts a guest's ring.
-    pub fn start_ring(
-        &self,
-        queue: usize,
-        memory: &Arc<GuestMemory>,
-        ring: Ring,
-        mailboxes: &Mailboxes,
-    ) -> Result<(), StartError> {
-        let (pair, token) = (queue / 2, token::of_queue(self.id, queue));
-        let kick = Arc::clone(&ring.kick);
-        let coalescing = *lock(&self.coalescing);
-        if queue.is_multiple_of(2) {
-            let end = RxEnd::Vnic(vnic::Rx::new(memory, ring, coalescing)?);
-            let mut slot = self.rx(pair);
-            // The old watch goes first: it may be of the same descriptor.
-            slot.clear(&self.counters);
-            slot.watch = Some(mailboxes.events(self.owner(pair)).watch(kick, token, READABLE)?);
-            slot.end = Some(end);
-            self.set_receiving(pair, true);
-        } else {
-            let end = TxEnd::Vnic(vnic::Tx::new(memory, ring, coalescing)?);
-            let mut slot = self.tx(pair);
-            *slot = TxSlot::default();
-            slot.watch = Some(mailboxes.events(self.owner(pair)).watch(kick, token, READABLE)?);
-            slot.end = Some(end);
-        }
-        Ok(())
-    }
-
-    /// Stops whatever serves a queue; everything delivered is published before. A ring tells its position.
-    pub fn stop_ring(&self, queue: usize) -> Option<u16> {
-        if queue.is_multiple_of(2) {
-            let mut slot = self.rx(queue / 2);
-            self.set_receiving(queue / 2, false);
-            match slot.clear(&self.counters) {
-                Some(RxEnd::Vnic(end)) => Some(end.position()),
-                _ => None,
-            }
-        } else {
-            match std::mem::take(&mut *self.tx(queue / 2)).end {
-                Some(TxEnd::Vnic(mut end)) => {
-                    end.notifier().release(Instant::now(), &self.counters);
-                    Some(end.position())
-                }
-                _ => None,
-            }
-        }
-    }
-
-    /// Stops everything.
-    pub fn stop(&self) {
-        for queue in 0..self.queues() {
-            self.stop_ring(queue);
-        }
-    }
-
-    /// Replaces the descriptor by which the guest is interrupted.
-    pub fn set_call(&self, queue: usize, call: Option<Arc<OwnedFd>>) {
-        if queue.is_multiple_of(2) {
-            if let Some(RxEnd::Vnic(end)) = &mut self.rx(queue / 2).end {
-                end.notifier().set_call(call);
-            }
-        } else if let Some(TxEnd::Vnic(end)) = &mut self.tx(queue / 2).end {
-            end.notifier().set_call(call);
-        }
-    }
-
-    /// Interrupts the guest once per ring: whoever served the rings before may have owed it that.
-    pub fn interrupt_all(&self) {
-        for pair in 0..self.pairs() {
-            if let Some(RxEnd::Vnic(end)) = &mut self.rx(pair).end {
-                end.notifier().ring();
-            }
-            if let Some(TxEnd::Vnic(end)) = &mut self.tx(pair).end {
-                end.notifier().ring();
-            }
-        }
-    }
-
-    /// Moderates its rings so, those that run and those that will. Its queues are to be looked at, soon.
+    /// Changes the moderation of running and future rings. The caller then has workers look at the
+    /// port.
     pub fn moderate(&self, coalescing: Coalescing) {
         *lock(&self.coalescing) = coalescing;
-        for pair in 0..self.pairs() {
+        for pair in PairIdx::all(self.pairs()) {
             if let Some(RxEnd::Vnic(end)) = &mut self.rx(pair).end {
                 end.notifier().moderate(coalescing);
             }
@@ -331,47 +259,4 @@ impl Port {
             }
         }
     }
-
-    /// Attaches a TAP device; `offloads` tells what it was switched to take.
-    pub fn attach_tap(&self, fd: OwnedFd, offloads: Offloads, mailboxes: &Mailboxes) -> io::Result<()> {
-        set_nonblocking(&fd)?;
-        let device = Arc::new(fd);
-        let rx = RxEnd::Tap(tap::Rx::new(Arc::clone(&device), offloads));
-        let tx = TxEnd::Tap(tap::Tx::new(Arc::clone(&device)));
-        self.attach(device, READABLE, rx, tx, mailboxes)
-    }
-
-    /// Attaches an emulated card's stream.
-    pub fn attach_stream(&self, fd: OwnedFd, mailboxes: &Mailboxes) -> io::Result<()> {
-        set_nonblocking(&fd)?;
-        let socket = Arc::new(fd);
-        let rx = RxEnd::Stream(stream::Rx::new(Arc::clone(&socket)));
-        let tx = TxEnd::Stream(stream::Tx::new(Arc::clone(&socket)));
-        self.attach(socket, READABLE | EventFlags::OUT, rx, tx, mailboxes)
-    }
-
-    fn attach(
-        &self,
-        device: Arc<OwnedFd>,
-        flags: EventFlags,
-        rx: RxEnd,
-        tx: TxEnd,
-        mailboxes: &Mailboxes,
-    ) -> io::Result<()> {
-        {
-            let mut slot = self.rx(0);
-            slot.clear(&self.counters);
-            slot.end = Some(rx);
-            self.set_receiving(0, true);
-        }
-        let mut slot = self.tx(0);
-        *slot = TxSlot::default();
-        slot.watch =
-            Some(mailboxes.events(self.owner(0)).watch(device, token::of_queue(self.id, 1), flags)?);
-        slot.end = Some(tx);
-        Ok(())
-    }
 }
-
-/// Edge-triggered: an event is told once, and what was not taken then is not told again and again.
-const READABLE: EventFlags = EventFlags::IN.union(EventFlags::ET);

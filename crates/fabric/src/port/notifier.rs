@@ -1,4 +1,4 @@
-//! What interrupts a guest for one of its rings.
+//! The interrupt of one ring.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -11,7 +11,9 @@ use crate::moderation::{Interrupt, Interrupts};
 use crate::sys::counters::PortBlock;
 use crate::sys::epoll::signal;
 
-/// A ring's call descriptor, behind its moderator. Whatever tells a time wants to be asked again then: [`Self::due`].
+/// A ring's call descriptor behind its moderator.
+///
+/// A method that returns a time wants [`Self::due`] to be called at that time.
 #[derive(Debug)]
 pub struct Notifier {
     call: Option<Arc<OwnedFd>>,
@@ -19,12 +21,12 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// The notifier of a ring of `size` entries.
+    /// Creates the notifier of a ring with `size` entries.
     pub fn new(call: Option<Arc<OwnedFd>>, coalescing: Coalescing, size: u16) -> Self {
         Self { call, moderator: Interrupts::new(coalescing, size) }
     }
 
-    /// The guest has been shown so many packets, and wants to be told, or not.
+    /// Notes that the guest was shown packets; `wanted` says whether it asked for an interrupt.
     #[inline]
     pub fn published(
         &mut self,
@@ -38,7 +40,7 @@ impl Notifier {
         self.act(answer, counters)
     }
 
-    /// Does what is due at this time.
+    /// Sends the interrupt if it is due.
     #[inline]
     pub fn due(&mut self, now: Instant, counters: &PortBlock) -> Option<Instant> {
         let answer = self.moderator.due(now);
@@ -58,14 +60,14 @@ impl Notifier {
         }
     }
 
-    /// Nothing is held back any longer.
+    /// Sends a pending interrupt without further delay.
     pub fn release(&mut self, now: Instant, counters: &PortBlock) {
         if self.moderator.release(now) {
             self.act(Interrupt::Now, counters);
         }
     }
 
-    /// The guest has nothing left to do.
+    /// Notes that the guest's ring is empty, which ends the delay of some schemes.
     #[inline]
     pub fn idle(&mut self, now: Instant, counters: &PortBlock) {
         if self.moderator.idle(now) {
@@ -80,12 +82,12 @@ impl Notifier {
         }
     }
 
-    /// Replaces the descriptor.
+    /// Replaces the call descriptor.
     pub fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
         self.call = call;
     }
 
-    /// Another scheme; [`Self::due`] is to be asked, soon.
+    /// Changes the moderation. The caller then has a worker call [`Self::due`].
     pub fn moderate(&mut self, coalescing: Coalescing) {
         self.moderator.set(coalescing);
     }

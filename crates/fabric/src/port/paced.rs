@@ -1,4 +1,4 @@
-//! The last step to a shaped guest: frames that conform pass, others wait in the queue, in order.
+//! The last step to a shaped guest: conforming frames pass, others wait in a queue, in order.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -16,29 +16,30 @@ use crate::shaping::shaper::Shaper;
 use crate::sys::counters::PortBlock;
 use crate::sys::lock::lock;
 
-/// How soon a device that had no room is tried again. A guest's ring tells by a kick.
+/// Delay before a device without room is tried again. A guest's ring announces room by a kick.
 const RETRY: Duration = Duration::from_millis(1);
 
-/// What stands between the switch and one receive queue of a shaped port. A port that is no longer shaped keeps it,
-/// without limits, until the port goes.
+/// The shaper and the queue between the switch and one receive queue of a shaped port.
+///
+/// A port that is no longer shaped keeps it, without limits, until the port is removed.
 #[derive(Debug)]
 pub struct Paced {
-    /// All receive queues of the port share it. Its lock is the last that a worker takes.
+    /// Shared by all receive queues of the port. Its lock is the last one that a worker takes.
     shaper: Arc<Mutex<Shaper>>,
     queue: Queue,
-    /// The queue was empty until now, or stuck: somebody has to come back then.
+    /// Time at which a worker has to come back, not yet covered by a timer.
     due: Option<Instant>,
-    /// There was no room when somebody last came.
+    /// The end had no room when the queue was last drained.
     stuck: bool,
 }
 
 impl Paced {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new(shaper: Arc<Mutex<Shaper>>) -> Self {
         Self { shaper, queue: Queue::default(), due: None, stuck: false }
     }
 
-    /// Hands a frame to `end`, or lets it wait.
+    /// Hands a frame to `end`, or queues it.
     pub fn put(&mut self, end: &mut RxEnd, frame: &Frame<'_>, now: Instant) -> Put {
         if let Some(put) = self.pass(now, frame.len, || end.put(frame)) {
             return put;
@@ -53,7 +54,7 @@ impl Paced {
         self.wait(frame.header, frame.len, now, fill)
     }
 
-    /// The same for a finished frame.
+    /// Hands a finished frame to `end`, or queues it.
     pub fn put_bytes(&mut self, end: &mut RxEnd, bytes: &[u8], now: Instant) -> Put {
         if let Some(put) = self.pass(now, bytes.len(), || end.put_bytes(bytes)) {
             return put;
@@ -65,7 +66,7 @@ impl Paced {
         self.wait(PLAIN, bytes.len(), now, fill)
     }
 
-    /// Does `put` with a frame that need not wait.
+    /// Calls `put` for a frame that need not wait. Returns `None` if the frame has to be queued.
     fn pass(&self, now: Instant, len: usize, put: impl FnOnce() -> Put) -> Option<Put> {
         if !self.queue.is_empty() {
             return None;
@@ -81,6 +82,7 @@ impl Paced {
         Some(put)
     }
 
+    /// Queues a frame of up to `len` bytes, which `fill` writes.
     fn wait(
         &mut self,
         header: NetHeader,
@@ -90,7 +92,7 @@ impl Paced {
     ) -> Put {
         let first = self.queue.is_empty();
         if self.stuck {
-            // A guest that does not kick gets its frames all the same, as long as there are new ones.
+            // Try again with each new frame, in case the guest does not kick.
             self.due = Some(now);
         }
         if !self.queue.push(header, len, fill) {
@@ -102,14 +104,15 @@ impl Paced {
         Put::Queued
     }
 
-    /// When somebody has to come back for frames that nobody comes back for yet.
+    /// The time at which a worker has to come back, if no timer covers it yet.
     #[inline]
     pub fn take_due(&mut self) -> Option<Instant> {
         self.due.take()
     }
 
-    /// Hands over what conforms by now, and tells when to come back. Without an `end`, or with a broken one, what waits is
-    /// lost.
+    /// Hands over the frames that conform by now, and returns the time at which to come back.
+    ///
+    /// Without an `end`, or with a broken one, all waiting frames are lost.
     pub fn drain(
         &mut self,
         end: Option<&mut RxEnd>,
@@ -136,7 +139,7 @@ impl Paced {
                     return (!matches!(end, RxEnd::Vnic(_))).then(|| now + RETRY);
                 }
                 Put::Failed(_) => {
-                    // Whoever delivers next meets the same failure, and reports it.
+                    // The next delivery meets the same failure and reports it.
                     drop(shaper);
                     self.lose(counters);
                     return None;
@@ -147,7 +150,8 @@ impl Paced {
         None
     }
 
-    /// Hands over whatever there is room for, at any rate: the end is going to be taken out. The rest is lost.
+    /// Hands over as many frames as there is room for, at any rate, before the end is removed. The
+    /// rest is lost.
     pub fn flush(&mut self, end: &mut RxEnd, fresh: &mut Fresh, counters: &PortBlock) {
         while let Some((header, bytes)) = self.queue.first() {
             match hand_over(end, header, bytes, fresh) {
@@ -160,6 +164,7 @@ impl Paced {
         self.lose(counters);
     }
 
+    /// Drops and counts all waiting frames.
     fn lose(&mut self, counters: &PortBlock) {
         for _ in 0..self.queue.clear() {
             counters.drop_at(DropReason::PortDown);
@@ -167,8 +172,9 @@ impl Paced {
     }
 }
 
+/// Hands a queued frame to `end` and counts it in `fresh`.
 fn hand_over(end: &mut RxEnd, header: &NetHeader, bytes: &[u8], fresh: &mut Fresh) -> Put {
-    // Checked before it waited; its guest may have taken it back since.
+    // Check it again: the copy may be shorter than the frame that was checked before.
     let ethernet = match ethernet::check(bytes, bytes.len()) {
         Ok(ethernet) => ethernet,
         Err(reason) => return Put::Refused(reason),

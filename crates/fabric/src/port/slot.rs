@@ -1,4 +1,4 @@
-//! A queue's place in its port: what is attached to it, and what belongs to that.
+//! The state of one queue of a port: the end attached to it, and everything that belongs to the end.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -14,24 +14,25 @@ use crate::sys::counters::PortBlock;
 use crate::sys::epoll::Watched;
 use crate::wake::timers::Deadline;
 
-/// A transmit queue's place.
+type Watch = Watched<Arc<OwnedFd>>;
+
+/// A transmit queue.
 #[derive(Debug, Default)]
 pub struct TxSlot {
-    /// What is attached.
+    /// The attached end.
     pub end: Option<TxEnd>,
-    /// Its kick, or the device that it reads, where its owner waits.
+    /// The end's kick or device, in the owner's epoll set.
     pub(super) watch: Option<Watch>,
-    /// Pieces of the first frame that its receiver has already got.
+    /// Number of pieces of the first frame that its receiver already has.
     pub pieces_done: usize,
-    /// Segments on their way to be merged; empty between bursts, unless a receiver has no room.
+    /// TCP segments being merged. Empty between bursts, unless a receiver has no room.
     pub lro: Lro,
-    /// When a worker looks at it although it is not served.
+    /// Time at which a worker looks at the queue even if it does not serve it.
     pub deadline: Deadline,
 }
 
 impl TxSlot {
-    /// Its [`deadline`](Self::deadline) has come, or something close to it: does what is due at `now`, and tells when
-    /// there will be more.
+    /// Does what is due at `now`, and returns the time at which more will be due.
     pub fn due(&mut self, now: Instant, counters: &PortBlock) -> Option<Instant> {
         match &mut self.end {
             Some(TxEnd::Vnic(end)) => end.notifier().due(now, counters),
@@ -40,26 +41,27 @@ impl TxSlot {
     }
 }
 
-/// A receive queue's place.
+/// A receive queue.
 #[derive(Debug, Default)]
 pub struct RxSlot {
-    /// What is attached.
+    /// The attached end.
     pub end: Option<RxEnd>,
-    /// Its kick, where its owner waits.
+    /// The end's kick, in the owner's epoll set.
     pub(super) watch: Option<Watch>,
-    /// Since when it has had no room, or no end, for a frame that was there.
+    /// Time since which the queue has had no room, or no end, for a waiting frame.
     pub full_since: Option<Instant>,
-    /// Delivered, but not yet counted and announced.
+    /// Frames that were delivered, but not yet counted and published.
     pub fresh: Fresh,
-    /// When a worker looks at it although nobody delivers.
+    /// Time at which a worker looks at the queue even if nobody delivers.
     pub deadline: Deadline,
-    /// Where frames wait, if the port is shaped.
+    /// The queue in which frames wait for their rate, if the port is shaped.
     pub paced: Option<Box<Paced>>,
 }
 
 impl RxSlot {
-    /// Makes everything delivered visible to the guest, interrupts it if that is due, and counts; tells when an interrupt
-    /// will be due.
+    /// Makes delivered frames visible to the guest, interrupts it if that is due, and counts.
+    ///
+    /// Returns the time at which an interrupt will be due.
     #[inline]
     pub fn publish(&mut self, now: Instant, counters: &PortBlock) -> Option<Instant> {
         let later = match &mut self.end {
@@ -78,8 +80,7 @@ impl RxSlot {
         later
     }
 
-    /// Its [`deadline`](Self::deadline) has come, or something close to it: does what is due at `now`, and tells when
-    /// there will be more.
+    /// Does what is due at `now`, and returns the time at which more will be due.
     pub fn due(&mut self, now: Instant, counters: &PortBlock) -> Option<Instant> {
         let paced = self.paced.as_mut();
         let next = paced.and_then(|paced| paced.drain(self.end.as_mut(), &mut self.fresh, now, counters));
@@ -87,8 +88,9 @@ impl RxSlot {
         [next, interrupt].into_iter().flatten().min()
     }
 
-    /// Takes out what is attached, and all that belongs to it. What waits for its rate is handed over as far as there is
-    /// room.
+    /// Removes the end and everything that belongs to it, and returns the end.
+    ///
+    /// Frames that wait for their rate are handed over as far as there is room.
     pub(super) fn clear(&mut self, counters: &PortBlock) -> Option<RxEnd> {
         let mut paced = self.paced.take();
         if let (Some(paced), Some(end)) = (&mut paced, &mut self.end) {
@@ -104,5 +106,3 @@ impl RxSlot {
         end
     }
 }
-
-type Watch = Watched<Arc<OwnedFd>>;

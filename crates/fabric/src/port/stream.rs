@@ -1,5 +1,6 @@
-//! An emulated card behind QEMU's `-netdev stream`: finished frames on a Unix stream, each behind a 4-byte big-endian
-//! length.
+//! An emulated card behind QEMU's `-netdev stream`.
+//!
+//! The stream carries finished frames, each behind a 4-byte big-endian length.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,12 +14,14 @@ use super::frame::{Body, Failure, Frame, Put};
 use crate::net::ethernet::MAX_TAGGED;
 use crate::net::software_offload::PLAIN;
 
-/// Bytes of the length before each frame.
+/// Length in bytes of the length field before each frame.
 const PREFIX: usize = 4;
-/// Shortest frame on an Ethernet, its checksum aside. Guests on rings may send less, and some emulated cards (vlance)
-/// throw away what no wire could have carried.
+/// Shortest Ethernet frame without its checksum.
+///
+/// Guests with rings may send shorter frames, and some emulated cards (vlance) drop them unless they
+/// are padded.
 const MIN_FRAME: usize = 60;
-/// Read at once; a frame of the greatest length always fits.
+/// Size of the read buffer. The longest frame always fits.
 const BUFFER: usize = 2 * (PREFIX + MAX_TAGGED);
 
 /// Frames from the card.
@@ -26,18 +29,18 @@ const BUFFER: usize = 2 * (PREFIX + MAX_TAGGED);
 pub struct Tx {
     socket: Arc<OwnedFd>,
     buffer: Box<[u8]>,
-    /// The bytes read and not yet taken are `start..end`.
+    /// `start..end` are the bytes that were read and not yet taken.
     start: usize,
     end: usize,
 }
 
 impl Tx {
-    /// Reads from this socket.
+    /// Creates the reading end of a socket.
     pub fn new(socket: Arc<OwnedFd>) -> Self {
         Self { socket, buffer: vec![0; BUFFER].into(), start: 0, end: 0 }
     }
 
-    /// The next whole frame; the same one until [`Self::taken`]. Nothing is left to be done to it.
+    /// The next whole frame: the same one until [`Self::taken`] is called. It has no offloads.
     pub fn first(&mut self) -> Result<Option<(NetHeader, &[u8])>, Failure> {
         loop {
             if let Some(len) = self.announced()? {
@@ -52,24 +55,27 @@ impl Tx {
         }
     }
 
-    /// The frame has been dealt with.
+    /// Releases the current frame.
     pub fn taken(&mut self) {
         if let Ok(Some(len)) = self.announced() {
             self.start += PREFIX + len;
         }
     }
 
+    /// Length of the next frame, if its length field has arrived.
     fn announced(&self) -> Result<Option<usize>, Failure> {
         let Some(prefix) = self.buffer[self.start..self.end].first_chunk::<PREFIX>() else {
             return Ok(None);
         };
         match u32::from_be_bytes(*prefix) as usize {
             len @ 1..=MAX_TAGGED => Ok(Some(len)),
-            len => Err(Failure::Gone(format!("the stream announced a frame of {len} bytes"))),
+            len => Err(Failure::Gone(format!(
+                "the stream announced a frame of {len} bytes; at most {MAX_TAGGED} are possible"
+            ))),
         }
     }
 
-    /// Reads more behind what is there; `false` when there is nothing.
+    /// Reads more bytes into the buffer. Returns `false` if there is nothing to read.
     fn read(&mut self) -> Result<bool, Failure> {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -90,7 +96,7 @@ impl Tx {
     }
 }
 
-/// Frames to the card. At most one is on its way: when the socket takes a part of it, the rest waits here.
+/// Frames to the card. When the socket accepts only a part of a frame, the rest waits here.
 #[derive(Debug)]
 pub struct Rx {
     socket: Arc<OwnedFd>,
@@ -99,12 +105,12 @@ pub struct Rx {
 }
 
 impl Rx {
-    /// Writes to this socket.
+    /// Creates the writing end of a socket.
     pub fn new(socket: Arc<OwnedFd>) -> Self {
         Self { socket, buffer: Vec::with_capacity(PREFIX + MAX_TAGGED), sent: 0 }
     }
 
-    /// Sends a frame that needs nothing done to it.
+    /// Sends a frame without offloads.
     pub fn put(&mut self, frame: &Frame<'_>) -> Put {
         self.send(frame.len, |space| match frame.body {
             Body::Guest(body) => _ = body.copy_to(space),
@@ -132,13 +138,13 @@ impl Rx {
         self.buffer.resize(PREFIX + padded, 0);
         fill(&mut self.buffer[PREFIX..PREFIX + len]);
         match self.flush() {
-            // Ours now: it leaves when there is room, before any other.
+            // The buffer holds the frame; it is sent before any other when there is room.
             Put::NotNow(_) => Put::Done,
             other => other,
         }
     }
 
-    /// Sends what is left of the last frame.
+    /// Sends the rest of the last frame.
     pub fn flush(&mut self) -> Put {
         while self.sent < self.buffer.len() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -160,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_too_short_for_a_wire_are_padded_with_zeros() {
+    fn short_frames_are_padded_with_zeros_to_the_ethernet_minimum() {
         let (here, card) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
         let mut rx = Rx::new(Arc::new(here));

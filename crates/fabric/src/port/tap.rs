@@ -1,4 +1,6 @@
-//! A TAP device: a host's network stack as a port. Each frame begins with a 12-byte virtio-net header.
+//! A TAP device: the host's network stack as a port.
+//!
+//! A 12-byte virtio-net header precedes each frame.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,21 +19,21 @@ use crate::net::software_offload::{Offloads, PLAIN};
 pub struct Tx {
     device: Arc<OwnedFd>,
     buffer: Box<[u8]>,
-    /// Bytes of the frame that was read and not yet taken.
+    /// Length of the frame in `buffer`, header included; 0 if there is none.
     held: usize,
 }
 
 impl Tx {
-    /// Reads from this device.
+    /// Creates the reading end of a device.
     pub fn new(device: Arc<OwnedFd>) -> Self {
         Self { device, buffer: vec![0; header::LEN + MAX_TAGGED].into(), held: 0 }
     }
 
-    /// The next frame; the same one until [`Self::taken`].
+    /// The next frame: the same one until [`Self::taken`] is called.
     pub fn first(&mut self) -> Result<Option<(NetHeader, &[u8])>, Failure> {
         while self.held == 0 {
             match rustix::io::read(&self.device, &mut *self.buffer) {
-                // Shorter than its header: nothing that a TAP sends.
+                // A TAP never sends less than a header; such a read is ignored.
                 Ok(got) => self.held = if got < header::LEN { 0 } else { got },
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => {}
@@ -43,7 +45,7 @@ impl Tx {
         Ok(Some((header, frame)))
     }
 
-    /// The frame has been dealt with.
+    /// Releases the current frame.
     pub fn taken(&mut self) {
         self.held = 0;
     }
@@ -53,25 +55,25 @@ impl Tx {
 #[derive(Debug)]
 pub struct Rx {
     device: Arc<OwnedFd>,
-    /// What the device was switched to take.
+    /// The offloads that the device was configured to accept.
     pub offloads: Offloads,
 }
 
 impl Rx {
-    /// Writes to this device.
+    /// Creates the writing end of a device.
     pub fn new(device: Arc<OwnedFd>, offloads: Offloads) -> Self {
         Self { device, offloads }
     }
 
-    /// Writes a frame from where it is.
+    /// Writes a frame from the memory in which it lies.
     pub fn put(&mut self, frame: &Frame<'_>) -> Put {
         match frame.body {
-            Body::Guest(body) => verdict(body.write_to(self.device.as_fd(), Some(&frame.header))),
+            Body::Guest(body) => outcome(body.write_to(self.device.as_fd(), Some(&frame.header))),
             Body::Host(bytes) => self.write(&frame.header, bytes),
         }
     }
 
-    /// Writes a finished frame.
+    /// Writes a finished frame: one without offloads.
     pub fn put_bytes(&mut self, bytes: &[u8]) -> Put {
         self.write(&PLAIN, bytes)
     }
@@ -79,17 +81,18 @@ impl Rx {
     fn write(&self, header: &NetHeader, bytes: &[u8]) -> Put {
         let header = header.to_bytes();
         let parts = [IoSlice::new(&header), IoSlice::new(bytes)];
-        verdict(rustix::io::writev(&self.device, &parts).map_err(io::Error::from))
+        outcome(rustix::io::writev(&self.device, &parts).map_err(io::Error::from))
     }
 }
 
-fn verdict(written: io::Result<usize>) -> Put {
+/// Translates the result of a write to the device.
+fn outcome(written: io::Result<usize>) -> Put {
     match written {
         Ok(_) => Put::Done,
         Err(error) => match Errno::from_io_error(&error) {
             Some(Errno::AGAIN) => Put::NotNow(DropReason::RingFull),
             Some(Errno::BADFD) => Put::Failed(Failure::Gone(format!("the TAP device failed: {error}"))),
-            // EIO: the interface is down. EINVAL: the kernel does not like the header.
+            // EIO: the interface is down. EINVAL: the kernel rejects the header.
             _ => Put::Refused(DropReason::DeviceRefused),
         },
     }

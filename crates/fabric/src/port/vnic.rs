@@ -1,23 +1,21 @@
-//! A guest's virtio-net rings.
+//! The virtio-net rings of a guest.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use taut_api::Coalescing;
 use taut_api::fabric::DropReason;
 use taut_virtq::device::{Delivery, Run, RxQueue, TxQueue};
 use taut_virtq::fault::{QueueError, RingFault};
-use taut_virtq::memory::GuestMemory;
 
+use super::features;
 use super::frame::{Body, Failure, Frame, Put};
 use super::notifier::Notifier;
 use crate::moderation::{Kicks, Look};
 use crate::net::software_offload::{Offloads, PLAIN};
 use crate::sys::counters::PortBlock;
 use crate::vhost_user::device::Ring;
-use crate::vhost_user::features;
 
-/// The transmit ring: frames from the guest.
+/// A transmit ring: frames from the guest.
 #[derive(Debug)]
 pub struct Tx {
     queue: TxQueue,
@@ -27,8 +25,8 @@ pub struct Tx {
 
 impl Tx {
     /// Starts the ring.
-    pub fn new(memory: &Arc<GuestMemory>, ring: Ring, coalescing: Coalescing) -> Result<Self, QueueError> {
-        let (queue, size) = (TxQueue::new(memory, &ring.config)?, ring.config.size);
+    pub fn new(ring: Ring, coalescing: Coalescing) -> Result<Self, QueueError> {
+        let (queue, size) = (TxQueue::new(&ring.setup.memory, &ring.setup.config)?, ring.setup.config.size);
         Ok(Self {
             queue,
             notifier: Notifier::new(ring.call, coalescing, size),
@@ -36,20 +34,22 @@ impl Tx {
         })
     }
 
-    /// Looks at the frames that wait and tells how many there are; [`Self::queue`] gives them, the oldest first.
+    /// Reads the waiting frames from the ring and returns their number. [`Self::queue`] gives access
+    /// to them, the oldest first.
     #[inline]
     pub fn look(&mut self) -> Result<usize, Failure> {
         Ok(self.queue.peek()?)
     }
 
-    /// The queue, for the frames of the last look.
+    /// The queue, with the frames of the last [`Self::look`].
     #[inline]
     pub fn queue(&self) -> &TxQueue {
         &self.queue
     }
 
-    /// Gives the first `done` frames of the last look back to the guest, and interrupts it if it wants to know; tells
-    /// when it is to be told otherwise.
+    /// Returns the first `done` frames of the last look to the guest, and interrupts it if that is due.
+    ///
+    /// Returns the time at which an interrupt will be due.
     #[inline]
     pub fn complete(&mut self, done: usize, now: Instant, counters: &PortBlock) -> Option<Instant> {
         if done == 0 {
@@ -60,77 +60,80 @@ impl Tx {
         self.notifier.published(done, self.queue.needs_interrupt(), now, counters)
     }
 
-    /// The last look found nothing. May the guest kick, or when is it looked at again?
+    /// Notes that the last look found nothing, and decides between a kick by the guest and another
+    /// look.
     #[inline]
     pub fn emptied(&mut self, now: Instant, counters: &PortBlock) -> Look {
         self.notifier.idle(now, counters);
         self.kicks.emptied(now)
     }
 
-    /// Lets the guest kick again; `true` if something has come in the meantime.
+    /// Enables the guest's kicks. Returns `true` if frames have arrived in the meantime.
     pub fn arm(&mut self) -> bool {
         self.queue.arm_kicks()
     }
 
-    /// Spares the guest its kicks.
+    /// Disables the guest's kicks.
     pub fn disarm(&mut self) {
         self.queue.suspend_kicks();
     }
 
-    /// What interrupts the guest.
+    /// The ring's interrupt.
     pub fn notifier(&mut self) -> &mut Notifier {
         &mut self.notifier
     }
 
-    /// Another moderation; the ring is to be looked at, soon.
+    /// Changes the moderation. The caller then has a worker look at the ring.
     pub fn moderate(&mut self, coalescing: Coalescing) {
         self.notifier.moderate(coalescing);
         self.kicks.set(coalescing);
     }
 
-    /// Position of the first frame that the guest has not got back.
+    /// Position of the first frame that has not been returned to the guest.
     pub fn position(&self) -> u16 {
         self.queue.position()
     }
 }
 
-/// Frames of a burst after which there is time to look at the next buffer.
+/// Bursts shorter than this leave time to prefetch the next buffers.
 const SHORT_BURST: u64 = 8;
 
-/// The receive ring: frames to the guest.
+/// A receive ring: frames to the guest.
 #[derive(Debug)]
 pub struct Rx {
     queue: RxQueue,
     notifier: Notifier,
-    /// What the driver takes.
+    /// The offloads that the driver accepts.
     pub offloads: Offloads,
-    /// A kick was asked for, because there was no room.
+    /// The guest's kick is enabled because there was no room.
     armed: bool,
 }
 
 impl Rx {
     /// Starts the ring.
-    pub fn new(memory: &Arc<GuestMemory>, ring: Ring, coalescing: Coalescing) -> Result<Self, QueueError> {
-        let mut queue = RxQueue::new(memory, &ring.config)?;
+    pub fn new(ring: Ring, coalescing: Coalescing) -> Result<Self, QueueError> {
+        let config = &ring.setup.config;
+        let mut queue = RxQueue::new(&ring.setup.memory, config)?;
         queue.suspend_kicks();
-        let offloads = features::receives(ring.config.features);
-        let notifier = Notifier::new(ring.call, coalescing, ring.config.size);
+        let offloads = features::receives(config.features);
+        let notifier = Notifier::new(ring.call, coalescing, config.size);
         Ok(Self { queue, notifier, offloads, armed: false })
     }
 
-    /// Looks at the buffers for so many frames. A fault shows again with the first of them.
+    /// Reads the buffers for this many frames. A fault is reported with the first frame delivered.
     #[inline]
     pub fn prepare(&mut self, frames: usize) {
         let _ = self.queue.prepare(frames);
     }
 
-    /// Prefetches the first cache lines of the buffer for the frame `index` places from the next one.
+    /// Prefetches the buffer of the `index`-th frame from now.
     #[inline(always)]
     pub fn prefetch(&self, index: usize) {
         self.queue.prefetch(index);
     }
 
-    /// Stores `count` frames from `first` of another guest's last look on, as many in a row as need nothing done to them.
+    /// Stores up to `count` frames of another guest's last look, from frame `first` on, as long as they
+    /// need no offload work.
     #[inline]
     pub fn put_run(&mut self, queue: &TxQueue, first: usize, count: usize) -> Run {
         let run = self.queue.deliver_run(queue, first, count);
@@ -141,7 +144,7 @@ impl Rx {
         run
     }
 
-    /// Stores a frame as it is.
+    /// Stores a frame whose offloads the driver accepts.
     #[inline]
     pub fn put(&mut self, frame: &Frame<'_>) -> Put {
         self.store(|queue| match frame.body {
@@ -150,7 +153,7 @@ impl Rx {
         })
     }
 
-    /// Stores a finished frame.
+    /// Stores a finished frame: one without offloads.
     pub fn put_bytes(&mut self, bytes: &[u8]) -> Put {
         self.store(|queue| queue.deliver_bytes(bytes, &PLAIN))
     }
@@ -168,7 +171,8 @@ impl Rx {
                 }
                 Ok(Delivery::TooLong) => return Put::Refused(DropReason::BufferTooSmall),
                 Ok(Delivery::Full) => {
-                    // Each time anew: some buffers may have come, but too few. A ring ends, so this does as well.
+                    // Try again while the guest adds buffers, even if too few for this frame. The
+                    // ring's size bounds the loop.
                     self.armed = true;
                     if !self.queue.arm_kicks() {
                         return Put::NotNow(DropReason::RingFull);
@@ -179,8 +183,9 @@ impl Rx {
         }
     }
 
-    /// Shows the guest the `frames` frames that were stored, and interrupts it if that is due; tells when it will be due
-    /// otherwise.
+    /// Makes `frames` stored frames visible to the guest, and interrupts it if that is due.
+    ///
+    /// Returns the time at which an interrupt will be due.
     #[inline]
     pub fn publish(&mut self, frames: u64, now: Instant, counters: &PortBlock) -> Option<Instant> {
         let later = if frames == 0 {
@@ -194,19 +199,19 @@ impl Rx {
             later
         };
         if later.is_some() && self.armed {
-            // It must make room, and cannot know.
+            // The guest must make room and can learn that only by an interrupt.
             self.notifier.release(now, counters);
             return None;
         }
         later
     }
 
-    /// What interrupts the guest.
+    /// The ring's interrupt.
     pub fn notifier(&mut self) -> &mut Notifier {
         &mut self.notifier
     }
 
-    /// Position of the first buffer that the guest has not got back.
+    /// Position of the first buffer that has not been returned to the guest.
     pub fn position(&self) -> u16 {
         self.queue.position()
     }

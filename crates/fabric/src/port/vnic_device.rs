@@ -1,23 +1,24 @@
-//! A port as front ends' sessions drive it.
+//! A port as the device of a vhost-user session.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use taut_api::fabric::PortId;
-use taut_virtq::memory::GuestMemory;
-use taut_virtq::{PositionLog, QueueConfig, RxQueue, TxQueue};
+use taut_virtq::PositionLog;
+use taut_virtq::device::{RxQueue, TxQueue};
 
 use super::Port;
-use crate::vhost_user::device::{Device, Ring, StartError};
-use crate::vhost_user::features;
+use super::features;
+use crate::net::queue::{Direction, QueueIdx};
+use crate::vhost_user::device::{Device, Ring, RingSetup, StartError};
 use crate::wake::mailbox::Mailboxes;
 
-/// A port, and the workers that are to serve it.
+/// A port, and the workers that serve it.
 #[derive(Debug, Clone)]
 pub struct VnicDevice {
     /// The port.
     pub port: Arc<Port>,
-    /// Where its kicks are waited for.
+    /// The workers' mailboxes, whose epoll sets watch the port's kicks.
     pub mailboxes: Arc<Mailboxes>,
 }
 
@@ -34,45 +35,39 @@ impl Device for VnicDevice {
         features::offered(self.port.kind)
     }
 
-    /// QEMU makes up a card's configuration space by itself.
+    /// Empty: QEMU builds the configuration space of a network card itself.
     fn config_space(&self) -> &[u8] {
         &[]
     }
 
-    fn runs(&self, queue: usize) -> bool {
+    fn runs(&self, queue: QueueIdx) -> bool {
         self.port.runs(queue)
     }
 
-    fn start_ring(&self, queue: usize, memory: &Arc<GuestMemory>, ring: Ring) -> Result<(), StartError> {
-        self.port.start_ring(queue, memory, ring, &self.mailboxes)
+    fn start_ring(&self, queue: QueueIdx, ring: Ring) -> Result<(), StartError> {
+        self.port.start_ring(queue, ring, &self.mailboxes)
     }
 
-    fn stop_ring(&self, queue: usize) -> Option<u16> {
+    fn stop_ring(&self, queue: QueueIdx) -> Option<u16> {
         self.port.stop_ring(queue)
     }
 
-    fn set_call(&self, queue: usize, call: Option<Arc<OwnedFd>>) {
-        self.port.set_call(queue, call);
+    fn set_call(&self, queue: QueueIdx, call: Option<Arc<OwnedFd>>) {
+        self.port.with_notifier(queue, |notifier| notifier.set_call(call));
     }
 
-    fn interrupt_all(&self) {
-        self.port.interrupt_all();
+    fn interrupt(&self, queue: QueueIdx) {
+        self.port.with_notifier(queue, |notifier| notifier.ring());
     }
 
-    fn position_in_memory(
-        &self,
-        memory: &Arc<GuestMemory>,
-        queue: usize,
-        config: &QueueConfig,
-    ) -> Option<u16> {
-        if queue.is_multiple_of(2) {
-            RxQueue::new(memory, config).ok().map(|queue| queue.position())
-        } else {
-            TxQueue::new(memory, config).ok().map(|queue| queue.position())
+    fn position_in_memory(&self, queue: QueueIdx, setup: &RingSetup) -> Option<u16> {
+        match queue.direction() {
+            Direction::Receive => Some(RxQueue::new(&setup.memory, &setup.config).ok()?.position()),
+            Direction::Transmit => Some(TxQueue::new(&setup.memory, &setup.config).ok()?.position()),
         }
     }
 
-    fn position_log(&self, queue: usize) -> Option<PositionLog> {
-        self.port.counters.position_log(queue)
+    fn position_log(&self, queue: QueueIdx) -> Option<PositionLog> {
+        self.port.counters.position_log(queue.index())
     }
 }

@@ -1,30 +1,33 @@
-//! What was decided a moment ago: the receive queues of senders' simple frames, by their addresses.
+//! A cache of recent forwarding decisions: the receive queue for a pair of MAC addresses.
 //!
-//! A worker's own, so nothing is shared and nothing is locked. An answer is good for [`GOOD_FOR`]: so long at the most do
-//! frames go on to where an address was before it moved, or was learnt anew. A new configuration forgets everything.
+//! Each worker has its own cache, so nothing is shared and nothing is locked. A decision is valid for
+//! one millisecond: for that long, frames may still go to the port that an address has left. A new
+//! configuration clears the cache.
 
 use std::time::{Duration, Instant};
 
 use taut_api::fabric::PortId;
 
+use super::index::MemberIdx;
 use super::target::Target;
 use crate::net::ethernet::MacPair;
+use crate::net::queue::PairIdx;
 
-/// Long against a burst, short against anything that a guest or a user could wait for.
+/// Validity of a decision: long against a burst, short against anything that a user waits for.
 const GOOD_FOR: Duration = Duration::from_millis(1);
-/// Entries, a power of two. Two that share a place take turns.
+/// Number of entries, a power of two. Two flows that share a place replace each other.
 const SIZE: usize = 512;
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     macs: MacPair,
     sender: PortId,
-    /// Answers of an older generation are none.
+    /// An entry is valid only if its generation is the current one.
     generation: u32,
     target: Target,
 }
 
-/// A worker's flow_cache decisions.
+/// One worker's recent decisions.
 #[derive(Debug)]
 pub struct FlowCache {
     entries: Box<[Entry; SIZE]>,
@@ -34,28 +37,28 @@ pub struct FlowCache {
 
 impl Default for FlowCache {
     fn default() -> Self {
-        let nothing = Entry {
+        let empty = Entry {
             macs: MacPair::default(),
             sender: PortId(0),
             generation: 0,
-            target: Target { member: 0, pair: 0 },
+            target: Target { member: MemberIdx(0), pair: PairIdx(0) },
         };
-        Self { entries: Box::new([nothing; SIZE]), generation: 1, until: Instant::now() + GOOD_FOR }
+        Self { entries: Box::new([empty; SIZE]), generation: 1, until: Instant::now() + GOOD_FOR }
     }
 }
 
 impl FlowCache {
-    /// Forgets everything.
+    /// Clears the cache.
     pub fn forget(&mut self, now: Instant) {
         self.until = now + GOOD_FOR;
         self.generation = self.generation.wrapping_add(1);
         if self.generation == 0 {
-            // Once in weeks: no entry may be mistaken for a new one.
+            // The counter has wrapped around: no old entry may become valid again.
             *self = Self::default();
         }
     }
 
-    /// A burst begins.
+    /// Begins a burst: clears the cache if its decisions are too old.
     #[inline]
     pub fn begin(&mut self, now: Instant) {
         if now >= self.until {
@@ -63,7 +66,7 @@ impl FlowCache {
         }
     }
 
-    /// What was decided on a frame like this.
+    /// The decision for a sender and a pair of addresses.
     #[inline(always)]
     pub fn find(&self, sender: PortId, macs: MacPair) -> Option<Target> {
         let entry = &self.entries[macs.place::<SIZE>()];
@@ -71,7 +74,7 @@ impl FlowCache {
         same.then_some(entry.target)
     }
 
-    /// Remembers a decision.
+    /// Stores a decision.
     pub fn insert(&mut self, sender: PortId, macs: MacPair, target: Target) {
         let generation = self.generation;
         self.entries[macs.place::<SIZE>()] = Entry { macs, sender, generation, target };
@@ -87,11 +90,11 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_the_senders_own_and_ages() {
+    fn a_decision_is_valid_for_its_sender_and_addresses_and_ages() {
         let now = Instant::now();
         let mut flow_cache = FlowCache::default();
         flow_cache.begin(now);
-        let target = Target { member: 7, pair: 0 };
+        let target = Target { member: MemberIdx(7), pair: PairIdx::FIRST };
         flow_cache.insert(PortId(1), macs(1, 2), target);
         assert_eq!(flow_cache.find(PortId(1), macs(1, 2)), Some(target));
         assert_eq!(flow_cache.find(PortId(2), macs(1, 2)), None, "another sender's");
@@ -105,9 +108,9 @@ mod tests {
     }
 
     #[test]
-    fn generations_never_meet_again() {
+    fn no_old_entry_becomes_valid_when_generations_wrap_around() {
         let mut flow_cache = FlowCache { generation: u32::MAX, ..FlowCache::default() };
-        flow_cache.insert(PortId(1), macs(1, 2), Target { member: 7, pair: 0 });
+        flow_cache.insert(PortId(1), macs(1, 2), Target { member: MemberIdx(7), pair: PairIdx::FIRST });
         flow_cache.forget(Instant::now());
         assert_eq!((flow_cache.generation, flow_cache.find(PortId(1), macs(1, 2))), (1, None));
     }

@@ -1,8 +1,9 @@
-//! Who has which address: an open-addressing table that is built once and then only read.
+//! Configured addresses: an open-addressing hash table that is built once and then only read.
 
+use super::index::MemberIdx;
 use crate::net::ethernet::MacKey;
 
-/// An address in a VLAN as one word: the VLAN's twelve bits above the address.
+/// An address in a VLAN as one word: the VLAN's twelve bits above the address's 48.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(u64);
 
@@ -13,24 +14,25 @@ impl Key {
         Self(mac.0 | (vlan as u64) << 48)
     }
 
-    /// The address in all VLANs of its port: no VLAN has the number that this is written with.
+    /// The address in all VLANs of its port. Its VLAN bits are 4095, which no VLAN has.
     #[inline]
     pub const fn everywhere(mac: MacKey) -> Self {
         Self::new(0x0fff, mac)
     }
 
-    /// What [`Self::word`] was.
+    /// The key whose [`Self::word`] this is.
     pub(super) const fn from_word(word: u64) -> Self {
         Self(word)
     }
 
-    /// As a number; never 0 for an address that a station can have.
+    /// The key as a number; never 0 for an address that a network card can have.
     #[inline]
     pub const fn word(self) -> u64 {
         self.0
     }
 
-    /// Spreads consecutive addresses, and one address in many VLANs. The upper bits are the best.
+    /// A hash that spreads consecutive addresses, and one address in many VLANs. Its upper bits are
+    /// the best.
     #[inline]
     pub const fn hash(self) -> u64 {
         // 2^64 divided by the golden ratio.
@@ -39,22 +41,24 @@ impl Key {
     }
 }
 
-/// Configured addresses of one segment. At most half full, so that a look-up ends after a step or two, also for strangers.
+/// The configured addresses of one segment.
+///
+/// The table is at most half full, so a look-up takes a step or two, also for unknown addresses.
 #[derive(Debug, Default)]
 pub struct MacTable {
     /// Power-of-two number of slots; empty ones hold [`EMPTY`].
-    slots: Vec<(Key, u32)>,
+    slots: Vec<(Key, MemberIdx)>,
     shift: u32,
 }
 
-/// No station has the all-zero address: a free slot.
+/// A free slot: no network card has the all-zero address.
 const EMPTY: Key = Key(0);
 
 impl MacTable {
-    /// Builds the table of `entries`: address, and member index. Addresses must be unicast and differ.
-    pub fn new(entries: &[(Key, u32)]) -> Self {
+    /// Builds the table. Addresses must be unicast and different.
+    pub fn new(entries: &[(Key, MemberIdx)]) -> Self {
         let size = (entries.len() * 2).next_power_of_two().max(2);
-        let mut table = Self { slots: vec![(EMPTY, 0); size], shift: 64 - size.trailing_zeros() };
+        let mut table = Self { slots: vec![(EMPTY, MemberIdx(0)); size], shift: 64 - size.trailing_zeros() };
         for &(key, member) in entries {
             let mut at = table.start(key);
             while table.slots[at].0 != EMPTY {
@@ -65,6 +69,7 @@ impl MacTable {
         table
     }
 
+    /// The slot at which the search for a key begins.
     #[inline]
     fn start(&self, key: Key) -> usize {
         (key.hash() >> self.shift) as usize
@@ -72,7 +77,7 @@ impl MacTable {
 
     /// The member with this address.
     #[inline]
-    pub fn find(&self, key: Key) -> Option<u32> {
+    pub fn find(&self, key: Key) -> Option<MemberIdx> {
         let mask = self.slots.len().wrapping_sub(1);
         let mut at = self.start(key) & mask;
         loop {
@@ -97,23 +102,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_table_knows_nobody() {
+    fn an_empty_table_finds_nothing() {
         assert_eq!(MacTable::default().find(Key(2)), None);
         assert_eq!(MacTable::new(&[]).find(Key(2)), None);
-        assert_eq!(MacTable::new(&[(Key(2), 0)]).find(EMPTY), None);
+        assert_eq!(MacTable::new(&[(Key(2), MemberIdx(0))]).find(EMPTY), None);
     }
 
     proptest! {
         #[test]
-        fn finds_all_it_was_given_and_nothing_else(
+        fn a_table_finds_exactly_the_addresses_that_it_was_built_from(
             known in prop::collection::hash_map(2_u64..400, any::<u32>(), 0..200),
             strangers in prop::collection::vec(1_u64..800, 50),
         ) {
-            let entries: Vec<_> = known.iter().map(|(&mac, &member)| (Key(mac), member)).collect();
+            let entries: Vec<_> = known.iter().map(|(&mac, &member)| (Key(mac), MemberIdx(member))).collect();
             let table = MacTable::new(&entries);
             let wanted: HashMap<u64, u32> = known;
             for mac in wanted.keys().copied().chain(strangers) {
-                prop_assert_eq!(table.find(Key(mac)), wanted.get(&mac).copied());
+                prop_assert_eq!(table.find(Key(mac)), wanted.get(&mac).map(|&member| MemberIdx(member)));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Who gets which frame, decided without moving one.
+//! Tests of the policy: receivers of frames, without moving any.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// Port and member have the same number.
+    /// Builds ports whose numbers are their member indices.
     fn new(configs: Vec<PortConfig>) -> Self {
         let file = memfd_create("counters", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, FILE_SIZE).unwrap();
@@ -84,23 +84,23 @@ impl Rig {
 
     fn route(&self, sender: u32, dst: MacAddr, src: MacAddr, tag: Option<u16>) -> Result<Routed, DropReason> {
         let frame = Ethernet { dst: dst.into(), src: src.into(), ether_type: 0x0800, tag };
-        route(self.segment(), sender, &frame, self.now)
+        route(self.segment(), MemberIdx(sender), &frame, self.now)
     }
 
-    /// Where an untagged frame goes.
+    /// The route of an untagged frame.
     fn to(&self, sender: u32, dst: MacAddr, src: MacAddr) -> Result<Route, DropReason> {
         self.route(sender, dst, src, None).map(|routed| routed.route)
     }
 
     fn flood(&self, vlan: u16) -> Vec<u32> {
-        let mut members: Vec<_> = self.segment().in_vlan(vlan).collect();
+        let mut members: Vec<_> = self.segment().in_vlan(vlan).map(|member| member.0).collect();
         members.sort_unstable();
         members
     }
 }
 
 #[test]
-fn a_vlan_is_a_network_of_its_own_whatever_the_ports_are() {
+fn a_frame_reaches_only_ports_of_its_vlan_on_access_ports_and_trunks() {
     let rig = Rig::new(vec![
         port(0, "10"),
         port(1, "10"),
@@ -109,14 +109,17 @@ fn a_vlan_is_a_network_of_its_own_whatever_the_ports_are() {
         port(4, "4095"),
         port(5, "0"),
     ]);
-    assert_eq!(rig.to(0, mac(1), mac(0)), Ok(Route::To(1)));
+    assert_eq!(rig.to(0, mac(1), mac(0)), Ok(Route::To(MemberIdx(1))));
     assert_eq!(rig.to(0, mac(2), mac(0)), Ok(Route::Unknown));
-    assert_eq!(rig.to(0, mac(3), mac(0)), Ok(Route::To(3)));
+    assert_eq!(rig.to(0, mac(3), mac(0)), Ok(Route::To(MemberIdx(3))));
     assert_eq!(rig.to(2, mac(3), mac(2)), Ok(Route::Unknown), "the trunk has no VLAN 20");
-    assert_eq!(rig.to(2, mac(4), mac(2)), Ok(Route::To(4)));
-    assert_eq!(rig.route(4, mac(2), mac(4), Some(20)), Ok(Routed { vlan: 20, route: Route::To(2) }));
+    assert_eq!(rig.to(2, mac(4), mac(2)), Ok(Route::To(MemberIdx(4))));
+    assert_eq!(
+        rig.route(4, mac(2), mac(4), Some(20)),
+        Ok(Routed { vlan: 20, route: Route::To(MemberIdx(2)) })
+    );
     assert_eq!(rig.route(4, mac(2), mac(4), Some(10)), Ok(Routed { vlan: 10, route: Route::Unknown }));
-    assert_eq!(rig.route(4, mac(5), mac(4), None), Ok(Routed { vlan: 0, route: Route::To(5) }));
+    assert_eq!(rig.route(4, mac(5), mac(4), None), Ok(Routed { vlan: 0, route: Route::To(MemberIdx(5)) }));
     assert_eq!(rig.route(3, mac(5), mac(3), None), Err(DropReason::VlanNotAdmitted));
     assert_eq!(rig.to(0, mac(0), mac(0)), Ok(Route::Back));
     for (vlan, members) in [(0, vec![4, 5]), (10, vec![0, 1, 3, 4]), (15, vec![3, 4]), (20, vec![2, 4])] {
@@ -125,45 +128,45 @@ fn a_vlan_is_a_network_of_its_own_whatever_the_ports_are() {
 }
 
 #[test]
-fn addresses_that_no_switch_forwards_are_dropped() {
+fn reserved_group_and_forged_addresses_are_dropped() {
     let forging = security(port(0, "0"), |security| security.forged_transmits = true);
     let rig = Rig::new(vec![forging, port(1, "0")]);
     let pause = MacAddr([0x01, 0x80, 0xc2, 0, 0, 1]);
     assert_eq!(rig.to(0, pause, mac(0)), Err(DropReason::ReservedAddress));
     assert_eq!(rig.to(0, mac(1), MacAddr::BROADCAST), Err(DropReason::GroupSource));
     assert_eq!(rig.to(0, MacAddr::BROADCAST, mac(0)), Ok(Route::All));
-    assert_eq!(rig.to(0, mac(1), mac(7)), Ok(Route::To(1)));
+    assert_eq!(rig.to(0, mac(1), mac(7)), Ok(Route::To(MemberIdx(1))));
     assert_eq!(rig.to(1, mac(0), mac(7)), Err(DropReason::ForgedTransmit));
-    assert_eq!(rig.to(1, mac(7), mac(1)), Ok(Route::Unknown), "a forged address is not learnt");
+    assert_eq!(rig.to(1, mac(7), mac(1)), Ok(Route::Unknown), "a forged address is not learned");
 }
 
 #[test]
-fn an_address_follows_its_port_where_changes_are_accepted() {
+fn a_port_that_may_change_its_address_receives_at_the_newest_one() {
     let moving = |id, vlan| security(port(id, vlan), |security| security.mac_changes = true);
     let rig = Rig::new(vec![moving(0, "10"), port(1, "10"), moving(2, "10"), moving(3, "1-20")]);
-    assert_eq!(rig.to(1, mac(0), mac(1)), Ok(Route::To(0)));
-    assert_eq!(rig.to(0, mac(1), mac(50)), Ok(Route::To(1)), "the new address is not forged");
-    assert_eq!(rig.to(1, mac(50), mac(1)), Ok(Route::To(0)));
-    assert_eq!(rig.to(1, mac(0), mac(1)), Ok(Route::Unknown), "the configured one is given up");
-    assert_eq!(rig.to(0, mac(1), mac(51)), Ok(Route::To(1)));
-    assert_eq!(rig.to(1, mac(50), mac(1)), Ok(Route::Unknown), "one address a port");
+    assert_eq!(rig.to(1, mac(0), mac(1)), Ok(Route::To(MemberIdx(0))));
+    assert_eq!(rig.to(0, mac(1), mac(50)), Ok(Route::To(MemberIdx(1))), "the new address is not forged");
+    assert_eq!(rig.to(1, mac(50), mac(1)), Ok(Route::To(MemberIdx(0))));
+    assert_eq!(rig.to(1, mac(0), mac(1)), Ok(Route::Unknown), "the configured address is given up");
+    assert_eq!(rig.to(0, mac(1), mac(51)), Ok(Route::To(MemberIdx(1))));
+    assert_eq!(rig.to(1, mac(50), mac(1)), Ok(Route::Unknown), "a port has one address");
     assert_eq!(rig.to(0, mac(2), mac(1)), Err(DropReason::ForgedTransmit), "another's configured address");
-    assert_eq!(rig.to(1, mac(51), mac(1)), Ok(Route::To(0)), "trying that changed nothing");
-    // The newest wins, and who had it wins it back with its next frame.
-    assert_eq!(rig.to(2, mac(1), mac(51)), Ok(Route::To(1)));
-    assert_eq!(rig.to(1, mac(51), mac(1)), Ok(Route::To(2)));
-    assert_eq!(rig.to(0, mac(1), mac(51)), Ok(Route::To(1)));
-    assert_eq!(rig.to(1, mac(51), mac(1)), Ok(Route::To(0)));
-    assert_eq!(rig.to(0, mac(1), mac(0)), Ok(Route::To(1)));
-    assert_eq!(rig.to(1, mac(0), mac(1)), Ok(Route::To(0)));
-    // A trunk has its address in all its VLANs, and in no others.
-    assert_eq!(rig.route(3, mac(1), mac(60), Some(10)).unwrap().route, Route::To(1));
-    assert_eq!(rig.to(1, mac(60), mac(1)), Ok(Route::To(3)));
+    assert_eq!(rig.to(1, mac(51), mac(1)), Ok(Route::To(MemberIdx(0))), "trying that changed nothing");
+    // The newest port wins the address; the one before wins it back with its next frame.
+    assert_eq!(rig.to(2, mac(1), mac(51)), Ok(Route::To(MemberIdx(1))));
+    assert_eq!(rig.to(1, mac(51), mac(1)), Ok(Route::To(MemberIdx(2))));
+    assert_eq!(rig.to(0, mac(1), mac(51)), Ok(Route::To(MemberIdx(1))));
+    assert_eq!(rig.to(1, mac(51), mac(1)), Ok(Route::To(MemberIdx(0))));
+    assert_eq!(rig.to(0, mac(1), mac(0)), Ok(Route::To(MemberIdx(1))));
+    assert_eq!(rig.to(1, mac(0), mac(1)), Ok(Route::To(MemberIdx(0))));
+    // A trunk's address is valid in all of its VLANs and in no others.
+    assert_eq!(rig.route(3, mac(1), mac(60), Some(10)).unwrap().route, Route::To(MemberIdx(1)));
+    assert_eq!(rig.to(1, mac(60), mac(1)), Ok(Route::To(MemberIdx(3))));
     assert_eq!(rig.to(1, mac(3), mac(1)), Ok(Route::Unknown));
 }
 
 #[test]
-fn a_changed_address_survives_configurations_that_leave_its_port_alone() {
+fn a_changed_address_survives_a_new_configuration_that_keeps_its_port() {
     let moving = security(port(0, "10"), |security| security.mac_changes = true);
     let mut rig = Rig::new(vec![moving, port(1, "10"), learning(port(2, "10"))]);
     rig.to(0, mac(1), mac(50)).unwrap();
@@ -173,45 +176,46 @@ fn a_changed_address_survives_configurations_that_leave_its_port_alone() {
     rig.ports.push(Arc::clone(&rig.ports[1]));
     rig.ports[3] = Arc::new(Port::new(PortId(3), PortKind::Stream, rig.ports[1].counters.clone()));
     rig.configure();
-    assert_eq!(rig.to(1, mac(50), mac(1)), Ok(Route::To(0)));
-    assert_eq!(rig.to(1, mac(60), mac(1)), Ok(Route::To(2)));
+    assert_eq!(rig.to(1, mac(50), mac(1)), Ok(Route::To(MemberIdx(0))));
+    assert_eq!(rig.to(1, mac(60), mac(1)), Ok(Route::To(MemberIdx(2))));
     rig.configs[0].security.mac_changes = false;
     rig.configs[2].vlan = Vlan::Access(11);
     rig.configure();
     assert_eq!(rig.to(1, mac(50), mac(1)), Ok(Route::Unknown));
-    assert_eq!(rig.to(1, mac(0), mac(1)), Ok(Route::To(0)), "back to the configured one");
+    assert_eq!(rig.to(1, mac(0), mac(1)), Ok(Route::To(MemberIdx(0))), "the configured address is back");
     assert_eq!(rig.to(1, mac(60), mac(1)), Ok(Route::Unknown));
     assert_eq!(rig.to(0, mac(1), mac(50)), Err(DropReason::ForgedTransmit));
 }
 
 #[test]
-fn a_learning_port_has_many_addresses_and_gets_what_nobody_else_has() {
+fn a_learning_port_has_many_addresses_and_receives_unknown_ones() {
     let promiscuous = security(port(2, "10"), |security| security.promiscuous = true);
     let mut rig =
         Rig::new(vec![learning(port(0, "10")), port(1, "10"), promiscuous, learning(port(3, "1-20"))]);
     for number in 100..200 {
-        assert_eq!(rig.to(0, mac(1), mac(number)), Ok(Route::To(1)));
+        assert_eq!(rig.to(0, mac(1), mac(number)), Ok(Route::To(MemberIdx(1))));
     }
     for number in 100..200 {
-        assert_eq!(rig.to(1, mac(number), mac(1)), Ok(Route::To(0)));
+        assert_eq!(rig.to(1, mac(number), mac(1)), Ok(Route::To(MemberIdx(0))));
     }
     assert_eq!(rig.to(0, mac(101), mac(100)), Ok(Route::Back), "both are behind the port");
-    assert_eq!(rig.to(1, mac(0), mac(1)), Ok(Route::To(0)), "its own address stays");
+    assert_eq!(rig.to(1, mac(0), mac(1)), Ok(Route::To(MemberIdx(0))), "its own address stays");
     assert_eq!(rig.to(1, mac(300), mac(1)), Ok(Route::Unknown));
-    assert_eq!(rig.segment().flood_targets(10).collect::<Vec<_>>(), [0, 2, 3]);
-    assert_eq!(rig.segment().flood_targets(11).collect::<Vec<_>>(), [3]);
-    // Configured addresses and impossible ones are never learnt.
-    assert_eq!(rig.to(0, mac(2), mac(1)), Ok(Route::To(2)));
-    assert_eq!(rig.to(2, mac(1), mac(2)), Ok(Route::To(1)));
+    let flood_targets = |vlan| rig.segment().flood_targets(vlan).map(|m| m.0).collect::<Vec<_>>();
+    assert_eq!(flood_targets(10), [0, 2, 3]);
+    assert_eq!(flood_targets(11), [3]);
+    // Configured addresses and impossible ones are never learned.
+    assert_eq!(rig.to(0, mac(2), mac(1)), Ok(Route::To(MemberIdx(2))));
+    assert_eq!(rig.to(2, mac(1), mac(2)), Ok(Route::To(MemberIdx(1))));
     rig.to(0, mac(2), MacAddr([0; 6])).unwrap();
     assert_eq!(rig.to(1, MacAddr([0; 6]), mac(1)), Ok(Route::Unknown));
-    // A trunk's are in the VLAN that they were seen in.
+    // An address behind a trunk is valid in the VLAN in which it was seen.
     rig.route(3, mac(1), mac(400), Some(11)).unwrap();
     assert_eq!(rig.to(1, mac(400), mac(1)), Ok(Route::Unknown));
     rig.route(3, mac(1), mac(100), Some(10)).unwrap();
-    assert_eq!(rig.to(1, mac(100), mac(1)), Ok(Route::To(3)), "it has moved");
+    assert_eq!(rig.to(1, mac(100), mac(1)), Ok(Route::To(MemberIdx(3))), "it has moved");
     rig.now += Duration::from_secs(302);
-    assert_eq!(rig.to(1, mac(100), mac(1)), Ok(Route::Unknown), "nothing was heard of it for too long");
+    assert_eq!(rig.to(1, mac(100), mac(1)), Ok(Route::Unknown), "the address has aged");
 }
 
 fn any_port(id: u16) -> impl Strategy<Value = PortConfig> {
@@ -226,10 +230,10 @@ fn any_port(id: u16) -> impl Strategy<Value = PortConfig> {
 }
 
 proptest! {
-    /// Whatever ports do, a frame goes to ports of its VLAN only; a known address of a port that keeps its own goes there and
-    /// nowhere else; and nobody is taken for a port that may not be.
+    /// For any ports and frames: a frame goes only to ports of its VLAN, and a frame to the
+    /// configured address of a port that keeps it goes to that port alone.
     #[test]
-    fn nothing_leaves_its_vlan_and_nobody_takes_a_configured_address(
+    fn no_frame_leaves_its_vlan_and_no_port_takes_a_configured_address(
         configs in (any_port(0), any_port(1), any_port(2), any_port(3)).prop_map(|(a, b, c, d)| vec![a, b, c, d]),
         frames in prop::collection::vec((0_u32..4, 0_u16..8, 0_u16..8, prop::option::of(0_u16..5), 0_u64..60), 1..200),
     ) {
@@ -241,18 +245,18 @@ proptest! {
             prop_assert!(config.vlan.admits(vlan));
             prop_assert!(src == sender as u16 || config.security.forged_transmits || config.security.mac_changes);
             if let Route::To(member) = route {
-                let receiver = &rig.configs[member as usize];
-                prop_assert!(member != sender && receiver.vlan.admits(vlan));
+                let receiver = &rig.configs[member.index()];
+                prop_assert!(member.0 != sender && receiver.vlan.admits(vlan));
                 let own = receiver.mac == mac(dst);
                 prop_assert!(own || receiver.security.mac_changes || receiver.mac_learning.is_some());
             }
             if let Some(owner) = rig.configs.get(usize::from(dst)).filter(|owner| owner.vlan.admits(vlan)) {
                 let moved = route == Route::Unknown && owner.security.mac_changes;
-                let stayed = route == Route::To(dst.into()) || route == Route::Back && sender == u32::from(dst);
+                let stayed = route == Route::To(MemberIdx(dst.into())) || route == Route::Back && sender == u32::from(dst);
                 prop_assert!(stayed || moved, "{route:?} for the address of {dst}");
             }
             for member in rig.segment().in_vlan(vlan).chain(rig.segment().flood_targets(vlan)) {
-                prop_assert!(rig.configs[member as usize].vlan.admits(vlan));
+                prop_assert!(rig.configs[member.index()].vlan.admits(vlan));
             }
         }
     }

@@ -1,13 +1,16 @@
 //! The receive queue that a frame goes to.
 
+use super::index::MemberIdx;
+use crate::net::queue::PairIdx;
+
 /// A receive queue of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
-    /// Index of the port in [`Segment::members`](super::Segment::members).
-    pub member: u32,
-    /// Index of the queue pair; [`SPREAD`] while the frame's flow has yet to choose one.
-    pub pair: u32,
+    /// The receiving port.
+    pub member: MemberIdx,
+    /// The port's queue pair; [`SPREAD`] while the frame's flow has yet to choose one.
+    pub pair: PairIdx,
 }
 
-/// The receiver runs several pairs, and each frame's flow decides between them.
-pub const SPREAD: u32 = u32::MAX;
+/// Stands for all running pairs of a receiver: each frame's flow chooses one of them.
+pub const SPREAD: PairIdx = PairIdx(u32::MAX);

@@ -7,14 +7,14 @@ use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
 /// Where a thread was put.
 #[derive(Debug)]
-pub(crate) struct CpuAffinity {
+pub(super) struct CpuAffinity {
     tid: Pid,
     now: Vec<u32>,
 }
 
 impl CpuAffinity {
     /// A thread that was not put anywhere yet.
-    pub(crate) const fn new(tid: Pid) -> Self {
+    pub(super) const fn new(tid: Pid) -> Self {
         Self { tid, now: Vec::new() }
     }
 
@@ -22,7 +22,7 @@ impl CpuAffinity {
     ///
     /// # Errors
     /// The kernel's; the thread stays where it is.
-    pub(crate) fn put(&mut self, cpus: &[u32]) -> io::Result<()> {
+    pub(super) fn put(&mut self, cpus: &[u32]) -> io::Result<()> {
         if self.now == cpus {
             return Ok(());
         }

@@ -1,8 +1,10 @@
-//! The host's services: event queues, locks, CPU affinity, counters, inherited descriptors and the sandbox.
+//! The host's services: event queues, threads, locks, counters, inherited descriptors and the
+//! sandbox.
 
-pub mod affinity;
+mod affinity;
 pub mod counters;
 pub mod epoll;
 pub mod inherited;
 pub mod lock;
 pub mod sandbox;
+pub(crate) mod thread;

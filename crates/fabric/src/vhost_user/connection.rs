@@ -1,4 +1,4 @@
-//! The socket to a front end: whole requests come out of it, replies go into it, and nothing ever blocks.
+//! The socket to a front end: reads whole requests and writes replies, without ever blocking.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -10,25 +10,28 @@ use rustix::net::{
 };
 use vhost::vhost_user::message::FrontendReq;
 
-use super::SessionError;
-use super::message::{HEADER, Header, MAX_BODY, MAX_REGIONS, Request};
+use super::error::SessionError;
+use super::message::{Header, Request};
+use super::wire::{HEADER, MAX_BODY, MAX_REGIONS};
 
-/// A connected front end.
+/// The connection to a front end.
 #[derive(Debug)]
 pub struct Connection {
     socket: OwnedFd,
+    /// The message being received; its first `filled` bytes are there.
     bytes: [u8; HEADER + MAX_BODY],
     filled: usize,
+    /// Descriptors that came with it.
     fds: Vec<OwnedFd>,
 }
 
 impl Connection {
-    /// Takes over a connected Unix stream socket.
+    /// Wraps a connected Unix stream socket.
     pub fn new(socket: OwnedFd) -> Self {
         Self { socket, bytes: [0; HEADER + MAX_BODY], filled: 0, fds: Vec::new() }
     }
 
-    /// The next whole request, or `None` until more arrives. A partial one is kept.
+    /// Reads the next whole request. Returns `None` until the rest of it arrives.
     pub fn receive(&mut self) -> Result<Option<(Header, Request)>, SessionError> {
         loop {
             let wanted = match self.header()? {
@@ -47,6 +50,7 @@ impl Connection {
         }
     }
 
+    /// The header of the message being received, once it is complete.
     fn header(&self) -> Result<Option<Header>, SessionError> {
         match self.bytes[..self.filled].first_chunk() {
             Some(bytes) => Ok(Some(Header::parse(bytes)?)),
@@ -54,7 +58,7 @@ impl Connection {
         }
     }
 
-    /// Reads up to `wanted` bytes of the message; `false` when there is nothing to read.
+    /// Reads until the message has `wanted` bytes at most. Returns `false` if nothing can be read.
     fn fill(&mut self, wanted: usize) -> Result<bool, SessionError> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_REGIONS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -81,13 +85,16 @@ impl Connection {
         Ok(true)
     }
 
-    /// Closes the connection for the front end too, although others hold duplicates of it.
+    /// Closes the connection for the front end too, although `tautd` holds a duplicate of it.
     pub fn shut(&self) {
-        // Fails when the front end was faster.
+        // An error means that the front end has closed it already.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
-    /// Sends a reply. A front end that leaves no room for it has stopped reading.
+    /// Sends a reply.
+    ///
+    /// # Errors
+    /// A socket without room is an error: the front end has stopped reading.
     pub fn reply(&self, request: FrontendReq, body: &[u8]) -> Result<(), SessionError> {
         let header = Header::reply(request, body.len());
         let parts = [IoSlice::new(&header), IoSlice::new(body)];

@@ -1,4 +1,4 @@
-//! What a session drives: a vNIC's port, or a VMCI device.
+//! The device that a session drives: a vNIC's port or a vsock device.
 
 use std::fmt::Debug;
 use std::io;
@@ -11,87 +11,101 @@ use taut_virtq::memory::GuestMemory;
 use taut_virtq::{PositionLog, QueueConfig};
 
 use super::features;
+use crate::net::queue::{PairIdx, QueueIdx};
 
-/// A device with virtqueues, apart from how its front end tells about them. Only the control thread calls it.
+/// A device with virtqueues, independent of how its front end describes them.
+///
+/// Only the control thread calls these methods.
 pub trait Device: Debug + Send + Sync {
-    /// Its number.
+    /// The device's port number.
     fn id(&self) -> PortId;
 
-    /// Queues that it has. Even indices receive, odd ones transmit (virtio 1.2, 5.1.2 and 5.10.2).
+    /// Number of queues, both directions together.
     fn queues(&self) -> usize;
 
-    /// virtio features offered.
+    /// The virtio features that the device offers.
     fn offered(&self) -> u64;
 
-    /// Protocol features offered.
+    /// The vhost-user protocol features that the device offers.
     fn protocol(&self) -> u64 {
         features::protocol(self.config_space())
     }
 
-    /// The configuration space that front ends ask for; empty if they know it by themselves.
+    /// The configuration space that front ends read; empty if the front end builds its own.
     fn config_space(&self) -> &[u8];
 
-    /// Does anything serve this queue?
-    fn runs(&self, queue: usize) -> bool;
+    /// Tells whether the queue is running.
+    fn runs(&self, queue: QueueIdx) -> bool;
 
-    /// Serves a ring from now on; one that runs at its place is stopped before.
-    fn start_ring(&self, queue: usize, memory: &Arc<GuestMemory>, ring: Ring) -> Result<(), StartError>;
+    /// Starts a queue. If the queue is running already, the running ring is stopped first.
+    fn start_ring(&self, queue: QueueIdx, ring: Ring) -> Result<(), StartError>;
 
-    /// Stops whatever serves a queue; everything delivered is published before. When it returns, nothing touches the ring's memory
-    /// any more. A ring that ran tells its position.
-    fn stop_ring(&self, queue: usize) -> Option<u16>;
+    /// Stops a queue after publishing everything that was delivered, and returns its position.
+    ///
+    /// When this returns, nothing accesses the ring's memory any more. The result is `None` if the
+    /// queue was not running.
+    fn stop_ring(&self, queue: QueueIdx) -> Option<u16>;
 
-    /// Replaces the descriptor by which a ring that runs interrupts the guest.
-    fn set_call(&self, queue: usize, call: Option<Arc<OwnedFd>>);
+    /// Replaces the descriptor by which a running queue interrupts the guest.
+    fn set_call(&self, queue: QueueIdx, call: Option<Arc<OwnedFd>>);
 
-    /// Interrupts the guest once per ring: whoever served the rings before may have owed it that.
-    fn interrupt_all(&self);
+    /// Interrupts the guest for one queue, whether or not there is anything new.
+    fn interrupt(&self, queue: QueueIdx);
 
-    /// The position of a ring that has run and that nobody serves now, read from guest memory.
-    fn position_in_memory(
-        &self,
-        memory: &Arc<GuestMemory>,
-        queue: usize,
-        config: &QueueConfig,
-    ) -> Option<u16>;
+    /// Reads the position of a stopped queue from guest memory; `None` if the ring is unusable.
+    fn position_in_memory(&self, queue: QueueIdx, setup: &RingSetup) -> Option<u16>;
 
-    /// Where a packed ring's position is written down.
-    fn position_log(&self, queue: usize) -> Option<PositionLog>;
+    /// The place in the counters file where a packed ring records its position.
+    fn position_log(&self, _queue: QueueIdx) -> Option<PositionLog> {
+        None
+    }
 
-    /// Its front end is gone, and the guest with it; its queues are stopped. What it has begun with others is over.
+    /// Ends everything that the guest began with others: its front end is gone.
+    ///
+    /// The queues have been stopped before.
     fn gone(&self) {}
 
-    /// Does anything pass both ways?
+    /// Tells whether both queues of any pair are running.
     fn is_up(&self) -> bool {
-        (0..self.queues() / 2).any(|pair| self.runs(2 * pair) && self.runs(2 * pair + 1))
+        PairIdx::all(self.queues() / 2)
+            .any(|pair| self.runs(QueueIdx::receive(pair)) && self.runs(QueueIdx::transmit(pair)))
     }
 
     /// Stops all queues.
     fn stop(&self) {
-        for queue in 0..self.queues() {
+        for queue in QueueIdx::all(self.queues()) {
             self.stop_ring(queue);
         }
     }
 }
 
-/// What a ring is started with.
+/// Location of a ring: the guest's memory, and the ring's addresses and features in it.
+#[derive(Debug)]
+pub struct RingSetup {
+    /// The guest's memory.
+    pub memory: Arc<GuestMemory>,
+    /// Addresses, size, features and starting position.
+    pub config: QueueConfig,
+}
+
+/// A ring to be started.
 #[derive(Debug)]
 pub struct Ring {
-    /// Where it is, and where it starts.
-    pub config: QueueConfig,
-    /// The guest signals this.
+    /// Location and starting position.
+    pub setup: RingSetup,
+    /// The event descriptor that the guest signals when it adds buffers.
     pub kick: Arc<OwnedFd>,
-    /// This interrupts the guest.
+    /// The event descriptor that interrupts the guest; `None` if the guest polls.
     pub call: Option<Arc<OwnedFd>>,
 }
 
-/// Why a ring cannot be started.
+/// Reasons why a ring cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The guest placed it badly.
+    /// The guest's driver placed the ring badly.
     #[error(transparent)]
     Queue(#[from] QueueError),
-    /// Its kick descriptor cannot be waited for.
+    /// The kernel cannot watch the kick descriptor.
     #[error(transparent)]
     Kick(#[from] io::Error),
 }

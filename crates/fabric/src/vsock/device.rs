@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use taut_api::fabric::PortId;
 use taut_virtq::device::socket::{RING_FEATURES, SocketRx, SocketTx};
-use taut_virtq::device::{PositionLog, QueueConfig};
 use taut_virtq::features;
-use taut_virtq::memory::GuestMemory;
 
 use super::engine::VsockSwitch;
 use super::proto::GuestIdx;
 use super::thread::Shared;
+use crate::net::queue::{Direction, QueueIdx};
 use crate::sys::epoll::signal;
-use crate::vhost_user::device::{Device, Ring, StartError};
+use crate::vhost_user::device::{Device, Ring, RingSetup, StartError};
 
 /// Feature bits of the device (virtio 1.2, 5.10.3): `SOCK_STREAM` and `SOCK_SEQPACKET`.
 const SOCKET_FEATURES: u64 = 1 << 0 | 1 << 1;
@@ -68,59 +67,57 @@ impl Device for SocketDevice {
         &self.config_space
     }
 
-    fn runs(&self, queue: usize) -> bool {
+    fn runs(&self, queue: QueueIdx) -> bool {
         let switch = self.shared.enter();
-        switch.guests.by_id(self.id).is_some_and(|guest| match queue {
-            0 => switch.guests.receivers[guest].ring.is_some(),
-            _ => switch.guests.senders[guest].ring.is_some(),
+        switch.guests.by_id(self.id).is_some_and(|guest| match queue.direction() {
+            Direction::Receive => switch.guests.receivers[guest].ring.is_some(),
+            Direction::Transmit => switch.guests.senders[guest].ring.is_some(),
         })
     }
 
-    fn start_ring(&self, queue: usize, memory: &Arc<GuestMemory>, ring: Ring) -> Result<(), StartError> {
-        let start = |switch: &mut VsockSwitch, guest| match queue {
-            0 => switch.start_rx(guest, memory, ring),
-            _ => switch.start_tx(guest, memory, ring),
+    fn start_ring(&self, queue: QueueIdx, ring: Ring) -> Result<(), StartError> {
+        let start = |switch: &mut VsockSwitch, guest| match queue.direction() {
+            Direction::Receive => switch.start_rx(guest, ring),
+            Direction::Transmit => switch.start_tx(guest, ring),
         };
         self.with(start).unwrap_or(Ok(()))
     }
 
-    fn stop_ring(&self, queue: usize) -> Option<u16> {
-        self.with(|switch, guest| if queue == 0 { switch.stop_rx(guest) } else { switch.stop_tx(guest) })?
+    fn stop_ring(&self, queue: QueueIdx) -> Option<u16> {
+        self.with(|switch, guest| match queue.direction() {
+            Direction::Receive => switch.stop_rx(guest),
+            Direction::Transmit => switch.stop_tx(guest),
+        })?
     }
 
-    fn set_call(&self, queue: usize, call: Option<Arc<OwnedFd>>) {
-        self.with(|switch, guest| match queue {
-            0 => switch.guests.receivers[guest].call = call,
-            _ => switch.guests.senders[guest].call = call,
+    fn set_call(&self, queue: QueueIdx, call: Option<Arc<OwnedFd>>) {
+        self.with(|switch, guest| match queue.direction() {
+            Direction::Receive => switch.guests.receivers[guest].call = call,
+            Direction::Transmit => switch.guests.senders[guest].call = call,
         });
     }
 
-    fn interrupt_all(&self) {
+    fn interrupt(&self, queue: QueueIdx) {
         self.with(|switch, guest| {
-            let calls = [&switch.guests.receivers[guest].call, &switch.guests.senders[guest].call];
-            calls.into_iter().flatten().for_each(signal);
+            let call = match queue.direction() {
+                Direction::Receive => &switch.guests.receivers[guest].call,
+                Direction::Transmit => &switch.guests.senders[guest].call,
+            };
+            call.iter().for_each(signal);
         });
     }
 
-    fn position_in_memory(
-        &self,
-        memory: &Arc<GuestMemory>,
-        queue: usize,
-        config: &QueueConfig,
-    ) -> Option<u16> {
-        if queue == 0 {
-            return SocketRx::new(memory, config).ok().map(|queue| queue.position());
+    fn position_in_memory(&self, queue: QueueIdx, setup: &RingSetup) -> Option<u16> {
+        let RingSetup { memory, config } = setup;
+        if queue.direction() == Direction::Receive {
+            return Some(SocketRx::new(memory, config).ok()?.position());
         }
         let switch = self.shared.enter();
         let device = switch.guests.devices[switch.guests.by_id(self.id)?].as_ref()?;
-        SocketTx::new(memory, config, device.counters.in_flight()).ok().map(|queue| queue.position())
+        Some(SocketTx::new(memory, config, device.counters.in_flight()).ok()?.position())
     }
 
     fn gone(&self) {
         self.with(VsockSwitch::gone);
-    }
-
-    fn position_log(&self, _queue: usize) -> Option<PositionLog> {
-        None
     }
 }

@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::{SocketConfig, SocketWorker};
@@ -13,15 +12,15 @@ use super::device::SocketDevice;
 use super::engine::{VsockEvent, VsockSwitch};
 use super::guest::EventSource;
 use super::thread::{self, Shared};
-use crate::sys::affinity::CpuAffinity;
 use crate::sys::epoll::{EventFlags, Waker, Watched};
+use crate::sys::thread::Thread;
 use crate::vhost_user::Device;
 
 /// The devices and the thread that serves them.
 #[derive(Debug)]
 pub struct VsockHandle {
     shared: Arc<Shared>,
-    thread: Option<(JoinHandle<()>, CpuAffinity)>,
+    thread: Option<Thread>,
     _woken: Watched<Waker>,
 }
 
@@ -32,8 +31,8 @@ impl VsockHandle {
         let waker = Waker::new()?;
         let woken = switch.epoll.watch(waker.clone(), EventSource::Waker.token(), EventFlags::IN)?;
         let shared = Arc::new(Shared::new(switch, waker)?);
-        let (thread, tid) = thread::start(Arc::clone(&shared))?;
-        Ok(Self { shared, thread: Some((thread, CpuAffinity::new(tid))), _woken: woken })
+        let thread = thread::start(Arc::clone(&shared))?;
+        Ok(Self { shared, thread: Some(thread), _woken: woken })
     }
 
     /// Makes the devices what they are wanted to be. Returns those that could not be, with the
@@ -53,8 +52,8 @@ impl VsockHandle {
     }
 
     fn bind(&mut self, cpus: &[u32]) {
-        if let Some((_, affinity)) = &mut self.thread
-            && let Err(error) = affinity.put(cpus)
+        if let Some(thread) = &mut self.thread
+            && let Err(error) = thread.bind(cpus)
         {
             tracing::warn!(?cpus, %error, "the vsock thread cannot be bound to these pCPUs");
         }
@@ -106,9 +105,8 @@ impl VsockHandle {
     pub fn stop(&mut self) -> Vec<(u32, OwnedFd)> {
         let streams = self.shared.enter().stop();
         self.shared.waker.wake();
-        if let Some((thread, _)) = self.thread.take() {
-            // A thread that panicked has taken the process along.
-            let _ = thread.join();
+        if let Some(thread) = self.thread.take() {
+            thread.join();
         }
         streams
     }
@@ -118,8 +116,8 @@ impl Drop for VsockHandle {
     fn drop(&mut self) {
         self.shared.enter().quit = true;
         self.shared.waker.wake();
-        if let Some((thread, _)) = self.thread.take() {
-            let _ = thread.join();
+        if let Some(thread) = self.thread.take() {
+            thread.join();
         }
     }
 }

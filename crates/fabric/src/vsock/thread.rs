@@ -5,16 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Mutex, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-use rustix::thread::{Pid, gettid};
 
 use super::engine::VsockSwitch;
 use super::guest::EventSource;
 use super::sched::{FOREVER, Sharing};
 use crate::sys::epoll::{Ready, Waker};
 use crate::sys::lock::lock;
+use crate::sys::thread::Thread;
 
 /// Interval at which the thread looks for new events while there is work.
 const EVENT_INTERVAL: Duration = Duration::from_micros(20);
@@ -46,27 +44,9 @@ impl Shared {
     }
 }
 
-/// Starts the thread and returns its thread ID.
-pub(super) fn start(shared: Arc<Shared>) -> io::Result<(JoinHandle<()>, Pid)> {
-    let (send, receive) = std::sync::mpsc::channel();
-    let handle = std::thread::Builder::new().name("sockets".to_owned()).spawn(move || {
-        let _abort = AbortOnPanic;
-        let _ = send.send(gettid());
-        run(&shared);
-    })?;
-    let tid = receive.recv().map_err(io::Error::other)?;
-    Ok((handle, tid))
-}
-
-/// As for workers: better to end, and be started anew with all sessions.
-struct AbortOnPanic;
-
-impl Drop for AbortOnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            std::process::abort();
-        }
-    }
+/// Starts the thread.
+pub(super) fn start(shared: Arc<Shared>) -> io::Result<Thread> {
+    Thread::start("sockets".to_owned(), move || run(&shared))
 }
 
 fn run(shared: &Shared) {

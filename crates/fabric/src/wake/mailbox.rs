@@ -1,8 +1,9 @@
-//! Where a worker is reached: its epoll set and its inbox.
+//! A worker's mailbox: its epoll set and the messages that others post to it.
 //!
-//! A mailbox outlives its worker: when fewer workers are wanted, descriptors that are still watched there are moved away
-//! one by one, and nothing dangles meanwhile.
+//! A mailbox outlives its worker. When fewer workers are wanted, the descriptors that a mailbox
+//! still watches are moved to other mailboxes one by one; meanwhile none of them is unwatched.
 
+use std::fmt;
 use std::io;
 use std::sync::atomic::{
     AtomicBool, AtomicU32,
@@ -15,30 +16,62 @@ use taut_api::fabric::PortId;
 use taut_api::fabric::counters::MAX_WORKERS;
 
 use super::token;
+use crate::net::queue::PairIdx;
 use crate::sys::epoll::{Epoll, EventFlags, Waker, Watched};
 use crate::sys::lock::lock;
 
 /// How long a worker measures its load before it publishes the result.
 pub(crate) const LOAD_WINDOW: Duration = Duration::from_millis(100);
 
-/// What a worker is told.
+/// Index of a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WorkerIdx(pub u8);
+
+impl WorkerIdx {
+    /// The worker that always exists.
+    pub const FIRST: Self = Self(0);
+
+    /// The workers from `first` up to, but not including, number `end`.
+    pub(crate) fn range(first: usize, end: usize) -> impl Iterator<Item = Self> {
+        (first as u8..end as u8).map(Self)
+    }
+
+    /// The first `count` workers.
+    pub(crate) fn all(count: usize) -> impl Iterator<Item = Self> {
+        Self::range(0, count)
+    }
+
+    /// Position in an array with one element for each worker.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for WorkerIdx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A message to a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// Another configuration is in force.
-    Configured,
+    /// Another plan is in force.
+    NewPlan,
     /// What is attached to a port has changed.
-    Look(PortId),
-    /// A pair of queues is its now.
-    Take(PortId, usize),
-    /// A receiver somewhere has room again.
-    Room,
-    /// The deadlines of a pair's queues are its to keep.
-    Adopt(PortId, usize),
-    /// End, after the burst in hand.
+    Recheck(PortId),
+    /// The worker owns a pair of queues now, and the pair may have frames.
+    Serve(PortId, PairIdx),
+    /// Some receiver has room again.
+    RoomAvailable,
+    /// The worker keeps the timers of a pair's queues from now on.
+    AdoptTimers(PortId, PairIdx),
+    /// End after the current burst.
     Quit,
 }
 
-/// One worker's place.
+/// One worker's epoll set and inbox.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     events: Epoll,
@@ -48,9 +81,9 @@ pub(crate) struct Mailbox {
     mail: AtomicBool,
     /// The worker sleeps, or is about to.
     asleep: AtomicBool,
-    /// Its transmit queues whose first frame waits for a receiver's room.
+    /// Number of the worker's transmit queues whose first frame waits for a receiver's room.
     pub(crate) waiting: AtomicU32,
-    /// Thousandths of its time that it worked, and when that was measured.
+    /// The worker's load in thousandths of its time, and the time of the measurement.
     busy: Mutex<Option<(Instant, u32)>>,
 }
 
@@ -68,34 +101,34 @@ impl Mailbox {
         })
     }
 
-    /// Its epoll set.
+    /// The worker's epoll set.
     pub(crate) fn events(&self) -> &Epoll {
         &self.events
     }
 
-    /// Tells the worker something, and wakes it if it sleeps.
-    pub(crate) fn post(&self, note: Message) {
+    /// Posts a message, and wakes the worker if it sleeps.
+    pub(crate) fn post(&self, message: Message) {
         let mut inbox = lock(&self.inbox);
-        if inbox.contains(&note) {
-            // It has not been read yet, and what it asks for is done after it has.
+        if inbox.contains(&message) {
+            // The worker has not read the earlier copy yet, so it will act after this point.
             return;
         }
-        inbox.push(note);
+        inbox.push(message);
         drop(inbox);
-        // Either we see the worker asleep, or it sees the mail before it sleeps.
+        // Either this thread sees the worker asleep, or the worker sees the mail before it sleeps.
         self.mail.store(true, SeqCst);
         if self.asleep.load(SeqCst) {
             self.waker.wake();
         }
     }
 
-    /// Is there something to read?
+    /// Tells whether there are messages to read.
     #[inline]
     pub(crate) fn has_mail(&self) -> bool {
         self.mail.load(Relaxed)
     }
 
-    /// Everything that was posted.
+    /// Moves all messages to `into`, replacing its contents.
     pub(crate) fn read(&self, into: &mut Vec<Message>) {
         let mut inbox = lock(&self.inbox);
         self.mail.store(false, Relaxed);
@@ -103,32 +136,33 @@ impl Mailbox {
         into.append(&mut inbox);
     }
 
-    /// The worker is going to sleep; `false` if it must not, because there is mail.
-    pub(crate) fn lie_down(&self) -> bool {
+    /// Marks the worker as asleep. Returns `false` if it must stay awake because there is mail.
+    pub(crate) fn fall_asleep(&self) -> bool {
         self.asleep.store(true, SeqCst);
         let may = !self.mail.load(SeqCst);
         if !may {
-            self.get_up();
+            self.wake_up();
         }
         may
     }
 
-    /// The worker is awake.
-    pub(crate) fn get_up(&self) {
+    /// Marks the worker as awake.
+    pub(crate) fn wake_up(&self) {
         self.asleep.store(false, Relaxed);
     }
 
-    /// Forgets wake-ups.
+    /// Clears the waker's event.
     pub(crate) fn clear_wake_ups(&self) {
         self.waker.clear();
     }
 
-    /// Tells others how busy the worker has been, in thousandths.
+    /// Publishes the worker's load, in thousandths of its time.
     pub(crate) fn set_busy(&self, now: Instant, busy: u32) {
         *lock(&self.busy) = Some((now, busy));
     }
 
-    /// How busy the worker has been; one that has not measured for long has slept.
+    /// The worker's load in thousandths of its time. A worker that has not measured its load for
+    /// three windows has slept, so its load is 0.
     pub(crate) fn busy(&self, now: Instant) -> u32 {
         match *lock(&self.busy) {
             Some((at, busy)) if now.saturating_duration_since(at) < 3 * LOAD_WINDOW => busy,
@@ -137,19 +171,20 @@ impl Mailbox {
     }
 }
 
-/// The mailboxes of all workers, by number.
+/// The mailboxes of all workers.
 #[derive(Debug)]
 pub struct Mailboxes([OnceLock<Mailbox>; MAX_WORKERS]);
 
 impl Mailboxes {
-    /// The first worker's mailbox.
+    /// Creates the first worker's mailbox.
     pub fn new() -> io::Result<Self> {
         let mailboxes = Self([const { OnceLock::new() }; MAX_WORKERS]);
         mailboxes.provide(1)?;
         Ok(mailboxes)
     }
 
-    /// Makes sure that the first `count` are there. Only one thread does so.
+    /// Creates the mailboxes of the first `count` workers, as far as they are missing. Only the
+    /// control thread does so.
     pub(crate) fn provide(&self, count: usize) -> io::Result<()> {
         for mailbox in self.0[..count].iter().filter(|mailbox| mailbox.get().is_none()) {
             let _ = mailbox.set(Mailbox::new()?);
@@ -157,14 +192,14 @@ impl Mailboxes {
         Ok(())
     }
 
-    /// A mailbox that has been provided.
+    /// A mailbox that was created before.
     #[inline]
-    pub(crate) fn get(&self, worker: usize) -> &Mailbox {
-        self.0[worker].get().expect("workers are numbered below what was provided")
+    pub(crate) fn get(&self, worker: WorkerIdx) -> &Mailbox {
+        self.0[worker.index()].get().expect("workers are numbered below what was provided")
     }
 
     /// The epoll set of a worker.
-    pub(crate) fn events(&self, worker: usize) -> &Epoll {
+    pub(crate) fn events(&self, worker: WorkerIdx) -> &Epoll {
         self.get(worker).events()
     }
 }
@@ -174,23 +209,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_wakes_who_sleeps_and_keeps_from_sleeping_who_is_about_to() {
+    fn a_message_wakes_a_sleeping_worker_and_keeps_an_awake_one_from_sleeping() {
         let mailbox = Mailbox::new().unwrap();
         let mut ready = Vec::new();
         let mut messages = Vec::new();
-        assert!(mailbox.lie_down());
-        mailbox.post(Message::Room);
+        assert!(mailbox.fall_asleep());
+        mailbox.post(Message::RoomAvailable);
         mailbox.events().wait(&mut ready, None).unwrap();
         assert_eq!(ready, [(token::WAKE, EventFlags::IN)]);
-        mailbox.get_up();
+        mailbox.wake_up();
         mailbox.clear_wake_ups();
-        mailbox.post(Message::Look(PortId(3)));
-        mailbox.post(Message::Room);
-        assert!(!mailbox.lie_down(), "there is mail");
+        mailbox.post(Message::Recheck(PortId(3)));
+        mailbox.post(Message::RoomAvailable);
+        assert!(!mailbox.fall_asleep(), "there is mail");
         mailbox.read(&mut messages);
-        assert_eq!(messages, [Message::Room, Message::Look(PortId(3))]);
-        assert!(mailbox.lie_down());
+        assert_eq!(messages, [Message::RoomAvailable, Message::Recheck(PortId(3))]);
+        assert!(mailbox.fall_asleep());
         mailbox.events().wait(&mut ready, Some(std::time::Duration::ZERO)).unwrap();
-        assert!(ready.is_empty(), "nobody slept when it was posted");
+        assert!(ready.is_empty(), "the worker was awake when the messages were posted");
     }
 }

@@ -1,25 +1,28 @@
-//! A burst of a TAP device or an emulated card: frames are read one by one, and merged on the way for guests that take
-//! them merged.
+//! A burst from a TAP device or an emulated card.
+//!
+//! Frames are read one by one, and TCP segments are merged for guests that accept merged frames.
 
 use taut_virtq::header::NetHeader;
 
-use super::Next;
+use super::next::Next;
 use crate::lro::{Lro, Offer};
 use crate::net::ethernet::HEADER;
 use crate::port::{Body, Failure, stream, tap};
 use crate::shaping::gate::Gate;
 use crate::switch::forward::{Forwarder, Verdict};
 
-/// Frames in a burst from a device; rings have the same measure. Enough that what is done once per burst does not
-/// count, few enough that nobody waits long.
+/// Largest number of frames in a burst, the same as for rings.
+///
+/// It is large enough to make the cost per burst negligible, and small enough to keep other sources
+/// from waiting long.
 const BURST: usize = taut_virtq::device::BURST;
 
-/// A device that frames are read from.
+/// A device from which frames are read.
 pub(super) trait Device {
-    /// The next frame; the same one until [`Self::taken`].
+    /// The next frame: the same one until [`Self::taken`] is called.
     fn first(&mut self) -> Result<Option<(NetHeader, &[u8])>, Failure>;
 
-    /// The frame has been dealt with.
+    /// Releases the current frame.
     fn taken(&mut self);
 }
 
@@ -43,23 +46,24 @@ impl Device for stream::Tx {
     }
 }
 
-/// One burst.
+/// The state of one burst.
 pub(super) struct DeviceBurst<'b, 's, 'g> {
     forwarder: &'b mut Forwarder<'s>,
     gate: &'b mut Gate<'g>,
     lro: &'b mut Lro,
-    /// Addresses and type of the last frame, and whether its receiver takes such frames merged.
+    /// Addresses and type of the last frame, and whether its receiver accepts such frames merged.
     last: Option<([u8; HEADER], bool)>,
 }
 
 impl<'b, 's, 'g> DeviceBurst<'b, 's, 'g> {
+    /// Prepares a burst.
     pub(super) fn new(forwarder: &'b mut Forwarder<'s>, gate: &'b mut Gate<'g>, lro: &'b mut Lro) -> Self {
         Self { forwarder, gate, lro, last: None }
     }
 
-    /// Takes frames from the device to where they belong.
+    /// Forwards frames from the device.
     pub(super) fn run(mut self, device: &mut impl Device, pieces_done: &mut usize) -> Result<Next, Failure> {
-        // What a burst before could not send.
+        // First send what an earlier burst could not.
         if let Err(wait) = self.send_ready() {
             return Ok(wait);
         }
@@ -77,7 +81,7 @@ impl<'b, 's, 'g> DeviceBurst<'b, 's, 'g> {
         }
     }
 
-    /// Deals with the device's next frame.
+    /// Merges or forwards the device's next frame.
     fn one(&mut self, device: &mut impl Device, pieces_done: &mut usize) -> Result<Next, Failure> {
         loop {
             let Some((header, bytes)) = device.first()? else { return Ok(Next::Nothing) };
@@ -105,7 +109,8 @@ impl<'b, 's, 'g> DeviceBurst<'b, 's, 'g> {
         }
     }
 
-    /// Does the frame's receiver take it merged? Frames in a row are mostly for the same.
+    /// Tells whether the frame's receiver accepts it merged. Consecutive frames mostly have the same
+    /// receiver.
     fn merges(&mut self, frame: &[u8]) -> bool {
         let Some(&head) = frame.first_chunk::<HEADER>() else { return false };
         match self.last {
@@ -118,7 +123,7 @@ impl<'b, 's, 'g> DeviceBurst<'b, 's, 'g> {
         }
     }
 
-    /// Sends what has been merged; `Err` tells for what the rest has to wait.
+    /// Forwards merged frames. `Err` says what the rest has to wait for.
     fn send_ready(&mut self) -> Result<(), Next> {
         while let Some(merged) = self.lro.ready() {
             send(self.forwarder, self.gate, &merged.header, merged.bytes, merged.pieces_done)?;
@@ -131,7 +136,7 @@ impl<'b, 's, 'g> DeviceBurst<'b, 's, 'g> {
     }
 }
 
-/// Sends one frame; `Err` tells for what it has to wait.
+/// Forwards one frame. `Err` says what it has to wait for.
 fn send(
     forwarder: &mut Forwarder<'_>,
     gate: &mut Gate<'_>,

@@ -144,7 +144,7 @@ fn a_record_that_does_not_fit_its_descriptors_is_refused_with_the_reason() {
     let state = fabric.until_link(PortId(0), Link::Down);
     assert!(!state.attached);
     let reason = state.reason.as_deref().unwrap();
-    assert_eq!(reason, "the session to go on with has 5 descriptors instead of 6");
+    assert_eq!(reason, "the session to resume has 5 descriptors instead of 6");
 }
 
 /// Sends numbered frames from `a` to `b` while `events` happen; each has to arrive exactly once, in order and whole.

@@ -83,7 +83,10 @@ fn an_impossible_length_ends_the_stream_with_a_reason() {
     stream.write_all(&u32::MAX.to_be_bytes()).unwrap();
     let state = fabric.until_link(PortId(1), Link::Down);
     assert!(!state.attached);
-    assert_eq!(state.reason.as_deref(), Some("the stream announced a frame of 4294967295 bytes"));
+    assert_eq!(
+        state.reason.as_deref(),
+        Some("the stream announced a frame of 4294967295 bytes; at most 65553 are possible")
+    );
     assert_eq!(stream.read(&mut [0; 4]).unwrap(), 0, "the fabric keeps the broken stream");
 }
 

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use taut_api::check::Change;
 
-use crate::ledger::{Holder, Ledger, LedgerError, Settled, Wishes};
+use crate::kernel::adjust::Adjustments;
+use crate::ledger::{Holder, Ledger, LedgerError, Settled};
 
 /// What became of a list of changes. Paths are below the root, without a leading slash.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -42,10 +43,10 @@ pub fn apply(ledger: &Ledger, changes: &[Change]) -> Result<Changed, LedgerError
 /// When the ledger cannot be read, or brought up to date. What could not be given back stays in it, and is in the answer.
 pub fn undo(ledger: &Ledger) -> Result<Changed, LedgerError> {
     let claimed = ledger.claimed(Holder::Check)?;
-    if claimed.is_empty() && !ledger.owes(Holder::Check)? {
+    if claimed.is_empty() && !ledger.has_changes(Holder::Check)? {
         return Ok(Changed::default());
     }
-    let settled = ledger.settle(Holder::Check, &Wishes::new(), &mut BTreeMap::new())?;
+    let settled = ledger.settle(Holder::Check, &Adjustments::new(), &mut BTreeMap::new())?;
     let others = ledger.claimed(Holder::Daemon)?;
     let kept = claimed.into_iter().filter(|path| others.contains(path));
     Ok(Changed {

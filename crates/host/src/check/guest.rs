@@ -2,9 +2,9 @@
 
 use taut_api::check::{GuestFacts, JavaProcess};
 
-use super::tree::Tree;
 use super::{cpu, idle, kernel, memory, network, numbers};
-use crate::topology::Topology;
+use crate::kernel::topology::Topology;
+use crate::kernel::tree::Tree;
 
 pub(super) fn read(tree: Tree<'_>, topology: &Topology) -> GuestFacts {
     GuestFacts {

@@ -2,7 +2,7 @@
 
 use taut_api::check::{IdleFacts, IdleState};
 
-use super::tree::Tree;
+use crate::kernel::tree::Tree;
 
 pub(super) fn read(tree: Tree<'_>, cpus: &[u32]) -> IdleFacts {
     IdleFacts {

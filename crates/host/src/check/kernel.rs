@@ -2,7 +2,7 @@
 
 use taut_api::check::KernelFacts;
 
-use super::tree::Tree;
+use crate::kernel::tree::Tree;
 
 pub(super) fn read(tree: Tree<'_>) -> KernelFacts {
     let clock = "sys/devices/system/clocksource/clocksource0";

@@ -3,7 +3,7 @@
 use taut_api::Bytes;
 use taut_api::check::{HugePool, MemoryFacts};
 
-use super::tree::Tree;
+use crate::kernel::tree::Tree;
 
 pub(super) fn read(tree: Tree<'_>) -> MemoryFacts {
     MemoryFacts {

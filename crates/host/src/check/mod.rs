@@ -9,14 +9,13 @@ mod kernel;
 mod memory;
 mod network;
 mod power;
-mod tree;
 
 use std::path::Path;
 
 use taut_api::check::{GuestFacts, HostFacts};
 
-use crate::topology::{self, Topology, TopologyError};
-use tree::Tree;
+use crate::kernel::topology::{self, Topology, TopologyError};
+use crate::kernel::tree::Tree;
 
 /// Reads the host whose file system starts at `root` (`/`, or a captured tree).
 ///

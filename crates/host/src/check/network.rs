@@ -4,8 +4,8 @@ use std::path::Path;
 
 use taut_api::check::{Card, NetworkFacts};
 
-use super::tree::Tree;
 use crate::kernel::netlink::Ethtool;
+use crate::kernel::tree::Tree;
 
 pub(super) fn read(tree: Tree<'_>) -> NetworkFacts {
     let mut cards: Vec<_> =

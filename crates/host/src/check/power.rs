@@ -2,7 +2,7 @@
 
 use taut_api::check::{Knob, PowerFacts, Turbo};
 
-use super::tree::Tree;
+use crate::kernel::tree::Tree;
 
 pub(super) fn read(tree: Tree<'_>, cpus: &[u32]) -> PowerFacts {
     let per_cpu = |file: &str, choices: &str| -> Vec<Knob> {

@@ -1,4 +1,24 @@
 //! Files and calls of the Linux kernel, each in a file of its own.
+//!
+//! Nothing here decides what VMs get, or remembers what was changed.
 
+pub(crate) mod adjust;
+pub(crate) mod affinity;
+pub(crate) mod cgroup;
+pub(crate) mod halt_poll;
+pub(crate) mod irq;
+pub(crate) mod list;
+pub(crate) mod maps;
+pub(crate) mod mask;
 pub mod namespace;
 pub mod netlink;
+pub(crate) mod pages;
+pub mod pci;
+pub(crate) mod pm_qos;
+pub mod real_time;
+pub(crate) mod scheduler;
+pub(crate) mod setting;
+pub mod topology;
+pub(crate) mod tree;
+pub mod utilisation;
+pub(crate) mod workqueue;

@@ -1,4 +1,4 @@
-//! The ledger's file.
+//! The ledger's file: its content, its lock, and writing it atomically.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -9,82 +9,82 @@ use serde::{Deserialize, Serialize};
 use taut_api::Name;
 use taut_api::passthrough::PciAddress;
 
+use super::record::{GroupRecord, PriorityRecord, TakenDevice};
 use super::{Holder, LedgerError};
-use crate::affinity::Affinities;
-use crate::pci::bind::Taken;
-use crate::{groups, precedence};
+use crate::kernel::affinity::Affinities;
 
-/// Its name in the state directory.
+/// Name of the file in the state directory.
 const BOOK: &str = "host-changes.json";
 
-/// What is in it.
+/// The content of the ledger.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Book {
-    /// The boot in which that was.
+pub(crate) struct Book {
+    /// Identifier of the boot that the content belongs to.
     pub(super) boot: String,
-    /// In the order in which they were first changed.
+    /// Changed files, in the order in which they were first changed.
     #[serde(default)]
     pub(super) files: Vec<Entry>,
-    /// VMs with cpusets, and the pCPUs that their vCPUs own.
+    /// VMs with cpusets or partitions, and the pCPUs that their vCPUs own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) vms: BTreeMap<Name, Vec<u32>>,
-    /// PCI devices that VMs have, and the driver that each had.
+    pub(crate) vms: BTreeMap<Name, Vec<u32>>,
+    /// PCI devices taken from the host for VMs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) devices: BTreeMap<PciAddress, Taken>,
-    /// Where their vCPU threads might run before they were bound.
+    pub(crate) devices: BTreeMap<PciAddress, TakenDevice>,
+    /// pCPUs that vCPU threads were allowed before they were bound.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) affinities: BTreeMap<Name, Affinities>,
-    /// Control groups that were made for VMs.
-    #[serde(default, skip_serializing_if = "groups::Record::is_empty")]
-    pub(super) groups: groups::Record,
-    /// Threads that go before others, and how they were.
-    #[serde(default, skip_serializing_if = "precedence::Record::is_empty")]
-    pub(super) precedence: precedence::Record,
+    pub(crate) affinities: BTreeMap<Name, Affinities>,
+    /// Control groups made for VMs.
+    #[serde(default, skip_serializing_if = "GroupRecord::is_empty")]
+    pub(crate) groups: GroupRecord,
+    /// Processes with real-time priority, and their scheduling class before.
+    #[serde(rename = "precedence", default, skip_serializing_if = "PriorityRecord::is_empty")]
+    pub(crate) priority: PriorityRecord,
 }
 
 impl Book {
-    /// Is the host as it was?
+    /// Returns whether the host is as it was before any change.
     fn is_empty(&self) -> bool {
-        let Self { boot: _, files, vms, devices, affinities, groups, precedence } = self;
+        let Self { boot: _, files, vms, devices, affinities, groups, priority } = self;
         let nothing = files.is_empty() && vms.is_empty() && devices.is_empty() && affinities.is_empty();
-        nothing && groups.is_empty() && precedence.is_empty()
+        nothing && groups.is_empty() && priority.is_empty()
     }
 }
 
-/// A file that is changed.
+/// A changed file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Entry {
-    /// Below the root.
+    /// Path below the root.
     pub(super) path: String,
-    /// Its whole content before the first change.
+    /// The whole content before the first change.
     pub(super) content: String,
-    /// What has to be written to have that content again: of several choices the chosen one.
+    /// The value to write to restore that content: the chosen word if the file lists choices.
     pub(super) value: String,
-    /// Who wants what of it; the last has its way. Nobody: it is to be given back.
+    /// The value that each holder wants; the last holder's is in force. If empty, the file is to be
+    /// restored.
     pub(super) claims: BTreeMap<Holder, String>,
-    /// Noted, but perhaps not done yet.
+    /// Recorded, and perhaps not written to the file yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) pending: bool,
-    /// Given back: it leaves the book.
+    /// Restored or gone: the entry leaves the book.
     #[serde(skip)]
     pub(super) done: bool,
 }
 
 impl Entry {
-    /// What it would contain without this holder, and those who come after it.
-    pub(super) fn without(&self, holder: Holder) -> &str {
+    /// Returns the content without the claims of this holder and of those after it.
+    pub(super) fn content_without(&self, holder: Holder) -> &str {
         self.claims.range(..holder).next_back().map_or(&self.content, |(_, value)| value)
     }
 }
 
-/// The file; the lock lasts as long as this.
-pub(super) struct Store {
+/// The open ledger. Dropping it releases the lock.
+pub(super) struct LockedFile {
     folder: PathBuf,
     _lock: File,
 }
 
-impl Store {
-    /// Waits for the lock.
+impl LockedFile {
+    /// Waits for the lock and opens the ledger.
     pub(super) fn open(folder: &Path) -> Result<Self, LedgerError> {
         let lock = folder.join("host-changes.lock");
         let open = || {
@@ -99,8 +99,8 @@ impl Store {
         }
     }
 
-    /// Nothing where no ledger is: nothing is changed then.
-    pub(super) fn open_if_there(folder: &Path) -> Result<Option<Self>, LedgerError> {
+    /// Opens the ledger unless there is none, which means that nothing is changed.
+    pub(super) fn open_existing(folder: &Path) -> Result<Option<Self>, LedgerError> {
         if folder.join(BOOK).exists() { Self::open(folder).map(Some) } else { Ok(None) }
     }
 
@@ -108,7 +108,7 @@ impl Store {
         self.folder.join(BOOK)
     }
 
-    /// The book of this boot; an empty one when there is none.
+    /// Reads the book of this boot. Returns an empty book if there is none.
     pub(super) fn read(&self, root: &Path) -> Result<Book, LedgerError> {
         let boot = fs::read_to_string(root.join("proc/sys/kernel/random/boot_id")).unwrap_or_default();
         let boot = boot.trim().to_owned();
@@ -124,7 +124,7 @@ impl Store {
         Ok(of_this_boot.unwrap_or_else(|| Book { boot, ..Book::default() }))
     }
 
-    /// Either the whole new book is there afterwards, or the whole old one; an empty one is no file.
+    /// Replaces the file atomically and flushes it to the disk. An empty book removes the file.
     pub(super) fn write(&self, book: &Book) -> Result<(), LedgerError> {
         let kept = |source| LedgerError::Kept { path: self.path(), source };
         if book.is_empty() {

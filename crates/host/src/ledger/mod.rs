@@ -1,15 +1,16 @@
-//! The one ledger of what taut has changed on this host: who wants which file changed, and what each contained before.
+//! The record of everything that taut changed on this host, kept so that it can be put back.
 //!
-//! `taut check host --apply` and latency-sensitive VMs want some of the same files. So each file has its claims: what it contained
-//! before the first of them, and what every holder wants of it. The claim of the last holder in [`Holder`]'s order is in
-//! force; a holder that lets go leaves the file to the others, and the last one gives back what it had, byte for byte.
+//! `taut check host --apply` and VMs with exclusive pCPUs change some of the same files. Therefore a
+//! file has *claims*: its content before the first change, and the value that each holder wants. The
+//! claim of the last holder in [`Holder`]'s order is in force. When a holder lets go, the file gets the
+//! next claim's value; after the last one it gets its former content, byte for byte.
 //!
-//! The ledger is a file in the state directory, under a lock, and on the disk before anything is changed: whoever is killed,
-//! at whatever point, leaves a ledger from which the next one, of either kind, goes on. Settings do not outlive a boot, so
-//! neither does the ledger.
+//! The ledger is a file in the state directory, under a lock. It is on disk before anything is changed.
+//! Any process, killed at any point, leaves a ledger from which the next one continues. Settings do not
+//! survive a boot, and neither does the ledger's content.
 
 mod book;
-mod setting;
+pub(crate) mod record;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,15 +18,13 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use taut_api::Name;
-use taut_api::passthrough::PciAddress;
 
-use crate::affinity::Affinities;
-use crate::pci::bind::Taken;
-use crate::{groups, precedence};
-use book::{Book, Entry, Store};
+use crate::kernel::adjust::Adjustments;
+use crate::kernel::setting;
+pub(crate) use book::Book;
+use book::{Entry, LockedFile};
 
-/// Who wants files changed. Of two who want the same file, the later in this order has its way.
+/// The two users of the ledger. If both want the same file, the later in this order prevails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Holder {
@@ -44,19 +43,13 @@ impl fmt::Display for Holder {
     }
 }
 
-/// What a file is to contain, made of what it would contain without this holder; nothing when that may stay.
-pub(crate) type Wish<'a> = Box<dyn Fn(&str) -> Option<String> + 'a>;
-
-/// Files and what is wished of them.
-pub(crate) type Wishes<'a> = BTreeMap<PathBuf, Wish<'a>>;
-
-/// Called before each step that changes a file; an error ends everything there, as a kill would.
+/// Called before each change of a file. An error stops there, as a kill would.
 type Step<'a> = &'a mut dyn FnMut() -> io::Result<()>;
 
-/// Why nothing was changed.
+/// Error that prevents every change.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// It could not be read or written; without it nothing is touched.
+    /// The ledger could not be read or written.
     #[error("cannot keep the ledger of changed settings in {}", path.display())]
     Kept {
         /// The file.
@@ -64,31 +57,28 @@ pub enum LedgerError {
         /// The system's reason.
         source: io::Error,
     },
-    /// Somebody wrote something else there.
+    /// The file has other content than a ledger.
     #[error("{} is not a ledger of changed settings", path.display())]
     Strange {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The parser's error.
         source: serde_json::Error,
     },
 }
 
-/// What became of a holder's wishes. Paths are below the root, without a leading slash.
+/// The outcome of a holder's changes. Paths are below the root, without a leading slash.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settled {
-    /// Files that are as the holder wants them.
+    /// Files with the value that the holder wants.
     pub in_force: BTreeSet<String>,
-    /// Files that have what they had before.
+    /// Files with their former content.
     pub given_back: Vec<String>,
-    /// Files that another holder has its way with, and who that is.
+    /// Files whose value another holder determines, and which one.
     pub held: BTreeMap<String, Holder>,
-    /// Files that could not be changed or given back, and why.
+    /// Files that could not be changed or restored, and why.
     pub failed: BTreeMap<String, String>,
 }
-
-/// VMs with the pCPUs that their vCPUs own, and where the vCPUs' threads might run before.
-pub(crate) type Vms = (BTreeMap<Name, Vec<u32>>, BTreeMap<Name, Affinities>);
 
 /// The ledger of one host.
 #[derive(Debug, Clone)]
@@ -98,140 +88,80 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// The ledger in `folder` of the host whose file system starts at `root`.
+    /// Names the ledger in `folder` of the host whose file system starts at `root`.
     pub fn new(root: &Path, folder: &Path) -> Self {
         Self { root: root.to_owned(), folder: folder.to_owned() }
     }
 
-    /// Makes the files as `holder` wishes, all of them and no others; gives up what it wished before. Files in `refused` are left
-    /// alone; those that cannot be changed are added to it, with the reason, and have no claim.
+    /// Replaces all claims of `holder` by `adjustments`, and changes the files accordingly. Files in
+    /// `refused` are left alone. Files that cannot be changed are added to it, with the reason, and
+    /// have no claim.
     ///
     /// # Errors
-    /// When the ledger cannot be kept: then nothing was changed, or what was changed is in it.
+    /// Returns an error if the ledger cannot be written. Every change made until then is in it.
     pub(crate) fn settle(
         &self,
         holder: Holder,
-        wishes: &Wishes<'_>,
+        adjustments: &Adjustments<'_>,
         refused: &mut BTreeMap<PathBuf, String>,
     ) -> Result<Settled, LedgerError> {
-        self.settle_stepwise(holder, wishes, refused, &mut || Ok(()))
+        self.settle_stepwise(holder, adjustments, refused, &mut || Ok(()))
     }
 
-    /// Adds plain values to what `holder` wants already.
+    /// Adds claims with plain values to those that `holder` has.
     ///
     /// # Errors
-    /// As [`Ledger::settle`].
+    /// Returns the same errors as [`Ledger::settle`].
     pub(crate) fn add(&self, holder: Holder, values: &[(String, String)]) -> Result<Settled, LedgerError> {
-        let store = Store::open(&self.folder)?;
-        let mut book = store.read(&self.root)?;
+        let file = LockedFile::open(&self.folder)?;
+        let mut book = file.read(&self.root)?;
         let mut settled = Settled::default();
         for (path, value) in values {
             if let Err(error) = self.claim(&mut book, holder, path, |_| Some(value.clone())) {
                 settled.failed.insert(path.clone(), error.to_string());
             }
         }
-        let mut refused = BTreeMap::new();
-        self.make_so(&store, book, holder, settled, &mut refused, &mut || Ok(()))
+        let change = Change { holder, settled, refused: &mut BTreeMap::new(), step: &mut || Ok(()) };
+        self.make_so(&file, book, change)
     }
 
-    /// VMs that have cpusets, and the pCPUs that their vCPUs own; and where these might run before.
+    /// Reads the content; an empty book if there is no ledger.
     ///
     /// # Errors
-    /// When the ledger cannot be read.
-    pub(crate) fn vms(&self) -> Result<Vms, LedgerError> {
-        self.book().map(|book| (book.vms, book.affinities))
-    }
-
-    /// Notes which VMs have cpusets.
-    ///
-    /// # Errors
-    /// When the ledger cannot be kept.
-    pub(crate) fn note_vms(&self, (vms, affinities): &Vms) -> Result<(), LedgerError> {
-        self.note(|book| {
-            book.vms.clone_from(vms);
-            book.affinities.clone_from(affinities);
-        })
-    }
-
-    /// PCI devices that were taken from the host.
-    ///
-    /// # Errors
-    /// When the ledger cannot be read.
-    pub(crate) fn devices(&self) -> Result<BTreeMap<PciAddress, Taken>, LedgerError> {
-        self.book().map(|book| book.devices)
-    }
-
-    /// Notes which PCI devices are taken from the host.
-    ///
-    /// # Errors
-    /// When the ledger cannot be kept.
-    pub(crate) fn note_devices(&self, devices: &BTreeMap<PciAddress, Taken>) -> Result<(), LedgerError> {
-        self.note(|book| book.devices.clone_from(devices))
-    }
-
-    /// Control groups that were made for VMs.
-    ///
-    /// # Errors
-    /// When the ledger cannot be read.
-    pub(crate) fn groups(&self) -> Result<groups::Record, LedgerError> {
-        self.book().map(|book| book.groups)
-    }
-
-    /// Notes which control groups are made for VMs.
-    ///
-    /// # Errors
-    /// When the ledger cannot be kept.
-    pub(crate) fn note_groups(&self, made: &groups::Record) -> Result<(), LedgerError> {
-        self.note(|book| book.groups.clone_from(made))
-    }
-
-    /// Threads that go before others.
-    ///
-    /// # Errors
-    /// When the ledger cannot be read.
-    pub(crate) fn precedence(&self) -> Result<precedence::Record, LedgerError> {
-        self.book().map(|book| book.precedence)
-    }
-
-    /// Notes which threads go before others.
-    ///
-    /// # Errors
-    /// When the ledger cannot be kept.
-    pub(crate) fn note_precedence(&self, changed: &precedence::Record) -> Result<(), LedgerError> {
-        self.note(|book| book.precedence.clone_from(changed))
-    }
-
-    /// What is in it; nothing where there is none.
-    fn book(&self) -> Result<Book, LedgerError> {
-        match Store::open_if_there(&self.folder)? {
-            Some(store) => store.read(&self.root),
+    /// Returns an error if the ledger cannot be read.
+    pub(crate) fn book(&self) -> Result<Book, LedgerError> {
+        match LockedFile::open_existing(&self.folder)? {
+            Some(file) => file.read(&self.root),
             None => Ok(Book::default()),
         }
     }
 
-    /// Changes what is in it, on the disk before this returns.
-    fn note(&self, change: impl FnOnce(&mut Book)) -> Result<(), LedgerError> {
-        let store = Store::open(&self.folder)?;
-        let mut book = store.read(&self.root)?;
-        let before = book.clone();
-        change(&mut book);
-        if book == before { Ok(()) } else { store.write(&book) }
-    }
-
-    /// Files that a holder wants changed, in the order in which they were first changed.
+    /// Changes the content; it is on disk when this returns.
     ///
     /// # Errors
-    /// When the ledger cannot be read.
+    /// Returns an error if the ledger cannot be written.
+    pub(crate) fn record(&self, change: impl FnOnce(&mut Book)) -> Result<(), LedgerError> {
+        let file = LockedFile::open(&self.folder)?;
+        let mut book = file.read(&self.root)?;
+        let before = book.clone();
+        change(&mut book);
+        if book == before { Ok(()) } else { file.write(&book) }
+    }
+
+    /// Returns the files that a holder claims, in the order in which they were first changed.
+    ///
+    /// # Errors
+    /// Returns an error if the ledger cannot be read.
     pub fn claimed(&self, holder: Holder) -> Result<Vec<String>, LedgerError> {
         let claimed = self.book()?.files.into_iter().filter(|entry| entry.claims.contains_key(&holder));
         Ok(claimed.map(|entry| entry.path).collect())
     }
 
-    /// Is there anything left to do for a holder: claims of its own, or files that are still to be given back?
+    /// Returns whether a holder has claims, or any file is still to be restored.
     ///
     /// # Errors
-    /// When the ledger cannot be read.
-    pub(crate) fn owes(&self, holder: Holder) -> Result<bool, LedgerError> {
+    /// Returns an error if the ledger cannot be read.
+    pub(crate) fn has_changes(&self, holder: Holder) -> Result<bool, LedgerError> {
         Ok(self
             .book()?
             .files
@@ -242,39 +172,40 @@ impl Ledger {
     fn settle_stepwise(
         &self,
         holder: Holder,
-        wishes: &Wishes<'_>,
+        adjustments: &Adjustments<'_>,
         refused: &mut BTreeMap<PathBuf, String>,
         step: Step<'_>,
     ) -> Result<Settled, LedgerError> {
-        let store = Store::open(&self.folder)?;
-        let mut book = store.read(&self.root)?;
+        let file = LockedFile::open(&self.folder)?;
+        let mut book = file.read(&self.root)?;
         for entry in &mut book.files {
-            if !wishes.contains_key(&self.root.join(&entry.path)) && entry.claims.remove(&holder).is_some() {
+            let is_wanted = adjustments.contains_key(&self.root.join(&entry.path));
+            if !is_wanted && entry.claims.remove(&holder).is_some() {
                 entry.pending = true;
             }
         }
-        // Of cpusets below each other the upper one has to be larger at any time: the lower ones are made smaller first.
-        for (path, wish) in wishes.iter().rev() {
+        // A cpuset must contain those below it at any time, so the lower ones shrink first.
+        for (path, adjust) in adjustments.iter().rev() {
             if refused.contains_key(path) {
                 continue;
             }
-            // Interrupts and cpusets come and go: what is not there needs no change.
-            let _ = self.claim(&mut book, holder, &below(&self.root, path), |base| wish(base));
+            // Interrupts and cpusets come and go; a file that has gone needs no change.
+            let _ = self.claim(&mut book, holder, &below(&self.root, path), |base| adjust(base));
         }
-        self.make_so(&store, book, holder, Settled::default(), refused, step)
+        self.make_so(&file, book, Change { holder, settled: Settled::default(), refused, step })
     }
 
-    /// Notes what `holder` wants of a file.
+    /// Enters the value that `holder` wants for a file into the book.
     fn claim(
         &self,
         book: &mut Book,
         holder: Holder,
         path: &str,
-        wish: impl FnOnce(&str) -> Option<String>,
+        adjust: impl FnOnce(&str) -> Option<String>,
     ) -> io::Result<()> {
         let file = inside(&self.root, path)?;
         if let Some(entry) = book.files.iter_mut().find(|entry| entry.path == path) {
-            let wanted = wish(entry.without(holder));
+            let wanted = adjust(entry.content_without(holder));
             if entry.claims.get(&holder) != wanted.as_ref() {
                 entry.pending = true;
                 match wanted {
@@ -285,7 +216,7 @@ impl Ledger {
             return Ok(());
         }
         let content = std::fs::read_to_string(file)?;
-        if let Some(value) = wish(&content) {
+        if let Some(value) = adjust(&content) {
             book.files.push(Entry {
                 path: path.to_owned(),
                 value: setting::chosen(&content).to_owned(),
@@ -298,73 +229,20 @@ impl Ledger {
         Ok(())
     }
 
-    /// Keeps the book, makes the files so, and keeps what came of it. What this holder has in force is looked at again each time:
-    /// somebody else may have changed it.
+    /// Records the book, changes the files accordingly, and records the outcome.
     fn make_so(
         &self,
-        store: &Store,
+        file: &LockedFile,
         mut book: Book,
-        holder: Holder,
-        mut settled: Settled,
-        refused: &mut BTreeMap<PathBuf, String>,
-        step: Step<'_>,
+        mut change: Change<'_>,
     ) -> Result<Settled, LedgerError> {
-        let kept = |source| LedgerError::Kept { path: store.path(), source };
-        if book != store.read(&self.root)? {
-            store.write(&book)?;
+        let kept = |source| LedgerError::Kept { path: file.path(), source };
+        if book != file.read(&self.root)? {
+            file.write(&book)?;
         }
-        // Last changed, first given back; and once more for those that needed another one first.
-        for last in [false, true] {
-            for entry in book.files.iter_mut().rev().filter(|entry| entry.claims.is_empty()) {
-                step().map_err(kept)?;
-                match inside(&self.root, &entry.path).and_then(|file| setting::restore(&file, entry)) {
-                    Ok(()) => settled.given_back.push(entry.path.clone()),
-                    // Nothing that could have anything back.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(error) => {
-                        if last {
-                            let before = entry.value.trim();
-                            let why = format!("cannot be put back to `{before}`: {error}");
-                            settled.failed.insert(entry.path.clone(), why);
-                        }
-                        continue;
-                    }
-                }
-                entry.done = true;
-            }
-            book.files.retain(|entry| !entry.done);
-        }
-        for last in [false, true] {
-            for entry in &mut book.files {
-                let Some((&who, value)) = entry.claims.last_key_value() else { continue };
-                if !entry.pending && who != holder {
-                    continue;
-                }
-                step().map_err(kept)?;
-                let put = inside(&self.root, &entry.path).and_then(|file| setting::put(&file, value));
-                match put {
-                    Ok(()) => entry.pending = false,
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => entry.done = true,
-                    // The other one hears of it with its own next look.
-                    Err(_) if !last || who != holder => entry.pending = true,
-                    Err(error) => {
-                        let why = format!("cannot be changed: {error}");
-                        refused.insert(self.root.join(&entry.path), format!("/{} {why}", entry.path));
-                        settled.failed.insert(entry.path.clone(), why);
-                        entry.claims.remove(&who);
-                        // It may have taken an earlier wish.
-                        let others = entry.claims.last_key_value().map(|(_, value)| value.clone());
-                        let file = self.root.join(&entry.path);
-                        let back = match &others {
-                            Some(value) => setting::put(&file, value),
-                            None => setting::restore(&file, entry),
-                        };
-                        entry.done = others.is_none() && back.is_ok();
-                    }
-                }
-            }
-            book.files.retain(|entry| !entry.done);
-        }
+        self.restore_unclaimed(&mut book, &mut change).map_err(kept)?;
+        self.put_claims(&mut book, &mut change).map_err(kept)?;
+        let Change { holder, mut settled, step, .. } = change;
         for entry in book.files.iter().filter(|entry| entry.claims.contains_key(&holder)) {
             match entry.claims.last_key_value() {
                 Some((who, _)) if *who == holder => drop(settled.in_force.insert(entry.path.clone())),
@@ -373,19 +251,96 @@ impl Ledger {
             }
         }
         step().map_err(kept)?;
-        if book != store.read(&self.root)? {
-            store.write(&book)?;
+        if book != file.read(&self.root)? {
+            file.write(&book)?;
         }
         Ok(settled)
     }
+
+    /// Restores files without claims, the last changed first. Two passes serve files that can only be
+    /// restored after another one.
+    fn restore_unclaimed(&self, book: &mut Book, change: &mut Change<'_>) -> io::Result<()> {
+        for last in [false, true] {
+            for entry in book.files.iter_mut().rev().filter(|entry| entry.claims.is_empty()) {
+                (change.step)()?;
+                let restored = inside(&self.root, &entry.path)
+                    .and_then(|file| setting::restore(&file, &entry.value, &entry.content));
+                match restored {
+                    Ok(()) => change.settled.given_back.push(entry.path.clone()),
+                    // A file that has gone needs no restoring.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => {
+                        if last {
+                            let before = entry.value.trim();
+                            let why = format!("cannot be put back to `{before}`: {error}");
+                            change.settled.failed.insert(entry.path.clone(), why);
+                        }
+                        continue;
+                    }
+                }
+                entry.done = true;
+            }
+            book.files.retain(|entry| !entry.done);
+        }
+        Ok(())
+    }
+
+    /// Writes the claims in force, in two passes for the same reason. The holder's own claims are
+    /// checked each time, since another program may have changed the file.
+    fn put_claims(&self, book: &mut Book, change: &mut Change<'_>) -> io::Result<()> {
+        for last in [false, true] {
+            for entry in &mut book.files {
+                let Some((&who, value)) = entry.claims.last_key_value() else { continue };
+                if !entry.pending && who != change.holder {
+                    continue;
+                }
+                (change.step)()?;
+                let put = inside(&self.root, &entry.path).and_then(|file| setting::put(&file, value));
+                match put {
+                    Ok(()) => entry.pending = false,
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => entry.done = true,
+                    // The other holder learns of it when it settles next.
+                    Err(_) if !last || who != change.holder => entry.pending = true,
+                    Err(error) => self.drop_claim(entry, who, &error, change),
+                }
+            }
+            book.files.retain(|entry| !entry.done);
+        }
+        Ok(())
+    }
+
+    /// Gives up a claim that the kernel refuses, and puts the file back under the claims that are left.
+    fn drop_claim(&self, entry: &mut Entry, who: Holder, error: &io::Error, change: &mut Change<'_>) {
+        let why = format!("cannot be changed: {error}");
+        let file = self.root.join(&entry.path);
+        change.refused.insert(file.clone(), format!("/{} {why}", entry.path));
+        change.settled.failed.insert(entry.path.clone(), why);
+        entry.claims.remove(&who);
+        // The file may still have the value of an earlier claim.
+        let others = entry.claims.last_key_value().map(|(_, value)| value.clone());
+        let back = match &others {
+            Some(value) => setting::put(&file, value),
+            None => setting::restore(&file, &entry.value, &entry.content),
+        };
+        entry.done = others.is_none() && back.is_ok();
+    }
 }
 
-/// The path below the root.
+/// One holder's change to the files, under way.
+struct Change<'a> {
+    holder: Holder,
+    settled: Settled,
+    /// Files that the kernel refuses to change, and why.
+    refused: &'a mut BTreeMap<PathBuf, String>,
+    step: Step<'a>,
+}
+
+/// Returns the part of a path below the root.
 fn below(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned()
 }
 
-/// The file below the root. A ledger is a file too, and may say anything.
+/// Joins a path of the ledger to the root. Anybody may have edited the ledger, so the path is checked.
 fn inside(root: &Path, path: &str) -> io::Result<PathBuf> {
     if path.is_empty() || !Path::new(path).components().all(|part| matches!(part, Component::Normal(_))) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path leads out of the root"));

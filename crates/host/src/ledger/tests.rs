@@ -1,10 +1,12 @@
-//! Both holders, in any order and killed anywhere: who wants a file has it, and the last one gives back what it had.
+//! Both holders change files in any order and are killed anywhere: the claim in force is in the file,
+//! and after the last claim the file has its former content.
 
 use std::fs;
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::kernel::adjust::Adjustment;
 
 const LATENCY: &str = "sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us";
 const MASK: &str = "sys/devices/virtual/workqueue/cpumask";
@@ -20,7 +22,7 @@ struct Host(tempfile::TempDir);
 
 impl Host {
     fn new() -> Self {
-        // Where there is a file system in memory, waiting for the disk takes no time.
+        // A file system in memory makes flushing to disk fast.
         let host = Self(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap());
         for (path, content) in FILES {
             fs::create_dir_all(host.file(path).parent().unwrap()).unwrap();
@@ -45,24 +47,24 @@ impl Host {
         FILES.iter().all(|(path, content)| self.read(path) == *content)
     }
 
-    /// What the daemon wants: one plain value, and one made of what is there.
-    fn wishes(&self) -> Wishes<'static> {
-        let plain: Wish<'static> = Box::new(|_| Some("n/a".to_owned()));
-        let made: Wish<'static> = Box::new(|base| Some(format!("{}-1", base.trim())));
+    /// Returns the daemon's changes: a plain value, and a value computed from the present one.
+    fn adjustments(&self) -> Adjustments<'static> {
+        let plain: Adjustment<'static> = Box::new(|_| Some("n/a".to_owned()));
+        let made: Adjustment<'static> = Box::new(|base| Some(format!("{}-1", base.trim())));
         [(self.file(LATENCY), plain), (self.file(MASK), made)].into()
     }
 }
 
-/// One thing that somebody does. The number, where it is there, is the step at which it is killed.
+/// One action. Its number, if any, is the step at which the process is killed.
 #[derive(Debug, Clone)]
 enum Act {
     /// `taut check host --apply`.
     Apply(Vec<(usize, u8)>),
     /// `taut check host --undo`.
     Undo(Option<usize>),
-    /// A latency-sensitive VM, by a daemon that looks again and again.
+    /// The daemon settles with a latency-sensitive VM.
     Grant(Option<usize>),
-    /// The VM is gone.
+    /// The daemon settles without the VM.
     Release(Option<usize>),
 }
 
@@ -76,18 +78,18 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Was it done to its end?
-fn settle(host: &Host, holder: Holder, wishes: &Wishes<'_>, killed: Option<usize>) -> bool {
+/// Settles, possibly killed at a step. Returns whether it completed.
+fn settle(host: &Host, holder: Holder, adjustments: &Adjustments<'_>, killed: Option<usize>) -> bool {
     let mut left = killed.unwrap_or(usize::MAX);
     let mut step = || {
         left = left.checked_sub(1).ok_or_else(|| io::Error::other("killed"))?;
         Ok(())
     };
-    let settled = host.ledger().settle_stepwise(holder, wishes, &mut BTreeMap::new(), &mut step);
+    let settled = host.ledger().settle_stepwise(holder, adjustments, &mut BTreeMap::new(), &mut step);
     settled.is_ok()
 }
 
-/// What is known of who wants what: nothing after a kill, until it is done to its end.
+/// The expected claims; `None` after a kill, until an action completes.
 #[derive(Default)]
 struct Model {
     check: Option<BTreeMap<usize, String>>,
@@ -95,7 +97,7 @@ struct Model {
 }
 
 impl Model {
-    /// Is everything in force that is certainly held?
+    /// Checks that every claim that is certain is in force.
     fn holds(&self, host: &Host) -> Result<(), TestCaseError> {
         if self.granted == Some(true) {
             prop_assert_eq!(host.read(LATENCY), "n/a");
@@ -104,7 +106,7 @@ impl Model {
         }
         if let (Some(check), Some(false)) = (&self.check, self.granted) {
             for (&file, value) in check {
-                // What is so already is not written.
+                // A value that the file has already is not written.
                 let content = host.read(FILES[file].0);
                 prop_assert_eq!(content.trim_end(), value);
             }
@@ -115,9 +117,9 @@ impl Model {
 
 proptest! {
     #[test]
-    fn in_any_order_who_holds_has_its_way_and_the_last_gives_back(acts in proptest::collection::vec(act(), 1..12)) {
+    fn claims_hold_in_any_order_and_the_last_one_restores_the_files(acts in proptest::collection::vec(act(), 1..12)) {
         let host = Host::new();
-        let nothing = Wishes::new();
+        let nothing = Adjustments::new();
         let mut model = Model { check: Some(BTreeMap::new()), granted: Some(false) };
         for act in acts {
             match act {
@@ -135,8 +137,8 @@ proptest! {
                     model.check = done.then(BTreeMap::new);
                 }
                 Act::Grant(killed) => {
-                    // The bound of a VM that had it is never lifted by being asked for again.
-                    let done = settle(&host, Holder::Daemon, &host.wishes(), killed);
+                    // Settling the same again never lifts a claim in between.
+                    let done = settle(&host, Holder::Daemon, &host.adjustments(), killed);
                     model.granted = if done { Some(true) } else { model.granted.filter(|granted| *granted) };
                 }
                 Act::Release(killed) => {
@@ -154,56 +156,57 @@ proptest! {
 }
 
 #[test]
-fn undoing_does_not_lift_what_a_vm_holds() {
+fn undo_does_not_lift_a_vms_claim() {
     for vm_first in [false, true] {
         let host = Host::new();
         let apply =
             |value: &str| host.ledger().add(Holder::Check, &[(LATENCY.into(), value.into())]).unwrap();
-        let grant =
-            |wishes: &Wishes<'_>| host.ledger().settle(Holder::Daemon, wishes, &mut BTreeMap::new()).unwrap();
+        let grant = |adjustments: &Adjustments<'_>| {
+            host.ledger().settle(Holder::Daemon, adjustments, &mut BTreeMap::new()).unwrap()
+        };
         if vm_first {
-            grant(&host.wishes());
+            grant(&host.adjustments());
             assert_eq!(apply("20").held, [(LATENCY.to_owned(), Holder::Daemon)].into());
         } else {
             assert_eq!(apply("20").in_force, [LATENCY.to_owned()].into());
-            grant(&host.wishes());
+            grant(&host.adjustments());
         }
         assert_eq!(host.read(LATENCY), "n/a");
-        host.ledger().settle(Holder::Check, &Wishes::new(), &mut BTreeMap::new()).unwrap();
-        assert_eq!(host.read(LATENCY), "n/a", "the VM still holds it");
+        host.ledger().settle(Holder::Check, &Adjustments::new(), &mut BTreeMap::new()).unwrap();
+        assert_eq!(host.read(LATENCY), "n/a", "the VM's claim stays");
         apply("7");
-        grant(&Wishes::new());
-        assert_eq!(host.read(LATENCY), "7", "what is left is in force");
-        host.ledger().settle(Holder::Check, &Wishes::new(), &mut BTreeMap::new()).unwrap();
+        grant(&Adjustments::new());
+        assert_eq!(host.read(LATENCY), "7", "the remaining claim is in force");
+        host.ledger().settle(Holder::Check, &Adjustments::new(), &mut BTreeMap::new()).unwrap();
         assert!(host.is_as_before());
     }
 }
 
 #[test]
-fn what_is_made_of_another_claim_follows_it() {
+fn a_value_computed_from_another_claim_follows_it() {
     let host = Host::new();
-    let grant = || host.ledger().settle(Holder::Daemon, &host.wishes(), &mut BTreeMap::new()).unwrap();
+    let grant = || host.ledger().settle(Holder::Daemon, &host.adjustments(), &mut BTreeMap::new()).unwrap();
     grant();
     assert_eq!(host.read(MASK), "ff-1");
     host.ledger().add(Holder::Check, &[(MASK.into(), "f0".into())]).unwrap();
     grant();
     assert_eq!(host.read(MASK), "f0-1");
-    fs::write(host.file(MASK), "somebody else").unwrap();
+    fs::write(host.file(MASK), "another program").unwrap();
     grant();
-    assert_eq!(host.read(MASK), "f0-1", "what is held is looked at again");
+    assert_eq!(host.read(MASK), "f0-1", "claims are checked each time");
 }
 
 #[test]
-fn what_cannot_be_changed_is_refused_once_and_not_claimed() {
+fn a_file_that_cannot_be_changed_is_refused_once_and_not_claimed() {
     let host = Host::new();
     fs::remove_file(host.file(MASK)).unwrap();
-    // As an interrupt's file that the hardware binds: it can be read, and not even root can write it.
+    // Stands in for the file of an interrupt that the hardware binds: readable, but not writable.
     std::os::unix::fs::symlink("/proc/version", host.file(MASK)).unwrap();
     let mut refused = BTreeMap::new();
-    let settled = host.ledger().settle(Holder::Daemon, &host.wishes(), &mut refused).unwrap();
+    let settled = host.ledger().settle(Holder::Daemon, &host.adjustments(), &mut refused).unwrap();
     assert_eq!(settled.in_force, [LATENCY.to_owned()].into());
     assert_eq!(host.ledger().claimed(Holder::Daemon).unwrap(), [LATENCY]);
     assert!(refused[&host.file(MASK)].contains("cpumask cannot be changed: "), "{refused:?}");
-    let settled = host.ledger().settle(Holder::Daemon, &host.wishes(), &mut refused).unwrap();
-    assert_eq!(settled.failed, BTreeMap::new(), "it is not tried again");
+    let settled = host.ledger().settle(Holder::Daemon, &host.adjustments(), &mut refused).unwrap();
+    assert_eq!(settled.failed, BTreeMap::new(), "not tried again");
 }

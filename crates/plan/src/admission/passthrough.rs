@@ -92,8 +92,8 @@ fn admit_isolation(
     Ok(())
 }
 
-/// Refuses a device whose IOMMU group has devices that the host uses. Devices of one group can reach
-/// each other's memory, so they all belong to the VM or to no one.
+/// Refuses a device whose IOMMU group has devices that the host uses. Devices of one group can
+/// reach each other's memory, so the VM gets all of them or none.
 fn admit_group(
     name: &Name,
     address: PciAddress,

@@ -1,4 +1,4 @@
-//! What VMs were promised of this host (S3 "VM settings": over-commitment; "virtual NIC settings": the host's defaults).
+//! Commitments of this host to VMs: vCPUs and memory of running VMs, and the defaults of vNICs.
 
 use taut_api::check::{Commitment, HostFacts};
 
@@ -7,36 +7,40 @@ use super::line::{Item, Line, Profile, TakesEffect, Verdict};
 const VCPUS: Item = Item {
     id: "commit.vcpus",
     what: "vCPUs of running VMs",
-    why: "With fewer vCPUs than pCPUs a vCPU that wakes up finds a free pCPU, and the host's own threads have one as well.",
+    why: "With fewer vCPUs than pCPUs, a vCPU that wakes up finds a free pCPU, and so do the \
+           host's own threads.",
     effect: "vCPUs do not wait for each other",
     takes_effect: TakesEffect::VmRestart,
 };
 const MEMORY: Item = Item {
     id: "commit.memory",
     what: "memory of running VMs",
-    why: "When all guests use what they were promised and it is not there, the host swaps, or kills one of them.",
-    effect: "guests' memory stays in memory",
+    why: "If all guests use the memory that they were promised and the host does not have it, the \
+           host swaps or kills one of them.",
+    effect: "guest memory is neither swapped out nor lost",
     takes_effect: TakesEffect::VmRestart,
 };
 const ACCELERATOR: Item = Item {
     id: "commit.accelerator",
-    what: "how VMs run here, tried by starting one",
-    why: "A device file does not mean that it works.",
+    what: "accelerator for guests on this host, found by starting one",
+    why: "The existence of /dev/kvm does not prove that KVM works.",
     effect: "guests run at the CPU's speed",
     takes_effect: TakesEffect::VmRestart,
 };
 const COALESCING: Item = Item {
     id: "commit.coalescing",
-    what: "vNICs' default moderation (ESX: Net.CoalesceDefaultOn, Net.CoalesceScheme)",
-    why: "A batch of packets waits until it is complete, or its time is over.",
-    effect: "packets reach guests at once; more interrupts (`taut host set Net.CoalesceScheme=disabled`, or per VM)",
+    what: "default coalescing of vNICs (ESX: Net.CoalesceDefaultOn, Net.CoalesceScheme)",
+    why: "A packet waits until its batch is complete or a timer expires.",
+    effect: "packets reach guests at once; more interrupts (`taut host set \
+           Net.CoalesceScheme=disabled`, or per VM)",
     takes_effect: TakesEffect::Live,
 };
 const LRO: Item = Item {
     id: "commit.lro",
-    what: "vNICs' LRO (ESX: Net.Vmxnet3SwLRO)",
-    why: "Segments wait for their successors, and TCP acknowledges the merged ones late.",
-    effect: "segments reach guests as they come; more CPU time per byte (`taut host set Net.Vmxnet3SwLRO=0`, or per VM)",
+    what: "LRO of vNICs (ESX: Net.Vmxnet3SwLRO)",
+    why: "A segment waits for the next ones, and TCP acknowledges merged segments late.",
+    effect: "segments reach guests as they arrive; more CPU time per byte (`taut host set \
+           Net.Vmxnet3SwLRO=0`, or per VM)",
     takes_effect: TakesEffect::Live,
 };
 
@@ -53,7 +57,7 @@ pub(super) fn lines(facts: &HostFacts, profile: Profile) -> Vec<Line> {
 
 fn vcpus(commitment: &Commitment, pcpus: u32, profile: Profile) -> Line {
     let Commitment { vms, vcpus, .. } = *commitment;
-    let found = format!("{vcpus} of {vms} VMs on {pcpus} pCPUs");
+    let found = format!("{vcpus} vCPUs of {vms} VMs, {pcpus} pCPUs");
     let most = match profile {
         Profile::Latency => pcpus.saturating_sub(1),
         Profile::Throughput => pcpus,
@@ -66,7 +70,7 @@ fn vcpus(commitment: &Commitment, pcpus: u32, profile: Profile) -> Line {
 fn memory(commitment: &Commitment, profile: Profile) -> Line {
     let (memory, host) = (commitment.memory, commitment.host_memory);
     let found = format!("{} of {} MiB", memory.as_mib(), host.as_mib());
-    // What the host needs for itself: a tenth, as a round number.
+    // A tenth of the memory stays with the host, as a rule of thumb.
     let most = host.as_mib() / 10 * 9;
     let miss = if profile == Profile::Dense { Verdict::Warn } else { Verdict::Bad };
     let verdict = if memory.as_mib() <= most { Verdict::Ok } else { miss };

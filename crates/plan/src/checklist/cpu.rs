@@ -1,4 +1,4 @@
-//! What the CPUs offer: virtualization, threads of a core, kinds of cores, mitigations.
+//! Features of the CPUs: virtualization, SMT, kinds of cores, mitigations.
 
 use taut_api::check::{CpuFacts, HostFacts};
 
@@ -7,43 +7,48 @@ use super::line::{Item, Line, Profile, TakesEffect, Verdict};
 const KVM: Item = Item {
     id: "cpu.kvm",
     what: "hardware virtualization",
-    why: "Without KVM each guest instruction is translated: everything takes many times as long.",
+    why: "Without KVM each guest instruction is translated, which takes many times as long.",
     effect: "guests run at the CPU's speed",
     takes_effect: TakesEffect::Bios,
 };
 const IN_VM: Item = Item {
     id: "cpu.bare-metal",
-    what: "what the host runs on",
-    why: "In a VM the host's pCPUs are themselves scheduled, and each exit of a guest costs two.",
-    effect: "what is exclusive here is exclusive indeed",
+    what: "bare metal or VM",
+    why: "In a VM, the hypervisor below schedules the host's pCPUs, and each exit of a guest \
+           costs two.",
+    effect: "a pCPU that is exclusive on this host is exclusive in fact",
     takes_effect: TakesEffect::HostBoot,
 };
 const DELIVERY: Item = Item {
     id: "cpu.interrupt-delivery",
     what: "interrupts posted to running vCPUs (APICv, AVIC)",
-    why: "The hardware hands an interrupt to a running vCPU without stopping it.",
-    effect: "an exit less per interrupt; needed for pass-through cards to be worth it",
+    why: "The hardware delivers an interrupt to a running vCPU without stopping it.",
+    effect: "one exit less per interrupt; pass-through devices need it to be worthwhile",
     takes_effect: TakesEffect::HostBoot,
 };
 const SMT: Item = Item {
     id: "cpu.smt",
     what: "threads of a core (SMT)",
-    why: "Two threads share a core's units: the neighbour slows a vCPU down by what it happens to do.",
+    why: "Two threads share the units of a core, so a neighbour slows a vCPU down in an \
+           unpredictable way.",
     effect: "equal times; half the pCPUs. taut keeps the siblings of `high` VMs idle by itself",
     takes_effect: TakesEffect::Bios,
 };
 const HYBRID: Item = Item {
     id: "cpu.kinds",
     what: "kinds of cores",
-    why: "On slow cores the same work takes longer: times depend on where a vCPU happens to run.",
-    effect: "vCPUs that count are on fast cores (`numa`/affinity settings of the VM)",
+    why: "The same work takes longer on slow cores, so times depend on the core on which a vCPU \
+           runs.",
+    effect: "important vCPUs run on fast cores (the VM's `[placement]`)",
     takes_effect: TakesEffect::VmRestart,
 };
 const MITIGATIONS: Item = Item {
     id: "cpu.mitigations",
     what: "mitigations of CPU flaws",
-    why: "Those that flush or fence do so at every exit and system call; without them one guest can read another's secrets.",
-    effect: "`mitigations=off` makes each exit and system call shorter; only for hosts whose guests all trust each other",
+    why: "Some mitigations flush or fence at every exit and system call. Without them one guest \
+           can read another's secrets.",
+    effect: "`mitigations=off` makes each exit and system call shorter; only for hosts whose \
+           guests all trust each other",
     takes_effect: TakesEffect::HostBoot,
 };
 
@@ -61,7 +66,7 @@ pub(super) fn lines(facts: &HostFacts, profile: Profile) -> Vec<Line> {
 
 fn kvm(cpu: &CpuFacts) -> Line {
     if cpu.kvm {
-        KVM.line(Verdict::Ok, "/dev/kvm is there", "KVM")
+        KVM.line(Verdict::Ok, "/dev/kvm exists", "KVM")
     } else {
         KVM.line(Verdict::Bad, "no /dev/kvm", "KVM")
     }
@@ -78,7 +83,7 @@ fn in_vm(cpu: &CpuFacts, profile: Profile) -> Line {
 fn delivery(cpu: &CpuFacts, profile: Profile) -> Line {
     let miss = if profile == Profile::Latency { Verdict::Bad } else { Verdict::Warn };
     match &cpu.interrupt_delivery {
-        None => DELIVERY.unknown("no KVM module to be seen", "on"),
+        None => DELIVERY.unknown("no KVM module visible", "on"),
         Some(knob) if ["Y", "1"].contains(&knob.value.as_str()) => DELIVERY.line(Verdict::Ok, "on", "on"),
         Some(_) => DELIVERY.line(miss, "off", "on"),
     }
@@ -105,7 +110,7 @@ fn hybrid(cpu: &CpuFacts, profile: Profile) -> Line {
 }
 
 fn mitigations(cpu: &CpuFacts, profile: Profile) -> Line {
-    // KVM's own state has its name before it.
+    // The kernel prefixes the states of KVM with `KVM: `.
     let starts = |state: &str, word: &str| state.strip_prefix("KVM: ").unwrap_or(state).starts_with(word);
     let with = |word: &str| {
         let states = cpu.vulnerabilities.iter();
@@ -119,7 +124,7 @@ fn mitigations(cpu: &CpuFacts, profile: Profile) -> Line {
     if cpu.vulnerabilities.is_empty() {
         return MITIGATIONS.unknown("cannot be read", wanted);
     }
-    // What costs at each exit, by the kernel's own words for it.
+    // Mitigations that cost time at each exit, by the kernel's names for them.
     let states = cpu.vulnerabilities.iter().filter(|(_, state)| starts(state, "Mitigation"));
     let costly = states.filter(|(_, state)| {
         ["flush", "Clear", "PTI", "IBRS", "Retpoline", "untrained", "Safe RET", "IBPB on VMEXIT"]

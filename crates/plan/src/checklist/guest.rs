@@ -1,4 +1,4 @@
-//! A guest from inside (S3 "choice of guest OS", "virtual NIC settings", "polling", "guest OS tips"; S0 "nohz=off", firewalls).
+//! A guest from inside: kernel, clocks, vNIC drivers, polling, firewall, huge pages.
 
 use taut_api::check::{Card, GuestFacts};
 
@@ -11,99 +11,110 @@ use super::network::{moderation, polling};
 const AGE: Item = Item {
     id: "guest.kernel",
     what: "kernel",
-    why: "Kernels before 2.6.32 tick at all times and read slow clocks; each release since has cheaper timers and drivers.",
+    why: "Kernels before 2.6.32 tick all the time and read slow clocks. Each release since has \
+           cheaper timers and drivers.",
     effect: "fewer exits for the same work",
     takes_effect: TakesEffect::GuestBoot,
 };
 const TICK: Item = Item {
     id: "guest.tick",
     what: "tick mode",
-    why: "A tickless guest sets a timer each time it leaves idle: an exit on the way of each packet. A periodic tick is set once.",
+    why: "A tickless guest sets a timer each time it leaves idle, which is an exit in the path of \
+           each packet. A periodic tick is set once.",
     effect: "`nohz=off` saves that exit; the idle guest wakes up 100 to 1000 times a second",
     takes_effect: TakesEffect::GuestBoot,
 };
 const CLOCK: Item = Item {
     id: "guest.clock",
     what: "clock source",
-    why: "The counter and KVM's clock are read without an exit; HPET, ACPI timer and PIT need one each time a program asks for the time.",
+    why: "The time-stamp counter and KVM's clock are read without an exit. HPET, ACPI timer and \
+           PIT cause an exit each time a program asks for the time.",
     effect: "reading the time takes nanoseconds instead of microseconds",
     takes_effect: TakesEffect::Live,
 };
 const HALT: Item = Item {
     id: "guest.idle",
     what: "idle driver",
-    why: "With `haltpoll` the guest itself polls a little before it halts: a packet in that time costs no exit at all.",
-    effect: "fewer exits (`cpuidle_haltpoll.force=1` where KVM does not offer it); the pCPU is busy while it polls",
+    why: "With `haltpoll` the guest polls for a moment before it halts. A packet in that time \
+           costs no exit.",
+    effect: "fewer exits (`cpuidle_haltpoll.force=1` where KVM does not offer it); the pCPU is \
+           busy while the guest polls",
     takes_effect: TakesEffect::GuestBoot,
 };
 const DRIVER: Item = Item {
     id: "guest.nic-driver",
     what: "vNIC drivers",
-    why: "Only the paravirtual card's driver shares its rings with the switch; others write registers, and each write is an exit.",
+    why: "Only a paravirtual driver shares its rings with the switch. Other drivers write \
+           registers, and each write is an exit.",
     effect: "more packets for less CPU time",
     takes_effect: TakesEffect::GuestBoot,
 };
 const LRO: Item = Item {
     id: "guest.lro",
-    what: "LRO seen from inside",
+    what: "LRO, as the guest sees it",
     why: "Merged segments reach programs late, and TCP acknowledges them late.",
-    effect: "segments come as they arrive (`ethtool -K NIC lro off`, or off on the host)",
+    effect: "segments are delivered as they arrive (`ethtool -K NIC lro off`, or off on the host)",
     takes_effect: TakesEffect::Live,
 };
 const MODERATION: Item = Item {
     id: "guest.moderation",
-    what: "interrupt moderation seen from inside",
-    why: "The card keeps a packet back to interrupt for several at once.",
-    effect: "each packet is handed up at once (`ethtool -C NIC rx-usecs 0`, or off on the host)",
+    what: "interrupt moderation, as the guest sees it",
+    why: "The vNIC holds a packet back to raise one interrupt for several packets.",
+    effect: "each packet is delivered at once (`ethtool -C NIC rx-usecs 0`, or off on the host)",
     takes_effect: TakesEffect::Live,
 };
 const BUSY_READ: Item = Item {
     id: "guest.busy-read",
-    what: "polling instead of interrupts: blocking reads",
-    why: "A program that waits for a packet looks into the ring itself: neither an interrupt nor a halt.",
-    effect: "no wake-up on the way of a request; its vCPU is busy while it waits",
+    what: "busy polling of blocking reads (busy_read)",
+    why: "A program that waits for a packet polls the ring itself, without an interrupt or a halt.",
+    effect: "saves a wake-up per request; its vCPU is busy while it waits",
     takes_effect: TakesEffect::Live,
 };
 const BUSY_POLL: Item = Item {
     id: "guest.busy-poll",
-    what: "polling instead of interrupts: poll and select",
-    why: "The same for programs that wait for many sockets at once.",
-    effect: "no interrupt, no halt; its vCPU is busy while it waits",
+    what: "busy polling of poll and select (busy_poll)",
+    why: "A program that waits for many sockets polls the rings itself, without an interrupt or a \
+           halt.",
+    effect: "saves a wake-up per request; its vCPU is busy while it waits",
     takes_effect: TakesEffect::Live,
 };
 const FIREWALL: Item = Item {
     id: "guest.firewall",
     what: "packet filter",
-    why: "Each packet passes all rules in both directions.",
-    effect: "less time a packet; only where the vSwitch's own isolation is enough",
+    why: "Each packet passes all rules, in both directions.",
+    effect: "less time per packet; only where the vSwitch's isolation is enough",
     takes_effect: TakesEffect::Live,
 };
 const SELINUX: Item = Item {
     id: "guest.selinux",
     what: "SELinux",
-    why: "It checks system calls, also those that send and receive.",
-    effect: "a little time in each system call; only where the security policy allows it (`SELINUX=disabled`)",
+    why: "SELinux checks each system call, including those that send and receive.",
+    effect: "saves a little time in each system call; only where the security policy allows it \
+           (`SELINUX=disabled`)",
     takes_effect: TakesEffect::GuestBoot,
 };
 const JAVA: Item = Item {
     id: "guest.java",
     what: "Java on large pages",
-    why: "A heap on small pages misses the TLB often, and twice as dearly in a VM, which has two page tables.",
-    effect: "`-XX:+UseLargePages` with a pool of huge pages in the guest; the larger the heap, the more it is worth",
+    why: "A heap on small pages has many TLB misses. Each costs twice as much in a VM, which has \
+           two levels of page tables.",
+    effect: "`-XX:+UseLargePages` with a pool of huge pages in the guest; the gain grows with the \
+           heap",
     takes_effect: TakesEffect::Live,
 };
 const PAGES: Item = Item {
     id: "guest.huge-pages",
     what: "huge pages in the guest",
-    why: "Java and databases take their memory from this pool when told to.",
-    effect: "fewer TLB misses; the memory is theirs alone",
+    why: "Java and databases take their memory from this pool when they are configured to.",
+    effect: "fewer TLB misses; other programs cannot use this memory",
     takes_effect: TakesEffect::Live,
 };
 const THP: Item = Item {
     id: "guest.thp",
     what: "transparent huge pages",
-    why: "Given to every process they are collected and split at any time, while it waits.",
-    effect: "only programs that ask for them get them",
+    why: "If every process gets huge pages, the kernel merges and splits them at any time while \
+           the process waits.",
+    effect: "only programs that ask for huge pages get them",
     takes_effect: TakesEffect::Live,
 };
 
@@ -131,9 +142,9 @@ fn tick(facts: &GuestFacts, profile: Profile) -> Line {
     let tickless = kernel.tickless.unwrap_or(0);
     let release = kernel.release.as_deref().and_then(version);
     let (found, periodic) = match option(kernel, "nohz=") {
-        // Before that x86-64 knew nothing else.
+        // Before 2.6.24 x86-64 has only a periodic tick.
         _ if release.is_some_and(|release| release < (2, 6, 24)) => {
-            ("periodic: the kernel is that old".to_owned(), true)
+            ("periodic: the kernel has no other mode".to_owned(), true)
         }
         Some("off") => ("periodic (nohz=off)".to_owned(), true),
         _ if tickless > 0 => (format!("none on {tickless} busy CPUs (nohz_full)"), false),
@@ -144,7 +155,7 @@ fn tick(facts: &GuestFacts, profile: Profile) -> Line {
             TICK.line(Verdict::Ok, found, "periodic, or nohz_full")
         }
         Profile::Latency => TICK.line(Verdict::Warn, found, "periodic, or nohz_full"),
-        // Ticks of idle guests are what fills a dense host.
+        // On a dense host the ticks of idle guests add up.
         Profile::Throughput | Profile::Dense if periodic => {
             TICK.line(Verdict::Warn, found, "tickless when idle")
         }
@@ -178,7 +189,7 @@ fn driver(facts: &GuestFacts) -> Line {
             .as_deref()
             .is_some_and(|driver| ["virtio_net", "vmxnet3", "hv_netvsc", "ena"].contains(&driver))
     };
-    // A function of a physical card that was passed through is better still.
+    // Neither paravirtual nor emulated: a NIC that was passed through, or an unknown driver.
     let emulated = |card: &Card| {
         card.driver
             .as_deref()
@@ -193,8 +204,8 @@ fn driver(facts: &GuestFacts) -> Line {
     } else {
         Verdict::Warn
     };
-    let found = if found.is_empty() { "no cards".to_owned() } else { found };
-    DRIVER.line(verdict, found, "virtio_net, or a card passed through")
+    let found = if found.is_empty() { "no NICs".to_owned() } else { found };
+    DRIVER.line(verdict, found, "virtio_net, or a NIC passed through")
 }
 
 fn lro(cards: &[Card], profile: Profile) -> Line {
@@ -238,7 +249,7 @@ fn java(facts: &GuestFacts) -> Line {
     let without: Vec<_> =
         facts.java.iter().filter(|java| !java.large_pages).map(|java| java.pid.to_string()).collect();
     match (facts.java.len(), without.len()) {
-        (0, _) => JAVA.line(Verdict::Ok, "no Java here", "on"),
+        (0, _) => JAVA.line(Verdict::Ok, "no Java process", "on"),
         (_, 0) => JAVA.line(Verdict::Ok, "on", "on"),
         (all, _) => JAVA.line(
             Verdict::Warn,
@@ -249,7 +260,7 @@ fn java(facts: &GuestFacts) -> Line {
 }
 
 fn pages(facts: &GuestFacts) -> Line {
-    let wanted = "the heap of Java, if there is any";
+    let wanted = "enough for Java's heap, if there is one";
     match pools_found(&facts.memory) {
         Some(found) => PAGES.line(Verdict::Ok, found, wanted),
         None if facts.java.is_empty() => PAGES.line(Verdict::Ok, "none", wanted),

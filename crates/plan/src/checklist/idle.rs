@@ -1,4 +1,4 @@
-//! What idle pCPUs and halted vCPUs do (S3 "C-states including C1E", "reduce idle-wakeup latencies").
+//! Idle pCPUs and halted vCPUs: C-states, C1E, halt polling.
 
 use taut_api::check::{Change, HostFacts, IdleFacts, IdleState, Knob};
 
@@ -8,40 +8,45 @@ use super::line::{Item, Line, Profile, TakesEffect, Verdict};
 const DRIVER: Item = Item {
     id: "idle.driver",
     what: "idle driver",
-    why: "It decides which C-states there are; without one a pCPU only halts, or the hypervisor below decides.",
-    effect: "C-states can be bounded by the kernel",
+    why: "The idle driver provides the C-states. Without one a pCPU only halts, or the hypervisor \
+           below decides.",
+    effect: "the kernel can bound C-states",
     takes_effect: TakesEffect::HostBoot,
 };
 const DEEP: Item = Item {
     id: "idle.c-states",
     what: "deepest C-state that pCPUs may enter",
-    why: "An interrupt waits until its pCPU is awake: a microsecond from C1, a hundred and more from C6, with cold caches.",
-    effect: "wake-ups in 2 us; more power, and less turbo for the others. taut bounds single pCPUs for `high` VMs by itself",
+    why: "An interrupt waits until its pCPU is awake. Leaving C1 takes a microsecond; leaving C6 \
+           takes a hundred or more, with cold caches.",
+    effect: "wake-ups take at most 2 us; costs power and leaves less turbo to other pCPUs. taut \
+           bounds the pCPUs of `high` VMs by itself",
     takes_effect: TakesEffect::Live,
 };
 const C1E: Item = Item {
     id: "idle.c1e",
     what: "C1E",
-    why: "C1E also lowers voltage and frequency, and takes several times as long as C1 to leave.",
-    effect: "wake-ups from short pauses are equally fast; more power",
+    why: "C1E also lowers voltage and frequency, and takes several times as long to leave as C1.",
+    effect: "wake-ups from short pauses take equal times; costs power",
     takes_effect: TakesEffect::Live,
 };
 const HELD: Item = Item {
     id: "idle.dma-latency",
-    what: "bound held in /dev/cpu_dma_latency",
-    why: "A program such as tuned can hold C-states down for all pCPUs while it runs.",
-    effect: "no deep C-state on any pCPU while the holder runs",
+    what: "wake-up latency bound that a program holds (/dev/cpu_dma_latency)",
+    why: "A program such as tuned can keep all pCPUs out of deep C-states while it runs.",
+    effect: "no pCPU enters a deep C-state while that program runs",
     takes_effect: TakesEffect::Live,
 };
 const HALT_POLL: Item = Item {
     id: "idle.halt-poll",
     what: "KVM's halt polling (ESX: monitor.idleLoopSpinBeforeHalt, idleLoopMinSpinUS)",
-    why: "A vCPU that halts and is needed again at once costs two context switches unless KVM polls a little before it gives the pCPU away.",
-    effect: "tens of microseconds less per wake-up; the polling takes CPU time that neighbours could use",
+    why: "A vCPU that halts and is woken at once costs two context switches, unless KVM polls for \
+           a moment before it deschedules the vCPU.",
+    effect: "saves tens of microseconds per wake-up; the polling takes CPU time from neighbours",
     takes_effect: TakesEffect::Live,
 };
 
-/// What a pCPU of a latency-sensitive host may take to wake up, µs: C1 is left in 1 or 2 everywhere.
+/// Maximum time in µs that a pCPU of a latency-sensitive host takes to wake up. All CPUs leave
+/// C1 within 2 µs.
 const MOST_US: u32 = 2;
 
 pub(super) fn lines(facts: &HostFacts, profile: Profile) -> Vec<Line> {
@@ -58,14 +63,14 @@ pub(super) fn lines(facts: &HostFacts, profile: Profile) -> Vec<Line> {
 fn driver(facts: &HostFacts) -> Line {
     match facts.idle.driver.as_deref() {
         None | Some("none") if facts.cpu.in_vm => {
-            DRIVER.unknown("none: this host is a VM, and halts into its hypervisor", "any")
+            DRIVER.unknown("none: this host is a VM and halts in its hypervisor", "any")
         }
         None | Some("none") => DRIVER.line(Verdict::Ok, "none: pCPUs only halt", "any"),
         Some(driver) => DRIVER.line(Verdict::Ok, driver, "any"),
     }
 }
 
-/// The longest exit latency that a limit file allows: `0` any, `n/a` none.
+/// The longest exit latency in µs that a limit file allows: `0` allows any, `n/a` none.
 fn bound(limit: &Knob) -> Option<u32> {
     match limit.value.as_str() {
         "0" => None,
@@ -74,14 +79,14 @@ fn bound(limit: &Knob) -> Option<u32> {
     }
 }
 
-/// The bound for all pCPUs that a process holds, if it is one.
+/// The bound in µs that a process holds for all pCPUs, if any.
 fn held_bound(idle: &IdleFacts) -> Option<u32> {
-    // Whoever opens the device without wishes gets this default.
-    const NO_WISH: u32 = 2_000_000_000;
-    idle.dma_latency_us.and_then(|us| u32::try_from(us).ok()).filter(|us| *us < NO_WISH)
+    // The kernel reports this value when no process holds a bound.
+    const NO_BOUND: u32 = 2_000_000_000;
+    idle.dma_latency_us.and_then(|us| u32::try_from(us).ok()).filter(|us| *us < NO_BOUND)
 }
 
-/// Can any pCPU enter the state?
+/// Returns whether any pCPU may enter the state.
 fn allowed(idle: &IdleFacts, state: &IdleState) -> bool {
     let enabled = state.disabled.is_empty() || state.disabled.iter().any(|knob| knob.value == "0");
     let fits = |bound: Option<u32>| bound.is_none_or(|most| state.exit_us <= most);
@@ -97,7 +102,7 @@ fn deep(facts: &HostFacts, profile: Profile) -> Line {
     let Some(deepest) =
         idle.states.iter().filter(|state| allowed(idle, state)).max_by_key(|state| state.exit_us)
     else {
-        return DEEP.unknown("no C-states to be seen", wanted);
+        return DEEP.unknown("no C-states visible", wanted);
     };
     let found = format!("{}, {} us to leave", deepest.name, deepest.exit_us);
     if profile != Profile::Latency || deepest.exit_us <= MOST_US {
@@ -111,7 +116,7 @@ fn deep(facts: &HostFacts, profile: Profile) -> Line {
 fn c1e(idle: &IdleFacts, profile: Profile) -> Line {
     let wanted = if profile == Profile::Latency { "not entered" } else { "any" };
     let Some(state) = idle.states.iter().find(|state| state.name.starts_with("C1E")) else {
-        let found = if idle.states.is_empty() { "no C-states to be seen" } else { "the driver has none" };
+        let found = if idle.states.is_empty() { "no C-states visible" } else { "the driver has no C1E" };
         let verdict = if idle.states.is_empty() { Verdict::Unknown } else { Verdict::Ok };
         return C1E.line(verdict, found, wanted);
     };
@@ -119,7 +124,7 @@ fn c1e(idle: &IdleFacts, profile: Profile) -> Line {
         return C1E.line(Verdict::Ok, "not entered", wanted);
     }
     let found = format!("entered, {} us to leave", state.exit_us);
-    // Newer CPUs have it instead of C1: without it only polling would be left.
+    // Newer CPUs have C1E instead of C1. Without it a pCPU could only poll.
     let instead_of_c1 = !idle.states.iter().any(|state| state.name == "C1");
     if profile != Profile::Latency || (instead_of_c1 && state.exit_us <= MOST_US) {
         return C1E.line(Verdict::Ok, found, wanted);
@@ -129,7 +134,7 @@ fn c1e(idle: &IdleFacts, profile: Profile) -> Line {
     Line { changes: enabled.map(change).collect(), ..C1E.line(Verdict::Bad, found, wanted) }
 }
 
-/// Nothing is held by a list of settings: the bound lasts as long as its process.
+/// Judges the held bound. `--apply` cannot hold one, because a bound ends with its process.
 fn held(idle: &IdleFacts, profile: Profile) -> Line {
     let wanted = if profile == Profile::Latency { "a bound, or one per pCPU" } else { "no bound" };
     let bounded_one_by_one =
@@ -151,7 +156,7 @@ fn held(idle: &IdleFacts, profile: Profile) -> Line {
 
 fn halt_poll(idle: &IdleFacts, profile: Profile) -> Line {
     let knob = idle.halt_poll_ns.as_ref();
-    let absent = "no KVM module to be seen";
+    let absent = "no KVM module visible";
     match profile {
         Profile::Latency => at_least(HALT_POLL, knob, 100_000, Verdict::Warn, absent),
         Profile::Throughput => any(HALT_POLL, knob, "any"),

@@ -1,4 +1,4 @@
-//! The kernel: age, clock, ticks, and what its command line says (S0: `intel_idle.max_cstate=0`; S3: tick and clock).
+//! The kernel: version, clock, ticks, and options of its command line.
 
 use taut_api::check::{HostFacts, KernelFacts, Knob};
 
@@ -8,64 +8,69 @@ use super::line::{Item, Line, Profile, TakesEffect, Verdict};
 const AGE: Item = Item {
     id: "kernel.version",
     what: "kernel",
-    why: "Exclusive pCPUs that can change while the host runs need cgroup partitions (6.1); halt polling and posted interrupts got better in each release.",
+    why: "taut needs isolated partitions of cgroup v2 (Linux 6.7) for exclusive pCPUs that change \
+           while the host runs; with cgroup v1 it uses cpusets. Halt polling and posted \
+           interrupts got better in each release.",
     effect: "all of taut's settings work",
     takes_effect: TakesEffect::HostBoot,
 };
 const CLOCK: Item = Item {
     id: "kernel.clock",
     what: "clock source",
-    why: "The time-stamp counter is read in nanoseconds; HPET and ACPI timers take microseconds, and guests' clocks derive from it.",
-    effect: "cheap reading of the time, on the host and in guests",
+    why: "The time-stamp counter is read in nanoseconds, HPET and ACPI timers in microseconds. \
+           The clocks of guests derive from it.",
+    effect: "reading the time is cheap, on the host and in guests",
     takes_effect: TakesEffect::Live,
 };
 const TICKLESS: Item = Item {
     id: "kernel.nohz-full",
     what: "pCPUs without a tick (nohz_full=)",
     why: "The tick interrupts a busy vCPU 100 to 1000 times a second.",
-    effect: "no interruption of an exclusive pCPU; entries into the kernel cost a little more there",
+    effect: "exclusive pCPUs have no tick; entering the kernel costs a little more there",
     takes_effect: TakesEffect::HostBoot,
 };
 const RCU: Item = Item {
     id: "kernel.rcu-nocbs",
-    what: "pCPUs whose RCU work is done elsewhere (rcu_nocbs=)",
-    why: "Clean-up work of the kernel runs on the pCPU that caused it, in the middle of the guest.",
-    effect: "such work moves to the host's own pCPUs",
+    what: "pCPUs without RCU callbacks (rcu_nocbs=)",
+    why: "The kernel runs deferred clean-up on the pCPU that caused it, in the guest's time.",
+    effect: "this work moves to the host's own pCPUs",
     takes_effect: TakesEffect::HostBoot,
 };
 const ISOLATED: Item = Item {
     id: "kernel.isolcpus",
     what: "pCPUs without load balancing (isolcpus=)",
-    why: "The kernel's own threads stay away from the beginning; taut's partitions do the same for processes while the host runs.",
-    effect: "fewer kernel threads on exclusive pCPUs; they are lost to everybody else",
+    why: "The kernel's own threads stay away from these pCPUs from boot on. taut's partitions do \
+           the same for processes while the host runs.",
+    effect: "fewer kernel threads on exclusive pCPUs; no other process can use these pCPUs",
     takes_effect: TakesEffect::HostBoot,
 };
 const BOOT_IDLE: Item = Item {
     id: "kernel.max-cstate",
     what: "C-states allowed at boot (intel_idle.max_cstate=, processor.max_cstate=)",
-    why: "What is not allowed at boot cannot be allowed by a program later.",
-    effect: "as idle.c-states, for good; more power",
+    why: "A C-state that is disabled at boot cannot be enabled by a program later.",
+    effect: "the same as idle.c-states, permanently; costs power",
     takes_effect: TakesEffect::HostBoot,
 };
 const WATCHDOG: Item = Item {
     id: "kernel.nmi-watchdog",
-    what: "watchdog by non-maskable interrupt",
-    why: "It interrupts every pCPU regularly and keeps a performance counter busy.",
-    effect: "an interruption less; a pCPU that hangs with interrupts off is not noticed",
+    what: "NMI watchdog",
+    why: "The watchdog interrupts every pCPU regularly and occupies a performance counter.",
+    effect: "one interruption less; a pCPU that hangs with interrupts disabled is not noticed",
     takes_effect: TakesEffect::Live,
 };
 const TIMERS: Item = Item {
     id: "kernel.timer-migration",
-    what: "moving timers to busy pCPUs",
-    why: "An idle pCPU hands its timers to a busy one: to the one that a guest keeps busy.",
-    effect: "timers stay where they were set; idle pCPUs wake up more often",
+    what: "migration of timers to busy pCPUs (timer_migration)",
+    why: "An idle pCPU hands its timers to a busy one, which may be a pCPU that a guest keeps \
+           busy.",
+    effect: "timers stay on their pCPUs; idle pCPUs wake up more often",
     takes_effect: TakesEffect::Live,
 };
 
 pub(super) fn lines(facts: &HostFacts, profile: Profile) -> Vec<Line> {
     let kernel = &facts.kernel;
     vec![
-        age(AGE, kernel, (5, 4, 0), (6, 1, 0)),
+        age(AGE, kernel, (5, 4, 0), (6, 7, 0)),
         clock(facts),
         on_some(TICKLESS, profile, kernel.tickless),
         on_some(RCU, profile, cpus_of(kernel, "rcu_nocbs=").or(kernel.tickless)),
@@ -76,7 +81,7 @@ pub(super) fn lines(facts: &HostFacts, profile: Profile) -> Vec<Line> {
     ]
 }
 
-/// Older than `old` is bad, older than `recent` not quite good.
+/// Judges the version: older than `old` is bad, older than `recent` is a warning.
 pub(super) fn age(item: Item, kernel: &KernelFacts, old: Version, recent: Version) -> Line {
     let wanted = format!("{}.{} or newer", recent.0, recent.1);
     let Some(release) = &kernel.release else { return item.unknown("cannot be read", wanted) };
@@ -89,27 +94,27 @@ pub(super) fn age(item: Item, kernel: &KernelFacts, old: Version, recent: Versio
     item.line(verdict, release, wanted)
 }
 
-/// The first three numbers of a release.
+/// The first three numbers of a kernel release.
 pub(super) type Version = (u32, u32, u32);
 
-/// `6.1.0-28-amd64` is 6.1.0; a third number may be missing.
+/// Parses a release: `6.1.0-28-amd64` is 6.1.0. A missing third number is 0.
 pub(super) fn version(release: &str) -> Option<Version> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next().and_then(Result::ok).unwrap_or(0)))
 }
 
-/// The value of a word of the command line.
+/// The value of an option of the kernel's command line.
 pub(super) fn option<'a>(kernel: &'a KernelFacts, key: &str) -> Option<&'a str> {
     kernel.command_line.iter().rev().find_map(|word| word.strip_prefix(key))
 }
 
-/// How many CPUs a word of the command line names, roughly: a list counts as at least one.
+/// A lower bound of the number of CPUs that an option names: 1 for any list.
 fn cpus_of(kernel: &KernelFacts, key: &str) -> Option<u32> {
     option(kernel, key).map(|list| u32::from(!list.is_empty()))
 }
 
 fn clock(facts: &HostFacts) -> Line {
-    // In a VM the hypervisor's clock is the right one when the counter is not offered.
+    // In a VM the hypervisor's clock is right where the time-stamp counter is not offered.
     let wanted: &[&str] =
         if facts.cpu.in_vm { &["tsc", "kvm-clock", "hyperv_clocksource_tsc_page"] } else { &["tsc"] };
     one_of(CLOCK, as_slice(facts.kernel.clock.as_ref()), wanted, Verdict::Bad, "cannot be read")
@@ -124,7 +129,7 @@ fn on_some(item: Item, profile: Profile, count: Option<u32>) -> Line {
     match (profile, count) {
         (Profile::Latency, Some(0) | None) => item.line(Verdict::Warn, found, "those for `high` VMs"),
         (Profile::Latency, _) => item.line(Verdict::Ok, found, "those for `high` VMs"),
-        // Isolated pCPUs are lost to a host that is to be filled.
+        // A host for many VMs cannot use isolated pCPUs for most of them.
         (Profile::Throughput | Profile::Dense, Some(1..)) => item.line(Verdict::Warn, found, "none"),
         (Profile::Throughput | Profile::Dense, _) => item.line(Verdict::Ok, found, "none"),
     }
@@ -137,7 +142,7 @@ fn boot_idle(facts: &HostFacts, profile: Profile) -> Line {
         words.iter().filter_map(|key| option(kernel, key).map(|value| format!("{key}{value}"))).collect();
     let shallow = facts.idle.states.iter().all(|state| state.exit_us <= 2);
     let wanted =
-        if profile == Profile::Latency { "max_cstate 0 or 1, or bounded while the host runs" } else { "any" };
+        if profile == Profile::Latency { "max_cstate 0 or 1, or a bound set at run time" } else { "any" };
     let found = if found.is_empty() { "all".to_owned() } else { found.join(" ") };
     let verdict = if profile == Profile::Latency && !shallow { Verdict::Warn } else { Verdict::Ok };
     BOOT_IDLE.line(verdict, found, wanted)
@@ -156,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_are_numbers_with_something_behind() {
+    fn a_release_is_parsed_up_to_its_suffix() {
         assert_eq!(version("6.1.0-28-amd64"), Some((6, 1, 0)));
         assert_eq!(version("5.14-rc1"), Some((5, 14, 0)));
         assert_eq!(version("weird"), None);

@@ -6,8 +6,9 @@ use taut_api::check::{Change, Knob};
 
 use super::line::{Item, Line, Verdict};
 
-/// A line about knobs that are all to have one of the `wanted` values. Those that have not are set to the first of them
-/// that they offer. No knobs: unknown, with `absent`.
+/// A line about knobs that must each have one of the `wanted` values. `--apply` sets the others to
+/// the first wanted value that they offer. Without knobs the verdict is unknown, and `absent` is
+/// printed as the value found.
 pub(super) fn one_of(item: Item, knobs: &[Knob], wanted: &[&str], miss: Verdict, absent: &str) -> Line {
     let choose = |knob: &Knob| {
         let offered =
@@ -18,21 +19,21 @@ pub(super) fn one_of(item: Item, knobs: &[Knob], wanted: &[&str], miss: Verdict,
     line(item, knobs, is_wanted, choose, &wanted.join(" or "), miss, absent)
 }
 
-/// A line about knobs that are numbers and are to be at most `most`; those above it are set to it.
+/// A line about a knob that is a number and must be at most `most`; `--apply` sets it to `most`.
 pub(super) fn at_most(item: Item, knob: Option<&Knob>, most: i64, miss: Verdict, absent: &str) -> Line {
     let is_wanted = |knob: &Knob| knob.value.parse::<i64>().is_ok_and(|value| value <= most);
     let wanted = if most == 0 { "0".to_owned() } else { format!("at most {most}") };
     line(item, as_slice(knob), is_wanted, |_| Some(most.to_string()), &wanted, miss, absent)
 }
 
-/// The same for numbers that are to be at least `least`.
+/// A line about a knob that is a number and must be at least `least`.
 pub(super) fn at_least(item: Item, knob: Option<&Knob>, least: i64, miss: Verdict, absent: &str) -> Line {
     let is_wanted = |knob: &Knob| knob.value.parse::<i64>().is_ok_and(|value| value >= least);
     let wanted = format!("at least {least}");
     line(item, as_slice(knob), is_wanted, |_| Some(least.to_string()), &wanted, miss, absent)
 }
 
-/// A line that only shows the value.
+/// A line that shows a value without judging it.
 pub(super) fn any(item: Item, knob: Option<&Knob>, wanted: &str) -> Line {
     match knob {
         Some(knob) => item.line(Verdict::Ok, &knob.value, wanted),
@@ -40,7 +41,7 @@ pub(super) fn any(item: Item, knob: Option<&Knob>, wanted: &str) -> Line {
     }
 }
 
-/// One knob, or none, as a list.
+/// An optional knob as a slice.
 pub(super) fn as_slice(knob: Option<&Knob>) -> &[Knob] {
     knob.map_or(&[], std::slice::from_ref)
 }
@@ -64,7 +65,8 @@ fn line(
     Line { changes, ..item.line(verdict, found(knobs), wanted) }
 }
 
-/// `performance` for one value, `performance on 4 pCPUs, powersave on 28` for several.
+/// The values of knobs: `performance` if all are equal, else `performance on 4, powersave on 28
+/// pCPUs`.
 pub(super) fn found(knobs: &[Knob]) -> String {
     let mut values: BTreeMap<&str, usize> = BTreeMap::new();
     for knob in knobs {
@@ -91,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_not_wanted_is_changed_to_what_is_offered() {
+    fn only_unwanted_values_change_and_only_to_offered_ones() {
         let knobs = [
             knob("a", "never", &["always", "never"]),
             knob("b", "always", &["always", "never"]),
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_bounded() {
+    fn a_number_outside_its_bound_is_changed_to_the_bound() {
         let sixty = knob("swappiness", "60", &[]);
         let line = at_most(ITEM, Some(&sixty), 1, Verdict::Warn, "");
         assert_eq!((line.verdict, line.changes[0].value.as_str()), (Verdict::Warn, "1"));

@@ -1,4 +1,4 @@
-//! What a line of the checklist says.
+//! A line of the checklist, and the report that collects all lines.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,30 +6,30 @@ use std::str::FromStr;
 use serde::Serialize;
 use taut_api::check::Change;
 
-/// What a host or VM is for.
+/// The purpose of a host or VM.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
-    /// A few microseconds count, CPU time and power do not.
+    /// Microseconds count; CPU time and power do not.
     #[default]
     Latency,
-    /// Bytes and transactions count.
+    /// Bytes and transactions per second count.
     Throughput,
-    /// As many VMs as possible (S4).
+    /// The number of VMs on the host counts.
     Dense,
 }
 
-/// What is to be thought of what was found.
+/// The judgement of what was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As wanted, or of no consequence here.
+    /// As wanted, or without consequence here.
     Ok,
-    /// Not as wanted; costs a little, or has a price that not everybody pays.
+    /// Not as wanted, with a small cost, or with a remedy that is too expensive for some.
     Warn,
     /// Not as wanted.
     Bad,
-    /// Cannot be seen from here.
+    /// Not visible from here.
     Unknown,
 }
 
@@ -39,41 +39,41 @@ pub enum Verdict {
 pub enum TakesEffect {
     /// At once.
     Live,
-    /// When the VM is started again.
+    /// With the VM's next start.
     VmRestart,
-    /// When the host is booted again.
+    /// With the host's next boot.
     HostBoot,
-    /// When the host is booted again, and its firmware's settings were changed.
+    /// With the host's next boot, after a change in its firmware's setup.
     Bios,
-    /// When the guest is booted again.
+    /// With the guest's next boot.
     GuestBoot,
 }
 
 /// A line of the checklist.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Line {
-    /// Its name: topic and item.
+    /// Topic and item, such as `idle.c1e`.
     pub id: &'static str,
-    /// What is looked at.
+    /// The subject that is checked.
     pub what: &'static str,
-    /// What was found.
+    /// The value that was found.
     pub found: String,
-    /// What is wanted for the profile.
+    /// The value that is wanted for the profile.
     pub wanted: String,
-    /// Why it is wanted.
+    /// Why that value is wanted.
     pub why: &'static str,
-    /// What comes of changing it, and what that costs.
+    /// The effect of a change, and its cost.
     pub effect: &'static str,
     /// When a change takes effect.
     pub takes_effect: TakesEffect,
-    /// What is to be thought of it.
+    /// The judgement.
     pub verdict: Verdict,
     /// Files that `--apply` changes.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "paths")]
     pub changes: Vec<Change>,
 }
 
-/// What is the same for a line whatever is found.
+/// The part of a line that does not depend on what was found.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Item {
     pub(super) id: &'static str,
@@ -84,7 +84,7 @@ pub(super) struct Item {
 }
 
 impl Item {
-    /// The line for what was found.
+    /// The line for a value that was found.
     pub(super) fn line(self, verdict: Verdict, found: impl Into<String>, wanted: impl Into<String>) -> Line {
         let Self { id, what, why, effect, takes_effect } = self;
         Line {
@@ -100,35 +100,35 @@ impl Item {
         }
     }
 
-    /// The line for what cannot be seen.
+    /// The line for a value that is not visible.
     pub(super) fn unknown(self, found: impl Into<String>, wanted: impl Into<String>) -> Line {
         self.line(Verdict::Unknown, found, wanted)
     }
 }
 
-/// All lines.
+/// The lines about one host, VM or guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// What was judged: `host`, `guest`, or a VM's name.
+    /// The subject: `host`, `guest`, or a VM's name.
     pub subject: String,
-    /// For what it was judged.
+    /// The profile for which it was checked.
     pub profile: Profile,
-    /// How many lines have which verdict.
+    /// Number of lines with each verdict.
     pub summary: Summary,
     /// The lines.
     pub lines: Vec<Line>,
 }
 
-/// How many lines have which verdict.
+/// Number of lines with each verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// As wanted.
+    /// Lines with `ok`.
     pub ok: usize,
-    /// Not quite.
+    /// Lines with `warn`.
     pub warn: usize,
-    /// Not as wanted.
+    /// Lines with `bad`.
     pub bad: usize,
-    /// Not visible.
+    /// Lines with `unknown`.
     pub unknown: usize,
 }
 
@@ -144,7 +144,7 @@ impl Report {
         Self { subject: subject.to_owned(), profile, summary, lines }
     }
 
-    /// Everything that can be changed at once, without repetitions: of two changes of a file the first counts.
+    /// All changes that `--apply` makes. Of two changes of the same file the first counts.
     pub fn changes(&self) -> Vec<Change> {
         let mut changes: Vec<Change> = Vec::new();
         for change in self.lines.iter().flat_map(|line| &line.changes) {
@@ -161,7 +161,7 @@ fn paths<S: serde::Serializer>(changes: &[Change], serializer: S) -> Result<S::O
 }
 
 impl Verdict {
-    /// One word.
+    /// The verdict as users see it.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -173,7 +173,7 @@ impl Verdict {
 }
 
 impl TakesEffect {
-    /// One word.
+    /// The time as users see it.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Live => "live",
@@ -202,6 +202,6 @@ impl FromStr for Profile {
         [Self::Latency, Self::Throughput, Self::Dense]
             .into_iter()
             .find(|profile| profile.to_string() == text)
-            .ok_or_else(|| format!("`{text}` is no profile: latency, throughput or dense"))
+            .ok_or_else(|| format!("`{text}` is not a profile; use latency, throughput or dense"))
     }
 }

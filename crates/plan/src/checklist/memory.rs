@@ -1,4 +1,4 @@
-//! Pages: large, merged, swapped (S3 "memory over-commitment", "large pages"; S0 "memory reservation").
+//! Memory pages: huge pages, merged pages, swap.
 
 use taut_api::check::{HostFacts, MemoryFacts};
 
@@ -7,44 +7,49 @@ use super::line::{Item, Line, Profile, TakesEffect, Verdict};
 
 const POOLS: Item = Item {
     id: "memory.huge-pages",
-    what: "pool of huge pages",
-    why: "A guest on huge pages misses the TLB far less, and its memory can be neither split nor swapped.",
-    effect: "memory for VMs only: `vm.nr_hugepages`, best at boot while memory is whole",
+    what: "pools of huge pages",
+    why: "A guest on huge pages has far fewer TLB misses, and its memory can be neither split nor \
+           swapped out.",
+    effect: "memory for VMs only; set `vm.nr_hugepages`, best at boot while memory is not \
+           fragmented",
     takes_effect: TakesEffect::HostBoot,
 };
 const THP: Item = Item {
     id: "memory.thp",
     what: "transparent huge pages",
-    why: "QEMU asks for them for guests' memory; given to every process they are collected and split at any time.",
-    effect: "guests keep theirs, other processes cause no compaction",
+    why: "QEMU asks for huge pages for guest memory. If every process gets them, the kernel \
+           merges and splits pages at any time.",
+    effect: "guests keep their huge pages, and other processes cause no compaction",
     takes_effect: TakesEffect::Live,
 };
 const DEFRAG: Item = Item {
     id: "memory.thp-defrag",
     what: "compaction at a page fault",
-    why: "Whoever touches memory waits while the kernel moves pages about to make a huge one.",
-    effect: "faults are short; memory becomes huge later, in the background",
+    why: "A thread that touches new memory waits while the kernel moves pages to make a huge one.",
+    effect: "page faults are short; memory becomes huge later, in the background",
     takes_effect: TakesEffect::Live,
 };
 const KSM: Item = Item {
     id: "memory.ksm",
     what: "merging of equal pages (KSM)",
-    why: "The scan takes CPU time, and the first write to a merged page waits for its copy; neighbours can tell what is merged.",
+    why: "The scan takes CPU time, the first write to a merged page waits for a copy, and \
+           neighbours can find out which pages are merged.",
     effect: "no such waits; more memory in use",
     takes_effect: TakesEffect::Live,
 };
 const SWAP: Item = Item {
     id: "memory.swap",
     what: "swap space",
-    why: "A page that was swapped out comes back in milliseconds; memory that is not reserved can be.",
-    effect: "memory runs out at a limit that is known, and not slowly",
+    why: "A page that was swapped out takes milliseconds to come back. Memory that is not \
+           reserved can be swapped out.",
+    effect: "memory runs out at a known limit instead of slowly",
     takes_effect: TakesEffect::HostBoot,
 };
 const SWAPPINESS: Item = Item {
     id: "memory.swappiness",
     what: "swappiness",
-    why: "Guests' memory is anonymous: a high value swaps it out to keep cached files.",
-    effect: "guests' memory stays as long as there are cached files to drop",
+    why: "Guest memory is anonymous memory. A high value swaps it out to keep cached files.",
+    effect: "guest memory stays as long as there are cached files to drop",
     takes_effect: TakesEffect::Live,
 };
 
@@ -68,7 +73,7 @@ pub(super) fn pools_found(memory: &MemoryFacts) -> Option<String> {
 }
 
 fn pools(memory: &MemoryFacts, profile: Profile) -> Line {
-    let wanted = if profile == Profile::Dense { "any" } else { "memory of the VMs that count" };
+    let wanted = if profile == Profile::Dense { "any" } else { "enough for the important VMs" };
     match pools_found(memory) {
         Some(found) => POOLS.line(Verdict::Ok, found, wanted),
         None if memory.pools.is_empty() => POOLS.unknown("the kernel has none", wanted),
@@ -98,7 +103,7 @@ fn ksm(memory: &MemoryFacts, profile: Profile) -> Line {
     match (profile, &memory.ksm) {
         (_, None) => any(KSM, None, "0"),
         (Profile::Dense, knob) => any(KSM, knob.as_ref(), "any"),
-        // 0 stops the scan and keeps what is merged: no page is taken apart in the middle of the day.
+        // 0 stops the scan and keeps merged pages. 2 would split all of them now, at a cost.
         (Profile::Latency, knob) => at_most(KSM, knob.as_ref(), 0, Verdict::Bad, ""),
         (Profile::Throughput, knob) => at_most(KSM, knob.as_ref(), 0, Verdict::Warn, ""),
     }

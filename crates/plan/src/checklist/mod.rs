@@ -1,6 +1,8 @@
-//! The checklist behind `taut check` (SPEC BP): every line of the best practices for latency-sensitive VMs, and what has
-//! been learnt since. From facts ([`taut_api::check`]) to [`Line`]s: what was found, what is wanted for a [`Profile`], why,
-//! and when it can take effect. A topic a file; the lines of a topic are in the order of its file.
+//! The checklist behind `taut check` (BP): the best practices for latency-sensitive VMs, and what
+//! was learnt since.
+//!
+//! It turns facts ([`taut_api::check`]) into [`Line`]s: what was found, what is wanted for a
+//! [`Profile`], why, and when a change takes effect. Each file has one topic.
 
 mod commitment;
 mod cpu;
@@ -47,7 +49,7 @@ pub fn vm(facts: &VmFacts<'_>, profile: Profile) -> Report {
 /// Judges a guest from inside.
 pub fn guest(facts: &GuestFacts, profile: Profile) -> Report {
     let mut lines = guest::lines(facts, profile);
-    // A guest is its owner's: it is told, and nothing is changed there.
+    // A guest belongs to its owner, so `--apply` changes nothing in it.
     for line in &mut lines {
         line.changes.clear();
     }

@@ -1,5 +1,4 @@
-//! Physical cards: moderation, sharing, pass-through, polling (S3 "physical NIC settings", "polling versus interrupts";
-//! S0 "separate pNIC", "pass-through").
+//! Physical NICs: moderation, sharing, pass-through, busy polling.
 
 use taut_api::check::{Card, HostFacts, Knob};
 
@@ -9,54 +8,61 @@ use super::line::{Item, Line, Profile, TakesEffect, Verdict};
 const MODERATION: Item = Item {
     id: "nic.moderation",
     what: "interrupt moderation of physical cards",
-    why: "The card keeps a packet back, tens of microseconds, to interrupt for several at once.",
-    effect: "each packet is handed up at once; more interrupts, hardware LRO merges less (`ethtool -C NIC rx-usecs 0 adaptive-rx off`)",
+    why: "The NIC holds a packet back for tens of microseconds to raise one interrupt for several \
+           packets.",
+    effect: "each packet is delivered at once; more interrupts, and hardware LRO merges less \
+           (`ethtool -C NIC rx-usecs 0 adaptive-rx off`)",
     takes_effect: TakesEffect::Live,
 };
 const GRO: Item = Item {
     id: "nic.gro-flush",
-    what: "waiting for segments to merge (gro_flush_timeout)",
-    why: "The kernel keeps a received segment back in case the next one belongs to it.",
-    effect: "segments are handed up at the end of each poll; more CPU time per byte",
+    what: "time that GRO waits for segments (gro_flush_timeout)",
+    why: "The kernel holds a received segment back in case the next one can be merged with it.",
+    effect: "segments are delivered at the end of each poll; more CPU time per byte",
     takes_effect: TakesEffect::Live,
 };
 const DEFER: Item = Item {
     id: "nic.deferred-irqs",
-    what: "interrupts put off (napi_defer_hard_irqs)",
-    why: "With a flush timeout the card stays quiet until a timer looks at it.",
-    effect: "the card interrupts as soon as something comes",
+    what: "deferred interrupts (napi_defer_hard_irqs)",
+    why: "With a flush timeout the NIC raises no interrupt until a timer polls it.",
+    effect: "the NIC raises an interrupt as soon as a packet arrives",
     takes_effect: TakesEffect::Live,
 };
 const SHARED: Item = Item {
     id: "nic.separate",
-    what: "cards with a link",
-    why: "On a shared card latency-sensitive packets queue behind everybody's bulk; a card of their own, or shares (NetIOC) on a common one, keeps them apart.",
-    effect: "no queueing behind other VMs' traffic",
+    what: "NICs with a link",
+    why: "On a shared NIC, latency-sensitive packets queue behind the bulk traffic of other VMs. \
+           A NIC of their own keeps them apart.",
+    effect: "no queueing behind the traffic of other VMs",
     takes_effect: TakesEffect::Live,
 };
 const PASS_THROUGH: Item = Item {
     id: "nic.pass-through",
-    what: "cards that can be passed through (SR-IOV, IOMMU)",
-    why: "A virtual function in the guest leaves out the switch altogether, and with it shaping and moving the VM.",
-    effect: "the last few microseconds; needs `intel_iommu=on` or an AMD IOMMU, and virtual functions",
+    what: "NICs that can be passed through (SR-IOV, IOMMU)",
+    why: "A virtual function in the guest bypasses the vSwitch, and with it shaping and live \
+           migration.",
+    effect: "saves the last few microseconds; needs `intel_iommu=on` or an AMD IOMMU, and virtual \
+           functions",
     takes_effect: TakesEffect::Bios,
 };
 const BUSY_READ: Item = Item {
     id: "nic.busy-read",
-    what: "polling instead of interrupts: blocking reads (busy_read)",
-    why: "A program that waits for a packet looks into the card's queue itself instead of sleeping until the interrupt.",
-    effect: "a wake-up less per packet; the pCPU is busy while it waits",
+    what: "busy polling of blocking reads (busy_read)",
+    why: "A program that waits for a packet polls the NIC's queue itself instead of sleeping \
+           until the interrupt.",
+    effect: "saves a wake-up per packet; the pCPU is busy while it waits",
     takes_effect: TakesEffect::Live,
 };
 const BUSY_POLL: Item = Item {
     id: "nic.busy-poll",
-    what: "polling instead of interrupts: poll and select (busy_poll)",
-    why: "The same for programs that wait for many sockets at once.",
-    effect: "a wake-up less per packet; the pCPU is busy while it waits",
+    what: "busy polling of poll and select (busy_poll)",
+    why: "A program that waits for many sockets polls the NICs' queues itself instead of sleeping \
+           until the interrupt.",
+    effect: "saves a wake-up per packet; the pCPU is busy while it waits",
     takes_effect: TakesEffect::Live,
 };
 
-/// Microseconds that the kernel's documentation recommends for latency.
+/// Time of busy polling in µs that the kernel's documentation recommends for latency.
 const POLL_US: i64 = 50;
 
 pub(super) fn lines(facts: &HostFacts, profile: Profile) -> Vec<Line> {
@@ -72,7 +78,7 @@ pub(super) fn lines(facts: &HostFacts, profile: Profile) -> Vec<Line> {
     ]
 }
 
-/// Every card: what the kernel says of it, else its driver's parameter, else nothing.
+/// Judges the moderation of all NICs, by the kernel's report or else by the driver's parameter.
 pub(super) fn moderation(item: Item, cards: &[Card], profile: Profile) -> Line {
     let wanted = match profile {
         Profile::Latency => "off",
@@ -87,14 +93,14 @@ pub(super) fn moderation(item: Item, cards: &[Card], profile: Profile) -> Line {
             (None, Some(rate)) => {
                 (format!("InterruptThrottleRate={rate}"), Some(rate.split(',').any(|rate| rate != "0")))
             }
-            // The driver has none: nothing waits.
+            // virtio_net has no moderation of its own.
             (None, None) if driver.starts_with("virtio") => ("left to the host".to_owned(), Some(false)),
             (None, None) => (format!("see `ethtool -c {}`", card.name), None),
         };
         (format!("{} ({driver}): {state}", card.name), on)
     };
     if cards.is_empty() {
-        return item.line(Verdict::Ok, "no cards", wanted);
+        return item.line(Verdict::Ok, "no NICs", wanted);
     }
     let (found, on): (Vec<_>, Vec<_>) = cards.iter().map(one).unzip();
     let verdict = if profile == Profile::Latency && on.contains(&Some(true)) {
@@ -112,7 +118,7 @@ fn zero(item: Item, cards: &[Card], profile: Profile, knob: fn(&Card) -> Option<
     let set: Vec<_> = knobs.iter().filter(|(_, knob)| knob.value != "0").collect();
     let wanted = if profile == Profile::Latency { "0" } else { "any" };
     let found = match set.as_slice() {
-        [] if knobs.is_empty() => "no cards".to_owned(),
+        [] if knobs.is_empty() => "no NICs".to_owned(),
         [] => "0".to_owned(),
         set => set
             .iter()
@@ -132,7 +138,7 @@ fn shared(cards: &[Card], profile: Profile) -> Line {
         cards.iter().filter(|card| card.link == Some(true)).map(|card| card.name.as_str()).collect();
     let found = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     let verdict = if profile == Profile::Latency && names.len() == 1 { Verdict::Warn } else { Verdict::Ok };
-    let wanted = if profile == Profile::Latency { "one for latency-sensitive VMs alone" } else { "any" };
+    let wanted = if profile == Profile::Latency { "one NIC for latency-sensitive VMs alone" } else { "any" };
     SHARED.line(verdict, found, wanted)
 }
 
@@ -141,9 +147,9 @@ fn pass_through(facts: &HostFacts, profile: Profile) -> Line {
     let able: Vec<_> =
         able.map(|card| format!("{} ({} virtual functions)", card.name, card.virtual_functions)).collect();
     let wanted =
-        if profile == Profile::Latency { "an IOMMU and a card with virtual functions" } else { "any" };
+        if profile == Profile::Latency { "an IOMMU and a NIC with virtual functions" } else { "any" };
     let groups = facts.network.iommu_groups;
-    let cards = if able.is_empty() { "no card with virtual functions".to_owned() } else { able.join(", ") };
+    let cards = if able.is_empty() { "no NIC with virtual functions".to_owned() } else { able.join(", ") };
     let iommu = if groups == 0 { "no IOMMU".to_owned() } else { format!("{groups} IOMMU groups") };
     let ready = groups > 0 && !able.is_empty();
     let verdict = if ready || profile != Profile::Latency { Verdict::Ok } else { Verdict::Warn };

@@ -1,4 +1,4 @@
-//! Memory near its pCPUs (S3 "NUMA").
+//! NUMA: memory near its pCPUs.
 
 use taut_api::check::{HostFacts, Knob};
 
@@ -8,22 +8,25 @@ use super::line::{Item, Line, Profile, TakesEffect, Verdict};
 const NODES: Item = Item {
     id: "numa.nodes",
     what: "NUMA nodes",
-    why: "Where the firmware interleaves memory over the sockets, nothing can be placed near its pCPUs.",
-    effect: "VMs can have memory that is near; another socket's takes half as long again and more",
+    why: "If the firmware interleaves memory over the sockets, no memory is near any pCPU.",
+    effect: "VMs can have local memory; access to another socket's memory takes half as long \
+           again or more",
     takes_effect: TakesEffect::Bios,
 };
 const BALANCING: Item = Item {
     id: "numa.balancing",
     what: "automatic NUMA balancing",
-    why: "It takes pages away to see who uses them: each look is a page fault in the guest's time. Placed VMs need none.",
-    effect: "no such faults; VMs without a placement may stay with far memory",
+    why: "The kernel unmaps pages to see which node uses them. Each look costs the guest a page \
+           fault, and placed VMs do not need it.",
+    effect: "no such faults; VMs without a placement may keep remote memory",
     takes_effect: TakesEffect::Live,
 };
 const RECLAIM: Item = Item {
     id: "numa.zone-reclaim",
     what: "reclaim within a node",
-    why: "A node that is full throws pages away although another has free ones, while the guest waits.",
-    effect: "no such waits; some memory is farther away",
+    why: "A node that is full discards pages although another node has free ones, and the guest \
+           waits meanwhile.",
+    effect: "no such waits; some memory is on another node",
     takes_effect: TakesEffect::Live,
 };
 
@@ -34,8 +37,8 @@ pub(super) fn lines(facts: &HostFacts, profile: Profile) -> Vec<Line> {
 fn nodes(facts: &HostFacts) -> Line {
     let (nodes, packages) = (facts.cpu.nodes, facts.cpu.packages);
     let found = format!("{nodes} on {packages} sockets");
-    let wanted = "at least one a socket";
-    // A hypervisor invents sockets.
+    let wanted = "at least one per socket";
+    // The sockets of a VM are virtual, and say nothing about memory.
     let interleaved = nodes < packages && !facts.cpu.in_vm;
     NODES.line(if interleaved { Verdict::Bad } else { Verdict::Ok }, found, wanted)
 }

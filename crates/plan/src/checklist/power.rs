@@ -1,4 +1,4 @@
-//! Frequencies and power saving (S3 "BIOS settings"; S0 "disable all power management").
+//! Frequencies and power saving.
 
 use taut_api::check::{HostFacts, Knob, PowerFacts};
 
@@ -8,56 +8,61 @@ use super::line::{Item, Line, Profile, TakesEffect, Verdict};
 const FIRMWARE: Item = Item {
     id: "power.firmware",
     what: "power profile of the firmware",
-    why: "A firmware that saves power lowers frequencies and sleeps behind the kernel's back.",
-    effect: "steady frequencies; more power",
+    why: "Firmware that saves power lowers frequencies and enters sleep states without the \
+           kernel's knowledge.",
+    effect: "steady frequencies; costs power",
     takes_effect: TakesEffect::Bios,
 };
 const DRIVER: Item = Item {
     id: "power.driver",
     what: "frequency driver",
-    why: "Without one the firmware or the hypervisor below decides how fast the pCPUs run.",
-    effect: "the kernel, and this list, decide about frequencies",
+    why: "Without a frequency driver the firmware, or the hypervisor below, sets the speed of the \
+           pCPUs.",
+    effect: "the kernel sets frequencies, and this checklist can judge them",
     takes_effect: TakesEffect::Bios,
 };
 const GOVERNOR: Item = Item {
     id: "power.governor",
     what: "frequency governor",
-    why: "A pCPU that was slowed down while idle needs tens of microseconds to be fast again when a packet comes.",
-    effect: "full speed from the first instruction; more power",
+    why: "A pCPU that was slowed down while idle takes tens of microseconds to reach full speed \
+           when a packet arrives.",
+    effect: "full speed from the first instruction on; costs power",
     takes_effect: TakesEffect::Live,
 };
 const PREFERENCE: Item = Item {
     id: "power.preference",
     what: "energy-performance preference",
-    why: "CPUs that choose their own frequency weigh power against speed by this hint.",
-    effect: "the CPU goes to full speed sooner; more power",
+    why: "A CPU that chooses its own frequency uses this hint to weigh power against speed.",
+    effect: "the CPU reaches full speed sooner; costs power",
     takes_effect: TakesEffect::Live,
 };
 const BIAS: Item = Item {
     id: "power.bias",
     what: "energy-performance bias",
-    why: "It steers what the CPU decides about its uncore and turbo, besides the frequency.",
-    effect: "memory and links between sockets answer sooner; more power",
+    why: "This hint steers the CPU's uncore and turbo, besides its frequency.",
+    effect: "memory and links between sockets respond sooner; costs power",
     takes_effect: TakesEffect::Live,
 };
 const TURBO: Item = Item {
     id: "power.turbo",
     what: "turbo",
-    why: "The highest frequencies finish each request sooner; where equal times count more than short ones, turn it off.",
-    effect: "shorter times; they vary with temperature and with how many cores are busy",
+    why: "The highest frequencies finish each request sooner. Turn turbo off where equal times \
+           matter more than short ones.",
+    effect: "shorter times, which vary with temperature and with the number of busy cores",
     takes_effect: TakesEffect::Live,
 };
 const ASPM: Item = Item {
     id: "power.pcie",
-    what: "sleep of PCI Express links (chipset power management)",
-    why: "A network card behind a sleeping link waits for the link to wake up before it can say that a packet has come.",
-    effect: "less to wait for after a pause; a little more power",
+    what: "power saving of PCI Express links (ASPM)",
+    why: "A NIC behind a sleeping link cannot report a packet before the link is awake.",
+    effect: "shorter waits after a pause; costs a little power",
     takes_effect: TakesEffect::Live,
 };
 const TUNED: Item = Item {
     id: "power.tuned",
     what: "tuned profile",
-    why: "tuned sets much of what is on this list again at each boot; a profile for another purpose undoes it.",
+    why: "tuned applies many settings of this checklist at each boot; a profile for another \
+           purpose undoes them.",
     effect: "the settings survive a boot (`tuned-adm profile NAME`)",
     takes_effect: TakesEffect::Live,
 };
@@ -83,14 +88,13 @@ fn firmware(facts: &HostFacts, profile: Profile) -> Line {
         Profile::Latency | Profile::Throughput => &["performance"],
         Profile::Dense => &["balanced", "performance"],
     };
-    // Where Linux can set the profile no boot is needed.
+    // A profile that Linux can set needs no boot.
     let item = if facts.power.profile.is_some() {
         Item { takes_effect: TakesEffect::Live, ..FIRMWARE }
     } else {
         FIRMWARE
     };
-    let absent =
-        if facts.cpu.in_vm { "this host is a VM" } else { "not visible: look into the firmware's set-up" };
+    let absent = if facts.cpu.in_vm { "this host is a VM" } else { "not visible: see the firmware's setup" };
     one_of(item, as_slice(facts.power.profile.as_ref()), wanted, Verdict::Bad, absent)
 }
 
@@ -103,7 +107,7 @@ fn driver(facts: &HostFacts) -> Line {
     }
 }
 
-/// Intel's driver has a `powersave` that is not slow, only dynamic.
+/// With Intel's driver `powersave` changes the frequency with the load and is not slow.
 fn governor(power: &PowerFacts, profile: Profile) -> Line {
     let chooses_itself = matches!(power.driver.as_deref(), Some("intel_pstate" | "amd-pstate-epp"));
     let (wanted, miss): (&[&str], _) = match (profile, chooses_itself) {
@@ -133,16 +137,16 @@ fn bias(power: &PowerFacts, profile: Profile) -> Line {
     hint(BIAS, power, &power.biases, wanted)
 }
 
-/// Hints that not every CPU takes: nothing is missing where it does not.
+/// Judges a hint that not every CPU supports. A CPU without it lacks nothing.
 fn hint(item: Item, power: &PowerFacts, knobs: &[Knob], wanted: &[&str]) -> Line {
     if knobs.is_empty() && !power.governors.is_empty() {
-        return item.line(Verdict::Ok, "the CPU takes none", wanted.join(" or "));
+        return item.line(Verdict::Ok, "the CPU has no such hint", wanted.join(" or "));
     }
     one_of(item, knobs, wanted, Verdict::Warn, NO_CPUFREQ)
 }
 
 fn turbo(power: &PowerFacts, profile: Profile) -> Line {
-    let Some(turbo) = &power.turbo else { return TURBO.unknown("no switch", "on") };
+    let Some(turbo) = &power.turbo else { return TURBO.unknown("no setting visible", "on") };
     let miss = if profile == Profile::Throughput { Verdict::Bad } else { Verdict::Warn };
     let line = one_of(TURBO, as_slice(Some(&turbo.knob)), &[&turbo.on], miss, "");
     let found = if turbo.knob.value == turbo.on { "on" } else { "off" };

@@ -1,14 +1,14 @@
-//! A report as text for people.
+//! A report as text.
 
 use std::fmt;
 
 use super::line::{Line, Report, Verdict};
 
-/// A cell is cut at this many characters; the whole is below, or in the JSON.
+/// Maximum width of a cell, in characters. A longer value is printed whole below the table.
 const WIDEST: usize = 52;
 
 impl fmt::Display for Report {
-    /// A line each, then the reasons for those that are not as wanted, then the sums.
+    /// Prints a table, then the reasons for the lines that are not as wanted, then the totals.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let header = ["VERDICT", "ITEM", "FOUND", "WANTED", "TAKES EFFECT"].map(str::to_owned);
         let rows: Vec<_> = std::iter::once(header).chain(self.lines.iter().map(cells)).collect();

@@ -10,8 +10,8 @@ use taut_api::vm::{LatencySensitivity, NicModel};
 
 use crate::facts::{Desired, Observed, Owner};
 
-/// Updates the state of dense mode. `now_ms` is the wall clock; `due` is the load, if it is time for
-/// a test.
+/// Updates the state of dense mode. `now_ms` is the wall clock; `due` is the load, if it is time
+/// for a test.
 pub fn update_dense_mode(
     settings: &HostSettings,
     before: &TuneState,
@@ -150,8 +150,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1024))]
 
-        /// Under any load, dense mode is on exactly if the last test reached all three thresholds, and
-        /// does not change between tests.
+        /// Under any load, dense mode is on exactly if the last test reached all three thresholds,
+        /// and does not change between tests.
         #[test]
         fn dense_mode_agrees_with_the_last_test(trace in vec(step(), 0..40)) {
             let mut state = TuneState::default();

@@ -1,8 +1,9 @@
-//! VMCI devices (VC-1 to VC-3): their configuration in the fabric, and the sockets that lead to them.
+//! VMCI devices (VC-1 to VC-3): their configuration in the fabric, and the sockets that lead to
+//! them.
 //!
-//! QEMU connects to its device's socket and does not finish starting before somebody serves it. So a
-//! VM is started only after the fabric has the listening socket. A microguest listens itself, as it
-//! does for its vNICs.
+//! QEMU connects to its device's socket and does not finish starting before the fabric serves it.
+//! So a VM is started only after the fabric has the listening socket. A microguest listens itself,
+//! as it does for its vNICs.
 
 use taut_api::Name;
 use taut_api::fabric::config::SocketConfig;

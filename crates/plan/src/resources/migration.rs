@@ -137,7 +137,7 @@ mod tests {
         MemoryPlace { nodes: vec![nodes.iter().copied().collect()], huge: false }
     }
 
-    /// A host with `nodes` nodes and a running VM whose memory is at `start` and wanted on `wanted`.
+    /// A host with `nodes` nodes, and a running VM with memory at `start` and wanted on `wanted`.
     fn running(nodes: u32, start: MemoryPlace, wanted: &str) -> (Desired, Observed) {
         let name: Name = "db1".parse().unwrap();
         let vm: VmDesired =

@@ -35,8 +35,9 @@ pub fn start_and_stop_vms(desired: &Desired, observed: &Observed, refused: &[Ref
     actions
 }
 
-/// Returns whether the VM may be started now. A VM that failed waits for its user, because starting
-/// it again would hide the reason and keep the host busy. QEMU also waits for the probe of the host.
+/// Returns whether the VM may be started now. A VM that failed waits for its user, because
+/// starting it again would hide the reason and keep the host busy. QEMU also waits for the probe of
+/// the host.
 fn may_start(vm: &VmDesired, seen: &VmSeen, observed: &Observed) -> bool {
     seen.failure.is_none() && (observed.host.probed || vm.vm.kind == VmKind::Micro)
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use taut_bench::agent::protocol::{Cpu, Kind};
-use taut_host::utilisation::{self, CpuTimes};
+use taut_host::kernel::utilisation::{self, CpuTimes};
 
 /// What an end point had used when it was asked.
 #[derive(Debug, Clone, Copy)]

@@ -15,9 +15,8 @@ use taut_bench::report::{Cell, ModerationResults};
 
 use super::cpu::OfHost;
 use super::{args, host};
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 
 #[derive(Debug, clap::Args)]

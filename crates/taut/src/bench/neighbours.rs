@@ -19,10 +19,9 @@ use super::parties::{Id, Parties};
 use super::ready::Ready;
 use super::sensitive::{Sensitive, pid};
 use super::{args, host};
-use crate::Outcome;
 use crate::agent::PATIENCE;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 
 /// How long a condition lasts before it is measured.

@@ -14,8 +14,7 @@ use taut_bench::agent::Client as Agent;
 use taut_bench::agent::ClientError;
 use taut_bench::agent::protocol::{Answer, Kind, Request};
 use taut_bench::report;
-use taut_host::kernel::namespace;
-use taut_host::real_time;
+use taut_host::kernel::{namespace, real_time};
 
 use super::end_point::EndPoint;
 use crate::agent::{self, PATIENCE, failed};

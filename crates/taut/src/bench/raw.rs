@@ -9,9 +9,8 @@ use taut_bench::measure::raw::{self, Raw};
 use taut_bench::report::Host;
 
 use super::{args, host};
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 
 #[derive(Debug, clap::Args)]

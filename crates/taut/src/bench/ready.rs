@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use taut_host::evidence::{self, Reading};
+use taut_host::observe::evidence::{self, Reading};
 
 /// What had been counted of some VMs.
 pub(super) struct Ready(Vec<Reading>);

@@ -11,9 +11,8 @@ use taut_api::route::Vm;
 use taut_api::vm::LatencySensitivity;
 use taut_api::{ApiError, Name};
 
-use crate::Outcome;
 use crate::client::Client;
-use crate::output;
+use crate::output::{self, Outcome};
 
 /// How long a level may take to be in force.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -16,9 +16,8 @@ use taut_api::{ApiError, Bytes, Name};
 use taut_bench::load::{Asked, LoadOptions, Mode, Paced, Pacing};
 
 use super::args;
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 
 /// How long a changed document takes to be in force; the daemon answers when it is written.
 const IN_FORCE: Duration = Duration::from_millis(200);

@@ -15,10 +15,9 @@ use super::end_point::EndPoint;
 use super::measure::{Line, Measurement};
 use super::parties::{Id, Parties};
 use super::{args, host};
-use crate::Outcome;
 use crate::agent::PATIENCE;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 
 /// Context ID of the host, as VMs see it (virtio 1.2, 5.10.4).

@@ -11,7 +11,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 
-use crate::Outcome;
+use crate::output::Outcome;
 
 /// Ctrl-], as telnet has it.
 const LEAVE: u8 = 0x1d;

@@ -9,9 +9,8 @@ use taut_api::error::ErrorKind;
 use taut_api::path;
 use taut_api::route::{DaemonInfo, Shutdown, UpgradedFabric, WorkerInfo};
 
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 
 /// How long a daemon may take from its answer to its end: it may be trying whether KVM works.

@@ -4,9 +4,8 @@ use clap::Args as ClapArgs;
 use taut_api::event::Event;
 use taut_api::path;
 
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {

@@ -10,9 +10,8 @@ use taut_api::route::ChangeHostSettings;
 use taut_api::tune::HostTune;
 
 use super::tune;
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 
 #[derive(Debug, Subcommand)]

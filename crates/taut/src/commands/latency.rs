@@ -17,14 +17,13 @@ use taut_api::path;
 use taut_api::route::Vm;
 use taut_api::vm::LatencySensitivity;
 use taut_api::{ApiError, Name};
-use taut_host::evidence::{self, Intruder, NodeMemory, Vcpu};
-use taut_host::topology;
+use taut_host::kernel::topology;
+use taut_host::observe::evidence::{self, Intruder, NodeMemory, Vcpu};
 
 use self::wake_ups::WakeUps;
-use crate::Outcome;
 use crate::agent::{self, PATIENCE};
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 
 /// Rows of intruders and interrupts that a table shows of each vCPU.
@@ -188,7 +187,7 @@ fn more(count: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use taut_host::evidence::Interrupt;
+    use taut_host::observe::evidence::Interrupt;
 
     use super::*;
 

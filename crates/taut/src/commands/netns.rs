@@ -11,10 +11,9 @@ use taut_api::path;
 use taut_api::route::Netns;
 use taut_api::{ApiError, MacAddr, Name};
 
-use crate::Outcome;
 use crate::client::Client;
 use crate::commands::until;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

@@ -11,9 +11,8 @@ use taut_api::path;
 use taut_api::route::PortInfo;
 use taut_api::{ApiError, MacAddr, Name, QueuePairs};
 
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

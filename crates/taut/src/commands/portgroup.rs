@@ -9,9 +9,8 @@ use taut_api::{Name, Vlan};
 
 use super::policy::{self, PolicyArgs};
 use super::shaping::{self, ShapingArgs};
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

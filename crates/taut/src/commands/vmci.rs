@@ -6,9 +6,8 @@ use taut_api::route::Vm;
 use taut_api::vm::VmciStatus;
 use taut_api::vmci::VmciSpec;
 
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

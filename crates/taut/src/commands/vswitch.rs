@@ -6,9 +6,8 @@ use taut_api::network::VSwitchSpec;
 use taut_api::path;
 use taut_api::route::VSwitch;
 
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

@@ -8,7 +8,7 @@ use taut_api::fabric::{FromFabric, PortId, SessionRecord};
 use taut_api::link::Link;
 
 use super::Shared;
-use crate::reconcile::Message;
+use crate::inbox::Message;
 
 /// What was said on one connection.
 #[derive(Debug, Default)]

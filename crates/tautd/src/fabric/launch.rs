@@ -11,7 +11,7 @@ use std::sync::Arc;
 use taut_api::fabric::fd;
 
 use super::counters::Counters;
-use crate::process::{Identity, Process};
+use crate::process::{Identity, Process, write_record};
 
 /// Where the fabric's program and files are.
 #[derive(Debug, Clone)]
@@ -100,13 +100,6 @@ impl Paths {
             let _ = fs::remove_file(path);
         }
     }
-}
-
-/// Writes a process's identity so that a crash leaves either all of it or nothing.
-pub(crate) fn write_record<T: serde::Serialize>(path: &Path, record: &T) -> io::Result<()> {
-    let new = path.with_extension("new");
-    fs::write(&new, serde_json::to_vec(record)?)?;
-    fs::rename(new, path)
 }
 
 fn remove_if_there(path: &Path) -> io::Result<()> {

@@ -26,12 +26,12 @@ use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FabricConfig, PortId, ToFabric};
 
 use crate::board::Board;
-use crate::reconcile::Inbox;
+use crate::inbox::Inbox;
 use crate::store::Store;
 
 use connector::Connector;
 use held::Held;
-pub(crate) use launch::{Paths, write_record};
+pub(crate) use launch::Paths;
 use upgrade::Upgrades;
 
 /// The fabric, seen from the daemon.

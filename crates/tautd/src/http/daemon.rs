@@ -11,13 +11,13 @@ use taut_api::fabric::counters::MAX_WORKERS;
 use taut_api::host::HostInfo;
 use taut_api::route::{DaemonInfo, Shutdown, UpgradedFabric, WorkerInfo};
 use taut_api::{ApiError, path};
-use taut_host::topology;
+use taut_host::kernel::topology;
 use tokio::sync::oneshot;
 
 use super::body::{Body, Failure};
 use super::{App, Shared};
 use crate::board::HostFacts;
-use crate::reconcile::Message;
+use crate::inbox::Message;
 
 /// How long `/v1/host` waits for the accelerator to be known.
 const PROBE_PATIENCE: Duration = Duration::from_secs(30);

@@ -11,12 +11,12 @@ use taut_api::host::HostSettings;
 use taut_api::route::ChangeHostSettings;
 use taut_api::tune::HostTune;
 use taut_api::{ApiError, path};
-use taut_host::utilisation;
+use taut_host::kernel::utilisation;
 use tokio::sync::oneshot;
 
 use super::Shared;
 use super::body::{Body, Failure};
-use crate::reconcile::Message;
+use crate::inbox::Message;
 use crate::status;
 use crate::store::Change;
 

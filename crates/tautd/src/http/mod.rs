@@ -24,7 +24,7 @@ use taut_api::{ApiError, Name, path};
 
 use crate::board::{Board, Seen};
 use crate::fabric::counters::Counters;
-use crate::reconcile::{Inbox, Message};
+use crate::inbox::{Inbox, Message};
 use crate::store::{Change, Kind, State, Store};
 
 pub(crate) use openapi::document as openapi_document;

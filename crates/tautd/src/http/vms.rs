@@ -19,7 +19,8 @@ use taut_vm::definition;
 use super::body::{Body, Failure, Named, exists_already};
 use super::{App, Shared, not_found};
 use crate::board::Seen;
-use crate::reconcile::{Message, admit_devices};
+use crate::inbox::Message;
+use crate::reconcile::admit_devices;
 use crate::status;
 use crate::store::{Change, Kind, State as Documents};
 use crate::vms::Vms;
@@ -159,7 +160,7 @@ where
 
 /// Forgets an earlier failure at once: whoever asks for the status next must not be told of it.
 fn forgive(app: &App, name: &Name) {
-    Vms::forgive(&app.run_dir, name);
+    Vms::clear_failure(&app.run_dir, name);
     let mut seen = app.board.lock();
     seen.refusals.remove(name);
     if let Some(vm) = seen.observed.vms.get_mut(name) {

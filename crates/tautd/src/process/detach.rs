@@ -1,4 +1,4 @@
-//! Starting a program that keeps running without its parent.
+//! Starting a program that survives its parent.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -8,15 +8,15 @@ use std::process::{Child, Command};
 
 use rustix::io::fcntl_dupfd_cloexec;
 
-/// Above every number that a program is started with.
-const OUT_OF_THE_WAY: i32 = 64;
+/// Lower bound of temporary descriptors, above every target number.
+const TEMPORARY: i32 = 64;
 
 /// Starts `command` in its own session with `fds` at the given numbers.
 pub(super) fn spawn(command: &mut Command, fds: &[(BorrowedFd<'_>, i32)]) -> io::Result<Child> {
-    // Moved up first: a target number may be the source of another.
+    // Duplicated above all targets first, since a target number may be the source of another.
     let moved = fds
         .iter()
-        .map(|(fd, target)| Ok((fcntl_dupfd_cloexec(fd, OUT_OF_THE_WAY)?, *target)))
+        .map(|(fd, target)| Ok((fcntl_dupfd_cloexec(fd, TEMPORARY)?, *target)))
         .collect::<io::Result<Vec<(OwnedFd, i32)>>>()?;
     let in_child = move || {
         rustix::process::setsid()?;
@@ -25,16 +25,16 @@ pub(super) fn spawn(command: &mut Command, fds: &[(BorrowedFd<'_>, i32)]) -> io:
         }
         Ok(())
     };
-    // SAFETY: between fork and exec the closure makes system calls only; it neither allocates nor takes a lock, and what it
-    // reads was made before the fork.
+    // SAFETY: between fork and exec the closure only makes system calls. It neither allocates nor takes
+    // a lock, and everything that it reads was allocated before the fork.
     unsafe { command.pre_exec(in_child) };
     command.spawn()
 }
 
-/// Makes `target` another number for `fd`, open across exec.
+/// Duplicates `fd` to the number `target`, which stays open across exec.
 fn place(fd: &OwnedFd, target: i32) -> io::Result<()> {
-    // SAFETY: dup2 reads no memory of ours. `target` belongs to nobody else in this single-threaded child: the numbers in
-    // use are either standard streams or close-on-exec.
+    // SAFETY: dup2 accesses no memory. No other code in this single-threaded child uses `target`: the
+    // descriptors in use are standard streams or close-on-exec.
     if unsafe { nix::libc::dup2(fd.as_raw_fd(), target) } < 0 {
         return Err(io::Error::last_os_error());
     }

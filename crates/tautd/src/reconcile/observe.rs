@@ -1,4 +1,4 @@
-//! What there is on the host.
+//! Observation of VMs' processes, and state kept from earlier daemons.
 
 use std::os::fd::OwnedFd;
 
@@ -9,24 +9,25 @@ use taut_api::event::Level;
 use taut_api::vm::Power;
 use taut_plan::Plan;
 
-use super::{Message, Reconciler, tune};
+use super::{Reconciler, dense};
+use crate::inbox::Message;
 use crate::store::Change;
 use crate::vms::End;
 
-/// Stack of a thread that only waits, in bytes.
+/// Stack size of a thread that only waits, in bytes.
 const WATCH_STACK: usize = 64 << 10;
 
 impl Reconciler {
-    /// Remembers what earlier daemons did to the host.
+    /// Reads from the store what earlier daemons attached, and the state of dense mode.
     pub(super) fn recall(&self) -> anyhow::Result<()> {
         let mut seen = self.board.lock();
         for (subject, what) in self.store.remembered()? {
-            if subject == tune::SUBJECT {
+            if subject == dense::SUBJECT {
                 seen.observed.tune = serde_json::from_str(&what)?;
                 continue;
             }
             if subject.starts_with("host/") {
-                // Read before the loop began.
+                // Read when the daemon started.
                 continue;
             }
             let (kind, name) = subject.split_once('/').unwrap_or((&subject, ""));
@@ -40,13 +41,14 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Brings the board up to date with the VMs' processes.
-    pub(super) fn observe(&self) {
+    /// Updates the VMs' processes on the board.
+    pub(super) fn observe_vms(&self) {
         let vms = self.vms.seen();
         self.board.lock().observed.vms = vms;
     }
 
-    /// Wakes the loop when the process behind `watch` ends. A thread each: they cost a stack and never run.
+    /// Wakes the loop when the process behind `watch` ends. Each watch has a thread, which costs a small
+    /// stack and sleeps all the time.
     pub(super) fn watch(&self, name: &Name, watch: OwnedFd) {
         let inbox = self.inbox.clone();
         let waiting = std::thread::Builder::new().name(format!("watch-{name}")).stack_size(WATCH_STACK);
@@ -56,12 +58,12 @@ impl Reconciler {
             inbox.send(Message::Wake);
         });
         if let Err(error) = thread {
-            // The loop looks at all processes each second anyway.
+            // The loop observes all processes once a second anyway.
             tracing::warn!(vm = %name, %error, "its process cannot be watched");
         }
     }
 
-    /// Takes notice of VMs that ended.
+    /// Raises events for VMs whose process has ended.
     pub(super) fn notice_ends(&mut self) {
         for name in self.vms.running() {
             let Some(end) = self.vms.ended(&name) else { continue };
@@ -77,7 +79,7 @@ impl Reconciler {
         }
     }
 
-    /// A guest that shut itself down is off until its user starts it again.
+    /// Sets a VM to off after its guest shut down, so that it is not started again.
     fn switch_off(&self, name: &Name) {
         let written = self.store.write(|desired| {
             let mut vm = desired.vms.get(name).cloned();
@@ -91,7 +93,7 @@ impl Reconciler {
         }
     }
 
-    /// Notes what the plan refused, with an event when that is news.
+    /// Notes the VMs that the plan refuses, and raises an event for each new reason.
     pub(super) fn note_refusals(&self, plan: &Plan) {
         let refusals =
             plan.refusals.iter().map(|refusal| (refusal.vm.clone(), refusal.reason.clone())).collect();
@@ -100,18 +102,6 @@ impl Reconciler {
             if before.get(&refusal.vm) != Some(&refusal.reason) {
                 let subject = format!("vm/{}", refusal.vm);
                 self.store.event(Level::Warning, &subject, "vm.refused", &refusal.reason);
-            }
-        }
-    }
-
-    /// A number that belongs to somebody new starts to count from zero.
-    pub(super) fn clear_new_counters(&mut self) {
-        for (owner, &number) in &self.store.state().desired.numbers.ports {
-            if self.counted.get(&number) != Some(owner) {
-                if let Err(error) = self.counters.clear(taut_api::fabric::PortId(number)) {
-                    tracing::warn!(owner, %error, "its counters cannot be set to zero");
-                }
-                self.counted.insert(number, owner.clone());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! How guests run on this host, found out by running one, on a thread of its own.
+//! Probe for QEMU and KVM: runs a guest on a thread of its own to find out how guests run here.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,17 +8,18 @@ use std::time::Duration;
 use taut_api::host::{Accelerator, AcceleratorKind};
 use taut_vm::probe;
 
-use super::{Inbox, Message, Reconciler};
+use super::Reconciler;
 use crate::board::{Board, HostFacts};
+use crate::inbox::{Inbox, Message};
 
-/// How long the thread may take to end once it is told to. It needs milliseconds, unless QEMU does not even say its version.
+/// Maximum time for the thread to end once it is told to. It needs milliseconds, unless QEMU hangs.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A probe under way, or done. Dropping it ends its guest: none outlives the daemon.
+/// A probe in progress or finished. Dropping it ends its guest.
 #[derive(Debug)]
 pub(super) struct Probe {
     stop: Arc<AtomicBool>,
-    /// Hangs up when the thread has ended.
+    /// Disconnected when the thread has ended.
     ended: Receiver<()>,
 }
 
@@ -29,7 +30,7 @@ impl Probe {
         let stopped = stop.clone();
         std::thread::spawn(move || {
             let _running = running;
-            let host = look(&stopped);
+            let host = run_probe(&stopped);
             if stopped.load(Ordering::Relaxed) {
                 return;
             }
@@ -47,12 +48,12 @@ impl Probe {
 impl Drop for Probe {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Nothing is ever sent: this returns when the thread has ended, or after the patience.
+        // Nothing is ever sent: this returns when the thread has ended, or after the timeout.
         let _ = self.ended.recv_timeout(PATIENCE);
     }
 }
 
-fn look(stop: &AtomicBool) -> HostFacts {
+fn run_probe(stop: &AtomicBool) -> HostFacts {
     match probe::qemu() {
         Ok(qemu) => HostFacts { accelerator: probe::accelerator(&qemu, stop), qemu: Some(qemu) },
         Err(error) => {
@@ -63,7 +64,7 @@ fn look(stop: &AtomicBool) -> HostFacts {
 }
 
 impl Reconciler {
-    /// Looks for a QEMU again if there was none.
+    /// Starts a probe if the last one found no QEMU.
     pub(super) fn probe_if_needed(&mut self) {
         let missing = self.board.lock().host.as_ref().is_some_and(|host| host.qemu.is_none());
         if missing {
@@ -71,7 +72,7 @@ impl Reconciler {
         }
     }
 
-    /// Finds out how guests run here; that takes as long as starting one.
+    /// Starts a probe. It takes as long as starting a guest.
     pub(super) fn probe(&mut self) {
         let mut seen = self.board.lock();
         seen.host = None;

@@ -1,4 +1,4 @@
-//! The daemon's end, with or without everything that it runs.
+//! The end of the daemon, with or without everything that it runs.
 
 use std::time::{Duration, Instant};
 
@@ -6,12 +6,13 @@ use taut_api::event::Level;
 
 use super::Reconciler;
 
-/// How long guests may take to shut down when everything is to end.
+/// Time that guests have to shut down when everything ends.
 const GRACE: Duration = Duration::from_secs(5);
-/// After this a VM's process is killed.
+/// Time after which a VM's process is killed.
 const LAST: Duration = Duration::from_secs(12);
 
 impl Reconciler {
+    /// Ends the daemon's work on the host. Without `everything`, VMs and their traffic continue.
     pub(super) fn shut_down(&mut self, everything: bool) {
         let what = if everything { "the daemon ends with everything it runs" } else { "the daemon ends" };
         self.store.event(Level::Info, "daemon", "daemon.ending", what);
@@ -19,7 +20,7 @@ impl Reconciler {
         if everything {
             self.stop_vms();
             self.leave_host();
-            // Before the devices go: the fabric holds them.
+            // The fabric holds the devices, so it ends before they are removed.
             self.fabric.end();
             self.detach_all();
             return;
@@ -39,7 +40,7 @@ impl Reconciler {
             if Instant::now() > last {
                 self.vms.running().iter().for_each(|name| self.vms.kill(name));
             }
-            self.vms.insist();
+            self.vms.enforce_stops();
             self.notice_ends();
             std::thread::sleep(Duration::from_millis(10));
         }

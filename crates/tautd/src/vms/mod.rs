@@ -1,7 +1,7 @@
-//! VMs' processes: started, found again, stopped, and buried with the reason of their death.
+//! Processes of VMs: starting, adopting, stopping, and recording why one ended.
 //!
-//! A VM's run directory holds its sockets, its logs, `pid` (who it is) while it runs, and `failed` (why it does not) until it
-//! is started again.
+//! A VM's run directory holds its sockets and logs, the file `pid` with the process's identity while it
+//! runs, and the file `failed` with the reason of a failure until its next start.
 
 mod start;
 mod stop;
@@ -20,17 +20,19 @@ use taut_api::vm::VmKind;
 use taut_plan::facts::{MachineSeen, VmSeen};
 use taut_vm::launch::{RunPaths, Tuning};
 
-use crate::fabric::write_record;
-use crate::process::{Identity, Process};
+use crate::process::{Identity, Process, write_record};
 use stop::Stopping;
 
-/// Most of a log's end that becomes part of a reason, in bytes.
-const TAIL: usize = 1000;
+/// Maximum number of bytes of a log's end that become part of a failure's reason.
+const LOG_TAIL: usize = 1000;
 
 /// The VMs of one run directory.
 #[derive(Debug)]
 pub(crate) struct Vms {
+    /// Folder of the VMs' run directories.
     dir: PathBuf,
+    /// Folder of taut's programs.
+    libexec: PathBuf,
     running: BTreeMap<Name, Running>,
 }
 
@@ -40,7 +42,7 @@ struct Running {
     process: Process,
     kind: VmKind,
     accelerator: String,
-    /// It was started with a VMCI device.
+    /// Whether it was started with a VMCI device.
     vmci: bool,
     tuning: Tuning,
     /// Limits of its disk.
@@ -48,7 +50,7 @@ struct Running {
     stopping: Option<Stopping>,
 }
 
-/// What is kept of a running VM for the next daemon.
+/// The record of a running VM for the next daemon.
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
     #[serde(flatten)]
@@ -63,20 +65,20 @@ struct Record {
     disk_limits: DiskLimits,
 }
 
-/// How a VM ended.
+/// The way in which a VM's process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It had been asked to.
+    /// The daemon had asked it to end.
     Stopped,
-    /// By itself and in order: the guest shut down.
+    /// The guest shut itself down.
     ShutDown,
-    /// Neither; why.
+    /// It ended otherwise, for this reason.
     Failed(String),
 }
 
 impl Vms {
-    /// Finds the VMs that an earlier daemon left running below `run_dir`.
-    pub(crate) fn adopt(run_dir: &Path) -> std::io::Result<Self> {
+    /// Adopts the VMs that an earlier daemon left running below `run_dir`. `libexec` has taut's programs.
+    pub(crate) fn adopt(run_dir: &Path, libexec: &Path) -> std::io::Result<Self> {
         let dir = run_dir.join("vms");
         fs::create_dir_all(&dir)?;
         let mut running = BTreeMap::new();
@@ -90,27 +92,27 @@ impl Vms {
             } else {
                 let pid = record.identity.pid;
                 let reason = format!("its process {pid} ended while the daemon was away");
-                bury(&paths, Some(&with_log(&paths, reason)));
+                clean_up(&paths, Some(&with_log(&paths, reason)));
             }
         }
-        Ok(Self { dir, running })
+        Ok(Self { dir, libexec: libexec.to_owned(), running })
     }
 
-    /// The files of one VM.
+    /// Returns the paths of one VM's files.
     pub(crate) fn paths(&self, name: &Name) -> RunPaths {
         RunPaths::new(self.dir.join(name.as_str()))
     }
 
-    /// Every VM that has a run directory.
+    /// Observes every VM that has a run directory.
     pub(crate) fn seen(&self) -> BTreeMap<Name, VmSeen> {
         let names = names_in(&self.dir).unwrap_or_else(|error| {
             tracing::warn!(%error, "the VMs' run directory cannot be read");
             self.running.keys().cloned().collect()
         });
-        names.into_iter().map(|name| (name.clone(), self.see(&name))).collect()
+        names.into_iter().map(|name| (name.clone(), self.observe(&name))).collect()
     }
 
-    fn see(&self, name: &Name) -> VmSeen {
+    fn observe(&self, name: &Name) -> VmSeen {
         let paths = self.paths(name);
         let process = self.running.get(name).map(|vm| taut_plan::facts::Process {
             pid: vm.process.pid(),
@@ -133,8 +135,8 @@ impl Vms {
         VmSeen { process, failure, vmci_socket, host_socket }
     }
 
-    /// Notes the limits that a running VM's disk has now.
-    pub(crate) fn disk_is_limited(&mut self, name: &Name, limits: DiskLimits) {
+    /// Records the limits that a running VM's disk has now.
+    pub(crate) fn record_disk_limits(&mut self, name: &Name, limits: DiskLimits) {
         let path = self.paths(name).pid();
         let Some(vm) = self.running.get_mut(name) else { return };
         vm.disk_limits = limits;
@@ -147,17 +149,17 @@ impl Vms {
             disk_limits: limits,
         };
         if let Err(error) = write_record(&path, &record) {
-            tracing::warn!(%error, vm = %name, "the limits of its disk cannot be noted: the next daemon sets them again");
+            tracing::warn!(%error, vm = %name, "the limits of its disk cannot be recorded: the next daemon sets them again");
         }
     }
 
-    /// Descriptors that become readable when a VM ends.
+    /// Returns a descriptor for each VM that becomes readable when its process ends.
     pub(crate) fn watches(&self) -> Vec<(Name, OwnedFd)> {
         let watch = |(name, vm): (&Name, &Running)| Some((name.clone(), vm.process.watch().ok()?));
         self.running.iter().filter_map(watch).collect()
     }
 
-    /// Takes notice of the end of a VM's process; `None` while it runs.
+    /// Cleans up after a VM's process and returns how it ended; `None` while it runs.
     pub(crate) fn ended(&mut self, name: &Name) -> Option<End> {
         if !self.running.get(name)?.process.has_ended(std::time::Duration::ZERO) {
             return None;
@@ -169,22 +171,22 @@ impl Vms {
             Some(status) if status.success() => End::ShutDown,
             status => End::Failed(with_log(&paths, how(vm.process.pid(), status))),
         };
-        bury(&paths, if let End::Failed(reason) = &end { Some(reason) } else { None });
+        clean_up(&paths, if let End::Failed(reason) = &end { Some(reason) } else { None });
         Some(end)
     }
 
-    /// Notes why a VM does not run, until [`Vms::forgive`].
+    /// Records why a VM does not run, until [`Vms::clear_failure`].
     pub(crate) fn fail(&self, name: &Name, reason: &str) {
-        bury(&self.paths(name), Some(reason));
+        clean_up(&self.paths(name), Some(reason));
     }
 
-    /// Forgets why a VM failed: its user wants it started again, or no longer at all.
-    pub(crate) fn forgive(run_dir: &Path, name: &Name) {
+    /// Removes the record of a VM's failure: its user starts it again, or deletes it.
+    pub(crate) fn clear_failure(run_dir: &Path, name: &Name) {
         let path = failed(&RunPaths::new(run_dir.join("vms").join(name.as_str())));
         if let Err(error) = fs::remove_file(path)
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, vm = %name, "the note about its failure cannot be removed");
+            tracing::warn!(%error, vm = %name, "the record of its failure cannot be removed");
         }
     }
 
@@ -195,17 +197,17 @@ impl Vms {
         }
     }
 
-    /// Does any VM have a process?
+    /// Returns whether any VM has a process.
     pub(crate) fn any_running(&self) -> bool {
         !self.running.is_empty()
     }
 
-    /// Is there any that was asked to stop and has not yet?
+    /// Returns whether any VM was asked to stop and still runs.
     pub(crate) fn any_stopping(&self) -> bool {
         self.running.values().any(|vm| vm.stopping.is_some())
     }
 
-    /// Names of the VMs that have a process.
+    /// Returns the names of the VMs that have a process.
     pub(crate) fn running(&self) -> Vec<Name> {
         self.running.keys().cloned().collect()
     }
@@ -224,15 +226,15 @@ fn names_in(dir: &Path) -> std::io::Result<Vec<Name>> {
     Ok(entries.collect())
 }
 
-/// Removes what a dead process left, and notes why it died.
-fn bury(paths: &RunPaths, reason: Option<&str>) {
+/// Removes the files that an ended process left, and records the reason if it failed.
+fn clean_up(paths: &RunPaths, reason: Option<&str>) {
     start::remove_sockets(paths, &[]);
-    // Not there: it never got that far.
+    // A process that was never started has no such file.
     let _ = fs::remove_file(paths.pid());
     if let Some(reason) = reason
         && let Err(error) = fs::create_dir_all(paths.dir()).and_then(|()| fs::write(failed(paths), reason))
     {
-        tracing::warn!(%error, reason, "the reason of a failure cannot be noted");
+        tracing::warn!(%error, reason, "the reason of a failure cannot be recorded");
     }
 }
 
@@ -243,10 +245,10 @@ fn how(pid: u32, status: Option<ExitStatus>) -> String {
     }
 }
 
-/// The reason, with the end of what the process printed.
+/// Appends the end of the process's log to a reason.
 fn with_log(paths: &RunPaths, reason: String) -> String {
     let log = fs::read(paths.log()).unwrap_or_default();
-    let tail = String::from_utf8_lossy(&log[log.len().saturating_sub(TAIL)..]);
+    let tail = String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TAIL)..]);
     let tail = tail.trim();
     if tail.is_empty() { reason } else { format!("{reason}; it said: {tail}") }
 }

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use taut_api::error::ErrorKind;
@@ -15,17 +15,16 @@ use taut_vm::launch::{self, MemoryTuning, RunPaths, Tuning};
 
 use super::{Record, Running, Vms};
 use crate::board::HostFacts;
-use crate::fabric::write_record;
-use crate::process::Process;
+use crate::process::{Process, write_record};
 
 impl Vms {
-    /// Starts a VM, whose vCPUs get `exclusive` pCPUs or not, and whose memory lies as said. Its cards' sockets appear some time later.
+    /// Starts a VM's process. `exclusive` tells whether its vCPUs will own pCPUs. The sockets of its vNICs
+    /// appear some time later.
     pub(crate) fn start(
         &mut self,
         name: &Name,
         spec: &VmSpec,
         host: &HostFacts,
-        libexec: &Path,
         exclusive: bool,
         memory: &MemoryPlace,
     ) -> Result<u32, ApiError> {
@@ -40,10 +39,17 @@ impl Vms {
         };
         let chosen = launch::accelerator(spec, &host.accelerator);
         let tuning = Tuning { memory: tuned(memory), ..Tuning::of(spec, &chosen, exclusive) };
-        let mut command =
-            launch::command(name, spec, &paths, &host.accelerator, host.qemu.as_ref(), libexec, tuning)?;
+        let mut command = launch::command(
+            name,
+            spec,
+            &paths,
+            &host.accelerator,
+            host.qemu.as_ref(),
+            &self.libexec,
+            tuning,
+        )?;
         make_dir(&paths).map_err(|error| failed("making the run directory", &error))?;
-        remove_sockets(&paths, &ours(spec.kind, &paths));
+        remove_sockets(&paths, &listening_sockets(spec.kind, &paths));
         let log = File::create(paths.log()).map_err(|error| failed("making the log", &error))?;
         let errors = log.try_clone().map_err(|error| failed("making the log", &error))?;
         command.stdin(Stdio::null()).stdout(log).stderr(errors).current_dir(paths.dir());
@@ -59,9 +65,9 @@ impl Vms {
             disk_limits: taut_plan::resources::disk_limits::wanted_limits(spec),
         };
         if let Err(error) = write_record(&paths.pid(), &record) {
-            // Without its record nobody would find it again.
+            // Without its record no daemon could adopt it.
             process.signal(rustix::process::Signal::KILL);
-            return Err(failed("noting its process", &error));
+            return Err(failed("recording the process", &error));
         }
         let pid = process.pid();
         let Record { kind, accelerator, vmci, tuning, disk_limits, .. } = record;
@@ -70,17 +76,17 @@ impl Vms {
         Ok(pid)
     }
 
-    /// Removes the sockets on which the daemon listened for a VM's VMCI device.
-    pub(crate) fn remove_vmci_sockets(&self, name: &Name) {
+    /// Removes the sockets on which the daemon listens for a VM's VMCI device.
+    pub(crate) fn remove_vsock_sockets(&self, name: &Name) {
         let paths = self.paths(name);
         let kind = self.running.get(name).map_or(VmKind::Qemu, |vm| vm.kind);
-        for path in ours(kind, &paths) {
-            // One that is not there is what is wanted; anything else is tried again.
+        for path in listening_sockets(kind, &paths) {
+            // The file may not exist; any other error shows at the next attempt.
             let _ = fs::remove_file(path);
         }
     }
 
-    /// The files of one VM, their directory there.
+    /// Makes a VM's run directory and returns the paths of its files.
     pub(crate) fn made_paths(&self, name: &Name) -> io::Result<RunPaths> {
         let paths = self.paths(name);
         make_dir(&paths)?;
@@ -88,7 +94,7 @@ impl Vms {
     }
 }
 
-/// As [`taut_api::vm::VmStatus::accelerator`] calls it.
+/// Returns the name for [`taut_api::vm::VmStatus::accelerator`].
 const fn accelerator(kind: VmKind, host: AcceleratorKind) -> &'static str {
     match (kind, host) {
         (VmKind::Micro, _) => "native",
@@ -97,18 +103,18 @@ const fn accelerator(kind: VmKind, host: AcceleratorKind) -> &'static str {
     }
 }
 
-/// As the process is told it.
+/// Converts a place of memory to the form of the process's command line.
 fn tuned(place: &MemoryPlace) -> MemoryTuning {
     let virtual_nodes = place.nodes.len() as u8;
     let mut tuning = MemoryTuning { huge: place.huge, virtual_nodes, ..MemoryTuning::default() };
     for (mask, nodes) in tuning.host_nodes.iter_mut().zip(&place.nodes) {
-        // Hosts with more nodes than that bind nothing.
+        // Nodes from 64 on cannot be bound.
         *mask = nodes.iter().filter(|node| **node < 64).fold(0, |mask, node| mask | 1 << node);
     }
     tuning
 }
 
-/// As the plan sees it.
+/// Converts the form of the command line back to a place of memory.
 pub(super) fn seen(tuning: &MemoryTuning) -> MemoryPlace {
     let of = |mask: &u64| (0..64).filter(|node| mask >> node & 1 == 1).collect();
     let nodes = tuning.host_nodes.iter().take(usize::from(tuning.virtual_nodes).max(1)).map(of).collect();
@@ -119,18 +125,18 @@ fn make_dir(paths: &RunPaths) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o750).create(paths.dir())
 }
 
-/// The sockets on which the fabric listens for the VM, before the VM is started.
-fn ours(kind: VmKind, paths: &RunPaths) -> Vec<PathBuf> {
+/// Returns the sockets on which the fabric listens for the VM before the VM is started.
+fn listening_sockets(kind: VmKind, paths: &RunPaths) -> Vec<PathBuf> {
     let front = (kind == VmKind::Qemu).then(|| paths.vmci_front());
     front.into_iter().chain([paths.vmci()]).collect()
 }
 
-/// Sockets of an earlier process would be taken for the new one's.
+/// Removes the sockets of an earlier process, which would be mistaken for those of the new one.
 pub(super) fn remove_sockets(paths: &RunPaths, except: &[PathBuf]) {
     let Ok(entries) = fs::read_dir(paths.dir()) else { return };
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
         if path.extension().is_some_and(|extension| extension == "sock") && !except.contains(&path) {
-            // If it stays, the new process says that its address is in use.
+            // If this fails, the new process reports that the address is in use.
             let _ = fs::remove_file(path);
         }
     }

@@ -1,4 +1,4 @@
-//! Stopping a VM: ask, wait, insist.
+//! Stopping a VM: its power button, then SIGTERM, then SIGKILL.
 
 use std::time::{Duration, Instant};
 
@@ -9,39 +9,39 @@ use taut_vm::qmp::Qmp;
 
 use super::{Running, Vms};
 
-/// How long QEMU's monitor may take to answer.
+/// Maximum time that QEMU's monitor may take to answer.
 const MONITOR_PATIENCE: Duration = Duration::from_secs(2);
-/// Between two presses of the power button: a guest that is still booting has nobody who hears the first.
+/// Time between two presses of the power button. A guest that is still booting misses the first ones.
 const PRESS_INTERVAL: Duration = Duration::from_secs(2);
-/// Between the order to end and the kill.
+/// Time between SIGTERM and SIGKILL.
 const LAST_GRACE: Duration = Duration::from_secs(5);
 
-/// How far stopping has come.
+/// The state of a VM that is being stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stopping {
-    /// The guest was asked; at this time its process is told to end.
+    /// The power button is pressed until this time; SIGTERM follows.
     Asked(Instant),
-    /// The process was told to end; at this time it is killed.
+    /// SIGTERM was sent; SIGKILL follows at this time.
     Told(Instant),
-    /// Killed; the kernel is at it.
+    /// SIGKILL was sent.
     Killed,
 }
 
 impl Vms {
-    /// Presses the guest's power button; tells the process to end when the guest has not shut down within `grace`.
-    /// A microguest has no power button: its process is told at once.
+    /// Presses the guest's power button. If the guest has not shut down within `grace`, its process gets
+    /// SIGTERM. A microguest has no power button and gets SIGTERM at once.
     pub(crate) fn stop(&mut self, name: &Name, grace: Duration) {
         let monitor = self.paths(name).qmp();
         let Some(vm) = self.running.get_mut(name) else { return };
         match vm.kind {
-            VmKind::Micro => vm.tell(),
+            VmKind::Micro => vm.terminate(),
             VmKind::Qemu => {
                 let until = Instant::now() + grace;
                 vm.stopping = Some(Stopping::Asked(until));
                 let name = name.clone();
-                // The monitor may be slow to answer; nothing else has to wait for it.
+                // A thread of its own, since the monitor may be slow.
                 std::thread::spawn(move || {
-                    // One connection for all presses, so that they reach this process and no later one of the same VM.
+                    // All presses use one connection, so that none reaches a later process of this VM.
                     let mut qmp = match Qmp::connect(&monitor, MONITOR_PATIENCE) {
                         Ok(qmp) => qmp,
                         Err(error) => {
@@ -57,7 +57,7 @@ impl Vms {
         }
     }
 
-    /// Ends the process now.
+    /// Kills the process.
     pub(crate) fn kill(&mut self, name: &Name) {
         if let Some(vm) = self.running.get_mut(name) {
             vm.process.signal(Signal::KILL);
@@ -65,12 +65,12 @@ impl Vms {
         }
     }
 
-    /// Insists where the time has come.
-    pub(crate) fn insist(&mut self) {
+    /// Sends the next signal to each VM whose time to stop is over.
+    pub(crate) fn enforce_stops(&mut self) {
         let now = Instant::now();
         for vm in self.running.values_mut() {
             match vm.stopping {
-                Some(Stopping::Asked(until)) if now >= until => vm.tell(),
+                Some(Stopping::Asked(until)) if now >= until => vm.terminate(),
                 Some(Stopping::Told(until)) if now >= until => {
                     vm.process.signal(Signal::KILL);
                     vm.stopping = Some(Stopping::Killed);
@@ -82,8 +82,8 @@ impl Vms {
 }
 
 impl Running {
-    /// SIGTERM: QEMU and microguests flush what they have and end.
-    fn tell(&mut self) {
+    /// Sends SIGTERM, on which QEMU and microguests flush their data and end.
+    fn terminate(&mut self) {
         self.process.signal(Signal::TERM);
         self.stopping = Some(Stopping::Told(Instant::now() + LAST_GRACE));
     }

@@ -11,12 +11,11 @@ fn host() -> HostFacts {
     HostFacts { accelerator: Accelerator { kind: AcceleratorKind::Tcg, why: "a test".into() }, qemu: None }
 }
 
-/// A folder whose `taut-micro` is a shell script.
-fn libexec(dir: &Path, script: &str) -> PathBuf {
+/// Makes a `taut-micro` that is a shell script.
+fn make_program(dir: &Path, script: &str) {
     let program = dir.join("taut-micro");
     fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
     fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    dir.to_owned()
 }
 
 fn spec() -> taut_api::vm::VmSpec {
@@ -29,20 +28,20 @@ fn wait_for_end(vms: &mut Vms, name: &Name) -> End {
 }
 
 #[test]
-fn a_vm_is_found_again_by_the_next_daemon() {
+fn the_next_daemon_adopts_a_running_vm() {
     let dir = tempfile::tempdir().unwrap();
     let name: Name = "m1".parse().unwrap();
-    let libexec = libexec(dir.path(), "exec sleep 60");
-    let mut first = Vms::adopt(dir.path()).unwrap();
-    let pid = first.start(&name, &spec(), &host(), &libexec, false, &MemoryPlace::default()).unwrap();
-    assert_eq!(first.see(&name).process.unwrap().accelerator, "native");
+    make_program(dir.path(), "exec sleep 60");
+    let mut first = Vms::adopt(dir.path(), dir.path()).unwrap();
+    let pid = first.start(&name, &spec(), &host(), false, &MemoryPlace::default()).unwrap();
+    assert_eq!(first.observe(&name).process.unwrap().accelerator, "native");
 
-    let mut second = Vms::adopt(dir.path()).unwrap();
-    assert_eq!(second.see(&name).process.unwrap().pid, pid);
+    let mut second = Vms::adopt(dir.path(), dir.path()).unwrap();
+    assert_eq!(second.observe(&name).process.unwrap().pid, pid);
     second.stop(&name, Duration::ZERO);
-    assert!(second.see(&name).process.unwrap().stopping);
+    assert!(second.observe(&name).process.unwrap().stopping);
     assert_eq!(wait_for_end(&mut second, &name), End::Stopped);
-    assert_eq!(second.see(&name), VmSeen::default());
+    assert_eq!(second.observe(&name), VmSeen::default());
     assert_eq!(
         wait_for_end(&mut first, &name),
         End::Failed(format!("its process {pid} ended with signal: 15 (SIGTERM)"))
@@ -50,36 +49,38 @@ fn a_vm_is_found_again_by_the_next_daemon() {
 }
 
 #[test]
-fn a_failure_has_its_reason_until_it_is_forgiven() {
+fn a_failures_reason_is_kept_until_it_is_cleared() {
     let dir = tempfile::tempdir().unwrap();
     let name: Name = "m1".parse().unwrap();
-    let libexec = libexec(dir.path(), "echo no such luck >&2; exit 3");
-    let mut vms = Vms::adopt(dir.path()).unwrap();
-    vms.start(&name, &spec(), &host(), &libexec, false, &MemoryPlace::default()).unwrap();
+    make_program(dir.path(), "echo no such luck >&2; exit 3");
+    let mut vms = Vms::adopt(dir.path(), dir.path()).unwrap();
+    vms.start(&name, &spec(), &host(), false, &MemoryPlace::default()).unwrap();
     let End::Failed(reason) = wait_for_end(&mut vms, &name) else { panic!("it failed") };
     assert!(reason.contains("no such luck") && reason.contains('3'), "{reason}");
-    assert_eq!(Vms::adopt(dir.path()).unwrap().see(&name).failure.as_deref(), Some(reason.as_str()));
-    Vms::forgive(dir.path(), &name);
-    assert_eq!(vms.see(&name), VmSeen::default());
+    assert_eq!(
+        Vms::adopt(dir.path(), dir.path()).unwrap().observe(&name).failure.as_deref(),
+        Some(reason.as_str())
+    );
+    Vms::clear_failure(dir.path(), &name);
+    assert_eq!(vms.observe(&name), VmSeen::default());
 }
 
 #[test]
-fn a_missing_program_is_named() {
+fn an_error_names_the_missing_program() {
     let dir = tempfile::tempdir().unwrap();
-    let mut vms = Vms::adopt(dir.path()).unwrap();
-    let error = vms
-        .start(&"m1".parse().unwrap(), &spec(), &host(), dir.path(), false, &MemoryPlace::default())
-        .unwrap_err();
+    let mut vms = Vms::adopt(dir.path(), dir.path()).unwrap();
+    let error =
+        vms.start(&"m1".parse().unwrap(), &spec(), &host(), false, &MemoryPlace::default()).unwrap_err();
     assert!(error.message.contains("taut-micro"), "{error}");
     assert!(!vms.any_running());
 }
 
 #[test]
-fn a_guest_that_shuts_down_is_no_failure() {
+fn a_guest_that_shuts_itself_down_has_not_failed() {
     let dir = tempfile::tempdir().unwrap();
     let name: Name = "m1".parse().unwrap();
-    let libexec = libexec(dir.path(), "exit 0");
-    let mut vms = Vms::adopt(dir.path()).unwrap();
-    vms.start(&name, &spec(), &host(), &libexec, false, &MemoryPlace::default()).unwrap();
+    make_program(dir.path(), "exit 0");
+    let mut vms = Vms::adopt(dir.path(), dir.path()).unwrap();
+    vms.start(&name, &spec(), &host(), false, &MemoryPlace::default()).unwrap();
     assert_eq!(wait_for_end(&mut vms, &name), End::ShutDown);
 }

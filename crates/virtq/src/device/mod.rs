@@ -62,8 +62,6 @@ mod tx;
 pub use rx::{Delivery, Run, RxQueue};
 pub use tx::{FIRST_BYTES, TxFrame, TxQueue};
 
-pub use crate::ring::{PositionLog, QueueConfig, Start};
-
 /// Most frames of one burst.
 pub const BURST: usize = 64;
 

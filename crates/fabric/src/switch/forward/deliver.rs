@@ -1,9 +1,10 @@
-//! One frame to one member: waiting for room, tags, what the receiver cannot do itself.
+//! Delivery of one frame to one member: waiting for room, tags, and offloads that the receiver lacks.
 //!
-//! When a receiver has no room, a unicast frame stays with its sender for up to [`RX_WAIT`]; the sender's later frames
-//! wait behind it. A receiver that has had no room for longer loses frames at once, until it makes room again: a guest
-//! that stopped reading delays its senders once, not with every frame. The same holds for a port without rings, which
-//! may get them in a moment: after a restart, sessions arrive one by one. Copies for many never wait.
+//! When a receiver has no room, a unicast frame stays with its sender for up to [`RX_WAIT`], and the
+//! sender's later frames wait behind it. A receiver without room for longer loses frames at once until
+//! it makes room again, so a guest that stopped reading delays its senders once, not with every
+//! frame. The same holds for a port without rings, because after a restart sessions arrive one by one.
+//! Copies for many members never wait.
 
 use std::time::Duration;
 
@@ -11,22 +12,25 @@ use taut_api::fabric::DropReason;
 use taut_api::fabric::counters::PortWord;
 use taut_virtq::device::FIRST_BYTES;
 
-use super::{FailedQueue, Forwarder, Passing, Verdict};
+use super::{Admitted, FailedQueue, Forwarder, Verdict};
 use crate::net::ethernet::TAG;
 use crate::net::software_offload::Pieces;
 use crate::net::vlan::{EditedStart, TagEdit};
 use crate::port::{Body, Failure, Frame, Put, RxSlot};
+use crate::switch::index::MemberIdx;
 use crate::switch::target::Target;
 
-/// How long a frame waits for room at its receiver: as long as a guest's coalescing may hold an interrupt back.
+/// Longest time that a frame waits for room at its receiver. Interrupt coalescing may delay a guest by
+/// as much.
 pub(super) const RX_WAIT: Duration = Duration::from_millis(4);
 
 impl Forwarder<'_> {
+    /// Delivers a unicast frame, or lets it wait with its sender.
     #[inline]
     pub(super) fn deliver_or_wait(
         &mut self,
-        member: u32,
-        frame: &Passing<'_>,
+        member: MemberIdx,
+        frame: &Admitted<'_>,
         pieces_done: &mut usize,
     ) -> Verdict {
         let target = self.target(member, frame.frame.first_bytes());
@@ -39,47 +43,49 @@ impl Forwarder<'_> {
                 let until = *slot.full_since.get_or_insert(now) + RX_WAIT;
                 if now < until {
                     if first {
-                        self.segment.members[member as usize].port.counters.add(PortWord::RxWaits, 1);
+                        self.segment.member(member).port.counters.add(PortWord::RxWaits, 1);
                     }
                     return Verdict::Wait(until);
                 }
                 self.drop_at(member, reason);
             }
             Put::Refused(reason) => self.drop_at(member, reason),
-            Put::Failed(failure) => self.fall(target, failure),
+            Put::Failed(failure) => self.fail(target, failure),
         }
         Verdict::Done
     }
 
-    pub(super) fn deliver_or_drop(&mut self, member: u32, frame: &Passing<'_>) {
+    /// Delivers a copy, or drops it.
+    pub(super) fn deliver_or_drop(&mut self, member: MemberIdx, frame: &Admitted<'_>) {
         let target = self.target(member, frame.frame.first_bytes());
         match self.deliver(target, frame, &mut 0) {
             Put::Done | Put::Queued => {}
             Put::NotNow(reason) | Put::Refused(reason) => self.drop_at(member, reason),
-            Put::Failed(failure) => self.fall(target, failure),
+            Put::Failed(failure) => self.fail(target, failure),
         }
     }
 
-    /// An open receive queue; the one opened before is closed.
+    /// Locks a receive queue, and unlocks the one that was locked before.
     #[inline]
     pub(super) fn open(&mut self, target: Target) -> &mut RxSlot {
         if !matches!(&self.open, Some((opened, _)) if *opened == target) {
-            // Closed first: never two at a time.
+            // Unlock first: two queues must never be locked at once.
             self.open = None;
         }
-        let (segment, touched) = (self.segment, &mut *self.touched);
+        let (segment, touched) = (self.segment, &mut self.work.touched);
         let open = self.open.get_or_insert_with(|| {
             touched.push(target);
-            (target, segment.members[target.member as usize].port.rx(target.pair as usize))
+            (target, segment.member(target.member).port.rx(target.pair))
         });
         &mut open.1
     }
 
-    /// Hands a frame to a member, with its tag as the member has tags. Whatever the way here, a frame is never given to a
-    /// port outside its VLAN.
+    /// Hands a frame to a member with the tag that the member expects.
+    ///
+    /// A frame never reaches a port outside its VLAN: this is checked here for every frame.
     #[inline]
-    fn deliver(&mut self, target: Target, passing: &Passing<'_>, done: &mut usize) -> Put {
-        let vlan = &self.segment.members[target.member as usize].vlan;
+    fn deliver(&mut self, target: Target, passing: &Admitted<'_>, done: &mut usize) -> Put {
+        let vlan = &self.segment.member(target.member).vlan;
         match vlan.egress(passing.vlan, passing.frame.ethernet.tag) {
             Some(TagEdit::Keep) => self.store(target, &passing.frame, done, passing.multicast),
             Some(edit) => self.deliver_edited(target, passing, edit, done),
@@ -87,15 +93,15 @@ impl Forwarder<'_> {
         }
     }
 
-    /// A guest's frame stays where it is, but for its first bytes.
+    /// Hands over a frame with an edited tag. Only the first bytes of a guest's frame are copied.
     fn deliver_edited(
         &mut self,
         target: Target,
-        passing: &Passing<'_>,
+        passing: &Admitted<'_>,
         edit: TagEdit,
         done: &mut usize,
     ) -> Put {
-        let Passing { frame, multicast, .. } = passing;
+        let Admitted { frame, multicast, .. } = passing;
         let header = edit.header(&frame.header);
         let ethernet = frame.ethernet;
         let mut space: EditedStart = [0; FIRST_BYTES + TAG];
@@ -109,17 +115,18 @@ impl Forwarder<'_> {
                 let (start, rest) = bytes.split_at(bytes.len().min(FIRST_BYTES));
                 let start = edit.start(start, &mut space);
                 let len = start.len() + rest.len();
-                let mut edited = std::mem::take(&mut self.scratch.edited);
+                let mut edited = std::mem::take(&mut self.work.scratch.edited);
                 edited[..start.len()].copy_from_slice(start);
                 edited[start.len()..len].copy_from_slice(rest);
                 let frame = Frame { header, ethernet, len, body: Body::Host(&edited[..len]) };
                 let put = self.store(target, &frame, done, *multicast);
-                self.scratch.edited = edited;
+                self.work.scratch.edited = edited;
                 put
             }
         }
     }
 
+    /// Hands a frame to the receiver's end and counts it.
     #[inline]
     fn store(&mut self, target: Target, frame: &Frame<'_>, done: &mut usize, multicast: bool) -> Put {
         let ether_type = frame.ethernet.ether_type;
@@ -142,7 +149,7 @@ impl Forwarder<'_> {
         put
     }
 
-    /// The slow path: what the receiver cannot do is done here.
+    /// The slow path: does in software what the receiver does not accept as an offload.
     #[cold]
     fn deliver_pieces(
         &mut self,
@@ -157,7 +164,7 @@ impl Forwarder<'_> {
         let Some(end) = &mut slot.end else { return Put::NotNow(DropReason::PortDown) };
         let whole = match &frame.body {
             Body::Guest(guest) => {
-                let space = &mut self.scratch.whole[..frame.len];
+                let space = &mut self.work.scratch.whole[..frame.len];
                 let copied = guest.copy_to(space);
                 &space[..copied]
             }
@@ -168,8 +175,8 @@ impl Forwarder<'_> {
             Err(reason) => return Put::Refused(reason),
         };
         while *done < pieces.count() {
-            let len = pieces.write(*done, &mut self.scratch.piece);
-            let piece = &self.scratch.piece[..len];
+            let len = pieces.write(*done, &mut self.work.scratch.piece);
+            let piece = &self.work.scratch.piece[..len];
             let put = match &mut slot.paced {
                 None => end.put_bytes(piece),
                 Some(paced) => paced.put_bytes(end, piece, self.now),
@@ -191,16 +198,17 @@ impl Forwarder<'_> {
         Put::Done
     }
 
+    /// Counts a dropped frame at its receiver.
     #[cold]
-    fn drop_at(&self, member: u32, reason: DropReason) {
-        self.segment.members[member as usize].port.counters.drop_at(reason);
+    fn drop_at(&self, member: MemberIdx, reason: DropReason) {
+        self.segment.member(member).port.counters.drop_at(reason);
     }
 
-    /// The receiver's end is taken out; the frame is lost with it.
+    /// Removes a receiver's end that failed, and drops the frame.
     #[cold]
-    fn fall(&mut self, target: Target, failure: Failure) {
+    fn fail(&mut self, target: Target, failure: Failure) {
         self.open(target).end = None;
         self.drop_at(target.member, DropReason::PortDown);
-        self.failed.push(FailedQueue { target, failure });
+        self.work.failed.push(FailedQueue { target, failure });
     }
 }

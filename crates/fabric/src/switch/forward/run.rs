@@ -1,5 +1,7 @@
-//! Runs: frames of the simplest kind (nothing left to do in their headers, one known receiver) that follow each other to
-//! the same member, and are handed over in one go. This is the path that nearly every frame takes.
+//! Runs: consecutive frames of the simplest kind to the same member, handed over in one go.
+//!
+//! A frame of the simplest kind has no offloads and one known receiver. Nearly every frame takes this
+//! path.
 
 use taut_virtq::device::{Run, TxFrame, TxQueue};
 
@@ -11,8 +13,10 @@ use crate::switch::policy::{self, Route, Routed};
 use crate::switch::target::{SPREAD, Target};
 
 impl Forwarder<'_> {
-    /// Takes the first `count` frames of a guest's last look where they belong; returns how many have been dealt with,
-    /// and what became of the one behind them. `pieces_done` is what an earlier try has delivered of the first.
+    /// Forwards the first `count` frames of a guest's last look.
+    ///
+    /// Returns the number of frames that are done, and the verdict on the next one. `pieces_done` is
+    /// the number of pieces of the first frame that an earlier try has delivered.
     #[inline]
     pub fn forward_burst(
         &mut self,
@@ -26,7 +30,7 @@ impl Forwarder<'_> {
             if at == count {
                 break;
             }
-            // The first that is not simple, or for whose receiver something else is to be done.
+            // This frame is not simple, or its receiver is shaped, full or no ring.
             let frame = queue.frame(at);
             let (head, len, header) = (frame.first_bytes(), frame.len(), frame.header());
             let verdict = self.forward(head, len, &header, Body::Guest(&frame), pieces_done);
@@ -38,11 +42,11 @@ impl Forwarder<'_> {
         (count, Verdict::Done)
     }
 
-    /// Hands over as much of the run that begins with frame `first` of `count` as its receiver takes just so; returns how many
-    /// frames.
+    /// Hands over the run that begins with frame `first` of `count`, as far as its receiver has room,
+    /// and returns the number of frames.
     #[inline]
     fn run(&mut self, queue: &TxQueue, first: usize, count: usize) -> usize {
-        let Some(target) = self.simple(queue, first) else { return 0 };
+        let Some(target) = self.fast_target(queue, first) else { return 0 };
         self.open(target);
         let Some((_, mut slot)) = self.open.take() else { return 0 };
         let run = self.run_into(&mut slot, target, queue, first, count);
@@ -52,6 +56,7 @@ impl Forwarder<'_> {
         run.frames
     }
 
+    /// Hands a run to a locked receive queue.
     #[inline]
     fn run_into(
         &mut self,
@@ -61,12 +66,12 @@ impl Forwarder<'_> {
         first: usize,
         count: usize,
     ) -> Run {
-        // A shaped receiver gets frame by frame; it may be shaped since the look-up.
+        // A shaped receiver gets frame by frame. Shaping may have begun after the look-up.
         let (Some(RxEnd::Vnic(end)), None) = (&mut slot.end, &slot.paced) else { return Run::default() };
         end.prepare(count - first);
         end.prefetch(0);
         let mut frames = 1;
-        while first + frames < count && self.simple(queue, first + frames) == Some(target) {
+        while first + frames < count && self.fast_target(queue, first + frames) == Some(target) {
             end.prefetch(frames);
             frames += 1;
         }
@@ -79,9 +84,9 @@ impl Forwarder<'_> {
         run
     }
 
-    /// Which queue a simple frame is for; `None` for one that needs a closer look.
+    /// The receive queue of a simple frame; `None` for a frame that must take the other path.
     #[inline(always)]
-    fn simple(&mut self, queue: &TxQueue, at: usize) -> Option<Target> {
+    fn fast_target(&mut self, queue: &TxQueue, at: usize) -> Option<Target> {
         let (start, len) = queue.peek_plain(at)?;
         if !(ethernet::HEADER..=MAX_FRAME).contains(&len) {
             return None;
@@ -89,12 +94,12 @@ impl Forwarder<'_> {
         let macs = MacPair::of(start);
         let target = match self.last {
             Some((last, target)) if last == macs => target,
-            _ => match self.flow_cache.find(self.port(), macs) {
+            _ => match self.work.flow_cache.find(self.port(), macs) {
                 Some(target) => target,
                 None => return self.look_up(&queue.frame(at), macs),
             },
         };
-        // With several pairs, the frame's flow decides.
+        // The frame's flow chooses between several pairs.
         Some(if target.pair == SPREAD {
             self.target(target.member, queue.frame(at).first_bytes())
         } else {
@@ -102,13 +107,14 @@ impl Forwarder<'_> {
         })
     }
 
+    /// Decides whether frames with these addresses are simple, and caches the answer if they are.
     #[inline(never)]
     fn look_up(&mut self, frame: &TxFrame<'_>, macs: MacPair) -> Option<Target> {
         let ethernet = ethernet::check(frame.start(), frame.len()).ok()?;
         let routed = policy::route(self.segment, self.sender, &ethernet, self.now).ok()?;
         let Routed { vlan, route: Route::To(member) } = routed else { return None };
-        let receiver = &self.segment.members[member as usize];
-        // A tag is not among the macs: the next frame may have another.
+        let receiver = self.segment.member(member);
+        // The addresses do not include a tag, so the next frame may have another one.
         let as_it_is = ethernet.tag.is_none() && receiver.vlan.egress(vlan, None) == Some(TagEdit::Keep);
         if !as_it_is || self.segment.promiscuous(vlan).any(|other| other != member && other != self.sender) {
             return None;
@@ -120,7 +126,7 @@ impl Forwarder<'_> {
         let target = self.target(member, frame.first_bytes());
         let decided = if several { Target { pair: SPREAD, ..target } } else { target };
         self.last = Some((macs, decided));
-        self.flow_cache.insert(self.port(), macs, decided);
+        self.work.flow_cache.insert(self.port(), macs, decided);
         Some(target)
     }
 }

@@ -20,11 +20,12 @@ use taut_virtq::{GuestMemory, features};
 
 use super::deliver::RX_WAIT;
 use super::*;
+use crate::net::queue::{PairIdx, QueueIdx};
 use crate::net::software_offload::PLAIN;
 use crate::port::Port;
 use crate::switch::Switch;
 use crate::sys::counters::PortBlock;
-use crate::vhost_user::device::Ring;
+use crate::vhost_user::device::{Ring, RingSetup};
 use crate::wake::mailbox::Mailboxes;
 use crate::wake::timers::Timers;
 
@@ -33,9 +34,8 @@ struct Rig {
     words: Arc<SharedWords>,
     switch: Switch,
     drivers: Vec<RxDriver>,
-    scratch: Scratch,
+    work: Workspace,
     timers: Timers,
-    flow_cache: FlowCache,
     start: Instant,
     /// Of port 0's first frame.
     pieces_done: usize,
@@ -50,8 +50,9 @@ fn mac(id: u16) -> MacAddr {
 
 fn ring(memory: &Arc<GuestMemory>, layout: QueueLayout, port: &Port) {
     let event = || Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
-    let ring = Ring { config: layout.config(FEATURES, Start::At(0)), kick: event(), call: Some(event()) };
-    port.start_ring(0, memory, ring, &Mailboxes::new().unwrap()).unwrap();
+    let setup = RingSetup { memory: Arc::clone(memory), config: layout.config(FEATURES, Start::At(0)) };
+    let ring = Ring { setup, kick: event(), call: Some(event()) };
+    port.start_ring(QueueIdx(0), ring, &Mailboxes::new().unwrap()).unwrap();
 }
 
 impl Rig {
@@ -96,9 +97,8 @@ impl Rig {
             drivers: drivers.collect(),
             switch: Switch::new(configs.iter().zip(&ports), &Switch::default()),
             words,
-            scratch: Scratch::default(),
+            work: Workspace::default(),
             timers: Timers::default(),
-            flow_cache: FlowCache::default(),
             start: Instant::now(),
             pieces_done: 0,
         }
@@ -106,21 +106,12 @@ impl Rig {
 
     /// Port 0 sends a frame `ms` milliseconds after the start.
     fn send(&mut self, ms: u64, header: &NetHeader, frame: &[u8]) -> Verdict {
-        let (mut touched, mut failed) = (Vec::new(), Vec::new());
         let now = self.start + Duration::from_millis(ms);
-        let mut forwarder = Forwarder::new(
-            &self.switch.segments[0],
-            0,
-            now,
-            &mut self.scratch,
-            &mut self.flow_cache,
-            &mut touched,
-            &mut failed,
-        );
+        let mut forwarder = Forwarder::new(&self.switch.segments[0], MemberIdx(0), now, &mut self.work);
         let body = Body::Host(frame);
         let verdict = forwarder.forward(frame, frame.len(), header, body, &mut self.pieces_done);
         forwarder.finish(&mut self.timers);
-        assert!(failed.is_empty());
+        assert!(self.work.failed.is_empty());
         verdict
     }
 
@@ -194,7 +185,7 @@ fn copies_for_many_never_wait() {
 #[test]
 fn a_port_without_rings_is_waited_for_once() {
     let mut rig = Rig::new();
-    rig.switch.segments[0].members[1].port.stop();
+    rig.switch.segments[0].members[1].port.stop_ring(QueueIdx(0));
     assert_eq!(rig.send_plain(5, mac(1)), rig.waits_until(5 + WAIT_MS));
     assert_eq!(rig.send_plain(5 + WAIT_MS, mac(1)), Verdict::Done);
     assert_eq!(rig.send_plain(6 + WAIT_MS, mac(1)), Verdict::Done);
@@ -248,7 +239,7 @@ fn an_interrupt_that_is_held_back_goes_out_in_time_or_when_there_is_need() {
     assert_eq!(rig.timers.next(), Some(due));
     for (ms, interrupts) in [(9, 1), (10, 2), (20, 2)] {
         let now = rig.start + Duration::from_millis(ms);
-        port.rx_due(0, due, now, &mut rig.timers);
+        port.rx_due(PairIdx::FIRST, due, now, &mut rig.timers);
         assert_eq!(rig.counters(1).interrupts, interrupts, "{ms} ms");
     }
     rig.received(1);
@@ -267,12 +258,12 @@ fn an_interrupt_that_is_held_back_goes_out_in_time_or_when_there_is_need() {
     rig.send_plain(32, mac(1));
     assert_eq!(rig.counters(1).interrupts, 5);
     port.moderate(Coalescing::Disabled);
-    port.rx_due(0, rig.start, rig.start + Duration::from_millis(32), &mut rig.timers);
+    port.rx_due(PairIdx::FIRST, rig.start, rig.start + Duration::from_millis(32), &mut rig.timers);
     assert_eq!(rig.counters(1).interrupts, 6);
     port.moderate(Coalescing::Static { packets: 64 });
     rig.send_plain(33, mac(1));
     assert_eq!(rig.counters(1).interrupts, 6);
-    port.stop_ring(0);
+    port.stop_ring(QueueIdx(0));
     assert_eq!(rig.counters(1).interrupts, 7);
 }
 

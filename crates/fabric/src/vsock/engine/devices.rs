@@ -6,6 +6,7 @@ use taut_api::fabric::PortId;
 use taut_api::fabric::config::{SocketConfig, SocketWorker};
 
 use super::{VsockEvent, VsockSwitch};
+use crate::net::queue::QueueIdx;
 use crate::port::Failure;
 use crate::vsock::handover::write_stopped;
 use crate::vsock::proto::GuestIdx;
@@ -61,7 +62,7 @@ impl VsockSwitch {
 
     /// Stops both rings of a guest that has broken one, until its driver sets them up anew.
     #[cold]
-    pub(super) fn ring_broken(&mut self, guest: GuestIdx, queue: usize, failure: Failure) {
+    pub(super) fn ring_broken(&mut self, guest: GuestIdx, queue: QueueIdx, failure: Failure) {
         if let Some(device) = &mut self.guests.devices[guest] {
             device.stopped = None;
             write_stopped(&device.counters, None);

@@ -2,6 +2,7 @@
 
 use taut_api::fabric::PortId;
 
+use crate::net::queue::QueueIdx;
 use crate::port::Failure;
 
 /// Something that `tautd` has to know, or to do.
@@ -27,8 +28,8 @@ pub enum VsockEvent {
     Broken {
         /// The device.
         port: PortId,
-        /// Index of the queue.
-        queue: usize,
+        /// The queue.
+        queue: QueueIdx,
         /// Reason.
         failure: Failure,
     },

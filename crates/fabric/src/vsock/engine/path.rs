@@ -19,6 +19,7 @@ use taut_virtq::fault::RingFault;
 use taut_virtq::socket_header::{RW, SocketHeader};
 
 use super::VsockSwitch;
+use crate::net::queue::QueueIdx;
 use crate::sys::epoll::signal;
 use crate::vsock::guest::Guests;
 use crate::vsock::host::HostSockets;
@@ -55,7 +56,7 @@ impl VsockSwitch {
                 }
                 Ok(None) => break,
                 Err(fault) => {
-                    self.ring_broken(guest, 1, fault.into());
+                    self.ring_broken(guest, QueueIdx::FIRST_TRANSMIT, fault.into());
                     return true;
                 }
             }
@@ -136,7 +137,7 @@ impl VsockSwitch {
                     continue;
                 }
                 Err(fault) => {
-                    self.ring_broken(guest, 0, fault.into());
+                    self.ring_broken(guest, QueueIdx::FIRST_RECEIVE, fault.into());
                     return true;
                 }
             }

@@ -1,16 +1,15 @@
 //! Rings come and go: a guest's driver begins, stops, and starts anew.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use taut_api::fabric::counters::SocketWord;
-use taut_virtq::device::Start;
+use taut_virtq::Start;
 use taut_virtq::device::socket::{SocketRx, SocketTx};
-use taut_virtq::memory::GuestMemory;
 
 use super::VsockSwitch;
+use crate::net::queue::QueueIdx;
 use crate::sys::epoll::EventFlags;
-use crate::vhost_user::device::{Ring, StartError};
+use crate::vhost_user::device::{Ring, RingSetup, StartError};
 use crate::vsock::guest::{EventSource, RingPlace, RxRing, TxRing};
 use crate::vsock::handover::{take_up_packets, write_stopped};
 use crate::vsock::proto::{FlowId, GuestIdx};
@@ -22,14 +21,9 @@ impl VsockSwitch {
     /// Starts a guest's transmit ring. A ring that starts where it stopped belongs to the same
     /// driver, whose connections go on. Any other ring is that of a guest that has started anew: its
     /// connections are over.
-    pub(crate) fn start_tx(
-        &mut self,
-        guest: GuestIdx,
-        memory: &Arc<GuestMemory>,
-        ring: Ring,
-    ) -> Result<(), StartError> {
+    pub(crate) fn start_tx(&mut self, guest: GuestIdx, ring: Ring) -> Result<(), StartError> {
         self.stop_tx(guest);
-        let Ring { config, kick, call } = ring;
+        let Ring { setup: RingSetup { memory, config }, kick, call } = ring;
         let Some(device) = &self.guests.devices[guest] else { return Ok(()) };
         let place = RingPlace::of(&config);
         let goes_on = config.start == Start::Recover || device.stopped == Some(place);
@@ -38,7 +32,7 @@ impl VsockSwitch {
             in_flight.clear();
             self.end_all_of(guest);
         }
-        let queue = SocketTx::new(memory, &config, in_flight)?;
+        let queue = SocketTx::new(&memory, &config, in_flight)?;
         let kick = self.epoll.watch(kick, EventSource::TransmitKick(guest).token(), KICKS)?;
         let sender = &mut self.guests.senders[guest];
         sender.slots.provide(config.size);
@@ -60,7 +54,7 @@ impl VsockSwitch {
         let sender = &mut guests.senders[guest];
         let taken_up = match take_up_packets(guest, own, sender, table) {
             Ok(taken_up) => taken_up,
-            Err(fault) => return self.ring_broken(guest, 1, fault.into()),
+            Err(fault) => return self.ring_broken(guest, QueueIdx::FIRST_TRANSMIT, fault.into()),
         };
         if taken_up.gave_back {
             sched.unpublished.add_sender(guest, sender);
@@ -134,15 +128,10 @@ impl VsockSwitch {
 /// Receive rings.
 impl VsockSwitch {
     /// Starts a guest's receive ring.
-    pub(crate) fn start_rx(
-        &mut self,
-        guest: GuestIdx,
-        memory: &Arc<GuestMemory>,
-        ring: Ring,
-    ) -> Result<(), StartError> {
+    pub(crate) fn start_rx(&mut self, guest: GuestIdx, ring: Ring) -> Result<(), StartError> {
         self.stop_rx(guest);
-        let Ring { config, kick, call } = ring;
-        let mut queue = SocketRx::new(memory, &config)?;
+        let Ring { setup: RingSetup { memory, config }, kick, call } = ring;
+        let mut queue = SocketRx::new(&memory, &config)?;
         queue.suspend_kicks();
         let kick = self.epoll.watch(kick, EventSource::ReceiveKick(guest).token(), KICKS)?;
         let receiver = &mut self.guests.receivers[guest];

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use taut_virtq::device::socket::SocketTx;
-use taut_virtq::device::{QueueConfig, Start};
+use taut_virtq::{QueueConfig, Start};
 
 use super::Kick;
 use crate::sys::epoll::signal;

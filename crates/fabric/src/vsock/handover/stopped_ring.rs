@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use taut_api::fabric::counters::SocketWord;
-use taut_virtq::device::Start;
+use taut_virtq::Start;
 
 use crate::vsock::guest::{DeviceCounters, RingPlace};
 

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use taut_virtq::device::socket::RING_FEATURES;
-use taut_virtq::device::{QueueConfig, Start};
 use taut_virtq::driver::{Payload, QueueLayout, Ram, Shape, SocketRxDriver, SocketTxDriver, UsedFault};
 use taut_virtq::socket_header::{LEN, SocketHeader};
+use taut_virtq::{QueueConfig, Start};
 
 /// In the flags of a descriptor (virtio 1.2, 2.7.5): it is that of a table.
 const DESC_INDIRECT: u8 = 4;

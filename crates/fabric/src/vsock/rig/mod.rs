@@ -14,15 +14,15 @@ use taut_api::fabric::PortId;
 use taut_api::fabric::config::{SocketConfig, SocketWorker, WorkerMode};
 use taut_api::fabric::counters::{CONNECTION_WORDS, CONNECTIONS, FILE_SIZE, SocketWord, port_base};
 use taut_api::vmci::Cid;
+use taut_virtq::Start;
 use taut_virtq::counters::SharedWords;
-use taut_virtq::device::Start;
 
 pub use self::driver::{Driver, Rings};
 use super::engine::{VsockEvent, VsockSwitch};
 use super::guest::EventSource;
 use super::proto::GuestIdx;
 use crate::sys::epoll::EventFlags;
-use crate::vhost_user::device::{Ring, StartError};
+use crate::vhost_user::device::{Ring, RingSetup, StartError};
 
 /// A device of a guest with this context ID (which is its port's number, too), in these domains.
 pub fn device(number: u32, domains: &[&str]) -> SocketConfig {
@@ -101,13 +101,10 @@ impl Rig {
         let Some(place) = self.place(guest) else { return Ok(()) };
         let driver = &self.drivers[guest];
         let event = || Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
-        let ring = Ring { config: driver.config(queue, start), kick: event(), call: Some(event()) };
-        let memory = driver.ram.memory();
-        if queue == 0 {
-            self.switch.start_rx(place, memory, ring)
-        } else {
-            self.switch.start_tx(place, memory, ring)
-        }
+        let memory = Arc::clone(driver.ram.memory());
+        let setup = RingSetup { memory, config: driver.config(queue, start) };
+        let ring = Ring { setup, kick: event(), call: Some(event()) };
+        if queue == 0 { self.switch.start_rx(place, ring) } else { self.switch.start_tx(place, ring) }
     }
 
     pub(super) fn start_both(&mut self, guest: usize, starts: [Start; 2]) {

@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixStream;
 
 use taut_api::fabric::counters::SocketWord;
-use taut_virtq::device::Start;
+use taut_virtq::Start;
 use taut_virtq::socket_header::*;
 
 use super::rig::*;

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use taut_api::fabric::config::{SocketConfig, WorkerMode};
-use taut_virtq::device::Start;
+use taut_virtq::Start;
 use taut_virtq::socket_header::{REQUEST, RESPONSE, RST, RW, STREAM, SocketHeader};
 
 pub(super) use crate::vsock::rig::*;

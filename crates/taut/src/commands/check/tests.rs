@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use taut_host::captured::unpack;
+use taut_host::observe::captured::unpack;
 use taut_plan::checklist::Verdict;
 
 use super::*;

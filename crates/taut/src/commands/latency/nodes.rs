@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use taut_api::host::Cpu;
-use taut_host::evidence::{NodeMemory, Vcpu};
+use taut_host::observe::evidence::{NodeMemory, Vcpu};
 
 use crate::output;
 

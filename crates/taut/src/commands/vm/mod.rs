@@ -15,10 +15,9 @@ use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm, VmFormat};
 use taut_api::vm::{Phase, Power};
 use taut_api::{ApiError, Name};
 
-use crate::Outcome;
 use crate::client::Client;
 use crate::commands::{console, until};
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 
 #[derive(Debug, Subcommand)]

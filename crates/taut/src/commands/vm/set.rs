@@ -7,8 +7,8 @@ use taut_api::patch::{NicPatch, VmPatch, is_default};
 use taut_api::path;
 use taut_api::route::Vm;
 
-use crate::Outcome;
 use crate::client::Client;
+use crate::output::Outcome;
 
 /// The VM and its new settings.
 #[derive(Debug, Args)]

@@ -1,0 +1,261 @@
+//! A configured port or vsock device as the control thread sees it.
+
+mod kind;
+mod status;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
+use taut_api::fabric::SessionRecord;
+use taut_api::fabric::config::{PortConfig, PortId, PortKind, SocketConfig};
+use taut_api::fabric::message::Attachment;
+use tracing::{info, warn};
+
+use super::attach::{AttachError, Prepared};
+use super::log_limit::LogLimit;
+use super::token;
+use crate::net::queue::QueueIdx;
+use crate::net::software_offload::Offloads;
+use crate::port::vnic_device::VnicDevice;
+use crate::port::{Failure, Port};
+use crate::sys::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
+use crate::vhost_user::{Device, Session};
+pub(super) use kind::Kind;
+pub(super) use status::Status;
+
+/// A port or a vsock device, and what is attached to it.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) kind: Kind,
+    /// The device that sessions drive.
+    pub(super) device: Arc<dyn Device>,
+    pub(super) session: Option<Watched<Session>>,
+    /// The socket to which front ends connect, one at a time.
+    listener: Option<Arc<OwnedFd>>,
+    /// The same socket, watched while no front end is connected.
+    listening: Option<Watched<Arc<OwnedFd>>>,
+    /// A TAP device or a stream is attached.
+    plugged: bool,
+    /// Attachments to serve when this process takes over from another.
+    pub(super) prepared: Vec<Prepared>,
+    /// The reason why the last attachment ended.
+    lost: Option<String>,
+    /// The status that was reported last.
+    reported: Option<Status>,
+    log: LogLimit,
+}
+
+impl Entry {
+    /// The entry of a port.
+    pub(super) fn of_port(config: PortConfig, device: VnicDevice) -> Self {
+        let driven = Arc::new(device.clone());
+        Self::new(Kind::Port(config, device), driven)
+    }
+
+    /// The entry of a vsock device.
+    pub(super) fn of_socket(config: SocketConfig, device: Arc<dyn Device>) -> Self {
+        Self::new(Kind::Socket(config), device)
+    }
+
+    fn new(kind: Kind, device: Arc<dyn Device>) -> Self {
+        Self {
+            kind,
+            device,
+            session: None,
+            listener: None,
+            listening: None,
+            plugged: false,
+            prepared: Vec::new(),
+            lost: None,
+            reported: None,
+            log: LogLimit::default(),
+        }
+    }
+
+    /// The port of the switch; `None` for a vsock device.
+    pub(super) fn port(&self) -> Option<(&PortConfig, &Arc<Port>)> {
+        match &self.kind {
+            Kind::Port(config, device) => Some((config, &device.port)),
+            Kind::Socket(_) => None,
+        }
+    }
+
+    fn id(&self) -> PortId {
+        self.device.id()
+    }
+
+    /// Replaces what is attached by `via`. A session keeps the listening socket on which it was begun.
+    pub(super) fn attach(
+        &mut self,
+        via: Attachment,
+        mut fds: Vec<OwnedFd>,
+        events: &Epoll,
+    ) -> Result<(), AttachError> {
+        let listener = self.listener.take().filter(|_| matches!(via, Attachment::Session(_)));
+        self.detach();
+        self.listener = listener;
+        let mut one = || match fds.len() {
+            1 => Ok(fds.remove(0)),
+            got => Err(AttachError::Descriptors { got, wanted: 1 }),
+        };
+        let has_socket = self.kind.has_front_end() || self.kind.stream().is_some();
+        match (via, &self.kind) {
+            (Attachment::Connected, _) if has_socket => self.connect(one()?, events),
+            (Attachment::Listening, _) if has_socket => {
+                let listener = one()?;
+                set_nonblocking(&listener)?;
+                self.listener = Some(Arc::new(listener));
+                self.listen(events)
+            }
+            (
+                Attachment::Tap { uso },
+                Kind::Port(PortConfig { kind: PortKind::Tap { offloads }, .. }, device),
+            ) => {
+                let accepted = Offloads { uso4: uso, uso6: uso, ..Offloads::TCP };
+                let offloads = if *offloads { accepted } else { Offloads::NONE };
+                device.port.attach_tap(one()?, offloads, &device.mailboxes)?;
+                self.plugged = true;
+                Ok(())
+            }
+            (Attachment::Session(record), _) => {
+                let session = self.resume(record, fds)?;
+                self.serve_resumed(session, events)
+            }
+            (Attachment::Tap { .. }, _) => Err(self.unfit("a TAP device")),
+            (Attachment::Connected | Attachment::Listening, _) => Err(self.unfit("a socket")),
+        }
+    }
+
+    fn unfit(&self, what: &'static str) -> AttachError {
+        AttachError::Kind { what, port: self.kind.name() }
+    }
+
+    /// Accepts a front end at the listening socket.
+    pub(super) fn accept(&mut self, events: &Epoll) -> Result<(), AttachError> {
+        let Some(listener) = &self.listener else { return Ok(()) };
+        match accept_with(listener, SocketFlags::CLOEXEC) {
+            Ok(socket) => {
+                self.listening = None;
+                self.connect(socket, events)
+            }
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(()),
+            Err(error) => Err(AttachError::Descriptor(error.into())),
+        }
+    }
+
+    /// Attaches a connected socket: the stream of an emulated card, or a new session.
+    fn connect(&mut self, socket: OwnedFd, events: &Epoll) -> Result<(), AttachError> {
+        if let Some(device) = self.kind.stream() {
+            device.port.attach_stream(socket, &device.mailboxes)?;
+            self.plugged = true;
+            return Ok(());
+        }
+        self.watch(Session::new(socket, Arc::clone(&self.device)), events)
+    }
+
+    /// Restores a session that another process began, without running its rings yet.
+    pub(super) fn resume(&self, record: SessionRecord, fds: Vec<OwnedFd>) -> Result<Session, AttachError> {
+        if !self.kind.has_front_end() {
+            return Err(self.unfit("a vhost-user session"));
+        }
+        Ok(Session::resume(record, fds, Arc::clone(&self.device))?)
+    }
+
+    /// Runs a restored session. Its listening socket waits for the next front end.
+    pub(super) fn serve_resumed(&mut self, mut session: Session, events: &Epoll) -> Result<(), AttachError> {
+        self.listening = None;
+        session.start_resumed()?;
+        self.watch(session, events)
+    }
+
+    fn watch(&mut self, session: Session, events: &Epoll) -> Result<(), AttachError> {
+        let token = token::FRONT_END | u64::from(self.id().0);
+        self.session = Some(events.watch(session, token, EventFlags::IN)?);
+        Ok(())
+    }
+
+    /// Waits for a front end at the listening socket, if there is one.
+    fn listen(&mut self, events: &Epoll) -> Result<(), AttachError> {
+        if let Some(listener) = &self.listener {
+            let token = token::LISTENER | u64::from(self.id().0);
+            self.listening = Some(events.watch(Arc::clone(listener), token, EventFlags::IN)?);
+        }
+        Ok(())
+    }
+
+    /// Removes whatever is attached.
+    pub(super) fn detach(&mut self) {
+        let had_session = self.session.take().is_some();
+        self.listening = None;
+        self.listener = None;
+        self.plugged = false;
+        self.lost = None;
+        self.device.stop();
+        if had_session {
+            self.device.gone();
+        }
+    }
+
+    /// Ends the session for the front end too. Returns `false` if there is none.
+    pub(super) fn end_session(&mut self) -> bool {
+        let Some(session) = self.session.take() else { return false };
+        session.end();
+        drop(session);
+        self.device.gone();
+        true
+    }
+
+    /// Ends an attachment that was lost, and waits for the next front end at the listening socket.
+    pub(super) fn lose(&mut self, reason: String, events: &Epoll) {
+        if let Some(left_out) = self.log.permit(Instant::now()) {
+            info!(port = self.id().0, owner = self.kind.owner(), left_out, "ended: {reason}");
+        }
+        self.end_session();
+        self.plugged = false;
+        self.device.stop();
+        self.lost = Some(reason);
+        if let Err(error) = self.listen(events) {
+            self.listener = None;
+            self.lost = Some(error.to_string());
+        }
+    }
+
+    /// Handles a queue that failed; the worker has removed its end.
+    pub(super) fn fail(&mut self, queue: QueueIdx, failure: Failure, events: &Epoll) {
+        if self.device.runs(queue) {
+            // Another end has replaced the failed one since.
+            return;
+        }
+        match (&mut self.session, failure) {
+            (Some(session), Failure::Ring(fault)) => {
+                if let Some(left_out) = self.log.permit(Instant::now()) {
+                    let (port, owner) = (self.device.id().0, self.kind.owner());
+                    warn!(port, owner, queue = queue.0, left_out, "the guest broke its ring: {fault}");
+                }
+                session.break_rings(queue, fault.into());
+            }
+            (None, failure) if self.plugged => self.lose(failure.to_string(), events),
+            _ => {}
+        }
+    }
+
+    /// Logs a violation by the guest.
+    pub(super) fn warn(&mut self, now: Instant, what: &str) {
+        if let Some(left_out) = self.log.permit(now) {
+            warn!(port = self.id().0, owner = self.kind.owner(), left_out, "{what}");
+        }
+    }
+
+    /// Removes whatever is attached, and keeps the reason why its attachment failed.
+    pub(super) fn refuse(&mut self, error: &AttachError) {
+        self.prepared.clear();
+        self.detach();
+        self.lost = Some(error.to_string());
+        if let Some(left_out) = self.log.permit(Instant::now()) {
+            warn!(port = self.id().0, owner = self.kind.owner(), left_out, "cannot attach: {error}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The status of an entry, as reported to `tautd`.
+
+use taut_api::link::Link;
+
+use super::Entry;
+
+/// What `tautd` is told about a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::control) struct Status {
+    pub(in crate::control) link: Link,
+    /// The reason why the link is not up.
+    pub(in crate::control) reason: Option<String>,
+    /// Something is attached, or a front end can connect.
+    pub(in crate::control) attached: bool,
+}
+
+impl Entry {
+    /// The status, if it differs from the one reported last.
+    pub(in crate::control) fn changed_status(&mut self) -> Option<Status> {
+        let status = self.status();
+        if self.reported.as_ref() == Some(&status) {
+            return None;
+        }
+        self.reported = Some(status.clone());
+        Some(status)
+    }
+
+    /// Makes the next status be reported even if it has not changed.
+    pub(in crate::control) fn forget_reported(&mut self) {
+        self.reported = None;
+    }
+
+    fn status(&self) -> Status {
+        let attached = self.session.is_some() || self.listener.is_some() || self.plugged;
+        let fault = self.session.as_ref().and_then(|session| session.fault());
+        let (link, reason) = match fault {
+            Some(fault) => (Link::Broken, Some(fault.to_string())),
+            None if self.device.is_up() => (Link::Up, None),
+            None => (Link::Down, Some(self.why_down())),
+        };
+        Status { link, reason, attached }
+    }
+
+    fn why_down(&self) -> String {
+        match (&self.session, &self.lost) {
+            // QEMU silently omits memory that it cannot share, which looks like an idle driver.
+            (Some(session), _) if session.record().memory.is_empty() => {
+                "no guest memory was shared: the guest's driver has not started, or its VM's memory is \
+                 private (QEMU needs memory-backend-memfd with share=on)"
+                    .to_owned()
+            }
+            (Some(_), _) => "the guest's driver has not started its rings".to_owned(),
+            (None, Some(reason)) => reason.clone(),
+            (None, None) if self.listener.is_some() => "no front end has connected".to_owned(),
+            (None, None) => "nothing is attached".to_owned(),
+        }
+    }
+}

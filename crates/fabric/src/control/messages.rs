@@ -1,0 +1,93 @@
+//! Messages from `tautd`: each is carried out here or passed to its file.
+
+use std::os::fd::OwnedFd;
+
+use rustix::net::{SocketFlags, accept_with};
+use taut_api::fabric::message::Attachment;
+use taut_api::fabric::{FromFabric, PROTOCOL, PortId, ToFabric};
+use taut_api::link::Link;
+use tracing::{info, warn};
+
+use super::Control;
+
+impl Control {
+    /// Accepts a connection of `tautd`. The newest connection replaces the one before.
+    pub(super) fn accept_tautd(&mut self) {
+        let socket = match accept_with(&*self.listener, SocketFlags::CLOEXEC) {
+            Ok(socket) => socket,
+            Err(error) => return warn!("cannot accept tautd's connection: {error}"),
+        };
+        self.known = true;
+        if let Err(error) = self.tautd.connect(socket, &self.events) {
+            warn!("cannot serve tautd's connection: {error}");
+        }
+    }
+
+    /// Carries out one message of `tautd`. Returns `true` for the last one.
+    pub(super) fn serve_tautd(&mut self) -> bool {
+        let Some((message, fds)) = self.tautd.receive() else { return false };
+        match message {
+            ToFabric::Hello { protocol } => self.greet(protocol),
+            _ if !self.tautd.is_greeted() => {
+                warn!("tautd sent no greeting; disconnected");
+                self.tautd.disconnect();
+            }
+            ToFabric::StandBy => self.stand_by(),
+            ToFabric::TakeOver { ports } => self.take_over(&ports.into_iter().collect()),
+            ToFabric::Configure(config) => self.configure(config),
+            ToFabric::Attach { port, via } if self.standby => self.prepare(port, via, fds),
+            ToFabric::Attach { port, via } => self.attach(port, via, fds),
+            ToFabric::HostListener { port } => self.host_listener(port, fds),
+            ToFabric::HostConnected { port, request } => self.vsock.answer(port, request, fds),
+            ToFabric::HostStreams { connections } => self.host_streams(connections, fds),
+            ToFabric::Quit => return true,
+        }
+        false
+    }
+
+    /// Answers the greeting of `tautd` and sends everything that it has to know.
+    fn greet(&mut self, protocol: u32) {
+        let welcome = FromFabric::Welcome {
+            protocol: PROTOCOL,
+            pid: std::process::id(),
+            revision: self.config.revision,
+        };
+        self.tautd.send(&welcome, &[]);
+        if protocol != PROTOCOL {
+            warn!("tautd speaks version {protocol} of the protocol, the fabric {PROTOCOL}; disconnected");
+            self.tautd.disconnect();
+            return;
+        }
+        self.tautd.set_greeted();
+        info!("tautd has connected");
+        for entry in self.entries.values_mut() {
+            if let Some(session) = &mut entry.session {
+                self.tautd.record(session);
+            }
+            entry.forget_reported();
+        }
+    }
+
+    /// Attaches a device, a socket or a session to a port.
+    fn attach(&mut self, port: PortId, via: Attachment, fds: Vec<OwnedFd>) {
+        let Some(entry) = self.entries.get_mut(&port) else {
+            let reason = Some(format!("{port} is not configured"));
+            let state = FromFabric::PortState { port, link: Link::Down, reason, attached: false };
+            return self.tautd.send(&state, &[]);
+        };
+        if entry.session.is_some() {
+            let reason = "replaced by another attachment".to_owned();
+            self.tautd.send(&FromFabric::SessionEnded { port, reason }, &[]);
+        }
+        match entry.attach(via, fds, &self.events) {
+            Ok(()) => {
+                if let Some(session) = &mut entry.session {
+                    self.tautd.record(session);
+                }
+            }
+            Err(error) => entry.refuse(&error),
+        }
+        entry.forget_reported();
+        self.workers.recheck(port);
+    }
+}

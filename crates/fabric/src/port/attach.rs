@@ -1,0 +1,127 @@
+//! Attaching rings and devices to a port's queues, and removing them.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Port;
+use super::end::{RxEnd, TxEnd};
+use super::notifier::Notifier;
+use super::slot::TxSlot;
+use super::{stream, tap, vnic};
+use crate::net::queue::{Direction, PairIdx, QueueIdx};
+use crate::net::software_offload::Offloads;
+use crate::sys::epoll::{EventFlags, set_nonblocking};
+use crate::sys::lock::lock;
+use crate::vhost_user::device::{Ring, StartError};
+use crate::wake::mailbox::Mailboxes;
+use crate::wake::token;
+
+/// Edge-triggered: an event is reported once, even if the worker leaves the cause in place.
+const READABLE: EventFlags = EventFlags::IN.union(EventFlags::ET);
+
+impl Port {
+    /// Starts a guest's ring.
+    pub fn start_ring(&self, queue: QueueIdx, ring: Ring, mailboxes: &Mailboxes) -> Result<(), StartError> {
+        let (pair, token) = (queue.pair(), token::of_queue(self.id, queue));
+        let kick = Arc::clone(&ring.kick);
+        let coalescing = *lock(&self.coalescing);
+        match queue.direction() {
+            Direction::Receive => {
+                let end = RxEnd::Vnic(vnic::Rx::new(ring, coalescing)?);
+                let mut slot = self.rx(pair);
+                // Remove the old watch first: it may be on the same descriptor.
+                slot.clear(&self.counters);
+                slot.watch = Some(mailboxes.events(self.owner(pair)).watch(kick, token, READABLE)?);
+                slot.end = Some(end);
+                self.set_receiving(pair, true);
+            }
+            Direction::Transmit => {
+                let end = TxEnd::Vnic(vnic::Tx::new(ring, coalescing)?);
+                let mut slot = self.tx(pair);
+                *slot = TxSlot::default();
+                slot.watch = Some(mailboxes.events(self.owner(pair)).watch(kick, token, READABLE)?);
+                slot.end = Some(end);
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops a queue after publishing everything that was delivered, and returns a ring's position.
+    pub fn stop_ring(&self, queue: QueueIdx) -> Option<u16> {
+        match queue.direction() {
+            Direction::Receive => {
+                let mut slot = self.rx(queue.pair());
+                self.set_receiving(queue.pair(), false);
+                match slot.clear(&self.counters) {
+                    Some(RxEnd::Vnic(end)) => Some(end.position()),
+                    _ => None,
+                }
+            }
+            Direction::Transmit => match std::mem::take(&mut *self.tx(queue.pair())).end {
+                Some(TxEnd::Vnic(mut end)) => {
+                    end.notifier().release(Instant::now(), &self.counters);
+                    Some(end.position())
+                }
+                _ => None,
+            },
+        }
+    }
+
+    /// Calls `action` with the notifier of a guest's ring; does nothing if no ring runs there.
+    pub(super) fn with_notifier(&self, queue: QueueIdx, action: impl FnOnce(&mut Notifier)) {
+        match queue.direction() {
+            Direction::Receive => {
+                if let Some(RxEnd::Vnic(end)) = &mut self.rx(queue.pair()).end {
+                    action(end.notifier());
+                }
+            }
+            Direction::Transmit => {
+                if let Some(TxEnd::Vnic(end)) = &mut self.tx(queue.pair()).end {
+                    action(end.notifier());
+                }
+            }
+        }
+    }
+
+    /// Attaches a TAP device. `offloads` says what the device was configured to accept.
+    pub fn attach_tap(&self, fd: OwnedFd, offloads: Offloads, mailboxes: &Mailboxes) -> io::Result<()> {
+        set_nonblocking(&fd)?;
+        let device = Arc::new(fd);
+        let rx = RxEnd::Tap(tap::Rx::new(Arc::clone(&device), offloads));
+        let tx = TxEnd::Tap(tap::Tx::new(Arc::clone(&device)));
+        self.attach(device, READABLE, (rx, tx), mailboxes)
+    }
+
+    /// Attaches the stream of an emulated card.
+    pub fn attach_stream(&self, fd: OwnedFd, mailboxes: &Mailboxes) -> io::Result<()> {
+        set_nonblocking(&fd)?;
+        let socket = Arc::new(fd);
+        let rx = RxEnd::Stream(stream::Rx::new(Arc::clone(&socket)));
+        let tx = TxEnd::Stream(stream::Tx::new(Arc::clone(&socket)));
+        self.attach(socket, READABLE | EventFlags::OUT, (rx, tx), mailboxes)
+    }
+
+    fn attach(
+        &self,
+        device: Arc<OwnedFd>,
+        flags: EventFlags,
+        (rx, tx): (RxEnd, TxEnd),
+        mailboxes: &Mailboxes,
+    ) -> io::Result<()> {
+        let pair = PairIdx::FIRST;
+        {
+            let mut slot = self.rx(pair);
+            slot.clear(&self.counters);
+            slot.end = Some(rx);
+            self.set_receiving(pair, true);
+        }
+        let mut slot = self.tx(pair);
+        *slot = TxSlot::default();
+        let token = token::of_queue(self.id, QueueIdx::transmit(pair));
+        slot.watch = Some(mailboxes.events(self.owner(pair)).watch(device, token, flags)?);
+        slot.end = Some(tx);
+        Ok(())
+    }
+}

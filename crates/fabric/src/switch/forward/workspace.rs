@@ -1,0 +1,45 @@
+//! Memory that a worker's bursts use again and again.
+
+use super::super::flow_cache::FlowCache;
+use super::super::target::Target;
+use crate::net::ethernet::MAX_TAGGED;
+use crate::port::Failure;
+
+/// The memory of one worker's bursts.
+#[derive(Debug, Default)]
+pub struct Workspace {
+    pub(super) scratch: Scratch,
+    /// Recent decisions.
+    pub flow_cache: FlowCache,
+    /// Queues with frames that are not published yet; empty between bursts.
+    pub(super) touched: Vec<Target>,
+    /// Queues that failed during the burst; the worker reports them.
+    pub failed: Vec<FailedQueue>,
+}
+
+/// Buffers for frames that cannot go straight from ring to ring.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    /// A frame copied out of guest memory.
+    pub(super) whole: Box<[u8]>,
+    /// One piece of it.
+    pub(super) piece: Box<[u8]>,
+    /// A frame from the fabric's memory with another tag.
+    pub(super) edited: Box<[u8]>,
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        let space = || vec![0; MAX_TAGGED].into();
+        Self { whole: space(), piece: space(), edited: space() }
+    }
+}
+
+/// A receive queue whose end stopped working during a burst.
+#[derive(Debug)]
+pub struct FailedQueue {
+    /// The queue.
+    pub target: Target,
+    /// The reason.
+    pub failure: Failure,
+}

@@ -1,0 +1,240 @@
+//! A segment: the ports of one vSwitch, and the tables by which frames find them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use taut_api::fabric::config::{PortConfig, SegmentId};
+use taut_api::network::Security;
+
+use super::index::MemberIdx;
+use super::learned::Learned;
+use super::mac_table::{Key, MacTable};
+use super::vlan::PortVlan;
+use crate::net::ethernet::MacKey;
+use crate::port::Port;
+
+/// A vSwitch. A frame leaves neither its segment nor its VLAN.
+#[derive(Debug, Default)]
+pub struct Segment {
+    id: SegmentId,
+    /// The segment's ports.
+    pub members: Vec<Member>,
+    /// The member that has each configured address.
+    table: MacTable,
+    /// At least one member is a trunk.
+    has_trunks: bool,
+    /// Members by VLAN: access ports in the order of their VLANs, then trunks.
+    by_vlan: Vec<MemberIdx>,
+    /// Number of access ports in `by_vlan`.
+    access: usize,
+    /// Members that receive frames for other members.
+    promiscuous: Vec<MemberIdx>,
+    /// Members that receive frames for unknown addresses.
+    flood_targets: Vec<MemberIdx>,
+    /// Addresses seen in frames of members that may use more than the configured one.
+    learned: Option<Arc<Learned>>,
+    /// The member that each port number has; empty if nothing is learned.
+    by_port: Vec<MemberIdx>,
+}
+
+/// A port on a segment.
+#[derive(Debug)]
+pub struct Member {
+    /// The port.
+    pub port: Arc<Port>,
+    /// The configured address.
+    pub mac: MacKey,
+    /// The port's VLANs.
+    pub vlan: PortVlan,
+    /// The security policy of its port group.
+    pub security: Security,
+    /// Merge TCP segments for the port, if its guest accepts merged frames.
+    pub lro: bool,
+    /// Learn addresses behind the port, if it may send from them.
+    mac_learning: bool,
+}
+
+impl Member {
+    fn new(config: &PortConfig, port: &Arc<Port>) -> Self {
+        let member = Self {
+            port: Arc::clone(port),
+            mac: config.mac.into(),
+            vlan: PortVlan::from(&config.vlan),
+            security: config.security,
+            lro: config.lro,
+            mac_learning: config.mac_learning.is_some(),
+        };
+        if !member.may_change_address() {
+            port.address.reset();
+        }
+        member
+    }
+
+    /// Tells whether addresses behind the port are learned.
+    #[inline]
+    pub fn learns(&self) -> bool {
+        self.mac_learning && self.security.forged_transmits
+    }
+
+    /// Tells whether the port's address follows the source address of its frames.
+    #[inline]
+    pub fn may_change_address(&self) -> bool {
+        self.security.mac_changes && !self.learns()
+    }
+
+    /// The key under which an address of the port is learned.
+    fn key(&self, vlan: u16, mac: MacKey) -> Key {
+        if self.vlan.is_trunk() { Key::everywhere(mac) } else { Key::new(vlan, mac) }
+    }
+
+    const fn access_vlan(&self) -> Option<u16> {
+        match self.vlan {
+            PortVlan::Access(vlan) => Some(vlan),
+            PortVlan::Trunk(_) => None,
+        }
+    }
+}
+
+impl Segment {
+    /// Builds the segment of these ports. Learned addresses of its predecessor stay if they are valid.
+    pub(super) fn new(id: SegmentId, ports: &[(&PortConfig, &Arc<Port>)], before: Option<&Self>) -> Self {
+        let members: Vec<_> = ports.iter().map(|(config, port)| Member::new(config, port)).collect();
+        let indexed = || (0..).map(MemberIdx).zip(&members);
+        let entries: Vec<_> = indexed()
+            .map(|(index, member)| match member.vlan {
+                PortVlan::Access(vlan) => (Key::new(vlan, member.mac), index),
+                PortVlan::Trunk(_) => (Key::everywhere(member.mac), index),
+            })
+            .collect();
+        let which = |is: &dyn Fn(&Member) -> bool| -> Vec<MemberIdx> {
+            indexed().filter(|(_, member)| is(member)).map(|(index, _)| index).collect()
+        };
+        let mut by_vlan = which(&|member| !member.vlan.is_trunk());
+        by_vlan.sort_by_key(|&index| members[index.index()].access_vlan());
+        let access = by_vlan.len();
+        let trunks = which(&|member| member.vlan.is_trunk());
+        by_vlan.extend(&trunks);
+        let before = before.and_then(|segment| segment.learned.as_ref());
+        let learned = Learned::new(ports.iter().map(|(config, _)| *config), before);
+        Self {
+            id,
+            table: MacTable::new(&entries),
+            has_trunks: !trunks.is_empty(),
+            by_vlan,
+            access,
+            promiscuous: which(&|member| member.security.promiscuous),
+            flood_targets: which(&|member| member.security.promiscuous || member.learns()),
+            by_port: if learned.is_some() { by_port(&members) } else { Vec::new() },
+            learned,
+            members,
+        }
+    }
+
+    /// The segment's id.
+    pub(super) fn id(&self) -> SegmentId {
+        self.id
+    }
+
+    /// The member with this index.
+    #[inline]
+    pub fn member(&self, index: MemberIdx) -> &Member {
+        &self.members[index.index()]
+    }
+
+    /// The members that take part in a VLAN.
+    pub fn in_vlan(&self, vlan: u16) -> impl Iterator<Item = MemberIdx> {
+        let (access, trunks) = self.by_vlan.split_at(self.access);
+        let vlan_of = |index: &MemberIdx| self.member(*index).access_vlan();
+        let first = access.partition_point(|index| vlan_of(index) < Some(vlan));
+        let access = access[first..].iter().take_while(move |index| vlan_of(index) == Some(vlan));
+        access.chain(self.admitting(trunks, vlan)).copied()
+    }
+
+    /// The members of a VLAN that receive frames for other members.
+    pub fn promiscuous(&self, vlan: u16) -> impl Iterator<Item = MemberIdx> {
+        self.admitting(&self.promiscuous, vlan).copied()
+    }
+
+    /// The members of a VLAN that receive frames for unknown addresses.
+    pub fn flood_targets(&self, vlan: u16) -> impl Iterator<Item = MemberIdx> {
+        self.admitting(&self.flood_targets, vlan).copied()
+    }
+
+    fn admitting<'s>(&'s self, members: &'s [MemberIdx], vlan: u16) -> impl Iterator<Item = &'s MemberIdx> {
+        members.iter().filter(move |&&index| self.member(index).vlan.admits(vlan))
+    }
+
+    /// The member that has an address in a VLAN, by configuration or else by what it sent.
+    #[inline]
+    pub fn find(&self, vlan: u16, mac: MacKey, now: Instant) -> Option<MemberIdx> {
+        if let Some(member) = self.configured(vlan, mac) {
+            let owner = self.member(member);
+            return (!owner.may_change_address() || owner.port.address.is(mac, owner.mac)).then_some(member);
+        }
+        self.learned(vlan, mac, now)
+    }
+
+    /// The member for which an address is configured in a VLAN.
+    #[inline]
+    fn configured(&self, vlan: u16, mac: MacKey) -> Option<MemberIdx> {
+        let admits = |member: &MemberIdx| self.member(*member).vlan.admits(vlan);
+        match self.table.find(Key::new(vlan, mac)) {
+            None if self.has_trunks => self.table.find(Key::everywhere(mac)).filter(admits),
+            found => found,
+        }
+    }
+
+    /// The member that last sent from an address in a VLAN.
+    fn learned(&self, vlan: u16, mac: MacKey, now: Instant) -> Option<MemberIdx> {
+        let learned = self.learned.as_ref()?;
+        let second = learned.second(now);
+        let port = match learned.find(Key::new(vlan, mac), second) {
+            None if self.has_trunks => learned.find(Key::everywhere(mac), second),
+            found => found,
+        }?;
+        // An entry may be newer or older than this configuration.
+        let member = *self.by_port.get(usize::from(port.0))?;
+        let owner = self.members.get(member.index())?;
+        (owner.vlan.admits(vlan) && (owner.learns() || owner.may_change_address())).then_some(member)
+    }
+
+    /// Learns an address behind a learning port. Configured addresses are never learned elsewhere.
+    pub(super) fn learn(&self, from: &Member, vlan: u16, src: MacKey, now: Instant) {
+        if let Some(learned) = &self.learned
+            && src.is_assignable()
+            && self.configured(vlan, src).is_none()
+        {
+            learned.learn(from.port.id, Key::new(vlan, src), learned.second(now));
+        }
+    }
+
+    /// Makes `src` the address of a port that may change its own. Returns `false` if the port must not
+    /// have it, for instance because it is configured for another.
+    pub(super) fn adopt(&self, from: &Member, vlan: u16, src: MacKey, now: Instant) -> bool {
+        let Some(learned) = &self.learned else { return src == from.mac };
+        let adopted = src == from.mac
+            || src.is_assignable()
+                && self.configured(vlan, src).is_none()
+                && learned.learn(from.port.id, from.key(vlan, src), learned.second(now));
+        if adopted {
+            // Several workers may serve one port: the one that replaces an address forgets it.
+            let before = from.port.address.replace(src, from.mac);
+            if before != src && before != from.mac {
+                learned.forget(from.port.id, from.key(vlan, before));
+            }
+        }
+        adopted
+    }
+}
+
+fn by_port(members: &[Member]) -> Vec<MemberIdx> {
+    let mut table = Vec::new();
+    for (member, index) in members.iter().zip((0..).map(MemberIdx)) {
+        let port = usize::from(member.port.id.0);
+        if table.len() <= port {
+            table.resize(port + 1, MemberIdx::NONE);
+        }
+        table[port] = index;
+    }
+    table
+}

@@ -1,0 +1,159 @@
+//! What a worker is woken for: events, messages and timers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use taut_api::fabric::PortId;
+use taut_api::fabric::counters::PortWord;
+
+use super::burst;
+use super::thread::Worker;
+use crate::net::queue::{Direction, PairIdx};
+use crate::sys::epoll::EventFlags;
+use crate::wake::mailbox::{Message, WorkerIdx};
+use crate::wake::timers::Wake;
+use crate::wake::token;
+
+impl Worker {
+    /// Waits for events for at most `timeout` (`None`: without limit), and handles them.
+    pub(super) fn handle_events(&mut self, timeout: Option<Duration>) {
+        let mut ready = std::mem::take(&mut self.ready);
+        if let Err(error) = self.mailbox().events().wait(&mut ready, timeout) {
+            // No guest can cause this, and a worker without events is useless.
+            panic!("waiting for events failed: {error}");
+        }
+        for &(token, flags) in &ready {
+            if token == token::WAKE {
+                self.mailbox().clear_wake_ups();
+            } else {
+                self.handle_queue_event(token, flags);
+            }
+        }
+        self.ready = ready;
+    }
+
+    /// Handles a guest's kick or a device's readiness.
+    fn handle_queue_event(&mut self, token: u64, flags: EventFlags) {
+        let (id, queue) = token::queue(token);
+        let Some(port) = self.plan.find(id) else { return };
+        if port.is_guest() {
+            port.counters.add_shared(PortWord::Kicks, 1);
+        }
+        let pair = queue.pair();
+        if queue.direction() == Direction::Receive {
+            if port.has(pair) {
+                let now = Instant::now();
+                port.rx_due(pair, now, now, &mut self.timers);
+            }
+            return self.announce_room();
+        }
+        let room = flags.contains(EventFlags::OUT);
+        if room {
+            burst::flush(port);
+        }
+        self.serve_or_pass_on(id, pair);
+        if room {
+            self.announce_room();
+        }
+    }
+
+    /// Activates a source that may have frames, or passes that on to its owner.
+    fn serve_or_pass_on(&mut self, id: PortId, pair: PairIdx) {
+        let (Some(first), Some(port)) = (self.plan.first(id), self.plan.find_pair(id, pair)) else { return };
+        match port.owner(pair) {
+            own if own == self.number => self.activate(first.of_pair(pair)),
+            // The source moved while the event was under way.
+            other => self.crew.mailboxes.get(other).post(Message::Serve(id, pair)),
+        }
+    }
+
+    /// Resumes all sources that wait for room, here and at other workers.
+    fn announce_room(&mut self) {
+        for worker in WorkerIdx::all(self.plan.workers).filter(|&worker| worker != self.number) {
+            let mailbox = self.crew.mailboxes.get(worker);
+            if mailbox.waiting.load(SeqCst) > 0 {
+                mailbox.post(Message::RoomAvailable);
+            }
+        }
+        self.unpark();
+    }
+
+    /// Reads and handles all messages.
+    pub(super) fn read_messages(&mut self, now: Instant) {
+        let mut messages = std::mem::take(&mut self.messages);
+        self.mailbox().read(&mut messages);
+        for &message in &messages {
+            match message {
+                Message::NewPlan => self.take_up_plan(),
+                Message::Recheck(id) => self.recheck(id, now),
+                Message::Serve(id, pair) => self.serve_or_pass_on(id, pair),
+                Message::RoomAvailable => self.unpark(),
+                Message::AdoptTimers(id, pair) => {
+                    if let Some(port) = self.plan.find_pair(id, pair) {
+                        port.adopt(pair, now, &mut self.timers);
+                    }
+                }
+                Message::Quit => self.quit = true,
+            }
+        }
+        self.messages = messages;
+    }
+
+    /// Looks at a port whose attachment has changed.
+    fn recheck(&mut self, id: PortId, now: Instant) {
+        let plan = Arc::clone(&self.plan);
+        if let (Some(port), Some(first)) = (plan.find(id), plan.first(id)) {
+            let own = self.number;
+            for pair in PairIdx::all(port.pairs()).filter(|&pair| port.owner(pair) == own) {
+                port.rx_due(pair, now, now, &mut self.timers);
+                port.tx_due(pair, now, now, &mut self.timers);
+                self.activate(first.of_pair(pair));
+            }
+        }
+        // Frames that wait for this port's room may pass now.
+        self.unpark();
+    }
+
+    /// Activates all sources that wait for room.
+    fn unpark(&mut self) {
+        for at in 0..self.sources.waiting.len() {
+            self.activate(self.sources.waiting[at]);
+        }
+    }
+
+    /// Handles an expired timer.
+    pub(super) fn timer_expired(&mut self, when: Instant, wake: Wake, now: Instant) {
+        match wake {
+            Wake::Source(source) => {
+                if self.sources.state(source).wake == Some(when) {
+                    self.activate(source);
+                }
+            }
+            Wake::Receiver(id, pair) => {
+                if let Some(port) = self.plan.find_pair(id, pair) {
+                    port.rx_due(pair, when, now, &mut self.timers);
+                }
+            }
+            Wake::Sender(id, pair) => {
+                if let Some(port) = self.plan.find_pair(id, pair) {
+                    port.tx_due(pair, when, now, &mut self.timers);
+                }
+            }
+        }
+    }
+
+    /// Ends the worker: hands its timers over to the first worker.
+    pub(super) fn leave(mut self) {
+        self.mailbox().waiting.store(0, SeqCst);
+        self.mailbox().set_busy(Instant::now(), 0);
+        if self.number == WorkerIdx::FIRST {
+            return;
+        }
+        for (_, wake) in self.timers.drain() {
+            if let Wake::Receiver(port, pair) | Wake::Sender(port, pair) = wake {
+                self.crew.mailboxes.get(WorkerIdx::FIRST).post(Message::AdoptTimers(port, pair));
+            }
+        }
+    }
+}

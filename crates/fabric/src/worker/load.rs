@@ -1,0 +1,58 @@
+//! A worker's load: its measurement, and the source that a busy worker gives away.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use taut_api::fabric::counters::WorkerWord;
+
+use super::balance::{self, PAUSE};
+use super::thread::Worker;
+use crate::wake::mailbox::{Message, WorkerIdx};
+use crate::wake::timers::SourceIdx;
+
+impl Worker {
+    /// Publishes the load of the window that ends now, and gives a source away if that helps.
+    #[cold]
+    pub(super) fn measure_load(&mut self, now: Instant) {
+        let window = now.duration_since(self.measured).as_nanos() as u64;
+        let share = |busy: u64| (busy.saturating_mul(1000) / window).min(1000) as u32;
+        let own = share(self.busy);
+        self.mailbox().set_busy(now, own);
+        (self.measured, self.busy) = (now, 0);
+        let workers: Vec<_> = WorkerIdx::all(self.plan.workers)
+            .map(|worker| self.crew.mailboxes.get(worker).busy(now))
+            .collect();
+        let loads = (0..).map(SourceIdx).zip(&mut self.sources.states).filter_map(|(source, state)| {
+            let busy = std::mem::take(&mut state.busy);
+            (busy > 0).then(|| (source, share(busy)))
+        });
+        let loads: Vec<_> = loads.collect();
+        if let Some((source, to)) = balance::choose(self.number, &workers, &loads) {
+            self.give(source, to, now);
+        }
+    }
+
+    /// Gives a source to another worker, unless the last move was too recent.
+    fn give(&mut self, index: SourceIdx, to: WorkerIdx, now: Instant) {
+        let plan = Arc::clone(&self.plan);
+        let source = plan.source(index);
+        let port = plan.port(source);
+        let Ok(mut moving) = self.crew.moving.try_lock() else { return };
+        let soon = moving.last.is_some_and(|last| now.saturating_duration_since(last) < PAUSE);
+        if soon || to.index() >= moving.workers || port.owner(source.pair) != self.number {
+            return;
+        }
+        if port.give(source.pair, to, &self.crew.mailboxes).is_err() {
+            // The kernel has no memory for another watch: the source and its events stay here.
+            return;
+        }
+        moving.last = Some(now);
+        drop(moving);
+        self.counters.add(WorkerWord::Given, 1);
+        if self.sources.state(index).waits {
+            self.toggle_waits(index);
+        }
+        self.sources.give_away(index);
+        self.crew.mailboxes.get(to).post(Message::Serve(port.id, source.pair));
+    }
+}

@@ -1,0 +1,63 @@
+//! The state of sources as the worker that owns them sees it.
+
+use std::time::{Duration, Instant};
+
+use crate::wake::timers::SourceIdx;
+
+/// The state of one source.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct State {
+    /// The source is served in each round.
+    pub(super) active: bool,
+    /// The source's first frame waits for a receiver's room, so announcements of room concern it.
+    pub(super) waits: bool,
+    /// Time of the source's current timer. Timers for other times have been superseded.
+    pub(super) wake: Option<Instant>,
+    /// Time of the last frame.
+    pub(super) last_frame: Instant,
+    /// How long the source is polled after its last frame.
+    pub(super) patience: Duration,
+    /// Nanoseconds spent in the source's bursts since the last measurement.
+    pub(super) busy: u64,
+}
+
+impl State {
+    /// The state of a source that has never been served.
+    pub(super) fn new(now: Instant, patience: Duration) -> Self {
+        Self { active: false, waits: false, wake: None, last_frame: now, patience, busy: 0 }
+    }
+}
+
+/// The states of all sources of the plan, and lists of those that need attention.
+///
+/// Only the states of the worker's own sources have a meaning.
+#[derive(Debug, Default)]
+pub(super) struct SourceStates {
+    pub(super) states: Vec<State>,
+    /// Sources with [`State::active`].
+    pub(super) active: Vec<SourceIdx>,
+    /// Sources with [`State::waits`].
+    pub(super) waiting: Vec<SourceIdx>,
+}
+
+impl SourceStates {
+    /// The state of a source.
+    #[inline]
+    pub(super) fn state(&mut self, source: SourceIdx) -> &mut State {
+        &mut self.states[source.index()]
+    }
+
+    /// Starts over with the sources of a new plan.
+    pub(super) fn reset(&mut self, states: impl Iterator<Item = State>) {
+        self.states = states.collect();
+        self.active.clear();
+        self.waiting.clear();
+    }
+
+    /// Removes a source that now belongs to another worker from the active ones.
+    pub(super) fn give_away(&mut self, source: SourceIdx) {
+        let state = self.state(source);
+        (state.active, state.wake) = (false, None);
+        self.active.retain(|&other| other != source);
+    }
+}

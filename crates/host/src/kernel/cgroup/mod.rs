@@ -1,0 +1,121 @@
+//! Control groups: the operations that both cgroup versions share.
+//!
+//! The files in a group's folder belong to the kernel and disappear with the folder.
+
+pub(crate) mod controller;
+pub(crate) mod cpuset;
+pub(crate) mod disk;
+pub(crate) mod partition;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use taut_api::Name;
+
+/// Attempts to empty a group: its processes may start others while they are moved.
+const SWEEPS: usize = 20;
+
+/// Returns the name of a VM's group. It holds the process number, so that two daemons, or two
+/// processes of one VM in turn, never share a group.
+pub(crate) fn group_name(vm: &Name, pid: u32) -> String {
+    format!("taut.vm.{vm}.{pid}")
+}
+
+/// Writes a value unless the file has it already.
+pub(crate) fn put(path: &Path, value: &str) -> io::Result<()> {
+    let before = fs::read_to_string(path).unwrap_or_default();
+    if before.trim_end() == value { Ok(()) } else { fs::write(path, value) }
+}
+
+/// Reads the members of a group from one of its files: processes from `cgroup.procs`, threads from
+/// `tasks` or `cgroup.threads`.
+pub(crate) fn members(dir: &Path, file: &str) -> BTreeSet<u32> {
+    let text = fs::read_to_string(dir.join(file)).unwrap_or_default();
+    text.lines().filter_map(|line| line.trim().parse().ok()).collect()
+}
+
+/// Moves every member that can be moved, each into the first of `homes` that accepts it.
+pub(crate) fn move_all(from: &Path, file: &str, homes: &[&Path]) {
+    let mut stuck = BTreeSet::new();
+    for _ in 0..SWEEPS {
+        let there: Vec<u32> = members(from, file).difference(&stuck).copied().collect();
+        if there.is_empty() {
+            return;
+        }
+        for number in there {
+            let taken = |home: &&Path| fs::write(home.join(file), number.to_string()).is_ok();
+            if !homes.iter().any(taken) {
+                stuck.insert(number);
+            }
+        }
+    }
+}
+
+/// Moves all members out and removes the group. A group that does not exist is no error.
+///
+/// # Errors
+/// Returns the kernel's error if a member stays; the caller tries again later.
+pub(crate) fn dissolve(dir: &Path, file: &str, homes: &[&Path]) -> io::Result<()> {
+    for _ in 0..SWEEPS {
+        if !dir.exists() {
+            return Ok(());
+        }
+        move_all(dir, file, homes);
+        if remove(dir).is_ok() {
+            return Ok(());
+        }
+        // An exiting task has left the list and still blocks the removal for a moment.
+        thread::sleep(Duration::from_millis(1));
+    }
+    if dir.exists() { remove(dir) } else { Ok(()) }
+}
+
+/// Removes an empty group.
+#[cfg(not(test))]
+fn remove(dir: &Path) -> io::Result<()> {
+    fs::remove_dir(dir)
+}
+
+/// Removes an ordinary folder that stands in for a group: its files first, unless it has a subgroup.
+#[cfg(test)]
+fn remove(dir: &Path) -> io::Result<()> {
+    let inner = fs::read_dir(dir)?.flatten().any(|entry| entry.path().is_dir());
+    if inner { fs::remove_dir(dir) } else { fs::remove_dir_all(dir) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_move_to_the_first_home_that_accepts_them() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        for group in ["vm", "home"] {
+            fs::create_dir(at(group)).unwrap();
+        }
+        fs::write(at("vm/tasks"), "77\n").unwrap();
+        // The first home does not exist.
+        dissolve(&at("vm"), "tasks", &[&at("gone"), &at("home")]).unwrap();
+        assert_eq!((members(&at("home"), "tasks"), at("vm").exists()), ([77].into(), false));
+        dissolve(&at("vm"), "tasks", &[]).unwrap();
+    }
+
+    #[test]
+    fn a_busy_group_is_removed_once_it_is_free() {
+        let root = tempfile::tempdir().unwrap();
+        let (dir, inner) = (root.path().join("vm"), root.path().join("vm/inner"));
+        fs::create_dir_all(&inner).unwrap();
+        assert!(dissolve(&dir, "tasks", &[root.path()]).is_err() && dir.exists());
+        let held = inner.clone();
+        let goes = thread::spawn(move || fs::remove_dir(held));
+        // Stands in for a task that exits meanwhile.
+        while dissolve(&dir, "tasks", &[root.path()]).is_err() {}
+        goes.join().unwrap().unwrap();
+        assert!(!dir.exists());
+    }
+}

@@ -1,0 +1,197 @@
+//! Partitions of cgroup v2: an isolated one per VM takes its pCPUs from all other tasks.
+//!
+//! The VM's control group (see [`super::group_name`]) gets a threaded subgroup `vcpus`, while QEMU's
+//! other threads stay in the group itself. The group is no partition, so this needs a kernel with
+//! `cpuset.cpus.exclusive` (Linux 6.7). Idle SMT siblings are in the partition and run nothing.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use taut_api::Name;
+
+use super::{dissolve, group_name, members, put};
+use crate::kernel::list;
+
+/// Name of the subgroup of a VM's vCPUs.
+const VCPUS: &str = "vcpus";
+/// File of the pCPUs that a group keeps from its siblings.
+const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
+/// File of a group's kind: `member`, `root`, `isolated`, or `isolated invalid (why)`.
+const PARTITION: &str = "cpuset.cpus.partition";
+/// File of a threaded group's threads.
+const THREADS: &str = "cgroup.threads";
+
+/// The partitions below one scope.
+#[derive(Debug, Clone)]
+pub(crate) struct Partitions {
+    scope: PathBuf,
+}
+
+impl Partitions {
+    /// Finds the partitions below `scope`, or below the root group. Returns `None` if cgroup v2 has no
+    /// cpusets.
+    pub(crate) fn find(root: &Path, scope: Option<&Path>) -> Option<Self> {
+        let mounts = root.join("sys/fs/cgroup");
+        let scope = scope
+            .map_or_else(|| vec![mounts.clone(), mounts.join("unified")], |scope| vec![scope.to_owned()]);
+        let has = |folder: &PathBuf| {
+            let text = fs::read_to_string(folder.join("cgroup.controllers")).unwrap_or_default();
+            text.split_whitespace().any(|name| name == "cpuset")
+        };
+        scope.into_iter().find(has).map(|scope| Self { scope })
+    }
+
+    /// Returns the pCPUs that no partition has taken.
+    pub(crate) fn common(&self) -> Option<BTreeSet<u32>> {
+        let text = fs::read_to_string(self.scope.join("cpuset.cpus.effective")).ok()?;
+        let cpus: BTreeSet<u32> = list::parse(&text).ok()?.into_iter().collect();
+        (!cpus.is_empty()).then_some(cpus)
+    }
+
+    /// Moves a VM's vCPU threads into a partition with these pCPUs.
+    pub(crate) fn enclose(
+        &self,
+        vm: &Name,
+        pid: u32,
+        cpus: &BTreeSet<u32>,
+        tids: impl IntoIterator<Item = u32>,
+    ) -> io::Result<()> {
+        let group = self.scope.join(group_name(vm, pid));
+        let vcpus = group.join(VCPUS);
+        let list = list::format(cpus);
+        if !group.exists() {
+            return Err(io::Error::other("it has no control group"));
+        }
+        if !vcpus.exists() {
+            fs::create_dir(&vcpus)?;
+        }
+        // The order matters: a group with processes accepts only threaded controllers, and those only
+        // once it has a threaded subgroup.
+        put(&vcpus.join("cgroup.type"), "threaded")?;
+        let on = fs::read_to_string(group.join("cgroup.subtree_control")).unwrap_or_default();
+        if !on.split_whitespace().any(|name| name.trim_start_matches('+') == "cpuset") {
+            fs::write(group.join("cgroup.subtree_control"), "+cpuset")?;
+        }
+        if !knows_exclusive(&group) {
+            return Err(io::Error::other(
+                "an isolated partition below a VM's control group needs cpuset.cpus.exclusive, which Linux has \
+                 from 6.7 on",
+            ));
+        }
+        put(&group.join(EXCLUSIVE), &list)?;
+        put(&vcpus.join("cpuset.cpus"), &list)?;
+        put(&vcpus.join(EXCLUSIVE), &list)?;
+        put(&vcpus.join(PARTITION), "isolated")?;
+        let state = fs::read_to_string(vcpus.join(PARTITION))?;
+        if state.trim_end() != "isolated" {
+            return Err(io::Error::other(format!("the kernel says of its partition: {}", state.trim_end())));
+        }
+        let inside = members(&vcpus, THREADS);
+        for tid in tids {
+            if !inside.contains(&tid) {
+                fs::write(vcpus.join(THREADS), tid.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the partitions of all processes that a VM had; the threads join the group above.
+    pub(crate) fn release(&self, vm: &Name) -> io::Result<()> {
+        for group in self.groups(vm) {
+            let vcpus = group.join(VCPUS);
+            if !vcpus.exists() {
+                continue;
+            }
+            // Gives the pCPUs back first: no thread can move into a group that has none.
+            let _ = fs::write(vcpus.join(PARTITION), "member");
+            dissolve(&vcpus, THREADS, &[&group])?;
+            let _ = fs::write(group.join(EXCLUSIVE), "\n");
+            fs::write(group.join("cgroup.subtree_control"), "-cpuset")?;
+        }
+        Ok(())
+    }
+
+    /// Returns the groups of all processes that the VM had.
+    fn groups(&self, vm: &Name) -> Vec<PathBuf> {
+        let prefix = format!("taut.vm.{vm}.");
+        let entries = fs::read_dir(&self.scope).into_iter().flatten().flatten();
+        let mine = |name: &str| name.strip_prefix(&prefix).is_some_and(|pid| pid.parse::<u32>().is_ok());
+        entries
+            .filter(|entry| entry.file_name().to_str().is_some_and(mine))
+            .map(|entry| entry.path())
+            .collect()
+    }
+}
+
+/// Returns whether a group that is no partition can keep pCPUs from others.
+#[cfg(not(test))]
+fn knows_exclusive(group: &Path) -> bool {
+    group.join(EXCLUSIVE).exists()
+}
+
+/// Stands in for the kernel in tests: the parent folder has a marker file.
+#[cfg(test)]
+fn knows_exclusive(group: &Path) -> bool {
+    group.parent().is_some_and(|above| above.join("linux-6.7").exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(exclusive: bool) -> (tempfile::TempDir, Partitions, PathBuf) {
+        let root = tempfile::tempdir().unwrap();
+        let mount = root.path().join("sys/fs/cgroup");
+        let group = mount.join("taut.vm.db.1.77");
+        fs::create_dir_all(&group).unwrap();
+        fs::write(mount.join("cgroup.controllers"), "cpuset cpu memory\n").unwrap();
+        if exclusive {
+            fs::write(mount.join("linux-6.7"), "").unwrap();
+        }
+        let partitions = Partitions::find(root.path(), None).unwrap();
+        (root, partitions, group)
+    }
+
+    #[test]
+    fn vcpus_get_an_isolated_partition_and_lose_it() {
+        let (_root, partitions, group) = host(true);
+        let vm: Name = "db.1".parse().unwrap();
+        partitions.enclose(&vm, 77, &[2, 3, 6].into(), [80]).unwrap();
+        let read =
+            |path: &str| fs::read_to_string(group.join(path)).unwrap_or_else(|error| error.to_string());
+        for (path, content) in [
+            ("vcpus/cgroup.type", "threaded"),
+            ("cgroup.subtree_control", "+cpuset"),
+            ("cpuset.cpus.exclusive", "2-3,6"),
+            ("vcpus/cpuset.cpus", "2-3,6"),
+            ("vcpus/cpuset.cpus.exclusive", "2-3,6"),
+            ("vcpus/cpuset.cpus.partition", "isolated"),
+            ("vcpus/cgroup.threads", "80"),
+        ] {
+            assert_eq!(read(path), content, "{path}");
+        }
+        // A VM whose name is a prefix of this one's has other groups.
+        partitions.release(&"db".parse().unwrap()).unwrap();
+        assert!(group.join("vcpus").exists());
+        partitions.release(&vm).unwrap();
+        assert!(!group.join("vcpus").exists());
+        assert_eq!((read("cgroup.threads"), read("cpuset.cpus.exclusive")), ("80".into(), "\n".into()));
+    }
+
+    #[test]
+    fn a_refused_partition_is_an_error_with_the_kernels_reason() {
+        let (_root, partitions, group) = host(true);
+        let vm: Name = "db.1".parse().unwrap();
+        let refused = |pid| partitions.enclose(&vm, pid, &[2].into(), []).unwrap_err().to_string();
+        assert!(refused(1).contains("no control group"));
+        fs::create_dir(group.join("vcpus")).unwrap();
+        // The kernel refuses by showing another content than was written.
+        std::os::unix::fs::symlink("/dev/null", group.join("vcpus").join(PARTITION)).unwrap();
+        assert!(refused(77).starts_with("the kernel says of its partition: "), "{}", refused(77));
+        let (_root, partitions, _) = host(false);
+        let old = partitions.enclose(&vm, 77, &[2].into(), []).unwrap_err().to_string();
+        assert!(old.contains("from 6.7 on"), "{old}");
+    }
+}

@@ -1,0 +1,4 @@
+//! What the kernel has counted for VMs and their disturbers, and hosts captured in a text file.
+
+pub mod captured;
+pub mod evidence;

@@ -1,0 +1,49 @@
+//! Messages to the reconcile loop.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use taut_api::machine::DiskLimits;
+use taut_api::route::UpgradedFabric;
+use taut_api::{ApiError, Name};
+use tokio::sync::oneshot;
+
+/// A message to the reconcile loop. Any message makes it observe and plan at once.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// Something has changed.
+    Wake,
+    /// A user asked for the start of a VM, possibly after a failure.
+    Start,
+    /// A user asked to put back everything that was changed on the host.
+    RestoreHost(oneshot::Sender<Result<(), ApiError>>),
+    /// QEMU has set these limits for a VM's disk.
+    DiskLimited(Name, DiskLimits),
+    /// A user asked to kill a VM's process.
+    Kill(Name),
+    /// A user asked for another fabric to take over from the running one.
+    UpgradeFabric(oneshot::Sender<Result<UpgradedFabric, ApiError>>),
+    /// A user asked the daemon to end.
+    Shutdown {
+        /// Ends VMs, attachments and the fabric first.
+        everything: bool,
+        /// Completes when all of it has ended.
+        done: oneshot::Sender<()>,
+    },
+}
+
+/// The sending end of the loop's messages.
+#[derive(Debug, Clone)]
+pub(crate) struct Inbox(Sender<Message>);
+
+impl Inbox {
+    /// Creates an inbox and its receiving end.
+    pub(crate) fn new() -> (Self, Receiver<Message>) {
+        let (sender, receiver) = channel();
+        (Self(sender), receiver)
+    }
+
+    /// Sends a message. A message to a loop that has ended is dropped.
+    pub(crate) fn send(&self, message: Message) {
+        let _ = self.0.send(message);
+    }
+}

@@ -1,0 +1,134 @@
+//! Attachments to ports: network namespaces, and front ends that taut did not start.
+
+use std::time::Duration;
+
+use taut_api::event::Level;
+use taut_api::fabric::PortId;
+use taut_api::fabric::message::Attachment;
+use taut_api::{ApiError, Name};
+use taut_plan::Owner;
+use taut_plan::facts::{ExternalSeen, NetnsSeen};
+
+use super::Reconciler;
+use crate::{external, netns};
+
+/// Time after which a failed attachment is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+impl Reconciler {
+    /// Calls `attach` unless it failed a moment ago. Raises an event for success and for each new problem.
+    pub(super) fn try_attaching(
+        &mut self,
+        owner: &Owner,
+        attach: impl FnOnce(&Self) -> Result<(), ApiError>,
+    ) {
+        let document = owner.document();
+        if !self.is_fabric_ready() || !self.retries.is_due(&document) {
+            return;
+        }
+        let kind = if matches!(owner, Owner::Netns(_)) { "netns" } else { "external" };
+        match attach(self) {
+            Ok(()) => {
+                self.retries.reset(&document);
+                self.board.lock().problems.remove(&document);
+                self.store.event(Level::Info, &document, &format!("{kind}.attached"), "attached to its port");
+            }
+            Err(error) => {
+                self.retries.delay(&document, RETRY);
+                self.tell_problem(&document, &format!("{kind}.not-attached"), &error.to_string());
+            }
+        }
+    }
+
+    /// Notes a problem of a document, and raises an event unless it is known already.
+    fn tell_problem(&self, document: &str, kind: &str, problem: &str) {
+        let before = self.board.lock().problems.insert(document.to_owned(), problem.to_owned());
+        if before.as_deref() != Some(problem) {
+            self.store.event(Level::Warning, document, kind, problem);
+        }
+    }
+
+    /// Attaches a namespace's TAP device to a port. What is about to be made is in the store first.
+    pub(super) fn attach_netns(&self, name: &Name, port: PortId) -> Result<(), ApiError> {
+        let state = self.store.state();
+        let Some(spec) = state.desired.netns.get(name) else { return Ok(()) };
+        let owner = Owner::Netns(name.clone());
+        let made_before = self.board.lock().observed.netns.get(name).is_some_and(|seen| seen.made_netns);
+        let made_netns = made_before || !netns::exists(&spec.netns);
+        let seen = NetnsSeen { spec: spec.clone(), made_netns };
+        self.store.remember(&owner.document(), &seen)?;
+        self.board.lock().observed.netns.insert(name.clone(), seen);
+        let tap = netns::attach(spec, spec.mac.unwrap_or_else(|| owner.derived_mac()))?;
+        self.fabric.attach(port, Attachment::Tap { uso: tap.uso }, tap.device);
+        Ok(())
+    }
+
+    /// Attaches an external front end's socket to a port.
+    pub(super) fn attach_external(&self, name: &Name, port: PortId) -> Result<(), ApiError> {
+        let state = self.store.state();
+        let Some(spec) = state.desired.external.get(name) else { return Ok(()) };
+        let seen = ExternalSeen { spec: spec.clone() };
+        if self.board.lock().observed.external.get(name) != Some(&seen) {
+            self.store.remember(&Owner::External(name.clone()).document(), &seen)?;
+            self.board.lock().observed.external.insert(name.clone(), seen);
+        }
+        let (via, socket) = external::attach(spec)?;
+        self.fabric.attach(port, via, socket);
+        Ok(())
+    }
+
+    /// Removes a namespace's TAP device, and the namespace if taut made it.
+    pub(super) fn detach_netns(&mut self, name: &Name) {
+        let Some(mut seen) = self.board.lock().observed.netns.get(name).cloned() else { return };
+        if seen.made_netns && self.hand_namespace_on(name, &seen) {
+            seen.made_netns = false;
+        }
+        let detached = netns::detach(&seen.spec, seen.made_netns);
+        self.forget(&Owner::Netns(name.clone()), "netns", detached);
+    }
+
+    /// Notes a namespace made for one attachment as made for another one that uses it, if any.
+    fn hand_namespace_on(&self, name: &Name, seen: &NetnsSeen) -> bool {
+        let mut board = self.board.lock();
+        let shares =
+            |(other, found): &(&Name, &mut NetnsSeen)| *other != name && found.spec.netns == seen.spec.netns;
+        let Some((other, heir)) = board.observed.netns.iter_mut().find(shares) else { return false };
+        heir.made_netns = true;
+        let (other, heir) = (other.clone(), heir.clone());
+        board.observed.netns.entry(name.clone()).and_modify(|seen| seen.made_netns = false);
+        drop(board);
+        if let Err(error) = self.store.remember(&Owner::Netns(other).document(), &heir) {
+            let netns = &seen.spec.netns;
+            tracing::warn!(%error, netns, "that taut made the namespace could not be noted");
+        }
+        true
+    }
+
+    /// Removes the socket of an external front end if taut listens on it.
+    pub(super) fn detach_external(&mut self, name: &Name) {
+        let Some(seen) = self.board.lock().observed.external.get(name).cloned() else { return };
+        let detached = external::detach(&seen.spec);
+        self.forget(&Owner::External(name.clone()), "external", detached);
+    }
+
+    /// Forgets an attachment that was undone. If it was not, it stays known and is tried again.
+    fn forget(&mut self, owner: &Owner, kind: &str, undone: std::io::Result<()>) {
+        let document = owner.document();
+        let undone = undone.map_err(|error| error.to_string());
+        let forgotten = undone.and_then(|()| self.store.forget(&document).map_err(|error| error.to_string()));
+        if let Err(problem) = forgotten {
+            self.tell_problem(&document, &format!("{kind}.not-detached"), &problem);
+            return;
+        }
+        let mut seen = self.board.lock();
+        seen.problems.remove(&document);
+        match owner {
+            Owner::Netns(name) => drop(seen.observed.netns.remove(name)),
+            Owner::External(name) => drop(seen.observed.external.remove(name)),
+            Owner::Nic(..) | Owner::Vmci(_) => {}
+        }
+        drop(seen);
+        self.retries.reset(&document);
+        self.store.event(Level::Info, &document, &format!("{kind}.detached"), "detached from its port");
+    }
+}

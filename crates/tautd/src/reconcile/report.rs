@@ -1,0 +1,161 @@
+//! Events about the host: what a report says that the one before did not.
+
+use taut_api::Name;
+use taut_api::enforcement::{CpuShare, GreedyProcess, HostPlan, HostReport, MemoryMove, VmReport};
+use taut_api::event::Level;
+use taut_api::placement::Numbers;
+
+use crate::store::Store;
+
+/// An event to raise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Event {
+    level: Level,
+    subject: String,
+    kind: &'static str,
+    message: String,
+}
+
+/// Raises an event for each difference between two reports. `plan` is the one that led to `now`.
+pub(super) fn raise(store: &Store, plan: &HostPlan, before: &HostReport, now: &HostReport) {
+    for Event { level, subject, kind, message } in events(plan, before, now) {
+        store.event(level, &subject, kind, &message);
+    }
+}
+
+fn events(plan: &HostPlan, before: &HostReport, now: &HostReport) -> Vec<Event> {
+    let mut events = Vec::new();
+    let none = VmReport::default();
+    let names = now.vms.keys().chain(before.vms.keys().filter(|name| !now.vms.contains_key(*name)));
+    for name in names {
+        let of = |report: &HostReport| report.vms.get(name).unwrap_or(&none).clone();
+        compare_vm(name, plan, &of(before), &of(now), &mut events);
+    }
+    for (address, name) in before.devices.iter().filter(|(address, _)| !now.devices.contains_key(address)) {
+        let message = format!("{address} is the host's again");
+        events.push(of_vm(Level::Info, name, "passthrough.given-back", message));
+    }
+    let problems =
+        |report: &HostReport| [report.cpu_problems.clone(), report.priority_problems.clone()].concat();
+    let known = problems(before);
+    for problem in problems(now).into_iter().filter(|problem| !known.contains(problem)) {
+        events.push(of_host("latency.problem", problem));
+    }
+    for GreedyProcess { pid, percent, allowed_percent, pause_s } in &now.greedy {
+        let message = format!(
+            "a thread of process {pid} has used {percent} % of a pCPU with real-time priority, \
+             {allowed_percent} % are allowed: it takes turns with others for {pause_s} s"
+        );
+        events.push(of_host("latency.greedy", message));
+    }
+    events
+}
+
+/// Compares two reports of one VM.
+fn compare_vm(name: &Name, plan: &HostPlan, before: &VmReport, now: &VmReport, events: &mut Vec<Event>) {
+    let mut info = |kind, message: String| events.push(of_vm(Level::Info, name, kind, message));
+    if now.grouped && !before.grouped {
+        info("resources.enforced", "it has a control group with its shares and limits".to_owned());
+    }
+    match (before.exclusive, now.exclusive) {
+        (false, true) => info("latency.granted", granted(plan, name, now)),
+        (true, false) => info("latency.taken-back", "its pCPUs are the host's again".to_owned()),
+        _ => {}
+    }
+    // A move that is done does not change any more.
+    let moved = now.memory.as_ref().filter(|moved| moved.done && before.memory.as_ref() != Some(*moved));
+    if let Some(MemoryMove { moved, nodes, .. }) = moved.filter(|done| done.moved.0 > 0) {
+        let nodes = Numbers(nodes.clone());
+        info("memory.moved", format!("{moved} of its memory were moved to node {nodes}"));
+    }
+    let mut warn = |kind, now: Option<&String>, before: Option<&String>| {
+        if let Some(message) = now.filter(|now| Some(*now) != before) {
+            events.push(of_vm(Level::Warning, name, kind, message.clone()));
+        }
+    };
+    warn("resources.problem", now.group_problem.as_ref(), before.group_problem.as_ref());
+    warn("placement.not-bound", now.unbound.as_ref(), before.unbound.as_ref());
+    warn("memory.not-moved", moved.and_then(MemoryMove::shortfall).as_ref(), None);
+}
+
+fn granted(plan: &HostPlan, name: &Name, now: &VmReport) -> String {
+    let idle = match plan.vms.get(name).map(|vm| &vm.cpus) {
+        Some(CpuShare::Exclusive { idle, .. }) if !idle.is_empty() => format!("; {idle:?} stay idle"),
+        _ => String::new(),
+    };
+    format!("its vCPUs own pCPUs {:?}{idle}", now.cpus)
+}
+
+fn of_vm(level: Level, name: &Name, kind: &'static str, message: String) -> Event {
+    Event { level, subject: format!("vm/{name}"), kind, message }
+}
+
+fn of_host(kind: &'static str, message: String) -> Event {
+    Event { level: Level::Warning, subject: "host".to_owned(), kind, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use taut_api::Bytes;
+    use taut_api::enforcement::VmShare;
+
+    use super::*;
+
+    fn name() -> Name {
+        "db1".parse().unwrap()
+    }
+
+    fn report(vm: VmReport) -> HostReport {
+        HostReport { vms: [(name(), vm)].into(), ..HostReport::default() }
+    }
+
+    /// Returns kind and message of the events between two reports, with pCPU 3 idle in the plan.
+    fn told(before: &HostReport, now: &HostReport) -> Vec<(&'static str, String)> {
+        let cpus = CpuShare::Exclusive { cpus: vec![2], idle: vec![3] };
+        let vm = VmShare { pid: 7, cpus, ..VmShare::default() };
+        let plan = HostPlan { vms: [(name(), vm)].into(), ..HostPlan::default() };
+        events(&plan, before, now).into_iter().map(|event| (event.kind, event.message)).collect()
+    }
+
+    #[test]
+    fn a_difference_is_told_once() {
+        let none = HostReport::default();
+        let mut now = report(VmReport { cpus: vec![2], exclusive: true, ..VmReport::default() });
+        now.cpu_problems = vec!["x cannot be changed".to_owned()];
+        let first = told(&none, &now);
+        assert_eq!(
+            first,
+            [
+                ("latency.granted", "its vCPUs own pCPUs [2]; [3] stay idle".to_owned()),
+                ("latency.problem", "x cannot be changed".to_owned())
+            ]
+        );
+        assert_eq!(told(&now, &now), []);
+        assert_eq!(told(&now, &none), [("latency.taken-back", "its pCPUs are the host's again".to_owned())]);
+    }
+
+    #[test]
+    fn a_problem_is_told_again_only_if_it_changes() {
+        let vm = |why: &str| VmReport { unbound: Some(why.to_owned()), ..VmReport::default() };
+        let (a, b) = (report(vm("a")), report(vm("b")));
+        assert_eq!(told(&HostReport::default(), &a), [("placement.not-bound", "a".to_owned())]);
+        assert_eq!(told(&a, &a), []);
+        assert_eq!(told(&a, &b), [("placement.not-bound", "b".to_owned())]);
+    }
+
+    #[test]
+    fn a_move_of_memory_is_told_when_it_is_done() {
+        let moved = |done, why: Option<&str>| {
+            let why = why.map(str::to_owned);
+            let nodes = [1].into();
+            let memory = MemoryMove { nodes, moved: Bytes::mib(64), done, why, ..MemoryMove::default() };
+            report(VmReport { memory: Some(memory), ..VmReport::default() })
+        };
+        let none = HostReport::default();
+        assert_eq!(told(&none, &moved(false, None)), []);
+        let kinds = |now: HostReport| told(&none, &now).into_iter().map(|(kind, _)| kind).collect::<Vec<_>>();
+        assert_eq!(kinds(moved(true, None)), ["memory.moved"]);
+        assert_eq!(kinds(moved(true, Some("it is full"))), ["memory.moved", "memory.not-moved"]);
+        assert_eq!(told(&moved(true, None), &moved(true, None)), []);
+    }
+}

@@ -1,0 +1,127 @@
+//! Sockets of VMs' VMCI devices, and devices that have lost the fabric.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use taut_api::Name;
+use taut_api::event::Level;
+use taut_api::fabric::PortId;
+use taut_api::fabric::message::Attachment;
+use taut_plan::Owner;
+use taut_vm::launch::RunPaths;
+use taut_vm::qmp::{Qmp, QmpError};
+use taut_vm::replug::{self, Replug};
+
+use super::Reconciler;
+use crate::board::Board;
+use crate::inbox::Message;
+use crate::listen::listen;
+use crate::{external, store::Store};
+
+/// Maximum time for QEMU's monitor to answer, and for a guest to release a device. The monitor serves
+/// one client at a time, and pressing the power button must not wait long.
+const MONITOR_PATIENCE: Duration = Duration::from_secs(1);
+/// Time that a device without a session has to connect by itself after a start.
+const REPLUG_FIRST: Duration = Duration::from_millis(500);
+/// Time after which replacing a device is tried again.
+const REPLUG_AGAIN: Duration = Duration::from_secs(2);
+
+impl Reconciler {
+    /// Listens on the socket that QEMU connects to while it starts.
+    pub(super) fn listen_for_vsock(&self, vm: &Name, port: PortId) {
+        if let Some(listener) = self.listen_at(vm, RunPaths::vmci_front) {
+            self.fabric.attach(port, Attachment::Listening, listener);
+            // The next plan may start the VM.
+            self.inbox.send(Message::Wake);
+        }
+    }
+
+    /// Connects to the VMCI device of a microguest.
+    pub(super) fn connect_vsock(&self, vm: &Name, port: PortId) {
+        if !self.is_fabric_ready() {
+            return;
+        }
+        match external::connect_now(&self.vms.paths(vm).vmci_front()) {
+            Ok(socket) => self.fabric.attach(port, Attachment::Connected, socket),
+            Err(error) => tracing::debug!(%vm, %error, "the VMCI device's socket is not ready"),
+        }
+    }
+
+    /// Listens on the socket by which programs of the host reach the guest.
+    pub(super) fn listen_for_host(&self, vm: &Name, port: PortId) {
+        if let Some(listener) = self.listen_at(vm, RunPaths::vmci) {
+            self.fabric.listen_for_host(port, listener);
+        }
+    }
+
+    /// Listens on one of a VM's sockets. Raises an event for each new problem.
+    fn listen_at(&self, vm: &Name, socket: fn(&RunPaths) -> PathBuf) -> Option<std::os::fd::OwnedFd> {
+        if !self.is_fabric_ready() {
+            return None;
+        }
+        let listening = self.vms.made_paths(vm).and_then(|paths| {
+            let path = socket(&paths);
+            listen(&path)
+                .map_err(|error| io::Error::other(format!("cannot listen at {}: {error}", path.display())))
+        });
+        report(&self.board, &self.store, vm, "vmci.no-socket", listening)
+    }
+
+    /// Replaces a device that will never connect again, on another thread since QEMU and the guest may be
+    /// slow.
+    pub(super) fn replug_vsock(&mut self, vm: &Name) {
+        let owner = Owner::Vmci(vm.clone()).to_string();
+        if !self.retries.is_due_after(&owner, REPLUG_FIRST) {
+            return;
+        }
+        self.retries.delay(&owner, REPLUG_AGAIN);
+        let (paths, vm) = (self.vms.paths(vm), vm.clone());
+        let (board, store, inbox) = (self.board.clone(), self.store.clone(), self.inbox.clone());
+        std::thread::spawn(move || {
+            let replugged = Qmp::connect(&paths.qmp(), MONITOR_PATIENCE)
+                .and_then(|mut qmp| replug::vmci(&mut qmp, &paths.vmci_front(), MONITOR_PATIENCE));
+            match report(
+                &board,
+                &store,
+                &vm,
+                "vmci.not-replugged",
+                replugged.map_err(|error| in_full(&error)),
+            ) {
+                Some(Replug::Done) => {
+                    let message = "the device had lost the fabric and was plugged in again: its connections \
+                                   are reset, listening sockets in the guest continue";
+                    store.event(Level::Warning, &Owner::Vmci(vm).to_string(), "vmci.replugged", message);
+                    inbox.send(Message::Wake);
+                }
+                Some(Replug::Held) => tracing::debug!(%vm, "the guest has not let go of its VMCI device yet"),
+                Some(Replug::Connected) | None => {}
+            }
+        });
+    }
+}
+
+/// Returns an error with its cause in one line.
+fn in_full(error: &QmpError) -> io::Error {
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+    io::Error::other(format!("{error}{cause}"))
+}
+
+/// Returns the value. Notes an error on the board and, unless it is known already, raises an event.
+fn report<T>(board: &Board, store: &Store, vm: &Name, kind: &str, result: io::Result<T>) -> Option<T> {
+    let owner = Owner::Vmci(vm.clone()).to_string();
+    match result {
+        Ok(value) => {
+            board.lock().problems.remove(&owner);
+            Some(value)
+        }
+        Err(error) => {
+            let problem = error.to_string();
+            let before = board.lock().problems.insert(owner.clone(), problem.clone());
+            if before.as_ref() != Some(&problem) {
+                store.event(Level::Warning, &owner, kind, &problem);
+            }
+            None
+        }
+    }
+}
