@@ -1,4 +1,4 @@
-# The only entry point for work on taut. `make help` lists what it can do.
+# The entry point for all work on taut. `make help` lists the targets.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
@@ -25,7 +25,7 @@ build: guest ## Build everything that is installed
 	$(CARGO) build --release --workspace --exclude taut-tests --exclude taut-guest --exclude taut-fuzz-targets --bins
 	$(CARGO) build --release -p taut-preload --lib
 
-# A guest unpacks it into its memory: without its symbols it is a tenth as large.
+# Guests unpack this binary into their memory. Without symbols it is a tenth as large.
 .PHONY: guest
 guest: ## Build the static binary for inside a VM
 	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO) build --release -p taut-guest --target $(TRIPLE)

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# bench-switch.sh BIN OUT: taut beside its rivals, the switch on core 0 and the generator on core 1, all samples of a kind in alternation.
-# Writes bench/results/MACHINE-DATE.json (every sample, and where it was taken) and, from that, docs/performance.md with its picture.
-# ROUNDS=N goes through all N times (3); ONLY=REGEX leaves out cells that do not match, such as ONLY='^(taut|vhost) taut'; NOTE=TEXT is put on the page.
-# QUICK=1 takes few and short samples and writes to OUT only. REPORT is the program that makes the page.
+# bench-switch.sh BIN OUT: measures taut beside its rivals, the switch on core 0 and the generator
+# on core 1, with all samples of a kind in alternation. Writes bench/results/MACHINE-DATE.json
+# (every sample and its machine) and, from that, docs/performance.md with its picture.
+# ROUNDS=N repeats everything N times (3). ONLY=REGEX measures matching cells only, such as
+# ONLY='^(taut|vhost) taut'. NOTE=TEXT appears on the page. QUICK=1 takes few short samples and
+# writes to OUT only. REPORT is the program that makes the page.
 set -euo pipefail
 export PATH=/usr/sbin:/sbin:$PATH
 export BIN=$1 OUT=$2
@@ -21,7 +23,7 @@ rig_resume taut
 taut_pair learning '--forged-transmits --mac-learning' ''
 taut_pair offload '' --offloads
 
-# What is compared stands side by side, so that the machine moves as little as can be in between.
+# Cells that are compared follow each other, so that the machine's state changes little in between.
 cells=()
 for kind in "one-way 64" "one-way 256" "one-way 1518" "both-ways 64" "traversal 64" "one-way 64 --packed" "traversal 64 --packed"; do
   for switch in taut ovs_normal ovs_fixed vhost; do cells+=("$switch taut $kind"); done
@@ -30,7 +32,7 @@ for kind in "--touch" "--flows 1024 --macs 100" "--flows 65536 --macs 100"; do
   for switch in taut_learning ovs_normal; do cells+=("$switch taut one-way 64 $kind"); done
 done
 cells+=("taut_offload taut one-way 65549 --entries 64 --memcpy")
-# Generators that were not written with taut, where they are: do they say the same?
+# Generators that were not written with taut confirm the figures, where they are present.
 for generator in lgen vgen; do
   [ -e "$(rivals_folder)/$generator.c" ] || continue
   for size in 64 256 1518; do

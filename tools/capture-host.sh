@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# capture-host.sh [FILE]: what `taut check host` reads of this machine, as a text file that crates/host/src/captured.rs unpacks.
-# Only settings: no addresses, no host name, no names of processes but irqbalance.
+# capture-host.sh [FILE]: writes what `taut check host` reads of this machine to a text file, which
+# the example `unpack` of taut-host turns into a folder. Only settings: no addresses, no host name,
+# no names of processes but irqbalance.
 set -u
 out() {
   printf '# %s, Linux %s\n' "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)" "$(uname -r | grep -oE "^[0-9.]+")"
@@ -28,7 +29,7 @@ out() {
     sys/module/kvm/parameters/halt_poll_ns sys/module/kvm_intel/parameters/enable_apicv sys/module/kvm_amd/parameters/avic sys/module/*/parameters/InterruptThrottleRate \
     sys/class/net/*/{device/uevent,device/sriov_totalvfs,carrier,gro_flush_timeout,napi_defer_hard_irqs,queues/rx-*/rps_cpus} sys/kernel/iommu_groups/*/type; do
     [ -r "$file" ] || continue
-    # Interfaces without a device are somebody's bridges and tunnels.
+    # Interfaces without a device are bridges and tunnels, not NICs.
     [[ $file != sys/class/net/* || -e sys/class/net/$(cut -d/ -f4 <<<"$file")/device ]] || continue
     text=$(cat "$file" 2>/dev/null) || continue
     [[ $file != */meminfo ]] || text=$(grep MemTotal: <<<"$text")

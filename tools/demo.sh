@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# demo.sh BIN IMAGES OUT: two Debian VMs and two microguests on one port group, measured; results in OUT.
-# Whatever it started is gone when it ends, also after Ctrl-C.
+# demo.sh BIN IMAGES OUT: starts two Debian VMs and two microguests on one port group and measures
+# them; results in OUT. Everything that it started is gone when it ends, also after Ctrl-C.
 set -euo pipefail
 bin=$1 images=$2 out=$3
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -27,7 +27,7 @@ trap 'exit 143' TERM
 step() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 
 step "starting tautd"
-# Its own session, so that Ctrl-C reaches this script first and the daemon is taken down in order.
+# A session of its own: Ctrl-C reaches this script first, which takes the daemon down in order.
 setsid "$bin/tautd" --state-dir "$work/state" --run-dir "$work/run" 2>"$out/tautd.log" &
 daemon=$!
 until taut daemon show >/dev/null 2>&1; do

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# deny.sh: licences, bans and sources of every dependency against deny.toml; builds cargo-deny once if it is missing.
+# deny.sh: checks licences, bans and sources of every dependency against deny.toml. Builds
+# cargo-deny once if it is missing.
 set -euo pipefail
 tools=${CARGO_TARGET_DIR:-target}/tools
 if ! command -v cargo-deny >/dev/null && [ ! -x "$tools/bin/cargo-deny" ]; then
   echo "lint: building cargo-deny (once, some minutes)"
-  # An unoptimized build is enough for one tree and takes a fraction of the time.
+  # An unoptimised build is enough for one tree and takes a fraction of the time.
   CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR="$tools/build" cargo install cargo-deny --debug --locked --quiet --root "$tools"
   rm -rf "$tools/build"
 fi

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# goals.sh SET BIN IMAGES OUT: measures the goals of a set, one line a row:
+# goals.sh SET BIN IMAGES OUT: measures the goals of a set and prints one line a row:
 #   GOAL <id> <figure> (<bound>) met|missed
-# QUICK=1 shortens the long rows and says so; ROWS="SK3 SK4" picks some. The rows of a set are the functions of tools/goals/SET.sh whose names start
-# with `row_`, in order; a function `after_row` runs after each. Exit status 0 when every row was measured, met or not.
+# QUICK=1 shortens long rows, which say so. ROWS="SK3 SK4" picks rows. The rows of a set are the
+# functions of tools/goals/SET.sh whose names start with `row_`, in order; a function `after_row`
+# runs after each. The exit status is 0 if every row was measured, met or not.
 set -euo pipefail
 set_name=$1
 export BIN=$2 IMAGES=$3 OUT=$4
@@ -14,7 +15,7 @@ mkdir -p "$OUT"
 quick() { [ -n "${QUICK:-}" ]; }
 note() { echo "  $*"; }
 lines=()
-# goal ID FIGURE BOUND CONDITION: the condition is an awk expression.
+# goal ID FIGURE BOUND CONDITION: records a figure; the condition is an awk expression.
 goal() {
   local verdict=missed
   if awk "BEGIN{exit !($4)}"; then verdict=met; fi

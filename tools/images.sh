@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# images.sh BIN IMAGES: guest images from Debian's kernel packages, with taut's guest binary as init.
-# IMAGES/debian-6.1, debian-6.12 (cloud flavour) and debian-full each hold vmlinuz, initrd and info.json.
+# images.sh BIN IMAGES: makes guest images from Debian's kernel packages, with taut's guest binary
+# as init. IMAGES/debian-6.1, debian-6.12 (cloud flavour) and debian-full each hold vmlinuz, initrd
+# and info.json.
 set -euo pipefail
 bin=$(realpath "$1") images=$(realpath -m "$2")
 mkdir -p "$images/packages"
 
-# Images made with another guest binary are of no use.
+# Images with another guest binary are made anew.
 cmp -s "$bin/taut-guest" "$images/taut-guest" || rm -f "$images"/*/info.json
 
 update() { if [ "$(id -u)" = 0 ]; then apt-get update -q; else sudo apt-get update -q; fi; }
 [ -n "$(apt-cache pkgnames linux-image-6 2>/dev/null)" ] || update
 
-# newest PATTERN: the newest signed kernel package whose name matches, or nothing.
+# newest PATTERN: prints the newest signed kernel package whose name matches, or nothing.
 newest() { apt-cache pkgnames linux-image-6 | grep -E "^$1\$" | sort -V | tail -n 1; }
 
 image() { # NAME PATTERN
@@ -21,7 +22,7 @@ image() { # NAME PATTERN
   deb=$(find "$images/packages" -name "${package}_*.deb" | head -n 1)
   if [ -z "$deb" ]; then
     echo "images: fetching $package"
-    # A list that is some days old names packages that the mirror has replaced.
+    # A package list that is some days old names packages that the mirror has replaced.
     (cd "$images/packages" && { apt-get download -q "$package" || { update && apt-get download -q "$package"; }; })
     deb=$(find "$images/packages" -name "${package}_*.deb" | head -n 1)
   fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# make-disk.sh GUEST OUT.img: a small bootable Debian disk with taut's agent installed, as a user's own VM would have it,
-# and an iperf3 server.
-# BIOS boot by syslinux from a FAT partition, root on ext4. Made without mounting anything; needs root for mmdebstrap.
+# make-disk.sh GUEST OUT.img: makes a small bootable Debian disk with taut's agent as a service and
+# an iperf3 server, like a user's own VM. BIOS boot by syslinux from a FAT partition, root on ext4.
+# Nothing is mounted; mmdebstrap needs root.
 set -euo pipefail
 guest=$(realpath "$1") out=$(realpath -m "$2")
 unit=$(realpath "$(dirname "$0")/../crates/guest/taut-guest.service")
@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 
 cp "$guest" "$work/taut-guest"
 echo "disk: unpacking Debian $VERSION_CODENAME"
-# The system's own apt sources, so that no mirror is named here.
+# The system's own apt sources are used, so no mirror is named here.
 mmdebstrap --quiet --mode=root --variant=minbase --aptopt='Apt::Install-Recommends "false"' \
   --include=systemd-sysv,dbus,udev,kmod,iproute2,linux-image-cloud-amd64,initramfs-tools,zstd,iperf3 \
   --customize-hook="copy-in $work/taut-guest $unit /root" \

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# make-firewall.sh IMAGES NAME RULES OUT: the guest image NAME with nftables: OUT/vmlinuz and OUT/initrd. The guest forwards IPv4, as RULES (a file for nft;
-# eth0 is the first card) allow, and nothing before they are in force. What the initial RAM file system gets besides is this system's own nft and shell, and
-# modules from the kernel's package. As root.
+# make-firewall.sh IMAGES NAME RULES OUT: makes OUT/vmlinuz and OUT/initrd, the guest image NAME
+# with nftables. The guest forwards IPv4 as RULES (a file for nft; eth0 is the first NIC) allow, and
+# nothing before they are in force. The initial RAM file system also gets this system's nft and
+# shell, and modules from the kernel's package. Needs root.
 set -euo pipefail
 images=$(realpath "$1") name=$2 rules=$(realpath "$3") out=$(realpath -m "$4")
 work=$(mktemp -d)
@@ -9,10 +10,10 @@ trap 'rm -rf "$work"' EXIT
 PATH=$PATH:/usr/sbin:/sbin
 root=$work/root
 mkdir -p "$out" "$root"/{bin,sbin,dev,etc,modules}
-# What a shell starts in the background reads from there.
+# Background processes of the shell read from /dev/null.
 mknod "$root/dev/null" c 1 3
 
-# Every program with the libraries that it is linked with, where it looks for them.
+# Copies every program with its libraries, to the same paths.
 for program in sh sleep nft; do
   path=$(command -v "$program")
   cp -L "$path" "$root/bin/$program"
@@ -21,7 +22,7 @@ done
 cp "$rules" "$root/etc/rules"
 cat >"$root/init" <<'INIT'
 #!/bin/sh
-# The guest's own init loads the modules; until then there is nobody to take the rules.
+# The rules are loaded as soon as the guest's init has loaded the modules.
 protect() {
   nft -f /etc/rules && echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6 && echo 1 >/proc/sys/net/ipv4/conf/all/rp_filter &&
     echo 2 >/proc/sys/net/ipv4/conf/all/arp_ignore && echo 1 >/proc/sys/net/ipv4/ip_forward

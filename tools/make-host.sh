@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# make-host.sh BIN SCRIPT OUT.initrd: an initial RAM file system that makes a guest a host of its own: this system's QEMU and shell, taut's programs from
-# BIN, cgroup v2, and SCRIPT as all that it does. Its kernel has to have built in what a cloud kernel of Debian has. As root.
+# make-host.sh BIN SCRIPT OUT.initrd: makes an initial RAM file system that turns a guest into a
+# host: this system's QEMU and shell, taut's programs from BIN, cgroup v2, and SCRIPT as all that it
+# runs. The kernel must have built in what Debian's cloud kernel has. Needs root.
 set -euo pipefail
 bin=$(realpath "$1") script=$(realpath "$2") out=$(realpath -m "$3")
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 PATH=$PATH:/usr/sbin:/sbin
 mkdir -p "$root"/{bin,dev,proc,sys,run,tmp,var/lib,etc,usr/share}
-# The kernel gives init its console.
+# The kernel opens this as the console of init.
 mknod "$root/dev/console" c 5 1
 
-# Every program with the libraries that it is linked with, where it looks for them.
+# Copies every program with its libraries, to the same paths.
 program() {
   cp -L "$1" "$root/bin/"
   ldd "$1" | grep -o '/[^ ]*' | while read -r library; do install -D "$library" "$root$library"; done

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# make-redis.sh IMAGES NAME LIBRARY MAP SCRIPT OUT [PROGRAM…]: the guest image NAME with TCP programs that talk over VMCI sockets: OUT/vmlinuz and
-# OUT/initrd. What the initial RAM file system gets besides: this system's own Redis and shell, PROGRAMs, libtaut_vmci.so (LIBRARY) as
-# /lib/libtaut_vmci.so, MAP as /etc/taut/vmci.map, the kernel's loopback for AF_VSOCK, and SCRIPT, which the shell runs when the guest has come
-# up, and what it prints goes to the console. As root.
+# make-redis.sh IMAGES NAME LIBRARY MAP SCRIPT OUT [PROGRAM…]: makes OUT/vmlinuz and OUT/initrd, the
+# guest image NAME with TCP programs that talk over VMCI sockets. The initial RAM file system also
+# gets this system's Redis and shell, PROGRAMs, LIBRARY as /usr/local/lib/libtaut_vmci.so, MAP as
+# /etc/taut/vmci.map, the kernel's loopback for AF_VSOCK, and SCRIPT. The shell runs SCRIPT when the
+# guest has come up, with its output on the console. Needs root.
 set -euo pipefail
 images=$(realpath "$1") name=$2 library=$(realpath "$3") map=$(realpath "$4") script=$(realpath "$5") out=$(realpath -m "$6")
 work=$(mktemp -d)
@@ -10,25 +11,27 @@ trap 'rm -rf "$work"' EXIT
 PATH=$PATH:/usr/sbin:/sbin
 root=$work/root
 mkdir -p "$out" "$root"/{bin,sbin,dev,etc/taut,lib,modules,tmp}
-# What a shell starts in the background reads from there.
+# Background processes of the shell read from /dev/null.
 mknod "$root/dev/null" c 1 3
 
-# Every program with the libraries that it is linked with, where it looks for them.
+# Copies every program with its libraries, to the same paths.
 libraries() { ldd "$1" | grep -o '/[^ ]*' | while read -r library; do install -D "$library" "$root$library"; done; }
-# Debian's package of Redis' tools has the server as redis-check-rdb, without a service that starts by itself.
+# Debian's package of Redis' tools has the server as redis-check-rdb, without a service that starts
+# by itself.
 for program in sh sleep cat grep redis-check-rdb redis-cli redis-benchmark "${@:7}"; do
   path=$(command -v "$program")
   cp -L "$path" "$root/bin/$(basename "$program")"
   libraries "$path"
 done
 mv "$root/bin/redis-check-rdb" "$root/bin/redis-server"
-install "$library" "$root/lib/libtaut_vmci.so"
+install -D "$library" "$root/usr/local/lib/libtaut_vmci.so"
 libraries "$library"
 cp "$map" "$root/etc/taut/vmci.map"
 cp "$script" "$root/etc/script"
 cat >"$root/init" <<'INIT'
 #!/bin/sh
-# The guest's own init makes devices and addresses; the kernel's table of AF_VSOCK ports is the last thing that it loads.
+# The guest's init makes devices and addresses. The module vsock_loopback is the last one that it
+# loads.
 wait_for_init() { until [ -e /proc/self ] && [ -c /dev/vsock ] && grep -q vsock_loopback /proc/modules; do sleep 0.2; done; }
 { wait_for_init 2>/dev/null; PATH=/bin; export PATH; . /etc/script; } </dev/null >/dev/console 2>&1 &
 exec /sbin/guest

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# setup.sh GROUP…: install the Debian packages of these groups that are missing. Idempotent; says what it does.
-# Works on Debian 12 and 13, as root or with sudo. On Debian 12 QEMU comes from backports (10.0), because 7.2 needs a
-# work-around under emulation; without backports 7.2 is taken.
+# setup.sh GROUP…: installs the Debian packages of these groups that are missing, and says which.
+# Works on Debian 12 and 13, as root or with sudo. On Debian 12, QEMU comes from backports (10.0),
+# because 7.2 needs a work-around under emulation; without backports it is 7.2.
 set -euo pipefail
 
 declare -A groups=(
@@ -24,7 +24,7 @@ for group in "$@"; do
   for package in ${groups[$group]}; do installed "$package" || missing+=("$package"); done
 done
 
-# The suite with the newer QEMU and kernel, from the same mirror as the system's own packages.
+# The suite with the newer QEMU and kernel comes from the mirror of the system's own packages.
 backports="${VERSION_CODENAME:-}-backports"
 if [ "${VERSION_ID:-}" = 12 ] && ! grep -rqs "$backports" /etc/apt/sources.list /etc/apt/sources.list.d; then
   mirror=$(apt-get indextargets --format '$(SITE)' "Codename: $VERSION_CODENAME" 'Created-By: Packages' 2>/dev/null | head -n 1)
@@ -46,7 +46,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     if [ "$package" = qemu-system-x86 ] && apt-cache madison "$package" | grep -q "$backports/"; then newer+=("$package"); else plain+=("$package"); fi
   done
   install=(as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends)
-  # A list that is some days old names packages that the mirror has replaced.
+  # A package list that is some days old names packages that the mirror has replaced.
   install() { "${install[@]}" "$@" || { as_root apt-get update -q && "${install[@]}" "$@"; }; }
   [ ${#plain[@]} -eq 0 ] || install "${plain[@]}"
   [ ${#newer[@]} -eq 0 ] || install -t "$backports" "${newer[@]}"

@@ -18,14 +18,14 @@ pub struct Taut {
     args: &'static [&'static str],
 }
 
-/// How one command ended.
+/// Outcome of one command.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Exit status was zero.
+    /// True if the exit status was zero.
     pub success: bool,
-    /// What it printed.
+    /// Standard output.
     pub stdout: String,
-    /// What it complained about.
+    /// Standard error.
     pub stderr: String,
 }
 
@@ -35,28 +35,29 @@ impl Taut {
         Self::start_with(&[])
     }
 
-    /// The same, with more arguments for `tautd`.
+    /// Starts a daemon with an empty store and these arguments.
     pub fn start_with(args: &'static [&'static str]) -> Self {
         let dir = directory();
         let daemon = spawn(dir.path(), args, []);
         let taut = Self { dir, daemon, args };
         taut.wait_until_it_answers();
-        // Killed in the instant between starting it and writing that down, the daemon would leave it to nobody.
+        // If the daemon is killed between starting the fabric and recording it, nobody owns the
+        // fabric.
         taut.fabric_pid();
         taut
     }
 
-    /// The daemon's directory for files of a test.
+    /// Returns the directory for files of the test.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Process of the daemon.
+    /// Returns the daemon's process number.
     pub fn daemon_pid(&self) -> i32 {
         i32::try_from(self.daemon.id()).expect("process numbers are small")
     }
 
-    /// Process of the fabric.
+    /// Returns the fabric's process number, as soon as there is one.
     pub fn fabric_pid(&self) -> i32 {
         let pid = eventually("the daemon names its fabric", || {
             self.json(["daemon", "show"])["fabric_pid"].as_i64()
@@ -64,20 +65,20 @@ impl Taut {
         i32::try_from(pid).expect("process numbers are small")
     }
 
-    /// `kill -9` of the daemon.
+    /// Ends the daemon by SIGKILL.
     pub fn kill_daemon(&mut self) {
         kill_9(self.daemon_pid());
         self.daemon.wait().expect("our child");
     }
 
-    /// Ends the daemon with everything that it runs, and waits until it has ended.
+    /// Ends the daemon with all its VMs, and waits until it has ended.
     pub fn shut_down(&mut self) {
         self.ok(["shutdown", "--everything"]);
         self.daemon.wait().expect("our child");
         assert!(self.probes().is_empty(), "a guest that KVM was tried with outlived its daemon");
     }
 
-    /// Processes of the guest by which the daemon finds out how guests run here.
+    /// Returns the processes of the daemon's KVM probe.
     pub fn probes(&self) -> Pids {
         process::naming(&format!("/proc/{}/fd/", self.daemon_pid()))
     }
@@ -87,7 +88,7 @@ impl Taut {
         self.restart_daemon_with([]);
     }
 
-    /// The same, with other environment variables.
+    /// Starts the daemon again with additional environment variables.
     pub fn restart_daemon_with<const N: usize>(&mut self, environment: [(&str, &str); N]) {
         self.daemon = spawn(self.dir.path(), self.args, environment);
         self.wait_until_it_answers();
@@ -103,7 +104,7 @@ impl Taut {
         }
     }
 
-    /// `taut`, ready for arguments.
+    /// Returns a `taut` command to which arguments can be added.
     pub fn command(&self) -> Command {
         let mut command = Command::new(bin_dir().join("taut"));
         command.arg("--socket").arg(self.dir.path().join("run/tautd.sock")).stdin(Stdio::null());
@@ -117,7 +118,7 @@ impl Taut {
         outcome.stdout
     }
 
-    /// Runs `taut ARGS`, which must fail with a hint; returns what it said.
+    /// Runs `taut ARGS`, which must fail with a hint; returns the error text.
     pub fn refused<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
         let outcome = self.run(args);
         assert!(!outcome.success, "was not refused: {}", outcome.stdout);
@@ -135,14 +136,14 @@ impl Taut {
         serde_json::from_slice(&outcome).expect("JSON was asked for")
     }
 
-    /// Writes a file of this name and content; returns its path.
+    /// Writes a file of this name and content, and returns its path.
     pub fn file(&self, name: &str, content: &str) -> PathBuf {
         let path = self.dir.path().join(name);
         std::fs::write(&path, content).expect("the directory is ours");
         path
     }
 
-    /// A vSwitch `sw` with the port group `lan`.
+    /// Adds a vSwitch `sw` with the port group `lan`.
     #[must_use]
     pub fn with_lan(self) -> Self {
         self.ok(["vswitch", "create", "sw"]);
@@ -164,7 +165,7 @@ impl Taut {
         self.ok(["vm", "start", "--wait", name]);
     }
 
-    /// Every log that the programs wrote, for a failed test's message.
+    /// Returns all logs of the programs, for the message of a failed test.
     pub fn logs(&self) -> String {
         let mut text = String::new();
         let mut folders = vec![self.dir.path().to_owned()];

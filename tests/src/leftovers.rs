@@ -1,4 +1,4 @@
-//! Directories of tests, and what is left of those whose process was killed before it could take everything down.
+//! Directories of tests, and removal of what tests left behind whose process was killed.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,13 +14,14 @@ use crate::{alive, bin_dir, daemon, process};
 
 const PREFIX: &str = "taut-test-";
 
-/// This process in names: its number and when it began, for a number comes round.
+/// Names this process by number and start time, because numbers are used again.
 pub fn owner() -> String {
     let own = std::process::id();
     format!("{own}.{}", began(own).expect("this process is there"))
 }
 
-/// Is what has this owner's name after "taut-test-" (and perhaps more after a `-`) of a process that is gone?
+/// Returns true if the owner that follows `taut-test-` in this name is a process that is gone. More
+/// may follow the owner after a `-`.
 pub fn is_left_over(name: &OsStr) -> bool {
     let named = || {
         let owner = name.to_str()?.strip_prefix(PREFIX)?;
@@ -30,14 +31,14 @@ pub fn is_left_over(name: &OsStr) -> bool {
     named().is_some_and(|(pid, start)| began(pid) != Some(start))
 }
 
-/// A directory of a test. Before the first one, what dead processes left is cleared away.
+/// Makes a directory for a test. The first call removes what dead processes left.
 pub fn directory() -> TempDir {
     clear_away();
     TempDir::with_prefix(format!("{PREFIX}{}-", owner())).expect("a temporary directory")
 }
 
-/// Clears away what tests left whose process was killed: daemons and what they have changed on the host, processes, mounts, namespaces,
-/// directories. Once in a process.
+/// Removes what killed tests left: daemons and their changes of the host, processes, mounts,
+/// namespaces, directories. It does so once per process.
 pub fn clear_away() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -46,13 +47,13 @@ pub fn clear_away() {
     });
 }
 
-/// When a process began, in the kernel's ticks.
+/// Returns the start time of a process in clock ticks after boot.
 fn began(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-// Whatever cannot be cleared away stays: a test that minds says so itself.
+// What cannot be removed stays: a test that depends on it fails by itself.
 fn clear(dir: &Path) {
     eprintln!("clearing away {}, whose tests were killed", dir.display());
     end_daemon(dir);
@@ -79,7 +80,8 @@ fn clear(dir: &Path) {
     let _ = fs::remove_dir_all(dir);
 }
 
-/// Its daemon ends all that it runs and gives back what it has changed; if it is dead as well, the next one on its directories does.
+/// Ends the directory's daemon with all its VMs, and restores the host. If that daemon is dead, a
+/// new one on the same directories does both.
 fn end_daemon(dir: &Path) {
     let taut = |args: &[&str]| {
         let mut command = Command::new(bin_dir().join("taut"));
@@ -95,7 +97,7 @@ fn end_daemon(dir: &Path) {
         next = Some(daemon::spawn(dir, &["--cpuset", cpuset], []));
         until(answers);
     }
-    // Its own ledger by name: without a daemon it would be the one of this host's taut.
+    // The ledger is named explicitly: without a daemon the default would be this host's own.
     let state = dir.join("state");
     taut(&["check", "host", "--undo", "--state-dir", state.to_str().expect("temporary paths are text")]);
     taut(&["shutdown", "--everything"]);
@@ -104,7 +106,7 @@ fn end_daemon(dir: &Path) {
     }
 }
 
-/// Waits until it is so, for half a minute at most.
+/// Waits for a condition, for half a minute at most.
 fn until(mut so: impl FnMut() -> bool) {
     for _ in 0..1500 {
         if so() {
@@ -123,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_of_a_dead_process_is_left_over() {
+    fn only_names_of_dead_processes_count_as_left_over() {
         let mine = format!("{PREFIX}{}", owner());
         let of = |name: &str| is_left_over(OsStr::new(name));
         assert!(!of(&mine) && !of(&format!("{mine}-Ab12")));

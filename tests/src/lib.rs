@@ -1,8 +1,8 @@
-//! A fixture that runs the real programs: every test has a `tautd` with directories of its own, and when it ends
-//! nothing of it is left.
+//! Fixture that runs the real programs. Every test has a `tautd` with directories of its own, and
+//! nothing is left when it ends.
 //!
-//! `TAUT_BIN` names the folder of the built programs (default: the release folder of this checkout), `TAUT_IMAGES`
-//! that of the guest images.
+//! `TAUT_BIN` names the folder of the programs (default: the release folder of this checkout),
+//! `TAUT_IMAGES` that of the guest images.
 
 mod daemon;
 mod leftovers;
@@ -22,12 +22,12 @@ pub use wait::eventually;
 
 use std::path::{Path, PathBuf};
 
-/// Folder of the built programs.
+/// Returns the folder of the programs.
 pub fn bin_dir() -> PathBuf {
     std::env::var_os("TAUT_BIN").map_or_else(|| checkout().join("target/release"), PathBuf::from)
 }
 
-/// Folder of one guest image, if this system's Debian has its kernel.
+/// Returns the folder of a guest image, if this Debian has its kernel.
 pub fn image(name: &str) -> Option<PathBuf> {
     let images =
         std::env::var_os("TAUT_IMAGES").map_or_else(|| checkout().join("target/images"), PathBuf::from);

@@ -5,56 +5,59 @@ use std::process::{Child, Command, Output, Stdio};
 
 use crate::{Background, Taut, eventually};
 
-/// A namespace with a TAP port on a port group; its name is the daemon's directory's and its own.
+/// A namespace with a TAP port on a port group. Its name begins with the name of the daemon's
+/// directory.
 #[derive(Debug)]
 pub struct Netns {
-    /// As `ip netns` names it.
+    /// Name for `ip netns`.
     pub name: String,
-    /// Its address without prefix.
+    /// IP address without the prefix length.
     pub ip: String,
 }
 
 impl Netns {
-    /// Attaches a new namespace. It goes away with the daemon's `shutdown --everything`.
+    /// Attaches a new namespace. `shutdown --everything` removes it.
     pub fn attach(taut: &Taut, suffix: &str, portgroup: &str, ip: &str) -> Self {
         let name = Self::name(taut, suffix);
         taut.ok(["netns", "attach", &name, "--portgroup", portgroup, "--ip", &format!("{ip}/24")]);
         Self { name, ip: ip.to_owned() }
     }
 
-    /// The name of a namespace of this daemon.
+    /// Returns the name of one of this daemon's namespaces.
     pub fn name(taut: &Taut, suffix: &str) -> String {
         let directory = taut.dir().file_name().and_then(std::ffi::OsStr::to_str);
         format!("{}-{suffix}", directory.expect("temporary paths are text"))
     }
 
-    /// A program inside the namespace, ready to be started.
+    /// Returns a command that runs a program inside the namespace.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name, program]);
         command
     }
 
-    /// Runs a program inside the namespace to its end.
+    /// Runs a program inside the namespace and waits for its end.
     pub fn run<const N: usize>(&self, program: &str, args: [&str; N]) -> Output {
         self.command(program).args(args).output().expect("ip can be run")
     }
 
-    /// Real `ping`, `count` times: each echo has to come back, once, however late.
+    /// Sends `count` echo requests by `ping`; each must be answered once, however late.
     pub fn reaches(&self, to: &str, count: u32) {
         self.pinging(to, count, "0.02").all_come_back();
     }
 
-    /// The same, under way: one each `interval` seconds.
+    /// Starts a `ping` with one request each `interval` seconds.
     pub fn pinging(&self, to: &str, count: u32, interval: &str) -> Pings {
-        // With a deadline `ping` goes on until `count` came back. Without one it waits for the last hardly longer than for those before.
+        // With a deadline `ping` continues until `count` answers came. Without one it hardly waits
+        // longer for the last answer than for those before.
         let mut command = self.command("ping");
         command.args(["-n", "-c", &count.to_string(), "-i", interval, "-w", "120", to]);
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
         Pings { ping: command.spawn().expect("ip can be run"), count }
     }
 
-    /// Real `ping`: how many of `count` echoes came back, the last of them soon. It is for what is tried again, and for what must not.
+    /// Returns how many of `count` echo requests were answered, the last within a second. For
+    /// conditions that are tried again, and for traffic that must not pass.
     pub fn pings(&self, to: &str, count: u32) -> u32 {
         let count = count.to_string();
         let output = self.run("ping", ["-n", "-c", &count, "-i", "0.02", "-W", "1", to]);
@@ -73,13 +76,13 @@ impl Netns {
         server
     }
 
-    /// Does the namespace exist?
+    /// Returns true if the namespace exists.
     pub fn exists(&self) -> bool {
         std::path::Path::new("/run/netns").join(&self.name).exists()
     }
 }
 
-/// A `ping` under way.
+/// A `ping` that runs.
 #[derive(Debug)]
 pub struct Pings {
     ping: Child,
@@ -87,7 +90,7 @@ pub struct Pings {
 }
 
 impl Pings {
-    /// Waits until each echo has come back, once.
+    /// Waits until each request was answered once.
     pub fn all_come_back(self) {
         let output = self.ping.wait_with_output().expect("our child");
         let text = String::from_utf8_lossy(&output.stdout);
@@ -96,7 +99,8 @@ impl Pings {
             number.split(' ').next()?.parse().ok()
         };
         let answered: BTreeSet<u32> = text.lines().filter_map(answer).collect();
-        // If one was lost, a later one stands in for it; and while one is late, more than `count` are under way.
+        // `ping` sends more than `count` requests while one is late, and a later answer replaces a
+        // lost one.
         let lost: Vec<u32> = (1..=self.count).filter(|number| !answered.contains(number)).collect();
         assert!(lost.is_empty() && !text.contains("DUP!"), "{lost:?} did not come back: {text}");
     }

@@ -1,4 +1,4 @@
-//! Processes of a fixture, found by its directory so that nothing else on the host is touched.
+//! Processes of a fixture, found by its directory, so that no other process is touched.
 
 use std::fs;
 use std::path::Path;
@@ -9,12 +9,12 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 /// Process numbers.
 pub type Pids = Vec<i32>;
 
-/// A program that runs beside a test, silently, and ends with it at the latest.
+/// A program that runs beside a test without output, and ends with it at the latest.
 #[derive(Debug)]
 pub struct Background(Child);
 
 impl Background {
-    /// Starts it.
+    /// Starts the program.
     pub fn start(command: &mut Command) -> Self {
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Self(command.spawn().expect("the program is installed"))
@@ -23,19 +23,19 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The program may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Ends a process as a crash would.
+/// Ends a process by SIGKILL.
 pub fn kill_9(pid: i32) {
     let pid = Pid::from_raw(pid).expect("a process number");
     kill_process(pid, Signal::KILL).expect("the process was there to be killed");
 }
 
-/// Is there still a process with this number (a zombie does not count)?
+/// Returns true if a process with this number exists; a zombie does not count.
 pub fn alive(pid: i32) -> bool {
     let Some(number) = Pid::from_raw(pid) else { return false };
     let zombie = fs::read_to_string(format!("/proc/{pid}/stat"))
@@ -43,18 +43,18 @@ pub fn alive(pid: i32) -> bool {
     test_kill_process(number).is_ok() && !zombie
 }
 
-/// Processes that name `dir` in their command line or hold a file or socket below it open.
+/// Returns processes that name `dir` in their command line or hold a file or socket below it open.
 pub(crate) fn of_directory(dir: &Path) -> Pids {
     let name = dir.to_str().expect("temporary paths are text");
     that(|pid| names(pid, name) || holds(pid, dir))
 }
 
-/// Processes with these words in their command line.
+/// Returns processes with these words in their command line.
 pub(crate) fn naming(words: &str) -> Pids {
     that(|pid| names(pid, words))
 }
 
-/// Other processes that live, and are such.
+/// Returns other living processes that match.
 fn that(are_such: impl Fn(i32) -> bool) -> Pids {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let pids = fs::read_dir("/proc").expect("/proc is mounted");

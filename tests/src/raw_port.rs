@@ -1,4 +1,4 @@
-//! A port on which a test sends and receives whatever frames it likes.
+//! A port on which a test sends and receives any frame.
 
 use std::os::unix::net::UnixStream;
 
@@ -15,11 +15,11 @@ const ENTRIES: u16 = 512;
 const BUFFER: u32 = 2048;
 const MEMORY: u64 = 16 << 20;
 
-/// The driver end of a vNIC that taut did not start.
+/// Driver end of a vNIC that taut did not start.
 pub struct RawPort {
-    /// Its name.
+    /// Name of the port.
     pub name: String,
-    /// Its configured address.
+    /// Configured Ethernet address.
     pub mac: [u8; 6],
     rx: RxDriver,
     tx: TxDriver,
@@ -35,7 +35,7 @@ impl std::fmt::Debug for RawPort {
 }
 
 impl RawPort {
-    /// Attaches an external port to a port group and starts its rings, with every offload that there is.
+    /// Attaches an external port to a port group, with every offload, and starts its rings.
     pub fn attach(taut: &Taut, name: &str, portgroup: &str, mac: [u8; 6]) -> Self {
         let path = taut.dir().join(format!("{name}.sock"));
         let socket = path.to_str().expect("a temporary path is text");
@@ -73,7 +73,7 @@ impl RawPort {
         port
     }
 
-    /// What `taut port list` says of it.
+    /// Returns the port's entry of `taut port list`.
     pub fn info(&self, taut: &Taut) -> Value {
         let owner = format!("external/{}", self.name);
         let ports = taut.json(["port", "list"]);
@@ -81,13 +81,13 @@ impl RawPort {
         found.expect("an attached port is listed")
     }
 
-    /// Puts a frame into the ring; false, and nothing done, when there is no room now.
+    /// Puts a frame into the ring. Returns false, without any effect, if there is no room.
     pub fn send(&mut self, header: &NetHeader, frame: &[u8]) -> bool {
         self.tx.reclaim().expect("the fabric keeps the rules of the ring");
         self.tx.send(header, frame)
     }
 
-    /// Shows the fabric what was put into the ring and taken out of it.
+    /// Publishes both rings and kicks the fabric if it asks for that.
     pub fn flush(&mut self) {
         for (ring, kick) in [(self.tx.ring(), &self.kicks[1]), (self.rx.ring(), &self.kicks[0])] {
             ring.publish();
@@ -97,13 +97,13 @@ impl RawPort {
         }
     }
 
-    /// Has the fabric dealt with everything that was sent?
+    /// Returns true if the fabric has returned every sent frame.
     pub fn is_idle(&mut self) -> bool {
         self.tx.reclaim().expect("the fabric keeps the rules of the ring");
         self.tx.ring().free() == usize::from(ENTRIES)
     }
 
-    /// The next frame that has arrived.
+    /// Returns the next frame that has arrived.
     pub fn receive(&mut self) -> Option<&[u8]> {
         let header = self.rx.receive(&mut self.frame).expect("the fabric keeps the rules of the ring");
         header.map(|_| &self.frame[..])

@@ -1,4 +1,4 @@
-//! A VMCI device whose guest sends whatever packets a test likes.
+//! A VMCI device whose guest sends any packet that a test wants.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
@@ -16,12 +16,12 @@ use crate::{Taut, bin_dir, eventually};
 const ENTRIES: u16 = 128;
 const PAYLOAD: u32 = 4096;
 const MEMORY: u64 = 16 << 20;
-/// Room that a connection has.
+/// Receive buffer of a connection, in bytes.
 const ROOM: u32 = 64 << 10;
 
-/// The driver end of the VMCI device of a micro VM that runs nothing.
+/// Driver end of the VMCI device of a microguest that runs nothing.
 pub struct RawVmci {
-    /// Its context ID, as the device tells it.
+    /// Context ID, read from the device.
     pub cid: u64,
     rx: SocketRxDriver,
     tx: SocketTxDriver,
@@ -35,7 +35,7 @@ impl std::fmt::Debug for RawVmci {
     }
 }
 
-/// A folder of taut's programs in which microguests do nothing at all. It has to be the daemon's `--libexec`.
+/// Makes a folder of taut's programs in which microguests do nothing, for the daemon's `--libexec`.
 pub fn idle_microguests(dir: &Path) -> PathBuf {
     let libexec = dir.join("libexec");
     std::fs::create_dir(&libexec).expect("the directory is ours");
@@ -47,7 +47,8 @@ pub fn idle_microguests(dir: &Path) -> PathBuf {
 }
 
 impl RawVmci {
-    /// Is the guest of a micro VM that has just been started with a VMCI device, and starts its rings.
+    /// Takes the place of the guest of a microguest with a VMCI device that was just started, and
+    /// starts the rings.
     pub fn start(taut: &Taut, vm: &str) -> Self {
         let pid = || taut.json(["vm", "show", vm])["status"]["pid"].as_i64();
         eventually("the VM's process is there", pid);
@@ -77,7 +78,7 @@ impl RawVmci {
         Self { cid, rx, tx, kicks, _session: session }
     }
 
-    /// A request for a connection.
+    /// Returns the header of a connection request.
     pub fn request(&self, from_port: u32, to: (u64, u32)) -> SocketHeader {
         SocketHeader {
             src_cid: self.cid,
@@ -100,7 +101,7 @@ impl RawVmci {
         self.flush();
     }
 
-    /// The next packet.
+    /// Waits for the next packet and returns it.
     pub fn receive(&mut self) -> (SocketHeader, Vec<u8>) {
         let packet = eventually("a packet arrives", || {
             let packet = self.rx.receive(|header, payload| {

@@ -1,5 +1,6 @@
-# A Linux bridge with two TAP devices, driven by vgen through DPDK's TAP driver: a system call a frame on the generator's side, and the bridge's own work
-# is done in those calls, on core 1. Only for a measure of what is usual; nothing else is comparable.
+# A Linux bridge with two TAP devices, driven by vgen through DPDK's TAP driver. The generator makes
+# a system call a frame, and the bridge does its work in those calls, on core 1. It shows what is
+# usual; nothing else is comparable.
 bridge_start() { owes 'ip link del taut-rig-br'; ip link add taut-rig-br type bridge mcast_snooping 0 && ip link set taut-rig-br up; }
 bridge_pids() { :; }
 bridge_sockets() { echo tap tap; }

@@ -1,13 +1,14 @@
-# What a frame costs besides time: allocations and system calls of the fabric under full load, counted by the kernel (perf), and instructions of the
-# rings' device ends (callgrind) where the processor's own counters cannot be had.
+# Costs of a frame besides time: allocations and system calls of the fabric under full load, counted
+# by the kernel (perf); instructions of the rings' device ends (callgrind), because the processor's
+# own counters are often not available.
 
-# cost_allocations: frames forwarded in a second of full load, and calls of the allocator and of the kernel in the fabric meanwhile: `FRAMES MALLOCS
-# SYSCALLS`. Needs $rig.
+# cost_allocations: prints `FRAMES MALLOCS SYSCALLS`: the frames forwarded in a second of full load,
+# and the calls of the allocator and of the kernel in the fabric meanwhile. Needs $rig.
 cost_allocations() {
   local libc pid load counted call
   libc=$(ldd "$BIN/taut-fabric" | awk '$1 ~ /^libc\./ {print $3}')
   mountpoint -q /sys/kernel/tracing || mount -t tracefs none /sys/kernel/tracing
-  # What an interrupted run left.
+  # Removes what an interrupted run left.
   perf probe -q -d 'probe_libc:taut_*' >>"$rig/log" 2>&1 || true
   for call in malloc calloc realloc posix_memalign; do perf probe -q -x "$libc" --add "taut_$call=$call" >>"$rig/log" 2>&1 || return 1; done
   rig_resume taut && taut_prepare || return 1
@@ -25,8 +26,9 @@ cost_allocations() {
   awk -F , -v frames="$counted" '/taut_/{mallocs += $1} /sys_enter/{calls += $1} END{printf "%d %d %d\n", frames, mallocs, calls}' "$rig/perf"
 }
 
-# cost_instructions FORMAT: instructions per 64 B frame in the device ends of two rings of that format (split, packed, with `in order` or without), copy
-# and checks included, without the switch's own part.
+# cost_instructions FORMAT: prints the instructions per 64 B frame in the device ends of two rings
+# of that format (split, packed, with `in order` or without), with copy and checks, without the
+# switch.
 cost_instructions() {
   local example=$BIN/examples/forward text
   text=$(valgrind --tool=callgrind --toggle-collect='forward::forward' --callgrind-out-file=/dev/null "$example" 64 3 "$1" 2>&1) || return 1

@@ -1,7 +1,8 @@
-# Generators: generate_NAME SWITCH MODE SIZE [OPTIONS…] prints one JSON object for each of $rig_repeats repeats, with the fields of
-# `taut bench switch -o json`. MODE is one-way, both-ways or traversal.
+# Generators: generate_NAME SWITCH MODE SIZE [OPTIONS…] prints a JSON object for each of
+# $rig_repeats repeats, with the fields of `taut bench switch -o json`. MODE is one-way, both-ways
+# or traversal.
 
-# Ours; OPTIONS are those of `taut bench switch`.
+# taut's own; OPTIONS are those of `taut bench switch`.
 generate_taut() {
   local switch=$1 mode=$2 size=$3 settle=${1}_settle
   shift 3
@@ -10,14 +11,14 @@ generate_taut() {
     --settle "${!settle:-0.3}" --cpu 1 --probe 0 --huge-pages "$@" | jq -c '(del(.repeats)) + .repeats[]'
 }
 
-# A light one that was not tuned for taut. It leaves payload alone (TOUCH is 0).
+# A light generator that was not tuned for taut. It does not touch payload (TOUCH is 0).
 generate_lgen() {
   local switch=$1 mode=$2 size=$3 before after text
   [ -x "$rig/lgen" ] || gcc -O3 -march=native "$(rivals_folder)/lgen.c" -o "$rig/lgen"
   local -A names=([one-way]=tput [both-ways]=bidi [traversal]=rtt)
   for _ in $(seq "$rig_repeats"); do
     before=$(placement "$switch")
-    # With QUICK in its environment it does not wait for OVS's flows to settle.
+    # With QUICK set it does not wait for OVS's flows to settle.
     # shellcheck disable=SC2046
     text=$(if [ "$switch" = ovs_normal ]; then unset QUICK; else export QUICK=1; fi
       preferred 30 "$rig/lgen" $("${switch}_sockets") "${names[$mode]}" "$size" "$rig_seconds" 256 0)
@@ -26,7 +27,7 @@ generate_lgen() {
   done
 }
 
-# DPDK's virtio-user; its own limit is about 21 Mpps. OPTIONS may be `packed`.
+# DPDK's virtio-user, which ends at about 21 Mpps. OPTIONS may be `packed`.
 generate_vgen() {
   local switch=$1 mode=$2 size=$3 packed= before after text
   [ "${4:-}" != packed ] || packed=,packed_vq=1
@@ -48,15 +49,16 @@ generate_vgen() {
   done
 }
 
-# placement SWITCH: the median round trip of a cache line between the cores, in ns. The switch stops meanwhile: one that polls would take the probe's
-# turns on its core, and milliseconds would be measured.
+# placement SWITCH: prints the median round trip of a cache line between the cores, in ns. The
+# switch is stopped meanwhile: a polling one would take the probe's turns on its core, and the probe
+# would measure milliseconds.
 placement() {
   rig_signal STOP "$1"
   "$BIN/taut" -o json bench placement 0 1 --duration 0.1 | jq .median
   rig_signal CONT "$1"
 }
 
-# foreign MODE SIZE BEFORE AFTER TEXT PACKED: the figures that the other generators print.
+# foreign MODE SIZE BEFORE AFTER TEXT PACKED: converts the figures that the other generators print.
 foreign() {
   local number='[0-9.]*'
   if [ "$1" = traversal ]; then

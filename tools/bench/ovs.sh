@@ -1,5 +1,5 @@
-# OVS-DPDK with its polling thread on core 0 and a database of its own. `ovs_normal` forwards as a learning switch (action NORMAL), `ovs_fixed` by two
-# fixed flows: two names of one process.
+# OVS-DPDK with its polling thread on core 0 and a database of its own. `ovs_normal` forwards as a
+# learning switch (action NORMAL), `ovs_fixed` by two fixed flows; both are one process.
 ovs_vsctl() { OVS_RUNDIR=$rig/ovs ovs-vsctl --db="unix:$rig/ovs/db.sock" --timeout=20 "$@"; }
 
 ovs_up() {
@@ -39,7 +39,7 @@ ovs_down() {
   rm -rf "$rig/ovs"
 }
 
-# Who of the two is measured now decides on the flows.
+# Installs the flows of the switch that is measured now.
 ovs_as() {
   [ "$(cat "$rig/ovs/as" 2>/dev/null)" != "$1" ] || return 0
   case $1 in
@@ -54,7 +54,7 @@ ovs_normal_prepare() { ovs_as normal; }
 ovs_normal_pids() { ovs_pids; }
 ovs_normal_sockets() { ovs_sockets; }
 ovs_normal_stop() { ovs_down; }
-# A learnt address replaces flooding only when OVS next looks through its flows.
+# A learned address replaces flooding only when OVS next revalidates its flows.
 ovs_normal_settle=1.5
 
 ovs_fixed_start() { ovs_up; }

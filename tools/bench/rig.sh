@@ -1,12 +1,14 @@
-# A rig for switches: each on core 0, one at a time, the generator on core 1. Sourced; needs $lab (tools/goals/lab.sh), $BIN, $OUT and $here.
+# Rig for measuring switches, each on core 0, one at a time, with the generator on core 1. Sourced;
+# needs $lab (tools/goals/lab.sh), $BIN, $OUT and $here.
 #
-#   rig_open                               huge pages, folders
-#   compare LEAST ROUNDS CELL…             measures cells in alternation; samples are JSON lines in $samples
-#   rig_close                              gives everything back
+#   rig_open                     reserves huge pages, makes folders
+#   compare LEAST ROUNDS CELL…   measures cells in alternation; samples are JSON lines in $samples
+#   rig_close                    gives everything back
 #
-# A switch is a file of tools/bench/ that defines SWITCH_start, SWITCH_stop, SWITCH_pids and SWITCH_sockets, and perhaps SWITCH_prepare. It is started at its first sample and only
-# runs (SIGCONT) while it is measured: its polling threads stop (SIGSTOP) meanwhile, so that samples of all switches alternate without restarts.
-# Sourced again, it forgets nothing.
+# A switch is a file of tools/bench/ that defines SWITCH_start, SWITCH_stop, SWITCH_pids,
+# SWITCH_sockets, and optionally SWITCH_prepare. It starts at its first sample and runs (SIGCONT)
+# only while it is measured. Its polling threads are stopped (SIGSTOP) meanwhile, so that samples of
+# all switches alternate without restarts. Sourcing this file again keeps its state.
 if [ -z "${rig_repeats:-}" ]; then
   rig= samples= rig_started=() rig_repeats=3 rig_seconds=0.5
 fi
@@ -26,7 +28,8 @@ rig_open() {
   mount -t hugetlbfs -o pagesize=2M none "$rig/huge"
 }
 
-# rig_pages N: at least so many huge pages are reserved. What is in the way of them, cached files above all, is moved and, if need be, given up.
+# rig_pages N: reserves at least so many huge pages. Compacts memory and drops caches if that is
+# necessary.
 rig_pages() {
   local remedy got
   for remedy in none compact_memory drop_caches; do
@@ -52,10 +55,12 @@ rig_close() {
   rig=
 }
 
-# prefer PID: whatever else runs on this machine hardly takes time from this process. Its whole session is preferred: it should have one of its own.
+# prefer PID: gives the process's session (autogroup) priority over everything else on this machine.
+# The process should have a session of its own.
 prefer() { [ ! -w "/proc/$1/autogroup" ] || echo -20 >"/proc/$1/autogroup" 2>/dev/null || true; }
 
-# preferred SECONDS COMMAND…: runs a command in a session of its own, preferred, for so long at most.
+# preferred SECONDS COMMAND…: runs a command in a session of its own with priority, for so long at
+# most.
 preferred() {
   local limit=$1
   shift
@@ -68,7 +73,7 @@ rig_signal() {
 }
 
 rig_resume() {
-  # Others on the machine may have given pages back.
+  # Other programs may have changed the number of huge pages.
   rig_pages 1280 || return 1
   rig_signal CONT "$1"
   if [[ " ${rig_started[*]} " == *" $1 "* ]]; then return; fi
@@ -78,8 +83,8 @@ rig_resume() {
   for pid in $("$1_pids"); do prefer "$pid"; done
 }
 
-# sample CELL: measures once. A cell is one line of words, `SWITCH GENERATOR MODE SIZE [GENERATOR'S OPTIONS…]`; GENERATOR is one of generators.sh.
-# Takes $rig_repeats samples of $rig_seconds each.
+# sample CELL: measures once: $rig_repeats samples of $rig_seconds each. A cell is one line of
+# words, `SWITCH GENERATOR MODE SIZE [GENERATOR'S OPTIONS…]`; generators.sh has the generators.
 sample() {
   local cell=$1 switch generator options status=0
   read -r switch generator options <<<"$cell"
@@ -87,18 +92,19 @@ sample() {
   ! declare -F "${switch}_prepare" >/dev/null || "${switch}_prepare" >>"$rig/log" 2>&1
   # shellcheck disable=SC2086
   "generate_$generator" "$switch" $options >"$rig/sample" 2>"$rig/error" || status=$?
-  # A switch sees its front end go before it is stopped.
+  # Lets the switch notice that its front end has gone, before it is stopped.
   sleep 0.1
   rig_signal STOP "$switch"
   [ $status = 0 ] || { echo "no sample of $cell:" >&2; tail -n 3 "$rig/error" >&2; return 1; }
-  # A cache line's round trip between the cores tells where the virtual machine's two are.
+  # A cache line's round trip between the cores tells how near they are to each other.
   jq -c --arg cell "$cell" --arg switch "$switch" --arg generator "$generator" '
     {cell: $cell, switch: $switch, generator: $generator} + .
     + {state: (.probe_ns | if . == null then "unknown" elif max < 200 then "near" elif min > 250 and max < 2000 then "far" else "moved" end)}' "$rig/sample" >>"$samples"
 }
 
-# compare LEAST ROUNDS CELL…: samples all cells in turn, at least once, until there is a state (near, far) in which each has LEAST samples, for ROUNDS
-# rounds at most. Sets $state to it, near if both; fails if there is none.
+# compare LEAST ROUNDS CELL…: samples all cells in turn until there is a state (near, far) in which
+# each has LEAST samples, for ROUNDS rounds at most. Sets $state to it, to near if both qualify;
+# fails if none does.
 compare() {
   local least=$1 rounds=$2 round cell
   shift 2
@@ -117,7 +123,8 @@ compare() {
 
 count() { jq -s --arg cell "$1" --arg state "$state" '[.[] | select(.cell == $cell and .state == $state)] | length' "$samples"; }
 
-# figure CELL EXPRESSION: the median of EXPRESSION (jq, on one sample) over the cell's samples in $state.
+# figure CELL EXPRESSION: prints the median of EXPRESSION (jq, on one sample) over the cell's
+# samples in $state.
 figure() {
   jq -s -r --arg cell "$1" --arg state "$state" "[.[] | select(.cell == \$cell and .state == \$state) | $2 | select(. != null)] | sort
     | if length == 0 then empty elif length % 2 == 1 then .[length / 2 | floor] else (.[length / 2 - 1] + .[length / 2]) / 2 end

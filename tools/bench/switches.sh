@@ -1,3 +1,3 @@
-# Everything that a measurement of switches needs: the rig, the generators, one file a switch.
+# Sources everything that a measurement of switches needs: rig, generators, one file a switch.
 for file in rig generators cost taut ovs vhost bridge; do . "$here/tools/bench/$file.sh"; done
 unset file

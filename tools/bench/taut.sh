@@ -1,23 +1,25 @@
-# taut as a switch under test: a tautd of its own, its fabric sandboxed as ever, one worker on core 0 that polls.
+# taut as a switch under test: a tautd of its own, its fabric sandboxed as usual, with one polling
+# worker on core 0.
 rig_taut() { TAUT_SOCKET=$rig/taut/run/tautd.sock "$BIN/taut" "$@"; }
 
 taut_start() {
   mkdir -p "$rig/taut"
   setsid "$BIN/tautd" --state-dir "$rig/taut/state" --run-dir "$rig/taut/run" --fabric-cpus 0 --fabric-mode polling 2>"$rig/taut/log" &
   rig_daemon=$!
-  # Asked once: a daemon whose fabric is stopped may not answer.
+  # The fabric's number is kept, because a daemon whose fabric is stopped may not answer.
   for _ in $(seq 500); do
     rig_fabric=$(rig_taut -o json daemon show 2>/dev/null | jq -r '.fabric_pid // empty')
     [ -z "$rig_fabric" ] || break
     sleep 0.02
   done
-  # It tries whether KVM works here, for seconds of a core: nothing is measured beside that.
+  # Waits for the daemon's KVM probe, which keeps a core busy for seconds.
   rig_taut host show >/dev/null || return 1
   taut_pair plain '' ''
 }
 
-# taut_pair NAME PORTGROUP_OPTIONS ATTACH_OPTIONS: a port group, and a switch `taut_NAME` to be measured there. Its process is that of `taut`, whose own
-# port group is `plain`. There is one pair of ports, which taut listens on; it is moved to the port group that is measured.
+# taut_pair NAME PORTGROUP_OPTIONS ATTACH_OPTIONS: makes a port group and a switch `taut_NAME` to be
+# measured on it. Its process is that of `taut`, whose own port group is `plain`. There is one pair
+# of listening ports, which is moved to the port group that is measured.
 taut_pair() {
   ! declare -F "taut_$1_start" >/dev/null || return 0
   rig_taut vswitch list -o json | jq -e 'any(.name == "sw")' >/dev/null || rig_taut vswitch create sw || return 1
@@ -27,7 +29,7 @@ taut_pair() {
     taut_$1_prepare() { taut_move '$1' '$3'; }"
 }
 
-# taut_move PORTGROUP ATTACH_OPTIONS
+# taut_move PORTGROUP ATTACH_OPTIONS: moves the pair of ports.
 taut_move() {
   [ "$(cat "$rig/taut/on" 2>/dev/null)" != "$1" ] || return 0
   local end
@@ -48,6 +50,6 @@ taut_stop() {
   rig_taut shutdown --everything
   wait "$rig_daemon" || true
   rig_fabric=
-  # Of another rig, if there is one later.
+  # A later rig defines these functions again.
   unset -f $(declare -F | awk '$3 ~ /^taut_.*_start$/ {print $3}')
 }

@@ -1,4 +1,5 @@
-# DPDK's own vhost library with no switch at all, forwarding blindly from one port to the other: the floor of any way that copies twice.
+# DPDK's vhost library without a switch, forwarding blindly from one port to the other: the lower
+# bound of any implementation that copies twice.
 vhost_start() {
   mkdir -p "$rig/vhost"
   mkfifo "$rig/vhost/input"

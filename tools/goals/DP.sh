@@ -1,8 +1,10 @@
-# Goals of the data plane: the switch on core 0, whatever loads it on core 1. One row a file in tools/goals/DP/, named after it; what rows share
-# (rivals, generators, huge pages) is in tools/bench/.
+# Goals of the data plane: the switch on core 0, the load on core 1. One row a file in
+# tools/goals/DP/, named after it; tools/bench/ has what rows share (rivals, generators, huge
+# pages).
 #
-# A row is a function `row_ID` that prints what it did with `note` and ends with one or more `goal ID FIGURE BOUND CONDITION`. It shortens itself when
-# `quick` says so, and notes that. All rows together take under 6 minutes then.
+# A row is a function `row_ID` that prints what it did with `note` and ends with one or more `goal
+# ID FIGURE BOUND CONDITION`. It shortens itself when `quick` says so, and notes that. All rows
+# together then take under 6 minutes.
 . "$here/tools/bench/switches.sh"
 for row in "$here"/tools/goals/DP/*.sh; do
   [ -e "$row" ] && . "$row"
@@ -12,7 +14,7 @@ unset row
 # Each row has a daemon of its own, if it needs one.
 after_row() { stop_daemon; }
 
-# Opens the rig, once, with the number and length of samples that this run can afford.
+# Opens the rig once, with the number and length of samples that this run can afford.
 dp_rig() {
   [ -z "$rig" ] || return 0
   "$here/tools/setup.sh" rivals
@@ -24,5 +26,5 @@ dp_rig() {
   fi
 }
 
-# The generator of the rows that the table measures with lgen: lgen when it is there, ours otherwise.
+# Prints the generator of the rows that are defined for lgen: lgen if it is there, else taut's own.
 dp_light() { [ -e "$(rivals_folder)/lgen.c" ] && echo lgen || echo taut; }

@@ -1,4 +1,5 @@
-# Goals of latency sensitivity, best practices and dense mode. One row a file in tools/goals/PL/, named after it; what rows share is here.
+# Goals of latency sensitivity, best practices and dense mode. One row a file in tools/goals/PL/,
+# named after it; shared functions are here.
 for row in "$here"/tools/goals/PL/*.sh; do
   [ -e "$row" ] && . "$row"
 done
@@ -12,20 +13,21 @@ after_row() {
   leave_scope
 }
 
-# stage KIND: the neighbour experiment on a machine of any size, as small as this one: rt1 of KIND (vm or micro), which can be latency-sensitive, has one
-# vCPU; four VMs n1 … n4 of one vCPU each compute; the namespace client, which stands for another machine, asks. So two pCPUs are enough: one that is
-# exclusively rt1's when it is high, one for the host with everything else.
+# stage KIND: sets up the neighbour experiment for a machine of any size. rt1 (KIND is vm or micro)
+# has one vCPU and can be latency-sensitive. Four VMs n1 … n4 of one vCPU each compute. The
+# namespace client stands for another machine and sends the requests. Two pCPUs are enough: one for
+# rt1 when it is high, one for the host and everything else.
 neighbours=(n1 n2 n3 n4)
 stage() {
   enter_scope && start_daemon "${@:2}" && taut vswitch create sw && taut portgroup create lan --vswitch sw || return 1
   local index
-  # Memory and CPU are reserved for the one that is to be high.
+  # Only the VM that becomes high reserves memory and CPU.
   reserved=$'memory_reservation = "full"\n[cpu]\nreservation = "full"'
   stage_vm "$1" rt1 10.85.0.1 "$reserved" || return 1
   for index in "${!neighbours[@]}"; do stage_vm "$1" "${neighbours[$index]}" "10.85.0.$((index + 11))" "" || return 1; done
   taut netns attach taut-goal-client --portgroup lan --ip 10.85.0.100/24 --name client >/dev/null
 }
-# stage_vm KIND NAME IP MORE
+# stage_vm KIND NAME IP MORE: creates and starts a VM with these additional lines in its file.
 stage_vm() {
   {
     [ "$1" = vm ] || printf 'kind = "micro"\n'
@@ -35,7 +37,7 @@ stage_vm() {
   } >"$lab/$2.toml"
   taut vm create -f "$lab/$2.toml" --name "$2" >/dev/null && taut vm start --wait "$2"
 }
-# native_pair: two namespaces with nothing but a cable between them.
+# native_pair: makes two namespaces with a cable (veth) between them.
 native_pair() {
   owes "ip netns del taut-goal-a"
   owes "ip netns del taut-goal-b"

@@ -1,6 +1,7 @@
-# Goals of the skeleton: real VMs on a taut vSwitch, measured.
+# Goals of the first VMs: real guests on a taut vSwitch, measured.
 
-row_SK1() { # the demo: how long guests and measurement take, and what it leaves behind
+# Row SK1: the demo: how long guests and measurement take, and what it leaves behind.
+row_SK1() {
   local began left status
   snapshot() { { ls /run/netns 2>/dev/null; ip -o link | awk -F': ' '{print $2}' | sort; pgrep -fl 'taut|qemu-system' | grep -v goals; grep HugePages_Total /proc/meminfo; ls -d /tmp/taut-demo.* /run/taut 2>/dev/null; } || true; }
   snapshot >"$lab/before"
@@ -8,8 +9,8 @@ row_SK1() { # the demo: how long guests and measurement take, and what it leaves
   "$here/tools/demo.sh" "$BIN" "$IMAGES" "$OUT/demo" >"$OUT/demo.log" 2>&1 || { tail "$OUT/demo.log"; return 1; }
   local took=$((SECONDS - began))
   snapshot >"$lab/after"
-  # And again, interrupted in the middle of a measurement.
-  # A shell starts background commands with SIGINT ignored; a terminal does not.
+  # Runs the demo again and interrupts it in the middle of a measurement. A shell starts background
+  # commands with SIGINT ignored, a terminal does not.
   env --default-signal=INT setsid "$here/tools/demo.sh" "$BIN" "$IMAGES" "$OUT/demo-interrupted" >"$OUT/demo-interrupted.log" 2>&1 &
   local demo=$!
   for _ in $(seq 600); do grep -q 'Debian VM to Debian VM' "$OUT/demo-interrupted.log" && break; sleep 0.1; done
@@ -24,7 +25,8 @@ row_SK1() { # the demo: how long guests and measurement take, and what it leaves
   goal SK1 "guests and measurement ${took}s, $left left behind" "<= 120 s, 0" "$took <= 120 && $left == 0"
 }
 
-row_SK2() { # the tests from a fresh clone
+# Row SK2: the tests from a fresh clone.
+row_SK2() {
   if quick; then note "quick: the tests are run by themselves (make test), not here"; return 0; fi
   local began=$SECONDS
   git clone -q "$here" "$lab/clone"
@@ -33,7 +35,8 @@ row_SK2() { # the tests from a fresh clone
   goal SK2 "green in $minutes min, $(grep -c '^test .* ok$' "$OUT/make-test.log") tests" "<= 25 min" "$minutes <= 25"
 }
 
-row_SK3() { # two Debian guests: loss, and speed beside TAP + Linux bridge, in alternation
+# Row SK3: two Debian guests: loss, and speed beside TAP + Linux bridge, in alternation.
+row_SK3() {
   two_guests
   local seconds=60 repeats=7 each=4
   if quick; then seconds=10 repeats=3 each=3; note "quick: ping 10 s instead of 60, 3 repeats instead of 7"; fi
@@ -63,7 +66,8 @@ row_SK3() { # two Debian guests: loss, and speed beside TAP + Linux bridge, in a
   goal SK3-netns "real ping ${lost} % lost" "0 %" "$lost == 0"
 }
 
-row_SK4() { # microguest to microguest beside the raw machine
+# Row SK4: microguest to microguest beside the raw machine.
+row_SK4() {
   [ -n "$daemon" ] || { start_daemon; taut vswitch create sw; taut portgroup create lan --vswitch sw; }
   micro micro1 10.80.0.11
   micro micro2 10.80.0.12
@@ -76,7 +80,8 @@ row_SK4() { # microguest to microguest beside the raw machine
   taut vm delete --force micro2
 }
 
-# generator SOCKET0 SOCKET1 SERVER: one run of the DPDK load generator on CPU 1; its rate in Mpps.
+# generator SOCKET0 SOCKET1 SERVER: runs the DPDK load generator once on CPU 1, and prints its rate
+# in Mpps.
 generator() {
   "$lab/vgen" -l 1 --no-pci --no-telemetry --log-level=3 --file-prefix=taut-goal -m 256 --single-file-segments --huge-dir "$lab/huge" \
     --vdev "net_virtio_user0,path=$1,queues=1,queue_size=256,server=$3,mac=02:11:00:00:00:00" \
@@ -84,7 +89,9 @@ generator() {
     | sed -n 's/^TPUT.* rx=\([0-9.]*\) Mpps.*/\1/p'
 }
 
-row_SK5() { # a vhost-user client that we did not write, in both socket directions, beside OVS-DPDK
+# Row SK5: a vhost-user client that was not written with taut, in both socket directions, beside
+# OVS-DPDK.
+row_SK5() {
   local sources=${TAUT_RIVALS:-$here/../shared/bench/switch}
   [ -e "$sources/vgen.c" ] || { note "vgen.c is not in $sources; set TAUT_RIVALS"; return 1; }
   "$here/tools/setup.sh" rivals
@@ -116,7 +123,7 @@ row_SK5() { # a vhost-user client that we did not write, in both socket directio
     taut port attach gen1 --portgroup lan --mac 02:11:00:00:00:01 --path "$lab/sock/c1"
     generator "$lab/sock/c0" "$lab/sock/c1" 1 >>"$lab/taut-connects"
     taut port detach gen0; taut port detach gen1; rm -f "$lab"/sock/c?
-    # The rival.
+    # OVS-DPDK.
     (cd "$lab" && ./ovs.sh start server && ./ovs.sh flows normal) >"$lab/ovs.log" 2>&1 || { tail "$lab/ovs.log"; break; }
     generator "$lab/ovs/vu0" "$lab/ovs/vu1" 0 >>"$lab/ovs-normal"
     (cd "$lab" && ./ovs.sh stop) >>"$lab/ovs.log" 2>&1
@@ -128,11 +135,12 @@ row_SK5() { # a vhost-user client that we did not write, in both socket directio
   goal SK5 "taut listens ${listens:-0} Mpps, connects ${connects:-0}; OVS-DPDK normal ${ovs:-none}" "> 0 both ways" "${listens:-0} > 0 && ${connects:-0} > 0"
 }
 
-# gap FILE: the longest time between two answers in the output of `ping -D`, in ms.
+# gap FILE: prints the longest time between two answers in the output of `ping -D`, in ms.
 gap() { sed -n 's/^\[\([0-9.]*\)\].* bytes from .*/\1/p' "$1" | awk 'NR>1 && $1-last>worst{worst=$1-last} {last=$1} END{printf "%.1f", worst*1000}'; }
 carrier() { taut -o json vm addresses "$1" | jq '[.[] | select(.name != "lo")][0].carrier_changes'; }
 
-row_SK6() { # who dies, and what it costs
+# Row SK6: deaths of daemon, fabric and a VM, and their cost.
+row_SK6() {
   two_guests
   taut netns list -o json | jq -e 'any(.name == "goal-ns")' >/dev/null || taut netns attach goal-ns --portgroup lan --ip 10.80.0.9/24
   local times run before after text fabric began carrier_before carrier_after
@@ -185,20 +193,22 @@ row_SK6() { # who dies, and what it costs
   goal SK6-qemu "beta $(taut -o json vm show beta | jq -r .status.phase), $(taut -o json events | jq '[.[] | select(.subject == "vm/beta" and .level != "info")] | length') event, others lost $text %" "failed, >= 1, 0 %" "$text == 0"
 }
 
-row_SK7() { # bad input and hostile guests: the tests that own them
+# Row SK7: bad input and hostile guests, by the tests that cover them.
+row_SK7() {
   local log=$OUT/sk7.log
   (cd "$here" && TAUT_BIN=$BIN cargo test -q -p taut-tests --test host -- --test-threads=1 input hostile) >"$log" 2>&1 || { tail -n 40 "$log"; return 1; }
   local passed; passed=$(sed -n 's/^test result: ok\. \([0-9]*\) passed.*/\1/p' "$log" | awk '{n+=$1} END{print n+0}')
   goal SK7 "$passed cases refused with reason, neighbours undisturbed" "all" "$passed > 0"
 }
 
-row_SK8() { # .vmx files: what became of each key
+# Row SK8: the fate of each key of .vmx files.
+row_SK8() {
   [ -n "$daemon" ] || { start_daemon; taut vswitch create sw; taut portgroup create lan --vswitch sw; }
   local file count=0 keys=0
   cp -r "$here/crates/vm/tests/vmx" "$lab/vmx"
   for file in "$lab"/vmx/*.vmx; do
     note "$(basename "$file")"
-    # The disks that they name; they are looked at when the VM is described, and used only when it starts.
+    # Makes the disks that the files name. Creating a VM looks at them, only starting it uses them.
     sed -n 's/.*fileName *= *"\([^"]*\)".*/\1/Ip' "$file" | while read -r disk; do [ -e "$lab/vmx/$disk" ] || [[ $disk == /* ]] || truncate -s 1M "$lab/vmx/$disk"; done
     taut -o json vm create -f "$file" --name "vmx$count" --portgroup lan >"$OUT/sk8-$count.json" || return 1
     note "$(jq -r '[.imported[].fate.fate] | group_by(.) | map("\(.[0]) \(length)") | join(", ")' "$OUT/sk8-$count.json")"
@@ -208,7 +218,8 @@ row_SK8() { # .vmx files: what became of each key
   goal SK8 "$count files, $keys keys, each with its fate" ">= 3 files" "$count >= 3"
 }
 
-row_SK9() { # the documented arrows are the real ones
+# Row SK9: the documented arrows match the code.
+row_SK9() {
   (cd "$here" && cargo test -q -p taut-tests --test architecture) >"$OUT/sk9.log" 2>&1 || { tail "$OUT/sk9.log"; return 1; }
   goal SK9 "$(sed -n 's/^test result: ok\. \([0-9]*\) passed.*/\1/p' "$OUT/sk9.log") test of the arrows passed" "agrees" 1
 }

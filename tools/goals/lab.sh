@@ -1,4 +1,4 @@
-# A laboratory for goals: one tautd with directories of its own, taken down when the script ends.
+# Lab for goals: one tautd with directories of its own, taken down when the script ends.
 . "$here/tools/goals/dead.sh"
 lab=$(mktemp -d "/tmp/taut-lab.$$.$(began $$).XXXXXX")
 export TAUT_SOCKET=$lab/run/tautd.sock
@@ -9,21 +9,21 @@ daemon_options=()
 taut() { "$BIN/taut" "$@"; }
 fabric_pid() { taut -o json daemon show | jq -r '.fabric_pid // empty'; }
 
-# ratio A B: with two digits.
+# ratio A B: prints A / B with two decimals.
 ratio() { awk -v a="${1:-0}" -v b="${2:-0}" 'BEGIN{printf "%.2f", (b > 0 ? a / b : 0)}'; }
 
-# start_daemon [OPTIONS…]: a tautd of this laboratory.
+# start_daemon [OPTIONS…]: starts the lab's tautd.
 start_daemon() {
   setsid "$BIN/tautd" --state-dir "$lab/state" --run-dir "$lab/run" "${daemon_options[@]}" "$@" 2>>"$lab/tautd.log" &
   daemon=$!
-  # It tries whether KVM works here, for seconds of a core: nothing is measured beside that.
+  # Waits for the daemon's KVM probe, which keeps a core busy for seconds.
   for _ in $(seq 200); do taut daemon show >/dev/null 2>&1 && taut host show >/dev/null && return; sleep 0.02; done
   echo "tautd does not answer:" >&2
   tail "$lab/tautd.log" >&2
   return 1
 }
 
-# stop_daemon: ends it with all that it runs, and forgets what it knew.
+# stop_daemon: ends the daemon with all that it runs, and removes its state.
 stop_daemon() {
   [ -n "$daemon" ] || return 0
   taut shutdown --everything >/dev/null 2>&1 || true
@@ -43,8 +43,9 @@ end_lab() {
   rm -rf "$lab"
   exit $status
 }
-# enter_scope: from now on this script, and whatever it starts, is in a cpuset of its own, and only that makes room for exclusive pCPUs: what else runs
-# on this machine stays where it is. Fails where the host has one pCPU, or no cpusets of cgroup v1.
+# enter_scope: moves this script, and whatever it starts, into a cpuset of its own. Only that cpuset
+# makes room for exclusive pCPUs; other programs on this machine stay where they are. Fails on a
+# host with one pCPU or without cpusets of cgroup v1.
 scope=
 enter_scope() {
   local parent=/sys/fs/cgroup/cpuset file
@@ -55,7 +56,7 @@ enter_scope() {
   echo $$ >"$scope/cgroup.procs"
   daemon_options=(--cpuset "$scope")
 }
-# leave_scope: takes it away again, with everybody out of it.
+# leave_scope: moves everything out of the cpuset and removes it.
 leave_scope() {
   local folder task
   [ -n "$scope" ] || return 0
@@ -74,7 +75,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 clear_away_the_dead
 
-# vm NAME IMAGE IP: a directly booted VM, running and answering.
+# vm NAME IMAGE IP: boots a VM directly and waits for its agent.
 vm() {
   cat >"$lab/$1.toml" <<TOML
 memory = "128MiB"
@@ -89,18 +90,18 @@ TOML
   taut vm start --wait "$1"
 }
 
-# micro NAME IP: a microguest.
+# micro NAME IP: starts a microguest.
 micro() {
   printf 'kind = "micro"\nmemory = "64MiB"\n[[nic]]\nportgroup = "lan"\nip = "%s/24"\n' "$2" >"$lab/$1.toml"
   taut vm create -f "$lab/$1.toml" --name "$1" >/dev/null
   taut vm start --wait "$1"
 }
 
-# The two kernels to compare with: the oldest and the newest image there is.
+# The images with the oldest and the newest kernel.
 old_image() { [ -e "$IMAGES/debian-6.1/info.json" ] && echo debian-6.1 || echo debian-6.12; }
 new_image() { [ -e "$IMAGES/debian-6.12/info.json" ] && echo debian-6.12 || echo debian-6.1; }
 
-# Two Debian guests on the port group lan: alpha with the oldest kernel there is, beta with the newest.
+# Boots two Debian guests on the port group lan: alpha with the oldest kernel, beta with the newest.
 two_guests() {
   [ -n "$daemon" ] || start_daemon
   taut vm show alpha >/dev/null 2>&1 && return
@@ -110,8 +111,9 @@ two_guests() {
   vm beta "$(new_image)" 10.80.0.2
 }
 
-# start_twin NAME FOLDER REWRITE: runs the command line of a running VM once more, its files in FOLDER (its agent's socket is FOLDER/agent.sock). REWRITE
-# is a function that may change $word, or fail: then the word is left out, and the option before it.
+# start_twin NAME FOLDER REWRITE: runs the command line of a running VM once more, with its files in
+# FOLDER (its agent's socket is FOLDER/agent.sock). REWRITE is a function that may change $word. If
+# it fails, the word and the option before it are left out.
 start_twin() {
   local name=$1 twin=$2 rewrite=$3 pid word words args=()
   pid=$(taut -o json vm show "$name" | jq -r .status.pid)
@@ -125,7 +127,7 @@ start_twin() {
   echo $! >"$twin/pid"
 }
 
-# answering FOLDER NAME NAME2: twins have no daemon that knows when they have booted.
+# answering FOLDER NAME NAME2: waits until two twins have booted; no daemon knows that.
 answering() {
   local attempt
   for attempt in $(seq 20); do
@@ -136,7 +138,8 @@ answering() {
   return 1
 }
 
-# bridge_vms: for each running VM named, a twin on a TAP of a Linux bridge instead of the vSwitch, in $lab/twins/NAME.
+# bridge_vms NAME…: starts, for each of these running VMs, a twin on a TAP of a Linux bridge instead
+# of the vSwitch, in $lab/twins/NAME.
 bridge=taut-goal-br
 bridge_vms() {
   owes "ip link del $bridge"
@@ -162,6 +165,6 @@ end_rivals() {
     kill "$(cat "$file")" 2>/dev/null && ip link del "tgt-$(basename "$(dirname "$file")")" 2>/dev/null
     rm "$file"
   done
-  # Another lab's may have the same name.
+  # A bridge of another lab may have the same name.
   ! grep -qsxF "ip link del $bridge" "$lab/owed" || ip link del "$bridge" 2>/dev/null || true
 }

@@ -83,28 +83,36 @@ impl HostSettings {
     }
 }
 
-/// Answer to `taut host show`.
+/// Facts about a host that do not depend on QEMU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct HostInfo {
+pub struct Topology {
     /// Host name.
     pub hostname: String,
-    /// `uname -r`.
+    /// Kernel release, as `uname -r` prints it.
     pub kernel: String,
     /// Distribution, from os-release.
     pub os: String,
-    /// CPU model name.
+    /// Model name of the first CPU.
     pub cpu_model: String,
-    /// Every on-line pCPU.
+    /// On-line pCPUs, by number.
     pub cpus: Vec<Cpu>,
-    /// NUMA nodes.
+    /// NUMA nodes that have CPUs or memory, by number.
     pub nodes: Vec<NumaNode>,
-    /// Memory in total and available now.
+    /// Total memory (`MemTotal`).
     pub memory_total: Bytes,
-    /// `MemAvailable` now.
+    /// Available memory (`MemAvailable`) when the host was read.
     pub memory_available: Bytes,
-    /// How guests' vCPUs run here, and why.
+}
+
+/// Answer to `taut host show`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HostInfo {
+    /// The host itself.
+    #[serde(flatten)]
+    pub topology: Topology,
+    /// How vCPUs run here, and why.
     pub accelerator: Accelerator,
-    /// QEMU found, if any.
+    /// The QEMU that VMs are started with, if one was found.
     pub qemu: Option<QemuInfo>,
 }
 

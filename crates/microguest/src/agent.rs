@@ -133,7 +133,7 @@ impl Backend for Agent {
     }
 
     fn cid(&self) -> Result<u32, AgentError> {
-        let cid = self.call(|machine| machine.vmci().map(|vmci| vmci.cid()))??;
+        let cid = self.call(|machine| machine.vsock().map(|vsock| vsock.cid()))??;
         cid.and_then(|cid| u32::try_from(cid).ok()).ok_or_else(|| {
             AgentError::new(
                 "this microguest's VMCI device has had no link yet",

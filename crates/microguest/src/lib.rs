@@ -1,7 +1,7 @@
 //! Microguests: processes that stand for a VM each.
 //!
 //! A microguest listens on vhost-user sockets as QEMU does and runs the driver end of the queues itself, with a small
-//! TCP/IP stack (smoltcp) and one of VMCI sockets (`vmci`) on top. It answers the same agent protocol as a guest with Linux inside. It gives native-speed
+//! TCP/IP stack (smoltcp) and one of VMCI sockets (`vsock`) on top. It answers the same agent protocol as a guest with Linux inside. It gives native-speed
 //! figures where virtualization is emulated, and a hundred of them fit on a small machine.
 //!
 //! | thread | what it does |
@@ -15,6 +15,7 @@ mod back_end;
 mod machine;
 mod nic;
 mod options;
+mod queues;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -32,7 +33,7 @@ use nix::sys::signal::{SigSet, Signal};
 use taut_bench::front_end::{Event, Link};
 
 pub use back_end::hostile::Hostility;
-pub use options::{NicOptions, VmciOptions};
+pub use options::{NicOptions, VsockOptions};
 
 use agent::Agent;
 use back_end::Meeting;
@@ -40,7 +41,7 @@ use machine::DeviceId;
 use machine::Machine;
 use nic::Nic;
 use vcpu::{Command, ToVcpu, Vcpu};
-use vsock::Vmci;
+use vsock::Vsock;
 
 /// What a microguest is made of.
 #[derive(Debug, Clone)]
@@ -52,7 +53,7 @@ pub struct MicroOptions {
     /// Its vNICs.
     pub nics: Vec<NicOptions>,
     /// Its VMCI device.
-    pub vmci: Option<VmciOptions>,
+    pub vsock: Option<VsockOptions>,
     /// Bytes of memory for the rings and buffers of each device.
     pub memory: u64,
     /// Never sleep.
@@ -76,7 +77,7 @@ pub fn run(options: MicroOptions) -> Result<()> {
 struct Sockets {
     agent: Arc<UnixListener>,
     nics: Vec<Arc<UnixListener>>,
-    vmci: Option<Arc<UnixListener>>,
+    vsock: Option<Arc<UnixListener>>,
     paths: Vec<PathBuf>,
 }
 
@@ -90,9 +91,9 @@ impl Sockets {
         };
         let agent = listen(&options.agent_socket)?;
         let nics = options.nics.iter().map(|nic| listen(&nic.socket)).collect::<Result<Vec<_>>>()?;
-        let listening = options.vmci.as_ref().filter(|vmci| !vmci.connect);
-        let vmci = listening.map(|vmci| listen(&vmci.socket)).transpose()?;
-        Ok(Self { agent, nics, vmci, paths })
+        let listening = options.vsock.as_ref().filter(|vsock| !vsock.connect);
+        let vsock = listening.map(|vsock| listen(&vsock.socket)).transpose()?;
+        Ok(Self { agent, nics, vsock, paths })
     }
 }
 
@@ -111,7 +112,7 @@ fn start(options: MicroOptions, sockets: &Sockets) -> Result<()> {
     let doorbell = Event::new()?;
     let to_vcpu = ToVcpu { commands: send, doorbell: Arc::new(doorbell.duplicate()?) };
     let nics = options.nics.iter().map(|nic| Nic::new(nic.mac, nic.ip)).collect();
-    let machine = Machine::new(nics, options.vmci.as_ref().map(Vmci::new));
+    let machine = Machine::new(nics, options.vsock.as_ref().map(Vsock::new));
     let vcpu = Vcpu { machine, commands, doorbell, poll: options.poll };
     // Whoever hears of this guest, by a link or an answer, finds its vCPU there.
     let (runs, vcpu_runs) = mpsc::channel();
@@ -138,15 +139,15 @@ fn start(options: MicroOptions, sockets: &Sockets) -> Result<()> {
             }
         })?;
     }
-    if let Some(vmci) = options.vmci {
-        let (listener, to_vcpu) = (sockets.vmci.clone(), to_vcpu.clone());
-        spawn("vmci", move || {
-            let up = |link: Link| to_vcpu.send(Command::Connect(DeviceId::Vmci, Box::new(link)));
-            let down = || _ = to_vcpu.send(Command::Disconnect(DeviceId::Vmci));
-            let meeting = listener.map_or(Meeting::To(&vmci.socket), Meeting::At);
-            let wanted = || back_end::of_vmci(&vmci, options.memory);
-            if let Err(error) = back_end::serve(&meeting, &vmci.socket, wanted, up, down) {
-                eprintln!("taut-micro: {}: {error:#}", vmci.socket.display());
+    if let Some(vsock) = options.vsock {
+        let (listener, to_vcpu) = (sockets.vsock.clone(), to_vcpu.clone());
+        spawn("vsock", move || {
+            let up = |link: Link| to_vcpu.send(Command::Connect(DeviceId::Vsock, Box::new(link)));
+            let down = || _ = to_vcpu.send(Command::Disconnect(DeviceId::Vsock));
+            let meeting = listener.map_or(Meeting::To(&vsock.socket), Meeting::At);
+            let wanted = || back_end::of_vsock(&vsock, options.memory);
+            if let Err(error) = back_end::serve(&meeting, &vsock.socket, wanted, up, down) {
+                eprintln!("taut-micro: {}: {error:#}", vsock.socket.display());
             }
         })?;
     }

@@ -67,7 +67,7 @@ impl FromStr for NicOptions {
 
 /// A VMCI device: `socket=PATH` or `connect=PATH`, and `[,buffer=BYTES][,packet=BYTES][,rx=N][,tx=N][,copy=on|off]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VmciOptions {
+pub struct VsockOptions {
     /// Its vhost-user socket.
     pub socket: PathBuf,
     /// The back end listens there, and the microguest connects; otherwise it is the other way round.
@@ -85,7 +85,7 @@ pub struct VmciOptions {
     pub copy: bool,
 }
 
-impl FromStr for VmciOptions {
+impl FromStr for VsockOptions {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -141,20 +141,20 @@ mod tests {
 
     #[test]
     fn a_vmci_device_is_read_with_its_defaults() {
-        let vmci: VmciOptions = "socket=/run/a.sock".parse().unwrap();
+        let vsock: VsockOptions = "socket=/run/a.sock".parse().unwrap();
         assert_eq!(
-            (vmci.connect, vmci.buffer, vmci.packet, vmci.rx, vmci.tx),
+            (vsock.connect, vsock.buffer, vsock.packet, vsock.rx, vsock.tx),
             (false, 4096, 65_536, 256, 256)
         );
-        let vmci: VmciOptions = "connect=/b,buffer=65580,packet=3500,rx=32,copy=off".parse().unwrap();
+        let vsock: VsockOptions = "connect=/b,buffer=65580,packet=3500,rx=32,copy=off".parse().unwrap();
         assert_eq!(
-            (vmci.connect, vmci.buffer, vmci.packet, vmci.rx, vmci.copy),
+            (vsock.connect, vsock.buffer, vsock.packet, vsock.rx, vsock.copy),
             (true, 65_580, 3500, 32, false)
         );
         for (text, part) in
             [("buffer=4096", "socket"), ("socket=/s,buffer=64", "128"), ("socket=/s,packet=65537", "65536")]
         {
-            let error = text.parse::<VmciOptions>().unwrap_err();
+            let error = text.parse::<VsockOptions>().unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
         }
     }

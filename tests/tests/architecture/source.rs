@@ -38,7 +38,8 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Reads a crate from its `src` folder: `lib.rs` and `main.rs`, and every module that they declare.
+    /// Reads a crate from its `src` folder: `lib.rs`, `main.rs`, and every module that they
+    /// declare.
     pub(crate) fn read(src: &Path) -> Self {
         let mut source = Self::default();
         for root in ["lib.rs", "main.rs"].map(|name| src.join(name)) {
@@ -56,7 +57,7 @@ impl Source {
         source
     }
 
-    /// Reads the file of one module. `children` is the folder in which the files of its modules are.
+    /// Reads the file of one module. `children` is the folder with the files of its modules.
     fn read_file(&mut self, file: &Path, children: &Path, module: Module) {
         let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let parsed = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));

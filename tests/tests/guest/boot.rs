@@ -23,7 +23,8 @@ fn debian_kernels_talk_to_each_other_and_to_a_namespace() {
     for kind in ["ping", "rr", "stream"] {
         taut.ok(["bench", kind, "g0", "g1", "--duration", "1", "--json", json.to_str().unwrap()]);
     }
-    // A guest that boots loses the others' multicasts, and a burst may meet a full ring; anything else is a fault.
+    // While a guest boots, multicasts to it are dropped, and a burst may meet a full ring. Any
+    // other drop is a fault.
     for port in taut.json(["port", "list"]).as_array().unwrap() {
         let drops = ["rx_drops", "tx_drops"].map(|direction| port["counters"][direction].clone());
         let reasons = drops.iter().filter_map(|drops| drops.as_array()).flatten().map(|drop| &drop[0]);
@@ -37,7 +38,7 @@ fn debian_kernels_talk_to_each_other_and_to_a_namespace() {
 }
 
 #[test]
-fn a_guest_without_offloads_understands_one_with_them() {
+fn guests_with_and_without_offloads_understand_each_other() {
     let taut = Taut::start().with_lan();
     let image = any_image();
     taut.boot("with", &direct(&image, "ip = \"10.72.0.1/24\""));
@@ -48,7 +49,7 @@ fn a_guest_without_offloads_understands_one_with_them() {
 }
 
 #[test]
-fn a_guest_uses_as_many_queues_as_it_has_cpus_and_they_are_served_by_several_workers() {
+fn several_workers_serve_as_many_queues_as_a_guest_has_cpus() {
     let taut = Taut::start_with(&["--fabric-cpus", "0,0"]).with_lan();
     let image = any_image();
     let file = |cpus: u32, queues: u32, ip: u32| {

@@ -1,4 +1,4 @@
-//! The agent's channel, which one host leaves and the next one takes at once.
+//! The agent's channel when one client leaves and the next one connects at once.
 
 use std::time::Duration;
 
@@ -7,14 +7,15 @@ use taut_tests::Taut;
 
 use crate::{any_image, direct};
 
-/// How often: of an agent that takes the kernel at its word, one answer in a hundred is lost on two busy cores.
+/// Number of connections. An agent that believed the kernel at once lost one answer in a hundred on
+/// two busy cores.
 const TIMES: u32 = 500;
 
 #[test]
-fn whoever_connects_right_after_another_is_answered() {
+fn a_client_right_after_another_is_answered() {
     let taut = Taut::start().with_lan();
     let image = any_image();
-    // One vCPU hears that the host is there while the agent runs on the other.
+    // One vCPU learns that the host is there while the agent runs on the other.
     taut.boot("g", &format!("vcpus = 2\n{}", direct(&image, "")));
     let status = taut.json(["vm", "show", "g"])["status"].clone();
     let socket = status["agent_socket"].as_str().unwrap();

@@ -1,10 +1,10 @@
-//! `taut check guest VM`: the agent inside a QEMU guest looks around, and says what it found.
+//! `taut check guest VM`: the agent inside a QEMU guest collects the facts.
 
 use serde_json::Value;
 use taut_tests::{Taut, image};
 
 #[test]
-fn a_guest_is_judged_from_inside_by_its_agent() {
+fn the_agent_checks_a_guest_from_inside() {
     let taut = Taut::start().with_lan();
     let Some(image) = ["debian-6.12", "debian-6.1"].iter().find_map(|name| image(name)) else {
         eprintln!("left out: there is no image");

@@ -1,4 +1,5 @@
-//! A guest's connections outlive the fabric; a killed QEMU is its own affair.
+//! Deaths beside a QEMU guest: connections survive the fabric, and a killed QEMU affects no other
+//! VM.
 
 use taut_tests::{Netns, Taut, eventually, kill_9};
 
@@ -21,9 +22,9 @@ fn a_killed_fabric_is_not_seen_by_the_guest() {
     survives_the_fabric("rings = { packed = false }");
 }
 
-/// With packed rings, whose positions only their ends know.
+/// The positions of packed rings are known to their two ends only.
 #[test]
-fn nor_is_it_over_packed_rings() {
+fn a_killed_fabric_is_not_seen_by_a_guest_with_packed_rings() {
     survives_the_fabric("rings = { packed = true }");
 }
 
@@ -53,7 +54,7 @@ fn survives_the_fabric(rings: &str) {
 }
 
 #[test]
-fn a_killed_qemu_is_an_event() {
+fn a_killed_qemu_is_reported_and_can_be_started_again() {
     let taut = Taut::start().with_lan();
     taut.boot("g", &direct(&any_image(), "ip = \"10.72.0.1/24\""));
     let pid = taut.json(["vm", "show", "g"])["status"]["pid"].as_i64().unwrap();
@@ -65,7 +66,7 @@ fn a_killed_qemu_is_an_event() {
 }
 
 #[test]
-fn both_killed_come_back_under_a_running_guest() {
+fn traffic_of_a_running_guest_returns_after_daemon_and_fabric_were_killed() {
     let mut taut = Taut::start().with_lan();
     taut.boot("g", &direct(&any_image(), "ip = \"10.72.0.1/24\""));
     let a = Netns::attach(&taut, "a", "lan", "10.72.0.9");

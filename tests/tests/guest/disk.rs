@@ -1,4 +1,4 @@
-//! A user's own disk image, made here by mmdebstrap, with taut's agent installed as a service.
+//! A disk image like a user's own, made by mmdebstrap, with taut's agent installed as a service.
 
 use std::path::Path;
 use std::process::Command;
@@ -20,7 +20,7 @@ fn a_debian_disk_boots_and_answers() {
     let a = Netns::attach(&taut, "a", "lan", "10.72.0.9");
     taut.ok(["bench", "ping", &format!("netns/{}", a.name), "own", "--duration", "1"]);
 
-    // Real iperf3 between the guest and the namespace, both ways.
+    // Runs iperf3 between the guest and the namespace, both ways.
     for direction in ["--bidir", "--reverse"] {
         let report = eventually("iperf3 measures", || {
             let output = a.run("iperf3", ["-c", "10.72.0.1", "-t", "1", "-J", direction]);

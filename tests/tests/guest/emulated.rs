@@ -1,4 +1,4 @@
-//! Cards that QEMU emulates, on the same port groups (VN-7).
+//! Emulated vNICs on the same port groups (VN-7).
 
 use taut_tests::{Netns, Taut, eventually};
 
@@ -14,7 +14,7 @@ fn emulated_cards_reach_the_same_port_group() {
             direct(&image, &format!("ip = \"{ip}/24\"\nmodel = \"{model}\"")).replace("128MiB", "256MiB");
         taut.boot("g", &file);
         let a = Netns::attach(&taut, "a", "lan", "10.72.0.9");
-        // Drivers of these cards take seconds to see their link.
+        // The drivers of these vNICs take seconds to see their link.
         eventually("the guest answers", || (a.pings(&ip, 1) == 1).then_some(()));
         a.reaches(&ip, 5);
     }

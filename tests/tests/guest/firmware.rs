@@ -1,5 +1,5 @@
-//! A VM that sits in its firmware (PL6): under KVM, also where KVM runs no Linux, what it was promised is seen from outside; and the
-//! limits of a disk are set on a running VM.
+//! A VM that stays in its firmware (PL6): what it was promised under KVM is observed from outside,
+//! also where KVM runs no Linux. Limits of a running VM's disk.
 
 #[path = "../host/latency/scope.rs"]
 #[allow(dead_code, reason = "shared with the tests of the host")]
@@ -13,7 +13,7 @@ use scope::Scope;
 use serde_json::{Value, json};
 use taut_tests::{Taut, eventually};
 
-/// A disk that nothing can be booted from.
+/// Returns a VM file with a disk that has no boot loader.
 fn blank(taut: &Taut) -> String {
     let path = taut.file("blank.img", "");
     std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
@@ -39,7 +39,7 @@ fn of(pid: &Value, file: &str) -> String {
 }
 
 #[test]
-fn under_kvm_everything_promised_is_seen_from_outside() {
+fn everything_promised_under_kvm_is_observed_from_outside() {
     if !Path::new("/dev/kvm").exists() {
         eprintln!("left out: there is no KVM");
         return;
@@ -68,7 +68,7 @@ fn under_kvm_everything_promised_is_seen_from_outside() {
     }
     let locked_kib =
         |line: &str| line.strip_prefix("VmLck:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok();
-    // QEMU has vCPUs a moment before it locks.
+    // QEMU has vCPUs a moment before it locks its memory.
     eventually("its 64 MiB are locked", || {
         let locked = of(pid, "status").lines().find_map(locked_kib);
         locked.filter(|kib| *kib >= 64 << 10)
@@ -81,7 +81,7 @@ fn under_kvm_everything_promised_is_seen_from_outside() {
     let latency = format!("/sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us");
     let bound = std::fs::read_to_string(&latency).unwrap_or_else(|_| "n/a\n".to_owned());
     assert_eq!(bound, "n/a\n");
-    // `taut check` may be undone, or changed, without lifting it.
+    // `taut check --undo` does not lift the bound of the VM.
     taut.ok(["check", "host", "--undo"]);
     assert_eq!(std::fs::read_to_string(&latency).unwrap_or_else(|_| "n/a\n".to_owned()), bound);
     let seen = taut.json(["latency", "fw", "--duration", "0.5"]);
@@ -112,7 +112,7 @@ fn a_disk_is_limited_while_its_vm_runs() {
     has(0, 500);
     taut.ok(["vm", "set", "fw", "--disk-iops", "80", "--disk-bandwidth", "10MiB"]);
     has(10 << 20, 80);
-    // The next daemon knows it, and takes the limits away.
+    // The next daemon knows the limits and can take them away.
     taut.kill_daemon();
     taut.restart_daemon();
     has(10 << 20, 80);
@@ -125,7 +125,7 @@ fn a_disk_is_limited_while_its_vm_runs() {
     taut.ok(["vm", "stop", "--force", "fw"]);
 }
 
-/// What QEMU says of its disk; nothing while somebody else speaks to its monitor.
+/// Asks QEMU's monitor about the disk. Returns `None` while another client uses the monitor.
 fn query_disk(monitor: &Path) -> Option<Value> {
     let stream = UnixStream::connect(monitor).ok()?;
     stream.set_read_timeout(Some(std::time::Duration::from_secs(2))).ok()?;
@@ -148,7 +148,7 @@ fn query_disk(monitor: &Path) -> Option<Value> {
     Some(disk["inserted"].clone())
 }
 
-/// The folder of a process's group of disks in cgroup v1.
+/// Returns the folder of a process's blkio group (cgroup v1).
 fn group_of_disks(pid: &Value) -> String {
     let groups = of(pid, "cgroup");
     let line = groups.lines().find(|line| line.split(':').nth(1) == Some("blkio"));
@@ -156,7 +156,7 @@ fn group_of_disks(pid: &Value) -> String {
 }
 
 #[test]
-fn a_disk_that_counts_more_has_a_weight_of_the_kernels_and_none_afterwards() {
+fn disk_shares_set_a_kernel_weight_and_remove_it_again() {
     if !Path::new("/sys/fs/cgroup/blkio/blkio.reset_stats").exists() {
         eprintln!("left out: it takes the blkio controller of cgroup v1");
         return;
@@ -178,7 +178,7 @@ fn a_disk_that_counts_more_has_a_weight_of_the_kernels_and_none_afterwards() {
         }
         Err(_) => assert!(explained().contains("no blkio.bfq.weight"), "{}", explained()),
     }
-    // The rest of its groups stays as long as it is asked for.
+    // The other groups stay as long as a setting needs them.
     taut.ok(["vm", "set", "heavy", "--disk-shares", "normal", "--cpu-shares", "low"]);
     eventually("its disk is as any other", || (group_of_disks(&pid) == home).then_some(()));
     assert!(of(&pid, "cgroup").contains("taut.vm.heavy") && !Path::new(&own).exists());

@@ -12,14 +12,14 @@ use taut_tests::{Taut, bin_dir};
 
 use crate::{any_image, direct};
 
-/// Lines of the guide's blocks that name this test.
-fn commands() -> Vec<String> {
+/// Lines of the guide's blocks that name this test as the one that runs them.
+pub(crate) fn commands_for(test: &str) -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs/guide");
     let pages = std::fs::read_dir(folder).unwrap();
     let texts = pages.map(|page| std::fs::read_to_string(page.unwrap().path()).unwrap());
     texts
         .flat_map(|text| Document::parse(&text).blocks)
-        .filter(|block| block.run_by.iter().any(|test| test == "tests/tests/guest/guide.rs"))
+        .filter(|block| block.run_by.iter().any(|named| named == test))
         .flat_map(|block| block.lines)
         .collect()
 }
@@ -28,7 +28,7 @@ fn commands() -> Vec<String> {
 fn commands_for_a_guest_with_an_operating_system_succeed() {
     let taut = Taut::start().with_lan();
     taut.boot("linux1", &direct(&any_image(), "ip = \"10.72.0.1/24\""));
-    let commands = commands();
+    let commands = commands_for("tests/tests/guest/guide.rs");
     assert!(!commands.is_empty());
     let path = format!("{}:{}", bin_dir().display(), std::env::var("PATH").unwrap());
     for line in &commands {

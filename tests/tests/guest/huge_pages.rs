@@ -1,4 +1,5 @@
-//! Memory on huge pages: where a pool has enough of them, a VM with reserved memory is on them, and the fabric works in them.
+//! Huge pages: a VM with reserved memory gets them where the pool has enough, and the fabric works
+//! in them.
 
 use std::fs;
 
@@ -7,16 +8,17 @@ use taut_tests::{Netns, Taut, eventually};
 use crate::{any_image, direct};
 
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
-/// Of the 128 MiB of [`direct`].
+/// Number of huge pages in the 128 MiB of [`direct`].
 const PAGES: u64 = 64;
 
-/// The host's pool of as many pages as others hold and [`PAGES`] free ones; put back as it was when dropped.
+/// Resizes the host's pool to the pages in use and [`PAGES`] free ones, and restores it when
+/// dropped.
 struct Pool {
     before: u64,
 }
 
 impl Pool {
-    /// Nothing where there is no pool, or the kernel finds too little memory in one piece.
+    /// Returns `None` without a pool, or if the kernel finds too little contiguous memory.
     fn with_room() -> Option<Self> {
         let before = number("nr_hugepages")?;
         let pool = Self { before };
@@ -28,7 +30,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // A test that failed has said more.
+        // The failure of the test matters more than this error.
         let _ = set(self.before);
     }
 }
@@ -41,13 +43,13 @@ fn number(file: &str) -> Option<u64> {
     fs::read_to_string(format!("{POOL}/{file}")).ok()?.trim().parse().ok()
 }
 
-/// Pages that nobody holds or has been promised.
+/// Returns the number of pages that are neither used nor reserved.
 fn free() -> u64 {
     number("free_hugepages").unwrap() - number("resv_hugepages").unwrap()
 }
 
 #[test]
-fn a_vm_with_reserved_memory_is_on_huge_pages_where_enough_are_free() {
+fn reserved_memory_uses_huge_pages_if_enough_are_free() {
     let Some(_pool) = Pool::with_room() else {
         eprintln!("left out: the kernel has no pool of huge pages, or too little memory in one piece");
         return;
@@ -59,7 +61,7 @@ fn a_vm_with_reserved_memory_is_on_huge_pages_where_enough_are_free() {
     assert_eq!(free(), 0, "all of its memory is from the pool");
     let explained = |name: &str| taut.ok(["vm", "explain", name]);
     assert!(explained("huge").contains("its memory is on huge pages of 2 MiB"), "{}", explained("huge"));
-    // None are left for a second one, which runs all the same; and frames go from one to the other.
+    // No pages are left for a second VM, which runs all the same; frames pass between both.
     taut.boot("plain", &file("ip = \"10.72.0.2/24\""));
     assert!(explained("plain").contains("its memory is on ordinary pages"), "{}", explained("plain"));
     let probe = Netns::attach(&taut, "probe", "lan", "10.72.0.9");

@@ -1,4 +1,4 @@
-//! Frames of somebody who wants out: random ones of every shape, forged ones, hopping ones, foreign ARP.
+//! Frames of an attacker inside a private network: random, forged, VLAN-hopping, foreign ARP.
 
 use taut_virtq::header::{self, NetHeader};
 
@@ -7,7 +7,7 @@ const ARP: [u8; 2] = [0x08, 0x06];
 const IPV6: [u8; 2] = [0x86, 0xdd];
 const TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 
-/// One sender. The same seed sends the same frames.
+/// One sender. The same seed gives the same frames.
 #[derive(Debug)]
 pub(crate) struct Intruder {
     state: u64,
@@ -19,13 +19,13 @@ pub(crate) struct Intruder {
 }
 
 impl Intruder {
-    /// `own` is its configured address; `known` are others that it has heard of.
+    /// Makes a sender with its configured address and other addresses that it knows.
     pub(crate) fn new(seed: u64, own: [u8; 6], known: Vec<[u8; 6]>) -> Self {
         let header = NetHeader::default();
         Self { state: seed, own, known, header, frame: Vec::new(), ready: false }
     }
 
-    /// The next frame; the same one until [`Self::sent`].
+    /// Returns the next frame, and the same one again until [`Self::sent`].
     pub(crate) fn frame(&mut self) -> (&NetHeader, &[u8]) {
         if !self.ready {
             self.make();
@@ -38,7 +38,7 @@ impl Intruder {
         self.ready = false;
     }
 
-    /// SplitMix64.
+    /// Returns the next number of SplitMix64.
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
@@ -68,7 +68,7 @@ impl Intruder {
         self.frame.clear();
         self.header = NetHeader::default();
         if self.one_in(16) {
-            // Nothing but noise, of any length that fits.
+            // Random bytes of any length that fits.
             let len = self.below(1600);
             self.push_random(len);
         } else {
@@ -124,7 +124,7 @@ impl Intruder {
         std::array::from_fn(|at| bytes[at])
     }
 
-    /// Up to three of them: neighbouring VLANs, the own one, priorities, impossible ones.
+    /// Adds up to three tags: neighbouring VLANs, the own one, priorities, invalid ones.
     fn tags(&mut self) {
         let count = [0, 0, 0, 1, 1, 2, 2, 3][self.below(8)];
         for _ in 0..count {
@@ -149,7 +149,7 @@ impl Intruder {
         }
     }
 
-    /// An IPv4 packet with a right checksum, so that a router has to decide about it.
+    /// Adds an IPv4 packet with a correct checksum, so that a router has to decide about it.
     fn ip(&mut self) {
         let (from, to) = (self.address(), self.address());
         let most = if self.one_in(8) { 1400 } else { 64 };
@@ -171,7 +171,7 @@ impl Intruder {
         let body = self.frame.len();
         self.push_random(payload);
         if protocol == 1 {
-            // An echo request, an answer to one, or an error.
+            // ICMP echo request, echo reply, or error.
             self.frame[body] = [8, 0, 3, 5][self.below(4)];
             self.frame[body + 1..body + 4].fill(0);
             let sum = checksum(&self.frame[body..]);

@@ -1,5 +1,5 @@
-//! A private network behind a firewall VM, with intruders in it who send whatever they can (goal DP9): not one of their
-//! frames is seen outside, and none of outside's is seen by them.
+//! A private network behind a firewall VM, with intruders that send whatever they can (goal DP9).
+//! None of their frames is seen outside, and they see none of outside's.
 //!
 //! ```text
 //! outside namespace ─┐                                  ┌─ server namespace
@@ -7,9 +7,10 @@
 //!                                       watchers ─ vmnet, all other VLANs
 //! ```
 //!
-//! Watchers are promiscuous, on a trunk or in a neighbouring VLAN, and count every frame. The firewall is a Debian kernel with
-//! nftables that lets pings from outside to the server pass, and their answers; both are tried before and after, so that a
-//! network that is merely broken does not pass for an isolated one.
+//! Watchers are promiscuous, on a trunk or in a neighbouring VLAN, and count every frame. The
+//! firewall is a Debian kernel with nftables that passes pings from outside to the server, and the
+//! answers. Both are tried before and after, so that a broken network does not count as an isolated
+//! one.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -20,18 +21,19 @@ use taut_tests::{Netns, RawPort, Taut, eventually};
 use crate::any_image;
 use crate::intruder::Intruder;
 
-/// Random frames of each intruder, unless `TAUT_ISOLATION_FRAMES` says otherwise.
+/// Random frames of each intruder, unless `TAUT_ISOLATION_FRAMES` sets another number.
 const FRAMES: u64 = 20_000;
-/// Frames of one intruder between two looks at everything that arrived.
+/// Frames of one intruder between two collections of what arrived everywhere.
 const BURST: usize = 32;
-/// What outside's own pings carry, and nobody else.
+/// Payload that only the pings of the outside namespace carry.
 const SECRET: [u8; 8] = *b"sEcReT!7";
 
 const FIREWALL_OUTSIDE: [u8; 6] = [2, 0xf1, 0, 0, 0, 1];
 const FIREWALL_INSIDE: [u8; 6] = [2, 0xf1, 0, 0, 0, 2];
 
-/// The first chain is for what `rp_filter` lets pass: Linux does not check the source of a packet that arrives together with
-/// another one for the same destination, and says outside that its time to live is over.
+/// The first chain drops what `rp_filter` lets pass: Linux does not check the source of a packet
+/// that arrives together with another one for the same destination, and sends "time exceeded" to
+/// outside.
 const RULES: &str = "flush ruleset
 table inet firewall {
   chain spoofed {
@@ -50,7 +52,7 @@ table inet firewall {
   }
 }
 ";
-/// Kernel and initial RAM file system of the firewall.
+/// Makes kernel and initial RAM file system of the firewall; returns their folder.
 fn firewall_image(taut: &Taut) -> PathBuf {
     let rules = taut.file("rules", RULES);
     let image = taut.dir().join("firewall");
@@ -66,17 +68,17 @@ fn text(mac: [u8; 6]) -> String {
     mac.map(|octet| format!("{octet:02x}")).join(":")
 }
 
-/// Everything of the picture above.
+/// The network in the picture above.
 struct Lab {
     taut: Taut,
     outside: Netns,
     server: Netns,
-    /// Of the outside namespace.
+    /// Address of the outside namespace.
     outside_mac: [u8; 6],
     intruders: Vec<RawPort>,
-    /// On outside's vSwitch.
+    /// Port on the outside vSwitch.
     watcher: RawPort,
-    /// On the private vSwitch, outside VLAN 10.
+    /// Ports on the private vSwitch, outside VLAN 10.
     neighbours: Vec<RawPort>,
 }
 
@@ -144,13 +146,15 @@ initrd = \"{image}/initrd\"
         Self { taut, outside, server, outside_mac, intruders, watcher, neighbours }
     }
 
-    /// Outside reaches the server through the firewall; nobody inside reaches outside.
+    /// Asserts that outside reaches the server through the firewall, and that nobody inside reaches
+    /// outside.
     fn control(&self) {
         eventually("pings pass the firewall", || (self.outside.pings("10.73.0.10", 3) == 3).then_some(()));
         assert_eq!(self.server.pings("10.72.0.9", 2), 0, "the firewall lets nothing out by itself");
     }
 
-    /// Is this a frame that belongs outside? The firewall says nothing there but ARP and answers to pings.
+    /// Returns true for a frame that belongs outside. There the firewall sends only ARP and answers
+    /// to pings.
     fn is_outsiders(&self, frame: &[u8]) -> bool {
         let source = &frame[6..12];
         let arp = frame[12..14] == [8, 6] && frame.get(28..32) == Some(&[10, 72, 0, 1]);
@@ -179,22 +183,22 @@ struct Seen {
     outside: u64,
     /// Frames of any kind in other VLANs of the private vSwitch.
     neighbours: u64,
-    /// Frames of outside's at an intruder.
+    /// Frames from outside that reached an intruder.
     inside: u64,
-    /// Unicast for others at the intruder that may not see it.
+    /// Unicast for others that reached an intruder that may not see it.
     sniffed: u64,
     /// Frames that the outside watcher saw and that belong there.
     legitimate: u64,
-    /// Those of them that came from the firewall.
+    /// Those of [`Self::legitimate`] that came from the firewall.
     answers: u64,
     /// Frames that intruders received from each other.
     among_themselves: u64,
-    /// Where the first frame was seen that should not have been, and the frame.
+    /// Place and content of the first frame that should not have been seen.
     evidence: Option<(String, Vec<u8>)>,
 }
 
 impl Lab {
-    /// Takes out what has arrived everywhere.
+    /// Collects and classifies everything that has arrived.
     fn look(&mut self, seen: &mut Seen) {
         let mut watcher = Vec::new();
         while let Some(frame) = self.watcher.receive() {
@@ -231,7 +235,7 @@ impl Lab {
         }
     }
 
-    /// Every intruder sends `frames`.
+    /// Has every intruder send so many frames.
     fn intrude(&mut self, frames: u64, seen: &mut Seen) {
         let targets = [FIREWALL_INSIDE, FIREWALL_OUTSIDE, self.outside_mac, mac_of(&self.server)];
         let known = targets.into_iter().chain(self.intruders.iter().map(|port| port.mac)).collect::<Vec<_>>();
@@ -267,7 +271,7 @@ fn intruders_in_a_private_network_are_not_seen_outside() {
     lab.control();
     let mut before = Seen::default();
     lab.look(&mut before);
-    // A frame may have come before a watcher's rings ran.
+    // A frame may have passed before a watcher's rings ran.
     let watchers = [&lab.watcher].into_iter().chain(&lab.neighbours);
     let lost_before: Vec<_> =
         watchers.map(|port| port.info(&lab.taut)["counters"]["rx_drops"].clone()).collect();
@@ -277,7 +281,7 @@ fn intruders_in_a_private_network_are_not_seen_outside() {
     let pings = taut_tests::Background::start(&mut pings);
     let mut seen = Seen::default();
     lab.intrude(frames, &mut seen);
-    // What the firewall still had to do is done when it answers again, more than once.
+    // The firewall has finished its queue when it answers again, more than once.
     let already = seen.answers;
     eventually("outside's own pings are answered again", || {
         lab.look(&mut seen);

@@ -1,4 +1,5 @@
-//! Tests that boot VMs in QEMU; emulation is enough. A kernel that this system's Debian lacks is said and left out.
+//! Tests that boot VMs in QEMU; emulation is enough. A missing kernel image is reported and its
+//! part left out.
 
 mod boot;
 mod channel;
@@ -21,7 +22,7 @@ use std::path::Path;
 
 use taut_tests::image;
 
-/// A directly booted VM's file.
+/// Returns the file of a directly booted VM.
 fn direct(image: &Path, nic: &str) -> String {
     let image = image.display();
     format!(
@@ -29,7 +30,7 @@ fn direct(image: &Path, nic: &str) -> String {
     )
 }
 
-/// The image of this name, or a line that says that its part of the test is left out.
+/// Returns the image of this name. If there is none, prints that its part of the test is left out.
 fn image_or_say(name: &str) -> Option<std::path::PathBuf> {
     let found = image(name);
     if found.is_none() {
@@ -38,7 +39,7 @@ fn image_or_say(name: &str) -> Option<std::path::PathBuf> {
     found
 }
 
-/// The oldest cloud kernel there is; at least one must be.
+/// Returns the image with the oldest cloud kernel; at least one must exist.
 fn any_image() -> std::path::PathBuf {
     ["debian-6.1", "debian-6.12"].into_iter().find_map(image).expect("make images made at least one image")
 }

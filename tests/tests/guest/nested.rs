@@ -1,5 +1,5 @@
-//! taut on a host that this one is not: two NUMA nodes, cgroup v2 throughout. The host is a guest, its VMs are guests of a guest, and a script in it
-//! says what it sees.
+//! taut on a host with two NUMA nodes and cgroup v2. That host is a guest, its VMs are nested
+//! guests, and a script in it prints one fact a line.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -23,7 +23,7 @@ const NODES: [&str; 12] = [
     "node,nodeid=1,cpus=2-3,memdev=m1",
 ];
 
-/// Runs a script as all that a host with the kernel of `image` does; returns what it printed.
+/// Boots a host with the kernel of `image` that only runs a script, and returns its output.
 fn run(image: &Path, script: &str) -> String {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR"));
     let dir = tempfile::tempdir().unwrap();
@@ -38,7 +38,8 @@ fn run(image: &Path, script: &str) -> String {
     let output = Command::new("timeout")
         .args([
             "--signal=KILL",
-            // Reached only by a host that hangs: on two idle cores it is a small part of that.
+            // Only a host that hangs takes so long: on two idle cores it needs a small part of
+            // that.
             "900",
             "qemu-system-x86_64",
             "-machine",
@@ -62,7 +63,7 @@ fn run(image: &Path, script: &str) -> String {
 
 #[test]
 fn placement_shares_and_partitions_on_two_nodes_with_cgroup_v2() {
-    // Isolated partitions take Linux 6.7.
+    // Isolated partitions need Linux 6.7.
     let Some(image) = image_or_say("debian-6.12") else { return };
     let said = run(&image, "placement.sh");
     let wanted =

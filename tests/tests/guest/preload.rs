@@ -1,4 +1,5 @@
-//! `libtaut_vmci.so` in guests: an ordinary TCP program over the kernel's own `AF_VSOCK`, and Redis from VM to VM.
+//! `libtaut_vmci.so` in guests: a TCP program over the kernel's `AF_VSOCK`, and Redis from VM to
+//! VM.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +8,8 @@ use taut_tests::{Taut, bin_dir, eventually};
 
 use crate::{any_image, image_or_say};
 
-/// Kernel and initial RAM file system of a guest with Redis, the library, this map, and this script, which it runs.
+/// Makes kernel and initial RAM file system of a guest with Redis, the library, a map, and a script
+/// that it runs.
 fn guest_with(
     taut: &Taut,
     image: &Path,
@@ -36,7 +38,7 @@ fn vm_file(image: &Path, more: &str) -> String {
     )
 }
 
-/// Waits until a guest's console has one of these, and gives all of it.
+/// Waits until a guest's console contains one of these texts, and returns all of it.
 fn printed(taut: &Taut, vm: &str, wanted: &[&str]) -> String {
     eventually(&format!("{vm} says one of {wanted:?}"), || {
         let log = taut.ok(["vm", "log", vm]);
@@ -44,7 +46,8 @@ fn printed(taut: &Taut, vm: &str, wanted: &[&str]) -> String {
     })
 }
 
-/// Both ends of each scenario are in one guest, connected by the kernel's loopback for `AF_VSOCK` (CID 1).
+/// Both ends of each scenario run in one guest, connected by the kernel's loopback for `AF_VSOCK`
+/// (CID 1).
 #[test]
 fn a_tcp_program_sees_the_same_over_af_vsock() {
     const MAP: &str =
@@ -52,7 +55,7 @@ fn a_tcp_program_sees_the_same_over_af_vsock() {
     const SCRIPT: &str = r#"
 for scenario in $(tcp_program); do
   expected=$(tcp_program $scenario 2>/dev/null)
-  got=$(TAUT_VMCI_LOG=1 LD_PRELOAD=/lib/libtaut_vmci.so tcp_program $scenario 2>/tmp/said)
+  got=$(TAUT_VMCI_LOG=1 LD_PRELOAD=/usr/local/lib/libtaut_vmci.so tcp_program $scenario 2>/tmp/said)
   if [ "$got" != "$expected" ]; then
     cat /tmp/said; echo "$got"; echo "not: $expected"; echo "differs: $scenario."
   elif grep -q ': cid 1 port [0-9]*$' /tmp/said; then echo "same by vmci: $scenario."
@@ -60,7 +63,7 @@ for scenario in $(tcp_program); do
   fi
 done
 "#;
-    // No connection is made there, or it is to be TCP.
+    // Scenarios without a connection, or with one that has to be TCP.
     const TCP: [&str; 5] = [
         "nobody_listens_and_nobody_waits",
         "shutdown_wakes_accept",
@@ -92,25 +95,29 @@ done
     }
 }
 
-/// Two VMs without a card between them: what they say to each other goes over VMCI, or nowhere.
+/// The two VMs have no vNIC, so they can talk over VMCI only.
 #[test]
 fn redis_serves_another_vm_without_a_network() {
-    const MAP: &str = "10.0.0.1:* -> cid 101\n10.0.0.2:* -> cid 102\nlisten *:6379\npatience 5000 ms\n";
+    const MAP: &str = "10.0.0.7:* -> cid 101\n10.0.0.8:* -> cid 102\nlisten *:6379\npatience 5000 ms\n";
     const SERVER: &str = r#"
-LD_PRELOAD=/lib/libtaut_vmci.so redis-server --bind 0.0.0.0 --protected-mode no --save '' &
+LD_PRELOAD=/usr/local/lib/libtaut_vmci.so redis-server --bind 0.0.0.0 --protected-mode no &
 until redis-cli ping | grep -q PONG; do sleep 0.2; done
 redis-cli config set maxclients 200
 echo "server: up."
 "#;
     const CLIENT: &str = r#"
-export LD_PRELOAD=/lib/libtaut_vmci.so
-until redis-cli -h 10.0.0.1 ping | grep PONG; do sleep 0.5; done
-redis-cli -h 10.0.0.1 set key value
-echo "client: got $(redis-cli -h 10.0.0.1 get key)."
-echo "client: $(redis-cli -h 10.0.0.1 client list)"
-redis-benchmark -h 10.0.0.1 -n 2000 -c 20 -t set,get --csv
+export LD_PRELOAD=/usr/local/lib/libtaut_vmci.so
+until LD_PRELOAD=/usr/local/lib/libtaut_vmci.so redis-cli -h 10.0.0.7 ping
+do sleep 0.5; done
+redis-cli -h 10.0.0.7 set key value
+echo "client: got $(redis-cli -h 10.0.0.7 get key)."
+echo "client: $(redis-cli -h 10.0.0.7 client list)"
+redis-benchmark -h 10.0.0.7 -n 2000 -c 20 -t set,get --csv
 echo "client: done."
 "#;
+    for line in crate::guide::commands_for("tests/tests/guest/preload.rs") {
+        assert!(SERVER.contains(&line) || CLIENT.contains(&line), "not executed: {line}");
+    }
     let taut = Taut::start();
     let image = any_image();
     let boot = |name: &str, cid: u32, domain: &str, script: &str| {
@@ -124,7 +131,7 @@ echo "client: done."
     let log = printed(&taut, "client", &["client: done."]);
     assert!(log.contains("client: got value."), "{log}");
     let list = log.lines().find(|line| line.contains("client: id=")).unwrap_or_else(|| panic!("{log}"));
-    assert!(list.contains(" addr=10.0.0.2:") && list.contains(" laddr="), "{list}");
+    assert!(list.contains(" addr=10.0.0.8:") && list.contains(" laddr="), "{list}");
     assert_eq!(
         log.lines().filter(|line| line.starts_with("\"SET\"") || line.starts_with("\"GET\"")).count(),
         2,

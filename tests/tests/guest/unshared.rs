@@ -1,4 +1,5 @@
-//! A VM that was started without shared memory: its port says so (SPEC VN-1 needs it, and nobody else can tell).
+//! A VM that was started without shared memory: its port reports that as the reason (VN-1 needs
+//! it).
 
 use std::process::Command;
 
@@ -7,7 +8,7 @@ use taut_tests::{Background, Taut, eventually};
 use crate::any_image;
 
 #[test]
-fn a_guest_whose_memory_is_private_is_told_about_it() {
+fn private_guest_memory_is_reported_as_the_reason_of_a_dead_link() {
     let taut = Taut::start().with_lan();
     let (image, socket) = (any_image(), taut.dir().join("nic.sock"));
     let mut qemu = Command::new("qemu-system-x86_64");

@@ -1,4 +1,4 @@
-//! A guest's VMCI device: its driver is there, and it survives whatever dies beside it.
+//! A guest's VMCI device works, and survives deaths of daemon and fabric.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +10,7 @@ use taut_tests::{Taut, eventually, kill_9};
 
 use crate::{any_image, direct};
 
-/// What is told of the VM's device.
+/// Returns the status of the VM's device.
 fn device(taut: &Taut, vm: &str) -> Value {
     taut.json(["vm", "show", vm])["status"]["vmci"].clone()
 }
@@ -23,14 +23,14 @@ fn pid(taut: &Taut, vm: &str) -> Value {
     taut.json(["vm", "show", vm])["status"]["pid"].clone()
 }
 
-/// What a program of the host reads that asks for a port where nobody listens: nothing, at once.
+/// Asserts that a program of the host reads nothing when it asks for a port without a listener.
 fn nobody_listens(taut: &Taut, vm: &str) {
     let socket = PathBuf::from(device(taut, vm)["socket"].as_str().unwrap());
     assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.write_all(b"CONNECT 4242\n").unwrap();
     let mut answer = String::new();
-    // Whether it ends or is reset, there is no OK.
+    // The connection ends or is reset; there is no OK.
     let _ = stream.read_to_string(&mut answer);
     assert_eq!(answer, "");
 }
@@ -41,7 +41,7 @@ fn events(taut: &Taut, kind: &str) -> usize {
 }
 
 #[test]
-fn a_vmci_device_outlives_fabric_and_daemon() {
+fn a_vmci_device_survives_fabric_and_daemon() {
     let mut taut = Taut::start().with_lan();
     taut.boot("g", &format!("{}[vmci]\n", direct(&any_image(), "ip = \"10.72.0.1/24\"")));
     is_up(&taut, "g");
@@ -75,7 +75,7 @@ fn a_vmci_device_outlives_fabric_and_daemon() {
 }
 
 #[test]
-fn a_vmci_device_comes_with_a_start_and_goes_at_once() {
+fn a_vmci_device_appears_at_the_next_start_and_is_cut_off_at_once() {
     let taut = Taut::start().with_lan();
     taut.boot("g", &direct(&any_image(), "ip = \"10.72.0.1/24\""));
     let said = taut.ok(["vm", "set", "g", "--vmci"]);
@@ -88,7 +88,7 @@ fn a_vmci_device_comes_with_a_start_and_goes_at_once() {
     taut.ok(["vm", "set", "g", "--no-vmci"]);
     assert_eq!(device(&taut, "g"), Value::Null);
     eventually("the host has no way to it", || (!socket.exists()).then_some(()));
-    // Given back while the guest still has it, it is plugged in again.
+    // The guest still has the device, so enabling it again plugs it in again.
     taut.ok(["vm", "set", "g", "--vmci"]);
     is_up(&taut, "g");
     nobody_listens(&taut, "g");

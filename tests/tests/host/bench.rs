@@ -1,4 +1,4 @@
-//! Experiments that cannot be carried out say why.
+//! Errors of experiments that cannot run here.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use taut_tests::Taut;
 
 use crate::micro::micro;
 
-/// A control group of cgroup v1 that has no real-time, where the kernel shares that out.
+/// A cgroup v1 group without real-time, where the kernel shares real-time among groups.
 struct Group(PathBuf);
 
 impl Group {
@@ -25,13 +25,13 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Nobody is left in it.
+        // The group is empty.
         let _ = fs::remove_dir(&self.0);
     }
 }
 
 #[test]
-fn a_control_group_without_real_time_is_named_to_whoever_needs_it() {
+fn a_missing_real_time_budget_is_reported_with_its_control_group() {
     let taut = Taut::start().with_lan();
     taut.boot("m1", &micro("10.71.0.1"));
     let Some(group) = Group::new(&taut) else { return };

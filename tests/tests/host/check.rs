@@ -1,4 +1,5 @@
-//! `taut check host --apply` on this host, and `--undo`: every file afterwards as before, to the byte, whatever was killed in between.
+//! `taut check host --apply` and `--undo` on this host: every file has its former content
+//! afterwards, whatever was killed in between.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +8,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 use taut_tests::Taut;
 
-/// Files that would be changed, with what they contain; put back if the test fails.
+/// Files that `--apply` would change, with their content; restored if the test fails.
 struct Settings(BTreeMap<PathBuf, String>);
 
 impl Settings {
@@ -42,7 +43,7 @@ impl Drop for Settings {
     fn drop(&mut self) {
         for path in self.changed() {
             eprintln!("{} was left changed", path.display());
-            // Of several choices the kernel takes the chosen one only.
+            // The kernel accepts one choice, not the list with the chosen one in brackets.
             let content = &self.0[path];
             let chosen = content.split('[').nth(1).and_then(|rest| rest.split(']').next());
             let _ = fs::write(path, chosen.unwrap_or(content));
@@ -51,7 +52,7 @@ impl Drop for Settings {
 }
 
 #[test]
-fn what_is_applied_here_is_undone_to_the_byte() {
+fn undo_restores_every_byte_that_apply_changed() {
     let mut taut = Taut::start();
     let settings = Settings::look(&taut);
     let applied = taut.run(["check", "host", "--profile", "latency", "--apply"]);
@@ -61,7 +62,7 @@ fn what_is_applied_here_is_undone_to_the_byte() {
     if !changed.is_empty() {
         assert!(taut.dir().join("state/host-changes.json").exists(), "where the daemon has its ledger");
     }
-    // Another profile on top, and another daemon: the first values count.
+    // After another profile and another daemon, the first values still count.
     taut.kill_daemon();
     taut.restart_daemon();
     taut.run(["check", "host", "--profile", "dense", "--apply"]);

@@ -1,4 +1,4 @@
-//! What dies takes nothing else with it.
+//! Deaths of daemon, fabric and VMs, and what survives them.
 
 use std::process::Stdio;
 
@@ -7,7 +7,7 @@ use taut_tests::{Netns, Taut, alive, eventually, kill_9};
 use crate::micro::micro;
 
 #[test]
-fn a_killed_daemon_costs_no_packet_and_adopts_everything() {
+fn no_packet_is_lost_when_the_daemon_is_killed_and_the_next_one_adopts_all() {
     let mut taut = Taut::start().with_lan();
     taut.boot("m1", &micro("10.71.0.1"));
     let a = Netns::attach(&taut, "a", "lan", "10.71.0.9");
@@ -56,7 +56,7 @@ fn a_killed_fabric_keeps_connections() {
 }
 
 #[test]
-fn an_upgraded_fabric_costs_no_packet_and_no_link() {
+fn an_upgrade_of_the_fabric_loses_no_packet_and_no_link() {
     let mut taut = Taut::start().with_lan();
     taut.boot("m1", &micro("10.71.0.1"));
     let a = Netns::attach(&taut, "a", "lan", "10.71.0.9");
@@ -89,7 +89,7 @@ fn an_upgraded_fabric_costs_no_packet_and_no_link() {
 }
 
 #[test]
-fn both_killed_come_back_together() {
+fn traffic_returns_after_daemon_and_fabric_were_killed() {
     let mut taut = Taut::start().with_lan();
     taut.boot("m1", &micro("10.71.0.1"));
     let a = Netns::attach(&taut, "a", "lan", "10.71.0.9");
@@ -102,18 +102,18 @@ fn both_killed_come_back_together() {
 }
 
 #[test]
-fn no_daemon_leaves_the_guest_behind_that_it_tries_kvm_with() {
+fn the_kvm_probe_ends_with_its_daemon() {
     let mut taut = Taut::start();
     taut.kill_daemon();
     eventually("it is gone with its daemon", || taut.probes().is_empty().then_some(()));
     taut.restart_daemon();
-    // Gone at once: this looks as soon as the daemon has ended.
+    // `shut_down` checks for probes as soon as the daemon has ended.
     taut.shut_down();
     taut.restart_daemon();
 }
 
 #[test]
-fn a_killed_vm_is_an_event_and_disturbs_nobody() {
+fn a_killed_vm_causes_an_event_and_disturbs_no_other() {
     let taut = Taut::start().with_lan();
     taut.boot("m1", &micro("10.71.0.1"));
     taut.boot("m2", &micro("10.71.0.2"));

@@ -1,4 +1,4 @@
-//! Dense mode: on and off by the load, with microguests and an interval of a second.
+//! Dense mode goes on and off with the load, here with microguests and an interval of a second.
 
 use serde_json::{Value, json};
 use taut_tests::{Taut, eventually, kill_9};
@@ -9,7 +9,7 @@ fn set(taut: &Taut, key: &str, value: &str) {
     taut.ok(["host", "set", &format!("Net.NetTune{key}={value}")]);
 }
 
-/// Waits until dense mode is on or off, and tells everything about it.
+/// Waits until dense mode is on or off, and returns its whole state.
 fn turns(taut: &Taut, on: bool) -> Value {
     eventually(if on { "dense mode is on" } else { "dense mode is off" }, || {
         let tune = taut.json(["host", "tune"]);
@@ -21,7 +21,8 @@ fn moderation(taut: &Taut, vm: &str) -> Value {
     taut.json(["vm", "show", vm])["status"]["nics"][0]["coalescing"].clone()
 }
 
-/// Three microguests of one vCPU each, the last with a moderation of its own; dense as soon as they run.
+/// Starts three microguests of one vCPU, the last with an explicit moderation, and waits until
+/// dense mode is on.
 fn three() -> Taut {
     let taut = Taut::start().with_lan();
     set(&taut, "Interval", "1");
@@ -35,7 +36,7 @@ fn three() -> Taut {
 }
 
 #[test]
-fn it_is_on_while_all_three_hold_and_off_when_any_is_lost() {
+fn dense_mode_is_on_while_all_three_thresholds_hold() {
     let taut = three();
     let tune = taut.json(["host", "tune"]);
     assert_eq!(tune["held"], json!([true, true, true]), "{tune}");
@@ -50,7 +51,8 @@ fn it_is_on_while_all_three_hold_and_off_when_any_is_lost() {
         set(&taut, "Threshold", "3 3 0");
         turns(&taut, true);
     }
-    // The last is lost as soon as the host has nothing to do for a moment in a second; where others keep it busy, it is not.
+    // The utilisation falls below 100 % as soon as the host is idle for a moment within the second;
+    // other load on this machine may prevent that.
     set(&taut, "Threshold", "3 3 100");
     let tune = eventually("it is held against 100 percent", || {
         let tune = taut.json(["host", "tune"]);
@@ -75,7 +77,7 @@ fn it_is_on_while_all_three_hold_and_off_when_any_is_lost() {
 }
 
 #[test]
-fn a_daemon_that_was_killed_goes_on_from_there_and_agrees_with_the_load() {
+fn dense_mode_survives_a_killed_daemon_and_follows_the_load() {
     let mut taut = three();
     set(&taut, "Interval", "3600");
     let before = turns(&taut, true);
@@ -90,7 +92,7 @@ fn a_daemon_that_was_killed_goes_on_from_there_and_agrees_with_the_load() {
     taut.kill_daemon();
     kill_9(i32::try_from(b).unwrap());
     taut.restart_daemon();
-    // Until the next test nothing changes, though one VM is gone.
+    // The state stays until the next test, although one VM is gone.
     assert_eq!(taut.json(["host", "tune"])["state"], before["state"]);
     set(&taut, "Interval", "1");
     let tune = turns(&taut, false);
@@ -99,7 +101,7 @@ fn a_daemon_that_was_killed_goes_on_from_there_and_agrees_with_the_load() {
 }
 
 #[test]
-fn whoever_turns_it_off_does_not_wait() {
+fn turning_dense_mode_off_takes_effect_at_once() {
     let taut = three();
     set(&taut, "Interval", "3600");
     set(&taut, "HostMode", "default");

@@ -1,17 +1,17 @@
-//! What `taut latency` sees of a VM.
+//! Evidence of `taut latency`.
 
 use taut_tests::Taut;
 
 use crate::micro::micro;
 
 #[test]
-fn a_vcpus_time_is_shown_and_nobody_intrudes_where_it_owns_nothing() {
+fn latency_shows_vcpu_time_and_no_intruders_without_exclusive_pcpus() {
     let taut = Taut::start().with_lan();
     taut.boot("m1", &micro("10.71.0.1"));
     let seen = taut.json(["latency", "m1", "--duration", "0.5"]);
     assert_eq!((&seen["vm"], &seen["latency_sensitivity"]), (&"m1".into(), &"normal".into()));
     let [vcpu] = seen["vcpus"].as_array().unwrap().as_slice() else { panic!("{seen}") };
-    // Kernels without NUMA do not say where memory is.
+    // Kernels without NUMA do not report where memory is.
     if std::path::Path::new("/proc/self/numa_maps").exists() {
         let bytes = seen["memory"].as_array().unwrap().iter().map(|node| node["bytes"].as_u64().unwrap());
         assert!(bytes.sum::<u64>() > 0, "{seen}");

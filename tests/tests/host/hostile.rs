@@ -1,10 +1,11 @@
-//! A guest that writes garbage into its ring loses its own port, with the reason, and nobody else notices.
+//! A guest that writes garbage into its ring loses its own port, with the reason; other ports go
+//! on.
 
 use std::process::Command;
 
 use taut_tests::{Background, Netns, Taut, bin_dir, eventually};
 
-/// What `taut-micro --hostile` can do.
+/// Attacks of `taut-micro --hostile`.
 const KINDS: &[&str] = &["avail-index", "loop", "outside", "length", "indirect"];
 
 #[test]

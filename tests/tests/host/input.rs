@@ -1,11 +1,11 @@
-//! Bad input: each with its message and hint, and nothing changed.
+//! Bad input is refused with a message and a hint, and changes nothing.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use taut_tests::{Taut, bin_dir, eventually};
 
-/// The file's text, and words that the refusal must contain.
+/// Text of each file, and words that the refusal must contain.
 const BROKEN: &[(&str, &[&str])] = &[
     ("kind = \"micro\"\nvcpu = 2\n", &["vcpu", "vcpus"]),
     ("kind = \"micro\"\nmemory = \"3 parsecs\"\n", &["3 parsecs"]),
@@ -44,7 +44,7 @@ fn a_broken_vm_file_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_port_groups_impossible_policy_is_refused() {
+fn an_impossible_port_group_policy_is_refused() {
     let taut = Taut::start().with_lan();
     for vlan in ["4096", "20-10", "ten"] {
         let outcome = taut.run(["portgroup", "create", "odd", "--vswitch", "sw", "--vlan", vlan]);
@@ -56,7 +56,7 @@ fn a_port_groups_impossible_policy_is_refused() {
 }
 
 #[test]
-fn an_unreadable_disk_is_named() {
+fn an_unreadable_disk_is_named_in_the_refusal() {
     let taut = Taut::start();
     let disk = taut.dir().join("a-directory.img");
     std::fs::create_dir(&disk).unwrap();
@@ -66,7 +66,7 @@ fn an_unreadable_disk_is_named() {
 }
 
 #[test]
-fn names_and_addresses_are_taken_once() {
+fn duplicate_names_and_addresses_are_refused() {
     let taut = Taut::start().with_lan();
     let text = "kind = \"micro\"\n[[nic]]\nportgroup = \"lan\"\nmac = \"02:00:00:00:00:07\"\n";
     let file = taut.file("one.toml", text);
@@ -82,7 +82,7 @@ fn names_and_addresses_are_taken_once() {
 }
 
 #[test]
-fn more_memory_than_the_host_has_is_refused_with_numbers() {
+fn more_memory_than_the_host_has_is_refused_with_amounts() {
     let taut = Taut::start();
     let file = taut.file("vm.toml", "kind = \"micro\"\nmemory = \"32TiB\"\n");
     taut.ok(["vm", "create", "-f", file.to_str().unwrap(), "--name", "huge"]);
@@ -95,7 +95,7 @@ fn more_memory_than_the_host_has_is_refused_with_numbers() {
 }
 
 #[test]
-fn a_vmx_with_unknown_keys_is_taken_and_they_are_listed() {
+fn a_vmx_file_with_unknown_keys_is_accepted_and_they_are_listed() {
     let taut = Taut::start().with_lan();
     let disk = taut.dir().join("disk.img");
     std::fs::File::create(&disk).unwrap().set_len(1 << 20).unwrap();
@@ -110,11 +110,11 @@ fn a_vmx_with_unknown_keys_is_taken_and_they_are_listed() {
 }
 
 #[test]
-fn without_root_the_daemon_says_so() {
+fn a_daemon_without_root_names_the_cause() {
     let dir = taut_tests::directory();
     let mut command = Command::new(bin_dir().join("tautd"));
     command.arg("--state-dir").arg(dir.path().join("s")).arg("--run-dir").arg(dir.path().join("r"));
-    // `nobody`: the programs may lie in a folder that it cannot reach, so the check has to come from an open binary.
+    // The user `nobody` may not reach the folder of the programs, so it runs a copy.
     let copy = dir.path().join("tautd");
     std::fs::copy(bin_dir().join("tautd"), &copy).unwrap();
     for path in [dir.path(), &copy] {
@@ -127,10 +127,10 @@ fn without_root_the_daemon_says_so() {
 }
 
 #[test]
-fn a_daemon_that_is_told_what_cannot_be_says_so() {
+fn impossible_daemon_options_are_refused_with_a_hint() {
     let dir = taut_tests::directory();
     let says = |options: &[&str]| {
-        // One that starts all the same ends some time, too.
+        // `timeout` ends a daemon that starts all the same.
         let mut command = Command::new("timeout");
         command.arg("60").arg(bin_dir().join("tautd")).arg("--state-dir").arg(dir.path().join("s"));
         if !options.contains(&"--run-dir") {
@@ -156,7 +156,7 @@ fn a_daemon_that_is_told_what_cannot_be_says_so() {
 }
 
 #[test]
-fn without_qemu_a_start_says_so() {
+fn a_start_without_qemu_names_the_cause() {
     let mut taut = Taut::start();
     taut.kill_daemon();
     taut.restart_daemon_with([("PATH", "/nonexistent")]);

@@ -1,11 +1,13 @@
-//! The load generator finds every frame again, over both kinds of rings and in both directions of connecting.
+//! The load generator receives every frame, over both kinds of rings and in both directions of
+//! connecting.
 
 use std::path::PathBuf;
 
 use serde_json::Value;
 use taut_tests::Taut;
 
-/// Measures for a tenth of a second between two ports of a switch; every frame's length and header is checked there.
+/// Measures for a tenth of a second between two ports of a switch. The generator checks length and
+/// header of every frame.
 fn load(taut: &Taut, listen: bool, more: &[&str]) -> Value {
     let sockets: [PathBuf; 2] = [0, 1].map(|end| taut.dir().join(format!("load{end}.sock")));
     let paths = sockets.each_ref().map(|path| path.to_str().unwrap());
@@ -44,7 +46,7 @@ fn frames_arrive_over_split_and_packed_rings() {
 }
 
 #[test]
-fn one_frame_at_a_time_is_timed() {
+fn single_frames_are_timed() {
     let found = load(&switch(&[]), false, &["--mode", "traversal", "--size", "1518", "--no-in-order"]);
     let times = &found["repeats"][0]["traversal"];
     assert!(times["count"].as_u64().unwrap() > 0 && times["lost"] == 0, "{found}");

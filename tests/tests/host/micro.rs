@@ -2,7 +2,7 @@
 
 use taut_tests::{Taut, eventually};
 
-/// A microguest's file.
+/// Returns the file of a microguest.
 pub(crate) fn micro(ip: &str) -> String {
     format!("kind = \"micro\"\nmemory = \"64MiB\"\n[[nic]]\nportgroup = \"lan\"\nip = \"{ip}/24\"\n")
 }
@@ -14,7 +14,7 @@ fn microguests_are_measured_like_vms() {
     taut.boot("m2", &micro("10.71.0.2"));
     for name in ["m1", "m2"] {
         assert_eq!(taut.json(["vm", "show", name])["status"]["phase"], "running");
-        // It answers as soon as it has asked for its rings; that they run is told a moment later.
+        // The agent answers before the fabric reports that the rings run.
         eventually("its link is up", || {
             (taut.json(["vm", "show", name])["status"]["nics"][0]["link"] == "up").then_some(())
         });

@@ -12,8 +12,8 @@ fn ordinary_programs_reach_each_other() {
     let _server = b.iperf3_server();
     let output = a.run("iperf3", ["-c", "10.71.0.2", "-n", "64M", "-J"]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("iperf3 writes JSON");
-    // The client's word that it has sent everything overtakes what is still in the two sockets' buffers, which the server then does not
-    // count: Linux lets them grow to 10 MiB together.
+    // The client reports the end while bytes are still in both sockets' buffers (10 MiB together at
+    // most), and the server does not count those.
     assert!(report["end"]["sum_sent"]["bytes"].as_u64() >= Some(64 << 20), "{report}");
     assert!(report["end"]["sum_received"]["bytes"].as_u64() >= Some(50 << 20), "{report}");
 }
@@ -29,7 +29,7 @@ fn only_the_same_vswitch_and_vlan_is_one_network() {
     let twin = Netns::attach(&taut, "twin", "twin", "10.71.0.2");
     let vlan10 = Netns::attach(&taut, "v10", "vlan10", "10.71.0.3");
     let elsewhere = Netns::attach(&taut, "else", "elsewhere", "10.71.0.4");
-    // Two port groups of one vSwitch and VLAN are one network.
+    // Two port groups with the same vSwitch and VLAN are one network.
     here.reaches(&twin.ip, 3);
     assert_eq!(here.pings(&vlan10.ip, 2), 0, "another VLAN is another network");
     assert_eq!(here.pings(&elsewhere.ip, 2), 0, "another vSwitch is another network");
@@ -65,7 +65,7 @@ fn detaching_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_namespace_that_was_there_before_stays() {
+fn an_existing_namespace_is_kept() {
     let taut = Taut::start().with_lan();
     let name = Netns::name(&taut, "own");
     let ip = |args: &[&str]| {

@@ -8,7 +8,7 @@ fn ip(netns: &Netns, words: &str) {
 }
 
 #[test]
-fn a_changed_address_is_followed_where_the_port_group_accepts_it_and_while_it_does() {
+fn a_changed_address_works_while_the_port_group_accepts_it() {
     let taut = Taut::start().with_lan();
     taut.ok(["portgroup", "create", "loose", "--vswitch", "sw", "--mac-changes"]);
     let a = Netns::attach(&taut, "a", "loose", "10.71.0.1");
@@ -16,7 +16,7 @@ fn a_changed_address_is_followed_where_the_port_group_accepts_it_and_while_it_do
     a.reaches(&b.ip, 3);
     ip(&a, "link set taut0 address 02:66:00:00:00:01");
     eventually("the new address is found", || (a.pings(&b.ip, 3) == 3).then_some(()));
-    // Under running traffic the group changes its mind.
+    // The policy changes under running traffic.
     taut.ok(["portgroup", "set", "loose", "--mac-changes=false"]);
     eventually("the new address is refused", || (a.pings(&b.ip, 1) == 0).then_some(()));
     taut.ok(["portgroup", "set", "loose", "--mac-changes"]);
@@ -24,12 +24,13 @@ fn a_changed_address_is_followed_where_the_port_group_accepts_it_and_while_it_do
 }
 
 #[test]
-fn stations_behind_a_bridge_are_reached_where_addresses_are_learnt() {
+fn addresses_behind_a_bridge_are_reached_with_mac_learning() {
     let taut = Taut::start().with_lan();
     taut.ok(["portgroup", "create", "nested", "--vswitch", "sw", "--forged-transmits", "--mac-learning"]);
     let bridge = Netns::attach(&taut, "bridge", "nested", "10.71.0.1");
     let b = Netns::attach(&taut, "b", "lan", "10.71.0.2");
-    // Two stations in one namespace would answer for each other: the second is on the bridge itself.
+    // Two interfaces of one namespace would answer for each other, so the second address is on the
+    // bridge.
     ip(&bridge, "addr flush dev taut0");
     ip(&bridge, "link add br0 address 02:66:00:00:00:02 type bridge");
     ip(&bridge, "link set taut0 master br0");
@@ -37,7 +38,7 @@ fn stations_behind_a_bridge_are_reached_where_addresses_are_learnt() {
     ip(&bridge, "link set br0 up");
     eventually("the station is reached", || (b.pings(&bridge.ip, 3) == 3).then_some(()));
     taut.ok(["portgroup", "set", "nested", "--mac-learning=false"]);
-    // It may send, but its answers' address is nobody's.
+    // The bridge may send, but the switch does not know the address of the answers.
     eventually("no longer", || (b.pings(&bridge.ip, 1) == 0).then_some(()));
     taut.ok(["portgroup", "set", "nested", "--mac-learning"]);
     eventually("and again", || (b.pings(&bridge.ip, 3) == 3).then_some(()));

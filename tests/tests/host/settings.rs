@@ -25,7 +25,7 @@ fn five(round: u32) -> [(&'static str, String); 5] {
     ]
 }
 
-/// Those settings as the VM's document has them.
+/// Reads these settings from the VM's document.
 fn document(round: u32) -> [Value; 5] {
     let [coalescing, memory, ..] = five(round).map(|(_, value)| value);
     [

@@ -1,4 +1,5 @@
-//! Shares and limits on this host (VN-14): control groups that come, change under a running VM, and go again, whatever dies.
+//! Shares and limits on this host (VN-14): control groups come, change under a running VM, and go
+//! again, whatever dies.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use taut_tests::{Taut, eventually};
 
 const MICRO: &str = "kind = \"micro\"\nmemory = \"64MiB\"\n";
 
-/// The folder of the process's control group of CPU time; nothing where this host has none in cgroup v1.
+/// Returns the folder of the process's cpu group, or `None` without cgroup v1.
 fn folder(pid: u64) -> Option<PathBuf> {
     let mount = Path::new("/sys/fs/cgroup/cpu");
     if !mount.join("cpu.shares").exists() {
@@ -30,7 +31,7 @@ fn set(taut: &Taut, vm: &str, args: &[&str]) {
     taut.ok([&["vm", "set", vm], args].concat());
 }
 
-/// Contents of `cpu.shares` and `cpu.cfs_quota_us`.
+/// Waits for these contents of `cpu.shares` and `cpu.cfs_quota_us`.
 fn is(vm: u64, shares: &str, quota: &str) {
     eventually(&format!("process {vm} has {shares} and {quota}"), || {
         let folder = folder(vm)?;
@@ -40,7 +41,7 @@ fn is(vm: u64, shares: &str, quota: &str) {
 }
 
 #[test]
-fn running_vms_get_shares_and_limits_and_the_host_is_as_before_afterwards() {
+fn shares_and_limits_apply_to_running_vms_and_are_restored() {
     let mut taut = Taut::start().with_lan();
     taut.boot("m1", MICRO);
     taut.boot("m2", MICRO);
@@ -59,7 +60,7 @@ fn running_vms_get_shares_and_limits_and_the_host_is_as_before_afterwards() {
 
     set(&taut, "m1", &["--cpu-limit", "none", "--cpu-shares", "100"]);
     is(first, "102", "-1");
-    // The next daemon knows what the last one made.
+    // The next daemon adopts the groups of the last one.
     taut.kill_daemon();
     taut.restart_daemon();
     set(&taut, "m1", &["--cpu-shares", "low"]);

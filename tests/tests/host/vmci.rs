@@ -1,4 +1,5 @@
-//! VMCI sockets through the real daemon: who reaches whom, by which sockets, and what dies beside it.
+//! VMCI sockets through the real daemon: reachability, sockets of the host, and deaths of daemon
+//! and fabric.
 
 use std::ffi::OsStr;
 use std::io::{Read as _, Write as _};
@@ -39,7 +40,7 @@ fn pids(taut: &Taut, vms: &[&str]) -> Vec<Value> {
     vms.iter().map(|vm| taut.json(["vm", "show", vm])["status"]["pid"].clone()).collect()
 }
 
-/// A short bulk transfer over VMCI sockets.
+/// Transfers bulk data over VMCI sockets for a moment.
 const STREAM: [&str; 7] = [
     "bench",
     "vsock",
@@ -60,7 +61,7 @@ fn is_refused(taut: &Taut, from: &str, to: &str) {
 }
 
 #[test]
-fn domains_say_who_reaches_whom_and_change_at_once() {
+fn domains_decide_who_may_talk_and_change_at_once() {
     let mut taut = Taut::start();
     let both = &["m1", "m2"];
     for vm in both {
@@ -87,7 +88,7 @@ fn domains_say_who_reaches_whom_and_change_at_once() {
     });
     let before = pids(&taut, both);
 
-    // Whatever is replaced beside them, they talk again.
+    // After an upgrade and a crash of the fabric the VMs can talk again.
     taut.ok(["daemon", "upgrade-fabric"]);
     transfers(&taut, "m1", "m2");
     let fabric = taut.fabric_pid();
@@ -107,7 +108,7 @@ fn domains_say_who_reaches_whom_and_change_at_once() {
 }
 
 #[test]
-fn context_ids_are_the_vms_own_or_assigned_and_nobodys_twice() {
+fn context_ids_are_configured_or_assigned_and_unique() {
     let taut = Taut::start();
     micro(&taut, "m1", "");
     micro(&taut, "m2", "cid = 77\n");
@@ -124,7 +125,8 @@ fn context_ids_are_the_vms_own_or_assigned_and_nobodys_twice() {
     assert_eq!(device(&taut, "m3")["cid"], 77);
 }
 
-/// A daemon whose microguests leave their VMCI devices to the test; the folder has to live as long.
+/// Starts a daemon whose microguests leave their VMCI devices to the test. The returned folder has
+/// to live as long.
 fn with_raw_guest(vm: &str) -> (Taut, RawVmci, TempDir) {
     let dir = taut_tests::directory();
     let libexec = idle_microguests(dir.path()).into_os_string().into_string().unwrap();
@@ -136,7 +138,7 @@ fn with_raw_guest(vm: &str) -> (Taut, RawVmci, TempDir) {
 }
 
 #[test]
-fn a_guest_with_anothers_context_id_is_an_event() {
+fn a_forged_context_id_causes_an_event() {
     let (taut, mut raw, _libexec) = with_raw_guest("m1");
     assert_eq!(raw.cid, 3);
     let forged = SocketHeader { src_cid: 4, ..raw.request(1000, (HOST, 77)) };
@@ -151,7 +153,7 @@ fn a_guest_with_anothers_context_id_is_an_event() {
 }
 
 #[test]
-fn a_guest_reaches_the_programs_of_the_host_as_long_as_there_is_a_daemon() {
+fn a_guest_reaches_programs_of_the_host_while_a_daemon_runs() {
     let (mut taut, mut raw, _libexec) = with_raw_guest("m1");
     let socket = PathBuf::from(device(&taut, "m1")["socket"].as_str().unwrap());
     let program = UnixListener::bind(socket.with_file_name("vmci.sock_77")).unwrap();
@@ -166,7 +168,7 @@ fn a_guest_reaches_the_programs_of_the_host_as_long_as_there_is_a_daemon() {
     let (mut stream, _) = program.accept().unwrap();
     assert_eq!(connect(&mut raw, 1001, 78), RST, "nobody listens there");
 
-    // The connection goes on without a daemon, and another begins when there is one again.
+    // The connection survives the daemon, and a new one is possible after its restart.
     taut.kill_daemon();
     raw.send(SocketHeader { op: RW, ..raw.request(1000, (HOST, 77)) }, b"still here");
     let mut heard = [0; 10];
@@ -182,14 +184,14 @@ fn signal(pid: i32, name: &str) {
 }
 
 #[test]
-fn programs_of_the_host_find_the_guest_also_after_the_daemon_was_replaced() {
+fn programs_of_the_host_reach_the_guest_after_a_new_daemon_and_fabric() {
     let (mut taut, mut raw, _libexec) = with_raw_guest("m1");
     let socket = PathBuf::from(device(&taut, "m1")["socket"].as_str().unwrap());
     let reach = |raw: &mut RawVmci| {
         assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         let mut stream = UnixStream::connect(&socket).unwrap();
         stream.write_all(b"CONNECT 1234\n").unwrap();
-        // The last connection may still be ending.
+        // The previous connection may still be ending.
         let request =
             std::iter::from_fn(|| Some(raw.receive().0)).find(|packet| packet.op == REQUEST).unwrap();
         assert_eq!((request.src_cid, request.dst_cid, request.dst_port), (HOST, raw.cid, 1234));
@@ -207,7 +209,7 @@ fn programs_of_the_host_find_the_guest_also_after_the_daemon_was_replaced() {
     are_up(&taut, &["m1"]);
     let (mut stream, connection) = reach(&mut raw);
 
-    // A connection goes on in the next fabric, which is handed its socket.
+    // A connection continues in the next fabric, which receives its socket.
     taut.ok(["daemon", "upgrade-fabric"]);
     raw.send(SocketHeader { op: RW, ..connection }, b"after");
     let mut heard = String::new();
@@ -222,7 +224,7 @@ fn programs_of_the_host_find_the_guest_also_after_the_daemon_was_replaced() {
     let packet = std::iter::from_fn(|| Some(raw.receive())).find(|(header, _)| header.op == RW).unwrap();
     assert_eq!((packet.0.dst_port, &packet.1[..]), (1234, &b"and back"[..]));
 
-    // So it does when the last fabric gets no CPU for a while before it can stop.
+    // The same holds if the old fabric gets no CPU for a while before it can stop.
     let (last, next) = (taut.fabric_pid(), taut.dir().join("run/fabric.next.sock"));
     signal(last, "STOP");
     std::thread::scope(|scope| {

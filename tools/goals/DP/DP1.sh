@@ -1,4 +1,5 @@
-row_DP1() { # 64 B one way, split rings: checks, lock, policy and statistics on
+# Row DP1: 64 B one way, split rings, with checks, lock, policy and statistics on.
+row_DP1() {
   dp_rig
   local generator rate ovs floor vgen
   for generator in $(dp_light) $([ "$(dp_light)" = taut ] || echo taut); do
@@ -9,7 +10,7 @@ row_DP1() { # 64 B one way, split rings: checks, lock, policy and statistics on
   done
   local frames mallocs calls
   if read -r frames mallocs calls < <(cost_allocations) && [ "${frames:-0}" -gt 0 ]; then
-    # The balance of workers looks at its list ten times a second; frames have no part in that.
+    # Balancing the workers allocates ten times a second, whatever the number of frames.
     goal DP1-cost "$mallocs allocations and $calls system calls in the fabric while it forwarded $frames frames in a second" "0 allocations a frame" "$mallocs * 10000 < $frames"
   else
     note "the kernel's probes cannot be had here: allocations were not counted"

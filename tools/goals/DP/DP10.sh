@@ -1,4 +1,6 @@
-row_DP10() { # two QEMU guests: TCP beside TAP + bridge with offloads, and request/response beside a back end that polls (OVS-DPDK)
+# Row DP10: two QEMU guests: TCP beside TAP + bridge with offloads, and request and response beside
+# a back end that polls (OVS-DPDK).
+row_DP10() {
   dp_rig
   two_guests || return 1
   local each=4 repeats=5 twins pair polled text
@@ -27,7 +29,8 @@ row_DP10() { # two QEMU guests: TCP beside TAP + bridge with offloads, and reque
   goal DP10-tail "p99.9 $text" "better" "$(jq '.a.median.p99_9_us / .b.median.p99_9_us' "$OUT/dp10-polled.json") < 1"
 }
 
-# polled_vms NAME…: for each running VM named, a twin on OVS-DPDK, whose thread polls core 0; in $lab/polled/NAME.
+# polled_vms NAME…: starts, for each of these running VMs, a twin on OVS-DPDK, whose thread polls
+# core 0; in $lab/polled/NAME.
 polled_vms() {
   rig_resume ovs_normal && ovs_normal_prepare || return 1
   local name socket

@@ -1,4 +1,6 @@
-row_DP11() { # idle: a host with 100 ports whose guests do nothing, and a lone frame that wakes the fabric up
+# Row DP11: an idle host with 100 ports whose guests do nothing, and a lone frame that wakes the
+# fabric.
+row_DP11() {
   local pairs=51 seconds=20 frames=10 pair end dir=$lab/dp11 holders=() pid before after idle wake status=0 options own up awake
   if quick; then
     seconds=10 frames=3
@@ -8,7 +10,7 @@ row_DP11() { # idle: a host with 100 ports whose guests do nothing, and a lone f
   mkdir -p "$dir"
   for pair in $(seq $pairs); do
     taut vswitch create "dp11-$pair" >/dev/null || return 1
-    # The generators' addresses are the same everywhere; those of the last pair are its ports' own.
+    # All generators use the same addresses; only the ports of the last pair have them as their own.
     options=(--forged-transmits --mac-learning)
     [ "$pair" != $pairs ] || options=()
     taut portgroup create "dp11-$pair" --vswitch "dp11-$pair" "${options[@]}" >/dev/null || return 1
@@ -18,7 +20,8 @@ row_DP11() { # idle: a host with 100 ports whose guests do nothing, and a lone f
       taut port attach "dp11-$pair-$end" --portgroup "dp11-$pair" --path "$dir/$pair-$end" --listen "${own[@]}" >/dev/null || return 1
     done
   done
-  # Front ends with running rings that have once sent and received, and do nothing any more. The last pair is for the lone frames.
+  # Front ends with running rings, which have sent and received once and are idle now. The last pair
+  # is for the lone frames.
   for pair in $(seq $((pairs - 1))); do
     "$BIN/taut" bench switch "$dir/$pair-0" "$dir/$pair-1" --settle 600 >/dev/null 2>"$dir/log" &
     holders+=($!)
@@ -30,7 +33,7 @@ row_DP11() { # idle: a host with 100 ports whose guests do nothing, and a lone f
   done
   pid=$(fabric_pid)
   prefer "$pid"
-  # Nobody asks anybody anything meanwhile.
+  # No request reaches the daemon or the fabric meanwhile.
   sleep 2
   before=$(cpu_ns "$pid") && sleep $seconds && after=$(cpu_ns "$pid") || status=1
   idle=$(awk -v used=$((after - before)) -v seconds=$seconds 'BEGIN{printf "%.3f", used / seconds / 1e7}')
@@ -46,5 +49,5 @@ row_DP11() { # idle: a host with 100 ports whose guests do nothing, and a lone f
   goal DP11-wake "kick to frame p50 $wake µs" "< 60 µs" "$wake < 60"
 }
 
-# cpu_ns PID: nanoseconds that all its threads have run.
+# cpu_ns PID: prints the run time of all threads of a process, in ns.
 cpu_ns() { cat "/proc/$1/task/"*/schedstat | awk '{sum += $1} END{printf "%.0f", sum}'; }

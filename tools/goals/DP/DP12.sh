@@ -1,4 +1,5 @@
-# DP12: what each scheme of moderation costs and saves at each load: a fabric as it is by default (adaptive) on core 0; core 1 sends and takes interrupts.
+# DP12: costs and savings of each moderation scheme at each load. The fabric has its default mode
+# (adaptive) on core 0; core 1 sends and takes interrupts.
 row_DP12() {
   local out=$OUT/moderation options=(--duration 2 --repeat 3) status=0
   if quick; then
@@ -8,7 +9,7 @@ row_DP12() {
   moderation_lab moderation_bench "$out" "${options[@]}" || return 1
   while IFS= read -r line; do note "$line"; done <"$out.txt"
   note "table, samples and picture: $out.txt, .json, .svg"
-  # cell SCHEME RATE FIELD: the median.
+  # cell SCHEME RATE FIELD: prints the median.
   cell() {
     jq -r --arg scheme "$1" --argjson rate "$2" "[.cells[] | select(.scheme == \$scheme and .rate == \$rate) | .$3] | sort
       | .[length / 2 | floor] * 10 | round / 10" "$out.json"
@@ -26,7 +27,7 @@ row_DP12() {
   goal DP12-loss "$lost frames" "0" "$lost == 0"
 }
 
-# moderation_lab COMMAND…: with a tautd of its own whose fabric is on core 0.
+# moderation_lab COMMAND…: runs a command with a tautd of its own, whose fabric is on core 0.
 moderation_lab() {
   local dir=$lab/moderation status=0 own
   mkdir -p "$dir"
@@ -35,7 +36,7 @@ moderation_lab() {
   (
     export TAUT_SOCKET=$dir/run/tautd.sock
     for _ in $(seq 500); do [ -n "$(fabric_pid 2>/dev/null)" ] && break; sleep 0.02; done
-    # It tries whether KVM works here, for seconds of a core: nothing is measured beside that.
+    # Waits for the daemon's KVM probe, which keeps a core busy for seconds.
     taut host show >/dev/null
     status=0
     "$@" || status=1

@@ -1,4 +1,5 @@
-# DP13: hostile bytes at every border, found by coverage. Executions of the whole course are in fuzz/RECORD.md; this run adds its own.
+# DP13: hostile bytes at every border, found by coverage. fuzz/RECORD.md counts all executions so
+# far; this run adds its own.
 row_DP13() {
   local seconds=600 log=$OUT/dp13.log recorded here_executions crashes
   quick && { seconds=40; note "shortened: $seconds s of fuzzing instead of 600"; }

@@ -1,9 +1,11 @@
-row_DP14() { # cores far apart: the machine's other state, where a cache line takes five times as long. It comes and goes by itself
+# Row DP14: the machine's other state, in which a cache line takes five times as long between the
+# cores. It comes and goes by itself.
+row_DP14() {
   dp_rig
   local generator size rate floor
   generator=$(dp_light) state=far
   for size in 64 256 1518; do
-    # What the other rows have seen, and one more attempt.
+    # Uses samples that other rows have taken, or tries once more.
     [ "$(count "taut $generator one-way $size")" -gt 0 ] && [ "$(count "vhost $generator one-way $size")" -gt 0 ] \
       || { sample "taut $generator one-way $size" && sample "vhost $generator one-way $size" || return 1; }
     rate=$(figure "taut $generator one-way $size" .mpps) floor=$(figure "vhost $generator one-way $size" .mpps)

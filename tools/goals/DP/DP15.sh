@@ -1,4 +1,6 @@
-row_DP15() { # upgrade and kill -9 under load: 32 pairs of ports, every kind of ring; what was lost, doubled, damaged, and for how long nothing came
+# Row DP15: upgrade and kill -9 under load, with 32 pairs of ports and every kind of ring: frames
+# lost, doubled or damaged, and the longest silence.
+row_DP15() {
   local pairs=32 times=100 sockets=() port command
   if quick; then times=8; note "quick: 8 upgrades and 8 kills instead of 100"; fi
   (cd "$here" && cargo build -q --release -p taut-bench --example restart) || return 1
@@ -25,7 +27,7 @@ row_DP15() { # upgrade and kill -9 under load: 32 pairs of ports, every kind of 
   dp15_ovs "$pairs"
 }
 
-# dp15_restarts RESULT OPTIONS…: the load, on CPU 1.
+# dp15_restarts RESULT OPTIONS…: runs the load on CPU 1.
 dp15_restarts() {
   local result=$1
   shift
@@ -37,7 +39,7 @@ dp15_note() {
   note "$(jq -r '"silence of a port in ms, p50/p99/longest: \(.gap_ms | join("/")), of the worst port \(.worst_port_gap_ms | join("/")), without an event \(.calm_ms | join("/"))"' "$1")"
 }
 
-# dp15_goal ID RESULT MS CONDITION WORDS
+# dp15_goal ID RESULT MS CONDITION WORDS: records a goal on the gap and on this condition.
 dp15_goal() {
   local figure=$2 exact
   exact=$(jq "if .link_downs == 0 and .hung == 0 and ($4) then 1 else 0 end" "$2")
@@ -45,7 +47,8 @@ dp15_goal() {
     "p50 < $3 ms, no link down, $5" "$(jq '.gap_ms[0]' "$figure") < $3 && $exact == 1"
 }
 
-# dp15_ovs PAIRS: OVS-DPDK's own restart, its ports clients of sockets that stay, as its manual advises.
+# dp15_ovs PAIRS: measures OVS-DPDK's restart, its ports clients of sockets that stay, as its manual
+# advises.
 dp15_ovs() {
   [ -x /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk ] || { note "OVS-DPDK is not installed: left out"; return 0; }
   local times=5 port sockets=() how status=0

@@ -1,4 +1,5 @@
-row_DP2() { # 256 B and 1518 B one way, split rings
+# Row DP2: 256 B and 1518 B one way, split rings.
+row_DP2() {
   dp_rig
   local generator size rate ovs floor
   local -A bounds=([256]=3.0 [1518]=2.4)

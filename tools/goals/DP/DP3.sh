@@ -1,4 +1,5 @@
-row_DP3() { # packed rings, 64 B: one way beside OVS, and both ways beside one way
+# Row DP3: packed rings, 64 B: one way beside OVS, and both ways beside one way.
+row_DP3() {
   dp_rig
   local rate ovs both split
   compare "$dp_least" "$dp_rounds" "taut taut one-way 64 --packed" "ovs_normal taut one-way 64 --packed" "taut taut both-ways 64 --packed" "taut taut both-ways 64" \

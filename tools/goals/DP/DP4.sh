@@ -1,4 +1,6 @@
-row_DP4() { # 64 k flows from and to 100 MACs behind each port, beside one flow; all frames' first lines written by the generator
+# Row DP4: 65536 flows from and to 100 MACs behind each port, beside one flow. The generator writes
+# the first line of each frame.
+row_DP4() {
   dp_rig
   rig_resume taut && taut_pair learning '--forged-transmits --mac-learning' '' || return 1
   local one="one-way 64 --touch" many="one-way 64 --flows 65536 --macs 100" thousand="one-way 64 --flows 1024 --macs 100" switch loss

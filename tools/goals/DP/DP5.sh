@@ -1,4 +1,5 @@
-row_DP5() { # one traversal, polled, 64 B
+# Row DP5: one traversal, polled, 64 B.
+row_DP5() {
   dp_rig
   local packed split floor p50 p99 p999 floor50 floor99 floor999 ovs
   compare "$dp_least" "$dp_rounds" "taut taut traversal 64" "taut taut traversal 64 --packed" "vhost taut traversal 64" "ovs_normal taut traversal 64" || return 1

@@ -1,4 +1,5 @@
-row_DP6() { # 64 KiB TCP frames that stay whole, beside memcpy over as much memory
+# Row DP6: 64 KiB TCP frames that stay whole, beside memcpy over as much memory.
+row_DP6() {
   dp_rig
   rig_resume taut && taut_pair offload '' --offloads || return 1
   local cell="taut_offload taut one-way 65549 --entries 64 --memcpy" rate copied

@@ -1,7 +1,10 @@
-row_DP7() { # policies on beside policies off. Counters, lock and checks of memory are always on; so is the look-up of the receiver
+# Row DP7: policies on beside policies off. Counters, lock, memory checks and the look-up of the
+# receiver are always on.
+row_DP7() {
   dp_rig
-  # On: an access VLAN; promiscuous mode, MAC changes and forged transmits refused. Off: no VLAN, the latter two accepted. Of promiscuous mode the
-  # rejection is the cheaper side: who accepts it gets a copy of every frame.
+  # On: an access VLAN; promiscuous mode, MAC changes and forged transmits rejected. Off: no VLAN,
+  # the latter two accepted. Promiscuous mode is rejected in both: accepting it would copy every
+  # frame.
   rig_resume taut && taut_pair guarded '--vlan 10' '' && taut_pair open '--mac-changes --forged-transmits' '' || return 1
   local on off
   compare "$dp_least" "$dp_rounds" "taut_guarded taut one-way 64" "taut_open taut one-way 64" || return 1

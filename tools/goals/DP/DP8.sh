@@ -1,14 +1,15 @@
-# DP8: how exactly ports are shaped, by `taut bench shaping` (raw frames, its own clock), TCP between namespaces and between microguests, and in
-# virtual time what would take minutes.
+# DP8: accuracy of shaping, by `taut bench shaping` (raw frames, its own clock), by TCP between
+# namespaces and between microguests, and in virtual time for what would take minutes.
 
-# fresh_lab: whatever other rows have left in the laboratory is gone.
+# fresh_lab: removes what other rows have left in the lab.
 fresh_lab() {
   [ -z "$daemon" ] || { taut shutdown --everything >/dev/null; wait "$daemon" || true; }
   daemon=
   rm -rf "$lab/state"
 }
 
-# shaping_ports: a tautd whose worker is on core 0; sh0 on the port group that gets shaped, sh1 and the neighbours on another.
+# shaping_ports: starts a tautd whose worker is on core 0, with port sh0 on the port group that is
+# shaped, sh1 and the neighbours on another.
 shaping_ports() {
   fresh_lab
   start_daemon --fabric-cpus 0 || return 1
@@ -26,14 +27,14 @@ shaping_ports() {
   done
 }
 
-# goodput FROM TO RATE: TCP payload from one to the other as a share of RATE (Mbit/s), in percent.
+# goodput FROM TO RATE: prints the TCP payload from one to the other in percent of RATE (Mbit/s).
 goodput() {
   taut bench stream "$1" "$2" --pattern auto --duration "$tcp_seconds" --json "$OUT/dp8-tcp.json" >/dev/null || return 1
   jq --arg name "$1>$2 $3" --argjson rate "$3" -c '{name: $name, rate: $rate, mbit_s: .a.median.mbit_s}' "$OUT/dp8-tcp.json" >>"$OUT/dp8-tcp.jsonl"
   jq --argjson rate "$3" '100 * .a.median.mbit_s / $rate | . * 100 | round / 100' "$OUT/dp8-tcp.json"
 }
 
-row_DP8() { # shaping: 12 rates, three frame sizes, both directions
+row_DP8() {
   local averages=1kbit,10kbit,64kbit,256kbit,1Mbit,10Mbit,100Mbit,1Gbit,2500Mbit,10Gbit,40Gbit,100Gbit duration=0.7 most=30 tcp_rates="1 10 100 1000" tcp_seconds=10
   if quick; then
     averages=10kbit,1Mbit,100Mbit,1Gbit,10Gbit,100Gbit duration=0.2 most=1 tcp_rates="100" tcp_seconds=2

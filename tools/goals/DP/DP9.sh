@@ -1,5 +1,6 @@
-# DP9: a private network behind a firewall VM (Debian's kernel with nftables), with intruders on every kind of port in it: sniffing, forged addresses,
-# stacked tags, foreign ARP, random frames. The test of the same name does it, with as many frames as it is told.
+# DP9: a private network behind a firewall VM (Debian's kernel with nftables), with intruders on
+# every kind of port in it: sniffing, forged addresses, stacked tags, foreign ARP, random frames.
+# The test of the same name does it, with a given number of frames.
 row_DP9() {
   local frames=1000000 log=$OUT/dp9.log line name value
   quick && { frames=20000; note "shortened: $frames frames of each intruder instead of 1000000"; }

@@ -35,7 +35,8 @@ hs5_draw() {
     | sort | cut -f 2-
 }
 
-# hs5_beside OLD: each item with its old text, found by kind and name, in the file of that name first.
+# hs5_beside OLD: each item with its old text, found by kind and name, first in the file of the
+# same name.
 hs5_beside() {
   awk -F '\t' -v old="$1" '
     function base(path) {sub(/.*\//, "", path); return path}

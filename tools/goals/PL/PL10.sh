@@ -1,8 +1,9 @@
-# Row PL10: `taut check host` on this machine and on four machines that are described in crates/host/machines (small-vm is a captured one), every
-# profile, beside the snapshots in the repository; and what it changes on each of them undone to the byte.
+# Row PL10: `taut check host` on this machine and on four described machines (crates/host/machines),
+# every profile, beside the snapshots in the repository; and `--undo` of what it changes on each of
+# them, byte by byte.
 row_PL10() {
   local machine name folder before after outcome checked=0 undone=0 status
-  # Snapshots and --apply/--undo, also interrupted, are tests: rerun here, as the row asks for them.
+  # Snapshots and interrupted --apply/--undo are tests; they run here again.
   (cd "$here" && INSTA_UPDATE=no cargo test -q -p taut check >"$OUT/pl10-tests.log" 2>&1) && outcome=0 || outcome=$?
   note "snapshots of four machines with three profiles: $(grep -m1 'test result' "$OUT/pl10-tests.log" || tail -1 "$OUT/pl10-tests.log")"
   (cd "$here" && cargo build -q -p taut-host --example unpack) || return 1
@@ -25,5 +26,5 @@ row_PL10() {
   goal PL10-machines "$checked of 4 machines judged, $undone byte-identical after --undo; this machine: exit status $status" "4, 4, 0 or 1" "$checked == 4 && $undone == 4 && $status < 2"
 }
 
-# pl10_sum FOLDER: one sum over all files and their content.
+# pl10_sum FOLDER: prints one sum over all files and their content.
 pl10_sum() { (cd "$1" && find . -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum); }

@@ -1,10 +1,11 @@
-# Row PL11: the .vmx files of the skeleton: every key of the best practices takes effect or is reported with what does the same here; no key is lost.
+# Row PL11: the .vmx files of crates/vm/tests: every key of the best practices takes effect, or is
+# reported with what does the same here. No key is lost.
 row_PL11() {
   local file keys fates silent=0 total=0 effect=0 reported=0 key
   start_daemon || return 1
   taut vswitch create sw && taut portgroup create lan --vswitch sw || return 1
   for file in "$here"/crates/vm/tests/vmx/*.vmx; do
-    # Disks that the files name are not here: an empty one stands for each.
+    # Empty files stand for the disks that the .vmx files name.
     cp "$file" "$lab/"
     sed -n 's/.*fileName *= *"\([^"]*\)".*/\1/Ip' "$file" | while read -r key; do mkdir -p "$(dirname "$lab/$key")"; [ -e "$lab/$key" ] || truncate -s 1M "$lab/$key"; done
     taut -o json vm create -f "$lab/$(basename "$file")" --name "pl11-$(basename "$file" .vmx)" --portgroup lan >"$OUT/pl11-$(basename "$file").json" || return 1

@@ -1,5 +1,6 @@
-# Row PL2: the same as PL1 with microguests, which run at the machine's own speed, and beside them two namespaces with a cable between them: no VM, no load.
-# Both ends of such a connection are ready for the next request at once, so what the client and the fabric leave of the host's pCPU is little.
+# Row PL2: PL1 with microguests, which run at native speed, and beside them two namespaces with a
+# cable between them, without VM or load. Both ends of such a connection are always ready for the
+# next request, so the client and the fabric leave little of the host's pCPU.
 row_PL2() {
   local repeats=5 seconds=8 file=$OUT/pl2.json native high
   if quick; then repeats=3 seconds=3; note "quick: 3 repeats of 3 s instead of 5 of 8 s"; fi

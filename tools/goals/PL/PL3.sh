@@ -1,6 +1,7 @@
-# Row PL3: %RDY of an exclusive vCPU under load, and who else ran on its pCPU: `taut latency` while the neighbours compute and requests are answered; first as a
-# normal VM, then as a high one. What is not in this script's cpuset taut may not move away: it comes to any pCPU, is listed like any other intruder, and its
-# part of %RDY is told apart.
+# Row PL3: %RDY of an exclusive vCPU under load, and who else ran on its pCPU: `taut latency` while
+# the neighbours compute and requests are answered, for a normal VM and then for a high one. taut
+# may not move programs outside this script's cpuset. They reach any pCPU, are listed as intruders,
+# and their part of %RDY is shown separately.
 row_PL3() {
   local seconds=60 bench ready explained outside own tid ms line file=$OUT/pl3-high.json
   if quick; then seconds=12; note "quick: 12 s instead of 60 s"; fi
@@ -17,7 +18,7 @@ row_PL3() {
   note "normal: %RDY $(jq '.vcpus[0].ready_percent * 1000 | round / 1000' "$OUT/pl3-normal.json"), switched away from $(jq '.vcpus[0].involuntary' "$OUT/pl3-normal.json") times against its will"
   note "high: %RDY $(jq -n "$ready * 1000 | round / 1000"), switched away from $(jq '.vcpus[0].involuntary' "$file") times against its will; intruders:"
   jq -r '.vcpus[0].intruders[:8][] | "\(.name): \(.times) times, \(.ms * 100 | round / 100) ms: \(.why)"' "$file" | while read -r line; do note "  $line"; done
-  # Programs in the topmost cpuset, or gone by now; not the kernel's own threads.
+  # Programs in the root cpuset, or gone by now; not kernel threads.
   outside=$(jq -r '.vcpus[0].intruders[] | select(.why | startswith("its affinity")) | "\(.tid) \(.ms)"' "$file" | while read -r tid ms; do
     [ "$(cat "/proc/$tid/cpuset" 2>/dev/null || echo /)" != / ] || echo "$ms"
   done | awk -v s="$seconds" '{sum += $1} END {printf "%.4f", sum / s / 10}')

@@ -1,12 +1,13 @@
-# Row PL4: high and normal again on a running VM, many times, under one connection that never rests: it has to survive, and everything that is changed on the
-# host has to be as it was after each time, byte for byte.
+# Row PL4: high and normal in alternation on a running VM, many times, under one busy connection.
+# The connection has to survive, and everything that is changed on the host has to be as before
+# after each time, byte for byte.
 row_PL4() {
   local times=100 index load before same=0 granted=0 outcome file=$OUT/pl4-rr.json
   if quick; then times=20; note "quick: 20 times instead of 100"; fi
   stage vm || return 1
   pl4_state >"$OUT/pl4-before.txt"
   note "$(wc -l <"$OUT/pl4-before.txt") files and threads are looked at"
-  # It has to last longer than the changes; its agent ends it with the bench.
+  # The load has to last longer than the changes; its agent ends with it.
   timeout 600 "$BIN/taut" -o json bench rr netns/taut-goal-client rt1 --address 10.85.0.1 --size 1024 --duration $((times * 3 / 2 + 5)) --json "$file" >/dev/null 2>"$OUT/pl4-rr.err" </dev/null & load=$!
   for _ in $(seq 100); do [ "$(pl4_frames)" -lt 2000 ] || break; sleep 0.1; done
   for index in $(seq "$times"); do
@@ -26,7 +27,8 @@ row_PL4() {
 }
 pl4_frames() { taut -o json port list | jq '[.[].counters.tx_frames] | add'; }
 
-# pl4_state: every file that is changed for exclusive pCPUs with its content, and class and pCPUs of every thread of the fabric and the VMs.
+# pl4_state: prints every file that is changed for exclusive pCPUs with its content, and class and
+# pCPUs of every thread of the fabric and the VMs.
 pl4_state() {
   local file pid thread
   for file in /proc/irq/default_smp_affinity /proc/irq/*/smp_affinity_list /sys/devices/virtual/workqueue/cpumask /sys/devices/virtual/workqueue/*/cpumask \
@@ -36,13 +38,13 @@ pl4_state() {
   find "$scope" -name cpuset.cpus | sort | while read -r file; do [ ! -e "$file" ] || echo "$file $(cat "$file" 2>/dev/null)"; done
   find /sys/fs/cgroup/cpu /sys/fs/cgroup/memory -path '*taut*' -type d 2>/dev/null | sort
   for pid in $(fabric_pid) $(taut -o json vm list | jq '.[].status.pid'); do
-    # What it has nothing to do with its number: threads of QEMU's pools come and go.
+    # Threads are printed without their numbers, because threads of QEMU's pools come and go.
     for thread in /proc/"$pid"/task/*; do
       [ -e "$thread/stat" ] && echo "$pid $(cat "$thread/comm" 2>/dev/null) $(sed 's/.*) //' "$thread/stat" 2>/dev/null | awk '{print $38, $39}') $(grep Cpus_allowed_list "$thread/status" 2>/dev/null | cut -f 2)"
     done | sort | uniq
   done
 }
-# pl4_until high|normal: until it is so; for at most five seconds.
+# pl4_until high|normal: waits for that state, for five seconds at most.
 pl4_until() {
   for _ in $(seq 100); do
     case $1 in

@@ -1,5 +1,7 @@
-# Row PL5: what cannot be honoured is refused: each refusal is one sentence with numbers, and a hint; all of them are printed. Nothing is started for them. What this
-# host cannot show by itself, an SMT sibling that is taken, is asked of the plan for a described host; devices and their groups are `cargo test -p taut-plan passthrough`.
+# Row PL5: settings that cannot be honoured are refused in one sentence with amounts, and a hint;
+# all refusals are printed. No VM is started for them. What this host cannot show itself (a taken
+# SMT sibling) is asked of the plan for a described host; `cargo test -p taut-plan passthrough`
+# covers devices and IOMMU groups.
 row_PL5() {
   local said=0 wanted=0 cpus memory
   start_daemon || return 1
@@ -21,7 +23,8 @@ row_PL5() {
   goal PL5 "$said of $wanted refusals are a sentence with numbers and a hint" "all" "$said == $wanted"
 }
 
-# pl5_refuses WHAT MEMORY VCPUS LINES…: a QEMU VM of that kind; refused when it is created, or when it is to start.
+# pl5_refuses WHAT MEMORY VCPUS LINES…: expects that a QEMU VM of that kind is refused when it is
+# created or started.
 pl5_refuses() {
   local what=$1 file=$lab/refused.toml
   printf 'memory = "%s"\nvcpus = %s\n' "$2" "$3" >"$file"

@@ -1,9 +1,10 @@
-# Row PL6: a VM that sits in its firmware under `-accel kvm`, also where KVM runs no Linux: what it was promised, observed from outside. The VM asks for KVM
-# by its own word (accelerator = "kvm"), since the probe of a host such as this one decides for emulation.
+# Row PL6: a VM that stays in its firmware under `-accel kvm`, also where KVM runs no Linux: what it
+# was promised is observed from outside. The VM asks for KVM explicitly (accelerator = "kvm"),
+# because the probe of such a host chooses emulation.
 row_PL6() {
   local pid cpu tid locked names=() seen=0 before after
   [ -e /dev/kvm ] || { goal PL6 "there is no /dev/kvm" "a KVM" "0"; return; }
-  # Everybody on this machine makes room for the VM's pCPU while this row runs, and no longer.
+  # The whole machine makes room for the VM's pCPU while this row runs, and no longer.
   before=$(pl6_host)
   start_daemon || return 1
   truncate -s 1M "$lab/blank.img"
@@ -41,14 +42,15 @@ TOML
   goal PL6 "$seen of 7 promises seen from outside" "7" "$seen == 7"
 }
 
-# pl6_sees WHAT COMMAND…
+# pl6_sees WHAT COMMAND…: counts a fact that the command confirms.
 pl6_sees() {
   local what=$1
   shift
   if "$@"; then seen=$((seen + 1)) && note "seen: $what"; else note "NOT seen: $what"; fi
 }
 
-# pl6_others PID CPU: tasks that may run there, without the VM's vCPU and kernel threads, which are bound where they belong.
+# pl6_others PID CPU: prints tasks that may run there, without the VM's vCPU and without bound
+# kernel threads.
 pl6_others() {
   local task pid
   for task in /proc/[0-9]*/task/[0-9]*; do

@@ -1,8 +1,9 @@
-# Row PL7: properties of the plan on random hosts and VMs (crates/plan/src/placement/tests.rs and latency/tests.rs), and how long a large one takes.
+# Row PL7: properties of the plan on random hosts and VMs (the tests of crates/plan), and the time
+# for a large plan.
 row_PL7() {
   local cases=1000000 log=$OUT/pl7-tests.log outcome=0 tests slowest
   if quick; then cases=20000; note "quick: 20,000 cases of each property instead of 1,000,000"; fi
-  # Optimised: it is the number of cases that counts.
+  # An optimised build, because the number of cases counts.
   (cd "$here" && TAUT_PLAN_CASES=$cases cargo test -q --release -p taut-plan --lib -- placement:: latency:: 2>&1 </dev/null) >"$log" || outcome=$?
   tests=$(sed -n 's/.*ok\. \([0-9]*\) passed.*/\1/p' "$log")
   [ "$outcome" = 0 ] || tail -n 5 "$log"

@@ -1,6 +1,7 @@
-# Row PL8: dense mode. First whether it follows the load, with 8 microguests and an interval of a second instead of a minute; then what it is worth, with
-# 32 microguests in pairs that send and answer a request every 2 ms, default and dense in alternation. The property test over random load traces is
-# plan::dense's (`cargo test -p taut-plan dense`).
+# Row PL8: dense mode. First, it follows the load, with 8 microguests and an interval of a second
+# instead of a minute. Then its effect is measured with 32 microguests in pairs that exchange a
+# request every 2 ms, default and dense in alternation. `cargo test -p taut-plan dense` has the
+# property test over random load traces.
 . "$here/tools/bench/rig.sh"
 
 row_PL8() {
@@ -11,7 +12,7 @@ row_PL8() {
   pl8_is_worth "$rounds" "$seconds"
 }
 
-# It is on and off as the load is, each threshold lost alone, and across a death of tautd.
+# Dense mode follows the load: each threshold is missed alone, and tautd dies once.
 pl8_follows() {
   local index right=0 wanted=0 fabric before
   start_daemon && taut vswitch create sw && taut portgroup create lan --vswitch sw || return 1
@@ -38,7 +39,7 @@ pl8_follows() {
   fi
   pl8_step on "the test after that"
   pl8_end_load
-  # What else runs on this machine counts as well: only where it leaves half of it idle, this can be seen.
+  # Other programs on this machine count as well, so this needs a machine that they leave half idle.
   sleep 3
   if [ "$(taut -o json host tune | jq .state.test.reading.utilisation)" -ge 50 ]; then
     note "other programs keep the pCPUs busy: in place of the load's end, more load is asked for than there is"
@@ -55,7 +56,7 @@ pl8_follows() {
   goal PL8-follows "$right of $wanted steps as the load says" "all" "$right == $wanted"
 }
 
-# pl8_step on|off WHY: waits for it, 30 tests at most.
+# pl8_step on|off WHY: waits for that state, for 30 tests at most.
 pl8_step() {
   local on=false
   [ "$1" = on ] && on=true
@@ -71,7 +72,7 @@ pl8_step() {
   note "not $1 within 30 s: $2: $(taut -o json host tune | jq -c .state.test)"
 }
 
-# Every pCPU has something to do until pl8_end_load, for ten minutes at most.
+# Keeps every pCPU busy until pl8_end_load, for ten minutes at most.
 pl8_load() {
   spinners=()
   local _
@@ -79,7 +80,7 @@ pl8_load() {
 }
 pl8_end_load() { kill "${spinners[@]}" 2>/dev/null; wait "${spinners[@]}" 2>/dev/null; }
 
-# pl8_is_worth ROUNDS SECONDS
+# pl8_is_worth ROUNDS SECONDS: measures the effect of dense mode.
 pl8_is_worth() {
   local rounds=$1 seconds=$2 pairs=16 index round mode file=$OUT/pl8.jsonl fabric micros
   : >"$file"
@@ -103,7 +104,8 @@ pl8_is_worth() {
   goal PL8-cpu "$(pl8_row dense cpu_us) us of CPU a request, default $(pl8_row default cpu_us): $(ratio "$(pl8_row dense cpu_us)" "$(pl8_row default cpu_us)") x" "< 1 x" "$(pl8_row dense cpu_us) < $(pl8_row default cpu_us)"
 }
 
-# pl8_sample MODE SECONDS: one line of JSON. Requests and context switches of both kinds are counted in the middle of the run.
+# pl8_sample MODE SECONDS: prints one line of JSON. Requests and context switches of both kinds are
+# counted in the middle of the run.
 pl8_sample() {
   local index runs=() idle before after
   idle=$(pl8_frames)
@@ -111,7 +113,7 @@ pl8_sample() {
     timeout 60 "$BIN/taut" bench ping "a$index" "b$index" --interval 2 --duration "$(($2 + 6))" >"$lab/ping$index" 2>&1 </dev/null &
     runs+=($!)
   done
-  # All of them have begun when each has sent about a hundred frames.
+  # All pairs have begun when each has sent about a hundred frames.
   for _ in $(seq 100); do [ "$(pl8_frames)" -lt $((idle + 200 * pairs)) ] || break; sleep 0.1; done
   before=$(pl8_count)
   sleep "$(($2 - 2))"

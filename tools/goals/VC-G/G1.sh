@@ -1,7 +1,8 @@
-# Row VC-G1: one session of 64 KiB messages between microguests, with 16 receive buffers of 64 KiB (as many as stay in a cache; with smaller ones
-# vhost-device-vsock stalls): beside vhost-device-vsock with the same microguests, beside TCP through the vSwitch, and beside memcpy. Once with programs that
-# write and read every byte, once with such as leave that to the device (sent from where it lies, thrown away where it arrives, as generators of frames do
-# it), which shows what the device alone can do.
+# Row VC-G1: one session of 64 KiB messages between microguests, with 16 receive buffers of 64 KiB
+# (as many as stay in a cache; vhost-device-vsock stalls with smaller ones): beside
+# vhost-device-vsock with the same microguests, TCP through the vSwitch, and memcpy. Once with
+# programs that write and read every byte; once with programs that leave that to the device, as
+# generators of frames do, which shows what the device alone achieves.
 row_VC-G1() {
   local rounds=5 seconds=2 round own=$OUT/vc-g1-own.jsonl rival=$OUT/vc-g1-rival.jsonl copy has_rival=
   if quick; then rounds=2 seconds=1; note "quick: 2 rounds of 1 s instead of 5 of 2 s"; fi
@@ -32,7 +33,8 @@ row_VC-G1() {
   goal VC-G1-memcpy "$device Gbit/s, memcpy $copied: $(ratio "$device" "$copied"); written and read by the guests as well $vmci" ">= 0.50" "$device >= 0.5 * $copied"
 }
 
-# g1_share: one sample more, which tells what the fabric's thread had of a CPU: it shares two with two guests where there are no more.
+# g1_share: takes one more sample, and prints how much of a CPU the fabric's thread had: it may
+# share two CPUs with two guests.
 g1_share() {
   local fabric=/proc/$(fabric_pid)/task
   g1_times >"$OUT/vc-g1-before"
@@ -41,10 +43,11 @@ g1_share() {
     {ran = $4 - $2; waited = $5 - $3; if (ran > most) {most = ran; idle = waited}}
     END{printf "  left to the device, once more: %s Gbit/s; the thread that copies ran for %.0f %% of the time and waited for one of %d CPUs for %.0f %%\n", rate, most / seconds / 1e7, cpus, idle / seconds / 1e7}'
 }
-# g1_times: of each of the fabric's threads the nanoseconds that it has run, and those that it has waited for a CPU.
+# g1_times: prints, for each thread of the fabric, the ns that it ran and the ns that it waited for
+# a CPU.
 g1_times() { local task; for task in "$fabric"/*; do echo "$(basename "$task") $(cut -d ' ' -f 1,2 "$task/schedstat")"; done | sort; }
 
-# g1_sample COPY FILE FROM TO [OPTIONS…]: one more sample.
+# g1_sample COPY FILE FROM TO [OPTIONS…]: takes one more sample.
 g1_sample() {
   local copy=$1 file=$2
   shift 2

@@ -1,5 +1,6 @@
-# Row VC-G10: existing clients on the host's side, as they are for Firecracker and Cloud Hypervisor: socat both ways, a program that speaks the handshake itself,
-# and SSH by a proxy command (with dropbear in the guest, where this system has it). The guest is Debian's kernel with this system's socat.
+# Row VC-G10: clients on the host that were made for Firecracker and Cloud Hypervisor: socat both
+# ways, a program that speaks the handshake itself, and SSH by a proxy command (with dropbear in the
+# guest, if this system has it). The guest is Debian's kernel with this system's socat.
 row_VC-G10() {
   local socket bytes=4000000 programs=(socat head sha256sum cut) got want ssh=
   command -v socat >/dev/null || { note "socat is not installed: tools/setup.sh test"; return 1; }
@@ -26,14 +27,14 @@ SH
   taut vm create -f "$lab/g10.toml" --name g10 >/dev/null && taut vm start --wait g10 || return 1
   socket=$(taut -o json vm show g10 | jq -r .status.vmci.socket)
 
-  # Guest to host: socat is what the guest's connections find.
+  # Guest to host: socat accepts the guest's connections.
   socat "UNIX-LISTEN:${socket}_6000,fork" "OPEN:$lab/g10/hello,creat,append" & local first=$!
   socat "UNIX-LISTEN:${socket}_6001,fork" EXEC:cat & local second=$!
   want=$(head -c $bytes /dev/zero | sha256sum | cut -c 1-16)
   for _ in $(seq 240); do got=$(taut vm log g10 | sed -n 's/.*guest: echoed \([0-9a-f]*\)\..*/\1/p' | tail -n 1); [ -z "$got" ] || break; sleep 0.5; done
   goal VC-G10-guest-to-host "socat in the guest to socat on the host: $([ "$got" = "$want" ] && echo "$bytes bytes there and back, the same" || echo "${got:-nothing} instead of $want")" "the same" "$([ "$got" = "$want" ] && echo 1 || echo 0)"
 
-  # Host to guest: the same by hand.
+  # Host to guest: socat, with the handshake by hand.
   head -c $bytes /dev/urandom >"$lab/g10/bytes"
   want=$(sha256sum <"$lab/g10/bytes" | cut -c 1-16)
   got=$({ printf 'CONNECT 5000\n'; cat "$lab/g10/bytes"; } | timeout 120 socat -t 30 - "UNIX-CONNECT:$socket" | { read -r ok; [[ $ok == OK\ * ]] && sha256sum; } | cut -c 1-16)

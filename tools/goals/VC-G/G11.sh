@@ -1,4 +1,5 @@
-# Row VC-G11: the fabric is upgraded under five streams, and killed under five streams; guests with Linux are beside them, and must not notice.
+# Row VC-G11: the fabric is upgraded under five streams, and killed under five streams. Linux guests
+# beside them must not notice.
 row_VC-G11() {
   local times=100 upgrade=$OUT/vc-g11-upgrade.json kill=$OUT/vc-g11-kill.json restart before after plugged
   if quick; then times=10; note "quick: 10 upgrades and 10 kills instead of 100"; fi
@@ -14,7 +15,8 @@ row_VC-G11() {
   note "$(jq -c . "$kill")"
   goal VC-G11-kill "$(jq -r '"\(.kills) kills under \(.sessions) streams: \(.hung) hung; reset after \(.reset_ms[0] | round)/\(.reset_ms[1] | round) ms, the listener reached after \(.reached_ms[0] | round)/\(.reached_ms[1] | round)/\(.reached_ms[2] | round) ms (p50/p99/longest)"' "$kill")" \
     "all reset, reached within 200 ms" "$(jq .hung "$kill") == 0 && $(jq '.reached_ms[2]' "$kill") < 200"
-  # The guests of QEMU, after all that: the same processes, their devices never plugged in again, and they work.
+  # The QEMU guests are the same processes afterwards, their devices were never plugged in again,
+  # and they work.
   after="$(pid_of c) $(pid_of d)"
   plugged=$(taut -o json events | jq '[.[] | select(.kind | startswith("vmci.")) | select(.kind | test("plug"))] | length')
   taut bench vsock c d --mode rr --message 256 --socket-size 64KiB --duration 1 >"$OUT/vc-g11-after.txt" || return 1

@@ -1,4 +1,5 @@
-# Row VC-G3: request/response of 256 B between microguests beside TCP through the vSwitch; the fabric's threads poll while there is traffic, or sleep at once.
+# Row VC-G3: request and response of 256 B between microguests, beside TCP through the vSwitch. The
+# fabric's threads poll while there is traffic, or sleep at once.
 row_VC-G3() {
   local rounds=5 seconds=2 mode file
   if quick; then rounds=2 seconds=1; note "quick: 2 rounds of 1 s instead of 5 of 2 s"; fi

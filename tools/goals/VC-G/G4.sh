@@ -1,5 +1,6 @@
-# Row VC-G4: QEMU guests with Debian's kernels: streams at 256 B, 4 KiB and 64 KiB and request/response, two guests of each kernel; beside the same guests on
-# vhost-device-vsock, which works up to 3500 B from VM to VM, and beside TCP through the vSwitch.
+# Row VC-G4: QEMU guests with Debian's kernels: streams at 256 B, 4 KiB and 64 KiB, and request and
+# response, two guests of each kernel. Beside them the same guests on vhost-device-vsock, which
+# works up to 3500 B from VM to VM, and TCP through the vSwitch.
 row_VC-G4() {
   local seconds=3 repeats=3 image kernel own rival message failed rate tcp other
   if quick; then seconds=1 repeats=1; note "quick: 1 measurement of 1 s instead of 3 of 3 s"; fi
@@ -28,7 +29,7 @@ row_VC-G4() {
   done
 }
 
-# What the rival did with $message, $other if anything.
+# Describes what the rival did with $message; $other is its figure, if any.
 g4_rival() {
   if [ ! -e "$rival" ]; then
     echo "not measured"
@@ -39,7 +40,8 @@ g4_rival() {
   fi
 }
 
-# vc_rival_vms: a and b once more, without a network, their VMCI devices on vhost-device-vsock.
+# vc_rival_vms: starts a and b once more, without a network, their VMCI devices on
+# vhost-device-vsock.
 vc_rival_vms() {
   local name
   vc_rival_devices a b || return 1

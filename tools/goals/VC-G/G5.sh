@@ -1,5 +1,5 @@
-# Row VC-G5: throughput by message and socket size, VMCI sockets and TCP, one session and five: the figures of S2, drawn anew for microguests (at native
-# speed) and for guests with Linux.
+# Row VC-G5: throughput by message and socket size, VMCI sockets and TCP, one session and five: S2's
+# figures for microguests (at native speed) and for Linux guests.
 row_VC-G5() {
   local sizes=64,256,1KiB,4KiB,16KiB,64KiB seconds=2 repeats=3 guests_seconds=2 file best tcp
   if quick; then
@@ -18,7 +18,7 @@ row_VC-G5() {
   done
 }
 
-# g5_table NAME FROM TO SECONDS
+# g5_table NAME FROM TO SECONDS: measures one table.
 g5_table() {
   preferred 3600 "$BIN/taut" bench vsock "$2" "$3" --message $sizes --sessions 1,5 --duration "$4" --repeat $repeats --against tcp \
     --json "$OUT/vc-g5-$1.json" --svg "$OUT/vc-g5-$1.svg" >"$OUT/vc-g5-$1.txt" || return 1

@@ -1,5 +1,5 @@
-# Row VC-G9: hostile bytes for what VMCI sockets read: packet headers and rings, the state of connections, the host's handshake. Executions of the whole
-# course are in fuzz/RECORD.md.
+# Row VC-G9: hostile bytes for what VMCI sockets read: packet headers and rings, the state of
+# connections, the host's handshake. fuzz/RECORD.md counts all executions so far.
 row_VC-G9() {
   local seconds=300 log=$OUT/vc-g9.log targets executions crashes
   if quick; then seconds=20; note "quick: 20 s of fuzzing instead of 300"; fi

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::frames::{Frames, Touch};
 use super::port::Port;
-use super::{LoadOptions, check, learn};
+use super::{LoadOptions, learn};
 use crate::measure::raw;
 
 /// Frames of the steady phase, at least.
@@ -98,21 +98,26 @@ struct Arrival {
 impl Pacing {
     /// Connects both ports, and both neighbours if there are any. None of them may be shaped yet.
     pub fn connect(options: &LoadOptions, neighbours: Option<&LoadOptions>) -> Result<Self> {
-        check(options)?;
+        options.setup.check()?;
         if let Some(cpu) = options.cpu {
             raw::pin(cpu).with_context(|| format!("cannot run on CPU {cpu}"))?;
         }
-        let frames = [0, 1].map(|port| Frames::new(port, options.size, 1, 1));
+        let frames = [0, 1].map(|port| Frames::new(port, options.setup.size, 1, 1));
         let mut ports = Port::connect_both(options, &frames)?;
         learn(&mut ports, &frames, options, 0..1)?;
         let neighbours = neighbours.map(|options| {
-            check(options)?;
-            let frames = [0, 1].map(|port| Frames::new(port, options.size, 1, 1));
+            options.setup.check()?;
+            let frames = [0, 1].map(|port| Frames::new(port, options.setup.size, 1, 1));
             let mut ports = Port::connect_both(options, &frames)?;
             learn(&mut ports, &frames, options, 1..2)?;
             anyhow::Ok(Neighbours { ports, touch: frames[0].only(1) })
         });
-        Ok(Self { ports, size: options.size, burst: options.burst, neighbours: neighbours.transpose()? })
+        Ok(Self {
+            ports,
+            size: options.setup.size,
+            burst: options.setup.burst,
+            neighbours: neighbours.transpose()?,
+        })
     }
 
     /// Takes what is on its way, until nothing has come for that long.

@@ -9,8 +9,8 @@ use taut_virtq::features;
 use taut_virtq::header;
 use vhost::vhost_user::Frontend;
 
-use super::LoadOptions;
 use super::frames::Frames;
+use super::{LoadOptions, Setup};
 use crate::front_end::socket::{accept, connect, listen};
 use crate::front_end::{self, Event, Wanted};
 
@@ -38,8 +38,8 @@ pub(super) struct Port {
 }
 
 /// Buffers of each ring.
-pub(super) fn buffers(options: &LoadOptions) -> u32 {
-    u32::from(options.entries) * BUFFERS_PER_ENTRY
+pub(super) fn buffers(setup: &Setup) -> u32 {
+    u32::from(setup.entries) * BUFFERS_PER_ENTRY
 }
 
 impl Port {
@@ -59,19 +59,20 @@ impl Port {
     fn new(stream: UnixStream, options: &LoadOptions, frames: &Frames) -> Result<Self> {
         let bytes = frames.with_header();
         let room = bytes.len() as u32;
-        let buffers = buffers(options);
+        let setup = &options.setup;
+        let buffers = buffers(setup);
         let memory = RINGS + u64::from(buffers) * 2 * (u64::from(room).max(2048) + 512);
         let memory = memory.next_multiple_of(HUGE);
         let ram = if options.huge_pages { Ram::huge(memory) } else { Ram::new(memory) };
         let ram = ram.context("no memory; huge pages have to be reserved in /proc/sys/vm/nr_hugepages")?;
-        let transport = [(options.packed, features::RING_PACKED), (options.in_order, features::IN_ORDER)];
+        let transport = [(setup.packed, features::RING_PACKED), (setup.in_order, features::IN_ORDER)];
         let transport = transport.iter().filter(|(asked, _)| *asked).map(|(_, feature)| feature).sum::<u64>();
         let mut wanted = features::NET_MRG_RXBUF | transport;
         if frames.are_segmented() {
             wanted |= features::NET_CSUM | features::NET_GUEST_CSUM;
             wanted |= features::NET_HOST_TSO4 | features::NET_GUEST_TSO4;
         }
-        let wanted = Wanted { features: wanted, entries: [options.entries; 2], ram, config: 0 };
+        let wanted = Wanted { features: wanted, entries: [setup.entries; 2], ram, config: 0 };
         let mut made = None;
         let session = front_end::connect(stream, wanted, |mut link| {
             let mut pool =
@@ -89,7 +90,7 @@ impl Port {
         let (rx, rx_pool, tx, tx_pool, kicks, features) = made.context("nothing was set up")?;
         // The first look at the rings, for a switch that waits for it.
         kicks.iter().for_each(Event::raise);
-        let (burst, len) = (options.burst, room);
+        let (burst, len) = (setup.burst, room);
         Ok(Self { rx, rx_pool, tx, tx_pool, kicks, features, burst, len, wrong: 0, _session: session })
     }
 

@@ -1,48 +1,31 @@
+use std::path::PathBuf;
+
 use super::*;
 
-fn options() -> LoadOptions {
-    LoadOptions {
-        sockets: ["/nonexistent/0", "/nonexistent/1"].map(PathBuf::from),
-        listen: false,
-        mode: Mode::OneWay,
-        pause: Duration::ZERO,
-        size: 64,
-        duration: Duration::from_millis(10),
-        repeats: 1,
-        entries: 256,
-        burst: 32,
-        packed: false,
-        in_order: true,
-        flows: 1,
-        macs: 1,
-        touch: false,
-        settle: Duration::ZERO,
-        cpu: None,
-        probe: None,
-        huge_pages: false,
-        memcpy: false,
-    }
+fn options(setup: Setup) -> LoadOptions {
+    let sockets = ["/nonexistent/0", "/nonexistent/1"].map(PathBuf::from);
+    LoadOptions { sockets, setup, repeats: 1, ..LoadOptions::default() }
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused_with_its_value() {
+fn a_value_out_of_range_is_refused() {
     let refused = [
-        (LoadOptions { size: 59, ..options() }, "frame size 59 is not in 60 to 65549"),
-        (LoadOptions { size: 65_550, ..options() }, "frame size 65550 is not in 60 to 65549"),
-        (LoadOptions { burst: 65, ..options() }, "burst 65 is not in 1 to 64"),
-        (LoadOptions { flows: 0, ..options() }, "number of flows 0 is not in 1 to 65536"),
-        (LoadOptions { macs: 5000, ..options() }, "number of MACs 5000 is not in 1 to 4096"),
-        (LoadOptions { entries: 100, ..options() }, "ring size 100 is not a power of two"),
-        (LoadOptions { entries: 32, ..options() }, "ring size 32 is not in 64 to 4096"),
+        (Setup { size: 59, ..Setup::default() }, "frame size 59 is not in 60 to 65549"),
+        (Setup { size: 65_550, ..Setup::default() }, "frame size 65550 is not in 60 to 65549"),
+        (Setup { burst: 65, ..Setup::default() }, "burst 65 is not in 1 to 64"),
+        (Setup { flows: 0, ..Setup::default() }, "number of flows 0 is not in 1 to 65536"),
+        (Setup { macs: 5000, ..Setup::default() }, "number of MACs 5000 is not in 1 to 4096"),
+        (Setup { entries: 100, ..Setup::default() }, "ring size 100 is not a power of two"),
+        (Setup { entries: 32, ..Setup::default() }, "ring size 32 is not in 64 to 4096"),
     ];
-    for (options, reason) in refused {
-        assert_eq!(run(&options).unwrap_err().to_string(), reason);
+    for (setup, reason) in refused {
+        assert_eq!(run(&options(setup)).unwrap_err().to_string(), reason);
     }
-    assert!(check(&options()).is_ok());
+    assert!(Setup::default().check().is_ok());
 }
 
 #[test]
-fn results_keep_their_names() {
+fn json_keeps_its_field_names() {
     let sample = Sample {
         probe_ns: Some([101.0, 103.5]),
         figures: Figures { mpps: Some(40.5), ..Figures::default() },

@@ -32,7 +32,7 @@ pub(super) fn measure(
     let mut start = None;
     let (start, base, end) = loop {
         for _ in 0..BURSTS {
-            step(options.burst, ports, touches, both, &mut counts)?;
+            step(options.setup.burst, ports, touches, both, &mut counts)?;
         }
         // A switch is expected to poll. One that fell asleep all the same is woken.
         ports.iter().for_each(Port::kick);

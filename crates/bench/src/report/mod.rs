@@ -3,9 +3,11 @@
 
 mod compare;
 mod conditions;
+mod drawing;
 mod figures;
 mod moderation;
 mod picture;
+mod raw;
 mod sockets;
 mod switches;
 mod table;
@@ -21,8 +23,9 @@ pub use conditions::{Beside, Condition, ConditionResults, Experiment};
 pub use figures::{Cpu, Figures};
 pub use moderation::{Cell, ModerationResults};
 pub use picture::PictureError;
+pub use raw::RawResults;
 pub use sockets::{SocketCell, SocketMode, SocketResults, Transport};
-pub use switches::{Machine, SwitchResults, SwitchSample};
+pub use switches::{Cores, Generator, Machine, SwitchResults, SwitchSample};
 
 /// Everything that one `taut bench` found out. Its JSON keeps its shape: programs read it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -202,7 +205,22 @@ impl Report {
 
     /// An SVG picture: percentile curves of latencies, or bars of throughput.
     pub fn svg(&self) -> Result<String, PictureError> {
-        picture::render(self)
+        drawing::render(self)
+    }
+}
+
+/// The host of results in tests.
+#[cfg(test)]
+fn example_host() -> Host {
+    Host {
+        hostname: "lab1".to_owned(),
+        cpu_model: "Example CPU".to_owned(),
+        cpus: 2,
+        os: "Debian".to_owned(),
+        kernel: "6.18.0".to_owned(),
+        accelerator: "tcg".to_owned(),
+        qemu: None,
+        taut: "0.1.0".to_owned(),
     }
 }
 

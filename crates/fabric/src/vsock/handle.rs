@@ -38,7 +38,8 @@ impl VsockHandle {
     /// Makes the devices what they are wanted to be. Returns those that could not be, with the
     /// reasons. A device keeps its connections as far as their ends may still talk.
     ///
-    /// Without a pCPU of its own the thread runs on the pCPUs `near`, or anywhere if there are none.
+    /// Without a pCPU of its own the thread runs on the pCPUs `near`, or anywhere if there are
+    /// none.
     pub fn configure(
         &mut self,
         devices: &[SocketConfig],
@@ -64,8 +65,8 @@ impl VsockHandle {
         SocketDevice::find(&self.shared, id).map(|device| Arc::new(device) as Arc<dyn Device>)
     }
 
-    /// Sets the socket at which programs on the host connect to a device's guest, in place of the one
-    /// before.
+    /// Sets the socket at which programs on the host connect to a device's guest, in place of the
+    /// one before.
     pub fn host_listener(&mut self, id: PortId, listener: OwnedFd) {
         if let Err(error) = self.shared.enter().host_listener(id, listener) {
             tracing::warn!(%id, %error, "the vsock listener for programs on the host cannot be used");
@@ -79,8 +80,8 @@ impl VsockHandle {
         self.shared.waker.wake();
     }
 
-    /// Begins to serve. Call it once, before any ring starts: at the first configuration, or when the
-    /// other fabric has stopped.
+    /// Begins to serve. Call it once, before any ring starts: at the first configuration, or when
+    /// the other fabric has stopped.
     ///
     /// Connections of a fabric that stopped by [`Self::stop`] go on, with the sockets that it
     /// returned. Connections of a fabric that was killed are reset.
@@ -100,8 +101,8 @@ impl VsockHandle {
         std::mem::take(&mut self.shared.enter().events)
     }
 
-    /// Stops serving and writes everything down for the next fabric. Returns the Unix sockets that it
-    /// needs.
+    /// Stops serving and writes everything down for the next fabric. Returns the Unix sockets that
+    /// it needs.
     pub fn stop(&mut self) -> Vec<(u32, OwnedFd)> {
         let streams = self.shared.enter().stop();
         self.shared.waker.wake();

@@ -6,7 +6,6 @@
 mod fabric;
 mod frames;
 mod guest;
-mod socket_guest;
 
 mod control;
 mod handover;
@@ -20,7 +19,8 @@ mod shaping;
 mod stream;
 mod traffic;
 mod vlan;
-mod vmci;
-mod vmci_handover;
-mod vmci_host;
+mod vsock;
+mod vsock_guest;
+mod vsock_handover;
+mod vsock_host;
 mod workers;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use taut_api::check::CpuFacts;
 
-use crate::kernel::topology::Topology;
 use crate::kernel::tree::Tree;
+use taut_api::host::Topology;
 
 pub(super) fn read(tree: Tree<'_>, topology: &Topology) -> CpuFacts {
     let cores: BTreeSet<_> = topology.cpus.iter().map(|cpu| (cpu.package, cpu.core)).collect();

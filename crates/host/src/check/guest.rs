@@ -3,8 +3,8 @@
 use taut_api::check::{GuestFacts, JavaProcess};
 
 use super::{cpu, idle, kernel, memory, network, numbers};
-use crate::kernel::topology::Topology;
 use crate::kernel::tree::Tree;
+use taut_api::host::Topology;
 
 pub(super) fn read(tree: Tree<'_>, topology: &Topology) -> GuestFacts {
     GuestFacts {

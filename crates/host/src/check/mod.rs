@@ -14,7 +14,9 @@ use std::path::Path;
 
 use taut_api::check::{GuestFacts, HostFacts};
 
-use crate::kernel::topology::{self, Topology, TopologyError};
+use taut_api::host::Topology;
+
+use crate::kernel::topology::{self, TopologyError};
 use crate::kernel::tree::Tree;
 
 /// Reads the host whose file system starts at `root` (`/`, or a captured tree).

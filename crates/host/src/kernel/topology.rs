@@ -6,31 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use taut_api::Bytes;
-use taut_api::host::{Accelerator, Cpu, HostInfo, NumaNode, QemuInfo};
+use taut_api::host::{Cpu, NumaNode, Topology};
 
 use super::list::{self, BadList};
 use super::tree::Tree;
-
-/// The facts about a host that do not depend on QEMU.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Topology {
-    /// Host name.
-    pub hostname: String,
-    /// Kernel release, as `uname -r` prints it.
-    pub kernel: String,
-    /// Distribution, from os-release.
-    pub os: String,
-    /// Model name of the first CPU.
-    pub cpu_model: String,
-    /// On-line pCPUs, by number.
-    pub cpus: Vec<Cpu>,
-    /// NUMA nodes that have CPUs or memory, by number.
-    pub nodes: Vec<NumaNode>,
-    /// `MemTotal`.
-    pub memory_total: Bytes,
-    /// `MemAvailable` when the host was read.
-    pub memory_available: Bytes,
-}
 
 /// Why the host could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -51,24 +30,6 @@ pub enum TopologyError {
         /// What it contains, shortened.
         content: String,
     },
-}
-
-impl Topology {
-    /// Adds how guests run here, for the API.
-    pub fn into_host_info(self, accelerator: Accelerator, qemu: Option<QemuInfo>) -> HostInfo {
-        HostInfo {
-            hostname: self.hostname,
-            kernel: self.kernel,
-            os: self.os,
-            cpu_model: self.cpu_model,
-            cpus: self.cpus,
-            nodes: self.nodes,
-            memory_total: self.memory_total,
-            memory_available: self.memory_available,
-            accelerator,
-            qemu,
-        }
-    }
 }
 
 /// Reads the host whose file system starts at `root` (`/`, or a captured tree).

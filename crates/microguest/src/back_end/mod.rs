@@ -14,7 +14,7 @@ use taut_bench::front_end::{self, Link, Wanted};
 use taut_virtq::driver::Ram;
 use taut_virtq::features;
 
-use crate::options::{NicOptions, VmciOptions};
+use crate::options::{NicOptions, VsockOptions};
 
 const OFFLOADS: u64 = features::NET_CSUM
     | features::NET_GUEST_CSUM
@@ -86,10 +86,10 @@ pub(super) fn of_nic(nic: &NicOptions, memory: u64) -> Result<Wanted> {
 }
 
 /// What a VMCI device asks of its back end: the context ID is 64 bits of its configuration (virtio 1.2, 5.10.4).
-pub(super) fn of_vmci(vmci: &VmciOptions, memory: u64) -> Result<Wanted> {
+pub(super) fn of_vsock(vsock: &VsockOptions, memory: u64) -> Result<Wanted> {
     Ok(Wanted {
         features: features::EVENT_IDX,
-        entries: [vmci.rx, vmci.tx],
+        entries: [vsock.rx, vsock.tx],
         ram: Ram::new(memory)?,
         config: 8,
     })

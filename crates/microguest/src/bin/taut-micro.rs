@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use taut_microguest::{self as microguest, Hostility, MicroOptions, NicOptions, VmciOptions};
+use taut_microguest::{self as microguest, Hostility, MicroOptions, NicOptions, VsockOptions};
 
 /// A microguest: listens on vhost-user sockets like a VM, runs small stacks of TCP/IP and VMCI sockets, and answers the agent protocol.
 #[derive(Debug, Parser)]
@@ -41,12 +41,12 @@ fn main() -> ExitCode {
     let Arguments { name, agent_socket, nics, vmci, vmci_defaults, memory, poll, hostile } =
         Arguments::parse();
     let read =
-        |vmci: String| format!("{vmci_defaults},{vmci}").trim_start_matches(',').parse::<VmciOptions>();
+        |vmci: String| format!("{vmci_defaults},{vmci}").trim_start_matches(',').parse::<VsockOptions>();
     let vmci = match vmci.map(read).transpose() {
         Ok(vmci) => vmci,
         Err(error) => Arguments::command().error(ErrorKind::InvalidValue, format!("--vmci: {error}")).exit(),
     };
-    match microguest::run(MicroOptions { name, agent_socket, nics, vmci, memory, poll, hostile }) {
+    match microguest::run(MicroOptions { name, agent_socket, nics, vsock: vmci, memory, poll, hostile }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("taut-micro: {error:#}");

@@ -1,18 +1,18 @@
 //! A vNIC as smoltcp sees it: frames between its stack and the driver end of two queues.
 
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use anyhow::{Context, Result};
 use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium, PacketMeta};
 use smoltcp::time::Instant;
-use taut_bench::front_end::Event;
 use taut_bench::front_end::Link;
-use taut_virtq::driver::{RxDriver, TxDriver, UsedFault};
+use taut_virtq::driver::{RxDriver, TxDriver};
 use taut_virtq::features;
 use taut_virtq::header::{self, NetHeader};
 
 use super::checksum;
+use crate::queues::Queues;
 
 /// Ethernet frame of 1500 bytes of IP.
 const MTU: usize = 1514;
@@ -40,21 +40,16 @@ struct Offloads {
     tso: Option<NonZeroUsize>,
 }
 
-/// Queues that run.
+/// Queues with a link.
 #[derive(Debug)]
 struct Card {
-    rx: RxDriver,
-    tx: TxDriver,
-    rx_kick: Event,
-    tx_kick: Event,
-    rx_call: Event,
-    tx_call: Event,
-    /// Longest frame that the stack sends.
+    queues: Queues<RxDriver, TxDriver>,
+    /// Bytes of the longest frame that the stack sends.
     most: usize,
+    /// Buffer in which the stack writes a frame.
     sent: Vec<u8>,
     /// Frames since the last [`Card::flush`].
     gathered: usize,
-    fault: Option<UsedFault>,
 }
 
 impl Device {
@@ -72,16 +67,10 @@ impl Device {
         let checksum = negotiated(features::NET_CSUM | features::NET_GUEST_CSUM);
         self.offloads = Offloads { checksum, tso: tso.filter(|_| checksum) };
         let mut card = Card {
-            rx: rx_driver,
-            tx: tx_driver,
-            rx_kick: rx.kick,
-            tx_kick: tx.kick,
-            rx_call: rx.call,
-            tx_call: tx.call,
+            queues: Queues::new((rx_driver, tx_driver), rx, tx),
             most: self.offloads.tso.map_or(MTU, NonZeroUsize::get),
             sent: Vec::new(),
             gathered: 0,
-            fault: None,
         };
         card.flush();
         self.link = Some(card);
@@ -103,48 +92,40 @@ impl Device {
         self.link.as_mut().is_some_and(Card::has_room)
     }
 
-    /// Shows the other side everything sent and taken so far, and kicks it if it asked for that. A back end that broke
-    /// the rules is disconnected.
+    /// Publishes everything sent and taken so far, and kicks the back end if it asked for that.
+    /// Disconnects a back end that broke the rules.
     pub(crate) fn flush(&mut self) {
         let Some(card) = &mut self.link else { return };
         card.flush();
-        if let Some(fault) = card.fault {
-            eprintln!("taut-micro: the back end broke the rules: {fault}");
+        if !card.queues.are_sound() {
             self.link = None;
         }
     }
 
-    /// Asks for interrupts. True if something arrived in the meantime.
+    /// Asks for interrupts. Returns true if something arrived meanwhile.
     pub(crate) fn arm(&mut self) -> bool {
         let Some(card) = &mut self.link else { return false };
-        let received = card.rx.ring().arm_interrupts();
-        // Frames sent matter only when there is no room for another one.
-        let sent = !card.has_room() && card.tx.ring().arm_interrupts();
-        received || sent
+        let full = !card.has_room();
+        card.queues.arm(full)
     }
 
     /// Asks for no interrupts.
     pub(crate) fn disarm(&mut self) {
-        let Some(card) = &mut self.link else { return };
-        card.rx.ring().suspend_interrupts();
-        card.tx.ring().suspend_interrupts();
+        if let Some(card) = &mut self.link {
+            card.queues.disarm();
+        }
     }
 
-    /// What becomes readable when an interrupt comes.
+    /// Returns the descriptors that become readable with an interrupt.
     pub(crate) fn interrupts(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.link.iter().flat_map(|card| [card.rx_call.as_fd(), card.tx_call.as_fd()])
+        self.link.iter().flat_map(|card| card.queues.interrupts())
     }
 }
 
 impl Card {
     fn flush(&mut self) {
         self.gathered = 0;
-        for (ring, kick) in [(self.rx.ring(), &self.rx_kick), (self.tx.ring(), &self.tx_kick)] {
-            ring.publish();
-            if ring.needs_kick() {
-                kick.raise();
-            }
-        }
+        self.queues.publish();
     }
 
     fn gather(&mut self) {
@@ -155,12 +136,12 @@ impl Card {
     }
 
     fn has_room(&mut self) -> bool {
-        if !self.tx.has_room(self.most)
-            && let Err(fault) = self.tx.reclaim()
+        if !self.queues.tx.has_room(self.most)
+            && let Err(fault) = self.queues.tx.reclaim()
         {
-            self.fault = Some(fault);
+            self.queues.fault = Some(fault);
         }
-        self.tx.has_room(self.most)
+        self.queues.tx.has_room(self.most)
     }
 }
 
@@ -170,11 +151,11 @@ impl phy::Device for Device {
 
     fn receive(&mut self, _: Instant) -> Option<(RxToken<'_>, TxToken<'_>)> {
         let card = self.link.as_mut()?;
-        match card.rx.receive(&mut self.received) {
+        match card.queues.rx.receive(&mut self.received) {
             Ok(Some(_)) => card.gather(),
             Ok(None) => return None,
             Err(fault) => {
-                card.fault = Some(fault);
+                card.queues.fault = Some(fault);
                 return None;
             }
         }
@@ -227,7 +208,7 @@ impl phy::TxToken for TxToken<'_> {
         let header =
             if checksum { checksum::leave_to_device(&mut card.sent, segment) } else { NetHeader::default() };
         // A reply may find the ring full: it is lost, as on any full card, and sent again by its protocol.
-        if card.tx.send(&header, &card.sent) {
+        if card.queues.tx.send(&header, &card.sent) {
             card.gather();
         }
         result

@@ -1,118 +1,97 @@
-//! The driver ends of the two queues, and their notifications.
+//! The device: packets between the stack and the driver ends of the two queues.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use anyhow::{Context, Result};
-use taut_bench::front_end::{Event, Link};
+use taut_bench::front_end;
 use taut_virtq::SocketHeader;
-use taut_virtq::driver::{Shape, SocketRxDriver, SocketTxDriver, UsedFault};
+use taut_virtq::driver::{Shape, SocketRxDriver, SocketTxDriver};
 
 use super::wire::{self, Wire};
+use crate::queues::Queues;
 
-/// Bytes and packets after which the other side is shown what has gathered.
+/// Bytes and packets after which both queues are published.
 const BATCH_BYTES: usize = 64 << 10;
 const BATCH_PACKETS: usize = 32;
 
-/// A VMCI device's queues, once it has a link.
+/// The queues of a vsock device, once it has a link.
 #[derive(Debug, Default)]
-pub(super) struct Card(Option<Queues>);
+pub(super) struct Card(Option<Link>);
 
 #[derive(Debug)]
-struct Queues {
-    rx: SocketRxDriver,
-    tx: SocketTxDriver,
-    rx_kick: Event,
-    tx_kick: Event,
-    rx_call: Event,
-    tx_call: Event,
-    /// Since the other side was last shown something.
+struct Link {
+    queues: Queues<SocketRxDriver, SocketTxDriver>,
+    /// Bytes and packets since the last [`Link::flush`].
     gathered_bytes: usize,
     gathered_packets: usize,
-    /// Somebody wanted to send and there was no room.
+    /// A sender found no room since the last [`Card::arm`].
     full: bool,
-    fault: Option<UsedFault>,
 }
 
 impl Card {
-    /// Sets the driver ends up: packets are sent with `most` bytes of payload at most, and received in buffers of `buffer` bytes.
-    pub(super) fn connect(&mut self, link: Link, most: u32, buffer: u32) -> Result<()> {
-        let Link { mut ram, features, rx, tx, .. } = link;
+    /// Connects a new link. Packets are sent with `most` bytes of payload at most, and received in
+    /// buffers of `buffer` bytes.
+    pub(super) fn connect(&mut self, link: front_end::Link, most: u32, buffer: u32) -> Result<()> {
+        let front_end::Link { mut ram, features, rx, tx, .. } = link;
         let little = "the memory is too small for the buffers";
         let room = buffer - taut_virtq::socket_header::LEN as u32;
         let rx_driver =
             SocketRxDriver::new(&mut ram, rx.layout, features, Shape::Whole, room)?.context(little)?;
         let tx_driver =
             SocketTxDriver::new(&mut ram, tx.layout, features, Shape::Apart, most)?.context(little)?;
-        let mut queues = Queues {
-            rx: rx_driver,
-            tx: tx_driver,
-            rx_kick: rx.kick,
-            tx_kick: tx.kick,
-            rx_call: rx.call,
-            tx_call: tx.call,
-            gathered_bytes: 0,
-            gathered_packets: 0,
-            full: false,
-            fault: None,
-        };
-        queues.flush();
-        self.0 = Some(queues);
+        let queues = Queues::new((rx_driver, tx_driver), rx, tx);
+        let mut link = Link { queues, gathered_bytes: 0, gathered_packets: 0, full: false };
+        link.flush();
+        self.0 = Some(link);
         Ok(())
     }
 
-    /// The queues have gone.
+    /// Drops the link.
     pub(super) fn disconnect(&mut self) {
         self.0 = None;
     }
 
-    /// Could a packet be sent now? If not, an interrupt tells when.
+    /// Returns whether a packet could be sent now. If not, an interrupt tells when.
     pub(super) fn has_room(&mut self) -> bool {
-        self.0.as_mut().is_some_and(Queues::has_room)
+        self.0.as_mut().is_some_and(Link::has_room)
     }
 
-    /// Shows the other side everything sent and taken so far, and kicks it if it asked for that. False, and the link is cut, if it
-    /// broke the rules.
+    /// Publishes everything sent and taken so far, and kicks the back end if it asked for that.
+    /// Drops the link and returns false if the back end broke the rules.
     pub(super) fn flush(&mut self) -> bool {
-        let Some(queues) = &mut self.0 else { return true };
-        queues.flush();
-        let Some(fault) = queues.fault else { return true };
-        eprintln!("taut-micro: the back end broke the rules: {fault}");
-        self.0 = None;
-        false
+        let Some(link) = &mut self.0 else { return true };
+        link.flush();
+        let sound = link.queues.are_sound();
+        if !sound {
+            self.0 = None;
+        }
+        sound
     }
 
-    /// Asks for interrupts. True if something arrived in the meantime.
+    /// Asks for interrupts. Returns true if something arrived meanwhile.
     pub(super) fn arm(&mut self) -> bool {
-        let Some(queues) = &mut self.0 else { return false };
-        let received = queues.rx.ring().arm_interrupts();
-        // Packets sent matter only to somebody who waits for room.
-        let sent = queues.full && queues.tx.ring().arm_interrupts();
-        queues.full = false;
-        received || sent
+        let Some(link) = &mut self.0 else { return false };
+        let full = std::mem::take(&mut link.full);
+        link.queues.arm(full)
     }
 
     /// Asks for no interrupts.
     pub(super) fn disarm(&mut self) {
-        let Some(queues) = &mut self.0 else { return };
-        queues.rx.ring().suspend_interrupts();
-        queues.tx.ring().suspend_interrupts();
+        if let Some(link) = &mut self.0 {
+            link.queues.disarm();
+        }
     }
 
-    /// What becomes readable when an interrupt comes.
+    /// Returns the descriptors that become readable with an interrupt.
     pub(super) fn interrupts(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.0.iter().flat_map(|queues| [queues.rx_call.as_fd(), queues.tx_call.as_fd()])
+        self.0.iter().flat_map(|link| link.queues.interrupts())
     }
 }
 
-impl Queues {
+impl Link {
     fn flush(&mut self) {
         (self.gathered_bytes, self.gathered_packets) = (0, 0);
-        for (ring, kick) in [(self.rx.ring(), &self.rx_kick), (self.tx.ring(), &self.tx_kick)] {
-            ring.publish();
-            if ring.needs_kick() {
-                kick.raise();
-            }
-        }
+        self.queues.publish();
     }
 
     fn gather(&mut self, bytes: u32) {
@@ -123,15 +102,16 @@ impl Queues {
         }
     }
 
-    /// Every packet takes as many descriptors as the longest, or fewer.
+    /// Returns whether there is room for a packet. All packets count like the longest one.
     fn has_room(&mut self) -> bool {
-        if self.tx.has_room(1) {
+        let tx = &mut self.queues.tx;
+        if tx.has_room(1) {
             return true;
         }
-        if let Err(fault) = self.tx.reclaim() {
-            self.fault = Some(fault);
+        if let Err(fault) = tx.reclaim() {
+            self.queues.fault = Some(fault);
         }
-        let room = self.tx.has_room(1);
+        let room = self.queues.tx.has_room(1);
         self.full |= !room;
         room
     }
@@ -139,34 +119,34 @@ impl Queues {
 
 impl Wire for Card {
     fn send(&mut self, header: &SocketHeader, payload: &[u8]) -> bool {
-        let Some(queues) = &mut self.0 else { return false };
-        let sent = queues.has_room() && queues.tx.send(*header, &[payload]);
+        let Some(link) = &mut self.0 else { return false };
+        let sent = link.has_room() && link.queues.tx.send(*header, &[payload]);
         if sent {
-            queues.gather(header.len);
+            link.gather(header.len);
         }
         sent
     }
 
     fn send_anything(&mut self, header: &SocketHeader) -> bool {
-        let Some(queues) = &mut self.0 else { return false };
-        let sent = queues.has_room() && queues.tx.send_as_it_is(*header, header.len);
+        let Some(link) = &mut self.0 else { return false };
+        let sent = link.has_room() && link.queues.tx.send_as_it_is(*header, header.len);
         if sent {
-            queues.gather(header.len);
+            link.gather(header.len);
         }
         sent
     }
 
     fn receive(&mut self, take: &mut dyn FnMut(&SocketHeader, &mut wire::Payload<'_>)) -> bool {
-        let Some(queues) = &mut self.0 else { return false };
-        let received = queues.rx.receive(|header, payload| {
+        let Some(link) = &mut self.0 else { return false };
+        let received = link.queues.rx.receive(|header, payload| {
             take(&header, &mut |piece| _ = payload.read(piece));
             header.len
         });
         match received {
-            Ok(Some(len)) => queues.gather(len),
+            Ok(Some(len)) => link.gather(len),
             Ok(None) => return false,
             Err(fault) => {
-                queues.fault = Some(fault);
+                link.queues.fault = Some(fault);
                 return false;
             }
         }

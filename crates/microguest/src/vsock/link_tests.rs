@@ -29,7 +29,7 @@ fn guest(options: &str) -> Agent {
     let (send, commands) = mpsc::channel();
     let doorbell = Event::new().unwrap();
     let to_vcpu = ToVcpu { commands: send, doorbell: Arc::new(doorbell.duplicate().unwrap()) };
-    let machine = Machine::new(vec![], Some(Vmci::new(&options.parse().unwrap())));
+    let machine = Machine::new(vec![], Some(Vsock::new(&options.parse().unwrap())));
     let vcpu = Vcpu { machine, commands, doorbell, poll: false };
     thread::spawn(move || vcpu.run());
     Agent::new("micro".to_owned(), to_vcpu)
@@ -60,7 +60,7 @@ fn plug(guest: &Agent, cid: u64, entries: u16) -> Port {
         calls: [rx.call.duplicate().unwrap(), tx.call.duplicate().unwrap()],
     };
     let link = Link { ram, features: FEATURES, config: cid.to_le_bytes().to_vec(), rx, tx };
-    guest.to_vcpu.send(Command::Connect(DeviceId::Vmci, Box::new(link))).unwrap();
+    guest.to_vcpu.send(Command::Connect(DeviceId::Vsock, Box::new(link))).unwrap();
     port
 }
 
@@ -229,7 +229,7 @@ fn a_new_link_ends_connections_and_listeners_go_on() {
         started.wait();
         drop(carrier);
         for guest in [&a, &b] {
-            guest.to_vcpu.send(Command::Disconnect(DeviceId::Vmci)).unwrap();
+            guest.to_vcpu.send(Command::Disconnect(DeviceId::Vsock)).unwrap();
         }
         assert!(client.join().unwrap().unwrap_err().message.contains("ended"));
     });

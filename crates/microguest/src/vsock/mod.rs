@@ -22,13 +22,13 @@ use taut_bench::front_end::Link;
 
 pub(super) use stack::ConnectionId;
 
-use crate::options::VmciOptions;
+use crate::options::VsockOptions;
 use card::Card;
 use stack::Stack;
 
 /// The machine's VMCI device with its sockets. Without a link there are no connections.
 #[derive(Debug)]
-pub(super) struct Vmci {
+pub(super) struct Vsock {
     stack: Stack,
     card: Card,
     /// Most payload of a packet that is sent, and bytes of a receive buffer.
@@ -38,9 +38,9 @@ pub(super) struct Vmci {
     copy: bool,
 }
 
-impl Vmci {
-    pub(super) fn new(options: &VmciOptions) -> Self {
-        let &VmciOptions { packet, buffer, copy, .. } = options;
+impl Vsock {
+    pub(super) fn new(options: &VsockOptions) -> Self {
+        let &VsockOptions { packet, buffer, copy, .. } = options;
         Self { stack: Stack::new(0, packet as usize), card: Card::default(), packet, buffer, copy }
     }
 
@@ -84,7 +84,7 @@ impl Vmci {
 
     /// A connection that was neither closed nor aborted.
     pub(super) fn socket(&mut self, id: ConnectionId) -> Socket<'_> {
-        Socket { vmci: self, id }
+        Socket { vsock: self, id }
     }
 
     /// Closes a connection; what was sent still arrives.
@@ -132,42 +132,42 @@ impl Vmci {
 
 /// One connection, as a program sees it.
 pub(super) struct Socket<'a> {
-    vmci: &'a mut Vmci,
+    vsock: &'a mut Vsock,
     id: ConnectionId,
 }
 
 impl Socket<'_> {
     /// Is it being established, does it stand, or is there something left to read?
     pub(super) fn is_open(&mut self) -> bool {
-        self.vmci.stack.connection(self.id).is_open()
+        self.vsock.stack.connection(self.id).is_open()
     }
 
     /// Will the peer take bytes, now or later?
     pub(super) fn may_send(&mut self) -> bool {
-        self.vmci.stack.connection(self.id).may_send()
+        self.vsock.stack.connection(self.id).may_send()
     }
 
     /// Is there something to read, or may it come?
     pub(super) fn may_receive(&mut self) -> bool {
-        self.vmci.stack.connection(self.id).may_receive()
+        self.vsock.stack.connection(self.id).may_receive()
     }
 
     /// Would it take bytes now?
     pub(super) fn can_send(&mut self) -> bool {
-        let connection = self.vmci.stack.connection(self.id);
-        connection.may_send() && connection.credit() > 0 && self.vmci.card.has_room()
+        let connection = self.vsock.stack.connection(self.id);
+        connection.may_send() && connection.credit() > 0 && self.vsock.card.has_room()
     }
 
     /// Sends what the peer and the ring have room for; returns how much.
     pub(super) fn send(&mut self, bytes: &[u8]) -> usize {
-        self.vmci.stack.connection(self.id).send(bytes, &mut self.vmci.card)
+        self.vsock.stack.connection(self.id).send(bytes, &mut self.vsock.card)
     }
 
     /// Sends up to `len` bytes of which nobody cares what they are: those of `bytes`, over and over, or what lies in the transmit
     /// buffers if this machine's programs do not write.
     pub(super) fn send_any(&mut self, bytes: &[u8], len: usize) -> usize {
-        if !self.vmci.copy {
-            return self.vmci.stack.connection(self.id).send_anything(len, &mut self.vmci.card);
+        if !self.vsock.copy {
+            return self.vsock.stack.connection(self.id).send_anything(len, &mut self.vsock.card);
         }
         let mut sent = 0;
         while sent < len {
@@ -181,21 +181,21 @@ impl Socket<'_> {
 
     /// From now on its program only counts what arrives.
     pub(super) fn only_counts(&mut self) {
-        if !self.vmci.copy {
-            self.vmci.stack.connection(self.id).discard();
+        if !self.vsock.copy {
+            self.vsock.stack.connection(self.id).discard();
         }
     }
 
     /// Takes up to `len` bytes that have arrived; returns how many.
     pub(super) fn receive(&mut self, len: usize, take: impl FnMut(&[u8])) -> usize {
-        let len = self.vmci.stack.connection(self.id).receive(len, take);
-        self.vmci.stack.used(self.id);
+        let len = self.vsock.stack.connection(self.id).receive(len, take);
+        self.vsock.stack.used(self.id);
         len
     }
 
     /// Nothing is sent any more.
     pub(super) fn end(&mut self) {
-        self.vmci.stack.connection(self.id).end();
-        self.vmci.stack.used(self.id);
+        self.vsock.stack.connection(self.id).end();
+        self.vsock.stack.used(self.id);
     }
 }

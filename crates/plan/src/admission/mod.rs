@@ -1,4 +1,4 @@
-//! Whether a document may be written: its references, addresses, reservations and devices.
+//! Admission of documents: their references, addresses, reservations and devices.
 //!
 //! [`documents`] checks a document against the others, [`reservations`] and [`limits`] against the
 //! host's capacity, [`passthrough`] against the host's devices. Each refusal states the values and

@@ -12,8 +12,8 @@ use super::refusal::{conflict, invalid};
 use crate::facts::reservation::{level_name, memory_is_reserved, pcpus, reservable_memory, reserved_cpu};
 use crate::facts::{Desired, HostSeen, Observed};
 use crate::placement::exclusive::{place_exclusive_vcpus, state_problem};
-use crate::placement::explain_shortage;
 use crate::placement::problem::{Placement, Problem};
+use crate::placement::shortage::explain_shortage;
 use crate::placement::solve::place;
 
 /// Admits a VM's reservations, limits and latency sensitivity, and its start if it is wanted on.

@@ -1,8 +1,9 @@
 //! The checklist behind `taut check` (BP): the best practices for latency-sensitive VMs, and what
 //! was learnt since.
 //!
-//! It turns facts ([`taut_api::check`]) into [`Line`]s: what was found, what is wanted for a
-//! [`Profile`], why, and when a change takes effect. Each file has one topic.
+//! The input is a set of facts ([`taut_api::check`]); the output is a list of [`Line`]s. A line
+//! says what was found, what is wanted for a [`Profile`], why, and when a change takes effect. Each
+//! file has one topic.
 
 mod commitment;
 mod cpu;

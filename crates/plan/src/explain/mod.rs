@@ -1,6 +1,6 @@
-//! What a user is told about one VM: the explanations of single decisions, put together.
+//! The status of one VM, put together from the explanations of single decisions.
 //!
-//! Each explanation stands beside the rule that decides; nothing is decided here.
+//! Each explanation stands beside the rule that decides. This folder decides nothing.
 
 mod latency;
 mod resources;

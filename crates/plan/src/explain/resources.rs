@@ -26,7 +26,7 @@ pub fn explain_resources(
     name: &Name,
     vm: &VmDesired,
 ) -> Option<ResourceStatus> {
-    let mut told = explain_shares(desired, observed, report, decided, name, vm);
+    let mut told = explain_shares(desired, observed, report, &decided.groups, name, vm);
     told.append(explain_affinity(observed, report, &decided.placement, name, vm));
     if vm.vm.kind == VmKind::Qemu {
         told.append(explain_memory(observed, report, decided, name, vm));

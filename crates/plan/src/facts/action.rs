@@ -3,7 +3,7 @@
 use taut_api::Name;
 use taut_api::fabric::PortId;
 
-/// One step. Repeating a step that was already taken does no harm.
+/// A step of the plan. Repeating a step that was already taken does no harm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Start a VM's process.

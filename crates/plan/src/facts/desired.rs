@@ -8,7 +8,8 @@ use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, VSwitchSpec}
 use taut_api::vm::{LatencySensitivity, Power, VmDesired};
 use taut_api::{MacAddr, Name};
 
-use super::{Numbers, Owner};
+use super::numbers::Numbers;
+use super::owner::Owner;
 
 /// The documents of the store, and the numbers of the ports and segments that they describe.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -45,12 +45,12 @@ impl Row {
     }
 }
 
-/// Decisions about one VM with their reasons, and what this host cannot do for it.
+/// Decisions about one VM with their reasons, and everything that this host cannot do for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Explanation {
     /// Each decision with the rule behind it.
     pub decisions: Vec<Decision>,
-    /// What is wanted and not in force, and why.
+    /// Everything that is wanted and not in force, with the reason.
     pub missing: Vec<String>,
 }
 

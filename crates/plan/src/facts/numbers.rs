@@ -6,7 +6,7 @@ use taut_api::Name;
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::SegmentId;
 
-use super::Owner;
+use super::owner::Owner;
 
 /// The number of each port and of each vSwitch's segment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

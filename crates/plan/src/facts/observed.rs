@@ -7,11 +7,13 @@ use taut_api::fabric::PortId;
 use taut_api::network::{ExternalPortSpec, NetnsSpec};
 use taut_api::tune::TuneState;
 
-use super::{FabricSeen, HostSeen, Process, VmSeen};
+use super::fabric::FabricSeen;
+use super::host::HostSeen;
+use super::vm::{Process, VmSeen};
 
 /// The host, the fabric and the VMs, as they were last observed.
 ///
-/// What enforcement changed on the host is not here: a rule reads it from
+/// The changes that enforcement made on the host are not here: a rule reads them from
 /// [`taut_api::enforcement::HostReport`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {

@@ -3,7 +3,7 @@
 use taut_api::Bytes;
 use taut_api::vm::{LatencySensitivity, Power, VmDesired, VmSpec};
 
-use super::HostSeen;
+use super::host::HostSeen;
 
 /// Least memory that stays with the host.
 const HOST_MEMORY: Bytes = Bytes::mib(256);

@@ -42,7 +42,7 @@ pub struct Process {
 /// Settings of the virtual machine of a running process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MachineSeen {
-    /// Where its memory was put when it started.
+    /// The place that its memory got when it started.
     pub memory: MemoryPlace,
     /// An idle vCPU halts without leaving the guest (QEMU's `cpu-pm`).
     pub cpu_pm: bool,
@@ -54,7 +54,7 @@ pub struct MachineSeen {
     pub disk_limits: DiskLimits,
 }
 
-/// Where a VM's memory is, or will be.
+/// The present or future place of a VM's memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryPlace {
     /// NUMA nodes of the host that each virtual NUMA node is bound to. An empty set is not bound.

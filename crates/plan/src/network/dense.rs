@@ -44,8 +44,8 @@ pub fn is_governed(desired: &Desired, owner: &Owner) -> bool {
     match owner {
         Owner::Nic(name, index) => desired.vms.get(name).is_some_and(|vm| {
             let regular = vm.vm.latency_sensitivity == LatencySensitivity::Normal;
-            let card = vm.vm.nics.get(*index);
-            regular && card.is_some_and(|nic| nic.model == NicModel::Virtio && nic.coalescing.is_default())
+            let nic = vm.vm.nics.get(*index);
+            regular && nic.is_some_and(|nic| nic.model == NicModel::Virtio && nic.coalescing.is_default())
         }),
         Owner::External(name) => desired.external.get(name).is_some_and(|port| port.coalescing.is_default()),
         Owner::Netns(_) | Owner::Vmci(_) => false,

@@ -27,6 +27,7 @@ pub fn assign_numbers(desired: &Desired) -> Result<Numbers, ApiError> {
     })
 }
 
+/// Keeps the number of each wanted key, and gives new keys the lowest free ones.
 fn keep_or_give(
     given: &BTreeMap<String, u16>,
     wanted: BTreeSet<String>,

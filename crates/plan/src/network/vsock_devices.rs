@@ -2,8 +2,8 @@
 //! them.
 //!
 //! QEMU connects to its device's socket and does not finish starting before the fabric serves it.
-//! So a VM is started only after the fabric has the listening socket. A microguest listens itself,
-//! as it does for its vNICs.
+//! Therefore a VM is started only after the fabric has the listening socket. A microguest listens
+//! itself, as it does for its vNICs.
 
 use taut_api::Name;
 use taut_api::fabric::config::SocketConfig;

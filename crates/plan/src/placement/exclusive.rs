@@ -5,13 +5,14 @@ use taut_api::enforcement::{Hierarchy, HostReport};
 use taut_api::vm::{LatencySensitivity, VmDesired};
 
 use super::problem::{Demand, Grant, Placement, Problem};
-use super::{explain_shortage, solve};
+use super::shortage::explain_shortage;
+use super::solve::place;
 use crate::facts::reservation::{cpu_is_reserved, pcpus, reserved_cpu, wants_exclusive_pcpus};
 use crate::facts::{Desired, Explanation, Observed, Row};
 
 /// Gives each vCPU of each VM that is to own pCPUs one of its own, as far as there are enough.
 pub fn place_exclusive_vcpus(desired: &Desired, observed: &Observed, report: &HostReport) -> Placement {
-    solve::place(&state_problem(desired, observed, report))
+    place(&state_problem(desired, observed, report))
 }
 
 /// States which VMs are to own pCPUs, what they own now, and what is reserved for others.

@@ -1,4 +1,4 @@
-//! Where vCPUs, memory and the fabric's threads run.
+//! The pCPUs of vCPUs and of the fabric's threads, and the NUMA nodes of memory.
 //!
 //! [`exclusive`] states the problem for latency-sensitive VMs and [`solve`] solves it; [`affinity`]
 //! binds the vCPUs of the other VMs. [`numa`] chooses the nodes of a VM's memory, and [`workers`]
@@ -10,8 +10,6 @@ pub mod exclusive;
 mod free_cores;
 pub mod numa;
 pub mod problem;
-mod shortage;
+pub mod shortage;
 pub mod solve;
 pub mod workers;
-
-pub use shortage::explain_shortage;

@@ -37,7 +37,7 @@ pub fn place_memory(host: &HostSeen, spec: &VmSpec, grant: Option<&Grant>) -> Me
         .filter(|(node, _)| bound.is_empty() || bound.contains(node))
         .map(|(_, free)| free.0)
         .sum();
-    // Of several nodes one might have too few huge pages.
+    // Memory on several nodes gets ordinary pages, because one node might have too few huge pages.
     let one = bound.len() < 2;
     MemoryPlace { nodes, huge: memory_is_reserved(spec) && one && free >= spec.memory.0 }
 }

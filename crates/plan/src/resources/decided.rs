@@ -21,7 +21,7 @@ pub struct Decided {
     pub bound: BTreeMap<Name, BTreeSet<u32>>,
     /// The control group of each running VM; empty while no VM needs one.
     pub groups: BTreeMap<Name, GroupSettings>,
-    /// Where the fabric's threads run that the user has not bound; `None` is anywhere.
+    /// The node of the fabric's threads that the user has not bound; `None` is any.
     pub near: Option<Near>,
 }
 

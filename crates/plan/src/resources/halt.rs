@@ -1,4 +1,4 @@
-//! What idle vCPUs do: halting in the guest, and polling before they halt (BP, LS-6).
+//! Idle vCPUs: halting in the guest, and polling before they halt (BP, LS-6).
 
 use taut_api::Name;
 use taut_api::enforcement::HostReport;

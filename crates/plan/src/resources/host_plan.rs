@@ -1,10 +1,12 @@
 //! The wanted state of the host: the share of each VM that has a process.
 
+use std::collections::BTreeMap;
+
 use taut_api::Name;
 use taut_api::enforcement::{CpuShare, HostPlan, VmShare};
 use taut_api::fabric::config::WorkerMode;
 
-use super::Decided;
+use super::decided::Decided;
 use super::halt::poll_for_halted_vcpus;
 use super::migration::move_memory_to_vcpus;
 use super::passthrough::place_interrupts;
@@ -23,7 +25,7 @@ pub fn share_host(desired: &Desired, observed: &Observed, decided: &Decided) -> 
         interrupts: place_interrupts(desired, &observed.host, &decided.placement, name),
     };
     let running = observed.vms.iter().filter_map(|(name, seen)| Some((name, seen.process.as_ref()?)));
-    let vms: std::collections::BTreeMap<_, _> =
+    let vms: BTreeMap<Name, VmShare> =
         running.map(|(name, process)| (name.clone(), share(name, process))).collect();
     // A worker that polls with real-time priority would leave nothing to other threads.
     let sleeps = desired.workers.mode != WorkerMode::Polling;
@@ -31,9 +33,89 @@ pub fn share_host(desired: &Desired, observed: &Observed, decided: &Decided) -> 
     HostPlan { vms, fabric, poll_ns: poll_for_halted_vcpus(desired, observed) }
 }
 
+/// The pCPUs of the VM's vCPUs.
 fn share_pcpus(decided: &Decided, name: &Name) -> CpuShare {
     if let Some(grant) = decided.placement.granted.get(name) {
         return CpuShare::Exclusive { cpus: grant.cpus.clone(), idle: grant.idle.clone() };
     }
     decided.bound.get(name).map_or(CpuShare::Any, |cpus| CpuShare::Bound(cpus.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use taut_api::Bytes;
+    use taut_api::enforcement::HostReport;
+    use taut_api::host::Cpu;
+
+    use super::*;
+    use crate::facts::{FabricSeen, HostSeen, VmSeen};
+
+    /// A host with four pCPUs on which these VMs run; each process has the pid of its place in the
+    /// list.
+    fn world(vms: &[(&str, serde_json::Value)]) -> (Desired, Observed) {
+        let cpu = |id| Cpu { id, package: 0, core: id, node: 0, llc: 0 };
+        let host = HostSeen {
+            memory_total: Bytes::mib(4096),
+            cpus: (0..4).map(cpu).collect(),
+            ..HostSeen::default()
+        };
+        let fabric = FabricSeen { pid: Some(99), ..FabricSeen::default() };
+        let mut observed = Observed { host, fabric, ..Observed::default() };
+        let mut desired = Desired::default();
+        for (pid, (name, json)) in vms.iter().enumerate() {
+            let name: Name = name.parse().unwrap();
+            let process = Process { pid: pid as u32, ..Process::default() };
+            let seen = VmSeen { process: Some(process), ..VmSeen::default() };
+            observed.vms.insert(name.clone(), seen);
+            let mut all = serde_json::json!({ "power": "on", "memory": "64MiB" });
+            all.as_object_mut().unwrap().extend(json.as_object().unwrap().clone());
+            desired.vms.insert(name, serde_json::from_value(all).unwrap());
+        }
+        (desired, observed)
+    }
+
+    fn shared(desired: &Desired, observed: &Observed) -> HostPlan {
+        share_host(desired, observed, &Decided::new(desired, observed, &HostReport::default()))
+    }
+
+    fn three_vms() -> (Desired, Observed) {
+        let high = serde_json::json!({
+            "memory_reservation": "full", "cpu": { "reservation": "full" },
+            "latency_sensitivity": "high", "passthrough": [{ "address": "3b:00.0" }],
+        });
+        let bound = serde_json::json!({ "placement": { "cpus": "1-2" } });
+        world(&[("bound", bound), ("high", high), ("plain", serde_json::json!({}))])
+    }
+
+    #[test]
+    fn each_running_vm_has_its_share() {
+        let (mut desired, observed) = three_vms();
+        let plan = shared(&desired, &observed);
+        let share = |name: &str| &plan.vms[&name.parse::<Name>().unwrap()];
+        assert_eq!(share("high").cpus, CpuShare::Exclusive { cpus: vec![1], idle: vec![] });
+        assert_eq!(share("high").interrupts, [0, 2, 3].into(), "its device interrupts other pCPUs");
+        assert!(share("high").priority && !share("bound").priority && !share("plain").priority);
+        assert_eq!((&share("bound").cpus, share("bound").pid), (&CpuShare::Bound([2].into()), 0));
+        assert_eq!(*share("plain"), VmShare { pid: 2, ..VmShare::default() });
+        assert_eq!(plan.fabric, Some(99));
+        desired.workers.mode = WorkerMode::Polling;
+        assert_eq!(shared(&desired, &observed).fabric, None, "a polling worker gets no priority");
+    }
+
+    #[test]
+    fn a_vm_that_is_not_wanted_and_every_vm_of_a_restored_host_get_nothing() {
+        let (mut desired, mut observed) = three_vms();
+        desired.vms.remove(&"high".parse::<Name>().unwrap());
+        let plan = shared(&desired, &observed);
+        let high: Name = "high".parse().unwrap();
+        assert_eq!(plan.vms[&high], VmShare { pid: 1, ..VmShare::default() });
+        assert_eq!(plan.fabric, None, "no VM owns a pCPU");
+        let (desired, _) = three_vms();
+        observed.restored = true;
+        let plan = shared(&desired, &observed);
+        for (pid, share) in plan.vms.values().enumerate() {
+            assert_eq!(*share, VmShare { pid: pid as u32, ..VmShare::default() });
+        }
+        assert_eq!((plan.vms.len(), plan.fabric, plan.poll_ns), (3, None, None));
+    }
 }

@@ -12,7 +12,7 @@ use taut_api::{Bytes, Name};
 use crate::facts::reservation::{memory_is_reserved, reservable_memory};
 use crate::facts::{Explanation, HostSeen, Row};
 
-/// What one VM may claim of the memory that is divided.
+/// The claim of one VM to the memory that is divided.
 struct Claim<'a> {
     name: &'a Name,
     shares: u128,

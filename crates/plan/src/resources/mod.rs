@@ -1,4 +1,4 @@
-//! What running VMs get of the host, and which VMs run.
+//! The share of the host that each running VM gets, and the VMs that run.
 //!
 //! [`Decided`] collects what is decided for all VMs together. [`host_plan`] makes of it the wanted
 //! state of the host. [`shares`] and [`memory_shares`] divide CPU, memory and disks; [`migration`]

@@ -1,16 +1,15 @@
 //! Shares and limits of CPU, memory and disks, enforced by control groups (VN-14).
 //!
-//! As long as no running VM has shares, a limit or anything else that needs a control group, the
-//! kernel treats VMs like other processes. As soon as one VM needs a group, every running VM gets
-//! one, because shares have a meaning only between groups.
+//! The kernel treats VMs like other processes while no running VM has shares, a limit or another
+//! setting that needs a control group. As soon as one VM needs a group, every running VM gets one,
+//! because shares have a meaning only between groups.
 
 use std::collections::BTreeMap;
 
-use taut_api::Name;
 use taut_api::enforcement::{GroupSettings, Hierarchy, HostReport};
 use taut_api::vm::{Power, VmDesired, VmSpec};
+use taut_api::{Bytes, Name};
 
-use super::Decided;
 use super::memory_shares::{divide_memory, explain_memory_shares, explain_partial_reservation};
 use crate::facts::reservation::{memory_is_reserved, pcpus, wants_exclusive_pcpus};
 use crate::facts::{Desired, Explanation, HostSeen, Observed, Row};
@@ -18,29 +17,46 @@ use crate::facts::{Desired, Explanation, HostSeen, Observed, Row};
 /// The control group of each VM that is wanted on; empty while no VM needs one.
 pub fn share_cpu_and_memory(desired: &Desired, observed: &Observed) -> BTreeMap<Name, GroupSettings> {
     let vms: Vec<_> = desired.vms_on().collect();
-    if observed.restored {
+    let host = &observed.host;
+    if observed.restored || !any_needs_group(&vms, host) {
         return BTreeMap::new();
     }
-    divide_among(&vms, &observed.host)
+    let division = Division::of(&vms, host);
+    vms.iter().map(|(name, vm)| ((*name).clone(), division.settings(host, name, &vm.vm))).collect()
 }
 
-/// The control groups of these VMs.
-fn divide_among(vms: &[(&Name, &VmDesired)], host: &HostSeen) -> BTreeMap<Name, GroupSettings> {
-    if !vms.iter().any(|(_, vm)| needs_group(vm, host)) {
-        return BTreeMap::new();
+/// Inputs that all control groups have in common.
+struct Division<'a> {
+    /// The part of the host's memory that each VM gets.
+    memory: BTreeMap<&'a Name, Bytes>,
+    /// Disk weights are set, because those of two VMs differ.
+    disks_differ: bool,
+}
+
+impl<'a> Division<'a> {
+    fn of(vms: &[(&'a Name, &VmDesired)], host: &HostSeen) -> Self {
+        let disks_differ = vms.iter().any(|(_, vm)| has_disk_shares(vm));
+        Self { memory: divide_memory(vms, host), disks_differ }
     }
-    let memory = divide_memory(vms, host);
-    let disks_differ = vms.iter().any(|(_, vm)| has_disk_shares(vm));
-    let settings = |spec: &VmSpec, name| GroupSettings {
-        cpu_shares: spec.cpu.shares.of_cpu(spec.vcpus),
-        cpu_limit: spec.cpu.limit.thousandths(spec.vcpus, host.cpu_mhz),
-        memory_min: spec.memory_reservation.of(spec.memory),
-        memory_low: memory[name],
-        memory_high: spec.memory_limit.of(spec.memory).filter(|_| host.swap_total.0 > 0),
-        no_swap: memory_is_reserved(spec),
-        disk_shares: spec.disk.as_ref().filter(|_| disks_differ).map(|disk| disk.shares.of_disk()),
-    };
-    vms.iter().map(|(name, vm)| ((*name).clone(), settings(&vm.vm, *name))).collect()
+
+    /// The control group of one of the VMs.
+    fn settings(&self, host: &HostSeen, name: &Name, spec: &VmSpec) -> GroupSettings {
+        let disk = spec.disk.as_ref().filter(|_| self.disks_differ);
+        GroupSettings {
+            cpu_shares: spec.cpu.shares.of_cpu(spec.vcpus),
+            cpu_limit: spec.cpu.limit.thousandths(spec.vcpus, host.cpu_mhz),
+            memory_min: spec.memory_reservation.of(spec.memory),
+            memory_low: self.memory[name],
+            memory_high: spec.memory_limit.of(spec.memory).filter(|_| host.swap_total.0 > 0),
+            no_swap: memory_is_reserved(spec),
+            disk_shares: disk.map(|disk| disk.shares.of_disk()),
+        }
+    }
+}
+
+/// Returns whether one of these VMs needs a control group. Then all of them get one.
+fn any_needs_group(vms: &[(&Name, &VmDesired)], host: &HostSeen) -> bool {
+    vms.iter().any(|(_, vm)| needs_group(vm, host))
 }
 
 fn has_disk_shares(vm: &VmDesired) -> bool {
@@ -65,7 +81,7 @@ pub(crate) fn explain_shares(
     desired: &Desired,
     observed: &Observed,
     report: &HostReport,
-    decided: &Decided,
+    groups: &BTreeMap<Name, GroupSettings>,
     name: &Name,
     vm: &VmDesired,
 ) -> Explanation {
@@ -78,19 +94,10 @@ pub(crate) fn explain_shares(
         );
         return told;
     }
-    let would_be;
-    let groups = if vm.power == Power::On || observed.restored || decided.groups.contains_key(name) {
-        &decided.groups
-    } else {
-        let vms: Vec<_> = desired.vms_on().chain([(name, vm)]).collect();
-        would_be = divide_among(&vms, host);
-        &would_be
-    };
-    let Some(group) = groups.get(name) else { return told };
-    let all: u64 = groups.values().map(|group| group.cpu_shares).sum();
-    told.append(explain_cpu_shares(host, &vm.vm, group, all));
-    told.append(explain_memory_shares(host, &vm.vm, group));
-    told.append(explain_disk_shares(host, report, name, &vm.vm, group));
+    let Some((group, all)) = group_and_all_shares(desired, observed, groups, name, vm) else { return told };
+    told.append(explain_cpu_shares(host, &vm.vm, &group, all));
+    told.append(explain_memory_shares(host, &vm.vm, &group));
+    told.append(explain_disk_shares(host, report, name, &vm.vm, &group));
     let enforced = report.vms.get(name);
     let runs = observed.process(name).is_some();
     if runs && !enforced.is_some_and(|vm| vm.grouped) && told.missing.is_empty() {
@@ -98,6 +105,27 @@ pub(crate) fn explain_shares(
     }
     told.missing.extend(enforced.and_then(|vm| vm.group_problem.clone()));
     told
+}
+
+/// The control group of a VM, and the CPU shares of all running VMs. For a VM that is off, both are
+/// what they would be if it were on.
+fn group_and_all_shares(
+    desired: &Desired,
+    observed: &Observed,
+    groups: &BTreeMap<Name, GroupSettings>,
+    name: &Name,
+    vm: &VmDesired,
+) -> Option<(GroupSettings, u64)> {
+    if let Some(group) = groups.get(name) {
+        let all = groups.values().map(|group| group.cpu_shares).sum();
+        return Some((group.clone(), all));
+    }
+    let vms: Vec<_> = desired.vms_on().chain([(name, vm)]).collect();
+    if vm.power == Power::On || observed.restored || !any_needs_group(&vms, &observed.host) {
+        return None;
+    }
+    let all = vms.iter().map(|(_, vm)| vm.vm.cpu.shares.of_cpu(vm.vm.vcpus)).sum();
+    Some((Division::of(&vms, &observed.host).settings(&observed.host, name, &vm.vm), all))
 }
 
 /// Explains CPU shares, of `all` shares of the running VMs, and the CPU limit.

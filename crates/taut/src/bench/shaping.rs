@@ -13,7 +13,7 @@ use taut_api::route::PortGroup;
 use taut_api::shaping::{Shape, Shaping};
 use taut_api::units::BitRate;
 use taut_api::{ApiError, Bytes, Name};
-use taut_bench::load::{Asked, LoadOptions, Mode, Paced, Pacing};
+use taut_bench::load::{Asked, LoadOptions, Paced, Pacing, Setup};
 
 use super::args;
 use crate::client::Client;
@@ -174,24 +174,12 @@ fn measure(args: &Args, group: &Group<'_>) -> Result<Report, ApiError> {
 fn options(args: &Args, sockets: &[PathBuf]) -> LoadOptions {
     LoadOptions {
         sockets: <[PathBuf; 2]>::try_from(sockets.to_vec()).expect("clap takes two"),
-        listen: false,
-        mode: Mode::OneWay,
-        size: args.size,
+        setup: Setup { size: args.size, in_order: false, ..Setup::default() },
         duration: args.duration,
         repeats: 1,
-        entries: 256,
-        burst: 32,
-        packed: false,
-        in_order: false,
-        flows: 1,
-        macs: 1,
-        touch: false,
-        pause: Duration::ZERO,
-        memcpy: false,
         settle: Duration::from_millis(50),
         cpu: args.cpu,
-        probe: None,
-        huge_pages: false,
+        ..LoadOptions::default()
     }
 }
 

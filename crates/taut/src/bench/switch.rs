@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
-use taut_bench::load::{self, Load, LoadOptions, Mode, Sample};
+use taut_bench::load::{self, Load, LoadOptions, Mode, Sample, Setup};
 
 use super::args;
 use crate::output::{self, Format, Outcome};
@@ -21,7 +20,7 @@ pub(crate) struct Args {
     listen: bool,
     /// What is measured.
     #[arg(long, value_enum, default_value_t)]
-    mode: ModeName,
+    mode: Mode,
     /// Milliseconds between two frames of a traversal, in which the switch may fall asleep; it is kicked then.
     #[arg(long, default_value_t = 0, value_name = "MS")]
     pause: u64,
@@ -72,39 +71,26 @@ pub(crate) struct Args {
     memcpy: bool,
 }
 
-#[derive(Debug, Clone, Copy, Default, ValueEnum)]
-enum ModeName {
-    /// As many frames as the ring takes, from the first port to the second.
-    #[default]
-    OneWay,
-    /// The same in both directions.
-    BothWays,
-    /// One frame at a time from the first port to the second: how long it takes.
-    Traversal,
-}
-
 impl Args {
     fn options(self) -> LoadOptions {
         let sockets = <[PathBuf; 2]>::try_from(self.sockets).expect("clap takes two");
         LoadOptions {
             sockets,
             listen: self.listen,
-            mode: match self.mode {
-                ModeName::OneWay => Mode::OneWay,
-                ModeName::BothWays => Mode::BothWays,
-                ModeName::Traversal => Mode::Traversal,
+            setup: Setup {
+                mode: self.mode,
+                size: self.size,
+                entries: self.entries,
+                burst: self.burst,
+                packed: self.packed,
+                in_order: !self.no_in_order,
+                flows: self.flows,
+                macs: self.macs,
+                touch: self.touch,
             },
             pause: Duration::from_millis(self.pause),
-            size: self.size,
             duration: self.duration,
             repeats: self.repeat,
-            entries: self.entries,
-            burst: self.burst,
-            packed: self.packed,
-            in_order: !self.no_in_order,
-            flows: self.flows,
-            macs: self.macs,
-            touch: self.touch,
             settle: self.settle,
             cpu: self.cpu,
             probe: self.probe,
@@ -127,10 +113,10 @@ pub(super) fn run(args: Args, format: Format) -> Outcome {
 }
 
 fn table(load: &Load) -> String {
-    let rings = if load.packed { "packed" } else { "split" };
-    let order = if load.in_order { ", in order" } else { "" };
-    let Load { size, entries, burst, flows, macs, .. } = load;
-    let mut text = if load.mode == Mode::Traversal {
+    let Setup { mode, size, entries, burst, packed, in_order, flows, macs, .. } = &load.setup;
+    let rings = if *packed { "packed" } else { "split" };
+    let order = if *in_order { ", in order" } else { "" };
+    let mut text = if *mode == Mode::Traversal {
         let rows: Vec<_> = load.repeats.iter().map(traversal).collect();
         output::table(["CACHE LINE", "FRAMES", "LOST", "P50 NS", "P99 NS", "P99.9 NS", "P99.99 NS"], &rows)
     } else {
@@ -189,18 +175,8 @@ mod tests {
             ring_full_percent: Some(99.9),
             traversal: None,
         };
-        let load = Load {
-            mode: Mode::OneWay,
-            size: 64,
-            entries: 256,
-            burst: 32,
-            packed: false,
-            in_order: true,
-            flows: 1,
-            macs: 1,
-            touch: false,
-            repeats: vec![Sample { probe_ns: Some([101.2, 99.7]), figures, ..Sample::default() }],
-        };
+        let sample = Sample { probe_ns: Some([101.2, 99.7]), figures, ..Sample::default() };
+        let load = Load { setup: Setup::default(), repeats: vec![sample] };
         insta::assert_snapshot!(table(&load), @"
         CACHE LINE    MPPS  GBIT/S  LOSS    RING FULL
         101/100 ns  40.000   20.48  0.25 %  99.90 %

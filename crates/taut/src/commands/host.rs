@@ -76,27 +76,32 @@ fn look(client: &Client, format: Format) -> Outcome {
 }
 
 fn show(host: &HostInfo) -> String {
+    let topology = &host.topology;
     let count = |key: fn(&taut_api::host::Cpu) -> (u32, u32)| {
-        host.cpus.iter().map(key).collect::<BTreeSet<_>>().len()
+        topology.cpus.iter().map(key).collect::<BTreeSet<_>>().len()
     };
     let packages = count(|cpu| (cpu.package, 0));
     let cores = count(|cpu| (cpu.package, cpu.core));
     let caches = count(|cpu| (cpu.llc, 0));
     let mut text = output::fields(&[
-        ("host", host.hostname.clone()),
-        ("system", format!("{}, Linux {}", host.os, host.kernel)),
-        ("cpu", host.cpu_model.clone()),
+        ("host", topology.hostname.clone()),
+        ("system", format!("{}, Linux {}", topology.os, topology.kernel)),
+        ("cpu", topology.cpu_model.clone()),
         (
             "topology",
             format!(
                 "{} pCPUs on {cores} cores, {packages} packages, {caches} last-level caches, {} NUMA nodes",
-                host.cpus.len(),
-                host.nodes.len()
+                topology.cpus.len(),
+                topology.nodes.len()
             ),
         ),
         (
             "memory",
-            format!("{} MiB, {} MiB available", host.memory_total.as_mib(), host.memory_available.as_mib()),
+            format!(
+                "{} MiB, {} MiB available",
+                topology.memory_total.as_mib(),
+                topology.memory_available.as_mib()
+            ),
         ),
         ("accelerator", format!("{}: {}", output::word(&host.accelerator.kind), host.accelerator.why)),
         (
@@ -110,7 +115,7 @@ fn show(host: &HostInfo) -> String {
     text += "\n";
     text += &output::table(
         ["PCPU", "PACKAGE", "CORE", "NODE", "LLC"],
-        &host.cpus.iter().map(row).collect::<Vec<_>>(),
+        &topology.cpus.iter().map(row).collect::<Vec<_>>(),
     );
     text
 }

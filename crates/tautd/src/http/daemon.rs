@@ -60,7 +60,7 @@ pub(super) async fn show_host(State(app): State<Shared>) -> Result<Json<HostInfo
     })?;
     let topology = topology::read(Path::new("/"))
         .map_err(|error| Failure::internal("the host's topology cannot be read", &error))?;
-    Ok(Json(topology.into_host_info(facts.accelerator, facts.qemu)))
+    Ok(Json(HostInfo { topology, accelerator: facts.accelerator, qemu: facts.qemu }))
 }
 
 async fn known(app: &Shared) -> HostFacts {

@@ -1,5 +1,6 @@
-# What a host of two NUMA nodes with cgroup v2 makes of a VM's placement, shares and latency sensitivity. Each line `ok …` or `not ok …` is one fact; the VM
-# sits in its firmware, all of its memory reserved, so that each page of it is somewhere.
+# Placement, shares and latency sensitivity on a host with two NUMA nodes and cgroup v2. Each line
+# `ok …` or `not ok …` is one fact. The VM stays in its firmware, with all memory reserved, so that
+# each page has a node.
 
 fact() { # WHAT COMMAND…: does it come true within 30 s?
   what=$1
@@ -17,7 +18,7 @@ fact() { # WHAT COMMAND…: does it come true within 30 s?
 }
 
 pid() { ps -C qemu-system-x86_64 -o pid= | tr -d ' '; }
-# The pCPUs that vCPU $1 may run on.
+# Prints the pCPUs that vCPU $1 may run on.
 vcpu() { for task in /proc/"$(pid)"/task/*; do grep -q "CPU $1/" "$task/comm" && sed -n 's/^Cpus_allowed_list:\t//p' "$task/status"; done; }
 anywhere() { [ "$(others)" = 0-3 ]; }
 others() { for task in /proc/"$(pid)"/task/*; do grep -q "CPU ./" "$task/comm" || sed -n 's/^Cpus_allowed_list:\t//p' "$task/status"; done | sort -u; }

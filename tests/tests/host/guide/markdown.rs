@@ -3,7 +3,8 @@
 /// Files and commands of one document.
 #[derive(Debug, Default)]
 pub(super) struct Document {
-    /// Files that the reader writes: name and content of each fenced block whose first line names one.
+    /// Files that the reader writes: name and content of each fenced block whose first line names
+    /// one.
     pub(super) files: Vec<(String, String)>,
     /// Blocks of shell commands, from top to bottom.
     pub(super) blocks: Vec<Block>,

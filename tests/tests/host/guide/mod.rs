@@ -1,4 +1,5 @@
-//! Runs every command of README.md and of docs/guide, top to bottom, on a daemon that is new for each document.
+//! Runs every command of README.md and of docs/guide, top to bottom, on a daemon that is new for
+//! each document.
 
 mod markdown;
 
@@ -37,7 +38,8 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Has the checkout's folders that documents name, and a `tautd` that uses the test's directories.
+    /// Has the checkout's folders that documents name, and a `tautd` that uses the test's
+    /// directories.
     fn new(taut: &'a Taut) -> Self {
         let dir = taut.dir().join("reader");
         fs::create_dir_all(dir.join("bin")).unwrap();
@@ -68,7 +70,8 @@ impl<'a> Reader<'a> {
         text
     }
 
-    /// Writes the document's files. Those with an absolute path are for commands that run elsewhere.
+    /// Writes the document's files. Those with an absolute path are for commands that run
+    /// elsewhere.
     fn write_files(&self, document: &Document) {
         for (name, content) in document.files.iter().filter(|(name, _)| !name.starts_with('/')) {
             fs::write(self.dir.join(name), self.adapt(document, content)).unwrap();

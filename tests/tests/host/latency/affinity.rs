@@ -1,11 +1,11 @@
-//! vCPUs of a VM that owns no pCPU run where its affinity says, as far as nobody owns that; and latency-sensitive VMs have shares as well.
+//! Affinity of vCPUs without exclusive pCPUs, and shares of latency-sensitive VMs.
 
 use taut_tests::{Taut, eventually};
 
 use super::scope::Scope;
 use super::{classes, granted, micro, set, start};
 
-/// Where the VM's only vCPU may run.
+/// Returns the pCPUs on which the VM's only vCPU may run.
 fn allowed(taut: &Taut, vm: &str) -> String {
     let pid = taut.json(["vm", "show", vm])["status"]["pid"].as_u64().unwrap();
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
@@ -25,7 +25,7 @@ fn bind(taut: &Taut, vm: &str, cpus: &str) {
 }
 
 #[test]
-fn a_vm_that_owns_no_pcpu_runs_where_its_affinity_says() {
+fn shared_vcpus_run_on_the_pcpus_of_their_affinity() {
     let Some(scope) = Scope::enter() else { return };
     let before = scope.snapshot();
     let mut taut = start(&scope);
@@ -33,7 +33,7 @@ fn a_vm_that_owns_no_pcpu_runs_where_its_affinity_says() {
         let said = taut.ok(["vm", "explain", "m1"]);
         assert!(said.contains(words), "`{words}` is not in: {said}");
     };
-    // Nothing of it may be promised to it alone.
+    // Without a reservation the VM gets no exclusive pCPU.
     taut.boot("m1", &micro("10.72.0.1").replace("[cpu]\nreservation = \"full\"\n", ""));
     taut.boot("m2", &micro("10.72.0.2"));
     let everywhere = allowed(&taut, "m1");
@@ -45,7 +45,7 @@ fn a_vm_that_owns_no_pcpu_runs_where_its_affinity_says() {
     bind(&taut, "m1", "1");
     runs_on(&taut, "m1", "1");
 
-    // Another one comes to own that pCPU, and gives it back.
+    // Another VM owns that pCPU for a while.
     taut.ok(["vm", "set", "m2", "--cpu-affinity", "1", "--latency-sensitivity", "high"]);
     assert_eq!(granted(&taut, "m2"), 1);
     eventually("m1 has left it", || (!allowed(&taut, "m1").contains('1')).then_some(()));
@@ -56,7 +56,7 @@ fn a_vm_that_owns_no_pcpu_runs_where_its_affinity_says() {
     bind(&taut, "m2", "any");
     runs_on(&taut, "m2", &everywhere);
 
-    // The next daemon knows where it might run before.
+    // The next daemon knows the vCPU's former affinity.
     taut.kill_daemon();
     taut.restart_daemon();
     runs_on(&taut, "m1", "1");
@@ -75,7 +75,7 @@ fn a_vm_that_owns_no_pcpu_runs_where_its_affinity_says() {
 }
 
 #[test]
-fn a_vm_that_is_high_already_gets_shares_and_its_threads_still_go_first() {
+fn shares_of_a_latency_sensitive_vm_keep_its_threads_in_real_time() {
     let Some(scope) = Scope::enter() else { return };
     let taut = start(&scope);
     taut.boot("m1", &micro("10.72.0.1"));

@@ -1,4 +1,5 @@
-//! Latency sensitivity on this host (PL4, PL5): a microguest's vCPU alone on a pCPU, switched under traffic, whatever dies.
+//! Latency sensitivity on this host (PL4, PL5): a microguest's vCPU owns a pCPU, and the setting is
+//! switched under traffic, whatever dies.
 
 mod affinity;
 pub(crate) mod scope;
@@ -10,7 +11,7 @@ use taut_tests::{Background, Taut, eventually};
 
 use scope::Scope;
 
-/// A microguest that can be latency-sensitive.
+/// Returns the file of a microguest that can be latency-sensitive.
 fn micro(ip: &str) -> String {
     format!(
         "kind = \"micro\"\nmemory = \"64MiB\"\nmemory_reservation = \"full\"\n[cpu]\nreservation = \"full\"\n\
@@ -37,7 +38,7 @@ fn latency(taut: &Taut, vm: &str) -> Value {
     taut.json(["vm", "show", vm])["status"]["latency"].clone()
 }
 
-/// The pCPU that the VM's only vCPU owns, once it does.
+/// Waits until the VM's only vCPU owns a pCPU, and returns that pCPU.
 fn granted(taut: &Taut, vm: &str) -> u64 {
     eventually("it is granted", || {
         let status = latency(taut, vm);
@@ -45,7 +46,7 @@ fn granted(taut: &Taut, vm: &str) -> u64 {
     })
 }
 
-/// Nobody but the vCPU of this process may run there, and it nowhere else.
+/// Asserts that only the VM's vCPU may run on the pCPU, and that it may run nowhere else.
 fn is_alone(scope: &Scope, taut: &Taut, vm: &str, cpu: u64) {
     let pid = taut.json(["vm", "show", vm])["status"]["pid"].as_u64().unwrap();
     let comm =
@@ -60,7 +61,8 @@ fn classes_of_fabric(taut: &Taut) -> Vec<u32> {
     classes(taut.json(["daemon", "show"])["fabric_pid"].as_u64().unwrap())
 }
 
-/// Scheduling classes of a process's threads: 0 is ordinary, 1 goes first (`SCHED_FIFO`).
+/// Returns the scheduling classes of a process's threads: 0 is ordinary, 1 is real-time
+/// (`SCHED_FIFO`).
 fn classes(pid: u64) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let class = |task: std::io::Result<std::fs::DirEntry>| {
@@ -72,7 +74,7 @@ fn classes(pid: u64) -> Vec<u32> {
     classes
 }
 
-/// Requests and answers over one connection, under way.
+/// Starts requests and answers over one connection, and waits until they flow.
 fn traffic(taut: &Taut, seconds: u32) -> Child {
     let sent = || {
         let ports = taut.json(["port", "list"]);
@@ -97,13 +99,13 @@ fn went_well(traffic: Child) {
 }
 
 #[test]
-fn a_vcpu_has_its_pcpu_alone_and_everything_comes_back_however_often() {
+fn exclusive_pcpus_are_granted_and_given_back_every_time() {
     let Some(scope) = Scope::enter() else { return };
     let other = scope.make_other("other");
     let mut taut = start(&scope);
     let sleeper = Background::start(std::process::Command::new("sleep").arg("1000"));
     taut.boot("m1", &micro("10.72.0.1"));
-    // The other one must not be promised what the first one takes.
+    // The second VM reserves no CPU, so the first one can own a pCPU.
     taut.boot("m2", &micro("10.72.0.2").replace("[cpu]\nreservation = \"full\"\n", ""));
     let before = scope.snapshot();
     let is_as_before = |what: &str| {
@@ -127,7 +129,7 @@ fn a_vcpu_has_its_pcpu_alone_and_everything_comes_back_however_often() {
     }
     went_well(running);
 
-    // The next daemon finds what the last one did, and takes it back when it is no longer wanted.
+    // The next daemon adopts the grant, and takes it back when it is no longer wanted.
     set(&taut, "m1", "high");
     let cpu = granted(&taut, "m1");
     let running = traffic(&taut, 3);
@@ -140,7 +142,7 @@ fn a_vcpu_has_its_pcpu_alone_and_everything_comes_back_however_often() {
     is_as_before("the next daemon puts all back");
     went_well(running);
 
-    // Killed in the middle of it, at one moment or another.
+    // The daemon is killed at various moments of granting and taking back.
     for moment in 0..8 {
         set(&taut, "m1", "high");
         std::thread::sleep(std::time::Duration::from_millis(3 * moment));
@@ -154,7 +156,7 @@ fn a_vcpu_has_its_pcpu_alone_and_everything_comes_back_however_often() {
         is_as_before("it is put back by the next daemon");
     }
 
-    // By order, and when the VM goes.
+    // `taut host restore` takes the pCPU back, and so does stopping the VM.
     set(&taut, "m1", "high");
     granted(&taut, "m1");
     taut.ok(["host", "restore"]);
@@ -179,7 +181,7 @@ fn is_alone_without(scope: &Scope, cpu: u64) {
 }
 
 #[test]
-fn what_cannot_be_honoured_is_refused_with_numbers_and_changes_nothing() {
+fn impossible_reservations_are_refused_with_amounts_and_change_nothing() {
     let Some(scope) = Scope::enter() else { return };
     let taut = start(&scope);
     taut.boot("m1", &micro("10.72.0.1"));
@@ -193,7 +195,7 @@ fn what_cannot_be_honoured_is_refused_with_numbers_and_changes_nothing() {
     };
     let high = "--latency-sensitivity=high";
     refuses(&["m1", high, "--memory-reservation=32MiB"], &["32MiB of 64MiB", "32MiB are missing"]);
-    // More vCPUs than the host can spare: QEMU's are refused like these would be, but need no kernel here.
+    // QEMU VMs with more vCPUs than the host can spare are refused before they need a kernel.
     let file = |name: &str, vcpus: usize, more: &str| {
         let text = format!(
             "memory = \"64MiB\"\nvcpus = {vcpus}\n{more}[cpu]\nreservation = \"full\"\n[boot]\nkernel = \"/proc/version\"\n"
@@ -218,7 +220,7 @@ fn what_cannot_be_honoured_is_refused_with_numbers_and_changes_nothing() {
     granted(&taut, "m1");
     let said = create("over", &file("over.toml", cpus - 1, all));
     assert!(said.contains("over-committed"), "{said}");
-    // The refused ones left nothing, and the one that has its pCPU keeps it.
+    // The refused VMs left nothing, and the granted VM keeps its pCPU.
     granted(&taut, "m1");
     set(&taut, "m1", "normal");
     eventually("the host is as before", || (scope.snapshot() == before).then_some(()));

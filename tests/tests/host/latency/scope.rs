@@ -1,4 +1,5 @@
-//! A cpuset for a test and everything that it starts: what happens in it happens to nobody else, and it is gone afterwards.
+//! A cpuset for a test and everything that it starts: other processes are not affected, and it is
+//! removed afterwards.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const CPUSET: &str = "/sys/fs/cgroup/cpuset";
-/// Interrupts and C-states are the whole host's: one test at a time.
+/// Serialises tests, because interrupts and C-states belong to the whole host.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The cpuset. Dropping it moves everybody out, removes it, and puts back what a failed test left changed.
+/// The cpuset. Dropping it moves all tasks out, removes it, and restores what a failed test left
+/// changed.
 pub(crate) struct Scope {
     dir: PathBuf,
     before: BTreeMap<PathBuf, String>,
@@ -17,7 +19,8 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// Moves the test into a cpuset of its own; nothing where the host has one pCPU, or no cpusets of cgroup v1.
+    /// Moves the test into a cpuset of its own. Returns `None` on a host with one pCPU or without
+    /// cpusets of cgroup v1.
     pub(crate) fn enter() -> Option<Self> {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let two = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2);
@@ -25,7 +28,7 @@ impl Scope {
             eprintln!("left out: it takes two pCPUs and cpusets of cgroup v1");
             return None;
         }
-        // Whoever is still in a cpuset that is left over is ended first.
+        // Processes in left-over cpusets are ended first.
         taut_tests::clear_away();
         for entry in fs::read_dir(CPUSET).unwrap().flatten() {
             if taut_tests::is_left_over(&entry.file_name()) {
@@ -43,14 +46,14 @@ impl Scope {
         &self.dir
     }
 
-    /// A cpuset of somebody else inside.
+    /// Makes a cpuset of another owner inside.
     pub(crate) fn make_other(&self, name: &str) -> PathBuf {
         let dir = self.dir.join(name);
         make(&dir);
         dir
     }
 
-    /// Every file that may be touched, and every cpuset that there is.
+    /// Returns every file that may be changed, with its content, and every cpuset.
     pub(crate) fn snapshot(&self) -> BTreeMap<PathBuf, String> {
         let mut files = host_files();
         for dir in folders(&self.dir) {
@@ -60,7 +63,7 @@ impl Scope {
         files
     }
 
-    /// Threads inside that may run on a pCPU.
+    /// Returns the threads inside that may run on a pCPU.
     pub(crate) fn may_run_on(&self, cpu: u64) -> Vec<u32> {
         let allowed = |tid: &u32| {
             let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
@@ -86,14 +89,14 @@ impl Drop for Scope {
     }
 }
 
-/// Moves everybody out of a cpuset and those in it, and removes them.
+/// Moves all tasks out of a cpuset and the cpusets below it, and removes them.
 fn remove(dir: &Path) {
     let mut inner = folders(dir);
     inner.sort_by_key(|dir| std::cmp::Reverse(dir.components().count()));
     for dir in &inner {
         for _ in 0..100 {
             for tid in tasks(dir) {
-                // It may have ended.
+                // The task may have ended.
                 let _ = fs::write(Path::new(CPUSET).join("tasks"), tid.to_string());
             }
             if fs::remove_dir(dir).is_ok() || !dir.exists() {

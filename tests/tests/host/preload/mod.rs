@@ -1,5 +1,5 @@
-//! Programs that everybody has, with `libtaut_vmci.so` and without knowing of it. Both ends are on this host; between them is a VM's
-//! socket as taut has it, whose guest is the host again.
+//! Common programs with `libtaut_vmci.so`, unmodified. Both ends are on this host; between them is
+//! a VM's socket as taut makes it, whose guest is the host again.
 
 mod python;
 mod redis;
@@ -14,10 +14,10 @@ use std::process::{Command, Output};
 use relay::Relay;
 use taut_tests::{Background, bin_dir, eventually};
 
-/// The machine's address by the map; TCP has no way there.
+/// Address of the machine in the map. TCP cannot reach it.
 const MACHINE: &str = "198.18.0.7";
 
-/// A folder with a map, and what connects its socket with the programs that listen.
+/// A folder with a map, and a relay between its socket and the programs that listen.
 struct Machine {
     folder: tempfile::TempDir,
     relay: Relay,
@@ -39,7 +39,7 @@ impl Machine {
         self.folder.path()
     }
 
-    /// A program with the library.
+    /// Returns a command with the library preloaded.
     fn program(&self, name: impl AsRef<std::ffi::OsStr>) -> Command {
         let library = bin_dir().join("libtaut_vmci.so");
         assert!(library.exists(), "{} is not there\nhint: `make build` makes it", library.display());
@@ -51,12 +51,13 @@ impl Machine {
         command
     }
 
-    /// The standard output of a program with the library, which must succeed and have nothing to complain of.
+    /// Runs a program with the library, which must succeed without complaints, and returns its
+    /// standard output.
     fn run(&self, name: &str, args: &[&str]) -> String {
         checked(self.program(name).args(args).output().expect("it is installed"), name)
     }
 
-    /// Starts a server, and waits until it listens on this port.
+    /// Starts a server and waits until it listens on this port.
     fn serve(&self, command: &mut Command, port: u16) -> Background {
         let server = Background::start(command);
         let entrance = format!("{}_{port}", self.path().join("vm.sock").display());
@@ -64,14 +65,14 @@ impl Machine {
         server
     }
 
-    /// How many connections went over VMCI, of which the test knows.
+    /// Returns how many connections went over VMCI.
     fn connections(&self) -> usize {
         self.relay.connections()
     }
 }
 
-/// Does anybody listen on a Unix socket of this path? Its file is there a moment before that, and to try would be a connection of which
-/// the server knows.
+/// Returns true if somebody listens on a Unix socket of this path. The file alone does not tell,
+/// and trying would be a connection that the server notices.
 fn listens(path: &str) -> bool {
     /// `__SO_ACCEPTCON` (linux/net.h), the fourth column of /proc/net/unix.
     const LISTENS: &str = "00010000";
@@ -90,7 +91,7 @@ fn checked(output: Output, name: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A TCP port that is free now.
+/// Returns a TCP port that is free now.
 fn free_port() -> u16 {
     TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port()
 }

@@ -1,8 +1,10 @@
-//! What only programs in Python do as easily: event loops of all kinds, children by vfork, descriptors passed to other processes.
+//! Event loops of all kinds, children by vfork, and descriptors passed to other processes, in
+//! Python.
 
 use super::{MACHINE, Machine, checked, free_port};
 
-/// The server: what comes is sent back reversed. Children are started while it listens and while it serves.
+/// Server that sends everything back reversed. It starts children while it listens and while it
+/// serves.
 const SERVER: &str = r#"
 import asyncio, subprocess, sys
 
@@ -93,7 +95,7 @@ print("all right")
 "#;
 
 #[test]
-fn event_loops_children_and_passed_descriptors() {
+fn event_loops_child_processes_and_passed_descriptors_work() {
     let machine = Machine::new();
     let port = free_port();
     let _server = machine.serve(machine.program("python3").args(["-c", SERVER, &port.to_string()]), port);
@@ -103,7 +105,8 @@ fn event_loops_children_and_passed_descriptors() {
     assert_eq!(machine.connections(), 14);
 }
 
-/// The other process cannot have what is hidden behind a listener: it gets a TCP socket, and so does who keeps it.
+/// A listener that is passed on becomes a TCP socket in both processes: the VMCI socket behind it
+/// cannot be passed.
 #[test]
 fn a_listener_that_is_passed_on_listens_for_tcp() {
     const PROGRAM: &str = r#"
@@ -135,9 +138,9 @@ print(address[1])
     );
 }
 
-/// What cannot be kept correct is refused, and said.
+/// Options that only TCP has are refused with a message.
 #[test]
-fn what_only_tcp_has_is_refused() {
+fn options_that_only_tcp_has_are_refused() {
     const PROGRAM: &str = r#"
 import errno, socket, sys
 connection = socket.create_connection((sys.argv[1], int(sys.argv[2])))

@@ -1,4 +1,4 @@
-//! Redis: an event loop on epoll, clients that do not wait, replicas that are servers and clients.
+//! Redis: an event loop on epoll, non-blocking clients, replicas that are servers and clients.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -8,7 +8,8 @@ use taut_tests::{Background, eventually};
 
 use super::{MACHINE, Machine, checked, free_port};
 
-/// The server under its own name: Debian's package of the tools has it as `redis-check-rdb`, without a service that starts by itself.
+/// Returns the server program. Debian's package of the tools has it as `redis-check-rdb`, without a
+/// service that starts by itself.
 fn server_program(folder: &Path) -> std::path::PathBuf {
     let name = folder.join("redis-server");
     if !name.exists() {
@@ -87,9 +88,9 @@ fn a_replica_follows_its_master() {
     assert!(machine.connections() > before);
 }
 
-/// Nobody listens, and TCP has no way there either: what the user is told is what is true.
+/// The user reads "connection refused" if neither VMCI nor TCP reaches the server.
 #[test]
-fn a_server_that_is_not_there_is_said_to_refuse() {
+fn a_missing_server_gives_connection_refused() {
     let machine = Machine::new();
     let output = machine
         .program("redis-cli")

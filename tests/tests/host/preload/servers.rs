@@ -7,7 +7,8 @@ fn iperf3_measures_both_directions() {
     let machine = Machine::new();
     let mut before = 0;
     for more in [&[][..], &["-R"], &["--bidir"], &["-P", "4"], &["-N", "-w", "128K", "-Z"]] {
-        // One that goes on after a client closes its socket and listens anew, and refuses whoever comes in between.
+        // `-1` ends the server after one test: a server that continues refuses clients for a
+        // moment.
         let port = free_port();
         let port_word = port.to_string();
         let _server = machine.serve(machine.program("iperf3").args(["-s", "-1", "-p", &port_word]), port);
@@ -15,7 +16,7 @@ fn iperf3_measures_both_directions() {
         let report = machine.run("iperf3", &args.into_iter().chain(more.iter().copied()).collect::<Vec<_>>());
         let report: serde_json::Value = serde_json::from_str(&report).expect("iperf3 writes JSON");
         assert!(report.get("error").is_none(), "{more:?}: {report}");
-        // The client is done when one direction is.
+        // The client ends when one direction is done.
         let sent = ["sum_sent", "sum_sent_bidir_reverse"].map(|sum| report["end"][sum]["bytes"].as_u64());
         assert!(sent.into_iter().max().flatten() >= Some(16 << 20), "{more:?}: {report}");
         let streams = report["start"]["connected"].as_array().unwrap().len();
@@ -30,7 +31,7 @@ fn iperf3_measures_both_directions() {
 }
 
 #[test]
-fn a_web_server_gives_its_files() {
+fn a_web_server_delivers_files() {
     let machine = Machine::new();
     let port = free_port();
     let www = machine.path().join("www");

@@ -1,22 +1,14 @@
-//! The results as SVG picture: percentile curves.
-
-use plotters::prelude::*;
+//! Draws the results as percentile curves, one for each condition.
 
 use super::ConditionResults;
-use crate::report::PictureError;
-use crate::report::picture::{Area, FAINT, Failure, INK, SIZE, curve, text};
+use crate::report::drawing::SIZE;
+use crate::report::picture::{self, Area, FAINT, Failure, INK, PictureError, curve, text};
 
 pub(super) fn render(results: &ConditionResults) -> Result<String, PictureError> {
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        draw(&area, results).map_err(|error| PictureError(error.to_string()))?;
-    }
-    Ok(svg)
+    picture::svg(SIZE, |area| draw(area, results))
 }
 
 fn draw(area: &Area<'_>, results: &ConditionResults) -> Result<(), Failure> {
-    area.fill(&WHITE)?;
     let summary = results.summary();
     let lines = i32::try_from(summary.len()).unwrap_or(0);
     let foot = 34 + 22 * lines.cast_unsigned();
@@ -36,6 +28,5 @@ fn draw(area: &Area<'_>, results: &ConditionResults) -> Result<(), Failure> {
     for (line, at) in summary.iter().zip((6..).step_by(22)) {
         foot.draw_text(line, &text(17, INK), (24, at))?;
     }
-    foot.draw_text(&results.host.to_string(), &text(15, FAINT), (24, 8 + 22 * lines))?;
-    area.present()
+    foot.draw_text(&results.host.to_string(), &text(15, FAINT), (24, 8 + 22 * lines))
 }

@@ -4,6 +4,7 @@ mod picture;
 
 use serde::{Deserialize, Serialize};
 
+use super::figures::median;
 use super::{Host, PictureError};
 use crate::paced::Paced;
 
@@ -56,14 +57,7 @@ impl ModerationResults {
     /// The median of what was found for a scheme at a load.
     pub fn median(&self, scheme: &str, rate: u32, of: impl Fn(&Cell) -> Option<f64>) -> Option<f64> {
         let cells = self.cells.iter().filter(|cell| cell.scheme == scheme && cell.paced.rate == rate);
-        let mut values: Vec<f64> = cells.filter_map(of).collect();
-        values.sort_by(f64::total_cmp);
-        let middle = values.len() / 2;
-        match values.len() {
-            0 => None,
-            odd if odd % 2 == 1 => Some(values[middle]),
-            _ => Some(f64::midpoint(values[middle - 1], values[middle])),
-        }
+        median(cells.filter_map(of).collect())
     }
 
     /// The results as an SVG picture.
@@ -78,6 +72,7 @@ impl ModerationResults {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::example_host;
 
     fn cell(scheme: &str, rate: u32, interrupts_per_s: f64) -> Cell {
         let paced = Paced {
@@ -94,16 +89,6 @@ mod tests {
     }
 
     fn results() -> ModerationResults {
-        let host = Host {
-            hostname: "lab1".to_owned(),
-            cpu_model: "Example CPU".to_owned(),
-            cpus: 2,
-            os: "Debian".to_owned(),
-            kernel: "6.18.0".to_owned(),
-            accelerator: "tcg".to_owned(),
-            qemu: None,
-            taut: "0.1.0".to_owned(),
-        };
         let cells = vec![
             cell("rbc:4000", 10_000, 4010.0),
             cell("disabled", 10_000, 10_000.0),
@@ -111,7 +96,7 @@ mod tests {
             cell("rbc:4000", 10_000, 3990.0),
             cell("rbc:4000", 10_000, 9000.0),
         ];
-        ModerationResults { host, entries: 256, packed: false, cells }
+        ModerationResults { host: example_host(), entries: 256, packed: false, cells }
     }
 
     #[test]

@@ -1,32 +1,18 @@
-//! Three charts beside each other: interrupts, the fabric's CPU, latency; over the load, one line a scheme.
+//! Draws interrupts, the fabric's CPU and latency over the load: three charts, one line for each
+//! scheme.
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{Cell, ModerationResults};
-use crate::report::PictureError;
+use crate::report::picture::{self, Area, COLOURS, FAINT, Failure, GRID, INK, PictureError, legend, text};
 
 const SIZE: (u32, u32) = (1200, 480);
-/// Apart for the colour-blind as well.
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(0, 95, 175),
-    RGBColor(215, 95, 0),
-    RGBColor(0, 150, 110),
-    RGBColor(130, 60, 150),
-    RGBColor(240, 170, 90),
-    RGBColor(130, 130, 130),
-];
-const INK: RGBColor = RGBColor(40, 40, 40);
-const FAINT: RGBColor = RGBColor(110, 110, 110);
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-type Failure = DrawingAreaErrorKind<std::io::Error>;
-
-/// What a chart shows.
+/// One figure over the load.
 struct Chart {
     name: &'static str,
     of: fn(&Cell) -> Option<f64>,
-    /// Least value shown; a logarithm has no zero.
+    /// Least value on the logarithmic axis.
     least: f64,
 }
 
@@ -37,34 +23,21 @@ const CHARTS: [Chart; 3] = [
 ];
 
 pub(super) fn render(results: &ModerationResults) -> Result<String, PictureError> {
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        draw(&area, results).map_err(|error| PictureError(error.to_string()))?;
-    }
-    Ok(svg)
-}
-
-fn text(size: i32, colour: RGBColor) -> TextStyle<'static> {
-    ("sans-serif", size).into_font().color(&colour).pos(Pos::new(HPos::Left, VPos::Top))
+    picture::svg(SIZE, |area| draw(area, results))
 }
 
 fn draw(area: &Area<'_>, results: &ModerationResults) -> Result<(), Failure> {
-    area.fill(&WHITE)?;
     let (head, rest) = area.split_vertically(76);
     let (body, foot) = rest.split_vertically(SIZE.1 - 76 - 30);
     head.draw_text("Moderation: interrupts, CPU and latency over the load", &text(24, INK), (24, 12))?;
     for (index, scheme) in results.schemes().into_iter().enumerate() {
         let left = 24 + 150 * i32::try_from(index).unwrap_or_default();
-        let colour = COLOURS[index % COLOURS.len()];
-        head.draw(&Rectangle::new([(left, 52), (left + 16, 62)], colour.filled()))?;
-        head.draw_text(scheme, &text(17, INK), (left + 24, 48))?;
+        legend(&head, (left, 48), scheme, COLOURS[index % COLOURS.len()])?;
     }
     for (chart, place) in CHARTS.iter().zip(body.split_evenly((1, CHARTS.len()))) {
         chart.draw(&place, results)?;
     }
-    foot.draw_text(&results.host.to_string(), &text(15, FAINT), (24, 6))?;
-    area.present()
+    foot.draw_text(&results.host.to_string(), &text(15, FAINT), (24, 6))
 }
 
 impl Chart {
@@ -100,7 +73,7 @@ impl Chart {
             .x_label_formatter(&label)
             .y_label_formatter(&|y| format!("{y:.0}"))
             .light_line_style(TRANSPARENT)
-            .bold_line_style(RGBColor(222, 222, 222))
+            .bold_line_style(GRID)
             .label_style(("sans-serif", 15).into_font().color(&INK))
             .draw()?;
         for (index, scheme) in results.schemes().into_iter().enumerate() {
@@ -122,7 +95,7 @@ impl Chart {
     }
 }
 
-/// A load as people say it.
+/// Formats a load for the axis: `10 k` for 10,000.
 fn load(rate: u32) -> String {
     match rate {
         rate if rate >= 1_000_000 && rate.is_multiple_of(1_000_000) => format!("{} M", rate / 1_000_000),

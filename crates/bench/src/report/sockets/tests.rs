@@ -1,18 +1,8 @@
 use super::*;
 use crate::measure::latencies::Latencies;
-use crate::report::Cpu;
+use crate::report::{Cpu, example_host};
 
 fn results(mode: SocketMode) -> SocketResults {
-    let host = Host {
-        hostname: "lab1".to_owned(),
-        cpu_model: "Example CPU".to_owned(),
-        cpus: 2,
-        os: "Debian".to_owned(),
-        kernel: "6.18.0".to_owned(),
-        accelerator: "tcg".to_owned(),
-        qemu: None,
-        taut: "0.1.0".to_owned(),
-    };
     let end = |name: &str, cid: u32| EndPoint {
         name: name.to_owned(),
         kind: "micro".to_owned(),
@@ -23,7 +13,7 @@ fn results(mode: SocketMode) -> SocketResults {
     SocketResults {
         mode,
         duration_s: 2.0,
-        host,
+        host: example_host(),
         sender: end("a", 3),
         receiver: end("b", 4),
         cells: Vec::new(),

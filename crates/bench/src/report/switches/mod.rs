@@ -4,10 +4,12 @@ mod page;
 mod picture;
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use serde::Deserialize;
 
 use super::PictureError;
+use super::figures::median;
 use crate::load::{Figures, Mode};
 
 /// A file of results.
@@ -51,8 +53,8 @@ pub struct Machine {
 pub struct SwitchSample {
     /// Which switch.
     pub switch: String,
-    /// Which generator: `taut`, `lgen`, `vgen`.
-    pub generator: String,
+    /// Which program generated the load.
+    pub generator: Generator,
     /// What was measured.
     pub mode: Mode,
     /// Bytes of a frame.
@@ -66,8 +68,8 @@ pub struct SwitchSample {
     /// The generator wrote each frame's first line.
     #[serde(default)]
     pub touch: bool,
-    /// How far apart the two cores were: `near`, `far`, or `moved` during the sample.
-    pub state: String,
+    /// How far apart the two cores were.
+    pub state: Cores,
     /// Speed of memory beside it.
     #[serde(default)]
     pub memcpy_gbyte_s: Option<f64>,
@@ -80,11 +82,55 @@ const fn one() -> u32 {
     1
 }
 
-/// What is compared: samples that agree in all of it, but for the switch.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+/// A program that generates load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Generator {
+    /// `taut bench switch`.
+    Taut,
+    /// A light generator that was not written with taut.
+    Lgen,
+    /// DPDK's virtio-user.
+    Vgen,
+}
+
+impl fmt::Display for Generator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Taut => "taut",
+            Self::Lgen => "lgen",
+            Self::Vgen => "vgen",
+        })
+    }
+}
+
+/// How far apart the generator's and the switch's core were, as the placement probe found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cores {
+    /// They share a cache.
+    Near,
+    /// They are on different sockets.
+    Far,
+    /// The hypervisor moved one of them during the sample.
+    Moved,
+}
+
+impl fmt::Display for Cores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Near => "near",
+            Self::Far => "far",
+            Self::Moved => "moved",
+        })
+    }
+}
+
+/// What was measured. Samples of one kind differ by the switch only and can be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
-    generator: String,
-    mode: u8,
+    generator: Generator,
+    mode: Mode,
     packed: bool,
     touch: bool,
     flows: u32,
@@ -93,21 +139,16 @@ struct Kind {
 
 impl Kind {
     fn of(sample: &SwitchSample) -> Self {
-        let SwitchSample { generator, mode, size, packed, flows, touch, .. } = sample;
-        let (generator, packed, touch, flows, size) = (generator.clone(), *packed, *touch, *flows, *size);
-        Self { generator, mode: *mode as u8, packed, touch, flows, size }
-    }
-
-    fn is_traversal(&self) -> bool {
-        self.mode == Mode::Traversal as u8
+        let &SwitchSample { generator, mode, size, packed, flows, touch, .. } = sample;
+        Self { generator, mode, packed, touch, flows, size }
     }
 
     fn name(&self) -> String {
         let rings = if self.packed { "packed" } else { "split" };
         let mode = match self.mode {
-            mode if mode == Mode::OneWay as u8 => "one way",
-            mode if mode == Mode::BothWays as u8 => "both ways, sum",
-            _ => "one traversal",
+            Mode::OneWay => "one way",
+            Mode::BothWays => "both ways, sum",
+            Mode::Traversal => "one traversal",
         };
         let flows = match (self.flows, self.touch) {
             (1, false) => String::new(),
@@ -129,18 +170,11 @@ impl SwitchResults {
         &self,
         kind: &Kind,
         switch: &str,
-        state: &str,
+        cores: Cores,
         of: impl Fn(&SwitchSample) -> Option<f64>,
     ) -> Option<f64> {
-        let of_kind = |s: &&SwitchSample| s.switch == switch && s.state == state && Kind::of(s) == *kind;
-        let mut values: Vec<_> = self.samples.iter().filter(of_kind).filter_map(of).collect();
-        values.sort_by(f64::total_cmp);
-        let middle = values.len() / 2;
-        match values.len() {
-            0 => None,
-            odd if odd % 2 == 1 => Some(values[middle]),
-            _ => Some(f64::midpoint(values[middle - 1], values[middle])),
-        }
+        let of_kind = |s: &&SwitchSample| s.switch == switch && s.state == cores && Kind::of(s) == *kind;
+        median(self.samples.iter().filter(of_kind).filter_map(of).collect())
     }
 
     /// The page, with a link to its picture.

@@ -1,6 +1,7 @@
 //! The page in Markdown.
 
-use super::{Kind, SwitchResults};
+use super::{Cores, Generator, Kind, SwitchResults};
+use crate::load::{Mode, Traversals};
 
 /// Columns: a switch's names in the samples, and in the table.
 pub(super) const SWITCHES: [(&[&str], &str); 5] = [
@@ -11,7 +12,7 @@ pub(super) const SWITCHES: [(&[&str], &str); 5] = [
     (&["bridge"], "Linux bridge + TAP"),
 ];
 
-const STATES: [(&str, &str); 2] = [("near", "Cores near each other"), ("far", "Cores far apart")];
+const STATES: [(Cores, &str); 2] = [(Cores::Near, "Cores near each other"), (Cores::Far, "Cores far apart")];
 
 const INTRODUCTION: &str = "\
 One core for the switch, one for the generator; ports are vhost-user, rings have 256 entries. All switches are measured in\n\
@@ -23,10 +24,10 @@ taut runs as it is installed: sandboxed, every descriptor checked, policy and st
 forwarding blindly from port to port. The bridge is driven through TAP devices with a system call a frame, its work done on the\n\
 generator's core: it is there for a measure of what is usual.\n";
 
-const GENERATORS: [(&str, &str); 3] = [
-    ("taut", "Generator: `taut bench switch`"),
-    ("lgen", "Generator: lgen, light, not written with taut"),
-    ("vgen", "Generator: vgen, DPDK's virtio-user; it ends at about 21 Mpps itself"),
+const GENERATORS: [(Generator, &str); 3] = [
+    (Generator::Taut, "Generator: `taut bench switch`"),
+    (Generator::Lgen, "Generator: lgen, light, not written with taut"),
+    (Generator::Vgen, "Generator: vgen, DPDK's virtio-user; it ends at about 21 Mpps itself"),
 ];
 
 pub(super) fn render(results: &SwitchResults, picture: &str) -> String {
@@ -50,7 +51,7 @@ pub(super) fn render(results: &SwitchResults, picture: &str) -> String {
     for (state, title) in STATES {
         let tables: Vec<_> = GENERATORS
             .iter()
-            .filter_map(|(generator, title)| table(results, state, generator, title))
+            .filter_map(|&(generator, title)| table(results, state, generator, title))
             .collect();
         let probes = results.samples.iter().filter(|sample| sample.state == state).count();
         if tables.is_empty() {
@@ -63,7 +64,7 @@ pub(super) fn render(results: &SwitchResults, picture: &str) -> String {
     page
 }
 
-fn table(results: &SwitchResults, state: &str, generator: &str, title: &str) -> Option<String> {
+fn table(results: &SwitchResults, state: Cores, generator: Generator, title: &str) -> Option<String> {
     let kinds: Vec<_> = results.kinds().into_iter().filter(|kind| kind.generator == generator).collect();
     let cells = |kind: &Kind| {
         SWITCHES.map(|(names, _)| names.iter().find_map(|name| cell(results, kind, name, state)))
@@ -96,9 +97,9 @@ fn table(results: &SwitchResults, state: &str, generator: &str, title: &str) -> 
 }
 
 /// The figure to compare by, and what is shown.
-fn cell(results: &SwitchResults, kind: &Kind, switch: &str, state: &str) -> Option<(f64, String)> {
-    if kind.is_traversal() {
-        let median = |of: fn(&crate::load::Traversals) -> Option<f64>| {
+fn cell(results: &SwitchResults, kind: &Kind, switch: &str, state: Cores) -> Option<(f64, String)> {
+    if kind.mode == Mode::Traversal {
+        let median = |of: fn(&Traversals) -> Option<f64>| {
             results.median(kind, switch, state, |s| s.figures.traversal.as_ref().and_then(of))
         };
         let [p50, p99] = [median(|t| Some(t.p50_ns))?, median(|t| Some(t.p99_ns))?];

@@ -73,8 +73,8 @@ impl VsockSwitch {
         Verdict::Done
     }
 
-    /// Opens the connection that a guest requests. A peer that the guest may not reach is refused in
-    /// the same way as an absent one.
+    /// Opens the connection that a guest requests. A peer that the guest may not reach is refused
+    /// in the same way as an absent one.
     fn request(
         &mut self,
         guest: GuestIdx,

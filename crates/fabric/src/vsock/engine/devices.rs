@@ -44,8 +44,8 @@ impl VsockSwitch {
     }
 
     fn insert(&mut self, device: &SocketConfig) {
-        // Peers may still have to be told of the end of connections with the device that had an index
-        // before: such an index is not used again yet.
+        // Peers may still have to be told of the end of connections with the device that had an
+        // index before: such an index is not used again yet.
         let in_use: HashSet<GuestIdx> =
             self.table.iter().flat_map(|(_, connection)| connection.guests()).collect();
         let guest = self.guests.insert(device, &in_use);

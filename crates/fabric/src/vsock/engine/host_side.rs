@@ -22,7 +22,8 @@ const HOST_CREDIT: Credit = Credit { buf_alloc: HOST_BUFFER, fwd_cnt: 0 };
 
 /// Clients on the host that connect to a guest.
 impl VsockSwitch {
-    /// Sets the socket at which programs on the host connect to a guest, in place of the one before.
+    /// Sets the socket at which programs on the host connect to a guest, in place of the one
+    /// before.
     pub(crate) fn host_listener(&mut self, id: PortId, listener: OwnedFd) -> io::Result<()> {
         match self.guests.by_id(id) {
             Some(guest) => self.host.listeners.listen(guest, listener, &self.epoll),

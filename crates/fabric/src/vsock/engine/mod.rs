@@ -89,7 +89,8 @@ impl VsockSwitch {
         }
     }
 
-    /// Runs one round over everything that has something to do. Returns `true` if there was anything.
+    /// Runs one round over everything that has something to do. Returns `true` if there was
+    /// anything.
     pub(crate) fn round(&mut self, now: Instant) -> bool {
         let mut worked = self.do_what_is_due(now);
         worked |= self.take_from_guests(now);
@@ -99,7 +100,8 @@ impl VsockSwitch {
         worked
     }
 
-    /// For how long there is nothing to do unless an event occurs; `None` if there is something now.
+    /// For how long there is nothing to do unless an event occurs; `None` if there is something
+    /// now.
     pub(crate) fn pause(&self, now: Instant) -> Option<Duration> {
         self.sched.pause(now)
     }

@@ -5,8 +5,8 @@
 //! 2. [`VsockSwitch::receive`]: its source, type and connection are checked, and the protocol
 //!    decides what becomes of it. Its flow is queued at the receiver.
 //! 3. [`VsockSwitch::deliver_to`]: the receiver's flows take turns, one packet each.
-//! 4. [`Turn::serve`]: a flow hands over a control packet, or payload. Small packets of one flow are
-//!    merged into one. [`Turn::copy`] makes the only copy: from ring to ring.
+//! 4. [`Turn::serve`]: a flow hands over a control packet, or payload. Small packets of one flow
+//!    are merged into one. [`Turn::copy`] makes the only copy: from ring to ring.
 //! 5. [`VsockSwitch::publish`]: both guests are shown what has changed in their rings, and are
 //!    interrupted if they want to be.
 
@@ -113,8 +113,8 @@ impl VsockSwitch {
 
 /// Steps 3 and 4: the turns of a receiver's flows.
 impl VsockSwitch {
-    /// Hands over what waits for a guest, as far as the guest has buffers. Returns `true` if anything
-    /// was handed over.
+    /// Hands over what waits for a guest, as far as the guest has buffers. Returns `true` if
+    /// anything was handed over.
     pub(super) fn deliver_to(&mut self, guest: GuestIdx, now: Instant) -> bool {
         let mut worked = false;
         for _ in 0..MAX_TURNS {
@@ -141,8 +141,8 @@ impl VsockSwitch {
                     return true;
                 }
             }
-            // Its buffers are shown to the guest at the end of the round, so that it makes room. Its
-            // kick then goes on from here.
+            // Its buffers are shown to the guest at the end of the round, so that it makes room.
+            // Its kick then goes on from here.
             let receiver = &mut self.guests.receivers[guest];
             let Some(ring) = &mut receiver.ring else { return worked };
             if !ring.queue.arm_kicks() {
@@ -320,7 +320,8 @@ fn count_delivered(guest: GuestIdx, bytes: u32, guests: &mut Guests, sched: &mut
 
 /// Step 5: guests are shown what has changed.
 impl VsockSwitch {
-    /// Shows the guests what has been delivered and given back, and interrupts those that want to be.
+    /// Shows the guests what has been delivered and given back, and interrupts those that want to
+    /// be.
     pub(super) fn publish(&mut self, now: Instant) {
         let Self { guests, sched, .. } = self;
         sched.unpublished.bytes = 0;

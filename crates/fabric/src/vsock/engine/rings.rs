@@ -19,8 +19,8 @@ const KICKS: EventFlags = EventFlags::IN.union(EventFlags::ET);
 /// Transmit rings.
 impl VsockSwitch {
     /// Starts a guest's transmit ring. A ring that starts where it stopped belongs to the same
-    /// driver, whose connections go on. Any other ring is that of a guest that has started anew: its
-    /// connections are over.
+    /// driver, whose connections go on. Any other ring is that of a guest that has started anew:
+    /// its connections are over.
     pub(crate) fn start_tx(&mut self, guest: GuestIdx, ring: Ring) -> Result<(), StartError> {
         self.stop_tx(guest);
         let Ring { setup: RingSetup { memory, config }, kick, call } = ring;
@@ -77,8 +77,8 @@ impl VsockSwitch {
         }
     }
 
-    /// Packets that connections wait for are no longer in the ring: the guest has written to its used
-    /// ring, or its front end has made the ring smaller. It begins anew.
+    /// Packets that connections wait for are no longer in the ring: the guest has written to its
+    /// used ring, or its front end has made the ring smaller. It begins anew.
     fn give_up_packets(&mut self, guest: GuestIdx, packets: &[u16]) {
         self.end_all_of(guest);
         let sender = &mut self.guests.senders[guest];

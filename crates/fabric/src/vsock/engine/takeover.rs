@@ -106,8 +106,8 @@ impl VsockSwitch {
         }
     }
 
-    /// Goes on with a connection, or ends it if its ends may no longer talk, or if it is one with the
-    /// host and its socket did not come. Queues both flows, whether they have something or not.
+    /// Goes on with a connection, or ends it if its ends may no longer talk, or if it is one with
+    /// the host and its socket did not come. Queues both flows, whether they have something or not.
     fn resume(&mut self, id: ConnId) {
         let Some(connection) = self.table.get(id) else { return };
         let (was_over, host) = (connection.state == State::Over, connection.host_side());

@@ -15,8 +15,8 @@ impl VsockSwitch {
         flows > 0
     }
 
-    /// Writes what a guest has for the program at the other end, in the order in which a guest would
-    /// be handed it: the answer, payload, credit, shutdown, reset.
+    /// Writes what a guest has for the program at the other end, in the order in which a guest
+    /// would be handed it: the answer, payload, credit, shutdown, reset.
     fn write_to_host(&mut self, flow_id: FlowId) {
         let FlowId { connection: id, from } = flow_id;
         let host_side = from.other();

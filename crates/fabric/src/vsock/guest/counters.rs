@@ -9,8 +9,8 @@ use taut_api::fabric::counters::{SocketWord, port_base};
 use taut_virtq::counters::SharedWords;
 use taut_virtq::device::socket::InFlight;
 
-/// The words of one device. Their only writer is the holder of the lock of the
-/// [`VsockSwitch`](crate::vsock::engine::VsockSwitch).
+/// The words of one device. Their only writer is the holder of the lock of all vsock devices, so
+/// adding is a load and a store.
 #[derive(Debug, Clone)]
 pub(crate) struct DeviceCounters {
     words: Arc<SharedWords>,

@@ -47,7 +47,8 @@ impl Receiver {
         Ok(true)
     }
 
-    /// Stores a packet without payload in the guest's next buffer. Returns `false` if there is none.
+    /// Stores a packet without payload in the guest's next buffer. Returns `false` if there is
+    /// none.
     #[inline]
     pub(crate) fn deliver_header(&mut self, header: SocketHeader) -> Result<bool, RingFault> {
         self.deliver(header, std::iter::empty())

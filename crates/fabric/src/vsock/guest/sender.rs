@@ -10,8 +10,8 @@ use super::Kick;
 use crate::sys::epoll::signal;
 use crate::vsock::proto::{PacketQueue, PacketSlots};
 
-/// Identity and position of a transmit ring. They tell a ring that goes on from one that a guest set
-/// up anew.
+/// Identity and position of a transmit ring. They tell a ring that goes on from one that a guest
+/// set up anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RingPlace {
     /// Number of entries.

@@ -17,13 +17,13 @@ use crate::vsock::proto::{Address, ConnectionTable, GuestIdx, State};
 pub(crate) struct TakenUp {
     /// Packets of no connection were given back.
     pub(crate) gave_back: bool,
-    /// Packets that the ring has again although connections wait for packets that it lacks. Then the
-    /// guest is no longer the one that it was.
+    /// Packets that the ring has again although connections wait for packets that it lacks. Then
+    /// the guest is no longer the one that it was.
     pub(crate) strange: Option<Vec<u16>>,
 }
 
-/// Takes up the packets that a predecessor of this ring had taken. Packets of connections that go on
-/// are queued again, all others are given back.
+/// Takes up the packets that a predecessor of this ring had taken. Packets of connections that go
+/// on are queued again, all others are given back.
 ///
 /// A predecessor in this process knows which packets wait; one in another process has left only the
 /// ring.

@@ -1,9 +1,10 @@
 //! Connections in the counters file, by which one fabric tells the next about them.
 //!
-//! The words of a connection ([`taut_api::fabric::counters::CONNECTIONS`]) say from its first moment
-//! on that it exists, and between which addresses. So a fabric that follows a killed one can tell
-//! both ends of the loss. Everything else is written when a fabric stops in an orderly way.
-//! Connection 0 is never used: its words say how the last fabric ended, and which numbers were used.
+//! The words of a connection ([`taut_api::fabric::counters::CONNECTIONS`]) say from its first
+//! moment on that it exists, and between which addresses. So a fabric that follows a killed one can
+//! tell both ends of the loss. Everything else is written when a fabric stops in an orderly way.
+//! Connection 0 is never used: its words say how the last fabric ended, and which numbers were
+//! used.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

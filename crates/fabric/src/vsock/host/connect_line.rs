@@ -1,5 +1,5 @@
-//! The line by which a client on the host names the guest's port: `CONNECT <port>\n`, the convention
-//! that users of Firecracker and Cloud Hypervisor know.
+//! The line by which a client on the host names the guest's port: `CONNECT <port>\n`, the
+//! convention that users of Firecracker and Cloud Hypervisor know.
 
 use std::os::fd::AsFd;
 
@@ -21,8 +21,8 @@ pub(super) enum ConnectLine {
 }
 
 impl ConnectLine {
-    /// Reads the line from a client's socket. Bytes behind the line stay in the socket: they are for
-    /// the guest. `at_end` tells that the client sends no more.
+    /// Reads the line from a client's socket. Bytes behind the line stay in the socket: they are
+    /// for the guest. `at_end` tells that the client sends no more.
     pub(super) fn read(socket: impl AsFd, at_end: bool) -> Self {
         let mut line = [0; MAX_LINE];
         let got = match recv(&socket, &mut line, RecvFlags::PEEK) {

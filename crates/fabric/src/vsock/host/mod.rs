@@ -1,7 +1,7 @@
 //! The host's end of connections: Unix sockets.
 //!
-//! * [`listeners`]: a client on the host connects to the guest's socket and sends `CONNECT <port>\n`
-//!   ([`connect_line`]). The fabric answers `OK <port>\n` once the guest has accepted.
+//! * [`listeners`]: a client on the host connects to the guest's socket and sends `CONNECT
+//!   <port>\n` ([`connect_line`]). The fabric answers `OK <port>\n` once the guest has accepted.
 //! * [`questions`]: a program that a guest connects to is opened by `tautd`, which is asked for it.
 //! * [`streams`]: the sockets of connections, and the bytes through them.
 

@@ -25,11 +25,26 @@ impl Sides {
 
 impl IntoIterator for Sides {
     type Item = Side;
-    type IntoIter = std::iter::Flatten<std::array::IntoIter<Option<Side>, 2>>;
+    type IntoIter = SidesIter;
 
     #[inline]
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter().flatten()
+    fn into_iter(self) -> SidesIter {
+        SidesIter(self.0)
+    }
+}
+
+/// Iterator over [`Sides`].
+#[derive(Debug)]
+pub(crate) struct SidesIter([Option<Side>; 2]);
+
+impl Iterator for SidesIter {
+    type Item = Side;
+
+    #[inline]
+    fn next(&mut self) -> Option<Side> {
+        let [first, second] = self.0;
+        self.0 = [second, None];
+        first
     }
 }
 

@@ -23,8 +23,8 @@ impl Connection {
         answered
     }
 
-    /// Ends the connection, because of what side `by` did, or for both sides alike. A side that does
-    /// not know is to be sent a reset, behind everything that it was sent before.
+    /// Ends the connection, because of what side `by` did, or for both sides alike. A side that
+    /// does not know is to be sent a reset, behind everything that it was sent before.
     pub(crate) fn reset(&mut self, by: Option<Side>, actions: &mut Actions) {
         actions.rare.answered |= self.state == State::Requested;
         self.state = State::Over;
@@ -70,8 +70,8 @@ impl Connection {
 /// Steps of a connection with the host. The host's side has no kernel that speaks the protocol: the
 /// fabric speaks it for the program.
 impl Connection {
-    /// Everything of a guest's has been written to the program that its socket takes now; `writable`
-    /// tells whether it takes more. Returns the shutdown bits to pass on to the socket.
+    /// Everything of a guest's has been written to the program that its socket takes now;
+    /// `writable` tells whether it takes more. Returns the shutdown bits to pass on to the socket.
     pub(crate) fn on_host_written(&mut self, from: Side, writable: bool, actions: &mut Actions) -> u32 {
         let flow = &mut self.flows[from];
         if !flow.packets.is_empty() {

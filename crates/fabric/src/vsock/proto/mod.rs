@@ -23,6 +23,8 @@ mod packet_queue;
 mod policy;
 mod socket_type;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use actions::{Actions, Rare, Sides};
 pub(crate) use connection::{Address, Connection, End, Next, Party, State};

@@ -108,8 +108,8 @@ impl Connection {
 
     /// Passes a credit update on: at once if the other side needs it, otherwise later.
     ///
-    /// A receiver tells its credit whenever its buffer is empty (Linux does), so about once a packet.
-    /// The sender need not know while it may send half a buffer more.
+    /// A receiver tells its credit whenever its buffer is empty (Linux does), so about once a
+    /// packet. The sender need not know while it may send half a buffer more.
     #[inline]
     fn pass_credit_on(&mut self, of: Side, actions: &mut Actions) {
         let asked = std::mem::take(&mut self.flows[of.other()].awaits_credit);

@@ -1,4 +1,4 @@
-//! A guest's driver, which can also do what no driver does.
+//! A guest's driver, which can also do what no real driver does.
 
 use std::collections::VecDeque;
 
@@ -7,19 +7,19 @@ use taut_virtq::driver::{Payload, QueueLayout, Ram, Shape, SocketRxDriver, Socke
 use taut_virtq::socket_header::{LEN, SocketHeader};
 use taut_virtq::{QueueConfig, Start};
 
-/// In the flags of a descriptor (virtio 1.2, 2.7.5): it is that of a table.
+/// Flag of a descriptor (virtio 1.2, 2.7.5) that points to an indirect table.
 const DESC_INDIRECT: u8 = 4;
 
-/// The rings of a guest.
+/// Sizes of a guest's rings, buffers and memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Rings {
-    /// Of each ring.
+    /// Entries of each ring.
     pub entries: u16,
     /// Payload bytes of a receive buffer.
     pub buffer: u32,
-    /// Most payload bytes of a packet that is sent.
+    /// Largest payload of a sent packet in bytes.
     pub payload: u32,
-    /// Bytes of memory for all of it.
+    /// Guest memory for all of it in bytes.
     pub ram: u64,
 }
 
@@ -28,13 +28,13 @@ pub struct Rings {
 pub struct Driver {
     /// The guest's context ID.
     pub cid: u32,
-    /// What has arrived.
+    /// Packets that have arrived.
     pub inbox: VecDeque<(SocketHeader, Vec<u8>)>,
-    /// It takes nothing out of its receive ring.
+    /// The driver takes nothing out of its receive ring.
     pub stuck: bool,
-    /// Its rings have been written to besides: what it finds there may make no sense.
+    /// The rings have been written to from outside the driver, so their contents may be invalid.
     pub poked: bool,
-    /// How many entries its front end says that its rings have.
+    /// Number of ring entries that the front end announces.
     pub entries: u16,
     pub(super) ram: Ram,
     pub(super) rings: Rings,
@@ -44,7 +44,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// With new rings, and every receive buffer posted.
+    /// Creates a driver with new rings and all receive buffers posted.
     pub fn new(cid: u32, rings: Rings) -> Self {
         let mut ram = Ram::new(rings.ram).unwrap();
         let layouts = [(); 2].map(|()| QueueLayout::allocate(&mut ram, rings.entries).unwrap());
@@ -66,25 +66,26 @@ impl Driver {
         }
     }
 
-    /// Sends a packet; its header's length becomes the payload's. False if the ring is full.
+    /// Sends a packet; the length in its header becomes that of the payload. Returns `false` if the
+    /// ring is full.
     pub fn send(&mut self, header: SocketHeader, payload: &[u8]) -> bool {
         self.reclaim();
         self.send_only(header, payload)
     }
 
-    /// The same by a guest that does not look what it has got back.
+    /// Sends a packet without reclaiming those that the guest has got back.
     pub fn send_only(&mut self, header: SocketHeader, payload: &[u8]) -> bool {
         let sent = self.tx.send(header, &[payload]);
         self.tx.ring().publish();
         sent
     }
 
-    /// It wants to be interrupted for the next packet that it gets back.
+    /// Asks to be interrupted for the next packet that the guest gets back.
     pub fn arm_returns(&mut self) {
         self.tx.ring().arm_interrupts();
     }
 
-    /// Packets that it has not got back.
+    /// Number of packets that the guest has not got back.
     pub fn outstanding(&mut self) -> usize {
         self.reclaim();
         usize::from(self.rings.entries) - self.tx.ring().free()
@@ -95,13 +96,13 @@ impl Driver {
         self.sane(reclaimed);
     }
 
-    /// What the device returned makes sense, unless the rings were written to.
+    /// Checks that what the device returned is valid, unless the rings were written to.
     fn sane<T>(&self, found: Result<T, UsedFault>) -> Option<T> {
         assert!(self.poked || found.is_ok(), "{:?}", found.err());
         found.ok()
     }
 
-    /// Takes what has arrived; `true` if there was anything.
+    /// Takes the packets that have arrived. Returns `true` if there were any.
     pub fn receive(&mut self) -> bool {
         let before = self.inbox.len();
         let take = |header, payload: &mut Payload<'_>| {
@@ -118,17 +119,18 @@ impl Driver {
         self.inbox.len() != before
     }
 
-    /// Does the device want to be told of what was made available (receive, transmit)?
+    /// Tells whether the device wants a kick for what was made available (receive, transmit).
     pub(super) fn kicks(&mut self) -> [bool; 2] {
         [self.rx.ring().needs_kick(), self.tx.ring().needs_kick()]
     }
 
-    /// The device end of queue 0 (receive) or 1 (transmit), as a front end tells of it.
+    /// Configuration of queue 0 (receive) or 1 (transmit), as a front end announces it.
     pub(super) fn config(&self, queue: usize, start: Start) -> QueueConfig {
         QueueConfig { size: self.entries, ..self.layouts[queue].config(RING_FEATURES, start) }
     }
 
-    /// Writes a word into a ring: of queue 0 or 1, its descriptors (0), its available (1) or its used ring (2), at a byte below 4096.
+    /// Writes a word into an area of queue 0 or 1: its descriptors (0), its available ring (1) or
+    /// its used ring (2), at a byte below 4096.
     pub fn poke(&mut self, queue: usize, area: usize, at: u16, value: u16) {
         let QueueLayout { desc, avail, used, .. } = self.layouts[queue];
         self.poked = true;
@@ -136,11 +138,12 @@ impl Driver {
         self.ram.memory().write(addr, &value.to_le_bytes()).unwrap();
     }
 
-    /// Changes the header of the packet in the descriptor `head` of the transmit ring, whoever has it.
+    /// Changes the header of the packet at descriptor `head` of the transmit ring, whether the
+    /// driver or the device owns it.
     pub fn forge(&mut self, head: u16, change: impl FnOnce(SocketHeader) -> SocketHeader) {
         let memory = self.ram.memory();
         let mut addr = self.layouts[1].desc + 16 * u64::from(head % self.rings.entries);
-        // The descriptor, the first of its table, and what that points to; as far as they make sense.
+        // Follow the descriptor, and the first one of its indirect table, as far as they are valid.
         for _ in 0..2 {
             let mut bytes = [0; 16];
             let _ = memory.read(addr, &mut bytes);

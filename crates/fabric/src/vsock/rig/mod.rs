@@ -1,4 +1,5 @@
-//! A switch without a thread, driven step by step, and guests that say what they are told to say: for tests, and for fuzzing.
+//! A switch without a thread, driven step by step, and guests whose drivers send whatever the
+//! caller wants: for tests and fuzz targets.
 
 mod check;
 mod driver;
@@ -24,7 +25,7 @@ use super::proto::GuestIdx;
 use crate::sys::epoll::EventFlags;
 use crate::vhost_user::device::{Ring, RingSetup, StartError};
 
-/// A device of a guest with this context ID (which is its port's number, too), in these domains.
+/// Configuration of a device in these domains. Its context ID is also the number of its port.
 pub fn device(number: u32, domains: &[&str]) -> SocketConfig {
     SocketConfig {
         id: PortId(number as u16),
@@ -44,14 +45,14 @@ pub fn words() -> Arc<SharedWords> {
     Arc::new(SharedWords::map(file.as_fd(), FILE_SIZE as usize / 8).unwrap())
 }
 
-/// A switch, and guests at its devices.
+/// A switch with guests at its devices.
 #[derive(Debug)]
 pub struct Rig {
     pub(super) switch: VsockSwitch,
     words: Arc<SharedWords>,
-    /// The guests, in the order of their configurations at first.
+    /// The guests' drivers, in the order of the first configuration.
     pub drivers: Vec<Driver>,
-    /// The time, as the switch is told.
+    /// The time that the switch is given.
     pub now: Instant,
     devices: Vec<SocketConfig>,
     ids: Vec<PortId>,
@@ -59,7 +60,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Guests at these devices, all of whose rings run.
+    /// Creates a switch with a guest at each of these devices. All rings run.
     pub fn new(devices: Vec<SocketConfig>, rings: Rings, mode: WorkerMode) -> Self {
         let words = words();
         let drivers = devices.iter().map(|device| Driver::new(device.cid.0, rings)).collect();
@@ -75,36 +76,36 @@ impl Rig {
         rig
     }
 
-    /// Makes the devices what they are wanted to be; tells how many could not be.
+    /// Changes the configuration of the devices. Returns how many were refused.
     pub fn configure(&mut self, devices: Vec<SocketConfig>) -> usize {
         self.devices = devices;
         self.switch.configure(&self.devices, &self.worker).len()
     }
 
-    /// The next switch finds these devices configured.
+    /// Sets the devices with which the next switch is configured.
     pub fn expect_devices(&mut self, devices: Vec<SocketConfig>) {
         self.devices = devices;
     }
 
-    /// The switch's number of a guest's device, if it is there.
-    pub(super) fn place(&self, guest: usize) -> Option<GuestIdx> {
+    /// The switch's index of a guest's device, if the device is configured.
+    pub(super) fn index(&self, guest: usize) -> Option<GuestIdx> {
         self.switch.guests.by_id(self.ids[guest])
     }
 
-    /// Is a guest's device there?
+    /// Tells whether a guest's device is configured.
     pub fn is_there(&self, guest: usize) -> bool {
-        self.place(guest).is_some()
+        self.index(guest).is_some()
     }
 
     /// Starts queue 0 (receive) or 1 (transmit) of a guest, as its front end would.
     pub fn start(&mut self, guest: usize, queue: usize, start: Start) -> Result<(), StartError> {
-        let Some(place) = self.place(guest) else { return Ok(()) };
+        let Some(index) = self.index(guest) else { return Ok(()) };
         let driver = &self.drivers[guest];
         let event = || Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
         let memory = Arc::clone(driver.ram.memory());
         let setup = RingSetup { memory, config: driver.config(queue, start) };
         let ring = Ring { setup, kick: event(), call: Some(event()) };
-        if queue == 0 { self.switch.start_rx(place, ring) } else { self.switch.start_tx(place, ring) }
+        if queue == 0 { self.switch.start_rx(index, ring) } else { self.switch.start_tx(index, ring) }
     }
 
     pub(super) fn start_both(&mut self, guest: usize, starts: [Start; 2]) {
@@ -113,21 +114,21 @@ impl Rig {
         }
     }
 
-    /// Stops a queue of a guest; tells where, if it ran.
+    /// Stops a queue of a guest. Returns its position if it ran.
     pub fn stop(&mut self, guest: usize, queue: usize) -> Option<u16> {
-        let place = self.place(guest)?;
-        if queue == 0 { self.switch.stop_rx(place) } else { self.switch.stop_tx(place) }
+        let index = self.index(guest)?;
+        if queue == 0 { self.switch.stop_rx(index) } else { self.switch.stop_tx(index) }
     }
 
-    /// Does a queue of a guest run?
+    /// Tells whether a queue of a guest runs.
     pub fn runs(&self, guest: usize, queue: usize) -> bool {
-        self.place(guest).is_some_and(|place| match queue {
-            0 => self.switch.guests.receivers[place].ring.is_some(),
-            _ => self.switch.guests.senders[place].ring.is_some(),
+        self.index(guest).is_some_and(|index| match queue {
+            0 => self.switch.guests.receivers[index].ring.is_some(),
+            _ => self.switch.guests.senders[index].ring.is_some(),
         })
     }
 
-    /// A guest starts anew: with rings that are zeros, and a driver that remembers nothing.
+    /// Restarts a guest, with zeroed rings and a new driver.
     pub fn restart(&mut self, guest: usize) {
         self.stop(guest, 0);
         self.stop(guest, 1);
@@ -136,28 +137,29 @@ impl Rig {
         self.start_both(guest, [Start::At(0); 2]);
     }
 
-    /// Nobody is at a guest's device any more.
+    /// Stops a guest's rings and tells the switch that the front end is gone.
     pub fn leave(&mut self, guest: usize) {
         self.stop(guest, 0);
         self.stop(guest, 1);
-        if let Some(place) = self.place(guest) {
-            self.switch.gone(place);
+        if let Some(index) = self.index(guest) {
+            self.switch.gone(index);
         }
     }
 
-    /// The switch stops in good order; returns the host's sockets.
+    /// Stops the switch in an orderly way. Returns the host's sockets.
     pub fn stop_switch(&mut self) -> Vec<(u32, OwnedFd)> {
         self.switch.stop()
     }
 
-    /// Another switch takes the place of this one, which has stopped or was killed. No ring runs yet.
+    /// Replaces the switch, which was stopped or counts as killed, by another one. No ring runs
+    /// yet.
     pub fn take_over(&mut self, streams: Vec<(u32, OwnedFd)>) {
         self.switch = VsockSwitch::new(&self.words).unwrap();
         self.switch.configure(&self.devices, &self.worker);
         self.switch.begin(streams);
     }
 
-    /// Writes into the counters file's table of connections.
+    /// Writes a word of a connection in the counters file.
     pub fn write_connection(&self, number: usize, word: usize, value: u64) {
         let at = CONNECTIONS + number * CONNECTION_WORDS + word % CONNECTION_WORDS;
         self.words.words()[at].store(value, Relaxed);
@@ -168,7 +170,8 @@ impl Rig {
         self.words.words()[port_base(self.ids[guest]) + word as usize].load(Relaxed)
     }
 
-    /// What `tautd` has been asked since the last call: by which device, the question's number, and for which port.
+    /// Takes the questions for `tautd` since the last call: the device, the question's number, and
+    /// the port of the host.
     pub fn questions(&mut self) -> Vec<(PortId, u32, u32)> {
         let question = |event| match event {
             VsockEvent::HostConnect { port, request, to } => Some((port, request, to)),
@@ -177,27 +180,28 @@ impl Rig {
         std::mem::take(&mut self.switch.events).into_iter().filter_map(question).collect()
     }
 
-    /// `tautd` answers a question.
+    /// Answers a question as `tautd` does.
     pub fn answer(&mut self, port: PortId, request: u32, socket: Option<OwnedFd>) {
         self.switch.host_connected(port, request, socket);
     }
 
-    /// Where programs of the host's connect to a guest.
+    /// Sets the socket at which programs on the host connect to a guest.
     pub fn listen(&mut self, guest: usize, listener: OwnedFd) {
         self.switch.host_listener(self.ids[guest], listener).unwrap();
     }
 
-    /// One round of the switch's, and whatever the guests do about it; `true` if there was anything.
+    /// Runs one round of the switch and lets the guests take what has arrived. Returns `true` if
+    /// there was anything to do.
     pub fn step(&mut self) -> bool {
         self.now += Duration::from_micros(10);
         for guest in 0..self.drivers.len() {
-            let (kicks, place) = (self.drivers[guest].kicks(), self.place(guest));
-            let Some(place) = place else { continue };
+            let (kicks, index) = (self.drivers[guest].kicks(), self.index(guest));
+            let Some(index) = index else { continue };
             if kicks[0] {
-                self.on_event(EventSource::ReceiveKick(place), EventFlags::IN);
+                self.on_event(EventSource::ReceiveKick(index), EventFlags::IN);
             }
             if kicks[1] {
-                self.on_event(EventSource::TransmitKick(place), EventFlags::IN);
+                self.on_event(EventSource::TransmitKick(index), EventFlags::IN);
             }
         }
         let mut ready = Vec::new();
@@ -219,27 +223,28 @@ impl Rig {
         self.switch.on_event(source, flags, self.now);
     }
 
-    /// Steps until nobody has anything to do.
+    /// Steps until neither the switch nor a guest has anything to do.
     pub fn settle(&mut self) {
         for _ in 0..100_000 {
             if !self.step() {
                 return;
             }
         }
-        panic!("it never ends");
+        panic!("the switch never comes to rest");
     }
 
-    /// Checks what must hold between any two steps.
+    /// Checks the switch's invariants.
     pub fn check(&mut self) {
         self.switch.check();
     }
 
-    /// Checks that the thread would sleep now, and that nobody waits for it; for [`WorkerMode::Interrupt`].
+    /// Checks that the thread would sleep now, in [`WorkerMode::Interrupt`].
     pub fn check_rest(&mut self) {
-        assert!(self.switch.pause(self.now).is_some(), "it never sleeps");
+        assert!(self.switch.pause(self.now).is_some(), "the thread never sleeps");
     }
 
-    /// Checks that nothing is left: all guests have started anew, and have heard of it.
+    /// Checks that no connection is left, after all guests have been restarted and have received
+    /// what there was.
     pub fn check_nothing_left(&mut self) {
         self.switch.check_nothing_left();
     }

@@ -1,8 +1,8 @@
 //! Merging of small packets: how much of a flow goes into one packet for its receiver.
 //!
 //! Linux counts the packets that a socket holds, and ends a connection that has some hundreds of
-//! them (since 6.12.92). A receiver with many unread packets is therefore no longer given small ones
-//! one by one: they wait for more of them, but not for long.
+//! them (since 6.12.92). A receiver with many unread packets is therefore no longer given small
+//! ones one by one: they wait for more of them, but not for long.
 
 use std::time::{Duration, Instant};
 

@@ -159,7 +159,8 @@ mod tests {
         assert_eq!([grows(5), grows(50), grows(20)], [20, 40, 50]);
         assert_eq!([grows(51), grows(51), grows(9)], [25, 20, 40]);
         assert_eq!(window.get(Duration::ZERO), Duration::ZERO);
-        // In polling mode there is no longest window, and a ring may start anew any number of times.
+        // In polling mode there is no longest window, and a ring may start anew any number of
+        // times.
         (0..200).for_each(|_| window.adapt(longest, Duration::MAX));
         window.adapt(longest, Duration::ZERO);
         assert_eq!(window.get(longest), Duration::ZERO);

@@ -21,8 +21,8 @@ const ALONE: Duration = Duration::from_nanos(1500);
 /// State of the decision.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
-    /// Time of polling before a yield, by the guest that the thread waits for: the one that was last
-    /// shown a packet.
+    /// Time of polling before a yield, by the guest that the thread waits for: the one that was
+    /// last shown a packet.
     windows: Vec<Duration>,
     guest: GuestIdx,
     /// Start of the present idle time.
@@ -78,8 +78,8 @@ impl Sharing {
 mod tests {
     use super::*;
 
-    /// Lets the thread be idle until `gap` has passed, with yields of length `turn`. Returns how long
-    /// it polled before the first yield.
+    /// Lets the thread be idle until `gap` has passed, with yields of length `turn`. Returns how
+    /// long it polled before the first yield.
     fn idle(sharing: &mut Sharing, gap: Duration, turn: Duration) -> Duration {
         let began = Instant::now();
         let mut passed = Duration::ZERO;

@@ -1,4 +1,5 @@
-//! Turns: each flow that has something for a receiver hands over one packet, then the next flow does.
+//! Turns: each flow that has something for a receiver hands over one packet, then the next flow
+//! does.
 //!
 //! A flow without credit is not queued, so a slow reader delays only its own connection. A bulk
 //! stream waits after each packet until all other flows to the same receiver have had their turn.
@@ -91,8 +92,8 @@ impl Turns {
         self.guests[guest].flows.front().copied()
     }
 
-    /// Ends the turn of the first flow at a guest. A flow for which the guest has no buffer keeps its
-    /// turn.
+    /// Ends the turn of the first flow at a guest. A flow for which the guest has no buffer keeps
+    /// its turn.
     #[inline]
     pub(crate) fn end_turn(&mut self, guest: GuestIdx, served: Served, connection: &mut Connection) {
         if served == Served::Full {

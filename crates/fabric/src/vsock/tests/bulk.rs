@@ -1,4 +1,4 @@
-//! Many bytes, many packets, many connections.
+//! Fairness and merging under load.
 
 use taut_api::fabric::counters::SocketWord;
 use taut_virtq::socket_header::*;
@@ -6,7 +6,7 @@ use taut_virtq::socket_header::*;
 use super::rig::*;
 
 #[test]
-fn a_small_message_is_not_behind_bulk() {
+fn a_small_message_does_not_wait_for_bulk_of_another_connection() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (bulk, _) = rig.connect(0, 1, 5000);
     let (small, _) = rig.connect(0, 1, 5001);
@@ -20,10 +20,10 @@ fn a_small_message_is_not_behind_bulk() {
 }
 
 #[test]
-fn connections_share_alike() {
+fn connections_to_one_guest_get_equal_shares() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let own: Vec<_> = (0..5).map(|port| rig.connect(0, 1, 5000 + port).0).collect();
-    // The first one has sent four times as much before the others begin.
+    // The first connection has sent four times as much before the others begin.
     for _ in 0..4 {
         rig.write(own[0], &pattern(0, 1 << 16));
     }
@@ -40,7 +40,8 @@ fn connections_share_alike() {
     }
 }
 
-/// Linux ends a connection whose receiver holds some hundreds of packets, and adds tiny ones to the one before.
+/// The reader counts packets as Linux does: Linux ends a connection whose receiver holds some
+/// hundreds of packets, and adds tiny packets to the one before.
 #[test]
 fn a_flood_of_small_sends_to_a_slow_reader_becomes_few_packets() {
     for size in [1, 5, 20, 100, 300, 500] {
@@ -58,7 +59,7 @@ fn a_flood_of_small_sends_to_a_slow_reader_becomes_few_packets() {
             (0..3).for_each(|_| _ = rig.step());
             while let Some((header, bytes)) = rig.drivers[1].inbox.pop_front() {
                 if header.op == CREDIT_REQUEST {
-                    rig.say(b, CREDIT_UPDATE, 0);
+                    rig.send_control(b, CREDIT_UPDATE, 0);
                     continue;
                 }
                 assert_eq!(header.op, RW);
@@ -71,14 +72,14 @@ fn a_flood_of_small_sends_to_a_slow_reader_becomes_few_packets() {
                 got.extend(bytes);
             }
         }
-        // The program reads, at last.
+        // Now the program reads everything.
         for _ in 0..10 {
             rig.now += std::time::Duration::from_millis(2);
             rig.settle();
             rig.ops(0);
             got.extend(rig.drivers[1].inbox.drain(..).flat_map(|(_, bytes)| bytes));
             b.taken = got.len() as u32;
-            rig.say(b, CREDIT_UPDATE, 0);
+            rig.send_control(b, CREDIT_UPDATE, 0);
         }
         assert!(got == pattern(0, sent), "{size}: {} of {sent}", got.len());
         assert!(worst < 455, "{size}: {worst} packets unread");

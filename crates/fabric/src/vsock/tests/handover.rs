@@ -1,4 +1,5 @@
-//! Another switch goes on: after an orderly stop with everything, after a kill with nothing but the knowledge of what there was.
+//! Handover to another switch: after an orderly stop it goes on with everything, after a kill it
+//! knows only which connections there were.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -19,7 +20,7 @@ fn after_an_orderly_stop_every_byte_arrives_once() {
     let (c, mut d) = rig.connect(0, 2, 5001);
     let (mut sent, mut got_b, mut got_d) = (0, Vec::new(), Vec::new());
     for turn in 0..40_usize {
-        // One of them is slow, so that packets are in flight out of order and in the middle.
+        // One receiver is slow, so that packets are in flight out of order and partly delivered.
         rig.drivers[1].stuck = !turn.is_multiple_of(5);
         if got_b.len() + (200 << 10) > sent && rig.drivers[0].outstanding() < 50 {
             let len = 1 + turn * 977 % 30_000;
@@ -29,11 +30,11 @@ fn after_an_orderly_stop_every_byte_arrives_once() {
         }
         (0..turn % 4).for_each(|_| _ = rig.step());
         let streams = rig.switch.stop();
-        rig.succeed(streams);
+        rig.replace_switch(streams);
         got_b.extend(rig.read(&mut b));
         got_d.extend(rig.read(&mut d));
-        rig.say(b, CREDIT_UPDATE, 0);
-        rig.say(d, CREDIT_UPDATE, 0);
+        rig.send_control(b, CREDIT_UPDATE, 0);
+        rig.send_control(d, CREDIT_UPDATE, 0);
         rig.step();
         rig.drivers[0].inbox.clear();
     }
@@ -45,29 +46,29 @@ fn after_an_orderly_stop_every_byte_arrives_once() {
     rig.drivers[0].inbox.clear();
     assert_eq!(rig.drivers[0].outstanding(), 0);
     assert_eq!((rig.count(0, SocketWord::Connections), rig.count(0, SocketWord::Resets)), (2, 0));
-    // They end as ever.
-    rig.say(a, RST, 0);
+    // A reset ends a connection as before.
+    rig.send_control(a, RST, 0);
     rig.settle();
     assert_eq!(rig.ops(1), [RST]);
 }
 
 #[test]
-fn what_was_owed_is_told_by_the_next_one() {
+fn pending_control_packets_are_delivered_by_the_next_switch() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, b) = rig.ends(0, 1, 5000);
     rig.drivers[1].stuck = true;
-    rig.say(a, REQUEST, 0);
+    rig.send_control(a, REQUEST, 0);
     rig.step();
     let streams = rig.switch.stop();
-    rig.succeed(streams);
+    rig.replace_switch(streams);
     rig.drivers[1].stuck = false;
     rig.settle();
     assert_eq!(rig.ops(1), [REQUEST]);
-    rig.say(b, RESPONSE, 0);
+    rig.send_control(b, RESPONSE, 0);
     rig.write(b, b"at once");
-    rig.say(b, SHUTDOWN, SHUTDOWN_SEND);
+    rig.send_control(b, SHUTDOWN, SHUTDOWN_SEND);
     let streams = rig.switch.stop();
-    rig.succeed(streams);
+    rig.replace_switch(streams);
     rig.settle();
     assert_eq!(rig.ops(0), [RESPONSE, RW, SHUTDOWN]);
 }
@@ -83,13 +84,13 @@ fn after_a_kill_every_connection_is_reset_and_new_ones_work() {
             rig.write(a, &pattern(at, 5000));
         }
         (0..steps).for_each(|_| _ = rig.step());
-        // Nothing is written down.
-        rig.succeed(Vec::new());
+        // A killed switch writes nothing down.
+        rig.replace_switch(Vec::new());
         rig.drivers[1].stuck = false;
         rig.settle();
         let resets = |ops: Vec<u16>| ops.iter().filter(|&&op| op == RST).count();
         let (first, second) = (rig.ops(0), rig.ops(1));
-        // Packets that had not been taken are answered by resets of their own.
+        // Each packet that the killed switch had not taken is answered by a reset of its own.
         assert!(resets(first) >= 2 && resets(second) == 2);
         assert_eq!(rig.drivers[0].outstanding(), 0);
         assert_eq!(rig.count(0, SocketWord::Connections), 0);
@@ -109,11 +110,11 @@ fn connections_with_the_host_go_on_and_questions_are_asked_again() {
         news.into_iter().find_map(request).expect("tautd is asked")
     };
     let mut own = Own { guest: 0, port: 5000, peer: (2, 1234), taken: 0 };
-    rig.say(own, REQUEST, 0);
+    rig.send_control(own, REQUEST, 0);
     rig.settle();
     asks(&mut rig);
     let streams = rig.switch.stop();
-    rig.succeed(streams);
+    rig.replace_switch(streams);
     let request = asks(&mut rig);
     let (ours, mut program) = UnixStream::pair().unwrap();
     rig.switch.host_connected(PortId(3), request, Some(ours.into()));
@@ -123,7 +124,7 @@ fn connections_with_the_host_go_on_and_questions_are_asked_again() {
     program.write_all(b"unread").unwrap();
     let streams = rig.switch.stop();
     assert_eq!(streams.len(), 1);
-    rig.succeed(streams);
+    rig.replace_switch(streams);
     (0..64).for_each(|id| rig.switch.on_stream_event(ConnId(id), EventFlags::IN | EventFlags::OUT));
     rig.settle();
     let mut bytes = [0; 6];

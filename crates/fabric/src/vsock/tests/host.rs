@@ -16,7 +16,7 @@ use crate::vsock::proto::{ConnId, GuestIdx};
 
 const BOTH: EventFlags = EventFlags::IN.union(EventFlags::OUT);
 
-/// A guest's socket on the host.
+/// Opens a listening socket on the host for the guest.
 fn listen(rig: &mut Rig) -> SocketAddr {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let name = format!("taut-test-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
@@ -26,7 +26,7 @@ fn listen(rig: &mut Rig) -> SocketAddr {
     address
 }
 
-/// Everything that the thread would be told by events.
+/// Runs the switch to rest, with all events that the thread could get.
 fn settle(rig: &mut Rig) {
     for _ in 0..3 {
         rig.switch.accept_clients(GuestIdx(0), rig.now);
@@ -64,7 +64,7 @@ fn a_client_of_the_host_reaches_the_guest() {
     let mut rig = rig(&[&[]], 4096);
     let listener = listen(&mut rig);
     let (mut stream, mut own) = client(&mut rig, &listener);
-    rig.say(own, RESPONSE, 0);
+    rig.send_control(own, RESPONSE, 0);
     settle(&mut rig);
     assert_eq!(read(&mut stream), format!("OK {}\n", own.peer.1).as_bytes());
     assert_eq!(rig.read(&mut own), b"first bytes");
@@ -78,9 +78,10 @@ fn a_client_of_the_host_reaches_the_guest() {
         settle(&mut rig);
     }
     assert!(got == pattern(5, 50_000));
-    // The guest says that it has sent everything; what the client still sends arrives, and its end ends the connection.
+    // After the guest has shut down its sending side, it still gets what the client sends. The
+    // client's end then ends the connection.
     rig.ops(0);
-    rig.say(own, SHUTDOWN, SHUTDOWN_SEND);
+    rig.send_control(own, SHUTDOWN, SHUTDOWN_SEND);
     settle(&mut rig);
     assert_eq!(read(&mut stream), b"");
     stream.write_all(b"late").unwrap();
@@ -96,9 +97,9 @@ fn a_client_whose_port_nobody_listens_on_is_disconnected() {
     let mut rig = rig(&[&[]], 4096);
     let listener = listen(&mut rig);
     let (mut stream, own) = client(&mut rig, &listener);
-    rig.say(own, RST, 0);
+    rig.send_control(own, RST, 0);
     settle(&mut rig);
-    // Its bytes were not read: a Unix socket calls that a reset.
+    // The client's bytes were not read: a Unix socket reports that as a reset.
     match stream.read(&mut [0]) {
         Ok(got) => assert_eq!(got, 0),
         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
@@ -106,7 +107,7 @@ fn a_client_whose_port_nobody_listens_on_is_disconnected() {
 }
 
 #[test]
-fn clients_that_say_something_else_are_disconnected() {
+fn clients_that_send_no_valid_connect_line_are_disconnected() {
     let mut rig = rig(&[&[]], 4096);
     let listener = listen(&mut rig);
     for words in [&b"GET / HTTP/1.1\r\n"[..], b"CONNECT\n", b"0123456789012345678901234567890123456789"] {
@@ -121,7 +122,7 @@ fn clients_that_say_something_else_are_disconnected() {
 }
 
 #[test]
-fn clients_that_go_before_they_have_said_everything_make_room() {
+fn clients_that_leave_before_their_line_is_complete_make_room_for_others() {
     let mut rig = rig(&[&[]], 4096);
     let listener = listen(&mut rig);
     for _ in 0..100 {
@@ -135,20 +136,20 @@ fn clients_that_go_before_they_have_said_everything_make_room() {
 }
 
 #[test]
-fn a_guest_reaches_what_tautd_connects_to_or_is_refused() {
+fn a_guest_reaches_the_program_that_tautd_connects_or_is_refused() {
     let mut rig = rig(&[&[]], 4096);
     let own = Own { guest: 0, port: 5000, peer: (2, 1234), taken: 0 };
     let asked = |rig: &mut Rig| match std::mem::take(&mut rig.switch.events).remove(0) {
         VsockEvent::HostConnect { port: PortId(3), request, to: 1234 } => request,
         other => panic!("{other:?}"),
     };
-    rig.say(own, REQUEST, 0);
+    rig.send_control(own, REQUEST, 0);
     rig.settle();
     let request = asked(&mut rig);
     rig.switch.host_connected(PortId(3), request, None);
     rig.settle();
     assert_eq!(rig.ops(0), [RST]);
-    rig.say(own, REQUEST, 0);
+    rig.send_control(own, REQUEST, 0);
     rig.settle();
     let request = asked(&mut rig);
     let (ours, mut program) = UnixStream::pair().unwrap();
@@ -161,8 +162,8 @@ fn a_guest_reaches_what_tautd_connects_to_or_is_refused() {
     rig.write(own, b"question");
     settle(&mut rig);
     assert_eq!(read(&mut program), b"question");
-    // The reply after the guest's half close arrives.
-    rig.say(own, SHUTDOWN, SHUTDOWN_SEND);
+    // The reply arrives after the guest has shut down its sending side.
+    rig.send_control(own, SHUTDOWN, SHUTDOWN_SEND);
     settle(&mut rig);
     assert_eq!(read(&mut program), b"");
     program.write_all(b"answer").unwrap();
@@ -172,7 +173,7 @@ fn a_guest_reaches_what_tautd_connects_to_or_is_refused() {
 }
 
 #[test]
-fn records_cannot_go_to_the_host() {
+fn a_request_for_seqpacket_to_the_host_is_refused() {
     let mut rig = rig(&[&[]], 4096);
     let own = Own { guest: 0, port: 5000, peer: (2, 1234), taken: 0 };
     let request = SocketHeader { kind: SEQPACKET, ..rig.header(own, REQUEST) };
@@ -183,16 +184,16 @@ fn records_cannot_go_to_the_host() {
 }
 
 #[test]
-fn a_program_that_does_not_read_holds_only_its_connection_up() {
+fn a_program_that_does_not_read_delays_only_its_own_connection() {
     let mut rig = rig(&[&[]], 4096);
     let listener = listen(&mut rig);
     let (mut slow, slow_own) = client(&mut rig, &listener);
-    rig.say(slow_own, RESPONSE, 0);
+    rig.send_control(slow_own, RESPONSE, 0);
     settle(&mut rig);
     read(&mut slow);
     rig.ops(0);
     let (mut quick, quick_own) = client(&mut rig, &listener);
-    rig.say(quick_own, RESPONSE, 0);
+    rig.send_control(quick_own, RESPONSE, 0);
     settle(&mut rig);
     read(&mut quick);
     rig.ops(0);

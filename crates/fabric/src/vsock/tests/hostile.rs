@@ -1,4 +1,4 @@
-//! What fuzzing found: guests that do what no driver does, and moments at which nobody expects it.
+//! Cases that fuzzing found: guests that do what no driver does, and events at unusual moments.
 
 use std::os::unix::net::UnixStream;
 
@@ -9,31 +9,31 @@ use taut_virtq::socket_header::*;
 use super::rig::*;
 
 #[test]
-fn a_number_that_is_used_again_is_not_that_of_the_connection_before() {
+fn a_reused_connection_number_inherits_nothing() {
     let mut rig = rig(&[&["d"], &["d"], &["e"], &["e"]], 4096);
     let (a, b) = rig.connect(0, 1, 5000);
     let position = rig.stop(1, 0).unwrap();
     rig.write(a, b"waits");
     rig.step();
-    rig.say(b, RST, 0);
+    rig.send_control(b, RST, 0);
     rig.settle();
     assert_eq!(rig.ops(0), [RST]);
     let (c, d) = rig.ends(2, 3, 5000);
-    rig.say(c, REQUEST, 0);
+    rig.send_control(c, REQUEST, 0);
     rig.step();
     rig.check();
     rig.start(1, 0, Start::At(position)).unwrap();
     rig.settle();
     assert!(rig.ops(1).is_empty());
     assert_eq!(rig.ops(3), [REQUEST]);
-    rig.say(d, RESPONSE, 0);
+    rig.send_control(d, RESPONSE, 0);
     rig.settle();
     rig.check();
     assert_eq!(rig.ops(2), [RESPONSE]);
 }
 
 #[test]
-fn a_guest_that_changes_what_it_has_in_flight_while_it_pauses_starts_anew() {
+fn a_guest_that_changes_its_packets_in_flight_during_a_pause_starts_anew() {
     for smaller in [false, true] {
         let mut rig = rig(&[&["d"], &["d"]], 300);
         let (a, _) = rig.connect(0, 1, 5000);
@@ -59,7 +59,7 @@ fn a_guest_that_changes_what_it_has_in_flight_while_it_pauses_starts_anew() {
 }
 
 #[test]
-fn a_packet_that_a_successor_finds_changed_leaves_nothing_behind() {
+fn a_packet_that_was_changed_before_a_takeover_is_given_back() {
     let mut rig = rig(&[&["d"], &["d"]], 60);
     let (a, _) = rig.connect(0, 1, 5000);
     rig.drivers[1].stuck = true;
@@ -67,7 +67,7 @@ fn a_packet_that_a_successor_finds_changed_leaves_nothing_behind() {
     rig.settle();
     let streams = rig.stop_switch();
     (0..64).for_each(|head| rig.drivers[0].forge(head, |was| SocketHeader { op: CREDIT_UPDATE, ..was }));
-    rig.succeed(streams);
+    rig.replace_switch(streams);
     rig.check();
     rig.write(a, b"short");
     rig.drivers[1].stuck = false;
@@ -78,7 +78,7 @@ fn a_packet_that_a_successor_finds_changed_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_sender_that_pauses_holds_nobody_else_up_and_goes_on() {
+fn a_paused_sender_delays_no_other_sender_and_goes_on() {
     let mut rig = rig(&[&["d"], &["d"], &["d"]], 100);
     let (a, mut b) = rig.connect(0, 1, 5000);
     let (c, _) = rig.connect(2, 1, 5001);
@@ -99,10 +99,10 @@ fn a_sender_that_pauses_holds_nobody_else_up_and_goes_on() {
 }
 
 #[test]
-fn a_sender_to_the_host_that_pauses_goes_on() {
+fn a_paused_sender_to_the_host_goes_on() {
     let mut rig = rig(&[&[]], 4096);
     let own = Own { guest: 0, port: 5000, peer: (2, 1234), taken: 0 };
-    rig.say(own, REQUEST, 0);
+    rig.send_control(own, REQUEST, 0);
     rig.settle();
     let (port, request, _) = rig.questions()[0];
     let (ours, mut program) = UnixStream::pair().unwrap();
@@ -124,13 +124,13 @@ fn a_sender_to_the_host_that_pauses_goes_on() {
         let before = got.len();
         rig.settle();
         let _ = std::io::Read::read_to_end(&mut program, &mut got);
-        assert!(got.len() > before, "it does not go on");
+        assert!(got.len() > before, "the stream does not go on");
     }
     assert!(got == pattern(0, sent));
 }
 
 #[test]
-fn a_reset_of_another_type_is_no_reset() {
+fn a_reset_of_another_socket_type_is_ignored() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, mut b) = rig.connect(0, 1, 5000);
     let strange = SocketHeader { kind: SEQPACKET, ..rig.header(b, RST) };
@@ -143,38 +143,41 @@ fn a_reset_of_another_type_is_no_reset() {
 }
 
 #[test]
-fn nobody_hears_of_a_request_that_has_been_forbidden_meanwhile() {
+fn a_request_that_becomes_forbidden_before_its_delivery_is_not_delivered() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let position = rig.stop(1, 0).unwrap();
     rig.start(1, 0, Start::At(position)).unwrap();
     let (a, _) = rig.ends(0, 1, 5000);
-    // It has no buffer.
+    // The receiver has no free buffer.
     rig.drivers[1].stuck = true;
     let (b, _) = rig.ends(1, 0, 1);
     for _ in 0..3 {
-        // Answered by resets.
-        (0..40).for_each(|_| rig.say(b, RW, 0));
+        // The resets in answer to these fill the buffers.
+        (0..40).for_each(|_| rig.send_control(b, RW, 0));
         rig.settle();
     }
-    rig.say(a, REQUEST, 0);
+    rig.send_control(a, REQUEST, 0);
     rig.settle();
     let apart = vec![device(3, &["d"]), device(4, &["e"])];
     rig.configure(apart);
     rig.drivers[1].stuck = false;
     rig.settle();
     rig.check();
-    assert!(rig.drivers[1].inbox.drain(..).all(|(header, _)| header.dst_port == 1), "it was told");
+    assert!(
+        rig.drivers[1].inbox.drain(..).all(|(header, _)| header.dst_port == 1),
+        "the request was delivered"
+    );
     assert_eq!(rig.ops(0), [RST]);
 }
 
 #[test]
-fn an_answer_of_tautds_that_is_late_is_for_nobody() {
+fn a_late_answer_of_tautd_is_for_no_connection() {
     let mut rig = rig(&[&[]], 4096);
     let own = |to| Own { guest: 0, port: 5000, peer: (2, to), taken: 0 };
-    rig.say(own(1), REQUEST, 0);
-    rig.say(own(1), RST, 0);
+    rig.send_control(own(1), REQUEST, 0);
+    rig.send_control(own(1), RST, 0);
     rig.settle();
-    rig.say(own(2), REQUEST, 0);
+    rig.send_control(own(2), REQUEST, 0);
     rig.settle();
     let questions = rig.questions();
     let [(port, first, 1), (_, second, 2)] = questions[..] else { panic!("{questions:?}") };
@@ -185,11 +188,11 @@ fn an_answer_of_tautds_that_is_late_is_for_nobody() {
     rig.answer(port, second, None);
     rig.settle();
     assert_eq!(rig.ops(0), [RST]);
-    // Nor may a guest ask for more than it may have half open by giving up.
+    // A guest that gives up its requests gets no more open questions than half-open connections.
     for _ in 0..20 {
-        rig.say(own(1), REQUEST, 0);
+        rig.send_control(own(1), REQUEST, 0);
         rig.settle();
-        rig.say(own(1), RST, 0);
+        rig.send_control(own(1), RST, 0);
         rig.settle();
     }
     assert_eq!(rig.questions().len(), 8);
@@ -198,7 +201,7 @@ fn an_answer_of_tautds_that_is_late_is_for_nobody() {
 }
 
 #[test]
-fn a_device_that_goes_leaves_its_connections_to_no_other() {
+fn a_removed_device_leaves_its_connections_to_no_other_device() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     rig.connect(0, 1, 5000);
     rig.stop(1, 0).unwrap();
@@ -211,13 +214,13 @@ fn a_device_that_goes_leaves_its_connections_to_no_other() {
 }
 
 #[test]
-fn a_successor_under_other_rules_ends_what_they_forbid() {
+fn a_successor_resets_connections_that_its_configuration_forbids() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, _) = rig.connect(0, 1, 5000);
     let streams = rig.stop_switch();
     rig.write(a, b"forbidden");
     rig.expect_devices(vec![device(3, &["d"]), device(4, &[])]);
-    rig.succeed(streams);
+    rig.replace_switch(streams);
     rig.settle();
     rig.check();
     assert_eq!((rig.ops(0), rig.ops(1)), (vec![RST], vec![RST]));
@@ -225,11 +228,11 @@ fn a_successor_under_other_rules_ends_what_they_forbid() {
 }
 
 #[test]
-fn what_the_table_says_may_make_no_sense() {
+fn invalid_records_of_connections_are_ignored() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     rig.connect(0, 1, 5000);
     let streams = rig.stop_switch();
-    // Both ends at one guest, at the host, and twice the same.
+    // Both ends at one guest; both at the host; the same addresses as another connection.
     for (number, ends) in
         [(2, [3 << 32 | 1, 3 << 32 | 2]), (3, [2 << 32 | 1, 2 << 32 | 2]), (4, [2 << 32, 3 << 32])]
     {
@@ -238,7 +241,7 @@ fn what_the_table_says_may_make_no_sense() {
         rig.write_connection(number, 2, ends[1]);
     }
     rig.write_connection(0, 1, u64::MAX);
-    rig.succeed(streams);
+    rig.replace_switch(streams);
     rig.settle();
     rig.check();
     assert_eq!(rig.count(0, SocketWord::Connections), 1);

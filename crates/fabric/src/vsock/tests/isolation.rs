@@ -1,4 +1,4 @@
-//! Who may talk, who says who it is, and what one guest can do to others.
+//! Isolation: which guests may talk, forged sources, limits, and what one guest can do to others.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::rig::*;
 use crate::vsock::VsockEvent;
 
 #[test]
-fn absent_and_forbidden_are_answered_alike() {
+fn absent_and_forbidden_peers_are_refused_alike() {
     let mut rig = rig(&[&["d"], &["d"], &["other"], &[]], 4096);
     rig.connect(0, 1, 5000);
     for peer in [5, 6, 7, 3, 0, 1, u32::MAX] {
         rig.is_refused(Own { guest: 0, port: 6000, peer: (peer, 80), taken: 0 });
     }
     assert_eq!(rig.count(0, SocketWord::Refused), 7);
-    // Beyond 32 bits as well.
+    // Context IDs of more than 32 bits are refused, too.
     let far = SocketHeader { dst_cid: 1 << 32 | 4, ..rig.header(rig.ends(0, 1, 6001).0, REQUEST) };
     assert!(rig.drivers[0].send(far, &[]));
     rig.settle();
@@ -24,15 +24,15 @@ fn absent_and_forbidden_are_answered_alike() {
 }
 
 #[test]
-fn what_belongs_to_no_connection_is_answered_by_a_reset_and_resets_by_nothing() {
+fn packets_of_no_connection_are_answered_by_a_reset_unless_they_are_resets() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, _) = rig.ends(0, 1, 5000);
     for op in [RW, RESPONSE, SHUTDOWN, CREDIT_UPDATE, CREDIT_REQUEST, 77, 0] {
-        rig.say(a, op, 0);
+        rig.send_control(a, op, 0);
         rig.settle();
         assert_eq!((rig.ops(0), rig.ops(1)), (vec![RST], vec![]), "{op}");
     }
-    rig.say(a, RST, 0);
+    rig.send_control(a, RST, 0);
     rig.settle();
     assert_eq!((rig.ops(0), rig.ops(1)), (vec![], vec![]));
     let strange = SocketHeader { kind: 3, ..rig.header(a, REQUEST) };
@@ -43,11 +43,11 @@ fn what_belongs_to_no_connection_is_answered_by_a_reset_and_resets_by_nothing() 
 }
 
 #[test]
-fn a_forged_source_is_dropped_counted_and_told_once_in_a_while() {
+fn packets_with_a_forged_source_are_dropped_and_counted_and_rarely_reported() {
     let mut rig = rig(&[&["d"], &["d"], &["d"]], 4096);
     let (a, b) = rig.connect(0, 1, 5000);
     for _ in 0..5 {
-        // As if from guest 0, on its connection.
+        // A packet that claims to be from guest 0, on its connection.
         let forged = rig.header(a, RW);
         assert!(rig.drivers[2].send(forged, b"evil"));
         let high = SocketHeader { src_cid: 1 << 32 | 5, ..rig.header(b, RW) };
@@ -64,7 +64,7 @@ fn a_forged_source_is_dropped_counted_and_told_once_in_a_while() {
 }
 
 #[test]
-fn who_may_no_longer_talk_is_told_at_once() {
+fn connections_that_a_new_configuration_forbids_are_reset_at_once() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     rig.connect(0, 1, 5000);
     assert_eq!(rig.configure(vec![device(3, &["d"]), device(4, &["e"])]), 0);
@@ -73,33 +73,33 @@ fn who_may_no_longer_talk_is_told_at_once() {
 }
 
 #[test]
-fn limits_hold_and_are_counted() {
+fn limits_of_connections_hold_and_refusals_are_counted() {
     let mut few = device(3, &["d"]);
     (few.connections, few.half_open) = (3, 2);
     let mut rig = rig_of(vec![few, device(4, &["d"])], 4096);
     let asked: Vec<_> = (5000..5003).map(|port| rig.ends(0, 1, port)).collect();
     for (own, _) in &asked {
-        rig.say(*own, REQUEST, 0);
+        rig.send_control(*own, REQUEST, 0);
     }
     rig.settle();
     assert_eq!((rig.ops(1), rig.ops(0)), (vec![REQUEST; 2], vec![RST]), "too many half-open ones");
     for (_, other) in &asked[..2] {
-        rig.say(*other, RESPONSE, 0);
+        rig.send_control(*other, RESPONSE, 0);
     }
     rig.settle();
     rig.ops(0);
     rig.connect(0, 1, 5005);
     rig.is_refused(rig.ends(0, 1, 5006).0);
     assert_eq!((rig.count(0, SocketWord::Limited), rig.count(0, SocketWord::Connections)), (2, 3));
-    // From the other side, too.
+    // The limit also holds for requests from the other side.
     rig.is_refused(Own { guest: 1, port: 1, peer: (3, 80), taken: 0 });
 }
 
 #[test]
-fn a_request_that_nobody_answers_is_forgotten() {
+fn an_unanswered_request_is_reset_for_both_sides() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, _) = rig.ends(0, 1, 5000);
-    rig.say(a, REQUEST, 0);
+    rig.send_control(a, REQUEST, 0);
     rig.settle();
     rig.ops(1);
     rig.now += Duration::from_secs(11);
@@ -109,10 +109,10 @@ fn a_request_that_nobody_answers_is_forgotten() {
 }
 
 #[test]
-fn payload_that_is_not_there_is_malformed() {
+fn payload_behind_a_control_packet_is_ignored() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, mut b) = rig.connect(0, 1, 5000);
-    // A control packet with payload is read as one without.
+    // A control packet with payload counts as one without.
     let header = SocketHeader { ..rig.header(a, CREDIT_UPDATE) };
     assert!(rig.drivers[0].send(header, &[1; 100]));
     rig.write(a, b"fine");
@@ -121,12 +121,12 @@ fn payload_that_is_not_there_is_malformed() {
 }
 
 #[test]
-fn a_guest_that_takes_nothing_holds_nobody_else_up() {
+fn a_guest_that_takes_nothing_delays_no_other_guest() {
     let mut rig = rig(&[&["d"], &["d"], &["d"]], 2000);
     let (to_stuck, mut stuck) = rig.connect(0, 1, 5000);
     let (a, mut b) = rig.connect(0, 2, 5001);
     rig.drivers[1].stuck = true;
-    // Its 64 buffers take one packet each.
+    // The receiver has 64 buffers, one for each packet.
     for at in 0..4 {
         rig.write(to_stuck, &pattern(at << 16, 1 << 16));
     }
@@ -134,9 +134,9 @@ fn a_guest_that_takes_nothing_holds_nobody_else_up() {
         rig.write(a, &pattern(turn, 3000));
         rig.settle();
         assert!(rig.read(&mut b) == pattern(turn, 3000), "turn {turn}");
-        rig.say(b, CREDIT_UPDATE, 0);
+        rig.send_control(b, CREDIT_UPDATE, 0);
         rig.settle();
-        // What the guest need not know at once it may not be told yet.
+        // Credit updates that the guest does not need may still be deferred.
         assert!(rig.ops(0).iter().all(|&op| op == CREDIT_UPDATE));
     }
     assert!(rig.drivers[0].outstanding() > 0);
@@ -147,7 +147,7 @@ fn a_guest_that_takes_nothing_holds_nobody_else_up() {
 }
 
 #[test]
-fn a_guest_that_starts_anew_has_no_connections_and_the_others_are_told() {
+fn a_restarted_guest_has_no_connections_and_its_peers_get_resets() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, _) = rig.connect(0, 1, 5000);
     rig.drivers[1].stuck = true;
@@ -165,7 +165,7 @@ fn a_guest_that_starts_anew_has_no_connections_and_the_others_are_told() {
 }
 
 #[test]
-fn a_guest_that_pauses_keeps_its_connections_and_its_packets() {
+fn a_paused_guest_keeps_its_connections_and_its_packets() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (mut a, mut b) = rig.connect(0, 1, 5000);
     rig.drivers[1].stuck = true;

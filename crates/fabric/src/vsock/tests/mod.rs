@@ -1,4 +1,4 @@
-//! Guests with rings of their own on a switch without a thread.
+//! Tests of the whole switch, without its thread, with guests that have rings of their own.
 
 mod bulk;
 mod handover;

@@ -1,7 +1,8 @@
-//! Programs in guests do at random what programs do with sockets, and the same is done with plain Unix sockets: whoever reads
-//! must find the same (goal VC-G6). In between the switch is replaced, guests pause, stop reading, and start anew.
+//! Random operations of programs in guests, compared with the same operations on Unix sockets:
+//! readers must find the same bytes (goal VC-G6). In between the switch is replaced, and guests
+//! pause, stop reading, and restart.
 //!
-//! `TAUT_VMCI_OPERATIONS` says how many operations there are, `TAUT_VMCI_SEED` with which one it begins.
+//! `TAUT_VMCI_OPERATIONS` sets the number of operations, `TAUT_VMCI_SEED` the first seed.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -17,7 +18,7 @@ const OPERATIONS: u64 = 20_000;
 const GUESTS: usize = 3;
 const CONNECTIONS: usize = 6;
 
-/// A generator of numbers that look random (SplitMix64).
+/// A pseudo-random number generator (SplitMix64).
 struct Chance(u64);
 
 impl Chance {
@@ -30,17 +31,18 @@ impl Chance {
     }
 }
 
-/// A program's end of a connection, with as much of a guest's kernel as it needs.
+/// A program's end of a connection, with the part of a guest's kernel that it needs.
 struct End {
     own: Own,
-    /// Bytes sent, and the peer's room as it told.
+    /// Bytes sent.
     sent: u32,
+    /// The peer's credit: size of its buffer, and bytes taken.
     room: (u32, u32),
     unread: VecDeque<u8>,
     received: u32,
-    /// The peer sends no more.
+    /// The peer has announced that it sends no more.
     ended: bool,
-    /// The connection is over for this side.
+    /// This side knows that the connection is over.
     over: bool,
     shut: bool,
     oracle: Option<UnixStream>,
@@ -72,7 +74,7 @@ impl Model {
         Self { rig, chance, pairs: Vec::new(), next_port: 5000, sent: 0 }
     }
 
-    /// What a guest's kernel does with what has arrived.
+    /// Has the guests' kernels take in what has arrived, until nothing is left to be done.
     fn kernels(&mut self) {
         for _ in 0..10_000 {
             let worked = self.rig.step();
@@ -87,7 +89,7 @@ impl Model {
                 return;
             }
         }
-        panic!("it never ends");
+        panic!("the switch never comes to rest");
     }
 
     fn take_in(&mut self, guest: usize, header: SocketHeader, bytes: &[u8]) {
@@ -113,7 +115,7 @@ impl Model {
             }
             SHUTDOWN if header.flags & SHUTDOWN_SEND != 0 => end.ended = true,
             RST => (end.ended, end.over) = (true, true),
-            CREDIT_REQUEST => self.rig.say(own, CREDIT_UPDATE, 0),
+            CREDIT_REQUEST => self.rig.send_control(own, CREDIT_UPDATE, 0),
             _ => {}
         }
     }
@@ -127,7 +129,7 @@ impl Model {
         let (one, other) = UnixStream::pair().unwrap();
         let end = |own, oracle: UnixStream| {
             oracle.set_nonblocking(true).unwrap();
-            // More than any credit.
+            // The socket must take more than any credit allows.
             set_socket_send_buffer_size(&oracle, 4 << 20).unwrap();
             let room = (0, 0);
             End {
@@ -143,9 +145,9 @@ impl Model {
             }
         };
         self.pairs.push(Pair { ends: [end(a, one), end(b, other)] });
-        self.rig.say(a, REQUEST, 0);
+        self.rig.send_control(a, REQUEST, 0);
         self.kernels();
-        self.rig.say(b, RESPONSE, 0);
+        self.rig.send_control(b, RESPONSE, 0);
         self.kernels();
     }
 
@@ -165,7 +167,7 @@ impl Model {
         end.sent = end.sent.wrapping_add(len as u32);
         let own = end.own;
         if let Some(oracle) = &mut end.oracle {
-            // A peer that has closed does not get it either.
+            // A peer that has closed gets nothing from the Unix socket, either.
             match oracle.write_all(&bytes) {
                 Ok(()) => {}
                 Err(error) => {
@@ -176,7 +178,8 @@ impl Model {
         self.rig.write(own, &bytes);
     }
 
-    /// Everything has settled: both must find the same.
+    /// Reads from a connection and from its Unix socket, after everything has settled: both must
+    /// have the same bytes.
     fn read(&mut self, pair: usize, side: usize) {
         let most = [1, 100, 5000, 1 << 20][self.chance.below(4)];
         self.settle();
@@ -204,11 +207,11 @@ impl Model {
         end.own.taken = end.own.taken.wrapping_add(bytes.len() as u32);
         let (own, over) = (end.own, end.over);
         if !over && !bytes.is_empty() {
-            self.rig.say(own, CREDIT_UPDATE, 0);
+            self.rig.send_control(own, CREDIT_UPDATE, 0);
         }
     }
 
-    /// All guests take what there is, and nothing is on its way.
+    /// Has all guests take what there is, until nothing is in flight.
     fn settle(&mut self) {
         self.rig.drivers.iter_mut().for_each(|driver| driver.stuck = false);
         for _ in 0..3 {
@@ -226,10 +229,10 @@ impl Model {
         if let Some(oracle) = &end.oracle {
             let _ = oracle.shutdown(Shutdown::Write);
         }
-        self.rig.say(own, SHUTDOWN, SHUTDOWN_SEND);
+        self.rig.send_control(own, SHUTDOWN, SHUTDOWN_SEND);
     }
 
-    /// A program ends: what was sent arrives, then the connection is over.
+    /// Ends a program: what was sent arrives, then the connection is over.
     fn close(&mut self, pair: usize, side: usize) {
         self.settle();
         let end = &mut self.pairs[pair].ends[side];
@@ -237,11 +240,11 @@ impl Model {
         end.unread.clear();
         let own = end.own;
         if !std::mem::replace(&mut end.over, true) {
-            self.rig.say(own, RST, 0);
+            self.rig.send_control(own, RST, 0);
         }
     }
 
-    /// A guest starts anew: its programs are gone.
+    /// Restarts a guest: its programs are gone.
     fn restart(&mut self, guest: usize) {
         self.settle();
         self.rig.restart(guest);
@@ -278,18 +281,18 @@ impl Model {
             }
             975..990 => {
                 let streams = self.rig.switch.stop();
-                self.rig.succeed(streams);
+                self.rig.replace_switch(streams);
             }
             990..998 => {
                 let guest = self.chance.below(GUESTS);
-                self.rig.succeed_while_paused(guest);
+                self.rig.replace_switch_while_paused(guest);
             }
             _ => {
                 let guest = self.chance.below(GUESTS);
                 self.restart(guest);
             }
         }
-        // Nothing that was stepped over is lost: kernels take it in with the next operation.
+        // Packets that arrived in single steps are not lost.
         for guest in 0..GUESTS {
             while let Some((header, bytes)) = self.rig.drivers[guest].inbox.pop_front() {
                 self.take_in(guest, header, &bytes);

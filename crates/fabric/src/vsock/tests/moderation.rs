@@ -1,4 +1,4 @@
-//! What guests learn later, and that they do learn it.
+//! Deferred credit updates and interrupts.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use super::rig::*;
 const SOON: Duration = Duration::from_millis(1);
 
 #[test]
-fn credit_that_is_not_needed_comes_later() {
+fn a_credit_update_that_is_not_needed_comes_later() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, mut b) = rig.connect(0, 1, 5000);
     rig.write(a, &pattern(0, 1000));
     rig.settle();
     rig.read(&mut b);
-    rig.say(b, CREDIT_UPDATE, 0);
+    rig.send_control(b, CREDIT_UPDATE, 0);
     rig.settle();
     assert!(rig.ops(0).is_empty());
     rig.now += SOON;
@@ -26,16 +26,16 @@ fn credit_that_is_not_needed_comes_later() {
 }
 
 #[test]
-fn credit_that_is_needed_or_asked_for_comes_at_once() {
+fn a_credit_update_that_is_needed_or_asked_for_comes_at_once() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, mut b) = rig.connect(0, 1, 5000);
     rig.write(a, &pattern(0, 1000));
     rig.settle();
     rig.read(&mut b);
-    rig.say(b, CREDIT_UPDATE, 0);
+    rig.send_control(b, CREDIT_UPDATE, 0);
     rig.settle();
     assert!(rig.ops(0).is_empty());
-    // With that, half of the buffer is used up, as far as the sender knows.
+    // As far as the sender knows, half of the buffer is used up now.
     for at in 0..2 {
         rig.write(a, &pattern(1000 + (at << 16), 1 << 16));
     }
@@ -43,14 +43,14 @@ fn credit_that_is_needed_or_asked_for_comes_at_once() {
     assert_eq!(rig.next(0).0.fwd_cnt, 1000);
     rig.read(&mut b);
 
-    rig.say(a, CREDIT_REQUEST, 0);
+    rig.send_control(a, CREDIT_REQUEST, 0);
     rig.settle();
     assert_eq!(rig.ops(1), [CREDIT_REQUEST]);
-    rig.say(b, CREDIT_UPDATE, 0);
+    rig.send_control(b, CREDIT_UPDATE, 0);
     rig.settle();
     assert_eq!(rig.next(0).0.fwd_cnt, 1000 + (2 << 16));
 
-    // A buffer of another size is news by itself.
+    // A new buffer size is passed on at once.
     let header =
         taut_virtq::socket_header::SocketHeader { buf_alloc: 2 * ALLOC, ..rig.header(b, CREDIT_UPDATE) };
     assert!(rig.drivers[1].send(header, &[]));
@@ -59,7 +59,7 @@ fn credit_that_is_needed_or_asked_for_comes_at_once() {
 }
 
 #[test]
-fn a_guest_is_interrupted_for_what_it_gets_back_later_or_when_its_ring_fills() {
+fn a_guest_is_interrupted_for_returned_packets_later_or_when_its_ring_fills() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, mut b) = rig.connect(0, 1, 5000);
     let calls = |rig: &Rig| rig.count(0, SocketWord::Interrupts);

@@ -1,4 +1,4 @@
-//! What guests say to each other on the rig, and what happens to them.
+//! Helpers of the tests: guests' programs, and events that happen to guests.
 
 use std::os::fd::OwnedFd;
 
@@ -10,16 +10,18 @@ pub(super) use crate::vsock::rig::*;
 
 pub(super) const ALLOC: u32 = 256 << 10;
 
-/// A connection as a guest's program sees it: headers made for it, room told.
+/// One end of a connection, from which headers are made.
 #[derive(Clone, Copy)]
 pub(super) struct Own {
     pub(super) guest: usize,
     pub(super) port: u32,
     pub(super) peer: (u32, u32),
+    /// Bytes that the program has read.
     pub(super) taken: u32,
 }
 
-/// Guests with context IDs from 3 on, in these domains, with receive buffers of so many bytes.
+/// Creates a rig of guests in these domains, with context IDs from 3 on. `buffer` is the size of
+/// their receive buffers in bytes.
 pub(super) fn rig(domains: &[&[&str]], buffer: u32) -> Rig {
     rig_of((3..).zip(domains).map(|(cid, domains)| device(cid, domains)).collect(), buffer)
 }
@@ -30,8 +32,8 @@ pub(super) fn rig_of(devices: Vec<SocketConfig>, buffer: u32) -> Rig {
 }
 
 impl Rig {
-    /// Another switch takes the place of this one, which has stopped (or was killed).
-    pub(super) fn succeed(&mut self, streams: Vec<(u32, OwnedFd)>) {
+    /// Replaces the switch, which was stopped or counts as killed, and starts all rings.
+    pub(super) fn replace_switch(&mut self, streams: Vec<(u32, OwnedFd)>) {
         self.take_over(streams);
         (0..self.drivers.len()).for_each(|guest| self.start_both(guest, [Start::Recover; 2]));
     }
@@ -51,7 +53,7 @@ impl Rig {
         }
     }
 
-    pub(super) fn say(&mut self, own: Own, op: u16, flags: u32) {
+    pub(super) fn send_control(&mut self, own: Own, op: u16, flags: u32) {
         let header = SocketHeader { flags, ..self.header(own, op) };
         assert!(self.drivers[own.guest].send(header, &[]));
     }
@@ -61,24 +63,24 @@ impl Rig {
         assert!(self.drivers[own.guest].send(header, bytes), "the ring is full");
     }
 
-    /// The same by a guest that does not look what it has got back.
+    /// Sends payload without reclaiming the packets that the guest has got back.
     pub(super) fn write_only(&mut self, own: Own, bytes: &[u8]) {
         let header = self.header(own, RW);
         assert!(self.drivers[own.guest].send_only(header, bytes), "the ring is full");
     }
 
-    /// A guest takes what it has got back, and wants to be interrupted for the next.
+    /// Reclaims the packets that a guest has got back, and asks for an interrupt for the next one.
     pub(super) fn arm_returns(&mut self, guest: usize) {
         self.drivers[guest].outstanding();
         self.drivers[guest].arm_returns();
     }
 
-    /// The next packet that a guest has received.
+    /// Takes the next packet that a guest has received.
     pub(super) fn next(&mut self, guest: usize) -> (SocketHeader, Vec<u8>) {
         self.drivers[guest].inbox.pop_front().expect("nothing has arrived")
     }
 
-    /// Everything that arrived for a connection's payload; there must be nothing else.
+    /// Takes the payload of a connection that has arrived. Nothing else may have arrived.
     pub(super) fn read(&mut self, own: &mut Own) -> Vec<u8> {
         let mut all = Vec::new();
         while let Some((header, bytes)) = self.drivers[own.guest].inbox.pop_front() {
@@ -101,21 +103,21 @@ impl Rig {
         )
     }
 
-    /// A connection between two guests that is open.
+    /// Opens a connection between two guests.
     pub(super) fn connect(&mut self, from: usize, to: usize, port: u32) -> (Own, Own) {
         let (own, other) = self.ends(from, to, port);
-        self.say(own, REQUEST, 0);
+        self.send_control(own, REQUEST, 0);
         self.settle();
         assert_eq!(self.ops(to), [REQUEST]);
-        self.say(other, RESPONSE, 0);
+        self.send_control(other, RESPONSE, 0);
         self.settle();
         assert_eq!(self.ops(from), [RESPONSE]);
         (own, other)
     }
 
-    /// A request that is answered by a reset.
+    /// Sends a request, and checks that a reset is the only answer.
     pub(super) fn is_refused(&mut self, own: Own) {
-        self.say(own, REQUEST, 0);
+        self.send_control(own, REQUEST, 0);
         self.settle();
         let (header, bytes) = self.next(own.guest);
         assert_eq!((header.op, bytes.len()), (RST, 0));
@@ -125,20 +127,20 @@ impl Rig {
     }
 }
 
-/// Bytes that differ from place to place.
+/// Bytes that differ from position to position.
 pub(super) fn pattern(from: usize, len: usize) -> Vec<u8> {
     (from..from + len).map(|at| (at * 31 + (at >> 8) * 7) as u8).collect()
 }
 
 impl Rig {
-    /// A guest's rings stop and go on, as for a paused VM.
+    /// Stops a guest's rings and starts them again, as for a paused VM.
     pub(super) fn pause(&mut self, guest: usize) {
         let positions = [0, 1].map(|queue| self.stop(guest, queue).unwrap());
         self.start_both(guest, positions.map(Start::At));
     }
 
-    /// Another switch takes over from this one while a guest stands still.
-    pub(super) fn succeed_while_paused(&mut self, guest: usize) {
+    /// Replaces the switch while a guest is paused.
+    pub(super) fn replace_switch_while_paused(&mut self, guest: usize) {
         let positions = [0, 1].map(|queue| self.stop(guest, queue).unwrap());
         let streams = self.stop_switch();
         self.take_over(streams);

@@ -6,7 +6,7 @@ use taut_virtq::socket_header::*;
 use super::rig::*;
 
 #[test]
-fn bytes_go_both_ways_whatever_the_sizes_of_buffers() {
+fn bytes_go_both_ways_for_all_buffer_sizes() {
     for buffer in [1, 100, 4096 - 44, 64 << 10] {
         let mut rig = rig(&[&["d"], &["d"]], buffer);
         let (mut a, mut b) = rig.connect(0, 1, 5000);
@@ -40,7 +40,7 @@ fn small_payloads_of_one_connection_become_one_packet() {
 }
 
 #[test]
-fn records_keep_their_ends() {
+fn seqpacket_messages_keep_their_boundaries() {
     let mut rig = rig(&[&["d"], &["d"]], 1000);
     let (a, b) = rig.ends(0, 1, 5000);
     let of = |header: SocketHeader| SocketHeader { kind: SEQPACKET, ..header };
@@ -63,11 +63,11 @@ fn records_keep_their_ends() {
 }
 
 #[test]
-fn half_a_close_comes_behind_what_was_sent_and_the_other_half_goes_on() {
+fn a_shutdown_follows_the_payload_and_the_other_direction_goes_on() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (mut a, mut b) = rig.connect(0, 1, 5000);
     rig.write(a, &pattern(0, 20_000));
-    rig.say(a, SHUTDOWN, SHUTDOWN_SEND);
+    rig.send_control(a, SHUTDOWN, SHUTDOWN_SEND);
     rig.settle();
     let (last, _) = rig.drivers[1].inbox.pop_back().unwrap();
     assert_eq!((last.op, last.flags), (SHUTDOWN, SHUTDOWN_SEND));
@@ -75,23 +75,23 @@ fn half_a_close_comes_behind_what_was_sent_and_the_other_half_goes_on() {
     rig.write(b, b"still here");
     rig.settle();
     assert_eq!(rig.read(&mut a), b"still here");
-    rig.say(b, SHUTDOWN, SHUTDOWN_SEND | SHUTDOWN_RCV);
+    rig.send_control(b, SHUTDOWN, SHUTDOWN_SEND | SHUTDOWN_RCV);
     rig.settle();
     assert_eq!(rig.ops(0), [SHUTDOWN]);
-    rig.say(a, RST, 0);
+    rig.send_control(a, RST, 0);
     rig.settle();
     assert_eq!(rig.ops(1), [RST]);
     assert_eq!((rig.count(0, SocketWord::Connections), rig.count(0, SocketWord::Opened)), (0, 1));
-    // The ports are free again.
+    // The same ports can be used again.
     rig.connect(0, 1, 5000);
 }
 
 #[test]
-fn a_reset_comes_behind_what_was_sent() {
+fn a_reset_follows_the_payload() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, mut b) = rig.connect(0, 1, 5000);
     rig.write(a, &pattern(0, 9000));
-    rig.say(a, RST, 0);
+    rig.send_control(a, RST, 0);
     rig.settle();
     assert_eq!(rig.drivers[1].inbox.pop_back().unwrap().0.op, RST);
     assert!(rig.read(&mut b) == pattern(0, 9000));
@@ -102,12 +102,12 @@ fn a_reset_comes_behind_what_was_sent() {
 fn credit_is_passed_on_and_asked_for() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, mut b) = rig.connect(0, 1, 5000);
-    rig.say(a, CREDIT_REQUEST, 0);
+    rig.send_control(a, CREDIT_REQUEST, 0);
     rig.settle();
     assert_eq!(rig.ops(1), [CREDIT_REQUEST]);
     b.taken = 77;
-    rig.say(b, CREDIT_UPDATE, 0);
-    rig.say(b, CREDIT_UPDATE, 0);
+    rig.send_control(b, CREDIT_UPDATE, 0);
+    rig.send_control(b, CREDIT_UPDATE, 0);
     rig.settle();
     let (header, _) = rig.next(0);
     assert_eq!((header.op, header.buf_alloc, header.fwd_cnt), (CREDIT_UPDATE, ALLOC, 77));
@@ -115,7 +115,7 @@ fn credit_is_passed_on_and_asked_for() {
 }
 
 #[test]
-fn nobody_is_sent_more_than_it_has_room_for() {
+fn no_receiver_gets_more_than_its_credit() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, mut b) = rig.connect(0, 1, 5000);
     for at in 0..6 {
@@ -124,22 +124,22 @@ fn nobody_is_sent_more_than_it_has_room_for() {
     rig.settle();
     assert!(rig.read(&mut b) == pattern(0, ALLOC as usize), "the guest sent more than its credit");
     assert_eq!(rig.drivers[0].outstanding(), 2);
-    rig.say(b, CREDIT_UPDATE, 0);
+    rig.send_control(b, CREDIT_UPDATE, 0);
     rig.settle();
     assert!(rig.read(&mut b) == pattern(ALLOC as usize, 2 << 16));
     assert_eq!(rig.drivers[0].outstanding(), 0);
 }
 
 #[test]
-fn what_the_state_does_not_allow_ends_the_connection_for_both() {
+fn a_packet_that_the_state_does_not_allow_resets_both_sides() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, _) = rig.connect(0, 1, 5000);
-    rig.say(a, RESPONSE, 0);
+    rig.send_control(a, RESPONSE, 0);
     rig.settle();
     assert_eq!((rig.ops(0), rig.ops(1)), (vec![RST], vec![RST]));
-    // Payload before the answer.
+    // Payload before the response.
     let (a, _) = rig.ends(0, 1, 5001);
-    rig.say(a, REQUEST, 0);
+    rig.send_control(a, REQUEST, 0);
     rig.settle();
     rig.write(a, b"too soon");
     rig.settle();

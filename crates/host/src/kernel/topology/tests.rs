@@ -2,8 +2,6 @@
 
 use std::fs;
 
-use taut_api::host::AcceleratorKind;
-
 use super::*;
 
 /// Files and their content below a root.
@@ -72,8 +70,6 @@ fn a_server_with_two_packages() {
     let node = |id, kib: u64| NumaNode { id, memory: Bytes(kib * 1024) };
     assert_eq!(topology.nodes, [node(0, 8_192_000), node(1, 8_192_004)]);
     assert_eq!(topology.memory_available, Bytes(8_192_000 * 1024));
-    let accelerator = Accelerator { kind: AcceleratorKind::Tcg, why: "a test".into() };
-    assert_eq!(topology.clone().into_host_info(accelerator, None).cpus, topology.cpus);
 }
 
 #[test]

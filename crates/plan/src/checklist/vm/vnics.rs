@@ -71,7 +71,8 @@ fn model(spec: &VmSpec) -> Line {
     MODEL.line(verdict, models.join(", "), "virtio")
 }
 
-/// vNICs with rings of the switch, and their present coalescing. vNICs that QEMU emulates have none.
+/// vNICs with rings of the switch, and their present coalescing. vNICs that QEMU emulates have
+/// neither.
 fn own_rings<'a>(facts: &VmFacts<'a>) -> Vec<(&'a NicStatus, Coalescing)> {
     facts.status.nics.iter().filter_map(|nic| Some((nic, nic.coalescing?))).collect()
 }

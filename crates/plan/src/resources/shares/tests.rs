@@ -1,6 +1,5 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
-use taut_api::Bytes;
 use taut_api::enforcement::{Controllers, VmReport};
 use taut_api::shares::Shares;
 
@@ -29,8 +28,8 @@ fn host(hierarchy: Hierarchy, swap: bool) -> Observed {
 }
 
 fn told(desired: &Desired, observed: &Observed, report: &HostReport, vm: &str) -> Explanation {
-    let decided = Decided::new(desired, observed, report);
-    explain_shares(desired, observed, report, &decided, &name(vm), &desired.vms[&name(vm)])
+    let groups = share_cpu_and_memory(desired, observed);
+    explain_shares(desired, observed, report, &groups, &name(vm), &desired.vms[&name(vm)])
 }
 
 fn vms(all: Vec<(&str, serde_json::Value)>) -> Desired {

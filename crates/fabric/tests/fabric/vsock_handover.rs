@@ -1,4 +1,5 @@
-//! VMCI devices when the fabric is replaced: connections outlive an upgrade, devices outlive anything.
+//! vsock devices when the fabric is replaced: connections survive an upgrade, devices also survive
+//! a kill.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +12,8 @@ use taut_api::link::Link;
 use taut_virtq::socket_header::RST;
 
 use super::fabric::{Fabric, socket};
-use super::socket_guest::{End, SocketGuest, connect};
-use super::vmci::{exchange, socket_guests};
+use super::vsock::{exchange, socket_guests};
+use super::vsock_guest::{End, SocketGuest, connect};
 
 fn both() -> Vec<SocketConfig> {
     vec![socket(0, &["web"]), socket(1, &["web"])]
@@ -49,7 +50,7 @@ fn a_killed_fabric_resets_every_connection_and_new_ones_work() {
 }
 
 #[test]
-fn a_fabric_killed_under_load_doubles_nothing_before_it_resets() {
+fn a_fabric_killed_under_load_delivers_no_byte_twice_before_the_reset() {
     let mut fabric = Fabric::start();
     let [mut a, mut b] = socket_guests(&mut fabric, [&["web"], &["web"]]);
     for round in 0..5_u8 {
@@ -65,7 +66,7 @@ fn a_fabric_killed_under_load_doubles_nothing_before_it_resets() {
             let sender = scope.spawn(move || a.write_until_reset(at_a, bytes));
             let receiver = scope.spawn(move || {
                 let got = b.read_until_reset(at_b);
-                assert!(got == bytes(0, got.len()), "a byte is another");
+                assert!(got == bytes(0, got.len()), "a byte differs");
                 got.len()
             });
             while received(&fabric) < before + 300_000 {
@@ -82,7 +83,7 @@ fn a_fabric_killed_under_load_doubles_nothing_before_it_resets() {
     exchange([&mut a, &mut b], [&mut at_a, &mut at_b], 1);
 }
 
-/// A stream that is read and checked until `events` are over, and then ended by its sender.
+/// Sends, reads and checks a stream until `events` are over. Then the sender ends it.
 fn byte_exact(
     fabric: Fabric,
     guests: [SocketGuest; 2],
@@ -98,7 +99,7 @@ fn byte_exact(
     let sender_over = Arc::clone(&over);
     let sender = std::thread::spawn(move || {
         let mut sent = 0_u32;
-        // Before the last chunk the receiver is told that it is the last one.
+        // The head of each chunk tells the receiver whether it is the last one.
         loop {
             let last = sender_over.load(Ordering::Relaxed);
             let len = 1 + sent as usize % 20_000;
@@ -125,7 +126,7 @@ fn byte_exact(
             let len = u32::from_le_bytes(head[1..].try_into().unwrap());
             assert!(len == 1 + got % 20_000, "a chunk of {len} bytes behind {got}");
             let chunk = take(&mut b, len as usize);
-            assert!(chunk == bytes(got, len as usize), "the chunk behind {got} bytes is another");
+            assert!(chunk == bytes(got, len as usize), "the chunk behind {got} bytes differs");
             got += len;
             if head[0] == 1 {
                 b.closed(&at_b);
@@ -141,7 +142,7 @@ fn byte_exact(
 }
 
 #[test]
-fn connections_go_on_byte_by_byte_through_upgrades() {
+fn streams_lose_and_double_no_byte_in_upgrades() {
     let mut fabric = Fabric::start();
     let mut guests = socket_guests(&mut fabric, [&["web"], &["web"]]);
     let [a, b] = &mut guests;
@@ -156,14 +157,14 @@ fn connections_go_on_byte_by_byte_through_upgrades() {
 }
 
 #[test]
-fn a_connection_that_rests_during_an_upgrade_is_there_after_it() {
+fn an_idle_connection_and_an_unanswered_request_survive_an_upgrade() {
     let mut fabric = Fabric::start();
     let [mut a, mut b] = socket_guests(&mut fabric, [&["web"], &["web"]]);
     let (mut at_a, mut at_b) = connect(&mut a, &mut b, 1000);
     exchange([&mut a, &mut b], [&mut at_a, &mut at_b], 1);
     let asked = a.request(2000, (b.cid, 5000));
     let fabric = upgrade(fabric);
-    // What was asked for before is answered after.
+    // The request from before the upgrade is answered after it.
     let accepted = b.accept();
     let (header, _) = a.receive();
     assert!(asked.is_for(&header), "{header:?}");
@@ -175,7 +176,7 @@ fn a_connection_that_rests_during_an_upgrade_is_there_after_it() {
 }
 
 #[test]
-fn a_fabric_that_ends_before_it_takes_over_leaves_everything_as_it_is() {
+fn a_standby_fabric_that_ends_before_its_takeover_changes_nothing() {
     let mut fabric = Fabric::start();
     let [mut a, mut b] = socket_guests(&mut fabric, [&["web"], &["web"]]);
     let (mut at_a, mut at_b) = connect(&mut a, &mut b, 1000);
@@ -184,7 +185,7 @@ fn a_fabric_that_ends_before_it_takes_over_leaves_everything_as_it_is() {
     exchange([&mut a, &mut b], [&mut at_a, &mut at_b], 1);
     assert!(next.quit().success());
     exchange([&mut a, &mut b], [&mut at_a, &mut at_b], 2);
-    // The next one does what it could have done.
+    // Another standby fabric can still take over.
     let _fabric = upgrade(fabric);
     exchange([&mut a, &mut b], [&mut at_a, &mut at_b], 3);
 }

@@ -1,5 +1,5 @@
-//! A guest with a VMCI device: a front end that says what QEMU's `vhost-user-vsock` says, the driver ends of the two rings,
-//! and as much of a guest's socket layer as a connection needs.
+//! A guest with a vsock device: a front end that sends what QEMU's `vhost-user-vsock` sends, the
+//! driver ends of the two rings, and the part of a guest's socket layer that a connection needs.
 
 use std::os::unix::net::UnixStream;
 
@@ -13,22 +13,23 @@ use vhost::vhost_user::message::{FrontendReq, VhostUserProtocolFeatures};
 
 use super::guest::{Events, FrontEnd, negotiate_with, wait};
 
-/// What a stock Linux driver accepts of a socket device.
+/// Features of a vsock device that a stock Linux driver accepts.
 const LINUX: u64 =
     features::VERSION_1 | features::EVENT_IDX | features::INDIRECT_DESC | features::PROTOCOL_FEATURES;
 const QUEUE_SIZE: u16 = 128;
 /// Payload bytes of a receive buffer, as Linux posts them: 4 KiB with the header.
 const RX_PAYLOAD: u32 = 4096 - 44;
 const TX_PAYLOAD: u32 = 16 << 10;
-/// Room that a connection has.
+/// Buffer size of a connection.
 const ROOM: u32 = 64 << 10;
 
 /// A running guest.
 pub(crate) struct SocketGuest {
     pub(crate) front_end: FrontEnd,
-    /// Its context ID, as the device told it.
+    /// The guest's context ID, read from the device.
     pub(crate) cid: u64,
-    /// Connections that were reset: resets for what was still sent on them may follow.
+    /// Connections that were reset. Resets in answer to packets that were still in flight may
+    /// follow.
     reset: Vec<End>,
     ram: Ram,
     layouts: [QueueLayout; 2],
@@ -42,12 +43,14 @@ pub(crate) struct SocketGuest {
 pub(crate) struct End {
     local: u32,
     peer: (u64, u32),
-    /// Bytes sent, and bytes read by the other side's program.
+    /// Bytes sent.
     sent: u32,
+    /// Bytes that the other side's program has read.
     acknowledged: u32,
     peer_room: u32,
-    /// Bytes read here, and how many of them were told.
+    /// Bytes read here.
     read: u32,
+    /// Bytes read here that the other side has been told of.
     told: u32,
 }
 
@@ -56,7 +59,7 @@ impl End {
         Self { local, peer, sent: 0, acknowledged: 0, peer_room: 0, read: 0, told: 0 }
     }
 
-    /// Does a packet belong to this connection?
+    /// Tells whether a packet belongs to this connection.
     pub(crate) fn is_for(&self, header: &SocketHeader) -> bool {
         (header.src_cid, header.src_port, header.dst_port) == (self.peer.0, self.peer.1, self.local)
     }
@@ -65,14 +68,15 @@ impl End {
         self.peer_room - self.sent.wrapping_sub(self.acknowledged)
     }
 
-    /// Learns how much the other side takes.
+    /// Takes up the other side's credit.
     fn learn(&mut self, header: &SocketHeader) {
         (self.peer_room, self.acknowledged) = (header.buf_alloc, header.fwd_cnt);
     }
 }
 
 impl SocketGuest {
-    /// Does what QEMU does when it starts (it asks for the context ID then), and what it does when the guest's driver starts.
+    /// Does what QEMU does when it starts, when it also reads the context ID, and then what QEMU
+    /// does when the guest's driver starts.
     pub(crate) fn start(socket: UnixStream) -> Self {
         let mut front_end = FrontEnd { socket };
         let protocol = VhostUserProtocolFeatures::CONFIG | VhostUserProtocolFeatures::MQ;
@@ -82,7 +86,7 @@ impl SocketGuest {
         Self::boot(front_end, cid)
     }
 
-    /// Takes new memory, and sets up and starts both rings in it.
+    /// Allocates memory, and sets up and starts both rings in it.
     fn boot(front_end: FrontEnd, cid: u64) -> Self {
         let mut ram = Ram::new(16 << 20).unwrap();
         let layouts = [0; 2].map(|_| QueueLayout::allocate(&mut ram, QUEUE_SIZE).unwrap());
@@ -96,12 +100,12 @@ impl SocketGuest {
         guest
     }
 
-    /// What a front end does when its guest boots again, its rings stopped: everything set up anew.
+    /// Does what a front end does when its guest reboots after its rings were stopped.
     pub(crate) fn boot_again(self) -> Self {
         Self::boot(self.front_end, self.cid)
     }
 
-    /// Sets the transmit ring's available index to something impossible.
+    /// Sets the transmit ring's available index to an invalid value.
     pub(crate) fn break_transmit_ring(&mut self) {
         let index = self.layouts[1].avail + 2;
         self.ram.memory().write(index, &9999_u16.to_le_bytes()).unwrap();
@@ -115,7 +119,7 @@ impl SocketGuest {
         self.front_end.tell(FrontendReq::SET_MEM_TABLE, &body, &[self.ram.file()]);
     }
 
-    /// Tells memory, starts both rings at these positions, and tells that the driver runs.
+    /// Shares the memory, starts both rings at these positions, and sets the driver's status.
     pub(crate) fn start_rings(&mut self, positions: [u16; 2]) {
         self.share_memory();
         for (queue, base) in positions.into_iter().enumerate() {
@@ -124,7 +128,8 @@ impl SocketGuest {
         self.front_end.tell(FrontendReq::SET_STATUS, &0x0f_u64.to_ne_bytes(), &[]);
     }
 
-    /// Stops both rings, as QEMU does when the VM is paused as well as when its driver goes away; their positions.
+    /// Stops both rings, as QEMU does when the VM is paused and when its driver goes away. Returns
+    /// their positions.
     pub(crate) fn stop_rings(&mut self) -> [u16; 2] {
         for queue in [0, 1] {
             self.front_end.tell(FrontendReq::SET_VRING_ENABLE, &FrontEnd::state(queue, 0), &[]);
@@ -137,7 +142,7 @@ impl SocketGuest {
         positions
     }
 
-    /// Sends one packet, waiting for room in the ring if there is none.
+    /// Sends one packet, and waits for room in the ring if there is none.
     pub(crate) fn send(&mut self, header: SocketHeader, payload: &[u8]) {
         loop {
             self.tx.reclaim().unwrap();
@@ -154,7 +159,7 @@ impl SocketGuest {
         }
     }
 
-    /// The next packet. It is waited for by interrupt only, so one that is missing fails the test.
+    /// Receives the next packet. Waits for interrupts only, so a missing one fails the test.
     pub(crate) fn receive(&mut self) -> (SocketHeader, Vec<u8>) {
         loop {
             let packet = self.rx.receive(|header, payload| {
@@ -194,19 +199,19 @@ impl SocketGuest {
         }
     }
 
-    /// Sends a packet of a connection's without payload.
+    /// Sends a packet without payload on a connection.
     pub(crate) fn tell(&mut self, end: &End, op: u16) {
         self.send(self.header(end, op), &[]);
     }
 
-    /// Asks for a connection, without waiting for the answer.
+    /// Requests a connection, without waiting for the answer.
     pub(crate) fn request(&mut self, local: u32, peer: (u64, u32)) -> End {
         let end = End::new(local, peer);
         self.tell(&end, REQUEST);
         end
     }
 
-    /// Connects from port `local`; `None` if that is answered by a reset.
+    /// Connects from port `local`. Returns `None` if the answer is a reset.
     pub(crate) fn connect(&mut self, local: u32, peer: (u64, u32)) -> Option<End> {
         let mut end = self.request(local, peer);
         let (header, payload) = self.receive();
@@ -221,14 +226,14 @@ impl SocketGuest {
         }
     }
 
-    /// A connection that was asked for is accepted now.
+    /// Receives the response to a request.
     pub(crate) fn established(&mut self, end: &mut End) {
         let header = self.next(end);
         assert_eq!(header.op, RESPONSE, "{header:?}");
         end.learn(&header);
     }
 
-    /// Accepts a connection that somebody asks for next.
+    /// Receives the next request and accepts it.
     pub(crate) fn accept(&mut self) -> End {
         let (header, _) = self.receive();
         assert_eq!((header.op, header.kind), (REQUEST, STREAM), "{header:?}");
@@ -238,7 +243,7 @@ impl SocketGuest {
         end
     }
 
-    /// Sends bytes as the other side takes them. Nothing else arrives meanwhile but what it says about that.
+    /// Sends bytes as far as the other side gives credit. Only credit updates may arrive meanwhile.
     pub(crate) fn write(&mut self, end: &mut End, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             while end.room() == 0 {
@@ -253,7 +258,7 @@ impl SocketGuest {
         }
     }
 
-    /// Receives so many bytes.
+    /// Receives `len` bytes.
     pub(crate) fn read(&mut self, end: &mut End, len: usize) -> Vec<u8> {
         let mut got = Vec::new();
         while got.len() < len {
@@ -263,7 +268,7 @@ impl SocketGuest {
         got
     }
 
-    /// Receives the next bytes of a connection's, and tells when there is room again.
+    /// Receives the next bytes of a connection, and sends a credit update when one is due.
     pub(crate) fn read_some(&mut self, end: &mut End) -> Vec<u8> {
         loop {
             let (header, bytes) = self.receive();
@@ -277,8 +282,8 @@ impl SocketGuest {
         }
     }
 
-    /// Sends what `bytes` makes, from the position and of the length that it is told, until the connection is reset; how many
-    /// bytes were sent.
+    /// Sends the bytes that `bytes` returns for a position and a length, until the connection is
+    /// reset. Returns how many bytes were sent.
     pub(crate) fn write_until_reset(
         &mut self,
         mut end: End,
@@ -318,7 +323,7 @@ impl SocketGuest {
         }
     }
 
-    /// Bytes have been read; tells when there is room again.
+    /// Counts bytes as read, and sends a credit update when one is due.
     fn take(&mut self, end: &mut End, bytes: Vec<u8>) -> Vec<u8> {
         end.read = end.read.wrapping_add(bytes.len() as u32);
         if end.read.wrapping_sub(end.told) >= ROOM / 4 {
@@ -328,7 +333,7 @@ impl SocketGuest {
         bytes
     }
 
-    /// The next packet of a connection's that is not about room.
+    /// Receives the next packet of a connection that is not a credit update.
     pub(crate) fn next(&mut self, end: &End) -> SocketHeader {
         loop {
             let (header, _) = self.receive();
@@ -346,7 +351,7 @@ impl SocketGuest {
         assert_eq!(self.next(end).op, RST);
     }
 
-    /// The other side closes a connection.
+    /// Receives the other side's shutdown and answers by a reset.
     pub(crate) fn closed(&mut self, end: &End) {
         let header = self.next(end);
         assert_eq!((header.op, header.flags), (SHUTDOWN, SHUTDOWN_RCV | SHUTDOWN_SEND));

@@ -1,4 +1,4 @@
-//! The host's end of VMCI connections: Unix sockets that `tautd` opens and passes on.
+//! The host's end of vsock connections: Unix sockets that `tautd` opens and passes on.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -14,16 +14,16 @@ use taut_api::vmci::Cid;
 use taut_virtq::socket_header::{RESPONSE, RST, SHUTDOWN};
 
 use super::fabric::{Fabric, PATIENCE, socket};
-use super::socket_guest::{End, SocketGuest};
-use super::vmci::socket_guests;
+use super::vsock::socket_guests;
+use super::vsock_guest::{End, SocketGuest};
 
-/// Where programs of the host connect to a guest.
-struct Door {
+/// The listening socket at which programs on the host connect to a guest.
+struct Listener {
     address: SocketAddr,
     listener: OwnedFd,
 }
 
-impl Door {
+impl Listener {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("taut-vmci-test/{}/{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -32,12 +32,12 @@ impl Door {
         Self { address, listener }
     }
 
-    /// Has a fabric accept here.
+    /// Passes the socket to a fabric, which accepts there.
     fn pass_on(&self, fabric: &Fabric, port: u16) {
         fabric.send(&ToFabric::HostListener { port: PortId(port) }, &[self.listener.as_fd()]);
     }
 
-    /// A program of the host's that asks for a port of the guest.
+    /// Connects as a program on the host that names a port of the guest.
     fn connect(&self, port: u32) -> UnixStream {
         let mut client = UnixStream::connect_addr(&self.address).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -56,7 +56,7 @@ fn line(client: &mut UnixStream) -> String {
     String::from_utf8(line).unwrap()
 }
 
-/// Bytes both ways.
+/// Sends bytes both ways and compares them.
 fn exchange(guest: &mut SocketGuest, end: &mut End, client: &mut UnixStream, mark: u8) {
     let bytes: Vec<u8> = (0..30_000_u32).map(|at| mark.wrapping_add((at % 251) as u8)).collect();
     guest.write(end, &bytes);
@@ -67,9 +67,9 @@ fn exchange(guest: &mut SocketGuest, end: &mut End, client: &mut UnixStream, mar
     assert!(guest.read(end, bytes.len()) == bytes);
 }
 
-/// A program of the host's that is connected with the guest.
-fn connected(door: &Door, guest: &mut SocketGuest) -> (End, UnixStream) {
-    let mut client = door.connect(5000);
+/// Connects a program on the host with the guest.
+fn connected(listener: &Listener, guest: &mut SocketGuest) -> (End, UnixStream) {
+    let mut client = listener.connect(5000);
     let end = guest.accept();
     let answer = line(&mut client);
     let port = answer.strip_prefix("OK ").and_then(|rest| rest.trim_end().parse::<u32>().ok());
@@ -77,7 +77,7 @@ fn connected(door: &Door, guest: &mut SocketGuest) -> (End, UnixStream) {
     (end, client)
 }
 
-/// Waits for what the fabric asks of the host next, and answers.
+/// Waits for the fabric's next question to `tautd`, and answers it.
 fn answer(fabric: &mut Fabric, with: Option<&UnixStream>) -> (PortId, u32) {
     fabric.until(|fabric| !fabric.questions.is_empty());
     let (port, request, to) = fabric.questions.remove(0);
@@ -87,28 +87,28 @@ fn answer(fabric: &mut Fabric, with: Option<&UnixStream>) -> (PortId, u32) {
 }
 
 #[test]
-fn programs_of_the_host_reach_the_guest_by_its_socket() {
+fn programs_on_the_host_reach_the_guest_through_its_socket() {
     let mut fabric = Fabric::start();
     let [mut guest] = socket_guests(&mut fabric, [&[]]);
-    let door = Door::new();
-    door.pass_on(&fabric, 0);
-    let (mut end, mut client) = connected(&door, &mut guest);
+    let listener = Listener::new();
+    listener.pass_on(&fabric, 0);
+    let (mut end, mut client) = connected(&listener, &mut guest);
     exchange(&mut guest, &mut end, &mut client, 1);
-    // The guest's last words arrive, and then the end of the stream.
+    // The guest's last bytes arrive, and then the end of the stream.
     guest.write(&mut end, b"good bye");
-    let (mut other_end, mut other) = connected(&door, &mut guest);
+    let (mut other_end, mut other) = connected(&listener, &mut guest);
     exchange(&mut guest, &mut other_end, &mut other, 2);
     guest.close(&end);
     let mut rest = Vec::new();
     client.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"good bye");
-    // And the other way round.
+    // The program's end reaches the guest.
     other.shutdown(Shutdown::Both).unwrap();
     assert_eq!(guest.next(&other_end).op, SHUTDOWN);
 }
 
 #[test]
-fn the_guest_reaches_what_listens_on_the_host_and_is_reset_where_nothing_does() {
+fn the_guest_reaches_programs_on_the_host_and_gets_a_reset_if_there_is_none() {
     let mut fabric = Fabric::start();
     let [mut guest] = socket_guests(&mut fabric, [&[]]);
     let refused = guest.request(1000, (Cid::HOST.0.into(), 80));
@@ -125,14 +125,14 @@ fn the_guest_reaches_what_listens_on_the_host_and_is_reset_where_nothing_does() 
 }
 
 #[test]
-fn without_a_tautd_nothing_listens_on_the_host() {
+fn requests_to_the_host_are_reset_without_a_tautd() {
     let mut fabric = Fabric::start();
     let [mut guest] = socket_guests(&mut fabric, [&[]]);
     let asked = guest.request(1000, (Cid::HOST.0.into(), 80));
     fabric.until(|fabric| !fabric.questions.is_empty());
     fabric.disconnect();
-    assert_eq!(guest.next(&asked).op, RST, "who was asked is gone");
-    assert!(guest.connect(1001, (Cid::HOST.0.into(), 80)).is_none(), "nobody can be asked");
+    assert_eq!(guest.next(&asked).op, RST, "the tautd that was asked is gone");
+    assert!(guest.connect(1001, (Cid::HOST.0.into(), 80)).is_none(), "there is no tautd to ask");
     // A late answer does no harm.
     fabric.reconnect();
     let (port, request, _) = fabric.questions.remove(0);
@@ -145,23 +145,23 @@ fn without_a_tautd_nothing_listens_on_the_host() {
 }
 
 #[test]
-fn connections_with_the_host_go_on_through_an_upgrade() {
+fn connections_with_the_host_survive_an_upgrade() {
     let mut fabric = Fabric::start();
     let [mut guest] = socket_guests(&mut fabric, [&[]]);
-    let door = Door::new();
-    door.pass_on(&fabric, 0);
-    let (mut end, mut client) = connected(&door, &mut guest);
+    let listener = Listener::new();
+    listener.pass_on(&fabric, 0);
+    let (mut end, mut client) = connected(&listener, &mut guest);
     exchange(&mut guest, &mut end, &mut client, 1);
     for mark in 0..3 {
-        // In the socket while nobody serves it, or on its way.
+        // The bytes wait in the socket while no fabric serves it, or are in flight.
         client.write_all(b"between two fabrics").unwrap();
         fabric = fabric.upgrade_to(|next| {
             next.configure_sockets(vec![socket(0, &[])]);
-            door.pass_on(next, 0);
+            listener.pass_on(next, 0);
         });
         assert_eq!(guest.read(&mut end, 19), b"between two fabrics");
         exchange(&mut guest, &mut end, &mut client, mark);
-        let (mut new_end, mut new) = connected(&door, &mut guest);
+        let (mut new_end, mut new) = connected(&listener, &mut guest);
         exchange(&mut guest, &mut new_end, &mut new, mark);
         drop(new);
         assert_eq!(guest.next(&new_end).op, SHUTDOWN);
@@ -171,13 +171,13 @@ fn connections_with_the_host_go_on_through_an_upgrade() {
 }
 
 #[test]
-fn more_connections_than_a_message_carries_go_on_and_a_question_is_asked_again() {
+fn more_connections_than_one_message_carries_survive_and_questions_are_repeated() {
     const COUNT: usize = 210;
     let mut fabric = Fabric::start();
     let [mut guest] = socket_guests(&mut fabric, [&[]]);
-    let door = Door::new();
-    door.pass_on(&fabric, 0);
-    let mut connections: Vec<_> = (0..COUNT).map(|_| connected(&door, &mut guest)).collect();
+    let listener = Listener::new();
+    listener.pass_on(&fabric, 0);
+    let mut connections: Vec<_> = (0..COUNT).map(|_| connected(&listener, &mut guest)).collect();
     let mut asked = guest.request(1000, (Cid::HOST.0.into(), 80));
     fabric.until(|fabric| !fabric.questions.is_empty());
     let mut fabric = fabric.upgrade_to(|next| next.configure_sockets(vec![socket(0, &[])]));
@@ -199,18 +199,18 @@ fn more_connections_than_a_message_carries_go_on_and_a_question_is_asked_again()
 }
 
 #[test]
-fn a_killed_fabric_ends_connections_with_the_host_and_the_next_one_accepts() {
+fn a_killed_fabric_loses_connections_with_the_host_and_its_successor_accepts_new_ones() {
     let mut fabric = Fabric::start();
     let [mut guest] = socket_guests(&mut fabric, [&[]]);
-    let door = Door::new();
-    door.pass_on(&fabric, 0);
-    let (end, mut client) = connected(&door, &mut guest);
+    let listener = Listener::new();
+    listener.pass_on(&fabric, 0);
+    let (end, mut client) = connected(&listener, &mut guest);
     fabric = fabric.kill_and_replace();
     assert_eq!(client.read(&mut [0; 8]).unwrap_or(0), 0, "the other end is gone with the process");
     fabric.configure_sockets(vec![socket(0, &[])]);
     fabric.resume();
-    door.pass_on(&fabric, 0);
+    listener.pass_on(&fabric, 0);
     assert_eq!(guest.next(&end).op, RST);
-    let (mut end, mut client) = connected(&door, &mut guest);
+    let (mut end, mut client) = connected(&listener, &mut guest);
     exchange(&mut guest, &mut end, &mut client, 1);
 }

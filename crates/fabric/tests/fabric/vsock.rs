@@ -1,4 +1,4 @@
-//! VMCI devices: sessions of their own kind, connections between guests, and who may have them.
+//! vsock devices: their sessions, connections between guests, and which guests may connect.
 
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::SocketConfig;
@@ -11,9 +11,9 @@ use vhost::vhost_user::message::{FrontendReq, VhostUserProtocolFeatures};
 
 use super::fabric::{Fabric, cid, socket, vnic};
 use super::guest::{FrontEnd, PLAIN, negotiate_with};
-use super::socket_guest::{End, SocketGuest, connect};
+use super::vsock_guest::{End, SocketGuest, connect};
 
-/// Guests on devices that are in these domains.
+/// Starts guests at devices that are in these domains.
 pub(crate) fn socket_guests<const N: usize>(fabric: &mut Fabric, domains: [&[&str]; N]) -> [SocketGuest; N] {
     fabric.configure_sockets((0..).zip(domains).map(|(id, domains)| socket(id, domains)).collect());
     let guests = std::array::from_fn(|id| SocketGuest::start(fabric.connect(PortId(id as u16))));
@@ -23,7 +23,7 @@ pub(crate) fn socket_guests<const N: usize>(fabric: &mut Fabric, domains: [&[&st
     guests
 }
 
-/// Bytes both ways.
+/// Sends bytes both ways and compares them.
 pub(crate) fn exchange([a, b]: [&mut SocketGuest; 2], [at_a, at_b]: [&mut End; 2], mark: u8) {
     let bytes: Vec<u8> = (0..10_000_u32).map(|at| mark.wrapping_add((at % 251) as u8)).collect();
     a.write(at_a, &bytes);
@@ -56,7 +56,7 @@ fn guests_of_one_domain_connect_exchange_bytes_and_close() {
 }
 
 #[test]
-fn who_shares_no_domain_is_reset_as_if_it_was_not_there() {
+fn a_peer_without_a_common_domain_is_refused_like_an_absent_one() {
     let mut fabric = Fabric::start();
     let [mut a, mut b, mut c] = socket_guests(&mut fabric, [&["web"], &["db"], &["web"]]);
     let answer = |a: &mut SocketGuest, to: u64| {
@@ -70,14 +70,15 @@ fn who_shares_no_domain_is_reset_as_if_it_was_not_there() {
     assert_eq!(answer(&mut a, 999), forbidden, "absent");
     assert_eq!(answer(&mut a, 1 << 40), forbidden, "no context ID");
     assert_eq!(fabric.socket_word(PortId(0), SocketWord::Refused), 3);
-    // Whoever may connects, and the other has seen nothing of it all: this is the first that it gets.
+    // Guests that may talk connect. The refused requests have not reached their peers: this one is
+    // the first packet that each gets.
     connect(&mut a, &mut c, 1001);
     fabric.configure_sockets(vec![socket(0, &["web"]), socket(1, &["db", "web"]), socket(2, &["web"])]);
     connect(&mut a, &mut b, 1002);
 }
 
 #[test]
-fn a_domain_that_is_taken_away_ends_its_connections() {
+fn removing_the_common_domain_resets_the_connections() {
     let mut fabric = Fabric::start();
     let [mut a, mut b] = socket_guests(&mut fabric, [&["web"], &["web"]]);
     let (at_a, at_b) = connect(&mut a, &mut b, 1000);
@@ -89,7 +90,7 @@ fn a_domain_that_is_taken_away_ends_its_connections() {
 }
 
 #[test]
-fn a_paused_guest_goes_on_and_one_that_boots_again_begins_anew() {
+fn a_paused_guest_keeps_its_connections_and_a_rebooted_one_loses_them() {
     let mut fabric = Fabric::start();
     let [mut a, mut b] = socket_guests(&mut fabric, [&["web"], &["web"]]);
     let (mut at_a, mut at_b) = connect(&mut a, &mut b, 1000);
@@ -102,7 +103,8 @@ fn a_paused_guest_goes_on_and_one_that_boots_again_begins_anew() {
     assert_eq!(a.read(&mut at_a, 1000), [7; 1000]);
     exchange([&mut a, &mut b], [&mut at_a, &mut at_b], 2);
 
-    // Packets that the fabric has seen and nobody has taken stay in the ring of who sent them, paused or not.
+    // Packets that the fabric has taken and not delivered stay in their sender's ring, paused or
+    // not.
     let stopped = b.stop_rings();
     let bytes: Vec<u8> = (0..50_000_u32).map(|at| (at % 241) as u8).collect();
     a.write(&mut at_a, &bytes);
@@ -120,23 +122,23 @@ fn a_paused_guest_goes_on_and_one_that_boots_again_begins_anew() {
 }
 
 #[test]
-fn a_guest_that_is_gone_is_no_ones_peer_any_more() {
+fn connections_to_a_guest_that_is_gone_are_reset_and_refused() {
     let mut fabric = Fabric::start();
     let [mut a, b, mut c] = socket_guests(&mut fabric, [&["web"], &["web"], &["web"]]);
     let mut b = b;
     let (at_a, _) = connect(&mut a, &mut b, 1000);
     drop(b);
-    assert_eq!(a.next(&at_a).op, RST, "its front end has closed the connection");
+    assert_eq!(a.next(&at_a).op, RST, "its front end has disconnected");
     assert!(a.connect(1001, (cid(1), 5000)).is_none());
 
     let (at_a, _) = connect(&mut a, &mut c, 1000);
     let mut c = SocketGuest::start(fabric.connect(PortId(2)));
-    assert_eq!(a.next(&at_a).op, RST, "another has taken its place");
+    assert_eq!(a.next(&at_a).op, RST, "another guest has taken its place");
     connect(&mut a, &mut c, 1000);
 }
 
 #[test]
-fn a_configuration_applied_twice_changes_nothing_and_a_device_left_out_is_closed() {
+fn applying_a_configuration_twice_changes_nothing_and_an_omitted_device_is_closed() {
     let mut fabric = Fabric::start();
     let [mut a, mut b] = socket_guests(&mut fabric, [&["web"], &["web"]]);
     let (mut at_a, mut at_b) = connect(&mut a, &mut b, 1000);
@@ -148,7 +150,7 @@ fn a_configuration_applied_twice_changes_nothing_and_a_device_left_out_is_closed
     assert!(b.front_end.is_closed());
     assert_eq!(a.next(&at_a).op, RST);
 
-    // QEMU asks for the context ID only once.
+    // QEMU reads the context ID only once, so a new one needs a new session.
     fabric.configure_sockets(vec![SocketConfig { cid: Cid(77), ..socket(0, &["web"]) }]);
     assert_eq!(fabric.ended[1], (PortId(0), "the device's context ID has changed".to_owned()));
     assert!(a.front_end.is_closed());
@@ -159,7 +161,7 @@ fn a_configuration_applied_twice_changes_nothing_and_a_device_left_out_is_closed
 }
 
 #[test]
-fn what_cannot_be_a_device_is_refused_with_the_reason() {
+fn an_invalid_device_is_refused_with_the_reason() {
     let mut fabric = Fabric::start();
     let twin = SocketConfig { cid: Cid(100), ..socket(1, &[]) };
     let host = SocketConfig { cid: Cid::HOST, ..socket(2, &[]) };
@@ -180,7 +182,7 @@ fn what_cannot_be_a_device_is_refused_with_the_reason() {
 }
 
 #[test]
-fn the_configuration_space_ends_with_the_context_id_and_is_not_written() {
+fn the_configuration_space_holds_only_the_context_id_and_is_read_only() {
     let mut fabric = Fabric::start();
     fabric.configure_sockets(vec![socket(3, &[])]);
     let mut front_end = FrontEnd { socket: fabric.connect(PortId(3)) };
@@ -193,7 +195,7 @@ fn the_configuration_space_ends_with_the_context_id_and_is_not_written() {
     front_end.send(FrontendReq::SET_CONFIG, &write, &[], true);
     assert_ne!(front_end.reply(FrontendReq::SET_CONFIG), 0);
     assert_eq!(front_end.config(0, 8), 103_u64.to_le_bytes());
-    // More than any configuration space has.
+    // More than any configuration space holds.
     front_end.send(FrontendReq::GET_CONFIG, &[0, 257, 0].map(u32::to_ne_bytes).concat(), &[], false);
     assert!(front_end.is_closed());
     fabric.until(|fabric| !fabric.ended.is_empty());
@@ -201,7 +203,7 @@ fn the_configuration_space_ends_with_the_context_id_and_is_not_written() {
 }
 
 #[test]
-fn a_broken_ring_takes_its_device_down_and_no_other() {
+fn a_broken_ring_stops_its_device_and_no_other() {
     let mut fabric = Fabric::start();
     let [mut a, mut b, mut c] = socket_guests(&mut fabric, [&["web"], &["web"], &["web"]]);
     let (mut at_a, mut at_b) = connect(&mut a, &mut b, 1000);
@@ -217,7 +219,7 @@ fn a_broken_ring_takes_its_device_down_and_no_other() {
 }
 
 #[test]
-fn a_forged_source_is_dropped_counted_and_told() {
+fn a_packet_with_a_forged_source_is_dropped_counted_and_reported() {
     let mut fabric = Fabric::start();
     let [mut a, mut b] = socket_guests(&mut fabric, [&["web"], &["web"]]);
     let forged = SocketHeader {

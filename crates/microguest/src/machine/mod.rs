@@ -1,36 +1,36 @@
 //! What the programs of a microguest run on: its vNICs and its VMCI device, and sockets of either.
 
+mod socket;
+
 use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use smoltcp::iface::SocketHandle;
-use smoltcp::socket::tcp;
 use smoltcp::time::Instant as StackInstant;
 use taut_bench::agent::protocol::{Address, AgentError};
 use taut_bench::front_end::Link;
 
+pub(crate) use socket::{Socket, ZEROS};
+
 use crate::nic::Nic;
-use crate::vsock::{self, ConnectionId, Vmci};
+use crate::vsock::{ConnectionId, Vsock};
 
 /// TCP sockets that wait for a connection, per vNIC: as many can come at the same moment.
 const BACKLOG: usize = 8;
-
-/// Payload of which nobody cares what it is.
-pub(super) static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// One of the machine's devices.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum DeviceId {
     /// The vNIC of this index.
     Nic(usize),
-    Vmci,
+    Vsock,
 }
 
 /// The machine without its CPU.
 pub(super) struct Machine {
     pub(super) nics: Vec<Nic>,
-    pub(super) vmci: Option<Vmci>,
+    pub(super) vsock: Option<Vsock>,
     started: Instant,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Machine {
 pub(super) enum Connection {
     /// Index of the vNIC, and its socket.
     Tcp(usize, SocketHandle),
-    Vmci(ConnectionId),
+    Vsock(ConnectionId),
 }
 
 /// What a server waits with.
@@ -53,21 +53,21 @@ pub(super) enum Listener {
         /// Index of the vNIC, and its socket.
         waiting: Vec<(usize, SocketHandle)>,
     },
-    Vmci {
+    Vsock {
         port: u16,
     },
 }
 
 impl Machine {
-    pub(super) fn new(nics: Vec<Nic>, vmci: Option<Vmci>) -> Self {
-        Self { nics, vmci, started: Instant::now() }
+    pub(super) fn new(nics: Vec<Nic>, vsock: Option<Vsock>) -> Self {
+        Self { nics, vsock, started: Instant::now() }
     }
 
     /// Connects a device's new link.
     pub(super) fn plug(&mut self, device: DeviceId, link: Link) -> anyhow::Result<()> {
         match device {
             DeviceId::Nic(index) => self.nics[index].connect(link),
-            DeviceId::Vmci => self.vmci.as_mut().map_or(Ok(()), |vmci| vmci.connect(link)),
+            DeviceId::Vsock => self.vsock.as_mut().map_or(Ok(()), |vsock| vsock.connect(link)),
         }
     }
 
@@ -75,7 +75,7 @@ impl Machine {
     pub(super) fn unplug(&mut self, device: DeviceId) {
         match device {
             DeviceId::Nic(index) => self.nics[index].device.disconnect(),
-            DeviceId::Vmci => self.vmci.iter_mut().for_each(Vmci::disconnect),
+            DeviceId::Vsock => self.vsock.iter_mut().for_each(Vsock::disconnect),
         }
     }
 
@@ -105,7 +105,7 @@ impl Machine {
                     AgentError::new(message, "ask for a port from 1 to 65535")
                 })
             }
-            Address::Vsock(cid) => Ok(Connection::Vmci(self.vmci()?.connect_to(*cid, port, buffer))),
+            Address::Vsock(cid) => Ok(Connection::Vsock(self.vsock()?.connect_to(*cid, port, buffer))),
             Address::Unix(_) => Err(no_unix_sockets(to)),
         }
     }
@@ -121,8 +121,8 @@ impl Machine {
             None => None,
             Some(Address::Ip(ip)) => Some(*ip),
             Some(Address::Vsock(_)) => {
-                return if self.vmci()?.listen(port, buffer) {
-                    Ok(Listener::Vmci { port })
+                return if self.vsock()?.listen(port, buffer) {
+                    Ok(Listener::Vsock { port })
                 } else {
                     let message = format!("a server listens on VMCI port {port} already");
                     Err(AgentError::new(message, "choose another port, or 0 for any"))
@@ -138,7 +138,7 @@ impl Machine {
     /// The next connection that has come.
     pub(super) fn accept(&mut self, listener: &mut Listener) -> Option<Connection> {
         match listener {
-            Listener::Vmci { port } => self.vmci.as_mut()?.accept(*port).map(Connection::Vmci),
+            Listener::Vsock { port } => self.vsock.as_mut()?.accept(*port).map(Connection::Vsock),
             Listener::Tcp { address, port, buffer, waiting } => {
                 self.wait_for_tcp(*address, *port, *buffer, waiting);
                 let found =
@@ -173,9 +173,9 @@ impl Machine {
     /// Waits no more.
     pub(super) fn ignore(&mut self, listener: &mut Listener) {
         match listener {
-            Listener::Vmci { port } => {
-                if let Some(vmci) = &mut self.vmci {
-                    vmci.ignore(*port);
+            Listener::Vsock { port } => {
+                if let Some(vsock) = &mut self.vsock {
+                    vsock.ignore(*port);
                 }
             }
             Listener::Tcp { waiting, .. } => {
@@ -188,7 +188,7 @@ impl Machine {
     pub(super) fn socket(&mut self, connection: Connection) -> Socket<'_> {
         match connection {
             Connection::Tcp(nic, handle) => Socket::Tcp(self.nics[nic].tcp(handle)),
-            Connection::Vmci(id) => Socket::Vmci(self.its_vmci().socket(id)),
+            Connection::Vsock(id) => Socket::Vsock(self.its_vsock().socket(id)),
         }
     }
 
@@ -196,7 +196,7 @@ impl Machine {
     pub(super) fn close(&mut self, connection: Connection) {
         match connection {
             Connection::Tcp(nic, handle) => self.nics[nic].close(handle),
-            Connection::Vmci(id) => self.its_vmci().close(id),
+            Connection::Vsock(id) => self.its_vsock().close(id),
         }
     }
 
@@ -204,59 +204,59 @@ impl Machine {
     pub(super) fn abort(&mut self, connection: Connection) {
         match connection {
             Connection::Tcp(nic, handle) => self.nics[nic].abort(handle),
-            Connection::Vmci(id) => self.its_vmci().abort(id),
+            Connection::Vsock(id) => self.its_vsock().abort(id),
         }
     }
 
     /// The VMCI device, if the machine was given one.
-    pub(super) fn vmci(&mut self) -> Result<&mut Vmci, AgentError> {
-        self.vmci.as_mut().ok_or_else(|| {
+    pub(super) fn vsock(&mut self) -> Result<&mut Vsock, AgentError> {
+        self.vsock.as_mut().ok_or_else(|| {
             AgentError::new("this microguest has no VMCI device", "give its VM one: [vmci] in its file")
         })
     }
 
-    fn its_vmci(&mut self) -> &mut Vmci {
-        self.vmci.as_mut().expect("a machine that has VMCI connections has the device")
+    fn its_vsock(&mut self) -> &mut Vsock {
+        self.vsock.as_mut().expect("a machine that has VMCI connections has the device")
     }
 
     /// Receives, answers and sends. True if a socket may have changed.
     pub(super) fn poll(&mut self) -> bool {
         let now = self.stack_time();
         let changed = self.nics.iter_mut().fold(false, |changed, nic| nic.poll(now) | changed);
-        self.vmci.as_mut().is_some_and(|vmci| vmci.poll(Instant::now())) | changed
+        self.vsock.as_mut().is_some_and(|vsock| vsock.poll(Instant::now())) | changed
     }
 
     /// Shows the other sides everything sent and taken so far.
     pub(super) fn flush(&mut self) {
         self.nics.iter_mut().for_each(|nic| nic.device.flush());
-        self.vmci.iter_mut().for_each(Vmci::flush);
+        self.vsock.iter_mut().for_each(Vsock::flush);
     }
 
     /// Asks for interrupts. True if something arrived in the meantime.
     pub(super) fn arm(&mut self) -> bool {
         let arrived = self.nics.iter_mut().fold(false, |arrived, nic| nic.device.arm() | arrived);
-        self.vmci.as_mut().is_some_and(Vmci::arm) | arrived
+        self.vsock.as_mut().is_some_and(Vsock::arm) | arrived
     }
 
     /// Asks for no interrupts.
     pub(super) fn disarm(&mut self) {
         self.nics.iter_mut().for_each(|nic| nic.device.disarm());
-        self.vmci.iter_mut().for_each(Vmci::disarm);
+        self.vsock.iter_mut().for_each(Vsock::disarm);
     }
 
     /// What becomes readable when an interrupt comes.
     pub(super) fn interrupts(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let of_vmci = self.vmci.iter().flat_map(Vmci::interrupts);
-        self.nics.iter().flat_map(|nic| nic.device.interrupts()).chain(of_vmci)
+        let of_vsock = self.vsock.iter().flat_map(Vsock::interrupts);
+        self.nics.iter().flat_map(|nic| nic.device.interrupts()).chain(of_vsock)
     }
 
     /// Time until a stack wants to be polled though nothing has arrived.
     pub(super) fn poll_delay(&mut self) -> Option<Duration> {
         let now = self.stack_time();
         let of_nics = self.nics.iter_mut().filter_map(|nic| nic.poll_delay(now)).map(Duration::from);
-        let deadline = self.vmci.as_ref().and_then(Vmci::next_deadline);
-        let of_vmci = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        of_nics.chain(of_vmci).min()
+        let deadline = self.vsock.as_ref().and_then(Vsock::next_deadline);
+        let of_vsock = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        of_nics.chain(of_vsock).min()
     }
 
     fn stack_time(&self) -> StackInstant {
@@ -266,122 +266,4 @@ impl Machine {
 
 fn no_unix_sockets(address: &Address) -> AgentError {
     AgentError::new(format!("{address} is for programs of the host"), "ask the agent of the host")
-}
-
-/// A connection to use: the same for both families.
-pub(super) enum Socket<'a> {
-    Tcp(&'a mut tcp::Socket<'static>),
-    Vmci(vsock::Socket<'a>),
-}
-
-impl Socket<'_> {
-    /// Is it being established, does it stand, or is there something left to read?
-    pub(super) fn is_open(&mut self) -> bool {
-        match self {
-            Self::Tcp(socket) => socket.is_open(),
-            Self::Vmci(socket) => socket.is_open(),
-        }
-    }
-
-    /// Will the peer take bytes, now or later?
-    pub(super) fn may_send(&mut self) -> bool {
-        match self {
-            Self::Tcp(socket) => socket.may_send(),
-            Self::Vmci(socket) => socket.may_send(),
-        }
-    }
-
-    /// Is there something to read, or may it come?
-    pub(super) fn may_receive(&mut self) -> bool {
-        match self {
-            Self::Tcp(socket) => socket.may_recv(),
-            Self::Vmci(socket) => socket.may_receive(),
-        }
-    }
-
-    /// Would it take bytes now?
-    pub(super) fn can_send(&mut self) -> bool {
-        match self {
-            Self::Tcp(socket) => socket.can_send(),
-            Self::Vmci(socket) => socket.can_send(),
-        }
-    }
-
-    /// Sends bytes; returns how many it took.
-    pub(super) fn send(&mut self, bytes: &[u8]) -> usize {
-        match self {
-            Self::Tcp(socket) => socket.send_slice(bytes).unwrap_or(0),
-            Self::Vmci(socket) => socket.send(bytes),
-        }
-    }
-
-    /// Sends up to `len` bytes of which nobody cares what they are; returns how many it took.
-    pub(super) fn send_any(&mut self, len: usize) -> usize {
-        match self {
-            Self::Tcp(socket) => {
-                let mut sent = 0;
-                while sent < len {
-                    match socket.send_slice(&ZEROS[..ZEROS.len().min(len - sent)]) {
-                        Ok(count) if count > 0 => sent += count,
-                        _ => break,
-                    }
-                }
-                sent
-            }
-            Self::Vmci(socket) => socket.send_any(&ZEROS, len),
-        }
-    }
-
-    /// From now on its program only counts what arrives.
-    pub(super) fn only_counts(&mut self) {
-        match self {
-            Self::Tcp(_) => {}
-            Self::Vmci(socket) => socket.only_counts(),
-        }
-    }
-
-    /// Takes bytes that have arrived; returns how many.
-    pub(super) fn receive(&mut self, mut into: &mut [u8]) -> usize {
-        match self {
-            Self::Tcp(socket) => socket.recv_slice(into).unwrap_or(0),
-            Self::Vmci(socket) => socket.receive(into.len(), |piece| {
-                let (now, later) = std::mem::take(&mut into).split_at_mut(piece.len());
-                now.copy_from_slice(piece);
-                into = later;
-            }),
-        }
-    }
-
-    /// Shows `look` up to `len` bytes that have arrived, in order, and takes them; returns how many.
-    pub(super) fn take(&mut self, len: usize, mut look: impl FnMut(&[u8])) -> usize {
-        match self {
-            Self::Tcp(socket) => socket
-                .recv(|bytes| {
-                    let taken = bytes.len().min(len);
-                    look(&bytes[..taken]);
-                    (taken, taken)
-                })
-                .unwrap_or(0),
-            Self::Vmci(socket) => socket.receive(len, look),
-        }
-    }
-
-    /// Has the peer confirmed all that was sent, as far as that matters for [`Self::end`]?
-    ///
-    /// This TCP takes an end at its word even where it has cut the bytes before it to its window, and bytes are then lost
-    /// without an error: the end travels alone.
-    pub(super) fn may_end(&mut self) -> bool {
-        match self {
-            Self::Tcp(socket) => socket.send_queue() == 0,
-            Self::Vmci(_) => true,
-        }
-    }
-
-    /// Nothing is sent any more.
-    pub(super) fn end(&mut self) {
-        match self {
-            Self::Tcp(socket) => socket.close(),
-            Self::Vmci(socket) => socket.end(),
-        }
-    }
 }
