@@ -1,11 +1,15 @@
-//! The resources that user, command line, page, daemon and fabric share.
+//! Types that user, command line, daemon and fabric share.
 //!
-//! Two borders meet here and nothing else does:
+//! The crate defines two borders:
 //!
-//! * **user ↔ `tautd`**: [`vm`], [`vmci`], [`network`], [`event`], [`host`], [`kvm`], [`tune`], [`error`], as JSON documents over HTTP ([`route`]);
-//! * **`tautd` ↔ `taut-fabric`**: [`fabric`], as framed messages with file descriptors over a Unix socket.
+//! * **user ↔ `tautd`**: JSON documents over HTTP. [`path`] has the routes, [`route`] the bodies,
+//!   [`patch`] the changes of a VM; the documents are in [`vm`], [`vmci`], [`network`], [`event`],
+//!   [`host`], [`kvm`], [`tune`] and [`error`].
+//! * **`tautd` ↔ `taut-fabric`**: [`fabric`], as framed messages with file descriptors over a Unix
+//!   socket.
 //!
-//! The crate holds data and its validation. It opens no file, knows no clock, and starts nothing.
+//! The crate contains data and its validation. It opens no file, reads no clock, and starts no
+//! thread.
 
 pub mod check;
 pub mod coalescing;

@@ -7,7 +7,8 @@ use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 use utoipa::ToSchema;
 
-/// Name of a VM, vSwitch, port group or attachment: 1 to 63 of `a-z A-Z 0-9 - _ .`, starting with a letter or digit.
+/// Name of a VM, vSwitch, port group or attachment: 1 to 63 of `a-z A-Z 0-9 - _ .`, starting with a
+/// letter or digit.
 ///
 /// The character set makes a name safe as a file name and as a QEMU identifier.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, SerializeDisplay, DeserializeFromStr, ToSchema)]
@@ -22,7 +23,7 @@ pub struct Name(String);
 pub struct BadName(pub String);
 
 impl Name {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Quantities with their units.
+//! Quantities with units.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,7 +27,7 @@ impl Bytes {
         Self(n << 20)
     }
 
-    /// Whole mebibytes, rounded down.
+    /// Returns whole mebibytes, rounded down.
     pub const fn as_mib(self) -> u64 {
         self.0 >> 20
     }
@@ -71,10 +71,11 @@ impl fmt::Debug for Bytes {
     }
 }
 
-/// A rate in bits per second, written `10Mbit`, `64 Kbps`, `2Gbit/s` or as a plain number of bits per second.
+/// A rate in bits per second, written `10Mbit`, `64 Kbps`, `2Gbit/s` or as a plain number of bits
+/// per second.
 ///
-/// Prefixes are decimal, as everywhere in networking and in ESX's dialogs: `k` is 1000. (ESX 2's `nfshaper` took `k` as
-/// 1024; a configuration from there is about 2 % higher per prefix.)
+/// Prefixes are decimal, as usual in networking and in ESX's dialogs: `k` is 1000. (ESX 2's
+/// `nfshaper` took `k` as 1024; a configuration from there is about 2 % higher per prefix.)
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, SerializeDisplay, ToSchema)]
 #[schema(value_type = String, example = "10Mbit")]
 pub struct BitRate(pub u64);

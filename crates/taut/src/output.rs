@@ -1,4 +1,4 @@
-//! Printing: aligned tables for people, JSON for programs.
+//! Output: plain aligned tables for people, JSON for programs.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -11,13 +11,13 @@ use taut_api::ApiError;
 /// Result of a command.
 pub(crate) type Outcome = Result<(), ApiError>;
 
-/// How to print.
+/// Output format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// Aligned text.
+    /// Aligned text
     #[default]
     Table,
-    /// The API's own documents.
+    /// The API's documents
     Json,
 }
 
@@ -66,7 +66,7 @@ fn plain(mut table: Table) -> String {
     text
 }
 
-/// A unit variant of the API's enums as the API writes it.
+/// Returns a unit variant of the API's enums as the API writes it.
 pub(crate) fn word<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,

@@ -1,30 +1,30 @@
-//! A command line that cannot be understood: what is wrong with it, and where to look.
+//! Errors of a command line that cannot be parsed, with a hint at the right help text.
 
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Command, Error};
 
-/// Prints what was asked for (help, version), or what is wrong with these arguments and a hint.
+/// Prints help or version if asked for; otherwise the error and a hint.
 pub(crate) fn explain(error: &Error, taut: &Command, arguments: impl Iterator<Item = String>) -> ExitCode {
     let status = if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
     if error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         eprintln!("{}\n{}", complaint(error), hint(taut, arguments));
     } else {
-        // Nobody is left to be told that it could not be printed.
+        // Printing failed, and there is no other place to report that.
         let _ = error.print();
     }
     status
 }
 
-/// Everything that clap says but its own last line.
+/// Returns clap's message without its last line.
 fn complaint(error: &Error) -> String {
     let text = error.render().to_string();
     let end = text.find("For more information, try").unwrap_or(text.len());
     text[..end].trim_end().to_owned()
 }
 
-/// Names the command that explains the one that was written.
+/// Names the command whose help explains the arguments.
 fn hint(taut: &Command, arguments: impl Iterator<Item = String>) -> String {
     let mut command = taut;
     let mut named = "taut".to_owned();
@@ -34,7 +34,7 @@ fn hint(taut: &Command, arguments: impl Iterator<Item = String>) -> String {
             named = format!("{named} {word}");
         }
     }
-    format!("hint: `{named} --help` says what can be written")
+    format!("hint: `{named} --help` explains the arguments")
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 //! lock or a message.
 //!
 //! The file is an array of little-endian 64-bit words. Each port owns [`PORT_WORDS`] words at index
-//! `id × PORT_WORDS`. After the ports, each worker owns [`WORKER_WORDS`]. After the workers come the
-//! connections of VMCI sockets, [`CONNECTION_WORDS`] each; only a fabric reads these, to continue
-//! where the last one ended.
+//! `id × PORT_WORDS`. After the ports, each worker owns [`WORKER_WORDS`]. After the workers come
+//! the connections of VMCI sockets, [`CONNECTION_WORDS`] each; only a fabric reads these, to
+//! continue where the last one ended.
 //!
 //! Every word has one writer and only grows, except [`PortWord::RingPosition`],
 //! [`PortWord::RxQueues`] and [`SocketWord::Connections`]; readers take differences. A reader may
@@ -16,21 +16,21 @@ use utoipa::ToSchema;
 use super::config::PortId;
 use super::drop_reason::DropReason;
 
-/// Ports that one fabric can have.
+/// Maximum number of ports of a fabric.
 pub const MAX_PORTS: usize = 4096;
-/// Workers that one fabric can have.
+/// Maximum number of workers of a fabric.
 pub const MAX_WORKERS: usize = 64;
 /// Words per port: 1 KiB, so that two ports never share a cache line.
 pub const PORT_WORDS: usize = 128;
 /// Words per worker.
 pub const WORKER_WORDS: usize = 64;
-/// Connections of VMCI sockets that one fabric can have.
+/// Maximum number of VMCI connections of a fabric.
 pub const MAX_CONNECTIONS: usize = 65_536;
 /// Words per connection.
 pub const CONNECTION_WORDS: usize = 8;
 /// Index of the first connection's first word.
 pub const CONNECTIONS: usize = MAX_PORTS * PORT_WORDS + MAX_WORKERS * WORKER_WORDS;
-/// Size of the file in bytes. Pages that nobody has written take no memory.
+/// Size of the file in bytes. Pages that were never written take no memory.
 pub const FILE_SIZE: u64 = ((CONNECTIONS + MAX_CONNECTIONS * CONNECTION_WORDS) * 8) as u64;
 
 /// Index of a port's first word.
@@ -163,7 +163,8 @@ block! {
         kicks: Kicks = 5,
     }
     words {
-        /// First of 20 words for the next fabric: the guest's packets that were taken and not returned.
+        /// First of 20 words for the next fabric: the guest's packets that were taken and not
+        /// returned.
         InFlight = 96,
         /// First of 4 words for the next fabric: the guest's transmit ring, if it stands still.
         Stopped = 116,
@@ -202,7 +203,7 @@ fn drops(words: &[u64; PORT_WORDS], first: PortWord) -> Vec<(DropReason, u64)> {
     DropReason::ALL.iter().map(|&reason| (reason, count(reason))).filter(|(_, n)| *n != 0).collect()
 }
 
-// So many counters lie between the first reason and what follows it.
+// Drop reasons fit between two groups of words.
 const _: () = assert!(DropReason::ALL.len() <= 32);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The agent inside a VM.
+//! Commands that talk to the agent inside a VM.
 
 use taut_api::route::Vm;
 use taut_bench::agent::protocol::{Answer, Interface, Request};

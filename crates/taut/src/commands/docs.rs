@@ -1,4 +1,4 @@
-//! `taut completions` and `taut man`, from the same definitions as the commands themselves.
+//! `taut completions` and `taut man`, generated from the definitions of the commands.
 
 use std::path::PathBuf;
 
@@ -11,13 +11,13 @@ use crate::output::Outcome;
 
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// The shell.
+    /// Shell to print completions for
     shell: Shell,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
-    /// Folder for the pages; made when it does not exist.
+    /// Folder to write the pages to; created if it does not exist
     #[arg(default_value = "man")]
     dir: PathBuf,
 }
@@ -31,8 +31,8 @@ pub(crate) fn man(args: &ManArgs, taut: Command) -> Outcome {
     written.map_err(|error| {
         ApiError::new(
             ErrorKind::Unavailable,
-            format!("the manual pages could not be written to {}", args.dir.display()),
-            "name a folder that you may write to",
+            format!("cannot write the manual pages to {}", args.dir.display()),
+            "give a folder that you can write to",
         )
         .because(&error)
     })

@@ -9,10 +9,10 @@ use crate::output::{self, Format, Outcome};
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
-    /// Only events after this number.
+    /// Print only events after this number
     #[arg(long, default_value_t = 0, value_name = "SEQ")]
     since: u64,
-    /// Go on printing as events happen.
+    /// Keep printing new events
     #[arg(short, long)]
     follow: bool,
 }
@@ -41,7 +41,7 @@ fn line(event: &Event) -> String {
     format!("{seq:>5}  {}  {:<7}  {subject:<20}  {kind:<16}  {message}\n", clock(*at_ms), output::word(level))
 }
 
-/// Time of day in UTC; whoever needs the date has JSON.
+/// Formats the time of day in UTC; the JSON output has the date.
 fn clock(at_ms: u64) -> String {
     let seconds = at_ms / 1000;
     format!("{:02}:{:02}:{:02}.{:03}", seconds / 3600 % 24, seconds / 60 % 60, seconds % 60, at_ms % 1000)

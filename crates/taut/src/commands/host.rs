@@ -16,21 +16,22 @@ use crate::progress::Progress;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Topology, memory, QEMU, and how vCPUs run here with the observation behind it.
+    /// Show topology, memory, QEMU and accelerator, with the reason for the accelerator
     Show,
-    /// The host's settings, under ESX's names.
+    /// List the host's settings, under ESX's names
     Settings,
-    /// Put back everything that was changed on the host for latency-sensitive VMs: pCPUs, interrupts, C-states. It is taken again
-    /// with the next change of any setting.
+    /// Restore what was changed on the host for latency-sensitive VMs: pCPUs, interrupts, C-states.
+    /// The next change of any setting applies it again
     Restore,
-    /// Change settings of the host, in force at once: Net.CoalesceScheme=rbc Net.CoalesceParams=4000. An empty value
-    /// stands for the default.
+    /// Change settings of the host at once, such as Net.CoalesceScheme=rbc Net.CoalesceParams=4000.
+    /// An empty value restores the default
     Set {
-        /// What changes to what.
+        /// Settings and their new values
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = setting)]
         settings: Vec<(String, String)>,
     },
-    /// Dense mode: thresholds, the last test's readings, whether it is in force, and for which ports.
+    /// Show dense mode: thresholds, readings of the last test, whether it is in force, and the
+    /// ports it governs
     Tune,
 }
 

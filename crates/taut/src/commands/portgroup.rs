@@ -14,11 +14,11 @@ use crate::output::{self, Format, Outcome};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make a port group, or change its policy.
+    /// Create a port group, or replace its settings
     Create {
-        /// Its name.
+        /// Name of the port group
         name: Name,
-        /// The virtual switch that it is on.
+        /// Virtual switch that it belongs to
         #[arg(long)]
         vswitch: Name,
         #[command(flatten)]
@@ -26,21 +26,22 @@ pub(crate) enum Command {
         #[command(flatten)]
         shaping: ShapingArgs,
     },
-    /// Change what is given of a port group; the rest stays. Running ports follow at once.
+    /// Change the given settings of a port group; others keep their values. Running ports follow at
+    /// once
     Set {
-        /// Its name.
+        /// Name of the port group
         name: Name,
         #[command(flatten)]
         policy: PolicyArgs,
         #[command(flatten)]
         shaping: ShapingArgs,
     },
-    /// Remove a port group that no port is on.
+    /// Delete a port group that has no ports
     Delete {
-        /// Its name.
+        /// Name of the port group
         name: Name,
     },
-    /// List port groups.
+    /// List port groups
     List,
 }
 

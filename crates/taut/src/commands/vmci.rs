@@ -11,7 +11,7 @@ use crate::output::{self, Format, Outcome};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Every VMCI device with its counters. `taut vm set` changes them.
+    /// List all VMCI devices with their counters; `taut vm set` changes their settings
     List,
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn run(command: &Command, client: &Client, format: Format) -> Outcome
     }
 }
 
-/// Devices and their counters, and below why one is down.
+/// Renders devices and their counters, followed by the reason for each device that is down.
 pub(super) fn table(vms: &[Vm]) -> String {
     let devices = vms.iter().filter_map(|vm| Some((vm, vm.spec.vm.vmci.as_ref()?, vm.status.vmci.as_ref()?)));
     let rows: Vec<_> = devices.clone().map(|(vm, spec, status)| row(vm, spec, status)).collect();

@@ -11,17 +11,17 @@ use crate::output::{self, Format, Outcome};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make a virtual switch. Without an uplink it is a private network.
+    /// Create a virtual switch. Without an uplink it is a private network; uplinks do not exist yet
     Create {
-        /// Its name.
+        /// Name of the virtual switch
         name: Name,
     },
-    /// Remove a virtual switch that no port group is on.
+    /// Delete a virtual switch that has no port groups
     Delete {
-        /// Its name.
+        /// Name of the virtual switch
         name: Name,
     },
-    /// List virtual switches.
+    /// List virtual switches
     List,
 }
 

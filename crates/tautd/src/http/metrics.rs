@@ -183,7 +183,8 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Encodes dense mode. Readings exist after the first test; the utilisation only if it is known.
+    /// Encodes dense mode. Readings exist after the first test; the utilisation only if it is
+    /// known.
     fn encode_tune(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let tune = &self.tune;
         let dense = u32::from(tune.state.on);

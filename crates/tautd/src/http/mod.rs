@@ -1,5 +1,5 @@
-//! The HTTP API: documents in, documents with status out. It writes the store and wakes the loop; it does nothing to the
-//! host itself, so that all of it can be tried without one.
+//! The HTTP API: documents in, documents with status out. The handlers write the store and wake the
+//! reconcile loop. They change nothing on the host, so that tests need no host.
 
 mod body;
 mod daemon;
@@ -32,26 +32,26 @@ pub(crate) use openapi::document as openapi_document;
 use body::Failure;
 use resources::{external, netns, portgroups, vswitches};
 
-/// What requests are answered from.
+/// State that handlers work on.
 #[derive(Debug)]
 pub(crate) struct App {
     /// Documents and events.
     pub(crate) store: Arc<Store>,
-    /// What was last seen.
+    /// State as last observed.
     pub(crate) board: Arc<Board>,
     /// The fabric's counters.
     pub(crate) counters: Arc<Counters>,
     /// The reconcile loop's inbox.
     pub(crate) inbox: Inbox,
-    /// Where the VMs' run directories are.
+    /// Parent of the VMs' run directories.
     pub(crate) run_dir: PathBuf,
-    /// Where its store and the ledger of changed settings are.
+    /// Directory of the store and of the ledger of changed settings.
     pub(crate) state_dir: PathBuf,
 }
 
 type Shared = Arc<App>;
 
-/// Every path of the API.
+/// Returns the router with all paths of the API.
 pub(crate) fn router(app: Shared) -> Router {
     Router::new()
         .route(path::VMS, get(vms::list_vms).post(vms::create_vm))
@@ -97,12 +97,13 @@ pub(crate) fn router(app: Shared) -> Router {
 }
 
 impl App {
-    /// Documents and what was last seen, each whole.
+    /// Returns the documents and the last observed state, each as a consistent copy.
     fn look(&self) -> (Arc<State>, Seen) {
         (self.store.state(), self.board.lock().clone())
     }
 
-    /// Writes one document, notes it, and wakes the loop. The disk is waited for on a thread that may wait.
+    /// Writes one document, logs the write, and wakes the loop. The write runs on a thread that may
+    /// block on the disk.
     async fn write<F>(self: &Arc<Self>, decide: F) -> Result<Arc<State>, Failure>
     where
         F: FnOnce(&taut_plan::Desired) -> Result<Change, ApiError> + Send + 'static,
@@ -132,7 +133,7 @@ impl App {
     }
 }
 
-/// What is said of a name that nothing has.
+/// Returns the error for a name that does not exist.
 fn not_found(kind: Kind, name: &Name) -> ApiError {
     let command = match kind {
         Kind::Vm => "taut vm list",

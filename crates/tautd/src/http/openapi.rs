@@ -1,4 +1,4 @@
-//! The API's own description.
+//! The OpenAPI description.
 
 use axum::Json;
 use utoipa::OpenApi;
@@ -48,7 +48,7 @@ use super::{daemon, events, host, kvm, metrics, patch, ports, vms};
 )]
 struct Api;
 
-/// The OpenAPI document.
+/// Returns the OpenAPI document.
 pub(crate) fn document() -> utoipa::openapi::OpenApi {
     Api::openapi()
 }

@@ -1,4 +1,4 @@
-//! What only the daemon knows: VMs, and what they were promised.
+//! Facts for `taut check` that only the daemon has: VMs and their reservations.
 
 use taut_api::check::Commitment;
 use taut_api::error::ErrorKind;
@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::output::{self, Format};
 use crate::progress::Progress;
 
-/// What VMs were promised; nothing when no daemon runs.
+/// Sums up the resources that VMs use; `None` if no daemon runs.
 pub(super) fn commitment(client: &Client) -> Result<Option<Commitment>, ApiError> {
     let vms: Vec<Vm> = match client.get(path::VMS) {
         Err(error) if error.kind == ErrorKind::Unavailable => return Ok(None),
@@ -39,7 +39,7 @@ pub(super) fn commitment(client: &Client) -> Result<Option<Commitment>, ApiError
     }))
 }
 
-/// Judges a VM.
+/// Checks a VM from outside.
 pub(super) fn vm(client: &Client, name: &Name, profile: Profile) -> Result<Report, ApiError> {
     let vm: Vm = client.get(&path::VM.of(name))?;
     let host = host(client)?;
@@ -47,7 +47,7 @@ pub(super) fn vm(client: &Client, name: &Name, profile: Profile) -> Result<Repor
     Ok(checklist::vm(&facts, profile))
 }
 
-/// Has the agent inside a VM look around. Is everything well there?
+/// Runs the check inside a VM through its agent and returns whether no finding is bad.
 pub(super) fn guest(
     client: &Client,
     name: &Name,

@@ -22,76 +22,77 @@ use crate::progress::Progress;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Describe a VM by a file; a .vmx file's keys are reported one by one.
+    /// Create a VM from a file. For a .vmx file, each key is reported with its fate
     #[command(after_long_help = concat!("A file with every key:\n\n", include_str!("../../../../../demo/vm.toml")))]
     Create {
-        /// The file, TOML or .vmx.
+        /// VM file, TOML or .vmx
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
-        /// Its name, if the file has none or another is wanted.
+        /// Name of the VM; overrides the name in the file
         #[arg(long)]
         name: Option<Name>,
-        /// Start it at once.
+        /// Start the VM at once
         #[arg(long)]
         start: bool,
-        /// Port group for vNICs of a .vmx file whose network taut does not know.
+        /// Port group for vNICs of a .vmx file whose network taut does not know
         #[arg(long)]
         portgroup: Option<Name>,
     },
-    /// Start a VM.
+    /// Start a VM
     Start {
-        /// Its name.
+        /// Name of the VM
         name: Name,
-        /// Wait until the agent inside answers.
+        /// Wait until the agent inside answers
         #[arg(long)]
         wait: bool,
     },
-    /// Ask a VM to power off, and wait until it has.
+    /// Ask a VM to power off, and wait until it is off
     Stop {
-        /// Its name.
+        /// Name of the VM
         name: Name,
-        /// Do not ask: end its process.
+        /// End its process without asking the guest
         #[arg(long)]
         force: bool,
     },
-    /// Forget a stopped VM. Its disks are not touched.
+    /// Delete a stopped VM; its disks are kept
     Delete {
-        /// Its name.
+        /// Name of the VM
         name: Name,
-        /// Stop it first, without asking.
+        /// Stop it first without asking the guest
         #[arg(long)]
         force: bool,
     },
-    /// List VMs.
+    /// List VMs
     List,
-    /// Everything about one VM.
+    /// Show one VM with its settings, state and cards
     Show {
-        /// Its name.
+        /// Name of the VM
         name: Name,
     },
-    /// What was decided for a VM's latency sensitivity, shares and limits: each decision with its rule, what is missing, what needs a
-    /// restart.
+    /// Explain the decisions for a VM's latency sensitivity, shares and limits: each decision with
+    /// its rule, what is missing, what needs a restart
     Explain {
-        /// Its name.
+        /// Name of the VM
         name: Name,
     },
-    /// Change latency sensitivity, reservations, shares, limits, settings of one of its cards or of its VMCI device, in force at once unless said otherwise.
+    /// Change settings of a VM in one step: all of them or none. They take effect at once unless
+    /// stated otherwise
     Set(Box<set::Settings>),
-    /// Its interfaces and addresses as seen from inside.
+    /// Show the interfaces and addresses inside the guest
     Addresses {
-        /// Its name.
+        /// Name of the VM
         name: Name,
     },
-    /// Its serial console; Ctrl-] leaves.
+    /// Connect to the serial console; Ctrl-] leaves
     Console {
-        /// Its name.
+        /// Name of the VM
         name: Name,
     },
-    /// What its console printed.
+    /// Print the log of the serial console
     Log {
-        /// Its name.
+        /// Name of the VM
         name: Name,
-        /// Go on printing.
+        /// Keep printing new output
         #[arg(short, long)]
         follow: bool,
     },
@@ -139,7 +140,7 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
     }
 }
 
-/// The VM of this name.
+/// Reads the VM from the daemon.
 pub(crate) fn get(client: &Client, name: &Name) -> Result<Vm, ApiError> {
     client.get(&path::VM.of(name))
 }
@@ -155,7 +156,7 @@ fn create(
     let unreadable = |error: std::io::Error| {
         ApiError::new(
             ErrorKind::Invalid,
-            format!("{} cannot be read", file.display()),
+            format!("cannot read {}", file.display()),
             "check the path and its permissions",
         )
         .because(&error)
@@ -199,7 +200,7 @@ fn start(client: &Client, name: &Name, wait: bool) -> Outcome {
     let running = until(&format!("{name} is running"), || {
         let vm = get(client, name)?;
         match vm.status.phase {
-            // QEMU is a running process before it has made the agent's socket.
+            // QEMU's process exists before its agent socket does.
             Phase::Running
                 if vm.status.agent_socket.as_ref().is_none_or(|socket| Path::new(socket).exists()) =>
             {
@@ -207,7 +208,7 @@ fn start(client: &Client, name: &Name, wait: bool) -> Outcome {
             }
             Phase::Failed => Err(ApiError::new(
                 ErrorKind::Unavailable,
-                format!("{name} could not be started: {}", vm.status.reason.unwrap_or_default()),
+                format!("cannot start {name}: {}", vm.status.reason.unwrap_or_default()),
                 format!("`taut vm log {name}` and `taut events` show what happened before"),
             )),
             _ => Ok(None),
@@ -252,7 +253,7 @@ fn row(vm: &Vm) -> [String; 8] {
     ]
 }
 
-/// The setting, and what became of it.
+/// Renders the latency sensitivity and its state.
 fn sensitivity(vm: &Vm) -> String {
     let setting = output::word(&vm.spec.vm.latency_sensitivity);
     match &vm.status.latency {

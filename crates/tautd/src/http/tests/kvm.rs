@@ -1,4 +1,4 @@
-//! What KVM has counted, from monitors that say what the test wants.
+//! KVM's counters, from simulated monitors.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
@@ -6,7 +6,7 @@ use std::thread;
 
 use super::*;
 
-/// A VM that runs, under this accelerator.
+/// Creates a running VM with this accelerator.
 fn running(accelerator: &str) -> Server {
     let server = Server::with_lan();
     server.create("m", MICRO).is(201);
@@ -15,7 +15,7 @@ fn running(accelerator: &str) -> Server {
     server
 }
 
-/// A monitor for its VM that answers `query-stats` and `query-cpus-fast` so.
+/// Starts a monitor for the VM that gives these answers to `query-stats` and `query-cpus-fast`.
 fn monitor(server: &Server, stats: &'static str, cpus: &'static str) {
     let folder = server.dir.path().join("vms/m");
     std::fs::create_dir_all(&folder).unwrap();

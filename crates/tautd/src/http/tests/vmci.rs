@@ -113,7 +113,7 @@ fn qemu_waits_for_its_device_and_says_so() {
     server.app.board.lock().refused_ports.insert(PortId(0), "too many devices".into());
     let status = server.get("/v1/vms/q").is(200)["status"].clone();
     assert_eq!(status["phase"], "starting");
-    assert_eq!(status["reason"], "nobody listens for its VMCI device yet: too many devices");
+    assert_eq!(status["reason"], "the socket of its VMCI device is not served yet: too many devices");
     assert_eq!(status["vmci"]["reason"], "too many devices");
 }
 
