@@ -84,9 +84,9 @@ impl HostSettings {
     }
 }
 
-/// Facts about a host that do not depend on QEMU.
+/// Answer to `taut host show`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Topology {
+pub struct HostInfo {
     /// Host name.
     pub hostname: String,
     /// Kernel release, as `uname -r` prints it.
@@ -103,14 +103,6 @@ pub struct Topology {
     pub memory_total: Bytes,
     /// Available memory (`MemAvailable`) when the host was read.
     pub memory_available: Bytes,
-}
-
-/// Answer to `taut host show`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct HostInfo {
-    /// The host itself.
-    #[serde(flatten)]
-    pub topology: Topology,
     /// How vCPUs run here, and why.
     pub accelerator: Accelerator,
     /// The QEMU that VMs are started with, if one was found.

@@ -27,6 +27,29 @@ impl AcceleratorChoice {
     }
 }
 
+/// Execution of the vCPUs of a running VM.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum VmAccelerator {
+    /// KVM.
+    Kvm,
+    /// Emulation by QEMU.
+    #[default]
+    Tcg,
+    /// A microguest, whose vCPUs are threads of the host.
+    Native,
+}
+
+impl std::fmt::Display for VmAccelerator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+            Self::Native => "native",
+        })
+    }
+}
+
 /// Behaviour of idle vCPUs: the table `[halt]` of a VM file. The keys are ESX's. KVM and the plan
 /// decide what is absent. Under emulation the keys have no effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -8,7 +8,7 @@ use crate::coalescing::NicCoalescing;
 use crate::fabric::counters::VmciCounters;
 use crate::latency::LatencyStatus;
 use crate::link::Link;
-use crate::machine::{AcceleratorChoice, DiskLimits, HaltSpec};
+use crate::machine::{AcceleratorChoice, DiskLimits, HaltSpec, VmAccelerator};
 use crate::passthrough::PassthroughSpec;
 use crate::placement::PlacementSpec;
 use crate::resources::{CpuResources, MemoryReservation};
@@ -319,7 +319,7 @@ pub struct VmStatus {
     /// Accelerator that the running VM was started with: `kvm`, `tcg`, or `native` for a
     /// microguest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub accelerator: Option<String>,
+    pub accelerator: Option<VmAccelerator>,
     /// Unix socket of the agent inside the VM, which `taut bench` uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_socket: Option<String>,

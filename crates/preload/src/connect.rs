@@ -17,10 +17,11 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::address;
 use crate::dial::{Line, dial};
+use crate::lookup::connection;
 use crate::map::{Map, Peer};
 use crate::options::inherit;
 use crate::say::{complain, tell};
-use crate::state::{TABLE, connection};
+use crate::state::TABLE;
 use crate::sys::{Name, at, option, replace, tcp_state};
 use crate::table::{Connection, Held};
 use crate::watch;

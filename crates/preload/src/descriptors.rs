@@ -9,43 +9,13 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::listen;
 
-use crate::listener::{hide, unhide};
+use crate::hidden::{hidden, hide, release, unhide};
+use crate::lookup::connection;
 use crate::options::receive_buffer;
-use crate::state::{TABLE, connection, owns};
+use crate::state::{TABLE, owns};
 use crate::sys::{self, at};
 use crate::table::{Held, Listener};
 use crate::watch;
-
-/// A listener's hidden descriptors.
-fn hidden(listener: Listener) -> impl Iterator<Item = RawFd> {
-    [Some(listener.tcp), listener.vmci].into_iter().flatten()
-}
-
-/// Closes what belongs to a descriptor that is no longer there.
-fn release(held: Held) {
-    let Held::Listener(listener) = held else { return };
-    hidden(listener).for_each(unhide);
-}
-
-/// The program is about to close a descriptor. `EBADF`: it cannot know this number.
-pub(crate) fn closing(fd: RawFd) -> Result<(), Errno> {
-    match TABLE.get(fd) {
-        Held::Hidden => return Err(Errno::BADF),
-        Held::Listener(listener) => {
-            // First the entry: the number may be another thread's as soon as it is closed.
-            if owns() {
-                TABLE.forget(fd);
-            }
-            release(Held::Listener(listener));
-        }
-        Held::Connection(_) | Held::Nothing => {
-            if (TABLE.is_held(fd) || TABLE.watch(fd) != Ok(None)) && owns() {
-                TABLE.forget(fd);
-            }
-        }
-    }
-    Ok(())
-}
 
 /// The program is about to put something at this number: a hidden descriptor there is moved.
 pub(crate) fn make_way(number: RawFd) -> Result<(), Errno> {

@@ -19,8 +19,8 @@ use libc::{sockaddr, socklen_t};
 use rustix::io::Errno;
 
 use crate::address::{LONGEST, decode, encode};
-use crate::state;
 use crate::sys::set_errno;
+use crate::{adopt, state};
 
 /// Runs a decision. Should it panic, which would be a mistake in this library, the program goes on with `otherwise`.
 fn guard<T>(otherwise: T, decision: impl FnOnce() -> T) -> T {
@@ -66,7 +66,11 @@ unsafe fn write_address(address: *mut sockaddr, len: *mut socklen_t, value: Sock
 
 extern "C" fn load() {
     crate::real::find_all();
-    guard((), state::load);
+    guard((), || {
+        if state::load() {
+            adopt::listeners();
+        }
+    });
 }
 
 /// Runs [`load`] when the library is loaded, before the program's main function.

@@ -15,27 +15,24 @@ use std::path::{Path, PathBuf};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, fcntl_setfl, flock};
-use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd, retry_on_intr};
+use rustix::io::{Errno, FdFlags, fcntl_getfd, retry_on_intr};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, bind, connect, getsockname,
     listen, socket_with, sockopt,
 };
-use rustix::process::{Resource, getrlimit};
 
 use crate::address;
+use crate::hidden::{hide, unhide};
 use crate::map::{Entrance, Map, Target};
 use crate::options::inherit;
 use crate::say::tell;
-use crate::state::{TABLE, map, owns};
-use crate::sys::{self, Name, VsockAddress, at, option, replace};
+use crate::state::{TABLE, map};
+use crate::sys::{Name, VsockAddress, at, option, replace};
 use crate::table::{Connection, Held, Listener, SLOTS};
 use crate::watch;
 
 /// In the `data` of the inner watches: whose instance this is. The lower half is the watched number.
 pub(crate) const COOKIE: u64 = 0x7461_7574_0000_0000;
-
-/// Hidden descriptors are above this number, or half of what the process may have.
-const HIDDEN_FROM: u64 = 960;
 
 /// Why a listening socket stays with TCP alone.
 #[derive(Debug)]
@@ -178,31 +175,6 @@ fn is_ours(port: u32) -> bool {
     let has =
         |fd| matches!(TABLE.get(fd), Held::Listener(other) if other.port == port && other.vmci.is_some());
     TABLE.numbers().any(has)
-}
-
-/// A duplicate at a number that the program does not know.
-pub(crate) fn hide(fd: RawFd, cloexec: bool) -> Result<RawFd, Errno> {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let from = HIDDEN_FROM.min(limit / 2) as RawFd;
-    let hidden = fcntl_dupfd_cloexec(at(fd)?, from)?;
-    let number = hidden.as_raw_fd();
-    if owns() && !TABLE.set(number, Held::Hidden) {
-        return Err(Errno::MFILE);
-    }
-    if !cloexec {
-        fcntl_setfd(&hidden, FdFlags::empty())?;
-    }
-    // From here on it is closed by its number.
-    std::mem::forget(hidden);
-    Ok(number)
-}
-
-/// Closes a hidden descriptor.
-pub(crate) fn unhide(fd: RawFd) {
-    if owns() {
-        TABLE.forget(fd);
-    }
-    sys::close(fd);
 }
 
 /// One look for connections.

@@ -6,8 +6,9 @@ use std::os::fd::RawFd;
 use rustix::net::getsockname;
 
 use crate::address::{made_up, shown, towards};
+use crate::lookup::connection;
 use crate::map::HOST_CID;
-use crate::state::{TABLE, connection, map};
+use crate::state::{TABLE, map};
 use crate::sys::{Name, at};
 use crate::table::{Connection, Held};
 

@@ -29,18 +29,21 @@ pub(crate) fn find_all() {
 
 macro_rules! real {
     ($($name:ident($($argument:ident: $type:ty),* $(; $($more:tt)*)?) -> $result:ty;)*) => {
-        static ALL: &[(&AtomicPtr<c_void>, &CStr)] = &[$((&slots::$name, names::$name)),*];
+        static ALL: &[(&AtomicPtr<c_void>, &CStr)] = &[$((&slots::$name, symbols::$name)),*];
 
         #[allow(non_upper_case_globals, reason = "named like the functions")]
         mod slots {
-            use super::{AtomicPtr, c_void};
-            $(pub(super) static $name: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());)*
+            use std::ffi::c_void;
+            use std::sync::atomic::AtomicPtr;
+
+            $(pub(in crate::real) static $name: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());)*
         }
 
         #[allow(non_upper_case_globals, reason = "named like the functions")]
-        mod names {
-            use super::CStr;
-            $(pub(super) const $name: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+        mod symbols {
+            use std::ffi::CStr;
+
+            $(pub(in crate::real) const $name: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                 Ok(name) => name,
                 Err(_) => panic!(),
             };)*
@@ -52,7 +55,7 @@ macro_rules! real {
             /// # Safety
             /// As the C function's.
             pub(crate) unsafe fn $name($($argument: $type),* $(, $($more)*)?) -> $result {
-                let found = find(&slots::$name, names::$name);
+                let found = find(&slots::$name, symbols::$name);
                 if found.is_null() {
                     set_errno(Errno::NOSYS);
                     return -1;

@@ -5,14 +5,12 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-use rustix::fs::{FileType, fstat};
-use rustix::net::sockopt;
 use rustix::process::getpid;
 
 use crate::map::{DEFAULT_PATH, Map, MapError};
 use crate::say::{complain, set_verbose};
-use crate::sys::{at, option, wiped_on_fork};
-use crate::table::{Connection, Held, Listener, Table};
+use crate::sys::{option, wiped_on_fork};
+use crate::table::Table;
 
 /// The descriptors of this process.
 pub(crate) static TABLE: Table = Table::new();
@@ -23,8 +21,9 @@ static MAP: OnceLock<Result<Map, MapError>> = OnceLock::new();
 /// memory, but descriptors of its own.
 static OWNER: OnceLock<&'static AtomicI32> = OnceLock::new();
 
-/// Reads the map. Called when the library is loaded, while the process may still read the file and nothing else runs.
-pub(crate) fn load() {
+/// Reads the map and tells whether it can be used. Called when the library is loaded, while the process
+/// may still read the file and nothing else runs.
+pub(crate) fn load() -> bool {
     if let Ok(place) = wiped_on_fork() {
         let _ = OWNER.set(place);
     }
@@ -32,9 +31,7 @@ pub(crate) fn load() {
     if std::env::var_os("TAUT_VMCI_LOG").is_some_and(|value| value == "1") {
         set_verbose();
     }
-    if read_map().is_ok() {
-        crate::adopt::listeners();
-    }
+    read_map().is_ok()
 }
 
 fn read_map() -> &'static Result<Map, MapError> {
@@ -75,26 +72,4 @@ pub(crate) fn owns() -> bool {
         }
         known => known == this,
     }
-}
-
-/// The listener of a descriptor, if it is one, and was not closed and replaced by another socket behind the library's back.
-pub(crate) fn listener(fd: RawFd) -> Option<Listener> {
-    let Held::Listener(listener) = TABLE.get(fd) else { return None };
-    match at(fd).and_then(fstat) {
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Socket => Some(listener),
-        _ => {
-            let _ = crate::descriptors::closing(fd);
-            None
-        }
-    }
-}
-
-/// The VMCI connection of a descriptor, if it is one and still the same socket.
-pub(crate) fn connection(fd: RawFd) -> Option<Connection> {
-    let Held::Connection(connection) = TABLE.get(fd) else { return None };
-    if at(fd).and_then(sockopt::socket_cookie) == Ok(connection.cookie) {
-        return Some(connection);
-    }
-    TABLE.forget(fd);
-    None
 }

@@ -1,4 +1,4 @@
-//! Status of documents, computed from the observed state.
+//! Status of VMs, ports and the host for users, from the desired and the observed state.
 
 use std::path::Path;
 
@@ -23,11 +23,11 @@ use taut_vm::launch::RunPaths;
 
 use crate::board::Seen;
 
-/// Reason for the absence of a device that was added later.
+/// Reason for a missing device that was added after the start.
 const STARTED_WITHOUT: &str = "the VM was started without the device; it is added at the next start";
 
-/// Returns the status of a VM whose run directory is below `run_dir`, from the decisions for all
-/// VMs.
+/// Returns the status of a VM. `decided` holds the decisions for all VMs; `run_dir` is the daemon's
+/// run directory.
 pub(crate) fn vm(
     desired: &Desired,
     seen: &Seen,
@@ -49,7 +49,7 @@ pub(crate) fn vm(
         phase,
         reason,
         pid: process.map(|process| process.pid),
-        accelerator: process.map(|process| process.accelerator.clone()),
+        accelerator: process.map(|process| process.accelerator),
         agent_socket: process.map(|_| path(paths.agent())),
         console_socket: console.then(|| path(paths.console())),
         console_log: paths.console_log().exists().then(|| path(paths.console_log())),
@@ -136,7 +136,7 @@ fn phase(
     }
 }
 
-/// Returns why QEMU is not started yet: the socket of its VMCI device must be served first.
+/// Returns why QEMU is not started: the fabric does not listen for its VMCI device yet.
 fn waits_for_vmci(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired) -> Option<String> {
     if vsock_devices::can_start(desired, &seen.observed, name, vm) {
         return None;
@@ -145,7 +145,7 @@ fn waits_for_vmci(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired) -
     let refused = desired.numbers.port(&owner).and_then(|port| seen.refused_ports.get(&port));
     let why = seen.problems.get(&owner.to_string()).or(refused);
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-    Some(format!("the socket of its VMCI device is not served yet{why}"))
+    Some(format!("the fabric does not listen for its VMCI device yet{why}"))
 }
 
 fn nic(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired, index: usize) -> NicStatus {
@@ -164,7 +164,7 @@ fn nic(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired, index: usize
     }
 }
 
-/// Returns the link of a port and the reason that it is not up.
+/// Returns the link of a port, and why it is not up.
 pub(crate) fn link(seen: &Seen, port: Option<PortId>) -> (Link, Option<String>) {
     let Some(port) = port else { return (Link::Down, None) };
     match seen.observed.fabric.ports.get(&port) {
@@ -180,7 +180,7 @@ pub(crate) fn netns(desired: &Desired, seen: &Seen, name: &Name) -> NetnsStatus 
     let (link, why) = link(seen, port);
     let has_device = port.is_some_and(|port| seen.observed.attached(port));
     let attached = has_device && link == Link::Up;
-    // Until the device exists, a port that is down is only a matter of moments.
+    // Until its device is attached, a port is down for a moment only; that is not worth a reason.
     let why = why.filter(|_| has_device);
     NetnsStatus {
         attached,
@@ -209,7 +209,7 @@ pub(crate) fn vswitch(desired: &Desired, name: &Name) -> VSwitchStatus {
     VSwitchStatus { ports: desired.ports().filter(|(_, group, _)| on_it(group)).count() as u32 }
 }
 
-/// Returns the state of dense mode on a host with this many pCPUs.
+/// Returns the status of dense mode on a host with `pcpus` pCPUs.
 pub(crate) fn tune(desired: &Desired, seen: &Seen, pcpus: u32) -> HostTune {
     let settings = &desired.host;
     let state = seen.observed.tune.clone();
@@ -219,7 +219,7 @@ pub(crate) fn tune(desired: &Desired, seen: &Seen, pcpus: u32) -> HostTune {
     let text = |owners: Vec<Owner>| owners.iter().map(Owner::to_string).collect();
     HostTune {
         mode: settings.tune_mode,
-        // Settings were checked when they were written.
+        // Stored settings are valid, so the default is never used.
         interval_s: settings.tune_interval().unwrap_or(60),
         threshold: settings.tune_threshold.clone(),
         pcpus,

@@ -8,8 +8,10 @@
 //! * [`probe`]: which QEMU there is, and whether KVM really runs guests here.
 
 pub mod definition;
+mod error;
 pub mod image;
 pub mod launch;
+pub mod parsed;
 pub mod probe;
 pub mod qmp;
 pub mod replug;

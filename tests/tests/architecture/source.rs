@@ -131,6 +131,13 @@ impl Reader<'_> {
         }
     }
 
+    /// Adds a path found in tokens. A single word, such as `crate` in `pub(crate)`, is not a path.
+    fn add_path(&mut self, path: &[String], line: usize) {
+        if path.len() > 1 {
+            self.add(path, line);
+        }
+    }
+
     /// Finds paths in tokens that are not parsed: arguments of macros and of attributes.
     fn add_tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
@@ -139,7 +146,7 @@ impl Reader<'_> {
             match token {
                 TokenTree::Ident(ident) => {
                     if colons != 2 {
-                        self.add(&std::mem::take(&mut path), line);
+                        self.add_path(&std::mem::take(&mut path), line);
                         line = ident.span().start().line;
                     }
                     path.push(ident.to_string());
@@ -147,17 +154,17 @@ impl Reader<'_> {
                 }
                 TokenTree::Punct(punct) if punct.as_char() == ':' => colons += 1,
                 TokenTree::Group(group) => {
-                    self.add(&std::mem::take(&mut path), line);
+                    self.add_path(&std::mem::take(&mut path), line);
                     colons = 0;
                     self.add_tokens(group.stream());
                 }
                 _ => {
-                    self.add(&std::mem::take(&mut path), line);
+                    self.add_path(&std::mem::take(&mut path), line);
                     colons = 0;
                 }
             }
         }
-        self.add(&path, line);
+        self.add_path(&path, line);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Conversations over a socket pair, with a backend that does nothing.
+//! Conversations over a socket pair, with a back end that does nothing.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::Ipv4Addr;
@@ -43,7 +43,7 @@ fn latency() -> Latency {
     Latency { rtt_ns: Latencies::new(), sent: 4, lost: 1, duplicates: 0, elapsed_us: 5 }
 }
 
-/// Does a unit whenever somebody looks.
+/// Counts one unit each time that it is read.
 struct IdleSpinner(Arc<AtomicUsize>);
 
 impl Spinning for IdleSpinner {
@@ -121,7 +121,7 @@ impl Backend for Idle {
     }
 }
 
-/// An agent on the other end of the socket; its thread ends with the conversation.
+/// Starts an agent on the other end of the socket. Its thread ends with the conversation.
 fn agent(servers: &Arc<AtomicUsize>) -> (UnixStream, JoinHandle<()>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let backend = Idle { servers: Arc::clone(servers) };
@@ -148,7 +148,7 @@ fn endless() -> Rr {
     }
 }
 
-/// Writes `lines` and reads as many replies as are asked for.
+/// Writes `lines` and reads `count` replies.
 fn replies(stream: &UnixStream, lines: &[u8], count: usize) -> Vec<Reply> {
     (&*stream).write_all(lines).unwrap();
     let reader = BufReader::with_capacity(1, stream);
@@ -240,7 +240,7 @@ fn hello_ends_what_a_predecessor_left_running() {
 {"id":2,"request":{"tcp_rr":{"to":"127.0.0.1","port":7}}}
 "#;
     replies(&stream, lines, 2);
-    // The same channel, another caller, after half a line.
+    // Another caller on the same channel, after an incomplete line of the first.
     (&stream).write_all(br#"{"id":3,"requ"#).unwrap();
     let mut client = client(&stream).unwrap();
     assert_eq!(servers.load(Ordering::SeqCst), 0);
@@ -260,7 +260,7 @@ fn what_is_no_call_is_answered_and_the_next_line_is_read() {
     let thread = thread::spawn(move || (&writer).write_all(&lines).unwrap());
     let outcomes = replies(&stream, b"", 4);
     thread.join().unwrap();
-    for (reply, word) in outcomes.iter().zip(["no call", "speed", "longer"]) {
+    for (reply, word) in outcomes.iter().zip(["not a call", "speed", "longer"]) {
         assert_eq!(reply.id, None);
         let Outcome::Failed(error) = &reply.outcome else { panic!("{reply:?}") };
         assert!(error.message.contains(word), "{}", error.message);
@@ -347,7 +347,7 @@ fn fairness_is_one_among_equals_and_least_when_one_gets_everything() {
 }
 
 proptest! {
-    /// Whatever came before, a caller that begins as the protocol says is answered.
+    /// A caller that begins as the protocol requires gets an answer, whatever bytes came before.
     #[test]
     fn garbage_never_wedges_the_agent(garbage in proptest::collection::vec(any::<u8>(), 0..300)) {
         let servers = Arc::default();

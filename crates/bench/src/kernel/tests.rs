@@ -1,4 +1,5 @@
-//! Workloads over the loopback, and over the Unix sockets of a VMCI device that is its own peer.
+//! Load over the loopback, and over the Unix sockets of a simulated VMCI device that is its own
+//! peer.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -23,7 +24,8 @@ fn server_at(address: Address, socket_size: Option<u32>) -> Box<dyn Serving> {
     Kernel::new(Kind::Host).serve(&Serve { address: Some(address), port: 0, socket_size }).unwrap()
 }
 
-/// The Unix socket of a VM's VMCI device whose guest connects to the host whenever the host connects to it.
+/// The Unix socket of a VM's VMCI device. Its guest connects back to each host port that the host
+/// connects to.
 struct Device(PathBuf);
 
 impl Device {
@@ -55,7 +57,7 @@ impl Drop for Device {
     }
 }
 
-/// Serves one client; one that asks for a port on which nobody listens finds the connection closed.
+/// Serves one client. If nobody listens on the port, the connection is closed.
 fn turn_round(client: UnixStream, path: &Path) -> io::Result<()> {
     let mut reader = BufReader::with_capacity(1, client.try_clone()?);
     let mut line = String::new();
@@ -159,7 +161,7 @@ fn pings_come_back() {
         Ping { to: Ipv4Addr::LOCALHOST, size: 256, interval_us: 500, duration_ms: 10_000, count: Some(40) };
     let run = |stop: &Stop| Kernel::new(Kind::Host).ping(&wanted, &Run::new(stop, &|| ()));
     let latency = match run(&Stop::default()) {
-        // Some hosts let nobody but root ping.
+        // Some hosts allow ping to root only.
         Err(error) if error.message.contains("permitted") || error.message.contains("denied") => return,
         other => other.unwrap(),
     };

@@ -30,9 +30,10 @@ use crate::measure::raw;
 use frames::{Frames, Touch};
 use port::Port;
 
-/// How long frames may take to arrive for the first time: the switch may have to learn, or to start.
+/// Time that frames may take to arrive for the first time: the switch may have to start or to
+/// learn.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the placement probe runs each time.
+/// Length of each run of the placement probe.
 const PROBE: Duration = Duration::from_millis(20);
 
 /// Connects both ports and measures.

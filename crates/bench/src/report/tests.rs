@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::measure::latencies::Latencies;
 
-/// A plausible spread of latencies around `us`, the same each time.
+/// A plausible distribution of latencies around `us`, the same each time.
 fn latencies(us: f64) -> Latencies {
     let mut latencies = Latencies::new();
     for n in 1..=10_000_u32 {

@@ -22,14 +22,14 @@ const QUEUES: usize = 2;
 
 /// A device of the switch.
 #[derive(Debug)]
-pub(super) struct SocketDevice {
+pub(super) struct VsockDevice {
     shared: Arc<Shared>,
     id: PortId,
     /// The configuration space (virtio 1.2, 5.10.4): the guest's context ID.
     config_space: [u8; 8],
 }
 
-impl SocketDevice {
+impl VsockDevice {
     /// The device of a port, if it is configured.
     pub(super) fn find(shared: &Arc<Shared>, id: PortId) -> Option<Self> {
         let switch = shared.enter();
@@ -50,7 +50,7 @@ impl SocketDevice {
     }
 }
 
-impl Device for SocketDevice {
+impl Device for VsockDevice {
     fn id(&self) -> PortId {
         self.id
     }

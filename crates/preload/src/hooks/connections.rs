@@ -7,7 +7,8 @@ use rustix::io::Errno;
 
 use super::{fail, guard, read_address, write_address};
 use crate::connect::{Attempt, again, attempt};
-use crate::state::{TABLE, connection, listener, map_for};
+use crate::lookup::{connection, listener};
+use crate::state::{TABLE, map_for};
 use crate::sys::errno;
 use crate::{adopt, descriptors, names, real};
 

@@ -6,7 +6,8 @@ use libc::epoll_event;
 use rustix::io::Errno;
 
 use super::{fail, guard};
-use crate::descriptors::{closing, duplicated, make_way, set_cloexec};
+use crate::descriptors::{duplicated, make_way, set_cloexec};
+use crate::hidden::closing;
 use crate::state::{TABLE, owns};
 use crate::table::{Held, Watch};
 use crate::{real, watch};

@@ -10,8 +10,9 @@ use rustix::net::sockopt::{self, Timeout};
 
 use super::{fail, guard, write_address};
 use crate::listener::{Look, Stays, combine, look};
+use crate::lookup::listener;
 use crate::say::{complain, tell};
-use crate::state::{TABLE, listener, map_for};
+use crate::state::{TABLE, map_for};
 use crate::sys::{at, errno, option};
 use crate::table::{Held, Listener};
 use crate::{descriptors, real};

@@ -7,9 +7,10 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::{fail, guard};
+use crate::lookup::{connection, listener};
 use crate::options::{Get, Set, get, receive_buffer, set, tcp_info};
 use crate::say::complain;
-use crate::state::{TABLE, connection, listener};
+use crate::state::TABLE;
 use crate::sys::{at, errno, option};
 use crate::table::{Connection, Held};
 use crate::{adopt, descriptors, real};

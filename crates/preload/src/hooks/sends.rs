@@ -6,8 +6,9 @@ use libc::{msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
 
 use super::{fail, guard};
+use crate::lookup::connection;
 use crate::say::complain;
-use crate::state::{TABLE, connection};
+use crate::state::TABLE;
 use crate::{real, rights};
 
 fn is_vmci(fd: c_int) -> bool {

@@ -15,11 +15,11 @@ pub(super) fn describe(client: &Client) -> Result<Host, ApiError> {
     let _progress = Progress::start("looking at the host");
     let info: HostInfo = client.get(path::HOST)?;
     Ok(Host {
-        hostname: info.topology.hostname,
-        cpu_model: info.topology.cpu_model,
-        cpus: info.topology.cpus.len(),
-        os: info.topology.os,
-        kernel: info.topology.kernel,
+        hostname: info.hostname,
+        cpu_model: info.cpu_model,
+        cpus: info.cpus.len(),
+        os: info.os,
+        kernel: info.kernel,
         accelerator: output::word(&info.accelerator.kind),
         qemu: info.qemu.map(|qemu| qemu.version),
         taut: env!("CARGO_PKG_VERSION").to_owned(),

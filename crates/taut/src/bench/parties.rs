@@ -110,7 +110,10 @@ impl Parties {
         let (agent, accelerator) = match end_point {
             EndPoint::Vm(name) => {
                 let vm: Vm = client.get(&path::VM.of(name))?;
-                (agent::of_vm(&vm, PATIENCE)?, vm.status.accelerator)
+                (
+                    agent::of_vm(&vm, PATIENCE)?,
+                    vm.status.accelerator.map(|accelerator| accelerator.to_string()),
+                )
             }
             EndPoint::Netns(name) => {
                 let netns = netns_of(client, name)?;

@@ -77,32 +77,27 @@ fn look(client: &Client, format: Format) -> Outcome {
 }
 
 fn show(host: &HostInfo) -> String {
-    let topology = &host.topology;
     let count = |key: fn(&taut_api::host::Cpu) -> (u32, u32)| {
-        topology.cpus.iter().map(key).collect::<BTreeSet<_>>().len()
+        host.cpus.iter().map(key).collect::<BTreeSet<_>>().len()
     };
     let packages = count(|cpu| (cpu.package, 0));
     let cores = count(|cpu| (cpu.package, cpu.core));
     let caches = count(|cpu| (cpu.llc, 0));
     let mut text = output::fields(&[
-        ("host", topology.hostname.clone()),
-        ("system", format!("{}, Linux {}", topology.os, topology.kernel)),
-        ("cpu", topology.cpu_model.clone()),
+        ("host", host.hostname.clone()),
+        ("system", format!("{}, Linux {}", host.os, host.kernel)),
+        ("cpu", host.cpu_model.clone()),
         (
             "topology",
             format!(
                 "{} pCPUs on {cores} cores, {packages} packages, {caches} last-level caches, {} NUMA nodes",
-                topology.cpus.len(),
-                topology.nodes.len()
+                host.cpus.len(),
+                host.nodes.len()
             ),
         ),
         (
             "memory",
-            format!(
-                "{} MiB, {} MiB available",
-                topology.memory_total.as_mib(),
-                topology.memory_available.as_mib()
-            ),
+            format!("{} MiB, {} MiB available", host.memory_total.as_mib(), host.memory_available.as_mib()),
         ),
         ("accelerator", format!("{}: {}", output::word(&host.accelerator.kind), host.accelerator.why)),
         (
@@ -116,7 +111,7 @@ fn show(host: &HostInfo) -> String {
     text += "\n";
     text += &output::table(
         ["PCPU", "PACKAGE", "CORE", "NODE", "LLC"],
-        &topology.cpus.iter().map(row).collect::<Vec<_>>(),
+        &host.cpus.iter().map(row).collect::<Vec<_>>(),
     );
     text
 }

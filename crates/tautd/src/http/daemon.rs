@@ -59,9 +59,9 @@ pub(super) async fn show_host(State(app): State<Shared>) -> Result<Json<HostInfo
             format!("timed out after {PROBE_PATIENCE:?} waiting until the accelerator of this host is known");
         ApiError::new(ErrorKind::Unavailable, message, "try again, or read the daemon's log")
     })?;
-    let topology = topology::read(Path::new("/"))
+    let info = topology::describe(Path::new("/"), facts.accelerator, facts.qemu)
         .map_err(|error| Failure::internal("the host's topology cannot be read", &error))?;
-    Ok(Json(HostInfo { topology, accelerator: facts.accelerator, qemu: facts.qemu }))
+    Ok(Json(info))
 }
 
 async fn known(app: &Shared) -> HostFacts {

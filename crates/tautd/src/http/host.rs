@@ -140,7 +140,7 @@ mod tests {
         for (key, value, message) in [
             ("Net.NetTuneHostMode", "on", "unknown variant `on`, expected `default` or `dense`"),
             ("Net.NetTuneInterval", "0", "takes 1 to 3600 seconds, not `0`\nhint: an empty"),
-            ("Net.NetTuneThreshold", "1n", "three values, VMs, vCPUs and percent, not `1n`\nhint: write it"),
+            ("Net.NetTuneThreshold", "1n", "three values, VMs, vCPUs and percent, not `1n`\nhint: write VMs"),
         ] {
             let refused = change(&default, &[(key, value)]).unwrap_err();
             assert!(refused.contains(message), "{refused}");

@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use taut_api::error::ErrorKind;
 use taut_api::kvm::KvmCounters;
+use taut_api::machine::VmAccelerator;
 use taut_api::{ApiError, Name, path};
 use taut_vm::launch::RunPaths;
 use taut_vm::qmp::{Qmp, QmpError};
@@ -34,10 +35,12 @@ pub(super) async fn kvm_counters(
     let process = seen.observed.vms.get(&name).and_then(|seen| seen.process.as_ref()).ok_or_else(|| {
         ApiError::new(ErrorKind::Conflict, format!("{name} does not run"), format!("taut vm start {name}"))
     })?;
-    let none = match process.accelerator.as_str() {
-        "kvm" => None,
-        "tcg" => Some("the VM runs under emulation: QEMU executes the guest's code, and KVM is not involved"),
-        _ => Some("the VM is a microguest: its vCPUs are ordinary threads of the host"),
+    let none = match process.accelerator {
+        VmAccelerator::Kvm => None,
+        VmAccelerator::Tcg => {
+            Some("the VM runs under emulation: QEMU executes the guest's code, and KVM is not involved")
+        }
+        VmAccelerator::Native => Some("the VM is a microguest: its vCPUs are ordinary threads of the host"),
     };
     if let Some(because) = none {
         return Ok(Json(KvmCounters::none(because)));

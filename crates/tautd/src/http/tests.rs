@@ -11,6 +11,7 @@ use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
+use taut_api::machine::VmAccelerator;
 use taut_api::vm::VmKind;
 use taut_plan::facts::{Process, VmSeen};
 use tempfile::TempDir;
@@ -116,8 +117,8 @@ impl Answer {
 }
 
 /// Returns a VM's process.
-fn process(kind: VmKind, accelerator: &str) -> Process {
-    Process { pid: 4711, kind, accelerator: accelerator.into(), ..Process::default() }
+fn process(kind: VmKind, accelerator: VmAccelerator) -> Process {
+    Process { pid: 4711, kind, accelerator, ..Process::default() }
 }
 
 const MICRO: &str = "kind = \"micro\"\n[[nic]]\nportgroup = \"lan\"\nmac = \"02:00:00:00:00:07\"\n";
@@ -223,7 +224,7 @@ fn power_is_written_and_a_running_vm_is_not_deleted() {
         (&json!("failed"), &json!("it burnt"))
     );
 
-    let process = process(VmKind::Micro, "native");
+    let process = process(VmKind::Micro, VmAccelerator::Native);
     set(VmSeen { process: Some(process), ..VmSeen::default() });
     let running = server.get("/v1/vms").is(200)[0].clone();
     assert_eq!(running["status"]["phase"], "starting", "its card is not connected");

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use taut_api::host::{Accelerator, AcceleratorKind};
+use taut_api::machine::VmAccelerator;
 
 use taut_plan::facts::MemoryPlace;
 
@@ -34,7 +35,7 @@ fn the_next_daemon_adopts_a_running_vm() {
     make_program(dir.path(), "exec sleep 60");
     let mut first = Vms::adopt(dir.path(), dir.path()).unwrap();
     let pid = first.start(&name, &spec(), &host(), false, &MemoryPlace::default()).unwrap();
-    assert_eq!(first.observe(&name).process.unwrap().accelerator, "native");
+    assert_eq!(first.observe(&name).process.unwrap().accelerator, VmAccelerator::Native);
 
     let mut second = Vms::adopt(dir.path(), dir.path()).unwrap();
     assert_eq!(second.observe(&name).process.unwrap().pid, pid);

@@ -9,7 +9,8 @@ use taut_api::resources::MemoryReservation;
 use taut_api::vm::{Boot, Disk, LatencySensitivity, NicModel, NicSpec, VmKind, VmSpec};
 use taut_api::{ApiError, Bytes};
 
-use super::{invalid, passthrough, vmci};
+use super::{passthrough, vmci};
+use crate::error::invalid;
 
 /// Guest memory is handed to the data plane in pages of this size where the host has them.
 const MEMORY_STEP: Bytes = Bytes::mib(2);

@@ -7,7 +7,8 @@ use taut_api::vm::VmSpec;
 use taut_api::{ApiError, Name};
 use toml::de::{DeTable, DeValue, Deserializer};
 
-use super::{Parsed, invalid};
+use crate::error::invalid;
+use crate::parsed::Parsed;
 
 /// Reads the text of a VM file. Paths stay as written and nothing outside the text is looked at.
 pub(super) fn read(text: &str) -> Result<Parsed, ApiError> {

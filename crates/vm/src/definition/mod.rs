@@ -5,35 +5,23 @@ mod file;
 mod passthrough;
 pub mod vmci;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use taut_api::error::ErrorKind;
-use taut_api::import::{Fate, ImportedKey};
 use taut_api::route::{CreateVm, VmFormat};
 use taut_api::vm::VmSpec;
 use taut_api::{ApiError, MacAddr, Name};
 
+use crate::error::invalid;
+use crate::parsed::Parsed;
 use crate::vmx;
 
 /// Largest VM file that is read, in bytes.
 pub const MAX_FILE: usize = 1 << 20;
 
-/// A VM file after reading and checking.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parsed {
-    /// The name: the request's if it has one, else the file's (`name`, `displayName`).
-    pub name: Option<Name>,
-    /// Defaults filled in, paths absolute, valid in itself. With a name, every vNIC has its address.
-    pub spec: VmSpec,
-    /// For `.vmx`: every key in the file's order.
-    pub imported: Vec<ImportedKey>,
-}
-
 /// Reads and checks a VM file.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`], with the values and, where there is one, the line and key.
+/// [`taut_api::error::ErrorKind::Invalid`], with the values and, where there is one, the line and key.
 pub fn parse(request: &CreateVm) -> Result<Parsed, ApiError> {
     let base = PathBuf::from(&request.base_dir);
     if !base.is_absolute() {
@@ -69,7 +57,7 @@ pub fn parse(request: &CreateVm) -> Result<Parsed, ApiError> {
 /// Checks reservations and latency sensitivity that were changed.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`], with the values.
+/// [`taut_api::error::ErrorKind::Invalid`], with the values.
 pub fn check_reservations(spec: &VmSpec) -> Result<(), ApiError> {
     check::reservations(spec)
 }
@@ -77,31 +65,9 @@ pub fn check_reservations(spec: &VmSpec) -> Result<(), ApiError> {
 /// Checks what was changed of a VM's process.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`], with the values.
+/// [`taut_api::error::ErrorKind::Invalid`], with the values.
 pub fn check_machine(spec: &VmSpec) -> Result<(), ApiError> {
     check::machine(spec)
-}
-
-impl Parsed {
-    /// Puts the vNICs of a `.vmx` whose port group does not exist on `default`, and says so in the report.
-    pub fn replace_unknown_portgroups(&mut self, exists: impl Fn(&Name) -> bool, default: &Name) {
-        let unknown: BTreeSet<Name> =
-            self.spec.nics.iter().map(|nic| nic.portgroup.clone()).filter(|name| !exists(name)).collect();
-        for (index, nic) in self.spec.nics.iter_mut().enumerate() {
-            if !unknown.contains(&nic.portgroup) {
-                continue;
-            }
-            let field = format!("nic[{index}].portgroup");
-            for key in &mut self.imported {
-                if matches!(&key.fate, Fate::Understood { field: f } | Fate::Mapped { field: f, .. } if *f == field)
-                {
-                    let note = format!("{default}: there is no port group `{}`", nic.portgroup);
-                    key.fate = Fate::Mapped { field: field.clone(), note };
-                }
-            }
-            nic.portgroup = default.clone();
-        }
-    }
 }
 
 fn make_absolute(spec: &mut VmSpec, base: &Path) {
@@ -120,10 +86,6 @@ fn derive_addresses(spec: &mut VmSpec, name: &Name) {
     for (index, nic) in spec.nics.iter_mut().enumerate() {
         nic.mac.get_or_insert_with(|| MacAddr::derived(name.as_str(), index));
     }
-}
-
-pub(crate) fn invalid(message: impl Into<String>, hint: impl Into<String>) -> ApiError {
-    ApiError::new(ErrorKind::Invalid, message, hint)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use taut_api::ApiError;
 use taut_api::passthrough::PassthroughSpec;
 use taut_api::vm::{VmKind, VmSpec};
 
-use super::invalid;
+use crate::error::invalid;
 
 /// Root ports that there is room for.
 const MOST: usize = 8;

@@ -2,6 +2,9 @@ use proptest::prelude::*;
 use taut_api::vm::{DiskBus, NicModel, Power};
 use tempfile::TempDir;
 
+use taut_api::error::ErrorKind;
+use taut_api::import::Fate;
+
 use super::*;
 
 /// A folder with a kernel, an initrd and a disk.
@@ -113,91 +116,24 @@ fn paths_that_are_absolute_already_stay() {
     assert_eq!((Path::new(&found.path), found.bus), (disk.as_path(), DiskBus::Sata));
 }
 
+/// VM files that are refused, with a part of the message and of the hint.
+fn refused_files() -> impl Iterator<Item = (String, &'static str, &'static str)> {
+    let cases = include_str!("refused.txt").split("\n=== message: ").skip(1);
+    cases.map(|case| {
+        let (message, rest) = case.split_once("\n=== hint: ").unwrap();
+        let (hint, text) = rest.split_once('\n').unwrap();
+        (text.to_owned(), message, hint)
+    })
+}
+
 #[test]
 fn faults_are_named_with_their_values_and_a_hint() {
-    let nic = "kind = \"micro\"\n[[nic]]\nportgroup = \"lan\"\n";
     let names: Vec<_> = (0..65).map(|n| format!("\"d{n}\"")).collect();
     let domains = format!("kind = \"micro\"\n[vmci]\ndomains = [{}]\n", names.join(", "));
     let many = format!("kind = \"micro\"\n{}", "[[nic]]\nportgroup = \"lan\"\n".repeat(33));
-    for (text, message, hint) in [
-        ("vcpu = 2\n", "line 1: unknown field `vcpu`", "did you mean `vcpus`?"),
-        ("\n\n[boot]\nkernal = \"x\"\n", "line 4: unknown field `kernal`", "did you mean `kernel`?"),
-        (
-            "[boot]\nkernel = \"vmlinuz\"\nzzzzzzzzzz = 1\n",
-            "unknown field `zzzzzzzzzz`",
-            "known here: kernel, initrd, cmdline",
-        ),
-        ("kind = \"vmware\"\n", "unknown variant `vmware`", "known here: qemu, micro"),
-        ("name = 7\n", "line 1: `name` is not text", "name = \"db1\""),
-        ("vcpus = 1\nname = \"a b\"\n", "line 2: `a b` is not a usable name", "--name"),
-        ("this is not = = toml", "line 1: ", ""),
-        ("memory = \"3 parsecs\"\n", "`3 parsecs` is not a size", ""),
-        ("kind = \"micro\"\nmemory = \"1KiB\"\n", "memory = 1KiB is outside 16MiB to 64TiB", "512MiB"),
-        ("memory = \"62MiB\"\n", "memory = 62MiB is outside 64MiB", ""),
-        ("memory = \"65TiB\"\n", "memory = 65TiB is outside", ""),
-        ("memory = \"129MiB\"\n", "memory = 129MiB is not a multiple of 2MiB", "use 130MiB"),
-        ("vcpus = 0\n", "vcpus = 0 is outside 1 to 256", ""),
-        ("vcpus = 257\n", "vcpus = 257 is outside", ""),
-        (
-            "memory = \"64MiB\"\nmemory_reservation = \"66MiB\"\n",
-            "66MiB is more than its memory of 64MiB",
-            "full",
-        ),
-        ("memory_reservation = \"half\"\n", "`half` is no memory reservation", ""),
-        ("[cpu]\nreservation = \"2.4GHz\"\n", "`2.4GHz` is no CPU reservation", ""),
-        ("[cpu]\nweight = \"high\"\n", "line 2: unknown field `weight`", "known here: reservation"),
-        (
-            "kind = \"micro\"\nvcpus = 2\nlatency_sensitivity = \"high\"\n",
-            "one vCPU, and 2 would own a pCPU each",
-            "vcpus = 1",
-        ),
-        ("", "neither [boot] nor [disk]", "add [boot]"),
-        ("kind = \"micro\"\n[disk]\npath = \"disk.img\"\n", "a micro VM has neither", ""),
-        ("[boot]\nkernel = \"no-such\"\n", "/no-such` cannot be read", "relative paths"),
-        ("[boot]\nkernel = \"vmlinuz\"\ninitrd = \"gone\"\n", "the initrd `", ""),
-        ("[boot]\nkernel = \".\"\n", "is not a file", ""),
-        ("[disk]\npath = \".\"\n", "is not a file or block device", ""),
-        ("[boot]\nkernel = \"vmlinuz\"\ncmdline = \"a\\nb\"\n", "control character '\\n'", "one line"),
-        (
-            &format!("{nic}mac = \"01:00:00:00:00:01\"\n"),
-            "01:00:00:00:00:01 is no address for a card",
-            "even",
-        ),
-        (&format!("{nic}mac = \"02:1\"\n"), "`02:1` is not an Ethernet address", ""),
-        (&format!("{nic}rings = {{ rx = 100, tx = 256 }}\n"), "rx = 100 descriptors", "128"),
-        (&format!("{nic}rings = {{ tx = 2048 }}\n"), "tx = 2048 descriptors", ""),
-        (&format!("{nic}queues = 9\n"), "9 is no number of queue pairs", ""),
-        (
-            &format!("{nic}queues = 2\n"),
-            "2 pairs of queues are offered by virtio cards of QEMU's only",
-            "one pair",
-        ),
-        (&format!("{nic}model = \"e1000\"\n"), "a micro VM drives only virtio", ""),
-        (&format!("{nic}ip = \"10.0.0.1\"\n"), "`10.0.0.1` is not an IPv4 address with prefix", ""),
-        (&many, "33 vNICs, more than 32", ""),
-        (
-            "kind = \"micro\"\n[vmci]\ncid = 2\n",
-            "context ID 2: 0 to 2 and 4294967295 have meanings",
-            "from 3 to 4294967294",
-        ),
-        ("kind = \"micro\"\n[vmci]\ncid = 4294967295\n", "context ID 4294967295", "leave `cid` out"),
-        ("kind = \"micro\"\n[vmci]\ncid = -3\n", "line 3: invalid value: integer `-3`", ""),
-        ("kind = \"micro\"\n[vmci]\nconnections = 65537\n", "connections = 65537 is outside 1 to 65536", ""),
-        ("kind = \"micro\"\n[vmci]\nconnections = 0\n", "connections = 0 is outside", "needs no [vmci]"),
-        (
-            "kind = \"micro\"\n[vmci]\nconnections = 9\nhalf_open = 10\n",
-            "half_open = 10 is outside 1 to 9",
-            "count as connections",
-        ),
-        (
-            "kind = \"micro\"\n[vmci]\ndomains = [\"a\", \"b\", \"a\"]\n",
-            "the domain `a` is named twice",
-            "once",
-        ),
-        ("kind = \"micro\"\n[vmci]\ndomains = [\"a b\"]\n", "`a b` is not a usable name", ""),
-        (&domains, "65 domains are more than 64", "one domain"),
-    ] {
-        let error = toml(text).expect_err(text);
+    let long = [(many, "33 vNICs, more than 32", ""), (domains, "65 domains are more than 64", "one domain")];
+    for (text, message, hint) in refused_files().chain(long) {
+        let error = toml(&text).expect_err(&text);
         assert_eq!(error.kind, ErrorKind::Invalid);
         assert!(error.message.contains(message), "{text}\n{error}");
         assert!(!error.hint.is_empty() && error.hint.contains(hint), "{text}\n{error}");

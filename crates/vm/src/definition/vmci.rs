@@ -6,7 +6,7 @@ use taut_api::ApiError;
 use taut_api::fabric::counters::MAX_CONNECTIONS;
 use taut_api::vmci::{Cid, VmciSpec};
 
-use super::invalid;
+use crate::error::invalid;
 
 /// Checks everything; the first fault is returned.
 ///

@@ -1,15 +1,12 @@
 //! The microguest's command line.
 
 use std::fmt::Write as _;
-use std::path::Path;
 use std::process::Command;
 
-use taut_api::Name;
-use taut_api::vm::VmSpec;
+use super::Launch;
 
-use super::RunPaths;
-
-pub(super) fn command(name: &Name, spec: &VmSpec, paths: &RunPaths, libexec: &Path) -> Command {
+pub(super) fn command(launch: &Launch<'_>) -> Command {
+    let Launch { name, spec, paths, libexec, .. } = *launch;
     let mut command = Command::new(libexec.join("taut-micro"));
     command.arg("--name").arg(name.as_str());
     command.arg("--agent-socket").arg(paths.agent());

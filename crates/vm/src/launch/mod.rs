@@ -26,34 +26,45 @@ pub use tuning::{Tuning, accelerator};
 /// An older QEMU crashes when a guest under emulation starts a vhost-user device that has MSI-X.
 pub(crate) const MSIX_WORKS_FROM: u64 = 8;
 
-/// The command that runs a VM. Standard streams, session and working directory are the caller's to set.
-///
-/// `accelerator` is the host's; the VM may have its own choice ([`accelerator()`]). `qemu` is the QEMU found on this host, if any; `libexec` the folder of taut's own programs.
-///
-/// # Errors
-/// [`ErrorKind::Unavailable`] when there is no QEMU and the VM needs it; [`ErrorKind::Invalid`] when the run directory's
-/// path is too long for Unix sockets.
-pub fn command(
-    name: &Name,
-    spec: &VmSpec,
-    paths: &RunPaths,
-    accelerator: &Accelerator,
-    qemu: Option<&QemuInfo>,
-    libexec: &Path,
-    tuning: Tuning,
-) -> Result<Command, ApiError> {
-    paths.check(spec)?;
-    match spec.kind {
-        VmKind::Micro => Ok(micro::command(name, spec, paths, libexec)),
-        VmKind::Qemu => {
-            let qemu = qemu.ok_or_else(|| {
-                ApiError::new(
-                    ErrorKind::Unavailable,
-                    format!("there is no QEMU on this host to run `{name}`"),
-                    "install qemu-system-x86 (10.0 preferred, 7.2 works)",
-                )
-            })?;
-            Ok(qemu::command(name, spec, paths, accelerator, qemu, tuning))
+/// What a VM is to be started with.
+#[derive(Debug, Clone, Copy)]
+pub struct Launch<'a> {
+    /// Name of the VM.
+    pub name: &'a Name,
+    /// The VM.
+    pub spec: &'a VmSpec,
+    /// Its sockets and logs.
+    pub paths: &'a RunPaths,
+    /// The accelerator of the host. The VM may choose another one ([`accelerator()`]).
+    pub accelerator: &'a Accelerator,
+    /// The QEMU of the host, if there is one.
+    pub qemu: Option<&'a QemuInfo>,
+    /// Folder of taut's own programs.
+    pub libexec: &'a Path,
+    /// Settings that are decided at the start.
+    pub tuning: Tuning,
+}
+
+impl Launch<'_> {
+    /// The command that runs the VM. The caller sets standard streams, session and working directory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] when the VM needs QEMU and the host has none; [`ErrorKind::Invalid`] when the
+    /// path of the run directory is too long for Unix sockets.
+    pub fn command(&self) -> Result<Command, ApiError> {
+        self.paths.check(self.spec)?;
+        match self.spec.kind {
+            VmKind::Micro => Ok(micro::command(self)),
+            VmKind::Qemu => {
+                let qemu = self.qemu.ok_or_else(|| {
+                    ApiError::new(
+                        ErrorKind::Unavailable,
+                        format!("this host has no QEMU to run `{}`", self.name),
+                        "install qemu-system-x86 (10.0 preferred, 7.2 works)",
+                    )
+                })?;
+                Ok(qemu::command(self, qemu))
+            }
         }
     }
 }

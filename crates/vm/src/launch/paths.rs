@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use taut_api::ApiError;
 use taut_api::vm::VmSpec;
 
-use crate::definition::invalid;
+use crate::error::invalid;
 
 /// Longest path of a Unix socket: `sun_path` without its terminating zero.
 const MOST_SOCKET_PATH: usize = 107;

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::process::Command;
 
 use taut_api::Name;
-use taut_api::host::{Accelerator, AcceleratorKind, QemuInfo};
+use taut_api::host::{AcceleratorKind, QemuInfo};
 use taut_api::passthrough::PciAddress;
 use taut_api::vm::{Boot, Disk, DiskBus, DiskFormat, NicModel, NicSpec, VmSpec};
 
-use super::{MSIX_WORKS_FROM, RunPaths, Tuning, memory, throttle, tuning, vmci};
+use super::{Launch, MSIX_WORKS_FROM, RunPaths, memory, throttle, tuning, vmci};
 
 /// The agent's virtio-serial port, as the guest sees it in `/dev/virtio-ports`.
 const AGENT_PORT: &str = "org.taut.agent.0";
@@ -25,14 +25,8 @@ pub(crate) const DISK: &str = "disk0";
 /// First PCI slot of the cards: eight functions a slot, in the guest's order, clear of the other devices.
 const NIC_SLOT: usize = 8;
 
-pub(super) fn command(
-    name: &Name,
-    spec: &VmSpec,
-    paths: &RunPaths,
-    accelerator: &Accelerator,
-    qemu: &QemuInfo,
-    tuning: Tuning,
-) -> Command {
+pub(super) fn command(launch: &Launch<'_>, qemu: &QemuInfo) -> Command {
+    let Launch { name, spec, paths, accelerator, tuning, .. } = *launch;
     let works = accelerator.kind == AcceleratorKind::Kvm;
     let emulated = tuning::accelerator(spec, accelerator).kind == AcceleratorKind::Tcg;
     let mut args = Args(Command::new(&qemu.path));

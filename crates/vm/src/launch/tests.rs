@@ -45,19 +45,18 @@ fn direct(nics: Vec<NicSpec>) -> VmSpec {
 fn shown(spec: &VmSpec, kind: AcceleratorKind, version: &str) -> String {
     let paths = RunPaths::new("/run/taut/vms/db1");
     let name = "db1".parse().unwrap();
-    let command = command(
-        &name,
+    let accelerator = accelerator(kind);
+    let chosen = super::accelerator(spec, &accelerator);
+    let launch = Launch {
+        name: &name,
         spec,
-        &paths,
-        &accelerator(kind),
-        Some(&qemu(version)),
-        Path::new("/usr/libexec/taut"),
-        Tuning::of(
-            spec,
-            &super::accelerator(spec, &accelerator(kind)),
-            spec.latency_sensitivity != LatencySensitivity::Normal,
-        ),
-    );
+        paths: &paths,
+        accelerator: &accelerator,
+        qemu: Some(&qemu(version)),
+        libexec: Path::new("/usr/libexec/taut"),
+        tuning: Tuning::of(spec, &chosen, spec.latency_sensitivity != LatencySensitivity::Normal),
+    };
+    let command = launch.command();
     let command = command.unwrap();
     let mut text = command.get_program().to_string_lossy().into_owned();
     for arg in command.get_args() {
@@ -180,20 +179,23 @@ fn a_vmci_device_is_on_a_port_of_its_own() {
     assert!(added(&with(VmKind::Qemu), "7.2.22").ends_with(",vectors=0"), "no MSI-X for the old one");
 }
 
+/// The command under emulation and without tuning.
+fn started(spec: &VmSpec, dir: &str, qemu: Option<&QemuInfo>) -> Result<Command, ApiError> {
+    let launch = Launch {
+        name: &"db1".parse().unwrap(),
+        spec,
+        paths: &RunPaths::new(dir),
+        accelerator: &accelerator(AcceleratorKind::Tcg),
+        qemu,
+        libexec: Path::new("/usr/libexec/taut"),
+        tuning: Tuning::default(),
+    };
+    launch.command()
+}
+
 #[test]
 fn without_qemu_only_micro_vms_start() {
-    let (name, paths) = ("db1".parse().unwrap(), RunPaths::new("/run/taut/vms/db1"));
-    let start = |spec: &VmSpec| {
-        command(
-            &name,
-            spec,
-            &paths,
-            &accelerator(AcceleratorKind::Tcg),
-            None,
-            Path::new("/usr/libexec/taut"),
-            Tuning::default(),
-        )
-    };
+    let start = |spec: &VmSpec| started(spec, "/run/taut/vms/db1", None);
     let error = start(&direct(vec![])).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unavailable);
     assert!(error.to_string().contains("QEMU"), "{error}");
@@ -202,21 +204,7 @@ fn without_qemu_only_micro_vms_start() {
 
 #[test]
 fn run_directories_that_sockets_or_options_cannot_name_are_refused() {
-    let refused = |dir: &str| {
-        let name = "db1".parse().unwrap();
-        let accelerator = accelerator(AcceleratorKind::Tcg);
-        let spec = direct(vec![]);
-        command(
-            &name,
-            &spec,
-            &RunPaths::new(dir),
-            &accelerator,
-            Some(&qemu("10.0.2")),
-            Path::new("/x"),
-            Tuning::default(),
-        )
-        .unwrap_err()
-    };
+    let refused = |dir: &str| started(&direct(vec![]), dir, Some(&qemu("10.0.2"))).unwrap_err();
     assert!(refused(&format!("/run/{}", "x".repeat(95))).message.contains("Unix sockets allow 107"));
     assert!(refused("/run/a,b").message.contains("comma"));
 }

@@ -6,7 +6,7 @@ use taut_api::{ApiError, Coalescing, MacAddr, Name, QueuePairs};
 
 use super::file::{VmxFile, shortened};
 use super::machine::usable_name;
-use crate::definition::invalid;
+use crate::error::invalid;
 
 /// The cards that are present, in their order.
 pub(super) fn read(file: &mut VmxFile, default_portgroup: Option<&Name>) -> Result<Vec<NicSpec>, ApiError> {

@@ -6,17 +6,38 @@ use taut_api::{ApiError, Bytes};
 
 use super::file::VmxFile;
 use super::shares;
-use crate::definition::invalid;
+use crate::error::invalid;
 
-/// Kinds of controllers, in the order in which they are looked at.
-const CONTROLLERS: [&str; 4] = ["scsi", "nvme", "sata", "ide"];
+/// A kind of disk controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Controller {
+    Scsi,
+    Nvme,
+    Sata,
+    Ide,
+}
+
+impl Controller {
+    /// All kinds, in the order in which they are searched.
+    const ALL: [Self; 4] = [Self::Scsi, Self::Nvme, Self::Sata, Self::Ide];
+
+    /// The start of its keys.
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Scsi => "scsi",
+            Self::Nvme => "nvme",
+            Self::Sata => "sata",
+            Self::Ide => "ide",
+        }
+    }
+}
 
 /// The first hard disk that is present. Others, and CD-ROMs, are reported.
 pub(super) fn read(file: &mut VmxFile) -> Result<Disk, ApiError> {
     let mut found = None;
-    for controller in CONTROLLERS {
+    for controller in Controller::ALL {
         for place in places(file, controller) {
-            let prefix = format!("{controller}{}.", place.text);
+            let prefix = format!("{}{}.", controller.prefix(), place.text);
             if !file.is_true(&format!("{prefix}present")) {
                 file.report_all(&prefix, "the device is not present");
             } else if is_cdrom(file, &prefix) {
@@ -43,9 +64,9 @@ struct Place {
     text: String,
 }
 
-fn places(file: &VmxFile, kind: &str) -> Vec<Place> {
+fn places(file: &VmxFile, controller: Controller) -> Vec<Place> {
     let place = |key: &str| {
-        let text = key.strip_prefix(kind)?.split_once('.')?.0;
+        let text = key.strip_prefix(controller.prefix())?.split_once('.')?.0;
         let (controller, unit) = text.split_once(':')?;
         Some(Place { controller: controller.parse().ok()?, unit: unit.parse().ok()?, text: text.to_owned() })
     };
@@ -66,7 +87,7 @@ fn extension(name: &str) -> &str {
     name.rsplit_once('.').map_or("", |(_, extension)| extension)
 }
 
-fn hard_disk(file: &mut VmxFile, controller: &str, place: &Place, prefix: &str) -> Disk {
+fn hard_disk(file: &mut VmxFile, controller: Controller, place: &Place, prefix: &str) -> Disk {
     let key = |name: &str| format!("{prefix}{name}");
     let path = file.get(&key("filename")).unwrap_or_default().to_owned();
     let format = match extension(&path).to_ascii_lowercase().as_str() {
@@ -82,7 +103,7 @@ fn hard_disk(file: &mut VmxFile, controller: &str, place: &Place, prefix: &str) 
     if snapshot {
         file.understood(&key("mode"), "disk.snapshot");
     }
-    let scheduling = format!("sched.{controller}{}.", place.text);
+    let scheduling = format!("sched.{}{}.", controller.prefix(), place.text);
     let limits = limits(file, &scheduling);
     let shares = shares::shares(file, &format!("{scheduling}shares"), "disk.shares");
     Disk { path, format, bus: bus(file, controller, place), snapshot, limits, shares }
@@ -118,25 +139,25 @@ fn limits(file: &mut VmxFile, prefix: &str) -> DiskLimits {
 }
 
 /// The guest finds its disk where it was, as far as QEMU has such a controller.
-fn bus(file: &mut VmxFile, kind: &str, place: &Place) -> DiskBus {
+fn bus(file: &mut VmxFile, controller: Controller, place: &Place) -> DiskBus {
     const FIELD: &str = "disk.bus";
-    let number = place.controller;
-    let (present, model) = (format!("{kind}{number}.present"), format!("{kind}{number}.virtualdev"));
-    match kind {
-        "nvme" => {
+    let keys = format!("{}{}", controller.prefix(), place.controller);
+    let (present, model) = (format!("{keys}.present"), format!("{keys}.virtualdev"));
+    match controller {
+        Controller::Nvme => {
             file.understood(&present, FIELD);
             DiskBus::Nvme
         }
-        "sata" => {
+        Controller::Sata => {
             file.understood(&present, FIELD);
             DiskBus::Sata
         }
-        "ide" => {
+        Controller::Ide => {
             let note = "sata: the machine has an AHCI controller instead of IDE";
             file.mapped(&format!("ide{}.present", place.text), FIELD, note);
             DiskBus::Sata
         }
-        _ => {
+        Controller::Scsi => {
             file.understood(&present, "disk");
             let (bus, note) = match file.get(&model).map(str::to_ascii_lowercase).as_deref() {
                 Some("pvscsi") => (DiskBus::Pvscsi, None),

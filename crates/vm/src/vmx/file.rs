@@ -8,7 +8,7 @@ use taut_api::import::{Fate, ImportedKey};
 
 use super::known;
 use super::syntax::{self, Entry};
-use crate::definition::invalid;
+use crate::error::invalid;
 
 /// The entries with their fates.
 pub(super) struct VmxFile {

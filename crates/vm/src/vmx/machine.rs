@@ -5,7 +5,7 @@ use taut_api::vm::{LatencySensitivity, VmSpec};
 use taut_api::{ApiError, Bytes, Name};
 
 use super::file::VmxFile;
-use crate::definition::invalid;
+use crate::error::invalid;
 
 /// `displayName`, made usable as a name.
 pub(super) fn name(file: &mut VmxFile) -> Option<Name> {

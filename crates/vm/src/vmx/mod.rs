@@ -17,7 +17,7 @@ mod vmci;
 use taut_api::vm::VmSpec;
 use taut_api::{ApiError, Name};
 
-use crate::definition::Parsed;
+use crate::parsed::Parsed;
 
 use file::VmxFile;
 

@@ -1,8 +1,10 @@
 //! Bytes of a guest, on their way to a program on the host.
 
 use super::VsockSwitch;
-use crate::vsock::host::HOST_BUFFER;
-use crate::vsock::proto::{Actions, FlowId, Party};
+use crate::vsock::guest::Sender;
+use crate::vsock::host::{Broken, HOST_BUFFER, HostStream};
+use crate::vsock::proto::{Actions, Connection, FlowId, GuestIdx, Party};
+use crate::vsock::sched::Schedule;
 
 impl VsockSwitch {
     /// Serves each flow towards the host one turn. Returns `true` if there was any.
@@ -10,70 +12,111 @@ impl VsockSwitch {
         let flows = self.sched.turns.host_flows();
         for _ in 0..flows {
             let Some(flow) = self.sched.turns.next_host_flow() else { break };
-            self.write_to_host(flow);
+            self.serve_host(flow);
         }
         flows > 0
     }
 
-    /// Writes what a guest has for the program at the other end, in the order in which a guest
-    /// would be handed it: the answer, payload, credit, shutdown, reset.
-    fn write_to_host(&mut self, flow_id: FlowId) {
-        let FlowId { connection: id, from } = flow_id;
-        let host_side = from.other();
+    /// Serves one turn of a flow towards the host.
+    fn serve_host(&mut self, flow: FlowId) {
+        let FlowId { connection: id, from } = flow;
         let Self { table, guests, host, sched, .. } = self;
         let Some(connection) = table.get_mut(id) else { return };
-        let own_port = connection.ends[host_side].address.port;
+        connection.flows[from].queued = false;
         let Party::Guest(guest) = connection.ends[from].party else { return };
-        let flow = &mut connection.flows[from];
-        flow.queued = false;
-        if flow.over {
-            return;
-        }
         let Some(stream) = host.streams.get_mut(id) else { return };
-        let mut actions = Actions::default();
-        if !stream.is_attached() {
-            // `tautd` has not answered yet. It need not be told that the guest gives up meanwhile.
-            if flow.pending.reset {
-                connection.host_is_told(from, &mut actions);
-                self.carry_out_rare(id, actions.rare);
-            }
+        if connection.flows[from].over {
             return;
-        }
-
-        let answered = std::mem::take(&mut flow.pending.response);
-        if answered && stream.write_answer(own_port).is_err() {
-            return self.end(id, Some(host_side));
         }
         let sender = &mut guests.senders[guest];
-        let Ok(written) = stream.write_packets(flow, sender) else {
-            return self.end(id, Some(host_side));
-        };
-        if written > 0 {
-            sched.unpublished.add_sender(guest, sender);
+        let actions = Actions::default();
+        let mut turn = HostTurn { flow, guest, connection, stream, sender, sched, actions };
+        if turn.serve().is_err() {
+            turn.connection.reset(Some(from.other()), &mut turn.actions);
         }
-        // What waits in a ring that has stopped is queued again when the ring is back.
-        let more = stream.writable && sender.ring.is_some() && !flow.packets.is_empty();
+        let HostTurn { connection, sched, actions, .. } = turn;
+        sched.queue_all(id, connection, actions.ready);
+        if actions.rare.any() {
+            self.carry_out_rare(id, actions.rare);
+        }
+    }
+}
+
+/// One turn of a flow from a guest to a program on the host.
+struct HostTurn<'a> {
+    flow: FlowId,
+    /// The guest that sends.
+    guest: GuestIdx,
+    connection: &'a mut Connection,
+    stream: &'a mut HostStream,
+    sender: &'a mut Sender,
+    sched: &'a mut Schedule,
+    /// Actions to carry out after the turn.
+    actions: Actions,
+}
+
+impl HostTurn<'_> {
+    /// Writes what the guest has for the program, in the order in which a guest would be handed it:
+    /// the answer, payload, credit, shutdown, reset.
+    fn serve(&mut self) -> Result<(), Broken> {
+        let from = self.flow.from;
+        if !self.stream.is_attached() {
+            // `tautd` has not answered yet. It need not be told that the guest gives up meanwhile.
+            if self.connection.flows[from].pending.reset {
+                self.connection.host_is_told(from, &mut self.actions);
+            }
+            return Ok(());
+        }
+        let answered = self.write_answer()?;
+        self.write_payload()?;
+        self.update_credit(answered);
+        let writable = self.stream.writable;
+        let bits = self.connection.on_host_written(from, writable, &mut self.actions);
+        self.stream.shut_down(bits);
+        Ok(())
+    }
+
+    /// Answers the client if the guest has accepted its connection. Returns `true` if it has.
+    fn write_answer(&mut self) -> Result<bool, Broken> {
+        let from = self.flow.from;
+        let answered = std::mem::take(&mut self.connection.flows[from].pending.response);
+        if answered {
+            self.stream.write_answer(self.connection.ends[from.other()].address.port)?;
+        }
+        Ok(answered)
+    }
+
+    /// Writes the guest's waiting packets, as far as the socket takes them.
+    fn write_payload(&mut self) -> Result<(), Broken> {
+        let flow = &mut self.connection.flows[self.flow.from];
+        let written = self.stream.write_packets(flow, self.sender)?;
+        if written > 0 {
+            self.sched.unpublished.add_sender(self.guest, self.sender);
+        }
+        // Packets in a ring that has stopped are queued again when the ring is back.
+        if self.stream.writable && self.sender.ring.is_some() && !flow.packets.is_empty() {
+            self.sched.turns.queue(self.flow, self.connection);
+        }
+        Ok(())
+    }
+
+    /// Queues a credit update to the guest if the guest has asked for it or has filled a quarter of
+    /// the buffer since the last one. After an answer, queues the flow for the program's bytes.
+    fn update_credit(&mut self, answered: bool) {
+        let FlowId { connection: id, from } = self.flow;
+        let flow = &mut self.connection.flows[from];
         let asked = std::mem::take(&mut flow.pending.credit_request);
         flow.pending.credit_update = false;
         flow.window.unread = 0;
         let sent = flow.window.sent;
-        if more {
-            sched.turns.queue(flow_id, connection);
+        let is_due = asked || sent.wrapping_sub(self.stream.told) >= HOST_BUFFER / 4;
+        let host_side = from.other();
+        if is_due {
+            self.stream.told = sent;
+            self.connection.flows[host_side].pending.credit_update = true;
         }
-        let tells_credit = asked || sent.wrapping_sub(stream.told) >= HOST_BUFFER / 4;
-        if tells_credit {
-            stream.told = sent;
-            connection.flows[host_side].pending.credit_update = true;
-        }
-        if answered || tells_credit {
-            sched.turns.queue(FlowId { connection: id, from: host_side }, connection);
-        }
-
-        let bits = connection.on_host_written(from, stream.writable, &mut actions);
-        stream.shut_down(bits);
-        sched.queue_all(id, connection, actions.ready);
-        if actions.rare.any() {
-            self.carry_out_rare(id, actions.rare);
+        if answered || is_due {
+            self.sched.turns.queue(FlowId { connection: id, from: host_side }, self.connection);
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! * [`listeners`]: a client on the host connects to the guest's socket and sends `CONNECT
 //!   <port>\n` ([`connect_line`]). The fabric answers `OK <port>\n` once the guest has accepted.
-//! * [`questions`]: a program that a guest connects to is opened by `tautd`, which is asked for it.
+//! * [`questions`]: `tautd` connects to the program that a guest requests, and is asked to.
 //! * [`streams`]: the sockets of connections, and the bytes through them.
 
 mod connect_line;
@@ -12,7 +12,7 @@ mod streams;
 
 pub(crate) use self::listeners::{ConnectRequest, Listeners};
 pub(crate) use self::questions::Questions;
-pub(crate) use self::streams::{HOST_BUFFER, HostRead, MAX_READ, Streams};
+pub(crate) use self::streams::{Broken, HOST_BUFFER, HostRead, HostStream, MAX_READ, Streams};
 use super::proto::{ConnId, GuestIdx};
 
 /// All sockets of the host.
@@ -21,7 +21,7 @@ pub(crate) struct HostSockets {
     pub(crate) listeners: Listeners,
     pub(crate) questions: Questions,
     pub(crate) streams: Streams,
-    /// Bytes on their way from a program to a guest. Empty between turns but for its allocation.
+    /// Buffer for bytes on their way from a program to a guest, used within one turn.
     pub(crate) buffer: Vec<u8>,
 }
 

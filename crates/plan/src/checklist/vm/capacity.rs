@@ -91,7 +91,7 @@ pub(super) fn cpu(spec: &VmSpec, profile: Profile) -> Line {
 }
 
 pub(super) fn vcpus(facts: &VmFacts<'_>, profile: Profile) -> Line {
-    let (vcpus, pcpus) = (facts.spec.vcpus as usize, facts.host.topology.cpus.len());
+    let (vcpus, pcpus) = (facts.spec.vcpus as usize, facts.host.cpus.len());
     let found = format!("{vcpus} vCPUs, {pcpus} pCPUs");
     let most = if profile == Profile::Latency { pcpus.saturating_sub(1).max(1) } else { pcpus };
     let verdict = if vcpus <= most { Verdict::Ok } else { Verdict::Bad };
@@ -100,13 +100,11 @@ pub(super) fn vcpus(facts: &VmFacts<'_>, profile: Profile) -> Line {
 
 pub(super) fn node(facts: &VmFacts<'_>) -> Line {
     let host = facts.host;
-    let pcpus = |node| host.topology.cpus.iter().filter(|cpu| cpu.node == node).count();
+    let pcpus = |node| host.cpus.iter().filter(|cpu| cpu.node == node).count();
     let fits = host
-        .topology
         .nodes
         .iter()
         .any(|node| node.memory.0 > facts.spec.memory.0 && pcpus(node.id) >= facts.spec.vcpus as usize);
-    let found =
-        format!("{} vCPUs, {}; {} nodes", facts.spec.vcpus, facts.spec.memory, host.topology.nodes.len());
+    let found = format!("{} vCPUs, {}; {} nodes", facts.spec.vcpus, facts.spec.memory, host.nodes.len());
     NODE.line(if fits { Verdict::Ok } else { Verdict::Warn }, found, "fits one node")
 }

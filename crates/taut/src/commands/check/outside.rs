@@ -28,7 +28,7 @@ pub(super) fn commitment(client: &Client) -> Result<Option<Commitment>, ApiError
         vms: u32::try_from(running.len()).unwrap_or(u32::MAX),
         vcpus: running.iter().map(|vm| vm.vcpus).sum(),
         memory: Bytes(running.iter().map(|vm| vm.memory.0).sum()),
-        host_memory: host.topology.memory_total,
+        host_memory: host.memory_total,
         accelerator: output::word(&host.accelerator.kind),
         coalescing: [settings.coalesce_scheme.as_str(), settings.coalesce_params.as_str()]
             .into_iter()

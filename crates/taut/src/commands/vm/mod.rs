@@ -278,7 +278,7 @@ fn show(vm: &Vm) -> String {
         ("phase", output::word(&status.phase)),
         ("reason", status.reason.clone().unwrap_or_default()),
         ("pid", status.pid.map(|pid| pid.to_string()).unwrap_or_default()),
-        ("accelerator", status.accelerator.clone().unwrap_or_default()),
+        ("accelerator", status.accelerator.map(|accelerator| accelerator.to_string()).unwrap_or_default()),
         ("vcpus", spec.vcpus.to_string()),
         ("memory", spec.memory.to_string()),
         ("kernel", boot),
