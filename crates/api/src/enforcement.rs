@@ -59,7 +59,7 @@ pub enum CpuShare {
 }
 
 impl CpuShare {
-    /// The pCPUs taken from everybody else: those of the vCPUs, and idle siblings.
+    /// The pCPUs taken from all other tasks: those of the vCPUs, and idle siblings.
     pub fn exclusive(&self) -> impl Iterator<Item = u32> + '_ {
         let (cpus, idle): (&[u32], &[u32]) = match self {
             Self::Exclusive { cpus, idle } => (cpus, idle),
@@ -89,7 +89,7 @@ pub struct GroupSettings {
     pub disk_shares: Option<u64>,
 }
 
-/// What is in force after a plan was applied.
+/// The state of the host after a plan was settled.
 ///
 /// A part whose changes could not be recorded in the ledger (see [`HostReport::unrecorded`]) keeps
 /// what it reported before.
@@ -114,7 +114,7 @@ pub struct HostReport {
     pub unrecorded: Vec<Unrecorded>,
 }
 
-/// What is in force for one VM.
+/// The state of one VM on the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VmReport {
     /// pCPUs that its vCPUs own, in the order of the vCPUs: in force, or begun.

@@ -1,4 +1,5 @@
-//! Loads a switch while a command replaces it again and again, and prints as JSON what came of the frames.
+//! Loads a switch while a command replaces it again and again. Prints the fate of all frames as
+//! JSON.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,13 +14,13 @@ struct Arguments {
     /// Sockets of the ports, two for each pair.
     #[arg(required = true)]
     sockets: Vec<PathBuf>,
-    /// Replaces the switch; run by `sh -c`.
+    /// Command for `sh -c` that replaces the switch.
     #[arg(long)]
     command: String,
-    /// How often.
+    /// Number of restarts.
     #[arg(long, default_value_t = 10)]
     events: u32,
-    /// Time between two events in milliseconds.
+    /// Time between two restarts in milliseconds.
     #[arg(long, default_value_t = 300)]
     settle_ms: u64,
     /// Listen on the sockets, and have the switch connect.

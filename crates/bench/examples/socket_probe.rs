@@ -1,5 +1,6 @@
-//! Can a machine tell VMs that it may not talk to from such as do not exist? Has its agent connect to both in turn, many times,
-//! and prints as JSON what was answered, and whether the times tell them apart.
+//! Tests whether a machine can tell VMs that it may not talk to from VMs that do not exist. Its
+//! agent connects to both in turn, many times. Prints the answers as JSON, and whether the times
+//! differ.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,10 +12,10 @@ use taut_bench::agent::Client;
 use taut_bench::agent::protocol::{Address, Answer, MAX_TARGETS, Probe, Probed, Request, Target};
 use taut_bench::measure::latencies::Latencies;
 
-/// How long the agent may take.
+/// Time that the agent may take.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Probes VMCI sockets of VMs that a machine may not talk to, and of such as do not exist.
+/// Probes vsock ports of VMs that a machine may not talk to, and of VMs that do not exist.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Unix socket of the machine's agent.
@@ -25,10 +26,10 @@ struct Arguments {
     /// Context IDs of VMs that the machine may not talk to.
     #[arg(long, value_delimiter = ',', required = true)]
     forbidden: Vec<u32>,
-    /// Ports of each.
+    /// Ports to probe on each.
     #[arg(long, value_delimiter = ',', required = true)]
     ports: Vec<u16>,
-    /// How often each port of each is asked.
+    /// Number of connections to each port.
     #[arg(long, default_value_t = 10)]
     rounds: u32,
 }
@@ -36,7 +37,8 @@ struct Arguments {
 fn main() -> Result<()> {
     let Arguments { agent, absent, forbidden, ports, rounds } = Arguments::parse();
     let count = absent.len().min(forbidden.len());
-    // One of these, one of those: whatever else happens meets both alike. Who comes first changes from port to port.
+    // Forbidden and absent targets alternate, so that other load affects both alike. The first one
+    // changes from port to port.
     let mut targets = Vec::new();
     for (turn, port) in ports.iter().enumerate() {
         for (absent, forbidden) in absent.iter().zip(&forbidden).take(count) {
@@ -69,7 +71,7 @@ fn main() -> Result<()> {
         "targets": targets.len(),
         "absent": shown(&absent),
         "forbidden": shown(&forbidden),
-        // One half if the times of the two cannot be told apart.
+        // One half if the times cannot be told apart.
         "forbidden_takes_longer": forbidden.took_ns.chance_above(&absent.took_ns),
     });
     println!("{}", serde_json::to_string_pretty(&result)?);

@@ -1,6 +1,8 @@
-//! Streams over VMCI sockets between two machines while a command replaces the fabric again and again. Prints as JSON what came
-//! of them: in an upgrade every stream goes on and each byte is right; of a kill it tells how soon connections were reset, and
-//! how soon the same listener was reached again.
+//! Streams over vsock between two machines while a command replaces the fabric again and again.
+//!
+//! Prints the result as JSON. In an upgrade every stream must continue with every byte right. After
+//! a kill the result is the time until connections are reset, and until the same listener can be
+//! reached again.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,40 +15,41 @@ use serde_json::json;
 use taut_bench::agent::protocol::{Address, Answer, Request, Rr, Serve, Stream};
 use taut_bench::agent::{Client, ClientError};
 
-/// How long an agent may take for what takes no time.
+/// Time that an agent may take for quick requests.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How long a connection may take to be reset, and a listener to be reached, before it counts as hung.
+/// Time that a connection may take to be reset, or a listener to be reached, before it counts as
+/// hung.
 const HUNG: Duration = Duration::from_secs(20);
 /// Bytes of each message and of socket buffer.
 const MESSAGE: u32 = 64 << 10;
 const SOCKET: u32 = 256 << 10;
 
-/// Loads VMCI sockets while a command replaces the fabric again and again.
+/// Loads vsock connections while a command replaces the fabric again and again.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Unix sockets of the agents of sender and receiver.
     #[arg(num_args = 2, required = true)]
     agents: Vec<PathBuf>,
-    /// Replaces the fabric; run by `sh -c`.
+    /// Command for `sh -c` that replaces the fabric.
     #[arg(long)]
     command: String,
-    /// Whether connections are to live on.
+    /// Whether connections must survive.
     #[arg(long, value_enum)]
     mode: Mode,
-    /// How often.
+    /// Number of restarts.
     #[arg(long, default_value_t = 10)]
     events: u32,
-    /// Time between two events in milliseconds.
+    /// Time between two restarts in milliseconds.
     #[arg(long, default_value_t = 200)]
     settle_ms: u64,
-    /// Connections at the same time.
+    /// Number of concurrent connections.
     #[arg(long, default_value_t = 5)]
     sessions: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Mode {
-    /// Connections go on.
+    /// Connections continue.
     Upgrade,
     /// Connections are reset.
     Kill,
@@ -94,11 +97,11 @@ impl Load {
         })
     }
 
-    /// Has every stream live through ten upgrades, if there are so many.
+    /// Upgrades while streams run, at most ten for each set of streams.
     fn upgrades(&mut self) -> Result<serde_json::Value> {
         let (mut done, mut streams, mut bytes, mut errors) = (0, 0, 0, Vec::new());
         let settle = Duration::from_millis(self.arguments.settle_ms);
-        // How long one takes is measured without load.
+        // The duration of an upgrade is measured without load.
         let once = replace(&self.arguments.command)?;
         while done < self.arguments.events {
             let now = (self.arguments.events - done).min(10);
@@ -162,7 +165,7 @@ impl Load {
             "reset_ms": spread(reset), "reached_ms": spread(reached) }))
     }
 
-    /// When a new connection has exchanged a message.
+    /// Returns the time when a new connection has exchanged a message.
     fn reach(&mut self, since: Instant) -> Option<Instant> {
         while since.elapsed() < HUNG {
             let (to, port) = (Address::Vsock(self.cid), self.port);
@@ -175,7 +178,7 @@ impl Load {
     }
 }
 
-/// Runs the command; how long it took.
+/// Runs the command. Returns how long it took.
 fn replace(command: &str) -> Result<Duration> {
     let begun = Instant::now();
     let output = Command::new("sh").args(["-c", command]).output().context("cannot run sh")?;
@@ -192,7 +195,7 @@ fn described(error: &ClientError) -> String {
     }
 }
 
-/// Median, 99th percentile and longest, in ms.
+/// Returns median, 99th percentile and maximum in ms.
 fn spread(mut times: Vec<Duration>) -> Option<[f64; 3]> {
     times.sort_unstable();
     let at =

@@ -1,5 +1,5 @@
-//! Makes the page on performance of a file of results:
-//! `cargo run -p taut-bench --example switch_report -- RESULTS.json PAGE.md PICTURE.svg`.
+//! Makes the page on performance from a file of results: `cargo run -p taut-bench --example
+//! switch_report -- RESULTS.json PAGE.md PICTURE.svg`.
 
 use std::path::PathBuf;
 

@@ -1,8 +1,12 @@
-//! Load generators, the agent that runs them, percentiles, reports.
+//! Load generators, the agent that runs them, latencies, reports.
 //!
-//! A workload is described by a request of [`agent::protocol`], run by an [`agent::Backend`] (kernel sockets in
-//! [`kernel`]; `taut-microguest` has one with a stack of its own), and answered with [`measure::latencies::Latencies`] or bytes. Workloads on streams, of
-//! TCP or VMCI sockets, speak [`wire`], so that any backend can be the peer of any other.
+//! A request of [`agent::protocol`] describes a measurement. An [`agent::Backend`] runs it:
+//! [`kernel`] on the sockets of a Linux kernel, `taut-microguest` on a stack of its own. The answer
+//! is a number of bytes or [`measure::latencies::Latencies`]. Stream sockets, TCP or vsock, speak
+//! [`wire`], so that any back end can be the peer of any other.
+//!
+//! [`load`], [`paced`] and [`restart`] generate frames for vhost-user switches, without an agent.
+//! [`report`] turns results into tables, JSON and pictures.
 
 pub mod agent;
 pub mod front_end;

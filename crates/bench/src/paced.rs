@@ -1,8 +1,10 @@
-//! Frames at a given rate to a guest that waits for interrupts: what moderation is judged by (SPEC row VN-11).
+//! Frames at a given rate to a guest that waits for interrupts, to compare moderation schemes (spec
+//! row VN-11).
 //!
-//! Two ports of a switch, one thread. It sends a frame with the time in it whenever one is due, and receives like a
-//! driver does (NAPI): an interrupt makes it poll until nothing is left, then it asks for interrupts again. When the next
-//! frame is not due soon, it sleeps until then or until an interrupt.
+//! One thread drives two ports of a switch. It sends a frame with a time stamp whenever one is due,
+//! and receives as a driver with NAPI does: an interrupt makes it poll until nothing is left, then
+//! it asks for interrupts again. If the next frame is not due soon, it sleeps until then or until
+//! an interrupt.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
@@ -24,48 +26,48 @@ use crate::measure::raw;
 
 /// Bytes of a frame.
 const SIZE: usize = 60;
-/// Where in it the time is, behind its Ethernet header.
+/// Offset of the time stamp, behind the Ethernet header.
 const STAMP: usize = 14;
-/// Type of frames for experiments (IEEE 802).
+/// EtherType for experiments (IEEE 802).
 const EXPERIMENTAL: [u8; 2] = [0x88, 0xb5];
 const RX_BUFFER: u32 = 2048;
 const TX_BUFFER: u32 = 128;
-/// Frames that are received, or sent late, in one go.
+/// Most frames that are received, or sent late, in one go.
 const BUDGET: usize = 64;
-/// To fall asleep and to wake up takes about that long: a frame that is due sooner is waited for.
+/// Time that sleeping and waking up takes: a frame that is due sooner is waited for.
 const AWAKE: Duration = Duration::from_micros(40);
-/// How long frames under way are waited for.
+/// Time to wait for frames under way.
 const LATE: Duration = Duration::from_millis(100);
-/// How long the first frame may take to get through.
+/// Time that the first frame may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the ports are.
+/// The ports of a measurement.
 #[derive(Debug, Clone)]
 pub struct PacedOptions {
-    /// Sockets on which the switch connects: the sender's, the receiver's.
+    /// Sockets on which the switch connects: the sender's and the receiver's.
     pub sockets: [PathBuf; 2],
     /// Entries of each ring.
     pub entries: u16,
     /// Ask for packed rings.
     pub packed: bool,
-    /// CPU to run on.
+    /// CPU of the generator.
     pub cpu: Option<usize>,
 }
 
-/// What one measurement found.
+/// Results of one measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Paced {
-    /// Frames a second that were to be sent.
+    /// Frames per second that were due.
     pub rate: u32,
-    /// Frames a second that were sent: fewer when this CPU or the switch could not.
+    /// Frames per second that were sent: fewer if this CPU or the switch could not keep up.
     pub sent_per_s: f64,
     /// Frames that did not arrive.
     pub lost: u64,
-    /// Interrupts a second.
+    /// Interrupts per second.
     pub interrupts_per_s: f64,
-    /// Kicks a second that the switch asked the sender for.
+    /// Kicks per second that the switch asked of the sender.
     pub kicks_per_s: f64,
-    /// From just before a frame is made available to just after it was received.
+    /// Median time from just before a frame is made available until it is received.
     pub p50_us: f64,
     /// 99th percentile.
     pub p99_us: f64,
@@ -73,18 +75,18 @@ pub struct Paced {
     pub p99_9_us: f64,
 }
 
-/// Sockets that the switch has to be told of before [`Listening::connect`].
+/// Listening sockets. The switch has to be told of them before [`Listening::connect`].
 #[derive(Debug)]
 pub struct Listening {
     listeners: [UnixListener; 2],
     options: PacedOptions,
 }
 
-/// The two ports, connected.
+/// The two connected ports.
 pub struct Line {
     sender: Port,
     receiver: Port,
-    /// The receiver polls, and asks for no interrupts.
+    /// The receiver polls and asks for no interrupts.
     polling: bool,
     frame: Vec<u8>,
     received: Vec<u8>,
@@ -97,12 +99,12 @@ struct Port {
     rx: RxDriver,
     tx_kick: Event,
     rx_kick: Event,
-    /// Of the receive queue.
+    /// Interrupt of the receive queue.
     call: Event,
     _session: Frontend,
 }
 
-/// What is counted.
+/// Counts of one measurement.
 #[derive(Debug, Default)]
 struct Tally {
     sent: u64,
@@ -120,12 +122,13 @@ impl Listening {
         Ok(Self { listeners, options })
     }
 
-    /// Waits for the switch, and until a frame gets from the first port to the second, whose addresses are these.
+    /// Waits for the switch, and until a frame gets from the first port to the second. `addresses`
+    /// are their MACs.
     pub fn connect(self, addresses: [[u8; 6]; 2]) -> Result<Line> {
         if let Some(cpu) = self.options.cpu {
             raw::pin(cpu).with_context(|| format!("cannot run on CPU {cpu}"))?;
         }
-        // Where that is refused, timers come later.
+        // Timers are less exact if the kernel refuses this.
         let _ = rustix::thread::set_current_timer_slack(Some(std::num::NonZeroU64::MIN));
         let [sender, receiver] = &self.listeners;
         let [from, to] = addresses;
@@ -158,7 +161,7 @@ impl Port {
             let mut rx_driver = RxDriver::new(&mut ram, rx.layout, features, RX_BUFFER)?.context(little)?;
             let mut tx_driver = TxDriver::new(&mut ram, tx.layout, features, TX_BUFFER)?.context(little)?;
             rx_driver.ring().publish();
-            // What has been sent is looked for when room is needed.
+            // Sent buffers are reclaimed when room is needed.
             tx_driver.ring().suspend_interrupts();
             made = Some((tx_driver, rx_driver, tx.kick, rx.kick, rx.call));
             Ok(())
@@ -169,10 +172,10 @@ impl Port {
 }
 
 impl Line {
-    /// Sends so many frames a second for so long, and looks at what arrives.
+    /// Sends `rate` frames per second for `duration`, and counts what arrives.
     pub fn measure(&mut self, rate: u32, duration: Duration) -> Result<Paced> {
         if rate == 0 {
-            bail!("no frame is no measurement");
+            bail!("no frame is due within the duration: use a higher rate");
         }
         let interval = Duration::from_secs(1).as_nanos() as f64 / f64::from(rate);
         let mut tally = Tally::default();
@@ -209,7 +212,7 @@ impl Line {
         })
     }
 
-    /// Sends up to so many frames, as far as there is room.
+    /// Sends up to `count` frames, as far as there is room.
     fn send(&mut self, count: u64, tally: &mut Tally) -> Result<()> {
         if count == 0 {
             return Ok(());
@@ -234,7 +237,7 @@ impl Line {
         Ok(())
     }
 
-    /// Takes an interrupt, if there is one, and frames, if that was why or there may be more.
+    /// Handles an interrupt, if there is one, and receives frames after it or while polling.
     fn receive(&mut self, tally: &mut Tally) -> Result<()> {
         let Port { rx, rx_kick, call, .. } = &mut self.receiver;
         if !self.polling {
@@ -254,7 +257,7 @@ impl Line {
             }
             let Some(stamp) = self.received.get(STAMP..STAMP + 8).filter(|_| self.received.len() == SIZE)
             else {
-                bail!("a frame of {} bytes arrived that nobody sent", self.received.len());
+                bail!("a frame of {} bytes arrived that was not sent", self.received.len());
             };
             let stamp = u64::from_le_bytes(stamp.try_into().expect("eight bytes"));
             tally.latencies.record(self.clock.delta(stamp, self.clock.raw()));
@@ -268,20 +271,20 @@ impl Line {
         Ok(())
     }
 
-    /// Sleeps until an interrupt, or so long.
+    /// Sleeps until an interrupt, at most for `time`.
     fn sleep(&self, time: Duration) -> Result<()> {
         let timeout = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() };
         poll(&mut [PollFd::new(&self.receiver.call.as_fd(), PollFlags::IN)], Some(&timeout))?;
         Ok(())
     }
 
-    /// Sends a frame again and again until one arrives, then waits for the rest.
+    /// Sends frames until one arrives, then waits for the rest.
     fn greet(&mut self) -> Result<()> {
         let mut tally = Tally::default();
         let begun = self.clock.now();
         while tally.received == 0 {
             if self.clock.now() - begun > PATIENCE {
-                bail!("no frame gets from the first port to the second: are they in one segment?");
+                bail!("no frame gets from the first port to the second: they need one port group");
             }
             self.send(1, &mut tally)?;
             std::thread::sleep(Duration::from_millis(1));

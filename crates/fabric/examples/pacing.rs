@@ -1,5 +1,7 @@
-//! Shaping in virtual time: the fabric's own gate, shaper and queue, with a clock that is told what time it is. So rates
-//! at which a frame takes minutes can be measured, too. Prints one JSON object for each rate, size and direction.
+//! Measures shaping in virtual time: the fabric's gate, shaper and queue with a simulated clock.
+//!
+//! Rates at which a frame takes minutes can be measured, too. Prints one JSON object for each rate,
+//! size and direction.
 
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
@@ -35,16 +37,16 @@ const RATES: [u64; 12] = [
     100_000_000_000,
 ];
 const SIZES: [usize; 3] = [64, 1518, 65_536];
-/// How late a worker comes, at most.
+/// Largest lateness of a worker.
 const LATE_NS: u64 = 100_000;
 
-/// When frames passed, and how many bytes had passed by then.
+/// Times at which frames passed, with the number of bytes passed by then.
 type Passed = Vec<(Instant, u64)>;
 
 fn main() -> anyhow::Result<()> {
     for average in RATES {
         for size in SIZES {
-            // Five milliseconds' worth: more than what is tolerated ahead of time.
+            // Five milliseconds' worth is more than the tolerance.
             let burst = (average / 8 / 200).max(4 * size as u64);
             let peak = (average * 10).min(100_000_000_000);
             let shape = Shape { average: BitRate(average), peak: Some(BitRate(peak)), burst: Bytes(burst) };
@@ -53,7 +55,7 @@ fn main() -> anyhow::Result<()> {
             } else {
                 0
             };
-            // A hundredth of a second, or sixteen frames, after the burst.
+            // Measure a hundredth of a second, or sixteen frames, after the burst.
             let bytes = used_up + (average / 8 / 100).max(16 * size as u64);
             report("to-switch", &shape, size, used_up, &to_switch(&shape, size, bytes));
             report("to-guest", &shape, size, used_up, &to_guest(&shape, size, bytes)?);
@@ -62,7 +64,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The worker's lateness: nothing random, but spread evenly.
+/// The worker's lateness: deterministic and evenly distributed.
 fn late(turn: u64) -> Duration {
     Duration::from_nanos((turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % LATE_NS)
 }
@@ -111,7 +113,7 @@ fn to_guest(shape: &Shape, size: usize, bytes: u64) -> anyhow::Result<Passed> {
     let (frame, mut sink) = (vec![0; size], vec![0; 1 << 20]);
     let (mut passed, mut fresh, mut turn, mut total) = (Passed::new(), Fresh::default(), 0, 0);
     loop {
-        // More, until the queue is full or the socket is.
+        // Add frames until the queue or the socket is full.
         let mut direct = 0;
         loop {
             match paced.put_bytes(&mut end, &frame, now) {
@@ -130,7 +132,7 @@ fn to_guest(shape: &Shape, size: usize, bytes: u64) -> anyhow::Result<Passed> {
         while matches!(guest.read(&mut sink), Ok(1..)) {
             taken = true;
         }
-        // As long as something passed, there may be room for more at the same time.
+        // Repeat while frames pass: there may be room for more at the same time.
         if let (false, Some(later)) = (taken, later) {
             if total >= bytes {
                 return Ok(passed);
@@ -141,7 +143,7 @@ fn to_guest(shape: &Shape, size: usize, bytes: u64) -> anyhow::Result<Passed> {
     }
 }
 
-/// The same two figures that `taut bench shaping` finds in real time.
+/// The two figures that `taut bench shaping` measures in real time.
 fn report(direction: &str, shape: &Shape, size: usize, used_up: u64, passed: &Passed) {
     let rate = shape.average.0 as f64 / 8.0;
     let start = passed[0].0;
@@ -154,7 +156,7 @@ fn report(direction: &str, shape: &Shape, size: usize, used_up: u64, passed: &Pa
         most = most.max(total as f64 - earned);
         anywhere = anywhere.max(total as f64 - earned - least);
         before = total;
-        // What passes at one time is one event.
+        // Frames that pass at one time count as one event.
         if when > last.0 && last.1 > used_up && first.is_none() {
             first = Some(last);
         }
@@ -165,7 +167,7 @@ fn report(direction: &str, shape: &Shape, size: usize, used_up: u64, passed: &Pa
     let percent = |found: f64, wanted: f64| 100.0 * (found - wanted) / wanted;
     let [most, anywhere] = [most, anywhere].map(|found| percent(found, shape.burst.0 as f64));
     let burst_error = if most.abs() > anywhere.abs() { most } else { anywhere };
-    // A burst that may not be spent faster than it is earned cannot be seen.
+    // A burst cannot be observed if the peak rate is not above the average.
     let burst_error =
         if shape.peak() > shape.average { format!("{burst_error:.4}") } else { "null".to_owned() };
     println!(

@@ -1,9 +1,9 @@
-//! The data plane: ports, switch, workers.
+//! The data plane: ports, the switch, vsock devices and the threads that serve them.
 //!
-//! `taut-fabric` is one process for all guests of a host. It opens no file, device or socket: `tautd`
-//! sends descriptors and the whole desired state over one connection ([`control`]; the messages are
-//! [`taut_api::fabric`]). The process parses bytes that guests write, so it runs in a sandbox
-//! ([`sys::sandbox`]).
+//! `taut-fabric` is one process for all guests of a host. It opens no file, device or socket:
+//! `tautd` sends descriptors and the whole desired state over one connection ([`control`]; the
+//! messages are [`taut_api::fabric`]). The process parses bytes that guests write, so it runs in a
+//! sandbox ([`sys::sandbox`]).
 //!
 //! ```text
 //!  tautd ── control ──┬── vhost_user: a front end's session  ─┐ puts queue ends

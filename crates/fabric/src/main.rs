@@ -1,4 +1,4 @@
-//! `taut-fabric`: the data plane process. Started by `tautd`, see [`taut_fabric`].
+//! `taut-fabric`: the data plane process, which `tautd` starts. See [`taut_fabric`].
 
 use std::io::IsTerminal;
 use std::num::NonZeroU64;
@@ -23,7 +23,7 @@ fn main() -> anyhow::Result<()> {
     let words = SharedWords::map(inherited.counters.as_fd(), FILE_SIZE as usize / 8)
         .context("the counters file cannot be mapped")?;
     drop(inherited.counters);
-    // Inherited by the workers, who sleep until a given time: by default the kernel may add 50 µs to it.
+    // Workers inherit this. By default the kernel may add 50 µs to each timed sleep.
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).context("cannot make timers exact")?;
     sandbox::enter()?;
     let control = Control::new(inherited.control, words).context("the worker cannot be started")?;

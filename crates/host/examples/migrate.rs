@@ -50,7 +50,8 @@ fn main() {
     let _ = reboot(RebootCommand::PowerOff);
 }
 
-/// Runs as a process like QEMU: its memory is in a file, touched on node 0, and used while it is moved.
+/// Runs as a process like QEMU: its memory is in a file, touched on node 0, and used while it is
+/// moved.
 fn vm(held: &str) {
     let mut cpu = CpuSet::new();
     cpu.set(0);
@@ -151,12 +152,14 @@ mod mapped {
 
     /// Maps `bytes` of a file for the life of the process.
     pub(super) fn shared(file: &OwnedFd, bytes: usize) -> &'static [AtomicU64] {
-        // SAFETY: a new mapping at an address that the kernel chooses takes nobody's memory; it is never unmapped.
+        // SAFETY: the kernel chooses the address of the new mapping, so it overlaps no other
+        // memory; it is never unmapped.
         let at = unsafe {
             mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)
         };
         let at = at.expect("a mapping").cast::<AtomicU64>();
-        // SAFETY: the mapping is that long, page-aligned, within its file, never unmapped, and only ever used by atomic operations.
+        // SAFETY: the mapping is that long, page-aligned, within its file, never unmapped, and only
+        // ever used by atomic operations.
         unsafe { std::slice::from_raw_parts(at, bytes / 8) }
     }
 }

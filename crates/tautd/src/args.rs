@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line of `tautd`.
 
 use std::path::PathBuf;
 
@@ -8,63 +8,65 @@ use taut_api::error::ErrorKind;
 use taut_api::fabric::config::{SocketWorker, WorkerConfig, WorkerMode};
 use taut_api::placement::Numbers;
 
-/// The daemon of taut: VMs, vSwitches and their ports on this host.
+/// The taut daemon: runs VMs, vSwitches and their ports on this host
 #[derive(Debug, Parser)]
 #[command(version)]
 pub(crate) struct Args {
-    /// Where what users want is kept.
+    /// Directory for the store and the ledger of changed host settings
     #[arg(long, value_name = "DIR", default_value = "/var/lib/taut")]
     pub(crate) state_dir: PathBuf,
-    /// Where sockets, logs and process numbers are; empty after a boot.
+    /// Directory for sockets, logs and process records; empty after a boot
     #[arg(long, value_name = "DIR", default_value = "/run/taut")]
     pub(crate) run_dir: PathBuf,
-    /// Where taut's other programs are [default: where this one is].
+    /// Directory of taut's other programs [default: that of this program]
     #[arg(long, value_name = "DIR")]
     pub(crate) libexec: Option<PathBuf>,
-    /// CPUs that the fabric's workers are bound to, one worker each, such as `2,3` [default: one worker, anywhere].
+    /// pCPUs to bind the fabric's workers to, one worker each, such as 2,3 [default: one unbound
+    /// worker]
     #[arg(long, value_name = "CPUS", value_delimiter = ',')]
     pub(crate) fabric_cpus: Vec<u32>,
-    /// When a worker of the fabric that has nothing to do sleeps.
+    /// When an idle worker of the fabric sleeps
     #[arg(long, value_name = "MODE", value_enum, default_value = "adaptive")]
     pub(crate) fabric_mode: FabricMode,
-    /// Microseconds that an adaptive worker polls after the last frame before it sleeps.
+    /// Microseconds that an adaptive worker polls after the last frame before it sleeps
     #[arg(long, value_name = "US", default_value = "50")]
     pub(crate) fabric_poll_us: u32,
-    /// CPU that the fabric's thread for VMCI sockets is bound to [default: anywhere]. It sleeps as `--fabric-mode` says.
+    /// pCPU to bind the fabric's thread for VMCI sockets to [default: unbound]. It sleeps as
+    /// --fabric-mode says
     #[arg(long, value_name = "CPU")]
     pub(crate) vmci_cpu: Option<u32>,
-    /// The cpuset (cgroup v1) whose tasks make room for latency-sensitive VMs, or the control group (cgroup v2) that VMs' own groups
-    /// are made in [default: the whole host's].
+    /// Cpuset (cgroup v1) whose tasks make room for latency-sensitive VMs, or control group (cgroup
+    /// v2) to create the VMs' groups in [default: that of the whole host]
     #[arg(long, value_name = "DIR")]
     pub(crate) cpuset: Option<PathBuf>,
-    /// Print the description of the HTTP API and exit.
+    /// Print the OpenAPI description of the HTTP API and exit
     #[arg(long)]
     pub(crate) print_openapi: bool,
 }
 
-/// When a worker without work sleeps.
+/// When an idle worker sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FabricMode {
-    /// At once.
+    /// Sleep at once
     Interrupt,
-    /// After it has polled for a while.
+    /// Poll for a while, then sleep
     Adaptive,
-    /// Never: each worker keeps its CPU busy.
+    /// Never sleep: each worker keeps its CPU busy
     Polling,
 }
 
 impl Args {
-    /// How the fabric's workers behave.
+    /// Returns the configuration of the fabric's workers.
     pub(crate) fn workers(&self) -> WorkerConfig {
         WorkerConfig { mode: self.mode(), cpus: self.fabric_cpus.clone(), near: Vec::new() }
     }
 
-    /// How its thread for VMCI sockets behaves.
+    /// Returns the configuration of the fabric's thread for VMCI sockets.
     pub(crate) fn socket_worker(&self) -> SocketWorker {
         SocketWorker { mode: self.mode(), cpu: self.vmci_cpu }
     }
 
-    /// Refuses pCPUs that the host does not have. Those that are merely off-line may come back.
+    /// Refuses pCPUs that the host does not have. pCPUs that are only off-line may come back.
     pub(crate) fn check_cpus(
         &self,
         online: &Numbers,
@@ -75,8 +77,8 @@ impl Args {
         let Some((option, cpu)) = bound.find(|(_, cpu)| !is_present(*cpu)) else { return Ok(()) };
         Err(ApiError::new(
             ErrorKind::Invalid,
-            format!("{option} names pCPU {cpu}, which this host does not have; {online} are on-line"),
-            format!("name some of these, or leave {option} out and the plan decides"),
+            format!("{option} contains pCPU {cpu}, which this host does not have; {online} are on-line"),
+            format!("give on-line pCPUs, or omit {option} and the plan decides"),
         ))
     }
 
@@ -102,7 +104,10 @@ mod tests {
         assert_eq!(check(&[]), Ok(()));
         assert_eq!(check(&["--fabric-cpus", "0,3", "--vmci-cpu", "2"]), Ok(()), "off-line ones are taken");
         let error = check(&["--fabric-cpus", "1,4"]).unwrap_err();
-        assert!(error.contains("--fabric-cpus names pCPU 4") && error.contains("0-1 are on-line"), "{error}");
-        assert!(check(&["--vmci-cpu", "64"]).unwrap_err().contains("--vmci-cpu names pCPU 64"));
+        assert!(
+            error.contains("--fabric-cpus contains pCPU 4") && error.contains("0-1 are on-line"),
+            "{error}"
+        );
+        assert!(check(&["--vmci-cpu", "64"]).unwrap_err().contains("--vmci-cpu contains pCPU 64"));
     }
 }

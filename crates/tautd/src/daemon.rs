@@ -29,8 +29,8 @@ use crate::vms::Vms;
 /// Wanted limit of open descriptors. A vhost-user session has up to a dozen.
 const OPEN_FILES: u64 = 65_536;
 
-/// Time that a killed daemon may hold its lock. A child that it was starting shares the lock until it
-/// runs its program.
+/// Time that a killed daemon may hold its lock. A child that it was starting shares the lock until
+/// it runs its program.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs until a signal or a user ends the daemon.
@@ -61,7 +61,49 @@ pub(crate) fn run(args: &Args) -> Result<(), ApiError> {
     runtime.block_on(serve(args, run_dir))
 }
 
+/// Runs the reconcile loop on a thread of its own, and the HTTP API on this one, until the loop
+/// ends.
 async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
+    let (inbox, messages) = Inbox::new();
+    let (parts, app) = prepare(args, run_dir, &inbox)?;
+    let socket = app.run_dir.join("tautd.sock");
+    let listener = listen(&socket)?;
+    let reconciler = Reconciler::new(parts);
+    let (ended, end) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("reconcile".into()).spawn(move || {
+        let result = reconciler.run(&messages);
+        // The receiver waits for this.
+        let _ = ended.send(());
+        result
+    });
+    let thread = thread.map_err(|error| cannot("start its reconcile loop", &error))?;
+    tracing::info!(socket = %socket.display(), "answering");
+    let until_signal = signals(inbox)?;
+    let served = axum::serve(listener, http::router(Arc::new(app)))
+        .with_graceful_shutdown(async {
+            // An error means that the loop has ended, too.
+            let _ = end.await;
+        })
+        .await;
+    served.map_err(|error| cannot("answer requests", &error))?;
+    until_signal.abort();
+    let _ = fs::remove_file(&socket);
+    let fault = |message: String, hint| Err(ApiError::new(ErrorKind::Internal, message, hint));
+    match thread.join() {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => fault(
+            format!("the reconcile loop ended: {error:#}"),
+            "report this fault; VMs and their traffic go on",
+        ),
+        Err(_) => fault(
+            "the reconcile loop panicked".to_owned(),
+            "report this fault with the lines above; VMs and their traffic go on",
+        ),
+    }
+}
+
+/// Opens the store and reads what earlier daemons left: VMs, changes on the host, counters.
+fn prepare(args: &Args, run_dir: PathBuf, inbox: &Inbox) -> Result<(Parts, App), ApiError> {
     let host = topology::read(Path::new("/")).map_err(|error| cannot("read this host", &error))?;
     let online = Numbers(host.cpus.iter().map(|cpu| cpu.id).collect());
     args.check_cpus(&online, |cpu| Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists())?;
@@ -71,14 +113,12 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     store.set_workers(args.workers(), args.socket_worker());
     let state_dir =
         fs::canonicalize(&args.state_dir).map_err(|error| cannot("find the state directory", &error))?;
-    let store = Arc::new(store);
-    let board = Arc::new(Board::default());
+    let (store, board) = (Arc::new(store), Arc::new(Board::default()));
     note(&board, host);
     let counters = Counters::open(&run_dir.join("counters"));
     let counters = Arc::new(counters.map_err(|error| cannot("make the counters file", &error))?);
     let libexec = libexec(args)?;
     let vms = Vms::adopt(&run_dir, &libexec).map_err(|error| cannot("look for running VMs", &error))?;
-    let (inbox, messages) = Inbox::new();
     let paths = Paths { run_dir: run_dir.clone(), libexec, counters: counters.clone() };
     let fabric = Fabric::new(paths, store.clone(), board.clone(), inbox.clone())
         .map_err(|error| cannot("prepare for the fabric", &error))?;
@@ -94,42 +134,8 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
         enforcer,
         inbox: inbox.clone(),
     };
-    let socket = run_dir.join("tautd.sock");
-    let listener = listen(&socket)?;
-    let reconciler = Reconciler::new(parts);
-    let (ended, end) = oneshot::channel();
-    let thread = std::thread::Builder::new().name("reconcile".into()).spawn(move || {
-        let result = reconciler.run(&messages);
-        // The receiver waits for this.
-        let _ = ended.send(());
-        result
-    });
-    let thread = thread.map_err(|error| cannot("start its reconcile loop", &error))?;
-    tracing::info!(socket = %socket.display(), "answering");
-    let app = Arc::new(App { store, board, counters, inbox: inbox.clone(), run_dir, state_dir });
-    let until_signal = signals(inbox)?;
-    let served = axum::serve(listener, http::router(app))
-        .with_graceful_shutdown(async {
-            // An error means that the loop has ended, too.
-            let _ = end.await;
-        })
-        .await;
-    served.map_err(|error| cannot("answer requests", &error))?;
-    until_signal.abort();
-    let _ = fs::remove_file(&socket);
-    match thread.join() {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(ApiError::new(
-            ErrorKind::Internal,
-            format!("the reconcile loop ended: {error:#}"),
-            "report this fault; VMs and their traffic go on",
-        )),
-        Err(_) => Err(ApiError::new(
-            ErrorKind::Internal,
-            "the reconcile loop panicked",
-            "report this fault with the lines above; VMs and their traffic go on",
-        )),
-    }
+    let app = App { store, board, counters, inbox: inbox.clone(), run_dir, state_dir };
+    Ok((parts, app))
 }
 
 /// Notes the host's resources on the board.

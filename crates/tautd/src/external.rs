@@ -73,9 +73,9 @@ fn listen(path: &Path) -> Result<OwnedFd, ApiError> {
     bound.map_err(|error| failed("the socket cannot be made", "look at the directory").because(&error))
 }
 
-/// Returns whether a program has the socket open. A stream socket that does not listen yet, or whose
-/// queue is full, refuses a connection like one without a program. Connecting a datagram socket tells
-/// them apart: it fails with `EPROTOTYPE` if a program has the socket open.
+/// Returns whether a program has the socket open. A stream socket that does not listen yet, or
+/// whose queue is full, refuses a connection like one without a program. Connecting a datagram
+/// socket tells them apart: it fails with `EPROTOTYPE` if a program has the socket open.
 fn is_in_use(path: &Path) -> bool {
     let asked = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
         .and_then(|other| connect(other, &SocketAddrUnix::new(path)?));

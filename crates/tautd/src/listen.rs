@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-/// Listens on a socket at `path` for the owner only. The socket atomically replaces an existing one, so
-/// that a client always finds the old or the new one.
+/// Listens on a socket at `path` for the owner only. The socket atomically replaces an existing
+/// one, so that a client always finds the old or the new one.
 pub(crate) fn listen(path: &Path) -> io::Result<OwnedFd> {
     let new = path.with_extension("new");
     // A killed daemon may have left the file.

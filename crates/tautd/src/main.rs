@@ -3,7 +3,8 @@
 //! The modules are layers, from the bottom up: small shared ones (`process`, `inbox`, `external`,
 //! `listen`, `netns`), `store` and `board`, `vms`, `fabric`, `reconcile`, `http`, `daemon`.
 //!
-//! The daemon may be killed at any moment. VMs and the fabric go on, and the next daemon adopts them.
+//! The daemon may be killed at any moment. VMs and the fabric go on, and the next daemon adopts
+//! them.
 
 mod args;
 mod board;
@@ -49,7 +50,7 @@ fn print_openapi() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("error: the API's description cannot be written: {error}");
+            eprintln!("error: cannot write the API's description: {error}");
             ExitCode::FAILURE
         }
     }

@@ -45,8 +45,8 @@ impl Identity {
 }
 
 impl Process {
-    /// Starts `command` in a session of its own. It inherits its standard streams and `fds`, each at the
-    /// given number, and no other descriptor.
+    /// Starts `command` in a session of its own. It inherits its standard streams and `fds`, each
+    /// at the given number, and no other descriptor.
     pub(crate) fn spawn(command: &mut Command, fds: &[(BorrowedFd<'_>, i32)]) -> io::Result<Self> {
         let child = detach::spawn(command, fds)?;
         let identity = Identity::of(child.id())?;

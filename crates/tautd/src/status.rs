@@ -1,16 +1,16 @@
-//! From what was seen to what users are told.
+//! Status of VMs, ports and the host for users, from the desired and the observed state.
 
 use std::path::Path;
 
 use taut_api::Name;
 use taut_api::fabric::PortId;
+use taut_api::fabric::counters::VmciCounters;
 use taut_api::latency::Decision;
 use taut_api::link::Link;
 use taut_api::network::{ExternalPortStatus, NetnsStatus, PortGroupStatus, VSwitchStatus};
 use taut_api::shares::ResourceStatus;
 use taut_api::tune::{HostTune, TuneTest};
-use taut_api::vm::{NicStatus, Phase, Power, VmDesired, VmKind, VmStatus};
-use taut_api::vmci::{VmciCounters, VmciStatus};
+use taut_api::vm::{NicStatus, Phase, Power, VmDesired, VmKind, VmStatus, VmciStatus};
 use taut_plan::explain::{explain_latency, explain_machine, explain_resources};
 use taut_plan::facts::Process;
 use taut_plan::network::coalescing::choose_coalescing;
@@ -23,10 +23,11 @@ use taut_vm::launch::RunPaths;
 
 use crate::board::Seen;
 
-/// Why a device that was added later is not there.
-const STARTED_WITHOUT: &str = "the VM was started without it: it is there after the next start";
+/// Reason for a missing device that was added after the start.
+const STARTED_WITHOUT: &str = "the VM was started without the device; it is added at the next start";
 
-/// Status of a VM whose run directories are below `run_dir`, by what was decided for all.
+/// Returns the status of a VM. `decided` holds the decisions for all VMs; `run_dir` is the daemon's
+/// run directory.
 pub(crate) fn vm(
     desired: &Desired,
     seen: &Seen,
@@ -48,7 +49,7 @@ pub(crate) fn vm(
         phase,
         reason,
         pid: process.map(|process| process.pid),
-        accelerator: process.map(|process| process.accelerator.clone()),
+        accelerator: process.map(|process| process.accelerator),
         agent_socket: process.map(|_| path(paths.agent())),
         console_socket: console.then(|| path(paths.console())),
         console_log: paths.console_log().exists().then(|| path(paths.console_log())),
@@ -82,7 +83,7 @@ fn with_vmci_restart(
     Some(machine)
 }
 
-/// A VMCI device, without its counters.
+/// Returns the status of a VMCI device, without its counters.
 fn vmci(desired: &Desired, seen: &Seen, paths: &RunPaths, name: &Name, vm: &VmDesired) -> Option<VmciStatus> {
     let cid = vm.vm.vmci.as_ref()?.cid?;
     let owner = Owner::Vmci(name.clone());
@@ -117,7 +118,7 @@ fn phase(
         (Power::Off, None) => (Phase::Stopped, None),
         (Power::On, None) if failure.is_some() => (Phase::Failed, failure.cloned()),
         (Power::On, None) if !seen.observed.host.probed && vm.vm.kind == VmKind::Qemu => {
-            (Phase::Starting, Some("finding out whether KVM runs guests on this host".to_owned()))
+            (Phase::Starting, Some("probing whether KVM runs guests on this host".to_owned()))
         }
         (Power::On, None) => (Phase::Starting, waits_for_vmci(desired, seen, name, vm)),
         (Power::On, Some(_)) => {
@@ -135,7 +136,7 @@ fn phase(
     }
 }
 
-/// QEMU is not started before somebody listens for its VMCI device.
+/// Returns why QEMU is not started: the fabric does not listen for its VMCI device yet.
 fn waits_for_vmci(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired) -> Option<String> {
     if vsock_devices::can_start(desired, &seen.observed, name, vm) {
         return None;
@@ -144,7 +145,7 @@ fn waits_for_vmci(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired) -
     let refused = desired.numbers.port(&owner).and_then(|port| seen.refused_ports.get(&port));
     let why = seen.problems.get(&owner.to_string()).or(refused);
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-    Some(format!("nobody listens for its VMCI device yet{why}"))
+    Some(format!("the fabric does not listen for its VMCI device yet{why}"))
 }
 
 fn nic(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired, index: usize) -> NicStatus {
@@ -163,7 +164,7 @@ fn nic(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired, index: usize
     }
 }
 
-/// Link of a port, and why it is not up.
+/// Returns the link of a port, and why it is not up.
 pub(crate) fn link(seen: &Seen, port: Option<PortId>) -> (Link, Option<String>) {
     let Some(port) = port else { return (Link::Down, None) };
     match seen.observed.fabric.ports.get(&port) {
@@ -172,14 +173,14 @@ pub(crate) fn link(seen: &Seen, port: Option<PortId>) -> (Link, Option<String>) 
     }
 }
 
-/// Status of a namespace attachment.
+/// Returns the status of a namespace attachment.
 pub(crate) fn netns(desired: &Desired, seen: &Seen, name: &Name) -> NetnsStatus {
     let owner = Owner::Netns(name.clone());
     let port = desired.numbers.port(&owner);
     let (link, why) = link(seen, port);
     let has_device = port.is_some_and(|port| seen.observed.attached(port));
     let attached = has_device && link == Link::Up;
-    // Before its device is there, a port that is down is no problem but a matter of moments.
+    // Until its device is attached, a port is down for a moment only; that is not worth a reason.
     let why = why.filter(|_| has_device);
     NetnsStatus {
         attached,
@@ -188,7 +189,7 @@ pub(crate) fn netns(desired: &Desired, seen: &Seen, name: &Name) -> NetnsStatus 
     }
 }
 
-/// Status of an external port.
+/// Returns the status of an external port.
 pub(crate) fn external(desired: &Desired, seen: &Seen, name: &Name) -> ExternalPortStatus {
     let owner = Owner::External(name.clone());
     let port = desired.numbers.port(&owner);
@@ -197,18 +198,18 @@ pub(crate) fn external(desired: &Desired, seen: &Seen, name: &Name) -> ExternalP
     ExternalPortStatus { port: port.map(|port| u32::from(port.0)), link, reason }
 }
 
-/// Status of a port group.
+/// Returns the status of a port group.
 pub(crate) fn portgroup(desired: &Desired, name: &Name) -> PortGroupStatus {
     PortGroupStatus { ports: desired.ports().filter(|(_, group, _)| *group == name).count() as u32 }
 }
 
-/// Status of a vSwitch.
+/// Returns the status of a vSwitch.
 pub(crate) fn vswitch(desired: &Desired, name: &Name) -> VSwitchStatus {
     let on_it = |group: &Name| desired.portgroups.get(group).is_some_and(|group| group.vswitch == *name);
     VSwitchStatus { ports: desired.ports().filter(|(_, group, _)| on_it(group)).count() as u32 }
 }
 
-/// Dense mode, on a host with so many pCPUs.
+/// Returns the status of dense mode on a host with `pcpus` pCPUs.
 pub(crate) fn tune(desired: &Desired, seen: &Seen, pcpus: u32) -> HostTune {
     let settings = &desired.host;
     let state = seen.observed.tune.clone();
@@ -218,7 +219,7 @@ pub(crate) fn tune(desired: &Desired, seen: &Seen, pcpus: u32) -> HostTune {
     let text = |owners: Vec<Owner>| owners.iter().map(Owner::to_string).collect();
     HostTune {
         mode: settings.tune_mode,
-        // Settings are checked when they are written.
+        // Stored settings are valid, so the default is never used.
         interval_s: settings.tune_interval().unwrap_or(60),
         threshold: settings.tune_threshold.clone(),
         pcpus,

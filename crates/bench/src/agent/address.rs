@@ -1,4 +1,4 @@
-//! Where a connection goes, or where a server listens.
+//! Addresses of servers, for connecting and for listening.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -7,24 +7,25 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// An end point of connections; with its family comes what they run over. As text `10.0.0.2`, `vsock:12`, `vsock:any` or
-/// `unix:PATH`.
+/// Address of an end point, which also determines the transport. As text: `10.0.0.2`, `vsock:12`,
+/// `vsock:any` or `unix:PATH`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Address {
     /// TCP over IPv4.
     Ip(Ipv4Addr),
-    /// VMCI sockets (`AF_VSOCK`), by context ID; [`Address::ANY_CID`] is where a server listens.
+    /// Vsock (`AF_VSOCK`), by context ID. Servers listen on [`Address::ANY_CID`].
     Vsock(u32),
-    /// VMCI sockets as programs of the host have them: the Unix socket of a VM's VMCI device. A client says `CONNECT port` there
-    /// (SPEC VC-2); a server listens on that path with `_port` behind it, which is where the VM's connections to the host go.
+    /// Vsock of a VM as programs of the host use it, through the Unix socket of the VM's VMCI
+    /// device. A client sends `CONNECT port` there (spec row VC-2). A server listens on the same
+    /// path with `_port` appended, where the VM's connections to the host arrive.
     Unix(PathBuf),
 }
 
 impl Address {
-    /// Every context ID of the machine (`VMADDR_CID_ANY`).
+    /// Any context ID of the machine (`VMADDR_CID_ANY`).
     pub const ANY_CID: u32 = u32::MAX;
-    /// Where a server on VMCI sockets listens.
+    /// Address on which vsock servers listen.
     pub const ANY_VSOCK: Self = Self::Vsock(Self::ANY_CID);
 }
 

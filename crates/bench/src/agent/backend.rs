@@ -1,4 +1,4 @@
-//! What an agent's requests run on: kernel sockets, or a microguest's own stack.
+//! The interface between an agent and the stack on which its requests run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -8,8 +8,10 @@ use super::protocol::{
     Stream, Throughput, WakeUps, Woken,
 };
 
-/// A stack that answers requests. Methods are called from several threads at once; those with a [`Run`] take as long as
-/// the measurement does, the others are quick.
+/// A stack that runs requests: kernel sockets, or a microguest's own stack.
+///
+/// Several threads call it at once. Methods with a [`Run`] take as long as the measurement, the
+/// others return quickly.
 pub trait Backend: Sync {
     /// See [`super::protocol::Request::Hello`].
     fn hello(&self) -> Hello;
@@ -19,13 +21,13 @@ pub trait Backend: Sync {
     fn configure(&self, wanted: &Configure) -> Result<(), AgentError>;
     /// See [`super::protocol::Request::Cid`].
     fn cid(&self) -> Result<u32, AgentError>;
-    /// Starts a server that lives as long as what is returned.
+    /// Starts a server that lives as long as the returned value.
     fn serve(&self, wanted: &Serve) -> Result<Box<dyn Serving>, AgentError>;
     /// See [`super::protocol::Request::Ping`].
     fn ping(&self, wanted: &Ping, run: &Run<'_>) -> Result<Latency, AgentError>;
     /// See [`super::protocol::Request::Rr`].
     fn rr(&self, wanted: &Rr, run: &Run<'_>) -> Result<Latency, AgentError>;
-    /// See [`super::protocol::Request::Puts`]. Only kernel sockets have a client for it.
+    /// See [`super::protocol::Request::Puts`]. Only kernel sockets have a Redis client.
     fn puts(&self, _wanted: &Puts, _run: &Run<'_>) -> Result<Latency, AgentError> {
         Err(AgentError::new(
             "there is no client of Redis here",
@@ -36,60 +38,62 @@ pub trait Backend: Sync {
     fn stream(&self, wanted: &Stream, run: &Run<'_>) -> Result<Throughput, AgentError>;
     /// See [`super::protocol::Request::Probe`].
     fn probe(&self, wanted: &Probe, run: &Run<'_>) -> Result<Vec<Probed>, AgentError>;
-    /// See [`super::protocol::Request::WakeUps`]. Only a Linux has threads that sleep.
+    /// See [`super::protocol::Request::WakeUps`]. Only Linux has sleeping threads.
     fn wake_ups(&self, _wanted: &WakeUps, _run: &Run<'_>) -> Result<Vec<Woken>, AgentError> {
         Err(AgentError::new("no thread can be woken up here", "ask a guest that runs Linux"))
     }
     /// See [`super::protocol::Request::Cpu`].
     fn cpu(&self) -> Result<Cpu, AgentError>;
-    /// Computes on every CPU for as long as what is returned lives; see [`super::protocol::Request::Spin`].
+    /// Computes on every CPU as long as the returned value lives; see
+    /// [`super::protocol::Request::Spin`].
     fn spin(&self) -> Result<Box<dyn Spinning>, AgentError>;
-    /// See [`super::protocol::Request::Check`]. Only a Linux has something to look at.
+    /// See [`super::protocol::Request::Check`]. Only Linux has settings to check.
     fn check(&self, _profile: &str) -> Result<Checked, AgentError> {
         Err(AgentError::new("there are no settings to check here", "ask a guest that runs Linux"))
     }
-    /// Begins to end the guest; called after the caller was told.
+    /// Begins to power the guest off. The caller has its answer already.
     fn poweroff(&self) -> Result<(), AgentError>;
 }
 
-/// A running server; dropping it ends the server and its connections.
+/// A running server. Dropping it ends the server and its connections.
 pub trait Serving: Send {
-    /// The port it listens on.
+    /// Returns the port on which the server listens.
     fn port(&self) -> u16;
 }
 
-/// Programs that compute; dropping it ends them.
+/// Programs that compute. Dropping it ends them.
 pub trait Spinning: Send {
-    /// [Units](super::protocol::Work::units) done so far.
+    /// Returns the [units](super::protocol::Work::units) done so far.
     fn units(&self) -> u64;
 }
 
-/// A measurement as the session sees it: tells when it starts, and learns when nobody waits for it any more.
+/// The session's side of a running measurement: reports its start, and asks it to end early.
 pub struct Run<'a> {
     stop: &'a Stop,
     started: &'a (dyn Fn() + Sync),
 }
 
 impl<'a> Run<'a> {
-    /// A run that ends early when `stop` is raised, and calls `started` when it begins.
+    /// Creates a run that ends early when `stop` is raised, and calls `started` when it begins.
     pub fn new(stop: &'a Stop, started: &'a (dyn Fn() + Sync)) -> Self {
         Self { stop, started }
     }
 
-    /// To be called once, when connections stand and the first byte is about to be sent.
+    /// Reports the start. Called once, when connections are established and before the first byte.
     pub fn started(&self) {
         (self.started)();
     }
 
-    /// Has the caller gone? Then whatever is returned is thrown away.
+    /// Returns whether the caller has gone. The result of the measurement is discarded then.
     pub fn is_stopped(&self) -> bool {
         self.stop.raised.load(Ordering::Relaxed)
     }
 
-    /// Has `hurry` called when the caller goes, at once if it has gone already: for waking what would block.
-    pub fn on_stop(&self, hurry: impl FnOnce() + Send + 'static) {
+    /// Registers `wake`, which is called when the caller goes, to wake a thread that blocks. Calls
+    /// it at once if the caller has gone already.
+    pub fn on_stop(&self, wake: impl FnOnce() + Send + 'static) {
         let mut hooks = self.stop.hooks.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.is_stopped() { hurry() } else { hooks.push(Box::new(hurry)) }
+        if self.is_stopped() { wake() } else { hooks.push(Box::new(wake)) }
     }
 }
 
@@ -101,7 +105,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Tells every [`Run`] that looks.
+    /// Asks every [`Run`] to end.
     pub fn raise(&self) {
         let mut hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
         self.raised.store(true, Ordering::Relaxed);

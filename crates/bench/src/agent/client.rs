@@ -1,4 +1,4 @@
-//! The caller's side of a conversation.
+//! The caller's side of a conversation with an agent.
 
 use std::fs::File;
 use std::io::{self, Read, Write as _};
@@ -12,103 +12,107 @@ use rustix::io::Errno;
 
 use super::protocol::{AgentError, Answer, Call, Hello, MAX_LINE, Outcome, PROTOCOL, Reply, Request};
 
-/// A conversation with an agent; one call at a time.
+/// A conversation with an agent, one call at a time.
 pub struct Client {
     channel: Channel,
     hello: Hello,
 }
 
-/// Calls and replies, before anybody knows who answers.
+/// Calls and replies over a pair of descriptors, before the agent has introduced itself.
 struct Channel {
-    /// Who is spoken to, for messages.
+    /// Name of the agent in errors.
     name: String,
     input: File,
     output: File,
-    /// Read, but not yet a whole line.
+    /// Bytes read after the last complete line.
     pending: Vec<u8>,
     next_id: u64,
 }
 
-/// Why an agent could not be spoken to.
+/// The reason why a call to an agent failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens there.
+    /// No agent listens there.
     #[error("cannot connect to the agent {name}")]
     Connect {
-        /// Who was spoken to.
+        /// Name of the agent.
         name: String,
-        /// Why not.
+        /// Error of the connection.
         #[source]
         source: io::Error,
     },
-    /// The connection broke.
+    /// Reading or writing failed.
     #[error("the connection to the agent {name} failed")]
     Broken {
-        /// Who was spoken to.
+        /// Name of the agent.
         name: String,
-        /// How.
+        /// Error of the connection.
         #[source]
         source: io::Error,
     },
-    /// The agent, or the machine that it is in, has gone.
+    /// The agent, or its machine, closed the connection.
     #[error("the agent {name} has closed its connection")]
     Closed {
-        /// Who was spoken to.
+        /// Name of the agent.
         name: String,
     },
-    /// Nothing came.
+    /// The agent did not answer in time.
     #[error("the agent {name} gave no answer within {} s", after.as_secs())]
     Silent {
-        /// Who was spoken to.
+        /// Name of the agent.
         name: String,
-        /// How long was waited.
+        /// Time waited.
         after: Duration,
     },
-    /// It speaks another version of the protocol.
+    /// The agent speaks another version of the protocol.
     #[error("the agent {name} speaks protocol version {theirs}, this program {PROTOCOL}")]
     Version {
-        /// Who was spoken to.
+        /// Name of the agent.
         name: String,
-        /// Its version.
+        /// The agent's version.
         theirs: u32,
     },
-    /// It answered something else than what was asked.
-    #[error("the agent {name} answered something else than what it was asked")]
+    /// The agent sent an answer that does not fit the request.
+    #[error("the agent {name} sent an answer that does not fit the request")]
     Confused {
-        /// Who was spoken to.
+        /// Name of the agent.
         name: String,
     },
-    /// It was asked, and could not.
-    #[error("the agent {name} could not do it")]
+    /// The agent could not do what was asked.
+    #[error("the agent {name} could not do what it was asked")]
     Failed {
-        /// Who was spoken to.
+        /// Name of the agent.
         name: String,
-        /// Why not.
+        /// The agent's error.
         #[source]
         source: AgentError,
     },
 }
 
 impl ClientError {
-    /// What to do about it.
+    /// Returns what the user can do about the error.
     pub fn hint(&self) -> &str {
         match self {
-            Self::Connect { .. } => "is the machine running? `taut vm list` says",
-            Self::Broken { .. } | Self::Closed { .. } => "did the machine stop meanwhile? `taut events` says",
+            Self::Connect { .. } => "start the machine if `taut vm list` does not show it running",
+            Self::Broken { .. } | Self::Closed { .. } => {
+                "`taut events` tells whether the machine has stopped"
+            }
             Self::Silent { .. } => {
                 "the guest may still be booting, run no agent (`taut-guest agent`), or another program may hold \
                  its agent channel, which takes one at a time"
             }
             Self::Version { .. } => "install the `taut-guest` that came with this program in the guest",
-            Self::Confused { .. } => "this is a fault of the agent; is it the `taut-guest` of this version?",
+            Self::Confused { .. } => "install the `taut-guest` of this version on that machine",
             Self::Failed { source, .. } => &source.hint,
         }
     }
 }
 
 impl Client {
-    /// Connects to the Unix socket of an agent and says hello. `patience` bounds the wait for the answer: a channel
-    /// into a guest takes the connection long before an agent runs inside.
+    /// Connects to the Unix socket of an agent and says hello.
+    ///
+    /// `patience` bounds the wait for the answer: a channel into a guest accepts the connection
+    /// long before an agent runs inside.
     pub fn connect(path: &Path, patience: Duration) -> Result<Self, ClientError> {
         let name = path.display().to_string();
         let connect = || {
@@ -120,15 +124,15 @@ impl Client {
         Self::over(name, input.into(), output.into(), patience)
     }
 
-    /// The same over any pair of descriptors, such as the standard output and input of a process. `name` is how errors
-    /// call the agent.
+    /// Says hello over any pair of descriptors, such as the standard output and input of a process.
+    /// Errors call the agent `name`.
     pub fn over(
         name: impl Into<String>,
         input: OwnedFd,
         output: OwnedFd,
         patience: Duration,
     ) -> Result<Self, ClientError> {
-        // Ids start anywhere, so that late replies to a predecessor on this channel are not taken for ours.
+        // Ids start at the current time, so that late replies to a predecessor do not match.
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let mut channel = Channel {
             name: name.into(),
@@ -137,7 +141,7 @@ impl Client {
             pending: Vec::new(),
             next_id: now.as_nanos() as u64 >> 11,
         };
-        // The empty line ends a half line that a predecessor may have left.
+        // The empty line ends a line that a predecessor may have left incomplete.
         channel.send(b"\n")?;
         let Answer::Hello(hello) = channel.call(Request::Hello, patience, || {})? else {
             return Err(ClientError::Confused { name: channel.name });
@@ -148,17 +152,18 @@ impl Client {
         Ok(Self { channel, hello })
     }
 
-    /// Who answers.
+    /// Returns the agent's introduction.
     pub fn hello(&self) -> &Hello {
         &self.hello
     }
 
-    /// Asks, and waits for the answer, at most for `patience`. A measurement needs its own duration and some seconds.
+    /// Sends a request and waits for the answer, at most for `patience`. A measurement needs its
+    /// own duration and some seconds.
     pub fn call(&mut self, request: Request, patience: Duration) -> Result<Answer, ClientError> {
         self.channel.call(request, patience, || {})
     }
 
-    /// The same; `started` is called when the measurement begins.
+    /// Like [`Self::call`]; calls `started` when the measurement begins.
     pub fn call_and_watch(
         &mut self,
         request: Request,
@@ -168,7 +173,7 @@ impl Client {
         self.channel.call(request, patience, started)
     }
 
-    /// The error for an answer of another kind than the request asks for.
+    /// Returns the error for an answer that does not fit the request.
     pub fn confused(&self) -> ClientError {
         ClientError::Confused { name: self.channel.name.clone() }
     }
@@ -191,7 +196,7 @@ impl Channel {
             let Some(line) = self.next_line(end)? else {
                 return Err(ClientError::Silent { name: self.name.clone(), after: patience });
             };
-            // What cannot be read, or is for somebody else, was left behind by a predecessor.
+            // A reply to a predecessor, or the rest of one.
             let Ok(reply) = serde_json::from_slice::<Reply>(&line) else { continue };
             match reply.outcome {
                 _ if reply.id != Some(id) => {}
@@ -208,7 +213,7 @@ impl Channel {
         self.output.write_all(bytes).map_err(|source| self.broken(source))
     }
 
-    /// The next line; none when there is none by `end`.
+    /// Reads the next line; none if there is none by `end`.
     fn next_line(&mut self, end: Instant) -> Result<Option<Vec<u8>>, ClientError> {
         let mut searched = 0;
         loop {
@@ -217,7 +222,7 @@ impl Channel {
                 return Ok(Some(std::mem::replace(&mut self.pending, rest)));
             }
             if self.pending.len() > MAX_LINE {
-                // Not an agent's line; what follows its newline may be one.
+                // Too long for an agent's line. The next one may be valid.
                 self.pending.clear();
             }
             searched = self.pending.len();
@@ -234,7 +239,7 @@ impl Channel {
         }
     }
 
-    /// Waits until there is something to read; false when there is nothing by `end`.
+    /// Waits until there is something to read. Returns false if there is nothing by `end`.
     fn wait(&self, end: Instant) -> io::Result<bool> {
         loop {
             let left = end.saturating_duration_since(Instant::now());

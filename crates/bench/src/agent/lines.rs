@@ -4,14 +4,14 @@ use std::io::{self, BufRead};
 
 use super::protocol::MAX_LINE;
 
-/// What the next line is.
+/// One line, or the reason why there is none.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// A line, without its newline.
     Whole(Vec<u8>),
     /// A line longer than [`MAX_LINE`]; it was skipped.
     TooLong,
-    /// The stream ended. A last line without newline is not a line.
+    /// The stream ended. Bytes without a newline before the end are dropped.
     End,
 }
 
@@ -28,7 +28,7 @@ pub(super) fn next(reader: &mut impl BufRead) -> io::Result<Line> {
         };
         let newline = available.iter().position(|byte| *byte == b'\n');
         let part = &available[..newline.unwrap_or(available.len())];
-        // The newline counts, so a line may hold one byte less.
+        // The newline counts, so the rest of a line is at most one byte shorter.
         too_long |= line.len() + part.len() >= MAX_LINE;
         if !too_long {
             line.extend_from_slice(part);

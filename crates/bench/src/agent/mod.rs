@@ -1,7 +1,8 @@
-//! The agent: what runs inside a guest, a namespace, a microguest or on the host, and does what a caller asks.
+//! The agent: a program in a guest, a network namespace, a microguest or on the host that runs load
+//! generators for a caller.
 //!
-//! [`protocol`] says what can be asked, [`serve`] answers on any byte stream, a [`Backend`] does the work, and
-//! [`Client`] asks.
+//! [`protocol`] defines requests and answers, [`serve`] answers on any byte stream, a [`Backend`]
+//! does the work, and [`Client`] sends requests.
 
 mod address;
 mod backend;

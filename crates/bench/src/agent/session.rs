@@ -10,14 +10,15 @@ use super::backend::{Backend, Run, Serving, Spinning, Stop};
 use super::lines::{self, Line};
 use super::protocol::{AgentError, Answer, Call, MAX_LINE, Outcome, Reply, Request, Server, Work};
 
-/// Measurements that may run at the same time.
+/// Most concurrent measurements.
 const MAX_MEASUREMENTS: usize = 32;
-/// Servers that may run at the same time.
+/// Most concurrent servers.
 const MAX_SERVERS: usize = 64;
 
-/// Answers calls from `reader` on `writer` until `reader` ends; then ends what they started, and returns.
+/// Answers calls from `reader` on `writer` until `reader` ends, then ends everything that they
+/// started.
 ///
-/// Errors are those of `reader`. When nobody takes the replies, the calls are done all the same.
+/// Returns the errors of `reader`. If nobody reads the replies, calls are executed anyway.
 pub fn serve(reader: impl Read, writer: impl Write + Send, backend: &dyn Backend) -> io::Result<()> {
     let session = Session { backend, writer: Mutex::new(writer), measuring: AtomicUsize::new(0) };
     thread::scope(|scope| session.answer_all(&mut BufReader::new(reader), scope))
@@ -29,12 +30,12 @@ struct Session<'a, W> {
     measuring: AtomicUsize,
 }
 
-/// What the caller of the moment has going on; dropping it ends that.
+/// Everything that the current caller has started. Dropping it ends that.
 #[derive(Default)]
 struct Conversation {
     stop: Arc<Stop>,
     servers: Vec<Box<dyn Serving>>,
-    /// What computes, and since when.
+    /// The running computation, and its start.
     spinning: Option<(Box<dyn Spinning>, Instant)>,
 }
 
@@ -49,7 +50,7 @@ impl Conversation {
 
     fn work(&self) -> Result<Answer, AgentError> {
         let (spinning, began) = self.spinning.as_ref().ok_or_else(|| {
-            AgentError::new("nothing is computed here", "ask it to spin, and not to say hello meanwhile")
+            AgentError::new("nothing is being computed", "send `spin` first; `hello` ends it")
         })?;
         let units = spinning.units();
         Ok(Answer::Work(Work { units, elapsed_us: began.elapsed().as_micros() as u64 }))
@@ -109,7 +110,7 @@ impl<W: Write + Send> Session<'_, W> {
             Request::Check(wanted) => self.backend.check(&wanted.profile).map(Answer::Checked),
             Request::Serve(_) if conversation.servers.len() == MAX_SERVERS => Err(AgentError::new(
                 format!("{MAX_SERVERS} servers run already"),
-                "say hello to start anew, which ends them",
+                "send `hello`, which ends them",
             )),
             Request::Serve(wanted) => self.backend.serve(&wanted).map(|server| {
                 let port = server.port();
@@ -171,7 +172,7 @@ impl<W: Write + Send> Session<'_, W> {
             serde_json::to_vec(&Reply { id, outcome }).expect("replies have no unserializable part");
         line.push(b'\n');
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nobody there to read it: the reader will see the end, too.
+        // Without a reader of replies, the channel's reading side will end as well.
         let _ = writer.write_all(&line).and_then(|()| writer.flush());
     }
 }
@@ -187,14 +188,14 @@ impl From<Result<Answer, AgentError>> for Outcome {
 
 fn no_call(error: &serde_json::Error) -> AgentError {
     AgentError::new(
-        format!("that line is no call: {error}"),
+        format!("the line is not a call: {error}"),
         "write a call as {\"id\":1,\"request\":\"hello\"}",
     )
 }
 
 fn too_long() -> AgentError {
     AgentError::new(
-        format!("that line is longer than {MAX_LINE} bytes"),
+        format!("the line is longer than {MAX_LINE} bytes"),
         "end each call with a newline; no call needs that many bytes",
     )
 }

@@ -1,4 +1,4 @@
-//! Event descriptors that both the poller and rust-vmm's vhost crate can use.
+//! Event descriptors for both the poller and rust-vmm's vhost crate.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -7,27 +7,27 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use rustix::event::{EventfdFlags, eventfd};
 use vmm_sys_util::eventfd::EventFd;
 
-/// An eventfd, not blocking.
+/// A non-blocking eventfd.
 #[derive(Debug)]
 pub struct Event(OwnedFd);
 
 impl Event {
-    /// An event that was not raised.
+    /// Creates an event that is not raised.
     pub fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Raises the event. A counter that is full has been raised often enough.
+    /// Raises the event.
     pub fn raise(&self) {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Takes the event back, if it was raised.
+    /// Clears the event, if it is raised.
     pub fn clear(&self) {
         clear(self);
     }
 
-    /// Takes the event back and tells how often it was raised since the last time.
+    /// Clears the event and returns how often it was raised since the last time.
     pub fn take(&self) -> u64 {
         let mut count = [0; 8];
         match rustix::io::read(&self.0, &mut count) {
@@ -36,15 +36,16 @@ impl Event {
         }
     }
 
-    /// The same event for another user.
+    /// Returns a second handle of the same event.
     pub fn duplicate(&self) -> io::Result<Self> {
         Ok(Self(self.0.try_clone()?))
     }
 
-    /// The same event as rust-vmm's type.
+    /// Returns a second handle as rust-vmm's type.
     pub fn for_vhost(&self) -> io::Result<EventFd> {
         let descriptor = self.0.try_clone()?.into_raw_fd();
-        // SAFETY: the descriptor was just duplicated and given up by its owner, so it is open and has no other.
+        // SAFETY: the descriptor was just duplicated and released by its owner, so it is open and
+        // nobody else closes it.
         Ok(unsafe { EventFd::from_raw_fd(descriptor) })
     }
 }
@@ -55,7 +56,7 @@ impl AsFd for Event {
     }
 }
 
-/// Takes the event of a descriptor back, if it was raised.
+/// Clears the event of a descriptor, if it is raised.
 pub fn clear(event: impl AsFd) {
     let _ = rustix::io::read(event, &mut [0; 8]);
 }

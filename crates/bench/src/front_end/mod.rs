@@ -1,4 +1,5 @@
-//! The front end of a vNIC or a VMCI device: negotiates with a vhost-user back end, and sets one pair of queues up with it.
+//! The front end of a vNIC or vsock device: negotiates with a vhost-user back end and sets up one
+//! pair of queues.
 
 pub mod event;
 pub mod socket;
@@ -20,10 +21,10 @@ pub use event::Event;
 const RX_QUEUE: usize = 0;
 const TX_QUEUE: usize = 1;
 
-/// What a front end brings and asks for.
+/// What a front end offers and asks for.
 #[derive(Debug)]
 pub struct Wanted {
-    /// Features of device and transport to accept if they are offered, besides those that this module needs.
+    /// Feature bits to accept if the back end offers them, besides those that this module needs.
     pub features: u64,
     /// Entries of the receive and of the transmit ring.
     pub entries: [u16; 2],
@@ -33,25 +34,25 @@ pub struct Wanted {
     pub config: u32,
 }
 
-/// One queue as its driver needs it.
+/// One queue with its notifications.
 #[derive(Debug)]
 pub struct QueueEnds {
-    /// Where it lies.
+    /// Addresses and size of the ring.
     pub layout: QueueLayout,
-    /// To be raised when the device asked for it.
+    /// Event that the driver raises when the device asked for it.
     pub kick: Event,
-    /// Raised by the device.
+    /// Event that the device raises.
     pub call: Event,
 }
 
-/// Memory and queues, agreed on with a back end; nothing is in the queues yet.
+/// Memory and queues that were negotiated with a back end. The queues are still empty.
 #[derive(Debug)]
 pub struct Link {
-    /// The guest's memory, the rings taken out of it.
+    /// The guest's memory, without the parts that the rings take.
     pub ram: Ram,
-    /// What was agreed on.
+    /// Negotiated feature bits.
     pub features: u64,
-    /// The first bytes of the device's configuration space, as many as were wanted.
+    /// The first bytes of the device's configuration space, as many as were asked for.
     pub config: Vec<u8>,
     /// Receive queue.
     pub rx: QueueEnds,
@@ -59,11 +60,14 @@ pub struct Link {
     pub tx: QueueEnds,
 }
 
-/// Negotiates and starts the queues; `up` gets the link before the back end is told to start, and prepares its queues.
-/// The session lasts as long as what is returned.
+/// Negotiates with a back end and starts the queues.
+///
+/// Calls `up` with the link before the back end is told to start, so that it can fill the queues.
+/// The session lasts as long as the returned value.
 ///
 /// # Errors
-/// When the back end lacks what is needed or ends the session, the memory is too small, or `up` fails.
+/// If the back end lacks a needed feature or ends the session, if the memory is too small, or if
+/// `up` fails.
 pub fn connect(stream: UnixStream, wanted: Wanted, up: impl FnOnce(Link) -> Result<()>) -> Result<Frontend> {
     let Wanted { features: asked, entries, mut ram, config } = wanted;
     let mut session = Frontend::from_stream(stream, 2);

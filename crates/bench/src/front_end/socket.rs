@@ -1,4 +1,4 @@
-//! The socket between a front end and a switch: either may listen, and be late.
+//! The socket between a front end and a switch. Either may listen, and either may start late.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// How long the switch may take to listen, or to connect.
+/// Time that the switch may take to listen or to connect.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Connects to a switch that listens, or will.
+/// Connects to a switch that listens, or will listen soon.
 pub fn connect(path: &Path) -> Result<UnixStream> {
     let begun = Instant::now();
     loop {
@@ -23,7 +23,7 @@ pub fn connect(path: &Path) -> Result<UnixStream> {
 
 /// Listens for the switch.
 pub fn listen(path: &Path) -> Result<UnixListener> {
-    // What an earlier run left behind; nobody can be reached through it any more.
+    // A socket file of an earlier run, which is not listening any more.
     let _ = std::fs::remove_file(path);
     let listener =
         UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
@@ -31,7 +31,7 @@ pub fn listen(path: &Path) -> Result<UnixListener> {
     Ok(listener)
 }
 
-/// The switch's connection.
+/// Waits for the switch's connection.
 pub fn accept(listener: &UnixListener) -> Result<UnixStream> {
     let begun = Instant::now();
     loop {

@@ -7,10 +7,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::agent::protocol::Cpu;
 
-/// Length of the kernel's unit in `/proc/stat` in µs: 1/100 s on every architecture.
+/// Length of a tick of `/proc/stat` in µs: 1/100 s on every architecture.
 const TICK_US: u64 = 10_000;
 
-/// Reads the times of the machine and of this process.
+/// Reads the CPU times of the machine and of this process.
 pub fn read() -> io::Result<Cpu> {
     let machine = parse(&fs::read_to_string("/proc/stat")?)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/stat has no usable `cpu` line"))?;
@@ -19,14 +19,14 @@ pub fn read() -> io::Result<Cpu> {
     Ok(Cpu { process_us, ..machine })
 }
 
-/// Reads the sum over all CPUs from `/proc/stat`.
+/// Reads the sum over all CPUs from the text of `/proc/stat`.
 fn parse(stat: &str) -> Option<Cpu> {
     let numbered = |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| !rest.starts_with(' '));
     let cpus = stat.lines().filter(numbered).count() as u32;
     let sum = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let us: Vec<u64> =
         sum.split_whitespace().map_while(|n| n.parse::<u64>().ok()).map(|n| n * TICK_US).collect();
-    // Time given to guests (the ninth and tenth) is part of user and nice already.
+    // Guest time (fields nine and ten) is already part of user and nice.
     let [user, nice, system, idle, disk, irq, softirq, steal, ..] = us[..] else { return None };
     Some(Cpu {
         cpus,

@@ -1,4 +1,5 @@
-//! Workloads on the kernel's sockets, as guests, namespaces and the host run them.
+//! The agent's back end on a Linux kernel: load generators on its sockets, in guests, network
+//! namespaces and on the host.
 
 mod cpu;
 mod interfaces;
@@ -27,24 +28,24 @@ use crate::agent::protocol::{
 };
 use crate::agent::{Backend, Run, Serving, Spinning};
 
-/// The agent's back end on the kernel of this machine: load generators on its sockets.
+/// The back end of an agent on the kernel of this machine.
 pub struct Kernel {
     kind: Kind,
     machine: Option<Machine>,
 }
 
-/// What the program around the agent does for it, because it needs more of the machine than sockets.
+/// Functions of the program around the agent, for requests about the machine itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Machine {
-    /// Judges the machine for a profile. Returns the report as text and as JSON, or why there is none.
+    /// Checks the machine's settings for a profile. Returns the report as text and as JSON.
     pub check: fn(profile: &str) -> Result<(String, String), String>,
-    /// Gives the interface with this MAC address an IP address and sets it up. Returns false if there
-    /// is no such interface.
+    /// Gives the interface with this MAC address an IP address and sets it up. Returns false if
+    /// there is no such interface.
     pub configure: fn(wanted: &Configure) -> io::Result<bool>,
 }
 
 impl Kernel {
-    /// Creates a back end that runs load generators only. `kind` says what the machine is.
+    /// Creates a back end that runs load generators only.
     pub fn new(kind: Kind) -> Self {
         Self { kind, machine: None }
     }
@@ -87,7 +88,7 @@ impl Backend for Kernel {
             Ok(true) => Ok(()),
             Ok(false) => Err(AgentError::new(
                 format!("no interface has the address {}", wanted.mac),
-                "`taut vm addresses` lists those that there are",
+                "`taut vm addresses` lists the interfaces of a VM",
             )),
             Err(error) => Err(failed(&format!("{} could not get {}", wanted.mac, wanted.ip), &error)),
         }
@@ -98,7 +99,7 @@ impl Backend for Kernel {
             Ok((text, json)) => Ok(Checked { text, json }),
             Err(why) => Err(AgentError::new(
                 format!("the machine could not be checked: {why}"),
-                "run `taut-guest check` there",
+                "run `taut-guest check` on that machine to see more",
             )),
         }
     }
@@ -107,7 +108,7 @@ impl Backend for Kernel {
         vsock::local_cid().map_err(|error| {
             AgentError::new(
                 format!("the machine's context ID could not be read: {error}"),
-                "has the VM a VMCI device, and its kernel the driver (vmw_vsock_virtio_transport)?",
+                "the VM needs a VMCI device, and its kernel the driver vmw_vsock_virtio_transport",
             )
         })
     }
@@ -154,20 +155,20 @@ impl Backend for Kernel {
     }
 }
 
-/// What the kernel refused. The hint for what should not happen is where to look.
+/// Returns the error for a system call that failed. Unexpected errors get a hint where to look.
 fn failed(what: &str, error: &io::Error) -> AgentError {
     let hint = match error.kind() {
         io::ErrorKind::PermissionDenied => "run the agent as root",
         io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => {
-            "does a server listen there? VMs reach each other's VMCI sockets only in a common domain"
+            "start the server; VMs reach each other's VMCI sockets only in a common domain"
         }
         io::ErrorKind::NetworkUnreachable
         | io::ErrorKind::HostUnreachable
         | io::ErrorKind::TimedOut
         | io::ErrorKind::AddrNotAvailable => {
-            "are both on one port group, with addresses of one network? `taut vm addresses` and `taut port list` say"
+            "both need ports on one port group and addresses of one network: see `taut vm addresses` and `taut port list`"
         }
-        _ => "`taut port list` and `taut events` say what the switch saw; in the guest, its kernel log",
+        _ => "see `taut port list` and `taut events`, and the kernel log of the guest",
     };
     AgentError::new(format!("{what}: {error}"), hint)
 }

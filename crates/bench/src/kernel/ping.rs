@@ -16,11 +16,11 @@ use crate::agent::Run;
 use crate::agent::protocol::{AgentError, Latency, Ping};
 use crate::measure::latencies::Latencies;
 
-/// How long replies are waited for after the last request.
+/// Time to wait for replies after the last request.
 const GRACE: Duration = Duration::from_secs(1);
-/// Requests that are tried, a second each, before a peer counts as not there.
+/// Requests, one per second, before the peer counts as absent.
 const TRIES: u16 = 5;
-/// Longest sleep, so that a stopped run is noticed.
+/// Longest sleep, after which a stopped run is noticed.
 const NAP: Duration = Duration::from_millis(100);
 /// Largest payload in bytes.
 const MAX_PAYLOAD: u32 = 65_000;
@@ -29,7 +29,8 @@ const HEADER: usize = 8;
 const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
 
-/// Measures. Before, a request that is not counted settles whether the peer is there, and the way to it.
+/// Measures round trips. A first request that is not counted finds the peer and fills its neighbour
+/// entry.
 pub(super) fn run(wanted: &Ping, run: &Run<'_>) -> Result<Latency, AgentError> {
     if wanted.size > MAX_PAYLOAD || wanted.interval_us == 0 {
         let message = format!("{} bytes every {} µs were asked for", wanted.size, wanted.interval_us);
@@ -37,13 +38,14 @@ pub(super) fn run(wanted: &Ping, run: &Run<'_>) -> Result<Latency, AgentError> {
     }
     let mut echo = Echo::open(wanted.to, wanted.size as usize)
         .map_err(|error| failed("cannot open a socket for ICMP", &error))?;
-    // Timers of this thread end when they should, not up to 50 µs later; without that the pace is only less even.
+    // With a slack of 1 ns, sleeps end on time instead of up to 50 µs later. Without it the pace is
+    // less even.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let failed = |error: io::Error| failed(&format!("cannot ping {}", wanted.to), &error);
     if !echo.finds_peer(run).map_err(failed)? {
         return Err(AgentError::new(
-            format!("{} answers no ping", wanted.to),
-            "are both on one port group, with addresses of one network? `taut vm addresses` and `taut port list` say",
+            format!("{} does not answer ICMP echo requests", wanted.to),
+            "both need ports on one port group and addresses of one network: see `taut vm addresses` and `taut port list`",
         ));
     }
     measure(&mut echo, wanted, run).map_err(failed)
@@ -61,7 +63,7 @@ fn measure(echo: &mut Echo, wanted: &Ping, run: &Run<'_>) -> io::Result<Latency>
     let mut sent = 0;
     while !run.is_stopped() {
         let now = Instant::now();
-        // All that has come by now counts, however late this thread looks.
+        // Counts everything that has arrived, even if this thread looks late.
         while let Some(sequence) = echo.receive()? {
             last_reply = Instant::now();
             flights.arrive(sequence, last_reply);
@@ -86,8 +88,8 @@ fn measure(echo: &mut Echo, wanted: &Ping, run: &Run<'_>) -> io::Result<Latency>
     })
 }
 
-/// Which requests are under way, by sequence number. A number comes round after 65536 requests; its former request
-/// is lost by then.
+/// Requests under way, by sequence number. Numbers repeat after 65536 requests; the earlier request
+/// of a number counts as lost then.
 struct Flights {
     slots: Vec<Flight>,
     rtt: Latencies,
@@ -129,7 +131,7 @@ impl Flights {
 /// A socket that sends echo requests to one peer and receives its replies.
 struct Echo {
     socket: OwnedFd,
-    /// Does the kernel leave the IP header in front, and header fields to us?
+    /// The socket is raw: received packets start with the IP header, and the id is ours to choose.
     raw: bool,
     id: u16,
     packet: Vec<u8>,
@@ -137,7 +139,7 @@ struct Echo {
 }
 
 impl Echo {
-    /// A raw socket for root, otherwise the kernel's own kind for pings.
+    /// Opens a raw socket, or without the privilege an ICMP datagram socket.
     fn open(to: Ipv4Addr, size: usize) -> io::Result<Self> {
         static NEXT_ID: AtomicU16 = AtomicU16::new(0);
         let open = |kind| {
@@ -155,9 +157,9 @@ impl Echo {
         Ok(Self { socket, raw, id, packet, buffer: vec![0; 1 << 16] })
     }
 
-    /// Does the peer answer at all?
+    /// Returns whether the peer answers at all.
     fn finds_peer(&mut self, run: &Run<'_>) -> io::Result<bool> {
-        // From the end of the range, where a late reply finds no request under way.
+        // Numbers from the end of the range: a late reply then finds no request under way.
         for sequence in u16::MAX - TRIES..u16::MAX {
             self.send(sequence)?;
             let end = Instant::now() + Duration::from_secs(1);
@@ -171,7 +173,7 @@ impl Echo {
         Ok(false)
     }
 
-    /// Sends a request. What the kernel cannot send at the moment is lost, as it would be on the way.
+    /// Sends a request. One that the kernel cannot send now counts as lost on the way.
     fn send(&mut self, sequence: u16) -> io::Result<()> {
         self.packet[..4].copy_from_slice(&[ECHO_REQUEST, 0, 0, 0]);
         self.packet[4..6].copy_from_slice(&self.id.to_be_bytes());
@@ -196,7 +198,7 @@ impl Echo {
         }
     }
 
-    /// The sequence number of a reply that has come; none when nothing waits.
+    /// Returns the sequence number of the next reply; none if no reply waits.
     fn receive(&mut self) -> io::Result<Option<u16>> {
         loop {
             match net::recv(&self.socket, &mut self.buffer[..], RecvFlags::empty()) {
@@ -206,14 +208,14 @@ impl Echo {
                     }
                 }
                 Err(Errno::AGAIN) => return Ok(None),
-                // What came back about an earlier request: that one is lost.
+                // An error that came back for an earlier request, which is lost.
                 Err(Errno::HOSTUNREACH | Errno::CONNREFUSED | Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// The sequence number, if these bytes are an intact reply to a request of ours.
+    /// Returns the sequence number if these bytes are an intact reply to a request of this socket.
     fn reply(&self, bytes: &[u8]) -> Option<u16> {
         let message = if self.raw {
             let header = usize::from(bytes.first()? & 0xf) * 4;
@@ -222,14 +224,14 @@ impl Echo {
             bytes
         };
         let (header, payload) = message.split_at_checked(HEADER)?;
-        // The kernel's own kind has an id of its own, and takes only replies to that.
+        // The kernel chooses the id of a datagram socket, and delivers only replies with that id.
         let ours = !self.raw || header[4..6] == self.id.to_be_bytes();
         let intact = payload == &self.packet[HEADER..] && checksum(message) == 0;
         (header[0] == ECHO_REPLY && ours && intact).then(|| u16::from_be_bytes([header[6], header[7]]))
     }
 }
 
-/// The Internet checksum; zero over a message that contains its own.
+/// Returns the Internet checksum; zero over a message that contains its own.
 fn checksum(bytes: &[u8]) -> u16 {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
     let sum: u32 = bytes.chunks(2).map(word).sum();
@@ -242,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flights_tell_replies_from_duplicates_and_strangers() {
+    fn replies_duplicates_and_unknown_numbers_are_told_apart() {
         let mut flights = Flights::new();
         flights.depart(1);
         flights.depart(2);
@@ -251,14 +253,14 @@ mod tests {
         flights.arrive(1, now);
         flights.arrive(9, now);
         assert_eq!((flights.replies, flights.duplicates, flights.rtt.count()), (1, 1, 1));
-        // The number comes round: a new request, not a duplicate.
+        // The number repeats: this is a new request, not a duplicate.
         flights.depart(1);
         flights.arrive(1, Instant::now());
         assert_eq!((flights.replies, flights.duplicates), (2, 1));
     }
 
     #[test]
-    fn checksums_are_the_internet_s() {
+    fn checksums_follow_rfc_1071() {
         assert_eq!(
             checksum(&[
                 0x45, 0, 0, 0x3c, 0x1c, 0x46, 0x40, 0, 0x40, 6, 0, 0, 0xac, 0x10, 0xa, 0x63, 0xac, 0x10, 0xa,

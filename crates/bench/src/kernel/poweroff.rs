@@ -1,4 +1,4 @@
-//! Ends the guest from inside.
+//! Powering the guest off from inside.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +9,7 @@ use rustix::system::{RebootCommand, reboot};
 use super::failed;
 use crate::agent::protocol::{AgentError, Kind};
 
-/// Ends the guest: through its service manager if it has one, otherwise at once.
+/// Powers the guest off, through its service manager if it has one.
 pub(super) fn run(kind: Kind) -> Result<(), AgentError> {
     if kind != Kind::Guest {
         return Err(AgentError::new("this agent does not run in a guest", "only guests are powered off"));

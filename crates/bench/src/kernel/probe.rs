@@ -1,4 +1,4 @@
-//! Who answers, and how soon.
+//! Probing: which servers answer, and how fast.
 
 use std::io::ErrorKind;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use super::socket::Socket;
 use crate::agent::Run;
 use crate::agent::protocol::{AgentError, Probe, Probed};
 
-/// Asks every target in turn.
+/// Connects to every target in turn.
 pub(super) fn run(wanted: &Probe, run: &Run<'_>) -> Result<Vec<Probed>, AgentError> {
     let mut found = wanted.begin()?;
     run.started();

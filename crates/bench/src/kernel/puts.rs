@@ -1,4 +1,4 @@
-//! Puts into a Redis server (or another that speaks its protocol, RESP): one at a time, over one connection.
+//! Puts into a server that speaks Redis' protocol (RESP), one at a time over one connection.
 
 use std::io::{self, Read as _, Write as _};
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use crate::agent::Run;
 use crate::agent::protocol::{AgentError, Latency, Puts};
 use crate::measure::latencies::Latencies;
 
-/// Objects that are put again and again.
+/// Number of different keys, used in turn.
 const KEYS: u64 = 1000;
-/// The answer to a put that was done.
+/// The server's answer to a successful put.
 const DONE: &[u8] = b"+OK\r\n";
 
-/// Measures. The first put is not counted: before it the server has no memory for objects.
+/// Measures puts. The first one, for which the server allocates memory, is not counted.
 pub(super) fn run(wanted: &Puts, run: &Run<'_>) -> Result<Latency, AgentError> {
     let size = super::stream::checked_size("size", wanted.size)?;
     let Puts { to, port, .. } = wanted;
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use crate::agent::Stop;
 
-    /// A server that takes puts of 100 bytes, says `answer` to each, and counts them.
+    /// A server that reads puts of 100 bytes, sends `answer` to each, and counts them.
     fn server(answer: &'static [u8]) -> (u16, thread::JoinHandle<u64>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();

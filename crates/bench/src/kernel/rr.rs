@@ -1,4 +1,4 @@
-//! Request/response.
+//! Request/response over one connection.
 
 use std::io::{self, Read as _, Write as _};
 use std::thread::sleep;
@@ -11,7 +11,7 @@ use crate::agent::protocol::{AgentError, Latency, Rr};
 use crate::measure::latencies::Latencies;
 use crate::wire::Opening;
 
-/// Measures. The first exchange is not counted: in it the server reads the opening.
+/// Measures round trips. The first one, in which the server reads the opening, is not counted.
 pub(super) fn run(wanted: &Rr, run: &Run<'_>) -> Result<Latency, AgentError> {
     let size = super::stream::checked_size("size", wanted.size)?;
     let Rr { to, port, socket_size, .. } = wanted;

@@ -17,23 +17,23 @@ use crate::agent::protocol::{AgentError, MAX_SESSIONS, Serve};
 use crate::wire::pattern::Checked;
 use crate::wire::{OPENING_LENGTH, Opening};
 
-/// Connections at the same time; more are closed at once.
+/// Most concurrent connections. Further ones are closed at once.
 const MAX_CONNECTIONS: usize = 2 * MAX_SESSIONS as usize;
-/// How long a client may take to say what it wants.
+/// Time that a client may take to send its opening.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long nothing is accepted after it has failed.
+/// Pause after an error in accepting.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A listening server; dropping it ends it and its connections.
+/// A listening server. Dropping it ends it and its connections.
 pub(super) struct Server {
     port: u16,
     connections: Arc<Connections>,
-    /// Open while the server lives; when it is closed the accepting thread sees its other end hang up.
+    /// The write end of a pipe. Closing it lets the accepting thread end.
     alive: Option<PipeWriter>,
     accepting: Option<JoinHandle<()>>,
 }
 
-/// Sockets of living connections, by the number of the connection.
+/// Sockets of open connections, by the connection's number.
 #[derive(Default)]
 struct Connections(Mutex<HashMap<u64, Socket>>);
 
@@ -63,7 +63,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.alive.take();
         if let Some(accepting) = self.accepting.take() {
-            // From here on nobody listens any more.
+            // The listening socket is closed when the thread has ended.
             let _ = accepting.join();
         }
         self.connections.living().values().for_each(Socket::shutdown);
@@ -71,7 +71,7 @@ impl Drop for Server {
 }
 
 impl Connections {
-    /// Notes a connection; false when there are too many.
+    /// Registers a connection. Returns false if there are too many.
     fn add(&self, number: u64, socket: Socket) -> bool {
         let mut living = self.living();
         let there_is_room = living.len() < MAX_CONNECTIONS;
@@ -86,7 +86,7 @@ impl Connections {
     }
 }
 
-/// Accepts connections until `hang_up` does.
+/// Accepts connections until the pipe `hang_up` is closed.
 fn accept(listener: &Listener, hang_up: &OwnedFd, connections: &Arc<Connections>) {
     for number in 0.. {
         let mut events = [PollFd::new(listener, PollFlags::IN), PollFd::new(hang_up, PollFlags::IN)];
@@ -97,7 +97,8 @@ fn accept(listener: &Listener, hang_up: &OwnedFd, connections: &Arc<Connections>
         }
         let Ok((socket, other)) = listener.accept().and_then(|socket| Ok((socket.try_clone()?, socket)))
         else {
-            // No descriptors, most likely: whoever waits is served when there are some again.
+            // Most likely there are no descriptors. Waiting clients are served when some are free
+            // again.
             thread::sleep(PAUSE);
             continue;
         };
@@ -106,7 +107,7 @@ fn accept(listener: &Listener, hang_up: &OwnedFd, connections: &Arc<Connections>
         }
         let shared = Arc::clone(connections);
         let spawned = thread::Builder::new().spawn(move || {
-            // A broken connection is the client's to report.
+            // The client reports a broken connection.
             let _ = serve(&socket);
             shared.living().remove(&number);
         });
@@ -140,7 +141,7 @@ fn answer(mut socket: &Socket, request: usize, response: usize) -> io::Result<()
     }
 }
 
-/// Reads to the end and says how many bytes came, or of a checked stream how many were right.
+/// Reads to the end, then sends the number of bytes; of a checked stream, the number of right ones.
 fn count(mut socket: &Socket, receive: usize, check: bool) -> io::Result<()> {
     let mut buffer = vec![0; receive];
     let mut total = 0_u64;

@@ -1,5 +1,7 @@
-//! Stream sockets of any family: TCP, `AF_VSOCK`, and the host's way to a VM's VMCI sockets. Buffer sizes are set before a socket
-//! connects or listens: later it would not reach TCP's window scale.
+//! Stream sockets of every family: TCP, `AF_VSOCK`, and the Unix socket of a VM's VMCI device.
+//!
+//! Buffer sizes are set before a socket connects or listens; later they would not affect TCP's
+//! window scale.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -19,21 +21,21 @@ use super::vsock::{self, VsockAddress};
 use crate::agent::Run;
 use crate::agent::protocol::Address;
 
-/// How long a connection may take to be established.
+/// Time to wait for a connection to be established.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections that wait to be accepted.
+/// Connections that may wait to be accepted.
 const BACKLOG: i32 = 256;
-/// Ports for servers that may have any, where the family itself does not choose one.
+/// Range of ports for servers without a given one, where the family itself does not choose.
 const OWN_PORTS: std::ops::Range<u16> = 20_000..40_000;
-/// Longest answer to `CONNECT`.
+/// Longest answer to a CONNECT line.
 const MAX_ANSWER: usize = 64;
 
-/// A connection.
+/// An established connection.
 #[derive(Debug)]
 pub(super) struct Socket(OwnedFd);
 
 impl Socket {
-    /// Connects. The connection breaks when `run` is stopped.
+    /// Connects to a server. The connection breaks when `run` is stopped.
     pub(super) fn connect(to: &Address, port: u16, size: Option<u32>, run: &Run<'_>) -> io::Result<Self> {
         let socket = Self(new(to, size)?);
         let other = socket.try_clone()?;
@@ -42,7 +44,7 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Connects, only to see whether that works.
+    /// Connects to a server only to see whether that works.
     pub(super) fn probe(to: &Address, port: u16) -> io::Result<Self> {
         let socket = Self(new(to, None)?);
         socket.go(to, port)?;
@@ -60,7 +62,7 @@ impl Socket {
         }
     }
 
-    /// Connects the socket, which does not block yet, and has it block from then on.
+    /// Connects the socket, which is non-blocking so far, and makes it blocking.
     fn reach(&self, to: &impl SocketAddrArg) -> io::Result<()> {
         match net::connect(self, to) {
             Ok(()) => {}
@@ -77,13 +79,13 @@ impl Socket {
         Ok(ioctl_fionbio(self, false)?)
     }
 
-    /// Asks a VMCI device for a port of its VM (SPEC VC-2).
+    /// Sends a CONNECT line to a VMCI device and reads the answer (spec row VC-2).
     fn ask_for(&self, port: u16) -> io::Result<()> {
         let mut socket = self;
         self.set_read_timeout(Some(PATIENCE))?;
         socket.write_all(format!("CONNECT {port}\n").as_bytes())?;
         let mut answer = Vec::new();
-        // Byte by byte: what follows the line belongs to the connection.
+        // Read byte by byte, because what follows the line belongs to the connection.
         while !answer.ends_with(b"\n") && answer.len() < MAX_ANSWER {
             let mut byte = [0];
             match socket.read(&mut byte)? {
@@ -98,7 +100,7 @@ impl Socket {
         self.set_read_timeout(None)
     }
 
-    /// Sends small messages at once. TCP alone would wait for more.
+    /// Disables Nagle's algorithm on TCP, so that small messages are sent at once.
     pub(super) fn set_no_delay(&self) -> io::Result<()> {
         match sockopt::set_tcp_nodelay(self, true) {
             Err(Errno::OPNOTSUPP | Errno::NOPROTOOPT | Errno::INVAL) => Ok(()),
@@ -106,24 +108,24 @@ impl Socket {
         }
     }
 
-    /// Bounds how long reading waits.
+    /// Limits the time that a read waits.
     pub(super) fn set_read_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
         Ok(sockopt::set_socket_timeout(self, sockopt::Timeout::Recv, patience)?)
     }
 
-    /// The same connection for another user.
+    /// Returns a second handle of the same connection.
     pub(super) fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
     }
 
-    /// Nothing is sent any more.
+    /// Shuts down the sending direction.
     pub(super) fn end(&self) -> io::Result<()> {
         Ok(net::shutdown(self, Shutdown::Write)?)
     }
 
-    /// Ends the connection for all of its users.
+    /// Ends the connection for all of its handles.
     pub(super) fn shutdown(&self) {
-        // Fails when the peer has closed already.
+        // Fails if the peer has closed already.
         let _ = net::shutdown(self, Shutdown::Both);
     }
 }
@@ -150,17 +152,17 @@ impl Write for &Socket {
     }
 }
 
-/// A socket that connections come to.
+/// A listening socket.
 #[derive(Debug)]
 pub(super) struct Listener {
     socket: OwnedFd,
     port: u16,
-    /// The socket's file, which goes with it.
+    /// The file of a Unix socket, removed with it.
     path: Option<PathBuf>,
 }
 
 impl Listener {
-    /// Listens, on all IPv4 addresses of the machine when none is given.
+    /// Listens on an address; on all IPv4 addresses of the machine if none is given.
     pub(super) fn new(address: Option<&Address>, port: u16, size: Option<u32>) -> io::Result<Self> {
         let all = Address::Ip(Ipv4Addr::UNSPECIFIED);
         let address = address.unwrap_or(&all);
@@ -186,12 +188,12 @@ impl Listener {
         Ok(Self { socket, port, path })
     }
 
-    /// The port.
+    /// Returns the port on which it listens.
     pub(super) fn port(&self) -> u16 {
         self.port
     }
 
-    /// The next connection.
+    /// Waits for the next connection.
     pub(super) fn accept(&self) -> io::Result<Socket> {
         Ok(Socket(net::accept_with(&self.socket, SocketFlags::CLOEXEC)?))
     }
@@ -206,13 +208,14 @@ impl AsFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
-            // Gone already: nothing to do.
+            // The file may be gone already.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// Where connections to a port of the host come from the VM whose device has this Unix socket (SPEC VC-2).
+/// Returns the path where connections to a host port arrive from the VM with this device socket
+/// (spec row VC-2).
 fn listening_path(of_device: &Path, port: u16) -> PathBuf {
     let mut path = of_device.as_os_str().to_owned();
     path.push(format!("_{port}"));
@@ -235,8 +238,9 @@ fn bind(port: u16, mut to: impl FnMut(u16) -> rustix::io::Result<()>) -> io::Res
     Err(Errno::ADDRINUSE.into())
 }
 
-/// A socket of the address's family that does not block. The kernel doubles the buffer sizes of all but `AF_VSOCK` for its own
-/// overhead, as it does for every program.
+/// Creates a non-blocking socket of the address's family.
+///
+/// The kernel doubles the requested buffer size for its own overhead, except for `AF_VSOCK`.
 fn new(address: &Address, size: Option<u32>) -> io::Result<OwnedFd> {
     let family = match address {
         Address::Ip(_) => AddressFamily::INET,

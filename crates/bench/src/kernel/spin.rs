@@ -1,4 +1,4 @@
-//! Programs that compute: one thread a CPU.
+//! Programs that compute: one thread for each CPU.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(super) struct Spinners {
 }
 
 impl Spinners {
-    /// Starts one for each CPU that this process may use.
+    /// Starts one thread for each CPU that this process may use.
     pub(super) fn start() -> io::Result<Self> {
         let mut spinners = Self { units: Units::default(), rest: Arc::default(), threads: Vec::new() };
         for number in 0..thread::available_parallelism()?.get() {
@@ -42,7 +42,7 @@ impl Drop for Spinners {
     fn drop(&mut self) {
         self.rest.store(true, Relaxed);
         for thread in self.threads.drain(..) {
-            // They cannot panic.
+            // The threads cannot panic.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Bulk transfer.
+//! Bulk transfer over one or more connections.
 
 use std::io::{self, Read as _, Write as _};
 use std::thread;
@@ -11,7 +11,7 @@ use crate::agent::protocol::{AgentError, MAX_SESSIONS, Stream, Throughput};
 use crate::wire::pattern;
 use crate::wire::{MAX_SIZE, Opening};
 
-/// Measures: connects every session, then lets them send for the duration, each on a thread of its own.
+/// Measures throughput: connects every session, then sends on all, each on a thread of its own.
 pub(super) fn run(wanted: &Stream, run: &Run<'_>) -> Result<Throughput, AgentError> {
     let send_size = checked_size("send_size", wanted.send_size)?;
     checked_size("receive_size", wanted.receive_size)?;
@@ -53,8 +53,8 @@ fn connect(wanted: &Stream, run: &Run<'_>) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Sends until the end, but at least once, however late the thread gets a CPU. Returns how many bytes were sent, and how many
-/// of them the server confirms.
+/// Sends until the end, and at least once. Returns the bytes sent and the bytes that the server
+/// confirmed.
 fn send(
     mut socket: &Socket,
     check: bool,
@@ -74,7 +74,7 @@ fn send(
     Ok((sent, u64::from_be_bytes(count)))
 }
 
-/// Is this a size that the wire format allows?
+/// Returns an error if the size is out of the range that the wire format allows.
 pub(super) fn checked_size(field: &str, size: u32) -> Result<usize, AgentError> {
     match usize::try_from(size) {
         Ok(bytes) if (1..=MAX_SIZE).contains(&size) => Ok(bytes),

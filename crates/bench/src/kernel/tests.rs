@@ -1,4 +1,5 @@
-//! Workloads over the loopback, and over the Unix sockets of a VMCI device that is its own peer.
+//! Load over the loopback, and over the Unix sockets of a simulated VMCI device that is its own
+//! peer.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -23,7 +24,8 @@ fn server_at(address: Address, socket_size: Option<u32>) -> Box<dyn Serving> {
     Kernel::new(Kind::Host).serve(&Serve { address: Some(address), port: 0, socket_size }).unwrap()
 }
 
-/// The Unix socket of a VM's VMCI device whose guest connects to the host whenever the host connects to it.
+/// The Unix socket of a VM's VMCI device. Its guest connects back to each host port that the host
+/// connects to.
 struct Device(PathBuf);
 
 impl Device {
@@ -55,7 +57,7 @@ impl Drop for Device {
     }
 }
 
-/// Serves one client; one that asks for a port on which nobody listens finds the connection closed.
+/// Serves one client. If nobody listens on the port, the connection is closed.
 fn turn_round(client: UnixStream, path: &Path) -> io::Result<()> {
     let mut reader = BufReader::with_capacity(1, client.try_clone()?);
     let mut line = String::new();
@@ -123,7 +125,7 @@ fn streams_count_what_arrived() {
 }
 
 #[test]
-fn programs_of_the_host_speak_to_a_vm_by_its_unix_socket_and_are_spoken_to() {
+fn host_programs_connect_to_a_vm_and_back_through_its_unix_socket() {
     let device = Device::new();
     let server = server_at(device.address(), Some(65_536));
     let port = server.port();
@@ -159,7 +161,7 @@ fn pings_come_back() {
         Ping { to: Ipv4Addr::LOCALHOST, size: 256, interval_us: 500, duration_ms: 10_000, count: Some(40) };
     let run = |stop: &Stop| Kernel::new(Kind::Host).ping(&wanted, &Run::new(stop, &|| ()));
     let latency = match run(&Stop::default()) {
-        // Some hosts let nobody but root ping.
+        // Some hosts allow ping to root only.
         Err(error) if error.message.contains("permitted") || error.message.contains("denied") => return,
         other => other.unwrap(),
     };
@@ -230,7 +232,7 @@ fn sizes_out_of_range_are_refused() {
 }
 
 #[test]
-fn a_server_closes_on_whoever_does_not_speak_its_language() {
+fn a_server_closes_after_an_invalid_opening() {
     let server = server(None);
     let connect = |opening: [u8; OPENING_LENGTH]| {
         let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).unwrap();

@@ -1,4 +1,4 @@
-//! What the kernel's VMCI sockets (`AF_VSOCK`) have of their own: addresses, buffer sizes, the machine's context ID.
+//! What only `AF_VSOCK` sockets have: addresses, buffer sizes, the machine's context ID.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -11,29 +11,32 @@ use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
 
 use crate::agent::protocol::Address;
 
-/// The last context ID that is not a VM's: the host.
+/// Context ID of the host. Higher ones are those of VMs.
 const HOST: u32 = 2;
-/// "Leave by the machine's own device", for a VM that may be a host itself (`VMADDR_FLAG_TO_HOST`).
+/// Route the connection through the machine's own device, even if the machine is a host itself
+/// (`VMADDR_FLAG_TO_HOST`).
 const TO_HOST: u8 = 1;
-/// Options of level `AF_VSOCK`, from `linux/vm_sockets.h`; their values have 64 bits.
+/// Options of level `AF_VSOCK`, from `linux/vm_sockets.h`. Their values have 64 bits.
 const BUFFER_SIZE: i32 = 0;
 const BUFFER_MIN_SIZE: i32 = 1;
 const BUFFER_MAX_SIZE: i32 = 2;
 /// `IOCTL_VM_SOCKETS_GET_LOCAL_CID`.
 const LOCAL_CID: rustix::ioctl::Opcode = opcode::none(7, 0xb9);
 
-/// An address of this family.
+/// A vsock address.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VsockAddress {
     pub(super) cid: u32,
     pub(super) port: u32,
 }
 
-// SAFETY: the pointer is to a whole `sockaddr_vm` that lives until `f` has returned, and the length is its own.
+// SAFETY: the pointer is to a whole `sockaddr_vm` that lives until `f` has returned, and the length
+// is that of the struct.
 unsafe impl SocketAddrArg for VsockAddress {
     unsafe fn with_sockaddr<R>(&self, f: impl FnOnce(*const SocketAddrOpaque, SocketAddrLen) -> R) -> R {
-        // The kernel took the first byte of what the C library calls padding for flags (5.11). A connection to a VM beside this one
-        // leaves by the device that leads to the host (SPEC VC-1).
+        // The kernel uses the first byte of what the C library calls padding for flags (since Linux
+        // 5.11). A connection to a neighbour VM must leave through the device that leads to the
+        // host (spec row VC-1).
         let flags = if (HOST + 1..Address::ANY_CID).contains(&self.cid) { TO_HOST } else { 0 };
         let address = libc::sockaddr_vm {
             svm_family: libc::AF_VSOCK as libc::sa_family_t,
@@ -46,9 +49,10 @@ unsafe impl SocketAddrArg for VsockAddress {
     }
 }
 
-/// Gives a socket a buffer of `size` bytes: what its peer may send ahead. Before it connects or listens.
+/// Sets a socket's buffer size in bytes: what its peer may send ahead. Call before it connects or
+/// listens.
 pub(super) fn set_buffer_size(socket: &impl AsFd, size: u32) -> io::Result<()> {
-    // The bounds first: the kernel cuts the size to them.
+    // The bounds come first, because the kernel clamps the size to them.
     for option in [BUFFER_MAX_SIZE, BUFFER_MIN_SIZE, BUFFER_SIZE] {
         set(socket, option, size.into())?;
     }
@@ -58,15 +62,16 @@ pub(super) fn set_buffer_size(socket: &impl AsFd, size: u32) -> io::Result<()> {
 fn set(socket: &impl AsFd, option: i32, value: u64) -> io::Result<()> {
     let length = size_of_val(&value) as libc::socklen_t;
     let descriptor = socket.as_fd().as_raw_fd();
-    // SAFETY: the descriptor is borrowed for the call, and the value is read at its own length before it returns.
+    // SAFETY: the descriptor is borrowed for the call, and the kernel reads the value at the given
+    // length before the call returns.
     let result =
         unsafe { libc::setsockopt(descriptor, libc::AF_VSOCK, option, ptr::from_ref(&value).cast(), length) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The machine's context ID.
+/// Returns the machine's context ID.
 pub(super) fn local_cid() -> io::Result<u32> {
     let device = File::open("/dev/vsock")?;
-    // SAFETY: this request writes a `u32`.
+    // SAFETY: this request writes a `u32` and nothing else.
     Ok(unsafe { ioctl(&device, Getter::<LOCAL_CID, u32>::new()) }?)
 }

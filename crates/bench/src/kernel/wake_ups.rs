@@ -1,4 +1,5 @@
-//! Wake-ups: one thread a CPU sleeps until a time and looks how late it is, as cyclictest does (LS-10).
+//! Wake-ups, measured like cyclictest (spec row LS-10): one thread for each CPU sleeps until a time
+//! and then checks how late it is.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -15,7 +16,7 @@ use crate::measure::latencies::Latencies;
 /// Measures on every CPU that this process may use.
 pub(super) fn run(wanted: &WakeUps, run: &Run<'_>) -> Result<Vec<Woken>, AgentError> {
     if wanted.interval_us == 0 {
-        return Err(AgentError::new("an interval of 0 µs", "ask for 1 µs or more"));
+        return Err(AgentError::new("the interval is 0 µs", "use 1 µs or more"));
     }
     let (interval, duration) =
         (Duration::from_micros(wanted.interval_us), Duration::from_millis(wanted.duration_ms));
@@ -45,7 +46,7 @@ fn on_cpu(cpu: usize, interval: Duration, duration: Duration, run: &Run<'_>) -> 
     let mut only = CpuSet::new();
     only.set(cpu);
     sched_setaffinity(None, &only)?;
-    // Otherwise the kernel may wake an ordinary thread 50 µs later than it asked.
+    // With its default slack the kernel may wake an ordinary thread 50 µs late.
     set_current_timer_slack(NonZeroU64::new(1))?;
     let mut late = Latencies::new();
     let mut due = Instant::now();
@@ -55,7 +56,7 @@ fn on_cpu(cpu: usize, interval: Duration, duration: Duration, run: &Run<'_>) -> 
         thread::sleep(due.saturating_duration_since(Instant::now()));
         let now = Instant::now();
         late.record(to_a_hundredth(now.saturating_duration_since(due)));
-        // What it slept through is not made up for: each sample is a wake-up.
+        // Skip the wake-ups that were slept through, so that each sample is a wake-up.
         if now > due + interval {
             due = now;
         }
@@ -63,7 +64,7 @@ fn on_cpu(cpu: usize, interval: Duration, duration: Duration, run: &Run<'_>) -> 
     Ok(late)
 }
 
-/// The same to 1 %, so that the answer for many CPUs is one line of bounded length.
+/// Rounds to about 1 %, which bounds the length of the answer for many CPUs.
 fn to_a_hundredth(late: Duration) -> Duration {
     const BITS: u32 = 7;
     let ns = u64::try_from(late.as_nanos()).unwrap_or(u64::MAX);
@@ -77,7 +78,7 @@ mod tests {
     use crate::agent::Stop;
 
     #[test]
-    fn every_cpu_tells_how_late_its_thread_was() {
+    fn each_cpu_reports_how_late_its_thread_was() {
         let (stop, nothing) = (Stop::default(), || {});
         let wanted = WakeUps { interval_us: 1000, duration_ms: 50 };
         let woken = super::run(&wanted, &Run::new(&stop, &nothing)).unwrap();
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_kept_to_a_hundredth() {
+    fn times_are_rounded_to_one_percent() {
         for ns in (0..60).map(|bit| (1_u64 << bit) + bit * bit).chain([0, 127, 128, 129]) {
             let kept = to_a_hundredth(Duration::from_nanos(ns)).as_nanos() as u64;
             assert!(kept <= ns && ns - kept <= ns / 64, "{ns} {kept}");

@@ -1,33 +1,33 @@
-//! What the frames contain: Ethernet, IPv4, UDP or TCP, then zeros.
+//! The frames: Ethernet, IPv4, UDP or TCP headers, then zeros.
 
 use taut_virtq::driver::burst::Frame;
 use taut_virtq::header::{self, NetHeader};
 
-/// Bytes up to and with the UDP header, and the least for a frame: the shortest Ethernet frame without checksum.
+/// Bytes of the shortest Ethernet frame without its checksum, which has room for the UDP header.
 pub const HEADERS: u32 = 60;
-/// The longest frame: the longest IPv4 packet, behind its Ethernet header.
+/// Bytes of the longest IPv4 packet with its Ethernet header.
 pub(super) const LONGEST: u32 = 65_535 + 14;
-/// The longest frame that is not to be segmented.
+/// Longest frame in bytes that is sent as it is; longer ones are to be segmented.
 const MTU_FRAME: u32 = 1518;
 /// Most flows: all UDP source ports.
 pub const MAX_FLOWS: u32 = 1 << 16;
-/// Most MACs behind a port.
+/// Most MAC addresses behind a port.
 pub const MAX_MACS: u32 = 1 << 12;
 
-/// Bytes of Ethernet, IPv4 and TCP header of a frame to be segmented.
+/// Bytes of the Ethernet, IPv4 and TCP headers of a frame to be segmented.
 const TCP_HEADERS: u16 = 14 + 20 + 20;
-/// Bytes of payload of its segments.
+/// Bytes of payload of each segment.
 const SEGMENT: u16 = 1448;
 /// Offset of the TCP checksum from the start of the TCP header.
 const TCP_CHECKSUM: u16 = 16;
 
-/// Address number `number` behind a port.
+/// Returns MAC address number `number` behind a port.
 pub(super) fn mac(port: usize, number: u32) -> [u8; 6] {
     let [_, _, high, low] = number.to_be_bytes();
     [2, 0x11, 0, high, low, port as u8]
 }
 
-/// All frames that one port sends.
+/// The frames that one port sends.
 #[derive(Debug, Clone)]
 pub(super) struct Frames {
     port: usize,
@@ -41,7 +41,7 @@ impl Frames {
         Self { port, bytes: bytes(port, size), flows, macs }
     }
 
-    /// Header and frame as they lie in a buffer at first.
+    /// Returns the virtio-net header and the frame, as every buffer is initialized.
     pub(super) fn with_header(&self) -> Vec<u8> {
         let mut header = NetHeader::default();
         if self.are_segmented() {
@@ -57,17 +57,18 @@ impl Frames {
         all
     }
 
-    /// Are they longer than Ethernet's, and to be segmented?
+    /// Returns whether the frames are to be segmented by the receiving side.
     pub(super) fn are_segmented(&self) -> bool {
         self.bytes.len() > MTU_FRAME as usize
     }
 
-    /// What has to be written into each frame before it is sent: nothing if all are alike, unless it is asked for.
+    /// Returns what is to be written into each frame before it is sent; none if all frames are
+    /// alike and `always` is false.
     pub(super) fn touch(&self, always: bool) -> Option<Touch> {
         (always || self.flows > 1 || self.macs > 1).then(|| self.make_touch(0, self.macs, self.flows))
     }
 
-    /// A touch that makes frames between the two ports' MACs of this number.
+    /// Returns a touch for frames between the MACs with this number of both ports.
     pub(super) fn only(&self, mac: u32) -> Touch {
         self.make_touch(mac, 1, 1)
     }
@@ -79,7 +80,7 @@ impl Frames {
         Touch { addresses: words.collect(), line, flows, next_address: 0, next_flow: 0 }
     }
 
-    /// Is this a frame of ours from the MAC of this number, unchanged?
+    /// Returns whether `frame` is an unchanged frame of this port from the MAC with this number.
     pub(super) fn is_this(&self, frame: &Frame<'_>, number: u32) -> bool {
         let mut expected = self.bytes.clone();
         expected[..6].copy_from_slice(&mac(1 - self.port, number));
@@ -91,7 +92,7 @@ impl Frames {
     }
 }
 
-/// The first 16 bytes of an IPv4 frame.
+/// Returns the first 16 bytes of an IPv4 frame.
 fn words(to: [u8; 6], from: [u8; 6]) -> [u64; 2] {
     let mut bytes = [0; 16];
     bytes[..6].copy_from_slice(&to);
@@ -133,12 +134,12 @@ fn fold(mut sum: u32) -> u16 {
     sum as u16
 }
 
-/// Writes addresses and source port into frames in turn, 40 bytes of the first line in all.
+/// Writes addresses and source port into frames in turn, all within the first 40 bytes.
 #[derive(Debug, Clone)]
 pub(super) struct Touch {
-    /// First 16 bytes by MAC.
+    /// First 16 bytes of the frame, for each MAC.
     addresses: Vec<[u64; 2]>,
-    /// Bytes 32 to 40, with the UDP source port at 34.
+    /// Bytes 32 to 40 of the frame, with the UDP source port at offset 34.
     line: u64,
     flows: u32,
     next_address: usize,

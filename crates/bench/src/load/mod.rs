@@ -30,9 +30,10 @@ use crate::measure::raw;
 use frames::{Frames, Touch};
 use port::Port;
 
-/// How long frames may take to arrive for the first time: the switch may have to learn, or to start.
+/// Time that frames may take to arrive for the first time: the switch may have to start or to
+/// learn.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the placement probe runs each time.
+/// Length of each run of the placement probe.
 const PROBE: Duration = Duration::from_millis(20);
 
 /// Connects both ports and measures.
@@ -93,8 +94,8 @@ fn learn(ports: &mut [Port; 2], frames: &[Frames; 2], options: &LoadOptions, mac
         for mac in macs.clone() {
             let mut touch = frames[from].only(mac);
             loop {
-                // A frame in the other direction lets the switch learn where `to` is, so that it does
-                // not flood.
+                // A frame in the other direction lets the switch learn where `to` is, so that it
+                // does not flood.
                 let mut back = frames[to].only(mac);
                 ports[to].send(1, &mut |frame| back.apply(frame))?;
                 ports[from].send(1, &mut |frame| touch.apply(frame))?;

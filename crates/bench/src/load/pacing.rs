@@ -1,12 +1,17 @@
-//! How exactly a port is shaped (SPEC row VN-4): one port sends as much as it can, and the other notes when it arrives.
+//! How exactly a port is shaped (spec row VN-4): one port sends as much as it can, and the other
+//! records when frames arrive.
 //!
-//! Two things are found out from the arrivals alone, by this process's clock. The *burst*: how many bytes beyond the average
-//! rate arrived, from the first frame on (what there was to use), and in any interval at all (what must not be exceeded).
-//! The *rate*: how that excess changes once the burst is used up; not at all if the rate is right.
+//! The arrivals alone, by this process's clock, give two results:
 //!
-//! On a shared machine either side may be put aside for milliseconds. A frame is known to have arrived between two looks
-//! at the ring, so what is said about bursts is what must be so whenever in between that was. And the rate is taken from
-//! the promptest frames of the first and the last quarter of its phase: a late one only looks like a lack.
+//! * The *burst*: bytes beyond the average rate. From the first frame on it tells what there was to
+//!   use; in any interval it tells what must not be exceeded.
+//! * The *rate*: the change of that excess once the burst is used up. If the rate is right, it does
+//!   not change.
+//!
+//! On a shared machine either side may be descheduled for milliseconds. A frame arrived between two
+//! reads of the ring, so a burst is given as the bounds that hold for any time in between. The rate
+//! is taken from the most punctual frames of the first and the last quarter of its phase, because a
+//! late frame only looks like a lack.
 
 use std::time::{Duration, Instant};
 
@@ -18,10 +23,10 @@ use super::port::Port;
 use super::{LoadOptions, learn};
 use crate::measure::raw;
 
-/// Frames of the steady phase, at least.
+/// Least number of frames in the steady phase.
 const FRAMES: usize = 4;
 
-/// Two ports with frames ready to go.
+/// Two ports with frames ready to send.
 pub struct Pacing {
     ports: [Port; 2],
     size: u32,
@@ -34,50 +39,52 @@ struct Neighbours {
     touch: Touch,
 }
 
-/// What is in force between the two ports, and how long it is to be looked at.
+/// The shaping in force between the two ports, and the length of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
-    /// Which of the ports sends.
+    /// Index of the sending port.
     pub from: usize,
     /// Average rate in bit/s.
     pub average: u64,
-    /// The rate in bit/s at which the burst is used up: the peak, or less where the way carries less.
+    /// Rate in bit/s at which the burst is used up: the peak rate, or less if the path carries
+    /// less.
     pub peak: u64,
     /// Burst in bytes.
     pub burst: u64,
-    /// How long the phase after the burst is to last.
+    /// Length of the phase after the burst.
     pub steady: Duration,
-    /// No measurement takes longer.
+    /// Longest time that a measurement may take.
     pub most: Duration,
 }
 
 impl Asked {
-    /// The same without a burst.
+    /// Returns the same shaping without a burst.
     #[must_use]
     pub fn steadily(self) -> Self {
         Self { peak: self.average, ..self }
     }
 }
 
-/// What was found.
+/// Results of one measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Paced {
     /// Frames that arrived.
     pub frames: u64,
-    /// Seconds from the first to the last one.
+    /// Seconds from the first frame to the last.
     pub seconds: f64,
-    /// Bits per second after the burst, all in all.
+    /// Bits per second after the burst, over all frames.
     pub throughput: f64,
-    /// Bits per second after the burst, by the promptest frames.
+    /// Bits per second after the burst, by the most punctual frames.
     pub rate: f64,
-    /// Bytes beyond the average since the first frame, at most: between these two.
+    /// Bounds of the most bytes beyond the average since the first frame.
     pub burst: [f64; 2],
-    /// Bytes beyond the average in any interval: at least so many.
+    /// Lower bound of the most bytes beyond the average in any interval.
     pub burst_anywhere: f64,
 }
 
 impl Paced {
-    /// How far the burst was from what it should have been, in bytes: what was missing (negative), or too much.
+    /// Returns how far the burst is from the wanted one in bytes: negative if it is too small, zero
+    /// if the bounds contain it.
     pub fn burst_error(&self, wanted: f64) -> f64 {
         let [least, most] = self.burst;
         let missing = (most - wanted).min(0.0);
@@ -86,17 +93,17 @@ impl Paced {
     }
 }
 
-/// Frames that arrived together.
+/// Frames that were found together.
 #[derive(Debug, Clone, Copy)]
 struct Arrival {
-    /// Seconds at the look before, and at the one that found them.
+    /// Seconds at the read of the ring before, and at the one that found them.
     after: f64,
     by: f64,
     frames: u64,
 }
 
 impl Pacing {
-    /// Connects both ports, and both neighbours if there are any. None of them may be shaped yet.
+    /// Connects both ports, and the neighbours' ports if there are any. None may be shaped yet.
     pub fn connect(options: &LoadOptions, neighbours: Option<&LoadOptions>) -> Result<Self> {
         options.setup.check()?;
         if let Some(cpu) = options.cpu {
@@ -120,12 +127,12 @@ impl Pacing {
         })
     }
 
-    /// Takes what is on its way, until nothing has come for that long.
+    /// Receives frames under way until none has come for `quiet`.
     pub fn drain(&mut self, quiet: Duration) -> Result<()> {
         let mut last = Instant::now();
         while last.elapsed() < quiet {
             for port in &mut self.ports {
-                // It may have to reclaim, and the switch may sleep.
+                // The port may have to reclaim buffers, and the switch may sleep.
                 port.kick();
                 if port.receive(false, &mut |_, _| ())? > 0 {
                     last = Instant::now();
@@ -135,10 +142,12 @@ impl Pacing {
         Ok(())
     }
 
-    /// Sends as much as there is room for, and notes what arrives. The shaper must have been idle.
+    /// Sends as much as there is room for and records what arrives. The shaper must have been idle
+    /// before.
     pub fn measure(&mut self, asked: &Asked) -> Result<Paced> {
         let size = u64::from(self.size);
-        // By then the burst is used up: what arrived in the meantime at the average rate included.
+        // At the end of this time the burst is used up, with what arrived meanwhile at the average
+        // rate.
         let share = asked.peak as f64 / (asked.peak - asked.average).max(1) as f64;
         let used_up = if asked.peak > asked.average { asked.burst as f64 * share } else { 0.0 };
         let used_up = used_up as u64 / size + 2;
@@ -173,8 +182,8 @@ impl Pacing {
         }
     }
 
-    /// Frames per second between the neighbours, as many as there is room for, while nothing else happens (`offered` 0),
-    /// or while port `from` offers so many bits per second.
+    /// Returns frames per second between the neighbours, who send as much as there is room for,
+    /// while port `from` offers `offered` bits per second. With 0 nothing else happens.
     pub fn neighbours(&mut self, from: usize, offered: u64, duration: Duration) -> Result<f64> {
         let Some(Neighbours { ports, touch }) = &mut self.neighbours else {
             bail!("there are no neighbours")
@@ -191,13 +200,14 @@ impl Pacing {
             now = Instant::now();
             let due = u128::from(offered) * (now - begun).as_nanos() / 1_000_000_000 / u128::from(per_frame);
             let due = (due as usize).saturating_sub(sent).min(self.burst);
-            // In bursts, as guests send: kicks for single frames would take more of this process's time than of the switch's.
+            // Send in bursts, as guests do: a kick for each frame would take more time here than in
+            // the switch.
             if due >= self.burst / 2 {
                 let taken = self.ports[from].send(due, &mut |_| ())?;
-                // What there was no room for is not made up for.
+                // Frames without room are not sent later.
                 sent += if taken < due { due } else { taken };
             }
-            // Looked at in either case: it costs the same.
+            // Receive in either case, so that both cost the same.
             self.ports[1 - from].receive(false, &mut |_, _| ())?;
             for port in self.ports.iter().chain(ports.iter()) {
                 port.kick();
@@ -221,7 +231,7 @@ fn figures(arrivals: &[Arrival], steady: usize, size: u64, average: u64) -> Pace
     };
     let since = arrivals[steady].by;
     let quarter = (last.by - since) / 4.0;
-    // The promptest of each quarter: its time, and its excess.
+    // (time, excess) of the most punctual frame in each quarter.
     let (mut early, mut late) = ((0.0, f64::MIN), (0.0, f64::MIN));
     let (mut least, mut at_start) = (f64::MAX, 0);
     for (index, arrival) in arrivals.iter().enumerate() {
@@ -252,7 +262,7 @@ fn figures(arrivals: &[Arrival], steady: usize, size: u64, average: u64) -> Pace
 mod tests {
     use super::*;
 
-    /// What a bucket without any error lets through.
+    /// Arrivals through a token bucket without any error.
     fn ideal(average: f64, burst: f64, size: f64) -> Vec<Arrival> {
         let at_once = (burst / size) as u64;
         let arrival = |seconds: f64, frames| Arrival { after: seconds - 1e-7, by: seconds, frames };
@@ -262,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ideal_bucket_has_no_error() {
+    fn an_ideal_token_bucket_has_no_error() {
         let paced = figures(&ideal(1e6, 10_000.0, 500.0), 10, 500, 1_000_000);
         assert!((paced.rate - 1e6).abs() < 1.0 && (paced.throughput - 1e6).abs() < 1.0, "{paced:?}");
         assert!(paced.burst_error(10_000.0).abs() < 1.0, "{paced:?}");
@@ -270,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_that_came_late_are_no_fault_of_the_shaper() {
+    fn late_reads_of_the_ring_do_not_change_the_result() {
         let mut arrivals = ideal(1e6, 10_000.0, 500.0);
         for index in [0, 50, 208 - 10] {
             arrivals[index].by += 0.003;

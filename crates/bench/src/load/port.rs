@@ -14,11 +14,11 @@ use super::{LoadOptions, Setup};
 use crate::front_end::socket::{accept, connect, listen};
 use crate::front_end::{self, Event, Wanted};
 
-/// Buffers per entry of a ring: like a real driver's, they are not the same ones at once again.
+/// Buffers for each ring entry, so that a buffer is not reused at once, as with a real driver.
 const BUFFERS_PER_ENTRY: u32 = 2;
-/// Memory for the rings.
+/// Bytes of memory for the rings.
 const RINGS: u64 = 2 << 20;
-/// Size of a huge page.
+/// Bytes of a huge page.
 const HUGE: u64 = 2 << 20;
 
 pub(super) struct Port {
@@ -31,19 +31,19 @@ pub(super) struct Port {
     burst: usize,
     /// Bytes of every frame, with header.
     len: u32,
-    /// Frames received that were not as they were sent.
+    /// Frames received with another length or number of buffers than sent.
     pub(super) wrong: u64,
-    /// Ends with this value.
+    /// The session ends when this is dropped.
     _session: Frontend,
 }
 
-/// Buffers of each ring.
+/// Returns the number of buffers of each ring.
 pub(super) fn buffers(setup: &Setup) -> u32 {
     u32::from(setup.entries) * BUFFERS_PER_ENTRY
 }
 
 impl Port {
-    /// Both ports. The switch may connect to them in any order.
+    /// Connects both ports. The switch may connect to them in any order.
     pub(super) fn connect_both(options: &LoadOptions, frames: &[Frames; 2]) -> Result<[Self; 2]> {
         let [first, second] = &options.sockets;
         if !options.listen {
@@ -88,7 +88,7 @@ impl Port {
             Ok(())
         })?;
         let (rx, rx_pool, tx, tx_pool, kicks, features) = made.context("nothing was set up")?;
-        // The first look at the rings, for a switch that waits for it.
+        // A first kick, for a switch that waits for one before it reads the rings.
         kicks.iter().for_each(Event::raise);
         let (burst, len) = (setup.burst, room);
         Ok(Self { rx, rx_pool, tx, tx_pool, kicks, features, burst, len, wrong: 0, _session: session })
@@ -102,7 +102,7 @@ impl Port {
         self.features & features::IN_ORDER != 0
     }
 
-    /// Sends up to so many frames; how many there was room for.
+    /// Sends up to `count` frames. Returns how many there was room for.
     #[inline]
     pub(super) fn send(&mut self, count: usize, touch: &mut impl FnMut(Frame<'_>)) -> Result<usize> {
         Ok(self.tx.send(&mut self.tx_pool, count, self.len, touch)?)
@@ -117,12 +117,12 @@ impl Port {
         }
     }
 
-    /// Receives up to a burst, and looks into its frames or not.
+    /// Receives up to a burst. Reads the frames' contents only if `look` is true.
     #[inline]
     pub(super) fn receive(&mut self, look: bool, see: &mut impl FnMut(Frame<'_>, u32)) -> Result<usize> {
         let (expected, wrong) = (self.len, &mut self.wrong);
         let count = self.rx.receive(&mut self.rx_pool, self.burst, look, |frame, len| {
-            // Frames that a switch sends by itself would count here too.
+            // Frames that the switch originates itself count as wrong, too.
             *wrong += u64::from(len != expected || frame.buffers() != 1);
             see(frame, len);
         })?;

@@ -1,4 +1,4 @@
-//! As many frames as the rings take.
+//! Throughput: as many frames as the rings take.
 
 use std::time::Instant;
 
@@ -8,10 +8,10 @@ use super::frames::Touch;
 use super::port::Port;
 use super::{Figures, LoadOptions, PATIENCE};
 
-/// Bursts between two looks at the clock.
+/// Bursts between two readings of the clock.
 const BURSTS: usize = 64;
 
-/// What was counted so far.
+/// Counts so far.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     sent: u64,
@@ -34,12 +34,12 @@ pub(super) fn measure(
         for _ in 0..BURSTS {
             step(options.setup.burst, ports, touches, both, &mut counts)?;
         }
-        // A switch is expected to poll. One that fell asleep all the same is woken.
+        // The switch should poll. One that sleeps anyway is woken.
         ports.iter().for_each(Port::kick);
         let now = Instant::now();
         match start {
             None if now - begun >= warm => start = Some((now, counts)),
-            // On a machine that is busy otherwise the switch may not have run yet.
+            // On a busy machine the switch may not have run yet.
             Some((start, base))
                 if now - start >= options.duration
                     && (counts.received > base.received || now - start > PATIENCE) =>
@@ -106,7 +106,7 @@ fn receive(port: &mut Port, look: bool) -> Result<u64> {
     Ok(count as u64)
 }
 
-/// Takes what is still on its way, so that the next repeat begins with empty rings.
+/// Receives what is still under way, so that the next repeat begins with empty rings.
 fn drain(ports: &mut [Port; 2]) -> Result<()> {
     let mut last = Instant::now();
     while last.elapsed().as_millis() < 5 {

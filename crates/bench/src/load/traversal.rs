@@ -1,4 +1,4 @@
-//! One frame at a time.
+//! Traversal: the time that one frame takes.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::measure::latencies::Latencies;
 
 /// A frame that takes longer is lost.
 const LOST: Duration = Duration::from_secs(1);
-/// Looks at the ring between two looks at whether the switch fell asleep.
+/// Reads of the ring between two checks whether the switch sleeps.
 const POLLS: u32 = 1 << 12;
 
 pub(super) fn measure(
@@ -20,7 +20,7 @@ pub(super) fn measure(
     [first, second]: &mut [Port; 2],
     [touch, _]: &mut [Option<Touch>; 2],
 ) -> Result<Figures> {
-    // The processor's own counter: asking the kernel's clock would take a tenth of what is measured.
+    // The CPU's time stamp counter: the kernel's clock would take a tenth of the measured time.
     let clock = Clock::new();
     let mut latencies = Latencies::new();
     let mut lost = 0;
@@ -28,7 +28,7 @@ pub(super) fn measure(
     let end = warm + options.duration;
     loop {
         let now = Instant::now();
-        // On a machine that is busy otherwise a single frame may take longer than it was meant to last.
+        // On a busy machine a single frame may take longer than the whole measurement should.
         if now >= end && (latencies.count() > 0 || now >= end + PATIENCE) {
             break;
         }

@@ -1,4 +1,4 @@
-//! Latencies of one measurement: every sample counted, in a form that survives being written down.
+//! Latencies of one measurement as a histogram that can be written down and read again.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Nothing that answers at all takes longer; a sample above it is counted as this much.
+/// Largest latency in ns. A longer one is counted as this much.
 const LONGEST: u64 = 100_000_000_000;
-/// More samples of one value are not counted: sums stay far from overflow whatever a guest claims.
+/// Largest count read for one value. It keeps sums far from overflow, whatever a guest claims.
 const MOST: u64 = 1 << 32;
-/// A percentile is exact to one part in a thousand.
+/// Significant decimal digits of a value.
 const DIGITS: u8 = 3;
 
 /// A histogram of latencies in nanoseconds, from 1 ns to 100 s, each exact to 0.1 %.
 ///
-/// Serialized it is a list of `[nanoseconds, samples]`, ascending: for `jq`, and safe to read from a guest that lies
-/// (the decoder of HdrHistogram's own encoding is not).
+/// Serializes to an ascending list of `[nanoseconds, samples]`, which `jq` can read. Unlike
+/// HdrHistogram's own encoding, it is safe to decode from a guest that lies.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(into = "Vec<(u64, u64)>", from = "Vec<(u64, u64)>")]
 pub struct Latencies(Histogram<u64>);
@@ -40,7 +40,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Without samples.
+    /// Creates an empty histogram.
     pub fn new() -> Self {
         Self(Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds are constants in range"))
     }
@@ -51,23 +51,23 @@ impl Latencies {
         self.0.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX).max(1));
     }
 
-    /// Counts all samples of `other` too.
+    /// Adds all samples of `other`.
     pub fn add(&mut self, other: &Self) {
         self.0.add(&other.0).expect("both have the same bounds");
     }
 
-    /// (nanoseconds, samples) of every value that has samples, ascending.
+    /// Returns (nanoseconds, samples) of every value that has samples, ascending.
     fn counts(&self) -> impl Iterator<Item = (u64, u64)> {
         self.0.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value()))
     }
 
-    /// Samples counted.
+    /// Returns the number of samples.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// Probability that a sample of this exceeds one of `other`, equal ones counted half: 0.5 if they cannot be told apart, or if
-    /// there are none.
+    /// Returns the probability that a sample of `self` exceeds one of `other`. Equal samples count
+    /// half. The result is 0.5 if the two cannot be told apart, or if one is empty.
     pub fn chance_above(&self, other: &Self) -> f64 {
         let theirs: Vec<_> = other.counts().collect();
         let (mut below, mut at, mut sum) = (0, 0, 0.0);
@@ -83,7 +83,8 @@ impl Latencies {
         if pairs > 0.0 { sum / pairs } else { 0.5 }
     }
 
-    /// The latency in µs that `quantile` (0.0 to 1.0) of the samples do not exceed; 0 without samples.
+    /// Returns the latency in µs that a share `quantile` (0.0 to 1.0) of the samples does not
+    /// exceed; 0 without samples.
     pub fn quantile_us(&self, quantile: f64) -> f64 {
         self.0.value_at_quantile(quantile) as f64 / 1000.0
     }
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_again() {
+    fn latencies_are_the_same_after_json() {
         let text = serde_json::to_string(&sample()).unwrap();
         assert_eq!(serde_json::from_str::<Latencies>(&text).unwrap(), sample());
         let mut twice = sample();
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tends_to_be_longer_is_told() {
+    fn chance_above_tells_longer_latencies() {
         let of = |counts: &[(u64, u64)]| Latencies::from(counts.to_vec());
         let (low, high) = (of(&[(10, 3), (20, 1)]), of(&[(20, 1), (30, 3)]));
         near(high.chance_above(&low), (15.5) / 16.0);
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_counts_do_no_harm() {
+    fn absurd_counts_are_clamped() {
         let text = format!("[[0, 5], [{0}, {0}], [7, {0}], [7, {0}]]", u64::MAX);
         let latencies: Latencies = serde_json::from_str(&text).unwrap();
         assert_eq!(latencies.count(), 5 + 3 * MOST);

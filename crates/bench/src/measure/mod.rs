@@ -1,4 +1,4 @@
-//! What is measured with: latencies, work for a CPU, and what the machine itself can do.
+//! Basic measurements: latencies, CPU work, and what the machine itself can do.
 
 pub mod latencies;
 pub mod raw;

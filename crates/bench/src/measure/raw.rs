@@ -1,8 +1,8 @@
-//! What this machine can do without any switch: the floor and the ceiling beside which measurements are read.
+//! Limits of this machine without any switch, to compare other results with.
 //!
-//! A cache line passed between two CPUs bounds any latency between two VMs from below; how fast memory is copied bounds
-//! any throughput from above. Virtual machines get moved between sockets and change neighbours, so both belong into the
-//! run that they explain.
+//! The time that a cache line takes between two CPUs is a lower bound of any latency between two
+//! VMs. The speed of copying memory is an upper bound of any throughput. Both change when a
+//! hypervisor moves the machine, so they are measured in the same run as the results.
 
 use std::hint::black_box;
 use std::io;
@@ -14,19 +14,20 @@ use memmap2::{Advice, MmapMut};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
-/// Sizes of the blocks copied, in bytes: within the first-level cache, within the second, and beyond all.
+/// Bytes of the blocks copied: they fit in the first-level cache, the second, maybe the third,
+/// none.
 pub const COPY_SIZES: [usize; 4] = [1518, 64 << 10, 1 << 20, 64 << 20];
 
-/// Round trips between two looks at the clock.
+/// Round trips between two readings of the clock.
 const BATCH: u64 = 1000;
 
 /// Raw figures of a machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Raw {
-    /// The CPUs between which the cache line went; both the same if this process may use one only.
+    /// The CPUs between which the cache line goes; twice the same if this process may use one only.
     pub cpus: [u32; 2],
-    /// Round trip of a cache line in nanoseconds, mean over batches of a thousand: the fastest batch, the middle one, and
-    /// the 99th percentile. None with one CPU only.
+    /// Round trip of a cache line in ns, averaged over batches of 1000: fastest, median and 99th
+    /// percentile batch. None with one CPU.
     pub ping_pong_ns: Option<Spread>,
     /// Copying speed by block size.
     pub memcpy: Vec<Copying>,
@@ -35,7 +36,7 @@ pub struct Raw {
 /// Three points of a distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// Least.
+    /// Minimum.
     pub min: f64,
     /// Median.
     pub median: f64,
@@ -43,7 +44,7 @@ pub struct Spread {
     pub p99: f64,
 }
 
-/// Copying speed.
+/// Copying speed of one block size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Copying {
     /// Bytes per copy.
@@ -52,7 +53,7 @@ pub struct Copying {
     pub gbyte_s: f64,
 }
 
-/// Measures for about `duration` in all.
+/// Measures all of it in about `duration`.
 pub fn measure(duration: Duration) -> io::Result<Raw> {
     let own = sched_getaffinity(None)?;
     let mut allowed = (0..CpuSet::MAX_CPU).filter(|cpu| own.is_set(*cpu));
@@ -68,13 +69,15 @@ pub fn measure(duration: Duration) -> io::Result<Raw> {
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// How long a cache line takes from one CPU to the other and back, in nanoseconds. Virtual machines get moved: whoever
-/// compares two switches asks before and after, and compares equal states only.
+/// Returns the round trip of a cache line between two CPUs in ns.
+///
+/// A hypervisor may move CPUs at any time. Comparisons of two switches therefore probe before and
+/// after each measurement, and compare only those with equal probes.
 pub fn placement(cpus: [usize; 2], duration: Duration) -> io::Result<Spread> {
     ping_pong(cpus, duration)
 }
 
-/// Two threads on two CPUs raise the same word in turn.
+/// Lets two threads on two CPUs increment the same word in turn.
 fn ping_pong(cpus: [usize; 2], duration: Duration) -> io::Result<Spread> {
     const STOP: u64 = u64::MAX;
     let line = Line(AtomicU64::new(0));
@@ -140,7 +143,7 @@ pub(crate) fn pin(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Copies the same block again and again.
+/// Copies the same block again and again. Returns bytes per ns.
 fn memcpy(size: usize, duration: Duration) -> f64 {
     let from = vec![1u8; size];
     let mut to = vec![0u8; size];
@@ -156,8 +159,9 @@ fn memcpy(size: usize, duration: Duration) -> f64 {
     copied as f64 / begun.elapsed().as_nanos() as f64
 }
 
-/// Blocks of memory and as many others to copy them to, in turn: as a switch does it from one port's buffers to
-/// another's. How much of it the caches hold is up to the number of blocks. In huge pages if the kernel gives some.
+/// Source and destination blocks, copied in order, as a switch copies from the buffers of one port
+/// to those of another. The number of blocks decides which cache can hold them. The kernel may give
+/// huge pages for them.
 #[derive(Debug)]
 pub struct Blocks {
     from: MmapMut,
@@ -166,12 +170,13 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// `count` blocks of `size` bytes each, at least one of at least one byte.
+    /// Allocates `count` source and destination blocks of `size` bytes each, at least one of one
+    /// byte.
     pub fn new(size: usize, count: usize) -> io::Result<Self> {
         let size = size.max(1);
         let area = || -> io::Result<MmapMut> {
             let mut area = MmapMut::map_anon(size * count.max(1))?;
-            // Without transparent huge pages it is ordinary memory.
+            // Fails without support for transparent huge pages; ordinary pages are used then.
             let _ = area.advise(Advice::HugePage);
             area.fill(1);
             Ok(area)
@@ -179,12 +184,13 @@ impl Blocks {
         Ok(Self { from: area()?, to: area()?, size })
     }
 
-    /// Bytes that one turn reads; it writes as many.
+    /// Returns the bytes that one pass reads. A pass writes as many.
     pub fn bytes(&self) -> u64 {
         self.from.len() as u64
     }
 
-    /// Copies for about `duration`, whole turns after a first one that does not count; bytes per ns.
+    /// Copies whole passes for about `duration`, after one that is not counted. Returns bytes per
+    /// ns.
     pub fn copy(&mut self, duration: Duration) -> f64 {
         self.turn();
         let mut copied = 0;

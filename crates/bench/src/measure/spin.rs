@@ -1,24 +1,24 @@
-//! Work for a CPU, without any memory or device: what a CPU-bound neighbour does, counted.
+//! Work for a CPU without memory or devices: what a CPU-bound neighbour does, counted.
 
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Operations in a unit: each needs the result of the one before.
+/// Operations of one unit. Each needs the result of the one before.
 const OPERATIONS: u32 = 10_000;
 
-/// What several CPUs have done together.
+/// A counter of work units, shared by several CPUs.
 #[derive(Debug, Clone, Default)]
 pub struct Units(Arc<AtomicU64>);
 
 impl Units {
-    /// So far.
+    /// Returns the units done so far.
     #[inline]
     pub fn done(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
-    /// Does one more.
+    /// Does one unit.
     #[inline]
     pub fn work(&self) {
         let mut state: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,9 +1,10 @@
-//! Is B different from A, or is that noise? Each repeat gives one figure; the repeats ran in alternation, so that
-//! whatever else the host did meanwhile met both alike.
+//! Decides whether B differs from A, or whether a difference is noise. Each repeat gives one
+//! figure; repeats of A and B alternate, so that whatever else the host did affected both alike.
 //!
-//! The test is the exact Wilcoxon-Mann-Whitney test, two-sided, mid-ranks for ties: if there were no difference, every
-//! assignment of the pooled ranks to A and B would be as likely as any other; p is the share of assignments whose rank
-//! sum is at least as far from its mean as the one observed. It assumes nothing about how the figures are spread.
+//! The test is the exact Wilcoxon-Mann-Whitney test, two-sided, with mid-ranks for ties. If A and B
+//! were the same, every assignment of the pooled ranks to A and B would be equally likely. The
+//! p-value is the share of assignments whose rank sum is at least as far from its mean as the
+//! observed one. The test assumes nothing about the distribution of the figures.
 
 use std::fmt;
 
@@ -12,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use super::Kind;
 use super::figures::{Figures, median};
 
-/// Differences with a smaller p are called differences.
+/// Differences with a smaller p-value count as real.
 const SIGNIFICANT: f64 = 0.05;
 
-/// How B differs from A in one figure.
+/// Difference between B and A in one figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// The figure that was compared.
@@ -26,19 +27,19 @@ pub struct Comparison {
     pub b: f64,
     /// `b / a`.
     pub ratio: f64,
-    /// Probability of a difference as large as this one if A and B were the same.
+    /// p-value: probability of a difference at least as large if A and B were the same.
     pub p_value: f64,
-    /// Repeats of A and of B that gave the figure.
+    /// Number of repeats of A and of B that gave the figure.
     pub repeats: (usize, usize),
 }
 
-/// A figure that configurations are compared by.
+/// A figure by which configurations are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
-    /// Median latency in µs; less is faster.
+    /// Median latency in µs; lower is faster.
     P50Us,
-    /// Throughput in Mbit/s; more is faster.
+    /// Throughput in Mbit/s; higher is faster.
     MbitS,
 }
 
@@ -70,7 +71,7 @@ impl Figure {
 }
 
 impl Comparison {
-    /// Compares by the figure that `kind` is about; none when a side never gave it.
+    /// Compares A and B by the main figure of `kind`; none if one side never gave it.
     pub(super) fn new(kind: Kind, a: &[Figures], b: &[Figures]) -> Option<Self> {
         let figure = Figure::of(kind);
         let values = |side: &[Figures]| side.iter().filter_map(|f| figure.read(f)).collect::<Vec<_>>();
@@ -83,7 +84,7 @@ impl Comparison {
 }
 
 impl fmt::Display for Comparison {
-    /// One sentence: the direction in words, both figures, and how sure it is.
+    /// Writes one sentence: the direction in words, both figures, and the p-value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { figure, a, b, ratio, p_value, repeats } = *self;
         let percent = (ratio - 1.0).abs() * 100.0;
@@ -107,27 +108,28 @@ impl fmt::Display for Comparison {
     }
 }
 
-/// The smallest p that the test can give: all of one side before all of the other.
+/// Returns the smallest p-value that the test can give: all of one side before all of the other.
 fn smallest_p((a, b): (usize, usize)) -> f64 {
     let lower: Vec<_> = (0..a).map(|n| n as f64).collect();
     let upper: Vec<_> = (a..a + b).map(|n| n as f64).collect();
     p_value(&lower, &upper)
 }
 
-/// Two-sided exact Wilcoxon-Mann-Whitney p; 1 when a side is empty.
+/// Returns the exact two-sided Wilcoxon-Mann-Whitney p-value; 1 if a side is empty.
 fn p_value(a: &[f64], b: &[f64]) -> f64 {
     let ranks = doubled_mid_ranks(a, b);
     let total: usize = ranks.iter().sum();
     let observed: usize = ranks[..a.len()].iter().sum();
     let ways = ways_by_sum(&ranks, a.len());
-    // Rank sum times number of values, so that its distance from the mean is a whole number.
+    // Rank sums times the number of values, so that the distance from the mean is an integer.
     let distance = |sum: usize| (sum * ranks.len()).abs_diff(total * a.len());
     let extreme = ways.iter().enumerate().filter(|(sum, _)| distance(*sum) >= distance(observed));
     let extreme: f64 = extreme.map(|(_, ways)| ways).sum();
     extreme / ways.iter().sum::<f64>()
 }
 
-/// Twice the rank of each value among all, first `a`'s, then `b`'s; equal values share the mean of their ranks.
+/// Returns twice the rank of each value among all, first those of `a`, then of `b`. Equal values
+/// share the mean of their ranks.
 fn doubled_mid_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
     let all: Vec<_> = a.iter().chain(b).copied().collect();
     all.iter()
@@ -139,7 +141,7 @@ fn doubled_mid_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
         .collect()
 }
 
-/// For each sum, in how many ways `chosen` of the ranks add up to it.
+/// Returns for each sum the number of ways in which `chosen` of the ranks add up to it.
 fn ways_by_sum(ranks: &[usize], chosen: usize) -> Vec<f64> {
     let total: usize = ranks.iter().sum();
     let mut ways = vec![vec![0.0; total + 1]; chosen + 1];
@@ -166,8 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn p_of_known_cases() {
-        // All of A before all of B: 2 of C(10, 5) = 252 assignments are that extreme.
+    fn p_values_of_known_cases() {
+        // All of A before all of B: 2 of C(10, 5) = 252 assignments are as extreme.
         near(p_value(&[1., 2., 3., 4., 5.], &[6., 7., 8., 9., 10.]), 2.0 / 252.0);
         near(p_value(&[1., 2., 3.], &[4., 5., 6.]), 0.1);
         // One pair out of order (U = 1): twice (1 + 1) of 252.
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn many_repeats_are_no_burden() {
+    fn many_repeats_are_compared() {
         let a: Vec<_> = (0..30).map(f64::from).collect();
         let b: Vec<_> = (15..45).map(f64::from).collect();
         assert!(p_value(&a, &b) < 1e-5);
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_and_too_few_repeats_are_called_so() {
+    fn noise_and_too_few_repeats_are_not_called_differences() {
         insta::assert_snapshot!(sentence(Kind::Stream, &[100., 103., 101., 104.], &[102., 100.5, 103.5, 105.]),
             @"no difference shown: B's 103 Mbit/s, 0.7 % above A's 102 Mbit/s (p = 0.686, 4 repeats each)");
         insta::assert_snapshot!(sentence(Kind::Rr, &[100., 101., 102.], &[50., 51., 52.]),
@@ -217,7 +219,7 @@ mod tests {
         assert!(Comparison::new(Kind::Rr, &figures(&[1.0]), &[Figures::default()]).is_none());
     }
 
-    /// The definition, by trying every assignment.
+    /// Computes the p-value by its definition, from every assignment.
     fn by_enumeration(a: &[f64], b: &[f64]) -> f64 {
         let ranks = doubled_mid_ranks(a, b);
         let n = ranks.len();
@@ -232,7 +234,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn p_is_the_share_of_assignments_as_extreme(
+        fn the_p_value_is_the_share_of_assignments_as_extreme(
             a in prop::collection::vec(0_u8..6, 1..6),
             b in prop::collection::vec(0_u8..6, 1..6),
         ) {

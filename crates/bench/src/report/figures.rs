@@ -1,10 +1,11 @@
-//! What one repeat measured.
+//! Figures of one repeat.
 
 use serde::{Deserialize, Serialize};
 
 use crate::measure::latencies::Latencies;
 
-/// The figures of one repeat, or their median over repeats. Absent: not measured by this kind.
+/// Figures of one repeat, or their median over repeats. A figure that the kind does not measure is
+/// absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Figures {
@@ -23,48 +24,49 @@ pub struct Figures {
     /// 99.99th percentile in µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_99_us: Option<f64>,
-    /// Answers received.
+    /// Number of answers received.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// Requests that were not answered.
+    /// Number of requests without an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<u64>,
-    /// Transactions a second.
+    /// Transactions per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_s: Option<f64>,
     /// Payload received, in Mbit/s (10⁶).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mbit_s: Option<f64>,
-    /// How alike several sessions were: (Σx)²/(n·Σx²) of their bytes, 1 if all got the same and 1/n if one got everything (Jain).
+    /// Jain's fairness index of the sessions' bytes, (Σx)²/(n·Σx²): 1 if all sent the same, 1/n if
+    /// one sent everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fairness: Option<f64>,
     /// CPU used meanwhile.
     pub cpu: Cpu,
-    /// Every latency counted.
+    /// Every latency.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub histogram: Option<Latencies>,
 }
 
-/// CPU used during a repeat, in percent of one CPU: 150 is one and a half CPUs all the time.
+/// CPU used during a repeat, in percent of one CPU: 150 means one and a half CPUs all the time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cpu {
-    /// By the sender: all of a guest's CPUs as the guest counts them, or the process on the host.
+    /// Used by the sender: a guest's CPUs by the guest's own count, or the process on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sender: Option<f64>,
-    /// By the receiver, likewise.
+    /// Used by the receiver, counted like the sender's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receiver: Option<f64>,
-    /// By the process of the fabric.
+    /// Used by the fabric's process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fabric: Option<f64>,
-    /// By everything on the host, guests included.
+    /// Used by everything on the host, guests included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<f64>,
 }
 
 impl Figures {
-    /// Figures of a latency measurement.
+    /// Returns the figures of a latency measurement.
     pub fn of_latencies(latencies: Latencies) -> Self {
         let quantile = |q| (latencies.count() > 0).then(|| latencies.quantile_us(q));
         Self {
@@ -79,7 +81,7 @@ impl Figures {
         }
     }
 
-    /// The median of each figure.
+    /// Returns the median of each figure.
     pub(super) fn median(repeats: &[Self]) -> Self {
         let of = |figure: fn(&Self) -> Option<f64>| median(repeats.iter().filter_map(figure).collect());
         let whole = |figure: fn(&Self) -> Option<u64>| {
@@ -107,7 +109,7 @@ impl Figures {
     }
 }
 
-/// The middle value, or the mean of the two in the middle.
+/// Returns the middle value, or the mean of the two in the middle; none without values.
 pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

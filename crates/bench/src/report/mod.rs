@@ -1,5 +1,7 @@
-//! Results of measurements: raw figures per repeat, with the settings, host and end points that they came from; as
-//! table, as JSON (the [`Report`] itself, by serde) and as picture. SPEC row WL.
+//! Results of measurements as tables, JSON and pictures (spec row WL).
+//!
+//! A result has the raw figures of each repeat, with the settings, host and end points that they
+//! came from. Its JSON is the type itself, by serde.
 
 mod compare;
 mod conditions;
@@ -27,21 +29,22 @@ pub use raw::RawResults;
 pub use sockets::{SocketCell, SocketMode, SocketResults, Transport};
 pub use switches::{Cores, Generator, Machine, SwitchResults, SwitchSample};
 
-/// Everything that one `taut bench` found out. Its JSON keeps its shape: programs read it.
+/// Results of one `taut bench ping`, `rr` or `stream`. Its JSON keeps its shape, because programs
+/// read it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// What was measured.
     pub kind: Kind,
-    /// How.
+    /// Settings of the measurement.
     pub settings: Settings,
-    /// Where.
+    /// The host.
     pub host: Host,
     /// The configuration measured.
     pub a: Configuration,
-    /// The one that it is compared with, measured in alternation with it.
+    /// The configuration that it is compared with, measured in alternation with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub b: Option<Configuration>,
-    /// How B differs from A.
+    /// Difference between B and A.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comparison: Option<Comparison>,
 }
@@ -59,7 +62,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As the command line and JSON call it.
+    /// Returns the name on the command line and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ping => "ping",
@@ -69,7 +72,7 @@ impl Kind {
     }
 }
 
-/// How it was measured; what does not apply to the [`Kind`] is absent.
+/// Settings of a measurement. Those that do not apply to the [`Kind`] are absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// Length of each repeat in seconds.
@@ -82,37 +85,37 @@ pub struct Settings {
     /// Time between two echo requests in µs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval_us: Option<u64>,
-    /// S1's pattern, when one was chosen by name.
+    /// The pattern of spec row S1, if one was chosen by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
-    /// Bytes of socket buffer asked for at both ends.
+    /// Bytes of socket buffer requested at both ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_size: Option<u32>,
-    /// Bytes given to each send call.
+    /// Bytes of each send call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send_size: Option<u32>,
-    /// Bytes asked of each receive call.
+    /// Bytes of each receive call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receive_size: Option<u32>,
-    /// TCP connections at the same time.
+    /// Number of concurrent TCP connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sessions: Option<u32>,
 }
 
-/// The machine that everything ran on.
+/// The host of a measurement.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
     /// Host name.
     pub hostname: String,
     /// CPU model.
     pub cpu_model: String,
-    /// pCPUs on line.
+    /// pCPUs online.
     pub cpus: usize,
     /// Distribution.
     pub os: String,
     /// `uname -r`.
     pub kernel: String,
-    /// How VMs run here: `kvm` or `tcg`.
+    /// Accelerator of VMs: `kvm` or `tcg`.
     pub accelerator: String,
     /// QEMU's version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,7 +125,7 @@ pub struct Host {
 }
 
 impl fmt::Display for Host {
-    /// One line.
+    /// Writes one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { hostname, cpu_model, cpus, os, kernel, accelerator, qemu, taut } = self;
         write!(f, "{hostname}: {cpus} × {cpu_model}, {os}, Linux {kernel}, {accelerator}")?;
@@ -133,23 +136,23 @@ impl fmt::Display for Host {
     }
 }
 
-/// One pair of end points and what was measured between them.
+/// A pair of end points, and what was measured between them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Configuration {
     /// `SENDER → RECEIVER`.
     pub name: String,
-    /// Who sends.
+    /// The sending end.
     pub sender: EndPoint,
-    /// Who receives or answers.
+    /// The end that receives or answers.
     pub receiver: EndPoint,
-    /// One entry a repeat, in order.
+    /// One entry for each repeat, in order.
     pub repeats: Vec<Figures>,
     /// The median of each figure over the repeats; without histogram.
     pub median: Figures,
 }
 
 impl Configuration {
-    /// Repeats between two end points, with their median.
+    /// Computes the median of repeats between two end points.
     pub fn new(sender: EndPoint, receiver: EndPoint, repeats: Vec<Figures>) -> Self {
         let name = format!("{} → {}", sender.name, receiver.name);
         let median = Figures::median(&repeats);
@@ -157,25 +160,25 @@ impl Configuration {
     }
 }
 
-/// One end of a measurement, as it described itself.
+/// One end of a measurement.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndPoint {
-    /// As it was named on the command line.
+    /// Name on the command line.
     pub name: String,
     /// `guest`, `micro`, `netns` or `host`.
     pub kind: String,
-    /// Kernel it runs, or the network stack of a microguest.
+    /// Kernel, or the network stack of a microguest.
     pub kernel: String,
-    /// Address that was spoken to (of the receiver).
+    /// Address of the receiver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Address>,
-    /// `kvm`, `tcg` or `native`, of a VM.
+    /// Accelerator of a VM: `kvm`, `tcg` or `native`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<String>,
 }
 
 impl Report {
-    /// Puts results together; with a second configuration comes the comparison.
+    /// Combines results. With a second configuration, computes the comparison.
     pub fn new(
         kind: Kind,
         settings: Settings,
@@ -187,23 +190,25 @@ impl Report {
         Self { kind, settings, host, a, b, comparison }
     }
 
-    /// The configurations measured: A, then B.
+    /// Returns the configurations measured: A, then B.
     pub fn configurations(&self) -> impl Iterator<Item = &Configuration> {
         std::iter::once(&self.a).chain(&self.b)
     }
 
-    /// The same with the names that they go by in results: with a letter in front when there are two.
+    /// Returns the configurations with their names in results, which start with a letter if there
+    /// are two.
     fn named(&self) -> impl Iterator<Item = (String, &Configuration)> {
         let letters = if self.b.is_some() { ["A: ", "B: "] } else { [""; 2] };
         letters.into_iter().zip(self.configurations()).map(|(letter, c)| (format!("{letter}{}", c.name), c))
     }
 
-    /// Aligned text: a line a repeat and their median, the comparison, and what it was measured with.
+    /// Returns aligned text: a line for each repeat, their median, the comparison, and the
+    /// settings.
     pub fn table(&self) -> String {
         table::render(self)
     }
 
-    /// An SVG picture: percentile curves of latencies, or bars of throughput.
+    /// Returns an SVG picture: percentile curves of latencies, or bars of throughput.
     pub fn svg(&self) -> Result<String, PictureError> {
         drawing::render(self)
     }

@@ -1,8 +1,8 @@
-//! A report as aligned text.
+//! Formats a report as aligned text.
 
 use super::{Configuration, EndPoint, Figures, Kind, Report, Settings};
 
-/// A column: its head, and what it shows of a repeat.
+/// A column: its header, and the cell for a repeat.
 type Column = (&'static str, fn(&Figures) -> Option<String>);
 
 const COLUMNS: [Column; 14] = [
@@ -49,7 +49,8 @@ pub(super) fn render(report: &Report) -> String {
     text
 }
 
-/// Header, then per configuration a row a repeat and, of several, the median's.
+/// Returns the header, then for each configuration a row for each repeat and one for the median of
+/// several.
 fn rows(report: &Report) -> Vec<Vec<String>> {
     let medians: Vec<_> = report.configurations().map(|c| &c.median).collect();
     let used: Vec<_> =
@@ -72,7 +73,7 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
     rows
 }
 
-/// Lines with columns as wide as their widest cell; the first to the left, the others to the right.
+/// Pads each column to its widest cell. The first column is left-aligned, the others right-aligned.
 pub(super) fn aligned(rows: &[Vec<String>]) -> impl Iterator<Item = String> {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -85,7 +86,7 @@ pub(super) fn aligned(rows: &[Vec<String>]) -> impl Iterator<Item = String> {
     })
 }
 
-/// One line: what was done.
+/// Formats the settings as one line.
 pub(super) fn settings(kind: Kind, settings: &Settings) -> String {
     let mut text = kind.name().to_owned();
     if let Some(size) = settings.size {

@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::measure::latencies::Latencies;
 
-/// A plausible spread of latencies around `us`, the same each time.
+/// A plausible distribution of latencies around `us`, the same each time.
 fn latencies(us: f64) -> Latencies {
     let mut latencies = Latencies::new();
     for n in 1..=10_000_u32 {
@@ -96,7 +96,7 @@ fn two_configurations_as_table() {
 }
 
 #[test]
-fn all_lost_is_a_result_too() {
+fn a_measurement_without_replies_has_a_result() {
     let silent = Figures { lost: Some(1000), ..Figures::of_latencies(Latencies::new()) };
     let a = Configuration::new(end("m1", "micro"), end("m2", "micro"), vec![silent]);
     let settings = Settings { duration_s: 1.0, repeats: 1, size: Some(256), ..Settings::default() };

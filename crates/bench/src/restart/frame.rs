@@ -1,20 +1,20 @@
-//! Frames that tell what became of them: from whom, the how manieth, and a checksum over all of it.
+//! Numbered frames with a checksum, from which loss, repetition and damage can be counted.
 
-/// Bytes before the payload: addresses, type, sender, length, number.
+/// Bytes before the payload: addresses, EtherType, sender, length, number.
 const HEAD: usize = 14 + 2 + 2 + 8;
-/// The checksum behind the payload.
+/// Bytes of the checksum behind the payload.
 const TAIL: usize = 8;
-/// Shortest frame.
+/// Bytes of the shortest frame.
 const SHORTEST: usize = 60;
-/// How much longer others are; a prime, so that lengths do not repeat with anything else.
+/// Range of additional lengths: a prime, so that lengths do not repeat in step with anything else.
 const LONGER: usize = 1399;
 
-/// Address of a port.
+/// Returns the MAC address of a port.
 pub(super) fn mac(port: usize) -> [u8; 6] {
     [2, 0x11, 0, 0, (port >> 8) as u8, port as u8]
 }
 
-/// Writes frame `number` from `port` to `to`. Its length follows from the number.
+/// Writes frame `number` from `port` to `to`. The number determines its length.
 pub(super) fn write(frame: &mut Vec<u8>, port: usize, to: usize, number: u64) {
     let len = SHORTEST + (number.wrapping_mul(31) % LONGER as u64) as usize;
     frame.clear();
@@ -33,7 +33,7 @@ pub(super) fn write(frame: &mut Vec<u8>, port: usize, to: usize, number: u64) {
     frame.extend(checksum(frame).to_le_bytes());
 }
 
-/// The number of a frame from `port`; `None` if it is not as it was sent.
+/// Returns the number of a frame from `port`; none if the frame is not as it was sent.
 pub(super) fn read(frame: &[u8], port: usize) -> Option<u64> {
     let (body, sum) = frame.split_last_chunk::<TAIL>()?;
     let (head, _) = body.split_first_chunk::<HEAD>()?;

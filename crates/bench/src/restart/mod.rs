@@ -1,9 +1,12 @@
-//! Restarts of a switch under load: pairs of ports that send each other numbered frames, while a command replaces the switch
-//! again and again. Counts exactly which frames were lost, doubled, late or damaged, how long each port heard nothing,
-//! and how often its link went down. Any vhost-user switch will do.
+//! Restarts of a vhost-user switch under load.
 //!
-//! Each port keeps up to a hundred frames under way, so nothing is dropped for want of room. One thread plays all drivers;
-//! how long it takes to come round is the resolution of what it measures, and is told.
+//! Pairs of ports send each other numbered frames while a command replaces the switch again and
+//! again. The result counts exactly which frames were lost, repeated, late or damaged, how long
+//! each port received nothing, and how often its link went down.
+//!
+//! Each port keeps up to a hundred frames under way, so that nothing is dropped for want of room.
+//! One thread plays all drivers. The time that it takes to visit all of them is the resolution of
+//! the result, and part of it.
 
 mod frame;
 mod port;
@@ -21,25 +24,25 @@ use serde_json::Value;
 use port::{Driver, Port};
 use tally::Counts;
 
-/// How long links may take to come up at first.
+/// Time that links may take to come up at first.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a port may take to hear something again, before it counts as hung.
+/// Silence after which a port counts as hung.
 const HUNG: Duration = Duration::from_secs(10);
-/// How often sockets are looked at.
+/// Time between two checks of the sockets.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What is done.
+/// Ports, command and pace.
 #[derive(Debug, Clone)]
 pub struct RestartOptions {
     /// vhost-user sockets, two for each pair.
     pub sockets: Vec<PathBuf>,
-    /// Listen on them, and have the switch connect; otherwise the switch listens.
+    /// Listen on the sockets and have the switch connect; otherwise the switch listens.
     pub listen: bool,
-    /// Replaces the switch; run by `sh -c`. What it prints as JSON is kept.
+    /// Command for `sh -c` that replaces the switch. JSON that it prints is kept.
     pub command: String,
-    /// How often.
+    /// Number of restarts.
     pub events: u32,
-    /// Time between two events.
+    /// Time between two restarts.
     pub settle: Duration,
     /// Entries of each ring.
     pub ring: u16,
@@ -47,49 +50,50 @@ pub struct RestartOptions {
     pub packed: bool,
 }
 
-/// What came of it. Times in milliseconds.
+/// Results of all restarts. Times are in milliseconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Restarts {
-    /// Ports.
+    /// Number of ports.
     pub ports: usize,
-    /// How often the switch was replaced.
+    /// Number of restarts.
     pub events: u32,
     /// Frames sent.
     pub frames: u64,
-    /// Longest silence of each port at each event: median, 99th percentile, longest.
+    /// Longest silence of each port at each restart: median, 99th percentile, maximum.
     pub gap_ms: [f64; 3],
-    /// Longest silence of the port that waited longest, at each event: median, 99th percentile, longest.
+    /// Longest silence of the worst port at each restart: median, 99th percentile, maximum.
     pub worst_port_gap_ms: [f64; 3],
-    /// Longest silence of each port in as much time without an event: median, 99th percentile, longest.
+    /// Longest silence of each port in an equally long time without a restart: median, 99th
+    /// percentile, maximum.
     pub calm_ms: [f64; 3],
-    /// Sent and never received.
+    /// Frames that never arrived.
     pub lost: u64,
-    /// Received again.
+    /// Frames that arrived again.
     pub doubled: u64,
-    /// Received after a later one.
+    /// Frames that arrived after a later one.
     pub late: u64,
-    /// Not as they were sent.
+    /// Frames that arrived damaged.
     pub corrupted: u64,
-    /// Most frames of one direction that were lost at one event.
+    /// Most frames of one direction that were lost at one restart.
     pub most_lost: u64,
-    /// Most frames of one direction that came twice at one event.
+    /// Most frames of one direction that were repeated at one restart.
     pub most_doubled: u64,
-    /// How often a link went down, all ports together.
+    /// Number of times that a link went down, over all ports.
     pub link_downs: u64,
-    /// Ports that heard nothing for ten seconds, over all events.
+    /// Ports without a frame for ten seconds, over all restarts.
     pub hung: u64,
-    /// What the command printed, as far as it was JSON.
+    /// JSON that the command printed.
     pub said: Vec<Value>,
 }
 
 struct Load {
     ports: Vec<Port>,
     looked: Instant,
-    /// All links have been up: what is sent from now on counts.
+    /// All links have been up once: frames count from now on.
     sends: bool,
 }
 
-/// Measures.
+/// Runs the command repeatedly and counts frames meanwhile.
 pub fn run(options: &RestartOptions) -> Result<Restarts> {
     if options.sockets.is_empty() || !options.sockets.len().is_multiple_of(2) {
         bail!("{} sockets are not pairs", options.sockets.len());
@@ -158,7 +162,7 @@ pub fn run(options: &RestartOptions) -> Result<Restarts> {
 impl Load {
     fn new(options: &RestartOptions) -> Result<Self> {
         let port = |(number, socket): (usize, &PathBuf)| {
-            // Every combination, pair by pair.
+            // Every combination of interrupts and packed rings, pair by pair.
             let pair = number / 2;
             let driver = Driver {
                 event_idx: pair.is_multiple_of(2),
@@ -171,7 +175,7 @@ impl Load {
         Ok(Self { ports, looked: Instant::now(), sends: false })
     }
 
-    /// Every port once.
+    /// Visits every port once.
     fn turn(&mut self) -> Result<()> {
         for at in 0..self.ports.len() {
             let now = Instant::now();
@@ -223,7 +227,7 @@ impl Load {
         let end = Instant::now() + patience;
         while !so(self) {
             if Instant::now() > end {
-                bail!("waited {patience:?} for {what} in vain");
+                bail!("timed out after {patience:?} waiting for {what}");
             }
             self.turn()?;
         }
@@ -234,7 +238,7 @@ impl Load {
         self.ports.iter_mut().for_each(Port::begin_silence);
     }
 
-    /// Longest silence of each port in ms.
+    /// Returns the longest silence of each port in ms.
     fn silences(&self) -> Vec<f64> {
         let now = Instant::now();
         self.ports.iter().map(|port| port.longest_silence(now).as_secs_f64() * 1000.0).collect()
@@ -245,7 +249,7 @@ impl Load {
     }
 }
 
-/// Median, 99th percentile and greatest.
+/// Returns median, 99th percentile and maximum.
 fn quantiles(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     let Some(last) = values.len().checked_sub(1) else { return [0.0; 3] };

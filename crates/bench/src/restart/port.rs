@@ -1,4 +1,5 @@
-//! One port: a front end that connects whenever its link is down, and the driver ends of its rings.
+//! One port: a front end that reconnects whenever its link is down, and the driver ends of its
+//! rings.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -16,60 +17,61 @@ use super::frame;
 use super::tally::Tally;
 use crate::front_end::{self, Event, Wanted};
 
-/// Buffers are as long as the longest frame and its header.
+/// Bytes of a buffer: room for the longest frame and its header.
 const BUFFER: u32 = 2048;
-/// Frames under way at most: a ring takes them twice, so that what is doubled does not push others out.
+/// Most frames under way. A ring has room for twice as many, so that repeated frames do not
+/// displace others.
 const UNDER_WAY: u64 = 100;
-/// After so long without any frame those under way have been lost.
+/// Silence after which the frames under way count as lost.
 const GIVE_UP: Duration = Duration::from_secs(5);
-/// Frames sent in one turn.
+/// Frames sent in one visit.
 const TURN: usize = 4;
 
-/// What a port's driver takes.
+/// Features of a port's driver.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Driver {
     pub(super) event_idx: bool,
     pub(super) packed: bool,
-    /// Sleeps until it is interrupted, as a guest does; otherwise it looks all the time.
+    /// Sleep until an interrupt, as a guest does; otherwise poll all the time.
     pub(super) interrupted: bool,
 }
 
-/// A link that is up.
+/// The queues of a link that is up.
 struct Card {
     rx: RxDriver,
     tx: TxDriver,
     kicks: [Event; 2],
-    /// Raised when frames have come.
+    /// Raised by the switch when frames have arrived.
     call: Event,
     socket: OwnedFd,
-    /// Ends with this value.
+    /// The session ends when this is dropped.
     _session: Frontend,
 }
 
-/// A port and what came of its frames.
+/// A port with counts of its frames.
 pub(super) struct Port {
     number: usize,
     peer: usize,
     driver: Driver,
     card: Option<Card>,
     cards: Receiver<Card>,
-    /// Told when another link is wanted.
+    /// Asks the connecting thread for another link.
     wanted: Sender<()>,
     sent: u64,
     last_frame: Instant,
     /// Longest time without a frame since [`Port::begin_silence`].
     pub(super) silence: Duration,
     pub(super) tally: Tally,
-    /// How often the link went down.
+    /// Number of times that the link went down.
     pub(super) downs: u64,
     buffer: Vec<u8>,
 }
 
 impl Port {
-    /// A port whose link is coming up. The switch is connected to, or listened for.
+    /// Creates a port whose link is coming up, by connecting to the switch or listening for it.
     pub(super) fn new(number: usize, socket: &Path, listen: bool, driver: Driver, ring: u16) -> Result<Self> {
         let listener = listen.then(|| {
-            // Gone is what it should be; anything else shows at once.
+            // The file may be absent; any other problem shows in bind.
             let _ = std::fs::remove_file(socket);
             UnixListener::bind(socket).with_context(|| format!("cannot listen on {}", socket.display()))
         });
@@ -116,19 +118,19 @@ impl Port {
         self.card.is_some()
     }
 
-    /// The socket, to be watched for its end.
+    /// Returns the session's socket, to watch for a hang-up.
     pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
         self.card.as_ref().map(|card| card.socket.as_fd())
     }
 
-    /// The switch has hung up.
+    /// Drops the link after the switch has hung up, and asks for another one.
     pub(super) fn go_down(&mut self) -> Result<()> {
         self.card = None;
         self.downs += 1;
         Ok(self.wanted.send(())?)
     }
 
-    /// Takes up a link that has come up.
+    /// Uses a link that has come up.
     pub(super) fn come_up(&mut self) -> Result<()> {
         if self.card.is_none() {
             match self.cards.try_recv() {
@@ -140,22 +142,22 @@ impl Port {
         Ok(())
     }
 
-    /// From now on the longest silence is looked for, the present one included.
+    /// Restarts the search for the longest silence. The present silence counts.
     pub(super) fn begin_silence(&mut self) {
         self.silence = Duration::ZERO;
     }
 
-    /// Has a frame come since?
+    /// Returns whether a frame has arrived since `then`.
     pub(super) fn has_heard_since(&self, then: Instant) -> bool {
         self.last_frame > then
     }
 
-    /// The longest silence, that which lasts included.
+    /// Returns the longest silence. The present silence counts.
     pub(super) fn longest_silence(&self, now: Instant) -> Duration {
         self.silence.max(now.saturating_duration_since(self.last_frame))
     }
 
-    /// Takes what has come.
+    /// Receives everything that has arrived.
     pub(super) fn receive(&mut self, now: Instant) -> Result<()> {
         let Some(card) = &mut self.card else { return Ok(()) };
         if self.driver.interrupted && card.call.take() == 0 {
@@ -181,13 +183,13 @@ impl Port {
         }
     }
 
-    /// One above the highest number received.
+    /// Returns one more than the highest number received.
     pub(super) fn heard(&self) -> u64 {
         self.tally.next()
     }
 
-    /// Sends a few more, of which the other port has received those below `heard`. Tells from which number on it may still
-    /// expect frames, if it should give others up.
+    /// Sends a few more frames, given that the other port has received those below `heard`. Returns
+    /// the first number that may still arrive, if the other port should give up earlier ones.
     pub(super) fn send(&mut self, heard: u64, peer_silent_for: Duration) -> Result<Option<u64>> {
         let Some(card) = &mut self.card else { return Ok(None) };
         card.tx.reclaim()?;
@@ -211,12 +213,12 @@ impl Port {
         Ok(given_up)
     }
 
-    /// Frames sent.
+    /// Returns the number of frames sent.
     pub(super) fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// How long nothing has come.
+    /// Returns the time since the last frame.
     pub(super) fn silent_for(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.last_frame)
     }
@@ -252,7 +254,7 @@ impl Card {
             Ok(())
         })?;
         let (rx, tx, kicks, call) = made.context("nothing was set up")?;
-        // The first look at the rings, for a switch that waits for it.
+        // A first kick, for a switch that waits for one before it reads the rings.
         kicks.iter().for_each(Event::raise);
         Ok(Self { rx, tx, kicks, call, socket, _session: session })
     }

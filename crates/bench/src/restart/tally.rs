@@ -1,25 +1,25 @@
-//! What became of the frames of one direction.
+//! Counts of the frames of one direction.
 
-/// Numbers that are remembered: more than can be under way.
+/// Number of latest frames that are remembered: more than can be under way.
 const WINDOW: u64 = 4096;
 
 /// Counts of frames.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// Sent and never received; while some are under way, they count as lost only once a later one has arrived.
+    /// Frames that never arrived. One under way counts as lost once a later one has arrived.
     pub(super) lost: u64,
-    /// Received again.
+    /// Frames that arrived again.
     pub(super) doubled: u64,
-    /// Received after a later one.
+    /// Frames that arrived after a later one.
     pub(super) late: u64,
-    /// Not as they were sent.
+    /// Frames that arrived damaged.
     pub(super) corrupted: u64,
 }
 
-/// Which numbers have arrived.
+/// The numbers that have arrived.
 #[derive(Debug)]
 pub(super) struct Tally {
-    /// One above the highest number that has arrived.
+    /// One more than the highest number that has arrived.
     next: u64,
     seen: Vec<u64>,
     pub(super) counts: Counts,
@@ -30,12 +30,12 @@ impl Tally {
         Self { next: 0, seen: vec![0; (WINDOW / 64) as usize], counts: Counts::default() }
     }
 
-    /// One above the highest number that has arrived.
+    /// Returns one more than the highest number that has arrived.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
 
-    /// A frame has arrived; `None` if it was not as it was sent.
+    /// Records a frame; `None` if it was damaged.
     pub(super) fn arrived(&mut self, number: Option<u64>) {
         let Some(number) = number else {
             self.counts.corrupted += 1;
@@ -58,7 +58,7 @@ impl Tally {
         }
     }
 
-    /// What is below `number` and has not arrived will not.
+    /// Counts every number below `number` that has not arrived as lost.
     pub(super) fn give_up(&mut self, number: u64) {
         let missing = number.saturating_sub(self.next);
         self.counts.lost += missing;
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fate_is_counted_once() {
+    fn each_frame_is_counted_once() {
         assert_eq!(counts(&[0, 1, 2, 3]), Counts::default());
         assert_eq!(counts(&[0, 1, 4]), Counts { lost: 2, ..Counts::default() });
         assert_eq!(counts(&[0, 1, 0, 1, 2]), Counts { doubled: 2, ..Counts::default() });
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_is_lost_and_comes_late_or_never() {
+    fn given_up_frames_are_lost_or_late() {
         let mut tally = Tally::new();
         tally.arrived(Some(0));
         tally.give_up(3);

@@ -1,4 +1,5 @@
-//! What workloads on streams say to each other, the same on every stack.
+//! The protocol between clients and servers of load generators on stream sockets, the same on every
+//! stack.
 //!
 //! The connecting side (the *client*) opens with a 16-byte [`Opening`], all integers big-endian:
 //!
@@ -11,14 +12,14 @@
 //! | 8–11 | request/response: request size; stream: bytes that the server reads at a time |
 //! | 12–15 | request/response: response size; stream: 1 if its bytes are checked, else zero |
 //!
-//! * **Request/response:** the client sends a request, the server answers with a response, and so on until the client
-//!   closes. Over TCP, both sides switch Nagle's algorithm off.
-//! * **Stream:** the client sends bytes and closes its direction; the server reads to the end, answers with the
-//!   number of bytes that it read behind the opening (64 bits), and closes. The answer ends the measurement, so only
-//!   bytes that arrived count. Of a checked stream every byte is known ([`pattern`]), and the answer is the number of
-//!   bytes up to the first that was not right.
+//! * **Request/response:** the client sends a request, the server answers with a response, and so
+//!   on until the client closes. Over TCP, both sides switch Nagle's algorithm off.
+//! * **Stream:** the client sends bytes and shuts down its direction. The server reads to the end,
+//!   answers with the number of bytes that it read behind the opening (64 bits), and closes. The
+//!   answer ends the measurement, so only bytes that arrived count. A checked stream consists of a
+//!   known [`pattern`], and the answer is the number of bytes before the first wrong one.
 //!
-//! Other payload bytes have no meaning. A server closes at once when an opening is not valid.
+//! Other payload bytes have no meaning. A server closes at once if an opening is not valid.
 
 pub mod pattern;
 
@@ -30,7 +31,7 @@ pub const MAX_SIZE: u32 = 1 << 20;
 const MAGIC: [u8; 4] = *b"taut";
 const VERSION: u8 = 1;
 
-/// The first bytes of a connection: what the client is going to do.
+/// The first bytes of a connection, which announce what the client is going to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
     /// Requests and responses in turn.
@@ -44,13 +45,13 @@ pub enum Opening {
     Stream {
         /// Bytes that the server reads at a time, 1 to [`MAX_SIZE`].
         receive: u32,
-        /// Every byte is known, and compared.
+        /// The stream consists of a known [`pattern`], which the server compares.
         check: bool,
     },
 }
 
 impl Opening {
-    /// The opening as it travels.
+    /// Returns the opening's bytes on the wire.
     pub fn encode(self) -> [u8; OPENING_LENGTH] {
         let (mode, first, second) = match self {
             Self::RequestResponse { request, response } => (1, request, response),

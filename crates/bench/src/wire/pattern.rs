@@ -1,15 +1,15 @@
-//! Bytes of which everybody knows what comes where: for streams whose every byte is checked.
+//! The bytes of checked streams: a fixed pattern, so that both ends know the byte at each position.
 
 use std::sync::LazyLock;
 
 use crate::wire::MAX_SIZE;
 
-/// Bytes until it begins again: a prime, so that no block that gets lost or doubled on the way is a whole number of periods.
+/// Length of the pattern. A prime: no block that is lost or repeated on the way has whole periods.
 const PERIOD: usize = 65_521;
 
-/// One period, and as much behind it as the longest piece.
+/// One period, followed by as many bytes as the longest piece has.
 static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    // A linear congruential generator's upper bits; any bytes without a pattern of their own would do.
+    // The upper bits of a linear congruential generator have no short period.
     let mut state = 1_u64;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -22,14 +22,14 @@ static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
     bytes
 });
 
-/// The `len` bytes from `position` of the stream on, or fewer: at most [`MAX_SIZE`].
+/// Returns `len` bytes of the stream from `position` on, at most [`MAX_SIZE`].
 #[inline]
 pub fn bytes(position: u64, len: usize) -> &'static [u8] {
     let at = (position % PERIOD as u64) as usize;
     &BYTES[at..at + len.min(MAX_SIZE as usize)]
 }
 
-/// Counts the bytes of a stream up to the first one that is not what it should be.
+/// Counts the bytes of a stream before the first wrong one.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Checked {
     right: u64,
@@ -37,7 +37,7 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// What came next.
+    /// Compares the next bytes of the stream.
     #[inline]
     pub fn came(&mut self, mut piece: &[u8]) {
         while !self.broken && !piece.is_empty() {
@@ -54,7 +54,7 @@ impl Checked {
         }
     }
 
-    /// Bytes that were right.
+    /// Returns the number of right bytes.
     #[inline]
     pub fn right(&self) -> u64 {
         self.right
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_right_however_it_is_cut() {
+    fn a_stream_is_right_in_pieces_of_any_size() {
         let all = stream(0, 200_000);
         assert_eq!(bytes(65_000, 1000), &all[65_000..66_000]);
         for piece in [1, 1000, 65_521, 200_000] {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn it_counts_up_to_the_first_that_is_wrong_lost_or_doubled() {
+    fn counting_stops_at_the_first_wrong_lost_or_repeated_byte() {
         let mut all = stream(0, 100_000);
         all[70_123] ^= 1;
         let mut checked = Checked::default();

@@ -59,8 +59,8 @@ impl Control {
         }
     }
 
-    /// Creates or changes ports. Returns those that workers have to look at, because frames that wait
-    /// there may go earlier now.
+    /// Creates or changes ports. Returns those that workers have to look at, because frames that
+    /// wait there may go earlier now.
     fn configure_ports(&mut self, ports: BTreeMap<PortId, &PortConfig>) -> BTreeSet<PortId> {
         let now = Instant::now();
         let mut changed = BTreeSet::new();

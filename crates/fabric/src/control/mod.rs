@@ -1,9 +1,9 @@
 //! The control thread: it serves `tautd` and the front ends.
 //!
-//! Only this thread changes what is attached to ports; workers only move frames. Without a `tautd` it
-//! continues to serve front ends. It sends a changed session to `tautd` before it answers the front
-//! end, and before it waits again. A front end therefore never relies on a state that only this
-//! process knows.
+//! Only this thread changes what is attached to ports; workers only move frames. Without a `tautd`
+//! it continues to serve front ends. It sends a changed session to `tautd` before it answers the
+//! front end, and before it waits again. A front end therefore never relies on a state that only
+//! this process knows.
 
 mod attach;
 mod configure;
@@ -33,10 +33,10 @@ use entry::Entry;
 use peer::Tautd;
 use vsock::VsockDevices;
 
-/// How long a new process waits for the `tautd` that started it.
+/// Longest wait of a new process for the `tautd` that started it.
 ///
-/// A `tautd` that was killed before it recorded the process number leaves a process that nobody knows
-/// of.
+/// A `tautd` that was killed before it recorded the process number leaves a process that nobody
+/// knows of.
 const FIRST_CONTACT: Duration = Duration::from_secs(60);
 
 /// The control thread's state.

@@ -1,7 +1,7 @@
 //! The connection to `tautd`.
 //!
-//! The data plane does not wait for `tautd`: one that stops reading, or breaks off in the middle of a
-//! message, is disconnected.
+//! The data plane does not wait for `tautd`: one that stops reading, or breaks off in the middle of
+//! a message, is disconnected.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 struct Peer {
     socket: Watched<UnixStream>,
-    /// It has sent a greeting with the fabric's protocol version.
+    /// `tautd` has sent a greeting with the fabric's protocol version.
     greeted: bool,
 }
 
@@ -66,8 +66,8 @@ impl Tautd {
 
     /// Receives a message with its descriptors, and disconnects at the end of the connection.
     ///
-    /// Returns `None` also if there is nothing to receive: the event may have been that of an earlier
-    /// connection.
+    /// Returns `None` also if there is nothing to receive: the event may have been that of an
+    /// earlier connection.
     pub(super) fn receive(&mut self) -> Option<(ToFabric, Vec<OwnedFd>)> {
         let peer = self.0.as_ref()?;
         let peeked = recv(&*peer.socket, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);

@@ -1,4 +1,4 @@
-//! Segments of one flow on their way to become one frame.
+//! The merge of one flow: segments that become one frame.
 
 use taut_virtq::header::{self, NetHeader};
 
@@ -7,29 +7,30 @@ use super::segment::{CHECKSUM, FLAGS, Flow, PSH, Segment};
 use crate::net::checksum;
 use crate::net::ethernet::{HEADER as ETHERNET, MAX_FRAME};
 
-/// A frame that grows, in a buffer that is kept for the next one.
+/// A growing frame. Its buffer is reused for later merges.
 #[derive(Debug)]
 pub(super) struct Merge {
-    /// As long as the longest frame; pages that no frame has reached are not there.
+    /// Room for the longest frame. The kernel allocates pages only when they are used.
     buffer: Box<[u8]>,
     len: usize,
-    /// The first segment, and its header.
+    /// The first segment.
     first: Segment,
+    /// The header of the first segment, then of the frame.
     header: NetHeader,
-    /// How many.
+    /// Number of segments.
     segments: u32,
-    /// Payload bytes of the first segment: those of all but the last.
+    /// Payload bytes of each segment except the last.
     size: usize,
-    /// How IPv4's identification goes on; `None` until the second segment shows it.
+    /// Increment of IPv4's identification; `None` until the second segment shows it.
     step: Option<u16>,
-    /// The last segment is in.
+    /// The frame is complete.
     closed: bool,
-    /// Pieces of the frame that its receiver has already got.
+    /// Number of pieces that the receiver already has.
     pieces_done: usize,
 }
 
 impl Merge {
-    /// Begins with a segment that is intact and no longer than a frame.
+    /// Begins a merge with a segment of at most [`MAX_FRAME`] bytes and correct checksums.
     pub(super) fn begin(first: Segment, header: &NetHeader, frame: &[u8]) -> Self {
         let buffer = vec![0; MAX_FRAME].into();
         let mut merge = Self {
@@ -47,7 +48,7 @@ impl Merge {
         merge
     }
 
-    /// As [`Self::begin`], in the place of a merge that is done with.
+    /// Begins a merge in the buffer of a finished one.
     pub(super) fn begin_again(&mut self, first: Segment, header: &NetHeader, frame: &[u8]) {
         self.buffer[..frame.len()].copy_from_slice(frame);
         (self.len, self.first, self.header) = (frame.len(), first, *header);
@@ -55,16 +56,19 @@ impl Merge {
         (self.step, self.closed, self.pieces_done) = (None, false, 0);
     }
 
+    /// The flow of the merge.
     pub(super) fn flow(&self) -> &Flow {
         &self.first.flow
     }
 
+    /// Tells whether the frame is complete.
     pub(super) fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Adds a segment of the same flow behind the others; `false` if it does not belong there. After a short or pushed
-    /// one, no other follows.
+    /// Appends a segment of the same flow. Returns `false` if it does not continue the frame.
+    ///
+    /// A short segment, or one with `PSH`, completes the frame.
     pub(super) fn append(&mut self, segment: &Segment, header: &NetHeader, frame: &[u8]) -> bool {
         let step = self.fits(segment, frame);
         if step.is_none() || !segment.is_intact(header, frame) {
@@ -84,7 +88,8 @@ impl Merge {
         true
     }
 
-    /// Does the segment go on where the last one ended, with the same headers? If so, how the identification goes on.
+    /// Checks that a segment continues the frame with the same headers. Returns the increment of
+    /// the identification if it does.
     fn fits(&self, segment: &Segment, frame: &[u8]) -> Option<u16> {
         let first = &self.first;
         let size = frame.len() - segment.payload;
@@ -107,7 +112,7 @@ impl Merge {
         (gone == step.wrapping_mul(self.segments as u16)).then_some(step)
     }
 
-    /// Makes a frame of what is there; a single segment stays as it is.
+    /// Completes the frame: writes its lengths and header. A single segment stays unchanged.
     pub(super) fn close(&mut self) {
         if std::mem::replace(&mut self.closed, true) || self.segments == 1 {
             return;
@@ -125,7 +130,8 @@ impl Merge {
             let len = (frame.len() - l4) as u16;
             frame[ip + 4..ip + 6].copy_from_slice(&len.to_be_bytes());
         }
-        // As a sender leaves it to its card: every segment's own checksum has been found right.
+        // A partial checksum, as a sender leaves it to its card: the segments' checksums were
+        // correct.
         let sum = !checksum::fold(self.first.pseudo_sum(frame, frame.len()));
         frame[l4 + CHECKSUM..l4 + CHECKSUM + 2].copy_from_slice(&sum.to_be_bytes());
         self.header = NetHeader {
@@ -139,7 +145,7 @@ impl Merge {
         };
     }
 
-    /// What has become of it.
+    /// The completed frame.
     pub(super) fn frame(&mut self) -> Merged<'_> {
         Merged {
             header: self.header,

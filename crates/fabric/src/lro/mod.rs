@@ -1,16 +1,20 @@
-//! Large receive offload (VN-12): TCP segments that come in one burst from a wire, a TAP or an emulated card are merged into
-//! frames that a guest with TSO takes whole, which spares it most of the work per segment.
+//! Large receive offload (row VN-12).
 //!
-//! * Nothing waits: what a burst has gathered is sent when the burst ends at the latest.
-//! * Nothing overtakes: a frame that cannot be merged makes what was gathered of its flow go first, and everything if its
-//!   flow cannot be told.
-//! * Nothing is lost: cut up again at the same size, a merged frame is the segments that it was made of, byte for byte
-//!   (but for identifications that have no meaning, RFC 6864). So only segments are merged that follow each other, carry
-//!   data and `ACK` or `PSH` and nothing else, have the same headers, options and timestamps included, no IP options or
-//!   extension headers, and right checksums. These are the rules of Linux's GRO.
+//! TCP segments that come in one burst from a wire, a TAP or an emulated card are merged into
+//! frames for guests with TSO. This saves such a guest most of the work per segment.
 //!
-//! A merged frame is up to 64 KiB long, as long as what a guest with TSO sends itself. (ESX stops at 32,000 bytes,
-//! `VmxnetLROMaxLength`: there, one merged frame must fit into a chain of page-sized buffers.)
+//! * No delay: merged frames are sent when the burst ends at the latest.
+//! * No reordering: a frame that cannot be merged first releases the merged frame of its flow, or
+//!   all of them if its flow is unknown.
+//! * No loss: cut up again at the same size, a merged frame yields its segments byte for byte,
+//!   except for identifications without meaning (RFC 6864). Only consecutive segments are merged
+//!   which carry data and no flags but `ACK` and `PSH`, have the same headers including options and
+//!   timestamps, no IP options or extension headers, and correct checksums. Linux's GRO has the
+//!   same rules.
+//!
+//! A merged frame has up to 64 KiB, like the frames that a guest with TSO sends. (ESX stops at
+//! 32,000 bytes, `VmxnetLROMaxLength`, because there a merged frame must fit a chain of page-sized
+//! buffers.)
 
 mod merge;
 mod segment;
@@ -21,45 +25,45 @@ use taut_virtq::header::NetHeader;
 
 use crate::net::ethernet::MAX_FRAME;
 
-/// Flows that are gathered at the same time.
+/// Largest number of flows that are merged at the same time.
 const FLOWS: usize = 8;
 
-/// What a source of segments has gathered.
+/// The merges of one source of segments.
 #[derive(Debug, Default)]
 pub struct Lro {
-    /// In the order in which they began; buffers beyond `used` wait for the next flow.
+    /// Merges in the order in which they began. Those from `used` on are free.
     merges: Vec<Merge>,
     used: usize,
 }
 
-/// A frame that is ready to be sent.
+/// A merged frame that is ready to be sent.
 #[derive(Debug)]
 pub struct Merged<'a> {
-    /// Its header.
+    /// The virtio-net header.
     pub header: NetHeader,
-    /// Its bytes.
+    /// The bytes.
     pub bytes: &'a [u8],
-    /// Segments in it; a single one is as it came.
+    /// Number of segments. A single segment is unchanged.
     pub segments: u32,
-    /// Bytes of headers that segments had and the frame has not.
+    /// Header bytes that the segments had in addition to the frame's.
     pub repeated: usize,
-    /// Pieces of it that its receiver has already got, if it has to be cut up after all.
+    /// Number of pieces that the receiver already has, if the frame has to be cut up after all.
     pub pieces_done: &'a mut usize,
 }
 
-/// What became of a frame that was offered.
+/// The result of offering a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
-    /// It is gathered.
+    /// The frame was merged or begins a merge.
     Taken,
-    /// It can be sent as it is; nothing of its flow is gathered.
+    /// The frame can be sent as it is: no merge of its flow is open.
     Pass,
-    /// Something else has to be sent before: see [`Lro::ready`], and offer it again.
+    /// Other frames have to be sent first ([`Lro::ready`]). Then offer the frame again.
     Later,
 }
 
 impl Lro {
-    /// Offers a frame. `wanted`: its receiver takes merged frames of its kind.
+    /// Offers a frame. `wanted` says whether its receiver accepts such frames merged.
     pub fn offer(&mut self, header: &NetHeader, frame: &[u8], wanted: bool) -> Offer {
         if self.used == 0 && !wanted {
             return Offer::Pass;
@@ -101,20 +105,20 @@ impl Lro {
         }
     }
 
-    /// The burst has ended: everything is ready.
+    /// Ends the burst: all merges become ready.
     pub fn close(&mut self) {
         self.merges[..self.used].iter_mut().for_each(Merge::close);
     }
 
-    /// The next frame that is ready; the same one until [`Self::sent`].
+    /// The next ready frame: the same one until [`Self::sent`] is called.
     pub fn ready(&mut self) -> Option<Merged<'_>> {
         self.merges[..self.used].iter_mut().find(|merge| merge.is_closed()).map(Merge::frame)
     }
 
-    /// The frame that [`Self::ready`] gave has been dealt with.
+    /// Releases the frame that [`Self::ready`] returned.
     pub fn sent(&mut self) {
         if let Some(at) = self.merges[..self.used].iter().position(Merge::is_closed) {
-            // To the end of those in use, and out; the others keep their order.
+            // Move the merge to the free ones; the others keep their order.
             self.merges[at..self.used].rotate_left(1);
             self.used -= 1;
         }

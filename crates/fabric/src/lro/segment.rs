@@ -1,4 +1,5 @@
-//! What a frame is to LRO: a segment that may be merged, another frame of some TCP flow, or anything else.
+//! Classification of frames: a segment that may be merged, another frame of a TCP flow, or any
+//! other.
 
 use std::ops::Range;
 
@@ -19,7 +20,7 @@ const DATA_OFFSET: usize = 12;
 pub(super) const FLAGS: usize = 13;
 pub(super) const CHECKSUM: usize = 16;
 
-/// A TCP connection in one direction: addresses, then ports. IPv4 addresses are followed by zeros.
+/// A TCP connection in one direction. Zeros follow the addresses of IPv4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flow {
     v4: bool,
@@ -27,34 +28,36 @@ pub(super) struct Flow {
     ports: [u8; 4],
 }
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Nothing but data in order: can be merged.
+    /// A segment with data and nothing else, which can be merged.
     Data(Segment),
     /// Another frame of a TCP flow.
     Other(Flow),
-    /// Not TCP, or not to be recognised as such: might be of any flow.
+    /// A frame that is not recognised as TCP and may belong to any flow.
     Unknown,
 }
 
 /// A segment that carries data and nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Segment {
+    /// The flow.
     pub(super) flow: Flow,
-    /// Over IPv4; otherwise IPv6.
+    /// The segment is IPv4; otherwise it is IPv6.
     pub(super) v4: bool,
     /// Offset of the TCP header.
     pub(super) l4: usize,
     /// Offset of the payload.
     pub(super) payload: usize,
+    /// Sequence number.
     pub(super) sequence: u32,
-    /// Nothing follows for the moment.
+    /// `PSH` is set: no more data follows for the moment.
     pub(super) push: bool,
 }
 
 impl Kind {
-    /// Looks at a frame. Checksums are not verified here: see [`Segment::is_intact`].
+    /// Classifies a frame, without verifying checksums ([`Segment::is_intact`] does).
     pub(super) fn of(header: &NetHeader, frame: &[u8]) -> Self {
         let Some((flow, v4, l4)) = flow(frame) else { return Self::Unknown };
         match segment(header, frame, flow, v4, l4) {
@@ -64,14 +67,14 @@ impl Kind {
     }
 }
 
-/// The flow of a frame that is TCP, over IP in one piece and without options or extension headers; whether it is IPv4, and
-/// where the TCP header is.
+/// The flow of an unfragmented TCP frame without IP options or extension headers. Also returns
+/// whether it is IPv4, and the offset of its TCP header.
 fn flow(frame: &[u8]) -> Option<(Flow, bool, usize)> {
     let v4 = frame.get(12..14)? == IPV4;
     let mut addresses = [0; 32];
     let l4 = if v4 {
         let ip: &[u8; 20] = frame.get(ETHERNET..)?.first_chunk()?;
-        // A fragment is of a flow that cannot be told; DF alone is no fragment.
+        // The flow of a fragment is unknown. `DF` alone does not make a fragment.
         let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0xbfff != 0;
         if ip[0] != 0x45 || ip[9] != TCP || fragment {
             return None;
@@ -90,7 +93,7 @@ fn flow(frame: &[u8]) -> Option<(Flow, bool, usize)> {
     Some((Flow { v4, addresses, ports }, v4, l4))
 }
 
-/// The segment that a frame is, if it is one to be merged.
+/// The segment in a TCP frame; `None` if it must not be merged.
 fn segment(header: &NetHeader, frame: &[u8], flow: Flow, v4: bool, l4: usize) -> Option<Segment> {
     let tcp: &[u8; 20] = frame.get(l4..)?.first_chunk()?;
     let payload = l4 + 4 * usize::from(tcp[DATA_OFFSET] >> 4);
@@ -114,7 +117,8 @@ fn segment(header: &NetHeader, frame: &[u8], flow: Flow, v4: bool, l4: usize) ->
 }
 
 impl Segment {
-    /// Are the frame's checksums right? One that its sender left to be completed cannot be wrong.
+    /// Verifies the frame's checksums. A checksum that its sender left to be completed counts as
+    /// correct.
     pub(super) fn is_intact(&self, header: &NetHeader, frame: &[u8]) -> bool {
         if self.v4 && checksum::fold(checksum::add(0, &frame[ETHERNET..self.l4])) != 0 {
             return false;
@@ -123,35 +127,37 @@ impl Segment {
             || checksum::fold(checksum::add(self.pseudo_sum(frame, frame.len()), &frame[self.l4..])) == 0
     }
 
-    /// The sum of the pseudo header for a frame of `len` bytes with these addresses.
+    /// The sum of the pseudo header of a frame with these addresses and `len` bytes.
     pub(super) fn pseudo_sum(&self, frame: &[u8], len: usize) -> u64 {
         let addresses = if self.v4 { ETHERNET + 12..ETHERNET + 20 } else { ETHERNET + 8..ETHERNET + 40 };
         checksum::add(u64::from(TCP) + (len - self.l4) as u64, &frame[addresses])
     }
 
-    /// IPv4's identification.
+    /// The identification of IPv4; 0 for IPv6.
     pub(super) fn id(&self, frame: &[u8]) -> u16 {
         if self.v4 { u16::from_be_bytes([frame[ETHERNET + 4], frame[ETHERNET + 5]]) } else { 0 }
     }
 
-    /// May identifications repeat? They have no meaning in what cannot be fragmented (RFC 6864).
+    /// Tells whether identifications may repeat: they have no meaning in packets that cannot be
+    /// fragmented (RFC 6864).
     pub(super) fn is_atomic(&self, frame: &[u8]) -> bool {
         self.v4 && frame[ETHERNET + 6] & 0x40 != 0
     }
 
-    /// Do the headers of two segments of a flow differ in nothing but lengths, identification, sequence, `PSH` and
-    /// checksums? Options, timestamps among them, must be the same: what is merged has only one set of them.
+    /// Tells whether the headers of two segments differ only in lengths, identification, sequence
+    /// number, `PSH` and checksums. Options, timestamps included, must be equal: a merged frame has
+    /// one set of them.
     pub(super) fn same_headers(&self, one: &[u8], other: &[u8]) -> bool {
         let l4 = self.l4;
         let same = |range: Range<usize>| one[range.clone()] == other[range];
         let ip = if self.v4 {
-            // Version, service class; flags, TTL, protocol; addresses.
+            // Version and service class; flags, TTL and protocol; addresses.
             same(0..ETHERNET + 2) && same(ETHERNET + 6..ETHERNET + 10) && same(ETHERNET + 12..l4)
         } else {
             same(0..ETHERNET + 4) && same(ETHERNET + 6..l4)
         };
         let flags = l4 + FLAGS;
-        // Ports; acknowledgement, data offset; window; urgent pointer, options.
+        // Ports; acknowledgement and data offset; flags; window; urgent pointer and options.
         ip && same(l4..l4 + 4)
             && same(l4 + 8..flags)
             && one[flags] & !PSH == other[flags] & !PSH

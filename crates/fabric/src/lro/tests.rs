@@ -1,4 +1,4 @@
-//! Merged frames against the segments that they were made of.
+//! Merged frames against the segments that they consist of.
 
 use proptest::prelude::*;
 use taut_virtq::header::{self, NetHeader};
@@ -7,14 +7,14 @@ use super::*;
 use crate::net::checksum;
 use crate::net::software_offload::{Offloads, PLAIN, Pieces, check_header};
 
-/// A connection and what its headers look like.
+/// A connection and the form of its headers.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     v4: bool,
-    /// Don't fragment, for IPv4.
+    /// `DF` (don't fragment) is set, for IPv4.
     atomic: bool,
     port: u16,
-    /// 32-bit words of TCP options.
+    /// Number of 32-bit words of TCP options.
     options: usize,
     ack: u32,
 }
@@ -31,7 +31,7 @@ impl Shape {
         self.l4() + 20 + 4 * self.options
     }
 
-    /// A segment as it comes from a wire: every checksum complete.
+    /// Builds a segment as it comes from a wire, with complete checksums.
     fn segment(self, id: u16, sequence: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
         let mut frame = vec![0; self.headers()];
         frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
@@ -62,7 +62,7 @@ impl Shape {
         frame[l4 + 14..l4 + 16].copy_from_slice(&[1, 0xf5]);
         frame[l4 + 20..l4 + 20 + 4 * self.options].fill(1);
         let sum = checksum::fold(checksum::add(self.pseudo(&frame), &frame[l4..]));
-        // Pieces never write a zero.
+        // `Pieces` never writes a zero checksum.
         let sum = if sum == 0 { 0xffff } else { sum };
         frame[l4 + 16..l4 + 18].copy_from_slice(&sum.to_be_bytes());
         frame
@@ -73,7 +73,7 @@ impl Shape {
         checksum::add(6 + (frame.len() - self.l4()) as u64, &frame[addresses])
     }
 
-    /// The same as a local stack with checksum offload leaves it.
+    /// Makes the checksum partial, as a local stack with checksum offload leaves it.
     fn partial(self, mut frame: Vec<u8>) -> (NetHeader, Vec<u8>) {
         let at = self.l4() + 16;
         let sum = !checksum::fold(self.pseudo(&frame));
@@ -86,7 +86,7 @@ impl Shape {
 
 type Frames = Vec<(NetHeader, Vec<u8>)>;
 
-/// Everything through an [`Lro`], bursts of `burst` frames; what comes out.
+/// Passes frames through an [`Lro`] in bursts of `burst` frames, and returns the result.
 fn through(frames: &Frames, burst: usize) -> Frames {
     let mut lro = Lro::default();
     let mut out = Vec::new();
@@ -119,7 +119,7 @@ fn through(frames: &Frames, burst: usize) -> Frames {
     out
 }
 
-/// What a receiver without offloads would see of these frames.
+/// Cuts frames up as for a receiver without offloads.
 fn cut(frames: &Frames) -> Vec<Vec<u8>> {
     let mut space = vec![0; MAX_FRAME];
     let mut out = Vec::new();
@@ -138,18 +138,18 @@ fn cut(frames: &Frames) -> Vec<Vec<u8>> {
     out
 }
 
-/// A segment of one of some flows, or something in between.
+/// A segment of one of several flows, or another frame.
 #[derive(Debug, Clone)]
 struct Next {
     flow: usize,
     len: usize,
     flags: u8,
-    /// Bytes that are missing in front of it.
+    /// Number of bytes missing before the segment.
     gap: u32,
-    /// How far its identification is from the last one.
+    /// Distance of the identification from the last one.
     step: u16,
     partial: bool,
-    /// A byte that is changed after the checksums were made.
+    /// Offset of a byte that is changed after the checksums are computed.
     broken: Option<usize>,
     ack: u32,
 }
@@ -175,7 +175,7 @@ fn next() -> impl Strategy<Value = Next> {
     )
 }
 
-/// Frames as described; in flow 0 most of the time.
+/// Builds frames as described, most of them of flow 0.
 fn frames(steps: &[Next], v4: bool) -> Frames {
     let mut state = [(0x1000_u16, 0xffff_f000_u32); 10];
     steps
@@ -185,7 +185,7 @@ fn frames(steps: &[Next], v4: bool) -> Frames {
             let (id, sequence) = &mut state[flow];
             *id = id.wrapping_add(next.step);
             *sequence = sequence.wrapping_add(next.gap);
-            // Without DF, so that identifications count.
+            // Without `DF`, so that identifications matter.
             let shape = Shape { v4, atomic: false, port: flow as u16, ack: next.ack, options: 3 };
             let payload: Vec<_> = (0..next.len).map(|at| (at * 7) as u8 ^ *sequence as u8).collect();
             let mut frame = shape.segment(*id, *sequence, next.flags, &payload);
@@ -203,7 +203,7 @@ fn frames(steps: &[Next], v4: bool) -> Frames {
         .collect()
 }
 
-/// Which flow a frame is of, as far as the order within it is promised.
+/// The flow of a frame, within which the order is kept.
 fn flow_of(frame: &[u8]) -> Vec<u8> {
     let v4 = frame[12..14] == [8, 0];
     let l4 = if v4 { 34 } else { 54 };
@@ -214,7 +214,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn merged_frames_are_their_segments_byte_for_byte_and_in_order(
+    fn merged_frames_yield_their_segments_byte_for_byte_and_in_order(
         steps in prop::collection::vec(next(), 1..120),
         v4: bool,
         burst in 1_usize..100,
@@ -222,7 +222,7 @@ proptest! {
         let frames = frames(&steps, v4);
         let out = through(&frames, burst);
         let (mut wanted, mut got) = (cut(&frames), cut(&out));
-        // Order is promised within flows: a stable sort by flow shows it.
+        // Order is kept within flows, so a stable sort by flow makes both sides equal.
         wanted.sort_by_key(|frame| flow_of(frame));
         got.sort_by_key(|frame| flow_of(frame));
         prop_assert_eq!(wanted, got);
@@ -236,7 +236,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_taken_or_passed(
+    fn arbitrary_bytes_are_merged_or_passed(
         frame in prop::collection::vec(any::<u8>(), 0..200),
         ip in prop::sample::select(vec![[8_u8, 0], [0x86, 0xdd]]),
         version in prop::sample::select(vec![0x45_u8, 0x60, 0x46]),
@@ -253,14 +253,14 @@ proptest! {
     }
 }
 
-/// `count` full segments in a row.
+/// Builds `count` full segments in a row.
 fn stream(shape: Shape, count: u16, size: usize) -> Frames {
     let one = |i: u16| shape.segment(500 + i, 1000 + u32::from(i) * size as u32, 0x10, &vec![i as u8; size]);
     (0..count).map(|i| (PLAIN, one(i))).collect()
 }
 
 #[test]
-fn a_burst_of_one_flow_is_one_frame() {
+fn a_burst_of_one_flow_becomes_one_frame() {
     for shape in [V4, V6] {
         let segments = stream(shape, 20, 1448);
         let out = through(&segments, 64);
@@ -275,7 +275,7 @@ fn a_burst_of_one_flow_is_one_frame() {
 }
 
 #[test]
-fn a_merged_frame_ends_at_64_kib_and_the_next_goes_on() {
+fn a_merged_frame_ends_at_64_kib_and_another_one_follows() {
     let segments = stream(V4, 64, 1448);
     let out = through(&segments, 64);
     assert_eq!(out.iter().map(|(_, frame)| frame.len()).collect::<Vec<_>>(), [45, 19].map(|n| 66 + n * 1448));
@@ -283,7 +283,7 @@ fn a_merged_frame_ends_at_64_kib_and_the_next_goes_on() {
 }
 
 #[test]
-fn repeated_identifications_are_merged_only_where_they_have_no_meaning() {
+fn repeated_identifications_are_merged_only_in_packets_that_cannot_be_fragmented() {
     for (atomic, frames) in [(true, 1), (false, 5)] {
         let shape = Shape { atomic, ..V4 };
         let one = |i: u32| (PLAIN, shape.segment(0, i * 1000, 0x10, &[1; 1000]));
@@ -292,17 +292,17 @@ fn repeated_identifications_are_merged_only_where_they_have_no_meaning() {
 }
 
 #[test]
-fn timestamps_acknowledgements_and_wrong_checksums_are_not_merged() {
+fn different_timestamps_pure_acknowledgements_and_wrong_checksums_prevent_merging() {
     let mut segments = stream(V4, 6, 1000);
     let ts = 34 + 20 + 5;
-    // Another timestamp, with a checksum that is right.
+    // Another timestamp, with a correct checksum.
     segments[2].1[ts] = 9;
     segments[2].1[ts - 2] = 1_u8.wrapping_sub(8);
     let at = V4.l4() + 16;
     segments[2].1[at..at + 2].fill(0);
     let sum = checksum::fold(checksum::add(V4.pseudo(&segments[2].1), &segments[2].1[34..]));
     segments[2].1[at..at + 2].copy_from_slice(&sum.to_be_bytes());
-    // A broken payload.
+    // A corrupted payload.
     segments[4].1[100] ^= 1;
     let out = through(&segments, 64);
     assert_eq!(cut(&out), cut(&segments));
@@ -311,7 +311,7 @@ fn timestamps_acknowledgements_and_wrong_checksums_are_not_merged() {
 }
 
 #[test]
-fn a_pushed_segment_ends_a_frame_and_a_lone_one_is_not_held() {
+fn a_segment_with_psh_completes_a_frame_and_a_single_one_passes_at_once() {
     let mut lro = Lro::default();
     let pushed = V4.segment(1, 1, 0x18, b"question");
     assert_eq!(lro.offer(&PLAIN, &pushed, true), Offer::Pass);
@@ -325,7 +325,7 @@ fn a_pushed_segment_ends_a_frame_and_a_lone_one_is_not_held() {
 }
 
 #[test]
-fn what_is_not_wanted_passes_behind_what_was_gathered() {
+fn unwanted_frames_pass_after_the_merged_frame_of_their_flow() {
     let mut lro = Lro::default();
     let [one, two] = [V4.segment(1, 0, 0x10, &[0; 100]), V4.segment(2, 100, 0x10, &[0; 100])];
     assert_eq!(lro.offer(&PLAIN, &one, false), Offer::Pass);

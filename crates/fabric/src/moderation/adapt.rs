@@ -1,22 +1,28 @@
-//! The batch follows the load: as many packets as come within [`ADAPT_MAX_DELAY`], which nothing waits longer than.
+//! `adapt`: the batch follows the load.
+//!
+//! The batch is the number of packets that come within [`ADAPT_MAX_DELAY`], and no packet waits
+//! longer than that.
 
 use std::time::{Duration, Instant};
 
 use super::clock::MAX_DELAY;
 use super::pending::PendingInterrupt;
 
-/// Largest batch (ESX: `Net.CoalesceRxQDepthCap`, `Net.CoalesceTxQDepthCap`).
+/// Largest batch in packets (ESX: `Net.CoalesceRxQDepthCap`, `Net.CoalesceTxQDepthCap`).
 const MOST: u32 = 40;
 /// Longest time that `adapt` holds an interrupt back.
 pub(super) const ADAPT_MAX_DELAY: Duration = Duration::from_micros(50);
-/// How long packets are counted for (ESX: `Net.CoalesceTxTimeout`).
+/// Length of the window in which packets are counted (ESX: `Net.CoalesceTxTimeout`).
 const WINDOW: Duration = MAX_DELAY;
 
+/// The state of the scheme.
 #[derive(Debug)]
 pub(super) struct Adapt {
+    /// The current batch, in packets.
     batch: u32,
-    /// Beginning of the window, and packets in it.
+    /// Beginning of the window.
     since: Option<Instant>,
+    /// Packets in the window.
     packets: u32,
 }
 
@@ -27,7 +33,7 @@ impl Default for Adapt {
 }
 
 impl Adapt {
-    /// So many packets came.
+    /// Counts packets.
     #[inline]
     pub(super) fn count(&mut self, now: Instant, packets: u32) {
         let window = now.saturating_duration_since(*self.since.get_or_insert(now));
@@ -39,16 +45,17 @@ impl Adapt {
         self.packets = self.packets.saturating_add(packets);
     }
 
-    /// When the interrupt goes out at the latest.
+    /// The latest time for a pending interrupt.
     #[inline]
     pub(super) fn latest(&self, pending: &PendingInterrupt) -> Instant {
         if pending.packets >= self.batch { pending.since } else { pending.since + ADAPT_MAX_DELAY }
     }
 
-    /// It went out.
+    /// Notes that an interrupt was sent.
     #[inline]
     pub(super) fn sent(&mut self, now: Instant, pending: &PendingInterrupt) {
-        // Nothing came while it was held back: most likely the sender waits for an answer. The next window tells.
+        // No packet came during the delay, so the sender probably waits for an answer. The next
+        // window decides again.
         if now > pending.since && pending.packets == pending.first {
             self.batch = 1;
         }

@@ -1,15 +1,15 @@
-//! The common ticks of `dense`.
+//! The clock of moderation: the longest delay, and the common ticks of `dense`.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// Longest time that `static` holds anything back, and the distance of ticks (ESX: `Net.CoalesceTxTimeout`).
+/// Longest delay by `static`, and the distance between ticks (ESX: `Net.CoalesceTxTimeout`).
 pub(super) const MAX_DELAY: Duration = Duration::from_millis(4);
 
-/// Some tick. Which one does not matter, as long as it is everybody's.
+/// One tick. Its time does not matter, as long as all queues share it.
 static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// The next tick after this time; they are [`MAX_DELAY`] apart.
+/// The first tick after this time. Ticks are [`MAX_DELAY`] apart.
 pub(super) fn tick(after: Instant) -> Instant {
     let rest = |time: Duration| Duration::from_nanos((time.as_nanos() % MAX_DELAY.as_nanos()) as u64);
     match after.checked_duration_since(*FIRST) {
@@ -29,7 +29,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ticks_are_common_and_apart(times in prop::collection::vec(0..50_000_000_u64, 1..50)) {
+        fn ticks_are_common_and_evenly_spaced(times in prop::collection::vec(0..50_000_000_u64, 1..50)) {
             // Some of the times are before the first tick.
             let start = FIRST.checked_sub(Duration::from_millis(20)).unwrap();
             for time in times {

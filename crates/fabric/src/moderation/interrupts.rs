@@ -1,4 +1,4 @@
-//! When the guest is interrupted.
+//! The moderator of interrupts.
 
 use std::time::Instant;
 
@@ -8,18 +8,18 @@ use super::clock::{self, MAX_DELAY};
 use super::pending::PendingInterrupt;
 use super::rbc::Rbc;
 
-/// May the guest be interrupted?
+/// The decision about an interrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interrupt {
-    /// There is no need.
+    /// No interrupt is needed.
     No,
-    /// Now. The answer is given once: whoever gets it interrupts.
+    /// Interrupt now. The moderator says so once: the caller must send the interrupt.
     Now,
-    /// Not yet; ask [`Interrupts::due`] at this time.
+    /// Not yet. The caller asks [`Interrupts::due`] at this time.
     At(Instant),
 }
 
-/// One answer to the question a scheme. An interrupt that is pending stays so, whatever scheme follows.
+/// One scheme. A pending interrupt stays pending when the scheme changes.
 #[derive(Debug)]
 enum Scheme {
     Disabled,
@@ -46,22 +46,23 @@ impl Scheme {
 pub struct Interrupts {
     scheme: Scheme,
     pending: Option<PendingInterrupt>,
-    /// Packets that are held back at most.
+    /// Largest number of packets for which an interrupt is held back.
     most: u32,
 }
 
 impl Interrupts {
-    /// The moderator of a ring of `size` entries.
+    /// Creates the moderator of a ring with `size` entries.
     pub fn new(coalescing: Coalescing, size: u16) -> Self {
         Self { scheme: Scheme::of(coalescing), pending: None, most: u32::from(size / 2).max(1) }
     }
 
-    /// Another scheme. What is pending has to be asked for with [`Self::due`], soon.
+    /// Changes the scheme. The caller then asks [`Self::due`].
     pub fn set(&mut self, coalescing: Coalescing) {
         self.scheme = Scheme::of(coalescing);
     }
 
-    /// The guest has been shown so many packets, and for what it has seen since its last interrupt it wants one, or not.
+    /// Notes that the guest was shown packets. `wanted` says whether it asked for an interrupt
+    /// since the last one.
     #[inline]
     pub fn published(&mut self, now: Instant, packets: u32, wanted: bool) -> Interrupt {
         if let Scheme::Adapt(adapt) = &mut self.scheme {
@@ -75,7 +76,7 @@ impl Interrupts {
         self.due(now)
     }
 
-    /// Is an interrupt due at this time? Asking too often, or for nothing, does no harm.
+    /// Decides whether an interrupt is due at this time. An unneeded call does no harm.
     #[inline]
     pub fn due(&mut self, now: Instant) -> Interrupt {
         let Some(pending) = self.pending else { return Interrupt::No };
@@ -95,7 +96,7 @@ impl Interrupts {
         Interrupt::Now
     }
 
-    /// No more waiting: tells whether an interrupt was pending, which the caller then sends.
+    /// Ends the delay. Returns `true` if an interrupt was pending, which the caller must send.
     pub fn release(&mut self, now: Instant) -> bool {
         let Some(pending) = self.pending.take() else { return false };
         match &mut self.scheme {
@@ -106,7 +107,8 @@ impl Interrupts {
         true
     }
 
-    /// The guest has nothing left to do that would need no interrupt: `static` and `dense` do not let it wait then.
+    /// Notes that the guest's transmit ring is empty. `static` and `dense` then end the delay: the
+    /// guest may wait for its buffers. Returns `true` if the caller must send an interrupt.
     pub fn idle(&mut self, now: Instant) -> bool {
         matches!(self.scheme, Scheme::Static(_) | Scheme::Dense) && self.release(now)
     }

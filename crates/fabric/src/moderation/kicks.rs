@@ -1,47 +1,48 @@
-//! When the guest may kick.
+//! The moderator of kicks.
 
 use std::time::{Duration, Instant};
 
 use super::Coalescing;
 use super::clock::{self, MAX_DELAY};
 
-/// Looking more often than that is polling.
+/// Shortest wait between two looks. Shorter waits would amount to polling.
 const SOONEST: Duration = Duration::from_micros(10);
 
-/// Looks in a row that find nothing, after which `dense` takes a guest for idle.
+/// Number of consecutive empty looks after which `dense` considers a guest idle.
 const SILENT: u8 = 16;
 
-/// May the guest kick?
+/// The decision about the next look at a transmit ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
-    /// With its next frame; until then nobody looks.
+    /// The guest kicks with its next frame, and nobody looks before.
     Kick,
-    /// It is spared that: its ring is looked at, at this time.
+    /// Kicks stay disabled, and the ring is looked at at this time.
     At(Instant),
 }
 
 /// The moderator of a transmit queue's kicks.
 ///
-/// Only `static` and `dense` have any effect on them. A guest that has sent nothing for one whole wait (`dense`: for 16 ticks) may kick
-/// again, so an idle guest costs nothing, and the first frame after a pause is on its way at once.
+/// Only `static` and `dense` affect kicks. A guest that has sent nothing during one whole wait
+/// (`dense`: 16 ticks) may kick again. An idle guest therefore costs nothing, and the first frame
+/// after a pause is forwarded at once.
 #[derive(Debug)]
 pub struct Kicks {
-    /// Packets that a look should find; `None`: kicks are welcome.
+    /// Number of packets that a look should find; `None` if kicks are never disabled.
     packets: Option<u32>,
-    /// Long waits end with a common tick.
+    /// Long waits end at a common tick.
     dense: bool,
-    /// Looks in a row that found nothing.
+    /// Number of consecutive looks that found nothing.
     silent: u8,
     /// Packets found since the ring was last empty.
     found: u32,
-    /// When that was.
+    /// Time at which the ring was last empty.
     last: Option<Instant>,
-    /// Half the ring: a guest whose ring is full can send nothing.
+    /// Half the ring size: a guest must not fill its ring during a wait.
     most: u32,
 }
 
 impl Kicks {
-    /// The moderator of a ring of `size` entries.
+    /// Creates the moderator of a ring with `size` entries.
     pub fn new(coalescing: Coalescing, size: u16) -> Self {
         let mut kicks = Self {
             packets: None,
@@ -55,7 +56,7 @@ impl Kicks {
         kicks
     }
 
-    /// Another scheme. The ring is to be looked at, soon.
+    /// Changes the scheme. The caller then has a worker look at the ring.
     pub fn set(&mut self, coalescing: Coalescing) {
         (self.dense, self.silent) = (coalescing == Coalescing::Dense, 0);
         self.packets = match coalescing {
@@ -65,13 +66,13 @@ impl Kicks {
         };
     }
 
-    /// A look has found so many packets.
+    /// Notes the packets that a look found.
     #[inline]
     pub fn found(&mut self, packets: u32) {
         self.found = self.found.saturating_add(packets);
     }
 
-    /// The ring is empty now.
+    /// Notes that the ring is empty, and decides about the next look.
     #[inline]
     pub fn emptied(&mut self, now: Instant) -> Look {
         let Some(packets) = self.packets else { return Look::Kick };
@@ -83,10 +84,10 @@ impl Kicks {
             return if idle { Look::Kick } else { Look::At(clock::tick(now)) };
         }
         self.silent = 0;
-        // As long as it took to find these, and as many more or fewer packets.
+        // Scale the time that these packets took to the number of packets wanted.
         let took = last.map_or(MAX_DELAY, |last| now.saturating_duration_since(last).min(MAX_DELAY));
         let wait = (took * packets / found).clamp(SOONEST, MAX_DELAY);
-        // One frame soon after another is not yet a stream that fills a batch before the next tick.
+        // A few frames in a row are not yet a stream that fills a batch before the next tick.
         let tick = self.dense && (wait == MAX_DELAY || 4 * found < packets);
         Look::At(if tick { clock::tick(now) } else { now + wait })
     }

@@ -1,39 +1,47 @@
-//! Rate based: interrupts keep a distance, as long as that gathers frames.
+//! `rbc`, rate-based coalescing: interrupts keep a distance, as long as that gathers frames.
 //!
-//! Where each frame is sent only after the one before was answered, a frame that is held back holds back all that would
-//! follow: waiting costs its full time and saves nothing. That shows: the interrupt goes out with the packets that it
-//! came with. After a series of such *fruitless* waits there is none for a while; then one interrupt is held back again,
-//! to see whether that is still so.
+//! In request-and-response traffic each frame is sent after the answer to the one before. Holding
+//! one back delays all that follow and saves no interrupt: the interrupt goes out with the packets
+//! that it came with. After a series of such *fruitless* waits the moderator stops delaying for a
+//! while (a *spell*). Then it delays one interrupt again, to see whether the traffic has changed.
 
 use std::time::{Duration, Instant};
 
 use super::pending::PendingInterrupt;
 
-/// So many fruitless waits in a row are no accident. (Frames that come at random do it with less than a percent, at one
-/// and a half times the rate.)
+/// Number of consecutive fruitless waits that start a spell.
+///
+/// Random arrivals at 1.5 times the rate produce such a series with a probability below 1 %.
 const ENOUGH: u8 = 8;
-/// Interrupts that are not held back after that.
+/// Length of the first spell, in interrupts.
 const SPELL: u32 = 64;
-/// The same, when it went on to be so; one in so many is too rare for the 99.9th percentile.
+/// Length of the longest spell. One delayed interrupt in 1024 does not affect the 99.9th
+/// percentile.
 const LONGEST_SPELL: u32 = 1024;
 
+/// The state of the scheme.
 #[derive(Debug)]
 pub(super) struct Rbc {
+    /// Shortest distance between interrupts.
     interval: Duration,
+    /// Time of the last interrupt.
     last: Option<Instant>,
+    /// Number of consecutive fruitless waits.
     fruitless: u8,
-    /// Interrupts that will not be held back.
+    /// Number of interrupts left in the current spell.
     free: u32,
+    /// Length of the next spell.
     spell: u32,
 }
 
 impl Rbc {
+    /// Starts the scheme at a rate in interrupts per second.
     pub(super) fn new(rate: u32) -> Self {
         let interval = Duration::from_secs(1) / rate.max(1);
         Self { interval, last: None, fruitless: 0, free: 0, spell: SPELL }
     }
 
-    /// When the interrupt goes out at the latest.
+    /// The latest time for a pending interrupt.
     #[inline]
     pub(super) fn latest(&self, pending: &PendingInterrupt) -> Instant {
         match self.last {
@@ -42,7 +50,7 @@ impl Rbc {
         }
     }
 
-    /// It went out.
+    /// Notes that an interrupt was sent.
     #[inline]
     pub(super) fn sent(&mut self, now: Instant, pending: &PendingInterrupt) {
         let early = self.last.is_some_and(|last| now < last + self.interval);

@@ -10,7 +10,7 @@ use super::clock::MAX_DELAY;
 use super::*;
 
 const RING: u16 = 256;
-/// Rounding of nanoseconds, and the granularity of the time that tests use.
+/// Granularity of time in these tests, and allowance for rounding.
 const TICK: Duration = Duration::from_nanos(1);
 
 fn scheme() -> impl Strategy<Value = Coalescing> {
@@ -23,7 +23,7 @@ fn scheme() -> impl Strategy<Value = Coalescing> {
     ]
 }
 
-/// Longest that a scheme may hold anything.
+/// Longest delay by a scheme.
 fn bound(scheme: Coalescing) -> Duration {
     match scheme {
         Coalescing::Disabled => Duration::ZERO,
@@ -33,13 +33,13 @@ fn bound(scheme: Coalescing) -> Duration {
     }
 }
 
-/// A guest that wants an interrupt for the next frame as soon as it got one, and a worker whose timers are exact.
+/// A guest that wants an interrupt for every frame, and a worker whose timers are exact.
 struct Rig {
     start: Instant,
     now: Instant,
     moderator: Interrupts,
-    /// When the frames came that no interrupt has told of.
-    untold: Vec<Instant>,
+    /// Arrival times of frames without an interrupt so far.
+    unreported: Vec<Instant>,
     deadline: Option<Instant>,
     interrupts: Vec<Instant>,
     longest: Duration,
@@ -52,7 +52,7 @@ impl Rig {
             start,
             now: start,
             moderator: Interrupts::new(scheme, RING),
-            untold: Vec::new(),
+            unreported: Vec::new(),
             deadline: None,
             interrupts: Vec::new(),
             longest: Duration::ZERO,
@@ -61,22 +61,22 @@ impl Rig {
 
     fn answer(&mut self, answer: Interrupt) {
         match answer {
-            Interrupt::No => assert!(self.untold.is_empty(), "forgotten"),
+            Interrupt::No => assert!(self.unreported.is_empty(), "a frame was forgotten"),
             Interrupt::Now => {
-                for came in self.untold.drain(..) {
+                for came in self.unreported.drain(..) {
                     self.longest = self.longest.max(self.now - came);
                 }
                 self.deadline = None;
                 self.interrupts.push(self.now);
             }
             Interrupt::At(when) => {
-                assert!(when > self.now, "a time that has passed");
+                assert!(when > self.now, "the time has passed");
                 self.deadline = Some(when);
             }
         }
     }
 
-    /// Time passes; timers go off.
+    /// Lets time pass; timers expire.
     fn until(&mut self, when: Instant) {
         while let Some(deadline) = self.deadline.filter(|&deadline| deadline <= when) {
             self.now = deadline;
@@ -91,13 +91,13 @@ impl Rig {
     }
 
     fn frames(&mut self, count: u32) {
-        let wanted = self.untold.is_empty();
-        self.untold.extend((0..count).map(|_| self.now));
+        let wanted = self.unreported.is_empty();
+        self.unreported.extend((0..count).map(|_| self.now));
         let answer = self.moderator.published(self.now, count, wanted);
         self.answer(answer);
     }
 
-    /// How many interrupts there were in the busiest stretch of this length.
+    /// Largest number of interrupts within a stretch of this length.
     fn busiest(&self, stretch: Duration) -> usize {
         let from = |&first: &Instant| {
             self.interrupts.iter().filter(|&&at| at >= first && at - first < stretch).count()
@@ -107,22 +107,22 @@ impl Rig {
 }
 
 proptest! {
-    /// Nothing waits longer than its scheme says, and nothing is forgotten.
+    /// No frame waits longer than its scheme permits, and none is forgotten.
     #[test]
-    fn every_frame_is_told_of_in_time(scheme in scheme(), traffic in vec((0..6_000_000_u64, 1..80_u32), 1..200)) {
+    fn every_frame_gets_its_interrupt_in_time(scheme in scheme(), traffic in vec((0..6_000_000_u64, 1..80_u32), 1..200)) {
         let mut rig = Rig::new(scheme);
         for (gap, frames) in traffic {
             rig.wait(Duration::from_nanos(gap));
             rig.frames(frames);
         }
         rig.wait(bound(scheme));
-        prop_assert!(rig.untold.is_empty());
+        prop_assert!(rig.unreported.is_empty());
         prop_assert!(rig.longest <= bound(scheme), "{:?}", rig.longest);
     }
 
-    /// Another scheme, whenever it comes, takes over what waits.
+    /// A new scheme takes over pending interrupts, whenever it comes.
     #[test]
-    fn a_new_scheme_keeps_what_is_owed(
+    fn a_new_scheme_keeps_pending_interrupts(
         traffic in vec((0..3_000_000_u64, 1..80_u32, prop::option::weighted(0.3, scheme())), 1..100),
     ) {
         let mut rig = Rig::new(Coalescing::Static { packets: 64 });
@@ -136,10 +136,10 @@ proptest! {
             }
         }
         rig.wait(Duration::from_millis(20));
-        prop_assert!(rig.untold.is_empty());
+        prop_assert!(rig.unreported.is_empty());
     }
 
-    /// A frame after which nothing comes, on a link on which nothing was.
+    /// A single frame on an idle link.
     #[test]
     fn a_lone_frame_waits_at_most_50_us(scheme in scheme(), pauses in vec(0..100_000_000_u64, 1..50)) {
         prop_assume!(!matches!(scheme, Coalescing::Static { .. } | Coalescing::Dense));
@@ -149,12 +149,12 @@ proptest! {
             rig.frames(1);
         }
         rig.wait(ADAPT_MAX_DELAY);
-        prop_assert!(rig.untold.is_empty());
+        prop_assert!(rig.unreported.is_empty());
         prop_assert!(rig.longest <= ADAPT_MAX_DELAY, "{:?}", rig.longest);
     }
 
-    /// Frames that come closer than half the distance of interrupts, however irregularly, mean no more interrupts than
-    /// the rate.
+    /// Frames closer together than half the distance of interrupts cause no more interrupts than
+    /// the rate permits, however irregular they are.
     #[test]
     fn rbc_keeps_its_rate(rate in 100..=20_000_u32, gaps in vec(0.0..0.49_f64, 50..400)) {
         let mut rig = Rig::new(Coalescing::Rbc { rate });
@@ -168,9 +168,9 @@ proptest! {
         }
     }
 
-    /// `static` tells of exactly as many packets as it says, as long as they come.
+    /// `static` interrupts once for exactly the given number of packets, as long as packets come.
     #[test]
-    fn static_counts(packets in 1..=64_u8, count in 1..1000_u32) {
+    fn static_interrupts_once_per_batch(packets in 1..=64_u8, count in 1..1000_u32) {
         let mut rig = Rig::new(Coalescing::Static { packets });
         for _ in 0..count {
             rig.wait(Duration::from_nanos(100));
@@ -179,9 +179,9 @@ proptest! {
         prop_assert_eq!(rig.interrupts.len() as u32, count / u32::from(packets));
     }
 
-    /// A guest's ring is looked at while it sends, and left alone when it does not.
+    /// A guest's ring is looked at while it sends, and not while it is idle.
     #[test]
-    fn kicks_are_spared_while_frames_come(packets in 1..=64_u8, looks in vec((0..10_000_000_u64, 0..300_u32), 1..200)) {
+    fn kicks_are_disabled_while_frames_come(packets in 1..=64_u8, looks in vec((0..10_000_000_u64, 0..300_u32), 1..200)) {
         let mut now = Instant::now();
         let mut kicks = Kicks::new(Coalescing::Static { packets }, RING);
         for (late, frames) in looks {
@@ -202,8 +202,8 @@ proptest! {
 }
 
 proptest! {
-    /// In dense mode every interrupt and every look that is not for a full batch is in a tick, so that all share one wake-up;
-    /// a guest may kick when it has been silent for 16 looks, and never before.
+    /// In dense mode every interrupt and every look falls on a tick, unless a batch is full, so
+    /// that all share one wake-up. A guest may kick after 16 silent looks and never before.
     #[test]
     fn dense_waits_for_common_ticks(looks in vec((0..10_000_000_u64, prop_oneof![4 => Just(0), 1 => 1..20_u32]), 1..300)) {
         let origin = Instant::now();
@@ -226,15 +226,15 @@ proptest! {
             match moderator.published(now, frames, true) {
                 Interrupt::At(when) => prop_assert!(is_tick(when) && when - now <= MAX_DELAY),
                 Interrupt::Now => {}
-                Interrupt::No => prop_assert!(false, "it was wanted"),
+                Interrupt::No => prop_assert!(false, "the guest wanted an interrupt"),
             }
         }
     }
 }
 
 #[test]
-fn dense_request_and_response_shares_ticks() {
-    // All guests that send one frame a round are looked at again at the same time.
+fn dense_looks_at_all_request_and_response_guests_in_one_tick() {
+    // All guests that send one frame per round are looked at at the same time.
     let start = clock::tick(Instant::now());
     let mut whens = std::collections::BTreeSet::new();
     for guest in 0..32 {
@@ -243,13 +243,13 @@ fn dense_request_and_response_shares_ticks() {
         kicks.found(1);
         whens.insert(match kicks.emptied(start + Duration::from_micros(10 * (guest + 1))) {
             Look::At(when) => when,
-            Look::Kick => panic!("its kicks are spared"),
+            Look::Kick => panic!("kicks are disabled"),
         });
     }
     assert_eq!(whens.len(), 1);
 }
 
-/// Each frame is sent when the one before has been answered.
+/// Sends each frame after the answer to the one before. Returns the mean delay.
 fn request_response(scheme: Coalescing, count: u32) -> (Duration, Rig) {
     let mut rig = Rig::new(scheme);
     for _ in 0..count {
@@ -264,18 +264,18 @@ fn request_response(scheme: Coalescing, count: u32) -> (Duration, Rig) {
 }
 
 #[test]
-fn request_and_response_do_not_pay_for_a_rate() {
+fn request_and_response_traffic_is_not_delayed_by_a_rate() {
     for scheme in [Coalescing::default(), Coalescing::Adapt, Coalescing::Disabled] {
         let (mean, _) = request_response(scheme, 100_000);
         assert!(mean < Duration::from_nanos(500), "{scheme}: {mean:?}");
     }
-    // What `static` says it costs, it costs.
+    // `static` always delays by its time limit.
     let (mean, _) = request_response(Coalescing::Static { packets: 2 }, 100);
     assert_eq!(mean, MAX_DELAY);
 }
 
 #[test]
-fn after_request_and_response_the_rate_is_kept_again() {
+fn the_rate_applies_again_after_request_and_response_traffic() {
     let (_, mut rig) = request_response(Coalescing::default(), 100_000);
     let begin = rig.now;
     for _ in 0..100_000 {
@@ -283,12 +283,12 @@ fn after_request_and_response_the_rate_is_kept_again() {
         rig.frames(1);
     }
     let after = rig.interrupts.iter().filter(|&&at| at > begin).count();
-    // A second at 4000/s, and what was left of a spell without waiting.
+    // One second at 4000 per second, and the rest of a spell without delays.
     assert!((4000..5100).contains(&after), "{after}");
 }
 
 #[test]
-fn adapt_follows_the_load() {
+fn adapt_adjusts_its_batch_to_the_load() {
     for (gap_us, interrupts) in [(100, 10_000), (10, 20_000), (1, 25_000)] {
         let mut rig = Rig::new(Coalescing::Adapt);
         for _ in 0..1_000_000 / gap_us {
@@ -296,14 +296,14 @@ fn adapt_follows_the_load() {
             rig.frames(1);
         }
         let sent = rig.interrupts.len() as u64;
-        // The first window is not batched.
+        // The first window has no batches.
         let slack = 4000 / gap_us + interrupts / 20;
         assert!(sent.abs_diff(interrupts) <= slack, "{gap_us} us: {sent}");
     }
 }
 
 #[test]
-fn half_a_ring_is_never_held_back() {
+fn an_interrupt_is_never_held_back_for_half_a_ring() {
     for scheme in [Coalescing::Rbc { rate: 100 }, Coalescing::Static { packets: 64 }] {
         let mut moderator = Interrupts::new(scheme, 64);
         let now = Instant::now();
@@ -316,7 +316,7 @@ fn half_a_ring_is_never_held_back() {
 }
 
 #[test]
-fn whoever_polls_is_not_interrupted_and_not_counted() {
+fn a_polling_guest_is_neither_interrupted_nor_counted() {
     let now = Instant::now();
     let mut moderator = Interrupts::new(Coalescing::Static { packets: 2 }, RING);
     assert_eq!(moderator.published(now, 100, false), Interrupt::No);
@@ -326,7 +326,7 @@ fn whoever_polls_is_not_interrupted_and_not_counted() {
 }
 
 #[test]
-fn a_guest_with_nothing_left_to_send_is_told_at_once_by_static() {
+fn static_interrupts_a_guest_with_an_empty_ring_at_once() {
     let now = Instant::now();
     for (scheme, told) in [(Coalescing::Static { packets: 64 }, true), (Coalescing::Adapt, false)] {
         let mut moderator = Interrupts::new(scheme, RING);

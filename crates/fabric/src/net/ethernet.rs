@@ -1,20 +1,20 @@
-//! What the switch looks at in a frame: addresses and type, read once from a copy that no guest can change.
+//! Ethernet headers: addresses and type, read once from a copy that no guest can change.
 
 use taut_api::MacAddr;
 use taut_api::fabric::DropReason;
 
-/// Bytes of an Ethernet header.
+/// Length in bytes of an Ethernet header.
 pub const HEADER: usize = 14;
-/// Bytes of a VLAN tag.
+/// Length in bytes of a VLAN tag.
 pub const TAG: usize = 4;
-/// Longest frame without a tag that any port takes: a whole IP packet behind an Ethernet header.
+/// Longest frame without a tag: a whole IP packet behind an Ethernet header.
 pub const MAX_FRAME: usize = 65535 + HEADER;
 /// Longest frame with a tag.
 pub const MAX_TAGGED: usize = MAX_FRAME + TAG;
 
-/// EtherType of an IEEE 802.1Q tag: the one kind that the switch knows.
+/// EtherType of an IEEE 802.1Q tag, the only kind that the switch supports.
 pub const TAG_8021Q: u16 = 0x8100;
-/// EtherType of an 802.1ad service tag.
+/// EtherType of an IEEE 802.1ad service tag.
 const TAG_8021AD: u16 = 0x88a8;
 
 /// An Ethernet address as a number, for comparing and hashing: the first octet is the lowest byte.
@@ -35,25 +35,28 @@ impl MacKey {
         self.0 != 0 && !self.is_multicast()
     }
 
-    /// Broadcast or multicast.
+    /// Tells whether this is a group address: broadcast or multicast.
     pub const fn is_multicast(self) -> bool {
         self.0 & 1 == 1
     }
 
-    /// Is it one of the sixteen group addresses that a bridge keeps to itself (01:80:c2:00:00:0X; IEEE 802.1Q, table 8-1)?
-    /// Spanning tree, pause frames, link aggregation and their like are between a station and its nearest bridge.
+    /// Tells whether this is one of the sixteen addresses that a bridge does not forward
+    /// (01:80:c2:00:00:0X; IEEE 802.1Q, table 8-1).
+    ///
+    /// Spanning tree, pause frames and link aggregation use them between a station and its nearest
+    /// bridge.
     pub const fn is_reserved(self) -> bool {
         const FIRST: u64 = u64::from_le_bytes([0x01, 0x80, 0xc2, 0, 0, 0, 0, 0]);
         self.0 & !(0x0f << 40) == FIRST
     }
 }
 
-/// Both addresses and the type of a frame as two words, for comparing in one go.
+/// Both addresses and the type of a frame as two words, for fast comparison.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MacPair(u64, u64);
 
 impl MacPair {
-    /// Those of a frame of at least [`HEADER`] bytes.
+    /// Reads them from a frame of at least [`HEADER`] bytes.
     #[inline]
     pub fn of<const N: usize>(start: &[u8; N]) -> Self {
         const { assert!(N >= HEADER) };
@@ -66,7 +69,8 @@ impl MacPair {
         Self(word(0), word(6))
     }
 
-    /// A place in a table of `N` for them, a power of two. Addresses that differ in a few bits are spread.
+    /// The place in a table with `N` entries, a power of two. Addresses that differ in a few bits
+    /// get different places.
     #[inline]
     pub fn place<const N: usize>(self) -> usize {
         const { assert!(N.is_power_of_two()) };
@@ -82,16 +86,20 @@ pub struct Ethernet {
     pub dst: MacKey,
     /// Source.
     pub src: MacKey,
-    /// EtherType, that behind the tag if there is one.
+    /// EtherType; the one behind the tag if there is a tag.
     pub ether_type: u16,
     /// Content of the 802.1Q tag: priority, drop eligibility, VLAN.
     pub tag: Option<u16>,
 }
 
-/// Parses a frame's start and checks its length. `head` holds at least [`HEADER`] and [`TAG`] bytes of a frame that is so
-/// long; what it holds behind `len` has no meaning.
+/// Reads a frame's Ethernet header and checks the frame's length.
 ///
-/// A frame with more than one tag, or one of another kind than 802.1Q, is refused: what is behind it would pass unseen.
+/// `head` holds the first [`HEADER`] and [`TAG`] bytes of the frame, as far as the frame is that
+/// long; bytes from `len` on have no meaning.
+///
+/// # Errors
+/// A frame with more than one tag, or with a tag other than 802.1Q, is refused: the switch would
+/// not see the type behind it.
 #[inline]
 pub fn check(head: &[u8], len: usize) -> Result<Ethernet, DropReason> {
     let bytes: &[u8; HEADER] = head.first_chunk().filter(|_| len >= HEADER).ok_or(DropReason::Runt)?;
@@ -109,6 +117,7 @@ pub fn check(head: &[u8], len: usize) -> Result<Ethernet, DropReason> {
     }
 }
 
+/// Reads the header of a frame with a tag.
 fn check_tagged(head: &[u8], len: usize, dst: MacKey, src: MacKey) -> Result<Ethernet, DropReason> {
     let bytes: &[u8; HEADER + TAG] =
         head.first_chunk().filter(|_| len >= HEADER + TAG).ok_or(DropReason::Runt)?;

@@ -1,16 +1,17 @@
 //! Flow hashes: the choice of a receiver's queue pair for a frame.
 //!
 //! Frames of one flow go to one queue, so that they stay in order; flows spread over all running
-//! queues. A flow is given by addresses and ports, as far as they lie within a frame's private first
-//! bytes: IPv4 and IPv6 behind up to two VLAN tags, and the ports of TCP and UDP. Fragments go by
-//! addresses alone, because only the first fragment has ports.
+//! queues. A flow is given by addresses and ports, as far as they lie within a frame's private
+//! first bytes: IPv4 and IPv6 behind up to two VLAN tags, and the ports of TCP and UDP. Fragments
+//! go by addresses alone, because only the first fragment has ports.
 
 use super::queue::PairIdx;
 
 /// Length in bytes of the two addresses of an Ethernet header.
 const ADDRESSES: usize = 12;
 
-/// Chooses the pair for a frame that begins with `head`, among those whose bits are set in `running`.
+/// Chooses the pair for a frame that begins with `head`, among those whose bits are set in
+/// `running`.
 ///
 /// If no pair is running, the first one is chosen.
 #[inline]
@@ -55,7 +56,7 @@ fn hash(head: &[u8]) -> u32 {
     state.finish()
 }
 
-/// Mixes in both addresses, and returns the ports if there are any.
+/// Mixes in both addresses of IPv4, and returns the ports if there are any.
 fn ipv4<'a>(packet: &'a [u8], state: &mut Mixer) -> Option<&'a [u8]> {
     let header = usize::from(packet.first()? & 15) * 4;
     state.mix(packet.get(12..20)?);
@@ -65,7 +66,7 @@ fn ipv4<'a>(packet: &'a [u8], state: &mut Mixer) -> Option<&'a [u8]> {
     packet.get(header..header + 4).filter(|_| has_ports)
 }
 
-/// The same for IPv6.
+/// Mixes in both addresses of IPv6, and returns the ports if there are any.
 fn ipv6<'a>(packet: &'a [u8], state: &mut Mixer) -> Option<&'a [u8]> {
     state.mix(packet.get(8..40)?);
     let has_ports = matches!(packet.get(6), Some(6 | 17));

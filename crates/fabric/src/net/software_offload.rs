@@ -1,8 +1,9 @@
-//! What a sender left to the hardware and a receiver cannot take: checksums and segmentation, done in software.
+//! Offloads in software: checksums and segmentation that a sender left to the hardware and its
+//! receiver does not accept.
 //!
-//! This is the slow path: the frame has been copied out of guest memory, so nothing changes under it. A frame is a
-//! series of [`Pieces`], each of which can be written by itself: when the receiver fills up in the middle, the rest
-//! follows later.
+//! This is the slow path. The frame has been copied out of guest memory, so it cannot change. A
+//! frame is a series of [`Pieces`], each of which can be written by itself: when the receiver fills
+//! up in the middle, the rest follows later.
 
 use std::ops::Range;
 
@@ -20,7 +21,7 @@ const UDP: u8 = 17;
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
-/// The header of a frame that needs nothing more done to it.
+/// The header of a finished frame: one without offloads.
 pub const PLAIN: NetHeader = NetHeader {
     flags: 0,
     gso_type: header::GSO_NONE,
@@ -31,16 +32,16 @@ pub const PLAIN: NetHeader = NetHeader {
     num_buffers: 1,
 };
 
-/// What a receiver takes without help.
+/// The offloads that a receiver accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offloads {
-    /// Frames whose checksum is still to be completed.
+    /// Frames with partial checksums.
     pub checksum: bool,
     /// TCP over IPv4 longer than the MTU.
     pub tso4: bool,
     /// TCP over IPv6 longer than the MTU.
     pub tso6: bool,
-    /// Either, with ECN's congestion bit in the first segment.
+    /// Either, with the CWR flag of ECN in the first segment.
     pub ecn: bool,
     /// UDP over IPv4 longer than the MTU.
     pub uso4: bool,
@@ -49,14 +50,15 @@ pub struct Offloads {
 }
 
 impl Offloads {
-    /// A receiver of finished frames.
+    /// No offload: finished frames only.
     pub const NONE: Self =
         Self { checksum: false, tso4: false, tso6: false, ecn: false, uso4: false, uso6: false };
-    /// A receiver of everything but UDP segmentation.
+    /// All offloads except UDP segmentation.
     pub const TCP: Self =
         Self { checksum: true, tso4: true, tso6: true, ecn: true, uso4: false, uso6: false };
 
-    /// Can the frame be handed over as it is? `ether_type` tells apart what the header does not.
+    /// Tells whether the frame can be handed over as it is. `ether_type` distinguishes UDP over
+    /// IPv4 and IPv6, which the header does not.
     #[inline]
     pub fn take(self, header: &NetHeader, ether_type: u16) -> bool {
         if header.flags & header::NEEDS_CSUM == 0 && header.gso_type == header::GSO_NONE {
@@ -74,7 +76,7 @@ impl Offloads {
     }
 }
 
-/// Does the sender's header agree with itself and with a frame of `len` bytes?
+/// Checks that the sender's header is consistent and fits a frame of `len` bytes.
 #[inline]
 pub fn check_header(header: &NetHeader, len: usize) -> Result<(), DropReason> {
     if header.flags & header::NEEDS_CSUM != 0 {
@@ -90,38 +92,39 @@ pub fn check_header(header: &NetHeader, len: usize) -> Result<(), DropReason> {
     }
 }
 
-/// A frame as the series of finished frames that it stands for.
+/// A frame as the series of finished frames that it represents.
 #[derive(Debug)]
 pub struct Pieces<'a> {
     frame: &'a [u8],
     work: Work,
 }
 
+/// The work to be done.
 #[derive(Debug, Clone, Copy)]
 enum Work {
-    /// Sum from `start` to the end, store at `field`.
+    /// Complete one checksum: sum from `start` to the end, store at `field`.
     Checksum { start: usize, field: usize },
-    /// Cut the payload.
+    /// Cut the payload into segments.
     Segments(Layout),
 }
 
-/// Where things are in a frame to be cut.
+/// The layout of a frame to be cut.
 #[derive(Debug, Clone, Copy)]
 struct Layout {
     v4: bool,
     tcp: bool,
-    /// Offset of the IP header: behind a VLAN tag, if there is one.
+    /// Offset of the IP header, behind a VLAN tag if there is one.
     l3: usize,
     /// Offset of the TCP or UDP header.
     l4: usize,
-    /// Offset of the payload: all before it is repeated in every segment.
+    /// Offset of the payload. Each segment repeats everything before it.
     payload: usize,
-    /// Bytes of payload in a segment.
+    /// Payload bytes in a segment.
     size: usize,
 }
 
 impl<'a> Pieces<'a> {
-    /// Looks at a frame whose header [`check_header`] has passed.
+    /// Analyses a frame whose header has passed [`check_header`].
     pub fn of(frame: &'a [u8], header: &NetHeader) -> Result<Self, DropReason> {
         let work = if header.gso_type == header::GSO_NONE {
             let start = usize::from(header.csum_start);
@@ -132,7 +135,7 @@ impl<'a> Pieces<'a> {
         Ok(Self { frame, work })
     }
 
-    /// How many there are, at least one.
+    /// Number of pieces, at least one.
     pub fn count(&self) -> usize {
         match self.work {
             Work::Checksum { .. } => 1,
@@ -140,15 +143,16 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Writes piece `index` into `out`, which holds [`super::ethernet::MAX_TAGGED`] bytes, and tells its length.
+    /// Writes piece `index` into `out`, which holds [`super::ethernet::MAX_TAGGED`] bytes, and
+    /// returns its length.
     pub fn write(&self, index: usize, out: &mut [u8]) -> usize {
         match self.work {
             Work::Checksum { start, field } => {
                 let out = &mut out[..self.frame.len()];
                 out.copy_from_slice(self.frame);
-                // The field holds the sum of the pseudo header, which is part of the sum.
+                // The field holds the sum of the pseudo header, which belongs to the sum.
                 let sum = checksum::fold(checksum::add(0, &out[start..]));
-                // A zero would mean "no checksum" in UDP; both zeros are the same number to all others.
+                // In UDP, zero means "no checksum"; 0xffff is the other representation of zero.
                 let sum = if sum == 0 { 0xffff } else { sum };
                 out[field..field + 2].copy_from_slice(&sum.to_be_bytes());
                 out.len()
@@ -176,7 +180,7 @@ impl Layout {
             }
             (byte(l3 + 9)?, l3 + 4 * words)
         } else if ether_type == Some(&IPV6) {
-            // Extension headers would have to be walked; no driver segments behind one.
+            // Extension headers are not followed: no driver segments packets that have them.
             (byte(l3 + 6)?, l3 + 40)
         } else {
             return Err(DropReason::NoOffload);
@@ -195,11 +199,13 @@ impl Layout {
         Ok(Self { v4, tcp, l3, l4, payload, size: usize::from(header.gso_size) })
     }
 
+    /// Range of a segment's payload in the frame.
     fn payload_of(&self, frame: &[u8], index: usize) -> Range<usize> {
         let start = self.payload + index * self.size;
         start.min(frame.len())..(start + self.size).min(frame.len())
     }
 
+    /// Writes one segment.
     fn write(&self, frame: &[u8], index: usize, last: bool, out: &mut [u8]) -> usize {
         let payload = self.payload_of(frame, index);
         let len = self.payload + payload.len();
@@ -228,7 +234,7 @@ impl Layout {
         len
     }
 
-    /// Length, and for IPv4 identification and header checksum.
+    /// Writes the IP length, and for IPv4 the identification and header checksum.
     fn finish_ip(&self, index: usize, out: &mut [u8]) {
         let l3 = self.l3;
         let length = out.len() - l3;
@@ -244,6 +250,7 @@ impl Layout {
         }
     }
 
+    /// Writes the TCP or UDP checksum.
     fn finish_checksum(&self, field: usize, protocol: u8, out: &mut [u8]) {
         out[field..field + 2].fill(0);
         let addresses = if self.v4 { self.l3 + 12..self.l3 + 20 } else { self.l3 + 8..self.l3 + 40 };

@@ -1,4 +1,4 @@
-//! Pieces against what a receiver would compute: lengths, sequence, checksums, bytes.
+//! Pieces against what a receiver computes: lengths, sequence numbers, checksums and bytes.
 
 use proptest::prelude::*;
 use taut_virtq::header::{GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM};
@@ -7,7 +7,7 @@ use super::super::ethernet::MAX_TAGGED;
 use super::super::vlan::TagEdit;
 use super::*;
 
-/// The checksum done the slow way: 16-bit ones' complement addition, word by word.
+/// A slow reference checksum: 16-bit ones' complement addition, word by word.
 fn reference_sum(bytes: &[u8]) -> u16 {
     let mut sum = 0_u16;
     for pair in bytes.chunks(2) {
@@ -22,7 +22,7 @@ fn reference_sum(bytes: &[u8]) -> u16 {
 struct Shape {
     v4: bool,
     tcp: bool,
-    /// 32-bit words of options behind the IPv4 and TCP headers.
+    /// Number of 32-bit words of options behind the IPv4 and TCP headers.
     options: [usize; 2],
 }
 
@@ -47,7 +47,7 @@ impl Shape {
         if self.v4 { 26..34 } else { 22..54 }
     }
 
-    /// A frame as a guest leaves it: the checksum field holds the sum of the pseudo header.
+    /// Builds a frame as a guest leaves it: the checksum field holds the sum of the pseudo header.
     fn frame(self, payload: &[u8], tcp_flags: u8) -> Vec<u8> {
         let mut frame = vec![0; self.headers()];
         frame[..12].copy_from_slice(&[2, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2]);
@@ -89,7 +89,7 @@ impl Shape {
         pseudo
     }
 
-    /// Would a receiver accept both checksums and all lengths?
+    /// Asserts that a receiver accepts both checksums and all lengths.
     fn check(self, piece: &[u8]) {
         let ip_len = piece.len() - 14;
         if self.v4 {
@@ -149,7 +149,7 @@ fn pieces(frame: &[u8], header: &NetHeader) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The frame with a VLAN tag, and the header that goes with it.
+/// The frame with a VLAN tag, and the matching header.
 fn tagged(frame: &[u8], header: &NetHeader) -> (Vec<u8>, NetHeader) {
     let mut tagged = frame[..12].to_vec();
     tagged.extend([0x81, 0x00, 0x20, 0x0a]);
@@ -159,7 +159,7 @@ fn tagged(frame: &[u8], header: &NetHeader) -> (Vec<u8>, NetHeader) {
 
 proptest! {
     #[test]
-    fn a_tag_is_in_every_segment_and_changes_nothing_else(
+    fn every_segment_of_a_tagged_frame_has_the_tag_and_is_otherwise_the_same(
         shape in shapes(),
         payload in prop::collection::vec(any::<u8>(), 1..9000),
         size in prop_oneof![Just(0), 500_u16..3000],
@@ -172,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn segments_are_what_a_receiver_accepts_and_carry_every_byte(
+    fn segments_are_acceptable_to_a_receiver_and_carry_every_byte(
         shape in shapes(),
         payload in prop::collection::vec(any::<u8>(), 1..20_000),
         size in 1_u16..3000,
@@ -220,7 +220,7 @@ proptest! {
     }
 
     #[test]
-    fn any_header_on_any_bytes_is_pieces_or_a_reason(
+    fn any_header_on_any_bytes_yields_pieces_or_a_drop_reason(
         mut frame in prop::collection::vec(any::<u8>(), 14..300),
         ip in prop::sample::select(vec![IPV4, IPV6, [0x08, 0x06]]),
         protocol in prop::sample::select(vec![TCP, UDP, 1]),
@@ -249,7 +249,7 @@ proptest! {
 }
 
 #[test]
-fn a_receiver_is_given_what_it_said_it_takes() {
+fn a_receiver_gets_only_the_offloads_that_it_accepts() {
     let tcp4 = NetHeader { flags: NEEDS_CSUM, gso_type: GSO_TCPV4, gso_size: 1448, ..PLAIN };
     let ecn = NetHeader { gso_type: GSO_TCPV4 | GSO_ECN, ..tcp4 };
     let sum = NetHeader { gso_type: GSO_NONE, ..tcp4 };

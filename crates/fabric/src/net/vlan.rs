@@ -15,25 +15,26 @@ pub const fn vlan_of(tci: u16) -> u16 {
     tci & VLAN_BITS
 }
 
-/// A frame's first bytes with another tag.
+/// Room for a frame's first bytes with another tag.
 pub type EditedStart = [u8; FIRST_BYTES + TAG];
 
-/// What is done to a frame's tag.
+/// A change of a frame's tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TagEdit {
-    /// Nothing.
+    /// Leave it as it is.
     Keep,
-    /// A tag is put in.
+    /// Insert a tag with this content.
     Insert(u16),
-    /// The tag that is there gets another content.
+    /// Replace the content of the tag.
     Replace(u16),
-    /// The tag is taken out.
+    /// Remove the tag.
     Strip,
 }
 
 impl TagEdit {
-    /// Writes the edited form of a frame's first bytes to `space` and returns it. `start` is longer than its Ethernet header,
-    /// tag included, and at most [`FIRST_BYTES`].
+    /// Writes the edited first bytes of a frame to `space` and returns them.
+    ///
+    /// `start` is longer than the Ethernet header with its tag, and has at most [`FIRST_BYTES`].
     pub fn start<'s>(self, start: &[u8], space: &'s mut EditedStart) -> &'s [u8] {
         let (addresses, behind) = start.split_at(TAG_AT);
         let (tci, behind) = match self {
@@ -53,7 +54,7 @@ impl TagEdit {
         &space[..at + behind.len()]
     }
 
-    /// The header that goes with the edited frame: offsets move with what they point at.
+    /// The virtio-net header of the edited frame: its offsets move with the tag.
     pub fn header(self, header: &NetHeader) -> NetHeader {
         let tag = TAG as u16;
         let moved = |offset: u16| match self {

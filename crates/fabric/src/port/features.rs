@@ -1,4 +1,5 @@
-//! virtio-net features: the ones that a port offers, and the offloads that a driver's choice implies.
+//! virtio-net features: the ones that a port offers, and the offloads that a driver's choice
+//! implies.
 
 use taut_api::fabric::config::PortKind;
 use taut_virtq::features as bits;

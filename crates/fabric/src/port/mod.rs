@@ -3,9 +3,9 @@
 //! A [`Port`] lives as long as it is configured; what is attached to it comes and goes. A lock
 //! protects each of its queues:
 //!
-//! * A worker holds the lock of the transmit queue that it serves for one burst, from peeking at the
-//!   ring until receivers see the frames. Frames of one queue therefore keep their order, whichever
-//!   worker serves it. A transmit queue has one worker, so its lock is uncontended.
+//! * A worker holds the lock of the transmit queue that it serves for one burst, from peeking at
+//!   the ring until receivers see the frames. Frames of one queue therefore keep their order,
+//!   whichever worker serves it. A transmit queue has one worker, so its lock is uncontended.
 //! * During a burst the worker holds the lock of one receive queue at a time, so workers cannot
 //!   deadlock.
 //! * The control thread takes a lock only to put an end into a queue or to remove it. Once it has
@@ -154,7 +154,7 @@ impl Port {
         }
     }
 
-    /// Does what is due at a receive queue, and sets a timer for what is due later.
+    /// Handles what is due at a receive queue, and sets a timer for what is due later.
     ///
     /// Callers: the queue's timer for `when` has expired, the guest added buffers, or the ring
     /// started.
@@ -168,7 +168,8 @@ impl Port {
         }
     }
 
-    /// Does what is due at a transmit queue, served or not, and sets a timer for what is due later.
+    /// Handles what is due at a transmit queue, served or not, and sets a timer for what is due
+    /// later.
     pub fn tx_due(&self, pair: PairIdx, when: Instant, now: Instant, timers: &mut Timers) {
         let mut slot = self.tx(pair);
         slot.deadline.expire(when);

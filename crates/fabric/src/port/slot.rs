@@ -1,4 +1,5 @@
-//! The state of one queue of a port: the end attached to it, and everything that belongs to the end.
+//! The state of one queue of a port: the end attached to it, and everything that belongs to the
+//! end.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub struct TxSlot {
 }
 
 impl TxSlot {
-    /// Does what is due at `now`, and returns the time at which more will be due.
+    /// Handles what is due at `now`, and returns the time at which more will be due.
     pub fn due(&mut self, now: Instant, counters: &PortBlock) -> Option<Instant> {
         match &mut self.end {
             Some(TxEnd::Vnic(end)) => end.notifier().due(now, counters),
@@ -80,7 +81,7 @@ impl RxSlot {
         later
     }
 
-    /// Does what is due at `now`, and returns the time at which more will be due.
+    /// Handles what is due at `now`, and returns the time at which more will be due.
     pub fn due(&mut self, now: Instant, counters: &PortBlock) -> Option<Instant> {
         let paced = self.paced.as_mut();
         let next = paced.and_then(|paced| paced.drain(self.end.as_mut(), &mut self.fresh, now, counters));

@@ -18,8 +18,8 @@ use crate::net::software_offload::PLAIN;
 const PREFIX: usize = 4;
 /// Shortest Ethernet frame without its checksum.
 ///
-/// Guests with rings may send shorter frames, and some emulated cards (vlance) drop them unless they
-/// are padded.
+/// Guests with rings may send shorter frames, and some emulated cards (vlance) drop them unless
+/// they are padded.
 const MIN_FRAME: usize = 60;
 /// Size of the read buffer. The longest frame always fits.
 const BUFFER: usize = 2 * (PREFIX + MAX_TAGGED);

@@ -34,8 +34,8 @@ impl Tx {
         })
     }
 
-    /// Reads the waiting frames from the ring and returns their number. [`Self::queue`] gives access
-    /// to them, the oldest first.
+    /// Reads the waiting frames from the ring and returns their number. [`Self::queue`] gives
+    /// access to them, the oldest first.
     #[inline]
     pub fn look(&mut self) -> Result<usize, Failure> {
         Ok(self.queue.peek()?)
@@ -47,7 +47,8 @@ impl Tx {
         &self.queue
     }
 
-    /// Returns the first `done` frames of the last look to the guest, and interrupts it if that is due.
+    /// Returns the first `done` frames of the last look to the guest, and interrupts it if that is
+    /// due.
     ///
     /// Returns the time at which an interrupt will be due.
     #[inline]
@@ -132,8 +133,8 @@ impl Rx {
         self.queue.prefetch(index);
     }
 
-    /// Stores up to `count` frames of another guest's last look, from frame `first` on, as long as they
-    /// need no offload work.
+    /// Stores up to `count` frames of another guest's last look, from frame `first` on, as long as
+    /// they need no offload work.
     #[inline]
     pub fn put_run(&mut self, queue: &TxQueue, first: usize, count: usize) -> Run {
         let run = self.queue.deliver_run(queue, first, count);

@@ -1,11 +1,11 @@
-//! Buckets beside a slow oracle that computes with fractions.
+//! Buckets against a slow oracle that computes with rational numbers.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A token bucket as a textbook has it, with rational numbers: tokens are bits × 10⁹ per second, so that each
-/// nanosecond adds exactly `rate`. Too slow and too wide for the data path.
+/// A textbook token bucket with rational numbers. A token is 10⁻⁹ bits, so that each nanosecond
+/// adds exactly `rate` tokens. It is too slow and too wide for the data path.
 struct Oracle {
     rate: i128,
     depth: i128,
@@ -31,8 +31,8 @@ impl Oracle {
         self.at = now;
     }
 
-    /// The rule in words: there are enough tokens, or fewer than [`TOLERANCE`]'s worth is missing to a full bucket.
-    /// `slack` shifts the decision by that many nanoseconds' worth, to allow for rounding.
+    /// A frame conforms if there are enough tokens, or if the bucket lacks at most [`TOLERANCE`]'s
+    /// worth. `slack` shifts the decision by that many nanoseconds' worth, to allow for rounding.
     fn conforms(&mut self, now: Instant, len: usize, slack: i128) -> bool {
         self.refill(now);
         let tolerated = nanos(TOLERANCE) * self.rate;
@@ -46,7 +46,7 @@ impl Oracle {
 }
 
 fn rates() -> impl Strategy<Value = u64> {
-    // Even over the orders of magnitude, not over the numbers.
+    // Uniform over the orders of magnitude.
     (3.0..11.0_f64).prop_map(|exponent| 10_f64.powf(exponent) as u64)
 }
 
@@ -58,12 +58,12 @@ fn depths() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0_u64), Just(1), 0..4_000_000_u64, Just(1 << 40), Just(u64::MAX)]
 }
 
-/// Pauses from nothing to hours.
+/// Pauses from zero to hours.
 fn pauses() -> impl Strategy<Value = Duration> {
     (0.0..44.0_f64).prop_map(|exponent| Duration::from_nanos(2_f64.powf(exponent) as u64))
 }
 
-/// Sends frame after frame as early as allowed, from `start`; returns what was sent, and when.
+/// Sends each frame as early as permitted, from `start` on, and returns the times.
 fn greedy(bucket: &mut Bucket, start: Instant, len: usize, count: usize) -> Vec<Instant> {
     let mut now = start;
     (0..count)
@@ -80,7 +80,7 @@ fn greedy(bucket: &mut Bucket, start: Instant, len: usize, count: usize) -> Vec<
 
 proptest! {
     #[test]
-    fn it_decides_as_the_oracle_does(
+    fn a_bucket_decides_as_the_oracle_does(
         rate in rates(), depth in 0..4_000_000_u64, steps in prop::collection::vec((pauses(), lengths()), 1..100),
     ) {
         let start = Instant::now();
@@ -89,14 +89,14 @@ proptest! {
         let mut now = start;
         for (pause, len) in steps {
             now += pause;
-            // Each frame may be cheaper by a picosecond than it should be: a nanosecond for all of them.
+            // Each frame may be a picosecond too cheap; one nanosecond covers all of them.
             match bucket.conforms(now, len) {
                 None => prop_assert!(oracle.conforms(now, len, 1)),
                 Some(when) => {
                     prop_assert!(!oracle.conforms(now, len, -1));
                     prop_assert!(when > now);
                     now = when;
-                    prop_assert!(bucket.conforms(now, len).is_none(), "coming back when told is early enough");
+                    prop_assert!(bucket.conforms(now, len).is_none(), "a sender that comes back at the given time may send");
                     prop_assert!(oracle.conforms(now, len, 1));
                 }
             }
@@ -106,18 +106,18 @@ proptest! {
     }
 
     #[test]
-    fn the_long_run_rate_is_exact_whatever_the_frames(rate in rates(), depth in depths(), len in lengths()) {
+    fn the_long_run_rate_is_exact_for_any_frame_length(rate in rates(), depth in depths(), len in lengths()) {
         let start = Instant::now();
         let depth = depth.min(500 * len as u64);
         let mut bucket = Bucket::new(BitRate(rate), depth, start);
-        // The burst first; it does not count.
+        // Send the burst first; it does not count.
         let burst = greedy(&mut bucket, start, len, depth as usize / len + 2);
         let count = 500;
         let times = greedy(&mut bucket, burst[burst.len() - 1], len, count);
         let (first, last) = (times[0], times[count - 1]);
         let bits = (8 * len * (count - 1)) as f64;
         let seconds = last.duration_since(first).as_secs_f64();
-        // What is tolerated ahead of time may fall into this interval.
+        // The interval may contain what is tolerated ahead of time.
         let ahead = TOLERANCE.as_secs_f64() + (8 * len) as f64 / rate as f64;
         let ideal = bits / rate as f64;
         prop_assert!(seconds <= ideal * 1.000_001 + 1e-6, "{seconds} for {ideal}: too slow");
@@ -125,14 +125,14 @@ proptest! {
     }
 
     #[test]
-    fn a_late_worker_loses_nothing(rate in rates(), len in lengths(), late in prop::collection::vec(0..1_000_000_u64, 100)) {
-        // No more than about a thousand frames at a time: the test is to end.
+    fn a_late_worker_keeps_the_rate(rate in rates(), len in lengths(), late in prop::collection::vec(0..1_000_000_u64, 100)) {
+        // Limit the frames per step to about a thousand, to bound the test's time.
         let len = len.max((rate / 4_000_000) as usize);
         let start = Instant::now();
         let mut bucket = Bucket::new(BitRate(rate), 0, start);
         let (mut now, mut frames) = (start, 0_u64);
         for late in late {
-            // Up to a millisecond late, then everything that conforms at once.
+            // The worker is up to a millisecond late, and then sends everything that conforms.
             let mut sent = 0;
             let next = loop {
                 match bucket.conforms(now, len) {
@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn no_interval_sees_more_than_burst_and_rate_allow(
+    fn no_interval_carries_more_than_burst_and_rate_allow(
         rate in rates(), depth in 0..1_000_000_u64, steps in prop::collection::vec((pauses(), lengths()), 2..200),
     ) {
         let start = Instant::now();
@@ -160,7 +160,7 @@ proptest! {
         let mut now = start;
         let mut sent = Vec::new();
         for (pause, len) in steps {
-            // Pauses of hours would hide everything.
+            // Pauses of hours would hide violations.
             now += pause / 4096;
             if bucket.conforms(now, len).is_none() {
                 bucket.spend(now, len);
@@ -175,14 +175,14 @@ proptest! {
             for (to, len) in &sent[index..] {
                 bytes += *len as f64;
                 let seconds = to.duration_since(*from).as_secs_f64();
-                // A frame may be cheaper by a picosecond than it should be.
+                // A frame may be a picosecond too cheap.
                 prop_assert!(bytes <= (rate as f64 / 8.0 * seconds + allowance) * 1.000_25);
             }
         }
     }
 
     #[test]
-    fn a_live_change_never_gives_more_than_the_new_burst_and_never_starves(
+    fn a_live_change_grants_at_most_the_new_burst_and_never_starves(
         old in (rates(), depths()), new in (rates(), 0..400_000_u64), len in lengths(), spent in 0..200_usize, pause in pauses(),
     ) {
         let len = len.max((new.0 / 4_000_000) as usize);
@@ -199,10 +199,10 @@ proptest! {
             sent += len as u64;
         }
         let tolerated = u128::from(new.0) * TOLERANCE.as_nanos() / UNIT as u128;
-        // A frame may be cheaper by a picosecond than it should be.
+        // A frame may be a picosecond too cheap.
         let rounding = 1 + sent / 4000;
         prop_assert!(sent <= new.1.max(tolerated as u64 + len as u64) + rounding, "{sent} bytes at once");
-        // Debt of the old rate does not keep it from sending at the new one.
+        // Debt at the old rate does not prevent sending at the new one.
         let mut fresh = Bucket::new(BitRate(old.0), old.1, start);
         for _ in 0..spent {
             fresh.spend(start, len);
@@ -225,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn later_or_shorter_is_never_worse(rate in rates(), depth in depths(), spent in 0..100_usize, len in lengths(), pause in pauses()) {
+    fn a_later_or_shorter_frame_is_never_delayed_more(rate in rates(), depth in depths(), spent in 0..100_usize, len in lengths(), pause in pauses()) {
         let start = Instant::now();
         let mut bucket = Bucket::new(BitRate(rate), depth, start);
         for _ in 0..spent {
@@ -239,7 +239,7 @@ proptest! {
 }
 
 #[test]
-fn the_clock_of_another_worker_may_be_behind() {
+fn a_worker_whose_clock_is_behind_gets_the_same_decision() {
     let now = Instant::now();
     let mut bucket = Bucket::new(BitRate(1_000_000), 10_000, now);
     bucket.spend(now + Duration::from_secs(1), 10_000);

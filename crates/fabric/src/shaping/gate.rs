@@ -1,4 +1,4 @@
-//! The first step from a shaped guest: a frame that does not conform stays where it is, and its sender with it.
+//! The first step from a shaped guest: a frame that does not conform stays in the guest's ring.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
@@ -7,7 +7,7 @@ use super::PAUSE;
 use super::shaper::Shaper;
 use crate::sys::lock::lock;
 
-/// A sender's shaper, held for one burst; or none.
+/// A sender's shaper, locked for one burst, or no shaper.
 #[derive(Debug)]
 pub struct Gate<'p> {
     shaper: Option<MutexGuard<'p, Shaper>>,
@@ -15,26 +15,27 @@ pub struct Gate<'p> {
 }
 
 impl<'p> Gate<'p> {
-    /// For a burst at `now`.
+    /// Locks the shaper for a burst at `now`.
     #[inline]
     pub fn new(shaper: Option<&'p Mutex<Shaper>>, now: Instant) -> Self {
         let shaper = shaper.map(lock);
         Self { shaper, now }
     }
 
-    /// Is nothing limited?
+    /// Tells whether the sender has no shaper.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.shaper.is_none()
     }
 
-    /// When to come back for a frame of `len` bytes; `None`: it may pass now.
+    /// The time to come back for a frame of `len` bytes; `None` means that it may pass now.
     #[inline]
     pub fn closed_until(&self, len: usize) -> Option<Instant> {
         Some(self.shaper.as_ref()?.conforms(self.now, len)? + PAUSE)
     }
 
-    /// How many of the next frames, of these lengths, may pass in a row; and when to come back for the one behind them.
+    /// Counts how many frames of these lengths may pass in a row, and returns the time to come back
+    /// for the next one.
     pub fn pass(&self, lens: impl Iterator<Item = usize>) -> (usize, Option<Instant>) {
         let Some(shaper) = self.shaper.as_deref() else { return (lens.count(), None) };
         let mut trial = shaper.clone();
@@ -49,7 +50,7 @@ impl<'p> Gate<'p> {
         (frames, None)
     }
 
-    /// A frame of `len` bytes has passed.
+    /// Charges a frame of `len` bytes that has passed.
     #[inline]
     pub fn spend(&mut self, len: usize) {
         if let Some(shaper) = &mut self.shaper {

@@ -1,24 +1,24 @@
-//! The bounded queue in which frames wait for their rate on the way to a guest.
+//! The bounded queue in which frames to a guest wait for their rate.
 //!
-//! The first come goes first, and one that finds the queue full is lost. Its memory is taken when a port is shaped and
-//! never again; pages that no frame has been in are not touched.
+//! The queue is first-in, first-out, and a frame that finds it full is lost. Its memory is
+//! allocated once, when the port is shaped; pages that no frame has used are not touched.
 
 use std::collections::VecDeque;
 
 use taut_virtq::header::NetHeader;
 
-/// Most frames: ESX's `Net.NetShaperQueueSizeMax`.
+/// Largest number of frames (ESX: `Net.NetShaperQueueSizeMax`).
 pub const MAX_FRAMES: usize = 500;
-/// Room for their bytes: sixteen of the longest frames, or [`MAX_FRAMES`] of 1518 bytes.
+/// Room in bytes: for sixteen of the longest frames, or [`MAX_FRAMES`] frames of 1518 bytes.
 pub const MAX_BYTES: usize = 1 << 20;
 
-/// Frames that wait.
+/// Waiting frames.
 #[derive(Debug)]
 pub struct Queue {
     entries: VecDeque<Entry>,
-    /// Used in a circle; a frame lies in one piece.
+    /// A circular buffer in which each frame is contiguous.
     space: Box<[u8]>,
-    /// Behind the last frame.
+    /// Offset behind the last frame.
     end: usize,
 }
 
@@ -40,12 +40,13 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Is nothing in it?
+    /// Tells whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Adds a frame of up to `len` bytes, which `fill` writes and tells the true length of; `false` if there is no room.
+    /// Adds a frame of up to `len` bytes. `fill` writes it and returns its true length. Returns
+    /// `false` if there is no room.
     pub fn push(&mut self, header: NetHeader, len: usize, fill: impl FnOnce(&mut [u8]) -> usize) -> bool {
         let Some(start) = self.room(len) else { return false };
         let len = fill(&mut self.space[start..start + len]).min(len);
@@ -54,34 +55,34 @@ impl Queue {
         true
     }
 
-    /// Where `len` bytes in one piece are free.
+    /// Offset of `len` contiguous free bytes.
     fn room(&self, len: usize) -> Option<usize> {
         if self.entries.len() == MAX_FRAMES {
             return None;
         }
         let Some(first) = self.entries.front() else { return (len <= self.space.len()).then_some(0) };
         if self.end > first.start {
-            // What is used is in one piece: behind it, or else before it.
+            // The used bytes are contiguous: use the space behind them, or else before them.
             let behind = self.space.len() - self.end;
             if len <= behind { Some(self.end) } else { (len < first.start).then_some(0) }
         } else {
-            // The end may meet the start only when the queue is empty.
+            // `end == start` is reserved for the empty queue.
             (len < first.start - self.end).then_some(self.end)
         }
     }
 
-    /// The frame that has waited longest.
+    /// The oldest frame.
     pub fn first(&self) -> Option<(&NetHeader, &[u8])> {
         let entry = self.entries.front()?;
         Some((&entry.header, &self.space[entry.start..entry.start + entry.len]))
     }
 
-    /// Removes it.
+    /// Removes the oldest frame.
     pub fn pop(&mut self) {
         self.entries.pop_front();
     }
 
-    /// Removes all frames and tells how many there were.
+    /// Removes all frames and returns their number.
     pub fn clear(&mut self) -> usize {
         self.entries.drain(..).count()
     }
@@ -103,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_goes_in_comes_out_in_order_and_whole(
+        fn frames_leave_the_queue_whole_and_in_order(
             steps in prop::collection::vec((any::<bool>(), prop_oneof![4 => 1..2000_usize, 1 => Just(65_549)]), 1..600),
         ) {
             let mut queue = Queue::default();
@@ -113,7 +114,7 @@ mod tests {
                 if add {
                     let used: usize = model.iter().map(|(_, len)| len).sum();
                     let taken = push(&mut queue, mark, len);
-                    // One frame's length may be lost where the circle closes.
+                    // Up to one frame's length is unusable where the buffer wraps around.
                     prop_assert!(taken || model.len() == MAX_FRAMES || used + 2 * 65_549 > MAX_BYTES);
                     prop_assert!(!taken || (model.len() < MAX_FRAMES && used + len <= MAX_BYTES));
                     if taken {
@@ -126,7 +127,7 @@ mod tests {
                 }
                 prop_assert_eq!(queue.is_empty(), model.is_empty());
                 let first = queue.first().map(|(header, bytes)| {
-                    // Another frame that overlaps with this one has left its mark at one of its ends.
+                    // An overlapping frame would have overwritten the mark at one end.
                     let whole = bytes[0] == header.flags && bytes[bytes.len() - 1] == header.flags;
                     assert!(whole, "overwritten");
                     (header.flags, bytes.len())
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_bounded_in_frames_and_in_bytes() {
+    fn the_queue_is_bounded_in_frames_and_in_bytes() {
         let mut queue = Queue::default();
         assert_eq!((0..600).filter(|_| push(&mut queue, 1, 64)).count(), MAX_FRAMES);
         queue.clear();
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_takes_its_frame_back_leaves_a_shorter_one() {
+    fn a_frame_that_shrinks_while_it_is_copied_is_stored_with_its_true_length() {
         let mut queue = Queue::default();
         assert!(queue.push(NetHeader::default(), 100, |_| 7));
         assert!(push(&mut queue, 9, 50));

@@ -1,4 +1,4 @@
-//! The two buckets of a port and direction.
+//! The shaper of one direction of a port: two token buckets.
 
 use std::time::Instant;
 
@@ -6,22 +6,23 @@ use taut_api::shaping::Shape;
 
 use super::bucket::Bucket;
 
-/// Limits one direction of a port. It starts as a port that was idle for long: with all of its burst. That holds after
-/// a restart of the fabric, too; what has been sent is no part of a session.
+/// Limits one direction of a port.
+///
+/// A new shaper behaves like that of a port that was idle for long: it has its whole burst.
 #[derive(Debug, Clone, Default)]
 pub struct Shaper(Option<Buckets>);
 
 #[derive(Debug, Clone)]
 struct Buckets {
     shape: Shape,
-    /// The burst bonus is what the average leaves unused.
+    /// Limits the average rate. Its depth is the burst.
     average: Bucket,
-    /// How fast the bonus is spent.
+    /// Limits the rate within a burst.
     peak: Bucket,
 }
 
 impl Shaper {
-    /// Puts another shape in force, or none.
+    /// Replaces the shape; `None` removes all limits.
     pub fn set(&mut self, shape: Option<Shape>, now: Instant) {
         match (&mut self.0, shape) {
             (_, None) => self.0 = None,
@@ -39,14 +40,14 @@ impl Shaper {
         }
     }
 
-    /// When a frame of `len` bytes may be sent: now (`None`), or at the earliest then.
+    /// The earliest time for a frame of `len` bytes; `None` means now.
     #[inline]
     pub fn conforms(&self, now: Instant, len: usize) -> Option<Instant> {
         let buckets = self.0.as_ref()?;
         buckets.average.conforms(now, len).max(buckets.peak.conforms(now, len))
     }
 
-    /// A frame of `len` bytes is sent.
+    /// Charges a frame of `len` bytes.
     #[inline]
     pub fn spend(&mut self, now: Instant, len: usize) {
         if let Some(buckets) = &mut self.0 {

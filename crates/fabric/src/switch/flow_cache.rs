@@ -1,8 +1,8 @@
 //! A cache of recent forwarding decisions: the receive queue for a pair of MAC addresses.
 //!
-//! Each worker has its own cache, so nothing is shared and nothing is locked. A decision is valid for
-//! one millisecond: for that long, frames may still go to the port that an address has left. A new
-//! configuration clears the cache.
+//! Each worker has its own cache, so nothing is shared and nothing is locked. A decision is valid
+//! for one millisecond: for that long, frames may still go to the port that an address has left. A
+//! new configuration clears the cache.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! The switch: segments of ports, and the rules for frames between them.
 //!
-//! Addresses are configured: a frame to a known address is never flooded, and a frame from an address
-//! that is not its sender's is refused. A port group may permit more: a port that changes its address,
-//! or a port with many addresses behind it. Such addresses are in [`learned`].
+//! Addresses are configured: a frame to a known address is never flooded, and a frame from an
+//! address that is not its sender's is refused. A port group may permit more: a port that changes
+//! its address, or a port with many addresses behind it. Such addresses are in [`learned`].
 //!
 //! A [`Switch`] is immutable. A new configuration is a new switch, which workers take up between
 //! bursts; learned addresses pass from one switch to the next.
@@ -36,8 +36,8 @@ pub struct Switch {
 impl Switch {
     /// Puts ports on their segments.
     ///
-    /// Addresses of ports with a VLAN in common must differ. Addresses that were learned in the switch
-    /// `before` stay valid for ports whose configuration does not change.
+    /// Addresses of ports with a VLAN in common must differ. Addresses that were learned in the
+    /// switch `before` stay valid for ports whose configuration does not change.
     pub fn new<'a>(ports: impl Iterator<Item = (&'a PortConfig, &'a Arc<Port>)>, before: &Self) -> Self {
         let mut segments = BTreeMap::<SegmentId, Vec<(&PortConfig, &Arc<Port>)>>::new();
         for (config, port) in ports {

@@ -59,8 +59,8 @@ pub fn route(
     Ok(Routed { vlan, route })
 }
 
-/// Checks a source address that differs from the configured one, or comes from a port that may change
-/// its address, and learns it where the policy says so.
+/// Checks a source address that differs from the configured one, or comes from a port that may
+/// change its address, and learns it where the policy says so.
 fn check_source(
     segment: &Segment,
     from: &Member,

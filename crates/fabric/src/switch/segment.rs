@@ -96,7 +96,8 @@ impl Member {
 }
 
 impl Segment {
-    /// Builds the segment of these ports. Learned addresses of its predecessor stay if they are valid.
+    /// Builds the segment of these ports. Learned addresses of its predecessor stay if they are
+    /// valid.
     pub(super) fn new(id: SegmentId, ports: &[(&PortConfig, &Arc<Port>)], before: Option<&Self>) -> Self {
         let members: Vec<_> = ports.iter().map(|(config, port)| Member::new(config, port)).collect();
         let indexed = || (0..).map(MemberIdx).zip(&members);
@@ -208,8 +209,8 @@ impl Segment {
         }
     }
 
-    /// Makes `src` the address of a port that may change its own. Returns `false` if the port must not
-    /// have it, for instance because it is configured for another.
+    /// Makes `src` the address of a port that may change its own. Returns `false` if the port must
+    /// not have it, for instance because it is configured for another.
     pub(super) fn adopt(&self, from: &Member, vlan: u16, src: MacKey, now: Instant) -> bool {
         let Some(learned) = &self.learned else { return src == from.mac };
         let adopted = src == from.mac

@@ -1,9 +1,10 @@
-//! VLANs in the switch: which a frame is in, which a port takes part in, and what happens to the tag on the way.
+//! VLANs of ports: the VLAN of a frame that a port sends, and the tag of a frame that it receives.
 //!
-//! A frame is in exactly one VLAN: that of the access port it came from, or the one that its tag names on a trunk; 0 stands
-//! for none. It is delivered to ports of that VLAN only: without a tag at an access port, with it on a trunk. A priority tag
-//! (VLAN 0) is taken off everywhere; on the way from an access port to a trunk its priority stays. A second tag never
-//! passes, so no frame can be in another VLAN behind a port than it was in the switch.
+//! A frame is in exactly one VLAN: that of the access port that sent it, or the one that its tag
+//! names on a trunk; 0 stands for none. It is delivered only to ports of that VLAN: without a tag
+//! at an access port, with a tag on a trunk. A priority tag (VLAN 0) is removed everywhere, but
+//! from an access port to a trunk its priority is kept. A frame with a second tag never passes, so
+//! a frame cannot be in one VLAN in the switch and in another one behind a port.
 
 use taut_api::Vlan;
 use taut_api::fabric::DropReason;
@@ -13,9 +14,9 @@ use crate::net::vlan::{TagEdit, VLAN_BITS, vlan_of};
 /// The VLANs of a port.
 #[derive(Debug)]
 pub enum PortVlan {
-    /// One, and the port knows nothing of it.
+    /// One VLAN, whose frames are untagged at the port.
     Access(u16),
-    /// A bit for each; that of 4095 is never set.
+    /// A bit for each VLAN. The bit of 4095 is never set.
     Trunk(Box<[u64; 64]>),
 }
 
@@ -35,13 +36,13 @@ impl From<&Vlan> for PortVlan {
 }
 
 impl PortVlan {
-    /// Are its frames tagged?
+    /// Tells whether the port's frames are tagged.
     #[inline]
     pub const fn is_trunk(&self) -> bool {
         matches!(self, Self::Trunk(_))
     }
 
-    /// Does the port take part in the VLAN?
+    /// Tells whether the port takes part in a VLAN.
     #[inline]
     pub fn admits(&self, vlan: u16) -> bool {
         match self {
@@ -53,6 +54,9 @@ impl PortVlan {
     }
 
     /// The VLAN of a frame with this tag that the port sends.
+    ///
+    /// # Errors
+    /// The port must not send such a frame.
     #[inline]
     pub fn ingress(&self, tag: Option<u16>) -> Result<u16, DropReason> {
         match (self, tag.map_or(0, vlan_of)) {
@@ -63,7 +67,8 @@ impl PortVlan {
         }
     }
 
-    /// What to do with a frame of this VLAN that came with this tag, when it is for the port; `None` if it must not get it.
+    /// The change of the tag for a frame of this VLAN that goes to the port; `None` if the port
+    /// must not receive the frame.
     #[inline]
     pub fn egress(&self, vlan: u16, tag: Option<u16>) -> Option<TagEdit> {
         if !self.admits(vlan) {
@@ -93,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_port_says_which_vlan_a_frame_is_in() {
+    fn the_vlan_of_a_frame_follows_from_its_port_and_tag() {
         let (none, ten) = (PortVlan::Access(0), PortVlan::Access(10));
         let (some, all) = (trunk(&[(10, 20)]), PortVlan::from(&Vlan::all()));
         let priority = Some(0xe000);
@@ -118,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_set_and_taken_on_the_way() {
+    fn tags_are_inserted_replaced_and_removed_for_the_receiver() {
         let (ten, all) = (PortVlan::Access(10), PortVlan::from(&Vlan::all()));
         for (port, vlan, tag, edit) in [
             (&ten, 10, None, Some(TagEdit::Keep)),
@@ -146,7 +151,8 @@ mod tests {
     }
 
     proptest! {
-        /// What leaves at the second port would be, on a like port of the next switch, in the VLAN it was in here.
+        /// A frame that leaves at the second port is in the same VLAN on a like port of the next
+        /// switch.
         #[test]
         fn a_frame_never_changes_its_vlan(
             from in ports(),

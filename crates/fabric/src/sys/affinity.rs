@@ -5,7 +5,7 @@ use std::io;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
-/// Where a thread was put.
+/// The pCPUs to which a thread is bound.
 #[derive(Debug)]
 pub(super) struct CpuAffinity {
     tid: Pid,
@@ -13,16 +13,17 @@ pub(super) struct CpuAffinity {
 }
 
 impl CpuAffinity {
-    /// A thread that was not put anywhere yet.
+    /// The affinity of a thread that has not been bound yet.
     pub(super) const fn new(tid: Pid) -> Self {
         Self { tid, now: Vec::new() }
     }
 
-    /// Binds the thread to these pCPUs; none of them: it may run wherever its cpuset lets it, also on pCPUs that are others' now.
+    /// Binds the thread to these pCPUs. An empty list permits every pCPU of its cpuset, including
+    /// pCPUs that the cpuset gains later.
     ///
     /// # Errors
-    /// The kernel's; the thread stays where it is.
-    pub(super) fn put(&mut self, cpus: &[u32]) -> io::Result<()> {
+    /// The kernel refuses the list; the binding stays as it was.
+    pub(super) fn bind(&mut self, cpus: &[u32]) -> io::Result<()> {
         if self.now == cpus {
             return Ok(());
         }
@@ -46,20 +47,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_goes_where_it_is_put_and_anywhere_again() {
+    fn a_thread_runs_on_the_pcpus_it_is_bound_to_and_anywhere_after_an_empty_list() {
         std::thread::spawn(|| {
             let anywhere = sched_getaffinity(None).unwrap();
             let own = rustix::thread::gettid();
-            let mut place = CpuAffinity::new(own);
+            let mut affinity = CpuAffinity::new(own);
             let cpus: Vec<u32> =
                 (0..CpuSet::MAX_CPU as u32).filter(|cpu| anywhere.is_set(*cpu as usize)).collect();
             for wanted in [&cpus[..1], &cpus[..], &cpus[cpus.len() - 1..]] {
-                place.put(wanted).unwrap();
+                affinity.bind(wanted).unwrap();
                 let now = sched_getaffinity(Some(own)).unwrap();
                 assert_eq!((now.count() as usize, now.is_set(wanted[0] as usize)), (wanted.len(), true));
             }
-            assert!(place.put(&[100_000]).is_err());
-            place.put(&[]).unwrap();
+            assert!(affinity.bind(&[100_000]).is_err());
+            affinity.bind(&[]).unwrap();
             let now = sched_getaffinity(Some(own)).unwrap();
             assert!(cpus.iter().all(|cpu| now.is_set(*cpu as usize)));
         })

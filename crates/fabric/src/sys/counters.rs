@@ -1,7 +1,7 @@
-//! The counters file: one writer per word, plain stores, no lock. Its layout is [`taut_api::fabric::counters`].
+//! The counters file, which `tautd` reads. [`taut_api::fabric::counters`] defines its layout.
 //!
-//! A port's words are written under the lock of the queue that they belong to, so adding is a load and a store. Where
-//! several queues share a word, adding is atomic.
+//! A port's words are written under the lock of the queue that they belong to, so adding is a plain
+//! load and store. Where several queues share a word, adding is atomic.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,28 +11,28 @@ use taut_api::fabric::{DropReason, PortId};
 use taut_virtq::PositionLog;
 use taut_virtq::counters::SharedWords;
 
-/// The block of one port.
+/// The words of one port.
 #[derive(Debug, Clone)]
 pub struct PortBlock {
     words: Arc<SharedWords>,
     base: usize,
-    /// Several queues of a direction write here, each under a lock of its own.
+    /// Several queues of one direction write here, each under its own lock.
     shared: bool,
 }
 
 impl PortBlock {
-    /// The block of this port.
+    /// The words of this port.
     pub fn new(words: &Arc<SharedWords>, port: PortId) -> Self {
         Self { words: Arc::clone(words), base: port_base(port), shared: false }
     }
 
-    /// The same block for a port with this many pairs of queues.
+    /// The same words for a port with this many queue pairs.
     #[must_use]
     pub fn for_pairs(self, pairs: usize) -> Self {
         Self { shared: pairs > 1, ..self }
     }
 
-    /// Adds to a word of one direction, under the lock of a queue of that direction.
+    /// Adds to a word of one direction. The caller holds the lock of a queue of that direction.
     #[inline]
     pub fn add(&self, word: PortWord, count: u64) {
         if self.shared {
@@ -42,37 +42,37 @@ impl PortBlock {
         }
     }
 
-    /// Adds to a word that others may add to at the same time.
+    /// Adds to a word to which other threads may add at the same time.
     pub fn add_shared(&self, word: PortWord, count: u64) {
         self.words.words()[self.base + word as usize].fetch_add(count, Relaxed);
     }
 
-    /// Where a packed ring's position is written down.
+    /// The word in which a packed ring records its position; `None` if there is no room for it.
     pub fn position_log(&self, queue: usize) -> Option<PositionLog> {
         let room = PORT_WORDS - PortWord::RingPosition as usize;
         let word = self.base + PortWord::RingPosition as usize + queue;
         if queue < room { PositionLog::new(&self.words, word) } else { None }
     }
 
-    /// Replaces a word.
+    /// Sets a word.
     pub fn set(&self, word: PortWord, value: u64) {
         self.words.words()[self.base + word as usize].store(value, Relaxed);
     }
 
-    /// Counts a frame of this port's that was dropped.
+    /// Counts a dropped frame at its sender, this port.
     pub fn drop_from(&self, reason: DropReason) {
         let at = self.base + PortWord::TxDrops as usize + reason as usize;
         self.words.words()[at].fetch_add(1, Relaxed);
     }
 
-    /// Counts a frame for this port that was dropped.
+    /// Counts a dropped frame at its receiver, this port.
     pub fn drop_at(&self, reason: DropReason) {
         let at = self.base + PortWord::RxDrops as usize + reason as usize;
         self.words.words()[at].fetch_add(1, Relaxed);
     }
 }
 
-/// The block of one worker.
+/// The words of one worker.
 #[derive(Debug)]
 pub struct WorkerBlock {
     words: Arc<SharedWords>,
@@ -80,18 +80,18 @@ pub struct WorkerBlock {
 }
 
 impl WorkerBlock {
-    /// The block of this worker.
+    /// The words of this worker.
     pub fn new(words: &Arc<SharedWords>, worker: usize) -> Self {
         Self { words: Arc::clone(words), base: worker_base(worker) }
     }
 
-    /// Adds to a word.
+    /// Adds to a word. Only this worker writes it.
     pub fn add(&self, word: WorkerWord, count: u64) {
         add(&self.words, self.base + word as usize, count);
     }
 }
 
-/// Adds to a word that has no other writer now.
+/// Adds to a word that no other thread writes at the same time.
 #[inline]
 fn add(words: &SharedWords, at: usize, count: u64) {
     let word = &words.words()[at];

@@ -1,4 +1,4 @@
-//! Waiting for descriptors: an epoll set whose members leave it when they are dropped.
+//! An epoll set whose members leave it when they are dropped, and eventfds.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -12,30 +12,32 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-/// An epoll set, shared by its members.
+/// An epoll set. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Epoll(Arc<OwnedFd>);
 
-/// What happened: the token given to [`Epoll::watch`], and how.
+/// An event: the token given to [`Epoll::watch`], and the flags.
 pub type Ready = (u64, EventFlags);
 
-/// Most events taken at once.
+/// Largest number of events read at once.
 const BATCH: usize = 64;
 
 impl Epoll {
-    /// An empty set.
+    /// Creates an empty set.
     pub fn new() -> io::Result<Self> {
         Ok(Self(Arc::new(epoll::create(CreateFlags::CLOEXEC)?)))
     }
 
-    /// Adds a descriptor; it leaves the set when the returned value is dropped. This is not left to the kernel, which
-    /// drops a member only when the last duplicate of its descriptor, wherever it is, has been closed.
+    /// Adds a descriptor, which leaves the set when the returned value is dropped.
+    ///
+    /// The kernel alone would keep it until the last duplicate in any process has been closed.
     pub fn watch<F: AsFd>(&self, fd: F, token: u64, flags: EventFlags) -> io::Result<Watched<F>> {
         epoll::add(&self.0, &fd, EventData::new_u64(token), flags)?;
         Ok(Watched { epoll: self.clone(), fd, token, flags })
     }
 
-    /// Waits until something happens or `timeout` passes (`None`: for ever), and replaces the contents of `ready`.
+    /// Waits for events for at most `timeout` (`None`: without limit), and replaces `ready` by
+    /// them.
     pub fn wait(&self, ready: &mut Vec<Ready>, timeout: Option<Duration>) -> io::Result<()> {
         ready.clear();
         let timeout = timeout.map(|t| Timespec {
@@ -64,8 +66,13 @@ pub struct Watched<F: AsFd> {
 }
 
 impl<F: AsFd> Watched<F> {
-    /// Moves to another set. What is ready at that moment is told there, edge-triggered or not; while it moves, an event
-    /// may be told in both. When it fails, nothing has changed.
+    /// Moves the member to another set.
+    ///
+    /// A condition that holds at that moment is reported in the new set, even if edge-triggered.
+    /// During the move, an event may be reported in both sets.
+    ///
+    /// # Errors
+    /// The kernel refuses the new watch; the member stays in its set.
     pub fn move_to(&mut self, epoll: &Epoll) -> io::Result<()> {
         if !Arc::ptr_eq(&self.epoll.0, &epoll.0) {
             epoll::add(&epoll.0, &self.fd, EventData::new_u64(self.token), self.flags)?;
@@ -92,7 +99,7 @@ impl<F: AsFd> DerefMut for Watched<F> {
 
 impl<F: AsFd> Drop for Watched<F> {
     fn drop(&mut self) {
-        // Cannot fail: the descriptor was added and is still open.
+        // No error is possible: the descriptor was added and is still open.
         let _ = epoll::delete(&self.epoll.0, &self.fd);
     }
 }
@@ -102,17 +109,17 @@ impl<F: AsFd> Drop for Watched<F> {
 pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    /// A waker that nobody has used yet.
+    /// Creates a waker.
     pub fn new() -> io::Result<Self> {
         Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
     }
 
-    /// Wakes whoever waits.
+    /// Makes the waker readable, which wakes a thread that watches it.
     pub fn wake(&self) {
         signal(&self.0);
     }
 
-    /// Forgets all wake-ups so far.
+    /// Makes the waker unreadable.
     pub fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
@@ -124,13 +131,14 @@ impl AsFd for Waker {
     }
 }
 
-/// Makes a descriptor one that never blocks. By `fcntl`: the sandbox has no `ioctl`.
+/// Makes a descriptor non-blocking. This uses `fcntl`, because the sandbox forbids `ioctl`.
 pub fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
     let flags = fcntl_getfl(&fd)?;
     Ok(fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?)
 }
 
-/// Adds one to an event descriptor. One that is full has been signalled already; one that is broken is its owner's.
+/// Signals an event descriptor. Errors are ignored: a full one is signalled already, and a broken
+/// one harms only its owner.
 pub fn signal(event: impl AsFd) {
     let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
 }
@@ -140,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_edge_that_was_told_in_the_old_set_is_told_again_in_the_new_one() {
+    fn an_edge_that_was_reported_in_the_old_set_is_reported_again_in_the_new_one() {
         let (old, new) = (Epoll::new().unwrap(), Epoll::new().unwrap());
         let event = Waker::new().unwrap();
         let flags = EventFlags::IN | EventFlags::ET;
@@ -165,13 +173,13 @@ mod tests {
 
     #[test]
     fn a_timeout_is_not_rounded_up_to_a_millisecond() {
-        let nothing = Epoll::new().unwrap();
+        let empty = Epoll::new().unwrap();
         let shortest = || {
             let begun = std::time::Instant::now();
-            nothing.wait(&mut Vec::new(), Some(Duration::from_micros(100))).unwrap();
+            empty.wait(&mut Vec::new(), Some(Duration::from_micros(100))).unwrap();
             begun.elapsed()
         };
-        // Whoever is busy meanwhile, one of many comes in time.
+        // On a busy machine, at least one of many waits ends in time.
         assert!((0..1000).any(|_| shortest() < Duration::from_millis(1)));
     }
 }

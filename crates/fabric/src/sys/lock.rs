@@ -1,4 +1,4 @@
-//! Mutexes that outlive a panic.
+//! Locking without poisoning.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,9 +1,10 @@
-//! The box that the fabric puts itself into before it serves: it parses what guests write, and must be able to do
-//! nothing but move bytes between descriptors that it was given.
+//! The sandbox that the process enters before it serves.
 //!
-//! Four walls, each for itself: no new privileges, no capabilities, no file system (Landlock), and a list of system
-//! calls (seccomp) in which nothing opens, connects, executes or looks at another process. A call outside the list
-//! fails with `EPERM`: a library that tries something it can do without goes on.
+//! The process parses bytes that guests write, so it must be able only to move bytes between
+//! descriptors that it was given. Four independent mechanisms ensure that: no new privileges, no
+//! capabilities, no file system (Landlock), and a list of permitted system calls (seccomp), none of
+//! which opens, connects, executes or inspects another process. Other calls fail with `EPERM`, so
+//! that a library which can do without such a call continues.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,26 +17,28 @@ use seccompiler::{
 };
 use tracing::{info, warn};
 
-/// What stopped a wall from being built.
+/// Reasons why the sandbox cannot be entered.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// A privilege could not be given up.
+    /// A privilege could not be dropped.
     #[error("cannot give up {what}")]
     Privileges {
-        /// Which.
+        /// The privilege.
         what: &'static str,
-        /// Why.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Landlock failed, although the kernel has it.
+    /// The kernel has Landlock but refuses the rules.
     #[error("cannot close the file system")]
     Landlock(#[source] landlock::RulesetError),
-    /// The system call filter failed.
+    /// The kernel refuses the system call filter.
     #[error("cannot install the system call filter")]
     Seccomp(#[source] seccompiler::Error),
 }
 
-/// Closes the box around this thread and all threads that it starts afterwards. Call it before there is another.
+/// Enters the sandbox with this thread and all threads that it starts afterwards.
+///
+/// Call it before the process has other threads.
 pub fn enter() -> Result<(), SandboxError> {
     drop_privileges()?;
     close_file_system()?;
@@ -51,7 +54,7 @@ fn drop_privileges() -> Result<(), SandboxError> {
     let held = rustix::thread::capabilities(None).map_err(failed("capabilities"))?;
     if held.effective.contains(CapabilitySet::SETPCAP) {
         for capability in CapabilitySet::all().iter() {
-            // EINVAL: this kernel does not know the capability, so nobody has it.
+            // EINVAL: this kernel does not know the capability.
             match rustix::thread::remove_capability_from_bounding_set(capability) {
                 Ok(()) | Err(rustix::io::Errno::INVAL) => {}
                 Err(error) => return Err(failed("the bounding set")(error)),
@@ -68,7 +71,7 @@ fn drop_privileges() -> Result<(), SandboxError> {
 }
 
 fn close_file_system() -> Result<(), SandboxError> {
-    // No rule follows: everything handled is forbidden.
+    // Without rules, every handled access is forbidden.
     let status = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(ABI::V5))
@@ -81,9 +84,9 @@ fn close_file_system() -> Result<(), SandboxError> {
     Ok(())
 }
 
-/// System calls that the fabric makes for itself, or that the runtime makes for its threads and memory.
+/// Permitted system calls: the fabric's own, and those of the runtime for threads and memory.
 const ALLOWED: &[libc::c_long] = &[
-    // Bytes, events, descriptors that came in messages.
+    // Bytes, events, and descriptors received in messages.
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_write,
@@ -132,7 +135,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_restart_syscall,
-    // Time and chance.
+    // Time and random numbers.
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
@@ -151,13 +154,16 @@ fn filter_system_calls() -> Result<(), SandboxError> {
 
 type Filter = Result<SeccompFilter, seccompiler::BackendError>;
 
-/// A filter cannot see the flags of `clone3`: say that the kernel lacks it, and libc takes `clone`, whose flags it sees.
+/// Makes `clone3` fail as if the kernel lacked it.
+///
+/// A filter cannot see the flags of `clone3`. libc then uses `clone`, whose flags it can see.
 fn no_clone3() -> Filter {
     let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     let missing = SeccompAction::Errno(libc::ENOSYS as u32);
     SeccompFilter::new(rules, SeccompAction::Allow, missing, arch()?)
 }
 
+/// Permits the listed calls, and `clone` for threads only.
 fn allow_list() -> Filter {
     let thread = libc::CLONE_THREAD as u64;
     let starts_thread =
@@ -182,9 +188,9 @@ mod tests {
 
     use super::*;
 
-    /// The box closes around a thread and its children: a thread of its own is all that this test gives up.
+    /// Enters the sandbox on a thread of its own, so that the test process stays outside.
     #[test]
-    fn nothing_opens_connects_or_executes_inside_and_threads_and_memory_still_work() {
+    fn the_sandbox_forbids_files_connections_and_programs_and_permits_threads_and_memory() {
         let inside = std::thread::spawn(|| {
             enter().unwrap();
             assert_eq!(File::open("/proc/self/status").unwrap_err().kind(), PermissionDenied);
@@ -196,13 +202,13 @@ mod tests {
             assert_eq!(memory[12345], 1);
         });
         inside.join().unwrap();
-        assert!(File::open("/proc/self/status").is_ok(), "the box closed around everybody");
+        assert!(File::open("/proc/self/status").is_ok(), "the whole process is in the sandbox");
     }
 
-    /// What serving a VM's programs of the host takes: sockets that were opened outside are accepted on, read, written,
-    /// watched and shut down, but nothing is connected to, even where no file system is asked.
+    /// Serving programs of the host needs accept, read, write, watch and shutdown on sockets opened
+    /// outside. Connecting is forbidden even for addresses outside the file system.
     #[test]
-    fn sockets_that_came_from_outside_work_and_no_other_can_be_made() {
+    fn sockets_from_outside_work_in_the_sandbox_and_no_others_can_be_created() {
         let name = format!("taut-sandbox-test/{}", std::process::id());
         let address = SocketAddr::from_abstract_name(name).unwrap();
         let listener = UnixListener::bind_addr(&address).unwrap();

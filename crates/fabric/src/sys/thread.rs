@@ -31,9 +31,9 @@ impl Thread {
         Ok(Self { handle, affinity: CpuAffinity::new(tid) })
     }
 
-    /// Binds the thread to these pCPUs; see [`CpuAffinity::put`].
+    /// Binds the thread to these pCPUs; see [`CpuAffinity::bind`].
     pub(crate) fn bind(&mut self, cpus: &[u32]) -> io::Result<()> {
-        self.affinity.put(cpus)
+        self.affinity.bind(cpus)
     }
 
     /// Waits until the thread has ended.

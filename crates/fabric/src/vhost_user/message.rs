@@ -1,7 +1,7 @@
 //! Messages of vhost-user: headers and requests as values.
 //!
-//! A message is a 12-byte header (request, flags, size, each 32 bits in the host's byte order) and a
-//! body. Only requests that this back end offers are understood; any other is a named error.
+//! A message is a 12-byte header (request, flags, size, each 32 bits in the host's byte order) and
+//! a body. Only requests that this back end offers are understood; any other is a named error.
 
 use std::os::fd::OwnedFd;
 

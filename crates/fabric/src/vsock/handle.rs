@@ -35,8 +35,8 @@ impl VsockHandle {
         Ok(Self { shared, thread: Some(thread), _woken: woken })
     }
 
-    /// Makes the devices what they are wanted to be. Returns those that could not be, with the
-    /// reasons. A device keeps its connections as far as their ends may still talk.
+    /// Applies a configuration. Returns the devices that were refused, with the reasons. A device
+    /// keeps its connections as far as their ends may still talk.
     ///
     /// Without a pCPU of its own the thread runs on the pCPUs `near`, or anywhere if there are
     /// none.
@@ -65,8 +65,7 @@ impl VsockHandle {
         VsockDevice::find(&self.shared, id).map(|device| Arc::new(device) as Arc<dyn Device>)
     }
 
-    /// Sets the socket at which programs on the host connect to a device's guest, in place of the
-    /// one before.
+    /// Replaces the socket at which programs on the host connect to a device's guest.
     pub fn host_listener(&mut self, id: PortId, listener: OwnedFd) {
         if let Err(error) = self.shared.enter().host_listener(id, listener) {
             tracing::warn!(%id, %error, "the vsock listener for programs on the host cannot be used");

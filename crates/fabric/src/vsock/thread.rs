@@ -17,7 +17,7 @@ use crate::sys::thread::Thread;
 /// Interval at which the thread looks for new events while there is work.
 const EVENT_INTERVAL: Duration = Duration::from_micros(20);
 
-/// What the control thread and this thread share.
+/// State that the control thread and this thread share.
 #[derive(Debug)]
 pub(super) struct Shared {
     switch: Mutex<VsockSwitch>,

@@ -20,7 +20,7 @@ use crate::net::queue::PairIdx;
 use crate::sys::epoll::{Epoll, EventFlags, Waker, Watched};
 use crate::sys::lock::lock;
 
-/// How long a worker measures its load before it publishes the result.
+/// Length of the window in which a worker measures its load.
 pub(crate) const LOAD_WINDOW: Duration = Duration::from_millis(100);
 
 /// Index of a worker.
@@ -59,7 +59,7 @@ impl fmt::Display for WorkerIdx {
 pub(crate) enum Message {
     /// Another plan is in force.
     NewPlan,
-    /// What is attached to a port has changed.
+    /// Look at a port: its attachment has changed.
     Recheck(PortId),
     /// The worker owns a pair of queues now, and the pair may have frames.
     Serve(PortId, PairIdx),

@@ -1,4 +1,4 @@
-//! How a worker is woken: its mailbox and epoll set, its timers, and the tokens of its events.
+//! Waking of workers: mailboxes and epoll sets, timers, and the tokens of events.
 
 pub mod mailbox;
 pub mod timers;

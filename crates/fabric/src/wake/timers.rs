@@ -88,7 +88,8 @@ impl Timers {
 pub struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// Requests a look at `when` or earlier. Returns `true` if the caller has to set a timer for it.
+    /// Requests a look at `when` or earlier. Returns `true` if the caller has to set a timer for
+    /// it.
     #[must_use]
     #[inline]
     pub fn request(&mut self, when: Instant) -> bool {

@@ -1,8 +1,9 @@
 //! Load balancing: the source that a busy worker gives to another.
 //!
 //! The busiest worker gives one source to the least busy one, if that narrows the distance between
-//! them by a margin. Each move reduces the larger of the two loads by at least half the margin. With
-//! constant loads, moves therefore come to an end, and changes of load below the margin cause none.
+//! them by a margin. Each move reduces the larger of the two loads by at least half the margin.
+//! With constant loads, moves therefore come to an end, and changes of load below the margin cause
+//! none.
 
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ const MARGIN: u32 = 200;
 
 /// Chooses the source that worker `own` gives away, and its new owner.
 ///
-/// `workers` are the loads of all workers, and `sources` those of `own`'s sources, in thousandths of a
-/// worker's time.
+/// `workers` are the loads of all workers, and `sources` those of `own`'s sources, in thousandths
+/// of a worker's time.
 pub(super) fn choose(
     own: WorkerIdx,
     workers: &[u32],
@@ -66,8 +67,8 @@ mod tests {
     }
 
     proptest! {
-        /// With constant loads in any distribution, every move reduces the larger of two loads by half
-        /// the margin, and moves come to an end.
+        /// With constant loads in any distribution, every move reduces the larger of two loads by
+        /// half the margin, and moves come to an end.
         #[test]
         fn moves_of_constant_loads_help_and_end(
             loads in prop::collection::vec((0_u32..300, 0_u8..4), 0..20),

@@ -19,7 +19,7 @@ use crate::wake::timers::{Timers, Wake};
 pub(super) struct Outcome {
     /// Number of frames that are done.
     pub(super) frames: u64,
-    /// What the source needs next.
+    /// The source's next need.
     pub(super) next: Next,
     /// Queues that stopped working.
     pub(super) incidents: Vec<Incident>,
@@ -108,7 +108,8 @@ fn ring_burst(
     Ok((done, next))
 }
 
-/// Forwards a burst from a shaped guest's ring. It ends before the first frame that does not conform.
+/// Forwards a burst from a shaped guest's ring. It ends before the first frame that does not
+/// conform.
 #[cold]
 fn shaped_ring_burst(
     tx: &mut vnic::Tx,

@@ -109,8 +109,8 @@ impl<'b, 's, 'g> DeviceBurst<'b, 's, 'g> {
         }
     }
 
-    /// Tells whether the frame's receiver accepts it merged. Consecutive frames mostly have the same
-    /// receiver.
+    /// Tells whether the frame's receiver accepts it merged. Consecutive frames mostly have the
+    /// same receiver.
     fn merges(&mut self, frame: &[u8]) -> bool {
         let Some(&head) = frame.first_chunk::<HEADER>() else { return false };
         match self.last {

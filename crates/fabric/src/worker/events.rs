@@ -1,4 +1,4 @@
-//! What a worker is woken for: events, messages and timers.
+//! Reasons to wake a worker: events, messages and timers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;

@@ -3,11 +3,11 @@
 //! Each worker serves the transmit sides of the queue pairs that it owns: its *sources*.
 //!
 //! * An *active* source is served in each round, one burst at a time.
-//! * A source becomes *idle* when it has had no frame for a while ([`WorkerMode`]). Its guest may kick
-//!   again, and it costs nothing until it does.
-//! * A source is *parked* when its first frame waits for a receiver's room and polling has not helped.
-//!   An announcement of room, caused by a kick to any worker, resumes it, or else the time at which
-//!   the frame is dropped.
+//! * A source becomes *idle* when it has had no frame for a while ([`WorkerMode`]). Its guest may
+//!   kick again, and it costs nothing until it does.
+//! * A source is *parked* when its first frame waits for a receiver's room and polling has not
+//!   helped. An announcement of room, caused by a kick to any worker, resumes it, or else the time
+//!   at which the frame is dropped.
 //!
 //! With no active source, the worker sleeps until an event or its next timer.
 //!
@@ -49,8 +49,8 @@ pub use crew::Incident;
 use crew::{Crew, Moving};
 use plan::Plan;
 
-/// Longest wait for workers to take up a plan. A burst takes microseconds; a worker that gets no pCPU
-/// for longer than this is not waited for.
+/// Longest wait for workers to take up a plan. A burst takes microseconds; a worker that gets no
+/// pCPU for longer than this is not waited for.
 const TAKEN_UP_WITHIN: Duration = Duration::from_secs(1);
 
 /// Reasons why workers differ from the configuration. All ports are served nevertheless.
@@ -220,7 +220,8 @@ impl Workers {
     }
 }
 
-/// Waits until no worker follows a plan any more: a configuration is reported as in force only then.
+/// Waits until no worker follows a plan any more: a configuration is reported as in force only
+/// then.
 fn until_unused(plan: &Arc<Plan>) {
     let begun = Instant::now();
     while Arc::strong_count(plan) > 1 {

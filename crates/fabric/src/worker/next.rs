@@ -1,13 +1,13 @@
-//! What a source needs after a burst.
+//! The need of a source after a burst.
 
 use std::time::Instant;
 
-/// What a source needs next.
+/// The need of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     /// Another burst: there may be more frames.
     More,
-    /// Nothing: the source is empty.
+    /// The source is empty and needs nothing.
     Nothing,
     /// Room for its first frame, which waits until this time at the latest.
     Wait(Instant),
@@ -15,6 +15,6 @@ pub(super) enum Next {
     At(Instant),
     /// Another look at this time: the source is empty, and its guest need not kick.
     Later(Instant),
-    /// Nothing: no end is attached.
+    /// No end is attached, so the source needs nothing.
     Absent,
 }

@@ -14,7 +14,7 @@ use crate::switch::segment::Segment;
 use crate::wake::mailbox::WorkerIdx;
 use crate::wake::timers::SourceIdx;
 
-/// How long an idle device is polled by a worker that polls all rings. Each poll of a device is a
+/// Polling time of an idle device by a worker that polls all rings. Each poll of a device is a
 /// system call, and an event announces its next frame anyway.
 const DEVICE_PATIENCE: Duration = Duration::from_micros(50);
 
@@ -104,7 +104,7 @@ impl Plan {
         })
     }
 
-    /// How long a port is polled after its last frame.
+    /// The time for which a port is polled after its last frame.
     pub(super) fn patience(&self, port: &Port) -> Duration {
         match self.mode {
             WorkerMode::Interrupt => Duration::ZERO,

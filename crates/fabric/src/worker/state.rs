@@ -15,7 +15,7 @@ pub(super) struct State {
     pub(super) wake: Option<Instant>,
     /// Time of the last frame.
     pub(super) last_frame: Instant,
-    /// How long the source is polled after its last frame.
+    /// The time for which the source is polled after its last frame.
     pub(super) patience: Duration,
     /// Nanoseconds spent in the source's bursts since the last measurement.
     pub(super) busy: u64,

@@ -21,10 +21,10 @@ use crate::sys::thread::Thread;
 use crate::wake::mailbox::{LOAD_WINDOW, Mailbox, Message, WorkerIdx};
 use crate::wake::timers::{SourceIdx, Timers, Wake};
 
-/// How often a busy worker looks for events. A system call at this interval costs little, and a port
-/// that wakes up next to a busy one does not wait long.
+/// Interval at which a busy worker looks for events. A system call at this interval costs little,
+/// and a port that wakes up next to a busy one does not wait long.
 const EVENT_INTERVAL: Duration = Duration::from_micros(20);
-/// The same for a worker that polls all its rings: only devices need events then.
+/// Interval for a worker that polls all its rings: only devices need events then.
 const POLLING_EVENT_INTERVAL: Duration = Duration::from_micros(100);
 /// Shortest worthwhile sleep: falling asleep and waking up takes longer than this.
 const WORTH_SLEEPING: Duration = Duration::from_micros(5);
@@ -121,8 +121,8 @@ impl Worker {
         }
     }
 
-    /// Serves every active source once. Returns whether there was a frame, and the time after the last
-    /// burst.
+    /// Serves every active source once. Returns whether there was a frame, and the time after the
+    /// last burst.
     #[inline]
     fn round(&mut self, mut now: Instant) -> (bool, Instant) {
         let mut frames = false;

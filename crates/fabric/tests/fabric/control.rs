@@ -1,4 +1,4 @@
-//! `tautd`'s side, and the box.
+//! The connection to `tautd`, and the sandbox.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use super::fabric::{Fabric, vnic};
 use super::guest::{Guest, Model};
 
 #[test]
-fn the_process_has_given_up_everything() {
+fn the_process_has_no_privileges_and_no_capabilities() {
     let fabric = Fabric::start();
     for thread in fs::read_dir(format!("/proc/{}/task", fabric.pid())).unwrap() {
         let status = fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
@@ -28,7 +28,7 @@ fn the_process_has_given_up_everything() {
 }
 
 #[test]
-fn a_configuration_applied_twice_changes_nothing_and_a_port_left_out_is_closed() {
+fn a_repeated_configuration_changes_nothing_and_a_port_left_out_is_closed() {
     let mut fabric = Fabric::start();
     fabric.configure(vec![vnic(0, 1), vnic(1, 1)]);
     let mut guest = Guest::start(fabric.connect(PortId(0)), Model::default());
@@ -42,7 +42,7 @@ fn a_configuration_applied_twice_changes_nothing_and_a_port_left_out_is_closed()
 }
 
 #[test]
-fn what_cannot_be_attached_is_told_with_the_reason() {
+fn a_refused_attachment_is_reported_with_its_reason() {
     let mut fabric = Fabric::start();
     fabric.configure(vec![vnic(0, 1)]);
     let expect = |fabric: &mut Fabric, port: u16, text: &str| {
@@ -61,7 +61,7 @@ fn what_cannot_be_attached_is_told_with_the_reason() {
 }
 
 #[test]
-fn a_stranger_that_does_not_greet_is_disconnected_and_the_next_one_is_served() {
+fn a_peer_that_sends_no_greeting_is_disconnected_and_the_next_one_is_served() {
     let mut fabric = Fabric::start();
     fabric.configure(vec![vnic(0, 1)]);
     fabric.reconnect();

@@ -1,4 +1,4 @@
-//! A fabric process and its `tautd`.
+//! A fabric process and the test's `tautd`.
 #![allow(unsafe_code, reason = "descriptors 3 and 4 are put in place between fork and exec")]
 
 use std::collections::HashMap;
@@ -27,10 +27,10 @@ use taut_api::vmci::{self, Cid};
 use taut_api::{Coalescing, MacAddr, Vlan};
 use taut_virtq::counters::SharedWords;
 
-/// Longest wait for anything; reached only by a test that fails.
+/// Longest wait, which only a failing test reaches.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What was last told of a port.
+/// The last reported state of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) link: Link,
@@ -38,7 +38,7 @@ pub(crate) struct State {
     pub(crate) attached: bool,
 }
 
-/// A `taut-fabric` process, and all that its `tautd` knows.
+/// A `taut-fabric` process, and everything that its `tautd` knows.
 pub(crate) struct Fabric {
     child: Child,
     address: SocketAddr,
@@ -46,14 +46,14 @@ pub(crate) struct Fabric {
     counters: Arc<OwnedFd>,
     pub(crate) states: HashMap<PortId, State>,
     pub(crate) sessions: HashMap<PortId, (SessionRecord, Vec<OwnedFd>)>,
-    /// Ports whose sessions were looked at, and why they were refused.
+    /// Ports whose attachments were prepared, with the reasons of refused ones.
     prepared: Vec<(PortId, Option<String>)>,
     pub(crate) ended: Vec<(PortId, String)>,
     pub(crate) configured: Option<(u64, Vec<(PortId, String)>)>,
-    /// What guests want of the host: device, number of the question, port.
+    /// Guests' connections to the host: device, number of the question, port.
     pub(crate) questions: Vec<(PortId, u32, u32)>,
     pub(crate) violations: Vec<(PortId, String)>,
-    /// Connections with the host that were handed over.
+    /// Host connections that were handed over.
     streams: Vec<(u32, OwnedFd)>,
     revision: u64,
 }
@@ -93,18 +93,19 @@ impl Fabric {
         fabric
     }
 
-    /// Kills the process as `kill -9` does, and starts another with the sessions that `tautd` has.
+    /// Kills the process with SIGKILL, and starts another one with the sessions that `tautd` has.
     pub(crate) fn kill_and_replace(mut self) -> Self {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        // What it still said before it died counts.
+        // Messages that it sent before it died count.
         while let Ok(Some((message, fds))) = channel::receive_within(&self.control, PATIENCE) {
             self.note(message, fds);
         }
         self.replacement()
     }
 
-    /// Another process that stands by, with the sessions that `tautd` has. The old one must be gone.
+    /// Starts another process in standby, with the sessions that `tautd` has. The old process must
+    /// have ended.
     pub(crate) fn replacement(mut self) -> Self {
         let mut next = self.beside();
         next.send(&ToFabric::StandBy, &[]);
@@ -112,23 +113,23 @@ impl Fabric {
         next
     }
 
-    /// Another process that has nothing yet.
+    /// Starts another process without sessions.
     pub(crate) fn beside(&self) -> Self {
         Self::with_counters(Arc::clone(&self.counters))
     }
 
-    /// `tautd` goes away for good; waits for the process to follow.
+    /// Closes the connection of `tautd` for good, and waits for the process to end.
     pub(crate) fn hang_up(mut self) {
         self.control.shutdown(std::net::Shutdown::Both).unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Another process takes over while this one serves, as `tautd` has it do.
+    /// Lets another process take over while this one serves, as `tautd` does for an upgrade.
     pub(crate) fn upgrade(self, ports: Vec<PortConfig>) -> Self {
         self.upgrade_to(|next| next.configure(ports))
     }
 
-    /// The same with whatever `configure` tells the process that stands by.
+    /// The same, with a configuration of the process in standby by `configure`.
     pub(crate) fn upgrade_to(mut self, configure: impl FnOnce(&mut Self)) -> Self {
         let mut next = self.beside();
         next.stand_by_for(&self, configure);
@@ -166,8 +167,8 @@ impl Fabric {
         self.until(|next| next.prepared.len() == sessions.len());
     }
 
-    /// Hands the sessions over, and then lets all be served at once, as `tautd` does after a crash: a guest's frames would
-    /// be dropped at a port that is not served yet.
+    /// Hands all sessions over and has them served at once, as `tautd` does after a crash: frames
+    /// to a port that is not served yet would be dropped.
     pub(crate) fn resume(&mut self) {
         let sessions = std::mem::take(&mut self.sessions);
         self.prepare(&sessions);
@@ -175,7 +176,7 @@ impl Fabric {
         self.take_over();
     }
 
-    /// Serves the sessions. They are not told again, for `tautd` has them.
+    /// Serves the sessions, which are not sent to `tautd` again.
     fn take_over(&mut self) {
         let ports = self.sessions.keys().copied().collect();
         self.send(&ToFabric::TakeOver { ports }, &[]);
@@ -188,12 +189,12 @@ impl Fabric {
         assert!(matches!(welcome, FromFabric::Welcome { protocol: PROTOCOL, .. }), "{welcome:?}");
     }
 
-    /// `tautd` goes away.
+    /// Closes the connection of `tautd`.
     pub(crate) fn disconnect(&mut self) {
         self.control.shutdown(std::net::Shutdown::Both).unwrap();
     }
 
-    /// `tautd` goes away and comes back knowing nothing.
+    /// Closes the connection of `tautd`, and connects a new one that knows nothing.
     pub(crate) fn reconnect(&mut self) {
         self.control = UnixStream::connect_addr(&self.address).unwrap();
         self.control.set_nonblocking(true).unwrap();
@@ -215,7 +216,7 @@ impl Fabric {
         self.configure_all(FabricConfig { ports, workers, ..FabricConfig::default() });
     }
 
-    /// Configures VMCI devices and nothing else.
+    /// Configures only vsock devices.
     pub(crate) fn configure_sockets(&mut self, sockets: Vec<SocketConfig>) {
         self.configure_all(FabricConfig { sockets, ..FabricConfig::default() });
     }
@@ -240,7 +241,7 @@ impl Fabric {
         ours
     }
 
-    /// Receives messages until something is so.
+    /// Receives messages until a condition holds.
     pub(crate) fn until(&mut self, mut so: impl FnMut(&Self) -> bool) {
         while !so(self) {
             self.receive();
@@ -252,7 +253,7 @@ impl Fabric {
         self.states[&port].clone()
     }
 
-    /// Receives what has been said until now. `tautd` reads all the time; one that does not is hung up on.
+    /// Receives all messages sent so far. A `tautd` that does not read is disconnected.
     pub(crate) fn hear(&mut self) {
         let waits = |fabric: &Self| {
             let mut control = [PollFd::new(&fabric.control, PollFlags::IN)];
@@ -295,7 +296,7 @@ impl Fabric {
         }
     }
 
-    /// Asks the process to end and waits for it; the connection is read to its end.
+    /// Asks the process to end, reads the connection to its end, and waits for the process.
     pub(crate) fn quit(&mut self) -> ExitStatus {
         self.send(&ToFabric::Quit, &[]);
         while let Ok(Some((message, fds))) = channel::receive_within(&self.control, PATIENCE) {
@@ -312,13 +313,13 @@ impl Fabric {
         self.child.id()
     }
 
-    /// A word of a worker's.
+    /// A word of a worker's counters.
     pub(crate) fn worker(&self, worker: usize, word: WorkerWord) -> u64 {
         let words = SharedWords::map(self.counters.as_fd(), FILE_SIZE as usize / 8).unwrap();
         words.words()[worker_base(worker) + word as usize].load(Ordering::Relaxed)
     }
 
-    /// A word of a VMCI device's.
+    /// A word of a vsock device's counters.
     pub(crate) fn socket_word(&self, port: PortId, word: SocketWord) -> u64 {
         let words = SharedWords::map(self.counters.as_fd(), FILE_SIZE as usize / 8).unwrap();
         words.words()[port_base(port) + word as usize].load(Ordering::Relaxed)
@@ -346,14 +347,14 @@ fn spawn(listener: BorrowedFd<'_>, counters: BorrowedFd<'_>) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taut-fabric"));
     command.env("TAUT_LOG", "warn");
     let place = move || {
-        // Out of the way first, to numbers that nobody has: either may be where the other belongs.
+        // First duplicate both to unused numbers: each may have the number that the other needs.
         let mut free = [(listener, fd::CONTROL), (counters, fd::COUNTERS)];
         for (from, _) in &mut free {
             // SAFETY: fcntl is async-signal-safe and touches only the child's descriptors.
             *from = unsafe { libc::fcntl(*from, libc::F_DUPFD_CLOEXEC, fd::COUNTERS + 1) };
         }
         for (from, to) in free {
-            // SAFETY: so is dup2. It refuses the number of an error.
+            // SAFETY: dup2 is async-signal-safe, and refuses the -1 of a failed fcntl.
             if unsafe { libc::dup2(from, to) } < 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -365,7 +366,7 @@ fn spawn(listener: BorrowedFd<'_>, counters: BorrowedFd<'_>) -> Child {
     command.spawn().unwrap()
 }
 
-/// A vNIC's port with the address that [`mac`] gives it.
+/// The configuration of a vNIC's port with the address [`mac`].
 pub(crate) fn vnic(id: u16, segment: u16) -> PortConfig {
     PortConfig {
         id: PortId(id),
@@ -382,7 +383,7 @@ pub(crate) fn vnic(id: u16, segment: u16) -> PortConfig {
     }
 }
 
-/// A VMCI device that is in these domains; its context ID is its number and 100.
+/// The configuration of a vsock device in these domains. Its context ID is its number plus 100.
 pub(crate) fn socket(id: u16, domains: &[&str]) -> SocketConfig {
     SocketConfig {
         id: PortId(id),
@@ -395,7 +396,7 @@ pub(crate) fn socket(id: u16, domains: &[&str]) -> SocketConfig {
     }
 }
 
-/// The context ID of a VMCI device.
+/// The context ID of a vsock device.
 pub(crate) fn cid(id: u16) -> u64 {
     u64::from(id) + 100
 }

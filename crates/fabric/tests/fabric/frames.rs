@@ -1,9 +1,9 @@
-//! Frames to send.
+//! Frames for tests.
 
 use taut_api::MacAddr;
 use taut_virtq::NetHeader;
 
-/// A plain frame of some local experiment's type, with a body that can be told from others.
+/// A plain frame of the type for local experiments, whose body is filled with `mark`.
 pub(crate) fn frame(dst: MacAddr, src: MacAddr, mark: u8, len: usize) -> Vec<u8> {
     let mut frame = [&dst.0[..], &src.0[..], &[0x88, 0xb5]].concat();
     frame.extend((frame.len()..len).map(|at| mark.wrapping_add(at as u8)));
@@ -21,7 +21,8 @@ pub(crate) fn udp(dst: MacAddr, src: MacAddr, src_port: u16, number: u32) -> Vec
     frame
 }
 
-/// A TCP frame over IPv4 as a guest leaves it to the hardware: longer than the MTU, checksum of the pseudo header only.
+/// A TCP frame over IPv4 as a guest leaves it to the hardware: longer than the MTU, with the
+/// checksum of the pseudo header only.
 pub(crate) fn tso(dst: MacAddr, src: MacAddr, payload: usize, mss: u16) -> (NetHeader, Vec<u8>) {
     let mut frame = [&dst.0[..], &src.0[..], &[0x08, 0x00]].concat();
     let ip_len = (40 + payload) as u16;
@@ -47,12 +48,12 @@ pub(crate) fn tso(dst: MacAddr, src: MacAddr, payload: usize, mss: u16) -> (NetH
     (header, frame)
 }
 
-/// The TCP payload of a frame of [`tso`]'s kind.
+/// The TCP payload of a frame from [`tso`].
 pub(crate) fn tcp_payload(frame: &[u8]) -> &[u8] {
     &frame[54..]
 }
 
-/// Is the TCP checksum of a frame of [`tso`]'s kind complete and right?
+/// Tells whether the TCP checksum of a frame from [`tso`] is complete and correct.
 pub(crate) fn tcp_checksum_holds(frame: &[u8]) -> bool {
     let mut sum = 6 + (frame.len() - 34) as u32;
     for pair in frame[26..].chunks(2) {

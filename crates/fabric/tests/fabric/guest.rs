@@ -1,4 +1,4 @@
-//! A guest: a front end that says what QEMU would say, and the driver ends of a card's two rings.
+//! A guest: a front end that sends QEMU's requests, and the driver ends of a card's two rings.
 
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -16,7 +16,7 @@ use vhost::vhost_user::message::{FrontendReq, VhostUserProtocolFeatures};
 
 use super::fabric::PATIENCE;
 
-/// What a stock Linux driver accepts.
+/// Features that a stock Linux driver accepts.
 pub(crate) const LINUX: u64 = features::VERSION_1
     | features::EVENT_IDX
     | features::INDIRECT_DESC
@@ -29,11 +29,11 @@ pub(crate) const LINUX: u64 = features::VERSION_1
     | features::NET_GUEST_TSO4
     | features::NET_GUEST_TSO6;
 
-/// Each format of rings, in order and not.
+/// Each ring format, with and without in-order completion.
 pub(crate) const FORMATS: [u64; 4] =
     [0, features::IN_ORDER, features::RING_PACKED, features::RING_PACKED | features::IN_ORDER];
 
-/// What a driver without any offload accepts.
+/// Features that a driver without offloads accepts.
 pub(crate) const PLAIN: u64 = features::VERSION_1 | features::PROTOCOL_FEATURES;
 
 /// A front end's side of the connection.
@@ -42,7 +42,7 @@ pub(crate) struct FrontEnd {
 }
 
 impl FrontEnd {
-    /// Sends a request; the flags ask for an acknowledgement if `ack`.
+    /// Sends a request, which asks for an acknowledgement if `ack` is set.
     pub(crate) fn send(&self, request: FrontendReq, body: &[u8], fds: &[BorrowedFd<'_>], ack: bool) {
         let flags: u32 = if ack { 9 } else { 1 };
         let header = [u32::from(request), flags, body.len() as u32].map(u32::to_ne_bytes).concat();
@@ -55,7 +55,7 @@ impl FrontEnd {
         sendmsg(&self.socket, &parts, &mut control, SendFlags::NOSIGNAL).unwrap();
     }
 
-    /// Reads the 64 bits that a reply carries.
+    /// Reads a reply with a 64-bit word.
     pub(crate) fn reply(&mut self, request: FrontendReq) -> u64 {
         self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut bytes = [0; 20];
@@ -65,7 +65,8 @@ impl FrontEnd {
         u64::from_ne_bytes(bytes[12..].try_into().unwrap())
     }
 
-    /// Reads `size` bytes of the configuration space; empty if the back end has none there.
+    /// Reads `size` bytes of the configuration space. The result is empty if the back end has none
+    /// there.
     pub(crate) fn config(&mut self, offset: u32, size: u32) -> Vec<u8> {
         let header = [offset, size, 0].map(u32::to_ne_bytes).concat();
         let body = [&header[..], &vec![0; size as usize]].concat();
@@ -94,13 +95,13 @@ impl FrontEnd {
         assert_eq!(self.reply(request), 0);
     }
 
-    /// Has the back end closed the connection?
+    /// Tells whether the back end has closed the connection.
     pub(crate) fn is_closed(&mut self) -> bool {
         self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
         matches!(self.socket.read(&mut [0; 64]), Ok(0))
     }
 
-    /// Tells everything about a ring, and enables it.
+    /// Sets up a ring and enables it.
     pub(crate) fn set_up_ring(&mut self, index: u32, layout: QueueLayout, base: u16, events: &Events) {
         self.tell(FrontendReq::SET_VRING_NUM, &Self::state(index, layout.size.into()), &[]);
         self.tell(FrontendReq::SET_VRING_BASE, &Self::state(index, base.into()), &[]);
@@ -112,13 +113,14 @@ impl FrontEnd {
         self.tell(FrontendReq::SET_VRING_ENABLE, &Self::state(index, 1), &[]);
     }
 
-    /// The body of a request about a queue: its index and a value.
+    /// The body of a request with a queue index and a value.
     pub(crate) fn state(queue: u32, value: u32) -> Vec<u8> {
         [queue.to_ne_bytes(), value.to_ne_bytes()].concat()
     }
 }
 
-/// Keeps a sender from overrunning a receiver, so that nothing is dropped however the two are scheduled.
+/// A window that keeps a sender from overrunning a receiver, so that nothing is dropped under any
+/// scheduling.
 pub(crate) struct Window {
     received: AtomicU32,
     size: u32,
@@ -136,19 +138,19 @@ impl Window {
         }
     }
 
-    /// All frames below `number` have been received.
+    /// Notes that all frames below `number` have been received.
     pub(crate) fn advance(&self, number: u32) {
         self.received.store(number, Ordering::Release);
     }
 }
 
-/// Eventfds of a queue.
+/// The eventfds of a queue.
 pub(crate) struct Events {
     pub(crate) kick: OwnedFd,
     pub(crate) call: OwnedFd,
 }
 
-/// How a guest is made.
+/// The properties of a guest.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Model {
     pub(crate) features: u64,
@@ -173,14 +175,14 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Negotiates on a connection and starts both rings.
+    /// Negotiates on a connection, and starts both rings.
     pub(crate) fn start(socket: UnixStream, model: Model) -> Self {
         let mut front_end = FrontEnd { socket };
         negotiate(&mut front_end, model.features);
         Self::boot(front_end, model)
     }
 
-    /// Takes new memory, and sets up and starts both rings in it.
+    /// Allocates memory, and starts both rings in it.
     fn boot(front_end: FrontEnd, model: Model) -> Self {
         let mut ram = Ram::new(16 << 20).unwrap();
         let layouts = [0; 2].map(|_| QueueLayout::allocate(&mut ram, model.queue_size).unwrap());
@@ -195,7 +197,8 @@ impl Guest {
         guest
     }
 
-    /// What a front end does when its guest boots again: rings stopped, device reset, everything set up anew.
+    /// Reboots the guest: its front end stops the rings, resets the device and sets up everything
+    /// again.
     pub(crate) fn reboot(mut self, model: Model) -> Self {
         self.stop_ring(0);
         self.stop_ring(1);
@@ -214,7 +217,7 @@ impl Guest {
         self.front_end.set_up_ring(queue as u32, self.layouts[queue], base, &self.events[queue]);
     }
 
-    /// Stops a ring and returns its position: a packed one's available and used position.
+    /// Stops a ring and returns its position; for a packed ring, both positions.
     pub(crate) fn stop_ring(&mut self, queue: u32) -> u32 {
         self.front_end.send(FrontendReq::GET_VRING_BASE, &FrontEnd::state(queue, 0), &[], false);
         let reply = self.front_end.reply(FrontendReq::GET_VRING_BASE);
@@ -247,7 +250,8 @@ impl Guest {
         rustix::io::write(&self.events[1].kick, &1_u64.to_ne_bytes()).unwrap();
     }
 
-    /// The next frame. It is waited for by interrupt only, so one that is missing fails the test.
+    /// Receives the next frame. It waits for interrupts only, so a missing interrupt fails the
+    /// test.
     pub(crate) fn receive(&mut self) -> (NetHeader, Vec<u8>) {
         loop {
             let mut frame = Vec::new();
@@ -261,7 +265,7 @@ impl Guest {
         }
     }
 
-    /// Takes out whatever has arrived and tells how many frames that was.
+    /// Takes all frames that have arrived, and returns their number.
     pub(crate) fn take_received(&mut self) -> u64 {
         let (mut count, mut frame) = (0, Vec::new());
         while self.rx.receive(&mut frame).unwrap().is_some() {
@@ -271,7 +275,7 @@ impl Guest {
         count
     }
 
-    /// Gives buffers that were taken out back to the device.
+    /// Returns buffers to the device.
     fn post(&mut self) {
         self.rx.ring().publish();
         if self.rx.ring().needs_kick() {
@@ -279,8 +283,8 @@ impl Guest {
         }
     }
 
-    /// Waits until the device has returned everything that was sent: by then it has been counted, and no successor of a
-    /// killed fabric sends it again.
+    /// Waits until the device has returned all sent frames. They have been counted by then, and the
+    /// successor of a killed fabric does not send them again.
     pub(crate) fn drain(&mut self) {
         loop {
             self.tx.reclaim().unwrap();
@@ -294,12 +298,12 @@ impl Guest {
     }
 }
 
-/// What QEMU says before there is memory.
+/// Sends QEMU's requests before the memory table.
 pub(crate) fn negotiate(front_end: &mut FrontEnd, features: u64) {
     negotiate_with(front_end, features, VhostUserProtocolFeatures::empty());
 }
 
-/// The same with protocol features besides those of all devices.
+/// The same, with protocol features in addition to those of all devices.
 pub(crate) fn negotiate_with(
     front_end: &mut FrontEnd,
     features: u64,
@@ -322,7 +326,7 @@ impl Events {
     }
 }
 
-/// Waits for an eventfd and resets it; false if nothing came.
+/// Waits for an eventfd and resets it. Returns `false` if it was not signalled in time.
 pub(crate) fn wait(event: &OwnedFd) -> bool {
     let timeout = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
     let mut fds = [PollFd::new(event, PollFlags::IN)];

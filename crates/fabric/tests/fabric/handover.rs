@@ -1,4 +1,4 @@
-//! Sessions outlive the fabric.
+//! Sessions that outlive the fabric process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use super::frames::frame;
 use super::guest::{FORMATS, Guest, LINUX, Model, PLAIN, Window};
 use super::traffic::guests;
 
-/// A driver with everything, in each format, and one with nothing.
+/// The features of drivers with all offloads in each ring format, and of one without any.
 fn formats() -> impl Iterator<Item = u64> {
     FORMATS.into_iter().map(|format| LINUX | format).chain([PLAIN])
 }
@@ -43,11 +43,11 @@ fn a_killed_fabric_is_replaced_under_running_guests() {
             exchange(&mut a, &mut b, mark);
         }
         for round in 0..3 {
-            // What a guest has not got back is sent again.
+            // Frames that were not returned to the guest are sent again.
             a.drain();
             b.drain();
             fabric = fabric.kill_and_replace();
-            // Sent while there is no fabric: it waits in the ring, its kick in the eventfd.
+            // A frame sent while there is no fabric waits in the ring, and its kick in the eventfd.
             let waiting = frame(mac(1), mac(0), 100 + round, 300);
             a.send(&waiting);
             resume_both(&mut fabric);
@@ -61,7 +61,7 @@ fn a_killed_fabric_is_replaced_under_running_guests() {
 }
 
 #[test]
-fn frames_under_way_when_the_fabric_is_killed_arrive_at_least_once_and_in_order() {
+fn frames_in_flight_when_the_fabric_is_killed_arrive_at_least_once_and_in_order() {
     FORMATS.into_iter().for_each(frames_under_way_arrive);
 }
 
@@ -69,7 +69,7 @@ fn frames_under_way_arrive(format: u64) {
     let mut fabric = Fabric::start();
     let [mut a, mut b] = guests(&mut fabric, Model { features: LINUX | format, ..Model::default() });
     let count = 30_000_u32;
-    // Half a ring: what a successor delivers a second time fits as well.
+    // Half a ring leaves room for frames that a successor delivers a second time.
     let window = Window::new(100);
     let sender_window = Arc::clone(&window);
     let sender = std::thread::spawn(move || {
@@ -105,7 +105,7 @@ fn frames_under_way_arrive(format: u64) {
 }
 
 #[test]
-fn a_fabric_that_is_asked_to_ends_after_its_last_word() {
+fn a_fabric_that_is_asked_to_quit_ends_after_its_last_message() {
     let mut fabric = Fabric::start();
     let [mut a, mut b] = guests(&mut fabric, Model::default());
     exchange(&mut a, &mut b, 1);
@@ -117,7 +117,7 @@ fn a_fabric_that_is_asked_to_ends_after_its_last_word() {
 }
 
 #[test]
-fn a_tautd_that_comes_back_is_told_everything_again() {
+fn a_tautd_that_reconnects_gets_all_sessions_and_states_again() {
     let mut fabric = Fabric::start();
     let [mut a, mut b] = guests(&mut fabric, Model::default());
     fabric.reconnect();
@@ -133,7 +133,7 @@ fn a_tautd_that_comes_back_is_told_everything_again() {
 }
 
 #[test]
-fn a_record_that_does_not_fit_its_descriptors_is_refused_with_the_reason() {
+fn a_record_with_a_wrong_number_of_descriptors_is_refused_with_the_reason() {
     let mut fabric = Fabric::start();
     let [_a, _b] = guests::<2>(&mut fabric, Model::default());
     let mut fabric = fabric.kill_and_replace();
@@ -147,7 +147,8 @@ fn a_record_that_does_not_fit_its_descriptors_is_refused_with_the_reason() {
     assert_eq!(reason, "the session to resume has 5 descriptors instead of 6");
 }
 
-/// Sends numbered frames from `a` to `b` while `events` happen; each has to arrive exactly once, in order and whole.
+/// Sends numbered frames from `a` to `b` while `events` runs. Each must arrive exactly once, in
+/// order and whole.
 pub(crate) fn exactly_once(
     fabric: Fabric,
     mut a: Guest,
@@ -194,7 +195,7 @@ pub(crate) fn exactly_once(
 }
 
 #[test]
-fn an_upgrade_under_load_loses_doubles_and_changes_nothing() {
+fn an_upgrade_under_load_neither_loses_nor_repeats_nor_changes_a_frame() {
     for features in formats() {
         let mut fabric = Fabric::start();
         let [a, b] = guests(&mut fabric, Model { features, ..Model::default() });
@@ -210,7 +211,7 @@ fn an_upgrade_under_load_loses_doubles_and_changes_nothing() {
 }
 
 #[test]
-fn a_fabric_that_stands_by_touches_nothing_and_ends_with_its_tautd() {
+fn a_fabric_in_standby_touches_no_ring_and_ends_with_its_tautd() {
     let mut fabric = Fabric::start();
     let [mut a, mut b] = guests(&mut fabric, Model::default());
     let mut next = fabric.beside();
@@ -218,7 +219,7 @@ fn a_fabric_that_stands_by_touches_nothing_and_ends_with_its_tautd() {
     for mark in 0..50 {
         exchange(&mut a, &mut b, mark);
     }
-    assert!(next.states.is_empty(), "it told of ports that are not its own: {:?}", next.states);
+    assert!(next.states.is_empty(), "the process in standby reported ports: {:?}", next.states);
     next.hang_up();
     exchange(&mut a, &mut b, 77);
 }

@@ -1,4 +1,4 @@
-//! What a front end or a guest can do wrong stays its own.
+//! Faults of a front end or a guest, which must not affect others.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ fn assert_passes(a: &mut Guest, b: &mut Guest) {
     assert_eq!(b.receive().1, sent);
 }
 
-/// A guest on port 2 whose transmit ring's available index is set to something impossible.
+/// Sets the available index of a guest's transmit ring to an impossible value.
 fn break_transmit_ring(guest: &mut Guest) {
     let index = guest.layouts[1].avail + 2;
     guest.ram.memory().write(index, &9999_u16.to_le_bytes()).unwrap();
@@ -28,7 +28,7 @@ fn break_transmit_ring(guest: &mut Guest) {
 }
 
 #[test]
-fn a_broken_ring_takes_its_port_down_and_no_other_and_a_reset_revives_it() {
+fn a_broken_ring_takes_down_only_its_own_port_and_a_reset_revives_it() {
     let mut fabric = Fabric::start();
     let [mut a, mut b, mut c] = guests(&mut fabric, Model::default());
     break_transmit_ring(&mut c);
@@ -38,7 +38,7 @@ fn a_broken_ring_takes_its_port_down_and_no_other_and_a_reset_revives_it() {
     assert!(reason.contains("available index jumped from 0 to 9999"), "{reason}");
     assert_passes(&mut a, &mut b);
 
-    // The driver resets the device, as QEMU tells it, and sets it up anew.
+    // The driver resets the device, which QEMU reports, and sets it up again.
     assert_eq!(c.stop_ring(0), 0);
     assert_eq!(c.stop_ring(1), 0);
     let index = c.layouts[1].avail + 2;
@@ -53,10 +53,10 @@ fn a_broken_ring_takes_its_port_down_and_no_other_and_a_reset_revives_it() {
 }
 
 #[test]
-fn a_broken_receive_ring_is_found_by_who_sends_to_it() {
+fn a_broken_receive_ring_is_found_by_the_next_frame_to_it() {
     let mut fabric = Fabric::start();
     let [mut a, mut b, c] = guests(&mut fabric, Model::default());
-    // Every receive buffer lies outside memory.
+    // Every receive buffer lies outside guest memory.
     for descriptor in 0..u64::from(c.layouts[0].size) {
         let at = c.layouts[0].desc + 16 * descriptor;
         c.ram.memory().write(at, &0xdead_0000_0000_u64.to_le_bytes()).unwrap();
@@ -68,7 +68,7 @@ fn a_broken_receive_ring_is_found_by_who_sends_to_it() {
 }
 
 #[test]
-fn a_ring_outside_memory_is_named_when_it_is_set_up() {
+fn a_ring_outside_memory_is_reported_when_it_is_set_up() {
     let mut fabric = Fabric::start();
     let [mut a, mut b, mut c] = guests(&mut fabric, Model::default());
     c.stop_ring(1);
@@ -80,7 +80,7 @@ fn a_ring_outside_memory_is_named_when_it_is_set_up() {
 }
 
 #[test]
-fn memory_that_is_not_a_file_ends_the_session_with_a_hint_at_the_cause() {
+fn memory_that_cannot_be_mapped_ends_the_session_with_a_hint_at_the_cause() {
     let mut fabric = Fabric::start();
     fabric.configure(vec![vnic(0, 1)]);
     let mut front_end = FrontEnd { socket: fabric.connect(PortId(0)) };
@@ -97,7 +97,7 @@ fn memory_that_is_not_a_file_ends_the_session_with_a_hint_at_the_cause() {
 }
 
 #[test]
-fn protocol_errors_end_the_session_by_name() {
+fn a_protocol_error_ends_the_session_with_a_named_reason() {
     type Wrong = (FrontendReq, Vec<u8>, &'static str);
     let wrong: Vec<Wrong> = vec![
         (FrontendReq::SET_LOG_BASE, vec![0; 16], "SET_LOG_BASE was not offered"),
@@ -117,13 +117,13 @@ fn protocol_errors_end_the_session_by_name() {
         fabric.until(|fabric| fabric.ended.len() > count);
         assert!(fabric.ended[count].1.contains(reason), "{:?}", fabric.ended[count]);
     }
-    // The port is as good as ever.
+    // The port still works.
     let _guest = Guest::start(fabric.connect(PortId(0)), Model::default());
     fabric.until_link(PortId(0), Link::Up);
 }
 
 #[test]
-fn a_call_descriptor_before_everything_else_is_kept() {
+fn a_call_descriptor_set_before_all_else_is_kept() {
     let mut fabric = Fabric::start();
     fabric.configure(vec![vnic(0, 1)]);
     let front_end = FrontEnd { socket: fabric.connect(PortId(0)) };
@@ -133,10 +133,10 @@ fn a_call_descriptor_before_everything_else_is_kept() {
 }
 
 #[test]
-fn descriptor_chains_of_any_shape_pass_or_break_their_own_port() {
+fn descriptor_chains_of_any_shape_pass_or_break_only_their_own_port() {
     let mut fabric = Fabric::start();
     let [mut a, mut b, mut c] = guests(&mut fabric, Model::default());
-    // A loop: a descriptor that is its own successor.
+    // A loop: the descriptor is its own successor.
     let part = Part { addr: c.ram.spec().guest_addr, len: 64, writable: false };
     let head = c.tx.ring().add(std::iter::once(part)).unwrap();
     let at = c.layouts[1].desc + 16 * u64::from(head) + 12;
@@ -152,7 +152,7 @@ fn descriptor_chains_of_any_shape_pass_or_break_their_own_port() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Bytes of any kind on the socket of one port; the others go on.
+    /// Arbitrary bytes on the socket of one port do not affect the others.
     #[test]
     fn noise_on_a_socket_ends_at_most_that_session(
         messages in prop::collection::vec(
@@ -180,7 +180,7 @@ proptest! {
         prop_assert!(fabric.is_alive());
     }
 
-    /// Garbage all over the rings of one guest, while it keeps kicking; the others go on.
+    /// Arbitrary bytes in the rings of one guest that keeps kicking do not affect the others.
     #[test]
     fn garbage_in_a_guests_rings_is_its_own_affair(
         garbage in prop::collection::vec((any::<prop::sample::Index>(), any::<u16>()), 1..200),
@@ -190,7 +190,7 @@ proptest! {
         let model = Model { features: LINUX | format, queue_size: 16, ..Model::default() };
         let [mut a, mut b, c] = guests(&mut fabric, model);
         let start = c.ram.spec().guest_addr;
-        // Both rings lie at the start of memory.
+        // Both rings lie at the start of guest memory.
         let span = c.layouts[1].used + 256 - start;
         for (at, word) in garbage {
             let at = start + at.index(span as usize / 2) as u64 * 2;

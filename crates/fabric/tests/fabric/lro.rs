@@ -1,4 +1,4 @@
-//! TCP segments of an emulated card, merged for guests that take them merged.
+//! TCP segments of an emulated card, merged for guests that accept merged frames.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ use super::fabric::{Fabric, mac, vnic};
 use super::frames::{tcp_payload, tso};
 use super::guest::{self, Guest, LINUX, Model};
 
-/// Few enough that they arrive in one piece.
+/// Number of segments in a burst, small enough to arrive in one read.
 const SEGMENTS: usize = 8;
 const MSS: usize = 1448;
 
@@ -43,7 +43,7 @@ impl Rig {
         vec![guest, card]
     }
 
-    /// Sends segments as one burst; returns them.
+    /// Sends segments as one burst, and returns them.
     fn send(&mut self) -> Vec<Vec<u8>> {
         let segments = segments();
         let framed = |frame: &Vec<u8>| [&(frame.len() as u32).to_be_bytes(), &frame[..]].concat();
@@ -69,13 +69,13 @@ fn segments() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_guest_with_tso_gets_a_bursts_segments_as_one_frame() {
+fn a_guest_with_tso_gets_the_segments_of_a_burst_as_one_frame() {
     let mut rig = Rig::new(LINUX);
     let sent = rig.send();
     let (header, frame) = rig.guest.receive();
     assert_eq!((header.flags, header.gso_type, header.gso_size), (NEEDS_CSUM, GSO_TCPV4, MSS as u16));
     assert_eq!(cut(&header, &frame), sent);
-    // A round trip later, everything has been counted.
+    // After a round trip, everything has been counted.
     let (header, pushed) = tso(mac(0), mac(1), 10, MSS as u16);
     rig.stream.write_all(&(pushed.len() as u32).to_be_bytes()).unwrap();
     rig.stream.write_all(&cut(&header, &pushed)[0]).unwrap();
@@ -97,7 +97,7 @@ fn a_guest_without_tso_gets_every_segment() {
 }
 
 #[test]
-fn switching_it_off_is_live() {
+fn lro_can_be_disabled_live() {
     let mut rig = Rig::new(LINUX);
     rig.fabric.configure(Rig::ports(false));
     for sent in rig.send() {

@@ -1,7 +1,8 @@
-//! The real `taut-fabric`, sandboxed as it always is, with a `tautd` and guests that the tests play.
+//! The real, sandboxed `taut-fabric`, with a `tautd` and guests that the tests play.
 //!
-//! Nothing here needs privileges: guests are driver ends of rings in a memfd, and sockets have no names in the file
-//! system. That something does *not* arrive is shown by something that was sent later and does.
+//! The tests need no privileges: guests are driver ends of rings in a memfd, and sockets have no
+//! names in the file system. A test shows that something does *not* arrive by something sent later
+//! that does.
 
 mod fabric;
 mod frames;

@@ -1,4 +1,4 @@
-//! A guest's memory changes, or goes away, while frames pass.
+//! Guest memory that changes or disappears under traffic.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use super::guest::{FORMATS, FrontEnd, Guest, LINUX, Model};
 use super::handover::{exactly_once, exchange};
 use super::traffic::guests;
 
-/// How often each thing is done.
+/// Number of repetitions.
 const TIMES: usize = 60;
 
-/// The front end of a guest whose rings a thread of its own drives.
+/// The front end of a guest whose rings another thread drives.
 struct Manager {
     front_end: FrontEnd,
-    /// Body of `SET_MEM_TABLE` and its file.
+    /// The body of `SET_MEM_TABLE`, and its file.
     table: Vec<u8>,
     file: std::os::fd::OwnedFd,
-    /// More memory.
+    /// Another memory file.
     bank: Ram,
 }
 
@@ -44,7 +44,7 @@ impl Manager {
         self.front_end.tell(FrontendReq::SET_MEM_TABLE, &self.table, &[self.file.as_fd()]);
     }
 
-    /// One region more at `at`, and away again.
+    /// Adds a region at `at`, and removes it again.
     fn plug_and_unplug(&mut self, at: u64) {
         let region = [0, at, self.bank.spec().size, at, 0].map(u64::to_ne_bytes).concat();
         self.front_end.tell(FrontendReq::ADD_MEM_REG, &region, &[self.bank.file()]);
@@ -53,7 +53,7 @@ impl Manager {
 }
 
 #[test]
-fn a_sender_whose_memory_is_mapped_anew_loses_nothing() {
+fn a_sender_whose_memory_is_remapped_loses_no_frame() {
     for format in FORMATS {
         let mut fabric = Fabric::start();
         let [a, b] = guests(&mut fabric, Model { features: LINUX | format, ..Model::default() });
@@ -70,7 +70,7 @@ fn a_sender_whose_memory_is_mapped_anew_loses_nothing() {
 }
 
 #[test]
-fn a_receiver_whose_memory_is_mapped_anew_goes_on_in_order_and_what_is_missing_was_counted() {
+fn a_receiver_whose_memory_is_remapped_gets_frames_in_order_and_lost_ones_are_counted() {
     for format in FORMATS {
         let mut fabric = Fabric::start();
         let [mut a, mut b] = guests(&mut fabric, Model { features: LINUX | format, ..Model::default() });
@@ -121,7 +121,7 @@ fn a_receiver_whose_memory_is_mapped_anew_goes_on_in_order_and_what_is_missing_w
     }
 }
 
-/// Sends to `port` until told to stop, whether anybody is there or not.
+/// Sends to `port` until `over` is set, whether or not a guest is there.
 fn flood(mut guest: Guest, from: u16, port: u16, over: Arc<AtomicBool>) -> std::thread::JoinHandle<Guest> {
     std::thread::spawn(move || {
         while !over.load(Ordering::Relaxed) {
@@ -133,7 +133,7 @@ fn flood(mut guest: Guest, from: u16, port: u16, over: Arc<AtomicBool>) -> std::
 }
 
 #[test]
-fn a_guest_that_reboots_under_traffic_comes_back_each_time() {
+fn a_guest_that_reboots_under_traffic_receives_again_each_time() {
     for format in FORMATS {
         let model = Model { features: LINUX | format, ..Model::default() };
         let mut fabric = Fabric::start();
@@ -146,7 +146,7 @@ fn a_guest_that_reboots_under_traffic_comes_back_each_time() {
             let sent = frame(mac(2), mac(0), round as u8, 300);
             a.send(&sent);
             assert!(c.receive().1 == sent);
-            // The flood has found it again.
+            // The flood reaches it again.
             a.receive();
         }
         over.store(true, Ordering::Relaxed);
@@ -157,7 +157,7 @@ fn a_guest_that_reboots_under_traffic_comes_back_each_time() {
 }
 
 #[test]
-fn a_front_end_that_leaves_under_traffic_is_missed_by_nobody() {
+fn a_front_end_that_leaves_under_traffic_does_not_affect_others() {
     let model = Model::default();
     let mut fabric = Fabric::start();
     fabric.configure((0..3).map(|id| vnic(id, 1)).collect());

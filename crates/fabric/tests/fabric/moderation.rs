@@ -1,4 +1,4 @@
-//! Guests whose interrupts and kicks are moderated: they wait for interrupts only, and kick only when asked to.
+//! Moderated guests, which wait for interrupts only and kick only when asked to.
 
 use taut_api::Coalescing;
 use taut_api::fabric::PortId;
@@ -32,7 +32,8 @@ fn two_guests(fabric: &mut Fabric, features: u64) -> [Guest; 2] {
     })
 }
 
-/// Question and answer, then several frames in a row: whatever a scheme holds back, it lets go.
+/// Exchanges a request and a response, then several frames in a row: no scheme may hold a frame
+/// back for ever.
 fn talk(a: &mut Guest, b: &mut Guest) {
     for mark in 0..10 {
         let (question, answer) = (frame(mac(1), mac(0), mark, 60), frame(mac(0), mac(1), mark, 1514));
@@ -53,7 +54,7 @@ fn talk(a: &mut Guest, b: &mut Guest) {
 }
 
 #[test]
-fn every_scheme_delivers_everything_and_changes_live() {
+fn every_scheme_delivers_all_frames_and_can_be_changed_live() {
     for features in [LINUX, PLAIN] {
         let mut fabric = Fabric::start();
         let [mut a, mut b] = two_guests(&mut fabric, features);
@@ -69,7 +70,7 @@ fn every_scheme_delivers_everything_and_changes_live() {
 }
 
 #[test]
-fn static_spares_interrupts_and_kicks() {
+fn static_saves_interrupts_and_kicks() {
     let mut fabric = Fabric::start();
     let [mut a, mut b] = two_guests(&mut fabric, LINUX);
     moderate(&mut fabric, Coalescing::Static { packets: 64 });
@@ -77,7 +78,7 @@ fn static_spares_interrupts_and_kicks() {
     let sent = frame(mac(1), mac(0), 1, 64);
     for number in 0..frames {
         a.send(&sent);
-        // Before its ring is full, so that nothing is lost.
+        // Receive before the ring is full, so that nothing is lost.
         if number % 100 == 99 {
             for _ in 0..100 {
                 assert_eq!(b.receive().1, sent);
@@ -91,14 +92,14 @@ fn static_spares_interrupts_and_kicks() {
 }
 
 #[test]
-fn what_a_killed_fabric_held_back_is_not_lost() {
+fn an_interrupt_held_back_by_a_killed_fabric_is_not_lost() {
     let mut fabric = Fabric::start();
     let [mut a, mut b] = two_guests(&mut fabric, LINUX);
     moderate(&mut fabric, Coalescing::Static { packets: 64 });
     for mark in 0..10 {
         let sent = frame(mac(1), mac(0), mark, 64);
         a.send(&sent);
-        // Delivered, and most likely not yet announced.
+        // The frame is delivered, and its interrupt most likely still held back.
         a.drain();
         fabric = fabric.kill_and_replace();
         moderate(&mut fabric, Coalescing::Static { packets: 64 });

@@ -1,4 +1,4 @@
-//! Guests with several pairs of queues.
+//! Guests with several queue pairs.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use super::guest::{Events, FrontEnd, Guest, LINUX, Model};
 const PAIRS: usize = 4;
 const FLOWS: u16 = 40;
 
-/// A pair besides the first.
+/// A queue pair other than the first.
 struct Pair {
     rx: RxDriver,
     tx: TxDriver,
@@ -40,7 +40,7 @@ impl Pair {
     }
 }
 
-/// A sender on port 0, and a guest with all its pairs on port 1.
+/// Starts a sender on port 0, and a guest with all its pairs on port 1.
 fn start(fabric: &mut Fabric) -> (Guest, Guest, Vec<Pair>) {
     let cpus = vec![0; 2];
     let workers = WorkerConfig { mode: WorkerMode::Adaptive { poll_us: 10 }, cpus, near: Vec::new() };
@@ -56,7 +56,8 @@ fn start(fabric: &mut Fabric) -> (Guest, Guest, Vec<Pair>) {
     (sender, guest, pairs)
 }
 
-/// Receives `count` frames on whatever queue; tells the queue, the flow and the number of each, in the order of each queue.
+/// Receives `count` frames on any queue. Returns the queue, flow and number of each, in the order
+/// of each queue.
 fn receive(guest: &mut Guest, pairs: &mut [Pair], count: usize) -> Vec<(usize, u16, u32)> {
     let start = Instant::now();
     let mut got = Vec::new();
@@ -76,7 +77,7 @@ fn receive(guest: &mut Guest, pairs: &mut [Pair], count: usize) -> Vec<(usize, u
     got
 }
 
-/// Sends three rounds of all flows.
+/// Sends three rounds of frames of all flows, and returns their number.
 fn send_flows(sender: &mut Guest) -> usize {
     for number in 0..3 {
         for flow in 0..FLOWS {
@@ -92,7 +93,7 @@ fn enable(guest: &mut Guest, pair: u32, on: u32) {
     }
 }
 
-/// Each flow's queue; its frames came on no other, in their order.
+/// The queue of each flow. Asserts that its frames came on that queue only, and in order.
 fn queue_of_flows(got: &[(usize, u16, u32)]) -> Vec<usize> {
     let queue_of = |flow: u16| {
         let mine: Vec<_> = got.iter().filter(|frame| frame.1 == flow).collect();
@@ -105,7 +106,7 @@ fn queue_of_flows(got: &[(usize, u16, u32)]) -> Vec<usize> {
 }
 
 #[test]
-fn flows_spread_over_the_queues_that_are_enabled_and_each_stays_in_order() {
+fn flows_spread_over_the_enabled_queues_and_each_stays_in_order() {
     let mut fabric = Fabric::start();
     let (mut sender, mut guest, mut pairs) = start(&mut fabric);
     let count = send_flows(&mut sender);
@@ -113,7 +114,7 @@ fn flows_spread_over_the_queues_that_are_enabled_and_each_stays_in_order() {
     for queue in 0..PAIRS {
         assert!(with_all.contains(&queue), "nothing came on queue {queue}");
     }
-    // The guest uses fewer (`ethtool -L`): the others get nothing.
+    // The guest uses fewer queues (`ethtool -L`): the others get nothing.
     enable(&mut guest, 2, 0);
     enable(&mut guest, 3, 0);
     assert_eq!(fabric.counters(PortId(1)).rx_queues, 2);
@@ -124,11 +125,11 @@ fn flows_spread_over_the_queues_that_are_enabled_and_each_stays_in_order() {
     let count = send_flows(&mut sender);
     let with_one = queue_of_flows(&receive(&mut guest, &mut pairs, count));
     assert!(with_one.iter().all(|&queue| queue == 0));
-    // And all again: what was promised before holds.
+    // The guest uses all queues again: flows return to the same queues.
     for pair in 1..PAIRS as u32 {
         enable(&mut guest, pair, 1);
     }
-    // For a moment the worker goes by what it has decided before.
+    // The worker's flow cache is valid for a moment longer.
     let spread = (0..FLOWS).find(|&flow| with_all[usize::from(flow)] != 0).unwrap();
     let mut more = 0;
     let mut queue = 0;
@@ -145,14 +146,14 @@ fn flows_spread_over_the_queues_that_are_enabled_and_each_stays_in_order() {
 }
 
 #[test]
-fn every_pair_sends_and_one_that_is_no_longer_used_is_emptied() {
+fn every_pair_sends_and_a_pair_that_is_no_longer_used_is_drained() {
     let mut fabric = Fabric::start();
     let (mut other, mut guest, mut pairs) = start(&mut fabric);
     let mut sent = Vec::new();
     for (number, pair) in (0..).zip(&mut pairs) {
         let frame = udp(mac(0), mac(1), 7, number);
         assert!(pair.tx.send(&NetHeader::default(), &frame));
-        // Without a kick: the guest stops using the queue right away.
+        // Without a kick, because the guest stops using the queue at once.
         pair.tx.ring().publish();
         sent.push(frame);
     }

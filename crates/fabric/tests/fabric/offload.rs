@@ -1,4 +1,4 @@
-//! Checksums and segmentation between guests that differ in what they take.
+//! Checksums and segmentation between guests with different offloads.
 
 use taut_api::fabric::PortId;
 use taut_virtq::header::{GSO_TCPV4, NEEDS_CSUM, NetHeader};
@@ -16,7 +16,7 @@ fn pair(receiver: u64) -> (Fabric, Guest, Guest) {
 }
 
 #[test]
-fn a_long_frame_stays_one_between_guests_that_both_can() {
+fn a_long_frame_stays_whole_between_guests_with_tso() {
     let (fabric, mut a, mut b) = pair(LINUX);
     let (header, sent) = tso(mac(1), mac(0), 60_000, 1448);
     a.send_with(&header, &sent);
@@ -49,7 +49,7 @@ fn a_receiver_without_offloads_gets_segments_with_checksums() {
 }
 
 #[test]
-fn a_receiver_of_checksums_only_gets_the_checksum_completed_when_it_lacks_that_too() {
+fn a_receiver_without_checksum_offload_gets_a_completed_checksum() {
     let (_fabric, mut a, mut b) = pair(PLAIN);
     let (header, sent) = tso(mac(1), mac(0), 1000, 1448);
     a.send_with(&NetHeader { gso_type: 0, gso_size: 0, ..header }, &sent);

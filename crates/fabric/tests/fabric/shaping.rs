@@ -1,4 +1,5 @@
-//! Shaped ports: who waits, who is lost, and what a live change does. How exact the rates are is measured, not tested.
+//! Shaped ports: waiting, loss and live changes. The accuracy of rates is measured, not tested
+//! here.
 
 use taut_api::Bytes;
 use taut_api::fabric::config::PortConfig;
@@ -12,10 +13,10 @@ use super::frames::{frame, tso};
 use super::guest::{Guest, LINUX, Model, PLAIN};
 use super::traffic::guests;
 
-/// A frame passes, and the next one 8 ms later for each of its bytes.
+/// 1 kbit/s: a frame delays the next one by 8 ms for each of its bytes.
 const SLOWEST: Shape = Shape { average: BitRate(1000), peak: None, burst: Bytes(64) };
 
-/// Three ports, the one with this number shaped.
+/// Configures three ports and shapes the one with this number.
 fn shaped(id: u16, shaping: Shaping) -> Vec<PortConfig> {
     let mut ports: Vec<_> = (0..3).map(|id| vnic(id, 1)).collect();
     ports[usize::from(id)].shaping = shaping;
@@ -29,7 +30,7 @@ fn expect(guest: &mut Guest, marks: impl IntoIterator<Item = u8>, from: u16, to:
 }
 
 #[test]
-fn a_shaped_sender_waits_in_its_own_ring_and_loses_nothing() {
+fn frames_of_a_shaped_sender_wait_in_its_ring_and_none_is_lost() {
     let mut fabric = Fabric::start();
     let [mut a, mut b, mut c] = guests(&mut fabric, Model::default());
     fabric.configure(shaped(0, Shaping { to_switch: Some(SLOWEST), to_guest: None }));
@@ -37,14 +38,15 @@ fn a_shaped_sender_waits_in_its_own_ring_and_loses_nothing() {
         a.send(&frame(mac(1), mac(0), mark, 1500));
     }
     expect(&mut b, [0], 0, 1, 1500);
-    // Others are not held up, in either direction.
+    // Other ports are not delayed, in either direction.
     for mark in 200..220 {
         c.send(&frame(mac(1), mac(2), mark, 1500));
         b.send(&frame(mac(0), mac(1), mark, 1500));
     }
     expect(&mut b, 200..220, 2, 1, 1500);
     expect(&mut a, 200..220, 1, 0, 1500);
-    // At the old rate the next one would come in twelve seconds, and the last in twenty minutes.
+    // At the old rate, the next frame would come after twelve seconds, and the last after twenty
+    // minutes.
     let faster = Shape { average: BitRate(1_000_000_000), ..SLOWEST };
     fabric.configure(shaped(0, Shaping { to_switch: Some(faster), to_guest: None }));
     expect(&mut b, 1..100, 0, 1, 1500);
@@ -55,11 +57,11 @@ fn a_shaped_sender_waits_in_its_own_ring_and_loses_nothing() {
 }
 
 #[test]
-fn a_shaped_receiver_has_a_bounded_queue_and_gets_it_in_order() {
+fn frames_to_a_shaped_receiver_wait_in_a_bounded_queue_and_arrive_in_order() {
     let mut fabric = Fabric::start();
     let [mut a, mut b, mut c] = guests(&mut fabric, Model::default());
     fabric.configure(shaped(1, Shaping { to_switch: None, to_guest: Some(SLOWEST) }));
-    // One passes, 500 wait, the others are lost.
+    // One frame passes, 500 wait, and the others are lost.
     for mark in 0..600_u16 {
         a.send(&frame(mac(1), mac(0), mark as u8, 100));
     }
@@ -110,7 +112,7 @@ fn whole_offload_frames_and_pieces_of_them_are_paced() {
 }
 
 #[test]
-fn what_waits_for_a_guest_that_leaves_is_counted() {
+fn frames_that_wait_for_a_guest_that_leaves_are_counted() {
     let mut fabric = Fabric::start();
     let [mut a, b, _c] = guests(&mut fabric, Model { queue_size: 64, ..Model::default() });
     fabric.configure(shaped(1, Shaping { to_switch: None, to_guest: Some(SLOWEST) }));
@@ -120,7 +122,7 @@ fn what_waits_for_a_guest_that_leaves_is_counted() {
     a.drain();
     drop(b);
     fabric.until_link(PortId(1), taut_api::link::Link::Down);
-    // Its ring took what it had room for, at whatever rate.
+    // Its ring took as many frames as it had room for, at any rate.
     let counters = fabric.counters(PortId(1));
     assert_eq!(counters.rx_frames, 64);
     assert_eq!(counters.rx_drops, [(DropReason::PortDown, 37)]);

@@ -36,7 +36,7 @@ fn receive(stream: &mut UnixStream) -> Vec<u8> {
 }
 
 #[test]
-fn frames_pass_whatever_pieces_they_come_in() {
+fn frames_pass_in_whatever_pieces_the_stream_delivers_them() {
     let (_fabric, mut guest, mut stream) = with_card();
     let sent: Vec<_> = (0..5).map(|mark| frame(mac(0), mac(1), mark, 1000)).collect();
     let bytes = sent.iter().flat_map(|frame| framed(frame)).collect::<Vec<_>>();
@@ -51,10 +51,11 @@ fn frames_pass_whatever_pieces_they_come_in() {
 }
 
 #[test]
-fn long_frames_are_segmented_for_a_card_and_none_is_torn_by_a_slow_reader() {
+fn long_frames_are_segmented_for_a_card_and_stay_whole_for_a_slow_reader() {
     let (_fabric, mut guest, mut stream) = with_card();
     let (header, sent) = tso(mac(1), mac(0), 60_000, 1448);
-    // Far more than the socket holds, so partial writes happen; what does not fit is dropped whole.
+    // Far more than the socket holds: writes are partial, and frames that do not fit are dropped
+    // whole.
     for _ in 0..20 {
         guest.send_with(&header, &sent);
     }
@@ -91,7 +92,7 @@ fn an_impossible_length_ends_the_stream_with_a_reason() {
 }
 
 #[test]
-fn a_closed_stream_is_told() {
+fn a_closed_stream_is_reported() {
     let (mut fabric, _guest, stream) = with_card();
     drop(stream);
     let state = fabric.until_link(PortId(1), Link::Down);

@@ -1,4 +1,4 @@
-//! Who gets which frame.
+//! Receivers of frames.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::fabric::{Fabric, mac, vnic};
 use super::frames::frame;
 use super::guest::{FORMATS, Guest, LINUX, Model, PLAIN, Window};
 
-/// Guests on ports 0, 1, … of one segment.
+/// Starts guests on ports 0, 1, … of one segment.
 pub(crate) fn guests<const N: usize>(fabric: &mut Fabric, model: Model) -> [Guest; N] {
     fabric.configure((0..N as u16).map(|id| vnic(id, 1)).collect());
     std::array::from_fn(|id| {
@@ -55,7 +55,7 @@ fn frames_of_all_lengths_pass(format: u64) {
 }
 
 #[test]
-fn a_ring_that_is_stopped_tells_where_and_goes_on_from_there() {
+fn a_stopped_ring_returns_its_position_and_resumes_there() {
     for format in FORMATS {
         let mut fabric = Fabric::start();
         let model = Model { features: LINUX | format, queue_size: 8, ..Model::default() };
@@ -81,7 +81,7 @@ fn a_ring_that_is_stopped_tells_where_and_goes_on_from_there() {
 }
 
 #[test]
-fn a_driver_without_any_option_is_served() {
+fn a_driver_without_optional_features_is_served() {
     let mut fabric = Fabric::start();
     let model = Model { features: PLAIN, ..Model::default() };
     let [mut a, mut b] = guests(&mut fabric, model);
@@ -130,7 +130,7 @@ fn many_frames_arrive(format: u64) {
 }
 
 #[test]
-fn known_unicast_reaches_its_owner_only_and_broadcast_everybody_else() {
+fn known_unicast_reaches_only_its_owner_and_broadcast_reaches_all_others() {
     let mut fabric = Fabric::start();
     let [mut a, mut b, mut c] = guests(&mut fabric, Model::default());
     let marker = frame(MacAddr::BROADCAST, mac(0), 9, 100);
@@ -141,7 +141,7 @@ fn known_unicast_reaches_its_owner_only_and_broadcast_everybody_else() {
     assert_eq!(b.receive().1, frame(mac(1), mac(0), 1, 60));
     assert_eq!(b.receive().1, marker);
     assert_eq!(c.receive().1, marker, "c saw a frame for others");
-    // Nothing came back to the sender: the next thing it gets is this.
+    // The sender got no copy: the next frame that it receives is this one.
     c.send(&frame(mac(0), mac(2), 4, 60));
     assert_eq!(a.receive().1, frame(mac(0), mac(2), 4, 60));
     a.drain();
@@ -150,7 +150,7 @@ fn known_unicast_reaches_its_owner_only_and_broadcast_everybody_else() {
 }
 
 #[test]
-fn segments_do_not_see_each_other() {
+fn frames_do_not_leave_their_segment() {
     let mut fabric = Fabric::start();
     let [mut a, mut b] = guests(&mut fabric, Model::default());
     let mut other = vnic(1, 2);
@@ -166,7 +166,7 @@ fn segments_do_not_see_each_other() {
 }
 
 #[test]
-fn forged_and_tagged_frames_and_runts_are_dropped_with_their_reason() {
+fn forged_and_tagged_frames_and_runts_are_dropped_with_their_reasons() {
     let mut fabric = Fabric::start();
     let [mut a, mut b] = guests(&mut fabric, Model::default());
     a.send(&frame(mac(1), mac(5), 1, 60));
@@ -206,7 +206,7 @@ fn a_port_group_may_permit_forged_transmits_and_promiscuous_mode() {
 }
 
 #[test]
-fn a_guest_that_reads_nothing_loses_its_frames_and_holds_nobody_up_for_long() {
+fn a_guest_that_reads_nothing_loses_its_frames_and_delays_others_only_briefly() {
     let mut fabric = Fabric::start();
     let [mut a, mut b, _deaf] = guests(&mut fabric, Model { queue_size: 16, ..Model::default() });
     for mark in 0..100 {
@@ -232,7 +232,7 @@ fn frames_for_a_port_without_a_guest_are_counted_there() {
 }
 
 #[test]
-fn a_listening_port_takes_one_front_end_after_another() {
+fn a_listening_port_serves_one_front_end_after_another() {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 

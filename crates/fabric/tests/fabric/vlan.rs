@@ -1,4 +1,4 @@
-//! VLAN tags and learnt addresses, through real rings.
+//! VLAN tags and learned addresses, through real rings.
 
 use taut_api::fabric::config::PortConfig;
 use taut_api::fabric::{DropReason, PortId};
@@ -27,7 +27,7 @@ fn tagged(frame: &[u8], tci: u16) -> Vec<u8> {
 }
 
 #[test]
-fn tags_are_set_and_taken_in_frames_of_all_lengths() {
+fn tags_are_inserted_and_removed_in_frames_of_all_lengths() {
     let mut fabric = Fabric::start();
     fabric.configure(vec![on(0, "10"), on(1, "10-20"), on(2, "4095"), on(3, "20")]);
     let [mut access, mut trunk, mut all, mut other] = [0, 1, 2, 3].map(|id| start(&fabric, id, LINUX));
@@ -66,7 +66,7 @@ fn tags_are_set_and_taken_in_frames_of_all_lengths() {
 }
 
 #[test]
-fn tagged_frames_are_cut_and_summed_for_whom_cannot() {
+fn tagged_frames_are_segmented_for_receivers_without_offloads() {
     let mut fabric = Fabric::start();
     fabric.configure(vec![on(0, "10"), on(1, "4095"), on(2, "4095")]);
     let mut access = start(&fabric, 0, LINUX);
@@ -88,7 +88,7 @@ fn tagged_frames_are_cut_and_summed_for_whom_cannot() {
         payload.extend_from_slice(tcp_payload(&untagged));
     }
     assert_eq!(payload, tcp_payload(&sent));
-    // And back: the tag goes, the offsets with it.
+    // In the other direction, the tag is removed and the offsets move back.
     let (header, sent) = tso(mac(0), mac(2), 20_000, 1448);
     let shifted = NetHeader { csum_start: 38, hdr_len: 58, ..header };
     able.send_with(&shifted, &tagged(&sent, 10));
@@ -97,7 +97,7 @@ fn tagged_frames_are_cut_and_summed_for_whom_cannot() {
 }
 
 #[test]
-fn hopping_from_one_vlan_to_another_fails() {
+fn a_guest_cannot_send_into_another_vlan() {
     let mut fabric = Fabric::start();
     fabric.configure(vec![on(0, "10"), on(1, "10-11"), on(2, "20"), on(3, "4095")]);
     let [mut access, mut trunk, mut victim, mut all] = [0, 1, 2, 3].map(|id| start(&fabric, id, LINUX));
@@ -118,7 +118,7 @@ fn hopping_from_one_vlan_to_another_fails() {
 }
 
 #[test]
-fn a_vlan_is_changed_under_running_guests() {
+fn a_vlan_can_be_changed_under_running_guests() {
     let mut fabric = Fabric::start();
     let ports = |vlan: u16| {
         let mut ports = vec![on(0, "10"), on(1, "10"), on(2, "10")];
@@ -149,7 +149,11 @@ fn a_nested_switch_is_reached_at_the_addresses_behind_it() {
     let [mut nested, mut b, mut c] = [0, 1, 2].map(|id| start(&fabric, id, LINUX));
     let inner = |number: u16| mac(1000 + number);
     b.send(&frame(inner(0), mac(1), 1, 60));
-    assert_eq!(nested.receive().1, frame(inner(0), mac(1), 1, 60), "nobody knows it: it may be there");
+    assert_eq!(
+        nested.receive().1,
+        frame(inner(0), mac(1), 1, 60),
+        "an unknown address goes to the learning port"
+    );
     for number in 0..100 {
         nested.send(&frame(mac(1), inner(number), 2, 60));
         assert_eq!(b.receive().1, frame(mac(1), inner(number), 2, 60));

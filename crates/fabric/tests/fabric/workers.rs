@@ -1,4 +1,4 @@
-//! Several workers: sources move between them under traffic, and nobody notices.
+//! Several workers: sources move between them under traffic without an effect on frames.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use super::fabric::{Fabric, mac, vnic};
 use super::frames::frame;
 use super::guest::{Guest, Model, Window};
 
-/// That many workers; several share a pCPU where there are not enough.
+/// Configures `count` workers. Several share a pCPU if there are too few.
 fn workers(count: usize, mode: WorkerMode) -> WorkerConfig {
     let allowed = sched_getaffinity(None).unwrap();
     let cpus: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
@@ -23,7 +23,7 @@ fn workers(count: usize, mode: WorkerMode) -> WorkerConfig {
     WorkerConfig { mode, cpus: cpus.collect(), near: Vec::new() }
 }
 
-/// Byte 14 of a sender's last frame, marked by 1.
+/// The mark of a sender's last frame: byte 14 is 1.
 const LAST: u8 = 15;
 
 const ADAPTIVE: WorkerMode = WorkerMode::Adaptive { poll_us: 10 };
@@ -38,7 +38,8 @@ fn guests<const N: usize>(fabric: &mut Fabric, workers: &WorkerConfig, model: Mo
     })
 }
 
-/// Sends numbered frames from port `from` to port `to` until told to stop; returns how many.
+/// Sends numbered frames from port `from` to port `to` until told to stop, and returns their
+/// number.
 fn send_until(
     stop: &Arc<AtomicBool>,
     mut guest: Guest,
@@ -55,7 +56,7 @@ fn send_until(
             guest.send(&sent);
             number += 1;
         }
-        // The last one says so.
+        // Mark the last frame.
         window.wait_for(number);
         let mut last = frame(mac(to), mac(from), 1, 64);
         last[20..24].copy_from_slice(&number.to_be_bytes());
@@ -65,7 +66,7 @@ fn send_until(
     })
 }
 
-/// Receives from as many senders as there are windows, each of whose frames have to come one after the other without a gap.
+/// Receives from one sender per window. The frames of each must come in order and without a gap.
 fn receive_all(mut guest: Guest, windows: Vec<(u16, Arc<Window>)>) -> JoinHandle<(Guest, u64)> {
     std::thread::spawn(move || {
         let mut next = vec![0_u32; windows.len()];
@@ -84,9 +85,10 @@ fn receive_all(mut guest: Guest, windows: Vec<(u16, Arc<Window>)>) -> JoinHandle
 }
 
 #[test]
-fn sources_change_their_worker_under_traffic_and_no_frame_is_lost_or_overtaken() {
+fn sources_change_workers_under_traffic_and_no_frame_is_lost_or_reordered() {
     let mut fabric = Fabric::start();
-    // Four send, three of them to the same receiver: it gets frames from several workers at once.
+    // Four guests send, three of them to one receiver, which gets frames from several workers at
+    // once.
     let model = Model { queue_size: 64, ..Model::default() };
     let [one, two, three, four, many, single] = guests(&mut fabric, &workers(1, ADAPTIVE), model);
     let ports: Vec<_> = (0..6).map(|id| vnic(id, 1)).collect();
@@ -108,7 +110,7 @@ fn sources_change_their_worker_under_traffic_and_no_frame_is_lost_or_overtaken()
             _ => ADAPTIVE,
         };
         fabric.configure_with(ports.clone(), workers(1 + round % 3, mode));
-        // Some traffic with these workers.
+        // Let some frames pass with these workers.
         passed += 200;
         while fabric.counters(PortId(4)).rx_frames < passed {
             std::thread::yield_now();
@@ -127,13 +129,13 @@ fn sources_change_their_worker_under_traffic_and_no_frame_is_lost_or_overtaken()
 }
 
 #[test]
-fn a_worker_with_too_much_to_do_gives_a_source_away() {
+fn an_overloaded_worker_gives_a_source_away() {
     let mut fabric = Fabric::start();
-    // Broadcasts to many ports where nobody is: much more work for the fabric than for their senders.
+    // Broadcasts to many ports without guests cost the fabric much more than their senders.
     let ports = (0..64).map(|id| vnic(id, 1)).collect();
     fabric.configure_with(ports, workers(2, ADAPTIVE));
     let stop = Arc::new(AtomicBool::new(false));
-    // Sources are spread in turn: these two begin on the same worker, and nothing else has anything to do.
+    // Sources are spread in turn, so these two begin on one worker; no other source is busy.
     let senders = [0, 2].map(|id| {
         let mut guest = Guest::start(fabric.connect(PortId(id)), Model::default());
         let stop = Arc::clone(&stop);
@@ -166,10 +168,10 @@ fn a_worker_with_too_much_to_do_gives_a_source_away() {
 }
 
 #[test]
-fn a_full_receiver_of_another_worker_is_waited_for_and_announces_its_room() {
+fn senders_wait_for_a_full_receiver_of_another_worker_until_it_announces_room() {
     let mut fabric = Fabric::start();
     let model = Model { queue_size: 8, ..Model::default() };
-    // The receiver's kicks are told to one worker, the senders wait on both.
+    // One worker handles the receiver's kicks, and senders wait on both.
     let [mut a, mut b, mut c] = guests(&mut fabric, &workers(2, WorkerMode::Interrupt), model);
     let dealt_with = |fabric: &Fabric| {
         let counters = fabric.counters(PortId(2));
@@ -181,7 +183,7 @@ fn a_full_receiver_of_another_worker_is_waited_for_and_announces_its_room() {
             a.send(&frame(mac(2), mac(0), mark, 60));
             b.send(&frame(mac(2), mac(1), mark, 60));
         }
-        // What does not fit is waited for; what has waited for too long, because this test did not get to run, is counted.
+        // Frames wait for room. Those that wait too long, if this test gets no CPU, are counted.
         while dealt_with(&fabric) < round * 16 {
             received += c.take_received();
         }
@@ -196,7 +198,7 @@ fn a_full_receiver_of_another_worker_is_waited_for_and_announces_its_room() {
 }
 
 #[test]
-fn a_wish_that_cannot_be_fulfilled_leaves_the_ports_served() {
+fn an_impossible_worker_configuration_leaves_the_ports_served() {
     let mut fabric = Fabric::start();
     let nowhere = WorkerConfig { mode: ADAPTIVE, cpus: vec![0, 100_000], near: Vec::new() };
     let [mut a, mut b] = guests(&mut fabric, &nowhere, Model::default());

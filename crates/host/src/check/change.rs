@@ -1,5 +1,6 @@
-//! Changing settings of the running host, and taking that back (SPEC BP: `--apply`, `--undo`): claims in the one
-//! [ledger](crate::ledger), which latency-sensitive VMs have theirs in as well.
+//! Changing settings of the running host and undoing it (SPEC BP: `--apply`, `--undo`).
+//!
+//! The changes are claims in the [ledger](crate::ledger), beside those for latency-sensitive VMs.
 
 use std::collections::BTreeMap;
 
@@ -9,22 +10,25 @@ use taut_api::check::Change;
 use crate::kernel::adjust::Adjustments;
 use crate::ledger::{Holder, Ledger, LedgerError, Settled};
 
-/// What became of a list of changes. Paths are below the root, without a leading slash.
+/// The outcome of a list of changes. Paths are below the root, without a leading slash.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Changed {
-    /// Files that have their value now.
+    /// Files that have the wanted value.
     pub done: Vec<String>,
-    /// Files that stay as others want them, and who: the change, or its undoing, is in force when those let go.
+    /// Files whose value another holder determines, and which one. The change or its undoing takes
+    /// effect when that holder lets go.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<(String, String)>,
     /// Files that could not be changed, each with the reason.
     pub failed: Vec<(String, String)>,
 }
 
-/// Makes the changes, in their order. A file that was changed before keeps what it had before the first change.
+/// Makes the changes in their order. The ledger keeps a file's content from before its first
+/// change.
 ///
 /// # Errors
-/// When the ledger cannot be kept: then nothing was changed. A file that cannot be changed is no error, but in the answer.
+/// Returns an error if the ledger cannot be written; then nothing was changed. A file that cannot
+/// be changed is no error, but listed in the outcome.
 pub fn apply(ledger: &Ledger, changes: &[Change]) -> Result<Changed, LedgerError> {
     let values: Vec<_> = changes.iter().map(|change| (change.path.clone(), change.value.clone())).collect();
     let settled = ledger.add(Holder::Check, &values)?;
@@ -37,10 +41,11 @@ pub fn apply(ledger: &Ledger, changes: &[Change]) -> Result<Changed, LedgerError
     })
 }
 
-/// Gives every file that [`apply`] changed the content that it had, the last changed first.
+/// Restores every file that [`apply`] changed, the last changed first.
 ///
 /// # Errors
-/// When the ledger cannot be read, or brought up to date. What could not be given back stays in it, and is in the answer.
+/// Returns an error if the ledger cannot be read or written. A file that could not be restored
+/// stays in the ledger and is listed in the outcome.
 pub fn undo(ledger: &Ledger) -> Result<Changed, LedgerError> {
     let claimed = ledger.claimed(Holder::Check)?;
     if claimed.is_empty() && !ledger.has_changes(Holder::Check)? {
@@ -112,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_is_given_back() {
+    fn undo_restores_every_byte() {
         let host = Host::new();
         let changed = host.apply(&[(THP, "madvise"), (KSM, "0")]);
         assert_eq!(changed.done, [THP, KSM]);
@@ -124,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_change_does_not_lose_the_first_value() {
+    fn a_second_change_keeps_the_first_content() {
         let host = Host::new();
         host.apply(&[(KSM, "0")]);
         host.apply(&[(KSM, "2"), (THP, "never")]);
@@ -133,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_changed_is_said_and_the_rest_is_done() {
+    fn a_file_that_cannot_be_changed_is_listed_and_the_others_are_changed() {
         let host = Host::new();
         let changed = host.apply(&[("sys/absent", "1"), ("../etc/passwd", "x"), (KSM, "0")]);
         assert_eq!(changed.done, [KSM]);
@@ -143,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_given_back_stays_recorded_and_what_has_gone_does_not() {
+    fn a_file_that_cannot_be_restored_stays_recorded_unless_it_is_gone() {
         let host = Host::new();
         host.apply(&[(KSM, "0"), (THP, "never"), (BOOST, "0")]);
         fs::remove_file(host.file(BOOST)).unwrap();
@@ -160,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_an_earlier_boot_is_worth_nothing() {
+    fn a_ledger_of_an_earlier_boot_is_ignored() {
         let host = Host::new();
         host.apply(&[(KSM, "0")]);
         fs::write(host.file("proc/sys/kernel/random/boot_id"), "77aa\n").unwrap();
@@ -170,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_record_nothing_is_changed() {
+    fn without_a_ledger_nothing_is_changed() {
         let host = Host::new();
         let book = host.file("var/lib/taut/host-changes.json");
         fs::create_dir_all(book.parent().unwrap()).unwrap();

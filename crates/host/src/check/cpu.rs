@@ -1,4 +1,4 @@
-//! What the CPUs are.
+//! The CPUs: their number, kinds, vulnerabilities, and support of virtualization.
 
 use std::collections::BTreeSet;
 
@@ -33,12 +33,13 @@ pub(super) fn read(tree: Tree<'_>, topology: &Topology) -> CpuFacts {
     }
 }
 
-/// Intel's CPUs with two kinds of cores have a performance monitor for each.
+/// Counts performance and efficiency cores. Intel's hybrid CPUs have a performance monitor for each
+/// kind.
 fn hybrid(tree: Tree<'_>) -> Option<(u32, u32)> {
     Some((tree.count("sys/devices/cpu_core/cpus")?, tree.count("sys/devices/cpu_atom/cpus")?))
 }
 
-/// A CPU says so when a hypervisor lets it.
+/// Returns whether this is a VM. A hypervisor usually shows that in a flag of the CPU.
 pub(super) fn in_vm(tree: Tree<'_>) -> bool {
     let flags = |text: &str| {
         let line = text.lines().find(|line| line.starts_with("flags"))?;

@@ -1,4 +1,4 @@
-//! What only matters inside a guest: its packet filter, SELinux, Java.
+//! Settings that matter only inside a guest: packet filter, SELinux, Java.
 
 use taut_api::check::{GuestFacts, JavaProcess};
 
@@ -21,7 +21,8 @@ pub(super) fn read(tree: Tree<'_>, topology: &Topology) -> GuestFacts {
     }
 }
 
-/// Tables of the old packet filters, and the module of the new one when something uses it. Unknown without `/proc/net`.
+/// Finds the tables of iptables and the module of nftables, if anything uses them. Returns `None`
+/// without `/proc/net`.
 fn firewall(tree: Tree<'_>) -> Option<Vec<String>> {
     tree.text("proc/net/dev")?;
     let mut found = Vec::new();

@@ -19,7 +19,7 @@ pub(super) fn read(tree: Tree<'_>, cpus: &[u32]) -> IdleFacts {
     }
 }
 
-/// The states of the first CPU; cores of another kind have others of the same depth.
+/// Reads the states of the first CPU. Other kinds of cores have states of the same depth.
 fn states(tree: Tree<'_>, cpus: &[u32]) -> Vec<IdleState> {
     let folder = |cpu, index| format!("sys/devices/system/cpu/cpu{cpu}/cpuidle/state{index}");
     let first = cpus.first().copied().unwrap_or(0);
@@ -36,7 +36,7 @@ fn states(tree: Tree<'_>, cpus: &[u32]) -> Vec<IdleState> {
     (0..).map_while(state).collect()
 }
 
-/// The device answers with a number in the machine's byte order.
+/// Reads the latency limit, which the device returns in the machine's byte order.
 fn dma_latency(tree: Tree<'_>) -> Option<i32> {
     Some(i32::from_ne_bytes(tree.bytes("dev/cpu_dma_latency")?.try_into().ok()?))
 }

@@ -1,4 +1,4 @@
-//! The kernel: its age, its command line, its clock, its timers.
+//! The kernel: release, command line, clock, timers.
 
 use taut_api::check::KernelFacts;
 
@@ -24,14 +24,14 @@ pub(super) fn read(tree: Tree<'_>) -> KernelFacts {
     }
 }
 
-/// Is there a process of that name? Unknown in a tree without processes.
+/// Returns whether a process has this name; `None` in a tree without processes.
 fn runs(tree: Tree<'_>, name: &str) -> Option<bool> {
     let mut processes = processes(tree).peekable();
     processes.peek()?;
     Some(processes.any(|pid| tree.text(&format!("proc/{pid}/comm")).as_deref() == Some(name)))
 }
 
-/// Numbers of all processes.
+/// Returns the numbers of all processes.
 pub(super) fn processes(tree: Tree<'_>) -> impl Iterator<Item = u32> {
     tree.names("proc").into_iter().filter_map(|name| name.parse().ok())
 }

@@ -1,4 +1,4 @@
-//! Huge pages, merging, swapping, and what NUMA does by itself.
+//! Huge pages, page merging, swapping, and automatic NUMA balancing.
 
 use taut_api::Bytes;
 use taut_api::check::{HugePool, MemoryFacts};
@@ -33,7 +33,7 @@ fn pools(tree: Tree<'_>) -> Vec<HugePool> {
     pools
 }
 
-/// The third column of `/proc/swaps`, in KiB.
+/// Sums up the third column of `/proc/swaps`, in KiB.
 fn swap(tree: Tree<'_>) -> Option<Bytes> {
     let size = |line: &str| line.split_whitespace().nth(2)?.parse::<u64>().ok();
     let kib: u64 = tree.text("proc/swaps")?.lines().skip(1).filter_map(size).sum();

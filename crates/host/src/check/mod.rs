@@ -1,5 +1,7 @@
-//! How the host, or a guest from inside, is set: everything that `taut check` judges (SPEC BP), one topic a file, and
-//! [`change`]: applying what can be changed while the host runs, and taking it back.
+//! Settings of the host, or of a guest from inside, that `taut check` judges (SPEC BP).
+//!
+//! Each topic has a file. [`change`] applies those that can change while the host runs, and undoes
+//! it.
 
 pub mod change;
 mod cpu;
@@ -20,7 +22,7 @@ use crate::kernel::tree::Tree;
 /// Reads the host whose file system starts at `root` (`/`, or a captured tree).
 ///
 /// # Errors
-/// When the list of CPUs or the memory cannot be read; everything else may be absent.
+/// Returns an error if the list of CPUs or the memory cannot be read. Other files may be absent.
 pub fn host(root: &Path) -> Result<HostFacts, TopologyError> {
     let topology = topology::read(root)?;
     let (tree, cpus) = (Tree(root), numbers(&topology));
@@ -38,7 +40,7 @@ pub fn host(root: &Path) -> Result<HostFacts, TopologyError> {
 /// Reads the guest whose file system starts at `root`, from inside.
 ///
 /// # Errors
-/// When the list of CPUs or the memory cannot be read; everything else may be absent.
+/// Returns an error if the list of CPUs or the memory cannot be read. Other files may be absent.
 pub fn guest(root: &Path) -> Result<GuestFacts, TopologyError> {
     let topology = topology::read(root)?;
     Ok(guest::read(Tree(root), &topology))

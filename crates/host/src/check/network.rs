@@ -1,4 +1,4 @@
-//! Network cards: those with a device behind them.
+//! Physical network cards: interfaces with a device.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::kernel::tree::Tree;
 pub(super) fn read(tree: Tree<'_>) -> NetworkFacts {
     let mut cards: Vec<_> =
         tree.names("sys/class/net").into_iter().filter_map(|name| card(tree, name)).collect();
-    // The kernel that can be asked is the one that runs here.
+    // Only the running kernel can be asked, not that of a captured tree.
     if tree.0 == Path::new("/") {
         ask_drivers(&mut cards);
     }
@@ -22,7 +22,8 @@ pub(super) fn read(tree: Tree<'_>) -> NetworkFacts {
     }
 }
 
-/// Adds what only the cards' drivers know. A kernel or driver that does not answer leaves it unknown.
+/// Adds the facts that only the cards' drivers know. They stay unknown if the kernel or driver does
+/// not answer.
 fn ask_drivers(cards: &mut [Card]) {
     let Ok(mut ethtool) = Ethtool::open() else { return };
     for card in cards {

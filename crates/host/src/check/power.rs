@@ -32,7 +32,7 @@ pub(super) fn read(tree: Tree<'_>, cpus: &[u32]) -> PowerFacts {
     }
 }
 
-/// intel_pstate says "no turbo", the other drivers "boost".
+/// Reads the turbo switch: intel_pstate has `no_turbo`, other drivers have `boost`.
 fn turbo(tree: Tree<'_>) -> Option<Turbo> {
     let switch = |path: &str, on: &str| Some(Turbo { knob: tree.knob(path)?, on: on.to_owned() });
     switch("sys/devices/system/cpu/intel_pstate/no_turbo", "0")

@@ -1,8 +1,8 @@
 //! Enforcement: makes the host as a [`HostPlan`] wants it, and reports what is in force.
 //!
-//! There is one operation, [`Enforcer::settle`]. Restoring the host is settling a plan whose VMs want
-//! nothing. Everything that is changed is in the [ledger](crate::ledger) before it is changed, so that
-//! the next [`Enforcer`] continues where a killed one stopped.
+//! There is one operation, [`Enforcer::settle`]. Restoring the host is settling a plan whose VMs
+//! want nothing. Everything that is changed is in the [ledger](crate::ledger) before it is changed,
+//! so that the next [`Enforcer`] continues where a killed one stopped.
 
 mod cpus;
 mod devices;
@@ -39,9 +39,9 @@ pub struct Enforcer {
 impl Enforcer {
     /// Prepares for the host whose file system starts at `root`.
     ///
-    /// `scope` is the cpuset (cgroup v1) whose tasks make room for VMs, or the control group (cgroup v2)
-    /// in which VMs' groups are made, unless it is the whole host. `ledger` has the changes of an
-    /// earlier process.
+    /// `scope` is the cpuset (cgroup v1) whose tasks make room for VMs, or the control group
+    /// (cgroup v2) in which VMs' groups are made, unless it is the whole host. `ledger` has the
+    /// changes of an earlier process.
     ///
     /// # Errors
     /// Returns an error if the ledger cannot be read.
@@ -83,12 +83,12 @@ impl Enforcer {
         self.memory.is_due(now)
     }
 
-    /// Takes a PCI device from the host for a VM that is about to start. The device is given back when
-    /// a plan no longer has the VM.
+    /// Takes a PCI device from the host for a VM that is about to start. The device is given back
+    /// when a plan no longer has the VM.
     ///
     /// # Errors
-    /// Returns an error if the ledger cannot be written, or the kernel refuses; the device stays with,
-    /// or returns to, the host.
+    /// Returns an error if the ledger cannot be written, or the kernel refuses; the device stays
+    /// with, or returns to, the host.
     pub fn take_device(&mut self, vm: &Name, address: PciAddress) -> Result<(), DeviceError> {
         let taken = self.devices.take(vm, address);
         self.complete_report();
@@ -98,8 +98,9 @@ impl Enforcer {
     /// Makes the host as the plan wants it, and reports what is in force.
     ///
     /// The order matters: a VM's group exists before its partition is made below it, and is removed
-    /// after that. Real-time priority is settled last, when all processes are in their final groups.
-    /// Threads lose that priority while they change groups, because a new group has no real-time budget.
+    /// after that. Real-time priority is settled last, when all processes are in their final
+    /// groups. Threads lose that priority while they change groups, because a new group has no
+    /// real-time budget.
     pub fn settle(&mut self, plan: &HostPlan) -> HostReport {
         let now = Instant::now();
         self.report.unrecorded.clear();

@@ -10,10 +10,12 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::list;
 
-/// The list of pCPUs that each thread was allowed before it was bound; `None` if it was allowed all.
+/// The list of pCPUs that each thread was allowed before it was bound; `None` if it was allowed
+/// all.
 pub(crate) type Affinities = BTreeMap<u32, Option<String>>;
 
-/// Finds the thread of each vCPU, by the names that QEMU (`CPU 0/KVM`) and microguests (`vcpu`) give.
+/// Finds the thread of each vCPU, by the names that QEMU (`CPU 0/KVM`) and microguests (`vcpu`)
+/// give.
 pub(crate) fn vcpus(root: &Path, pid: u32) -> BTreeMap<u32, u32> {
     let tasks = fs::read_dir(root.join(format!("proc/{pid}/task"))).into_iter().flatten().flatten();
     let vcpu = |task: fs::DirEntry| {

@@ -9,8 +9,8 @@ use taut_api::enforcement::FixedInterrupt;
 use super::adjust::Adjustments;
 use super::{list, mask};
 
-/// Takes the exclusive pCPUs out of every interrupt's affinity. An interrupt that had no others goes
-/// to the pCPUs of the `host`.
+/// Takes the exclusive pCPUs out of every interrupt's affinity. An interrupt that had no others
+/// goes to the pCPUs of the `host`.
 pub(crate) fn move_off<'a>(
     root: &Path,
     exclusive: &'a BTreeSet<u32>,

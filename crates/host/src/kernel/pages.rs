@@ -46,9 +46,9 @@ fn move_pages(pid: u32, pages: &[u64], nodes: Option<&[libc::c_int]>) -> io::Res
         pages.iter().map(|page| std::ptr::without_provenance(*page as usize)).collect();
     let mut status = vec![-libc::ENOENT; pages.len()];
     let nodes = nodes.map_or(std::ptr::null(), <[_]>::as_ptr);
-    // SAFETY: the kernel reads `addresses` and, unless null, `nodes`, and writes `status`. Each has as
-    // many entries as the count says and outlives the call. The addresses belong to another process and
-    // are never dereferenced here. Moving a page does not change its content.
+    // SAFETY: the kernel reads `addresses` and, unless null, `nodes`, and writes `status`. Each has
+    // as many entries as the count says and outlives the call. The addresses belong to another
+    // process and are never dereferenced here. Moving a page does not change its content.
     let left = unsafe {
         libc::syscall(
             libc::SYS_move_pages,

@@ -59,8 +59,8 @@ pub fn allowed() -> Result<(), Refused> {
     tried.unwrap_or_else(|_| Err(io::Error::other("the thread that tried it panicked"))).map_err(refused)
 }
 
-/// Finds the group of a process, given the path of its `cgroup` file, if it has no real-time budget.
-/// Returns the budget's file and its content.
+/// Finds the group of a process, given the path of its `cgroup` file, if it has no real-time
+/// budget. Returns the budget's file and its content.
 ///
 /// With `CONFIG_RT_GROUP_SCHED` every new group of cgroup v1 below the root starts with none.
 pub(crate) fn group_without_budget(root: &Path, process: &Path) -> Option<(PathBuf, String)> {

@@ -12,7 +12,8 @@ pub(crate) fn marked(content: &str) -> Option<&str> {
     content.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
 }
 
-/// Returns the value that a content stands for: its chosen word, or the content without white space.
+/// Returns the value that a content stands for: its chosen word, or the content without white
+/// space.
 pub(crate) fn chosen(content: &str) -> &str {
     marked(content).unwrap_or_else(|| content.trim())
 }

@@ -11,25 +11,15 @@ use taut_api::host::{Accelerator, Cpu, HostInfo, NumaNode, QemuInfo};
 use super::list::{self, BadList};
 use super::tree::Tree;
 
-/// The facts about a host that do not depend on QEMU.
+/// The pCPUs, NUMA nodes and memory of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
-    /// Host name.
-    pub hostname: String,
-    /// Kernel release, as `uname -r` prints it.
-    pub kernel: String,
-    /// Distribution, from os-release.
-    pub os: String,
-    /// Model name of the first CPU.
-    pub cpu_model: String,
     /// On-line pCPUs, by number.
     pub cpus: Vec<Cpu>,
     /// NUMA nodes that have CPUs or memory, by number.
     pub nodes: Vec<NumaNode>,
     /// `MemTotal`.
     pub memory_total: Bytes,
-    /// `MemAvailable` when the host was read.
-    pub memory_available: Bytes,
 }
 
 /// Why the host could not be read.
@@ -53,44 +43,42 @@ pub enum TopologyError {
     },
 }
 
-impl Topology {
-    /// Adds how guests run here, for the API.
-    pub fn into_host_info(self, accelerator: Accelerator, qemu: Option<QemuInfo>) -> HostInfo {
-        HostInfo {
-            hostname: self.hostname,
-            kernel: self.kernel,
-            os: self.os,
-            cpu_model: self.cpu_model,
-            cpus: self.cpus,
-            nodes: self.nodes,
-            memory_total: self.memory_total,
-            memory_available: self.memory_available,
-            accelerator,
-            qemu,
-        }
-    }
-}
-
 /// Reads the host whose file system starts at `root` (`/`, or a captured tree).
 ///
-/// Virtual machines and small boards lack files that larger machines have. A missing topology, cache
-/// or node file means one package, one core per CPU, one cache per package, one node.
+/// Virtual machines and small boards lack files that larger machines have. A missing topology,
+/// cache or node file means one package, one core per CPU, one cache per package, one node.
 ///
 /// # Errors
 /// Returns an error if the list of CPUs or the memory cannot be read.
 pub fn read(root: &Path) -> Result<Topology, TopologyError> {
     let tree = Tree(root);
-    let (memory_total, memory_available) = memory(tree)?;
-    let node_numbers = node_numbers(tree)?;
-    Ok(Topology {
+    let memory_total = meminfo(tree, "proc/meminfo", "MemTotal:")?;
+    let nodes = node_numbers(tree)?;
+    Ok(Topology { cpus: cpus(tree, &nodes)?, nodes: self::nodes(tree, &nodes, memory_total)?, memory_total })
+}
+
+/// Reads the host for the API, and adds how guests run on it.
+///
+/// # Errors
+/// Returns an error if the list of CPUs or the memory cannot be read.
+pub fn describe(
+    root: &Path,
+    accelerator: Accelerator,
+    qemu: Option<QemuInfo>,
+) -> Result<HostInfo, TopologyError> {
+    let tree = Tree(root);
+    let Topology { cpus, nodes, memory_total } = read(root)?;
+    Ok(HostInfo {
         hostname: tree.text("proc/sys/kernel/hostname").unwrap_or_else(|| "unknown".to_owned()),
         kernel: tree.text("proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned()),
         os: os(tree),
         cpu_model: cpu_model(tree),
-        cpus: cpus(tree, &node_numbers)?,
-        nodes: nodes(tree, &node_numbers, memory_total)?,
+        cpus,
+        nodes,
         memory_total,
-        memory_available,
+        memory_available: meminfo(tree, "proc/meminfo", "MemAvailable:")?,
+        accelerator,
+        qemu,
     })
 }
 
@@ -200,11 +188,6 @@ fn nodes(tree: Tree<'_>, numbers: &[u32], total: Bytes) -> Result<Vec<NumaNode>,
         .collect()
 }
 
-fn memory(tree: Tree<'_>) -> Result<(Bytes, Bytes), TopologyError> {
-    let path = "proc/meminfo";
-    Ok((meminfo(tree, path, "MemTotal:")?, meminfo(tree, path, "MemAvailable:")?))
-}
-
 fn os(tree: Tree<'_>) -> String {
     let release = tree.text("etc/os-release").or_else(|| tree.text("usr/lib/os-release"));
     let pretty = release.as_deref().and_then(|text| {
@@ -234,7 +217,8 @@ fn list(tree: Tree<'_>, path: &str) -> Result<Vec<u32>, TopologyError> {
     list::parse(&text).map_err(|BadList| bad(tree, path, &text))
 }
 
-/// Reads a value in KiB of `/proc/meminfo`, or of a node's `meminfo`, which puts "Node 0" before it.
+/// Reads a value in KiB of `/proc/meminfo`, or of a node's `meminfo`, which puts "Node 0" before
+/// it.
 fn meminfo(tree: Tree<'_>, path: &str, key: &str) -> Result<Bytes, TopologyError> {
     let text = required(tree, path)?;
     let line = text.lines().find(|line| line.split_whitespace().any(|word| word == key));

@@ -1,8 +1,8 @@
 //! Utilisation of the pCPUs between two readings of `/proc/stat` (SPEC DM-2).
 //!
 //! Counters are in ticks of 10 ms. They stand still in some sandboxes, single ones (`iowait`) run
-//! backwards on any Linux, and CPUs come and go. Only pCPUs of both readings count, and a counter that
-//! ran backwards counts as unchanged.
+//! backwards on any Linux, and CPUs come and go. Only pCPUs of both readings count, and a counter
+//! that ran backwards counts as unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -60,7 +60,8 @@ fn parse(text: &str) -> Option<CpuTimes> {
     (!cpus.is_empty()).then_some(CpuTimes(cpus))
 }
 
-/// Parses `cpu3 user nice system idle iowait irq softirq steal …`. Older kernels have fewer columns.
+/// Parses `cpu3 user nice system idle iowait irq softirq steal …`. Older kernels have fewer
+/// columns.
 fn cpu(line: &str) -> Option<(u32, Ticks)> {
     let mut words = line.strip_prefix("cpu")?.split(' ');
     let number = words.next()?.parse().ok()?;
@@ -77,8 +78,9 @@ impl CpuTimes {
         self.0.len() as u32
     }
 
-    /// Returns the busy share of all pCPUs' time since `earlier` in percent, rounded down. `excluded`
-    /// ticks are subtracted from the busy time. Returns `None` if the counters stood still.
+    /// Returns the busy share of all pCPUs' time since `earlier` in percent, rounded down.
+    /// `excluded` ticks are subtracted from the busy time. Returns `None` if the counters stood
+    /// still.
     pub fn percent_since(&self, earlier: &Self, excluded: u64) -> Option<u32> {
         let (busy, all) = self.ticks_since(earlier);
         let busy = u128::from(busy.saturating_sub(excluded));
@@ -103,13 +105,15 @@ impl CpuTimes {
     }
 }
 
-/// Returns the CPU time of each process with all its threads, in ticks. Ended processes are left out.
+/// Returns the CPU time of each process with all its threads, in ticks. Ended processes are left
+/// out.
 pub fn processes(root: &Path, pids: &BTreeSet<u32>) -> BTreeMap<u32, u64> {
     let time = |pid: u32| process(&fs::read_to_string(root.join(format!("proc/{pid}/stat"))).ok()?);
     pids.iter().filter_map(|&pid| Some((pid, time(pid)?))).collect()
 }
 
-/// Parses `pid (name) state …`. User and system time are fields 14 and 15; the name may hold any byte.
+/// Parses `pid (name) state …`. User and system time are fields 14 and 15; the name may hold any
+/// byte.
 fn process(text: &str) -> Option<u64> {
     let (_, rest) = text.rsplit_once(") ")?;
     let mut times = rest.split(' ').skip(11);
@@ -139,7 +143,8 @@ btime 1795261157
     fn busy_time_excludes_idle_waiting_and_stolen_time() {
         let before = parse(BEFORE).unwrap();
         assert_eq!(before.pcpus(), 2);
-        // CPU 0: 60 of 100 ticks in all busy columns. CPU 1: 20 idle, 20 waiting, 20 stolen, 40 guest.
+        // CPU 0: 60 of 100 ticks in all busy columns. CPU 1: 20 idle, 20 waiting, 20 stolen, 40
+        // guest.
         let after = times(&[
             "cpu0 578945 394075 254530 441187 2419 20 1824 17983 44 0",
             "cpu1 552183 418611 223334 475543 1676 0 2794 17221 80 0",

@@ -1,13 +1,13 @@
 //! The record of everything that taut changed on this host, kept so that it can be put back.
 //!
-//! `taut check host --apply` and VMs with exclusive pCPUs change some of the same files. Therefore a
-//! file has *claims*: its content before the first change, and the value that each holder wants. The
-//! claim of the last holder in [`Holder`]'s order is in force. When a holder lets go, the file gets the
-//! next claim's value; after the last one it gets its former content, byte for byte.
+//! `taut check host --apply` and VMs with exclusive pCPUs change some of the same files. Therefore
+//! a file has *claims*: its content before the first change, and the value that each holder wants.
+//! The claim of the last holder in [`Holder`]'s order is in force. When a holder lets go, the file
+//! gets the next claim's value; after the last one it gets its former content, byte for byte.
 //!
-//! The ledger is a file in the state directory, under a lock. It is on disk before anything is changed.
-//! Any process, killed at any point, leaves a ledger from which the next one continues. Settings do not
-//! survive a boot, and neither does the ledger's content.
+//! The ledger is a file in the state directory, under a lock. It is on disk before anything is
+//! changed. Any process, killed at any point, leaves a ledger from which the next one continues.
+//! Settings do not survive a boot, and neither does the ledger's content.
 
 mod book;
 pub(crate) mod record;
@@ -93,9 +93,9 @@ impl Ledger {
         Self { root: root.to_owned(), folder: folder.to_owned() }
     }
 
-    /// Replaces all claims of `holder` by `adjustments`, and changes the files accordingly. Files in
-    /// `refused` are left alone. Files that cannot be changed are added to it, with the reason, and
-    /// have no claim.
+    /// Replaces all claims of `holder` by `adjustments`, and changes the files accordingly. Files
+    /// in `refused` are left alone. Files that cannot be changed are added to it, with the reason,
+    /// and have no claim.
     ///
     /// # Errors
     /// Returns an error if the ledger cannot be written. Every change made until then is in it.
@@ -257,8 +257,8 @@ impl Ledger {
         Ok(settled)
     }
 
-    /// Restores files without claims, the last changed first. Two passes serve files that can only be
-    /// restored after another one.
+    /// Restores files without claims, the last changed first. Two passes serve files that can only
+    /// be restored after another one.
     fn restore_unclaimed(&self, book: &mut Book, change: &mut Change<'_>) -> io::Result<()> {
         for last in [false, true] {
             for entry in book.files.iter_mut().rev().filter(|entry| entry.claims.is_empty()) {
@@ -309,7 +309,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Gives up a claim that the kernel refuses, and puts the file back under the claims that are left.
+    /// Gives up a claim that the kernel refuses, and puts the file back under the claims that are
+    /// left.
     fn drop_claim(&self, entry: &mut Entry, who: Holder, error: &io::Error, change: &mut Change<'_>) {
         let why = format!("cannot be changed: {error}");
         let file = self.root.join(&entry.path);
@@ -340,7 +341,8 @@ fn below(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned()
 }
 
-/// Joins a path of the ledger to the root. Anybody may have edited the ledger, so the path is checked.
+/// Joins a path of the ledger to the root. Another program may have edited the ledger, so the path
+/// is checked.
 fn inside(root: &Path, path: &str) -> io::Result<PathBuf> {
     if path.is_empty() || !Path::new(path).components().all(|part| matches!(part, Component::Normal(_))) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path leads out of the root"));

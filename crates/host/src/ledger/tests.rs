@@ -1,5 +1,5 @@
-//! Both holders change files in any order and are killed anywhere: the claim in force is in the file,
-//! and after the last claim the file has its former content.
+//! Both holders change files in any order and are killed anywhere: the claim in force is in the
+//! file, and after the last claim the file has its former content.
 
 use std::fs;
 

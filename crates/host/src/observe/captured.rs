@@ -1,4 +1,6 @@
-//! Machines that were captured: the files below their root that taut reads, in one text file, unpacked into a folder.
+//! Captured hosts: a text file that describes the files of a host that taut reads.
+//!
+//! [`unpack`] writes these files into a folder, which can then be read as a host's root.
 //!
 //! ```text
 //! # a remark
@@ -11,16 +13,17 @@
 //! dev/cpu_dma_latency: hex 00943577
 //! ```
 //!
-//! Braces stand for several files; a list in brackets gives each its own content. `tools/capture-host.sh` writes such a file.
+//! Braces stand for several files; a list in brackets gives the content of each.
+//! `tools/capture-host.sh` writes such a file.
 
 use std::fs;
 use std::io;
 use std::path::{Component, Path};
 
-/// Unpacks the machine that `text` describes into `folder`.
+/// Writes the files that `text` describes into `folder`.
 ///
 /// # Errors
-/// When a line cannot be understood (the error names it), or a file cannot be written.
+/// Returns an error that names the line if one cannot be parsed, or if a file cannot be written.
 pub fn unpack(text: &str, folder: &Path) -> io::Result<()> {
     let mut lines = text.lines().enumerate().peekable();
     while let Some((number, line)) = lines.next() {
@@ -59,7 +62,7 @@ pub fn unpack(text: &str, folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// `a{0..2}b` → `a0b`, `a1b`, `a2b`; from left to right where there are several.
+/// Expands `a{0..2}b` to `a0b`, `a1b`, `a2b`; several braces from left to right.
 fn expand(pattern: &str) -> Option<Vec<String>> {
     let Some((before, rest)) = pattern.split_once('{') else { return Some(vec![pattern.to_owned()]) };
     let (range, after) = rest.split_once('}')?;
@@ -68,7 +71,7 @@ fn expand(pattern: &str) -> Option<Vec<String>> {
     Some(numbers.iter().flat_map(|n| after.iter().map(move |after| format!("{before}{n}{after}"))).collect())
 }
 
-/// `0..1, x` → `0`, `1`, `x`.
+/// Expands `0..1, x` to `0`, `1`, `x`.
 fn items(list: &str) -> Option<Vec<String>> {
     let mut items = Vec::new();
     for item in list.split(',').map(str::trim) {
@@ -77,13 +80,13 @@ fn items(list: &str) -> Option<Vec<String>> {
     Some(items)
 }
 
-/// More files than any machine has that is worth capturing.
-const MOST: u32 = 4096;
+/// Exclusive upper bound of a number in a range, above what any captured host has.
+const LIMIT: u32 = 4096;
 
 fn range(text: &str) -> Option<Vec<String>> {
     let (first, last) = text.split_once("..")?;
     let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-    (last < MOST).then(|| (first..=last).map(|number| number.to_string()).collect())
+    (last < LIMIT).then(|| (first..=last).map(|number| number.to_string()).collect())
 }
 
 fn hex(digits: &str) -> Option<Vec<u8>> {
@@ -97,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn braces_lists_lines_and_bytes() {
+    fn braces_lists_lines_and_bytes_are_unpacked() {
         let folder = tempfile::tempdir().unwrap();
         let text =
             "# m\na/cpu{0..2}/id: [0..1, x]\nb:\n  | one\n  | two\nc{0..1}: same\nd: hex 0aff\ne: [x] y\n";
@@ -112,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_their_line() {
+    fn an_error_names_the_line() {
         let folder = tempfile::tempdir().unwrap();
         for bad in ["a", "a{0..}: 1", "a{0..2}: [1]", "../a: 1", "/a: 1", "a: hex 0"] {
             let error = unpack(&format!("x: 1\n{bad}\n"), folder.path()).unwrap_err();

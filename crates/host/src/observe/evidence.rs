@@ -1,6 +1,8 @@
-//! Evidence, not belief (LS-10): what the kernel has counted of a VM's vCPUs, and of whoever else ran on their pCPUs.
+//! Evidence of latency sensitivity (SPEC LS-10): the kernel's counters of a VM's vCPUs, and of
+//! other threads and interrupts on their pCPUs.
 //!
-//! Two readings, some time apart, and the difference between them. ESX's `%USED` and `%RDY` are the kernel's run time and run delay.
+//! A result is the difference of two readings. ESX's `%USED` and `%RDY` are the kernel's run time
+//! and run delay.
 
 mod interrupts;
 mod memory;
@@ -19,16 +21,16 @@ use self::interrupts::Interrupts;
 use self::threads::Thread;
 use crate::kernel::affinity;
 
-/// How often [`watch`] looks.
+/// Time between two readings of [`watch`].
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// What was counted up to a moment.
+/// Counters at one time.
 #[derive(Debug, Clone)]
 pub struct Reading {
     at: Instant,
     /// Thread of each vCPU.
     vcpus: BTreeMap<u32, u32>,
-    /// Every thread of the host, by its number.
+    /// All threads of the host, by number.
     threads: BTreeMap<u32, Thread>,
     interrupts: Interrupts,
 }
@@ -41,60 +43,62 @@ pub fn read(root: &Path, pid: u32) -> Reading {
     Reading { at, vcpus, threads, interrupts: interrupts::read(root) }
 }
 
-/// What happened to a vCPU between two readings.
+/// The difference between two readings of a vCPU.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Vcpu {
-    /// Its number.
+    /// Index of the vCPU.
     pub vcpu: u32,
     /// Its thread on the host.
     pub tid: u32,
-    /// The pCPU that it owns, or else the one that it ran on last.
+    /// The pCPU that it owns, or otherwise the one that it last ran on.
     pub cpu: u32,
-    /// The pCPU is its own.
+    /// Whether it owns the pCPU.
     pub exclusive: bool,
-    /// It ran, in percent of the time.
+    /// Time that it ran, in percent.
     pub used_percent: f64,
-    /// It was ready to run and did not, in percent of the time (`%RDY`).
+    /// Time that it was ready to run and waited, in percent (`%RDY`).
     pub ready_percent: f64,
-    /// Switches that others forced on it.
+    /// Involuntary context switches.
     pub involuntary: u64,
-    /// Switches because it had nothing to do.
+    /// Voluntary context switches: it had nothing to do.
     pub voluntary: u64,
-    /// Moves from one pCPU to another, where the kernel counts them for each thread.
+    /// Moves to another pCPU, if the kernel counts them per thread.
     pub migrations: Option<u64>,
-    /// Other threads that ran on its own pCPU, the longest first. For pCPUs that are shared, nobody is an intruder.
+    /// Other threads that ran on its own pCPU, the longest first; empty for a shared pCPU.
     pub intruders: Vec<Intruder>,
-    /// Interrupts that came to its own pCPU, the most frequent first.
+    /// Interrupts on its own pCPU, the most frequent first.
     pub interrupts: Vec<Interrupt>,
 }
 
-/// A thread that ran where a vCPU was to be alone. Threads that began or ended in between are not seen.
+/// A thread that ran on a pCPU that a vCPU owns. Threads that began or ended between the readings
+/// are missing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Intruder {
-    /// The thread.
+    /// Thread number.
     pub tid: u32,
     /// Its name.
     pub name: String,
-    /// How often it ran.
+    /// Number of times that it ran.
     pub times: u64,
-    /// For how long together, in milliseconds.
+    /// Total time that it ran, in milliseconds.
     pub ms: f64,
-    /// Why it may run there in spite of everything.
+    /// Why it may run there nevertheless.
     pub why: &'static str,
 }
 
-/// An interrupt that came to a pCPU.
+/// An interrupt that a pCPU received.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Interrupt {
-    /// Its number or abbreviation in `/proc/interrupts`.
+    /// Number or abbreviation in `/proc/interrupts`.
     pub name: String,
-    /// What the kernel says of it.
+    /// The kernel's description.
     pub what: String,
-    /// How often.
+    /// Number of times.
     pub times: u64,
 }
 
-/// What happened between two readings. `cpus` are the pCPUs that the vCPUs own, in their order; those beyond it own none.
+/// Returns the time between two readings, and what each vCPU did. `cpus` are the pCPUs that the
+/// vCPUs own, in their order; further vCPUs own none.
 pub fn between(before: &Reading, after: &Reading, cpus: &[u32]) -> (Duration, Vec<Vcpu>) {
     let time = after.at.saturating_duration_since(before.at);
     let of_time = |ns: u64| 100.0 * ns as f64 / (time.as_nanos() as f64).max(1.0);
@@ -122,8 +126,10 @@ pub fn between(before: &Reading, after: &Reading, cpus: &[u32]) -> (Duration, Ve
     (time, vcpus.collect())
 }
 
-/// Watches a VM for so long. The host is looked at every [`INTERVAL`]: who was on a pCPU at two looks in a row, and ran in between,
-/// ran there. `cpus` are the pCPUs that the vCPUs own, in their order.
+/// Watches a VM for `time`, with a reading every [`INTERVAL`].
+///
+/// A thread that was on the same pCPU in two successive readings, and ran in between, counts as
+/// having run there. `cpus` are the pCPUs that the vCPUs own, in their order.
 pub fn watch(root: &Path, pid: u32, cpus: &[u32], time: Duration) -> (Duration, Vec<Vcpu>) {
     let first = read(root, pid);
     let mut last = first.clone();
@@ -176,14 +182,15 @@ mod tests {
 
     use super::*;
 
-    /// A thread: process, its number, name, pCPU, time run and waited in ns, times, switches by itself and by others.
+    /// A thread: process, thread number, name, pCPU, nanoseconds run and waited with the number of
+    /// runs, and voluntary and involuntary switches.
     struct Row(u32, u32, &'static str, u32, [u64; 3], [u64; 2]);
 
     fn host(root: &Path, rows: &[Row], interrupts: &str) {
         for Row(pid, tid, name, cpu, [ran, waited, times], [voluntary, involuntary]) in rows {
             let task = root.join(format!("proc/{pid}/task/{tid}"));
             fs::create_dir_all(&task).unwrap();
-            // The name may hold anything, brackets as well.
+            // The name may hold any character, including parentheses.
             let rest = vec!["0"; 35].join(" ");
             fs::write(task.join("stat"), format!("{tid} ({name}) S {rest} {cpu} 0 0\n")).unwrap();
             fs::write(task.join("comm"), format!("{name}\n")).unwrap();
@@ -197,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vcpu_and_who_disturbed_it() {
+    fn a_vcpus_times_switches_intruders_and_interrupts_are_told() {
         let root = tempfile::tempdir().unwrap();
         let before = [
             Row(7, 8, "CPU 0/KVM", 3, [1_000, 50, 4], [10, 1]),
@@ -233,7 +240,7 @@ mod tests {
         assert_eq!((own.intruders[0].name.as_str(), own.intruders[0].times), ("kworker/3:1 (x)", 4));
         let timer = Interrupt { name: "LOC".into(), what: "Local timer interrupts".into(), times: 7 };
         assert_eq!(own.interrupts, [timer]);
-        // The other one owns nothing: it runs among others.
+        // The other vCPU owns no pCPU.
         assert_eq!((vcpus[1].exclusive, vcpus[1].cpu, vcpus[1].intruders.len()), (false, 0, 0));
     }
 

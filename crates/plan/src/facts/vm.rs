@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use taut_api::machine::DiskLimits;
+use taut_api::machine::{DiskLimits, VmAccelerator};
 use taut_api::vm::VmKind;
 
 /// A VM that has a process, or had one.
@@ -26,7 +26,7 @@ pub struct Process {
     /// The program: QEMU or a microguest.
     pub kind: VmKind,
     /// Accelerator that it was started with.
-    pub accelerator: String,
+    pub accelerator: VmAccelerator,
     /// The process was asked to end.
     pub stopping: bool,
     /// Indices of the vNICs whose sockets exist and can be connected.

@@ -56,11 +56,11 @@ pub fn is_governed(desired: &Desired, owner: &Owner) -> bool {
 mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
-    use taut_api::vm::VmDesired;
+    use taut_api::vm::{VmDesired, VmKind};
     use taut_api::{Coalescing, Name};
 
     use super::*;
-    use crate::facts::{MachineSeen, Process, VmSeen};
+    use crate::facts::{Process, VmSeen};
     use crate::network::coalescing::choose_coalescing;
 
     fn settings(mode: TuneMode, threshold: &str) -> HostSettings {
@@ -202,16 +202,7 @@ mod tests {
     fn only_running_vms_are_counted() {
         let mut desired = Desired::default();
         let mut observed = Observed::default();
-        let process = Process {
-            pid: 1,
-            kind: taut_api::vm::VmKind::Micro,
-            accelerator: String::new(),
-            stopping: false,
-            sockets: std::collections::BTreeSet::new(),
-            vmci: false,
-            locked: false,
-            machine: MachineSeen::default(),
-        };
+        let process = Process { kind: VmKind::Micro, ..Process::default() };
         for (name, vcpus, process) in
             [("a", 2, Some(process.clone())), ("b", 4, None), ("gone", 0, Some(process))]
         {

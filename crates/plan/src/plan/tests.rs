@@ -118,7 +118,6 @@ fn carry_out(desired: &Desired, observed: &mut Observed, plan: &Plan) {
                 let process = Process {
                     pid: 1,
                     kind: vm.kind,
-                    accelerator: "tcg".into(),
                     sockets: (0..vm.nics.len()).collect(),
                     vmci: vm.vmci.is_some(),
                     ..Process::default()

@@ -1,6 +1,6 @@
 //! The accelerator that a VM's file names.
 
-use taut_api::machine::AcceleratorChoice;
+use taut_api::machine::{AcceleratorChoice, VmAccelerator};
 use taut_api::vm::VmSpec;
 
 use crate::facts::{Explanation, Process};
@@ -10,11 +10,11 @@ pub(crate) fn explain_accelerator(spec: &VmSpec, process: Option<&Process>) -> E
     let mut told = Explanation::default();
     let wanted = match spec.accelerator {
         AcceleratorChoice::Auto => return told,
-        AcceleratorChoice::Kvm => "kvm",
-        AcceleratorChoice::Tcg => "tcg",
+        AcceleratorChoice::Kvm => VmAccelerator::Kvm,
+        AcceleratorChoice::Tcg => VmAccelerator::Tcg,
     };
     let rule = "accelerator: the VM's own choice, which overrides the probe of this host";
-    match process.map(|process| process.accelerator.as_str()) {
+    match process.map(|process| process.accelerator) {
         Some(other) if other != wanted => {
             told.decide_from(true, format!("it runs under {wanted}; it was started under {other}"), rule);
         }
@@ -30,11 +30,11 @@ mod tests {
     #[test]
     fn another_accelerator_needs_a_restart() {
         let spec = VmSpec { accelerator: AcceleratorChoice::Kvm, ..VmSpec::default() };
-        let restart = |accelerator: &str| {
-            let process = Process { accelerator: accelerator.to_owned(), ..Process::default() };
+        let restart = |accelerator| {
+            let process = Process { accelerator, ..Process::default() };
             explain_accelerator(&spec, Some(&process)).decisions[0].restart
         };
-        assert!(restart("tcg") && !restart("kvm"));
+        assert!(restart(VmAccelerator::Tcg) && !restart(VmAccelerator::Kvm));
         assert_eq!(explain_accelerator(&VmSpec::default(), None), Explanation::default());
     }
 }

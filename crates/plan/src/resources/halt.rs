@@ -2,6 +2,7 @@
 
 use taut_api::Name;
 use taut_api::enforcement::HostReport;
+use taut_api::machine::VmAccelerator;
 use taut_api::vm::VmSpec;
 
 use crate::facts::{Desired, Explanation, Observed, Process, Row};
@@ -9,7 +10,7 @@ use crate::facts::{Desired, Explanation, Observed, Process, Row};
 /// Minimum time for which KVM polls before it deschedules a halted vCPU, in nanoseconds. There is
 /// one setting for the host, so the longest of all running VMs counts.
 pub fn poll_for_halted_vcpus(desired: &Desired, observed: &Observed) -> Option<u64> {
-    let polls = |process: &Process| process.accelerator == "kvm" && !process.stopping;
+    let polls = |process: &Process| process.accelerator == VmAccelerator::Kvm && !process.stopping;
     let vms = desired.vms_on().filter(|_| !observed.restored);
     let vms = vms.filter(|(name, _)| observed.process(name).is_some_and(polls));
     vms.filter_map(|(_, vm)| vm.vm.halt.poll_ns()).max()
@@ -19,10 +20,11 @@ pub fn poll_for_halted_vcpus(desired: &Desired, observed: &Observed) -> Option<u
 pub(crate) fn explain_halt_in_guest(process: Option<&Process>) -> Explanation {
     let mut told = Explanation::default();
     let rule = Row::FastWakeUp.because(
-        "an idle vCPU halts without leaving the guest (cpu-pm of QEMU), which is fixed when the VM starts",
+        "an idle vCPU halts without leaving the guest (cpu-pm of QEMU); QEMU keeps this setting until the VM \
+         is started again, even when the VM is set back to normal",
     );
     match process {
-        Some(process) if process.accelerator != "kvm" => told.decide(
+        Some(process) if process.accelerator != VmAccelerator::Kvm => told.decide(
             format!("idle vCPUs halt in the host's scheduler: the VM runs under {}", process.accelerator),
             Row::FastWakeUp.because("only KVM lets an idle vCPU halt in the guest"),
         ),
@@ -46,7 +48,7 @@ pub(crate) fn explain_halt(
         return told;
     }
     if let Some(process) = process
-        && process.accelerator != "kvm"
+        && process.accelerator != VmAccelerator::Kvm
     {
         told.lack(format!(
             "[halt] has no effect: the VM runs under {}, and only KVM can halt in the guest or poll",
@@ -146,11 +148,11 @@ mod tests {
         "db1".parse().unwrap()
     }
 
-    fn process(accelerator: &str, machine: MachineSeen) -> Process {
-        Process { accelerator: accelerator.to_owned(), machine, ..Process::default() }
+    fn process(accelerator: VmAccelerator, machine: MachineSeen) -> Process {
+        Process { accelerator, machine, ..Process::default() }
     }
 
-    fn polled(accelerator: Option<&str>, spec: VmSpec, restored: bool) -> Option<u64> {
+    fn polled(accelerator: Option<VmAccelerator>, spec: VmSpec, restored: bool) -> Option<u64> {
         let process = accelerator.map(|accelerator| process(accelerator, MachineSeen::default()));
         let seen = VmSeen { process, ..VmSeen::default() };
         let observed = Observed { vms: [(name(), seen)].into(), restored, ..Observed::default() };
@@ -166,11 +168,11 @@ mod tests {
 
     #[test]
     fn kvm_polls_for_running_vms_that_spin() {
-        assert_eq!(polled(Some("kvm"), spinning(), false), Some(50_000));
-        assert_eq!(polled(Some("tcg"), spinning(), false), None);
-        assert_eq!(polled(Some("kvm"), VmSpec::default(), false), None);
+        assert_eq!(polled(Some(VmAccelerator::Kvm), spinning(), false), Some(50_000));
+        assert_eq!(polled(Some(VmAccelerator::Tcg), spinning(), false), None);
+        assert_eq!(polled(Some(VmAccelerator::Kvm), VmSpec::default(), false), None);
         assert_eq!(polled(None, spinning(), false), None, "it does not run");
-        assert_eq!(polled(Some("kvm"), spinning(), true), None, "the user restored the host");
+        assert_eq!(polled(Some(VmAccelerator::Kvm), spinning(), true), None, "the user restored the host");
     }
 
     #[test]
@@ -179,25 +181,25 @@ mod tests {
             explain_halt(report, &name(), &spinning(), Some(process))
         };
         let nothing = HostReport::default();
-        let emulated = told(&process("tcg", MachineSeen::default()), &nothing);
+        let emulated = told(&process(VmAccelerator::Tcg, MachineSeen::default()), &nothing);
         assert!(emulated.missing[0].contains("no effect: the VM runs under tcg"), "{emulated:?}");
         assert_eq!(emulated.decisions, []);
 
         let machine = MachineSeen { poll_control: true, ..MachineSeen::default() };
-        let shared = told(&process("kvm", machine), &nothing);
+        let shared = told(&process(VmAccelerator::Kvm, machine), &nothing);
         assert!(shared.missing[0].contains("the VM owns no pCPU"), "{shared:?}");
         assert!(shared.decisions.iter().all(|decision| !decision.restart), "{shared:?}");
 
         let owner = VmReport { cpus: vec![1], ..VmReport::default() };
         let mut report = HostReport { vms: [(name(), owner)].into(), ..HostReport::default() };
-        let status = told(&process("kvm", MachineSeen::default()), &report);
+        let status = told(&process(VmAccelerator::Kvm, MachineSeen::default()), &report);
         assert_eq!(status.missing, Vec::<String>::new());
         let restarts: Vec<_> = status.decisions.iter().map(|decision| decision.restart).collect();
         assert_eq!(restarts, [true, false, true, true], "all but KVM's own polling: {status:?}");
         let all =
             MachineSeen { cpu_pm: true, hint_dedicated: true, poll_control: true, ..MachineSeen::default() };
         report.cpu_problems.push("/sys/module/kvm/parameters/halt_poll_ns cannot be changed: x".to_owned());
-        let status = told(&process("kvm", all), &report);
+        let status = told(&process(VmAccelerator::Kvm, all), &report);
         assert!(status.decisions.iter().all(|decision| !decision.restart), "{status:?}");
         assert_eq!(status.missing.len(), 1, "what the host does not let be set: {status:?}");
     }

@@ -128,6 +128,7 @@ fn mib(bytes: Bytes) -> String {
 #[cfg(test)]
 mod tests {
     use taut_api::host::Cpu;
+    use taut_api::machine::VmAccelerator;
     use taut_api::vm::VmDesired;
 
     use super::*;
@@ -143,7 +144,7 @@ mod tests {
         let vm: VmDesired =
             serde_json::from_value(serde_json::json!({ "placement": { "nodes": wanted } })).unwrap();
         let machine = MachineSeen { memory: start, ..MachineSeen::default() };
-        let process = Process { accelerator: "kvm".to_owned(), machine, ..Process::default() };
+        let process = Process { accelerator: VmAccelerator::Kvm, machine, ..Process::default() };
         let cpu = |id: u32| Cpu { id, package: 0, core: id, node: id * nodes / 8, llc: 0 };
         let seen = VmSeen { process: Some(process), ..VmSeen::default() };
         let host = HostSeen { cpus: (0..8).map(cpu).collect(), ..HostSeen::default() };

@@ -1,4 +1,4 @@
-//! `taut bench raw`: the machine without any switch, beside which the other results are read.
+//! `taut bench raw`: figures of the machine without any switch, to compare other results with.
 
 use std::time::Duration;
 
@@ -8,14 +8,13 @@ use taut_bench::measure::raw;
 use taut_bench::report::RawResults;
 
 use super::{args, host};
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Seconds that all of it takes.
+    /// Length of the whole measurement in seconds.
     #[arg(long, default_value = "2", value_parser = args::seconds, value_name = "S")]
     duration: Duration,
 }
@@ -25,7 +24,7 @@ pub(crate) struct PlacementArgs {
     /// The two CPUs.
     #[arg(num_args = 2, required = true, value_names = ["CPU", "CPU2"])]
     cpus: Vec<usize>,
-    /// Seconds that it takes.
+    /// Length of the measurement in seconds.
     #[arg(long, default_value = "0.1", value_parser = args::seconds, value_name = "S")]
     duration: Duration,
 }
@@ -51,7 +50,7 @@ fn unmeasured(error: &std::io::Error) -> ApiError {
     ApiError::new(
         ErrorKind::Unavailable,
         "the machine could not be measured",
-        "it takes two CPUs that this process may run on",
+        "this process must be allowed to run on two CPUs",
     )
     .because(error)
 }

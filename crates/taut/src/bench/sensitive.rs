@@ -1,4 +1,5 @@
-//! The latency-sensitive VM of an experiment: its levels one after the other, and at the end the one that it had.
+//! The latency-sensitive VM of an experiment. Its level is changed during the experiment and
+//! restored at the end.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -6,15 +7,15 @@ use std::time::{Duration, Instant};
 use taut_api::error::ErrorKind;
 use taut_api::latency::LatencyState;
 use taut_api::patch::{LatencyPatch, VmPatch};
+use taut_api::path;
 use taut_api::route::Vm;
 use taut_api::vm::LatencySensitivity;
 use taut_api::{ApiError, Name};
 
-use crate::Outcome;
 use crate::client::Client;
-use crate::output;
+use crate::output::{self, Outcome};
 
-/// How long a level may take to be in force.
+/// Time that a level may take to be in force.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A VM whose level is changed.
@@ -26,15 +27,15 @@ pub(super) struct Sensitive<'c> {
 }
 
 impl<'c> Sensitive<'c> {
-    /// The VM, which has to run, as it is.
+    /// Reads the VM, which must be running.
     pub(super) fn new(client: &'c Client, name: &Name) -> Result<Self, ApiError> {
-        let vm: Vm = client.get(&format!("/v1/vms/{name}"))?;
+        let vm: Vm = client.get(&path::VM.of(name))?;
         pid(&vm)?;
         let before = vm.spec.vm.latency_sensitivity;
         Ok(Self { client, name: name.clone(), before, now: before })
     }
 
-    /// Gives it a level, and waits until that is in force.
+    /// Sets a level and waits until it is in force.
     pub(super) fn make(&mut self, level: LatencySensitivity) -> Outcome {
         if level == self.now {
             return Ok(());
@@ -42,13 +43,14 @@ impl<'c> Sensitive<'c> {
         self.change(level)?;
         let begun = Instant::now();
         loop {
-            let vm: Vm = self.client.get(&format!("/v1/vms/{}", self.name))?;
+            let vm: Vm = self.client.get(&path::VM.of(&self.name))?;
             let state = vm.status.latency.clone().unwrap_or_default();
             let done = match level {
                 LatencySensitivity::Normal => vm.status.latency.is_none(),
                 _ => matches!(state.state, LatencyState::Granted | LatencyState::Partly),
             };
-            // What a restart would bring besides is told with the results; exclusive pCPUs are what they are about.
+            // Effects that need a restart are reported with the results; exclusive pCPUs are what
+            // is measured.
             if done && (level == LatencySensitivity::Normal || !state.cpus.is_empty()) {
                 return Ok(());
             }
@@ -71,7 +73,7 @@ impl<'c> Sensitive<'c> {
     fn change(&mut self, level: LatencySensitivity) -> Outcome {
         let latency = LatencyPatch { latency_sensitivity: Some(level), ..LatencyPatch::default() };
         let patch = VmPatch { latency, ..VmPatch::default() };
-        let _: Vm = self.client.patch(&format!("/v1/vms/{}", self.name), &patch)?;
+        let _: Vm = self.client.patch(&path::VM.of(&self.name), &patch)?;
         self.now = level;
         Ok(())
     }
@@ -80,13 +82,13 @@ impl<'c> Sensitive<'c> {
 impl Drop for Sensitive<'_> {
     fn drop(&mut self) {
         if self.now != self.before {
-            // The results matter more; `taut vm show` tells the level.
+            // The results matter more than this error; `taut vm show` tells the level.
             let _ = self.change(self.before);
         }
     }
 }
 
-/// The process of a VM that runs.
+/// Returns the process of a running VM.
 pub(super) fn pid(vm: &Vm) -> Result<u32, ApiError> {
     vm.status.pid.ok_or_else(|| {
         let hint = format!("taut vm start --wait {}", vm.name);

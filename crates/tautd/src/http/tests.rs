@@ -1,4 +1,4 @@
-//! The router on a store of its own, without a host behind it.
+//! Tests of the router with a store of its own and without a host.
 
 mod kvm;
 mod patch;
@@ -11,6 +11,7 @@ use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
+use taut_api::machine::VmAccelerator;
 use taut_api::vm::VmKind;
 use taut_plan::facts::{Process, VmSeen};
 use tempfile::TempDir;
@@ -100,7 +101,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// Checks the status; errors must have a kind and a hint, and contain the words.
+    /// Checks the status of an error, which must have a hint and contain the words.
     fn is(self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.text);
         self.value
@@ -115,9 +116,9 @@ impl Answer {
     }
 }
 
-/// A VM's process that was started so.
-fn process(kind: VmKind, accelerator: &str) -> Process {
-    Process { pid: 4711, kind, accelerator: accelerator.into(), ..Process::default() }
+/// Returns a VM's process.
+fn process(kind: VmKind, accelerator: VmAccelerator) -> Process {
+    Process { pid: 4711, kind, accelerator, ..Process::default() }
 }
 
 const MICRO: &str = "kind = \"micro\"\n[[nic]]\nportgroup = \"lan\"\nmac = \"02:00:00:00:00:07\"\n";
@@ -223,7 +224,7 @@ fn power_is_written_and_a_running_vm_is_not_deleted() {
         (&json!("failed"), &json!("it burnt"))
     );
 
-    let process = process(VmKind::Micro, "native");
+    let process = process(VmKind::Micro, VmAccelerator::Native);
     set(VmSeen { process: Some(process), ..VmSeen::default() });
     let running = server.get("/v1/vms").is(200)[0].clone();
     assert_eq!(running["status"]["phase"], "starting", "its card is not connected");
@@ -312,7 +313,7 @@ fn coalescing_is_the_hosts_unless_a_card_has_its_own() {
     card("0", json!({ "coalescing": "static:65" })).refuses(400, &["1 to 64"]);
     assert_eq!(server.revision(), before);
 
-    // All of it is in the store's file.
+    // The store's file has all of it.
     let kept = server.app.store.state();
     let Server { dir, app, .. } = server;
     drop(app);

@@ -25,16 +25,16 @@ pub(super) fn spawn(command: &mut Command, fds: &[(BorrowedFd<'_>, i32)]) -> io:
         }
         Ok(())
     };
-    // SAFETY: between fork and exec the closure only makes system calls. It neither allocates nor takes
-    // a lock, and everything that it reads was allocated before the fork.
+    // SAFETY: between fork and exec the closure only makes system calls. It neither allocates nor
+    // takes a lock, and everything that it reads was allocated before the fork.
     unsafe { command.pre_exec(in_child) };
     command.spawn()
 }
 
 /// Duplicates `fd` to the number `target`, which stays open across exec.
 fn place(fd: &OwnedFd, target: i32) -> io::Result<()> {
-    // SAFETY: dup2 accesses no memory. No other code in this single-threaded child uses `target`: the
-    // descriptors in use are standard streams or close-on-exec.
+    // SAFETY: dup2 accesses no memory. No other code in this single-threaded child uses `target`:
+    // the descriptors in use are standard streams or close-on-exec.
     if unsafe { nix::libc::dup2(fd.as_raw_fd(), target) } < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -16,7 +16,8 @@ use crate::{external, netns};
 const RETRY: Duration = Duration::from_secs(1);
 
 impl Reconciler {
-    /// Calls `attach` unless it failed a moment ago. Raises an event for success and for each new problem.
+    /// Calls `attach` unless it failed a moment ago. Raises an event for success and for each new
+    /// problem.
     pub(super) fn try_attaching(
         &mut self,
         owner: &Owner,

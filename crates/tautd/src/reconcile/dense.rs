@@ -1,7 +1,8 @@
-//! Dense mode: tests the load at intervals and stores the resulting state (SPEC DM-2 to DM-4, DM-6).
+//! Dense mode: tests the load at intervals and stores the resulting state (SPEC DM-2 to DM-4,
+//! DM-6).
 //!
-//! After a kill the fabric continues with its configuration. Therefore the next daemon starts with the
-//! stored state, and follows the load from its first test on, one interval later.
+//! After a kill the fabric continues with its configuration. Therefore the next daemon starts with
+//! the stored state, and follows the load from its first test on, one interval later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -90,8 +91,8 @@ impl Reconciler {
         }
     }
 
-    /// Samples the counters. VMs whose vCPUs keep their pCPUs while idle (`cpu-pm`) are excluded from the
-    /// load; their names are returned.
+    /// Samples the counters. VMs whose vCPUs keep their pCPUs while idle (`cpu-pm`) are excluded
+    /// from the load; their names are returned.
     fn sample(&self) -> (Sample, Vec<Name>) {
         let processes = self.vms.seen().into_iter().filter_map(|(name, vm)| Some((name, vm.process?)));
         let excluded = processes.filter(|(_, process)| process.machine.cpu_pm);

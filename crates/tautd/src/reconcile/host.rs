@@ -48,7 +48,8 @@ impl Reconciler {
         now
     }
 
-    /// Puts back everything that was changed on the host, and leaves it so until a document changes.
+    /// Puts back everything that was changed on the host, and leaves it so until a document
+    /// changes.
     pub(super) fn restore_host(&mut self) -> Result<(), ApiError> {
         self.restored_at = Some(self.store.state().revision);
         let plan = self.plan();

@@ -1,8 +1,7 @@
 //! The loop that makes the host what the store says: observe, plan, apply.
 //!
-//! A round runs at every message and at least once a second. Enforcement on the host comes before the
-//! plan's actions: a VM that an action starts has no process in that plan. It is enforced in the next
-//! round, which follows at once.
+//! A round runs at every message and at least once a second. It configures the fabric, takes the
+//! plan's actions, and then settles the plan's shares of the host.
 
 mod apply;
 mod attach;
@@ -24,6 +23,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use taut_host::enforce::Enforcer;
+use taut_plan::facts::Action;
 use taut_plan::{Plan, plan};
 
 pub(crate) use devices::admit_devices;
@@ -160,10 +160,13 @@ impl Reconciler {
         self.counters.clear_new(&self.store.state().desired.numbers.ports);
         self.note_refusals(&plan);
         self.fabric.configure(plan.fabric);
-        self.settle_host(&plan.host);
+        let starts_vms = plan.actions.iter().any(|action| matches!(action, Action::StartVm(_)));
         for action in plan.actions {
             self.apply(action, &plan.exclusive);
         }
+        // The shares of VMs that were just started need their processes, which this plan lacks.
+        let host = if starts_vms { self.plan().host } else { plan.host };
+        self.settle_host(&host);
         self.observe_vms();
         self.pause()
     }

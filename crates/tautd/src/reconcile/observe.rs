@@ -47,8 +47,8 @@ impl Reconciler {
         self.board.lock().observed.vms = vms;
     }
 
-    /// Wakes the loop when the process behind `watch` ends. Each watch has a thread, which costs a small
-    /// stack and sleeps all the time.
+    /// Wakes the loop when the process behind `watch` ends. Each watch has a thread, which costs a
+    /// small stack and sleeps all the time.
     pub(super) fn watch(&self, name: &Name, watch: OwnedFd) {
         let inbox = self.inbox.clone();
         let waiting = std::thread::Builder::new().name(format!("watch-{name}")).stack_size(WATCH_STACK);

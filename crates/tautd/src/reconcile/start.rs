@@ -12,7 +12,6 @@ use taut_plan::placement::problem::Grant;
 
 use super::{ATTENTION, Reconciler};
 use crate::board::HostFacts;
-use crate::inbox::Message;
 
 impl Reconciler {
     /// Takes a VM's devices from the host and starts its process. `grant` are its exclusive pCPUs.
@@ -41,8 +40,6 @@ impl Reconciler {
                 for (name, watch) in watches {
                     self.watch(&name, watch);
                 }
-                // The next plan has the process, and gives it its share of the host.
-                self.inbox.send(Message::Wake);
             }
             Err(error) => {
                 self.vms.fail(name, &error.to_string());

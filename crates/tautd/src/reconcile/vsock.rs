@@ -19,8 +19,8 @@ use crate::inbox::Message;
 use crate::listen::listen;
 use crate::{external, store::Store};
 
-/// Maximum time for QEMU's monitor to answer, and for a guest to release a device. The monitor serves
-/// one client at a time, and pressing the power button must not wait long.
+/// Maximum time for QEMU's monitor to answer, and for a guest to release a device. The monitor
+/// serves one client at a time, and pressing the power button must not wait long.
 const MONITOR_PATIENCE: Duration = Duration::from_secs(1);
 /// Time that a device without a session has to connect by itself after a start.
 const REPLUG_FIRST: Duration = Duration::from_millis(500);
@@ -68,8 +68,8 @@ impl Reconciler {
         report(&self.board, &self.store, vm, "vmci.no-socket", listening)
     }
 
-    /// Replaces a device that will never connect again, on another thread since QEMU and the guest may be
-    /// slow.
+    /// Replaces a device that will never connect again, on another thread since QEMU and the guest
+    /// may be slow.
     pub(super) fn replug_vsock(&mut self, vm: &Name) {
         let owner = Owner::Vmci(vm.clone()).to_string();
         if !self.retries.is_due_after(&owner, REPLUG_FIRST) {

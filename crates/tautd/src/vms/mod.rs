@@ -1,12 +1,12 @@
 //! Processes of VMs: starting, adopting, stopping, and recording why one ended.
 //!
-//! A VM's run directory holds its sockets and logs, the file `pid` with the process's identity while it
-//! runs, and the file `failed` with the reason of a failure until its next start.
+//! A VM's run directory holds its sockets and logs, the file `pid` with the process's identity
+//! while it runs, and the file `failed` with the reason of a failure until its next start.
 
 mod start;
 mod stop;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use std::process::ExitStatus;
 use serde::{Deserialize, Serialize};
 use taut_api::Name;
 use taut_api::fabric::counters::MAX_PORTS;
-use taut_api::machine::DiskLimits;
+use taut_api::machine::{DiskLimits, VmAccelerator};
 use taut_api::vm::VmKind;
 use taut_plan::facts::{MachineSeen, VmSeen};
 use taut_vm::launch::{RunPaths, Tuning};
@@ -41,7 +41,7 @@ pub(crate) struct Vms {
 struct Running {
     process: Process,
     kind: VmKind,
-    accelerator: String,
+    accelerator: VmAccelerator,
     /// Whether it was started with a VMCI device.
     vmci: bool,
     tuning: Tuning,
@@ -56,7 +56,7 @@ struct Record {
     #[serde(flatten)]
     identity: Identity,
     kind: VmKind,
-    accelerator: String,
+    accelerator: VmAccelerator,
     #[serde(default)]
     vmci: bool,
     #[serde(default)]
@@ -77,7 +77,8 @@ pub(crate) enum End {
 }
 
 impl Vms {
-    /// Adopts the VMs that an earlier daemon left running below `run_dir`. `libexec` has taut's programs.
+    /// Adopts the VMs that an earlier daemon left running below `run_dir`. `libexec` has taut's
+    /// programs.
     pub(crate) fn adopt(run_dir: &Path, libexec: &Path) -> std::io::Result<Self> {
         let dir = run_dir.join("vms");
         fs::create_dir_all(&dir)?;
@@ -103,13 +104,14 @@ impl Vms {
         RunPaths::new(self.dir.join(name.as_str()))
     }
 
-    /// Observes every VM that has a run directory.
+    /// Observes every VM that has a run directory or a process.
     pub(crate) fn seen(&self) -> BTreeMap<Name, VmSeen> {
         let names = names_in(&self.dir).unwrap_or_else(|error| {
             tracing::warn!(%error, "the VMs' run directory cannot be read");
-            self.running.keys().cloned().collect()
+            Vec::new()
         });
-        names.into_iter().map(|name| (name.clone(), self.observe(&name))).collect()
+        let all: BTreeSet<Name> = names.into_iter().chain(self.running.keys().cloned()).collect();
+        all.into_iter().map(|name| (name.clone(), self.observe(&name))).collect()
     }
 
     fn observe(&self, name: &Name) -> VmSeen {
@@ -117,7 +119,7 @@ impl Vms {
         let process = self.running.get(name).map(|vm| taut_plan::facts::Process {
             pid: vm.process.pid(),
             kind: vm.kind,
-            accelerator: vm.accelerator.clone(),
+            accelerator: vm.accelerator,
             stopping: vm.stopping.is_some(),
             sockets: (0..MAX_PORTS).take_while(|&index| paths.nic(index).exists()).collect(),
             vmci: vm.vmci,
@@ -143,13 +145,14 @@ impl Vms {
         let record = Record {
             identity: vm.process.identity(),
             kind: vm.kind,
-            accelerator: vm.accelerator.clone(),
+            accelerator: vm.accelerator,
             vmci: vm.vmci,
             tuning: vm.tuning,
             disk_limits: limits,
         };
         if let Err(error) = write_record(&path, &record) {
-            tracing::warn!(%error, vm = %name, "the limits of its disk cannot be recorded: the next daemon sets them again");
+            let message = "the limits of its disk cannot be recorded: the next daemon sets them again";
+            tracing::warn!(%error, vm = %name, message);
         }
     }
 

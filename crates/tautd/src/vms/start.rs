@@ -8,6 +8,7 @@ use std::process::Stdio;
 
 use taut_api::error::ErrorKind;
 use taut_api::host::AcceleratorKind;
+use taut_api::machine::VmAccelerator;
 use taut_api::vm::{VmKind, VmSpec};
 use taut_api::{ApiError, Name};
 use taut_plan::facts::MemoryPlace;
@@ -18,8 +19,8 @@ use crate::board::HostFacts;
 use crate::process::{Process, write_record};
 
 impl Vms {
-    /// Starts a VM's process. `exclusive` tells whether its vCPUs will own pCPUs. The sockets of its vNICs
-    /// appear some time later.
+    /// Starts a VM's process. `exclusive` tells whether its vCPUs will own pCPUs. The sockets of
+    /// its vNICs appear some time later.
     pub(crate) fn start(
         &mut self,
         name: &Name,
@@ -60,7 +61,7 @@ impl Vms {
         let record = Record {
             identity: process.identity(),
             kind: spec.kind,
-            accelerator: accelerator(spec.kind, chosen.kind).to_owned(),
+            accelerator: accelerator(spec.kind, chosen.kind),
             vmci: spec.vmci.is_some(),
             tuning,
             disk_limits: taut_plan::resources::disk_limits::wanted_limits(spec),
@@ -95,12 +96,12 @@ impl Vms {
     }
 }
 
-/// Returns the name for [`taut_api::vm::VmStatus::accelerator`].
-const fn accelerator(kind: VmKind, host: AcceleratorKind) -> &'static str {
+/// The accelerator of a VM of this kind.
+const fn accelerator(kind: VmKind, host: AcceleratorKind) -> VmAccelerator {
     match (kind, host) {
-        (VmKind::Micro, _) => "native",
-        (VmKind::Qemu, AcceleratorKind::Kvm) => "kvm",
-        (VmKind::Qemu, AcceleratorKind::Tcg) => "tcg",
+        (VmKind::Micro, _) => VmAccelerator::Native,
+        (VmKind::Qemu, AcceleratorKind::Kvm) => VmAccelerator::Kvm,
+        (VmKind::Qemu, AcceleratorKind::Tcg) => VmAccelerator::Tcg,
     }
 }
 

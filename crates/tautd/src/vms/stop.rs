@@ -11,7 +11,8 @@ use super::{Running, Vms};
 
 /// Maximum time that QEMU's monitor may take to answer.
 const MONITOR_PATIENCE: Duration = Duration::from_secs(2);
-/// Time between two presses of the power button. A guest that is still booting misses the first ones.
+/// Time between two presses of the power button. A guest that is still booting misses the first
+/// ones.
 const PRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// Time between SIGTERM and SIGKILL.
 const LAST_GRACE: Duration = Duration::from_secs(5);
@@ -28,8 +29,8 @@ pub(super) enum Stopping {
 }
 
 impl Vms {
-    /// Presses the guest's power button. If the guest has not shut down within `grace`, its process gets
-    /// SIGTERM. A microguest has no power button and gets SIGTERM at once.
+    /// Presses the guest's power button. If the guest has not shut down within `grace`, its process
+    /// gets SIGTERM. A microguest has no power button and gets SIGTERM at once.
     pub(crate) fn stop(&mut self, name: &Name, grace: Duration) {
         let monitor = self.paths(name).qmp();
         let Some(vm) = self.running.get_mut(name) else { return };
@@ -41,7 +42,8 @@ impl Vms {
                 let name = name.clone();
                 // A thread of its own, since the monitor may be slow.
                 std::thread::spawn(move || {
-                    // All presses use one connection, so that none reaches a later process of this VM.
+                    // All presses use one connection, so that none reaches a later process of this
+                    // VM.
                     let mut qmp = match Qmp::connect(&monitor, MONITOR_PATIENCE) {
                         Ok(qmp) => qmp,
                         Err(error) => {

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use taut_api::host::{Accelerator, AcceleratorKind};
+use taut_api::machine::VmAccelerator;
 
 use taut_plan::facts::MemoryPlace;
 
@@ -34,7 +35,7 @@ fn the_next_daemon_adopts_a_running_vm() {
     make_program(dir.path(), "exec sleep 60");
     let mut first = Vms::adopt(dir.path(), dir.path()).unwrap();
     let pid = first.start(&name, &spec(), &host(), false, &MemoryPlace::default()).unwrap();
-    assert_eq!(first.observe(&name).process.unwrap().accelerator, "native");
+    assert_eq!(first.observe(&name).process.unwrap().accelerator, VmAccelerator::Native);
 
     let mut second = Vms::adopt(dir.path(), dir.path()).unwrap();
     assert_eq!(second.observe(&name).process.unwrap().pid, pid);
@@ -83,4 +84,17 @@ fn a_guest_that_shuts_itself_down_has_not_failed() {
     let mut vms = Vms::adopt(dir.path(), dir.path()).unwrap();
     vms.start(&name, &spec(), &host(), false, &MemoryPlace::default()).unwrap();
     assert_eq!(wait_for_end(&mut vms, &name), End::ShutDown);
+}
+
+#[test]
+fn a_running_vm_is_observed_without_its_run_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let name: Name = "m1".parse().unwrap();
+    make_program(dir.path(), "exec sleep 60");
+    let mut vms = Vms::adopt(dir.path(), dir.path()).unwrap();
+    let pid = vms.start(&name, &spec(), &host(), false, &MemoryPlace::default()).unwrap();
+    fs::remove_dir_all(dir.path().join("vms")).unwrap();
+    assert_eq!(vms.seen()[&name].process.as_ref().map(|process| process.pid), Some(pid));
+    vms.kill(&name);
+    wait_for_end(&mut vms, &name);
 }

@@ -1,4 +1,5 @@
-//! One request and response under several conditions of the host, measured in alternation: S0's tables 2 and 3, S3's puts.
+//! Request/response under several conditions of the host, measured in alternation (tables 2 and 3
+//! of S0, puts of S3).
 
 mod picture;
 mod table;
@@ -10,28 +11,29 @@ use serde::{Deserialize, Serialize};
 use super::figures::median;
 use super::{Configuration, EndPoint, Figures, Host, PictureError};
 
-/// Everything that one such experiment found out.
+/// Results of one experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConditionResults {
-    /// Which one.
+    /// The experiment.
     pub experiment: Experiment,
-    /// Bytes of each request, and of each response where it has as many.
+    /// Bytes of each request, and of each response if both have the same size.
     pub size: u32,
-    /// Time from one request to the next in µs; as soon as the last was answered when absent.
+    /// Time from one request to the next in µs. If absent, a request follows each response at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval_us: Option<u64>,
     /// Length of each repeat in seconds.
     pub duration_s: f64,
-    /// Where.
+    /// The host.
     pub host: Host,
-    /// VMs that computed meanwhile.
+    /// VMs that compute meanwhile.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub neighbours: Vec<EndPoint>,
-    /// One entry a condition, in the order in which they took turns. What is said of others is relative to the first.
+    /// One entry for each condition, in the order in which they take turns. Ratios are relative to
+    /// the first.
     pub conditions: Vec<Condition>,
 }
 
-/// Which experiment.
+/// An experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Experiment {
@@ -42,7 +44,7 @@ pub enum Experiment {
 }
 
 impl Experiment {
-    /// As the command line calls it.
+    /// Returns the name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Neighbours => "neighbours",
@@ -54,27 +56,27 @@ impl Experiment {
 /// A condition and what was measured under it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
-    /// What it is called in results, such as `high`.
+    /// Name in results, such as `high`.
     pub name: String,
-    /// What it means: settings in force, load.
+    /// Settings in force, and load.
     pub meaning: String,
-    /// Who asked whom, and each repeat's latencies.
+    /// End points and latencies of each repeat.
     pub configuration: Configuration,
-    /// What else was counted, one entry a repeat.
+    /// Other counts, one entry for each repeat.
     pub beside: Vec<Beside>,
 }
 
-/// What was counted beside the latencies.
+/// Counts beside the latencies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Beside {
-    /// Time that the VM's vCPUs were ready to run and did not, in percent of one pCPU's (`%RDY`).
+    /// Time that the VM's vCPUs were ready but did not run, in percent of one pCPU (`%RDY`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready_percent: Option<f64>,
-    /// Units of work that all neighbours together did in a second.
+    /// Units of work per second of all neighbours together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work_per_s: Option<f64>,
-    /// `%RDY` of the neighbours, on average.
+    /// Mean `%RDY` of the neighbours.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub neighbours_ready_percent: Option<f64>,
 }
@@ -91,7 +93,7 @@ impl Beside {
 }
 
 impl Condition {
-    /// A condition with its repeats.
+    /// Creates a condition from its repeats.
     pub fn new(
         name: impl Into<String>,
         meaning: impl Into<String>,
@@ -103,33 +105,35 @@ impl Condition {
         Self { name: name.into(), meaning: meaning.into(), configuration, beside }
     }
 
-    /// The median over the repeats.
+    /// Returns the median of each count.
     pub fn median_beside(&self) -> Beside {
         Beside::median(&self.beside)
     }
 }
 
 impl ConditionResults {
-    /// Work of the neighbours in percent of what they did under the first condition in which they worked.
+    /// Returns the neighbours' work in percent of that under the first condition in which they
+    /// worked.
     fn kept_percent(&self, beside: Beside) -> Option<f64> {
         let first = self.conditions.iter().find_map(|condition| condition.median_beside().work_per_s)?;
         beside.work_per_s.filter(|_| first > 0.0).map(|work| 100.0 * work / first)
     }
 
-    /// Aligned text: a line a repeat and their median, each condition, and what it was measured with.
+    /// Returns aligned text: for each condition a line for each repeat and their median, then the
+    /// settings.
     pub fn table(&self) -> String {
         table::render(self)
     }
 
-    /// An SVG picture: a percentile curve for each condition.
+    /// Returns an SVG picture: a percentile curve for each condition.
     ///
     /// # Errors
-    /// Only by a fault of the drawing library.
+    /// Only if the drawing library fails.
     pub fn svg(&self) -> Result<String, PictureError> {
         picture::render(self)
     }
 
-    /// How it was measured, in short.
+    /// Formats the settings in short.
     fn settings(&self) -> String {
         let pace = self.interval_us.map_or_else(
             || "one after the other".to_owned(),
@@ -138,7 +142,7 @@ impl ConditionResults {
         format!("{} B, {pace}, {} s", self.size, self.duration_s)
     }
 
-    /// In a sentence: the first condition beside each other one.
+    /// Compares the first condition with each other one, in one sentence each.
     fn summary(&self) -> Vec<String> {
         let Some((first, others)) = self.conditions.split_first() else { return Vec::new() };
         let line = |other: &Condition| {

@@ -1,9 +1,9 @@
-//! The results as aligned text.
+//! Formats the results as aligned text.
 
 use super::{Beside, ConditionResults, Experiment, Figures};
 use crate::report::table::{aligned, counted, end_point, micros};
 
-/// A column: its head, and what it shows of a repeat.
+/// A column: its header, and the cell for a repeat.
 type Column = (&'static str, fn(&Shown<'_>) -> Option<String>);
 
 /// A repeat, or the median of all.
@@ -56,7 +56,8 @@ pub(super) fn render(results: &ConditionResults) -> String {
     text + &format!("on          {}\n", results.host)
 }
 
-/// Header, then per condition a row a repeat and, of several, the median's.
+/// Returns the header, then for each condition a row for each repeat and one for the median of
+/// several.
 fn rows(results: &ConditionResults) -> Vec<Vec<String>> {
     let medians: Vec<_> = results
         .conditions

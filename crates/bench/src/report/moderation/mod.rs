@@ -1,4 +1,4 @@
-//! Schemes of moderation side by side: what each costs and saves at each load.
+//! Moderation schemes side by side: interrupts, CPU and latency of each at each load.
 
 mod picture;
 
@@ -8,25 +8,25 @@ use super::figures::median;
 use super::{Host, PictureError};
 use crate::paced::Paced;
 
-/// Everything that one `taut bench moderation` found out.
+/// Results of one `taut bench moderation`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModerationResults {
-    /// Where.
+    /// The host.
     pub host: Host,
     /// Entries of each ring.
     pub entries: u16,
     /// Packed rings were asked for.
     pub packed: bool,
-    /// One entry a scheme and load, in the order in which they were measured.
+    /// One entry for each scheme and load, in the order of measurement.
     pub cells: Vec<Cell>,
 }
 
 /// One scheme at one load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// As the scheme is written.
+    /// The scheme as it is written on the command line.
     pub scheme: String,
-    /// What was counted.
+    /// Counts of the load generator.
     #[serde(flatten)]
     pub paced: Paced,
     /// Percent of one CPU that the fabric used; none if it could not be read.
@@ -35,7 +35,7 @@ pub struct Cell {
 }
 
 impl ModerationResults {
-    /// The schemes, each once, in order.
+    /// Returns the schemes in order of their first measurement.
     pub fn schemes(&self) -> Vec<&str> {
         let mut schemes: Vec<&str> = Vec::new();
         for cell in &self.cells {
@@ -46,7 +46,7 @@ impl ModerationResults {
         schemes
     }
 
-    /// The loads in frames a second, ascending.
+    /// Returns the loads in frames per second, ascending.
     pub fn rates(&self) -> Vec<u32> {
         let mut rates: Vec<u32> = self.cells.iter().map(|cell| cell.paced.rate).collect();
         rates.sort_unstable();
@@ -54,16 +54,16 @@ impl ModerationResults {
         rates
     }
 
-    /// The median of what was found for a scheme at a load.
+    /// Returns the median of one figure for a scheme at a load.
     pub fn median(&self, scheme: &str, rate: u32, of: impl Fn(&Cell) -> Option<f64>) -> Option<f64> {
         let cells = self.cells.iter().filter(|cell| cell.scheme == scheme && cell.paced.rate == rate);
         median(cells.filter_map(of).collect())
     }
 
-    /// The results as an SVG picture.
+    /// Returns the results as an SVG picture.
     ///
     /// # Errors
-    /// Only by a fault of the drawing library.
+    /// Only if the drawing library fails.
     pub fn svg(&self) -> Result<String, PictureError> {
         picture::render(self)
     }

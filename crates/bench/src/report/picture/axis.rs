@@ -1,10 +1,10 @@
-//! A linear axis with named ticks where they are wanted.
+//! A linear axis with named ticks at chosen values.
 
 use std::ops::Range;
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
-/// From `low` to `high`, with names at some values.
+/// An axis from `low` to `high`, with ticks as (value, name).
 pub(in crate::report) struct Axis {
     pub(in crate::report) low: f64,
     pub(in crate::report) high: f64,

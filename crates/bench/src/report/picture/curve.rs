@@ -1,4 +1,5 @@
-//! Percentile curves: latency over "nines", both axes logarithmic, so that the tail is as visible as the median.
+//! Percentile curves: latency over the number of nines, both axes logarithmic, so that the tail is
+//! as visible as the median.
 
 use plotters::prelude::*;
 
@@ -21,24 +22,25 @@ const NAMED: [(f64, &str); 8] = [
     (0.999_999, "99.9999 %"),
 ];
 
-/// Where a quantile is on the axis: the number of its nines.
+/// Returns the place of a quantile on the axis: its number of nines.
 fn nines(quantile: f64) -> f64 {
     -(1.0 - quantile).log10()
 }
 
-/// The last quantile that so many samples can tell from the maximum, in nines; at least 90 %.
+/// Returns the largest quantile, in nines, that this many samples can tell from the maximum; at
+/// least 90 %.
 fn reach(samples: u64) -> f64 {
     (samples as f64).log10().clamp(1.0, 6.0)
 }
 
-/// All repeats of a configuration together.
+/// Merges the latencies of all repeats.
 fn together(configuration: &Configuration) -> Latencies {
     let mut all = Latencies::new();
     configuration.repeats.iter().filter_map(|figures| figures.histogram.as_ref()).for_each(|h| all.add(h));
     all
 }
 
-/// (nines, log10 of µs) along the curve.
+/// Returns (nines, log10 of µs) along the curve.
 fn points(latencies: &Latencies) -> Vec<(f64, f64)> {
     if latencies.count() == 0 {
         return Vec::new();
@@ -52,7 +54,7 @@ fn points(latencies: &Latencies) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// The named percentiles up to `high` nines.
+/// Returns ticks for the named percentiles up to `high` nines.
 fn percentiles(high: f64) -> Vec<(f64, String)> {
     let ticks = NAMED.iter().map(|(quantile, name)| (nines(*quantile), (*name).to_owned()));
     ticks.filter(|(nines, _)| *nines <= high + 1e-9).collect()
@@ -65,7 +67,8 @@ const STEPS_OF_TEN: [&[f64]; 3] = [
     &[1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0],
 ];
 
-/// Round latencies from `low` to `high`, both log10 of µs: the coarsest steps that give four, else the finest.
+/// Returns ticks at round latencies from `low` to `high`, both log10 of µs: the coarsest steps that
+/// give four, else the finest.
 fn latency_ticks(low: f64, high: f64) -> Vec<(f64, String)> {
     let with = |steps: &[f64]| -> Vec<_> {
         (-3..=8)
@@ -88,7 +91,7 @@ fn latency(log: f64) -> String {
     }
 }
 
-/// Draws one curve a configuration, under the name that it has in the legend.
+/// Draws one curve for each configuration, with its name in the legend.
 pub(in crate::report) fn draw(area: &Area<'_>, named: &[(String, &Configuration)]) -> Result<(), Failure> {
     let curve = |(name, c): &(String, &Configuration)| (name.clone(), points(&together(c)), repeats(c));
     let curves: Vec<_> = named.iter().map(curve).collect();
@@ -133,7 +136,7 @@ pub(in crate::report) fn draw(area: &Area<'_>, named: &[(String, &Configuration)
         .draw()
 }
 
-/// The curve of each repeat, when there are several.
+/// Returns the curve of each repeat, if there are several.
 fn repeats(configuration: &Configuration) -> Vec<Vec<(f64, f64)>> {
     if configuration.repeats.len() < 2 {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Stream sockets at many message and socket sizes: VMCI sockets, and TCP beside them. The figures of S2, redrawn.
+//! Stream sockets at many message and socket sizes: vsock, and TCP beside it (the figures of S2).
 
 mod picture;
 mod table;
@@ -11,40 +11,40 @@ use serde::{Deserialize, Serialize};
 
 use super::{EndPoint, Figures, Host, PictureError};
 
-/// Everything that one `taut bench vsock` found out.
+/// Results of one `taut bench vsock`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SocketResults {
     /// What was measured.
     pub mode: SocketMode,
     /// Length of each repeat in seconds.
     pub duration_s: f64,
-    /// Where.
+    /// The host.
     pub host: Host,
-    /// Who sends.
+    /// The sending end.
     pub sender: EndPoint,
-    /// Who receives or answers.
+    /// The end that receives or answers.
     pub receiver: EndPoint,
-    /// One entry for everything that was measured alike, in order.
+    /// One entry for each combination of settings, in order.
     pub cells: Vec<SocketCell>,
 }
 
-/// What was measured.
+/// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SocketMode {
-    /// Messages in one direction, as fast as they go.
+    /// Messages in one direction, as fast as possible.
     Stream,
-    /// A message, then the answer to it, one at a time.
+    /// A message and its answer, one at a time.
     Rr,
 }
 
-/// What the bytes went over.
+/// The transport of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
-    /// VMCI sockets.
+    /// Vsock.
     Vsock,
-    /// TCP, over the vNICs.
+    /// TCP over the vNICs.
     Tcp,
 }
 
@@ -57,36 +57,36 @@ impl fmt::Display for Transport {
     }
 }
 
-/// All repeats of one measurement.
+/// All repeats with the same settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SocketCell {
-    /// Over what.
+    /// Transport.
     pub transport: Transport,
-    /// Bytes of socket buffer asked for at both ends.
+    /// Bytes of socket buffer requested at both ends.
     pub socket: u32,
     /// Bytes of each message.
     pub message: u32,
-    /// Connections at the same time.
+    /// Number of concurrent connections.
     pub sessions: u32,
-    /// One entry a repeat, in order.
+    /// One entry for each repeat, in order.
     pub repeats: Vec<Figures>,
     /// The median of each figure over the repeats; without histogram.
     pub median: Figures,
 }
 
 impl SocketCell {
-    /// A measurement without repeats yet.
+    /// Creates a cell without repeats.
     pub fn new(transport: Transport, socket: u32, message: u32, sessions: u32) -> Self {
         Self { transport, socket, message, sessions, repeats: Vec::new(), median: Figures::default() }
     }
 
-    /// Is it the same measurement?
+    /// Returns whether `other` has the same settings.
     pub fn is_of(&self, other: &Self) -> bool {
         let key = |cell: &Self| (cell.transport, cell.socket, cell.message, cell.sessions);
         key(self) == key(other)
     }
 
-    /// Counts one more repeat.
+    /// Adds a repeat.
     pub fn add(&mut self, figures: Figures) {
         self.repeats.push(figures);
         self.median = Figures::median(&self.repeats);
@@ -94,7 +94,7 @@ impl SocketCell {
 }
 
 impl SocketResults {
-    /// The values that a field takes, each once, ascending.
+    /// Returns the values of a field, each once, ascending.
     fn values<T: Ord>(&self, field: impl Fn(&SocketCell) -> T) -> Vec<T> {
         let mut values: Vec<_> = self.cells.iter().map(field).collect();
         values.sort_unstable();
@@ -102,12 +102,13 @@ impl SocketResults {
         values
     }
 
-    /// What is compared at each message size: transport and socket size.
+    /// Returns the combinations of transport and socket size that are compared at each message
+    /// size.
     fn series(&self) -> Vec<(Transport, u32)> {
         self.values(|cell| (cell.transport, cell.socket))
     }
 
-    /// What was found, if it was measured.
+    /// Returns the median with these settings, if they were measured.
     pub fn median(
         &self,
         (transport, socket): (Transport, u32),
@@ -121,21 +122,21 @@ impl SocketResults {
         self.cells.iter().find(wanted).map(|cell| &cell.median)
     }
 
-    /// Aligned text: throughput by message size, or percentiles, and what it was measured with.
+    /// Returns aligned text: throughput by message size, or percentiles, and the settings.
     pub fn table(&self) -> String {
         table::render(self)
     }
 
-    /// An SVG picture: a chart for each number of sessions, bars by message size.
+    /// Returns an SVG picture: a chart for each number of sessions, with bars by message size.
     ///
     /// # Errors
-    /// Only by a fault of the drawing library.
+    /// Only if the drawing library fails.
     pub fn svg(&self) -> Result<String, PictureError> {
         picture::render(self)
     }
 }
 
-/// A size as people say it.
+/// Formats a size with its unit.
 fn size(bytes: u32) -> String {
     if bytes >= 1024 && bytes.is_multiple_of(1024) {
         format!("{} KiB", bytes / 1024)

@@ -1,4 +1,4 @@
-//! The results as aligned text.
+//! Formats the results as aligned text.
 
 use super::{Figures, SocketMode, SocketResults, size};
 use crate::report::table::{aligned, counted, end_point, micros};
@@ -24,7 +24,7 @@ fn lines(rows: &[Vec<String>]) -> String {
     aligned(rows).collect()
 }
 
-/// Throughput by message size, and fairness behind it where there were several sessions.
+/// Formats throughput by message size, and fairness if there were several sessions.
 fn streams(results: &SocketResults) -> String {
     let messages = results.values(|cell| cell.message);
     let mut head = vec!["OVER".to_owned(), "SOCKET".to_owned(), "SESSIONS".to_owned()];
@@ -46,7 +46,7 @@ fn streams(results: &SocketResults) -> String {
     lines(&rows)
 }
 
-/// A line a configuration.
+/// Returns a row for each cell.
 fn latencies(results: &SocketResults) -> Vec<Vec<String>> {
     let head = ["OVER", "SOCKET", "MESSAGE", "P50", "P90", "P99", "P99.9", "P99.99", "PER SECOND", "HOST %"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];

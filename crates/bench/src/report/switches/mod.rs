@@ -1,4 +1,5 @@
-//! Switches side by side: what `tools/bench-switch.sh` found out, as a page with tables and as a picture.
+//! Switches side by side: the results of `tools/bench-switch.sh` as a page with tables, and as a
+//! picture.
 
 mod page;
 mod picture;
@@ -15,9 +16,9 @@ use crate::load::{Figures, Mode};
 /// A file of results.
 #[derive(Debug, Clone, Deserialize)]
 pub struct SwitchResults {
-    /// Where it was measured.
+    /// The machine.
     pub machine: Machine,
-    /// All samples, in the order of time.
+    /// All samples in order of time.
     pub samples: Vec<SwitchSample>,
 }
 
@@ -26,9 +27,9 @@ pub struct SwitchResults {
 pub struct Machine {
     /// CPU model.
     pub cpu: String,
-    /// CPUs on line.
+    /// CPUs online.
     pub cpus: u32,
-    /// It is a virtual machine itself.
+    /// The machine is a virtual machine itself.
     #[serde(rename = "virtual")]
     pub is_virtual: bool,
     /// Distribution.
@@ -41,9 +42,9 @@ pub struct Machine {
     pub ovs: String,
     /// Version of DPDK.
     pub dpdk: String,
-    /// Day, as YYYY-MM-DD.
+    /// Date as YYYY-MM-DD.
     pub date: String,
-    /// What else there is to know about the run.
+    /// Remark about the run.
     #[serde(default)]
     pub note: String,
 }
@@ -51,7 +52,7 @@ pub struct Machine {
 /// One sample of one switch.
 #[derive(Debug, Clone, Deserialize)]
 pub struct SwitchSample {
-    /// Which switch.
+    /// Name of the switch.
     pub switch: String,
     /// Which program generated the load.
     pub generator: Generator,
@@ -65,15 +66,15 @@ pub struct SwitchSample {
     /// Flows.
     #[serde(default = "one")]
     pub flows: u32,
-    /// The generator wrote each frame's first line.
+    /// The generator wrote the first cache line of each frame.
     #[serde(default)]
     pub touch: bool,
     /// How far apart the two cores were.
     pub state: Cores,
-    /// Speed of memory beside it.
+    /// Copying speed of memory in the same run.
     #[serde(default)]
     pub memcpy_gbyte_s: Option<f64>,
-    /// What was counted.
+    /// Counts of the generator.
     #[serde(flatten)]
     pub figures: Figures,
 }
@@ -160,12 +161,13 @@ impl Kind {
 }
 
 impl SwitchResults {
-    /// Kinds that were measured, in order.
+    /// Returns the kinds that were measured, in order.
     fn kinds(&self) -> BTreeSet<Kind> {
         self.samples.iter().map(Kind::of).collect()
     }
 
-    /// Median of a figure over one switch's samples of a kind in one state.
+    /// Returns the median of a figure over one switch's samples of a kind, with the cores in one
+    /// state.
     fn median(
         &self,
         kind: &Kind,
@@ -177,12 +179,13 @@ impl SwitchResults {
         median(self.samples.iter().filter(of_kind).filter_map(of).collect())
     }
 
-    /// The page, with a link to its picture.
+    /// Returns the page, with a link to its picture.
     pub fn markdown(&self, picture: &str) -> String {
         page::render(self, picture)
     }
 
-    /// The picture: throughput of each switch by size, in the state that has most samples.
+    /// Returns the picture: throughput of each switch by frame size, with the cores in the most
+    /// frequent state.
     pub fn svg(&self) -> Result<String, PictureError> {
         picture::render(self)
     }

@@ -1,41 +1,48 @@
-//! The page in Markdown.
+//! The page in Markdown, within 100 columns.
 
 use super::{Cores, Generator, Kind, SwitchResults};
 use crate::load::{Mode, Traversals};
 
-/// Columns: a switch's names in the samples, and in the table.
+/// Columns: a switch's names in the samples, and its title in the table.
 pub(super) const SWITCHES: [(&[&str], &str); 5] = [
     (&["taut", "taut_learning", "taut_offload"], "taut"),
-    (&["ovs_normal"], "OVS-DPDK `normal`"),
-    (&["ovs_fixed"], "OVS-DPDK, fixed flows"),
-    (&["vhost"], "DPDK vhost, no switch"),
-    (&["bridge"], "Linux bridge + TAP"),
+    (&["ovs_normal"], "OVS `normal`"),
+    (&["ovs_fixed"], "OVS fixed"),
+    (&["vhost"], "DPDK vhost"),
+    (&["bridge"], "bridge"),
 ];
+
+/// Columns that taut is compared with: index into [`SWITCHES`], and title.
+const RATIOS: [(usize, &str); 2] = [(1, "taut ÷ OVS"), (3, "taut ÷ vhost")];
 
 const STATES: [(Cores, &str); 2] = [(Cores::Near, "Cores near each other"), (Cores::Far, "Cores far apart")];
 
 const INTRODUCTION: &str = "\
-One core for the switch, one for the generator; ports are vhost-user, rings have 256 entries. All switches are measured in\n\
-alternation in one run. Before and after every sample a cache line is passed between the two cores: virtual machines get\n\
-moved, and only samples with both probes in the same state are compared. Figures are medians; `make bench-switch` takes them\n\
-again, and `bench/results/` has every sample.\n\
-\n\
-taut runs as it is installed: sandboxed, every descriptor checked, policy and statistics on. The vhost floor is DPDK's library\n\
-forwarding blindly from port to port. The bridge is driven through TAP devices with a system call a frame, its work done on the\n\
-generator's core: it is there for a measure of what is usual.\n";
+The switch has one core, the generator another one. Ports are vhost-user, rings have 256 entries.
+All switches are measured in alternation in one run. The time that a cache line takes between the
+two cores is probed before and after every sample, because hypervisors move virtual machines; only
+samples with both probes in the same state are compared. Figures are medians. `make bench-switch`
+measures again, and `bench/results/` has every sample.
+
+* **taut** runs as it is installed: sandboxed, every descriptor checked, policy and statistics on.
+* **OVS** is OVS-DPDK, with the `normal` action, or with fixed flows.
+* **DPDK vhost** is DPDK's library, which forwards from port to port without a switch.
+* **bridge** is the Linux bridge with TAP devices, one system call for each frame. Its work is done
+  on the generator's core. It shows what is usual.
+";
 
 const GENERATORS: [(Generator, &str); 3] = [
     (Generator::Taut, "Generator: `taut bench switch`"),
     (Generator::Lgen, "Generator: lgen, light, not written with taut"),
-    (Generator::Vgen, "Generator: vgen, DPDK's virtio-user; it ends at about 21 Mpps itself"),
+    (Generator::Vgen, "Generator: vgen, DPDK's virtio-user; its own limit is about 21 Mpps"),
 ];
 
 pub(super) fn render(results: &SwitchResults, picture: &str) -> String {
     let machine = &results.machine;
     let is_virtual = if machine.is_virtual { ", itself a virtual machine" } else { "" };
     let mut page = format!("# Performance\n\n![Throughput by frame size]({picture})\n\n{INTRODUCTION}\n");
-    page += &format!(
-        "Measured on {}: {} CPUs of {}{is_virtual}; {}, Linux {}; taut {}, Open vSwitch {}, DPDK {}.\n",
+    let measured = format!(
+        "Measured on {}: {} CPUs of {}{is_virtual}; {}, Linux {}; taut {}, Open vSwitch {}, DPDK {}.",
         machine.date,
         machine.cpus,
         machine.cpu,
@@ -45,75 +52,117 @@ pub(super) fn render(results: &SwitchResults, picture: &str) -> String {
         machine.ovs,
         machine.dpdk
     );
+    page += &wrapped(&measured);
     if !machine.note.is_empty() {
-        page += &format!("\n{}\n", machine.note);
+        page += &format!("\n{}", wrapped(&machine.note));
     }
     for (state, title) in STATES {
         let tables: Vec<_> = GENERATORS
             .iter()
             .filter_map(|&(generator, title)| table(results, state, generator, title))
             .collect();
-        let probes = results.samples.iter().filter(|sample| sample.state == state).count();
+        let samples = results.samples.iter().filter(|sample| sample.state == state).count();
         if tables.is_empty() {
             page += &format!("\n## {title}\n\nThe machine was not in this state.\n");
         } else {
-            page += &format!("\n## {title}\n\n{probes} samples.\n");
+            page += &format!("\n## {title}\n\n{samples} samples.\n");
             page += &tables.concat();
         }
     }
     page
 }
 
+/// Breaks a paragraph into lines of at most 100 characters.
+fn wrapped(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("there is always a line");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= 100 {
+            *line += &format!(" {word}");
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+/// Finds a figure by the name of a switch.
+type Find<'a> = Box<dyn Fn(&str) -> Option<f64> + 'a>;
+
+/// A figure with its unit, and the number of its decimals in the table.
+struct Row<'a> {
+    unit: &'static str,
+    decimals: usize,
+    of: Find<'a>,
+}
+
 fn table(results: &SwitchResults, state: Cores, generator: Generator, title: &str) -> Option<String> {
     let kinds: Vec<_> = results.kinds().into_iter().filter(|kind| kind.generator == generator).collect();
-    let cells = |kind: &Kind| {
-        SWITCHES.map(|(names, _)| names.iter().find_map(|name| cell(results, kind, name, state)))
-    };
-    let rows: Vec<_> = kinds.iter().map(|kind| (kind, cells(kind))).collect();
-    let used = [0, 1, 2, 3, 4].map(|column| rows.iter().any(|(_, cells)| cells[column].is_some()));
-    if !used.contains(&true) {
+    let lines: Vec<_> = kinds
+        .iter()
+        .flat_map(|kind| rows(results, kind, state).into_iter().map(move |row| (kind, row)))
+        .map(|(kind, row)| {
+            let values = SWITCHES.map(|(names, _)| names.iter().find_map(|name| (row.of)(name)));
+            (format!("{}, {}", kind.name(), row.unit), row.decimals, values)
+        })
+        .filter(|(_, _, values)| values.iter().any(Option::is_some))
+        .collect();
+    if lines.is_empty() {
         return None;
     }
-    let mut text = format!("\n### {title}\n\n| |");
-    let columns: Vec<_> = (0..SWITCHES.len()).filter(|column| used[*column]).collect();
-    for &column in &columns {
-        text += &format!(" {} |", SWITCHES[column].1);
-    }
-    text += &format!(" taut / OVS `normal` | taut / vhost |\n|---|{}\n", "---|".repeat(columns.len() + 2));
-    for (kind, cells) in rows.iter().filter(|(_, cells)| cells.iter().any(Option::is_some)) {
-        text += &format!("| {} |", kind.name());
-        for &column in &columns {
-            let shown = cells[column].as_ref().map_or_else(|| "–".to_owned(), |(_, shown)| shown.clone());
-            text += &format!(" {shown} |");
-        }
-        for rival in [1, 3] {
-            let ratio =
-                cells[0].as_ref().zip(cells[rival].as_ref()).map(|((own, _), (rival, _))| own / rival);
-            text += &ratio.map_or_else(|| " – |".to_owned(), |ratio| format!(" {ratio:.2} |"));
-        }
-        text += "\n";
+    let is_used = |column: &usize| lines.iter().any(|(_, _, values)| values[*column].is_some());
+    let columns: Vec<_> = (0..SWITCHES.len()).filter(is_used).collect();
+    let titles = columns.iter().map(|&column| SWITCHES[column].1);
+    let titles: Vec<_> = titles.chain(RATIOS.map(|(_, title)| title)).collect();
+    let mut text = format!("\n### {title}\n\n| | {} |\n", titles.join(" | "));
+    text += &format!("|---|{}\n", "---:|".repeat(titles.len()));
+    for (name, decimals, values) in lines {
+        let shown = |value: Option<f64>, decimals| {
+            value.map_or_else(|| "–".to_owned(), |value| format!("{value:.decimals$}"))
+        };
+        let figures = columns.iter().map(|&column| shown(values[column], decimals));
+        let ratios =
+            RATIOS.map(|(rival, _)| shown(values[0].zip(values[rival]).map(|(own, rival)| own / rival), 2));
+        let cells: Vec<_> = figures.chain(ratios).collect();
+        text += &format!("| {name} | {} |\n", cells.join(" | "));
     }
     Some(text)
 }
 
-/// The figure to compare by, and what is shown.
-fn cell(results: &SwitchResults, kind: &Kind, switch: &str, state: Cores) -> Option<(f64, String)> {
+/// Returns the figures of a kind.
+fn rows<'a>(results: &'a SwitchResults, kind: &'a Kind, state: Cores) -> Vec<Row<'a>> {
     if kind.mode == Mode::Traversal {
-        let median = |of: fn(&Traversals) -> Option<f64>| {
-            results.median(kind, switch, state, |s| s.figures.traversal.as_ref().and_then(of))
+        let percentile = |unit, of: fn(&Traversals) -> Option<f64>| {
+            let of = move |switch: &str| {
+                let of = |figures: &Option<Traversals>| figures.as_ref().and_then(of);
+                results.median(kind, switch, state, |sample| of(&sample.figures.traversal))
+            };
+            Row { unit, decimals: 0, of: Box::new(of) }
         };
-        let [p50, p99] = [median(|t| Some(t.p50_ns))?, median(|t| Some(t.p99_ns))?];
-        let tail = [median(|t| Some(t.p99_9_ns)), median(|t| t.p99_99_ns)];
-        let all: Vec<_> =
-            [p50, p99].into_iter().chain(tail.into_iter().flatten()).map(|ns| format!("{ns:.0}")).collect();
-        return Some((p50, format!("{} ns", all.join(" / "))));
+        return vec![
+            percentile("p50 in ns", |t| Some(t.p50_ns)),
+            percentile("p99 in ns", |t| Some(t.p99_ns)),
+            percentile("p99.9 in ns", |t| Some(t.p99_9_ns)),
+            percentile("p99.99 in ns", |t| t.p99_99_ns),
+        ];
     }
-    let mpps = results.median(kind, switch, state, |s| s.figures.mpps)?;
-    let gbit = mpps * f64::from(kind.size) * 8.0 / 1000.0;
-    let shown = match results.median(kind, switch, state, |s| s.memcpy_gbyte_s) {
-        Some(copied) => format!("{gbit:.0} Gbit/s, memcpy {:.0}", copied * 8.0),
-        None if kind.size > 1000 => format!("{mpps:.2} Mpps ({gbit:.0} Gbit/s)"),
-        None => format!("{mpps:.1} Mpps"),
-    };
-    Some((mpps, shown))
+    let mpps = move |switch: &str| results.median(kind, switch, state, |sample| sample.figures.mpps);
+    let gbit = move |switch: &str| Some(mpps(switch)? * f64::from(kind.size) * 8.0 / 1000.0);
+    let copied =
+        move |switch: &str| Some(results.median(kind, switch, state, |sample| sample.memcpy_gbyte_s)? * 8.0);
+    let is_copied = SWITCHES.iter().flat_map(|(names, _)| names.iter()).any(|name| copied(name).is_some());
+    let mut rows = Vec::new();
+    if !is_copied {
+        let decimals = if kind.size > 1000 { 2 } else { 1 };
+        rows.push(Row { unit: "Mpps", decimals, of: Box::new(mpps) });
+    }
+    if kind.size > 1000 {
+        rows.push(Row { unit: "Gbit/s", decimals: 0, of: Box::new(gbit) });
+    }
+    if is_copied {
+        rows.push(Row { unit: "memcpy in Gbit/s", decimals: 0, of: Box::new(copied) });
+    }
+    rows
 }

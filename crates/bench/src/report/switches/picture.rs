@@ -10,7 +10,7 @@ use crate::report::picture::{
 const SIZE: (u32, u32) = (960, 480);
 /// In the order of [`SWITCHES`].
 const COLOURS: [plotters::style::RGBColor; 4] = [BLUE, ORANGE, AMBER, GREY];
-/// Bytes.
+/// Sizes in bytes.
 const FRAME_SIZES: [u32; 3] = [64, 256, 1518];
 
 pub(super) fn render(results: &SwitchResults) -> Result<String, PictureError> {

@@ -22,7 +22,7 @@ impl Kind {
         }
     }
 
-    /// What the object is called in errors.
+    /// The name of the object's kind, for errors.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Port(PortConfig { kind: PortKind::VhostUser { .. }, .. }, _) => "a vNIC's port",

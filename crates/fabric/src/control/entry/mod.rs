@@ -87,7 +87,8 @@ impl Entry {
         self.device.id()
     }
 
-    /// Replaces what is attached by `via`. A session keeps the listening socket on which it was begun.
+    /// Replaces what is attached by `via`. A session keeps the listening socket on which it was
+    /// begun.
     pub(super) fn attach(
         &mut self,
         via: Attachment,

@@ -4,7 +4,7 @@ use taut_api::link::Link;
 
 use super::Entry;
 
-/// What `tautd` is told about a port.
+/// The state of a port that `tautd` is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::control) struct Status {
     pub(in crate::control) link: Link,

@@ -1,10 +1,11 @@
-//! Delivery of one frame to one member: waiting for room, tags, and offloads that the receiver lacks.
+//! Delivery of one frame to one member: waiting for room, tags, and offloads that the receiver
+//! lacks.
 //!
-//! When a receiver has no room, a unicast frame stays with its sender for up to [`RX_WAIT`], and the
-//! sender's later frames wait behind it. A receiver without room for longer loses frames at once until
-//! it makes room again, so a guest that stopped reading delays its senders once, not with every
-//! frame. The same holds for a port without rings, because after a restart sessions arrive one by one.
-//! Copies for many members never wait.
+//! If a receiver has no room, a unicast frame stays with its sender for up to [`RX_WAIT`], and
+//! the sender's later frames wait behind it. A receiver without room for longer loses frames at
+//! once until it makes room again, so a guest that stopped reading delays its senders once, not
+//! with every frame. The same holds for a port without rings, because after a restart sessions
+//! arrive one by one. Copies for many members never wait.
 
 use std::time::Duration;
 
@@ -20,8 +21,8 @@ use crate::port::{Body, Failure, Frame, Put, RxSlot};
 use crate::switch::index::MemberIdx;
 use crate::switch::target::Target;
 
-/// Longest time that a frame waits for room at its receiver. Interrupt coalescing may delay a guest by
-/// as much.
+/// Longest time that a frame waits for room at its receiver. Interrupt coalescing may delay a guest
+/// by as much.
 pub(super) const RX_WAIT: Duration = Duration::from_millis(4);
 
 impl Forwarder<'_> {

@@ -1,9 +1,10 @@
-//! The path of a frame: from one sender to its receivers, by policy, look-up, delivery and counting.
+//! The path of a frame: from one sender to its receivers, by policy, look-up, delivery and
+//! counting.
 //!
-//! A burst locks one receive queue at a time and keeps it while frames go to the same member. Frames
-//! of the simplest kind go in runs (`run`). Every other frame goes by itself, to one member or
-//! many (`deliver`). When the burst ends, the queues that received frames are published: each ring's
-//! index once, with an interrupt if one is due.
+//! A burst locks one receive queue at a time and keeps it while frames go to the same member.
+//! Frames of the simplest kind go in runs (`run`). Every other frame goes by itself, to one member
+//! or many (`deliver`). When the burst ends, the queues that received frames are published: each
+//! ring's index once, with an interrupt if one is due.
 
 mod deliver;
 mod run;
@@ -82,8 +83,8 @@ impl<'s> Forwarder<'s> {
         Target { member, pair: flow_hash::choose(running, head) }
     }
 
-    /// Tells whether the receiver of this TCP frame accepts it merged with others: only a guest whose
-    /// driver says so does.
+    /// Tells whether the receiver of this TCP frame accepts it merged with others: only a guest
+    /// whose driver says so does.
     pub fn merges(&mut self, frame: &[u8]) -> bool {
         let Some(member) = self.receiver(frame) else { return false };
         let segmentation = if frame[12..14] == [0x08, 0x00] { GSO_TCPV4 } else { GSO_TCPV6 };
@@ -209,8 +210,8 @@ impl<'s> Forwarder<'s> {
         self.segment.member(self.sender).port.counters.drop_from(reason);
     }
 
-    /// Ends the burst: publishes the receivers' frames, sets timers for what is due later, and returns
-    /// the number of frames.
+    /// Ends the burst: publishes the receivers' frames, sets timers for what is due later, and
+    /// returns the number of frames.
     pub fn finish(mut self, timers: &mut Timers) -> u64 {
         if let Some((target, mut slot)) = self.open.take() {
             self.publish(target, &mut slot, timers);

@@ -1,7 +1,7 @@
 //! Runs: consecutive frames of the simplest kind to the same member, handed over in one go.
 //!
-//! A frame of the simplest kind has no offloads and one known receiver. Nearly every frame takes this
-//! path.
+//! A frame of the simplest kind has no offloads and one known receiver. Nearly every frame takes
+//! this path.
 
 use taut_virtq::device::{Run, TxFrame, TxQueue};
 
@@ -15,8 +15,8 @@ use crate::switch::target::{SPREAD, Target};
 impl Forwarder<'_> {
     /// Forwards the first `count` frames of a guest's last look.
     ///
-    /// Returns the number of frames that are done, and the verdict on the next one. `pieces_done` is
-    /// the number of pieces of the first frame that an earlier try has delivered.
+    /// Returns the number of frames that are done, and the verdict on the next one. `pieces_done`
+    /// is the number of pieces of the first frame that an earlier try has delivered.
     #[inline]
     pub fn forward_burst(
         &mut self,
@@ -42,8 +42,8 @@ impl Forwarder<'_> {
         (count, Verdict::Done)
     }
 
-    /// Hands over the run that begins with frame `first` of `count`, as far as its receiver has room,
-    /// and returns the number of frames.
+    /// Hands over the run that begins with frame `first` of `count`, as far as its receiver has
+    /// room, and returns the number of frames.
     #[inline]
     fn run(&mut self, queue: &TxQueue, first: usize, count: usize) -> usize {
         let Some(target) = self.fast_target(queue, first) else { return 0 };

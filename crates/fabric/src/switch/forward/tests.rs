@@ -1,4 +1,4 @@
-//! Waiting, resuming and giving up, with a clock that the tests turn.
+//! Tests of the path of a frame with a simulated clock: waiting, resuming and giving up.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::vhost_user::device::{Ring, RingSetup};
 use crate::wake::mailbox::Mailboxes;
 use crate::wake::timers::Timers;
 
-/// Ports 0, 1, 2 on one segment; each but the first has a receive ring of eight buffers.
+/// Ports 0, 1 and 2 on one segment. Ports 1 and 2 have receive rings of eight buffers.
 struct Rig {
     words: Arc<SharedWords>,
     switch: Switch,
@@ -37,7 +37,7 @@ struct Rig {
     work: Workspace,
     timers: Timers,
     start: Instant,
-    /// Of port 0's first frame.
+    /// Delivered pieces of port 0's first frame.
     pieces_done: usize,
 }
 
@@ -60,7 +60,7 @@ impl Rig {
         Self::on(["0"; 3])
     }
 
-    /// The ports' VLANs.
+    /// Builds the ports with these VLANs.
     fn on(vlans: [&str; 3]) -> Self {
         let file = memfd_create("counters", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, FILE_SIZE).unwrap();
@@ -183,7 +183,7 @@ fn copies_for_many_never_wait() {
 }
 
 #[test]
-fn a_port_without_rings_is_waited_for_once() {
+fn a_port_without_rings_delays_its_sender_only_once() {
     let mut rig = Rig::new();
     rig.switch.segments[0].members[1].port.stop_ring(QueueIdx(0));
     assert_eq!(rig.send_plain(5, mac(1)), rig.waits_until(5 + WAIT_MS));
@@ -193,7 +193,7 @@ fn a_port_without_rings_is_waited_for_once() {
 }
 
 #[test]
-fn a_segmented_frame_goes_on_where_the_receiver_had_no_more_room() {
+fn a_segmented_frame_resumes_at_the_segment_that_found_no_room() {
     let mut rig = Rig::new();
     let payload = 20_000_usize;
     let mut frame = [&mac(1).0[..], &mac(0).0[..], &[0x08, 0x00, 0x45, 0]].concat();
@@ -225,12 +225,12 @@ fn a_segmented_frame_goes_on_where_the_receiver_had_no_more_room() {
 }
 
 #[test]
-fn an_interrupt_that_is_held_back_goes_out_in_time_or_when_there_is_need() {
+fn a_delayed_interrupt_is_sent_in_time_or_when_the_guest_must_make_room() {
     let mut rig = Rig::new();
     let port = Arc::clone(&rig.switch.segments[0].members[1].port);
     port.moderate(Coalescing::Rbc { rate: 100 });
 
-    // The first at once, the next one at its time.
+    // The first interrupt is sent at once, the next one at its time.
     rig.send_plain(0, mac(1));
     assert_eq!(rig.counters(1).interrupts, 1);
     rig.send_plain(1, mac(1));
@@ -244,7 +244,7 @@ fn an_interrupt_that_is_held_back_goes_out_in_time_or_when_there_is_need() {
     }
     rig.received(1);
 
-    // Half a ring, and a ring without room: the guest must not be left waiting for itself.
+    // Half a ring, and a full ring, end the delay: the guest must make room.
     rig.send_plain(30, mac(1));
     assert_eq!(rig.counters(1).interrupts, 3);
     for (frame, interrupts) in [(2, 3), (3, 3), (4, 3), (5, 4), (6, 4), (7, 4), (8, 4), (9, 5)] {
@@ -254,7 +254,7 @@ fn an_interrupt_that_is_held_back_goes_out_in_time_or_when_there_is_need() {
     rig.pieces_done = 0;
     rig.received(1);
 
-    // Another scheme, and the end of the ring.
+    // A change of the scheme, and the stop of the ring, end the delay.
     rig.send_plain(32, mac(1));
     assert_eq!(rig.counters(1).interrupts, 5);
     port.moderate(Coalescing::Disabled);
@@ -268,7 +268,7 @@ fn an_interrupt_that_is_held_back_goes_out_in_time_or_when_there_is_need() {
 }
 
 #[test]
-fn tags_are_set_and_taken_in_frames_from_our_own_memory() {
+fn tags_are_inserted_and_removed_in_frames_from_the_fabrics_memory() {
     let mut rig = Rig::on(["10", "10-20", "10"]);
     let mut tagged = [&mac(1).0[..], &mac(0).0[..], &[0x81, 0, 0, 10, 0x88, 0xb5]].concat();
     for len in [18, 64, 68, 70, 1500] {
@@ -277,7 +277,7 @@ fn tags_are_set_and_taken_in_frames_from_our_own_memory() {
         rig.send(0, &PLAIN, &plain);
         assert_eq!(rig.received(1), [tagged.clone()]);
     }
-    // A priority tag goes on the way to an access port.
+    // A priority tag is removed on the way to an access port.
     tagged[5] = 2;
     tagged[15] = 0;
     rig.send(0, &PLAIN, &tagged);
@@ -285,7 +285,7 @@ fn tags_are_set_and_taken_in_frames_from_our_own_memory() {
     tagged[15] = 20;
     rig.send(0, &PLAIN, &tagged);
     assert_eq!(rig.counters(0).tx_drops, [(DropReason::VlanTag, 1)]);
-    // Where the checksum begins cannot be before what is behind the tag.
+    // A checksum must not begin before the end of the tag.
     tagged[15] = 0;
     let header = NetHeader { flags: NEEDS_CSUM, csum_start: 14, csum_offset: 6, ..PLAIN };
     rig.send(0, &header, &tagged);

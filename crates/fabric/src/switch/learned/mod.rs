@@ -1,11 +1,12 @@
-//! Addresses that ports were seen to send from: MAC learning, and the current address of a port that
-//! may change its own.
+//! Addresses that ports were seen to send from: MAC learning, and the current address of a port
+//! that may change its own.
 //!
-//! Workers read and write the table concurrently, without a lock. An entry is two words: the address,
-//! and its [`Value`]. The value carries a check of the address, so that an entry read in the middle of
-//! a change looks unknown. With a probability of 1 in 65536 such a read yields a wrong port; the frame
-//! still stays in its VLAN, because the receiver's VLAN is checked at delivery. Each address has a
-//! window of eight places; if all of them are taken, the address is not learned.
+//! Workers read and write the table concurrently, without a lock. An entry is two words: the
+//! address, and its [`Value`]. The value carries a check of the address, so that an entry read in
+//! the middle of a change looks unknown. With a probability of 1 in 65536 such a read yields a
+//! wrong port; the frame still stays in its VLAN, because the receiver's VLAN is checked at
+//! delivery. Each address has a window of eight places; if all of them are taken, the address is
+//! not learned.
 //!
 //! The limits of its ports bound the table, and an entry that was silent for its port's ageing time
 //! counts as free. When the ports change, a new table takes over the entries of ports that stay.
@@ -71,8 +72,8 @@ struct Learner {
 impl Learned {
     /// Builds the table for these ports; `None` if none of them learns.
     ///
-    /// Valid entries of the table `before` are taken over. If it has the same ports and rules, it is
-    /// kept as it is.
+    /// Valid entries of the table `before` are taken over. If it has the same ports and rules, it
+    /// is kept as it is.
     pub fn new<'c>(
         ports: impl Iterator<Item = &'c PortConfig>,
         before: Option<&Arc<Self>>,

@@ -1,4 +1,4 @@
-//! Learning with a clock that the tests turn, and by many threads at once.
+//! Tests of learning with a simulated clock, and by many threads at once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn key(number: u64) -> Key {
 }
 
 #[test]
-fn an_address_is_where_it_was_last_seen_until_it_is_too_old() {
+fn an_address_is_found_at_its_last_port_until_it_has_aged() {
     let table = table(&[port(1, 10), port(2, 10)]);
     assert_eq!(table.find(key(1), 0), None);
     assert!(table.learn(PortId(1), key(1), 0));
@@ -49,25 +49,25 @@ fn an_address_is_where_it_was_last_seen_until_it_is_too_old() {
     assert!(table.learn(PortId(2), key(1), 10));
     assert_eq!(table.find(key(1), 10 + AGEING), Some(PortId(2)));
     assert_eq!(table.find(key(1), 11 + AGEING), None);
-    assert!(!table.learn(PortId(3), key(2), 0), "a port that does not learn");
+    assert!(!table.learn(PortId(3), key(2), 0), "the port does not learn");
 }
 
 #[test]
-fn a_port_learns_up_to_its_limit_and_again_when_others_have_aged() {
+fn a_port_learns_up_to_its_limit_and_again_when_addresses_have_aged() {
     let table = table(&[port(1, 100), port(2, 100)]);
-    let learnt = |second| (0..1000).filter(|&n| table.learn(PortId(1), key(n), second)).count();
-    assert_eq!(learnt(0), 100);
+    let learned = |second| (0..1000).filter(|&n| table.learn(PortId(1), key(n), second)).count();
+    assert_eq!(learned(0), 100);
     assert!(table.learn(PortId(2), key(5000), 0), "another port has its own limit");
-    assert_eq!(learnt(1), 100, "those that it has are renewed");
-    // All have aged; the frames of the first round free their places, at the latest those of the second find room.
-    learnt(AGEING + 2);
-    assert_eq!(learnt(AGEING + 2), 100);
+    assert_eq!(learned(1), 100, "known addresses are renewed");
+    // All addresses have aged. The first round frees their places, the second one finds room.
+    learned(AGEING + 2);
+    assert_eq!(learned(AGEING + 2), 100);
     table.forget(PortId(2), key(5000));
     assert_eq!(table.find(key(5000), 1), None);
 }
 
 #[test]
-fn a_new_configuration_keeps_what_still_holds() {
+fn a_new_configuration_keeps_addresses_of_unchanged_ports() {
     let ports = [port(1, 10), port(2, 10), port(3, 10)];
     let before = table(&ports);
     assert!(Arc::ptr_eq(&before, &Learned::new(ports.iter(), Some(&before)).unwrap()));
@@ -79,16 +79,16 @@ fn a_new_configuration_keeps_what_still_holds() {
     let mut stranger = port(3, 10);
     stranger.owner = "vm/other/nic0".into();
     let after = Learned::new([port(1, 500), moved, stranger].iter(), Some(&before)).unwrap();
-    assert_eq!(after.find(key(1), 7 + AGEING), Some(PortId(1)), "another limit takes nothing away");
+    assert_eq!(after.find(key(1), 7 + AGEING), Some(PortId(1)), "a change of the limit removes no address");
     assert_eq!(after.find(key(2), 7), None);
     assert_eq!(after.find(key(3), 7), None);
-    let mut deaf = port(1, 1);
-    deaf.mac_learning = None;
-    assert!(Learned::new([deaf].iter(), Some(&after)).is_none());
+    let mut not_learning = port(1, 1);
+    not_learning.mac_learning = None;
+    assert!(Learned::new([not_learning].iter(), Some(&after)).is_none());
 }
 
 #[test]
-fn the_measure_of_ages_survives_a_new_configuration() {
+fn the_time_base_of_ages_survives_a_new_configuration() {
     let before = table(&[port(1, 10)]);
     let later = before.start + Duration::from_secs(100);
     assert_eq!(before.second(later), 100);
@@ -97,7 +97,7 @@ fn the_measure_of_ages_survives_a_new_configuration() {
 }
 
 #[test]
-fn workers_at_once_never_find_a_port_that_did_not_send_from_an_address() {
+fn concurrent_workers_never_find_a_port_that_did_not_send_from_an_address() {
     const PORTS: u16 = 4;
     const EACH: u64 = 40;
     let configs: Vec<_> = (0..PORTS).map(|id| port(id, 20)).collect();
@@ -107,7 +107,7 @@ fn workers_at_once_never_find_a_port_that_did_not_send_from_an_address() {
             let table = &table;
             scope.spawn(move || {
                 for round in 0..20_000_u64 {
-                    // Port and address belong together; ages make places free again and again.
+                    // Each address belongs to one port. Ageing frees places again and again.
                     let number = u64::from(id) + u64::from(PORTS) * (round * 7 % EACH);
                     let second = (round / 50) as u32 * (AGEING + 1);
                     table.learn(PortId(id), key(number), second);
@@ -124,13 +124,13 @@ fn workers_at_once_never_find_a_port_that_did_not_send_from_an_address() {
         table.sweep(second);
     }
     for learner in &table.ports {
-        assert_eq!(learner.count.load(Relaxed), 0, "every address was counted once, and given back once");
+        assert_eq!(learner.count.load(Relaxed), 0, "every address was counted once and released once");
     }
 }
 
 proptest! {
     #[test]
-    fn it_is_a_map_with_a_limit(
+    fn the_table_is_a_map_with_a_limit_per_port(
         steps in prop::collection::vec((0_u16..3, 0_u64..30, 0_u32..200, any::<bool>()), 1..300),
     ) {
         let table = table(&[port(0, 12), port(1, 12), port(2, 12)]);

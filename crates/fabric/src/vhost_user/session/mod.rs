@@ -1,9 +1,9 @@
 //! One vhost-user session: what a front end has said so far, and the rings that follow from it.
 //!
-//! Everything that matters is in a [`SessionRecord`] and its descriptors, so that another process can
-//! resume the session. Every request ([`requests`]) changes the record first. Then rings that can run
-//! are started, and rings that no longer can are stopped ([`rings`]). A ring that has run before
-//! continues from the position in guest memory, whichever process ran it.
+//! Everything that matters is in a [`SessionRecord`] and its descriptors, so that another process
+//! can resume the session. Every request ([`requests`]) changes the record first. Then rings that
+//! can run are started, and rings that no longer can are stopped ([`rings`]). A ring that has run
+//! before continues from the position in guest memory, whichever process ran it.
 
 mod requests;
 mod rings;
@@ -174,7 +174,8 @@ impl Session {
         self.connection.receive()
     }
 
-    /// Carries out a request. The caller passes the changed record on and then calls [`Self::reply`].
+    /// Carries out a request. The caller passes the changed record on and then calls
+    /// [`Self::reply`].
     pub fn apply(&mut self, header: &Header, request: Request) -> Result<Reply, SessionError> {
         let answer = self.carry_out(request)?;
         let acknowledges = VhostUserProtocolFeatures::REPLY_ACK.bits();

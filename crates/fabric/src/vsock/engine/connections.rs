@@ -1,4 +1,4 @@
-//! Connections begin and end.
+//! The beginning and the end of connections.
 
 use std::time::Instant;
 
@@ -48,7 +48,7 @@ impl VsockSwitch {
         self.reply_by_reset(guest, header)
     }
 
-    /// Deals with a packet between addresses that have no connection.
+    /// Handles a packet between addresses that have no connection.
     pub(super) fn on_unconnected(
         &mut self,
         guest: GuestIdx,
@@ -134,7 +134,7 @@ impl VsockSwitch {
         Some(id)
     }
 
-    /// Adds a connection, under a certain number or any, and counts it.
+    /// Adds a connection under `id`, or under any free number, and counts it.
     pub(super) fn add(&mut self, connection: Connection, id: Option<ConnId>) -> Option<ConnId> {
         let id = self.table.add(connection, id)?;
         let connection = self.table.get(id)?;
@@ -166,7 +166,7 @@ impl VsockSwitch {
         }
     }
 
-    /// Ends a connection, because of what side `by` did, or for both sides alike.
+    /// Ends a connection at the wish of side `by`, or for both sides.
     pub(super) fn end(&mut self, id: ConnId, by: Option<Side>) {
         let Some(connection) = self.table.get_mut(id) else { return };
         let actions = connection.end(by);
@@ -234,12 +234,13 @@ impl VsockSwitch {
         }
     }
 
-    /// Ends the connections of a guest that is gone or has started anew. What it had sent is lost.
+    /// Ends the connections of a guest that is gone or has started anew. Its waiting packets are
+    /// lost.
     pub(super) fn end_all_of(&mut self, guest: GuestIdx) {
         for id in self.table.ids() {
             let Some(connection) = self.table.get_mut(id).filter(|it| it.involves(guest)) else { continue };
             let side = connection.side_of(guest);
-            // The ring that these packets are in is no more, or is another one.
+            // These packets were in a ring that is gone or was replaced.
             let _ = connection.flows[side].take_packets();
             self.end(id, Some(side));
         }

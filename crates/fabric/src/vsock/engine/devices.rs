@@ -1,4 +1,4 @@
-//! Devices come and go.
+//! Configuration of devices, and devices that fail.
 
 use std::collections::HashSet;
 
@@ -12,8 +12,8 @@ use crate::vsock::handover::write_stopped;
 use crate::vsock::proto::GuestIdx;
 
 impl VsockSwitch {
-    /// Makes the devices what they are wanted to be. Returns those that could not be, with the
-    /// reasons. Connections whose ends may no longer talk are reset.
+    /// Applies a configuration. Returns the devices that were refused, with the reasons.
+    /// Connections whose ends may no longer talk are reset.
     pub(crate) fn configure(
         &mut self,
         devices: &[SocketConfig],
@@ -44,8 +44,8 @@ impl VsockSwitch {
     }
 
     fn insert(&mut self, device: &SocketConfig) {
-        // Peers may still have to be told of the end of connections with the device that had an
-        // index before: such an index is not used again yet.
+        // Connections that are over may still name the index of a removed device, until their peers
+        // have been told. Such an index is not reused yet.
         let in_use: HashSet<GuestIdx> =
             self.table.iter().flat_map(|(_, connection)| connection.guests()).collect();
         let guest = self.guests.insert(device, &in_use);

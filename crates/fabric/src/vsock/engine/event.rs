@@ -1,4 +1,4 @@
-//! What the engine reports to the control thread.
+//! Reports of the engine to the control thread.
 
 use taut_api::fabric::PortId;
 

@@ -22,8 +22,7 @@ const HOST_CREDIT: Credit = Credit { buf_alloc: HOST_BUFFER, fwd_cnt: 0 };
 
 /// Clients on the host that connect to a guest.
 impl VsockSwitch {
-    /// Sets the socket at which programs on the host connect to a guest, in place of the one
-    /// before.
+    /// Replaces the socket at which programs on the host connect to a guest.
     pub(crate) fn host_listener(&mut self, id: PortId, listener: OwnedFd) -> io::Result<()> {
         match self.guests.by_id(id) {
             Some(guest) => self.host.listeners.listen(guest, listener, &self.epoll),
@@ -63,7 +62,7 @@ impl VsockSwitch {
         }
         let Some(device) = &mut self.guests.devices[guest] else { return };
         let to = Address { cid: device.config.cid, port };
-        // Clients that the fabric before this one admitted have their ports.
+        // Clients of the fabric before this one use ports, too.
         let from = loop {
             let from = Address { cid: Cid::HOST, port: device.next_host_port() };
             if self.table.find(from, to).is_none() {
@@ -88,7 +87,7 @@ impl VsockSwitch {
     pub(super) fn ask_tautd(&mut self, guest: GuestIdx, id: ConnId, to: u32) {
         let Some(config) = self.guests.devices[guest].as_ref().map(|device| &device.config) else { return };
         let (port, most) = (config.id, config.half_open as usize);
-        // A guest that requests and gives up, over and over, is not to keep `tautd` busy.
+        // Limits the questions of a guest that requests and gives up over and over.
         if self.host.questions.count(guest) >= most {
             self.guests.count(guest, SocketWord::Limited, 1);
             return self.end(id, Some(Side::Responder));
@@ -130,7 +129,7 @@ impl VsockSwitch {
         self.queue(id, Side::Responder);
     }
 
-    /// The socket of a connection has become readable or writable.
+    /// Queues the flows of a connection whose socket has become readable or writable.
     pub(crate) fn on_stream_event(&mut self, id: ConnId, flags: EventFlags) {
         let Some(stream) = self.host.streams.get_mut(id) else { return };
         let Some(connection) = self.table.get_mut(id) else { return };

@@ -44,9 +44,9 @@ pub(crate) struct VsockSwitch {
     pub(crate) guests: Guests,
     /// Unix sockets on the host.
     pub(crate) host: HostSockets,
-    /// What is done when.
+    /// Turns, merging, deferred news, polling.
     pub(crate) sched: Schedule,
-    /// What the next fabric finds.
+    /// Records for the next fabric.
     record: ConnectionRecord,
     /// Kicks of guests, and the host's sockets.
     pub(crate) epoll: Epoll,
@@ -77,7 +77,7 @@ impl VsockSwitch {
         })
     }
 
-    /// Deals with an event of a guest's ring, or of the host's sockets.
+    /// Handles an event of a guest's ring, or of the host's sockets.
     pub(crate) fn on_event(&mut self, source: EventSource, flags: EventFlags, now: Instant) {
         match source {
             EventSource::Waker => {}
@@ -92,7 +92,7 @@ impl VsockSwitch {
     /// Runs one round over everything that has something to do. Returns `true` if there was
     /// anything.
     pub(crate) fn round(&mut self, now: Instant) -> bool {
-        let mut worked = self.do_what_is_due(now);
+        let mut worked = self.run_due(now);
         worked |= self.take_from_guests(now);
         worked |= self.deliver_to_guests(now);
         worked |= self.deliver_to_host();
@@ -100,7 +100,7 @@ impl VsockSwitch {
         worked
     }
 
-    /// For how long there is nothing to do unless an event occurs; `None` if there is something
+    /// Returns how long the thread may sleep unless an event occurs, or `None` if there is work
     /// now.
     pub(crate) fn pause(&self, now: Instant) -> Option<Duration> {
         self.sched.pause(now)
@@ -113,7 +113,7 @@ impl VsockSwitch {
         while let Some(guest) = self.sched.polling.at(place) {
             let took = self.take_from(guest, now);
             worked |= took;
-            if took || !self.may_sleep(guest, now) {
+            if took || !self.try_sleep(guest, now) {
                 place += 1;
             } else {
                 self.sched.polling.sleep(place);
@@ -122,8 +122,9 @@ impl VsockSwitch {
         worked
     }
 
-    /// Tells whether a guest that had nothing need not be polled until it kicks.
-    fn may_sleep(&mut self, guest: GuestIdx, now: Instant) -> bool {
+    /// Ends the polling of a silent guest, which then kicks, unless it has just sent packets.
+    /// Returns `true` if the guest need not be polled.
+    fn try_sleep(&mut self, guest: GuestIdx, now: Instant) -> bool {
         if !self.sched.polling.is_silent(guest, now) {
             return false;
         }
@@ -141,8 +142,8 @@ impl VsockSwitch {
         worked
     }
 
-    /// Does what was put off until now. Returns `true` if there was anything.
-    fn do_what_is_due(&mut self, now: Instant) -> bool {
+    /// Carries out everything that is due. Returns `true` if there was anything.
+    fn run_due(&mut self, now: Instant) -> bool {
         let Self { table, guests, sched, .. } = self;
         let mut any = false;
         while let Some(flow) = sched.deferred.due_update(now) {

@@ -201,7 +201,7 @@ pub(super) struct Turn<'a> {
     pub(super) guests: &'a mut Guests,
     pub(super) host: &'a mut HostSockets,
     pub(super) sched: &'a mut Schedule,
-    /// What is left to be done after the turn.
+    /// Actions to carry out after the turn.
     pub(super) actions: Actions,
 }
 

@@ -1,4 +1,4 @@
-//! Rings come and go: a guest's driver begins, stops, and starts anew.
+//! Start, stop and kicks of guests' rings.
 
 use std::time::Instant;
 
@@ -59,7 +59,7 @@ impl VsockSwitch {
         if taken_up.gave_back {
             sched.unpublished.add_sender(guest, sender);
         }
-        match taken_up.strange {
+        match taken_up.incomplete {
             None => self.resume_flows(guest),
             Some(packets) => self.give_up_packets(guest, &packets),
         }
@@ -77,8 +77,8 @@ impl VsockSwitch {
         }
     }
 
-    /// Packets that connections wait for are no longer in the ring: the guest has written to its
-    /// used ring, or its front end has made the ring smaller. It begins anew.
+    /// Ends the connections of a guest in whose ring packets are missing that connections wait for.
+    /// The guest has written to its used ring, or its front end has made the ring smaller.
     fn give_up_packets(&mut self, guest: GuestIdx, packets: &[u16]) {
         self.end_all_of(guest);
         let sender = &mut self.guests.senders[guest];
@@ -109,7 +109,7 @@ impl VsockSwitch {
         }
     }
 
-    /// A guest has sent packets.
+    /// Handles a kick of a guest that has sent packets.
     pub(super) fn on_transmit_kick(&mut self, guest: GuestIdx, now: Instant) {
         if self.guests.senders.contains(guest) {
             self.guests.count(guest, SocketWord::Kicks, 1);
@@ -117,7 +117,7 @@ impl VsockSwitch {
         }
     }
 
-    /// Has a guest's transmit ring polled until it has been silent for a while.
+    /// Polls a guest's transmit ring until it has been silent for a while.
     fn poll(&mut self, guest: GuestIdx, now: Instant) {
         if self.guests.senders[guest].ring.is_some() {
             self.sched.polling.wake(guest, now);
@@ -149,7 +149,7 @@ impl VsockSwitch {
         Some(ring.queue.position())
     }
 
-    /// A guest has provided buffers.
+    /// Handles a kick of a guest that has provided buffers.
     pub(super) fn on_receive_kick(&mut self, guest: GuestIdx) {
         let Some(receiver) = self.guests.receivers.get_mut(guest) else { return };
         if std::mem::take(&mut receiver.full)

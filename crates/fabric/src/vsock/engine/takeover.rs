@@ -1,4 +1,4 @@
-//! This fabric begins with what the last one left, or stops and leaves everything to the next.
+//! Takeover from the last fabric, and handover to the next.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -9,18 +9,18 @@ use super::VsockSwitch;
 use crate::vsock::handover::{HandedOver, Written, read_stopped};
 use crate::vsock::proto::{Actions, ConnId, GuestIdx, Party, Side, State};
 
-/// Connections that were taken over and need more than a turn.
+/// Restored connections that need more than to be queued.
 #[derive(Debug, Default)]
 struct Unfinished {
-    /// The last fabric was killed: what had been sent is not known.
+    /// Connections to reset: the last fabric was killed, and the state of their payload is unknown.
     lost: Vec<ConnId>,
-    /// `tautd` is to be asked again.
+    /// Requests to the host for which `tautd` is to be asked again.
     unanswered: Vec<ConnId>,
 }
 
-/// Beginning.
+/// Takeover from the last fabric.
 impl VsockSwitch {
-    /// Begins to serve, with what the last fabric left. Does nothing if it serves already.
+    /// Begins to serve with the connections of the last fabric. Does nothing if it serves already.
     pub(crate) fn begin(&mut self, sockets: Vec<(u32, OwnedFd)>) {
         if std::mem::replace(&mut self.begun, true) {
             return;
@@ -127,7 +127,7 @@ impl VsockSwitch {
         self.forget_if_closed(id);
     }
 
-    /// The host's side knows of the end: its program's socket was closed.
+    /// Notes that the host's side knows of the end, because the program's socket was closed.
     fn tell_host(&mut self, id: ConnId, host: Side) {
         let Some(connection) = self.table.get_mut(id) else { return };
         let mut actions = Actions::default();
@@ -136,7 +136,7 @@ impl VsockSwitch {
     }
 }
 
-/// Ending.
+/// Handover to the next fabric.
 impl VsockSwitch {
     /// Stops all rings and writes everything down. Returns the Unix sockets that the next fabric
     /// needs, with their numbers.

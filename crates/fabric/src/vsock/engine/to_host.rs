@@ -51,7 +51,7 @@ struct HostTurn<'a> {
     stream: &'a mut HostStream,
     sender: &'a mut Sender,
     sched: &'a mut Schedule,
-    /// What is left to be done after the turn.
+    /// Actions to carry out after the turn.
     actions: Actions,
 }
 
@@ -100,8 +100,8 @@ impl HostTurn<'_> {
         Ok(())
     }
 
-    /// Has the guest sent the host's credit, if it has asked for it or a quarter of the buffer is
-    /// free again. Queues the flow to the guest then, and after an answer.
+    /// Queues a credit update to the guest if the guest has asked for it or has filled a quarter of
+    /// the buffer since the last one. After an answer, queues the flow for the program's bytes.
     fn update_credit(&mut self, answered: bool) {
         let FlowId { connection: id, from } = self.flow;
         let flow = &mut self.connection.flows[from];

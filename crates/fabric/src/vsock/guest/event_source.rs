@@ -2,7 +2,7 @@
 
 use crate::vsock::proto::{ConnId, GuestIdx};
 
-/// What an event is about.
+/// Source of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventSource {
     /// The control thread has changed something.

@@ -17,16 +17,16 @@ use crate::vsock::proto::{Address, ConnectionTable, GuestIdx, State};
 pub(crate) struct TakenUp {
     /// Packets of no connection were given back.
     pub(crate) gave_back: bool,
-    /// Packets that the ring has again although connections wait for packets that it lacks. Then
-    /// the guest is no longer the one that it was.
-    pub(crate) strange: Option<Vec<u16>>,
+    /// All packets of the ring, if the ring lacks packets that connections wait for. The guest then
+    /// counts as restarted.
+    pub(crate) incomplete: Option<Vec<u16>>,
 }
 
 /// Takes up the packets that a predecessor of this ring had taken. Packets of connections that go
 /// on are queued again, all others are given back.
 ///
-/// A predecessor in this process knows which packets wait; one in another process has left only the
-/// ring.
+/// Connections of this process already have their packets queued. After a takeover, the packets in
+/// the ring are queued anew.
 pub(crate) fn take_up_packets(
     guest: GuestIdx,
     own: Cid,
@@ -36,7 +36,7 @@ pub(crate) fn take_up_packets(
     let known = waiting_packets(guest, sender, table);
     let mut gave_back = false;
     sender.taken = known.len();
-    let Some(ring) = &mut sender.ring else { return Ok(TakenUp { gave_back, strange: None }) };
+    let Some(ring) = &mut sender.ring else { return Ok(TakenUp { gave_back, incomplete: None }) };
     while ring.queue.again() > 0 {
         let Some(packet) = ring.queue.take()? else { break };
         if known.contains(&packet.head) {
@@ -61,7 +61,7 @@ pub(crate) fn take_up_packets(
     }
     let taken: Vec<u16> = ring.queue.taken().collect();
     let complete = known.iter().all(|packet| taken.contains(packet));
-    Ok(TakenUp { gave_back, strange: (!complete).then_some(taken) })
+    Ok(TakenUp { gave_back, incomplete: (!complete).then_some(taken) })
 }
 
 /// Numbers of the packets that connections of this guest wait for.

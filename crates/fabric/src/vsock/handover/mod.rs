@@ -1,4 +1,4 @@
-//! What one fabric writes down and the next takes up: connections, rings, sockets.
+//! Handover from one fabric to the next: connections, rings and packets, sockets.
 
 mod in_flight;
 mod record;

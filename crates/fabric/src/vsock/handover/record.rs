@@ -43,7 +43,7 @@ pub(crate) struct ConnectionRecord {
     words: Arc<SharedWords>,
 }
 
-/// What the last fabric left.
+/// Connections that the last fabric left.
 #[derive(Debug)]
 pub(crate) struct Left {
     /// The last fabric has stopped in an orderly way, and has written down everything.
@@ -51,7 +51,7 @@ pub(crate) struct Left {
     pub(crate) connections: Vec<Written>,
 }
 
-/// What is written down of one connection.
+/// The record of one connection.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) id: ConnId,
@@ -101,7 +101,8 @@ impl ConnectionRecord {
         self.slot(STATE)[0].store(ORDERLY, Relaxed);
     }
 
-    /// Takes what the last fabric left. From now on this one writes, and all numbers are free.
+    /// Takes the connections of the last fabric. From then on this fabric writes, and all numbers
+    /// are free.
     pub(crate) fn take(&self) -> Left {
         let orderly = self.slot(STATE)[0].swap(0, Relaxed) == ORDERLY;
         let highest = self.slot(STATE)[HIGHEST].swap(0, Relaxed).min(MAX_CONNECTIONS as u64 - 1);

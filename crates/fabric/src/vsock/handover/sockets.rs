@@ -7,7 +7,7 @@ use crate::vsock::proto::ConnId;
 /// In the number of a client's socket; the rest is the number of the device.
 const CLIENT: u32 = 1 << 31;
 
-/// What a socket that is handed over belongs to.
+/// Owner of a socket that is handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandedOver {
     /// A connection with the host.

@@ -9,10 +9,10 @@ use rustix::net::{RecvFlags, recv};
 /// Longest line in bytes, with its end.
 const MAX_LINE: usize = 32;
 
-/// What a client has sent so far.
+/// State of a client's line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectLine {
-    /// Nothing, or the beginning of a line.
+    /// The client has sent nothing, or the beginning of a line.
     Incomplete,
     /// A request for a port of the guest.
     Port(u32),

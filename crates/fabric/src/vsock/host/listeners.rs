@@ -40,7 +40,7 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// Sets the socket at which clients connect to a guest, in place of the one before.
+    /// Replaces the socket at which clients connect to a guest.
     pub(crate) fn listen(&mut self, guest: GuestIdx, socket: OwnedFd, events: &Epoll) -> io::Result<()> {
         set_nonblocking(&socket)?;
         self.sockets.remove(&guest);

@@ -2,7 +2,7 @@
 //!
 //! * [`listeners`]: a client on the host connects to the guest's socket and sends `CONNECT
 //!   <port>\n` ([`connect_line`]). The fabric answers `OK <port>\n` once the guest has accepted.
-//! * [`questions`]: a program that a guest connects to is opened by `tautd`, which is asked for it.
+//! * [`questions`]: `tautd` connects to the program that a guest requests, and is asked to.
 //! * [`streams`]: the sockets of connections, and the bytes through them.
 
 mod connect_line;
@@ -21,7 +21,7 @@ pub(crate) struct HostSockets {
     pub(crate) listeners: Listeners,
     pub(crate) questions: Questions,
     pub(crate) streams: Streams,
-    /// Bytes on their way from a program to a guest. Empty between turns but for its allocation.
+    /// Buffer for bytes on their way from a program to a guest, used within one turn.
     pub(crate) buffer: Vec<u8>,
 }
 

@@ -1,7 +1,7 @@
 //! The host's sockets of connections.
 //!
-//! Nothing is buffered: a guest's bytes leave its ring when the socket takes them, and a program's
-//! bytes leave the socket when the guest has a buffer and credit for them.
+//! The fabric buffers no bytes: a guest's bytes leave its ring when the socket takes them, and a
+//! program's bytes leave the socket when the guest has a buffer and credit for them.
 
 use std::collections::HashMap;
 use std::io;
@@ -61,7 +61,7 @@ impl HostStream {
         self.socket.is_some()
     }
 
-    /// Notes what an event told.
+    /// Takes up an event of the socket.
     pub(crate) fn on_event(&mut self, flags: EventFlags) {
         let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
         self.readable |= broken || flags.intersects(EventFlags::IN | EventFlags::RDHUP);
@@ -112,7 +112,7 @@ impl HostStream {
         Ok(written)
     }
 
-    /// Reads bytes of the program's.
+    /// Reads bytes of the program.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> HostRead {
         let Some(socket) = &self.socket else { return HostRead::Nothing };
         match recv(&**socket, buffer, RecvFlags::empty()) {
@@ -127,7 +127,7 @@ impl HostStream {
         }
     }
 
-    /// Passes on what a guest will no longer do: bits of the shutdown operation.
+    /// Passes a guest's shutdown on to the socket. `bits` are those of the operation.
     pub(crate) fn shut_down(&self, bits: u32) {
         let Some(socket) = &self.socket else { return };
         // A socket that has failed meanwhile shows it when it is read.

@@ -1,4 +1,4 @@
-//! What a step of the protocol asks its caller to do.
+//! Results of a step of the protocol: actions for the caller.
 
 use super::ids::Side;
 
@@ -48,7 +48,7 @@ impl Iterator for SidesIter {
     }
 }
 
-/// What the caller has to do after a step of a connection's state machine.
+/// Actions for the caller after a step of a connection's state machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Actions {

@@ -32,7 +32,7 @@ pub(crate) struct End {
     pub(crate) party: Party,
 }
 
-/// Progress of a connection. It only ever moves down this list.
+/// Progress of a connection. A connection moves down this list, never up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// Requested and not answered. Only the responder may send, and only its answer.
@@ -64,7 +64,7 @@ pub(crate) enum Next {
     Payload(SocketHeader),
     /// Bytes of a program on the host, behind this header.
     HostBytes(SocketHeader),
-    /// Nothing.
+    /// There is nothing to send now.
     Nothing,
 }
 

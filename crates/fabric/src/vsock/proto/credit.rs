@@ -9,7 +9,7 @@ pub(crate) struct Credit {
     pub(crate) fwd_cnt: u32,
 }
 
-/// What has been delivered to a receiver, against the credit that it gave.
+/// Payload delivered to a receiver, against the credit that the receiver gave.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Window {
     /// Payload bytes delivered to the receiver so far, modulo 2³².

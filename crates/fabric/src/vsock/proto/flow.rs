@@ -1,4 +1,4 @@
-//! One direction of a connection: what its receiver is still to be sent.
+//! One direction of a connection: payload and control packets for its receiver.
 //!
 //! Packets without payload are not queued but remembered ([`PendingControl`]). A flow owes its
 //! receiver at most one packet of each kind, however often the sender sent it. So no guest can use
@@ -69,7 +69,7 @@ impl PendingControl {
     }
 }
 
-/// What the receiver of a flow knows of the sender's credit.
+/// The sender's credit as the receiver of a flow knows it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Advertised {
     /// The credit in the newest packet that the receiver got.

@@ -14,9 +14,9 @@ pub(crate) struct ConnId(pub(crate) u32);
 /// One end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Side {
-    /// Sent the request for the connection.
+    /// The side that sent the request.
     Requester = 0,
-    /// Was asked for the connection.
+    /// The side that answers the request.
     Responder = 1,
 }
 

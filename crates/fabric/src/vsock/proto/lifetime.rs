@@ -14,7 +14,7 @@ impl Connection {
         self.flows[by.other()].window.credit = credit;
     }
 
-    /// The responder accepts. Returns `true` if the request was unanswered until now.
+    /// Opens a requested connection. Returns `true` if the request was unanswered until now.
     pub(crate) fn accept(&mut self) -> bool {
         let answered = self.state == State::Requested;
         if answered {
@@ -23,8 +23,10 @@ impl Connection {
         answered
     }
 
-    /// Ends the connection, because of what side `by` did, or for both sides alike. A side that
-    /// does not know is to be sent a reset, behind everything that it was sent before.
+    /// Ends the connection at the wish of side `by`, or for both sides. A side that does not know
+    /// is to be sent a reset, behind all payload that it is still to be sent.
+    ///
+    /// Without `by`, waiting packets are discarded instead.
     pub(crate) fn reset(&mut self, by: Option<Side>, actions: &mut Actions) {
         actions.rare.answered |= self.state == State::Requested;
         self.state = State::Over;
@@ -49,14 +51,15 @@ impl Connection {
         actions.rare.closed |= self.is_closed();
     }
 
-    /// Ends the connection; see [`Self::reset`]. Returns what is left to be done.
+    /// Ends the connection as [`Self::reset`] does. Returns the actions.
     pub(crate) fn end(&mut self, by: Option<Side>) -> Actions {
         let mut actions = Actions::default();
         self.reset(by, &mut actions);
         actions
     }
 
-    /// A side resets a connection that is over already: it need not be told.
+    /// Handles a reset of a connection that is over already: its sender need not be told of the
+    /// end.
     pub(super) fn on_late_reset(&mut self, by: Side, actions: &mut Actions) {
         let from = by.other();
         let flow = &mut self.flows[from];
@@ -70,8 +73,9 @@ impl Connection {
 /// Steps of a connection with the host. The host's side has no kernel that speaks the protocol: the
 /// fabric speaks it for the program.
 impl Connection {
-    /// Everything of a guest's has been written to the program that its socket takes now;
-    /// `writable` tells whether it takes more. Returns the shutdown bits to pass on to the socket.
+    /// Handles the guest's shutdown or reset, after its payload was written to the program's
+    /// socket. `writable` tells whether the socket takes more. Returns the shutdown bits for the
+    /// socket.
     pub(crate) fn on_host_written(&mut self, from: Side, writable: bool, actions: &mut Actions) -> u32 {
         let flow = &mut self.flows[from];
         if !flow.packets.is_empty() {
@@ -95,13 +99,13 @@ impl Connection {
         bits
     }
 
-    /// The host's side knows of the connection's end.
+    /// Notes that the host's side knows of the connection's end.
     pub(crate) fn host_is_told(&mut self, from: Side, actions: &mut Actions) {
         self.flows[from].over = true;
         actions.rare.closed = self.is_closed();
     }
 
-    /// The program sends no more.
+    /// Handles the end of the program's stream.
     pub(crate) fn on_host_end(&mut self, host: Side, actions: &mut Actions) {
         let guests = &self.flows[host.other()];
         let guest_ended = guests.ended && guests.packets.is_empty();

@@ -1,8 +1,9 @@
 //! The protocol of vsock connections as a pure state machine: packets in, actions out.
 //!
-//! Nothing here knows rings, descriptors, sockets or locks, reads a clock, or does I/O. The caller
-//! hands in packets ([`Connection::on_packet`]) and the time, carries out the returned [`Actions`],
-//! and reports what it has delivered. Unit tests drive a connection with packets alone.
+//! The code here knows no rings, descriptors, sockets or locks, reads no clock, and does no I/O.
+//! The caller hands in packets ([`Connection::on_packet`]) and the time, carries out the returned
+//! [`Actions`], and reports what it has delivered. Unit tests drive a connection with packets
+//! alone.
 //!
 //! * [`ids`]: typed indices, and the two sides of a connection.
 //! * [`connection`], [`flow`]: the state of a connection and of its two directions.

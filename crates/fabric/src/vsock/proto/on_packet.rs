@@ -1,4 +1,4 @@
-//! What a packet from one of its ends does to a connection (virtio 1.2, 5.10.6).
+//! Effect of a packet on its connection (virtio 1.2, 5.10.6).
 
 use taut_virtq::socket_header::{
     CREDIT_REQUEST, CREDIT_UPDATE, REQUEST, RESPONSE, RST, RW, SHUTDOWN, SHUTDOWN_RCV, SHUTDOWN_SEND,
@@ -12,7 +12,7 @@ use super::ids::Side;
 use super::packet_queue::PacketSlots;
 use super::socket_type::SocketType;
 
-/// What becomes of a packet.
+/// Decision about a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The packet waits in its sender's ring until its receiver has all of its payload.
@@ -79,7 +79,7 @@ impl Connection {
         (Verdict::Done, actions)
     }
 
-    /// A packet of a connection that is over, or of another socket type.
+    /// Handles a packet of a connection that is over, or of another socket type.
     #[cold]
     fn on_stray_packet(&mut self, side: Side, header: &SocketHeader) -> (Verdict, Actions) {
         let mut actions = Actions::default();
@@ -92,7 +92,7 @@ impl Connection {
         (Verdict::Done, actions)
     }
 
-    /// Every packet tells the credit that its sender gives.
+    /// Takes up the credit that its sender gives: every packet carries it.
     #[inline]
     fn on_credit(&mut self, by: Side, header: &SocketHeader, actions: &mut Actions) {
         let credit = Credit { buf_alloc: header.buf_alloc, fwd_cnt: header.fwd_cnt };
@@ -121,7 +121,7 @@ impl Connection {
         }
     }
 
-    /// A side has spent credit: an update that it did not need it may need now.
+    /// Queues a deferred credit update if the side that has spent credit needs it now.
     #[inline]
     fn on_credit_spent(&mut self, by: Side, actions: &mut Actions) {
         let of = by.other();

@@ -10,7 +10,7 @@ use crate::vsock::proto::{
     ConnId, Connection, FlowId, GuestIdx, MAX_REPLIES, MAX_WAITING_PACKETS, Party, Side, State,
 };
 
-/// What the connections add up to for one guest.
+/// Sums over the connections of one guest.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Sum {
     connections: u32,

@@ -25,13 +25,13 @@ pub(crate) struct Deferred {
 }
 
 impl Deferred {
-    /// Has the receiver of a flow sent the sender's credit later.
+    /// Schedules a credit update to the receiver of a flow.
     #[inline]
     pub(crate) fn update(&mut self, flow: FlowId, now: Instant) {
         self.updates.push_back((now + DELAY, flow));
     }
 
-    /// Has a guest interrupted later for packets that it has got back.
+    /// Schedules an interrupt of a guest for packets that it has got back.
     #[inline]
     pub(crate) fn interrupt(&mut self, guest: GuestIdx, sender: &mut Sender, now: Instant) {
         if !std::mem::replace(&mut sender.owes_interrupt, true) {

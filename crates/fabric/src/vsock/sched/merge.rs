@@ -32,9 +32,9 @@ const MAX_HELD: u16 = 32;
 pub(crate) enum Allowance {
     /// At most this many payload bytes.
     Bytes(u32),
-    /// Nothing: the receiver has given no credit.
+    /// No bytes: the receiver has given no credit.
     NoCredit,
-    /// Nothing before this time: small packets wait for more of them.
+    /// No bytes before this time: small packets wait for more of them.
     Hold(Instant),
 }
 

@@ -1,5 +1,5 @@
-//! What is done when: turns of flows, merging of small packets, deferred news, polling, and the
-//! thread's share of its CPU.
+//! The schedule: turns of flows, merging of small packets, deferred news, polling, and the thread's
+//! share of its CPU.
 
 mod deferred;
 mod half_open;
@@ -80,7 +80,8 @@ impl Schedule {
         }
     }
 
-    /// For how long nothing is to be done unless an event occurs; `None` if there is something now.
+    /// Returns how long the thread may sleep unless an event occurs, or `None` if there is work
+    /// now.
     pub(crate) fn pause(&self, now: Instant) -> Option<Duration> {
         if !self.polling.is_idle() || !self.turns.is_idle() {
             return None;

@@ -66,7 +66,7 @@ impl Polling {
         }
     }
 
-    /// Has a ring polled in each round until it has been silent for its window.
+    /// Polls a ring in each round until it has been silent for its window.
     pub(crate) fn wake(&mut self, guest: GuestIdx, now: Instant) {
         let longest = self.longest();
         let ring = &mut self.rings[guest];

@@ -13,7 +13,8 @@ use crate::vsock::proto::GuestIdx;
 const USUAL: Duration = Duration::from_micros(5);
 /// Shortest time of polling before a yield; below it the thread yields at once.
 const SHORTEST: Duration = Duration::from_micros(1);
-/// A yield longer than this was a bad bargain. The thread then polls for as long before the next.
+/// Longest yield that was worth it. After a longer one the thread polls for this time before the
+/// next yield.
 const KEPT: Duration = Duration::from_micros(20);
 /// Longest duration of the system call alone. In a longer yield another thread has run.
 const ALONE: Duration = Duration::from_nanos(1500);

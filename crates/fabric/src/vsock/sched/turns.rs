@@ -14,7 +14,7 @@ use crate::vsock::proto::{ConnId, Connection, ConnectionTable, FlowId, GuestIdx,
 pub(crate) enum Served {
     /// Something was handed over; there may be more.
     More,
-    /// Nothing is left that can be handed over now.
+    /// The flow has nothing left that can be handed over now.
     Idle,
     /// Small packets wait for more of them until this time.
     Held(Instant),
@@ -65,7 +65,7 @@ impl Turns {
         }
     }
 
-    /// Has a guest looked at in the next round.
+    /// Marks a guest to be served in the next round.
     #[inline]
     pub(crate) fn mark_busy(&mut self, guest: GuestIdx) {
         if !std::mem::replace(&mut self.guests[guest].listed, true) {

@@ -15,7 +15,7 @@ pub(crate) struct Unpublished {
 }
 
 impl Unpublished {
-    /// Packets were given back to a guest.
+    /// Adds the transmit ring of a guest that packets were given back to.
     #[inline]
     pub(crate) fn add_sender(&mut self, guest: GuestIdx, sender: &mut Sender) {
         if !std::mem::replace(&mut sender.unpublished, true) {
@@ -23,7 +23,7 @@ impl Unpublished {
         }
     }
 
-    /// A packet was delivered to a guest.
+    /// Adds the receive ring of a guest that a packet was delivered to.
     #[inline]
     pub(crate) fn add_receiver(&mut self, guest: GuestIdx, receiver: &mut Receiver) {
         if !std::mem::replace(&mut receiver.unpublished, true) {

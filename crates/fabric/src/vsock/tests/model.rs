@@ -74,7 +74,7 @@ impl Model {
         Self { rig, chance, pairs: Vec::new(), next_port: 5000, sent: 0 }
     }
 
-    /// Has the guests' kernels take in what has arrived, until nothing is left to be done.
+    /// Lets the guests' kernels take in what has arrived, until nothing is left to be done.
     fn kernels(&mut self) {
         for _ in 0..10_000 {
             let worked = self.rig.step();
@@ -211,7 +211,7 @@ impl Model {
         }
     }
 
-    /// Has all guests take what there is, until nothing is in flight.
+    /// Lets all guests take what there is, until nothing is in flight.
     fn settle(&mut self) {
         self.rig.drivers.iter_mut().for_each(|driver| driver.stuck = false);
         for _ in 0..3 {

@@ -1,7 +1,7 @@
 //! pCPUs of VMs (SPEC LS-3 to LS-6): those that vCPUs own, and those that vCPUs share.
 //!
-//! For pCPUs that a VM owns, other tasks, interrupts and kernel work are moved off, sleep states with
-//! a wake-up latency are forbidden, and each vCPU is bound.
+//! For pCPUs that a VM owns, other tasks, interrupts and kernel work are moved off, sleep states
+//! with a wake-up latency are forbidden, and each vCPU is bound.
 
 mod fence;
 mod threads;

@@ -12,8 +12,8 @@ use crate::kernel::list;
 
 /// Adds to `known` the pCPUs that vCPU threads may run on before the plan binds them.
 ///
-/// `common` are the pCPUs of all tasks that own none. A thread that may run on all of them is recorded
-/// as allowed everywhere, so that it can use pCPUs that come on line or become free later.
+/// `common` are the pCPUs of all tasks that own none. A thread that may run on all of them is
+/// recorded as allowed everywhere, so that it can use pCPUs that come on line or become free later.
 pub(super) fn allowed_before(
     root: &Path,
     known: &BTreeMap<Name, Affinities>,

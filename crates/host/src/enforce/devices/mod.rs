@@ -97,8 +97,8 @@ impl Devices {
     /// Takes a device from the host for a VM. If it is taken already, makes sure of its driver.
     ///
     /// # Errors
-    /// Returns an error if the ledger cannot be written, or the kernel refuses. The device is given back
-    /// then.
+    /// Returns an error if the ledger cannot be written, or the kernel refuses. The device is given
+    /// back then.
     pub(super) fn take(&mut self, vm: &Name, address: PciAddress) -> Result<(), DeviceError> {
         let dir = folder(&self.root, &address.to_string());
         let mut taken = self.taken.clone();
@@ -122,7 +122,8 @@ impl Devices {
                 }
             });
         bound.map_err(|error| {
-            // The first error is the one to report. If this fails, too, the ledger still has the device.
+            // The first error is the one to report. If this fails, too, the ledger still has the
+            // device.
             let _ = self.give_back(address);
             refused(address, "cannot be bound to vfio-pci", error)
         })

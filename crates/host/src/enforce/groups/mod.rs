@@ -1,8 +1,8 @@
 //! A control group for each VM: shares and limits of CPU and memory, shares of disks (SPEC VN-14).
 //!
-//! With cgroup v1 a VM has a group in each controller's hierarchy, below the group that its process was
-//! in. With cgroup v2 it has one group, in the scope for VMs. A group is in the ledger before it is
-//! made. Taking it back moves the process to its former group and removes the VM's.
+//! With cgroup v1 a VM has a group in each controller's hierarchy, below the group that its process
+//! was in. With cgroup v2 it has one group, in the scope for VMs. A group is in the ledger before
+//! it is made. Taking it back moves the process to its former group and removes the VM's.
 //!
 //! No memory limit that would kill QEMU is ever set: `memory.limit_in_bytes` of cgroup v1 and
 //! `memory.max` of cgroup v2 stay as they are.
@@ -193,8 +193,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Returns the controllers that these VMs need. The disks' controller comes last: with cgroup v2 it
-    /// shares the others' group.
+    /// Returns the controllers that these VMs need. The disks' controller comes last: with cgroup
+    /// v2 it shares the others' group.
     fn controllers_for(&self, wanted: &[Wanted<'_>]) -> impl Iterator<Item = &Controller> {
         let disks = wanted.iter().any(|vm| vm.settings.disk_shares.is_some());
         let any = !wanted.is_empty();

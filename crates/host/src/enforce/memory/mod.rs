@@ -1,11 +1,12 @@
 //! Moving a running VM's memory to other NUMA nodes of the host (SPEC LS-5).
 //!
-//! Each step examines a bounded part of one VM's memory and moves the pages that are elsewhere, so that
-//! the caller never waits long. A pass covers all of it once. Further passes retry pages that were
-//! held (I/O in progress, pinned by a device) and find pages allocated on the old nodes meanwhile.
+//! Each step examines a bounded part of one VM's memory and moves the pages that are elsewhere, so
+//! that the caller never waits long. A pass covers all of it once. Further passes retry pages that
+//! were held (I/O in progress, pinned by a device) and find pages allocated on the old nodes
+//! meanwhile.
 //!
-//! Nothing is recorded or undone: memory has no original place, and the next process's first pass finds
-//! most of it moved.
+//! Nothing is recorded or undone: memory has no original place, and the next process's first pass
+//! finds most of it moved.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -181,8 +182,8 @@ impl Job {
         Ok(pages.iter().zip(nodes).filter(|(_, node)| far(*node)).map(|(page, _)| *page).collect())
     }
 
-    /// Moves pages to one of the nodes, chosen by `number` in turn. If a node takes none, the next is
-    /// tried.
+    /// Moves pages to one of the nodes, chosen by `number` in turn. If a node takes none, the next
+    /// is tried.
     fn put(&self, kernel: &impl Pages, pages: &[u64], number: u64) -> io::Result<()> {
         let nodes = &self.target.nodes;
         let first = number as usize % nodes.len().max(1);

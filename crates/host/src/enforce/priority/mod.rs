@@ -2,9 +2,9 @@
 //!
 //! The fabric, and the VM's own threads other than vCPUs, share the remaining pCPUs with all other
 //! tasks. There a frame would wait for milliseconds until a CPU-bound neighbour's time slice ends.
-//! Therefore these threads get `SCHED_FIFO` at its lowest priority while a VM owns pCPUs. To keep the
-//! host responsive, a process of which a thread uses more than [`MAX_PERCENT`] of a pCPU loses the
-//! priority for [`PAUSE`].
+//! Therefore these threads get `SCHED_FIFO` at its lowest priority while a VM owns pCPUs. To keep
+//! the host responsive, a process of which a thread uses more than [`MAX_PERCENT`] of a pCPU loses
+//! the priority for [`PAUSE`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -100,8 +100,8 @@ impl RealtimePriority {
         pids.retain(|pid| self.is_within_bounds(*pid, now, report));
         self.record_before(&pids)?;
         for file in self.record.files.keys() {
-            // A group's budget is part of that of the group above. A group removed next to it keeps its
-            // budget for a moment longer.
+            // A group's budget is part of that of the group above. A group removed next to it keeps
+            // its budget for a moment longer.
             let above = file.ancestors().skip(2).filter(|dir| self.record.files.contains_key(&dir.join(RT)));
             give_budget(file, above.count());
         }
@@ -146,8 +146,9 @@ impl RealtimePriority {
             left.processes.remove(pid);
         }
         if left.processes.is_empty() {
-            // A group's budget is returned before that of the group above, of which it is a part. A file
-            // that has gone disappeared with its group; one that cannot be written is tried again.
+            // A group's budget is returned before that of the group above, of which it is a part. A
+            // file that has gone disappeared with its group; one that cannot be written is tried
+            // again.
             let kept =
                 |(file, content): &(PathBuf, String)| fs::write(file, content).is_err() && file.exists();
             left.files = left.files.into_iter().rev().filter(kept).collect();
@@ -164,7 +165,8 @@ impl RealtimePriority {
         Ok(())
     }
 
-    /// Puts threads of a process other than vCPUs into a class if `is_other` accepts their present one.
+    /// Puts threads of a process other than vCPUs into a class if `is_other` accepts their present
+    /// one.
     fn put(&self, pid: u32, class: Class, is_other: impl Fn(Class) -> bool) -> io::Result<()> {
         for (tid, folder) in self.threads(pid) {
             if !Class::of(&folder).is_some_and(&is_other) {
@@ -197,7 +199,8 @@ impl RealtimePriority {
         stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
     }
 
-    /// Returns whether a process uses no more than it may. Its use is measured while it has the priority.
+    /// Returns whether a process uses no more than it may. Its use is measured while it has the
+    /// priority.
     fn is_within_bounds(&mut self, pid: u32, now: Instant, report: &mut HostReport) -> bool {
         let ran_ns = self.ran_ns(pid);
         let begin = |ran_ns| Used { since: now, ran_ns, paused_until: None };
@@ -236,8 +239,8 @@ impl RealtimePriority {
     }
 }
 
-/// Gives a group without real-time budget one: the more groups above it have got theirs, the smaller.
-/// If no budget is left, setting the threads' priority fails and is reported.
+/// Gives a group without real-time budget one: the more groups above it have got theirs, the
+/// smaller. If no budget is left, setting the threads' priority fails and is reported.
 fn give_budget(file: &Path, above: usize) {
     let has_none = fs::read_to_string(file).is_ok_and(|now| now.trim() == "0");
     if has_none {

@@ -1,4 +1,5 @@
-//! Real-time priority on a fake tree: what is recorded and put back, and use that exceeds the limit.
+//! Real-time priority on a fake tree: what is recorded and put back, and use that exceeds the
+//! limit.
 
 use taut_api::Bytes;
 use taut_api::enforcement::{GroupSettings, VmShare};

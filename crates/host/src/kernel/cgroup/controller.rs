@@ -26,8 +26,8 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// Finds the controller `cpu`, `memory`, `cpuset` or `io` (`blkio` in cgroup v1). A hierarchy of
-    /// its own takes precedence, since the kernel attaches a controller to one hierarchy only.
+    /// Finds the controller `cpu`, `memory`, `cpuset` or `io` (`blkio` in cgroup v1). A hierarchy
+    /// of its own takes precedence, since the kernel attaches a controller to one hierarchy only.
     pub(crate) fn find(root: &Path, scope: Option<&Path>, name: &'static str) -> Option<Self> {
         let mounts = root.join("sys/fs/cgroup");
         let (base, file) = match name {
@@ -71,7 +71,8 @@ impl Controller {
         Some(if path.is_empty() || !folder.exists() { self.mount() } else { folder })
     }
 
-    /// Returns the folder of a VM's group: below the process's own group (v1), or in the scope (v2).
+    /// Returns the folder of a VM's group: below the process's own group (v1), or in the scope
+    /// (v2).
     pub(crate) fn group(&self, root: &Path, pid: u32, name: &str) -> Option<PathBuf> {
         match self.version {
             Hierarchy::V2 | Hierarchy::None => Some(self.base.join(name)),
@@ -129,8 +130,8 @@ impl Controller {
         !matches!(self.name, "io" | "blkio") || vm.disk_shares.is_some()
     }
 
-    /// Returns the weights of a VM's disk, for those of the files that the kernel has. BFQ's maximum is
-    /// 1000.
+    /// Returns the weights of a VM's disk, for those of the files that the kernel has. BFQ's
+    /// maximum is 1000.
     pub(crate) fn weights(&self, vm: &GroupSettings) -> Vec<(&'static str, String)> {
         let weight = |most| vm.disk_shares.map(|shares| (shares / 10).clamp(1, most));
         let (all, bfq) = (weight(10_000), weight(1000));

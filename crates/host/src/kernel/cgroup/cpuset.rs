@@ -55,8 +55,8 @@ impl Cpusets {
         (!cpus.is_empty()).then_some(cpus)
     }
 
-    /// Takes the exclusive pCPUs out of every foreign cpuset. A cpuset that would be left without any
-    /// keeps them.
+    /// Takes the exclusive pCPUs out of every foreign cpuset. A cpuset that would be left without
+    /// any keeps them.
     pub(crate) fn shrink_others<'a>(&self, exclusive: &'a BTreeSet<u32>, adjustments: &mut Adjustments<'a>) {
         let mut folders = vec![self.scope.clone()];
         while let Some(folder) = folders.pop() {

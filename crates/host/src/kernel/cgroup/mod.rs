@@ -80,7 +80,8 @@ fn remove(dir: &Path) -> io::Result<()> {
     fs::remove_dir(dir)
 }
 
-/// Removes an ordinary folder that stands in for a group: its files first, unless it has a subgroup.
+/// Removes an ordinary folder that stands in for a group: its files first, unless it has a
+/// subgroup.
 #[cfg(test)]
 fn remove(dir: &Path) -> io::Result<()> {
     let inner = fs::read_dir(dir)?.flatten().any(|entry| entry.path().is_dir());

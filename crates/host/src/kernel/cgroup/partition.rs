@@ -1,8 +1,9 @@
 //! Partitions of cgroup v2: an isolated one per VM takes its pCPUs from all other tasks.
 //!
-//! The VM's control group (see [`super::group_name`]) gets a threaded subgroup `vcpus`, while QEMU's
-//! other threads stay in the group itself. The group is no partition, so this needs a kernel with
-//! `cpuset.cpus.exclusive` (Linux 6.7). Idle SMT siblings are in the partition and run nothing.
+//! The VM's control group (see [`super::group_name`]) gets a threaded subgroup `vcpus`, while
+//! QEMU's other threads stay in the group itself. The group is no partition, so this needs a kernel
+//! with `cpuset.cpus.exclusive` (Linux 6.7). Idle SMT siblings are in the partition and run
+//! nothing.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,8 +31,8 @@ pub(crate) struct Partitions {
 }
 
 impl Partitions {
-    /// Finds the partitions below `scope`, or below the root group. Returns `None` if cgroup v2 has no
-    /// cpusets.
+    /// Finds the partitions below `scope`, or below the root group. Returns `None` if cgroup v2 has
+    /// no cpusets.
     pub(crate) fn find(root: &Path, scope: Option<&Path>) -> Option<Self> {
         let mounts = root.join("sys/fs/cgroup");
         let scope = scope
@@ -67,8 +68,8 @@ impl Partitions {
         if !vcpus.exists() {
             fs::create_dir(&vcpus)?;
         }
-        // The order matters: a group with processes accepts only threaded controllers, and those only
-        // once it has a threaded subgroup.
+        // The order matters: a group with processes accepts only threaded controllers, and those
+        // only once it has a threaded subgroup.
         put(&vcpus.join("cgroup.type"), "threaded")?;
         let on = fs::read_to_string(group.join("cgroup.subtree_control")).unwrap_or_default();
         if !on.split_whitespace().any(|name| name.trim_start_matches('+') == "cpuset") {

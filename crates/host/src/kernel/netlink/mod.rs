@@ -1,4 +1,5 @@
-//! Requests to the kernel over netlink: network interfaces ([`Links`]) and their cards ([`Ethtool`]).
+//! Requests to the kernel over netlink: network interfaces ([`Links`]) and their cards
+//! ([`Ethtool`]).
 //!
 //! The library `neli` builds and reads the messages. A [`Netlink`] has one request under way at a
 //! time and waits for its answer, so that it needs neither a thread nor an async runtime.

@@ -1,4 +1,5 @@
-//! A fake host for tests: a card with two ports and a virtual function, a disk controller, a bridge.
+//! A fake host for tests: a card with two ports and a virtual function, a disk controller, a
+//! bridge.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,5 @@
-//! PCI devices for VMs (SPEC LS-8): their identity, IOMMU group, driver, and how the host uses them.
+//! PCI devices for VMs (SPEC LS-8): their identity, IOMMU group, driver, and how the host uses
+//! them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -23,7 +23,7 @@ fn a_device_is_read_with_its_group_and_uses() {
         at(root, OTHER).uses,
         ["its interface ens1f1 has addresses (1 IPv4 routes)", "its interface ens1f1 has 1 IPv6 addresses"]
     );
-    assert_eq!(at(root, VF).uses, Vec::<String>::new(), "an address of the link is everybody's");
+    assert_eq!(at(root, VF).uses, Vec::<String>::new(), "every interface has a link-local address");
     assert_eq!(
         at(root, NVME).uses,
         [

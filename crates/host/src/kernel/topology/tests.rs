@@ -1,4 +1,4 @@
-//! Captured trees, made anew in a temporary folder: only the files that matter.
+//! Trees of hosts in a temporary folder, with only the files that matter.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use taut_api::host::AcceleratorKind;
 
 use super::*;
 
-/// Files and their content below a root.
+/// Makes files with their content below a root.
 fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for (path, content) in files {
@@ -19,7 +19,8 @@ fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
 
 const MEMINFO: &str = "MemTotal:       16384000 kB\nMemFree:  1 kB\nMemAvailable:    8192000 kB\n";
 
-/// Two packages with two cores of two threads each; the last-level cache is per core pair, a node per package.
+/// Two packages with two cores of two threads each; the last-level cache is per core pair, a node
+/// per package.
 fn server() -> tempfile::TempDir {
     let mut files = vec![
         ("proc/meminfo".to_owned(), MEMINFO.to_owned()),
@@ -51,9 +52,14 @@ fn server() -> tempfile::TempDir {
     tree(&files)
 }
 
+/// Describes the host below `root` as one without KVM or QEMU.
+fn described(root: &Path) -> Result<HostInfo, TopologyError> {
+    describe(root, Accelerator { kind: AcceleratorKind::Tcg, why: "a test".into() }, None)
+}
+
 #[test]
 fn a_server_with_two_packages() {
-    let topology = read(server().path()).unwrap();
+    let topology = described(server().path()).unwrap();
     assert_eq!(topology.hostname, "esx7");
     assert_eq!(topology.kernel, "6.12.0");
     assert_eq!(topology.os, "Debian GNU/Linux 13 (trixie)");
@@ -72,14 +78,14 @@ fn a_server_with_two_packages() {
     let node = |id, kib: u64| NumaNode { id, memory: Bytes(kib * 1024) };
     assert_eq!(topology.nodes, [node(0, 8_192_000), node(1, 8_192_004)]);
     assert_eq!(topology.memory_available, Bytes(8_192_000 * 1024));
-    let accelerator = Accelerator { kind: AcceleratorKind::Tcg, why: "a test".into() };
-    assert_eq!(topology.clone().into_host_info(accelerator, None).cpus, topology.cpus);
+    let read = read(server().path()).unwrap();
+    assert_eq!((read.cpus, read.nodes), (topology.cpus, topology.nodes));
 }
 
 #[test]
 fn a_machine_without_topology_files_has_one_package_and_node() {
     let root = tree(&[("proc/meminfo", MEMINFO), ("sys/devices/system/cpu/online", "0-1\n")]);
-    let topology = read(root.path()).unwrap();
+    let topology = described(root.path()).unwrap();
     let cpu = |id| Cpu { id, package: 0, core: id, node: 0, llc: 0 };
     assert_eq!(topology.cpus, [cpu(0), cpu(1)]);
     assert_eq!(topology.nodes, [NumaNode { id: 0, memory: Bytes(16_384_000 * 1024) }]);
@@ -106,7 +112,7 @@ fn a_node_without_cpus_is_a_node() {
 
 #[test]
 fn an_error_names_the_missing_file_or_the_wrong_content() {
-    let error = read(tree(&[]).path()).unwrap_err();
+    let error = described(tree(&[]).path()).unwrap_err();
     assert!(matches!(&error, TopologyError::Read { path, .. } if path.ends_with("proc/meminfo")), "{error}");
     for (meminfo, online, word) in [
         ("MemTotal: many kB\nMemAvailable: 1 kB\n", "0\n", "many"),
@@ -116,7 +122,7 @@ fn an_error_names_the_missing_file_or_the_wrong_content() {
         (MEMINFO, "0-99999999\n", "99999999"),
     ] {
         let root = tree(&[("proc/meminfo", meminfo), ("sys/devices/system/cpu/online", online)]);
-        let error = read(root.path()).unwrap_err();
+        let error = described(root.path()).unwrap_err();
         assert!(error.to_string().contains(word), "{error}");
     }
 }

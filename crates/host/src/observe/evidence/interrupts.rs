@@ -1,4 +1,4 @@
-//! `/proc/interrupts`: how often each came to each pCPU.
+//! `/proc/interrupts`: the number of interrupts of each kind on each pCPU.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::Interrupt;
 
-/// Counts by interrupt.
+/// The counters of all interrupts.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Interrupts {
     rows: Vec<Row>,
@@ -16,11 +16,11 @@ pub(super) struct Interrupts {
 struct Row {
     name: String,
     what: String,
-    /// By pCPU.
+    /// Number of interrupts by pCPU.
     counts: BTreeMap<u32, u64>,
 }
 
-/// Nothing where the file is missing.
+/// Reads the counters; none if the file is missing.
 pub(super) fn read(root: &Path) -> Interrupts {
     let text = fs::read_to_string(root.join("proc/interrupts")).unwrap_or_default();
     let mut lines = text.lines();
@@ -32,7 +32,7 @@ pub(super) fn read(root: &Path) -> Interrupts {
         let mut words = rest.split_whitespace();
         let mut counts = BTreeMap::new();
         for &cpu in &cpus {
-            // Some have one count for all.
+            // Some interrupts have one counter for all pCPUs.
             counts.insert(cpu, words.next()?.parse().ok()?);
         }
         Some(Row { name: name.trim().to_owned(), what: words.collect::<Vec<_>>().join(" "), counts })
@@ -40,7 +40,7 @@ pub(super) fn read(root: &Path) -> Interrupts {
     Interrupts { rows: lines.filter_map(row).collect() }
 }
 
-/// Those that came to a pCPU between two readings, the most frequent first.
+/// Returns the interrupts on a pCPU between two readings, the most frequent first.
 pub(super) fn between(before: &Interrupts, after: &Interrupts, cpu: u32) -> Vec<Interrupt> {
     let count = |row: &Row| row.counts.get(&cpu).copied().unwrap_or(0);
     let came = after.rows.iter().filter_map(|row| {

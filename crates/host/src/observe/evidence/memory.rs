@@ -1,4 +1,4 @@
-//! `/proc/PID/numa_maps`: on which NUMA nodes a guest's memory is.
+//! `/proc/PID/numa_maps`: the NUMA nodes of a guest's memory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,17 +6,18 @@ use std::path::Path;
 
 use serde::Serialize;
 
-/// How much of a guest's memory is on a NUMA node of the host.
+/// The part of a guest's memory on one NUMA node of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NodeMemory {
-    /// The node.
+    /// Node number.
     pub node: u32,
-    /// Bytes on it that the guest, or QEMU for it, has touched so far.
+    /// Bytes on the node that the guest, or QEMU for it, has touched so far.
     pub bytes: u64,
 }
 
-/// The guest's memory of process `pid` by nodes, ascending: what is in files in memory (memfd), as the data plane needs it of QEMU and of
-/// microguests. Empty when the process has none, has ended, or may not be looked at, and where the kernel knows no nodes.
+/// Returns the guest's memory of process `pid` by node, ascending: its mappings of memfd files,
+/// which the data plane requires of QEMU and microguests. Returns nothing if the process has none,
+/// has ended or may not be inspected, or if the kernel has no NUMA support.
 pub fn memory(root: &Path, pid: u32) -> Vec<NodeMemory> {
     let text = fs::read_to_string(root.join(format!("proc/{pid}/numa_maps"))).unwrap_or_default();
     let mut nodes = BTreeMap::<_, u64>::new();
@@ -27,9 +28,11 @@ pub fn memory(root: &Path, pid: u32) -> Vec<NodeMemory> {
     nodes.into_iter().map(|(node, bytes)| NodeMemory { node, bytes }).collect()
 }
 
-/// Bytes by node of one mapping: `7f… bind:0 file=/memfd:NAME dirty=9 N0=5 N1=4 kernelpagesize_kB=4`; none of another file.
+/// Parses the bytes by node of one mapping, such as
+/// `7f… bind:0 file=/memfd:NAME dirty=9 N0=5 N1=4 kernelpagesize_kB=4`. Returns `None` for another
+/// file.
 fn mapping(line: &str) -> Option<Vec<(u32, u64)>> {
-    // A name's blanks are written as \040.
+    // Spaces in a name are written as \040.
     let words: Vec<_> = line.split(' ').collect();
     words.iter().find(|word| word.starts_with("file=/memfd:"))?;
     let size = words.iter().find_map(|word| word.strip_prefix("kernelpagesize_kB=")?.parse::<u64>().ok())?;

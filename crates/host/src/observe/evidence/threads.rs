@@ -1,27 +1,27 @@
-//! Every thread of the host: where it ran last, for how long, how long it waited for a pCPU.
+//! Threads of the host: the last pCPU, the time run, and the time waited for a pCPU.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// What the kernel has counted of a thread.
+/// The kernel's counters of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Thread {
     pub(super) name: String,
-    /// A thread of the kernel's.
+    /// Whether it is a kernel thread.
     pub(super) kernel: bool,
-    /// The pCPU that it ran on last.
+    /// The pCPU that it last ran on.
     pub(super) cpu: u32,
     pub(super) ran_ns: u64,
-    /// Ready to run, and not running.
+    /// Time that it was ready to run and waited.
     pub(super) waited_ns: u64,
-    /// How often it ran.
+    /// Number of times that it ran.
     pub(super) times: u64,
-    /// Of vCPUs only: to read it of all the host's threads would disturb what is watched.
+    /// Context switches, of vCPUs only: reading those of all threads would disturb the measurement.
     pub(super) switches: Option<Switches>,
 }
 
-/// How often a thread left its pCPU.
+/// The number of times that a thread left its pCPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Switches {
     pub(super) voluntary: u64,
@@ -29,10 +29,10 @@ pub(super) struct Switches {
     pub(super) migrations: Option<u64>,
 }
 
-/// `PF_KTHREAD` among a task's flags.
+/// `PF_KTHREAD`, a flag of kernel threads.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// All threads that could be read. They come and go meanwhile.
+/// Reads all threads. Those that end meanwhile are left out.
 pub(super) fn read(root: &Path, is_vcpu: impl Fn(u32) -> bool) -> BTreeMap<u32, Thread> {
     let numbered = |folder: &Path| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -48,7 +48,7 @@ pub(super) fn read(root: &Path, is_vcpu: impl Fn(u32) -> bool) -> BTreeMap<u32, 
 fn thread(folder: &Path, is_vcpu: bool) -> Option<Thread> {
     let text = |name| fs::read_to_string(folder.join(name)).ok();
     let stat = text("stat")?;
-    // The name is in brackets and may hold brackets itself.
+    // The name is in parentheses and may itself hold parentheses.
     let (head, rest) = stat.rsplit_once(')')?;
     let name = head.split_once('(')?.1.to_owned();
     let fields: Vec<&str> = rest.split_whitespace().collect();
@@ -56,7 +56,7 @@ fn thread(folder: &Path, is_vcpu: bool) -> Option<Thread> {
     let mut counted = schedstat.split_whitespace().map(|word| word.parse::<u64>().ok());
     Some(Thread {
         name,
-        // The ninth and the 39th field of the file; the first two are gone.
+        // Fields 9 and 39 of the file; the first two are cut off.
         kernel: fields.get(6)?.parse::<u64>().ok()? & KERNEL_THREAD != 0,
         cpu: fields.get(36)?.parse().ok()?,
         ran_ns: counted.next()??,
@@ -80,11 +80,11 @@ fn switches(folder: &Path) -> Option<Switches> {
     })
 }
 
-/// Why such a thread may run on a pCPU that is somebody's own.
+/// Returns why such a thread may run on a pCPU that a vCPU owns.
 pub(super) fn why(name: &str, kernel: bool) -> &'static str {
     let bound = ["ksoftirqd/", "migration/", "cpuhp/", "rcuc/", "irq_work/", "idle_inject/"];
     match name {
-        _ if !kernel => "its affinity allows it: it was there before, or was bound there by somebody else",
+        _ if !kernel => "its affinity allows it: it was there before, or another program bound it there",
         _ if bound.iter().any(|prefix| name.starts_with(prefix)) => {
             "the kernel's own for this pCPU: it cannot be moved"
         }

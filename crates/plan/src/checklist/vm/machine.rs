@@ -1,6 +1,7 @@
 //! The virtual machine: accelerator, halting, kernel and disk controller.
 
 use taut_api::host::AcceleratorKind;
+use taut_api::machine::VmAccelerator;
 use taut_api::vm::{DiskBus, VmKind, VmSpec};
 
 use super::facts::{VmFacts, is_high};
@@ -40,12 +41,13 @@ const DISK: Item = Item {
 
 pub(super) fn accelerator(facts: &VmFacts<'_>) -> Line {
     let expected = match (facts.spec.kind, facts.host.accelerator.kind) {
-        (VmKind::Micro, _) => "native",
-        (VmKind::Qemu, AcceleratorKind::Kvm) => "kvm",
-        (VmKind::Qemu, AcceleratorKind::Tcg) => "tcg",
+        (VmKind::Micro, _) => VmAccelerator::Native,
+        (VmKind::Qemu, AcceleratorKind::Kvm) => VmAccelerator::Kvm,
+        (VmKind::Qemu, AcceleratorKind::Tcg) => VmAccelerator::Tcg,
     };
-    let found = facts.status.accelerator.as_deref().unwrap_or(expected);
-    ACCELERATOR.line(if found == "tcg" { Verdict::Bad } else { Verdict::Ok }, found, "kvm")
+    let found = facts.status.accelerator.unwrap_or(expected);
+    let verdict = if found == VmAccelerator::Tcg { Verdict::Bad } else { Verdict::Ok };
+    ACCELERATOR.line(verdict, found.to_string(), "kvm")
 }
 
 pub(super) fn halt(facts: &VmFacts<'_>, profile: Profile) -> Line {

@@ -1,6 +1,7 @@
 use taut_api::Bytes;
 use taut_api::enforcement::{FixedInterrupt, VmReport};
 use taut_api::host::Cpu;
+use taut_api::machine::VmAccelerator;
 use taut_api::resources::CpuReservation;
 
 use super::*;
@@ -78,7 +79,7 @@ fn decisions_that_need_a_restart_are_named() {
     let report = HostReport { vms: [(name("new"), owner)].into(), ..HostReport::default() };
     let mut seen = |locked, cpu_pm| {
         let machine = MachineSeen { cpu_pm, ..MachineSeen::default() };
-        let process = Process { accelerator: "kvm".into(), locked, machine, ..Process::default() };
+        let process = Process { accelerator: VmAccelerator::Kvm, locked, machine, ..Process::default() };
         observed.vms.entry(name("new")).or_default().process = Some(process);
         explained(&desired, &observed, &report)
     };

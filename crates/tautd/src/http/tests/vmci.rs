@@ -69,7 +69,7 @@ fn what_is_seen_of_a_device_is_told() {
     let mut board = server.app.board.lock();
     let port = board.observed.fabric.ports.entry(PortId(0)).or_default();
     port.reason = Some("no front end has connected".into());
-    let process = Process { vmci: true, ..process(VmKind::Micro, "native") };
+    let process = Process { vmci: true, ..process(VmKind::Micro, VmAccelerator::Native) };
     let name: Name = "a".parse().unwrap();
     board.observed.vms.insert(name.clone(), VmSeen { process: Some(process), ..VmSeen::default() });
     drop(board);
@@ -87,7 +87,7 @@ fn a_running_vm_is_told_which_change_of_its_device_needs_a_restart() {
     server.post("/v1/vms/a/power", &json!({ "power": "on" })).is(200);
     let name: Name = "a".parse().unwrap();
     let runs_with = |vmci| {
-        let process = Process { vmci, ..process(VmKind::Micro, "native") };
+        let process = Process { vmci, ..process(VmKind::Micro, VmAccelerator::Native) };
         let seen = VmSeen { process: Some(process), ..VmSeen::default() };
         server.app.board.lock().observed.vms.insert(name.clone(), seen);
     };
@@ -113,7 +113,7 @@ fn qemu_waits_for_its_device_and_says_so() {
     server.app.board.lock().refused_ports.insert(PortId(0), "too many devices".into());
     let status = server.get("/v1/vms/q").is(200)["status"].clone();
     assert_eq!(status["phase"], "starting");
-    assert_eq!(status["reason"], "nobody listens for its VMCI device yet: too many devices");
+    assert_eq!(status["reason"], "the fabric does not listen for its VMCI device yet: too many devices");
     assert_eq!(status["vmci"]["reason"], "too many devices");
 }
 
