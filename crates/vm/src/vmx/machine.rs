@@ -75,9 +75,7 @@ fn latency_sensitivity(file: &mut VmxFile, spec: &mut VmSpec) {
             spec.latency_sensitivity = LatencySensitivity::High;
             file.understood(KEY, FIELD);
         }
-        "low" | "medium" => {
-            file.mapped(KEY, FIELD, "normal: the experimental levels of ESX have no counterpart")
-        }
+        "low" | "medium" => file.mapped(KEY, FIELD, "normal: ESX's experimental levels have no counterpart"),
         _ => file.mapped(KEY, FIELD, "normal: the value is not a level of ESX"),
     }
 }
