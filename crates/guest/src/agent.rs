@@ -1,4 +1,4 @@
-//! `taut-guest agent`: answers calls on whichever channel the host has.
+//! `taut-guest agent`: answers the host's calls on one channel.
 
 use std::fs;
 use std::io;
@@ -20,12 +20,12 @@ use crate::{addresses, check};
 pub(crate) struct AgentArgs {
     #[command(flatten)]
     channel: Channel,
-    /// Where this runs.
+    /// Kind of machine that this runs on.
     #[arg(long, value_enum, default_value_t = Place::Guest)]
     kind: Place,
 }
 
-/// How calls come in.
+/// The channel on which calls arrive.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct Channel {
@@ -35,23 +35,23 @@ struct Channel {
     /// Standard input and output, until the input ends.
     #[arg(long)]
     stdio: bool,
-    /// A Unix socket, made here; each connection is a conversation.
+    /// A Unix socket to listen on; each connection is a conversation.
     #[arg(long, value_name = "PATH")]
     listen: Option<PathBuf>,
 }
 
-/// Where an agent on kernel sockets can run.
+/// Kinds of machines with a Linux kernel.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Place {
-    /// In a virtual machine.
+    /// A virtual machine.
     Guest,
-    /// In a network namespace of the host.
+    /// A network namespace of the host.
     Netns,
-    /// On the host.
+    /// The host.
     Host,
 }
 
-/// Answers calls until the channel ends for good.
+/// Answers calls until the channel is closed.
 pub(crate) fn run(args: &AgentArgs) -> io::Result<()> {
     let kernel = Kernel::new(match args.kind {
         Place::Guest => Kind::Guest,
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &AgentArgs) -> io::Result<()> {
     }
 }
 
-/// Makes a socket at `path`, in place of one that an ended agent left behind.
+/// Listens on `path`. Replaces the file of an agent that has ended.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_behind(path) => {

@@ -1,4 +1,4 @@
-//! `taut-guest check`: best practices, seen from inside (SPEC BP).
+//! `taut-guest check`: the guest's settings against best practices (spec row BP).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,18 +10,19 @@ use taut_plan::checklist::{self, Profile, Report};
 /// Arguments of `taut-guest check`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// What the guest is for: latency, throughput or dense.
+    /// Purpose of the guest: latency, throughput or dense.
     #[arg(long, default_value_t, value_name = "PROFILE")]
     profile: Profile,
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Where its file system starts.
+    /// Root of the file system to read.
     #[arg(long, default_value = "/", value_name = "DIR")]
     root: PathBuf,
 }
 
-/// Prints the report. Exit status, for scripts: 0 nothing is bad, 1 something is, 2 it could not be found out.
+/// Prints the report. Returns exit status 0 if nothing is bad, 1 if something is, 2 if it could not
+/// be read.
 pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     match report(&args.root, args.profile) {
         Ok(report) => {
@@ -37,7 +38,7 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     }
 }
 
-/// What the host hears that asks over the agent's channel: the report as text and as JSON.
+/// Answers the host's request over the agent's channel: the report as text and as JSON.
 pub(crate) fn answer(profile: &str) -> Result<(String, String), String> {
     let report = report(Path::new("/"), profile.parse()?).map_err(|error| error.to_string())?;
     Ok((report.to_string(), json(&report)))

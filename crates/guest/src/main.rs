@@ -1,4 +1,4 @@
-//! The binary for inside a VM: workload end points and agent, and process 1 of a directly booted guest.
+//! The program for inside a VM: the agent, and process 1 of a directly booted guest.
 
 mod addresses;
 mod agent;
@@ -11,15 +11,18 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// What runs inside a VM of taut.
+/// taut's program for inside a VM.
 #[derive(Debug, Parser)]
 #[command(name = "taut-guest", version)]
 enum Command {
     /// Answer the host's calls: addresses, load generators, CPU time.
     Agent(agent::AgentArgs),
-    /// Give the interfaces the addresses that the VM's file names.
+    /// Give the interfaces the IP addresses that the VM's definition names.
     Addresses,
-    /// Best practices, seen from inside: what is set otherwise, why that matters. Exit status 1 when something is bad.
+    /// Check this guest's settings against best practices.
+    ///
+    /// The report states each setting that differs, and why it matters. Exit status 1 if something
+    /// is bad.
     Check(check::CheckArgs),
 }
 

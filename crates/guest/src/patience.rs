@@ -4,10 +4,10 @@ use std::io;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long a device may take to appear.
+/// Time that a device may take to appear.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Tries `find` until it finds something or the patience is over.
+/// Calls `find` until it finds something. Fails if it finds nothing in time.
 pub(crate) fn eventually<T>(mut find: impl FnMut() -> io::Result<Option<T>>, what: &str) -> io::Result<T> {
     let end = Instant::now() + PATIENCE;
     loop {

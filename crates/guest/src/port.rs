@@ -1,10 +1,13 @@
 //! The guest's end of a virtio-serial port, on which the host comes and goes.
 //!
-//! What the host sends comes through one queue, that it has come or gone through another, and the kernel works each off when it comes to
-//! it. So when one host leaves and the next one comes at once, the next one's call may be here, and read, while the kernel still says
-//! that nobody is there; and it may say so a moment after a call was answered. Therefore a host counts as gone only when the kernel has said so for
-//! [`PATIENCE`]: until then writing waits, and reading does not end. A reply to the last host that the next one gets does no harm:
-//! it has an id that the next one did not choose.
+//! Data from the host arrives in one queue, its coming and going in another, and the kernel handles
+//! each at its own pace. When one host leaves and the next one connects at once, the next one's
+//! call may have been read while the kernel still reports that no host is connected; it may even
+//! report so a moment after the call was answered.
+//!
+//! A host therefore counts as gone only after [`PATIENCE`] without data from it. Until then writing
+//! waits, and reading does not end. A reply that reaches the next host instead does no harm,
+//! because it has an id that the next host did not choose.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -17,20 +20,21 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 
-/// How often an unconnected port is looked at: the kernel has no event for "the host has connected".
+/// Interval of checks for a host: the kernel has no event for its connection.
 const LOOK: Duration = Duration::from_millis(50);
-/// The same while somebody waits for the host to come back.
+/// Interval of checks while a reader waits for the host to come back.
 const NEXT_LOOK: Duration = Duration::from_millis(2);
-/// How long the host may be away without being gone.
+/// Time without a host after which it counts as gone.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the kernel offers of a port. Nothing of it blocks but [`Device::poll`].
+/// The kernel's interface to a port. Only [`Device::poll`] blocks.
 pub(crate) trait Device {
-    /// What the host sent; [`io::ErrorKind::WouldBlock`] when that is nothing, and no bytes when the host is not there either.
+    /// Reads from the host. Returns [`io::ErrorKind::WouldBlock`] without data, and 0 bytes without
+    /// a host.
     fn read(&self, buffer: &mut [u8]) -> io::Result<usize>;
-    /// [`io::ErrorKind::WouldBlock`] when there is no room, or no host.
+    /// Writes to the host. Returns [`io::ErrorKind::WouldBlock`] without room or without a host.
     fn write(&self, bytes: &[u8]) -> io::Result<usize>;
-    /// Waits for `what`, or for no longer than that; [`PollFlags::HUP`] is told at once while the host is not there.
+    /// Waits for `what`, at most for `longest`. Returns [`PollFlags::HUP`] at once without a host.
     fn poll(&self, what: PollFlags, longest: Option<Duration>) -> io::Result<PollFlags>;
 }
 
@@ -53,11 +57,11 @@ impl Device for File {
     }
 }
 
-/// An open port. Reading ends when the host has gone; writing then fails instead of blocking.
+/// An open port. Reading ends when the host has gone; writing fails then instead of blocking.
 pub(crate) struct Port<D = File> {
     device: D,
     patience: Duration,
-    /// Since when the kernel has been saying that the host is not there.
+    /// Time since when the kernel has reported the host's absence.
     away: Mutex<Option<Instant>>,
 }
 
@@ -74,7 +78,7 @@ impl<D: Device> Port<D> {
         Self { device, patience, away: Mutex::default() }
     }
 
-    /// Returns once the host is connected.
+    /// Waits until the host is connected.
     pub(crate) fn wait_for_host(&self) -> io::Result<()> {
         while self.device.poll(PollFlags::OUT, Some(Duration::ZERO))?.contains(PollFlags::HUP) {
             sleep(LOOK);
@@ -83,12 +87,12 @@ impl<D: Device> Port<D> {
         Ok(())
     }
 
-    /// The host is there, or was until just now.
+    /// Notes that the host is connected, or was a moment ago.
     fn is_here(&self) {
         *self.away.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The host is away: for so long that it has gone? If not, some time has passed.
+    /// Notes the host's absence. Returns whether it has gone; if not, waits for a moment.
     fn is_gone(&self) -> bool {
         let since =
             *self.away.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Instant::now);
@@ -104,7 +108,7 @@ impl<D: Device> Read for &Port<D> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.device.read(buffer) {
-                // Only with a host there is something to wait for.
+                // Room or data can be waited for only while a host is connected.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.is_here();
                     self.device.poll(PollFlags::IN, None)?;

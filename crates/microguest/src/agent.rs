@@ -1,4 +1,4 @@
-//! The microguest's agent: requests become tasks of the vCPU.
+//! The microguest's agent: turns requests into tasks of the vCPU.
 
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -26,22 +26,22 @@ use crate::task::{
 };
 use crate::vcpu::{Command, TaskId, ToVcpu};
 
-/// First port of servers that may have any; clients use those from 49152 on.
+/// First port of servers without a given one. Clients use ports from 49152 on.
 const FIRST_SERVER_PORT: u16 = 20_000;
 
-/// Answers everybody who connects.
+/// Answers every connection, each on a thread of its own.
 pub(super) fn serve(listener: &UnixListener, agent: &Arc<Agent>) {
     for stream in listener.incoming() {
         let Ok(stream) = stream else { continue };
         let agent = Arc::clone(agent);
         thread::spawn(move || {
-            // A caller that goes away in the middle is not worth a word.
+            // A caller may go away at any time.
             let _ = taut_bench::agent::serve(&stream, &stream, &*agent);
         });
     }
 }
 
-/// The agent's side of a microguest.
+/// The agent of one microguest.
 pub(super) struct Agent {
     name: String,
     pub(super) to_vcpu: ToVcpu,
@@ -65,7 +65,7 @@ impl Agent {
         self.to_vcpu.send(command).map_err(|_| ended())
     }
 
-    /// Has the vCPU do something quick with the machine.
+    /// Lets the vCPU execute a short function on the machine, and returns its result.
     fn call<T: Send + 'static>(
         &self,
         what: impl FnOnce(&mut Machine) -> T + Send + 'static,
@@ -75,7 +75,7 @@ impl Agent {
         answer.recv().map_err(|_| ended())
     }
 
-    /// Has the vCPU run a measurement, and waits for its result.
+    /// Lets the vCPU run a measurement, and waits for its result.
     fn measure<T, K: Task + 'static>(
         &self,
         run: &Run<'_>,
@@ -194,7 +194,7 @@ impl Backend for Agent {
     }
 }
 
-/// A server of the vCPU.
+/// A server that runs on the vCPU.
 struct Server {
     port: u16,
     task: TaskId,
@@ -209,12 +209,12 @@ impl Serving for Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Without a vCPU there is no server either.
+        // If the vCPU has ended, so has the server.
         let _ = self.to_vcpu.send(Command::Stop(self.task));
     }
 }
 
-/// A program of the vCPU that computes.
+/// A program that computes on the vCPU.
 struct Spinner {
     units: Units,
     task: TaskId,
@@ -229,7 +229,7 @@ impl Spinning for Spinner {
 
 impl Drop for Spinner {
     fn drop(&mut self) {
-        // Without a vCPU nothing computes either.
+        // If the vCPU has ended, so has the program.
         let _ = self.to_vcpu.send(Command::Stop(self.task));
     }
 }

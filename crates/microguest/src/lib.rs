@@ -1,14 +1,15 @@
 //! Microguests: processes that stand for a VM each.
 //!
-//! A microguest listens on vhost-user sockets as QEMU does and runs the driver end of the queues itself, with a small
-//! TCP/IP stack (smoltcp) and one of VMCI sockets (`vsock`) on top. It answers the same agent protocol as a guest with Linux inside. It gives native-speed
-//! figures where virtualization is emulated, and a hundred of them fit on a small machine.
+//! Like QEMU, a microguest listens on vhost-user sockets. It runs the driver end of the queues
+//! itself, with a small TCP/IP stack (smoltcp) and a small vsock stack on top, and answers the same
+//! agent protocol as a guest with Linux. It gives native-speed figures where virtualization is
+//! emulated, and a hundred of them fit on a small machine.
 //!
-//! | thread | what it does |
+//! | thread | work |
 //! |---|---|
-//! | one per device (`back_end`) | waits for a back end, negotiates, passes the link on; again when it has gone |
-//! | vCPU (`vcpu`) | everything that a guest does: drivers, stacks, the programs that measure (`task`) |
-//! | per agent connection (`agent`) | reads requests, hands programs to the vCPU, waits for their results |
+//! | one per device (`back_end`) | waits for a back end, negotiates, passes the link on, repeats |
+//! | vCPU (`vcpu`) | everything that a guest does: drivers, stacks, programs (`task`) |
+//! | one per agent connection (`agent`) | reads requests, gives the vCPU programs, waits for results |
 
 mod agent;
 mod back_end;
@@ -36,35 +37,36 @@ pub use back_end::hostile::Hostility;
 pub use options::{NicOptions, VsockOptions};
 
 use agent::Agent;
-use back_end::Meeting;
+use back_end::BackEnd;
 use machine::DeviceId;
 use machine::Machine;
 use nic::Nic;
 use vcpu::{Command, ToVcpu, Vcpu};
 use vsock::Vsock;
 
-/// What a microguest is made of.
+/// Devices and settings of a microguest.
 #[derive(Debug, Clone)]
 pub struct MicroOptions {
-    /// Its host name.
+    /// Host name.
     pub name: String,
-    /// Unix socket on which its agent listens.
+    /// Unix socket on which the agent listens.
     pub agent_socket: PathBuf,
-    /// Its vNICs.
+    /// vNICs.
     pub nics: Vec<NicOptions>,
-    /// Its VMCI device.
+    /// Vsock device.
     pub vsock: Option<VsockOptions>,
     /// Bytes of memory for the rings and buffers of each device.
     pub memory: u64,
-    /// Never sleep.
+    /// Never sleep: lowest latency, at the cost of a whole CPU.
     pub poll: bool,
-    /// For tests: what to do wrong on the first vNIC's transmit queue.
+    /// Break a rule on the first vNIC's transmit queue, for tests of the back end.
     pub hostile: Option<Hostility>,
 }
 
-/// Runs a microguest until it is told to end (SIGTERM, SIGINT, or its agent's `poweroff`), then takes its sockets away.
+/// Runs a microguest until SIGTERM, SIGINT, or its agent's `poweroff`, then removes its sockets.
 pub fn run(options: MicroOptions) -> Result<()> {
-    // Blocked before the first thread is started, so that all of them inherit it and `wait` gets the signal.
+    // Blocked before the first thread starts, so that all threads inherit it and `wait` gets the
+    // signal.
     let ends = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     ends.thread_block().context("cannot block signals")?;
     let sockets = Sockets::listen(&options)?;
@@ -100,7 +102,7 @@ impl Sockets {
 impl Drop for Sockets {
     fn drop(&mut self) {
         for path in &self.paths {
-            // Gone already: nothing to do.
+            // The file may be gone already.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -114,17 +116,17 @@ fn start(options: MicroOptions, sockets: &Sockets) -> Result<()> {
     let nics = options.nics.iter().map(|nic| Nic::new(nic.mac, nic.ip)).collect();
     let machine = Machine::new(nics, options.vsock.as_ref().map(Vsock::new));
     let vcpu = Vcpu { machine, commands, doorbell, poll: options.poll };
-    // Whoever hears of this guest, by a link or an answer, finds its vCPU there.
+    // The vCPU runs before a link or an answer can tell anybody of this guest.
     let (runs, vcpu_runs) = mpsc::channel();
     spawn("vcpu", move || {
-        // Somebody waits for it below.
+        // The receiver waits below.
         let _ = runs.send(());
         vcpu.run();
     })?;
     vcpu_runs.recv().context("the vCPU ended as it began")?;
 
     for (index, nic) in options.nics.into_iter().enumerate() {
-        let (meeting, to_vcpu) = (Meeting::At(Arc::clone(&sockets.nics[index])), to_vcpu.clone());
+        let (back_end, to_vcpu) = (BackEnd::Connects(Arc::clone(&sockets.nics[index])), to_vcpu.clone());
         let device = DeviceId::Nic(index);
         let hostile = options.hostile.filter(|_| index == 0);
         spawn(&format!("nic{index}"), move || {
@@ -134,7 +136,7 @@ fn start(options: MicroOptions, sockets: &Sockets) -> Result<()> {
             };
             let down = || _ = to_vcpu.send(Command::Disconnect(device));
             let wanted = || back_end::of_nic(&nic, options.memory);
-            if let Err(error) = back_end::serve(&meeting, &nic.socket, wanted, up, down) {
+            if let Err(error) = back_end::serve(&back_end, &nic.socket, wanted, up, down) {
                 eprintln!("taut-micro: {}: {error:#}", nic.socket.display());
             }
         })?;
@@ -144,9 +146,9 @@ fn start(options: MicroOptions, sockets: &Sockets) -> Result<()> {
         spawn("vsock", move || {
             let up = |link: Link| to_vcpu.send(Command::Connect(DeviceId::Vsock, Box::new(link)));
             let down = || _ = to_vcpu.send(Command::Disconnect(DeviceId::Vsock));
-            let meeting = listener.map_or(Meeting::To(&vsock.socket), Meeting::At);
+            let back_end = listener.map_or(BackEnd::Listens(&vsock.socket), BackEnd::Connects);
             let wanted = || back_end::of_vsock(&vsock, options.memory);
-            if let Err(error) = back_end::serve(&meeting, &vsock.socket, wanted, up, down) {
+            if let Err(error) = back_end::serve(&back_end, &vsock.socket, wanted, up, down) {
                 eprintln!("taut-micro: {}: {error:#}", vsock.socket.display());
             }
         })?;

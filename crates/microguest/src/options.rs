@@ -1,4 +1,4 @@
-//! What a microguest is made of: its vNICs and its VMCI device, as the command line gives them.
+//! Options of a microguest's vNICs and vsock device, as the command line gives them.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -7,14 +7,15 @@ use ipnet::Ipv4Net;
 use smoltcp::wire::EthernetAddress;
 use taut_virtq::socket_header::MAX_PAYLOAD;
 
-/// One vNIC: `socket=PATH,mac=MAC[,ip=A/P][,rx=N][,tx=N][,offloads=on|off][,packed=on|off][,in-order=on|off]`.
+/// A vNIC, written `socket=PATH,mac=MAC`, with `ip=A/P`, `rx=N`, `tx=N`, `offloads=on|off`,
+/// `packed=on|off` and `in-order=on|off` after further commas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicOptions {
     /// vhost-user socket to listen on.
     pub socket: PathBuf,
-    /// Ethernet address.
+    /// MAC address.
     pub mac: EthernetAddress,
-    /// Address at start; the agent can give another one.
+    /// IP address at start. The agent can change it.
     pub ip: Option<Ipv4Net>,
     /// Entries of the receive ring, a power of two.
     pub rx: u16,
@@ -65,23 +66,25 @@ impl FromStr for NicOptions {
     }
 }
 
-/// A VMCI device: `socket=PATH` or `connect=PATH`, and `[,buffer=BYTES][,packet=BYTES][,rx=N][,tx=N][,copy=on|off]`.
+/// A vsock device, written `socket=PATH` or `connect=PATH`, with `buffer=BYTES`, `packet=BYTES`,
+/// `rx=N`, `tx=N` and `copy=on|off` after further commas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VsockOptions {
-    /// Its vhost-user socket.
+    /// vhost-user socket.
     pub socket: PathBuf,
-    /// The back end listens there, and the microguest connects; otherwise it is the other way round.
+    /// Connect to the back end, which listens on the socket; otherwise the microguest listens.
     pub connect: bool,
-    /// Bytes of a receive buffer, header included, from 128; Linux has buffers of 4096.
+    /// Bytes of a receive buffer with its header, at least 128. Linux uses 4096.
     pub buffer: u32,
-    /// Most payload bytes of a packet that is sent, up to 65536, which is what Linux sends.
+    /// Most payload bytes of a sent packet, up to 65536. Linux uses 65536.
     pub packet: u32,
     /// Entries of the receive ring, a power of two.
     pub rx: u16,
     /// Entries of the transmit ring, a power of two.
     pub tx: u16,
-    /// Programs write what they send, and read what they receive. Otherwise a stream that is not checked is sent from where it lies
-    /// (Linux: `MSG_ZEROCOPY`) and thrown away where it arrives (`MSG_TRUNC`): what is left is the device's own work.
+    /// Programs write what they send and read what they receive. Otherwise an unchecked stream is
+    /// sent as it lies in memory (Linux: `MSG_ZEROCOPY`) and discarded on arrival (`MSG_TRUNC`),
+    /// which leaves only the device's own work.
     pub copy: bool,
 }
 
@@ -140,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vmci_device_is_read_with_its_defaults() {
+    fn a_vsock_device_is_read_with_its_defaults() {
         let vsock: VsockOptions = "socket=/run/a.sock".parse().unwrap();
         assert_eq!(
             (vsock.connect, vsock.buffer, vsock.packet, vsock.rx, vsock.tx),
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_wrong_value() {
         for (text, part) in [
             ("mac=02:00:00:00:00:01", "socket"),
             ("socket=/s", "mac"),

@@ -1,4 +1,4 @@
-//! Two microguests and a wire between their rings.
+//! Two microguests with a wire between their rings.
 
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
@@ -28,7 +28,7 @@ fn ip(last: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, last)
 }
 
-/// A microguest without front end.
+/// Starts a microguest without back ends.
 fn guest(last: u8) -> Agent {
     let (send, commands) = mpsc::channel();
     let doorbell = Event::new().unwrap();
@@ -48,7 +48,7 @@ struct Port {
     calls: [Event; 2],
 }
 
-/// Plugs a link into a guest; what is returned is the other end.
+/// Gives a guest a link. Returns the device end.
 fn plug(guest: &Agent, features: u64) -> Port {
     let mut ram = Ram::new(8 << 20).unwrap();
     let [rx, tx] = [(); 2].map(|()| {
@@ -89,7 +89,7 @@ impl Wire {
         Self { stop, thread: Some(thread) }
     }
 
-    /// Cuts the wire; returns the longest frame that it carried.
+    /// Ends the forwarding. Returns the length of the longest frame.
     fn cut(mut self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap()
@@ -125,7 +125,7 @@ fn forward(from: &mut Port, to: &mut Port, longest: &mut usize) -> usize {
     done
 }
 
-/// Sleeps until a kick; a while at most, to see that the wire was cut.
+/// Sleeps until a kick, or for a while, to notice that the wire was cut.
 fn rest(a: &mut Port, b: &mut Port) {
     let armed = [a.rx.arm_kicks(), a.tx.arm_kicks(), b.rx.arm_kicks(), b.tx.arm_kicks()];
     if armed.contains(&true) {
@@ -222,7 +222,7 @@ fn connections_survive_a_new_link() {
             guest.to_vcpu.send(Command::Disconnect(DeviceId::Nic(0))).unwrap();
         }
         assert!(!a.addresses().unwrap()[0].carrier);
-        // Without offloads this time.
+        // This link has no offloads.
         let _wire = Wire::between(plug(&a, PLAIN), plug(&b, PLAIN));
         client.join().unwrap()
     });
@@ -230,7 +230,7 @@ fn connections_survive_a_new_link() {
 }
 
 #[test]
-fn what_cannot_work_is_said() {
+fn impossible_requests_are_refused() {
     let (a, b) = (guest(1), guest(2));
     let _wire = Wire::between(plug(&a, PLAIN), plug(&b, PLAIN));
     let quiet = || ();

@@ -198,7 +198,7 @@ fn work_is_counted_from_spin_to_rest() {
 }
 
 #[test]
-fn work_per_second_is_of_the_time_between() {
+fn work_per_second_is_the_difference_over_time() {
     let work = |units, elapsed_us| Work { units, elapsed_us };
     assert!((work(10, 1_000_000).per_second(work(40, 1_500_000)) - 60.0).abs() < 1e-9);
     assert!(work(10, 7).per_second(work(10, 7)).abs() < 1e-9);
@@ -233,7 +233,7 @@ fn the_end_of_the_channel_ends_servers_and_measurements() {
 }
 
 #[test]
-fn hello_ends_what_a_predecessor_left_running() {
+fn hello_ends_servers_and_measurements_of_the_predecessor() {
     let servers = Arc::default();
     let (stream, _thread) = agent(&servers);
     let lines = br#"{"id":1,"request":{"serve":{}}}
@@ -248,7 +248,7 @@ fn hello_ends_what_a_predecessor_left_running() {
 }
 
 #[test]
-fn what_is_no_call_is_answered_and_the_next_line_is_read() {
+fn a_line_that_is_no_call_gets_an_error_and_the_next_is_read() {
     let servers = Arc::default();
     let (stream, _thread) = agent(&servers);
     let mut lines = b"\n\ngarbage \xff\0\n".to_vec();
@@ -269,7 +269,7 @@ fn what_is_no_call_is_answered_and_the_next_line_is_read() {
 }
 
 #[test]
-fn a_caller_skips_what_is_not_for_it() {
+fn a_caller_ignores_replies_to_others() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let agent = thread::spawn(move || {
         let mut reader = BufReader::new(&theirs);
@@ -299,7 +299,7 @@ fn a_caller_skips_what_is_not_for_it() {
 }
 
 #[test]
-fn an_agent_that_says_nothing_or_another_version_is_told_apart() {
+fn a_silent_agent_and_one_of_another_version_give_different_errors() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let end = || ours.try_clone().unwrap().into();
     let silent = Client::over("test", end(), end(), Duration::from_millis(1)).err().unwrap();
@@ -321,7 +321,7 @@ fn an_agent_that_says_nothing_or_another_version_is_told_apart() {
 }
 
 #[test]
-fn the_language_is_what_the_documentation_shows() {
+fn the_documented_messages_are_valid() {
     let call: Call = serde_json::from_str(
         r#"{"id":7,"request":{"ping":{"to":"10.0.0.2","size":256,"interval_us":1000,"count":4}}}"#,
     )
@@ -339,7 +339,7 @@ fn the_language_is_what_the_documentation_shows() {
 }
 
 #[test]
-fn fairness_is_one_among_equals_and_least_when_one_gets_everything() {
+fn fairness_is_1_for_equal_sessions_and_1_over_n_for_one() {
     let of =
         |sessions: &[u64]| Throughput { bytes: 0, elapsed_us: 1, sessions: sessions.to_vec() }.fairness();
     assert_eq!((of(&[5; 4]), of(&[8, 0, 0, 0]), of(&[3, 1])), (Some(1.0), Some(0.25), Some(0.8)));

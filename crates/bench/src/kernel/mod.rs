@@ -39,8 +39,8 @@ pub struct Kernel {
 pub struct Machine {
     /// Checks the machine's settings for a profile. Returns the report as text and as JSON.
     pub check: fn(profile: &str) -> Result<(String, String), String>,
-    /// Gives the interface with this MAC address an IP address and sets it up. Returns false if there
-    /// is no such interface.
+    /// Gives the interface with this MAC address an IP address and sets it up. Returns false if
+    /// there is no such interface.
     pub configure: fn(wanted: &Configure) -> io::Result<bool>,
 }
 

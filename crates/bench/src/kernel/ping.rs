@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flights_tell_replies_from_duplicates_and_strangers() {
+    fn replies_duplicates_and_unknown_numbers_are_told_apart() {
         let mut flights = Flights::new();
         flights.depart(1);
         flights.depart(2);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn checksums_are_the_internet_s() {
+    fn checksums_follow_rfc_1071() {
         assert_eq!(
             checksum(&[
                 0x45, 0, 0, 0x3c, 0x1c, 0x46, 0x40, 0, 0x40, 6, 0, 0, 0xac, 0x10, 0xa, 0x63, 0xac, 0x10, 0xa,

@@ -125,7 +125,7 @@ fn streams_count_what_arrived() {
 }
 
 #[test]
-fn programs_of_the_host_speak_to_a_vm_by_its_unix_socket_and_are_spoken_to() {
+fn host_programs_connect_to_a_vm_and_back_through_its_unix_socket() {
     let device = Device::new();
     let server = server_at(device.address(), Some(65_536));
     let port = server.port();
@@ -232,7 +232,7 @@ fn sizes_out_of_range_are_refused() {
 }
 
 #[test]
-fn a_server_closes_on_whoever_does_not_speak_its_language() {
+fn a_server_closes_after_an_invalid_opening() {
     let server = server(None);
     let connect = |opening: [u8; OPENING_LENGTH]| {
         let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).unwrap();

@@ -78,7 +78,7 @@ mod tests {
     use crate::agent::Stop;
 
     #[test]
-    fn every_cpu_tells_how_late_its_thread_was() {
+    fn each_cpu_reports_how_late_its_thread_was() {
         let (stop, nothing) = (Stop::default(), || {});
         let wanted = WakeUps { interval_us: 1000, duration_ms: 50 };
         let woken = super::run(&wanted, &Run::new(&stop, &nothing)).unwrap();
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_kept_to_a_hundredth() {
+    fn times_are_rounded_to_one_percent() {
         for ns in (0..60).map(|bit| (1_u64 << bit) + bit * bit).chain([0, 127, 128, 129]) {
             let kept = to_a_hundredth(Duration::from_nanos(ns)).as_nanos() as u64;
             assert!(kept <= ns && ns - kept <= ns / 64, "{ns} {kept}");

@@ -94,8 +94,8 @@ fn learn(ports: &mut [Port; 2], frames: &[Frames; 2], options: &LoadOptions, mac
         for mac in macs.clone() {
             let mut touch = frames[from].only(mac);
             loop {
-                // A frame in the other direction lets the switch learn where `to` is, so that it does
-                // not flood.
+                // A frame in the other direction lets the switch learn where `to` is, so that it
+                // does not flood.
                 let mut back = frames[to].only(mac);
                 ports[to].send(1, &mut |frame| back.apply(frame))?;
                 ports[from].send(1, &mut |frame| touch.apply(frame))?;

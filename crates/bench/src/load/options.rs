@@ -95,8 +95,8 @@ pub struct LoadOptions {
     pub listen: bool,
     /// Frames and rings.
     pub setup: Setup,
-    /// Time between two frames of [`Mode::Traversal`]. If it is not zero, the switch may fall asleep
-    /// in it, and is kicked for each frame if it asks for that.
+    /// Time between two frames of [`Mode::Traversal`]. If it is not zero, the switch may fall
+    /// asleep in it, and is kicked for each frame if it asks for that.
     pub pause: Duration,
     /// Length of each repeat.
     pub duration: Duration,

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ideal_bucket_has_no_error() {
+    fn an_ideal_token_bucket_has_no_error() {
         let paced = figures(&ideal(1e6, 10_000.0, 500.0), 10, 500, 1_000_000);
         assert!((paced.rate - 1e6).abs() < 1.0 && (paced.throughput - 1e6).abs() < 1.0, "{paced:?}");
         assert!(paced.burst_error(10_000.0).abs() < 1.0, "{paced:?}");
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_that_came_late_are_no_fault_of_the_shaper() {
+    fn late_reads_of_the_ring_do_not_change_the_result() {
         let mut arrivals = ideal(1e6, 10_000.0, 500.0);
         for index in [0, 50, 208 - 10] {
             arrivals[index].by += 0.003;

@@ -20,8 +20,8 @@ pub struct Sample {
     /// Round trip of a cache line between the two CPUs in ns, before and after, if it was probed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe_ns: Option<[f64; 2]>,
-    /// Copying speed in bytes per ns: blocks of a frame's size, as many as a port has buffers, to as
-    /// many others in turn.
+    /// Copying speed in bytes per ns: blocks of a frame's size, as many as a port has buffers, to
+    /// as many others in turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memcpy_gbyte_s: Option<f64>,
     /// Bytes of all those blocks.

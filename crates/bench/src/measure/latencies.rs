@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_again() {
+    fn latencies_are_the_same_after_json() {
         let text = serde_json::to_string(&sample()).unwrap();
         assert_eq!(serde_json::from_str::<Latencies>(&text).unwrap(), sample());
         let mut twice = sample();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tends_to_be_longer_is_told() {
+    fn chance_above_tells_longer_latencies() {
         let of = |counts: &[(u64, u64)]| Latencies::from(counts.to_vec());
         let (low, high) = (of(&[(10, 3), (20, 1)]), of(&[(20, 1), (30, 3)]));
         near(high.chance_above(&low), (15.5) / 16.0);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_counts_do_no_harm() {
+    fn absurd_counts_are_clamped() {
         let text = format!("[[0, 5], [{0}, {0}], [7, {0}], [7, {0}]]", u64::MAX);
         let latencies: Latencies = serde_json::from_str(&text).unwrap();
         assert_eq!(latencies.count(), 5 + 3 * MOST);

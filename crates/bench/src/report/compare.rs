@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn p_of_known_cases() {
+    fn p_values_of_known_cases() {
         // All of A before all of B: 2 of C(10, 5) = 252 assignments are as extreme.
         near(p_value(&[1., 2., 3., 4., 5.], &[6., 7., 8., 9., 10.]), 2.0 / 252.0);
         near(p_value(&[1., 2., 3.], &[4., 5., 6.]), 0.1);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn many_repeats_are_no_burden() {
+    fn many_repeats_are_compared() {
         let a: Vec<_> = (0..30).map(f64::from).collect();
         let b: Vec<_> = (15..45).map(f64::from).collect();
         assert!(p_value(&a, &b) < 1e-5);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_and_too_few_repeats_are_called_so() {
+    fn noise_and_too_few_repeats_are_not_called_differences() {
         insta::assert_snapshot!(sentence(Kind::Stream, &[100., 103., 101., 104.], &[102., 100.5, 103.5, 105.]),
             @"no difference shown: B's 103 Mbit/s, 0.7 % above A's 102 Mbit/s (p = 0.686, 4 repeats each)");
         insta::assert_snapshot!(sentence(Kind::Rr, &[100., 101., 102.], &[50., 51., 52.]),
@@ -234,7 +234,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn p_is_the_share_of_assignments_as_extreme(
+        fn the_p_value_is_the_share_of_assignments_as_extreme(
             a in prop::collection::vec(0_u8..6, 1..6),
             b in prop::collection::vec(0_u8..6, 1..6),
         ) {

@@ -96,7 +96,7 @@ fn two_configurations_as_table() {
 }
 
 #[test]
-fn all_lost_is_a_result_too() {
+fn a_measurement_without_replies_has_a_result() {
     let silent = Figures { lost: Some(1000), ..Figures::of_latencies(Latencies::new()) };
     let a = Configuration::new(end("m1", "micro"), end("m2", "micro"), vec![silent]);
     let settings = Settings { duration_s: 1.0, repeats: 1, size: Some(256), ..Settings::default() };

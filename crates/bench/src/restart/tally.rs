@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fate_is_counted_once() {
+    fn each_frame_is_counted_once() {
         assert_eq!(counts(&[0, 1, 2, 3]), Counts::default());
         assert_eq!(counts(&[0, 1, 4]), Counts { lost: 2, ..Counts::default() });
         assert_eq!(counts(&[0, 1, 0, 1, 2]), Counts { doubled: 2, ..Counts::default() });
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_is_lost_and_comes_late_or_never() {
+    fn given_up_frames_are_lost_or_late() {
         let mut tally = Tally::new();
         tally.arrived(Some(0));
         tally.give_up(3);

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_right_however_it_is_cut() {
+    fn a_stream_is_right_in_pieces_of_any_size() {
         let all = stream(0, 200_000);
         assert_eq!(bytes(65_000, 1000), &all[65_000..66_000]);
         for piece in [1, 1000, 65_521, 200_000] {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn it_counts_up_to_the_first_that_is_wrong_lost_or_doubled() {
+    fn counting_stops_at_the_first_wrong_lost_or_repeated_byte() {
         let mut all = stream(0, 100_000);
         all[70_123] ^= 1;
         let mut checked = Checked::default();

@@ -1,7 +1,7 @@
-//! Process 1 of a directly booted guest: devices, drivers, addresses, the agent, and the power button.
+//! Process 1 of a directly booted guest: devices, drivers, addresses, the agent, the power button.
 //!
-//! The initial RAM file system holds this binary as `/init` and drivers with their load order in `/modules/order`
-//! (`taut-image` makes it). There is no shell and no disk.
+//! The initial RAM file system has this program as `/init` and drivers with their load order in
+//! `/modules/order` (`taut-image` builds it). There is no shell and no disk.
 
 mod modules;
 mod ports;
@@ -18,13 +18,15 @@ use rustix::process::{WaitOptions, wait};
 
 use crate::addresses;
 
-/// Is this process the guest's first?
+/// Returns whether this process is the guest's first.
 pub(crate) fn is_wanted() -> bool {
     id() == 1
 }
 
-/// Brings the guest up and looks after it until it is powered off. What fails is said on the console, and the guest goes
-/// on with what works: a guest that answers can be asked what is wrong.
+/// Starts the guest and supervises it until it is powered off.
+///
+/// Failures are reported on the console, and the guest continues with what works: a guest that
+/// answers can be asked for the reason.
 pub(crate) fn run() -> ! {
     mount_all();
     report("modules", modules::load());
@@ -44,14 +46,14 @@ fn mount_all() {
         [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev"), ("tmpfs", "/run"), ("tmpfs", "/tmp")]
     {
         match mount(Some(kind), target, Some(kind), MsFlags::empty(), None::<&str>) {
-            // Some kernels mount devtmpfs by themselves.
+            // Some kernels mount devtmpfs themselves.
             Ok(()) | Err(nix::errno::Errno::EBUSY) => {}
             Err(error) => println!("taut guest: {target}: {error}"),
         }
     }
 }
 
-/// Runs the agent as a process of its own, again whenever it ends, and takes leave of orphans.
+/// Runs the agent as a process of its own, restarts it whenever it ends, and reaps orphans.
 fn keep_agent() -> io::Result<Infallible> {
     loop {
         let agent = Command::new("/proc/self/exe").args(["agent", "--device", ports::AGENT]).spawn()?;

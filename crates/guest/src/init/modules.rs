@@ -9,7 +9,7 @@ use rustix::system::init_module;
 
 const FOLDER: &str = "/modules";
 
-/// Loads every module that `/modules/order` names, in that order. Without the file there is nothing to load.
+/// Loads every module that `/modules/order` names, in that order. Does nothing without that file.
 pub(super) fn load() -> io::Result<()> {
     let folder = Path::new(FOLDER);
     let order = match fs::read_to_string(folder.join("order")) {
@@ -19,7 +19,7 @@ pub(super) fn load() -> io::Result<()> {
     };
     for name in order.lines() {
         match init_module(&fs::read(folder.join(name))?, c"") {
-            // A driver without its device refuses to stay; that is no fault.
+            // A driver without its device refuses to load, which is no error.
             Ok(()) | Err(Errno::EXIST | Errno::NODEV) => {}
             Err(error) => println!("taut guest: module {name}: {error}"),
         }

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use crate::patience::eventually;
 
-/// Where udev puts the port in an ordinary guest; here it is put there as well.
+/// Path of the port's device, as udev creates it in an ordinary guest.
 pub(super) const AGENT: &str = "/dev/virtio-ports/org.taut.agent.0";
 
-/// Links the port to its usual place.
+/// Links the port to its usual path.
 pub(super) fn link() -> io::Result<()> {
     let name = AGENT.rsplit('/').next().unwrap_or_default();
     let device = eventually(|| find(name), AGENT)?;
@@ -18,7 +18,7 @@ pub(super) fn link() -> io::Result<()> {
     symlink(device, AGENT)
 }
 
-/// The device whose name in sysfs is `name`.
+/// Returns the device whose name in sysfs is `name`.
 fn find(name: &str) -> io::Result<Option<PathBuf>> {
     let Ok(ports) = fs::read_dir("/sys/class/virtio-ports") else { return Ok(None) };
     for port in ports {

@@ -1,4 +1,4 @@
-//! The ACPI power button: whoever presses it from outside wants the guest to end.
+//! The ACPI power button, which the host presses to end the guest.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -15,7 +15,7 @@ const PRESSED: i32 = 1;
 /// `struct input_event`: two 64-bit words of time, type, code, value.
 const EVENT: usize = 24;
 
-/// Waits until the button is pressed, then ends the guest.
+/// Waits until the button is pressed, then powers the guest off.
 pub(super) fn watch_button() -> io::Result<()> {
     let mut button = File::open(eventually(find, "the power button")?)?;
     loop {
@@ -29,7 +29,7 @@ pub(super) fn watch_button() -> io::Result<()> {
     }
 }
 
-/// The input device that the kernel calls "Power Button".
+/// Returns the input device that the kernel calls "Power Button".
 fn find() -> io::Result<Option<PathBuf>> {
     let Ok(devices) = fs::read_dir("/sys/class/input") else { return Ok(None) };
     for device in devices {

@@ -1,4 +1,4 @@
-//! The agent on a port whose kernel learns of the host's coming and going when the test says so.
+//! The agent on a port whose kernel notices the host's coming and going when the test decides.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use taut_bench::kernel::Kernel;
 
 use super::*;
 
-/// What the kernel learns, one after the other: each time that somebody looks, or waits.
+/// What the kernel notices next: one entry for each read, write or wait.
 #[derive(Clone, Copy)]
 enum Learns {
     Nothing,
@@ -17,7 +17,7 @@ enum Learns {
 }
 use Learns::{Bytes, HostIsThere, Nothing};
 
-/// A port as Linux' `virtio_console` has it. When nothing is left to be learnt, it is unplugged.
+/// A port like that of Linux' `virtio_console`. When all entries are used up, it is unplugged.
 struct Virtual(Mutex<State>);
 
 struct State {
@@ -87,7 +87,7 @@ impl Device for Virtual {
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Ids of the calls that the agent answered, and whether it took the host for gone.
+/// Returns the ids of the calls that the agent answered, and whether it considered the host gone.
 fn answered(learns: &[Learns], patience: Duration) -> (Vec<Option<u64>>, bool) {
     let port = Virtual::port(learns, patience);
     let ended = agent::serve(&port, &port, &Kernel::new(Kind::Guest)).is_ok();
@@ -107,13 +107,13 @@ const HELLO: Learns = Bytes("\n{\"id\":7,\"request\":\"hello\"}\n");
 fn a_call_that_comes_before_its_host_is_noticed_is_answered() {
     let learns = [HELLO, Nothing, Nothing, HostIsThere(true)];
     assert_eq!(answered(&learns, LONG), (vec![Some(7)], false));
-    // This is how replies were lost.
+    // Without patience, replies are lost.
     let (replies, gone) = answered(&learns, Duration::ZERO);
     assert!(replies.is_empty() && gone);
 }
 
 #[test]
-fn a_predecessors_leave_that_is_noticed_late_does_not_end_the_conversation() {
+fn a_predecessor_s_late_hang_up_does_not_end_the_conversation() {
     let learns = [
         HostIsThere(true),
         HELLO,
@@ -127,7 +127,7 @@ fn a_predecessors_leave_that_is_noticed_late_does_not_end_the_conversation() {
 }
 
 #[test]
-fn a_host_that_stays_away_has_gone() {
+fn an_absent_host_counts_as_gone_after_a_while() {
     let port = Virtual::port(&[Nothing; 8], Duration::from_millis(1));
     assert_eq!((&port).read(&mut [0; 4]).unwrap(), 0);
     assert_eq!((&port).write(b"late").unwrap_err().kind(), io::ErrorKind::BrokenPipe);

@@ -1,4 +1,4 @@
-//! A guest that breaks the rules of its ring, for tests of whoever must not be hurt by it.
+//! A guest that breaks the rules of its ring, for tests of the back end.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use taut_bench::front_end::{Link, QueueEnds};
 use taut_virtq::driver::Ram;
 use taut_virtq::features;
 
-/// What is done wrong.
+/// A rule to break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hostility {
     /// The available index jumps beyond the ring.
@@ -16,7 +16,7 @@ pub enum Hostility {
     Loop,
     /// A buffer outside guest memory.
     Outside,
-    /// Buffers that add up to more than any frame.
+    /// Buffers that add up to more than the longest frame.
     Length,
     /// An indirect table within an indirect table.
     Indirect,
@@ -24,7 +24,7 @@ pub enum Hostility {
 
 const NEXT: u16 = 1;
 const INDIRECT: u16 = 4;
-/// On the first turn of a packed ring.
+/// Flag of an available descriptor in the first round of a packed ring.
 const AVAILABLE: u16 = 1 << 7;
 
 impl FromStr for Hostility {
@@ -43,7 +43,7 @@ impl FromStr for Hostility {
 }
 
 impl Hostility {
-    /// Writes garbage into the transmit queue of a link and kicks.
+    /// Writes invalid descriptors into the transmit queue of a link, and kicks.
     pub(crate) fn spoil(self, link: Link) -> Result<()> {
         let Link { mut ram, tx, features, .. } = link;
         let packed = features & features::RING_PACKED != 0;
@@ -56,7 +56,7 @@ impl Hostility {
         };
         let mut available = 1;
         match self {
-            // There is no index in a packed ring: one chain of more than all descriptors.
+            // A packed ring has no index: one chain of more descriptors than the ring has.
             Self::AvailIndex | Self::Loop if packed => {
                 (0..tx.layout.size).try_for_each(|index| put(index, buffer, 100, NEXT, 0))?;
             }
@@ -84,7 +84,7 @@ impl Hostility {
     }
 }
 
-/// Writes a descriptor; `words` are flags and next (split), or ID and flags (packed).
+/// Writes a descriptor. `words` are flags and next (split ring), or id and flags (packed ring).
 fn descriptor(ram: &Ram, at: u64, addr: u64, len: u32, words: [u16; 2]) -> Result<()> {
     let mut bytes = addr.to_le_bytes().to_vec();
     bytes.extend(len.to_le_bytes());
@@ -92,7 +92,8 @@ fn descriptor(ram: &Ram, at: u64, addr: u64, len: u32, words: [u16; 2]) -> Resul
     Ok(ram.memory().write(at, &bytes)?)
 }
 
-/// Makes `count` chains of a split ring available that all start at descriptor 0: the ring's entries are zero.
+/// Makes `count` chains of a split ring available. All start at descriptor 0, because the ring's
+/// entries are zero.
 fn make_available(ram: &Ram, queue: &QueueEnds, count: u16) -> Result<()> {
     Ok(ram.memory().write(queue.layout.avail + 2, &count.to_le_bytes())?)
 }

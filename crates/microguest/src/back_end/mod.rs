@@ -1,4 +1,5 @@
-//! Where back ends are met: the vhost-user socket of one device, and the link over it, anew whenever a back end has gone.
+//! The vhost-user session of one device: waits for a back end, and for the next one when that has
+//! gone.
 
 pub(crate) mod hostile;
 
@@ -22,7 +23,7 @@ const OFFLOADS: u64 = features::NET_CSUM
     | features::NET_GUEST_TSO4
     | features::NET_MRG_RXBUF;
 
-/// Makes the socket. One that a predecessor left behind is replaced; one that somebody serves is not.
+/// Listens on a Unix socket. Replaces the file of an ended process, but not one that is in use.
 pub(crate) fn listen(path: &Path) -> Result<UnixListener> {
     if UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
         std::fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))?;
@@ -30,20 +31,20 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener> {
     UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))
 }
 
-/// Where a device's back end is.
-pub(super) enum Meeting<'a> {
-    /// It connects.
-    At(Arc<UnixListener>),
-    /// It listens here, or will.
-    To(&'a Path),
+/// How the session's connection comes about.
+pub(super) enum BackEnd<'a> {
+    /// The back end connects to this socket.
+    Connects(Arc<UnixListener>),
+    /// The back end listens here, or will.
+    Listens(&'a Path),
 }
 
-impl Meeting<'_> {
+impl BackEnd<'_> {
     fn next(&self) -> Result<UnixStream> {
         match self {
-            Self::At(listener) => Ok(listener.accept().context("cannot accept a back end")?.0),
-            Self::To(path) => loop {
-                // Nobody there is nothing to give up for: a back end may be started at any time.
+            Self::Connects(listener) => Ok(listener.accept().context("cannot accept a back end")?.0),
+            Self::Listens(path) => loop {
+                // Retry forever: a back end may start at any time.
                 if let Ok(stream) = front_end::socket::connect(path) {
                     return Ok(stream);
                 }
@@ -52,17 +53,19 @@ impl Meeting<'_> {
     }
 }
 
-/// Serves one back end after the other, each with the memory of a new guest; `wanted` says what of it. `up` gets each link before
-/// the back end is told to start, and prepares its queues; `down` is called when it has gone.
+/// Serves one back end after the other, each with the memory of a new guest.
+///
+/// `wanted` returns what the device asks for. `up` gets each link before the back end is told to
+/// start, so that it can fill the queues. `down` is called when the back end has gone.
 pub(super) fn serve(
-    meeting: &Meeting<'_>,
+    back_end: &BackEnd<'_>,
     path: &Path,
     wanted: impl Fn() -> Result<Wanted>,
     up: impl Fn(Link) -> Result<()>,
     down: impl Fn(),
 ) -> Result<()> {
     loop {
-        let stream = meeting.next()?;
+        let stream = back_end.next()?;
         let watched = stream.as_fd().try_clone_to_owned()?;
         match front_end::connect(stream, wanted()?, &up) {
             Ok(_session) => wait_for_hang_up(&watched)?,
@@ -72,7 +75,7 @@ pub(super) fn serve(
     }
 }
 
-/// What a vNIC asks of its back end.
+/// Returns what a vNIC asks of its back end.
 pub(super) fn of_nic(nic: &NicOptions, memory: u64) -> Result<Wanted> {
     let choices =
         [(nic.offloads, OFFLOADS), (nic.packed, features::RING_PACKED), (nic.in_order, features::IN_ORDER)];
@@ -85,7 +88,8 @@ pub(super) fn of_nic(nic: &NicOptions, memory: u64) -> Result<Wanted> {
     })
 }
 
-/// What a VMCI device asks of its back end: the context ID is 64 bits of its configuration (virtio 1.2, 5.10.4).
+/// Returns what a vsock device asks of its back end. The context ID is the first 64 bits of its
+/// configuration space (virtio 1.2, 5.10.4).
 pub(super) fn of_vsock(vsock: &VsockOptions, memory: u64) -> Result<Wanted> {
     Ok(Wanted {
         features: features::EVENT_IDX,
@@ -95,7 +99,7 @@ pub(super) fn of_vsock(vsock: &VsockOptions, memory: u64) -> Result<Wanted> {
     })
 }
 
-/// Returns when the other side has closed. It sends nothing by itself.
+/// Waits until the other side has closed. It sends nothing by itself.
 fn wait_for_hang_up(stream: &OwnedFd) -> Result<()> {
     loop {
         let mut polled = [PollFd::new(stream, PollFlags::RDHUP)];

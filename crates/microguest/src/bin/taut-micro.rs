@@ -1,4 +1,4 @@
-//! A process that stands for a VM: see [`taut_microguest`].
+//! The program of a microguest: see [`taut_microguest`].
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,7 +7,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use taut_microguest::{self as microguest, Hostility, MicroOptions, NicOptions, VsockOptions};
 
-/// A microguest: listens on vhost-user sockets like a VM, runs small stacks of TCP/IP and VMCI sockets, and answers the agent protocol.
+/// Microguest: a process that stands for a VM on vhost-user sockets.
+///
+/// Runs small TCP/IP and VMCI socket stacks and answers the agent protocol.
 #[derive(Debug, Parser)]
 #[command(name = "taut-micro", version)]
 struct Arguments {
@@ -17,22 +19,28 @@ struct Arguments {
     /// Unix socket on which the agent listens.
     #[arg(long)]
     agent_socket: PathBuf,
-    /// A vNIC, as socket=PATH,mac=MAC[,ip=A/P][,rx=N][,tx=N][,offloads=on|off][,packed=on|off][,in-order=on|off]; once for each.
+    /// A vNIC: socket=PATH,mac=MAC; repeat for several.
+    ///
+    /// Further KEY=VALUE pairs after commas: ip=ADDRESS/PREFIX, rx=N, tx=N (ring entries),
+    /// offloads=on|off, packed=on|off, in-order=on|off.
     #[arg(long = "nic", value_name = "NIC")]
     nics: Vec<NicOptions>,
-    /// The VMCI device, as socket=PATH, or connect=PATH to a back end that listens, and [,buffer=BYTES][,packet=BYTES][,rx=N][,tx=N][,copy=on|off].
+    /// The VMCI device: socket=PATH, or connect=PATH to a back end that listens.
+    ///
+    /// Further KEY=VALUE pairs after commas: buffer=BYTES, packet=BYTES, rx=N, tx=N (ring entries),
+    /// copy=on|off.
     #[arg(long, value_name = "VMCI")]
     vmci: Option<String>,
-    /// What --vmci does not say, such as buffer=65580,rx=64.
+    /// Defaults for --vmci, such as buffer=65580,rx=64.
     #[arg(long, env = "TAUT_MICRO_VMCI", default_value = "", hide_default_value = true, value_name = "VMCI")]
     vmci_defaults: String,
-    /// Memory in bytes for the rings and buffers of each device.
+    /// Bytes of memory for the rings and buffers of each device.
     #[arg(long, default_value_t = 64 << 20)]
     memory: u64,
-    /// Never sleep: lowest latency, a whole CPU.
+    /// Never sleep: lowest latency, at the cost of a whole CPU.
     #[arg(long)]
     poll: bool,
-    /// Break the rules on the first vNIC: avail-index, loop, outside, length or indirect.
+    /// Break a rule on the first vNIC: avail-index, loop, outside, length or indirect.
     #[arg(long, hide = true)]
     hostile: Option<Hostility>,
 }

@@ -1,4 +1,4 @@
-//! What the programs of a microguest run on: its vNICs and its VMCI device, and sockets of either.
+//! The machine under the programs of a microguest: vNICs, vsock device, and sockets of both.
 
 mod socket;
 
@@ -16,13 +16,14 @@ pub(crate) use socket::{Socket, ZEROS};
 use crate::nic::Nic;
 use crate::vsock::{ConnectionId, Vsock};
 
-/// TCP sockets that wait for a connection, per vNIC: as many can come at the same moment.
+/// TCP sockets that wait for a connection on each vNIC, and so the most connections at the same
+/// moment.
 const BACKLOG: usize = 8;
 
-/// One of the machine's devices.
+/// A device of the machine.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum DeviceId {
-    /// The vNIC of this index.
+    /// The vNIC with this index.
     Nic(usize),
     Vsock,
 }
@@ -42,15 +43,15 @@ pub(super) enum Connection {
     Vsock(ConnectionId),
 }
 
-/// What a server waits with.
+/// What a server waits for.
 #[derive(Debug)]
 pub(super) enum Listener {
     Tcp {
-        /// The only own address to listen on.
+        /// The only own address that accepts connections; all if none.
         address: Option<Ipv4Addr>,
         port: u16,
         buffer: usize,
-        /// Index of the vNIC, and its socket.
+        /// Waiting sockets, with the index of their vNIC.
         waiting: Vec<(usize, SocketHandle)>,
     },
     Vsock {
@@ -71,7 +72,7 @@ impl Machine {
         }
     }
 
-    /// A device's link has gone.
+    /// Drops a device's link.
     pub(super) fn unplug(&mut self, device: DeviceId) {
         match device {
             DeviceId::Nic(index) => self.nics[index].device.disconnect(),
@@ -79,7 +80,7 @@ impl Machine {
         }
     }
 
-    /// The vNIC that has the address in its network.
+    /// Returns the index of the vNIC whose network contains the address.
     pub(super) fn route(&self, to: Ipv4Addr) -> Result<usize, AgentError> {
         self.nics.iter().position(|nic| nic.reaches(to)).ok_or_else(|| {
             AgentError::new(
@@ -110,7 +111,7 @@ impl Machine {
         }
     }
 
-    /// Begins to wait for connections: who connects from now on is not refused.
+    /// Begins to wait for connections, which are accepted from now on.
     pub(super) fn listen(
         &mut self,
         address: Option<&Address>,
@@ -135,7 +136,7 @@ impl Machine {
         Ok(Listener::Tcp { address, port, buffer, waiting })
     }
 
-    /// The next connection that has come.
+    /// Returns the next new connection.
     pub(super) fn accept(&mut self, listener: &mut Listener) -> Option<Connection> {
         match listener {
             Listener::Vsock { port } => self.vsock.as_mut()?.accept(*port).map(Connection::Vsock),
@@ -150,7 +151,7 @@ impl Machine {
         }
     }
 
-    /// Has as many sockets wait as there should be, on each vNIC that is meant.
+    /// Adds waiting sockets up to the backlog, on each vNIC with a matching address.
     fn wait_for_tcp(
         &mut self,
         address: Option<Ipv4Addr>,
@@ -170,7 +171,7 @@ impl Machine {
         }
     }
 
-    /// Waits no more.
+    /// Stops waiting for connections.
     pub(super) fn ignore(&mut self, listener: &mut Listener) {
         match listener {
             Listener::Vsock { port } => {
@@ -184,7 +185,7 @@ impl Machine {
         }
     }
 
-    /// A connection that was neither closed nor aborted.
+    /// Returns a connection that was neither closed nor aborted.
     pub(super) fn socket(&mut self, connection: Connection) -> Socket<'_> {
         match connection {
             Connection::Tcp(nic, handle) => Socket::Tcp(self.nics[nic].tcp(handle)),
@@ -192,7 +193,7 @@ impl Machine {
         }
     }
 
-    /// Closes a connection; what was sent still arrives.
+    /// Closes a connection. Bytes that were sent still arrive.
     pub(super) fn close(&mut self, connection: Connection) {
         match connection {
             Connection::Tcp(nic, handle) => self.nics[nic].close(handle),
@@ -208,7 +209,7 @@ impl Machine {
         }
     }
 
-    /// The VMCI device, if the machine was given one.
+    /// Returns the vsock device, or an error if the machine has none.
     pub(super) fn vsock(&mut self) -> Result<&mut Vsock, AgentError> {
         self.vsock.as_mut().ok_or_else(|| {
             AgentError::new("this microguest has no VMCI device", "give its VM one: [vmci] in its file")
@@ -219,20 +220,20 @@ impl Machine {
         self.vsock.as_mut().expect("a machine that has VMCI connections has the device")
     }
 
-    /// Receives, answers and sends. True if a socket may have changed.
+    /// Receives, answers and sends. Returns true if a socket may have changed.
     pub(super) fn poll(&mut self) -> bool {
         let now = self.stack_time();
         let changed = self.nics.iter_mut().fold(false, |changed, nic| nic.poll(now) | changed);
         self.vsock.as_mut().is_some_and(|vsock| vsock.poll(Instant::now())) | changed
     }
 
-    /// Shows the other sides everything sent and taken so far.
+    /// Publishes everything sent and taken so far on all devices.
     pub(super) fn flush(&mut self) {
         self.nics.iter_mut().for_each(|nic| nic.device.flush());
         self.vsock.iter_mut().for_each(Vsock::flush);
     }
 
-    /// Asks for interrupts. True if something arrived in the meantime.
+    /// Asks for interrupts. Returns true if something arrived meanwhile.
     pub(super) fn arm(&mut self) -> bool {
         let arrived = self.nics.iter_mut().fold(false, |arrived, nic| nic.device.arm() | arrived);
         self.vsock.as_mut().is_some_and(Vsock::arm) | arrived
@@ -244,13 +245,13 @@ impl Machine {
         self.vsock.iter_mut().for_each(Vsock::disarm);
     }
 
-    /// What becomes readable when an interrupt comes.
+    /// Returns the descriptors that become readable with an interrupt.
     pub(super) fn interrupts(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let of_vsock = self.vsock.iter().flat_map(Vsock::interrupts);
         self.nics.iter().flat_map(|nic| nic.device.interrupts()).chain(of_vsock)
     }
 
-    /// Time until a stack wants to be polled though nothing has arrived.
+    /// Returns the time until the next timer of a stack.
     pub(super) fn poll_delay(&mut self) -> Option<Duration> {
         let now = self.stack_time();
         let of_nics = self.nics.iter_mut().filter_map(|nic| nic.poll_delay(now)).map(Duration::from);

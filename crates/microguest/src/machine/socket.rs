@@ -4,17 +4,18 @@ use smoltcp::socket::tcp;
 
 use crate::vsock;
 
-/// Payload of which nobody cares what it is.
+/// Payload without meaning.
 pub(crate) static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// A connection to use: the same for both families.
+/// A connection in use, of either family.
 pub(crate) enum Socket<'a> {
     Tcp(&'a mut tcp::Socket<'static>),
     Vsock(vsock::Socket<'a>),
 }
 
 impl Socket<'_> {
-    /// Is it being established, does it stand, or is there something left to read?
+    /// Returns whether the connection is being established, is established, or has bytes left to
+    /// read.
     pub(crate) fn is_open(&mut self) -> bool {
         match self {
             Self::Tcp(socket) => socket.is_open(),
@@ -22,7 +23,7 @@ impl Socket<'_> {
         }
     }
 
-    /// Will the peer take bytes, now or later?
+    /// Returns whether the peer accepts bytes, now or later.
     pub(crate) fn may_send(&mut self) -> bool {
         match self {
             Self::Tcp(socket) => socket.may_send(),
@@ -30,7 +31,7 @@ impl Socket<'_> {
         }
     }
 
-    /// Is there something to read, or may it come?
+    /// Returns whether there is something to read, or may be later.
     pub(crate) fn may_receive(&mut self) -> bool {
         match self {
             Self::Tcp(socket) => socket.may_recv(),
@@ -38,7 +39,7 @@ impl Socket<'_> {
         }
     }
 
-    /// Would it take bytes now?
+    /// Returns whether the connection accepts bytes now.
     pub(crate) fn can_send(&mut self) -> bool {
         match self {
             Self::Tcp(socket) => socket.can_send(),
@@ -46,7 +47,7 @@ impl Socket<'_> {
         }
     }
 
-    /// Sends bytes; returns how many it took.
+    /// Sends bytes. Returns how many were accepted.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> usize {
         match self {
             Self::Tcp(socket) => socket.send_slice(bytes).unwrap_or(0),
@@ -54,7 +55,7 @@ impl Socket<'_> {
         }
     }
 
-    /// Sends up to `len` bytes of which nobody cares what they are; returns how many it took.
+    /// Sends up to `len` bytes without meaning. Returns how many were accepted.
     pub(crate) fn send_any(&mut self, len: usize) -> usize {
         match self {
             Self::Tcp(socket) => {
@@ -71,7 +72,7 @@ impl Socket<'_> {
         }
     }
 
-    /// From now on its program only counts what arrives.
+    /// From now on the program only counts what arrives.
     pub(crate) fn only_counts(&mut self) {
         match self {
             Self::Tcp(_) => {}
@@ -79,7 +80,7 @@ impl Socket<'_> {
         }
     }
 
-    /// Takes bytes that have arrived; returns how many.
+    /// Reads bytes that have arrived. Returns how many.
     pub(crate) fn receive(&mut self, mut into: &mut [u8]) -> usize {
         match self {
             Self::Tcp(socket) => socket.recv_slice(into).unwrap_or(0),
@@ -91,7 +92,8 @@ impl Socket<'_> {
         }
     }
 
-    /// Shows `look` up to `len` bytes that have arrived, in order, and takes them; returns how many.
+    /// Passes up to `len` bytes that have arrived to `look`, in order, and removes them. Returns
+    /// how many.
     pub(crate) fn take(&mut self, len: usize, mut look: impl FnMut(&[u8])) -> usize {
         match self {
             Self::Tcp(socket) => socket
@@ -105,10 +107,10 @@ impl Socket<'_> {
         }
     }
 
-    /// Has the peer confirmed all that was sent, as far as that matters for [`Self::end`]?
+    /// Returns whether [`Self::end`] may be called without losing bytes.
     ///
-    /// This TCP takes an end at its word even where it has cut the bytes before it to its window, and bytes are then lost
-    /// without an error: the end travels alone.
+    /// smoltcp sends the FIN even if it has cut the bytes before it to the peer's window, and the
+    /// rest is lost without an error. Everything must therefore be acknowledged first.
     pub(crate) fn may_end(&mut self) -> bool {
         match self {
             Self::Tcp(socket) => socket.send_queue() == 0,
@@ -116,7 +118,7 @@ impl Socket<'_> {
         }
     }
 
-    /// Nothing is sent any more.
+    /// Shuts down the sending direction.
     pub(crate) fn end(&mut self) {
         match self {
             Self::Tcp(socket) => socket.close(),

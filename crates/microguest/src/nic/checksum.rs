@@ -1,4 +1,4 @@
-//! Checksums left to the device: what a frame and its header must say so that it is completed there.
+//! Checksum offload: prepares frames for the device to complete.
 
 use std::num::NonZeroU16;
 
@@ -8,14 +8,16 @@ const ETHERNET: usize = 14;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Prepares a frame whose transport checksum was left out: stores the sum of the pseudo-header in its place, as the device
-/// adds the rest from there on. `segment` is the payload per segment if the frame is to be cut. Frames without such a
-/// checksum are left alone.
+/// Prepares a frame without its transport checksum: stores the sum of the pseudo-header in its
+/// place, because the device adds the rest to that.
+///
+/// `segment` is the payload of each segment if the device is to segment the frame. Frames other
+/// than TCP or UDP over IPv4 are left alone.
 pub(super) fn leave_to_device(frame: &mut [u8], segment: Option<NonZeroU16>) -> NetHeader {
     transport(frame).map_or_else(NetHeader::default, |transport| transport.prepare(frame, segment))
 }
 
-/// Where TCP or UDP is in an IPv4 frame.
+/// Position of the TCP or UDP part in an IPv4 frame.
 struct Transport {
     start: usize,
     protocol: u8,
@@ -77,7 +79,7 @@ mod tests {
         frame
     }
 
-    /// What a device does with `csum_start` and `csum_offset`.
+    /// Completes a frame as a device does, by `csum_start` and `csum_offset`.
     fn complete(frame: &mut [u8], header: &NetHeader) {
         let start = usize::from(header.csum_start);
         let mut padded = frame[start..].to_vec();
@@ -90,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_completes_it_to_what_the_stack_would_have_computed() {
+    fn the_device_completes_the_checksum_that_the_stack_would_compute() {
         use smoltcp::wire::{IpAddress, TcpPacket, UdpPacket};
         let (from, to) = (IpAddress::v4(10, 0, 0, 1), IpAddress::v4(10, 0, 0, 2));
         let mut tcp = vec![7; 33];

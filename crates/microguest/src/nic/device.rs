@@ -1,4 +1,4 @@
-//! A vNIC as smoltcp sees it: frames between its stack and the driver end of two queues.
+//! The device under smoltcp: frames between its stack and the driver ends of two queues.
 
 use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
@@ -14,18 +14,19 @@ use taut_virtq::header::{self, NetHeader};
 use super::checksum;
 use crate::queues::Queues;
 
-/// Ethernet frame of 1500 bytes of IP.
+/// Bytes of an Ethernet frame with 1500 bytes of IP.
 const MTU: usize = 1514;
-/// Longest frame with segmentation offload: IP's own limit.
+/// Bytes of the longest frame with segmentation offload, by the limit of IP.
 const MAX_TSO: usize = 65_535;
-/// Receive buffers: one for each frame, or large ones of which a frame takes as many as it needs.
+/// Bytes of a receive buffer: one frame each, or large ones of which a frame takes as many as it
+/// needs.
 const RX_BUFFER: u32 = 2048;
 const MERGEABLE_RX_BUFFER: u32 = 16_384;
 const TX_BUFFER: u32 = 4096;
-/// Frames after which the other side is shown what has gathered.
+/// Frames after which both queues are published.
 const BATCH: usize = 32;
 
-/// A vNIC. Without a link nothing is sent or received, as on a card with its cable pulled.
+/// A vNIC. Without a link it sends and receives nothing, like a card without a cable.
 #[derive(Debug, Default)]
 pub(crate) struct Device {
     link: Option<Card>,
@@ -33,7 +34,7 @@ pub(crate) struct Device {
     offloads: Offloads,
 }
 
-/// What was negotiated.
+/// Negotiated offloads.
 #[derive(Debug, Clone, Copy, Default)]
 struct Offloads {
     checksum: bool,
@@ -53,7 +54,7 @@ struct Card {
 }
 
 impl Device {
-    /// Connects the cable: sets the driver ends up, receive buffers posted.
+    /// Connects a new link: sets up the driver ends and posts receive buffers.
     pub(crate) fn connect(&mut self, link: Link) -> Result<()> {
         let Link { mut ram, features, rx, tx, .. } = link;
         let little = "the memory is too small for the buffers";
@@ -77,17 +78,17 @@ impl Device {
         Ok(())
     }
 
-    /// Pulls the cable.
+    /// Drops the link.
     pub(crate) fn disconnect(&mut self) {
         self.link = None;
     }
 
-    /// Is there a link?
+    /// Returns whether there is a link.
     pub(crate) fn is_connected(&self) -> bool {
         self.link.is_some()
     }
 
-    /// Could a frame be sent now? If not, an interrupt or a new link tells when.
+    /// Returns whether a frame could be sent now. If not, an interrupt or a new link tells when.
     pub(crate) fn can_send(&mut self) -> bool {
         self.link.as_mut().is_some_and(Card::has_room)
     }
@@ -182,7 +183,7 @@ impl phy::Device for Device {
     }
 }
 
-/// A frame that arrived.
+/// A received frame.
 pub(crate) struct RxToken<'a>(&'a [u8]);
 
 impl phy::RxToken for RxToken<'_> {
@@ -191,7 +192,7 @@ impl phy::RxToken for RxToken<'_> {
     }
 }
 
-/// Leave to send a frame.
+/// Room for one frame to send.
 pub(crate) struct TxToken<'a> {
     card: &'a mut Card,
     meta: PacketMeta,
@@ -207,7 +208,8 @@ impl phy::TxToken for TxToken<'_> {
         let segment = meta.segmentation_offload_size;
         let header =
             if checksum { checksum::leave_to_device(&mut card.sent, segment) } else { NetHeader::default() };
-        // A reply may find the ring full: it is lost, as on any full card, and sent again by its protocol.
+        // A reply may find the ring full. It is lost, as on any full card, and its protocol repeats
+        // it.
         if card.queues.tx.send(&header, &card.sent) {
             card.gather();
         }

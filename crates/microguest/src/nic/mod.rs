@@ -1,4 +1,4 @@
-//! One vNIC with its IP stack.
+//! A vNIC with its TCP/IP stack.
 
 mod checksum;
 pub(crate) mod device;
@@ -42,10 +42,10 @@ impl Nic {
         }
     }
 
-    /// Connects a new link. Connections stay.
+    /// Connects a new link. Connections are kept.
     pub(super) fn connect(&mut self, link: Link) -> anyhow::Result<()> {
         self.device.connect(link)?;
-        // An interface keeps the capabilities that its device had when it was made.
+        // An interface keeps the capabilities that its device had when it was created.
         self.interface = interface(self.mac, self.ip, &mut self.device);
         Ok(())
     }
@@ -58,18 +58,18 @@ impl Nic {
         self.ip
     }
 
-    /// Replaces the address.
+    /// Replaces the IP address.
     pub(super) fn set_ip(&mut self, ip: Ipv4Net) {
         self.ip = Some(ip);
         set_ip(&mut self.interface, ip);
     }
 
-    /// Is the address in this vNIC's network?
+    /// Returns whether the address is in this vNIC's network.
     pub(super) fn reaches(&self, to: Ipv4Addr) -> bool {
         self.ip.is_some_and(|ip| ip.contains(&to))
     }
 
-    /// Begins a connection. `None` when that is not possible, such as to port 0.
+    /// Begins a connection; none if that is impossible, such as to port 0.
     pub(super) fn connect_tcp(&mut self, to: Ipv4Addr, port: u16, buffer: usize) -> Option<SocketHandle> {
         let mut socket = tcp_socket(buffer);
         socket.connect(self.interface.context(), (to, port), self.next_port).ok()?;
@@ -77,19 +77,19 @@ impl Nic {
         Some(self.sockets.add(socket))
     }
 
-    /// Begins to wait for one connection. `None` for port 0.
+    /// Begins to wait for one connection; none for port 0.
     pub(super) fn listen_tcp(&mut self, port: u16, buffer: usize) -> Option<SocketHandle> {
         let mut socket = tcp_socket(buffer);
         socket.listen(port).ok()?;
         Some(self.sockets.add(socket))
     }
 
-    /// A TCP socket of this vNIC.
+    /// Returns a TCP socket of this vNIC.
     pub(super) fn tcp(&mut self, handle: SocketHandle) -> &mut tcp::Socket<'static> {
         self.sockets.get_mut(handle)
     }
 
-    /// Closes a connection; what was sent still arrives.
+    /// Closes a connection. Bytes that were sent still arrive.
     pub(super) fn close(&mut self, handle: SocketHandle) {
         self.tcp(handle).close();
         self.tcp(handle).set_timeout(Some(CLOSE_TIMEOUT));
@@ -102,7 +102,7 @@ impl Nic {
         self.closing.push(handle);
     }
 
-    /// Receives, answers and sends. True if a socket may have changed.
+    /// Receives, answers and sends. Returns true if a socket may have changed.
     pub(super) fn poll(&mut self, now: Instant) -> bool {
         let changed = self.interface.poll(now, &mut self.device, &mut self.sockets);
         let sockets = &mut self.sockets;
@@ -119,7 +119,7 @@ impl Nic {
         changed == PollResult::SocketStateChanged
     }
 
-    /// Time until the stack wants to be polled again by itself.
+    /// Returns the time until the stack's next timer.
     pub(super) fn poll_delay(&mut self, now: Instant) -> Option<Duration> {
         if !self.device.can_send() {
             return None;
@@ -130,7 +130,7 @@ impl Nic {
 
 /// First of the dynamic ports.
 const FIRST_PORT: u16 = 49_152;
-/// How long a closed connection may wait for its peer.
+/// Time that a closed connection may wait for its peer.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn tcp_socket(buffer: usize) -> tcp::Socket<'static> {
@@ -154,7 +154,7 @@ fn interface(mac: EthernetAddress, ip: Option<Ipv4Net>, device: &mut Device) -> 
 fn set_ip(interface: &mut Interface, ip: Ipv4Net) {
     interface.update_ip_addrs(|addresses| {
         addresses.clear();
-        // The list was just emptied, so there is room.
+        // The list was just cleared, so there is room.
         let _ = addresses.push(IpCidr::Ipv4(Ipv4Cidr::new(ip.addr(), ip.prefix_len())));
     });
 }

@@ -6,13 +6,13 @@ use taut_bench::wire::{OPENING_LENGTH, Opening};
 use super::Next;
 use crate::machine::Socket;
 
-/// Where a conversation stands.
+/// State of a conversation.
 pub(super) enum Conversation {
     /// Bytes of the opening so far.
     Opening { bytes: [u8; OPENING_LENGTH], len: usize },
-    /// Bytes of the current request still to come, and of responses still to be sent.
+    /// Bytes missing of the current request, and bytes of responses still to send.
     RequestResponse { request: usize, response: usize, missing: usize, owed: usize },
-    /// Bytes read so far, and checked if they are to be.
+    /// Bytes read so far, and their check if the stream is checked.
     Stream { receive: usize, total: u64, checked: Option<Checked> },
 }
 
@@ -21,7 +21,7 @@ impl Conversation {
         Self::Opening { bytes: [0; OPENING_LENGTH], len: 0 }
     }
 
-    /// Goes on as far as possible. [`Next::Done`]: the server closes.
+    /// Continues as far as possible. Returns [`Next::Done`] when the server closes.
     pub(super) fn poll(&mut self, socket: &mut Socket<'_>) -> Next {
         let mut progress = Next::Idle;
         loop {
@@ -61,7 +61,8 @@ impl Conversation {
                     });
                     *total += received as u64;
                     if received == 0 && !socket.may_receive() && socket.may_send() {
-                        // Nothing was sent before: it has room for all of the sum, or the whole machine has for nothing.
+                        // Nothing was sent before, so there is room for the whole sum; or the
+                        // machine has none at all.
                         let confirmed = checked.map_or(*total, |checked| checked.right());
                         return if socket.send(&confirmed.to_be_bytes()) > 0 { Next::Done } else { progress };
                     }
@@ -91,12 +92,12 @@ fn read_opening(
     Opening::decode(*bytes).map(Some).ok_or(NotAnOpening)
 }
 
-/// Takes up to `len` bytes that have arrived; returns how many.
+/// Removes up to `len` bytes that have arrived. Returns how many.
 pub(super) fn skip(socket: &mut Socket<'_>, len: usize) -> usize {
     take(socket, len, |_| ())
 }
 
-/// The same; `look` is shown them.
+/// Like [`skip`], and passes the bytes to `look`.
 fn take(socket: &mut Socket<'_>, len: usize, mut look: impl FnMut(&[u8])) -> usize {
     let mut received = 0;
     while received < len {

@@ -1,4 +1,4 @@
-//! Programs of a microguest: state machines that its vCPU runs between two looks at the network.
+//! Programs of a microguest: state machines that its vCPU runs between two polls of the network.
 
 mod connection;
 mod ping;
@@ -26,32 +26,32 @@ use crate::machine::Machine;
 pub(super) trait Task: Send {
     /// Does what can be done now, without waiting.
     fn poll(&mut self, machine: &mut Machine, now: Instant) -> Next;
-    /// Lets go of its sockets. Not called after [`Next::Done`].
+    /// Releases the program's sockets. Not called after [`Next::Done`].
     fn stop(&mut self, machine: &mut Machine);
 }
 
-/// What a program wants next.
+/// When to poll a program again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// To be polled again at once: it did something.
+    /// At once: it made progress.
     Again,
-    /// To be polled when something arrives.
+    /// When something arrives.
     Idle,
-    /// The same, but at this time at the latest.
+    /// When something arrives, at this time at the latest.
     At(Instant),
-    /// Nothing: it has ended and let go of its sockets.
+    /// Never: it has ended and released its sockets.
     Done,
 }
 
-/// What a measurement tells the thread that waits for it.
+/// Progress of a measurement, for the thread that waits for it.
 pub(super) enum Event<T> {
-    /// Connections stand, the measurement begins.
+    /// Connections are established and the measurement begins.
     Started,
-    /// It has ended.
+    /// The measurement has ended.
     Ended(Result<T, AgentError>),
 }
 
-/// Where a measurement tells it. Nobody may be listening any more; that is not the measurement's concern.
+/// Sender of a measurement's progress. The receiver may be gone; the measurement does not care.
 pub(super) struct Report<T>(pub(super) Sender<Event<T>>);
 
 impl<T> Report<T> {
@@ -65,20 +65,20 @@ impl<T> Report<T> {
     }
 }
 
-/// How long a connection may take to be established.
+/// Time that a connection may take to be established.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long after a measurement's end its connections' last responses are waited for: buffers must drain first, and nothing
-/// of a connection is lost while it stands.
+/// Time after the end of a measurement to wait for the last responses. Buffers must drain first,
+/// and nothing is lost while a connection is established.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a stream's last bytes may take to be confirmed: on a host that has no CPU for it, one of smoltcp's retransmissions waits for
-/// 1, 2, 4 and 8 seconds.
+/// Time for the last bytes of a stream to be confirmed. On a host without a free CPU, one of
+/// smoltcp's retransmissions waits for 1, 2, 4 and 8 seconds.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// Largest socket buffer: what TCP can announce with room to spare.
+/// Largest socket buffer: far less than the largest TCP window.
 const MAX_BUFFER: usize = 16 << 20;
-/// Socket buffers when nobody said otherwise.
+/// Socket buffer if the caller did not choose a size.
 const DEFAULT_BUFFER: usize = 256 << 10;
 
-/// Buffer size for what a caller asked for.
+/// Returns the buffer size for a caller's choice.
 pub(super) fn buffer_size(wanted: Option<u32>) -> usize {
     wanted.map_or(DEFAULT_BUFFER, |wanted| (wanted as usize).clamp(1024, MAX_BUFFER))
 }

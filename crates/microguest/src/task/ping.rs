@@ -1,4 +1,4 @@
-//! ICMP echo.
+//! ICMP echo at a steady pace.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,15 @@ use taut_bench::measure::latencies::Latencies;
 use super::{Next, Report, Task};
 use crate::machine::{Machine, ZEROS};
 
-/// Most payload without fragments, which this stack does not make: 1500 bytes of IP.
+/// Largest payload without fragments, which smoltcp does not create: 1500 bytes of IP.
 const MAX_SIZE: u32 = 1472;
-/// How long after the last request replies are waited for. The tests' threads, each a guest, may have to wait that long for a core.
+/// Time to wait for replies after the last request. In tests each guest is a thread, which may wait
+/// that long for a core.
 const GRACE: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
-/// Requests and replies that may wait in the socket.
+/// Requests and replies that fit in the socket.
 const QUEUE: usize = 64;
 
-/// Echo requests at a steady pace.
+/// Sends echo requests at a steady pace.
 pub(crate) struct PingTask {
     wanted: Ping,
     report: Report<Latency>,
@@ -35,7 +36,7 @@ struct Running {
     due: Instant,
     sent: u64,
     last_sent: Instant,
-    /// By sequence number: what became of the newest request with it.
+    /// State of the newest request with each sequence number.
     requests: Vec<Request>,
     round_trips: Latencies,
     duplicates: u64,
@@ -50,7 +51,7 @@ enum Request {
 }
 
 impl PingTask {
-    /// `ident` tells this task's replies from another's.
+    /// Creates the task. `ident` distinguishes its replies from those of other tasks.
     pub(crate) fn new(wanted: Ping, ident: u16, report: Report<Latency>) -> Self {
         Self { wanted, report, ident, run: None }
     }
@@ -129,7 +130,7 @@ impl Running {
         }
     }
 
-    /// Sends one request; false when the socket has no room.
+    /// Sends one request. Returns false if the socket has no room.
     fn send(&mut self, socket: &mut icmp::Socket<'_>, ident: u16, wanted: &Ping) -> bool {
         let data = &ZEROS[..wanted.size as usize];
         let request = Icmpv4Repr::EchoRequest { ident, seq_no: self.sent as u16, data };
@@ -161,7 +162,7 @@ impl Task for PingTask {
             return Next::Again;
         }
         if !all_sent(run) {
-            // A socket that is full (nobody resolves the address) is tried again a little later.
+            // The socket is full while the address is being resolved: retry a little later.
             return Next::At(run.due.max(now + Duration::from_micros(self.wanted.interval_us.min(1000))));
         }
         let last_call = run.last_sent + GRACE;

@@ -1,4 +1,4 @@
-//! Who answers, and how soon.
+//! Probing: which servers answer, and how fast.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use taut_bench::agent::protocol::{Probe, Probed, Target};
 use super::{Next, Report, Task, buffer_size};
 use crate::machine::{Connection, Machine};
 
-/// After so long nobody answers any more.
+/// Time after which a target counts as silent.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Connects to one target after the other.
@@ -15,14 +15,14 @@ pub(crate) struct ProbeTask {
     wanted: Probe,
     report: Report<Vec<Probed>>,
     found: Vec<Probed>,
-    /// Targets asked so far, in all rounds.
+    /// Targets probed so far, in all rounds.
     asked: usize,
-    /// The one that is being asked, and since when.
+    /// The connection in progress, and its start.
     asking: Option<(Connection, Instant)>,
 }
 
 impl ProbeTask {
-    /// Probes targets, of which nothing is known yet.
+    /// Creates the task. `found` has an empty result for each target.
     pub(crate) fn new(wanted: Probe, found: Vec<Probed>, report: Report<Vec<Probed>>) -> Self {
         Self { wanted, report, found, asked: 0, asking: None }
     }

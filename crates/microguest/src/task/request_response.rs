@@ -10,11 +10,11 @@ use super::connection::skip;
 use super::{CONNECT_TIMEOUT, Next, RESPONSE_TIMEOUT, Report, Task, buffer_size, connection_failed};
 use crate::machine::{Connection, Machine};
 
-/// One connection, one request at a time.
+/// One connection with one request at a time.
 pub(crate) struct RequestResponseTask {
     wanted: Rr,
     report: Report<Latency>,
-    /// Once begun.
+    /// None before the task has begun.
     connection: Option<Connection>,
     connect_until: Option<Instant>,
     run: Option<Running>,
@@ -23,9 +23,9 @@ pub(crate) struct RequestResponseTask {
 struct Running {
     begun: Instant,
     until: Instant,
-    /// When the current request was begun, or is to be.
+    /// When the current request was begun, or is to begin.
     asked: Instant,
-    /// When it is due, where there is a pace.
+    /// When the current request is due, if there is a pace.
     due: Instant,
     unsent: usize,
     missing: usize,
@@ -79,7 +79,7 @@ impl Task for RequestResponseTask {
         let size = self.wanted.size as usize;
         let Some(run) = &mut self.run else {
             let opening = Opening::RequestResponse { request: self.wanted.size, response: self.wanted.size };
-            // Nothing was sent before: there is room for all of it, or for nothing.
+            // Nothing was sent before, so there is room for the whole opening or for nothing.
             if socket.may_send() && socket.send(&opening.encode()) > 0 {
                 self.report.started();
                 let begun = Instant::now();

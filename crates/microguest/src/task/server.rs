@@ -1,4 +1,4 @@
-//! A server.
+//! The server for request/response and streams.
 
 use std::time::Instant;
 
@@ -6,14 +6,14 @@ use super::connection::Conversation;
 use super::{Next, Task};
 use crate::machine::{Connection, Listener, Machine};
 
-/// A server with the connections that have come to it.
+/// A server with its connections.
 pub(crate) struct ServerTask {
     listener: Listener,
     connections: Vec<(Connection, Conversation)>,
 }
 
 impl ServerTask {
-    /// A server for what comes to `listener`.
+    /// Creates a server for connections to `listener`.
     pub(crate) fn new(listener: Listener) -> Self {
         Self { listener, connections: vec![] }
     }
@@ -32,7 +32,7 @@ impl Task for ServerTask {
                 return false;
             }
             if !socket.may_send() && !socket.may_receive() {
-                // Still shaking hands.
+                // The connection is still being established.
                 return true;
             }
             match conversation.poll(&mut socket) {

@@ -7,10 +7,11 @@ use taut_bench::measure::spin::Units;
 use super::{Next, Task};
 use crate::machine::Machine;
 
-/// How long it computes between two looks at the network, as a kernel's time slice would be; interrupts end a real one's.
+/// Time that it computes between two polls of the network, like a time slice of a kernel without
+/// interrupts.
 const SLICE: Duration = Duration::from_micros(100);
 
-/// Counts what it does.
+/// Counts the work that it does.
 pub(crate) struct SpinTask(pub(crate) Units);
 
 impl Task for SpinTask {

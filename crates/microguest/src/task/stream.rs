@@ -9,18 +9,19 @@ use taut_bench::wire::pattern;
 use super::{CONNECT_TIMEOUT, DRAIN_TIMEOUT, Next, Report, Task, buffer_size, connection_failed};
 use crate::machine::{Connection, Machine, Socket};
 
-/// Messages and bytes after which it is another session's turn.
+/// Messages and bytes after which the next session has its turn.
 const TURN_MESSAGES: usize = 32;
 const TURN_BYTES: usize = 64 << 10;
 
-/// One or more connections that send at the same time.
+/// One or more connections that send concurrently.
 pub(crate) struct StreamTask {
     wanted: Stream,
     report: Report<Throughput>,
     sessions: Vec<Session>,
-    /// The session whose turn comes first: where there is no room for all, each gets its share.
+    /// The session that sends first. It rotates, so that each gets its share if there is little
+    /// room.
     first: usize,
-    /// When what is being waited for must have come.
+    /// Deadline of what is being waited for.
     patience: Option<Instant>,
     /// Begin and end of sending.
     run: Option<(Instant, Instant)>,
@@ -28,9 +29,9 @@ pub(crate) struct StreamTask {
 
 struct Session {
     connection: Connection,
-    /// Bytes of the current send that the socket has not taken yet.
+    /// Bytes of the current message that the socket has not accepted yet.
     unsent: usize,
-    /// Bytes that it has taken.
+    /// Bytes that the socket has accepted.
     sent: u64,
     closed: bool,
     confirmation: [u8; 8],
@@ -42,12 +43,12 @@ impl Session {
         self.confirmed == self.confirmation.len()
     }
 
-    /// Sends, or reads the confirmation; true if anything moved.
+    /// Sends, or reads the confirmation. Returns true if it made progress.
     fn poll(&mut self, socket: &mut Socket<'_>, wanted: &Stream, over: bool) -> bool {
         if self.is_done() {
             return false;
         }
-        // Each sends at least once, however late its turn comes on a loaded machine.
+        // Each session sends at least once, however late its turn comes on a loaded machine.
         if over && self.sent > 0 {
             let first = !self.closed && socket.may_end();
             if first {
@@ -87,13 +88,13 @@ impl StreamTask {
         self.report.end(Err(connection_failed(&self.wanted.to, self.wanted.port, how)))
     }
 
-    /// Connects one session after the other, then begins.
+    /// Connects one session after the other, then begins to send.
     fn connect(&mut self, machine: &mut Machine, now: Instant) -> Next {
         if let Some(newest) = self.sessions.last() {
             let mut socket = machine.socket(newest.connection);
             let opening =
                 Opening::Stream { receive: self.wanted.receive_size, check: self.wanted.check }.encode();
-            // Nothing was sent before: there is room for all of it, or for nothing.
+            // Nothing was sent before, so there is room for the whole opening or for nothing.
             if !socket.may_send() || socket.send(&opening) == 0 {
                 return match self.patience {
                     _ if !socket.is_open() => self.fail(machine, "was refused"),
@@ -139,7 +140,7 @@ impl StreamTask {
             machine.close(session.connection);
         }
         self.report.end(sessions.map(|sessions| {
-            // Sums of what servers claim: they may claim anything.
+            // Saturating, because servers may claim any number.
             let bytes = sessions.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
             Throughput { bytes, elapsed_us, sessions }
         }))

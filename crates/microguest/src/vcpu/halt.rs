@@ -1,12 +1,13 @@
-//! How long a vCPU without work looks around before it sleeps: as KVM does it (`halt_poll_ns`), longer where sleeps turn out short.
+//! Halt polling as in KVM (`halt_poll_ns`): how long a vCPU without work polls before it sleeps.
+//! The time grows when sleeps turn out short.
 
 use std::time::{Duration, Instant};
 
-/// The longest, and the first step towards it.
+/// Longest time, and the first step towards it.
 const LONGEST: Duration = Duration::from_micros(50);
 const FIRST: Duration = Duration::from_micros(10);
 
-/// The state of it.
+/// The current time and state.
 #[derive(Debug, Default)]
 pub(super) struct HaltPolling {
     window: Duration,
@@ -14,17 +15,17 @@ pub(super) struct HaltPolling {
 }
 
 impl HaltPolling {
-    /// There was work.
+    /// Notes that there was work.
     pub(super) fn worked(&mut self) {
         self.idle_since = None;
     }
 
-    /// There is none at this moment: look once more, rather than sleep?
+    /// Returns whether to poll once more instead of sleeping.
     pub(super) fn goes_on(&mut self, now: Instant) -> bool {
         now.saturating_duration_since(*self.idle_since.get_or_insert(now)) < self.window
     }
 
-    /// It has slept for so long.
+    /// Adapts to a sleep of this length.
     pub(super) fn slept(&mut self, duration: Duration) {
         self.idle_since = None;
         self.window =
@@ -37,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_sleeps_make_it_look_longer_and_a_long_one_ends_that() {
+    fn short_sleeps_lengthen_polling_and_a_long_sleep_ends_it() {
         let mut polling = HaltPolling::default();
         let now = Instant::now();
         assert!(!polling.goes_on(now), "at first it sleeps at once");

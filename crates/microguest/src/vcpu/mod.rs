@@ -1,4 +1,4 @@
-//! The microguest's only CPU: runs its stacks and the tasks on them, and sleeps when there is nothing to do.
+//! The microguest's only CPU: runs its stacks and tasks, and sleeps when there is nothing to do.
 
 mod halt;
 
@@ -17,27 +17,27 @@ use crate::task::{Next, Task};
 use anyhow::{Context, Result};
 use halt::HaltPolling;
 
-/// Tells one task from another.
+/// Number of a task.
 pub(super) type TaskId = u64;
 
-/// Something quick to do with the machine.
-pub(super) type Errand = Box<dyn FnOnce(&mut Machine) + Send>;
+/// A short function on the machine.
+pub(super) type Function = Box<dyn FnOnce(&mut Machine) + Send>;
 
-/// What other threads ask the vCPU to do.
+/// A request of another thread to the vCPU.
 pub(super) enum Command {
-    /// A link for a device.
+    /// Use a new link of a device.
     Connect(DeviceId, Box<Link>),
-    /// It has gone.
+    /// Drop a device's link.
     Disconnect(DeviceId),
-    /// Something quick with the machine, such as looking at its addresses.
-    Call(Errand),
+    /// Execute a short function, such as reading the machine's addresses.
+    Call(Function),
     /// Begin a task.
     Start(TaskId, Box<dyn Task>),
-    /// End it, if it has not ended.
+    /// Stop a task, if it has not ended.
     Stop(TaskId),
 }
 
-/// The way to the vCPU.
+/// Sends commands to the vCPU.
 #[derive(Clone)]
 pub(super) struct ToVcpu {
     pub(super) commands: Sender<Command>,
@@ -56,14 +56,14 @@ impl ToVcpu {
 pub(super) struct Vcpu {
     pub(super) machine: Machine,
     pub(super) commands: Receiver<Command>,
-    /// Raised when there is a command.
+    /// Raised with each command.
     pub(super) doorbell: Event,
     /// Never sleep.
     pub(super) poll: bool,
 }
 
 impl Vcpu {
-    /// Runs until nobody can send commands any more.
+    /// Runs until no sender of commands is left.
     pub(super) fn run(mut self) {
         let mut tasks: BTreeMap<TaskId, Box<dyn Task>> = BTreeMap::new();
         let mut polling = HaltPolling::default();
@@ -94,7 +94,7 @@ impl Vcpu {
             if busy || self.poll {
                 polling.worked();
             } else if polling.goes_on(Instant::now()) {
-                // Where cores are few, what this guest waits for may need the very one that it is on.
+                // On a host with few cores, what this guest waits for may need this very core.
                 thread::yield_now();
             } else {
                 let begun = Instant::now();
@@ -137,9 +137,10 @@ impl Vcpu {
             let mut polled = vec![PollFd::from_borrowed_fd(self.doorbell.as_fd(), PollFlags::IN)];
             polled
                 .extend(self.machine.interrupts().map(|call| PollFd::from_borrowed_fd(call, PollFlags::IN)));
-            // A signal, or anything else, is one more reason to look.
+            // A signal or an error is one more reason to check for work.
             let _ = poll(&mut polled, timeout.as_ref());
-            // Only what was raised: a read of an event that was not is a system call for nothing, on the way of what arrived.
+            // Clear only raised events: reading another one would be a useless system call before
+            // the work.
             polled.iter().filter(|event| event.revents().contains(PollFlags::IN)).for_each(event::clear);
         }
         self.machine.disarm();

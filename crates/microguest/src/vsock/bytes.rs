@@ -1,4 +1,4 @@
-//! Bytes that have arrived and that no program has read yet.
+//! The receive buffer of a connection: bytes that no program has read yet.
 
 /// A ring of bytes.
 #[derive(Debug)]
@@ -6,32 +6,33 @@ pub(super) struct Bytes {
     ring: Box<[u8]>,
     start: usize,
     len: usize,
-    /// Whoever takes them only counts them: what is put in is not written.
+    /// The reader only counts: bytes that are put in are not written.
     counted_only: bool,
 }
 
 impl Bytes {
-    /// Room for `capacity` bytes.
+    /// Creates a buffer for `capacity` bytes.
     pub(super) fn new(capacity: usize) -> Self {
         Self { ring: vec![0; capacity].into_boxed_slice(), start: 0, len: 0, counted_only: false }
     }
 
-    /// What is put in from now on is not written: whoever takes it only counts.
+    /// From now on, bytes that are put in are not written, because the reader only counts them.
     pub(super) fn count_only(&mut self) {
         self.counted_only = true;
     }
 
-    /// Bytes in it.
+    /// Returns the number of bytes in it.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes that it would still take.
+    /// Returns the number of bytes that still fit.
     pub(super) fn room(&self) -> usize {
         self.ring.len() - self.len
     }
 
-    /// Puts `len` bytes behind those in it, for which there must be room; `fill` gets the one or two pieces to write, in order.
+    /// Appends `len` bytes, for which there must be room. `fill` gets the one or two pieces to
+    /// write, in order.
     pub(super) fn put(&mut self, len: usize, mut fill: impl FnMut(&mut [u8])) {
         assert!(len <= self.room(), "{len} bytes do not fit");
         let capacity = self.ring.len();
@@ -49,7 +50,7 @@ impl Bytes {
         self.len += len;
     }
 
-    /// Takes the first `len` bytes out, or fewer if there are not so many; `take` gets the pieces, in order.
+    /// Removes the first `len` bytes, or all if there are fewer. `take` gets the pieces, in order.
     pub(super) fn take(&mut self, len: usize, mut take: impl FnMut(&[u8])) -> usize {
         let len = len.min(self.len);
         let first = len.min(self.ring.len() - self.start);
@@ -73,7 +74,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_went_in_comes_out(steps in prop::collection::vec((any::<bool>(), 0..50_usize), 1..200)) {
+        fn bytes_come_out_in_order(steps in prop::collection::vec((any::<bool>(), 0..50_usize), 1..200)) {
             let mut bytes = Bytes::new(37);
             let mut model = VecDeque::new();
             let mut next = 0_u8;

@@ -7,7 +7,7 @@ use super::wire::{Payload, Wire};
 
 const BOTH: u32 = packet::SHUTDOWN_RCV | packet::SHUTDOWN_SEND;
 
-/// Who is connected with whom. The own context ID is the stack's.
+/// The ends of a connection. The own context ID is that of the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     /// Context ID of the peer.
@@ -20,15 +20,15 @@ pub(super) struct Key {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The peer was asked.
+    /// The request was sent.
     Connecting,
     Open,
-    /// No program has it any more; the peer has been told, and not said yet that it has closed, too.
+    /// No program uses it any more. The peer has been told, and has not closed yet.
     Closing,
     Closed,
 }
 
-/// Packets without payload that are to be sent, as soon as there is room.
+/// Packets without payload that are sent as soon as there is room.
 #[derive(Debug, Clone, Copy, Default)]
 struct Due {
     request: bool,
@@ -43,34 +43,34 @@ struct Due {
 pub(super) struct Connection {
     key: Key,
     own_cid: u64,
-    /// Longest payload of a packet.
+    /// Largest payload of a packet.
     most: usize,
     state: State,
     due: Due,
     received: Bytes,
     /// Bytes that the program has read, modulo 2³².
     read: u32,
-    /// The same when the peer was last told.
+    /// The value of `read` that the peer was last told.
     told: u32,
     /// Bytes sent, modulo 2³².
     sent: u32,
-    /// The peer's buffer, and how much of what was sent its program has read.
+    /// Size of the peer's buffer, and how many of the sent bytes its program has read.
     peer_buffer: u32,
     peer_read: u32,
-    /// What the peer has said that it will not do any more.
+    /// Directions that the peer has shut down.
     peer_shut: u32,
-    /// Likewise of this side.
+    /// Directions that this side has shut down.
     shut: u32,
 }
 
 impl Connection {
-    /// A connection that asks its peer.
+    /// Creates a connection that sends a request to its peer.
     pub(super) fn connect(key: Key, own_cid: u64, most: usize, buffer: usize) -> Self {
         let due = Due { request: true, ..Due::default() };
         Self::new(key, own_cid, most, buffer, State::Connecting, due)
     }
 
-    /// A connection that a peer has asked for with this packet.
+    /// Creates a connection from a peer's request.
     pub(super) fn accept(key: Key, own_cid: u64, most: usize, buffer: usize, request: &SocketHeader) -> Self {
         let due = Due { response: true, ..Due::default() };
         let mut accepted = Self::new(key, own_cid, most, buffer, State::Open, due);
@@ -101,46 +101,47 @@ impl Connection {
         self.key
     }
 
-    /// Is it being established, does it stand, or is there something left to read?
+    /// Returns whether the connection is being established, is established, or has bytes left to
+    /// read.
     pub(super) fn is_open(&self) -> bool {
         self.state != State::Closed || self.received.len() > 0
     }
 
-    /// Is there no peer any more?
+    /// Returns whether there is no peer any more.
     pub(super) fn has_ended(&self) -> bool {
         self.state == State::Closed
     }
 
-    /// Has everything been said?
+    /// Returns whether the connection can be forgotten.
     pub(super) fn is_over(&self) -> bool {
         self.state == State::Closed && !self.due.reset
     }
 
-    /// Will the peer take bytes, now or when it has given credit?
+    /// Returns whether the peer accepts bytes, now or when it gives credit.
     pub(super) fn may_send(&self) -> bool {
         let ended = self.shut & packet::SHUTDOWN_SEND != 0 || self.peer_shut & packet::SHUTDOWN_RCV != 0;
         self.state == State::Open && !ended
     }
 
-    /// Is there something to read, or may it come?
+    /// Returns whether there is something to read, or may be later.
     pub(super) fn may_receive(&self) -> bool {
         let may_come = self.state == State::Open && self.peer_shut & packet::SHUTDOWN_SEND == 0;
         self.received.len() > 0 || may_come
     }
 
-    /// Bytes that the peer has room for.
+    /// Returns the number of bytes that the peer has room for.
     pub(super) fn credit(&self) -> usize {
         let under_way = self.sent.wrapping_sub(self.peer_read);
-        // A peer may have made its buffer smaller than what is under way.
+        // A peer may shrink its buffer below what is under way.
         self.peer_buffer.saturating_sub(under_way) as usize
     }
 
-    /// Sends what there is credit and room for; returns how much.
+    /// Sends as many bytes as credit and room allow. Returns how many.
     pub(super) fn send(&mut self, bytes: &[u8], wire: &mut impl Wire) -> usize {
         self.send_by(bytes.len(), wire, |wire, header, from, len| wire.send(header, &bytes[from..from + len]))
     }
 
-    /// The same with `len` bytes, no matter which.
+    /// Like [`Self::send`] with `len` bytes without meaning.
     pub(super) fn send_anything(&mut self, len: usize, wire: &mut impl Wire) -> usize {
         self.send_by(len, wire, |wire, header, _, _| wire.send_anything(header))
     }
@@ -167,13 +168,13 @@ impl Connection {
         sent
     }
 
-    /// What arrives from now on is only counted: nobody will look at it.
+    /// Stops storing what arrives, because the program will only count it.
     pub(super) fn discard(&mut self) {
         self.received.count_only();
     }
 
-    /// Takes up to `len` bytes that have arrived; returns how many. The peer gets to know at the latest when a quarter of the buffer
-    /// is free that it believes full.
+    /// Removes up to `len` bytes that have arrived. Returns how many. The peer is told when a
+    /// quarter of the buffer is free that it believes to be full, at the latest.
     pub(super) fn receive(&mut self, len: usize, take: impl FnMut(&[u8])) -> usize {
         let len = self.received.take(len, take);
         self.read = self.read.wrapping_add(len as u32);
@@ -185,12 +186,12 @@ impl Connection {
         len
     }
 
-    /// Nothing is sent any more.
+    /// Shuts down the sending direction.
     pub(super) fn end(&mut self) {
         self.shut_down(packet::SHUTDOWN_SEND);
     }
 
-    /// No program has it any more. What was sent still arrives.
+    /// Closes the connection for its program. Bytes that were sent still arrive.
     pub(super) fn close(&mut self) {
         match self.state {
             State::Open => {
@@ -202,17 +203,17 @@ impl Connection {
         }
     }
 
-    /// Resets it.
+    /// Resets the connection.
     pub(super) fn reset(&mut self) {
         if self.state != State::Closed {
-            // A peer that was not even asked needs no answer.
+            // A peer that has not seen the request needs no reset.
             let known = !self.due.request;
             self.break_off();
             self.due.reset = known;
         }
     }
 
-    /// It has gone, and the peer knows or cannot be told.
+    /// Ends the connection without telling the peer, who knows or cannot be reached.
     pub(super) fn break_off(&mut self) {
         self.state = State::Closed;
         self.due = Due::default();
@@ -225,7 +226,7 @@ impl Connection {
         }
     }
 
-    /// A packet from the peer.
+    /// Handles a packet from the peer.
     pub(super) fn arrived(&mut self, header: &SocketHeader, payload: &mut Payload<'_>) {
         self.learn_credit(header);
         match (header.op, self.state) {
@@ -239,10 +240,10 @@ impl Connection {
                 self.end_if_both_have();
             }
             (packet::CREDIT_REQUEST, State::Open) => self.due.update = true,
-            // Its credit is all that it brings: of a connection without program nothing is read.
+            // Only its credit matters: a connection without a program reads nothing.
             (packet::CREDIT_UPDATE, State::Open)
             | (packet::RW | packet::CREDIT_UPDATE | packet::CREDIT_REQUEST, State::Closing) => {}
-            // More than there was credit for, or what does not belong here.
+            // More bytes than there was credit for, or a packet that is not allowed in this state.
             _ => self.reset(),
         }
     }
@@ -251,7 +252,8 @@ impl Connection {
         (self.peer_buffer, self.peer_read) = (header.buf_alloc, header.fwd_cnt);
     }
 
-    /// A peer that has closed waits for the reset (5.10.6.5.1); it gets it when its last bytes were read.
+    /// Resets the connection when the last bytes were read, if the peer has closed: it waits for
+    /// that (5.10.6.5.1).
     fn end_if_both_have(&mut self) {
         let read = self.received.len() == 0 || self.state == State::Closing;
         if self.peer_shut == BOTH && read {
@@ -259,13 +261,13 @@ impl Connection {
         }
     }
 
-    /// Is there anything to send by [`Self::emit`]?
+    /// Returns whether [`Self::emit`] has something to send.
     pub(super) fn has_due(&self) -> bool {
         let Due { request, response, update, shutdown, reset } = self.due;
         request || response || update || shutdown || reset
     }
 
-    /// Sends packets that are due; false if there was no room for all of them.
+    /// Sends packets that are due. Returns false if there was no room for all of them.
     pub(super) fn emit(&mut self, wire: &mut impl Wire) -> bool {
         if !self.has_due() {
             return true;
@@ -295,7 +297,7 @@ impl Connection {
         !self.due.shutdown
     }
 
-    /// Every packet tells the peer how much was read.
+    /// Notes that the peer was told how much was read, which every packet does.
     fn has_told(&mut self) {
         self.told = self.read;
         self.due.update = false;

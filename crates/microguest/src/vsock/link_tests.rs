@@ -1,4 +1,4 @@
-//! Two microguests and a wire between the rings of their VMCI devices.
+//! Two microguests with a wire between the rings of their vsock devices.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::vcpu::{Command, ToVcpu, Vcpu};
 
 const FEATURES: u64 = VERSION_1 | EVENT_IDX | INDIRECT_DESC;
 
-/// A microguest without front end.
+/// Starts a microguest without back ends.
 fn guest(options: &str) -> Agent {
     let (send, commands) = mpsc::channel();
     let doorbell = Event::new().unwrap();
@@ -94,7 +94,8 @@ impl Drop for Carrier {
     }
 }
 
-/// Carries all packets that find buffers, cut to those; `under_way` is a packet that has not, and what of it has arrived.
+/// Carries all packets that find buffers, cut to their size. `under_way` is a packet that found
+/// none, and how much of it has arrived.
 fn carry(
     from: &mut Port,
     to: &mut Port,
@@ -128,13 +129,13 @@ fn carry(
     moved
 }
 
-/// Sleeps until a kick; a while at most, to see that it was stopped.
+/// Sleeps until a kick, or for a while, to notice that it was stopped.
 fn rest(a: &mut Port, b: &mut Port) {
     let armed = [a.rx.arm_kicks(), a.tx.arm_kicks(), b.rx.arm_kicks(), b.tx.arm_kicks()];
     let kicks = || a.kicks.iter().chain(&b.kicks);
     let mut polled: Vec<_> =
         kicks().map(|kick| PollFd::from_borrowed_fd(kick.as_fd(), PollFlags::IN)).collect();
-    // Room that is there already is not always room that somebody waits for.
+    // Room that exists already does not mean that a sender waits for it.
     let patience = if armed.contains(&true) { 0 } else { 50_000_000 };
     poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: patience })).unwrap();
     kicks().for_each(Event::clear);
@@ -164,7 +165,7 @@ fn run<T>(measure: impl FnOnce(&Run<'_>) -> T) -> T {
 }
 
 #[test]
-fn microguests_measure_over_their_vmci_devices() {
+fn microguests_measure_over_their_vsock_devices() {
     for (options, entries) in
         [("socket=/a", 256), ("socket=/a,buffer=65580", 32), ("socket=/a,packet=700", 16)]
     {
@@ -187,7 +188,7 @@ fn microguests_measure_over_their_vmci_devices() {
 }
 
 #[test]
-fn what_cannot_work_over_vmci_is_said() {
+fn impossible_vsock_requests_are_refused() {
     let (a, b) = (guest("socket=/a"), guest("socket=/a"));
     assert!(a.cid().unwrap_err().message.contains("no link"), "before there was one");
     let _carrier = Carrier::between(plug(&a, 3, 256), plug(&b, 4, 256));

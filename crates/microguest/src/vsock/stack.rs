@@ -1,4 +1,5 @@
-//! All connections of a machine: whose a packet is, who waits for connections, who closes.
+//! All connections of a machine: finds the connection of a packet, and opens and closes
+//! connections.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -8,24 +9,24 @@ use taut_virtq::socket_header::{self as packet, SocketHeader};
 use super::connection::{Connection, Key};
 use super::wire::Wire;
 
-/// First of the ports of connections.
+/// First local port of connections.
 const FIRST_PORT: u32 = 49_152;
-/// Connections that wait for a program to take them; more are reset.
+/// Connections that may wait for a server to accept them. Further ones are reset.
 const BACKLOG: usize = 256;
-/// Answers to strangers that may wait for room; then nothing is received until there is some.
+/// Resets that may wait for room. At this limit nothing is received until there is room.
 const MAX_ANSWERS: usize = 256;
-/// How long a peer may take to close as well (virtio 1.2, 5.10.6.5.1).
+/// Time that a peer may take to close, too (virtio 1.2, 5.10.6.5.1).
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// A connection of the stack, until the program that has it closes or aborts it.
+/// A connection of the stack, valid until its program closes or aborts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ConnectionId(u64);
 
-/// The stack.
+/// All connections and listeners of a machine.
 #[derive(Debug)]
 pub(super) struct Stack {
     cid: u64,
-    /// Longest payload of a packet.
+    /// Largest payload of a packet.
     most: usize,
     connections: BTreeMap<ConnectionId, Connection>,
     by_key: HashMap<Key, ConnectionId>,
@@ -34,7 +35,7 @@ pub(super) struct Stack {
     listeners: HashMap<u32, Listener>,
     /// Resets for packets that belong to no connection.
     answers: VecDeque<SocketHeader>,
-    /// Connections without a program, and until when they may go on.
+    /// Connections without a program, and the time at which they are reset.
     closing: Vec<(ConnectionId, Option<Instant>)>,
     /// Connections with packets due.
     due: VecDeque<ConnectionId>,
@@ -47,7 +48,7 @@ struct Listener {
 }
 
 impl Stack {
-    /// A stack of the machine with this context ID that sends packets of `most` bytes of payload at most.
+    /// Creates a stack for this context ID. `most` is the largest payload of a packet.
     pub(super) fn new(cid: u64, most: usize) -> Self {
         Self {
             cid,
@@ -63,18 +64,18 @@ impl Stack {
         }
     }
 
-    /// The machine's context ID.
+    /// Returns the machine's context ID.
     pub(super) fn cid(&self) -> u64 {
         self.cid
     }
 
-    /// The machine has another context ID from now on, and no connections any more.
+    /// Changes the context ID and drops all connections.
     pub(super) fn restart(&mut self, cid: u64) {
         self.break_all();
         self.cid = cid;
     }
 
-    /// Breaks every connection, as when the device loses what it knew of them.
+    /// Ends every connection, as when the device has lost its state.
     pub(super) fn break_all(&mut self) {
         self.answers.clear();
         self.due.clear();
@@ -103,7 +104,8 @@ impl Stack {
         id
     }
 
-    /// Waits for connections to `port` from now on, each with a receive buffer of `buffer` bytes; false if somebody does already.
+    /// Accepts connections to `port`, each with a receive buffer of `buffer` bytes. Returns false
+    /// if a server does so already.
     pub(super) fn listen(&mut self, port: u32, buffer: usize) -> bool {
         let free = !self.listeners.contains_key(&port);
         if free {
@@ -112,30 +114,30 @@ impl Stack {
         free
     }
 
-    /// The next connection to `port`.
+    /// Returns the next new connection to `port`.
     pub(super) fn accept(&mut self, port: u32) -> Option<ConnectionId> {
         self.listeners.get_mut(&port)?.waiting.pop_front()
     }
 
-    /// Waits for no more connections to `port`, and resets those that nobody has taken.
+    /// Accepts no more connections to `port`, and resets those that wait.
     pub(super) fn ignore(&mut self, port: u32) {
         let waiting = self.listeners.remove(&port).map(|listener| listener.waiting);
         waiting.into_iter().flatten().for_each(|id| self.abort(id));
     }
 
-    /// A connection that was neither closed nor aborted.
+    /// Returns a connection that was neither closed nor aborted.
     pub(super) fn connection(&mut self, id: ConnectionId) -> &mut Connection {
         self.connections.get_mut(&id).expect("a program uses its own connections until it closes them")
     }
 
-    /// Has packets due that the program's use of a connection may have caused.
+    /// Queues packets that became due when a program used a connection.
     pub(super) fn used(&mut self, id: ConnectionId) {
         if self.connections.get(&id).is_some_and(Connection::has_due) && !self.due.contains(&id) {
             self.due.push_back(id);
         }
     }
 
-    /// Closes a connection; what was sent still arrives.
+    /// Closes a connection. Bytes that were sent still arrive.
     pub(super) fn close(&mut self, id: ConnectionId) {
         self.connection(id).close();
         self.used(id);
@@ -149,7 +151,8 @@ impl Stack {
         self.closing.push((id, None));
     }
 
-    /// Receives all that has arrived, and sends what is due. True if there was anything.
+    /// Receives everything that has arrived, and sends what is due. Returns true if there was
+    /// anything.
     pub(super) fn poll(&mut self, wire: &mut impl Wire, now: Instant) -> bool {
         self.emit(wire);
         let mut any = false;
@@ -163,7 +166,7 @@ impl Stack {
         any
     }
 
-    /// When the stack wants to be polled though nothing has arrived.
+    /// Returns the time of the next timer.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.closing.iter().filter_map(|(_, until)| *until).min()
     }
@@ -173,7 +176,7 @@ impl Stack {
             return;
         }
         let key = Key { cid: header.src_cid, port: header.src_port, own_port: header.dst_port };
-        // One that has ended but that its program still holds is none any more for the peer.
+        // For the peer, an ended connection that its program still holds does not exist.
         let living = self.by_key.get(&key).copied().filter(|id| !self.connections[id].has_ended());
         match living {
             _ if header.kind != packet::STREAM => self.answer(header),
@@ -198,7 +201,7 @@ impl Stack {
         }
     }
 
-    /// What belongs nowhere is answered by a reset.
+    /// Answers a packet that belongs to no connection by a reset.
     fn answer(&mut self, to: &SocketHeader) {
         if to.op != packet::RST {
             self.answers.push_back(SocketHeader {
@@ -228,7 +231,7 @@ impl Stack {
         }
     }
 
-    /// Forgets connections that no program has and that are over; those whose peer does not close are reset.
+    /// Forgets connections without a program that are over. Resets those whose peer does not close.
     fn bury(&mut self, now: Instant) {
         let Self { closing, connections, by_key, due, .. } = self;
         closing.retain_mut(|(id, until)| {
@@ -236,7 +239,7 @@ impl Stack {
             if now >= *until.get_or_insert(now + CLOSE_TIMEOUT) {
                 connection.reset();
                 due.push_back(*id);
-                // Once more as long: the wire may be full.
+                // Try again later if the wire is full.
                 *until = Some(now + CLOSE_TIMEOUT);
             }
             let over = connection.is_over();
@@ -253,7 +256,7 @@ impl Stack {
 
 #[cfg(test)]
 impl Stack {
-    /// Connections that are not forgotten.
+    /// Returns the number of connections that are not forgotten.
     pub(super) fn connection_count(&self) -> usize {
         self.connections.len()
     }

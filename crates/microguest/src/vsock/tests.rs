@@ -1,4 +1,5 @@
-//! Two stacks and a wire between them that has little room, and cuts packets to the receiver's buffers.
+//! Two stacks with a wire between them that has little room and cuts packets to the receiver's
+//! buffers.
 
 use std::collections::VecDeque;
 
@@ -11,12 +12,12 @@ use super::*;
 
 const PORT: u32 = 2000;
 
-/// One end of a wire: what came, and what goes.
+/// One end of a wire: received packets, and packets to send.
 #[derive(Default)]
 struct End {
     inbox: VecDeque<(SocketHeader, Vec<u8>)>,
     outbox: VecDeque<(SocketHeader, Vec<u8>)>,
-    /// Packets that the outbox takes.
+    /// Number of packets that fit in the outbox.
     room: usize,
 }
 
@@ -74,7 +75,8 @@ impl Pair {
         Self { a: Stack::new(3, packet), b: Stack::new(4, packet), ends, now: Instant::now() }
     }
 
-    /// Carries what was sent, in pieces of at most `buffer` bytes; both look at it.
+    /// Carries packets in both directions, in pieces of at most `buffer` bytes, and polls both
+    /// stacks.
     fn carry(&mut self, buffer: usize) {
         let [a, b] = &mut self.ends;
         deliver(a, b, buffer);
@@ -92,7 +94,7 @@ impl Pair {
         }
     }
 
-    /// A connection from A to B, as both have it.
+    /// Returns an established connection from A to B, as each end has it.
     fn connected(&mut self, buffers: [usize; 2]) -> [ConnectionId; 2] {
         assert!(self.b.listen(PORT, buffers[1]));
         let at_a = self.a.connect(4, PORT, buffers[0]);
@@ -123,7 +125,7 @@ fn deliver(from: &mut End, to: &mut End, buffer: usize) {
     }
 }
 
-/// What a peer with this credit says.
+/// Returns a packet of a peer with this credit.
 fn says(op: u16, buf_alloc: u32) -> SocketHeader {
     SocketHeader {
         src_cid: 9,
@@ -184,7 +186,7 @@ fn a_port_without_listener_and_a_full_one_refuse() {
 }
 
 #[test]
-fn packets_that_belong_nowhere_are_answered_by_a_reset_and_resets_by_nothing() {
+fn unknown_packets_are_answered_by_a_reset_and_resets_are_not_answered() {
     let mut stack = Stack::new(4, 65_536);
     let mut end = End::with_room(100);
     assert!(stack.listen(PORT, 100));
@@ -236,7 +238,7 @@ fn a_peer_that_sends_more_than_it_may_is_reset() {
 }
 
 #[test]
-fn credit_is_told_in_time_and_when_asked_for() {
+fn credit_is_sent_in_time_and_on_request() {
     let mut stack = Stack::new(4, 65_536);
     let mut end = End::with_room(100);
     assert!(stack.listen(PORT, 100));
@@ -257,7 +259,7 @@ fn credit_is_told_in_time_and_when_asked_for() {
     end.give(says(packet::CREDIT_REQUEST, 10), &[]);
     assert_eq!(read(&mut stack, &mut end, 0), Some((packet::CREDIT_UPDATE, 100, 49)));
 
-    // It sends no more than the peer has room for, whatever that says.
+    // The stack sends no more than the peer has room for, whatever the peer claims.
     assert_eq!(stack.connection(id).send(&[0; 50], &mut end), 10);
     assert_eq!(stack.connection(id).send(&[0; 50], &mut end), 0);
     end.give(SocketHeader { fwd_cnt: 4, ..says(packet::CREDIT_UPDATE, 10) }, &[]);
@@ -299,12 +301,12 @@ fn a_peer_that_does_not_close_is_reset_after_a_while() {
 }
 
 #[test]
-fn a_device_that_forgets_breaks_everything_but_listeners() {
+fn losing_the_device_ends_connections_but_not_listeners() {
     let mut pair = Pair::new(16, 65_536);
     let [at_a, at_b] = pair.connected([1000, 1000]);
     pair.b.restart(4);
     assert!(!pair.b.connection(at_b).is_open());
-    // The other side learns it when it says something.
+    // The other side learns the credit from the next packet.
     assert_eq!(pair.send(at_a, b"?"), 1);
     pair.settle();
     assert!(!pair.a.connection(at_a).is_open());
@@ -315,7 +317,7 @@ fn a_device_that_forgets_breaks_everything_but_listeners() {
 }
 
 #[test]
-fn bytes_that_nobody_looks_at_are_counted_and_paid_for_alike() {
+fn discarded_bytes_count_and_give_credit_like_others() {
     let mut pair = Pair::new(16, 600);
     let [at_a, at_b] = pair.connected([1000, 1000]);
     assert_eq!(pair.send(at_a, b"seen"), 4);
@@ -347,7 +349,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Bytes come as they were sent, never more than the receiver has room for, and nothing gets stuck.
+    /// Checks that bytes arrive as they were sent, never more than the receiver has room for, and
+    /// that nothing gets stuck.
     #[test]
     fn a_stream_is_what_was_sent(
         steps in prop::collection::vec(step(), 1..200),
@@ -371,7 +374,7 @@ proptest! {
                 }
             }
         }
-        // All the rest, and as much again as the buffer holds.
+        // The rest, and as much again as the buffer holds.
         let until = sent + buffer;
         for _ in 0..20 * (buffer + 100) {
             sent += pair.send(at_a, &bytes[sent..until]);

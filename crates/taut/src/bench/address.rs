@@ -1,11 +1,12 @@
-//! By which address one end point reaches another.
+//! Finds the address by which one end point reaches another.
 
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
 use taut_bench::agent::protocol::Interface;
 
-/// The first address of `receiver` in a network that `sender` is in as well, on interfaces that are up.
+/// Returns the first address of `receiver` in a network that `sender` shares, on interfaces that
+/// are up.
 pub(super) fn shared(sender: &[Interface], receiver: &[Interface]) -> Option<Ipv4Addr> {
     let of = |interfaces: &[Interface]| -> Vec<Ipv4Net> {
         interfaces.iter().filter(|interface| interface.carrier).flat_map(|i| i.ips.iter().copied()).collect()
@@ -14,12 +15,12 @@ pub(super) fn shared(sender: &[Interface], receiver: &[Interface]) -> Option<Ipv
     of(receiver).into_iter().find(|to| from.iter().any(|from| same_network(*from, *to))).map(|to| to.addr())
 }
 
-/// Two different addresses that see each other as neighbours.
+/// Returns whether two different addresses see each other as neighbours.
 fn same_network(a: Ipv4Net, b: Ipv4Net) -> bool {
     a.addr() != b.addr() && a.contains(&b.addr()) && b.contains(&a.addr())
 }
 
-/// Every address with its interface, for messages.
+/// Lists every address with its interface, for messages.
 pub(super) fn list(interfaces: &[Interface]) -> String {
     let each = interfaces.iter().map(|interface| {
         let ips: Vec<_> = interface.ips.iter().map(ToString::to_string).collect();
@@ -54,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_strangers_nor_oneself_nor_the_unplugged_are_reached() {
+    fn no_address_is_shared_across_networks_with_oneself_or_over_a_link_that_is_down() {
         let a = [interface("eth0", true, &["10.0.0.1/24"])];
         assert_eq!(shared(&a, &[interface("eth0", true, &["10.0.1.2/24"])]), None);
         assert_eq!(shared(&a, &[interface("eth0", true, &["10.0.0.1/24"])]), None);

@@ -1,4 +1,4 @@
-//! What can be asked for on the command line, and what that means to an agent.
+//! Command-line arguments of measurements, and the requests that they become.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -17,28 +17,31 @@ use super::{moderation, neighbours, puts, raw, shaping, switch, vsock};
 pub(crate) enum Command {
     #[command(flatten)]
     Between(Between),
-    /// The machine without any switch: a cache line passed between two CPUs, memory copied.
+    /// Measure the machine without any switch: cache line between two CPUs, speed of copying
+    /// memory.
     Raw(raw::Args),
-    /// How long a cache line takes from one CPU to another and back: whether two measurements are comparable.
+    /// Measure the time of a cache line between two CPUs, to tell whether two results are
+    /// comparable.
     Placement(raw::PlacementArgs),
-    /// Frames through any vhost-user switch, from one of two ports to the other: throughput, or one traversal at a time.
+    /// Send frames through any vhost-user switch with two ports: throughput, or traversal times.
     Switch(switch::Args),
-    /// How exactly a port group's ports are shaped: rate and burst, at many rates.
+    /// Measure how exactly a port group's ports are shaped: rate and burst, at many rates.
     Shaping(shaping::Args),
-    /// Schemes of interrupt moderation beside each other: interrupts, kicks, CPU and latency at given loads.
+    /// Compare interrupt moderation schemes: interrupts, kicks, CPU and latency at given loads.
     Moderation(moderation::Args),
-    /// A latency-sensitive VM beside CPU-bound ones: its response times, and their work, when it is normal and when it is high.
+    /// Measure a latency-sensitive VM beside CPU-bound ones: response times and work, normal and
+    /// high.
     Neighbours(neighbours::Args),
-    /// Puts into a Redis server in a VM, one at a time: untuned, tuned, without a VM.
+    /// Measure puts into a Redis server in a VM, one at a time: untuned, tuned, and without a VM.
     Puts(puts::Args),
-    /// VMCI sockets (AF_VSOCK) between VMs, microguests and the host: throughput or round-trip times by message and socket size.
+    /// Measure VMCI sockets (AF_VSOCK) by message and socket size: throughput or round-trip times.
     Vsock(vsock::Args),
 }
 
 /// Measurements between two end points.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Between {
-    /// ICMP echo at a fixed interval: round-trip times.
+    /// Measure round-trip times of ICMP echo at a fixed interval.
     Ping {
         #[command(flatten)]
         common: Common,
@@ -49,7 +52,7 @@ pub(crate) enum Between {
         #[arg(long, default_value = "1", value_parser = milliseconds, value_name = "MS")]
         interval: Duration,
     },
-    /// TCP request and response, one at a time: round-trip times (netperf's TCP_RR).
+    /// Measure round-trip times of TCP request and response, one at a time (netperf's TCP_RR).
     Rr {
         #[command(flatten)]
         common: Common,
@@ -57,69 +60,69 @@ pub(crate) enum Between {
         #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SIZE)), value_name = "BYTES")]
         size: u32,
     },
-    /// TCP in one direction: throughput (netperf's TCP_STREAM).
+    /// Measure throughput of TCP in one direction (netperf's TCP_STREAM).
     Stream {
         #[command(flatten)]
         common: Common,
         #[command(flatten)]
         sizes: Sizes,
-        /// Connections at the same time.
+        /// Number of concurrent connections.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SESSIONS)), value_name = "N")]
         sessions: u32,
     },
 }
 
-/// What every measurement has.
+/// Arguments of every measurement between two end points.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// Who sends: NAME or vm/NAME, netns/NAMESPACE, host, or agent:SOCKET of an agent that taut did not start.
+    /// The sender: NAME or vm/NAME, netns/NAMESPACE, host, or agent:SOCKET of a running agent.
     #[arg(value_name = "A")]
     sender: EndPoint,
-    /// Who receives or answers.
+    /// The receiver, which answers.
     #[arg(value_name = "B")]
     receiver: EndPoint,
     /// A second pair, measured in alternation with the first and compared with it.
     #[arg(long, num_args = 2, value_names = ["A2", "B2"])]
     versus: Option<Vec<EndPoint>>,
-    /// Address of B; found out when absent.
+    /// Address of B; found automatically if absent.
     #[arg(long, value_name = "IP")]
     address: Option<Ipv4Addr>,
-    /// Address of B2; found out when absent.
+    /// Address of B2; found automatically if absent.
     #[arg(long, value_name = "IP", requires = "versus")]
     versus_address: Option<Ipv4Addr>,
-    /// Seconds that each repeat lasts.
+    /// Length of each repeat in seconds.
     #[arg(long, default_value = "10", value_parser = seconds, value_name = "S")]
     duration: Duration,
-    /// How often it is measured.
+    /// Number of repeats.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
     repeat: u32,
     #[command(flatten)]
     files: Files,
 }
 
-/// What experiments on one VM have: conditions that are measured in alternation.
+/// Arguments of experiments on one VM, whose conditions are measured in alternation.
 #[derive(Debug, Args)]
 pub(crate) struct OneVm {
-    /// Address of the VM; found out when absent.
+    /// Address of the VM; found automatically if absent.
     #[arg(long, value_name = "IP")]
     pub(super) address: Option<Ipv4Addr>,
     /// Bytes of each object, or of each request and of each response.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SIZE)), value_name = "BYTES")]
     pub(super) size: u32,
-    /// Seconds that each condition lasts in each repeat.
+    /// Length of each condition in each repeat, in seconds.
     #[arg(long, default_value = "10", value_parser = seconds, value_name = "S")]
     pub(super) duration: Duration,
-    /// How often each condition is measured, in alternation with the others.
+    /// Number of repeats of each condition, in alternation with the others.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
     pub(super) repeat: u32,
     #[command(flatten)]
     pub(super) files: Files,
 }
 
-/// Where results go besides standard output.
+/// Files for results, besides standard output.
 #[derive(Debug, Args)]
 pub(crate) struct Files {
-    /// Write the results as JSON too, every latency included.
+    /// Write the results as JSON, with every latency.
     #[arg(long, value_name = "FILE")]
     pub(super) json: Option<PathBuf>,
     /// Draw a picture of the results.
@@ -130,21 +133,21 @@ pub(crate) struct Files {
 /// Sizes of a stream.
 #[derive(Debug, Args)]
 pub(crate) struct Sizes {
-    /// Sizes of sockets, sends and receives under one name.
+    /// Sizes of socket buffers, sends and receives under one name.
     #[arg(long, value_enum, default_value_t)]
     pattern: Pattern,
     /// Bytes of the sockets' send and receive buffers, instead of the pattern's.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "BYTES")]
     socket_size: Option<u32>,
-    /// Bytes given to each send call, instead of the pattern's.
+    /// Bytes of each send call, instead of the pattern's.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SIZE)), value_name = "BYTES")]
     send_size: Option<u32>,
-    /// Bytes asked of each receive call, instead of the pattern's.
+    /// Bytes of each receive call, instead of the pattern's.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SIZE)), value_name = "BYTES")]
     receive_size: Option<u32>,
 }
 
-/// The patterns that VMware's throughput study of ESX used, and today's habit.
+/// The patterns of VMware's throughput study of ESX, and a modern default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Pattern {
     /// Sockets of 8192 bytes, sends of 8192, receives of 8192.
@@ -159,7 +162,7 @@ pub(crate) enum Pattern {
 }
 
 impl Pattern {
-    /// Socket, send and receive size.
+    /// Returns socket, send and receive size.
     const fn sizes(self) -> (Option<u32>, u32, u32) {
         match self {
             Self::Default => (Some(8192), 8192, 8192),
@@ -175,11 +178,11 @@ impl Pattern {
 pub(super) struct Pair {
     pub(super) sender: EndPoint,
     pub(super) receiver: EndPoint,
-    /// The receiver's, if the user knows it.
+    /// Address of the receiver, if the user gave it.
     pub(super) address: Option<Ipv4Addr>,
 }
 
-/// A whole command.
+/// A parsed command.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) pair: Pair,
@@ -190,7 +193,7 @@ pub(super) struct Task {
 }
 
 impl Between {
-    /// The command as what is to be done.
+    /// Returns the measurement that the command asks for.
     pub(super) fn task(self) -> Task {
         let (common, measurement, settings) = match self {
             Self::Ping { common, size, interval } => {
@@ -251,12 +254,12 @@ impl Common {
     }
 }
 
-/// Seconds, from a tenth to a day.
+/// Parses seconds, from a tenth to a day.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     number(text, 0.1, 86_400.0).map(Duration::from_secs_f64)
 }
 
-/// Milliseconds, from 1 µs to 10 s.
+/// Parses milliseconds, from 1 µs to 10 s.
 pub(super) fn milliseconds(text: &str) -> Result<Duration, String> {
     number(text, 0.001, 10_000.0).map(|ms| Duration::from_secs_f64(ms / 1000.0))
 }

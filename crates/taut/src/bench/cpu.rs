@@ -1,4 +1,4 @@
-//! CPU time as counters, and what was used between two readings.
+//! CPU time as counters, and the share used between two readings.
 
 use std::path::Path;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use taut_bench::agent::protocol::{Cpu, Kind};
 use taut_host::kernel::utilisation::{self, CpuTimes};
 
-/// What an end point had used when it was asked.
+/// CPU time that an end point has used.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OfEndPoint {
     cpu: Cpu,
@@ -14,12 +14,13 @@ pub(super) struct OfEndPoint {
 }
 
 impl OfEndPoint {
-    /// Just read.
+    /// Takes a reading at this moment.
     pub(super) fn now(cpu: Cpu) -> Self {
         Self { cpu, at: Instant::now() }
     }
 
-    /// Percent of one CPU used from `self` to `later`: of a guest everything that its CPUs did, else the agent alone.
+    /// Returns percent of one CPU used from `self` to `later`: by all CPUs of a guest, otherwise by
+    /// the agent alone.
     pub(super) fn percent(self, later: Self, kind: Kind) -> Option<f64> {
         let moved = |of: fn(&Cpu) -> u64| of(&later.cpu).saturating_sub(of(&self.cpu)) as f64;
         let (used, time) = match kind {
@@ -36,7 +37,7 @@ impl OfEndPoint {
     }
 }
 
-/// What the host, and the fabric on it, had used.
+/// CPU time that the host, and the fabric on it, have used.
 #[derive(Debug, Clone)]
 pub(super) struct OfHost {
     cpus: CpuTimes,
@@ -45,18 +46,19 @@ pub(super) struct OfHost {
 }
 
 impl OfHost {
-    /// Reads the pCPUs' times, and those of the fabric's threads.
+    /// Reads the times of the pCPUs and of the fabric's threads.
     pub(super) fn now(fabric: Option<u32>) -> Option<Self> {
         let cpus = utilisation::read(Path::new("/")).ok()?;
         Some(Self { cpus, fabric_ns: fabric.and_then(process_ns), at: Instant::now() })
     }
 
-    /// Percent of one CPU that the whole host used from `self` to `later`.
+    /// Returns percent of one CPU that the whole host used from `self` to `later`.
     pub(super) fn percent(&self, later: &Self) -> Option<f64> {
         later.cpus.percent_of_one_since(&self.cpus)
     }
 
-    /// Likewise of the fabric; none when it was not the same process all the time.
+    /// Returns percent of one CPU that the fabric used; none if it was not the same process all the
+    /// time.
     pub(super) fn fabric_percent(&self, later: &Self) -> Option<f64> {
         let used = later.fabric_ns?.checked_sub(self.fabric_ns?)?;
         let time = later.at.duration_since(self.at).as_nanos() as f64;
@@ -64,7 +66,7 @@ impl OfHost {
     }
 }
 
-/// Time on a CPU of all threads of a process, in ns.
+/// Returns the CPU time of all threads of a process in ns.
 fn process_ns(pid: u32) -> Option<u64> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let of_thread = |thread: std::fs::DirEntry| -> Option<u64> {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use taut_api::Name;
 
-/// Who can send and receive.
+/// An end point of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum EndPoint {
     /// A VM or microguest: `NAME` or `vm/NAME`.
@@ -15,7 +15,7 @@ pub(crate) enum EndPoint {
     Netns(String),
     /// The host's own network: `host`.
     Host,
-    /// Whoever answers on a Unix socket: `agent:PATH`.
+    /// A running agent on a Unix socket: `agent:PATH`.
     Agent(PathBuf),
 }
 
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_one_is_refused() {
+    fn invalid_end_points_are_refused() {
         for text in ["", "agent:", "netns/", "netns/a/b", "netns/..", "tap/x", "vm/", "a b"] {
             assert!(text.parse::<EndPoint>().is_err(), "{text}");
         }

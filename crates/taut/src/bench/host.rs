@@ -1,4 +1,4 @@
-//! What the daemon knows about the host that results come from.
+//! The host of results, as the daemon describes it.
 
 use taut_api::ApiError;
 use taut_api::host::HostInfo;
@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::output;
 use crate::progress::Progress;
 
-/// The machine, for the report.
+/// Returns the host for the report.
 pub(super) fn describe(client: &Client) -> Result<Host, ApiError> {
     let _progress = Progress::start("looking at the host");
     let info: HostInfo = client.get(path::HOST)?;
@@ -26,7 +26,8 @@ pub(super) fn describe(client: &Client) -> Result<Host, ApiError> {
     })
 }
 
-/// The fabric's process now; none as well when the daemon does not answer, which is no reason to end a measurement.
+/// Returns the fabric's process. None if the daemon does not answer, which does not end a
+/// measurement.
 pub(super) fn fabric_pid(client: &Client) -> Option<u32> {
     client.get::<DaemonInfo>(path::DAEMON).ok()?.fabric_pid
 }

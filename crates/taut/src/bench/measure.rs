@@ -1,4 +1,4 @@
-//! One repeat: counters, the measurement, counters again.
+//! One repeat: read counters, measure, read counters again.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::cpu::{OfEndPoint, OfHost};
 use super::parties::{Id, Parties};
 use crate::agent::PATIENCE;
 
-/// What is measured, and with which parameters.
+/// A measurement with its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Measurement {
     Ping {
@@ -29,7 +29,7 @@ pub(super) enum Measurement {
         interval_us: Option<u64>,
         duration: Duration,
     },
-    /// Into a Redis server that listens already.
+    /// Puts into a Redis server that listens already.
     Puts {
         port: u16,
         size: u32,
@@ -49,7 +49,7 @@ impl Measurement {
     pub(super) const fn kind(&self) -> Kind {
         match self {
             Self::Ping { .. } => Kind::Ping,
-            // A request and its response, whoever the server is.
+            // A request and its response, whatever the server is.
             Self::Rr { .. } | Self::Puts { .. } => Kind::Rr,
             Self::Stream { .. } => Kind::Stream,
         }
@@ -64,7 +64,7 @@ impl Measurement {
         }
     }
 
-    /// The server that it needs, and where that listens.
+    /// Returns the server that the measurement needs, listening on `address`.
     fn server(&self, address: Option<Address>) -> Option<Serve> {
         match *self {
             Self::Ping { .. } | Self::Puts { .. } => None,
@@ -101,18 +101,19 @@ impl Measurement {
     }
 }
 
-/// A sender and a receiver that is ready.
+/// A sender, and a receiver that is ready.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) sender: Id,
     receiver: Id,
     to: Address,
-    /// Of the receiver's server; 0 when none is needed.
+    /// Port of the receiver's server; 0 if none is needed.
     port: u16,
 }
 
 impl Line {
-    /// A line over IPv4: finds the receiver's address, unless it is given, and starts its server.
+    /// Prepares a line over IPv4: finds the receiver's address unless it is given, and starts its
+    /// server.
     pub(super) fn prepare(
         parties: &mut Parties,
         sender: Id,
@@ -127,7 +128,8 @@ impl Line {
         Self::to(parties, [sender, receiver], to.into(), None, measurement)
     }
 
-    /// A line to the receiver's address, as the sender sees it; `own` is that address as the receiver does.
+    /// Prepares a line to the receiver's address `to` as the sender sees it; `own` is the same
+    /// address as the receiver sees it.
     pub(super) fn to(
         parties: &mut Parties,
         [sender, receiver]: [Id; 2],
@@ -145,12 +147,12 @@ impl Line {
         Ok(Self { sender, receiver, to, port })
     }
 
-    /// The receiver, for the report.
+    /// Returns the receiver for the report.
     pub(super) fn describe_receiver(&self, parties: &Parties) -> report::EndPoint {
         report::EndPoint { address: Some(self.to.clone()), ..parties.describe(self.receiver) }
     }
 
-    /// Measures once.
+    /// Runs one repeat.
     pub(super) fn measure(
         &self,
         parties: &mut Parties,
@@ -212,7 +214,7 @@ fn interfaces(parties: &mut Parties, id: Id) -> Result<Vec<Interface>, ApiError>
 
 fn find_address(parties: &mut Parties, sender: Id, receiver: Id) -> Result<Ipv4Addr, ApiError> {
     if sender == receiver {
-        // Its own stack alone, without a switch.
+        // The end point measures its own stack, without a switch.
         return Ok(Ipv4Addr::LOCALHOST);
     }
     let (from, to) = (interfaces(parties, sender)?, interfaces(parties, receiver)?);

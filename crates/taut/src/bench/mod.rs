@@ -1,7 +1,8 @@
 //! `taut bench`: measurements between any two of VM, microguest, network namespace and host.
 //!
-//! Each end point runs an agent. The sender's agent is asked to measure against the receiver's; meanwhile taut itself
-//! only waits, so that it does not disturb what is measured. Two pairs are measured in alternation.
+//! Each end point runs an agent. The sender's agent measures against the receiver's; meanwhile taut
+//! itself only waits, so that it does not disturb the measurement. Two pairs are measured in
+//! alternation.
 
 mod address;
 mod args;
@@ -63,7 +64,8 @@ fn between(task: Task, client: &Client, format: Format) -> Outcome {
     Ok(())
 }
 
-/// Measures all pairs once, then all again, and so on: whatever else happens on the host meets them alike.
+/// Measures all pairs once, then all again, and so on, so that other load on the host affects them
+/// alike.
 fn alternate(
     client: &Client,
     pairs: &[Pair],
@@ -93,7 +95,7 @@ fn alternate(
 }
 
 impl Files {
-    /// Can they be written? Known before hours of measuring, not after.
+    /// Checks before the measurement that the files can be written.
     fn check(&self) -> Outcome {
         for file in [&self.json, &self.svg].into_iter().flatten() {
             let opened = std::fs::File::options().create(true).append(true).open(file);
@@ -102,7 +104,7 @@ impl Files {
         Ok(())
     }
 
-    /// Writes those that were asked for.
+    /// Writes the files that were asked for.
     fn save(&self, results: &impl Serialize, svg: impl FnOnce() -> Result<String, PictureError>) -> Outcome {
         if let Some(file) = &self.json {
             write(file, &serde_json::to_string_pretty(results).expect("reports are JSON"))?;
@@ -112,7 +114,7 @@ impl Files {
                 ApiError::new(
                     ErrorKind::Internal,
                     "no picture was made",
-                    "the result is in --json and the table",
+                    "the result is in the table and in the file of --json",
                 )
                 .because(&error)
             })?;
@@ -130,7 +132,7 @@ fn unwritable(file: &Path, error: &std::io::Error) -> ApiError {
     ApiError::new(
         ErrorKind::Unavailable,
         format!("{} cannot be written", file.display()),
-        "name a file in a folder that exists and that you may write to",
+        "choose a file in an existing folder with write permission",
     )
     .because(error)
 }

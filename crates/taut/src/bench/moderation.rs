@@ -1,6 +1,7 @@
-//! `taut bench moderation`: what each scheme of moderation costs and saves, at each load.
+//! `taut bench moderation`: costs and gains of each moderation scheme at each load.
 //!
-//! Two ports of the running fabric are attached for the time of the measurement; schemes are changed on them live.
+//! Two ports of the running fabric are attached during the measurement. Schemes are changed on them
+//! live.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,26 +22,26 @@ use crate::progress::Progress;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Port group that the two ports are put on.
+    /// Port group of the two ports.
     #[arg(long, value_name = "NAME")]
     portgroup: Name,
-    /// Schemes to compare; several times for several.
+    /// Scheme to compare; repeat for several.
     #[arg(long = "scheme", default_values = ["disabled", "static", "rbc", "adapt"], value_name = "SCHEME")]
     schemes: Vec<Coalescing>,
-    /// Frames a second; several times for several.
+    /// Frames per second; repeat for several.
     #[arg(long = "rate", default_values = ["100", "10000", "100000", "1000000"], value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     rates: Vec<u32>,
-    /// Seconds that each measurement lasts.
+    /// Length of each measurement in seconds.
     #[arg(long, default_value = "1", value_parser = args::seconds, value_name = "S")]
     duration: Duration,
-    /// How often each scheme is measured at each load, in alternation.
+    /// Number of repeats of each scheme at each load, in alternation.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
     repeat: u32,
     /// Entries of each ring, a power of two.
     #[arg(long, default_value_t = 256, value_name = "N")]
     entries: u16,
-    /// Packed rings.
+    /// Use packed rings.
     #[arg(long)]
     packed: bool,
     /// CPU that sends and receives.
@@ -85,7 +86,8 @@ fn measure(
     duration: Duration,
     client: &Client,
 ) -> Result<Cell, ApiError> {
-    // What the load before has left behind, and what a scheme learns first, does not count.
+    // A first measurement that does not count: it drains what the load before left, and lets the
+    // scheme adapt.
     line.measure(rate, duration / 5).map_err(|error| unmeasured(&error))?;
     let fabric = host::fabric_pid(client);
     let before = OfHost::now(fabric);
@@ -98,12 +100,12 @@ fn measure(
 fn unmeasured(error: &impl std::fmt::Display) -> ApiError {
     ApiError::new(
         ErrorKind::Unavailable,
-        format!("it could not be measured: {error:#}"),
-        "`taut port list` and `taut events` show what became of the ports",
+        format!("moderation could not be measured: {error:#}"),
+        "see the ports in `taut port list` and `taut events`",
     )
 }
 
-/// The two ports, which go away with this.
+/// The two ports, detached when this is dropped.
 struct Ports<'c> {
     client: &'c Client,
     portgroup: Name,
@@ -162,7 +164,7 @@ impl<'c> Ports<'c> {
         listening.connect([0, 1].map(|end| Self::mac(end).0)).map_err(|error| unmeasured(&error))
     }
 
-    /// Has both moderated so, from now on.
+    /// Changes the moderation scheme of both ports.
     fn moderate(&self, scheme: Coalescing) -> Outcome {
         (0..2).try_for_each(|end| self.put(end, NicCoalescing::Own(scheme)))
     }
@@ -171,7 +173,8 @@ impl<'c> Ports<'c> {
 impl Drop for Ports<'_> {
     fn drop(&mut self) {
         for end in 0..2 {
-            // One that was never attached is not there; the result matters more than the rest.
+            // A port that was never attached cannot be detached; the result matters more than the
+            // error.
             let _ = self.client.delete(&Self::path(end));
         }
         let _ = std::fs::remove_dir_all(&self.dir);

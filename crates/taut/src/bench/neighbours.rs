@@ -1,7 +1,9 @@
-//! `taut bench neighbours`: a latency-sensitive VM beside CPU-bound ones, `normal` and `high` in alternation (S0, tables 2 and 3).
+//! `taut bench neighbours`: a latency-sensitive VM beside CPU-bound ones, `normal` and `high` in
+//! alternation (tables 2 and 3 of S0).
 //!
-//! The other end of its connection stands for another machine: as that would, it never waits for a pCPU of this one. So an agent that
-//! is started for it, in a network namespace or on the host, runs in the real-time class, under every condition alike.
+//! The other end of its connection stands for another machine, and must not wait for a pCPU of this
+//! one. An agent that is started for it, in a network namespace or on the host, therefore runs in
+//! the real-time class under every condition.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -24,15 +26,17 @@ use crate::client::Client;
 use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 
-/// How long a condition lasts before it is measured.
+/// Time that a condition is in force before it is measured.
 const SETTLE: Duration = Duration::from_millis(500);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Who asks, as another machine would: netns/NAMESPACE or host (in the real-time class), VM, or agent:SOCKET.
+    /// The client, which stands for another machine: netns/NAMESPACE or host (both in the real-time
+    /// class), VM, or agent:SOCKET.
     #[arg(value_name = "PEER")]
     peer: EndPoint,
-    /// The latency-sensitive VM, which answers; CPU and memory fully reserved. Its level is changed meanwhile, and put back.
+    /// The latency-sensitive VM, which answers; its CPU and memory must be fully reserved. Its
+    /// latency sensitivity is changed meanwhile, and restored.
     vm: Name,
     /// VMs that compute all the time.
     #[arg(long, num_args = 1.., required = true, value_name = "VM")]
@@ -40,11 +44,13 @@ pub(crate) struct Args {
     /// A pair without VMs, measured while the neighbours rest: netns/A netns/B.
     #[arg(long, num_args = 2, value_names = ["A", "B"])]
     native: Option<Vec<EndPoint>>,
-    /// Measure the VM also alone: normal, while the neighbours rest.
+    /// Also measure the VM alone: normal, while the neighbours rest.
     #[arg(long)]
     alone: bool,
-    /// Milliseconds from one request to the next; those that are late are made up for. At once after the response when absent, as
-    /// netperf does: then a faster answer means more requests, and more work for everybody who takes part.
+    /// Milliseconds from one request to the next; requests after a late response follow at once.
+    ///
+    /// If absent, each response is followed by a request at once, as in netperf. Then a faster
+    /// answer means more requests, and more work for everyone.
     #[arg(long, value_parser = args::milliseconds, value_name = "MS")]
     interval: Option<Duration>,
     #[command(flatten)]
@@ -126,7 +132,7 @@ pub(super) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
     Ok(())
 }
 
-/// Everybody who takes part, ready.
+/// The end points of all conditions, ready to measure.
 struct Stage<'c> {
     client: &'c Client,
     parties: Parties,
@@ -135,7 +141,7 @@ struct Stage<'c> {
     line: Line,
     native: Option<Line>,
     neighbours: Vec<Id>,
-    /// Processes of the VM and of its neighbours.
+    /// Processes of the VM and its neighbours.
     pid: u32,
     pids: Vec<u32>,
 }
@@ -182,7 +188,7 @@ impl<'c> Stage<'c> {
         self.native.as_ref().filter(|_| kind == Kind::Native).unwrap_or(&self.line)
     }
 
-    /// Makes it so, and measures once.
+    /// Puts a condition in force and runs one repeat.
     fn measure(&mut self, kind: Kind) -> Result<(Figures, Beside), ApiError> {
         self.neighbours_do(if kind.is_loaded() { &Request::Spin } else { &Request::Rest })?;
         self.sensitive.make(match kind {
@@ -212,7 +218,7 @@ impl<'c> Stage<'c> {
         Ok(())
     }
 
-    /// What each neighbour has done so far.
+    /// Returns the work that each neighbour has done so far.
     fn work(&mut self, kind: Kind) -> Result<Vec<Work>, ApiError> {
         let asked = self.neighbours.iter().filter(|_| kind.is_loaded());
         let answer = |id: &Id| match self.parties.ask(*id, Request::Work, PATIENCE)? {

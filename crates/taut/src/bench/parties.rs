@@ -1,5 +1,5 @@
-//! The agents that take part. Each end point is spoken to once, however many pairs it is in: the channel into a guest
-//! takes one caller at a time.
+//! The agents of a measurement. Each end point has one conversation, however many pairs it is in,
+//! because the channel into a guest accepts one caller at a time.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,11 +21,11 @@ use crate::agent::{self, PATIENCE, failed};
 use crate::client::Client;
 use crate::output;
 
-/// Everybody who takes part.
+/// All agents of a measurement.
 #[derive(Default)]
 pub(super) struct Parties {
     all: Vec<Party>,
-    /// Those of agents that were started for this; they end after their agents were let go.
+    /// Agents that were started for this measurement. They end after their conversations.
     processes: Vec<Process>,
 }
 
@@ -33,31 +33,31 @@ pub(super) struct Parties {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Id(usize);
 
-/// Who takes part.
+/// An end point with its agent.
 pub(super) struct Party {
     pub(super) end_point: EndPoint,
-    /// `kvm`, `tcg` or `native`, of a VM.
+    /// Accelerator of a VM: `kvm`, `tcg` or `native`.
     pub(super) accelerator: Option<String>,
     pub(super) agent: Agent,
 }
 
-/// How the pCPUs are given to an agent that is started.
+/// Scheduling class of an agent that is started.
 #[derive(Debug, Clone, Copy)]
 enum Class {
     Ordinary,
-    /// SCHED_FIFO.
+    /// `SCHED_FIFO`.
     RealTime,
 }
 
 impl Class {
-    /// May an agent be started in it?
+    /// Returns an error if agents cannot be started in this class.
     fn check(self, end_point: &EndPoint) -> Result<(), ApiError> {
         match self {
             Self::Ordinary => Ok(()),
             Self::RealTime => real_time::allowed().map_err(|error| {
                 ApiError::new(
                     ErrorKind::Unavailable,
-                    format!("the agent of {end_point} stands for another machine and cannot run in the real-time class"),
+                    format!("the agent of {end_point} stands for another machine, but cannot run in the real-time class"),
                     error.hint(),
                 )
                 .because(&error)
@@ -77,24 +77,24 @@ impl Class {
     }
 }
 
-/// A process that ends with us.
+/// A process that is killed when this is dropped.
 struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself already; there is nothing else to do about it.
+        // The process may have ended already; nothing else can be done.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
 impl Parties {
-    /// Speaks to the agent of `end_point`, unless that was done before.
+    /// Connects to the agent of `end_point`, unless there is a conversation already.
     pub(super) fn join(&mut self, client: &Client, end_point: &EndPoint) -> Result<Id, ApiError> {
         self.join_as(client, end_point, Class::Ordinary)
     }
 
-    /// The same; an agent that is started for this gets a pCPU whenever it wants one.
+    /// Like [`Self::join`]; an agent that is started for this runs in the real-time class.
     pub(super) fn join_in_real_time(
         &mut self,
         client: &Client,
@@ -125,13 +125,14 @@ impl Parties {
         Ok(self.add(Party { end_point: end_point.clone(), accelerator, agent }))
     }
 
-    /// Takes part from now on.
+    /// Adds an agent.
     pub(super) fn add(&mut self, party: Party) -> Id {
         self.all.push(party);
         Id(self.all.len() - 1)
     }
 
-    /// Starts an agent of this `kind` by `spawn`, and speaks to it over its standard input and output.
+    /// Starts an agent of this `kind` by `spawn`, and connects to it over its standard input and
+    /// output.
     fn start(
         &mut self,
         end_point: &EndPoint,
@@ -163,27 +164,27 @@ impl Parties {
         }
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the answer.
     pub(super) fn ask(&mut self, id: Id, request: Request, patience: Duration) -> Result<Answer, ApiError> {
         self.all[id.0].agent.call(request, patience).map_err(|error| failed(&error))
     }
 
-    /// The error for an answer to another question.
+    /// Returns the error for an answer that does not fit the request.
     pub(super) fn confused(&self, id: Id) -> ApiError {
         failed(&self.all[id.0].agent.confused())
     }
 
-    /// Where the agent runs.
+    /// Returns the kind of machine that the agent runs on.
     pub(super) fn kind(&self, id: Id) -> Kind {
         self.all[id.0].agent.hello().kind
     }
 
-    /// As the user called it.
+    /// Returns the end point as the user named it.
     pub(super) fn end_point(&self, id: Id) -> &EndPoint {
         &self.all[id.0].end_point
     }
 
-    /// For the report.
+    /// Returns the end point for the report.
     pub(super) fn describe(&self, id: Id) -> report::EndPoint {
         let Party { end_point, accelerator, agent } = &self.all[id.0];
         let hello = agent.hello();
@@ -197,20 +198,21 @@ impl Parties {
     }
 }
 
-/// The error for an agent that ended before it said hello.
+/// Returns the error for an agent that ended before it said hello.
 fn ended(end_point: &EndPoint, command: &Command, mut process: Process, error: &ClientError) -> ApiError {
-    // One that only closed its output is no agent any more.
+    // A process that only closed its output is no agent any more.
     let _ = process.0.kill();
     let how = process.0.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
     ApiError::new(
         ErrorKind::Unavailable,
         format!("the agent of {end_point} ended as soon as it was started ({how}): {command:?}"),
-        "what it said itself is above; run the command by hand to see more",
+        "see its own message above, or run the command by hand",
     )
     .because(error)
 }
 
-/// Returns the namespace that `name` means: that of the attachment with this name, or the one that has it.
+/// Returns the namespace that `name` means: that of the attachment with this name, or else the
+/// namespace with this name.
 fn netns_of(client: &Client, name: &str) -> Result<String, ApiError> {
     let attachments: Vec<Netns> = client.get(path::NETNS)?;
     let attached = attachments.into_iter().find(|attachment| attachment.name.as_str() == name);
@@ -225,7 +227,7 @@ fn netns_of(client: &Client, name: &str) -> Result<String, ApiError> {
     Ok(netns)
 }
 
-/// `taut-guest`, installed beside this program or found in PATH.
+/// Returns the path of `taut-guest`: beside this program, or found in PATH.
 fn guest_binary() -> PathBuf {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name("taut-guest"));
     beside.filter(|path| path.exists()).unwrap_or_else(|| "taut-guest".into())

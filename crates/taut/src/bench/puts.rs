@@ -1,6 +1,8 @@
-//! `taut bench puts`: puts of an object into a Redis server in a VM, one at a time: untuned, tuned, and without a VM (S3).
+//! `taut bench puts`: puts of an object into a Redis server in a VM, one at a time: untuned, tuned,
+//! and without a VM (S3).
 //!
-//! Tuned is latency sensitivity `high` with everything that it brings; what S3's table lists beyond that is for `taut check`.
+//! Tuned means latency sensitivity `high` with everything that it includes. Further settings of
+//! S3's table are a matter of `taut check`.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -21,36 +23,38 @@ use crate::client::Client;
 use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 
-/// How long a condition lasts before it is measured.
+/// Time that a condition is in force before it is measured.
 const SETTLE: Duration = Duration::from_millis(300);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Who puts, as another machine would: netns/NAMESPACE or host (in the real-time class), VM, or agent:SOCKET.
+    /// The client, which stands for another machine: netns/NAMESPACE or host (both in the real-time
+    /// class), VM, or agent:SOCKET.
     #[arg(value_name = "CLIENT")]
     client: EndPoint,
-    /// The VM with the Redis server; CPU and memory fully reserved. Its level is changed meanwhile, and put back.
+    /// The VM with the Redis server; its CPU and memory must be fully reserved. Its latency
+    /// sensitivity is changed meanwhile, and restored.
     vm: Name,
     /// Port of the Redis servers.
     #[arg(long, default_value_t = 6379, value_parser = clap::value_parser!(u16).range(1..), value_name = "PORT")]
     port: u16,
-    /// A pair without VMs: a client, and where another Redis server listens.
+    /// A pair without VMs: a client, and the end point of another Redis server.
     #[arg(long, num_args = 2, value_names = ["A", "B"])]
     native: Option<Vec<EndPoint>>,
-    /// Measure also within the VM: its own agent puts, and no vNIC takes part.
+    /// Also measure within the VM: its own agent is the client, without a vNIC.
     #[arg(long)]
     inside: bool,
     #[command(flatten)]
     experiment: args::OneVm,
 }
 
-/// A condition to measure under.
+/// A condition.
 struct Case {
     name: &'static str,
     meaning: &'static str,
     level: LatencySensitivity,
     line: Line,
-    /// The VM takes part.
+    /// Whether the VM takes part.
     with_vm: bool,
     repeats: Vec<(Figures, Beside)>,
 }

@@ -1,4 +1,4 @@
-//! `taut bench raw`: the machine without any switch, beside which the other results are read.
+//! `taut bench raw`: figures of the machine without any switch, to compare other results with.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::progress::Progress;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Seconds that all of it takes.
+    /// Length of the whole measurement in seconds.
     #[arg(long, default_value = "2", value_parser = args::seconds, value_name = "S")]
     duration: Duration,
 }
@@ -24,7 +24,7 @@ pub(crate) struct PlacementArgs {
     /// The two CPUs.
     #[arg(num_args = 2, required = true, value_names = ["CPU", "CPU2"])]
     cpus: Vec<usize>,
-    /// Seconds that it takes.
+    /// Length of the measurement in seconds.
     #[arg(long, default_value = "0.1", value_parser = args::seconds, value_name = "S")]
     duration: Duration,
 }
@@ -50,7 +50,7 @@ fn unmeasured(error: &std::io::Error) -> ApiError {
     ApiError::new(
         ErrorKind::Unavailable,
         "the machine could not be measured",
-        "it takes two CPUs that this process may run on",
+        "this process must be allowed to run on two CPUs",
     )
     .because(error)
 }

@@ -4,16 +4,16 @@ use std::path::Path;
 
 use taut_host::observe::evidence::{self, Reading};
 
-/// What had been counted of some VMs.
+/// Counters of some VMs at one moment.
 pub(super) struct Ready(Vec<Reading>);
 
 impl Ready {
-    /// Of VMs by their processes.
+    /// Reads the counters of VMs by their processes.
     pub(super) fn now(pids: &[u32]) -> Self {
         Self(pids.iter().map(|pid| evidence::read(Path::new("/"), *pid)).collect())
     }
 
-    /// The average over all vCPUs of these VMs since `earlier`, in percent; none without vCPUs.
+    /// Returns the mean over all vCPUs of these VMs since `earlier` in percent; none without vCPUs.
     pub(super) fn percent_since(&self, earlier: &Self) -> Option<f64> {
         let pairs = earlier.0.iter().zip(&self.0);
         let each: Vec<_> = pairs

@@ -1,4 +1,5 @@
-//! The latency-sensitive VM of an experiment: its levels one after the other, and at the end the one that it had.
+//! The latency-sensitive VM of an experiment. Its level is changed during the experiment and
+//! restored at the end.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use taut_api::{ApiError, Name};
 use crate::client::Client;
 use crate::output::{self, Outcome};
 
-/// How long a level may take to be in force.
+/// Time that a level may take to be in force.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A VM whose level is changed.
@@ -26,7 +27,7 @@ pub(super) struct Sensitive<'c> {
 }
 
 impl<'c> Sensitive<'c> {
-    /// The VM, which has to run, as it is.
+    /// Reads the VM, which must be running.
     pub(super) fn new(client: &'c Client, name: &Name) -> Result<Self, ApiError> {
         let vm: Vm = client.get(&path::VM.of(name))?;
         pid(&vm)?;
@@ -34,7 +35,7 @@ impl<'c> Sensitive<'c> {
         Ok(Self { client, name: name.clone(), before, now: before })
     }
 
-    /// Gives it a level, and waits until that is in force.
+    /// Sets a level and waits until it is in force.
     pub(super) fn make(&mut self, level: LatencySensitivity) -> Outcome {
         if level == self.now {
             return Ok(());
@@ -48,7 +49,8 @@ impl<'c> Sensitive<'c> {
                 LatencySensitivity::Normal => vm.status.latency.is_none(),
                 _ => matches!(state.state, LatencyState::Granted | LatencyState::Partly),
             };
-            // What a restart would bring besides is told with the results; exclusive pCPUs are what they are about.
+            // Effects that need a restart are reported with the results; exclusive pCPUs are what
+            // is measured.
             if done && (level == LatencySensitivity::Normal || !state.cpus.is_empty()) {
                 return Ok(());
             }
@@ -80,13 +82,13 @@ impl<'c> Sensitive<'c> {
 impl Drop for Sensitive<'_> {
     fn drop(&mut self) {
         if self.now != self.before {
-            // The results matter more; `taut vm show` tells the level.
+            // The results matter more than this error; `taut vm show` tells the level.
             let _ = self.change(self.before);
         }
     }
 }
 
-/// The process of a VM that runs.
+/// Returns the process of a running VM.
 pub(super) fn pid(vm: &Vm) -> Result<u32, ApiError> {
     vm.status.pid.ok_or_else(|| {
         let hint = format!("taut vm start --wait {}", vm.name);

@@ -1,4 +1,5 @@
-//! `taut bench shaping`: a port group's shaping set to one rate after another, and frames sent to see what comes of it.
+//! `taut bench shaping`: shapes a port group to one rate after another, and measures the frames
+//! that arrive.
 
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -19,35 +20,36 @@ use super::args;
 use crate::client::Client;
 use crate::output::{self, Format, Outcome};
 
-/// How long a changed document takes to be in force; the daemon answers when it is written.
+/// Time that a changed document takes to be in force; the daemon answers when it is written.
 const IN_FORCE: Duration = Duration::from_millis(200);
-/// The burst is what the average brings in this time, but at least so many frames.
+/// The burst is what the average rate carries in this time, but at least this many frames.
 const BURST_MS: u64 = 50;
 const BURST_FRAMES: u64 = 4;
-/// The peak is so many times the average.
+/// The peak rate is this many times the average.
 const PEAK: u64 = 10;
-/// How long, and how often, neighbours are looked at in each state.
+/// Length and number of the neighbours' measurements in each state.
 const TURN: Duration = Duration::from_millis(50);
 const TURNS: usize = 25;
-/// Frame intervals that a measurement takes, at least.
+/// Least number of frame intervals in a measurement.
 const INTERVALS: f64 = 6.0;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// vhost-user sockets of two ports of one segment, on which taut listens. The first is on the port group that is
-    /// shaped, the second on another.
+    /// vhost-user sockets of two ports of one segment, on which taut listens.
+    ///
+    /// The first port is in the port group that is shaped, the second in another one.
     #[arg(num_args = 2, required = true, value_names = ["SOCKET", "SOCKET2"])]
     sockets: Vec<PathBuf>,
-    /// The port group to shape. Its own shaping is put back at the end.
+    /// The port group to shape. Its own shaping is restored at the end.
     #[arg(long)]
     portgroup: Name,
-    /// Two more ports, not shaped: how much they lose meanwhile is measured, too.
+    /// Two more ports that are not shaped: their loss meanwhile is measured.
     #[arg(long, num_args = 2, value_names = ["SOCKET3", "SOCKET4"])]
     neighbours: Option<Vec<PathBuf>>,
     /// Directions to shape.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "to-switch,to-guest")]
     direction: Vec<Direction>,
-    /// Bytes of a frame without its checksum, 60 to 65549; above 1518 it is TCP that is to be segmented.
+    /// Bytes of a frame without its checksum, 60 to 65549; above 1518 it is TCP to be segmented.
     #[arg(long, default_value_t = 1518, value_name = "BYTES")]
     size: u32,
     /// Average rates.
@@ -58,10 +60,10 @@ pub(crate) struct Args {
         value_name = "RATE,…"
     )]
     average: Vec<BitRate>,
-    /// Seconds that each rate is looked at after its burst.
+    /// Length of the measurement of each rate after its burst, in seconds.
     #[arg(long, default_value = "1", value_parser = args::seconds, value_name = "S")]
     duration: Duration,
-    /// Leave out what takes longer: at 1 kbit/s, one frame of 64 KiB takes 524 seconds.
+    /// Seconds; leave out what takes longer (at 1 kbit/s, a frame of 64 KiB takes 524 seconds).
     #[arg(long, default_value = "30", value_parser = args::seconds, value_name = "S")]
     most: Duration,
     /// CPU of the generator.
@@ -72,13 +74,13 @@ pub(crate) struct Args {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Direction {
-    /// What the first port sends.
+    /// From the first port to the switch.
     ToSwitch,
-    /// What the first port receives.
+    /// From the switch to the first port.
     ToGuest,
 }
 
-/// Everything found out.
+/// All results.
 #[derive(Debug, Serialize)]
 struct Report {
     /// Bytes of a frame.
@@ -95,11 +97,11 @@ struct Line {
     average: u64,
     peak: u64,
     burst: u64,
-    /// What the way can carry in this direction, with a shaper that does not limit, in bit/s.
+    /// Rate in bit/s that the path carries in this direction with a shaper that does not limit.
     capacity: f64,
-    /// The average is well below that.
+    /// The average is well below the capacity.
     limits: bool,
-    /// None: it would have taken too long.
+    /// Absent if the measurement would have taken too long.
     #[serde(skip_serializing_if = "Option::is_none")]
     paced: Option<Paced>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,7 +111,7 @@ struct Line {
     burst_error_percent: Option<f64>,
 }
 
-/// The neighbours' rate while the shaped port does nothing, and while it offers more than it may.
+/// Rate of the neighbours while the shaped port is idle, and while it offers too much.
 #[derive(Debug, Serialize)]
 struct Beside {
     direction: Direction,
@@ -119,7 +121,7 @@ struct Beside {
     loss_percent: f64,
 }
 
-/// The port group, and what it was before.
+/// The port group, and its shaping before.
 struct Group<'c> {
     client: &'c Client,
     path: String,
@@ -156,7 +158,7 @@ fn measure(args: &Args, group: &Group<'_>) -> Result<Report, ApiError> {
         for &average in &args.average {
             let limits = (average.0 as f64) < 0.9 * capacity;
             let asked = asked(args, direction, average);
-            // A burst that nobody can use up says nothing.
+            // A burst that cannot be used up tells nothing.
             let asked = if limits { asked } else { asked.steadily() };
             let interval = f64::from(args.size) * 8.0 / average.0 as f64;
             let affordable = interval * INTERVALS < args.most.as_secs_f64();
@@ -187,7 +189,7 @@ fn asked(args: &Args, direction: Direction, average: BitRate) -> Asked {
     let peak = average.0.saturating_mul(PEAK).min(Shape::MAX_RATE.0);
     let burst = (average.0 / 8 * BURST_MS / 1000).max(BURST_FRAMES * u64::from(args.size));
     let from = usize::from(direction == Direction::ToGuest);
-    // The peak rate is paid for with a share of the time only, the rest is for slow machines.
+    // The time at the peak rate is only a part of this; the rest is for slow machines.
     let most = args.most * 3 + args.duration;
     Asked { from, average: average.0, peak, burst, steady: args.duration, most }
 }
@@ -202,10 +204,11 @@ fn one(
     let shape =
         Shape { average: BitRate(asked.average), peak: Some(BitRate(asked.peak)), burst: Bytes(asked.burst) };
     group.shape(in_direction(direction, shape))?;
-    // Where the way carries less than the peak, the burst lasts longer.
+    // If the path carries less than the peak, the burst lasts longer.
     let reached = asked.peak.min((0.95 * capacity) as u64).max(asked.average);
     let paced = pacing.measure(&Asked { peak: reached, ..*asked }).map_err(unmeasured)?;
-    // Without limits what waits is soon gone, and the next shaper begins with its whole burst.
+    // Without limits, waiting frames are soon gone, and the next shaper begins with its whole
+    // burst.
     group.shape(Shaping::default())?;
     pacing.drain(Duration::from_millis(20)).map_err(unmeasured)?;
     Ok(paced)
@@ -234,7 +237,7 @@ fn line(direction: Direction, asked: &Asked, capacity: f64, limits: bool, paced:
     }
 }
 
-/// The neighbours alone and beside a shaped port that offers twice its rate, in turn.
+/// Measures the neighbours alone and beside a shaped port that offers twice its rate, in turn.
 fn beside(
     args: &Args,
     pacing: &mut Pacing,
@@ -261,7 +264,7 @@ fn beside(
         average: average.0,
         alone_mpps: median(|[alone, _]| alone / 1e6),
         loaded_mpps: median(|[_, beside]| beside / 1e6),
-        // Turn by turn: whatever else happens on the machine lasts longer than one.
+        // Compared turn by turn, because other load on the machine lasts longer than a turn.
         loss_percent: median(|[alone, beside]| 100.0 * (alone - beside) / alone),
     })
 }
@@ -270,7 +273,7 @@ fn unmeasured(error: impl std::fmt::Display) -> ApiError {
     ApiError::new(
         ErrorKind::Unavailable,
         format!("the shaping could not be measured: {error:#}"),
-        "the two ports have to be on one segment, the first one's port group having no other ports",
+        "both ports must be on one segment, and the first port alone in its port group",
     )
 }
 

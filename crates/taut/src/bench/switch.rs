@@ -1,4 +1,4 @@
-//! `taut bench switch`: frames through a vhost-user switch, whoever made it.
+//! `taut bench switch`: frames through any vhost-user switch.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,22 +15,23 @@ pub(crate) struct Args {
     /// vhost-user sockets of the two ports.
     #[arg(num_args = 2, required = true, value_names = ["SOCKET", "SOCKET2"])]
     sockets: Vec<PathBuf>,
-    /// Listen on the sockets, and have the switch connect; otherwise the switch listens.
+    /// Listen on the sockets and have the switch connect; otherwise the switch listens.
     #[arg(long)]
     listen: bool,
     /// What is measured.
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
-    /// Milliseconds between two frames of a traversal, in which the switch may fall asleep; it is kicked then.
+    /// Milliseconds between two frames of a traversal; the switch may fall asleep, and is kicked
+    /// then.
     #[arg(long, default_value_t = 0, value_name = "MS")]
     pause: u64,
-    /// Bytes of a frame without its checksum, 60 to 65549; above 1518 it is TCP that is to be segmented.
+    /// Bytes of a frame without its checksum, 60 to 65549; above 1518 it is TCP to be segmented.
     #[arg(long, default_value_t = 64, value_name = "BYTES")]
     size: u32,
-    /// Seconds that each repeat lasts.
+    /// Length of each repeat in seconds.
     #[arg(long, default_value = "2", value_parser = args::seconds, value_name = "S")]
     duration: Duration,
-    /// How often it is measured.
+    /// Number of repeats.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
     repeat: u32,
     /// Entries of each ring, a power of two.
@@ -39,7 +40,7 @@ pub(crate) struct Args {
     /// Frames of a burst, 1 to 64.
     #[arg(long, default_value_t = 32, value_name = "N")]
     burst: usize,
-    /// Packed rings, if the switch has them.
+    /// Use packed rings, if the switch offers them.
     #[arg(long)]
     packed: bool,
     /// Do not ask for IN_ORDER.
@@ -51,16 +52,18 @@ pub(crate) struct Args {
     /// MACs behind each port, 1 to 4096.
     #[arg(long, default_value_t = 1, value_name = "N")]
     macs: u32,
-    /// Write the first line of every frame sent, and read that of every frame received, even with one flow.
+    /// Write the first cache line of every frame sent and read that of every frame received, even
+    /// if all frames are alike.
     #[arg(long)]
     touch: bool,
-    /// Seconds that the switch gets to settle on what it has learnt, before the first repeat.
+    /// Seconds before the first repeat in which the switch settles on what it has learnt.
     #[arg(long, default_value = "0.3", value_parser = args::seconds, value_name = "S")]
     settle: Duration,
     /// CPU of the generator.
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
-    /// CPU of the switch: the time that a cache line takes between both is measured before and after each repeat.
+    /// CPU of the switch; the time of a cache line between both CPUs is measured before and after
+    /// each repeat.
     #[arg(long, value_name = "CPU", requires = "cpu")]
     probe: Option<usize>,
     /// Use huge pages, which must have been reserved.
@@ -105,7 +108,7 @@ pub(super) fn run(args: Args, format: Format) -> Outcome {
         ApiError::new(
             ErrorKind::Unavailable,
             format!("the switch could not be measured: {error:#}"),
-            "a switch that polls and forwards has to be at both sockets",
+            "a switch that polls and forwards must be at both sockets",
         )
     })?;
     output::print(format, &load, table);

@@ -1,4 +1,5 @@
-//! `taut bench vsock`: VMCI sockets at many message and socket sizes, and TCP beside them: netperf as S2 ported it.
+//! `taut bench vsock`: VMCI sockets at many message and socket sizes, and TCP beside them, as
+//! netperf in S2.
 
 use std::time::Duration;
 
@@ -25,10 +26,10 @@ const HOST: u32 = 2;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Who sends: NAME or vm/NAME, host, or agent:SOCKET of an agent that taut did not start.
+    /// The sender: NAME or vm/NAME, host, or agent:SOCKET of a running agent.
     #[arg(value_name = "FROM")]
     sender: EndPoint,
-    /// Who receives or answers.
+    /// The receiver, which answers.
     #[arg(value_name = "TO")]
     receiver: EndPoint,
     /// What is measured.
@@ -41,23 +42,24 @@ pub(crate) struct Args {
     /// Bytes of the sockets' buffers: 128 to 16 MiB.
     #[arg(long, value_delimiter = ',', default_value = "64KiB,256KiB", value_parser = socket_size, value_name = "SIZE,…")]
     socket_size: Vec<u32>,
-    /// Connections at the same time, of streams.
+    /// Number of concurrent connections of streams.
     #[arg(long, value_delimiter = ',', default_value = "1",
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SESSIONS)), value_name = "N,…")]
     sessions: Vec<u32>,
-    /// Bytes asked of each receive call, of streams; as many as the socket holds when absent, as netperf does.
+    /// Bytes of each receive call of streams; if absent, as many as the socket holds, as in
+    /// netperf.
     #[arg(long, value_parser = message_size, value_name = "SIZE")]
     receive: Option<u32>,
-    /// Compare every byte of streams with what it has to be: slower, and it fails if one is lost, doubled or wrong.
+    /// Compare every byte of streams: slower, and fails if one is lost, repeated or wrong.
     #[arg(long)]
     check: bool,
-    /// Seconds that each measurement lasts.
+    /// Length of each measurement in seconds.
     #[arg(long, default_value = "10", value_parser = args::seconds, value_name = "S")]
     duration: Duration,
-    /// How often each is measured, in alternation with all others.
+    /// Number of repeats, each in alternation with all others.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
     repeat: u32,
-    /// Measure this between the same end points as well, beside VMCI sockets.
+    /// Also measure this transport between the same end points.
     #[arg(long, value_enum)]
     against: Option<Rival>,
     #[command(flatten)]
@@ -69,7 +71,7 @@ enum Mode {
     /// Messages in one direction: throughput.
     #[default]
     Stream,
-    /// A message, then the answer to it, one at a time: round-trip times.
+    /// A message and its answer, one at a time: round-trip times.
     Rr,
 }
 
@@ -98,8 +100,8 @@ pub(super) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
     if args.mode == Mode::Rr && args.sessions != [1] {
         return Err(ApiError::new(
             ErrorKind::Invalid,
-            "request/response has one session",
-            "leave --sessions out, or measure streams",
+            "request/response has one session only",
+            "omit --sessions, or measure streams",
         ));
     }
     let host = host::describe(client)?;
@@ -128,7 +130,8 @@ pub(super) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
     Ok(())
 }
 
-/// Everything once, then everything again, and so on: whatever else happens on the host meets all alike.
+/// Measures everything once, then everything again, and so on, so that other load affects all
+/// alike.
 fn measure(
     args: &Args,
     client: &Client,
@@ -169,7 +172,7 @@ fn measure(
 }
 
 impl Args {
-    /// What is asked of the agents.
+    /// Returns the agents' measurement with these sizes.
     fn measurement(&self, socket: u32, message: u32, sessions: u32) -> Measurement {
         let (socket_size, duration) = (Some(socket), self.duration);
         match self.mode {
@@ -183,12 +186,12 @@ impl Args {
     }
 }
 
-/// How the one reaches the other.
+/// Addresses by which one end point reaches the other.
 struct Ways {
     ends: [Id; 2],
-    /// The receiver, as the sender sees it.
+    /// Address of the receiver as the sender sees it.
     to: Address,
-    /// Where the receiver listens for that.
+    /// Address on which the receiver listens.
     own: Address,
     transports: Vec<Transport>,
 }
@@ -240,7 +243,7 @@ impl Ways {
     }
 }
 
-/// The VM's context ID, as its driver has it.
+/// Returns the VM's context ID as its driver reports it.
 fn cid(parties: &mut Parties, id: Id) -> Result<u32, ApiError> {
     match parties.ask(id, Request::Cid, PATIENCE)? {
         Answer::Cid(cid) => Ok(cid),
@@ -248,7 +251,7 @@ fn cid(parties: &mut Parties, id: Id) -> Result<u32, ApiError> {
     }
 }
 
-/// The Unix socket by which the host reaches the VM.
+/// Returns the Unix socket through which the host reaches the VM.
 fn unix_socket(parties: &Parties, client: &Client, vm: Id) -> Result<Address, ApiError> {
     let EndPoint::Vm(name) = parties.end_point(vm) else {
         return Err(ApiError::new(

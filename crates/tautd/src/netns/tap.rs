@@ -1,4 +1,4 @@
-//! A TAP device inside a namespace.
+//! A TAP device inside a network namespace.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -11,17 +11,18 @@ use taut_host::kernel::namespace;
 /// Length of the virtio-net header before each frame, with `num_buffers`.
 static VNET_HEADER: libc::c_int = 12;
 
-/// What a frame from the namespace may leave for its receiver to do: checksums, segmentation of TCP over IPv4 and IPv6.
+/// Work that a frame from the namespace may leave to its receiver: checksums, and segmentation of
+/// TCP over IPv4 and IPv6.
 const OFFLOADS: libc::c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
-/// Segmentation of UDP as well: since Linux 6.2, and only both at once.
+/// Segmentation of UDP: since Linux 6.2, both flags together only.
 const USO: libc::c_uint = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
-/// An open device.
+/// An open TAP device.
 #[derive(Debug)]
 pub(crate) struct Tap {
     /// Its descriptor.
     pub(crate) device: OwnedFd,
-    /// It takes and sends UDP that is still to be segmented.
+    /// The device accepts and sends UDP frames to be segmented.
     pub(crate) uso: bool,
 }
 
@@ -32,8 +33,8 @@ nix::ioctl_write_int_bad!(tun_set_persist, libc::TUNSETPERSIST);
 
 /// Opens the TAP device `name` of a network namespace, and makes it if there is none.
 ///
-/// The device belongs to the namespace of the thread that opens it, and stays when the descriptor is
-/// closed.
+/// The device belongs to the namespace of the thread that opens it, and stays when the descriptor
+/// is closed.
 pub(super) fn open(netns: &str, name: &str) -> io::Result<Tap> {
     namespace::within(netns, || configure(name))
 }
@@ -43,8 +44,9 @@ fn configure(name: &str) -> io::Result<Tap> {
     nix::fcntl::fcntl(&device, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))?;
     let request = interface_request(name)?;
     let fd = device.as_raw_fd();
-    // SAFETY: `fd` is open for the whole block. `request` and the header size are initialized and of the type that the
-    // driver reads for these requests; the other two take their argument by value.
+    // SAFETY: `fd` is open for the whole block. `request` and the header size are initialized and
+    // of the type that the driver reads for these requests; the other two take their argument by
+    // value.
     let uso = unsafe {
         tun_set_interface(fd, &raw const request)?;
         tun_set_header_size(fd, &raw const VNET_HEADER)?;

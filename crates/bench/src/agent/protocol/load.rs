@@ -12,7 +12,8 @@ pub const MAX_TARGETS: usize = 4096;
 /// Most connections of one [`Stream`].
 pub const MAX_SESSIONS: u32 = 256;
 
-/// Starts a server that speaks [`crate::wire`]. It ends with the conversation that it was started in.
+/// Starts a server that speaks [`crate::wire`]. It ends with the conversation that it was started
+/// in.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Serve {

@@ -43,7 +43,8 @@ pub struct Interface {
     pub ips: Vec<Ipv4Net>,
     /// The link is up.
     pub carrier: bool,
-    /// Number of times that the link went up or down since the interface exists; 0 for a microguest.
+    /// Number of times that the link went up or down since the interface exists; 0 for a
+    /// microguest.
     pub carrier_changes: u64,
 }
 

@@ -8,13 +8,13 @@
 //!
 //! On a virtio-serial port the host side comes and goes without notice. A caller therefore begins
 //! with an empty line, which ends a line that its predecessor left incomplete. Then it sends
-//! [`Request::Hello`], which ends what its predecessor started, and ignores replies with ids that it
-//! did not choose.
+//! [`Request::Hello`], which ends what its predecessor started, and ignores replies with ids that
+//! it did not choose.
 //!
-//! ```json
+//! ```text
 //! {"id":7,"request":{"ping":{"to":"10.0.0.2","size":256,"interval_us":1000,"count":4}}}
 //! {"id":7,"reply":"started"}
-//! {"id":7,"reply":{"done":{"latency":{"rtt_ns":[[41023,1],[41055,3]],"sent":4,"lost":0,"duplicates":0,"elapsed_us":3041}}}}
+//! {"id":7,"reply":{"done":{"latency":{"rtt_ns":[[41023,1],[41055,3]],"sent":4,"lost":0, …}}}}
 //! ```
 
 mod load;

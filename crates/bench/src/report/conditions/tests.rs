@@ -43,7 +43,7 @@ fn as_table() {
 }
 
 #[test]
-fn others_are_relative_to_the_first() {
+fn ratios_are_relative_to_the_first_condition() {
     let summary = results().summary();
     assert_eq!(
         summary[0],

@@ -53,7 +53,7 @@ fn a_second_pair_has_its_own_address() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused() {
+fn impossible_measurements_are_refused() {
     for line in [
         "ping a",
         "ping a b --interval 0",

@@ -9,11 +9,11 @@ use taut_bench::measure::latencies::Latencies;
 use super::*;
 use crate::bench::parties::Party;
 
-/// An agent that measures nothing and answers plausibly.
+/// An agent that measures nothing and returns plausible answers.
 #[derive(Default)]
 struct Fake {
     ip: &'static str,
-    /// Calls for CPU time so far; each finds 10 ms more of it used, and 10 ms idle.
+    /// Number of requests for CPU time. Each answer adds 10 ms used and 10 ms idle.
     asked: AtomicU64,
 }
 
@@ -95,7 +95,7 @@ impl Backend for Fake {
     }
 }
 
-/// Both ends with these addresses, and the ids of sender and receiver.
+/// Connects both ends with these addresses. Returns the ids of sender and receiver.
 fn pair(sender: &'static str, receiver: &'static str) -> (Parties, Id, Id) {
     let mut parties = Parties::default();
     let [sender, receiver] = [("a", sender), ("b", receiver)].map(|(name, ip)| {
@@ -129,7 +129,7 @@ fn a_ping_has_latencies_and_losses() {
 }
 
 #[test]
-fn transactions_are_counted_by_the_second() {
+fn transactions_are_counted_per_second() {
     let figures =
         measured(&Measurement::Rr { socket_size: None, size: 1, interval_us: None, duration: SECOND })
             .unwrap();
@@ -154,7 +154,7 @@ fn a_stream_has_throughput_alone() {
 }
 
 #[test]
-fn what_an_agent_could_not_do_is_told_with_its_hint() {
+fn an_agent_s_error_is_shown_with_its_hint() {
     let error = measured(&Measurement::Ping { size: 0, interval_us: 1, duration: SECOND }).unwrap_err();
     insta::assert_snapshot!(error, @r"
     the agent a could not do what it was asked
