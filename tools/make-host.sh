@@ -4,18 +4,11 @@
 # runs. The kernel must have built in what Debian's cloud kernel has. Needs root.
 set -euo pipefail
 bin=$(realpath "$1") script=$(realpath "$2") out=$(realpath -m "$3")
-root=$(mktemp -d)
-trap 'rm -rf "$root"' EXIT
-PATH=$PATH:/usr/sbin:/sbin
-mkdir -p "$root"/{bin,dev,proc,sys,run,tmp,var/lib,etc,usr/share}
+. "$(dirname "$0")/initrd.sh"
+mkdir -p "$root"/{proc,sys,run,tmp,var/lib,usr/share}
 # The kernel opens this as the console of init.
 mknod "$root/dev/console" c 5 1
 
-# Copies every program with its libraries, to the same paths.
-program() {
-  cp -L "$1" "$root/bin/"
-  ldd "$1" | grep -o '/[^ ]*' | while read -r library; do install -D "$library" "$root$library"; done
-}
 for name in sh cat chmod cp grep ip ls mkdir mount ps sed sleep sort tr qemu-system-x86_64; do program "$(command -v "$name")"; done
 for name in taut tautd taut-fabric taut-micro; do
   program "$bin/$name"

@@ -6,22 +6,12 @@
 # guest has come up, with its output on the console. Needs root.
 set -euo pipefail
 images=$(realpath "$1") name=$2 library=$(realpath "$3") map=$(realpath "$4") script=$(realpath "$5") out=$(realpath -m "$6")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-PATH=$PATH:/usr/sbin:/sbin
-root=$work/root
-mkdir -p "$out" "$root"/{bin,sbin,dev,etc/taut,lib,modules,tmp}
-# Background processes of the shell read from /dev/null.
-mknod "$root/dev/null" c 1 3
-
-# Copies every program with its libraries, to the same paths.
-libraries() { ldd "$1" | grep -o '/[^ ]*' | while read -r library; do install -D "$library" "$root$library"; done; }
+. "$(dirname "$0")/initrd.sh"
+mkdir -p "$root"/{etc/taut,lib,tmp}
 # Debian's package of Redis' tools has the server as redis-check-rdb, without a service that starts
 # by itself.
-for program in sh sleep cat grep redis-check-rdb redis-cli redis-benchmark "${@:7}"; do
-  path=$(command -v "$program")
-  cp -L "$path" "$root/bin/$(basename "$program")"
-  libraries "$path"
+for file in sh sleep cat grep redis-check-rdb redis-cli redis-benchmark "${@:7}"; do
+  program "$(command -v "$file")"
 done
 mv "$root/bin/redis-check-rdb" "$root/bin/redis-server"
 install -D "$library" "$root/usr/local/lib/libtaut_vmci.so"
@@ -38,19 +28,4 @@ exec /sbin/guest
 INIT
 chmod 755 "$root/init"
 
-(cd "$work" && cpio --quiet -idm init modules/order <"$images/$name/initrd")
-mv "$work/init" "$root/sbin/guest"
-mv "$work/modules/order" "$root/modules/order"
-dpkg-deb -x "$images/packages/$(jq -r .package "$images/$name/info.json")" "$work/package"
-[ -e "$work/package/lib" ] || ln -s usr/lib "$work/package/lib"
-kernel=$(jq -r .kernel "$images/$name/info.json")
-depmod -b "$work/package" "$kernel"
-modprobe -d "$work/package" -S "$kernel" --show-depends vsock_loopback | awk '$1 == "insmod" {print $2}' | while read -r file; do
-  object=$(basename "$file") object=${object%.xz}
-  case $file in *.xz) xz -dc "$file" ;; *) cat "$file" ;; esac >"$root/modules/$object"
-  grep -qx "$object" "$root/modules/order" || echo "$object" >>"$root/modules/order"
-done
-
-cp "$images/$name/vmlinuz" "$out/vmlinuz"
-(cd "$root" && find . | cpio --quiet -o -H newc) >"$work/more"
-cat "$images/$name/initrd" "$work/more" >"$out/initrd"
+extend_image "$images" "$name" "$out" vsock_loopback

@@ -70,3 +70,35 @@ fn paths_and_links_are_found_and_other_code_is_not() {
     let text = "`tools/x.sh` `make test` `a/b` [x](y.md#z) [w](https://x/y.md)\n<!-- run by: q.rs -->\n```\n`n/o.rs`\n```\n";
     assert_eq!(named(text), ["tools/x.sh", "y.md#z", "q.rs"]);
 }
+
+/// Tracked Rust files of the crates.
+fn sources() -> Vec<PathBuf> {
+    let output = Command::new("git").args(["ls-files", "crates/*.rs"]).current_dir(root()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(|name| root().join(name)).filter(|path| path.exists()).collect()
+}
+
+/// Returns true for the name of a row, such as `LS-3`.
+fn is_row(word: &str) -> bool {
+    let number = ["LS-", "VN-", "VC-", "DM-"].iter().find_map(|family| word.strip_prefix(family));
+    number.is_some_and(|number| number.parse::<u8>().is_ok())
+}
+
+#[test]
+fn every_row_that_the_code_names_is_explained() {
+    let text = std::fs::read_to_string(root().join("docs/spec.md")).unwrap();
+    let mut count = 0;
+    for path in sources() {
+        let source = std::fs::read_to_string(&path).unwrap();
+        for row in source.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').filter(|word| is_row(word))
+        {
+            count += 1;
+            assert!(
+                text.contains(&format!("- **{row} ")),
+                "docs/spec.md lacks {row}, which {} names",
+                path.display()
+            );
+        }
+    }
+    assert!(count > 50, "only {count} rows found");
+}

@@ -13,7 +13,7 @@ pub fn assign_cid(desired: &Desired, vmci: &mut VmciSpec) {
     }
     let vms = desired.vms.values();
     let taken: BTreeSet<Cid> = vms.filter_map(|vm| vm.vm.vmci.as_ref()?.cid).collect();
-    // There are 2^32 context IDs and far fewer VMs, so one is free.
+    // There are almost 2^32 context IDs and far fewer VMs, so one is free.
     vmci.cid = (Cid::FIRST.0..=Cid::LAST.0).map(Cid).find(|cid| !taken.contains(cid));
 }
 

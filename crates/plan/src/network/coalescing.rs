@@ -14,7 +14,7 @@ pub fn choose_coalescing(desired: &Desired, observed: &Observed, owner: &Owner) 
             let nic = desired.vms.get(vm)?.vm.nics.get(*index)?;
             let own = (nic.model == NicModel::Virtio).then_some(nic.coalescing)?;
             if own.is_default() && desired.is_latency_sensitive(vm) {
-                // LS-7.
+                // LS-7: a latency-sensitive VM has no coalescing by default.
                 return Some(Coalescing::Disabled);
             }
             own

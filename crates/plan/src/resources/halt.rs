@@ -20,7 +20,8 @@ pub fn poll_for_halted_vcpus(desired: &Desired, observed: &Observed) -> Option<u
 pub(crate) fn explain_halt_in_guest(process: Option<&Process>) -> Explanation {
     let mut told = Explanation::default();
     let rule = Row::FastWakeUp.because(
-        "an idle vCPU halts without leaving the guest (cpu-pm of QEMU), which is fixed when the VM starts",
+        "an idle vCPU halts without leaving the guest (cpu-pm of QEMU); QEMU keeps this setting until the VM \
+         is started again, even when the VM is set back to normal",
     );
     match process {
         Some(process) if process.accelerator != VmAccelerator::Kvm => told.decide(

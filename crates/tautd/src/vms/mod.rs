@@ -6,7 +6,7 @@
 mod start;
 mod stop;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -104,13 +104,14 @@ impl Vms {
         RunPaths::new(self.dir.join(name.as_str()))
     }
 
-    /// Observes every VM that has a run directory.
+    /// Observes every VM that has a run directory or a process.
     pub(crate) fn seen(&self) -> BTreeMap<Name, VmSeen> {
         let names = names_in(&self.dir).unwrap_or_else(|error| {
             tracing::warn!(%error, "the VMs' run directory cannot be read");
-            self.running.keys().cloned().collect()
+            Vec::new()
         });
-        names.into_iter().map(|name| (name.clone(), self.observe(&name))).collect()
+        let all: BTreeSet<Name> = names.into_iter().chain(self.running.keys().cloned()).collect();
+        all.into_iter().map(|name| (name.clone(), self.observe(&name))).collect()
     }
 
     fn observe(&self, name: &Name) -> VmSeen {

@@ -85,3 +85,16 @@ fn a_guest_that_shuts_itself_down_has_not_failed() {
     vms.start(&name, &spec(), &host(), false, &MemoryPlace::default()).unwrap();
     assert_eq!(wait_for_end(&mut vms, &name), End::ShutDown);
 }
+
+#[test]
+fn a_running_vm_is_observed_without_its_run_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let name: Name = "m1".parse().unwrap();
+    make_program(dir.path(), "exec sleep 60");
+    let mut vms = Vms::adopt(dir.path(), dir.path()).unwrap();
+    let pid = vms.start(&name, &spec(), &host(), false, &MemoryPlace::default()).unwrap();
+    fs::remove_dir_all(dir.path().join("vms")).unwrap();
+    assert_eq!(vms.seen()[&name].process.as_ref().map(|process| process.pid), Some(pid));
+    vms.kill(&name);
+    wait_for_end(&mut vms, &name);
+}

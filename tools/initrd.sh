@@ -1,0 +1,48 @@
+# Parts of initial RAM file systems for guests. Sourced; makes $work, which is removed at exit, and
+# $root in it.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+PATH=$PATH:/usr/sbin:/sbin
+root=$work/root
+mkdir -p "$root"/{bin,sbin,dev,etc,modules}
+
+# libraries FILE: copies the libraries of a program or library, to the same paths.
+libraries() {
+  ldd "$1" | grep -o '/[^ ]*' | while read -r library; do install -D "$library" "$root$library"; done
+}
+
+# program PATH…: copies programs into /bin, with their libraries.
+program() {
+  local path
+  for path in "$@"; do
+    cp -L "$path" "$root/bin/"
+    libraries "$path"
+  done
+}
+
+# extend_image IMAGES NAME OUT MODULE…: makes OUT/vmlinuz and OUT/initrd from the guest image NAME,
+# $root, and these modules of the kernel's package. $root/init runs before the image's own init,
+# which becomes /sbin/guest.
+extend_image() {
+  local images=$1 name=$2 out=$3 kernel module file object
+  # Background processes of the shell read from /dev/null.
+  mknod "$root/dev/null" c 1 3
+  (cd "$work" && cpio --quiet -idm init modules/order <"$images/$name/initrd")
+  mv "$work/init" "$root/sbin/guest"
+  mv "$work/modules/order" "$root/modules/order"
+  dpkg-deb -x "$images/packages/$(jq -r .package "$images/$name/info.json")" "$work/package"
+  [ -e "$work/package/lib" ] || ln -s usr/lib "$work/package/lib"
+  kernel=$(jq -r .kernel "$images/$name/info.json")
+  depmod -b "$work/package" "$kernel"
+  for module in "${@:4}"; do
+    modprobe -d "$work/package" -S "$kernel" --show-depends "$module"
+  done | awk '$1 == "insmod" && !seen[$2]++ {print $2}' | while read -r file; do
+    object=$(basename "$file") object=${object%.xz}
+    case $file in *.xz) xz -dc "$file" ;; *) cat "$file" ;; esac >"$root/modules/$object"
+    grep -qx "$object" "$root/modules/order" || echo "$object" >>"$root/modules/order"
+  done
+  mkdir -p "$out"
+  cp "$images/$name/vmlinuz" "$out/vmlinuz"
+  (cd "$root" && find . | cpio --quiet -o -H newc) >"$work/more"
+  cat "$images/$name/initrd" "$work/more" >"$out/initrd"
+}
