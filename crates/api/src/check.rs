@@ -1,80 +1,80 @@
-//! What `taut check` finds on a host and in a guest (SPEC BP): facts, without judgement. `host` reads them, `plan` judges
-//! them. What is absent could not be read: that is different from being off.
+//! Facts that `taut check` reads on a host and in a guest, without judgement: `host` reads them,
+//! `plan` judges them. An absent fact could not be read, which differs from a setting that is off.
 
 use std::collections::BTreeMap;
 
 use crate::Bytes;
 
-/// A file whose content is a setting.
+/// A file that contains a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Knob {
     /// Path below the root, without a leading slash.
     pub path: String,
-    /// The value in force; of a file that lists choices (`always [madvise] never`) the chosen one.
+    /// Value in force; for a file that lists choices (`always [madvise] never`), the chosen one.
     pub value: String,
-    /// The choices of such a file; else empty.
+    /// Choices of a file that lists them; else empty.
     pub choices: Vec<String>,
 }
 
-/// A value that a file is to have.
+/// A new value for a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// Path below the root, without a leading slash.
     pub path: String,
-    /// What is to be written.
+    /// Value to write.
     pub value: String,
 }
 
-/// A host.
+/// Facts about a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostFacts {
-    /// Its CPUs.
+    /// CPUs.
     pub cpu: CpuFacts,
     /// Power management of its CPUs and buses.
     pub power: PowerFacts,
-    /// What its CPUs do when they have nothing to do.
+    /// Idle CPUs.
     pub idle: IdleFacts,
-    /// Its memory.
+    /// Memory.
     pub memory: MemoryFacts,
-    /// Its kernel.
+    /// Kernel.
     pub kernel: KernelFacts,
-    /// Its network cards.
+    /// Network cards.
     pub network: NetworkFacts,
-    /// What its VMs were promised; only a `tautd` knows.
+    /// Resources that VMs use; known only with a running `tautd`.
     pub commitment: Option<Commitment>,
 }
 
-/// CPUs.
+/// Facts about CPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpuFacts {
     /// On-line logical CPUs.
     pub pcpus: u32,
-    /// Cores with at least one of them.
+    /// Cores with at least one on-line CPU.
     pub cores: u32,
-    /// Packages (sockets) with at least one of them.
+    /// Packages (sockets) with at least one on-line CPU.
     pub packages: u32,
     /// NUMA nodes.
     pub nodes: u32,
-    /// Do cores run several threads?
+    /// Whether cores run several threads (SMT).
     pub smt: Option<bool>,
-    /// pCPUs of fast and of slow cores, on CPUs that have both.
+    /// Numbers of pCPUs on fast and on slow cores, for CPUs with both.
     pub hybrid: Option<(u32, u32)>,
-    /// Flaw → what the kernel does about it.
+    /// Vulnerability → mitigation of the kernel.
     pub vulnerabilities: BTreeMap<String, String>,
-    /// Is this host itself a VM?
+    /// Whether this host is a VM.
     pub in_vm: bool,
-    /// Is there a KVM?
+    /// Whether `/dev/kvm` exists.
     pub kvm: bool,
     /// KVM's hardware interrupt delivery: `enable_apicv` (Intel) or `avic` (AMD).
     pub interrupt_delivery: Option<Knob>,
 }
 
-/// Power management.
+/// Facts about power management.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PowerFacts {
-    /// The driver that sets frequencies.
+    /// Driver that sets frequencies.
     pub driver: Option<String>,
-    /// Per pCPU.
+    /// Frequency governor, per pCPU.
     pub governors: Vec<Knob>,
     /// Energy-performance preference, per pCPU.
     pub preferences: Vec<Knob>,
@@ -82,67 +82,67 @@ pub struct PowerFacts {
     pub biases: Vec<Knob>,
     /// Frequencies above the nominal one.
     pub turbo: Option<Turbo>,
-    /// The firmware's profile, where it offers one to Linux.
+    /// Power profile of the firmware, if it offers one to Linux.
     pub profile: Option<Knob>,
     /// Sleep states of PCI Express links.
     pub aspm: Option<Knob>,
-    /// The profile that tuned keeps.
+    /// Active profile of tuned.
     pub tuned: Option<String>,
 }
 
 /// Frequencies above the nominal one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Turbo {
-    /// The switch: Intel's says "no", others say "yes".
+    /// The file: Intel's disables turbo, others enable it.
     pub knob: Knob,
-    /// Its value that means on.
+    /// Value of the file that enables turbo.
     pub on: String,
 }
 
-/// Idle CPUs.
+/// Facts about idle CPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IdleFacts {
-    /// The driver that enters C-states; `none` when the kernel only halts.
+    /// Driver that enters C-states; `none` if the kernel only halts.
     pub driver: Option<String>,
     /// C-states, the shallowest first.
     pub states: Vec<IdleState>,
     /// `pm_qos_resume_latency_us` per pCPU: `0` no limit, `n/a` no latency at all.
     pub limits: Vec<Knob>,
-    /// The bound that a process holds for all CPUs, µs.
+    /// Latency bound that a process holds for all CPUs through `/dev/cpu_dma_latency`, in µs.
     pub dma_latency_us: Option<i32>,
-    /// How long KVM polls before a halted vCPU gives its pCPU away, ns.
+    /// Time that KVM polls before a halted vCPU gives its pCPU away, in ns.
     pub halt_poll_ns: Option<Knob>,
 }
 
 /// A C-state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdleState {
-    /// As the driver calls it.
+    /// Name that the driver gives it.
     pub name: String,
-    /// Time until the CPU runs again, µs.
+    /// Exit latency, in µs.
     pub exit_us: u32,
-    /// Its switch per pCPU: `0` the state may be entered.
+    /// Switch per pCPU: `0` if the state may be entered.
     pub disabled: Vec<Knob>,
 }
 
-/// Memory.
+/// Facts about memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryFacts {
-    /// Merging of equal pages: `0`, `1` or `2`.
+    /// Kernel same-page merging: `0`, `1` or `2`.
     pub ksm: Option<Knob>,
     /// Transparent huge pages.
     pub thp: Option<Knob>,
-    /// What a fault does to get one.
+    /// Defragmentation at a fault (transparent huge pages).
     pub thp_defrag: Option<Knob>,
     /// Pools of huge pages.
     pub pools: Vec<HugePool>,
     /// Size of all swap areas.
     pub swap: Option<Bytes>,
-    /// How readily anonymous memory is swapped out.
+    /// Readiness to swap out anonymous memory.
     pub swappiness: Option<Knob>,
-    /// Moving of pages to the node that uses them.
+    /// Automatic NUMA balancing: migration of pages to the node that uses them.
     pub numa_balancing: Option<Knob>,
-    /// Reclaiming a node's memory before another's is used.
+    /// Reclaim of a node's memory before memory of another node is used.
     pub zone_reclaim: Option<Knob>,
 }
 
@@ -153,11 +153,11 @@ pub struct HugePool {
     pub size: Bytes,
     /// Pages in the pool.
     pub total: u64,
-    /// Of them unused.
+    /// Unused pages.
     pub free: u64,
 }
 
-/// The kernel and what runs beside it.
+/// Facts about the kernel and services.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KernelFacts {
     /// `uname -r`.
@@ -166,110 +166,110 @@ pub struct KernelFacts {
     pub command_line: Vec<String>,
     /// Clock source.
     pub clock: Option<Knob>,
-    /// Number of CPUs without a tick, by the kernel's own word.
+    /// Number of CPUs without a tick, as the kernel reports it.
     pub tickless: Option<u32>,
     /// Number of CPUs without load balancing.
     pub isolated: Option<u32>,
     /// The watchdog's periodic non-maskable interrupt.
     pub nmi_watchdog: Option<Knob>,
-    /// May timers move to busy CPUs?
+    /// Whether timers may move to busy CPUs.
     pub timer_migration: Option<Knob>,
-    /// Does irqbalance run?
+    /// Whether irqbalance runs.
     pub irqbalance: Option<bool>,
 }
 
-/// Network.
+/// Facts about the network.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetworkFacts {
-    /// Cards with a device behind them, by name.
+    /// Cards with a device, by name.
     pub cards: Vec<Card>,
-    /// Microseconds that a blocking read polls.
+    /// Microseconds that a blocking read polls (`net.core.busy_read`).
     pub busy_read: Option<Knob>,
-    /// Microseconds that `poll` polls.
+    /// Microseconds that `poll` polls (`net.core.busy_poll`).
     pub busy_poll: Option<Knob>,
-    /// Groups of devices that the IOMMU can hand over.
+    /// Number of IOMMU groups.
     pub iommu_groups: u32,
 }
 
 /// A network card.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Card {
-    /// Interface.
+    /// Name of the interface.
     pub name: String,
     /// Kernel driver.
     pub driver: Option<String>,
-    /// Has it a link?
+    /// Whether the card has a link.
     pub link: Option<bool>,
-    /// Receive queues.
+    /// Number of receive queues.
     pub queues: u32,
-    /// The driver's `InterruptThrottleRate`, where its module shows one.
+    /// The driver's `InterruptThrottleRate`, if its module shows one.
     pub throttle: Option<String>,
-    /// Interrupt moderation, where the kernel could be asked.
+    /// Interrupt moderation, if the kernel reports it.
     pub moderation: Option<Moderation>,
-    /// Are received TCP segments merged (LRO), where the kernel could be asked?
+    /// Whether received TCP segments are merged (LRO), if the kernel reports it.
     pub lro: Option<bool>,
-    /// Nanoseconds that merged packets are kept.
+    /// Nanoseconds that merged packets are held (`gro_flush_timeout`).
     pub gro_flush: Option<Knob>,
-    /// Interrupts put off while polling finds nothing.
+    /// Interrupts deferred while polling finds nothing (`napi_defer_hard_irqs`).
     pub deferred_irqs: Option<Knob>,
-    /// Virtual functions that it could have.
+    /// Number of virtual functions that the card supports.
     pub virtual_functions: u32,
 }
 
 /// Interrupt moderation of a card.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moderation {
-    /// Microseconds that a received packet's interrupt may wait.
+    /// Microseconds that the interrupt of a received packet may wait.
     pub rx_us: u32,
-    /// Does the driver choose by itself?
+    /// Whether the driver adapts the moderation.
     pub adaptive_rx: bool,
 }
 
-/// What VMs were promised.
+/// Resources that VMs use, and host settings that concern them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Commitment {
-    /// Running VMs.
+    /// Number of running VMs.
     pub vms: u32,
-    /// Their vCPUs together.
+    /// Sum of their vCPUs.
     pub vcpus: u32,
-    /// Their memory together.
+    /// Sum of their memory.
     pub memory: Bytes,
-    /// The host's memory.
+    /// Memory of the host.
     pub host_memory: Bytes,
-    /// How VMs run.
+    /// Accelerator of VMs.
     pub accelerator: String,
-    /// Moderation of vNICs that have none of their own.
+    /// Moderation of vNICs that follow the host.
     pub coalescing: String,
-    /// LRO of vNICs that have it on themselves.
+    /// Host setting of large receive offload.
     pub lro: bool,
 }
 
-/// A guest, from inside.
+/// Facts about a guest, read from inside.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GuestFacts {
-    /// Its kernel.
+    /// Kernel.
     pub kernel: KernelFacts,
-    /// What its CPUs do when they have nothing to do.
+    /// Idle CPUs.
     pub idle: IdleFacts,
-    /// Its memory.
+    /// Memory.
     pub memory: MemoryFacts,
-    /// Its network cards.
+    /// Network cards.
     pub network: NetworkFacts,
-    /// Is it a VM at all?
+    /// Whether the machine is a VM at all.
     pub in_vm: bool,
-    /// Tables that a packet filter has registered, by what they are called.
+    /// Names of the tables that a packet filter has registered.
     pub firewall: Option<Vec<String>>,
     /// SELinux: `enforcing`, `permissive`, or absent.
     pub selinux: Option<String>,
-    /// Java processes and whether each was told to use large pages.
+    /// Java processes.
     pub java: Vec<JavaProcess>,
 }
 
 /// A Java process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JavaProcess {
-    /// Process number.
+    /// Process ID.
     pub pid: u32,
-    /// Was it started with large pages?
+    /// Whether it was started with large pages.
     pub large_pages: bool,
 }

@@ -1,51 +1,55 @@
-//! Moderation of a vNIC's interrupts and kicks (SPEC row VN-11), in ESX's words *interrupt coalescing*.
+//! Moderation of a vNIC's interrupts and kicks; ESX calls it *interrupt coalescing*.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 
-/// How a vNIC's interrupts and kicks are moderated: ESX's `coalescingScheme` with its `coalescingParams`.
+use crate::text::schema_of_text;
+
+/// Moderation of a vNIC's interrupts and kicks: ESX's `coalescingScheme` with its
+/// `coalescingParams`.
 ///
-/// Written `disabled`, `static:PACKETS`, `rbc:RATE` or `adapt`; `static` and `rbc` alone take their defaults. `dense` is only read
-/// from those who decide, not from users' documents ([`NicCoalescing`], [`Self::of`]).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+/// Written `disabled`, `static:PACKETS`, `rbc:RATE` or `adapt`; `static` and `rbc` alone take their
+/// defaults. Users' documents cannot contain `dense`, which only the plan sets ([`NicCoalescing`],
+/// [`Self::of`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum Coalescing {
-    /// Every interrupt at once when the guest wants one, every kick at once.
+    /// Send each interrupt that the guest wants at once, and take each kick at once.
     Disabled,
-    /// An interrupt for so many packets, or 4 ms after the first; the guest's transmit ring is looked at likewise.
+    /// Interrupt after this many packets, or 4 ms after the first one. The guest's transmit ring is
+    /// polled by the same rule.
     Static {
-        /// One of [`Self::PACKETS`].
+        /// Number of packets, one of [`Self::PACKETS`].
         packets: u8,
     },
-    /// Rate based: about so many interrupts a second while frames keep coming; none is held back on an idle link.
+    /// Rate based: about this many interrupts per second under load, and no delay on an idle link.
     Rbc {
         /// Interrupts per second, one of [`Self::RATES`].
         rate: u32,
     },
-    /// The batch follows the load; nothing waits longer than 50 µs.
+    /// Batches grow with the load, and nothing waits longer than 50 µs.
     Adapt,
-    /// Dense mode's (DM-3): like `static` with its default, but all guests' rings are looked at, and all guests interrupted, in
-    /// common ticks of 4 ms, and a guest may kick only when it has been idle. Never written by users: it is a rule of the plan.
+    /// Dense mode: like `static` with its default, but all guests are served and interrupted in
+    /// common ticks of 4 ms, and a guest may kick only after it was idle. Only the plan sets it.
     Dense,
 }
 
 impl Coalescing {
-    /// Packets that `static` takes.
+    /// Range of the packets of `static`.
     pub const PACKETS: RangeInclusive<u8> = 1..=64;
-    /// Packets of `static` without a parameter.
+    /// Default number of packets of `static`.
     pub const DEFAULT_PACKETS: u8 = 64;
-    /// Interrupts per second that `rbc` takes.
+    /// Range of the interrupts per second of `rbc`.
     pub const RATES: RangeInclusive<u32> = 100..=100_000;
-    /// Interrupts per second of `rbc` without a parameter (ESX: `Net.CoalesceRBCRate`).
+    /// Default interrupts per second of `rbc` (ESX: `Net.CoalesceRBCRate`).
     pub const DEFAULT_RATE: u32 = 4000;
 
-    /// A scheme with its parameter as ESX writes them: two texts, the second possibly empty.
+    /// Reads a scheme and its parameter as ESX writes them. `params` may be empty.
     ///
     /// # Errors
-    /// When there is no such scheme, or its parameter is not a number in its range.
+    /// If there is no such scheme, or the parameter is outside its range.
     pub fn of(scheme: &str, params: &str) -> Result<Self, BadCoalescing> {
         let (scheme, params) = (scheme.trim().to_ascii_lowercase(), params.trim());
         let unwanted = |parsed| {
@@ -68,7 +72,7 @@ impl Coalescing {
 }
 
 impl Coalescing {
-    /// What users may write.
+    /// Reads the schemes that users may write.
     fn written(text: &str) -> Result<Self, BadCoalescing> {
         let (scheme, params) = text.split_once(':').unwrap_or((text, ""));
         Self::of(scheme, params)
@@ -90,7 +94,7 @@ impl Default for Coalescing {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadCoalescing {
     /// There is no such scheme.
-    #[error("`{0}` is no coalescing scheme: use disabled, static, rbc or adapt")]
+    #[error("`{0}` is not a coalescing scheme: use disabled, static, rbc or adapt")]
     Scheme(String),
     /// The packets of `static` are outside their range.
     #[error("static coalescing takes 1 to 64 packets, not `{0}`")]
@@ -111,20 +115,6 @@ impl FromStr for Coalescing {
     }
 }
 
-impl TryFrom<String> for Coalescing {
-    type Error = BadCoalescing;
-
-    fn try_from(text: String) -> Result<Self, BadCoalescing> {
-        text.parse()
-    }
-}
-
-impl From<Coalescing> for String {
-    fn from(coalescing: Coalescing) -> Self {
-        coalescing.to_string()
-    }
-}
-
 impl fmt::Display for Coalescing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -137,32 +127,23 @@ impl fmt::Display for Coalescing {
     }
 }
 
-impl utoipa::PartialSchema for Coalescing {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        String::schema()
-    }
-}
-
-impl utoipa::ToSchema for Coalescing {}
-
-/// What a vNIC's document says: a scheme of its own, or (`default`) the host's.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+/// Moderation of a vNIC: a scheme of its own, or (`default`) the host's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum NicCoalescing {
-    /// The host's `Net.CoalesceScheme` and `Net.CoalesceParams`, whatever they are at the time.
+    /// Follow the host's `Net.CoalesceScheme` and `Net.CoalesceParams`.
     #[default]
     HostDefault,
-    /// This.
+    /// Use this scheme.
     Own(Coalescing),
 }
 
 impl NicCoalescing {
-    /// For documents: a vNIC that follows the host does not mention it.
+    /// Returns whether the vNIC follows the host.
     pub fn is_default(&self) -> bool {
         *self == Self::HostDefault
     }
 
-    /// What is in force on a host with this default.
+    /// Returns the scheme in force on a host with this default.
     pub fn or(self, host: Coalescing) -> Coalescing {
         match self {
             Self::HostDefault => host,
@@ -179,20 +160,6 @@ impl FromStr for NicCoalescing {
     }
 }
 
-impl TryFrom<String> for NicCoalescing {
-    type Error = BadCoalescing;
-
-    fn try_from(text: String) -> Result<Self, BadCoalescing> {
-        text.parse()
-    }
-}
-
-impl From<NicCoalescing> for String {
-    fn from(coalescing: NicCoalescing) -> Self {
-        coalescing.to_string()
-    }
-}
-
 impl fmt::Display for NicCoalescing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -202,13 +169,7 @@ impl fmt::Display for NicCoalescing {
     }
 }
 
-impl utoipa::PartialSchema for NicCoalescing {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        String::schema()
-    }
-}
-
-impl utoipa::ToSchema for NicCoalescing {}
+schema_of_text!(Coalescing, NicCoalescing);
 
 #[cfg(test)]
 mod tests {
@@ -230,8 +191,8 @@ mod tests {
     #[test]
     fn what_is_out_of_range_is_named() {
         for (text, message) in [
-            ("", "`` is no coalescing scheme"),
-            ("rbc4000", "`rbc4000` is no coalescing scheme"),
+            ("", "`` is not a coalescing scheme"),
+            ("rbc4000", "`rbc4000` is not a coalescing scheme"),
             ("static:0", "1 to 64 packets, not `0`"),
             ("static:65", "1 to 64 packets, not `65`"),
             ("static:-1", "1 to 64 packets, not `-1`"),

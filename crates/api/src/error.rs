@@ -1,21 +1,21 @@
-//! Errors as users meet them: what went wrong with which values, why, and what to do.
+//! Errors for users: message with values, causes, and a hint.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The body of every API response that is not a success, and what the command line prints.
+/// Body of every HTTP answer that is not a success, and the error that the command line prints.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema, thiserror::Error)]
 pub struct ApiError {
-    /// The class of error; decides the HTTP status.
+    /// Class of the error; determines the HTTP status.
     pub kind: ErrorKind,
     /// One sentence with the values that matter.
     pub message: String,
-    /// The chain of causes, outermost first.
+    /// Chain of causes, outermost first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<String>,
-    /// What to do about it.
+    /// Advice for the user.
     pub hint: String,
 }
 
@@ -25,20 +25,20 @@ pub struct ApiError {
 pub enum ErrorKind {
     /// The request or file is wrong (400).
     Invalid,
-    /// Nothing has that name (404).
+    /// No resource has that name (404).
     NotFound,
-    /// It exists already, is in use, or changed meanwhile (409).
+    /// The resource exists already, is in use, or changed meanwhile (409).
     Conflict,
-    /// The plan refused it: missing resources or a rule (422).
+    /// The plan refused the request: missing resources or a rule (422).
     Refused,
     /// The host lacks something: privileges, QEMU, space (503).
     Unavailable,
-    /// A fault of taut itself (500).
+    /// A fault of taut (500).
     Internal,
 }
 
 impl ErrorKind {
-    /// The HTTP status of this class.
+    /// Returns the HTTP status of this class.
     pub const fn http_status(self) -> u16 {
         match self {
             Self::Invalid => 400,
@@ -52,12 +52,12 @@ impl ErrorKind {
 }
 
 impl ApiError {
-    /// An error without further causes.
+    /// Creates an error without causes.
     pub fn new(kind: ErrorKind, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { kind, message: message.into(), causes: Vec::new(), hint: hint.into() }
     }
 
-    /// The same error with `cause` and everything behind it noted.
+    /// Adds `cause` and its chain of sources.
     #[must_use]
     pub fn because(mut self, cause: &(dyn std::error::Error + 'static)) -> Self {
         let mut next = Some(cause);

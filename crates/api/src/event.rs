@@ -1,18 +1,18 @@
-//! What happened, in order: the record that answers "why is it so".
+//! The event log.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One entry of the event log. Events are kept in the store and survive restarts.
+/// One entry of the event log. The store keeps events across restarts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
-    /// Grows by one with each event; `taut events --since` takes it.
+    /// Sequence number, for `taut events --since`.
     pub seq: u64,
     /// Wall clock, milliseconds since the Unix epoch.
     pub at_ms: u64,
-    /// How much it matters.
+    /// Severity.
     pub level: Level,
-    /// What it is about, as `vm/NAME`, `portgroup/NAME`, `fabric` …
+    /// Subject: `vm/NAME`, `portgroup/NAME`, `fabric` or similar.
     pub subject: String,
     /// Machine-readable kind such as `vm.started` or `port.broken`.
     pub kind: String,
@@ -20,14 +20,14 @@ pub struct Event {
     pub message: String,
 }
 
-/// How much an [`Event`] matters.
+/// Severity of an [`Event`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Expected: the system did what was asked.
+    /// An expected event: the system did what was asked.
     Info,
-    /// Worth a look: something was refused, lost or restarted.
+    /// Something was refused, lost or restarted.
     Warning,
-    /// Somebody has to act.
+    /// The user has to act.
     Error,
 }

@@ -1,4 +1,4 @@
-//! The host as taut sees it.
+//! The host: settings, topology, accelerator.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,28 +11,29 @@ use crate::{Bytes, Coalescing};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostSettings {
-    /// Moderation of vNICs that have none of their own (VN-11): `disabled`, `static`, `rbc` or `adapt`.
+    /// Moderation of vNICs that follow the host: `disabled`, `static`, `rbc` or `adapt`.
     #[serde(rename = "Net.CoalesceScheme")]
     pub coalesce_scheme: String,
-    /// Its parameter: packets for `static` (1 to 64), interrupts per second for `rbc` (100 to 100000); empty: the scheme's
-    /// own default (64, 4000).
+    /// Parameter of the scheme: packets for `static` (1 to 64), interrupts per second for `rbc`
+    /// (100 to 100000). Empty stands for the scheme's default (64, 4000).
     #[serde(rename = "Net.CoalesceParams")]
     pub coalesce_params: String,
-    /// Large receive offload for vNICs that have it on themselves (VN-12).
+    /// Large receive offload, for vNICs that enable it.
     #[serde(rename = "Net.Vmxnet3SwLRO")]
     pub lro: Toggle,
-    /// Dense mode (DM-1): `default` (never) or `dense` (while the load is above all thresholds).
+    /// Dense mode: `default` (never) or `dense` (while the load is above all thresholds).
     #[serde(rename = "Net.NetTuneHostMode")]
     pub tune_mode: TuneMode,
-    /// Seconds between two tests of the load, 1 to 3600 (DM-2).
+    /// Seconds between two tests of the load for dense mode, 1 to 3600.
     #[serde(rename = "Net.NetTuneInterval")]
     pub tune_interval: String,
-    /// Running VMs, their vCPUs, and percent of all pCPUs' time that make a host dense; `n` is the number of pCPUs (DM-2).
+    /// Thresholds of dense mode: running VMs, their vCPUs, and percent of all pCPUs' time; `n` is
+    /// the number of pCPUs.
     #[serde(rename = "Net.NetTuneThreshold")]
     pub tune_threshold: String,
 }
 
-/// A setting that is on or off, in ESX's digits.
+/// A switch, in ESX's digits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum Toggle {
     /// Off.
@@ -58,26 +59,26 @@ impl Default for HostSettings {
 }
 
 impl HostSettings {
-    /// Both settings in one.
+    /// Returns scheme and parameter as one value.
     ///
     /// # Errors
-    /// When they do not go together; settings in the store do.
+    /// If they do not match. Stored settings always do.
     pub fn coalescing(&self) -> Result<Coalescing, BadCoalescing> {
         Coalescing::of(&self.coalesce_scheme, &self.coalesce_params)
     }
 
-    /// Seconds between two tests of the load.
+    /// Returns the seconds between two tests of the load.
     ///
     /// # Errors
-    /// When it is no such number; settings in the store are.
+    /// If the text is not such a number. Stored settings always are.
     pub fn tune_interval(&self) -> Result<u32, BadTune> {
         tune_interval(&self.tune_interval)
     }
 
-    /// What the load has to reach.
+    /// Returns the thresholds of dense mode.
     ///
     /// # Errors
-    /// When it is not three thresholds; settings in the store are.
+    /// If the text is not three thresholds. Stored settings always are.
     pub fn tune_threshold(&self) -> Result<TuneThreshold, BadTune> {
         self.tune_threshold.parse()
     }
@@ -88,27 +89,27 @@ impl HostSettings {
 pub struct HostInfo {
     /// Host name.
     pub hostname: String,
-    /// `uname -r`.
+    /// Kernel release, as `uname -r` prints it.
     pub kernel: String,
     /// Distribution, from os-release.
     pub os: String,
-    /// CPU model name.
+    /// Model name of the first CPU.
     pub cpu_model: String,
-    /// Every on-line pCPU.
+    /// On-line pCPUs, by number.
     pub cpus: Vec<Cpu>,
-    /// NUMA nodes.
+    /// NUMA nodes that have CPUs or memory, by number.
     pub nodes: Vec<NumaNode>,
-    /// Memory in total and available now.
+    /// Total memory (`MemTotal`).
     pub memory_total: Bytes,
-    /// `MemAvailable` now.
+    /// Available memory (`MemAvailable`) when the host was read.
     pub memory_available: Bytes,
-    /// How guests' vCPUs run here, and why.
+    /// How vCPUs run here, and why.
     pub accelerator: Accelerator,
-    /// QEMU found, if any.
+    /// The QEMU that VMs are started with, if one was found.
     pub qemu: Option<QemuInfo>,
 }
 
-/// One pCPU (logical CPU) and where it sits.
+/// One pCPU (logical CPU) and its place in the topology.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Cpu {
     /// Kernel's CPU number.
@@ -132,10 +133,10 @@ pub struct NumaNode {
     pub memory: Bytes,
 }
 
-/// How vCPUs run, decided by starting one (not by looking for `/dev/kvm`).
+/// The accelerator, found by starting a guest rather than by looking for `/dev/kvm`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Accelerator {
-    /// What VMs are started with.
+    /// Accelerator that VMs are started with.
     pub kind: AcceleratorKind,
     /// The observation behind the decision, as a sentence.
     pub why: String,

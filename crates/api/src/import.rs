@@ -1,4 +1,4 @@
-//! What became of each line of a foreign VM description (`.vmx`).
+//! Report on an imported VM description (`.vmx`).
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,11 +10,11 @@ pub struct ImportedKey {
     pub key: String,
     /// Its value as the file wrote it.
     pub value: String,
-    /// What happened to it.
+    /// Fate of the key.
     pub fate: Fate,
 }
 
-/// What happened to an imported key.
+/// Fate of an imported key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", tag = "fate")]
 pub enum Fate {
@@ -30,7 +30,7 @@ pub enum Fate {
         /// What it was mapped to, and why.
         note: String,
     },
-    /// Known, but without effect in this version; kept in the report only.
+    /// Known, but without effect in this version; only reported.
     Reported {
         /// Why it has no effect.
         note: String,

@@ -1,11 +1,11 @@
-//! What KVM counts of a VM's vCPUs: above all how they halt (SPEC LS-10, LS-6).
+//! KVM's counters of a VM's vCPUs: exits, and how vCPUs halt.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The counters that are asked for, by KVM's names; a kernel need not have all. Times are in nanoseconds.
+/// Names of the counters that are queried; a kernel may lack some. Times are in nanoseconds.
 ///
 /// | name | what it counts |
 /// |---|---|
@@ -29,33 +29,35 @@ pub const COUNTERS: [&str; 9] = [
     "halt_wait_ns",
 ];
 
-/// `GET /v1/vms/{name}/kvm`: what KVM has counted of a running VM's vCPUs since they were made.
+/// `GET /v1/vms/{name}/kvm`: KVM's counters of a running VM's vCPUs since they were created.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KvmCounters {
-    /// By vCPU, ascending; empty where nothing is counted.
+    /// Counters by vCPU, ascending; empty if KVM counts nothing.
     pub vcpus: Vec<KvmVcpu>,
-    /// Why nothing is counted, as a sentence.
+    /// Reason for missing counters, as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub none_because: Option<String>,
 }
 
-/// What KVM has counted of a vCPU.
+/// KVM's counters of one vCPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KvmVcpu {
-    /// Its number.
+    /// Index of the vCPU.
     pub vcpu: u32,
-    /// By KVM's names: exits, halt_exits, halt_attempted_poll, halt_successful_poll, halt_poll_invalid, halt_wakeup, and in nanoseconds
-    /// halt_poll_success_ns, halt_poll_fail_ns, halt_wait_ns; those that this kernel has.
+    /// Values by KVM's names: exits, halt_exits, halt_attempted_poll, halt_successful_poll,
+    /// halt_poll_invalid, halt_wakeup, and in nanoseconds halt_poll_success_ns, halt_poll_fail_ns,
+    /// halt_wait_ns. A kernel may lack some.
     pub counters: BTreeMap<String, u64>,
 }
 
 impl KvmCounters {
-    /// None, for this reason.
+    /// Returns empty counters with the reason.
     pub fn none(because: impl Into<String>) -> Self {
         Self { vcpus: Vec::new(), none_because: Some(because.into()) }
     }
 
-    /// What was counted since `earlier`. Left out is what only one of the two knows, and what ran backwards: another process was asked.
+    /// Returns the difference to `earlier`. Omits counters that only one side has, and counters
+    /// that decreased because the process was restarted.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let moved = |now: &KvmVcpu| {

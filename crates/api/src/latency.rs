@@ -1,4 +1,4 @@
-//! What became of a VM's latency sensitivity (SPEC LS-1 to LS-9).
+//! State of a VM's latency sensitivity.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -6,17 +6,17 @@ use utoipa::ToSchema;
 /// State of a VM's `latency_sensitivity = "high"` or `"high-ht"`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LatencyStatus {
-    /// How much of it is in force.
+    /// How much of the latency sensitivity is in force.
     pub state: LatencyState,
-    /// The pCPU that each vCPU owns, in the vCPUs' order; empty when it has none for itself.
+    /// pCPU that each vCPU owns, in vCPU order; empty without exclusive pCPUs.
     pub cpus: Vec<u32>,
-    /// Their SMT siblings that are kept idle (LS-4).
+    /// SMT siblings of those pCPUs, which are kept idle (LS-4 idle SMT siblings).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub idle: Vec<u32>,
-    /// Why it is refused, or what is missing.
+    /// Reasons for a refusal, and what is missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
-    /// Each decision with the rule behind it.
+    /// Decisions, each with its rule.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<Decision>,
 }
@@ -25,25 +25,25 @@ pub struct LatencyStatus {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LatencyState {
-    /// The VM does not run, or its vCPUs have not been found yet.
+    /// The VM is off, or its vCPU threads are not known yet.
     #[default]
     Waiting,
-    /// All of it.
+    /// Everything is in force.
     Granted,
-    /// Some of it; `missing` says what is not.
+    /// A part is in force; `missing` names the rest.
     Partly,
-    /// Nothing of it; `missing` says why.
+    /// Nothing is in force; `missing` says why.
     Refused,
 }
 
 /// A decision of the plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Decision {
-    /// What was decided.
+    /// The decision, as a sentence.
     pub decision: String,
     /// The rule behind it.
     pub rule: String,
-    /// It takes effect with the VM's next start only.
+    /// Whether the decision takes effect only at the VM's next start.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub restart: bool,
 }

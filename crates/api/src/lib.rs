@@ -1,11 +1,15 @@
-//! The resources that user, command line, page, daemon and fabric share.
+//! Types that user, command line, daemon and fabric share.
 //!
-//! Two borders meet here and nothing else does:
+//! The crate defines two borders:
 //!
-//! * **user ↔ `tautd`**: [`vm`], [`vmci`], [`network`], [`event`], [`host`], [`kvm`], [`tune`], [`error`], as JSON documents over HTTP ([`route`]);
-//! * **`tautd` ↔ `taut-fabric`**: [`fabric`], as framed messages with file descriptors over a Unix socket.
+//! * **user ↔ `tautd`**: JSON documents over HTTP. [`path`] has the routes, [`route`] the bodies,
+//!   [`patch`] the changes of a VM; the documents are in [`vm`], [`vmci`], [`network`], [`event`],
+//!   [`host`], [`kvm`], [`tune`] and [`error`].
+//! * **`tautd` ↔ `taut-fabric`**: [`fabric`], as framed messages with file descriptors over a Unix
+//!   socket.
 //!
-//! The crate holds data and its validation. It opens no file, knows no clock, and starts nothing.
+//! The crate contains data and its validation. It opens no file, reads no clock, and starts no
+//! thread.
 
 pub mod check;
 pub mod coalescing;
@@ -16,6 +20,7 @@ pub mod event;
 pub mod fabric;
 pub mod host;
 pub mod import;
+pub mod ip;
 pub mod kvm;
 pub mod latency;
 pub mod link;
@@ -25,12 +30,14 @@ pub mod name;
 pub mod network;
 pub mod passthrough;
 pub mod patch;
+pub mod path;
 pub mod placement;
 pub mod queues;
 pub mod resources;
 pub mod route;
 pub mod shaping;
 pub mod shares;
+mod text;
 pub mod tune;
 pub mod units;
 pub mod vlan;

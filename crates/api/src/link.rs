@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Link {
-    /// Nobody connected, or the guest's driver has not started the rings.
+    /// No front end is connected, or the guest's driver has not started the rings.
     #[default]
     Down,
     /// Frames pass.

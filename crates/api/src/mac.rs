@@ -3,12 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
+
 use utoipa::ToSchema;
 
 /// A 48-bit Ethernet address, written `02:11:00:00:00:01`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, SerializeDisplay, DeserializeFromStr, ToSchema,
+)]
 #[schema(value_type = String, example = "02:11:00:00:00:01")]
 pub struct MacAddr(pub [u8; 6]);
 
@@ -26,16 +28,16 @@ impl MacAddr {
         self.0[0] & 1 == 1
     }
 
-    /// Could a vNIC own this address? It must be unicast and not zero.
+    /// Returns whether a vNIC can have this address: it must be unicast and not zero.
     pub fn is_assignable(self) -> bool {
         !self.is_multicast() && self.0 != [0; 6]
     }
 
-    /// The stable, locally administered address of the `index`-th vNIC of `owner` when its file names none.
+    /// Derives the stable, locally administered address of the `index`-th vNIC of `owner`.
     ///
-    /// The first three octets are always `02:74:61` ("ta" of taut behind the local bit).
+    /// The first three octets are always `02:74:61` ("ta" of taut after the local bit).
     pub fn derived(owner: &str, index: usize) -> Self {
-        // FNV-1a: stable across builds, and collisions are found by validation.
+        // FNV-1a is stable across builds; validation finds collisions.
         let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
         for byte in owner.bytes().chain([0xff]).chain((index as u64).to_le_bytes()) {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -57,20 +59,6 @@ impl FromStr for MacAddr {
             *octet = u8::from_str_radix(part, 16).map_err(|_| bad())?;
         }
         if parts.next().is_some() { Err(bad()) } else { Ok(Self(octets)) }
-    }
-}
-
-impl TryFrom<String> for MacAddr {
-    type Error = BadMac;
-
-    fn try_from(text: String) -> Result<Self, BadMac> {
-        text.parse()
-    }
-}
-
-impl From<MacAddr> for String {
-    fn from(mac: MacAddr) -> Self {
-        mac.to_string()
     }
 }
 

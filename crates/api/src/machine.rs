@@ -1,26 +1,27 @@
-//! What a VM's process is told about how it runs: accelerator, idle vCPUs, the disk's limits.
+//! Settings of a VM's process: accelerator, idle vCPUs, limits of the disk.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::Bytes;
 
-/// How a VM's code is run. The host's choice, made by a probe that runs a guest, unless the VM says otherwise.
+/// How a VM's code is run. `auto` leaves the choice to the host, which probes KVM with a small
+/// guest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum AcceleratorChoice {
-    /// KVM where it runs guests, else emulation.
+    /// KVM if it runs guests, else emulation
     #[default]
     Auto,
-    /// KVM, also where the probe says that it does not run guests.
+    /// KVM, even if the probe says that it does not run guests
     Kvm,
-    /// Emulation.
+    /// Emulation
     Tcg,
 }
 
 impl AcceleratorChoice {
-    /// Is it left to the host?
+    /// Returns whether the host decides.
     pub fn is_auto(&self) -> bool {
         *self == Self::Auto
     }
@@ -49,57 +50,59 @@ impl std::fmt::Display for VmAccelerator {
     }
 }
 
-/// What an idle vCPU does (SPEC BP, LS-6): the table `[halt]` of a VM file. Each key is ESX's; what is absent is KVM's and the
-/// plan's own choice. Under emulation none of them has an effect.
+/// Behaviour of idle vCPUs: the table `[halt]` of a VM file. The keys are ESX's. KVM and the plan
+/// decide what is absent. Under emulation the keys have no effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HaltSpec {
-    /// Does an idle vCPU give its pCPU away (`monitor_control.halt_desched`)? With `false` it halts inside the guest's own time,
-    /// once its pCPUs are its own; that is also what latency-sensitive VMs do that do not say. From the VM's next start on.
+    /// Whether an idle vCPU gives its pCPU away (ESX: `monitor_control.halt_desched`). With `false`
+    /// it halts inside the guest while its pCPUs are exclusive; latency-sensitive VMs do so by
+    /// default. Takes effect at the VM's next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desched: Option<bool>,
-    /// Does it spin before it halts (`monitor.idleLoopSpinBeforeHalt`)? KVM then polls on the host, and a Linux guest may do so
-    /// itself (haltpoll). The guest's part is from its next start on.
+    /// Whether a vCPU spins before it halts (ESX: `monitor.idleLoopSpinBeforeHalt`). KVM then polls
+    /// on the host, and a Linux guest may poll by itself (haltpoll). The guest's part takes effect
+    /// at its next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spin: Option<bool>,
-    /// How long at least, in microseconds, 1 to 10,000 (`monitor.idleLoopMinSpinUS`, ESX: 100). KVM's halt polling is one
-    /// setting for the host: the longest that a running VM asks for.
+    /// Shortest spinning time in microseconds, 1 to 10,000 (ESX: `monitor.idleLoopMinSpinUS`, 100).
+    /// KVM has one setting for the host: the longest time that a running VM asks for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_spin_us: Option<u32>,
 }
 
-/// ESX's own spinning, in microseconds.
+/// Spinning time of ESX, in microseconds.
 pub const MIN_SPIN_US: u32 = 100;
-/// Longest spinning that can be asked for, in microseconds.
+/// Longest spinning time, in microseconds.
 pub const MOST_SPIN_US: u32 = 10_000;
 
 impl HaltSpec {
-    /// Does it say nothing?
+    /// Returns whether no key is set.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
-    /// How long a halted vCPU is polled for at least, in nanoseconds; nothing when that is not asked for.
+    /// Returns the shortest polling time for a halted vCPU in nanoseconds; `None` without spinning.
     pub fn poll_ns(&self) -> Option<u64> {
         let us = self.min_spin_us.unwrap_or(MIN_SPIN_US);
         (self.spin == Some(true)).then_some(u64::from(us) * 1000)
     }
 }
 
-/// The most that a disk is read and written (VN-14), reading and writing together.
+/// Upper limits of a disk, reading and writing together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DiskLimits {
-    /// Bytes in a second.
+    /// Bytes per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<Bytes>,
-    /// Operations in a second.
+    /// Operations per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iops: Option<u64>,
 }
 
 impl DiskLimits {
-    /// Is there none?
+    /// Returns whether there is no limit.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }

@@ -3,14 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
+
 use utoipa::ToSchema;
 
-/// Name of a VM, vSwitch, port group or attachment: 1 to 63 of `a-z A-Z 0-9 - _ .`, starting with a letter or digit.
+/// Name of a VM, vSwitch, port group or attachment: 1 to 63 of `a-z A-Z 0-9 - _ .`, starting with a
+/// letter or digit.
 ///
 /// The character set makes a name safe as a file name and as a QEMU identifier.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, SerializeDisplay, DeserializeFromStr, ToSchema)]
 #[schema(value_type = String, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 pub struct Name(String);
 
@@ -22,7 +23,7 @@ pub struct Name(String);
 pub struct BadName(pub String);
 
 impl Name {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -40,20 +41,6 @@ impl FromStr for Name {
         } else {
             Err(BadName(text.to_owned()))
         }
-    }
-}
-
-impl TryFrom<String> for Name {
-    type Error = BadName;
-
-    fn try_from(text: String) -> Result<Self, BadName> {
-        text.parse()
-    }
-}
-
-impl From<Name> for String {
-    fn from(name: Name) -> Self {
-        name.0
     }
 }
 

@@ -1,8 +1,6 @@
-//! vSwitches, port groups, and the ports that are not VMs' (SPEC rows VN-1, VN-2, VN-4, VN-9, VN-10).
+//! vSwitches, port groups, namespace attachments and external ports.
 
-use std::net::Ipv4Addr;
-use std::str::FromStr;
-
+use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -11,15 +9,15 @@ use crate::link::Link;
 use crate::shaping::Shaping;
 use crate::{MacAddr, Name, QueuePairs, Vlan};
 
-/// A virtual switch. Without uplinks it is a private network (VMnet, VN-2): memory only, invisible outside.
+/// A virtual switch. It has no uplink and is a private network: in memory only, invisible outside.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VSwitchSpec {}
 
-/// What a vSwitch is doing.
+/// State of a vSwitch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VSwitchStatus {
-    /// Ports attached through all its port groups.
+    /// Number of ports attached through all its port groups.
     pub ports: u32,
 }
 
@@ -27,54 +25,57 @@ pub struct VSwitchStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PortGroupSpec {
-    /// The vSwitch it belongs to.
+    /// vSwitch that the port group belongs to.
     pub vswitch: Name,
-    /// 0 (default): no VLAN; 1 to 4094: the switch keeps this group in that VLAN, and guests see untagged frames (VST);
-    /// 4095 or ranges such as `"10-20,30"`: guests tag their frames themselves (VGT). Ports of one vSwitch that have a
-    /// VLAN in common reach each other in it, whatever their groups, as on ESX.
+    /// VLAN of the ports. 0 (default): none. 1 to 4094: the switch keeps the ports in that VLAN,
+    /// and guests see untagged frames (VST). 4095, or ranges such as `"10-20,30"`: guests tag their
+    /// frames (VGT). As on ESX, ports of one vSwitch with a common VLAN reach each other in it,
+    /// also across port groups.
     #[serde(default)]
     pub vlan: Vlan,
-    /// Security policy (VN-10).
+    /// Security policy.
     #[serde(default)]
     pub security: Security,
-    /// Traffic shaping of each of its ports by itself, not of their sum (VN-4).
+    /// Traffic shaping of each port by itself, not of their sum.
     #[serde(default, skip_serializing_if = "Shaping::is_none")]
     pub shaping: Shaping,
-    /// Learn the addresses behind each port: for guests that are switches themselves. Needs `forged_transmits`.
+    /// MAC learning behind each port, for guests that are switches. Requires `forged_transmits`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac_learning: Option<MacLearning>,
 }
 
-/// Security policy of a port group; each rejects unless set (VN-10).
+/// Security policy of a port group. Each item is rejected unless it is allowed here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Security {
-    /// A guest may see frames for others.
+    /// A guest may receive frames for other addresses.
     pub promiscuous: bool,
-    /// A guest may give its card another address. The switch is not told what a guest sets, so the address that the
-    /// port last sent from is the one at which it receives, and its configured one no longer is.
+    /// A guest may change its card's address. The switch does not see the guest's setting, so the
+    /// port receives at the address that it last sent from, and no longer at its configured one.
     pub mac_changes: bool,
     /// A guest may send from an address at which it does not receive.
     pub forged_transmits: bool,
 }
 
-/// MAC learning of a port group: which addresses are behind a port is learnt from what it sends, per VLAN. Unicast for an
-/// address that nobody is known to have goes to the learning ports. A vNIC's configured address is never learnt elsewhere.
+/// MAC learning of a port group. The switch learns addresses behind a port per VLAN from the frames
+/// that the port sends. Unicast for an unknown address goes to the learning ports. A vNIC's
+/// configured address is never learnt at another port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MacLearning {
-    /// Most addresses learnt per port, 1 to 4096 (default). Frames from further ones pass, but answers are flooded.
+    /// Maximum number of addresses learnt per port, 1 to 4096 (default). Frames from further
+    /// addresses pass, but answers to them are flooded.
     #[schema(minimum = 1, maximum = 4096)]
     pub limit: u16,
-    /// Seconds after which an address that sent nothing is forgotten, 10 to 86400; default 300.
+    /// Seconds of silence after which an address is forgotten, 10 to 86400; default 300.
     #[schema(minimum = 10, maximum = 86400)]
     pub ageing_s: u32,
 }
 
 impl MacLearning {
-    /// Most addresses per port.
+    /// Maximum number of addresses per port.
     pub const MAX_LIMIT: u16 = 4096;
-    /// Seconds of ageing, least and most.
+    /// Range of the ageing time in seconds.
     pub const AGEING_S: std::ops::RangeInclusive<u32> = 10..=86_400;
 }
 
@@ -84,26 +85,29 @@ impl Default for MacLearning {
     }
 }
 
-/// What a port group is doing.
+/// State of a port group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PortGroupStatus {
-    /// Ports attached.
+    /// Number of attached ports.
     pub ports: u32,
 }
 
-/// A network namespace on a TAP port: ordinary programs become end points (`taut netns attach`).
+/// A network namespace on a TAP port, which makes ordinary programs end points (`taut netns
+/// attach`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NetnsSpec {
-    /// The namespace, as `ip netns` names it. Made when it does not exist, and then removed on detach.
+    /// Name of the namespace, as `ip netns` lists it. taut creates a namespace that does not exist,
+    /// and removes it on detach.
     pub netns: String,
-    /// The port group its interface is on.
+    /// Port group that the interface is connected to.
     pub portgroup: Name,
-    /// Address of the interface; derived from the name when absent.
+    /// Ethernet address of the interface; derived from the name if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
-    /// IPv4 address and prefix given to the interface.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// IPv4 address and prefix length of the interface.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::ip::optional")]
+    #[schema(value_type = Option<String>, example = "10.0.0.1/24")]
     pub ip: Option<Ipv4Net>,
     /// Name of the interface inside the namespace, at most 15 bytes.
     #[serde(default = "default_ifname")]
@@ -114,118 +118,63 @@ fn default_ifname() -> String {
     "taut0".to_owned()
 }
 
-/// What a namespace attachment is doing.
+/// State of a namespace attachment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NetnsStatus {
-    /// Is the TAP port forwarding?
+    /// Whether the TAP port forwards frames.
     pub attached: bool,
-    /// Was the namespace made by taut (and will be removed with the attachment)?
+    /// Whether taut created the namespace and will remove it with the attachment.
     pub made_netns: bool,
-    /// Why it is not attached.
+    /// Reason that the namespace is not attached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A vhost-user front end that taut did not start: DPDK's virtio-user, user-mode Linux, another VMM
-/// (`taut port attach`).
+/// A port for a vhost-user front end that taut did not start, such as DPDK's virtio-user, user-mode
+/// Linux, or another VMM (`taut port attach`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExternalPortSpec {
-    /// The port group it is on.
+    /// Port group that the port is on.
     pub portgroup: Name,
     /// Absolute path of the Unix socket.
     pub socket: String,
-    /// Who listens on the socket.
+    /// Which end listens on the socket.
     #[serde(default)]
     pub role: SocketRole,
-    /// The address that the switch knows for it; derived from the name when absent.
+    /// Ethernet address that the switch knows for the front end; derived from the name if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
-    /// Pairs of a receive and a transmit queue offered.
+    /// Number of queue pairs offered.
     #[serde(default, skip_serializing_if = "QueuePairs::is_default")]
     pub queues: QueuePairs,
     /// Offer checksum and segmentation offloads.
     #[serde(default)]
     pub offloads: bool,
-    /// Moderation of interrupts and kicks (VN-11), as a vNIC's.
+    /// Interrupt and kick moderation, as for a vNIC.
     #[serde(default, skip_serializing_if = "NicCoalescing::is_default")]
     pub coalescing: NicCoalescing,
 }
 
-/// Which end of a vhost-user socket taut is.
+/// taut's end of a vhost-user socket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SocketRole {
-    /// The front end listens, taut connects, and connects again when the front end was away.
+    /// The front end listens; taut connects, and reconnects after the front end was gone.
     #[default]
     Connect,
     /// taut listens; front ends connect, one at a time.
     Listen,
 }
 
-/// What an external port is doing.
+/// State of an external port.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExternalPortStatus {
-    /// Port number in the fabric.
+    /// Number of the port in the fabric.
     pub port: Option<u32>,
     /// State of the link.
     pub link: Link,
-    /// Why it is not up.
+    /// Reason that the link is not up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-}
-
-/// An IPv4 address with its prefix length, written `10.0.0.1/24`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Ipv4Net {
-    /// The host's address.
-    pub addr: Ipv4Addr,
-    /// Prefix length, 1 to 32.
-    pub prefix: u8,
-}
-
-impl utoipa::PartialSchema for Ipv4Net {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        String::schema()
-    }
-}
-
-impl ToSchema for Ipv4Net {}
-
-/// Why a string is not an [`Ipv4Net`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not an IPv4 address with prefix: write it as 10.0.0.1/24")]
-pub struct BadIpv4Net(pub String);
-
-impl FromStr for Ipv4Net {
-    type Err = BadIpv4Net;
-
-    fn from_str(text: &str) -> Result<Self, BadIpv4Net> {
-        let bad = || BadIpv4Net(text.to_owned());
-        let (addr, prefix) = text.split_once('/').ok_or_else(bad)?;
-        let addr = addr.parse().map_err(|_| bad())?;
-        let prefix = prefix.parse().ok().filter(|p| (1..=32).contains(p)).ok_or_else(bad)?;
-        Ok(Self { addr, prefix })
-    }
-}
-
-impl TryFrom<String> for Ipv4Net {
-    type Error = BadIpv4Net;
-
-    fn try_from(text: String) -> Result<Self, BadIpv4Net> {
-        text.parse()
-    }
-}
-
-impl From<Ipv4Net> for String {
-    fn from(net: Ipv4Net) -> Self {
-        net.to_string()
-    }
-}
-
-impl std::fmt::Display for Ipv4Net {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.addr, self.prefix)
-    }
 }

@@ -1,31 +1,34 @@
-//! Devices of the host handed to VMs (SPEC LS-8): what a VM file says, and what is found on the host.
+//! Devices of the host that are passed through to VMs: the settings, and the facts found on the
+//! host.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use utoipa::{PartialSchema, ToSchema};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
+use utoipa::ToSchema;
 
 use crate::Name;
 use crate::shaping::Shaping;
+use crate::text::schema_of_text;
 
-/// A PCI device, or a virtual function of one, handed to the VM: the table `[[passthrough]]` of a VM file. From its next start on.
+/// A PCI device or virtual function that is passed through to the VM: the table `[[passthrough]]`
+/// of a VM file. Takes effect at the VM's next start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PassthroughSpec {
-    /// Its address on the host, such as `0000:3b:00.1`.
+    /// Address on the host, such as `0000:3b:00.1`.
     pub address: PciAddress,
-    /// Refused, with the reason: no vSwitch sees the device's frames.
+    /// Always refused, with the reason: no vSwitch sees the device's frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub portgroup: Option<Name>,
-    /// Refused, with the reason: nobody can hold its frames back.
+    /// Always refused, with the reason: taut cannot delay the device's frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shaping: Option<Shaping>,
 }
 
-/// Where a PCI device is: domain, bus, device and function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+/// Address of a PCI device: domain, bus, device and function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, SerializeDisplay, DeserializeFromStr)]
 pub struct PciAddress {
     domain: u16,
     bus: u8,
@@ -33,18 +36,10 @@ pub struct PciAddress {
     function: u8,
 }
 
-impl PartialSchema for PciAddress {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        String::schema()
-    }
-}
-
-impl ToSchema for PciAddress {}
-
-/// Why a text is no address.
+/// Why a text is not a PCI address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no PCI address: write domain, bus, device and function as lspci -D does, such as 0000:3b:00.1"
+    "`{0}` is not a PCI address: write domain, bus, device and function as lspci -D does, such as 0000:3b:00.1"
 )]
 pub struct BadPciAddress(pub String);
 
@@ -70,20 +65,6 @@ impl FromStr for PciAddress {
     }
 }
 
-impl TryFrom<String> for PciAddress {
-    type Error = BadPciAddress;
-
-    fn try_from(text: String) -> Result<Self, BadPciAddress> {
-        text.parse()
-    }
-}
-
-impl From<PciAddress> for String {
-    fn from(address: PciAddress) -> Self {
-        address.to_string()
-    }
-}
-
 impl fmt::Display for PciAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { domain, bus, device, function } = self;
@@ -91,44 +72,46 @@ impl fmt::Display for PciAddress {
     }
 }
 
-/// A PCI device as it is found on the host.
+/// A PCI device found on the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PciDevice {
-    /// Vendor and device, `8086:154c`.
+    /// Vendor and device ID, such as `8086:154c`.
     pub id: String,
-    /// Is it a bridge?
+    /// Whether it is a bridge.
     pub bridge: bool,
-    /// The kernel's driver that has it.
+    /// Kernel driver bound to it.
     pub driver: Option<String>,
-    /// The smallest set of devices that the IOMMU can keep apart from others.
+    /// IOMMU group: the smallest set of devices that the IOMMU can isolate.
     pub group: Option<u32>,
-    /// The others of its group.
+    /// Other devices of the group.
     pub neighbours: Vec<Neighbour>,
-    /// What the host does with it, as parts of a sentence.
+    /// Uses by the host, as parts of a sentence.
     pub uses: Vec<String>,
-    /// The NUMA node that it is on.
+    /// NUMA node.
     pub node: Option<u32>,
 }
 
 /// Another device of the same IOMMU group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Neighbour {
-    /// Where it is.
+    /// Address.
     pub address: String,
-    /// Is it a bridge? Those stay with the host.
+    /// Whether it is a bridge, which stays with the host.
     pub bridge: bool,
-    /// The kernel's driver that has it.
+    /// Kernel driver bound to it.
     pub driver: Option<String>,
 }
 
-/// What the host has for handing devices over.
+/// The host's support for pass-through.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PciHost {
-    /// Groups of devices that an IOMMU keeps apart; none without one.
+    /// Number of IOMMU groups; 0 without an IOMMU.
     pub groups: usize,
-    /// Is there the driver that hands devices over (vfio-pci)?
+    /// Whether the driver vfio-pci is available.
     pub vfio: bool,
 }
+
+schema_of_text!(PciAddress);
 
 #[cfg(test)]
 mod tests {

@@ -103,7 +103,8 @@ pub struct ResourcePatch {
     /// Upper limit of the VM's CPU: none, a percentage such as 50%, or MHz. Takes effect at once.
     #[cfg_attr(feature = "clap", arg(long, value_name = "AMOUNT", group = "setting"))]
     pub cpu_limit: Option<CpuLimit>,
-    /// Weight of the VM when memory is scarce: low, normal, high, or a number. Takes effect at once.
+    /// Weight of the VM when memory is scarce: low, normal, high, or a number. Takes effect at
+    /// once.
     #[cfg_attr(feature = "clap", arg(long, value_name = "SHARES", group = "setting"))]
     pub memory_shares: Option<Shares>,
     /// Upper limit of the VM's memory: none, or a size. Takes effect at once.

@@ -1,48 +1,53 @@
-//! Where a VM's vCPUs and memory are to be (SPEC LS-5), under ESX's ideas of it.
+//! Placement of a VM's vCPUs and memory, under ESX's names.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use utoipa::{PartialSchema, ToSchema};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
+use utoipa::ToSchema;
+
+use crate::text::schema_of_text;
 
 /// The table `[placement]` of a VM file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PlacementSpec {
-    /// NUMA nodes of the host for vCPUs and memory, such as `0-1` (ESX: `numa.nodeAffinity`); `any` by default.
+    /// NUMA nodes of the host for vCPUs and memory: `any` (default), or a list such as `0-1` (ESX:
+    /// `numa.nodeAffinity`).
     #[serde(skip_serializing_if = "Numbers::is_any")]
     pub nodes: Numbers,
-    /// pCPUs of the host that vCPUs run on, such as `2,4-7` (ESX: `sched.cpu.affinity`); `any` by default. Exclusive ones are chosen from
-    /// them; without exclusive ones, vCPUs share these with everybody else.
+    /// pCPUs of the host that the vCPUs run on: `any` (default), or a list such as `2,4-7` (ESX:
+    /// `sched.cpu.affinity`). Exclusive pCPUs are chosen from the list; without exclusive ones, the
+    /// vCPUs share the pCPUs with other tasks.
     #[serde(skip_serializing_if = "Numbers::is_any")]
     pub cpus: Numbers,
-    /// Most vCPUs on a virtual NUMA node (ESX: `numa.vcpu.maxPerVirtualNode`), 1 to 256; one node when absent. QEMU only, from the
-    /// next start on.
+    /// Upper limit of vCPUs per virtual NUMA node, 1 to 256 (ESX: `numa.vcpu.maxPerVirtualNode`);
+    /// one virtual node if absent. QEMU only; takes effect at the next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vcpus_per_node: Option<u32>,
-    /// Fewest vCPUs that a VM with more than one virtual NUMA node has (ESX: `numa.vcpu.min`).
+    /// Minimum number of vCPUs of a VM with several virtual NUMA nodes (ESX: `numa.vcpu.min`).
     pub min_vcpus: u32,
 }
 
 impl PlacementSpec {
-    /// Most virtual NUMA nodes; with more than that per VM the guest sees one.
+    /// Largest number of virtual NUMA nodes. A VM that would need more sees one node.
     pub const MOST_NODES: u32 = 8;
 
-    /// Nothing that differs from the default?
+    /// Returns whether all values are the defaults.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
-    /// vCPUs of each virtual NUMA node of a VM with so many.
+    /// Returns the number of vCPUs on each virtual NUMA node of a VM with `vcpus` vCPUs.
     pub fn virtual_nodes(&self, vcpus: u32) -> Vec<u32> {
         let each = self.vcpus_per_node.filter(|each| *each > 0 && *each < vcpus && vcpus >= self.min_vcpus);
         let Some(each) = each.filter(|each| vcpus.div_ceil(*each) <= Self::MOST_NODES) else {
             return vec![vcpus];
         };
         let nodes = vcpus.div_ceil(each);
-        // As even as it goes.
+        // Distribute the vCPUs as evenly as possible.
         (0..nodes).map(|node| vcpus * (node + 1) / nodes - vcpus * node / nodes).collect()
     }
 }
@@ -53,29 +58,29 @@ impl Default for PlacementSpec {
     }
 }
 
-/// Numbers of pCPUs or nodes, as ESX writes them: `0,4-7`. None of them, `any`, is all of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+/// Numbers of pCPUs or nodes, written as on ESX: `0,4-7`. The empty set means all of them and is
+/// written `any`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub struct Numbers(pub BTreeSet<u32>);
 
 impl Numbers {
-    /// Larger numbers no host has.
+    /// Largest number that is accepted; no host has more.
     const MOST: u32 = 4095;
 
-    /// Is it all of them?
+    /// Returns whether the set means all numbers.
     pub fn is_any(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Is this one of them?
+    /// Returns whether `number` is in the set.
     pub fn allows(&self, number: u32) -> bool {
         self.is_any() || self.0.contains(&number)
     }
 }
 
-/// Why a text is no list of numbers.
+/// Why a text is not a list of numbers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no list of pCPUs or nodes: write any, or numbers up to 4095 such as 0,4-7")]
+#[error("`{0}` is not a list of pCPUs or nodes: write any, or numbers up to 4095 such as 0,4-7")]
 pub struct BadNumbers(pub String);
 
 impl FromStr for Numbers {
@@ -117,27 +122,7 @@ impl fmt::Display for Numbers {
     }
 }
 
-impl TryFrom<String> for Numbers {
-    type Error = BadNumbers;
-
-    fn try_from(text: String) -> Result<Self, BadNumbers> {
-        text.parse()
-    }
-}
-
-impl From<Numbers> for String {
-    fn from(numbers: Numbers) -> Self {
-        numbers.to_string()
-    }
-}
-
-impl PartialSchema for Numbers {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        String::schema()
-    }
-}
-
-impl ToSchema for Numbers {}
+schema_of_text!(Numbers);
 
 #[cfg(test)]
 mod tests {

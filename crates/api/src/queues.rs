@@ -1,4 +1,4 @@
-//! How many pairs of queues a card has.
+//! Number of queue pairs of a card.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -7,23 +7,23 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Pairs of a receive and a transmit queue that a virtio card offers its guest, 1 to 8. Frames of one flow go to one
-/// queue; workers share the queues.
+/// Number of queue pairs (receive and transmit) that a virtio card offers, 1 to 8. All frames of a
+/// flow use one queue; workers share the queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "u8", into = "u8")]
 #[schema(value_type = u8, minimum = 1, maximum = 8)]
 pub struct QueuePairs(u8);
 
 impl QueuePairs {
-    /// How many there can be.
+    /// Valid numbers.
     pub const RANGE: RangeInclusive<u8> = 1..=8;
 
-    /// The number.
+    /// Returns the number.
     pub const fn get(self) -> u8 {
         self.0
     }
 
-    /// Is it the one pair that a card has by default?
+    /// Returns whether it is the default, one pair.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -37,7 +37,7 @@ impl Default for QueuePairs {
 
 /// Why a number or a text is not a [`QueuePairs`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is no number of queue pairs: 1 to 8 are possible")]
+#[error("{0} is not a number of queue pairs from 1 to 8")]
 pub struct BadQueuePairs(String);
 
 impl TryFrom<u8> for QueuePairs {

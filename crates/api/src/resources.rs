@@ -1,66 +1,62 @@
-//! What a VM has for itself of the host's CPUs and memory (SPEC LS-2, LS-3).
+//! Reservations of CPU and memory.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use utoipa::{PartialSchema, ToSchema};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
+use utoipa::ToSchema;
 
 use crate::Bytes;
 use crate::shares::{CpuLimit, Shares};
+use crate::text::schema_of_text;
 
 /// The table `[cpu]` of a VM file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CpuResources {
-    /// Kept for it: `full`, a percentage of its vCPUs (`50%`), or MHz as in ESX (`2400MHz`); `none` by default. A full
-    /// reservation is a whole pCPU for each vCPU, and what exclusive pCPUs take.
+    /// CPU reserved for the VM: `full`, a percentage of its vCPUs (`50%`), MHz as on ESX
+    /// (`2400MHz`), or `none` (default). A full reservation is a whole pCPU per vCPU; exclusive
+    /// pCPUs require it.
     pub reservation: CpuReservation,
-    /// The most that it gets (VN-14): `none` by default, a percentage of its vCPUs, or MHz; not below its reservation.
+    /// Upper limit of CPU: `none` (default), a percentage of the vCPUs, or MHz; not below the
+    /// reservation.
     #[serde(skip_serializing_if = "CpuLimit::is_none")]
     pub limit: CpuLimit,
-    /// How much it counts when there is too little CPU (VN-14): `low`, `normal` by default, `high`, or a number.
+    /// Weight of the VM when CPU is scarce: `low`, `normal` (default), `high`, or a number.
     #[serde(skip_serializing_if = "Shares::is_default")]
     pub shares: Shares,
 }
 
 impl CpuResources {
-    /// Nothing that differs from the default?
+    /// Returns whether all values are the defaults.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// CPU kept for a VM.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+/// CPU reserved for a VM.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum CpuReservation {
-    /// None.
+    /// No CPU.
     #[default]
     None,
-    /// A whole pCPU for each vCPU.
+    /// A whole pCPU per vCPU.
     Full,
-    /// So much of a whole pCPU for each vCPU, 1 to 100.
+    /// Percentage of a whole pCPU per vCPU, 1 to 100.
     Percent(u8),
-    /// MHz over all vCPUs, as ESX counts (`sched.cpu.min`); a pCPU has its nominal frequency.
+    /// MHz over all vCPUs, as ESX counts (`sched.cpu.min`), at the pCPU's nominal frequency.
     Mhz(u32),
 }
 
-impl PartialSchema for CpuReservation {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        String::schema()
-    }
-}
-
-impl ToSchema for CpuReservation {}
-
-/// Why a text is no reservation.
+/// Why a text is not a CPU reservation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no CPU reservation: write full, none, a percentage such as 50%, or MHz such as 2400MHz")]
+#[error("`{0}` is not a CPU reservation: write full, none, a percentage such as 50%, or MHz such as 2400MHz")]
 pub struct BadCpuReservation(pub String);
 
 impl CpuReservation {
-    /// Thousandths of a pCPU for so many vCPUs, on pCPUs of `mhz` MHz. MHz are rounded up; the most is one pCPU for each vCPU.
+    /// Returns the reservation in thousandths of a pCPU, for `vcpus` vCPUs on pCPUs of `mhz` MHz.
+    /// MHz are rounded up. The maximum is one pCPU per vCPU.
     pub fn thousandths(self, vcpus: u32, mhz: u32) -> u64 {
         let full = u64::from(vcpus) * 1000;
         match self {
@@ -92,20 +88,6 @@ impl FromStr for CpuReservation {
     }
 }
 
-impl TryFrom<String> for CpuReservation {
-    type Error = BadCpuReservation;
-
-    fn try_from(text: String) -> Result<Self, BadCpuReservation> {
-        text.parse()
-    }
-}
-
-impl From<CpuReservation> for String {
-    fn from(reservation: CpuReservation) -> Self {
-        reservation.to_string()
-    }
-}
-
 impl fmt::Display for CpuReservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -117,35 +99,26 @@ impl fmt::Display for CpuReservation {
     }
 }
 
-/// Memory kept for a VM: `full`, `none` (by default), or a size. With all of it reserved, the VM's memory is allocated and
-/// locked when it starts (SPEC LS-5).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+/// Memory reserved for a VM: `full`, `none` (default), or a size. With a full reservation, the VM's
+/// memory is allocated and locked when it starts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum MemoryReservation {
-    /// None.
+    /// No memory.
     #[default]
     None,
-    /// All of it.
+    /// All of the VM's memory.
     Full,
-    /// So much.
+    /// A size.
     Size(Bytes),
 }
 
-impl PartialSchema for MemoryReservation {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        String::schema()
-    }
-}
-
-impl ToSchema for MemoryReservation {}
-
-/// Why a text is no reservation.
+/// Why a text is not a memory reservation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no memory reservation: write full, none, or a size such as 512MiB")]
+#[error("`{0}` is not a memory reservation: write full, none, or a size such as 512MiB")]
 pub struct BadMemoryReservation(pub String);
 
 impl MemoryReservation {
-    /// How much it is of a memory of this size.
+    /// Returns the reserved size of a memory of this size.
     pub fn of(self, memory: Bytes) -> Bytes {
         match self {
             Self::None => Bytes(0),
@@ -154,7 +127,7 @@ impl MemoryReservation {
         }
     }
 
-    /// Is it none?
+    /// Returns whether nothing is reserved.
     pub fn is_none(&self) -> bool {
         *self == Self::None
     }
@@ -172,20 +145,6 @@ impl FromStr for MemoryReservation {
     }
 }
 
-impl TryFrom<String> for MemoryReservation {
-    type Error = BadMemoryReservation;
-
-    fn try_from(text: String) -> Result<Self, BadMemoryReservation> {
-        text.parse()
-    }
-}
-
-impl From<MemoryReservation> for String {
-    fn from(reservation: MemoryReservation) -> Self {
-        reservation.to_string()
-    }
-}
-
 impl fmt::Display for MemoryReservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -195,6 +154,8 @@ impl fmt::Display for MemoryReservation {
         }
     }
 }
+
+schema_of_text!(CpuReservation, MemoryReservation);
 
 #[cfg(test)]
 mod tests {

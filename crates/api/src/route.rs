@@ -1,4 +1,4 @@
-//! The HTTP API's bodies that are not resources themselves. Paths are documented in the generated OpenAPI.
+//! Bodies of HTTP requests and answers that are not documents themselves.
 
 use std::collections::BTreeMap;
 
@@ -23,23 +23,24 @@ pub type VSwitch = Document<VSwitchSpec, VSwitchStatus>;
 pub type PortGroup = Document<PortGroupSpec, PortGroupStatus>;
 /// A namespace attachment as the API returns it.
 pub type Netns = Document<NetnsSpec, NetnsStatus>;
-/// An external port as the API returns it (`/v1/external-ports/{name}`).
+/// An external port as the API returns it.
 pub type ExternalPort = Document<ExternalPortSpec, ExternalPortStatus>;
 
-/// `POST /v1/vms`: a VM file as its user wrote it. The daemon parses it, so every client gets the same answers.
+/// `POST /v1/vms`: a VM file as the user wrote it. The daemon parses the file, so that every client
+/// gets the same answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateVm {
-    /// Name of the VM; a file may carry its own (`name`, `displayName`), which this overrides.
+    /// Name of the VM; overrides the name in the file (`name`, `displayName`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Name>,
-    /// How `text` is written.
+    /// Format of `text`.
     pub format: VmFormat,
-    /// The file's content.
+    /// Content of the file.
     pub text: String,
-    /// Absolute directory that relative paths in the file start from.
+    /// Absolute directory that relative paths in the file are relative to.
     pub base_dir: String,
-    /// Start it at once?
+    /// Power state after creation.
     #[serde(default)]
     pub power: Power,
     /// Port group for vNICs of a `.vmx` whose `networkName` is absent or unknown.
@@ -47,13 +48,13 @@ pub struct CreateVm {
     pub default_portgroup: Option<Name>,
 }
 
-/// How a VM file is written.
+/// Format of a VM file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum VmFormat {
-    /// taut's own.
+    /// taut's own format.
     Toml,
-    /// VMware's.
+    /// VMware's format.
     Vmx,
 }
 
@@ -72,54 +73,55 @@ pub struct CreatedVm {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetPower {
-    /// Wanted state.
+    /// Wanted power state.
     pub power: Power,
-    /// With `off`: kill the process instead of asking the guest (ACPI) first.
+    /// With `off`: kill the process instead of asking the guest through ACPI first.
     #[serde(default)]
     pub force: bool,
 }
 
-/// `PATCH /v1/host/settings`: keys of `HostSettings` and their new values; an empty value stands for the default.
+/// `PATCH /v1/host/settings`: keys of `HostSettings` with their new values. An empty value restores
+/// the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ChangeHostSettings(pub BTreeMap<String, String>);
 
 /// `GET /v1/ports`: one port of the fabric.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PortInfo {
-    /// Port number in the fabric.
+    /// Number of the port in the fabric.
     pub port: u32,
-    /// Whose it is: `vm/NAME/nic0`, `netns/NAME`, `external/NAME`.
+    /// Owner of the port: `vm/NAME/nic0`, `netns/NAME` or `external/NAME`.
     pub owner: String,
-    /// Its address.
+    /// Ethernet address.
     pub mac: MacAddr,
-    /// Its port group.
+    /// Port group of the port.
     pub portgroup: Name,
     /// State of the link.
     pub link: Link,
-    /// Why it is not up.
+    /// Reason that the link is not up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Moderation in force; absent for ports that have none.
+    /// Moderation in force; absent for ports without moderation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coalescing: Option<Coalescing>,
-    /// Frames, bytes, drops with their reasons.
+    /// Counters of frames, bytes, and drops by reason.
     pub counters: PortCounters,
 }
 
-/// `GET /v1/daemon`: who answers.
+/// `GET /v1/daemon`: version, processes and state of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DaemonInfo {
-    /// taut's version.
+    /// Version of taut.
     pub version: String,
-    /// Process of `tautd`.
+    /// Process ID of `tautd`.
     pub pid: u32,
-    /// Process of the fabric, while there is one.
+    /// Process ID of the fabric, while it runs.
     pub fabric_pid: Option<u32>,
-    /// How often the fabric was started in this daemon's life.
+    /// Number of times that this daemon started the fabric.
     pub fabric_starts: u32,
     /// Newest revision in the store.
     pub revision: u64,
-    /// Where its store is, and the ledger of what is changed on the host.
+    /// Directory of the store and of the ledger of changed host settings.
     pub state_dir: String,
     /// The fabric's worker threads.
     #[serde(default)]
@@ -129,46 +131,47 @@ pub struct DaemonInfo {
 /// A worker thread of the fabric.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WorkerInfo {
-    /// Its number, from 0.
+    /// Index, from 0.
     pub worker: u32,
-    /// The pCPU that it is bound to, if it is to one.
+    /// pCPU that the worker is bound to; absent if it is unbound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<u32>,
-    /// When it sleeps: `interrupt`, `adaptive` or `polling`.
+    /// When the worker sleeps: `interrupt`, `adaptive` or `polling`.
     pub mode: String,
-    /// What it has done so far.
+    /// Counters of the worker.
     pub counters: WorkerCounters,
 }
 
-/// `POST /v1/upgrade-fabric`: what a new fabric took over, and how long each step took, in microseconds. Traffic stood still
-/// only for the last two.
+/// `POST /v1/upgrade-fabric`: what the new fabric took over, and the duration of each step in
+/// microseconds. Traffic stops only during the last two steps.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UpgradedFabric {
-    /// Process of the fabric that ended.
+    /// Process ID of the fabric that ended.
     pub old_pid: u32,
-    /// Process of the fabric that serves now.
+    /// Process ID of the fabric that serves now.
     pub new_pid: u32,
-    /// Ports with a session or a device that were handed over.
+    /// Number of ports whose session or device was handed over.
     pub ports: u32,
-    /// From its start to its first answer: program, sandbox, threads.
+    /// Start of the program, sandbox and threads, until the first answer.
     pub start_us: u64,
-    /// Until it had its configuration.
+    /// Configuration.
     pub configure_us: u64,
-    /// Until it had every session, guest memory mapped.
+    /// Transfer of all sessions, with guest memory mapped.
     pub prepare_us: u64,
-    /// Until the old fabric had published every ring and stopped.
+    /// The old fabric publishes every ring and stops.
     pub stop_us: u64,
-    /// Until the new one had started every ring.
+    /// The new fabric starts every ring.
     pub take_over_us: u64,
-    /// How long nobody served: the last two together.
+    /// Time without service: the sum of the last two steps.
     pub gap_us: u64,
 }
 
-/// `POST /v1/shutdown`: end the daemon, and the fabric with it when no VM runs.
+/// `POST /v1/shutdown`: end the daemon, and the fabric too if no VM runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Shutdown {
-    /// Stop every VM, detach every namespace and end the fabric first. Desired state in the store is kept.
+    /// Stop every VM, detach every namespace and end the fabric first. The store keeps its
+    /// documents.
     #[serde(default)]
     pub everything: bool,
 }

@@ -1,16 +1,17 @@
-//! Traffic shaping (SPEC row VN-4).
+//! Traffic shaping of ports.
 //!
-//! Each port and direction has two token buckets. The first fills at the *average* rate and holds the *burst*: a port
-//! that stays below its average collects a bonus, never more than the burst. The second bounds how fast that bonus is
-//! spent: the *peak* rate. What does not conform waits.
+//! Each port and direction has two token buckets. The first fills at the *average* rate and holds
+//! the *burst*: a port below its average collects a bonus of at most the burst. The second limits
+//! how fast the bonus is spent: the *peak* rate. Frames that do not conform wait.
 //!
-//! Directions are named by where frames go, because ESX's names are the switch's and mislead: [`Shaping::to_switch`] is
-//! what the guest sends ("outbound" on ESX's standard switch, "ingress" on the distributed one), [`Shaping::to_guest`]
-//! what it receives ("egress" on the distributed switch).
+//! Directions are named by the frames' destination, because ESX's names take the switch's view:
+//! [`Shaping::to_switch`] is what the guest sends ("outbound" on ESX's standard switch, "ingress"
+//! on the distributed one), [`Shaping::to_guest`] what it receives ("egress" on the distributed
+//! switch).
 //!
-//! Bytes are counted as the port's counters count them: from the Ethernet header to the end of the frame, without
-//! preamble, checksum and gap. A segmentation offload's frame counts once with all its bytes; the headers that its
-//! segments would repeat on a wire do not count.
+//! Bytes are counted as in the port's counters: from the Ethernet header to the end of the frame,
+//! without preamble, checksum and gap. A frame with segmentation offload counts once with all its
+//! bytes; the headers that its segments would repeat on a wire do not count.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -18,14 +19,16 @@ use utoipa::ToSchema;
 use crate::Bytes;
 use crate::units::BitRate;
 
-/// Shaping of a port, each direction by itself. Absent: not limited.
+/// Shaping of a port, each direction by itself. An absent direction is not limited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Shaping {
-    /// What the guest sends. A frame that does not conform waits in the guest's own transmit ring; none is lost.
+    /// Frames that the guest sends. A frame that does not conform waits in the guest's transmit
+    /// ring; none is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_switch: Option<Shape>,
-    /// What the guest receives. A frame that does not conform waits in a bounded queue; it is dropped when that is full.
+    /// Frames that the guest receives. A frame that does not conform waits in a bounded queue, and
+    /// is dropped if the queue is full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_guest: Option<Shape>,
 }
@@ -34,12 +37,13 @@ pub struct Shaping {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Shape {
-    /// Rate over any long time, 1 kbit/s to 100 Gbit/s.
+    /// Long-term rate, 1 kbit/s to 100 Gbit/s.
     pub average: BitRate,
-    /// Rate while a burst lasts, from the average to 100 Gbit/s. Absent: the average, and a burst is never used.
+    /// Rate during a burst, from the average to 100 Gbit/s. If absent, it is the average, and the
+    /// burst is never used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak: Option<BitRate>,
-    /// Most bytes beyond the average that can be collected, at least 1. Absent: 100 MiB (ESX's 102400 KB).
+    /// Maximum bonus in bytes, at least 1. If absent, 100 MiB (ESX's 102400 KB).
     #[serde(default = "default_burst")]
     pub burst: Bytes,
 }
@@ -51,23 +55,23 @@ const fn default_burst() -> Bytes {
 /// Why a [`Shape`] cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadShape {
-    /// Out of range.
+    /// The rate is out of range.
     #[error("{name} rate of {rate}/s is not between {}/s and {}/s", Shape::MIN_RATE, Shape::MAX_RATE)]
     Rate {
         /// `average` or `peak`.
         name: &'static str,
-        /// What was asked for.
+        /// The rate.
         rate: BitRate,
     },
-    /// The peak would limit more than the average.
+    /// The peak is below the average.
     #[error("peak rate of {peak}/s is below the average of {average}/s")]
     PeakBelowAverage {
-        /// Peak asked for.
+        /// Peak rate.
         peak: BitRate,
-        /// Average asked for.
+        /// Average rate.
         average: BitRate,
     },
-    /// Nothing would pass.
+    /// The burst is zero, so nothing would pass.
     #[error("burst is 0")]
     NoBurst,
 }
@@ -78,17 +82,17 @@ impl Shape {
     /// Highest rate.
     pub const MAX_RATE: BitRate = BitRate(100_000_000_000);
 
-    /// A steady rate: the peak is the average.
+    /// Returns a steady rate, whose peak is the average.
     pub const fn steady(average: BitRate) -> Self {
         Self { average, peak: None, burst: default_burst() }
     }
 
-    /// The rate while a burst lasts.
+    /// Returns the rate during a burst.
     pub fn peak(&self) -> BitRate {
         self.peak.unwrap_or(self.average)
     }
 
-    /// Can it be used?
+    /// Checks the ranges.
     pub fn check(&self) -> Result<(), BadShape> {
         let allowed = Self::MIN_RATE..=Self::MAX_RATE;
         for (name, rate) in [("average", self.average), ("peak", self.peak())] {
@@ -107,12 +111,12 @@ impl Shape {
 }
 
 impl Shaping {
-    /// Is nothing limited?
+    /// Returns whether no direction is limited.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Can both directions be used? Names the direction that cannot.
+    /// Checks both directions; the error names the wrong one.
     pub fn check(&self) -> Result<(), (&'static str, BadShape)> {
         for (direction, shape) in [("to_switch", &self.to_switch), ("to_guest", &self.to_guest)] {
             if let Some(shape) = shape {

@@ -1,48 +1,50 @@
-//! Shares and limits of CPU and memory, under ESX's names (SPEC VN-14).
+//! Shares and limits of CPU and memory, under ESX's names.
 //!
-//! *Shares* say how running VMs divide what there is too little of; they mean nothing while there is enough. A *limit* is the most
-//! that a VM gets, however much is idle.
+//! *Shares* divide a scarce resource between running VMs; without scarcity they have no effect. A
+//! *limit* is an upper bound, however much is idle.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use utoipa::{PartialSchema, ToSchema};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
+use utoipa::ToSchema;
 
 use crate::Bytes;
 use crate::latency::Decision;
+use crate::text::{deserialize_number_or_text, schema_of_text};
 
-/// How much a VM counts beside others when there is too little: `low`, `normal`, `high` (1 : 2 : 4, by its vCPUs, its memory or its disk), or a
-/// number for the whole VM, 1 to 1000000, as in ESX (`sched.cpu.shares`, `sched.mem.shares`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "NumberOrText", into = "String")]
+/// Weight of a VM when a resource is scarce: `low`, `normal`, `high` (1 : 2 : 4, per vCPU, per MiB
+/// of memory or per disk), or a number from 1 to 1000000 for the whole VM, as on ESX
+/// (`sched.cpu.shares`, `sched.mem.shares`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, SerializeDisplay)]
 pub enum Shares {
-    /// 500 for each vCPU, 5 for each MiB, 500 for the disk.
+    /// 500 per vCPU, 5 per MiB, 500 per disk.
     Low,
-    /// 1000 for each vCPU, 10 for each MiB, 1000 for the disk.
+    /// 1000 per vCPU, 10 per MiB, 1000 per disk.
     #[default]
     Normal,
-    /// 2000 for each vCPU, 20 for each MiB, 2000 for the disk.
+    /// 2000 per vCPU, 20 per MiB, 2000 per disk.
     High,
-    /// So many for all of it.
+    /// Shares of the whole VM.
     Custom(u32),
 }
 
 impl Shares {
-    /// Most that can be written.
+    /// Largest number of shares.
     pub const MOST: u32 = 1_000_000;
 
-    /// Of CPU, for so many vCPUs.
+    /// Returns the CPU shares of a VM with this many vCPUs.
     pub fn of_cpu(self, vcpus: u32) -> u64 {
         self.each(500).map_or_else(u64::from, |each| each * u64::from(vcpus))
     }
 
-    /// Of memory, for so much of it.
+    /// Returns the memory shares of a VM with this much memory.
     pub fn of_memory(self, memory: Bytes) -> u64 {
         self.each(5).map_or_else(u64::from, |each| each * memory.as_mib())
     }
 
-    /// Of a disk.
+    /// Returns the shares of a disk.
     pub fn of_disk(self) -> u64 {
         self.each(500).unwrap_or_else(u64::from)
     }
@@ -56,15 +58,15 @@ impl Shares {
         }
     }
 
-    /// Is it `normal`?
+    /// Returns whether the shares are `normal`.
     pub fn is_default(&self) -> bool {
         *self == Self::Normal
     }
 }
 
-/// Why a text is no number of shares.
+/// Why a text is not a number of shares.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no number of shares: write low, normal, high, or a number from 1 to 1000000")]
+#[error("`{0}` is not a number of shares: write low, normal, high, or a number from 1 to 1000000")]
 pub struct BadShares(pub String);
 
 impl FromStr for Shares {
@@ -95,23 +97,22 @@ impl fmt::Display for Shares {
     }
 }
 
-/// The most CPU that a VM gets: `none`, a percentage of its vCPUs (`50%`), or MHz over all of them as in ESX (`sched.cpu.max`,
-/// `2400MHz`). What QEMU's own threads use counts as well.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+/// Upper limit of a VM's CPU: `none`, a percentage of its vCPUs (`50%`), or MHz over all of them as
+/// on ESX (`sched.cpu.max`, `2400MHz`). CPU time of QEMU's own threads counts as well.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum CpuLimit {
-    /// As much as its vCPUs can use.
+    /// No limit.
     #[default]
     None,
-    /// So much of a whole pCPU for each vCPU, 1 to 100.
+    /// Percentage of a whole pCPU per vCPU, 1 to 100.
     Percent(u8),
-    /// MHz over all vCPUs; a pCPU has its nominal frequency.
+    /// MHz over all vCPUs, at the pCPU's nominal frequency.
     Mhz(u32),
 }
 
 impl CpuLimit {
-    /// Thousandths of a pCPU for so many vCPUs, on pCPUs of `mhz` MHz, at least one hundredth of a pCPU; nothing when it does not limit
-    /// them.
+    /// Returns the limit in thousandths of a pCPU, for `vcpus` vCPUs on pCPUs of `mhz` MHz; at
+    /// least one hundredth of a pCPU. `None` if it limits nothing.
     pub fn thousandths(self, vcpus: u32, mhz: u32) -> Option<u64> {
         let full = u64::from(vcpus) * 1000;
         let limit = match self {
@@ -122,13 +123,13 @@ impl CpuLimit {
         (limit < full).then_some(limit.max(10))
     }
 
-    /// Is there none?
+    /// Returns whether there is no limit.
     pub fn is_none(&self) -> bool {
         *self == Self::None
     }
 }
 
-/// Why a text is no limit of CPU.
+/// Why a text is not a CPU limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no CPU limit: write none, a percentage such as 50%, or MHz such as 2400MHz")]
 pub struct BadCpuLimit(pub String);
@@ -161,20 +162,19 @@ impl fmt::Display for CpuLimit {
     }
 }
 
-/// The most of the host's memory that a VM gets: `none`, or a size, as in ESX (`sched.mem.max`). What the guest has beyond it is
-/// swapped out by the host.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+/// Upper limit of the host memory that a VM gets: `none`, or a size, as on ESX (`sched.mem.max`).
+/// The host swaps out guest memory above it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum MemoryLimit {
-    /// All of the guest's.
+    /// No limit.
     #[default]
     None,
-    /// So much.
+    /// A size.
     Size(Bytes),
 }
 
 impl MemoryLimit {
-    /// How much it is of a guest's memory; nothing when it does not limit it.
+    /// Returns the limit for a guest's memory; `None` if it limits nothing.
     pub fn of(self, memory: Bytes) -> Option<Bytes> {
         match self {
             Self::Size(size) if size < memory => Some(size),
@@ -182,13 +182,13 @@ impl MemoryLimit {
         }
     }
 
-    /// Is there none?
+    /// Returns whether there is no limit.
     pub fn is_none(&self) -> bool {
         *self == Self::None
     }
 }
 
-/// Why a text is no limit of memory.
+/// Why a text is not a memory limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no memory limit: write none, or a size such as 512MiB")]
 pub struct BadMemoryLimit(pub String);
@@ -214,72 +214,19 @@ impl fmt::Display for MemoryLimit {
     }
 }
 
-/// Shares may be written as a number as well.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum NumberOrText {
-    Number(u64),
-    Text(String),
-}
-
-impl TryFrom<NumberOrText> for Shares {
-    type Error = BadShares;
-
-    fn try_from(text: NumberOrText) -> Result<Self, BadShares> {
-        match text {
-            NumberOrText::Number(number) => number.to_string().parse(),
-            NumberOrText::Text(text) => text.parse(),
-        }
-    }
-}
-
-/// Written and read as text.
-macro_rules! as_text {
-    ($($name:ty),*) => {$(
-        impl From<$name> for String {
-            fn from(value: $name) -> Self {
-                value.to_string()
-            }
-        }
-
-        impl PartialSchema for $name {
-            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-                String::schema()
-            }
-        }
-
-        impl ToSchema for $name {}
-    )*};
-}
-
-as_text!(Shares, CpuLimit, MemoryLimit);
-
-impl TryFrom<String> for CpuLimit {
-    type Error = BadCpuLimit;
-
-    fn try_from(text: String) -> Result<Self, BadCpuLimit> {
-        text.parse()
-    }
-}
-
-impl TryFrom<String> for MemoryLimit {
-    type Error = BadMemoryLimit;
-
-    fn try_from(text: String) -> Result<Self, BadMemoryLimit> {
-        text.parse()
-    }
-}
-
-/// What became of a VM's shares and limits, and of where it is to be placed.
+/// State of a VM's shares, limits and placement.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceStatus {
-    /// What cannot be enforced on this host, and why.
+    /// What this host cannot enforce, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
-    /// Each decision with the rule behind it.
+    /// Decisions, each with its rule.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<Decision>,
 }
+
+schema_of_text!(Shares, CpuLimit, MemoryLimit);
+deserialize_number_or_text!(Shares);
 
 #[cfg(test)]
 mod tests {

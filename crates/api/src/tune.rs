@@ -1,5 +1,4 @@
-//! Dense mode, in ESX's words *dynamic host-wide performance tuning*: its settings, and what became of them (SPEC rows DM-1 to
-//! DM-6).
+//! Dense mode; ESX calls it *dynamic host-wide performance tuning*: settings and state.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -10,7 +9,7 @@ use utoipa::ToSchema;
 
 use crate::Name;
 
-/// `Net.NetTuneHostMode` (DM-1).
+/// `Net.NetTuneHostMode`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TuneMode {
@@ -21,20 +20,20 @@ pub enum TuneMode {
     Dense,
 }
 
-/// Seconds that `Net.NetTuneInterval` takes.
+/// Valid values of `Net.NetTuneInterval`, in seconds.
 pub const TUNE_INTERVALS: RangeInclusive<u32> = 1..=3600;
 
-/// A threshold that is a number, or a multiple of the pCPUs.
+/// A threshold: a number, or a multiple of the pCPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
-    /// So many.
+    /// A number.
     Plain(u32),
-    /// So many for each pCPU (`2n`).
+    /// A multiple of the number of pCPUs (`2n`).
     PerCpu(u32),
 }
 
 impl Amount {
-    /// What it is on a host with so many pCPUs.
+    /// Returns the number on a host with `pcpus` pCPUs.
     pub fn resolve(self, pcpus: u32) -> u32 {
         match self {
             Self::Plain(amount) => amount,
@@ -45,7 +44,7 @@ impl Amount {
     fn parse(text: &str, of: &'static str) -> Result<Self, BadTune> {
         let bad = || BadTune::Amount(of, text.to_owned());
         let (digits, per_cpu) = text.strip_suffix('n').map_or((text, false), |digits| (digits, true));
-        // A sign is no digit.
+        // Refuse signs, which `parse` accepts.
         if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(bad());
         }
@@ -63,7 +62,7 @@ impl fmt::Display for Amount {
     }
 }
 
-/// `Net.NetTuneThreshold` (DM-2): what the load has to reach, all three. Written `1n 2n 50`.
+/// `Net.NetTuneThreshold`: three thresholds that the load must all reach, written `1n 2n 50`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TuneThreshold {
     /// Running VMs.
@@ -74,7 +73,7 @@ pub struct TuneThreshold {
     pub utilisation: u32,
 }
 
-/// As many VMs as pCPUs, twice as many vCPUs, half of their time.
+/// As many VMs as pCPUs, twice as many vCPUs, and half of the pCPUs' time.
 impl Default for TuneThreshold {
     fn default() -> Self {
         Self { vms: Amount::PerCpu(1), vcpus: Amount::PerCpu(2), utilisation: 50 }
@@ -82,7 +81,7 @@ impl Default for TuneThreshold {
 }
 
 impl TuneThreshold {
-    /// In numbers, on a host with so many pCPUs.
+    /// Returns the thresholds as numbers on a host with `pcpus` pCPUs.
     pub fn resolve(self, pcpus: u32) -> TuneLimits {
         TuneLimits {
             vms: self.vms.resolve(pcpus),
@@ -115,33 +114,33 @@ impl fmt::Display for TuneThreshold {
     }
 }
 
-/// Seconds of `Net.NetTuneInterval`.
+/// Reads the seconds of `Net.NetTuneInterval`.
 ///
 /// # Errors
-/// When the text is not a number of [`TUNE_INTERVALS`].
+/// If the text is not a number in [`TUNE_INTERVALS`].
 pub fn tune_interval(text: &str) -> Result<u32, BadTune> {
     let seconds = text.parse().ok().filter(|seconds| TUNE_INTERVALS.contains(seconds));
     seconds.ok_or_else(|| BadTune::Interval(text.to_owned()))
 }
 
-/// Why a text is no setting of dense mode.
+/// Why a text is not a setting of dense mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadTune {
     /// The interval is outside its range.
     #[error("Net.NetTuneInterval takes 1 to 3600 seconds, not `{0}`")]
     Interval(String),
-    /// There are not three thresholds.
+    /// The text does not contain three thresholds.
     #[error("Net.NetTuneThreshold takes three values, VMs, vCPUs and percent, not `{0}`")]
     Words(String),
-    /// A threshold is no number.
+    /// A threshold is not a number.
     #[error("Net.NetTuneThreshold takes a number of {0}, or a multiple of the pCPUs like 2n, not `{1}`")]
     Amount(&'static str, String),
-    /// The utilisation is no percentage.
+    /// The utilisation is not a percentage.
     #[error("Net.NetTuneThreshold takes a utilisation of 0 to 100 percent, not `{0}`")]
     Percent(String),
 }
 
-/// [`TuneThreshold`] in numbers.
+/// Thresholds as numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TuneLimits {
     /// Running VMs.
@@ -161,10 +160,12 @@ pub struct TuneReading {
     pub vms: u32,
     /// vCPUs of the VMs that run.
     pub vcpus: u32,
-    /// What ran, in percent of all pCPUs' time, rounded down; absent when the host's counters did not tell.
+    /// Percent of all pCPUs' time spent running, rounded down; absent if the host's counters were
+    /// unavailable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilisation: Option<u32>,
-    /// VMs whose time is not in it: they hold their pCPUs even when idle (`cpu-pm`), and always look busy.
+    /// VMs excluded from the utilisation, because they occupy their pCPUs even when idle
+    /// (`cpu-pm`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excluded: Vec<Name>,
 }
@@ -174,14 +175,15 @@ pub struct TuneReading {
 pub struct TuneTest {
     /// Wall clock, milliseconds since the Unix epoch.
     pub at_ms: u64,
-    /// What was read.
+    /// Load at the test.
     pub reading: TuneReading,
-    /// What it was held against.
+    /// Thresholds at the test.
     pub limits: TuneLimits,
 }
 
 impl TuneTest {
-    /// Which of the three hold: VMs, vCPUs, utilisation. An unknown utilisation does not.
+    /// Returns which thresholds are reached: VMs, vCPUs, utilisation. An unknown utilisation is
+    /// not.
     pub fn held(&self) -> [bool; 3] {
         let (reading, limits) = (&self.reading, &self.limits);
         [
@@ -191,13 +193,13 @@ impl TuneTest {
         ]
     }
 
-    /// Do all three hold?
+    /// Returns whether all thresholds are reached.
     pub fn dense(&self) -> bool {
         self.held() == [true; 3]
     }
 }
 
-/// The readings beside the thresholds, for events.
+/// Formats the readings and thresholds for events.
 impl fmt::Display for TuneTest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { reading, limits, .. } = self;
@@ -221,40 +223,40 @@ impl fmt::Display for TuneTest {
     }
 }
 
-/// Where dense mode stands.
+/// State of dense mode.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TuneState {
-    /// Is it in force?
+    /// Whether dense mode is in force.
     pub on: bool,
     /// The last test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test: Option<TuneTest>,
-    /// When it was last switched on or off: wall clock, milliseconds since the Unix epoch.
+    /// Time of the last switch, in milliseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_ms: Option<u64>,
 }
 
-/// `GET /v1/host/tune`: dense mode's settings, readings and state (DM-6).
+/// `GET /v1/host/tune`: settings, readings and state of dense mode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HostTune {
     /// `Net.NetTuneHostMode`.
     pub mode: TuneMode,
     /// `Net.NetTuneInterval`, in seconds.
     pub interval_s: u32,
-    /// `Net.NetTuneThreshold` as it was written.
+    /// `Net.NetTuneThreshold` as written.
     pub threshold: String,
     /// On-line pCPUs now.
     pub pcpus: u32,
-    /// The thresholds in numbers, with as many pCPUs.
+    /// Thresholds as numbers for this many pCPUs.
     pub limits: TuneLimits,
-    /// Whether it is in force, and the last test.
+    /// State, and the last test.
     pub state: TuneState,
-    /// Which of the last test's three hold: VMs, vCPUs, utilisation.
+    /// Thresholds that the last test reached: VMs, vCPUs, utilisation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<[bool; 3]>,
-    /// Ports that it governs while it is in force, by owner.
+    /// Ports that dense mode governs, by owner.
     pub governs: Vec<String>,
-    /// Guests' ports that it never touches, by owner.
+    /// Guests' ports that dense mode never governs, by owner.
     pub leaves_alone: Vec<String>,
 }
 

@@ -1,26 +1,20 @@
-//! Quantities with their units.
+//! Quantities with units.
 
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde_with::SerializeDisplay;
+
 use utoipa::ToSchema;
+
+use crate::text::deserialize_number_or_text;
 
 /// A size in bytes, written `512MiB`, `2GiB` or as a plain number of bytes.
 ///
 /// Suffixes are binary: `K`/`KiB`, `M`/`MiB`, `G`/`GiB`, `T`/`TiB`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize, ToSchema)]
-#[serde(try_from = "NumberOrText", into = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, SerializeDisplay, ToSchema)]
 #[schema(value_type = String, example = "512MiB")]
 pub struct Bytes(pub u64);
-
-/// Both ways in which a document may write a quantity.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum NumberOrText {
-    Number(u64),
-    Text(String),
-}
 
 /// Why a string is not a size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +27,7 @@ impl Bytes {
         Self(n << 20)
     }
 
-    /// Whole mebibytes, rounded down.
+    /// Returns whole mebibytes, rounded down.
     pub const fn as_mib(self) -> u64 {
         self.0 >> 20
     }
@@ -60,23 +54,6 @@ impl FromStr for Bytes {
     }
 }
 
-impl TryFrom<NumberOrText> for Bytes {
-    type Error = BadBytes;
-
-    fn try_from(text: NumberOrText) -> Result<Self, BadBytes> {
-        match text {
-            NumberOrText::Number(number) => Ok(Self(number)),
-            NumberOrText::Text(text) => text.parse(),
-        }
-    }
-}
-
-impl From<Bytes> for String {
-    fn from(bytes: Bytes) -> Self {
-        bytes.to_string()
-    }
-}
-
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
@@ -94,12 +71,12 @@ impl fmt::Debug for Bytes {
     }
 }
 
-/// A rate in bits per second, written `10Mbit`, `64 Kbps`, `2Gbit/s` or as a plain number of bits per second.
+/// A rate in bits per second, written `10Mbit`, `64 Kbps`, `2Gbit/s` or as a plain number of bits
+/// per second.
 ///
-/// Prefixes are decimal, as everywhere in networking and in ESX's dialogs: `k` is 1000. (ESX 2's `nfshaper` took `k` as
-/// 1024; a configuration from there is about 2 % higher per prefix.)
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize, ToSchema)]
-#[serde(try_from = "NumberOrText", into = "String")]
+/// Prefixes are decimal, as usual in networking and in ESX's dialogs: `k` is 1000. (ESX 2's
+/// `nfshaper` took `k` as 1024; a configuration from there is about 2 % higher per prefix.)
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, SerializeDisplay, ToSchema)]
 #[schema(value_type = String, example = "10Mbit")]
 pub struct BitRate(pub u64);
 
@@ -132,23 +109,6 @@ impl FromStr for BitRate {
     }
 }
 
-impl TryFrom<NumberOrText> for BitRate {
-    type Error = BadBitRate;
-
-    fn try_from(text: NumberOrText) -> Result<Self, BadBitRate> {
-        match text {
-            NumberOrText::Number(number) => Ok(Self(number)),
-            NumberOrText::Text(text) => text.parse(),
-        }
-    }
-}
-
-impl From<BitRate> for String {
-    fn from(rate: BitRate) -> Self {
-        rate.to_string()
-    }
-}
-
 impl fmt::Display for BitRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (factor, unit) in [(1_000_000_000, "Gbit"), (1_000_000, "Mbit"), (1000, "kbit")] {
@@ -165,6 +125,8 @@ impl fmt::Debug for BitRate {
         fmt::Display::fmt(self, f)
     }
 }
+
+deserialize_number_or_text!(Bytes, BitRate);
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! VLANs of port groups (SPEC row VN-9), in ESX's three forms.
+//! VLANs of port groups, in ESX's three forms.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,35 +8,37 @@ use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, SchemaType, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-/// What a port has to do with VLANs.
+/// VLAN membership of a port.
 ///
-/// Written as ESX does: 0 for none, 1 to 4094 for a VLAN that the switch keeps the port in (VST), 4095 for all VLANs, tagged
-/// by the guest (VGT), or ranges such as `10-20,30` for some. A VLAN of which a trunk has only that one is written `20-20`.
+/// Written as on ESX: 0 for none, 1 to 4094 for a VLAN in which the switch keeps the port (VST),
+/// 4095 for all VLANs tagged by the guest (VGT), or ranges such as `10-20,30` for some. A trunk
+/// with a single VLAN is written `20-20`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Vlan {
     /// The guest sees untagged frames; the switch keeps them in this VLAN. 0: outside any VLAN.
     Access(u16),
-    /// The guest tags its frames, with a VLAN of these. 0 stands for untagged frames.
+    /// The guest tags its frames with one of these VLANs. 0 stands for untagged frames.
     Trunk(VlanRanges),
 }
 
-/// VLANs from 0 to 4094 as inclusive ranges: at least one, in ascending order, none touching the next.
+/// VLANs from 0 to 4094 as inclusive ranges: at least one, in ascending order, neither overlapping
+/// nor adjacent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VlanRanges(Vec<(u16, u16)>);
 
-/// The number that ESX gives to a port group with all VLANs.
+/// ESX's number for a port group with all VLANs.
 const ALL: u16 = 4095;
 
 impl Vlan {
     /// Highest number of a VLAN.
     pub const MAX: u16 = 4094;
 
-    /// A trunk of all VLANs, untagged frames included: ESX's 4095.
+    /// Returns a trunk of all VLANs, untagged frames included: ESX's 4095.
     pub fn all() -> Self {
         Self::Trunk(VlanRanges(vec![(0, Self::MAX)]))
     }
 
-    /// Does a port of this kind take part in the VLAN?
+    /// Returns whether a port of this kind is in the VLAN.
     pub fn admits(&self, vlan: u16) -> bool {
         match self {
             Self::Access(own) => *own == vlan,
@@ -44,7 +46,7 @@ impl Vlan {
         }
     }
 
-    /// Is there a VLAN that both take part in?
+    /// Returns whether both have a VLAN in common.
     pub fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Access(vlan), either) | (either, Self::Access(vlan)) => either.admits(*vlan),
@@ -64,7 +66,8 @@ impl Vlan {
 }
 
 impl VlanRanges {
-    /// The union of inclusive ranges; `None` if there is none, or one that is empty or ends above [`Vlan::MAX`].
+    /// Returns the union of inclusive ranges; `None` without a range, or if one is empty or ends
+    /// above [`Vlan::MAX`].
     pub fn new(ranges: impl IntoIterator<Item = (u16, u16)>) -> Option<Self> {
         let mut ranges: Vec<_> = ranges.into_iter().collect();
         if ranges.is_empty() || ranges.iter().any(|&(first, last)| first > last || last > Vlan::MAX) {
@@ -81,7 +84,7 @@ impl VlanRanges {
         Some(Self(union))
     }
 
-    /// The ranges, each with its first and its last VLAN.
+    /// Iterates over the ranges, each with its first and last VLAN.
     pub fn iter(&self) -> impl Iterator<Item = (u16, u16)> {
         self.0.iter().copied()
     }

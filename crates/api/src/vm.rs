@@ -1,71 +1,73 @@
-//! Virtual machines: what the user writes, and what is observed.
+//! Virtual machines: the user's description and the observed state.
 
+use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::coalescing::NicCoalescing;
+use crate::fabric::counters::VmciCounters;
 use crate::latency::LatencyStatus;
 use crate::link::Link;
 use crate::machine::{AcceleratorChoice, DiskLimits, HaltSpec, VmAccelerator};
-use crate::network::Ipv4Net;
 use crate::passthrough::PassthroughSpec;
 use crate::placement::PlacementSpec;
 use crate::resources::{CpuResources, MemoryReservation};
 use crate::shaping::Shaping;
 use crate::shares::{MemoryLimit, ResourceStatus, Shares};
-use crate::vmci::{VmciSpec, VmciStatus};
+use crate::vmci::{Cid, VmciSpec};
 use crate::{Bytes, Coalescing, MacAddr, Name, QueuePairs};
 
-/// A VM as its file describes it.
+/// Description of a VM, as in its file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VmSpec {
-    /// Who runs it.
+    /// Kind of VM: QEMU or microguest.
     #[serde(default)]
     pub kind: VmKind,
-    /// How its code is run: `auto` (KVM where a probe has found that it runs guests, else emulation), `kvm` or `tcg`.
+    /// Accelerator: `auto` (KVM if a probe showed that it runs guests, else emulation), `kvm` or
+    /// `tcg`.
     #[serde(default, skip_serializing_if = "AcceleratorChoice::is_auto")]
     pub accelerator: AcceleratorChoice,
-    /// Virtual CPUs, 1 to 256.
+    /// Number of virtual CPUs, 1 to 256.
     #[serde(default = "one")]
     pub vcpus: u32,
-    /// Guest memory.
+    /// Size of the guest's memory.
     #[serde(default = "default_memory")]
     pub memory: Bytes,
-    /// Memory kept for it (LS-2, LS-5).
+    /// Memory reserved for the VM (LS-2 memory reservation).
     #[serde(default, skip_serializing_if = "MemoryReservation::is_none")]
     pub memory_reservation: MemoryReservation,
-    /// The most of the host's memory that it gets (VN-14).
+    /// Upper limit of the host memory that the VM gets (VN-14 shares and limits).
     #[serde(default, skip_serializing_if = "MemoryLimit::is_none")]
     pub memory_limit: MemoryLimit,
-    /// How much it counts when there is too little memory (VN-14).
+    /// Weight of the VM when memory is scarce (VN-14 shares and limits).
     #[serde(default, skip_serializing_if = "Shares::is_default")]
     pub memory_shares: Shares,
-    /// CPU kept for it (LS-3), its limit and its shares (VN-14).
+    /// Reservation, limit and shares of CPU.
     #[serde(default, skip_serializing_if = "CpuResources::is_default")]
     pub cpu: CpuResources,
-    /// Where its vCPUs and memory are to be (LS-5).
+    /// Where vCPUs and memory are placed (LS-5 local memory).
     #[serde(default, skip_serializing_if = "PlacementSpec::is_default")]
     pub placement: PlacementSpec,
-    /// What its idle vCPUs do (BP).
+    /// Behaviour of idle vCPUs.
     #[serde(default, skip_serializing_if = "HaltSpec::is_default")]
     pub halt: HaltSpec,
-    /// Direct kernel boot. Either this or a disk; a micro VM has neither.
+    /// Direct kernel boot. A VM has either this or a disk; a microguest has neither.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<Boot>,
-    /// The system disk.
+    /// System disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<Disk>,
-    /// Virtual network cards in the guest's order (VN-1: ten or more).
+    /// Virtual network cards, in the guest's order.
     #[serde(default, rename = "nic", skip_serializing_if = "Vec::is_empty")]
     pub nics: Vec<NicSpec>,
-    /// Devices of the host that it has for itself (LS-8).
+    /// Devices of the host that are passed through to the VM (LS-8 pass-through).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passthrough: Vec<PassthroughSpec>,
-    /// Its VMCI device, if it has one (VC-1).
+    /// The VMCI device; absent for a VM without VMCI sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vmci: Option<VmciSpec>,
-    /// LS-1.
+    /// Latency sensitivity (LS-1 latency sensitivity).
     #[serde(default)]
     pub latency_sensitivity: LatencySensitivity,
 }
@@ -101,14 +103,15 @@ const fn default_memory() -> Bytes {
     Bytes::mib(256)
 }
 
-/// Who runs a VM.
+/// Kind of VM.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum VmKind {
-    /// A QEMU process: any guest.
+    /// A QEMU process, for any guest.
     #[default]
     Qemu,
-    /// A microguest: taut's own driver end of the rings and a small TCP/IP stack, for native-speed experiments.
+    /// A microguest: taut's own driver end of the rings with a small TCP/IP stack, for experiments
+    /// at native speed.
     Micro,
 }
 
@@ -121,7 +124,7 @@ pub struct Boot {
     /// Initial RAM file system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initrd: Option<String>,
-    /// Appended to the kernel command line.
+    /// Text appended to the kernel command line.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cmdline: String,
 }
@@ -135,16 +138,17 @@ pub struct Disk {
     /// Image format.
     #[serde(default)]
     pub format: DiskFormat,
-    /// Controller that the guest finds it on.
+    /// Disk controller that the guest sees.
     #[serde(default)]
     pub bus: DiskBus,
     /// Discard all writes when the VM stops (QEMU's snapshot mode).
     #[serde(default)]
     pub snapshot: bool,
-    /// The most that it is read and written (VN-14).
+    /// Upper limits of reading and writing (VN-14 shares and limits).
     #[serde(default, skip_serializing_if = "DiskLimits::is_none")]
     pub limits: DiskLimits,
-    /// How much it counts beside other VMs' disks while their device is busy (VN-14; ESX: `sched.scsi0:0.shares`).
+    /// Weight of the disk while several VMs use a busy device (VN-14 shares and limits; ESX:
+    /// `sched.scsi0:0.shares`).
     #[serde(default, skip_serializing_if = "Shares::is_default")]
     pub shares: Shares,
 }
@@ -153,23 +157,24 @@ pub struct Disk {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DiskFormat {
-    /// Plain bytes.
+    /// Raw image.
     #[default]
     Raw,
-    /// QEMU's copy-on-write format.
+    /// QEMU's copy-on-write format, qcow2.
     Qcow2,
-    /// VMware's.
+    /// VMware's format, vmdk.
     Vmdk,
 }
 
-/// Controller that the guest finds its disk on. A guest that was installed elsewhere may have the driver of only one.
+/// Disk controller that the guest sees. A guest that was installed elsewhere may have a driver for
+/// only one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DiskBus {
-    /// Paravirtual.
+    /// Paravirtual virtio-blk.
     #[default]
     Virtio,
-    /// AHCI.
+    /// AHCI (SATA).
     Sata,
     /// VMware's paravirtual SCSI controller.
     Pvscsi,
@@ -183,37 +188,41 @@ pub enum DiskBus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NicSpec {
-    /// The port group it is connected to.
+    /// Port group that the card is connected to.
     pub portgroup: Name,
-    /// Its address; derived from VM and position when absent.
+    /// Ethernet address; derived from the VM's name and the card's index if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
-    /// The card that the guest sees (VN-7).
+    /// Model of the card that the guest sees.
     #[serde(default)]
     pub model: NicModel,
-    /// Address that taut's guest agent gives the interface; other guests configure themselves.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Address that taut's guest agent gives the interface. Guests without the agent configure
+    /// themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::ip::optional")]
+    #[schema(value_type = Option<String>, example = "10.0.0.1/24")]
     pub ip: Option<Ipv4Net>,
-    /// Ring sizes (VN-8).
+    /// Sizes and format of the rings.
     #[serde(default)]
     pub rings: Rings,
-    /// Pairs of a receive and a transmit queue offered. A guest uses as many of them as it has vCPUs, or as `ethtool -L`
+    /// Number of queue pairs offered. A guest uses as many as it has vCPUs, or as `ethtool -L`
     /// says.
     #[serde(default, skip_serializing_if = "QueuePairs::is_default")]
     pub queues: QueuePairs,
     /// Checksum and segmentation offloads offered to the guest.
     #[serde(default = "yes")]
     pub offloads: bool,
-    /// Traffic shaping of this card instead of its port group's (VN-4).
+    /// Traffic shaping of this card; replaces that of its port group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shaping: Option<Shaping>,
-    /// Moderation of interrupts and kicks (VN-11; ESX: `ethernetX.coalescingScheme`, `coalescingParams`): `disabled`,
-    /// `static:PACKETS`, `rbc:RATE`, `adapt`; the host's default when absent. Cards that QEMU emulates have none.
+    /// Interrupt and kick moderation (ESX: `ethernetX.coalescingScheme`, `coalescingParams`):
+    /// `disabled`, `static:PACKETS`, `rbc:RATE` or `adapt`; the host's setting if absent. Emulated
+    /// cards have no moderation.
     #[serde(default, skip_serializing_if = "NicCoalescing::is_default")]
     pub coalescing: NicCoalescing,
-    /// TCP segments from wires, namespaces and emulated cards are merged for the guest, if its driver takes them merged
-    /// (VN-12) and the host's `Net.Vmxnet3SwLRO` is on. Cards that QEMU emulates get single segments. On unless said
-    /// otherwise, and off while the VM is latency-sensitive (LS-7).
+    /// Large receive offload: merge TCP segments from wires, namespaces and emulated cards for the
+    /// guest. Takes effect if the guest's driver accepts merged segments and the host's
+    /// `Net.Vmxnet3SwLRO` is on. Default on; off while the VM is latency-sensitive. Emulated cards
+    /// get single segments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lro: Option<bool>,
 }
@@ -222,11 +231,11 @@ const fn yes() -> bool {
     true
 }
 
-/// The card that the guest sees (VN-7).
+/// Model of the card that the guest sees.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NicModel {
-    /// Paravirtual, on the fabric's rings.
+    /// Paravirtual virtio-net, served by the fabric.
     #[default]
     Virtio,
     /// VMware's paravirtual card, emulated by QEMU.
@@ -239,7 +248,7 @@ pub enum NicModel {
     Vlance,
 }
 
-/// Descriptors per ring, a power of two from 64 to 1024 (VN-8), and the rings' format.
+/// Number of descriptors per ring, a power of two from 64 to 1024, and the rings' format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rings {
@@ -247,7 +256,8 @@ pub struct Rings {
     pub rx: u16,
     /// Transmit ring.
     pub tx: u16,
-    /// Offer packed rings (virtio 1.1 and later) instead of split ones; a driver that does not know them ignores it.
+    /// Offer packed rings (virtio 1.1 and later) instead of split ones. A driver that does not know
+    /// them uses split rings.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub packed: bool,
 }
@@ -258,118 +268,141 @@ impl Default for Rings {
     }
 }
 
-/// LS-1. ESX's experimental `low` and `medium` act as `normal` and are reported.
+/// Latency sensitivity of a VM (LS-1 latency sensitivity). ESX's experimental `low` and `medium`
+/// act as `normal` and are reported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum LatencySensitivity {
-    /// Shares the host like any process.
+    /// The VM shares the host's pCPUs.
     #[default]
     Normal,
-    /// Exclusive pCPUs, siblings idle.
+    /// Each vCPU owns a pCPU, whose SMT siblings stay idle.
     High,
     /// "High with Hyperthreading": two consecutive vCPUs share one core.
     HighHt,
 }
 
-/// Whether the user wants a VM to run.
+/// Power state that the user wants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Power {
-    /// Not running.
+    /// Off.
     #[default]
     Off,
-    /// Running.
+    /// On.
     On,
 }
 
-/// What the store keeps of a VM.
+/// Stored state of a VM.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VmDesired {
-    /// The file's content, defaults filled in, paths absolute, addresses assigned.
+    /// The VM's description with defaults filled in, absolute paths, and assigned addresses.
     #[serde(flatten)]
     pub vm: VmSpec,
-    /// Should it run?
+    /// Power state that the user wants.
     #[serde(default)]
     pub power: Power,
 }
 
-/// What is observed of a VM.
+/// Observed state of a VM.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VmStatus {
-    /// The state of its process.
+    /// State of the process.
     pub phase: Phase,
-    /// Why it is in that state, when that is not obvious.
+    /// Reason for the state, unless it is obvious.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Its process, while there is one.
+    /// Process ID, while the VM runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// Accelerator that the running VM was started with.
+    /// Accelerator that the running VM was started with: `kvm`, `tcg`, or `native` for a
+    /// microguest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<VmAccelerator>,
-    /// Unix socket of the agent channel inside the VM (`taut bench` speaks to it).
+    /// Unix socket of the agent inside the VM, which `taut bench` uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_socket: Option<String>,
     /// Unix socket of the serial console.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub console_socket: Option<String>,
-    /// File with everything that the console printed.
+    /// Log file of the serial console.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub console_log: Option<String>,
-    /// Its vNICs' ports, in order.
+    /// Ports of the network cards, in order.
     #[serde(default)]
     pub nics: Vec<NicStatus>,
-    /// Its VMCI device, if it has one.
+    /// State of the VMCI device; absent for a VM without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vmci: Option<VmciStatus>,
-    /// What became of its latency sensitivity; absent when it is `normal`.
+    /// State of the latency sensitivity; absent if it is `normal`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<LatencyStatus>,
-    /// What became of its shares, limits and placement; absent where nothing on this host depends on them.
+    /// State of shares, limits and placement; absent if nothing on this host depends on them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceStatus>,
-    /// What became of the accelerator that was asked for, of what idle vCPUs are to do, of the disk's limits and of devices of the
-    /// host; absent where none was.
+    /// State of the accelerator, idle vCPUs, disk limits, pass-through devices and the VMCI device;
+    /// absent if nothing was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<ResourceStatus>,
 }
 
-/// The state of a VM's process.
+/// State of a VM's process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// No process, none wanted.
+    /// No process, and none is wanted.
     #[default]
     Stopped,
-    /// Process exists, not all its ports are up yet.
+    /// The process exists, but some of its ports are not up yet.
     Starting,
-    /// Running.
+    /// The process and its ports are up.
     Running,
-    /// Asked to stop, still there.
+    /// The VM was asked to stop, and its process still exists.
     Stopping,
-    /// Wanted, but it could not be started or died; `reason` says why.
+    /// The VM should run, but could not be started or died; `reason` says why.
     Failed,
 }
 
-/// The state of a vNIC's port.
+/// State of a network card's port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NicStatus {
-    /// Its address.
+    /// Ethernet address.
     pub mac: MacAddr,
-    /// The port group it is on.
+    /// Port group that the card is connected to.
     pub portgroup: Name,
-    /// Port number in the fabric.
+    /// Number of the port in the fabric.
     pub port: u32,
     /// State of the link.
     pub link: Link,
-    /// Why the link is not up.
+    /// Reason that the link is not up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Moderation in force; absent for cards that QEMU emulates.
+    /// Moderation in force; absent for emulated cards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coalescing: Option<Coalescing>,
-    /// Are segments merged for it? By its own setting and the host's; whether the guest's driver takes them is another
-    /// matter.
+    /// Whether the settings of card and host enable large receive offload. The guest's driver may
+    /// still refuse merged segments.
     pub lro: bool,
+}
+
+/// Observed state of a VM's VMCI device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VmciStatus {
+    /// Context ID.
+    pub cid: Cid,
+    /// Number of the device's port in the fabric.
+    pub port: u32,
+    /// State of the link: up while the guest's driver serves the device.
+    pub link: Link,
+    /// Reason that the link is not up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Unix socket through which programs on the host reach the guest: they send `CONNECT <port>\n`
+    /// and receive `OK <port>\n`. Connections of the guest to the host go to Unix sockets with this
+    /// name and `_<port>` appended.
+    pub socket: String,
+    /// Counters of the device.
+    #[serde(default)]
+    pub counters: VmciCounters,
 }

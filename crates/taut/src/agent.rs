@@ -1,4 +1,4 @@
-//! Agents inside VMs, and their errors as ours.
+//! Connections to agents inside VMs, with their errors as API errors.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use taut_api::error::ErrorKind;
 use taut_api::route::Vm;
 use taut_bench::agent::{Client as Agent, ClientError};
 
-/// How long an agent may take to answer what it does not have to measure; a guest under emulation is slow.
+/// Longest time for an answer that needs no measurement. A guest under emulation is slow.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Speaks to the agent inside a VM, as soon as it answers within `patience`.
+/// Connects to the agent inside a VM, waiting up to `patience` for its first answer.
 pub(crate) fn of_vm(vm: &Vm, patience: Duration) -> Result<Agent, ApiError> {
     let Some(socket) = &vm.status.agent_socket else {
         return Err(ApiError::new(
@@ -22,7 +22,7 @@ pub(crate) fn of_vm(vm: &Vm, patience: Duration) -> Result<Agent, ApiError> {
     Agent::connect(socket.as_ref(), patience).map_err(|error| failed(&error))
 }
 
-/// An agent's error with its causes and hint.
+/// Converts an agent's error, with its causes and hint.
 pub(crate) fn failed(error: &ClientError) -> ApiError {
     let shown = ApiError::new(ErrorKind::Unavailable, error.to_string(), error.hint());
     match std::error::Error::source(error) {

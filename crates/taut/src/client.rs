@@ -15,19 +15,20 @@ use serde::de::DeserializeOwned;
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 
-/// The daemon, as far as the command line is concerned. One connection a request.
+/// A client of the daemon. It opens one connection per request.
 #[derive(Debug)]
 pub(crate) struct Client {
     socket: PathBuf,
 }
 
 impl Client {
-    /// A client of the daemon that listens on `socket`.
+    /// Returns a client of the daemon that listens on `socket`.
     pub(crate) fn new(socket: PathBuf) -> Self {
         Self { socket }
     }
 
-    /// The daemon's process, to wait for its end; `None` where it cannot be seen, such as from another PID namespace.
+    /// Opens the daemon's process, to wait for its end; `None` if it is not visible, such as from
+    /// another PID namespace.
     pub(crate) fn process(&self) -> Result<Option<OwnedFd>, ApiError> {
         let stream = UnixStream::connect(&self.socket).map_err(|error| self.unreachable(&error))?;
         Ok(socket_peercred(&stream).and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty())).ok())
@@ -38,12 +39,12 @@ impl Client {
         self.decoded(Method::GET, path, &())
     }
 
-    /// Asks for something to be done; the answer says what came of it.
+    /// Posts a request and returns the answer.
     pub(crate) fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ApiError> {
         self.decoded(Method::POST, path, body)
     }
 
-    /// The same, when the answer does not matter.
+    /// Posts a request and discards the answer.
     pub(crate) fn post_only(&self, path: &str, body: &impl Serialize) -> Result<(), ApiError> {
         self.request(Method::POST, path, body).map(drop)
     }
@@ -53,7 +54,7 @@ impl Client {
         self.request(Method::PUT, path, body).map(drop)
     }
 
-    /// Changes a part of a resource; the answer is the whole.
+    /// Changes a part of a resource and returns the whole resource.
     pub(crate) fn patch<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -77,7 +78,7 @@ impl Client {
         serde_json::from_slice(&bytes).map_err(|error| {
             ApiError::new(
                 ErrorKind::Internal,
-                format!("the daemon's answer to {path} is not what this version of taut expects"),
+                format!("the daemon's answer to {path} does not match this version of taut"),
                 "use taut and tautd of the same version",
             )
             .because(&error)
@@ -92,7 +93,7 @@ impl Client {
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
                 ApiError::new(
                     ErrorKind::Internal,
-                    "no event loop could be made",
+                    "cannot create an event loop",
                     "raise the limit of open files",
                 )
                 .because(&error)
@@ -119,7 +120,7 @@ impl Client {
             let (status, bytes) = exchange.await.map_err(|error| {
                 ApiError::new(
                     ErrorKind::Unavailable,
-                    format!("the daemon ended the connection before it answered {path}"),
+                    format!("the daemon closed the connection before it answered {path}"),
                     "look at the daemon's log, then try again",
                 )
                 .because(&error)
@@ -138,7 +139,7 @@ impl Client {
     }
 }
 
-/// The daemon's own error, or one about an answer that is not JSON.
+/// Parses the daemon's error; makes one if the answer is not JSON.
 fn refusal(path: &str, status: u16, body: &[u8]) -> ApiError {
     serde_json::from_slice(body).unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(body);

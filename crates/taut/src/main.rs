@@ -1,4 +1,4 @@
-//! `taut`, the command line. It asks `tautd` over its Unix socket and prints the answers.
+//! `taut`, the command line: sends requests to `tautd` over its Unix socket and prints the answers.
 
 mod agent;
 mod bench;
@@ -11,20 +11,17 @@ mod usage;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use taut_api::ApiError;
 
 use crate::client::Client;
 use crate::output::Format;
 
-/// What a command ends with.
-type Outcome = Result<(), ApiError>;
-
-/// Run virtual machines on a taut vSwitch, and measure them.
+/// Run virtual machines on a taut vSwitch, and measure them
 #[derive(Debug, Parser)]
 #[command(name = "taut", version, propagate_version = true, disable_help_subcommand = true)]
 struct Cli {
-    /// Unix socket of tautd.
+    /// Unix socket of tautd
     #[arg(
         long,
         global = true,
@@ -33,7 +30,7 @@ struct Cli {
         value_name = "PATH"
     )]
     socket: PathBuf,
-    /// How to print.
+    /// Output format
     #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     output: Format,
     #[command(subcommand)]
@@ -42,52 +39,52 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Virtual machines.
+    /// Manage virtual machines
     #[command(subcommand)]
     Vm(commands::vm::Command),
-    /// Virtual switches.
+    /// Manage virtual switches
     #[command(subcommand)]
     Vswitch(commands::vswitch::Command),
-    /// Port groups of virtual switches.
+    /// Manage port groups of virtual switches
     #[command(subcommand)]
     Portgroup(commands::portgroup::Command),
-    /// Network namespaces as end points on a port group.
+    /// Attach network namespaces to port groups
     #[command(subcommand)]
     Netns(commands::netns::Command),
-    /// Ports of the switch and their counters; vhost-user front ends that taut did not start.
+    /// Show ports and their counters; attach vhost-user front ends that taut did not start
     #[command(subcommand)]
     Port(commands::port::Command),
-    /// VMCI sockets between VMs and with the host.
+    /// Show VMCI devices and their counters
     #[command(subcommand)]
     Vmci(commands::vmci::Command),
-    /// What happened, oldest first.
+    /// Print the event log, oldest first
     Events(commands::events::Args),
-    /// Measure between VMs, microguests, network namespaces and the host.
+    /// Measure between VMs, microguests, network namespaces and the host
     #[command(subcommand)]
     Bench(bench::Command),
-    /// The host: topology, accelerator, QEMU.
+    /// Show and change the host: topology, accelerator, settings, dense mode
     #[command(subcommand)]
     Host(commands::host::Command),
-    /// Evidence for a VM: how much of its pCPUs its vCPUs really get, and who disturbs them.
+    /// Measure how much of its pCPUs a VM really gets, and what disturbs it
     Latency(commands::latency::Args),
-    /// Best practices: what is set otherwise, why that matters, when a change takes effect.
+    /// Check host, VM or guest against best practices
     #[command(subcommand)]
     Check(commands::check::Command),
-    /// The daemon itself.
+    /// Show the daemon, or upgrade the running fabric
     #[command(subcommand)]
     Daemon(commands::daemon::Command),
-    /// End the daemon; VMs and traffic go on unless everything is asked for.
+    /// End the daemon; VMs and traffic continue unless --everything is given
     Shutdown(commands::daemon::ShutdownArgs),
-    /// Shell completions, to standard output.
+    /// Print shell completions
     Completions(commands::docs::CompletionsArgs),
-    /// Manual pages, one file a command.
+    /// Write manual pages, one file per command
     Man(commands::docs::ManArgs),
 }
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return usage::explain(&error, std::env::args().skip(1)),
+        Err(error) => return usage::explain(&error, &Cli::command(), std::env::args().skip(1)),
     };
     match run(cli) {
         Ok(status) => status,
@@ -112,15 +109,15 @@ fn run(cli: Cli) -> Result<ExitCode, ApiError> {
         Command::Bench(command) => bench::run(command, &client, format),
         Command::Host(command) => commands::host::run(&command, &client, format),
         Command::Latency(args) => commands::latency::run(&args, &client, format),
-        // Its exit status is its answer.
+        // The exit status of `taut check` is its answer.
         Command::Check(command) => return Ok(commands::check::run(&command, &client, format)),
         Command::Daemon(command) => commands::daemon::run(&command, &client, format),
         Command::Shutdown(args) => commands::daemon::shutdown(&args, &client),
         Command::Completions(args) => {
-            commands::docs::completions(&args);
+            commands::docs::completions(&args, Cli::command());
             Ok(())
         }
-        Command::Man(args) => commands::docs::man(&args),
+        Command::Man(args) => commands::docs::man(&args, Cli::command()),
     };
     outcome.map(|()| ExitCode::SUCCESS)
 }
@@ -129,11 +126,11 @@ fn run(cli: Cli) -> Result<ExitCode, ApiError> {
 mod tests {
     use std::path::Path;
 
-    use clap::{Arg, CommandFactory as _};
+    use clap::Arg;
 
     use super::*;
 
-    /// Names of the options that a command has by itself, with those of all commands below it.
+    /// Returns the names of the command's own options and of those of all commands below it.
     fn own_options(command: &clap::Command) -> Vec<String> {
         let own = command.get_arguments().filter(|arg| !arg.is_global_set()).map(name).collect::<Vec<_>>();
         command.get_subcommands().flat_map(own_options).chain(own).collect()
@@ -143,7 +140,7 @@ mod tests {
         arg.get_id().to_string()
     }
 
-    /// Whether the words after `taut` in a text are a command, with options that it has.
+    /// Returns whether the words after `taut` in a text are a command with options that exist.
     fn is_a_command(words: &str) -> bool {
         let mut command = Cli::command();
         command.build();
@@ -162,7 +159,7 @@ mod tests {
         true
     }
 
-    /// Rust files below a folder.
+    /// Returns all Rust files below a folder.
     fn sources(folder: &Path) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());

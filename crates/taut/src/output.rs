@@ -1,15 +1,23 @@
-//! Printing: aligned tables for people, JSON for programs.
+//! Output: plain aligned tables for people, JSON for programs.
 
 use clap::ValueEnum;
 use serde::Serialize;
+use tabled::Table;
+use tabled::builder::Builder;
+use tabled::settings::object::Columns;
+use tabled::settings::{Alignment, Padding, Style, Width};
+use taut_api::ApiError;
 
-/// How to print.
+/// Result of a command.
+pub(crate) type Outcome = Result<(), ApiError>;
+
+/// Output format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// Aligned text.
+    /// Aligned text
     #[default]
     Table,
-    /// The API's own documents.
+    /// The API's documents
     Json,
 }
 
@@ -21,44 +29,44 @@ pub(crate) fn print<T: Serialize>(format: Format, value: &T, table: impl FnOnce(
     }
 }
 
-/// Columns under a header, each as wide as its widest cell. Numbers are aligned to the right.
+/// Renders columns under a header, each as wide as its widest cell, two spaces apart. Columns of
+/// numbers are aligned to the right.
 pub(crate) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([header[column].chars().count()]).max().unwrap_or(0)
-    };
-    let widths: [usize; N] = std::array::from_fn(width);
-    let numeric: [bool; N] = std::array::from_fn(|column| {
-        !rows.is_empty()
-            && rows.iter().all(|row| row[column].chars().all(|c| c.is_ascii_digit() || "-.%".contains(c)))
-    });
-    let line = |cells: [&str; N]| {
-        let padded: Vec<_> = (0..N)
-            .map(|column| {
-                let (cell, width) = (cells[column], widths[column]);
-                if numeric[column] { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
-            })
-            .collect();
-        format!("{}\n", padded.join("  ").trim_end())
-    };
-    let mut text = line(header);
-    for row in rows {
-        text += &line(std::array::from_fn(|column| row[column].as_str()));
+    let mut table: Builder = rows.iter().map(|row| row.iter().map(String::as_str)).collect();
+    table.insert_record(0, header);
+    let mut table = table.build();
+    for column in 0..N {
+        let numeric =
+            |row: &[String; N]| row[column].chars().all(|c| c.is_ascii_digit() || "-.%".contains(c));
+        if !rows.is_empty() && rows.iter().all(numeric) {
+            table.modify(Columns::one(column), Alignment::right());
+        }
+    }
+    plain(table)
+}
+
+/// Renders `key  value` lines; empty values are left out. The keys of all rows set the width.
+pub(crate) fn fields(rows: &[(&str, String)]) -> String {
+    let width = rows.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
+    let filled = rows.iter().filter(|(_, value)| !value.is_empty());
+    let mut table = filled.map(|(key, value)| [*key, value]).collect::<Builder>().build();
+    table.modify(Columns::first(), Width::increase(width));
+    plain(table)
+}
+
+/// Renders a table without borders and without spaces at the end of a line.
+fn plain(mut table: Table) -> String {
+    table.with(Style::empty()).with(Padding::zero());
+    table.modify(Columns::new(1..), Padding::new(2, 0, 0, 0));
+    let mut text = String::new();
+    for line in table.to_string().lines() {
+        text += line.trim_end();
+        text.push('\n');
     }
     text
 }
 
-/// `key  value` lines; empty values are left out.
-pub(crate) fn fields(rows: &[(&str, String)]) -> String {
-    let width = rows.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
-    let lines = rows
-        .iter()
-        .filter(|(_, value)| !value.is_empty())
-        .map(|(key, value)| format!("{key:<width$}  {value}\n"));
-    lines.collect()
-}
-
-/// A unit variant of the API's enums as the API writes it.
+/// Returns a unit variant of the API's enums as the API writes it.
 pub(crate) fn word<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,

@@ -1,15 +1,15 @@
-//! A spinner for what takes longer than a blink. Silent when nobody watches.
+//! A spinner for operations of noticeable length; silent unless standard error is a terminal.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Something under way; its line disappears when it is dropped.
+/// An operation in progress; dropping it removes its line.
 #[derive(Debug)]
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    /// Starts with what is being done.
+    /// Starts the spinner with a description of the operation.
     pub(crate) fn start(what: &str) -> Self {
         let bar = ProgressBar::new_spinner().with_message(what.to_owned());
         bar.set_style(ProgressStyle::with_template("{spinner} {msg} ({elapsed})").expect("a fixed template"));

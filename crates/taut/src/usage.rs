@@ -1,35 +1,32 @@
-//! A command line that cannot be understood: what is wrong with it, and where to look.
+//! Errors of a command line that cannot be parsed, with a hint at the right help text.
 
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory as _, Error};
+use clap::{Command, Error};
 
-use crate::Cli;
-
-/// Prints what was asked for (help, version), or what is wrong with these arguments and a hint.
-pub(crate) fn explain(error: &Error, arguments: impl Iterator<Item = String>) -> ExitCode {
+/// Prints help or version if asked for; otherwise the error and a hint.
+pub(crate) fn explain(error: &Error, taut: &Command, arguments: impl Iterator<Item = String>) -> ExitCode {
     let status = if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
     if error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        eprintln!("{}\n{}", complaint(error), hint(arguments));
+        eprintln!("{}\n{}", complaint(error), hint(taut, arguments));
     } else {
-        // Nobody is left to be told that it could not be printed.
+        // Printing failed, and there is no other place to report that.
         let _ = error.print();
     }
     status
 }
 
-/// Everything that clap says but its own last line.
+/// Returns clap's message without its last line.
 fn complaint(error: &Error) -> String {
     let text = error.render().to_string();
     let end = text.find("For more information, try").unwrap_or(text.len());
     text[..end].trim_end().to_owned()
 }
 
-/// Names the command that explains the one that was written.
-fn hint(arguments: impl Iterator<Item = String>) -> String {
-    let cli = Cli::command();
-    let mut command = &cli;
+/// Names the command whose help explains the arguments.
+fn hint(taut: &Command, arguments: impl Iterator<Item = String>) -> String {
+    let mut command = taut;
     let mut named = "taut".to_owned();
     for word in arguments {
         if let Some(found) = command.find_subcommand(&word) {
@@ -37,12 +34,12 @@ fn hint(arguments: impl Iterator<Item = String>) -> String {
             named = format!("{named} {word}");
         }
     }
-    format!("hint: `{named} --help` says what can be written")
+    format!("hint: `{named} --help` explains the arguments")
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
+    use clap::{CommandFactory as _, Parser as _};
 
     use crate::Cli;
 
@@ -53,7 +50,7 @@ mod tests {
             format!(
                 "$ {line}\n{}\n{}\n",
                 super::complaint(&error),
-                super::hint(line.split(' ').map(str::to_owned))
+                super::hint(&Cli::command(), line.split(' ').map(str::to_owned))
             )
         };
         let lines = [

@@ -1,4 +1,4 @@
-//! The daemon's command line.
+//! Command line of `tautd`.
 
 use std::path::PathBuf;
 
@@ -8,50 +8,50 @@ use taut_api::error::ErrorKind;
 use taut_api::fabric::config::{SocketWorker, WorkerConfig, WorkerMode};
 use taut_api::placement::Numbers;
 
-/// The daemon of taut: VMs, vSwitches and their ports on this host.
+/// The taut daemon: runs VMs, vSwitches and their ports on this host
 #[derive(Debug, Parser)]
 #[command(version)]
 pub(crate) struct Args {
-    /// Directory of the store: documents, events, and changes made on the host.
+    /// Directory for the store and the ledger of changed host settings
     #[arg(long, value_name = "DIR", default_value = "/var/lib/taut")]
     pub(crate) state_dir: PathBuf,
-    /// Directory of sockets, logs and process numbers; empty after a boot.
+    /// Directory for sockets, logs and process records; empty after a boot
     #[arg(long, value_name = "DIR", default_value = "/run/taut")]
     pub(crate) run_dir: PathBuf,
-    /// Directory of taut's other programs [default: that of this program].
+    /// Directory of taut's other programs [default: that of this program]
     #[arg(long, value_name = "DIR")]
     pub(crate) libexec: Option<PathBuf>,
-    /// CPUs that the fabric's workers are bound to, one worker each, such as `2,3` [default: one
-    /// worker, anywhere].
+    /// pCPUs to bind the fabric's workers to, one worker each, such as 2,3 [default: one unbound
+    /// worker]
     #[arg(long, value_name = "CPUS", value_delimiter = ',')]
     pub(crate) fabric_cpus: Vec<u32>,
-    /// Time at which an idle worker of the fabric sleeps.
+    /// When an idle worker of the fabric sleeps
     #[arg(long, value_name = "MODE", value_enum, default_value = "adaptive")]
     pub(crate) fabric_mode: FabricMode,
-    /// Microseconds that an adaptive worker polls after the last frame before it sleeps.
+    /// Microseconds that an adaptive worker polls after the last frame before it sleeps
     #[arg(long, value_name = "US", default_value = "50")]
     pub(crate) fabric_poll_us: u32,
-    /// CPU that the fabric's thread for VMCI sockets is bound to [default: anywhere].
-    /// `--fabric-mode` applies to it, too.
+    /// pCPU to bind the fabric's thread for VMCI sockets to [default: unbound]. It sleeps as
+    /// --fabric-mode says
     #[arg(long, value_name = "CPU")]
     pub(crate) vmci_cpu: Option<u32>,
-    /// The cpuset (cgroup v1) whose tasks make room for latency-sensitive VMs, or the control group
-    /// (cgroup v2) in which VMs' groups are made [default: that of the whole host].
+    /// Cpuset (cgroup v1) whose tasks make room for latency-sensitive VMs, or control group (cgroup
+    /// v2) to create the VMs' groups in [default: that of the whole host]
     #[arg(long, value_name = "DIR")]
     pub(crate) cpuset: Option<PathBuf>,
-    /// Print the description of the HTTP API and exit.
+    /// Print the OpenAPI description of the HTTP API and exit
     #[arg(long)]
     pub(crate) print_openapi: bool,
 }
 
-/// Time at which an idle worker sleeps.
+/// When an idle worker sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FabricMode {
-    /// At once.
+    /// Sleep at once
     Interrupt,
-    /// After polling for `--fabric-poll-us`.
+    /// Poll for a while, then sleep
     Adaptive,
-    /// Never: each worker keeps its CPU busy.
+    /// Never sleep: each worker keeps its CPU busy
     Polling,
 }
 
@@ -66,8 +66,7 @@ impl Args {
         SocketWorker { mode: self.mode(), cpu: self.vmci_cpu }
     }
 
-    /// Refuses pCPUs that the host does not have. Off-line ones are accepted, since they may come
-    /// back.
+    /// Refuses pCPUs that the host does not have. pCPUs that are only off-line may come back.
     pub(crate) fn check_cpus(
         &self,
         online: &Numbers,
@@ -78,8 +77,8 @@ impl Args {
         let Some((option, cpu)) = bound.find(|(_, cpu)| !is_present(*cpu)) else { return Ok(()) };
         Err(ApiError::new(
             ErrorKind::Invalid,
-            format!("{option} names pCPU {cpu}, which this host does not have; {online} are on-line"),
-            format!("name some of these, or leave {option} out and the plan decides"),
+            format!("{option} contains pCPU {cpu}, which this host does not have; {online} are on-line"),
+            format!("give on-line pCPUs, or omit {option} and the plan decides"),
         ))
     }
 
@@ -105,7 +104,10 @@ mod tests {
         assert_eq!(check(&[]), Ok(()));
         assert_eq!(check(&["--fabric-cpus", "0,3", "--vmci-cpu", "2"]), Ok(()), "off-line ones are taken");
         let error = check(&["--fabric-cpus", "1,4"]).unwrap_err();
-        assert!(error.contains("--fabric-cpus names pCPU 4") && error.contains("0-1 are on-line"), "{error}");
-        assert!(check(&["--vmci-cpu", "64"]).unwrap_err().contains("--vmci-cpu names pCPU 64"));
+        assert!(
+            error.contains("--fabric-cpus contains pCPU 4") && error.contains("0-1 are on-line"),
+            "{error}"
+        );
+        assert!(check(&["--vmci-cpu", "64"]).unwrap_err().contains("--vmci-cpu contains pCPU 64"));
     }
 }

@@ -50,7 +50,7 @@ fn print_openapi() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("error: the API's description cannot be written: {error}");
+            eprintln!("error: cannot write the API's description: {error}");
             ExitCode::FAILURE
         }
     }

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use taut_api::Name;
 use taut_api::fabric::PortId;
+use taut_api::fabric::counters::VmciCounters;
 use taut_api::latency::Decision;
 use taut_api::link::Link;
 use taut_api::network::{ExternalPortStatus, NetnsStatus, PortGroupStatus, VSwitchStatus};
 use taut_api::shares::ResourceStatus;
 use taut_api::tune::{HostTune, TuneTest};
-use taut_api::vm::{NicStatus, Phase, Power, VmDesired, VmKind, VmStatus};
-use taut_api::vmci::{VmciCounters, VmciStatus};
+use taut_api::vm::{NicStatus, Phase, Power, VmDesired, VmKind, VmStatus, VmciStatus};
 use taut_plan::explain::{explain_latency, explain_machine, explain_resources};
 use taut_plan::facts::Process;
 use taut_plan::network::coalescing::choose_coalescing;
@@ -24,7 +24,7 @@ use taut_vm::launch::RunPaths;
 use crate::board::Seen;
 
 /// Reason for a missing device that was added after the start.
-const STARTED_WITHOUT: &str = "the VM was started without it: it is there after the next start";
+const STARTED_WITHOUT: &str = "the VM was started without the device; it is added at the next start";
 
 /// Returns the status of a VM. `decided` holds the decisions for all VMs; `run_dir` is the daemon's
 /// run directory.
@@ -118,7 +118,7 @@ fn phase(
         (Power::Off, None) => (Phase::Stopped, None),
         (Power::On, None) if failure.is_some() => (Phase::Failed, failure.cloned()),
         (Power::On, None) if !seen.observed.host.probed && vm.vm.kind == VmKind::Qemu => {
-            (Phase::Starting, Some("finding out whether KVM runs guests on this host".to_owned()))
+            (Phase::Starting, Some("probing whether KVM runs guests on this host".to_owned()))
         }
         (Power::On, None) => (Phase::Starting, waits_for_vmci(desired, seen, name, vm)),
         (Power::On, Some(_)) => {

@@ -1,6 +1,7 @@
 //! Framed messages with file descriptors over a Unix stream socket.
 //!
-//! A frame is a 4-byte little-endian length, then that many bytes of JSON. Descriptors ride on the length's first byte.
+//! A frame is a 4-byte little-endian length, followed by that many bytes of JSON. Descriptors
+//! travel with the first byte of the length.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -18,15 +19,17 @@ use serde::de::DeserializeOwned;
 
 /// Longest body of a frame in bytes: a configuration of [`super::counters::MAX_PORTS`] ports fits.
 pub const MAX_FRAME: usize = 8 << 20;
-/// Most descriptors with one frame (the kernel's `SCM_MAX_FD`).
+/// Maximum number of descriptors per frame (the kernel's `SCM_MAX_FD`).
 pub const MAX_FDS: usize = 253;
 
-/// Sends one message with its descriptors. Blocks, whatever the socket's mode, until all of it is with the kernel.
+/// Sends one message with its descriptors. Blocks until the kernel has all of it, in any mode of
+/// the socket.
 pub fn send<M: Serialize>(socket: &UnixStream, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     send_until(socket, message, fds, None)
 }
 
-/// As [`send`], on a non-blocking socket; [`io::ErrorKind::TimedOut`] after `limit`, with the stream in an unknown place.
+/// As [`send`], on a non-blocking socket. Returns [`io::ErrorKind::TimedOut`] after `limit`; the
+/// position in the stream is then undefined.
 pub fn send_within<M: Serialize>(
     socket: &UnixStream,
     message: &M,
@@ -53,7 +56,7 @@ fn send_until<M: Serialize>(
     if !fds.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(fds));
     }
-    // The descriptors go with the first byte; the rest is plain bytes.
+    // Descriptors travel with the first byte; the rest is plain bytes.
     let sent = loop {
         match sendmsg(socket, &[IoSlice::new(&length)], &mut control, SendFlags::NOSIGNAL) {
             Err(rustix::io::Errno::INTR) => {}
@@ -70,7 +73,8 @@ pub fn receive<M: DeserializeOwned>(socket: &UnixStream) -> io::Result<Option<(M
     receive_until(socket, None)
 }
 
-/// As [`receive`], on a non-blocking socket; [`io::ErrorKind::TimedOut`] when the message is not whole after `limit`.
+/// As [`receive`], on a non-blocking socket. Returns [`io::ErrorKind::TimedOut`] if the message is
+/// incomplete after `limit`.
 pub fn receive_within<M: DeserializeOwned>(
     socket: &UnixStream,
     limit: Duration,

@@ -1,4 +1,5 @@
-//! The whole wanted state of the fabric. A port that is not in it is closed; applying it twice changes nothing.
+//! The whole wanted state of the fabric. The fabric closes ports that are absent from it; applying
+//! it twice changes nothing.
 
 use std::fmt;
 
@@ -9,13 +10,13 @@ use crate::shaping::Shaping;
 use crate::vmci::Cid;
 use crate::{Coalescing, MacAddr, Name, Vlan};
 
-/// Number of a port: stable for the life of its vNIC or attachment, and the index of its counters.
+/// Number of a port: stable for the life of its vNIC or attachment, and index of its counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PortId(pub u16);
 
-/// Number of a vSwitch: the ports that may reach each other, as far as their VLANs allow. Frames never cross from one to
-/// another.
+/// Number of a segment, the ports of one vSwitch. Frames never cross between segments; VLANs divide
+/// a segment further.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SegmentId(pub u16);
@@ -29,16 +30,16 @@ impl fmt::Display for PortId {
 /// Everything that `tautd` wants of the fabric.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FabricConfig {
-    /// Grows with each configuration; echoed when applied.
+    /// Revision of the configuration; the fabric reports it when applied.
     pub revision: u64,
     /// Ports, in any order, each id once.
     pub ports: Vec<PortConfig>,
-    /// VMCI devices, in any order. Their numbers are among those of the ports: none is both.
+    /// VMCI devices, in any order. They share the number space of the ports.
     #[serde(default)]
     pub sockets: Vec<SocketConfig>,
-    /// How worker threads behave.
+    /// Behaviour of the worker threads.
     pub workers: WorkerConfig,
-    /// How the thread behaves that moves what goes through sockets.
+    /// Behaviour of the thread that serves sockets.
     #[serde(default)]
     pub socket_worker: SocketWorker,
 }
@@ -46,59 +47,59 @@ pub struct FabricConfig {
 /// A VM's VMCI device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketConfig {
-    /// Its number, below [`super::counters::MAX_PORTS`]: of its session, its attachments and its counters.
+    /// Number of session, attachments and counters, below [`super::counters::MAX_PORTS`].
     pub id: PortId,
-    /// Whose it is, for messages: `vm/NAME/vmci`.
+    /// Owner, for messages: `vm/NAME/vmci`.
     pub owner: String,
-    /// Its context ID, of no other device.
+    /// Context ID, unique among devices.
     pub cid: Cid,
-    /// The groups that it is in.
+    /// VMCI domains of the device.
     pub domains: Vec<Name>,
-    /// It may talk to other devices that are unrestricted.
+    /// Whether the device may talk to other unrestricted devices.
     pub unrestricted: bool,
-    /// Most connections at a time.
+    /// Limit of simultaneous connections.
     pub connections: u32,
-    /// Most of them that nobody has accepted yet.
+    /// Limit of connections that are not accepted yet.
     pub half_open: u32,
 }
 
-/// The thread that moves what goes through sockets.
+/// Settings of the thread that serves sockets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketWorker {
-    /// When it sleeps.
+    /// When the thread sleeps.
     pub mode: WorkerMode,
-    /// The pCPU that it is bound to; none: placed by the kernel.
+    /// pCPU that the thread is bound to; `None` leaves placement to the kernel.
     pub cpu: Option<u32>,
 }
 
 /// One port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortConfig {
-    /// Its number, below [`super::counters::MAX_PORTS`].
+    /// Number, below [`super::counters::MAX_PORTS`].
     pub id: PortId,
-    /// Whose it is, for messages: `vm/NAME/nic0`.
+    /// Owner, for messages: `vm/NAME/nic0`.
     pub owner: String,
-    /// What is at the other end.
+    /// Kind of the other end.
     pub kind: PortKind,
-    /// The vSwitch it is on.
+    /// Segment of the port.
     pub segment: SegmentId,
-    /// The VLANs that it is in.
+    /// VLANs of the port.
     pub vlan: Vlan,
-    /// The address that the switch knows for it.
+    /// Ethernet address that the switch knows for the port.
     pub mac: MacAddr,
-    /// Port group's security policy.
+    /// Security policy of the port group.
     pub security: Security,
     /// Traffic shaping.
     pub shaping: Shaping,
-    /// Addresses behind it are learnt.
+    /// MAC learning behind the port; `None` without learning.
     pub mac_learning: Option<MacLearning>,
-    /// Moderation of a guest's rings; other ports have none.
+    /// Moderation of a guest's rings; `None` for other ports.
     pub coalescing: Coalescing,
-    /// Merge TCP segments for it, if its driver takes them merged.
+    /// Whether to merge TCP segments for the port, if the guest's driver accepts merged ones.
     pub lro: bool,
 }
 
-/// What is at the other end of a port.
+/// Kind of the other end of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum PortKind {
@@ -106,55 +107,57 @@ pub enum PortKind {
     VhostUser {
         /// Offer checksum and segmentation offloads.
         offloads: bool,
-        /// Pairs of receive and transmit queues offered, 1 to 8.
+        /// Number of queue pairs offered, 1 to 8.
         queue_pairs: u8,
     },
     /// A TAP device, opened with `IFF_NO_PI | IFF_VNET_HDR` and its 12-byte header.
     Tap {
-        /// Checksum and segmentation offloads were switched on for it.
+        /// Whether checksum and segmentation offloads are enabled on the device.
         offloads: bool,
     },
-    /// A Unix stream with a 4-byte big-endian length before each frame: QEMU's `-netdev stream`, for emulated cards.
+    /// A Unix stream with a 4-byte big-endian length before each frame: QEMU's `-netdev stream`,
+    /// for emulated cards.
     Stream,
 }
 
-/// How worker threads behave.
+/// Settings of the worker threads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerConfig {
-    /// When they sleep.
+    /// When workers sleep.
     pub mode: WorkerMode,
-    /// pCPUs that workers are bound to, one worker each, at most [`super::counters::MAX_WORKERS`]; empty: one worker,
-    /// placed by the kernel.
+    /// pCPUs to bind workers to, one worker each, at most [`super::counters::MAX_WORKERS`]. Empty:
+    /// one worker, placed by the kernel.
     pub cpus: Vec<u32>,
-    /// pCPUs that a worker runs on, and the thread for sockets, which has none of its own; empty: any.
+    /// Returns the pCPUs of workers and of the socket thread, which may have none of its own; empty
+    /// means any.
     #[serde(default)]
     pub near: Vec<u32>,
 }
 
 impl WorkerConfig {
-    /// How many workers are wanted.
+    /// Returns the number of workers.
     pub fn count(&self) -> usize {
         self.cpus.len().max(1)
     }
 }
 
-/// When a worker without work sleeps.
+/// When an idle worker sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WorkerMode {
-    /// At once: the least CPU time, and a wake-up for each burst.
+    /// Sleep at once: least CPU time, and a wake-up per burst.
     Interrupt,
-    /// After it has polled for a while.
+    /// Poll for a while, then sleep.
     Adaptive {
-        /// Microseconds that it polls after the last frame.
+        /// Microseconds to poll after the last frame.
         poll_us: u32,
     },
-    /// Never: the shortest delays, and a pCPU that is always busy.
+    /// Never sleep: shortest delays, and a pCPU that is always busy.
     Polling,
 }
 
 impl WorkerMode {
-    /// Its name, as users write it.
+    /// Returns the name that users write.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Interrupt => "interrupt",

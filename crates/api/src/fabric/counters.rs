@@ -1,121 +1,37 @@
-//! Layout of the counters memfd: written by the fabric's workers, read by anybody, without a lock or a message.
+//! Layout of the counters memfd, which the fabric's workers write and any process reads without a
+//! lock or a message.
 //!
-//! The file is an array of little-endian 64-bit words. Each port owns [`PORT_WORDS`] words at index `id × PORT_WORDS`;
-//! behind the ports, each worker owns [`WORKER_WORDS`]; behind the workers are the connections of VMCI sockets, [`CONNECTION_WORDS`]
-//! each, which only a fabric understands: they tell the next one what the last one knew. Every word has one writer and only ever grows
-//! (except [`PortWord::RingPosition`] and [`PortWord::RxQueues`]); readers take differences. Readers may see one word newer than another.
+//! The file is an array of little-endian 64-bit words. Each port owns [`PORT_WORDS`] words at index
+//! `id × PORT_WORDS`. After the ports, each worker owns [`WORKER_WORDS`]. After the workers come
+//! the connections of VMCI sockets, [`CONNECTION_WORDS`] each; only a fabric reads these, to
+//! continue where the last one ended.
+//!
+//! Every word has one writer and only grows, except [`PortWord::RingPosition`],
+//! [`PortWord::RxQueues`] and [`SocketWord::Connections`]; readers take differences. A reader may
+//! see one word newer than another.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::config::PortId;
 use super::drop_reason::DropReason;
-use crate::vmci::VmciCounters;
 
-/// Ports that one fabric can have.
+/// Maximum number of ports of a fabric.
 pub const MAX_PORTS: usize = 4096;
-/// Workers that one fabric can have.
+/// Maximum number of workers of a fabric.
 pub const MAX_WORKERS: usize = 64;
 /// Words per port: 1 KiB, so that two ports never share a cache line.
 pub const PORT_WORDS: usize = 128;
 /// Words per worker.
 pub const WORKER_WORDS: usize = 64;
-/// Connections of VMCI sockets that one fabric can have.
+/// Maximum number of VMCI connections of a fabric.
 pub const MAX_CONNECTIONS: usize = 65_536;
 /// Words per connection.
 pub const CONNECTION_WORDS: usize = 8;
 /// Index of the first connection's first word.
 pub const CONNECTIONS: usize = MAX_PORTS * PORT_WORDS + MAX_WORKERS * WORKER_WORDS;
-/// Size of the file in bytes. Pages that nobody has written take no memory.
+/// Size of the file in bytes. Pages that were never written take no memory.
 pub const FILE_SIZE: u64 = ((CONNECTIONS + MAX_CONNECTIONS * CONNECTION_WORDS) * 8) as u64;
-
-/// Word within a port's block. "Rx" and "Tx" are the guest's: `RxFrames` went to the guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(usize)]
-pub enum PortWord {
-    /// Frames delivered to the guest.
-    RxFrames = 0,
-    /// Bytes delivered to the guest, from the Ethernet header on.
-    RxBytes = 1,
-    /// Frames taken from the guest (dropped ones included).
-    TxFrames = 2,
-    /// Bytes taken from the guest.
-    TxBytes = 3,
-    /// Interrupts sent to the guest.
-    Interrupts = 4,
-    /// Notifications received from the guest.
-    Kicks = 5,
-    /// Frames delivered that were broadcast or multicast.
-    RxMulticast = 6,
-    /// Times a sender had to wait for this port's full receive ring.
-    RxWaits = 7,
-    /// Frames for this port that LRO made of several segments.
-    RxMergedFrames = 8,
-    /// The segments in them.
-    RxMergedSegments = 9,
-    /// Receive queues that run now, a bit each: as many as the guest uses.
-    RxQueues = 10,
-    /// First of [`DropReason::ALL`], counted at the port that the frame came from.
-    TxDrops = 32,
-    /// First of [`DropReason::ALL`], counted at the port that the frame was for.
-    RxDrops = 64,
-    /// First of 16 ring positions (queue index order), for handing a packed ring over.
-    RingPosition = 96,
-}
-
-/// Word within the block of a VMCI device: other words than [`PortWord`]'s at the same place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(usize)]
-pub enum SocketWord {
-    /// Packets delivered to the guest.
-    RxPackets = 0,
-    /// Payload bytes delivered to the guest.
-    RxBytes = 1,
-    /// Packets taken from the guest (dropped ones included).
-    TxPackets = 2,
-    /// Payload bytes taken from the guest.
-    TxBytes = 3,
-    /// Interrupts sent to the guest.
-    Interrupts = 4,
-    /// Notifications received from the guest.
-    Kicks = 5,
-    /// Connections that are open now. Not a counter.
-    Connections = 6,
-    /// Connections opened, from either side.
-    Opened = 7,
-    /// Requests of the guest's answered by a reset: nobody there, or nobody that it may talk to.
-    Refused = 8,
-    /// Requests by or to the guest answered by a reset because of a limit.
-    Limited = 9,
-    /// Packets dropped because their source was not the guest's.
-    Forged = 10,
-    /// Packets dropped because they made no sense.
-    Malformed = 11,
-    /// Connections reset because one side broke the rules, or by a restart.
-    Resets = 12,
-    /// First of 20 words for the next fabric: which of the guest's packets have been taken and not returned.
-    InFlight = 96,
-    /// First of 4 words for the next fabric: the guest's transmit ring, if it stands still.
-    Stopped = 116,
-}
-
-/// Word within a worker's block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(usize)]
-pub enum WorkerWord {
-    /// Times it went to sleep.
-    Sleeps = 0,
-    /// Rounds over its ports with at least one frame.
-    Bursts = 1,
-    /// Rounds over its ports that found nothing.
-    EmptyRounds = 2,
-    /// Nanoseconds asleep.
-    SleepNs = 3,
-    /// Nanoseconds in bursts with at least one frame.
-    BusyNs = 4,
-    /// Transmit queues that it gave to another worker because it had more to do.
-    Given = 5,
-}
 
 /// Index of a port's first word.
 pub const fn port_base(port: PortId) -> usize {
@@ -127,123 +43,167 @@ pub const fn worker_base(worker: usize) -> usize {
     MAX_PORTS * PORT_WORDS + worker * WORKER_WORDS
 }
 
-/// A port's counters, read.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PortCounters {
-    /// Frames delivered to the guest.
-    pub rx_frames: u64,
-    /// Bytes delivered to the guest.
-    pub rx_bytes: u64,
-    /// Frames taken from the guest.
-    pub tx_frames: u64,
-    /// Bytes taken from the guest.
-    pub tx_bytes: u64,
-    /// Interrupts sent to the guest.
-    pub interrupts: u64,
-    /// Notifications received from the guest.
-    pub kicks: u64,
-    /// Frames delivered that were broadcast or multicast.
-    pub rx_multicast: u64,
-    /// Times a sender had to wait for this port's full receive ring.
-    pub rx_waits: u64,
-    /// Frames for this port that were made of several TCP segments (LRO).
-    #[serde(default)]
-    pub rx_merged_frames: u64,
-    /// The segments in them.
-    #[serde(default)]
-    pub rx_merged_segments: u64,
-    /// Receive queues that run now: as many as the guest uses of its card's.
-    #[serde(default)]
-    pub rx_queues: u32,
-    /// Frames from this port that were dropped, by reason; zeros left out.
-    #[serde(default)]
-    pub tx_drops: Vec<(DropReason, u64)>,
-    /// Frames for this port that were dropped, by reason; zeros left out.
-    #[serde(default)]
-    pub rx_drops: Vec<(DropReason, u64)>,
+/// Defines one kind of block from one list: the words' positions, and the counters read from them.
+///
+/// Entries of `words` are positions only; fields of `computed` are read by an expression.
+macro_rules! block {
+    (
+        $(#[$word_doc:meta])* words $Word:ident;
+        $(#[$read_doc:meta])* counters $Read:ident($size:ident);
+        { $($(#[$doc:meta])* $field:ident: $variant:ident = $at:literal,)* }
+        words { $($(#[$extra_doc:meta])* $extra:ident = $extra_at:literal,)* }
+        computed |$block:ident| { $($(#[$computed_doc:meta])* $computed:ident: $ty:ty = $value:expr,)* }
+    ) => {
+        $(#[$word_doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum $Word {
+            $($(#[$doc])* $variant = $at,)*
+            $($(#[$extra_doc])* $extra = $extra_at,)*
+        }
+
+        $(#[$read_doc])*
+        #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+        pub struct $Read {
+            $($(#[$doc])* #[serde(default)] pub $field: u64,)*
+            $($(#[$computed_doc])* #[serde(default)] pub $computed: $ty,)*
+        }
+
+        impl $Read {
+            /// Reads the words of one block.
+            pub fn from_words(words: &[u64; $size]) -> Self {
+                let $block = words;
+                Self {
+                    $($field: $block[$Word::$variant as usize],)*
+                    $($computed: $value,)*
+                }
+            }
+        }
+    };
 }
 
-impl PortCounters {
-    /// Reads a port's block of [`PORT_WORDS`] words.
-    pub fn from_words(words: &[u64; PORT_WORDS]) -> Self {
-        let word = |w: PortWord| words[w as usize];
-        let drops = |first: PortWord| {
-            let count = |reason: DropReason| words[first as usize + reason as usize];
-            DropReason::ALL.iter().map(|&r| (r, count(r))).filter(|&(_, n)| n != 0).collect()
-        };
-        Self {
-            rx_frames: word(PortWord::RxFrames),
-            rx_bytes: word(PortWord::RxBytes),
-            tx_frames: word(PortWord::TxFrames),
-            tx_bytes: word(PortWord::TxBytes),
-            interrupts: word(PortWord::Interrupts),
-            kicks: word(PortWord::Kicks),
-            rx_multicast: word(PortWord::RxMulticast),
-            rx_waits: word(PortWord::RxWaits),
-            rx_merged_frames: word(PortWord::RxMergedFrames),
-            rx_merged_segments: word(PortWord::RxMergedSegments),
-            rx_queues: word(PortWord::RxQueues).count_ones(),
-            tx_drops: drops(PortWord::TxDrops),
-            rx_drops: drops(PortWord::RxDrops),
-        }
+block! {
+    /// Word within a port's block. "Rx" and "Tx" are the guest's: `RxFrames` went to the guest.
+    words PortWord;
+    /// Counters of a port.
+    counters PortCounters(PORT_WORDS);
+    {
+        /// Frames delivered to the guest.
+        rx_frames: RxFrames = 0,
+        /// Bytes delivered to the guest, from the Ethernet header on.
+        rx_bytes: RxBytes = 1,
+        /// Frames taken from the guest, dropped ones included.
+        tx_frames: TxFrames = 2,
+        /// Bytes taken from the guest.
+        tx_bytes: TxBytes = 3,
+        /// Interrupts sent to the guest.
+        interrupts: Interrupts = 4,
+        /// Notifications received from the guest.
+        kicks: Kicks = 5,
+        /// Broadcast and multicast frames delivered.
+        rx_multicast: RxMulticast = 6,
+        /// Times a sender waited for this port's full receive ring.
+        rx_waits: RxWaits = 7,
+        /// Frames for this port that LRO merged from several TCP segments.
+        rx_merged_frames: RxMergedFrames = 8,
+        /// TCP segments in merged frames.
+        rx_merged_segments: RxMergedSegments = 9,
+    }
+    words {
+        /// Bit set of the receive queues that run now.
+        RxQueues = 10,
+        /// First of [`DropReason::ALL`], counted at the port that the frame came from.
+        TxDrops = 32,
+        /// First of [`DropReason::ALL`], counted at the port that the frame was for.
+        RxDrops = 64,
+        /// First of 16 ring positions in queue index order, for handing a packed ring over.
+        RingPosition = 96,
+    }
+    computed |words| {
+        /// Number of receive queues that run now: those that the guest uses.
+        rx_queues: u32 = words[PortWord::RxQueues as usize].count_ones(),
+        /// Dropped frames from this port, by reason; reasons without a drop are absent.
+        tx_drops: Vec<(DropReason, u64)> = drops(words, PortWord::TxDrops),
+        /// Dropped frames for this port, by reason; reasons without a drop are absent.
+        rx_drops: Vec<(DropReason, u64)> = drops(words, PortWord::RxDrops),
     }
 }
 
-impl VmciCounters {
-    /// Reads the block of a VMCI device.
-    pub fn from_words(words: &[u64; PORT_WORDS]) -> Self {
-        let word = |w: SocketWord| words[w as usize];
-        Self {
-            connections: word(SocketWord::Connections),
-            opened: word(SocketWord::Opened),
-            rx_bytes: word(SocketWord::RxBytes),
-            tx_bytes: word(SocketWord::TxBytes),
-            rx_packets: word(SocketWord::RxPackets),
-            tx_packets: word(SocketWord::TxPackets),
-            refused: word(SocketWord::Refused),
-            limited: word(SocketWord::Limited),
-            forged: word(SocketWord::Forged),
-            malformed: word(SocketWord::Malformed),
-            resets: word(SocketWord::Resets),
-            interrupts: word(SocketWord::Interrupts),
-            kicks: word(SocketWord::Kicks),
-        }
+block! {
+    /// Word within the block of a VMCI device, which has other counters than [`PortWord`].
+    words SocketWord;
+    /// Counters of a VM's VMCI device since its port exists.
+    counters VmciCounters(PORT_WORDS);
+    {
+        /// Connections that are open now, half-open ones included. Not a counter.
+        connections: Connections = 6,
+        /// Connections opened, from either side.
+        opened: Opened = 7,
+        /// Payload bytes delivered to the guest.
+        rx_bytes: RxBytes = 1,
+        /// Payload bytes taken from the guest.
+        tx_bytes: TxBytes = 3,
+        /// Packets delivered to the guest.
+        rx_packets: RxPackets = 0,
+        /// Packets taken from the guest, dropped ones included.
+        tx_packets: TxPackets = 2,
+        /// Requests of the guest answered by a reset: no listener, or no permission to talk to it.
+        refused: Refused = 8,
+        /// Requests by or to the guest answered by a reset because of a limit.
+        limited: Limited = 9,
+        /// Packets dropped because their source address was not the guest's.
+        forged: Forged = 10,
+        /// Malformed packets dropped.
+        malformed: Malformed = 11,
+        /// Connections reset by a protocol error or a restart.
+        resets: Resets = 12,
+        /// Interrupts sent to the guest.
+        interrupts: Interrupts = 4,
+        /// Notifications received from the guest.
+        kicks: Kicks = 5,
+    }
+    words {
+        /// First of 20 words for the next fabric: the guest's packets that were taken and not
+        /// returned.
+        InFlight = 96,
+        /// First of 4 words for the next fabric: the guest's transmit ring, if it stands still.
+        Stopped = 116,
+    }
+    computed |words| {
     }
 }
 
-/// A worker's counters, read.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct WorkerCounters {
-    /// Times it went to sleep.
-    pub sleeps: u64,
-    /// Nanoseconds asleep.
-    pub sleep_ns: u64,
-    /// Nanoseconds in bursts with at least one frame.
-    pub busy_ns: u64,
-    /// Rounds over its ports with at least one frame.
-    pub bursts: u64,
-    /// Rounds that found nothing: what polling costs.
-    pub empty_rounds: u64,
-    /// Transmit queues that it gave to another worker because it had more to do.
-    pub given: u64,
-}
-
-impl WorkerCounters {
-    /// Reads a worker's block of [`WORKER_WORDS`] words.
-    pub fn from_words(words: &[u64; WORKER_WORDS]) -> Self {
-        let word = |w: WorkerWord| words[w as usize];
-        Self {
-            sleeps: word(WorkerWord::Sleeps),
-            sleep_ns: word(WorkerWord::SleepNs),
-            busy_ns: word(WorkerWord::BusyNs),
-            bursts: word(WorkerWord::Bursts),
-            empty_rounds: word(WorkerWord::EmptyRounds),
-            given: word(WorkerWord::Given),
-        }
+block! {
+    /// Word within a worker's block.
+    words WorkerWord;
+    /// Counters of a worker.
+    counters WorkerCounters(WORKER_WORDS);
+    {
+        /// Times the worker went to sleep.
+        sleeps: Sleeps = 0,
+        /// Nanoseconds asleep.
+        sleep_ns: SleepNs = 3,
+        /// Nanoseconds in bursts with at least one frame.
+        busy_ns: BusyNs = 4,
+        /// Rounds over the worker's ports with at least one frame.
+        bursts: Bursts = 1,
+        /// Rounds without a frame: the cost of polling.
+        empty_rounds: EmptyRounds = 2,
+        /// Transmit queues given to another worker, which had less to do.
+        given: Given = 5,
+    }
+    words {
+    }
+    computed |words| {
     }
 }
 
-// So many counters lie between the first reason and what follows it.
+fn drops(words: &[u64; PORT_WORDS], first: PortWord) -> Vec<(DropReason, u64)> {
+    let count = |reason: DropReason| words[first as usize + reason as usize];
+    DropReason::ALL.iter().map(|&reason| (reason, count(reason))).filter(|(_, n)| *n != 0).collect()
+}
+
+// Drop reasons fit between two groups of words.
 const _: () = assert!(DropReason::ALL.len() <= 32);
 
 #[cfg(test)]

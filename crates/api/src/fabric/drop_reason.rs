@@ -1,11 +1,12 @@
-//! Why a frame was dropped. Every drop has exactly one reason and one counter.
+//! Reasons for dropped frames. Every drop has exactly one reason and one counter.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 macro_rules! drop_reasons {
     ($($(#[doc = $doc:literal])+ $variant:ident = $text:literal,)+) => {
-        /// Why a frame was dropped. The discriminant is the index of its counter; append only.
+        /// Reason for a dropped frame. The discriminant is the index of its counter; new reasons
+        /// are appended.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
         #[serde(rename_all = "kebab-case")]
         #[repr(u8)]
@@ -14,10 +15,10 @@ macro_rules! drop_reasons {
         }
 
         impl DropReason {
-            /// Every reason, in the order of its counters.
+            /// All reasons, in the order of their counters.
             pub const ALL: &[Self] = &[$(Self::$variant,)+];
 
-            /// The reason as a short phrase.
+            /// Returns the reason as a short phrase.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
             }
@@ -30,34 +31,35 @@ drop_reasons! {
     RingFull = "receive ring full",
     /// The receiver's port has no running rings.
     PortDown = "receiver's port is down",
-    /// Nobody on the segment has the destination address.
+    /// No port of the segment has the destination address.
     UnknownUnicast = "unknown destination address",
-    /// The sender used an address that is not its own, and `forged_transmits` rejects (VN-10).
+    /// The sender used a source address that is not its own, and `forged_transmits` is rejected.
     ForgedTransmit = "forged source address",
     /// Shorter than an Ethernet header.
     Runt = "frame shorter than an Ethernet header",
     /// Longer than any buffer or offload allows.
     Oversize = "frame too long",
-    /// The sender's virtio-net header contradicts itself or the frame.
+    /// The sender's virtio-net header is inconsistent, or contradicts the frame.
     BadHeader = "bad virtio-net header",
-    /// The receiver lacks the offload that this frame needs, and it could not be done in software.
+    /// The receiver lacks an offload that the frame needs, and software could not replace it.
     NoOffload = "receiver lacks the offload",
-    /// The receiver's chain could not hold the frame.
+    /// The receiver's descriptor chain is too small for the frame.
     BufferTooSmall = "receive buffer too small",
     /// A host device (TAP, stream) refused the frame.
     DeviceRefused = "host device refused the frame",
-    /// The frame carries a VLAN tag, and its port group takes untagged frames only (VN-9).
+    /// The frame carries a VLAN tag, but its port group accepts only untagged frames.
     VlanTag = "VLAN tag on an access port",
-    /// No memory left in a bounded pool.
+    /// A bounded memory pool is exhausted.
     PoolExhausted = "buffer pool exhausted",
-    /// The queue in which frames wait for the receiver's shaped rate is full (VN-4).
+    /// The queue of frames for a shaped receiver is full.
     ShaperFull = "shaping queue full",
-    /// The frame is for an address that no switch forwards (IEEE 802.1Q, table 8-1: 01:80:c2:00:00:0X).
+    /// The destination address is one that no switch forwards (IEEE 802.1Q, table 8-1:
+    /// 01:80:c2:00:00:0X).
     ReservedAddress = "reserved destination address",
-    /// The source address is a group's.
+    /// The source address is a group address.
     GroupSource = "group address as source",
-    /// The frame is in a VLAN that the sender's port is not (VN-9).
+    /// The frame's VLAN is not one of the sender's port.
     VlanNotAdmitted = "VLAN not admitted on the port",
-    /// The frame carries an 802.1ad tag, or one tag behind another.
+    /// The frame carries an 802.1ad tag, or two nested tags.
     StackedTag = "stacked VLAN tags",
 }

@@ -1,4 +1,4 @@
-//! What goes over the control connection.
+//! Messages of the control connection.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,55 +6,59 @@ use super::config::{FabricConfig, PortId};
 use super::session::SessionRecord;
 use crate::link::Link;
 
-/// From `tautd`.
+/// Messages from `tautd`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "type")]
 pub enum ToFabric {
-    /// First on every connection. Answered by [`FromFabric::Welcome`], then by all sessions and port states.
+    /// First message of every connection. The fabric answers with [`FromFabric::Welcome`], then
+    /// with all sessions and port states.
     Hello {
         /// Must equal [`super::PROTOCOL`].
         protocol: u32,
     },
-    /// First after [`ToFabric::Hello`], to a fabric that is to take over from another that still serves. Until
-    /// [`ToFabric::TakeOver`] it prepares what it is given and serves nothing: no ring, no device, no front end. Each
-    /// [`ToFabric::Attach`] is answered by [`FromFabric::Prepared`], and no port's state is told. It ends when the connection does.
+    /// First message after [`ToFabric::Hello`] to a fabric that takes over from another that still
+    /// serves. Until [`ToFabric::TakeOver`] the new fabric prepares attachments and serves no ring,
+    /// device or front end. It answers each [`ToFabric::Attach`] with [`FromFabric::Prepared`], and
+    /// reports no port state. The state ends with the connection.
     StandBy,
-    /// The other fabric serves nothing any more: begin. Answered by [`FromFabric::TookOver`], then by port states.
+    /// The other fabric has stopped: begin to serve. Answered by [`FromFabric::TookOver`], then by
+    /// port states.
     TakeOver {
-        /// Ports whose prepared attachments are as the other fabric left them. Those of other ports are let go.
+        /// Ports whose prepared attachments are still valid. The fabric drops those of other ports.
         ports: Vec<PortId>,
     },
     /// The whole wanted state. Answered by [`FromFabric::Configured`].
     Configure(FabricConfig),
-    /// Descriptors for a configured port. Replaces what the port had; a session leaves a listening socket in place, on
-    /// which the next front end is awaited after it.
+    /// Descriptors for a configured port. They replace the port's former ones. A session leaves a
+    /// listening socket in place, which later accepts the next front end.
     Attach {
         /// The port.
         port: PortId,
-        /// What the descriptors are.
+        /// Kind of the descriptors.
         via: Attachment,
     },
-    /// One listening Unix socket by which programs of the host reach a VMCI device's guest. Stays until it is replaced, or
-    /// the device is no longer configured.
+    /// A listening Unix socket through which programs on the host reach the guest of a VMCI device.
+    /// It stays until it is replaced or the device is removed from the configuration.
     HostListener {
         /// The device.
         port: PortId,
     },
-    /// Answer to [`FromFabric::HostConnect`]; with the connected Unix socket, or with none if nobody listens.
+    /// Answer to [`FromFabric::HostConnect`], with the connected Unix socket, or without one if no
+    /// program listens.
     HostConnected {
-        /// The device whose guest asked.
+        /// Device whose guest asked.
         port: PortId,
-        /// The question's number.
+        /// Number of the request.
         request: u32,
     },
-    /// Unix sockets of connections between guests and the host, as the last fabric told them by [`FromFabric::HostStreams`].
-    /// Only while standing by.
+    /// Unix sockets of connections between guests and the host, as the last fabric sent them in
+    /// [`FromFabric::HostStreams`]. Only while standing by.
     HostStreams {
-        /// Number of each one's connection, in the order of the descriptors.
+        /// Number of each connection, in the order of the descriptors.
         connections: Vec<u32>,
     },
-    /// Stop after publishing every ring: the planned half of an upgrade. Sessions that have changed since they were last
-    /// told are told before [`FromFabric::Stopped`], then the connection closes.
+    /// Stop after publishing every ring: the planned half of an upgrade. The fabric first sends
+    /// sessions that have changed, then [`FromFabric::Stopped`], then closes the connection.
     Quit,
 }
 
@@ -62,21 +66,21 @@ pub enum ToFabric {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "via")]
 pub enum Attachment {
-    /// One connected socket: a vhost-user front end (or QEMU's `-netdev stream`) that listens.
+    /// A connected socket: a vhost-user front end (or QEMU's `-netdev stream`) that listens.
     Connected,
-    /// One listening socket: front ends connect to it, one at a time, again and again.
+    /// A listening socket: front ends connect to it, one at a time.
     Listening,
-    /// One TAP descriptor.
+    /// A TAP descriptor.
     Tap {
-        /// The kernel knows UDP segmentation, and was told that frames that leave it undone are welcome (`TUN_F_USO4`,
-        /// `TUN_F_USO6`; Linux 6.2).
+        /// Whether the kernel supports UDP segmentation, and was told to accept unsegmented frames
+        /// (`TUN_F_USO4`, `TUN_F_USO6`; Linux 6.2).
         uso: bool,
     },
     /// A session that another fabric began, with its descriptors.
     Session(SessionRecord),
 }
 
-/// From the fabric.
+/// Messages from the fabric.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "type")]
 pub enum FromFabric {
@@ -84,72 +88,75 @@ pub enum FromFabric {
     Welcome {
         /// The fabric's [`super::PROTOCOL`].
         protocol: u32,
-        /// Its process.
+        /// Process ID of the fabric.
         pid: u32,
-        /// Revision of the configuration that it runs, 0 for none.
+        /// Revision of the configuration in force, 0 for none.
         revision: u64,
     },
     /// The configuration with this revision is in force.
     Configured {
         /// Its revision.
         revision: u64,
-        /// Ports that could not be made, and why.
+        /// Ports that could not be created, and why.
         refused: Vec<(PortId, String)>,
     },
     /// Answer to [`ToFabric::Attach`] while standing by.
     Prepared {
         /// The port.
         port: PortId,
-        /// Why it cannot be served, if it cannot.
+        /// Reason that the attachment cannot be served, if any.
         refused: Option<String>,
     },
-    /// Answer to [`ToFabric::TakeOver`]: everything prepared is served from now on.
+    /// Answer to [`ToFabric::TakeOver`]: the fabric serves everything that it prepared.
     TookOver,
-    /// Answer to [`ToFabric::Quit`]: everything that was taken has been published, and nothing more is read from or written
-    /// to any ring, device or front end.
+    /// Answer to [`ToFabric::Quit`]: all taken packets are published, and the fabric no longer
+    /// accesses any ring, device or front end.
     Stopped,
-    /// A session began or changed. Its descriptors travel with the message and replace all earlier ones.
+    /// A session began or changed. Its descriptors travel with the message and replace all earlier
+    /// ones.
     Session(SessionRecord),
-    /// A session ended: the front end closed or broke the protocol. Duplicates of its descriptors should be closed.
+    /// A session ended: the front end closed it or violated the protocol. The receiver should close
+    /// its duplicates of the descriptors.
     SessionEnded {
         /// The port.
         port: PortId,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// A guest connects to this port of the host: to the Unix socket of its device with `_<to>` appended. Answered by
-    /// [`ToFabric::HostConnected`].
+    /// A guest connects to a port of the host: to its device's Unix socket with `_<to>` appended.
+    /// Answered by [`ToFabric::HostConnected`].
     HostConnect {
-        /// Its device.
+        /// Device of the guest.
         port: PortId,
-        /// Given back with the answer.
+        /// Number of the request, to be repeated in the answer.
         request: u32,
-        /// The port that it connects to.
+        /// Port that the guest connects to.
         to: u32,
     },
-    /// While stopping, before [`FromFabric::Stopped`]: Unix sockets of connections between guests and the host, as many as one
-    /// message carries. What the connections are is in the counters file.
+    /// Sent while stopping, before [`FromFabric::Stopped`]: Unix sockets of connections between
+    /// guests and the host, as many as fit into one message. The counters file describes the
+    /// connections.
     HostStreams {
-        /// Number of each one's connection, in the order of the descriptors.
+        /// Number of each connection, in the order of the descriptors.
         connections: Vec<u32>,
     },
-    /// A guest did something with its VMCI device that only an attacker or a broken driver does. Told when it begins, and
-    /// not more than once in a second.
+    /// A guest used its VMCI device in a way that only an attacker or a broken driver does. Sent at
+    /// the first violation, then at most once per second.
     Violation {
-        /// Its device.
+        /// Device of the guest.
         port: PortId,
-        /// What it did, with the values.
+        /// Description of the violation, with values.
         what: String,
     },
     /// A port's link changed.
     PortState {
         /// The port.
         port: PortId,
-        /// Its link.
+        /// State of the link.
         link: Link,
-        /// Why it is not up; for [`Link::Broken`] what the guest did.
+        /// Reason that the link is not up; for [`Link::Broken`], what the guest did.
         reason: Option<String>,
-        /// A descriptor ([`Attachment`]) was given and still serves.
+        /// Whether a descriptor ([`Attachment`]) was given and is still served.
         attached: bool,
     },
 }

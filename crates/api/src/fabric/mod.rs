@@ -1,18 +1,22 @@
 //! The border `tautd` ↔ `taut-fabric`.
 //!
-//! `tautd` starts the fabric with two descriptors: [`fd::CONTROL`], a listening Unix socket on which it (or its
-//! successor) connects; [`fd::COUNTERS`], a memfd laid out by [`counters`], which therefore outlives the fabric.
-//! Everything else comes through the control connection, one at a time, newest wins:
+//! `tautd` starts the fabric with two descriptors. [`fd::CONTROL`] is a listening Unix socket for
+//! the control connection; a later `tautd` connects to it as well. [`fd::COUNTERS`] is a memfd laid
+//! out by [`counters`], which outlives the fabric. Everything else comes through the control
+//! connection, of which there is one; a new one replaces the old:
 //!
-//! * `tautd` sends [`ToFabric`]: the whole wanted state in one [`config::FabricConfig`], and descriptors that it opened
-//!   for ports ([`message::Attachment`]);
-//! * the fabric sends [`FromFabric`]: what it applied, the state of ports, and after every change of a vhost-user
-//!   session its whole [`session::SessionRecord`] with duplicates of all its descriptors. `tautd` keeps the newest one
-//!   per port and hands it to the next fabric, which goes on where the last one ended.
+//! * `tautd` sends [`ToFabric`]: the whole wanted state in one [`config::FabricConfig`], and
+//!   descriptors that it opened for ports ([`message::Attachment`]);
+//! * the fabric sends [`FromFabric`]: the applied revision, the state of ports, and after every
+//!   change of a vhost-user session its whole [`session::SessionRecord`] with duplicates of all its
+//!   descriptors. `tautd` keeps the newest record per port and hands it to the next fabric, which
+//!   continues from there.
 //!
-//! A planned upgrade has the next fabric prepare all of it ([`ToFabric::StandBy`]) while the last one still serves.
+//! In a planned upgrade the next fabric prepares all of it ([`ToFabric::StandBy`]) while the last
+//! one still serves.
 //!
-//! A fabric without a connection goes on forwarding. A `tautd` that reconnects is sent all sessions again.
+//! A fabric without a connection continues to forward. It sends all sessions again to a `tautd`
+//! that reconnects.
 
 pub mod channel;
 pub mod config;
@@ -26,15 +30,15 @@ pub use drop_reason::DropReason;
 pub use message::{FromFabric, ToFabric};
 pub use session::SessionRecord;
 
-/// Version of this border; both ends must have the same. Raised with every incompatible change.
+/// Version of this protocol; both ends must have the same. Raised with every incompatible change.
 pub const PROTOCOL: u32 = 3;
 
-/// Descriptor numbers that the fabric is started with.
+/// Descriptor numbers at the start of the fabric.
 pub mod fd {
     /// Listening `SOCK_STREAM` Unix socket for the control connection.
     pub const CONTROL: i32 = 3;
     /// Counters memfd, sized by [`super::counters::FILE_SIZE`].
     pub const COUNTERS: i32 = 4;
-    /// First number that must be closed.
+    /// First descriptor number that must be closed.
     pub const END: i32 = 5;
 }

@@ -1,14 +1,15 @@
-//! A vhost-user session, whole: what the next fabric needs to go on without the front end noticing.
+//! The record of a vhost-user session, with which the next fabric continues it unnoticed by the
+//! front end.
 
 use serde::{Deserialize, Serialize};
 
 use super::config::PortId;
 
-/// Everything negotiated on one vhost-user connection. Its descriptors travel beside it, in the order that
-/// [`SessionRecord::descriptors`] tells.
+/// Everything negotiated on one vhost-user connection. Its descriptors travel beside it, in the
+/// order of [`SessionRecord::descriptors`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRecord {
-    /// The port that it belongs to.
+    /// Port of the session.
     pub port: PortId,
     /// Features that the driver accepted.
     pub features: u64,
@@ -25,57 +26,57 @@ pub struct SessionRecord {
 pub struct MemoryRecord {
     /// Guest physical address.
     pub guest_addr: u64,
-    /// Address in the front end's own process; ring addresses are given in this space.
+    /// Address in the front end's process; ring addresses are given in this address space.
     pub user_addr: u64,
     /// Length.
     pub size: u64,
-    /// Where in the descriptor's file it starts.
+    /// Offset in the descriptor's file.
     pub file_offset: u64,
 }
 
 /// One virtqueue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueRecord {
-    /// Entries; 0 until the front end said.
+    /// Number of entries; 0 until the front end has set it.
     pub size: u16,
-    /// Descriptor table, driver area and device area in the front end's address space.
+    /// Descriptor table in the front end's address space.
     pub desc: u64,
-    /// See `desc`.
+    /// Driver area in the front end's address space.
     pub avail: u64,
-    /// See `desc`.
+    /// Device area in the front end's address space.
     pub used: u64,
-    /// Position to start from, as of the last `SET_VRING_BASE`. A ring that has run is continued from the position
-    /// in guest memory (split) or from the counters file (packed), not from here.
+    /// Start position from the last `SET_VRING_BASE`. A ring that has run continues from the
+    /// position in guest memory (split) or in the counters file (packed) instead.
     pub base: u16,
-    /// Has it run since `base` was set?
+    /// Whether the ring has run since `base` was set.
     pub started: bool,
     /// vhost-user `SET_VRING_ENABLE`.
     pub enabled: bool,
-    /// A kick descriptor is among the descriptors.
+    /// Whether a kick descriptor is among the descriptors.
     pub kick: bool,
-    /// A call descriptor is among the descriptors.
+    /// Whether a call descriptor is among the descriptors.
     pub call: bool,
-    /// An error descriptor is among the descriptors.
+    /// Whether an error descriptor is among the descriptors.
     pub err: bool,
 }
 
-/// What one descriptor of a session is.
+/// Role of one descriptor of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionFd {
-    /// The connection itself.
+    /// The vhost-user connection.
     Connection,
-    /// Memory region of this index.
+    /// Memory region with this index.
     Memory(usize),
-    /// Kick of the queue of this index.
+    /// Kick of the queue with this index.
     Kick(usize),
-    /// Call of the queue of this index.
+    /// Call of the queue with this index.
     Call(usize),
-    /// Error of the queue of this index.
+    /// Error of the queue with this index.
     Err(usize),
 }
 
 impl SessionRecord {
-    /// The roles of the descriptors that travel with this record, in order.
+    /// Returns the roles of the descriptors that travel with this record, in order.
     pub fn descriptors(&self) -> Vec<SessionFd> {
         let mut roles = vec![SessionFd::Connection];
         roles.extend((0..self.memory.len()).map(SessionFd::Memory));

@@ -2,6 +2,7 @@
 
 use taut_api::ApiError;
 use taut_api::host::HostInfo;
+use taut_api::path;
 use taut_api::route::DaemonInfo;
 use taut_bench::report::Host;
 
@@ -12,7 +13,7 @@ use crate::progress::Progress;
 /// Returns the host for the report.
 pub(super) fn describe(client: &Client) -> Result<Host, ApiError> {
     let _progress = Progress::start("looking at the host");
-    let info: HostInfo = client.get("/v1/host")?;
+    let info: HostInfo = client.get(path::HOST)?;
     Ok(Host {
         hostname: info.hostname,
         cpu_model: info.cpu_model,
@@ -28,5 +29,5 @@ pub(super) fn describe(client: &Client) -> Result<Host, ApiError> {
 /// Returns the fabric's process. None if the daemon does not answer, which does not end a
 /// measurement.
 pub(super) fn fabric_pid(client: &Client) -> Option<u32> {
-    client.get::<DaemonInfo>("/v1/daemon").ok()?.fabric_pid
+    client.get::<DaemonInfo>(path::DAEMON).ok()?.fabric_pid
 }

@@ -30,9 +30,8 @@ use taut_bench::report::{Configuration, Figures, PictureError, Report};
 
 pub(crate) use args::Command;
 
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 use args::{Files, Pair, Task};
 use measure::{Line, Measurement};

@@ -9,15 +9,15 @@ use std::time::Duration;
 use taut_api::coalescing::NicCoalescing;
 use taut_api::error::ErrorKind;
 use taut_api::network::{ExternalPortSpec, SocketRole};
+use taut_api::path;
 use taut_api::{ApiError, Coalescing, MacAddr, Name, QueuePairs};
 use taut_bench::paced::{Line, Listening, Paced, PacedOptions};
 use taut_bench::report::{Cell, ModerationResults};
 
 use super::cpu::OfHost;
 use super::{args, host};
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 
 #[derive(Debug, clap::Args)]
@@ -128,7 +128,7 @@ impl<'c> Ports<'c> {
     }
 
     fn path(end: usize) -> String {
-        format!("/v1/external-ports/{}", Self::name(end))
+        path::EXTERNAL_PORT.of(&Self::name(end).parse().expect("a name"))
     }
 
     fn mac(end: usize) -> MacAddr {

@@ -8,6 +8,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
+use taut_api::path;
 use taut_api::route::Vm;
 use taut_api::vm::LatencySensitivity;
 use taut_api::{ApiError, Name};
@@ -20,10 +21,9 @@ use super::parties::{Id, Parties};
 use super::ready::Ready;
 use super::sensitive::{Sensitive, pid};
 use super::{args, host};
-use crate::Outcome;
 use crate::agent::PATIENCE;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 
 /// Time that a condition is in force before it is measured.
@@ -149,7 +149,7 @@ struct Stage<'c> {
 impl<'c> Stage<'c> {
     fn set(args: &Args, client: &'c Client) -> Result<Self, ApiError> {
         let _progress = Progress::start("asking the agents");
-        let process = |name: &Name| pid(&client.get::<Vm>(&format!("/v1/vms/{name}"))?);
+        let process = |name: &Name| pid(&client.get::<Vm>(&path::VM.of(name))?);
         let sensitive = Sensitive::new(client, &args.vm)?;
         let mut parties = Parties::default();
         let measurement = Measurement::Rr {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
+use taut_api::path;
 use taut_api::route::{Netns, Vm};
 use taut_bench::agent::Client as Agent;
 use taut_bench::agent::ClientError;
@@ -108,8 +109,11 @@ impl Parties {
         }
         let (agent, accelerator) = match end_point {
             EndPoint::Vm(name) => {
-                let vm: Vm = client.get(&format!("/v1/vms/{name}"))?;
-                (agent::of_vm(&vm, PATIENCE)?, vm.status.accelerator.map(|it| it.to_string()))
+                let vm: Vm = client.get(&path::VM.of(name))?;
+                (
+                    agent::of_vm(&vm, PATIENCE)?,
+                    vm.status.accelerator.map(|accelerator| accelerator.to_string()),
+                )
             }
             EndPoint::Netns(name) => {
                 let netns = netns_of(client, name)?;
@@ -210,7 +214,7 @@ fn ended(end_point: &EndPoint, command: &Command, mut process: Process, error: &
 /// Returns the namespace that `name` means: that of the attachment with this name, or else the
 /// namespace with this name.
 fn netns_of(client: &Client, name: &str) -> Result<String, ApiError> {
-    let attachments: Vec<Netns> = client.get("/v1/netns")?;
+    let attachments: Vec<Netns> = client.get(path::NETNS)?;
     let attached = attachments.into_iter().find(|attachment| attachment.name.as_str() == name);
     let netns = attached.map_or_else(|| name.to_owned(), |attachment| attachment.spec.netns);
     if !namespace::exists(&netns) {

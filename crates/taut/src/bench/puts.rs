@@ -7,6 +7,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
+use taut_api::path;
 use taut_api::route::Vm;
 use taut_api::vm::LatencySensitivity;
 use taut_api::{ApiError, Name};
@@ -18,9 +19,8 @@ use super::parties::{Id, Parties};
 use super::ready::Ready;
 use super::sensitive::{Sensitive, pid};
 use super::{args, host};
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 
 /// Time that a condition is in force before it is measured.
@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
         let _progress = Progress::start("asking the agents");
         cases(args, client, &mut parties, &measurement)?
     };
-    let pids = [pid(&client.get::<Vm>(&format!("/v1/vms/{}", args.vm))?)?];
+    let pids = [pid(&client.get::<Vm>(&path::VM.of(&args.vm))?)?];
     for repeat in 1..=args.experiment.repeat {
         for case in &mut cases {
             let what = format!("puts, {}, repeat {repeat} of {}", case.name, args.experiment.repeat);

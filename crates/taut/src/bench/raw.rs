@@ -8,9 +8,8 @@ use taut_bench::measure::raw;
 use taut_bench::report::RawResults;
 
 use super::{args, host};
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 
 #[derive(Debug, clap::Args)]

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use taut_api::error::ErrorKind;
 use taut_api::latency::LatencyState;
 use taut_api::patch::{LatencyPatch, VmPatch};
+use taut_api::path;
 use taut_api::route::Vm;
 use taut_api::vm::LatencySensitivity;
 use taut_api::{ApiError, Name};
 
-use crate::Outcome;
 use crate::client::Client;
-use crate::output;
+use crate::output::{self, Outcome};
 
 /// Time that a level may take to be in force.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ pub(super) struct Sensitive<'c> {
 impl<'c> Sensitive<'c> {
     /// Reads the VM, which must be running.
     pub(super) fn new(client: &'c Client, name: &Name) -> Result<Self, ApiError> {
-        let vm: Vm = client.get(&format!("/v1/vms/{name}"))?;
+        let vm: Vm = client.get(&path::VM.of(name))?;
         pid(&vm)?;
         let before = vm.spec.vm.latency_sensitivity;
         Ok(Self { client, name: name.clone(), before, now: before })
@@ -43,7 +43,7 @@ impl<'c> Sensitive<'c> {
         self.change(level)?;
         let begun = Instant::now();
         loop {
-            let vm: Vm = self.client.get(&format!("/v1/vms/{}", self.name))?;
+            let vm: Vm = self.client.get(&path::VM.of(&self.name))?;
             let state = vm.status.latency.clone().unwrap_or_default();
             let done = match level {
                 LatencySensitivity::Normal => vm.status.latency.is_none(),
@@ -73,7 +73,7 @@ impl<'c> Sensitive<'c> {
     fn change(&mut self, level: LatencySensitivity) -> Outcome {
         let latency = LatencyPatch { latency_sensitivity: Some(level), ..LatencyPatch::default() };
         let patch = VmPatch { latency, ..VmPatch::default() };
-        let _: Vm = self.client.patch(&format!("/v1/vms/{}", self.name), &patch)?;
+        let _: Vm = self.client.patch(&path::VM.of(&self.name), &patch)?;
         self.now = level;
         Ok(())
     }

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use taut_api::error::ErrorKind;
 use taut_api::network::PortGroupSpec;
+use taut_api::path;
 use taut_api::route::PortGroup;
 use taut_api::shaping::{Shape, Shaping};
 use taut_api::units::BitRate;
@@ -16,9 +17,8 @@ use taut_api::{ApiError, Bytes, Name};
 use taut_bench::load::{Asked, LoadOptions, Paced, Pacing, Setup};
 
 use super::args;
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 
 /// Time that a changed document takes to be in force; the daemon answers when it is written.
 const IN_FORCE: Duration = Duration::from_millis(200);
@@ -137,7 +137,7 @@ impl Group<'_> {
 }
 
 pub(super) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
-    let path = format!("/v1/portgroups/{}", args.portgroup);
+    let path = path::PORTGROUP.of(&args.portgroup);
     let PortGroup { spec, .. } = client.get(&path)?;
     let group = Group { client, path, spec };
     let report = measure(args, &group);

@@ -8,8 +8,7 @@ use taut_api::error::ErrorKind;
 use taut_bench::load::{self, Load, LoadOptions, Mode, Sample, Setup};
 
 use super::args;
-use crate::Outcome;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

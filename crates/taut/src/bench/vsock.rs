@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use taut_api::error::ErrorKind;
+use taut_api::path;
 use taut_api::route::Vm;
 use taut_api::{ApiError, Bytes};
 use taut_bench::agent::protocol::{Address, Answer, Kind, MAX_SESSIONS, Request};
@@ -15,10 +16,9 @@ use super::end_point::EndPoint;
 use super::measure::{Line, Measurement};
 use super::parties::{Id, Parties};
 use super::{args, host};
-use crate::Outcome;
 use crate::agent::PATIENCE;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 
 /// Context ID of the host, as VMs see it (virtio 1.2, 5.10.4).
@@ -260,7 +260,7 @@ fn unix_socket(parties: &Parties, client: &Client, vm: Id) -> Result<Address, Ap
             "between VM and host, name a VM of taut",
         ));
     };
-    let of_vm: Vm = client.get(&format!("/v1/vms/{name}"))?;
+    let of_vm: Vm = client.get(&path::VM.of(name))?;
     let vmci = of_vm.status.vmci.ok_or_else(|| {
         ApiError::new(
             ErrorKind::Conflict,

@@ -1,11 +1,10 @@
-//! The agent inside a VM.
+//! Commands that talk to the agent inside a VM.
 
 use taut_api::route::Vm;
 use taut_bench::agent::protocol::{Answer, Interface, Request};
 
-use crate::Outcome;
 use crate::agent::{self, PATIENCE};
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 
 /// Prints the interfaces as the guest sees them.
 pub(crate) fn addresses(vm: &Vm, format: Format) -> Outcome {

@@ -1,6 +1,7 @@
-//! `taut check`: best practices on this host, for a VM, in this guest (SPEC BP).
+//! `taut check`: compares host, VM or guest with best practices.
 //!
-//! Exit status, for scripts: 0 nothing is bad, 1 something is, 2 it could not be found out.
+//! The exit status is for scripts: 0 if no finding is bad, 1 if one is, 2 if the check itself
+//! failed.
 
 mod outside;
 
@@ -10,6 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use taut_api::error::ErrorKind;
+use taut_api::path;
 use taut_api::route::DaemonInfo;
 use taut_api::{ApiError, Name};
 use taut_host::check::change::{self, Changed};
@@ -21,25 +23,26 @@ use crate::output::{self, Format};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// This host, or a captured tree of another. Needs no daemon; with one, what its VMs were promised is looked at as well.
+    /// Check this host, or a captured file tree of another. Works without a daemon; with one, its
+    /// VMs' reservations are checked as well
     Host(HostArgs),
-    /// A VM, from outside.
+    /// Check a VM from outside
     Vm {
-        /// The VM.
+        /// Name of the VM
         name: Name,
-        /// What it is for: latency, throughput or dense.
+        /// Purpose to check for: latency, throughput or dense
         #[arg(long, default_value_t, value_name = "PROFILE")]
         profile: Profile,
     },
-    /// A guest, from inside: the one of a VM, by its agent, or the machine that this runs on. `taut-guest check` does the
-    /// same where only that is installed.
+    /// Check a guest from inside: a VM through its agent, or this machine. Where only taut-guest is
+    /// installed, `taut-guest check` does the same
     Guest {
-        /// The VM; none: this machine.
+        /// Name of the VM; without it, this machine
         name: Option<Name>,
-        /// What it is for: latency, throughput or dense.
+        /// Purpose to check for: latency, throughput or dense
         #[arg(long, default_value_t, value_name = "PROFILE")]
         profile: Profile,
-        /// Where its file system starts.
+        /// Root of the file tree to check
         #[arg(long, default_value = "/", value_name = "DIR", conflicts_with = "name")]
         root: PathBuf,
     },
@@ -47,26 +50,28 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct HostArgs {
-    /// What it is for: latency, throughput or dense.
+    /// Purpose to check for: latency, throughput or dense
     #[arg(long, default_value_t, value_name = "PROFILE")]
     profile: Profile,
-    /// Where its file system starts: a folder for the captured tree of another machine.
+    /// Root of the file tree to check: / or the folder of a captured tree
     #[arg(long, default_value = "/", value_name = "DIR")]
     root: PathBuf,
-    /// Change what can be changed while the host runs. What is replaced is recorded first; a boot undoes it too.
+    /// Change settings that can be changed while the host runs. Old values are recorded first; a
+    /// reboot also undoes the changes
     #[arg(long, conflicts_with = "undo")]
     apply: bool,
-    /// Give everything that --apply changed the value that it had.
+    /// Restore the old value of everything that --apply changed
     #[arg(long)]
     undo: bool,
-    /// Where the ledger of changed settings is, below --root [default: where tautd has it, if it runs; else /var/lib/taut].
+    /// Folder of the ledger of changed settings, below --root [default: that of the running tautd,
+    /// else /var/lib/taut]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }
 
-/// tautd's own default.
+/// Default state directory of `tautd`.
 const STATE_DIR: &str = "/var/lib/taut";
-/// Something could not be found out.
+/// Exit status of a check that failed.
 const NOT_READ: u8 = 2;
 
 pub(crate) fn run(command: &Command, client: &Client, format: Format) -> ExitCode {
@@ -88,7 +93,7 @@ pub(crate) fn run(command: &Command, client: &Client, format: Format) -> ExitCod
     }
 }
 
-/// Prints the report. Is everything well?
+/// Prints the report and returns whether no finding is bad.
 fn show(format: Format, report: &Report) -> bool {
     output::print(format, report, ToString::to_string);
     report.summary.bad == 0
@@ -106,18 +111,18 @@ fn host(args: &HostArgs, client: &Client, format: Format) -> Result<bool, ApiErr
     if args.apply {
         let changed = change::apply(&ledger, &report.changes()).map_err(|error| no_ledger(&error))?;
         all_done = changed.failed.is_empty();
-        // The report goes to standard output, and is one document.
+        // Standard output carries only the report, which is one document.
         eprint!("{}", told("changed", &changed));
         report = look(args, client)?;
     }
     Ok(show(format, &report) && all_done)
 }
 
-/// The one ledger of the host: the daemon's, wherever that is.
+/// Opens the host's ledger, which the daemon shares: in the daemon's state directory if it runs.
 fn ledger(args: &HostArgs, client: &Client) -> Result<Ledger, ApiError> {
     let folder = match &args.state_dir {
         Some(folder) => folder.clone(),
-        None if args.root == Path::new("/") => match client.get::<DaemonInfo>("/v1/daemon") {
+        None if args.root == Path::new("/") => match client.get::<DaemonInfo>(path::DAEMON) {
             Err(error) if error.kind == ErrorKind::Unavailable => PathBuf::from(STATE_DIR),
             daemon => PathBuf::from(daemon?.state_dir),
         },
@@ -128,7 +133,7 @@ fn ledger(args: &HostArgs, client: &Client) -> Result<Ledger, ApiError> {
 
 fn look(args: &HostArgs, client: &Client) -> Result<Report, ApiError> {
     let mut facts = taut_host::check::host(&args.root).map_err(|error| unreadable(&args.root, &error))?;
-    // A captured tree has nothing to do with the daemon that runs here.
+    // A captured tree is unrelated to the daemon that runs here.
     if args.root == Path::new("/") {
         facts.commitment = outside::commitment(client)?;
     }
@@ -151,8 +156,8 @@ fn told(verb: &str, changed: &Changed) -> String {
 fn unreadable(root: &Path, error: &(dyn Error + 'static)) -> ApiError {
     ApiError::new(
         ErrorKind::Unavailable,
-        format!("{} is not the file system of a Linux that can be read", root.display()),
-        "--root takes a folder with the machine's /sys and /proc below it",
+        format!("{} is not a readable Linux file tree", root.display()),
+        "--root takes a folder that contains the machine's /sys and /proc",
     )
     .because(error)
 }
@@ -160,8 +165,8 @@ fn unreadable(root: &Path, error: &(dyn Error + 'static)) -> ApiError {
 fn no_ledger(error: &(dyn Error + 'static)) -> ApiError {
     ApiError::new(
         ErrorKind::Unavailable,
-        "nothing was changed: what is replaced has to be recorded first",
-        "run it as root, or name a folder that can be written with --state-dir",
+        "nothing was changed, because the old values cannot be recorded",
+        "run taut as root, or give a writable folder with --state-dir",
     )
     .because(error)
 }

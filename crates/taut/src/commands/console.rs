@@ -11,12 +11,12 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 
-use crate::Outcome;
+use crate::output::Outcome;
 
-/// Ctrl-], as telnet has it.
+/// Ctrl-], as in telnet.
 const LEAVE: u8 = 0x1d;
 
-/// The terminal in raw mode; as it was when dropped.
+/// The terminal in raw mode. Dropping it restores the former mode.
 struct Raw(Option<Termios>);
 
 impl Raw {
@@ -25,7 +25,7 @@ impl Raw {
         if let Some(before) = &before {
             let mut raw = before.clone();
             raw.make_raw();
-            // Not a terminal after all: then there is nothing to make raw either.
+            // Standard input is not a terminal, so there is no mode to change.
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, &raw);
         }
         Self(before)
@@ -40,7 +40,7 @@ impl Drop for Raw {
     }
 }
 
-/// Connects the terminal with the console until either ends or Ctrl-] is typed.
+/// Connects the terminal to the console until either end closes or the user types Ctrl-].
 pub(crate) fn attach(socket: &Path) -> Outcome {
     let console = UnixStream::connect(socket).map_err(|error| failed("console", socket, &error))?;
     eprintln!("connected; Ctrl-] leaves");
@@ -55,7 +55,7 @@ pub(crate) fn attach(socket: &Path) -> Outcome {
     Ok(())
 }
 
-/// Prints a console's log, and what is added to it until interrupted.
+/// Prints a console's log; with `follow`, also what is appended until the command is interrupted.
 pub(crate) fn log(file: &Path, follow: bool) -> Outcome {
     let mut log = File::open(file).map_err(|error| failed("console log", file, &error))?;
     loop {
@@ -67,7 +67,7 @@ pub(crate) fn log(file: &Path, follow: bool) -> Outcome {
     }
 }
 
-/// Copies until the end, or until `stop` is read.
+/// Copies until the end of the input or until the byte `stop`.
 fn copy(mut from: impl Read, mut to: impl Write, stop: Option<u8>) -> io::Result<()> {
     let mut buffer = [0; 4096];
     loop {
@@ -87,11 +87,11 @@ fn copy(mut from: impl Read, mut to: impl Write, stop: Option<u8>) -> io::Result
 }
 
 fn failed(what: &str, path: &Path, error: &io::Error) -> ApiError {
-    let message = format!("the {what} at {} cannot be used", path.display());
+    let message = format!("cannot open the {what} at {}", path.display());
     ApiError::new(
         ErrorKind::Unavailable,
         message,
-        "only one client at a time gets the console; run taut as root",
+        "run taut as root, and close other clients: the console accepts one at a time",
     )
     .because(error)
 }

@@ -6,27 +6,28 @@ use clap::{Args, Subcommand};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
+use taut_api::path;
 use taut_api::route::{DaemonInfo, Shutdown, UpgradedFabric, WorkerInfo};
 
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 
-/// How long a daemon may take from its answer to its end: it may be trying whether KVM works.
+/// Longest time between the daemon's answer and its end. It may still be probing KVM.
 const END_PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Who answers: version, processes, newest revision.
+    /// Show version, processes, newest revision and the fabric's workers
     Show,
-    /// Replaces the running fabric by a new process of the installed program; no frame is lost, no link goes down.
+    /// Replace the running fabric by a new process of the installed program, without losing a frame
+    /// or a link
     UpgradeFabric,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ShutdownArgs {
-    /// Stop every VM, detach every namespace and end the fabric first. What the store wants is kept.
+    /// Stop every VM, detach every namespace and end the fabric first. The stored settings are kept
     #[arg(long)]
     everything: bool,
 }
@@ -39,7 +40,7 @@ pub(crate) fn run(command: &Command, client: &Client, format: Format) -> Outcome
 }
 
 fn show(client: &Client, format: Format) -> Outcome {
-    let daemon: DaemonInfo = client.get("/v1/daemon")?;
+    let daemon: DaemonInfo = client.get(path::DAEMON)?;
     output::print(format, &daemon, |daemon| {
         let mut text = output::fields(&[
             ("version", daemon.version.clone()),
@@ -56,7 +57,7 @@ fn show(client: &Client, format: Format) -> Outcome {
     Ok(())
 }
 
-/// The fabric's workers, with what they have done since they were started.
+/// Renders the fabric's workers with their counters since the fabric started.
 fn workers(workers: &[WorkerInfo]) -> String {
     let seconds = |ns: u64| format!("{:.3} s", ns as f64 / 1e9);
     let row = |worker: &WorkerInfo| {
@@ -80,14 +81,14 @@ fn workers(workers: &[WorkerInfo]) -> String {
 }
 
 fn upgrade_fabric(client: &Client, format: Format) -> Outcome {
-    let upgraded: UpgradedFabric = client.post("/v1/upgrade-fabric", &())?;
+    let upgraded: UpgradedFabric = client.post(path::UPGRADE_FABRIC, &())?;
     output::print(format, &upgraded, |upgraded| {
         let ms = |us: u64| format!("{:.1} ms", us as f64 / 1000.0);
         output::fields(&[
             ("fabric pid", format!("{}, was {}", upgraded.new_pid, upgraded.old_pid)),
             ("ports", upgraded.ports.to_string()),
             ("prepared in", ms(upgraded.start_us + upgraded.configure_us + upgraded.prepare_us)),
-            ("stood still for", ms(upgraded.gap_us)),
+            ("service gap", ms(upgraded.gap_us)),
         ])
     });
     Ok(())
@@ -96,8 +97,9 @@ fn upgrade_fabric(client: &Client, format: Format) -> Outcome {
 pub(crate) fn shutdown(args: &ShutdownArgs, client: &Client) -> Outcome {
     let _progress = Progress::start("shutting down");
     let process = client.process()?;
-    client.post_only("/v1/shutdown", &Shutdown { everything: args.everything })?;
-    // It answers while it still runs. Whoever hears of its end may take its directories away.
+    client.post_only(path::SHUTDOWN, &Shutdown { everything: args.everything })?;
+    // The daemon answers while it still runs. Callers may remove its directories once this returns,
+    // so wait for its end.
     let Some(process) = process else { return Ok(()) };
     let patience = Timespec { tv_sec: END_PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
     let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&patience));
@@ -105,6 +107,6 @@ pub(crate) fn shutdown(args: &ShutdownArgs, client: &Client) -> Outcome {
         return Ok(());
     }
     let message =
-        format!("the daemon has said that it ends, but still runs {} s later", END_PATIENCE.as_secs());
-    Err(ApiError::new(ErrorKind::Unavailable, message, "look at its log, then end the process tautd"))
+        format!("the daemon acknowledged the shutdown, but still runs after {} s", END_PATIENCE.as_secs());
+    Err(ApiError::new(ErrorKind::Unavailable, message, "read its log, then kill the process tautd"))
 }

@@ -1,39 +1,38 @@
-//! `taut completions` and `taut man`, from the same definitions as the commands themselves.
+//! `taut completions` and `taut man`, generated from the definitions of the commands.
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 
-use crate::{Cli, Outcome};
+use crate::output::Outcome;
 
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// The shell.
+    /// Shell to print completions for
     shell: Shell,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
-    /// Folder for the pages; made when it does not exist.
+    /// Folder to write the pages to; created if it does not exist
     #[arg(default_value = "man")]
     dir: PathBuf,
 }
 
-pub(crate) fn completions(args: &CompletionsArgs) {
-    clap_complete::generate(args.shell, &mut Cli::command(), "taut", &mut std::io::stdout());
+pub(crate) fn completions(args: &CompletionsArgs, mut taut: Command) {
+    clap_complete::generate(args.shell, &mut taut, "taut", &mut std::io::stdout());
 }
 
-pub(crate) fn man(args: &ManArgs) -> Outcome {
-    let written =
-        std::fs::create_dir_all(&args.dir).and_then(|()| clap_mangen::generate_to(Cli::command(), &args.dir));
+pub(crate) fn man(args: &ManArgs, taut: Command) -> Outcome {
+    let written = std::fs::create_dir_all(&args.dir).and_then(|()| clap_mangen::generate_to(taut, &args.dir));
     written.map_err(|error| {
         ApiError::new(
             ErrorKind::Unavailable,
-            format!("the manual pages could not be written to {}", args.dir.display()),
-            "name a folder that you may write to",
+            format!("cannot write the manual pages to {}", args.dir.display()),
+            "give a folder that you can write to",
         )
         .because(&error)
     })
@@ -41,7 +40,9 @@ pub(crate) fn man(args: &ManArgs) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use clap::CommandFactory as _;
+
+    use crate::Cli;
 
     #[test]
     fn the_definitions_are_consistent() {

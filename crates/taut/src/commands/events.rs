@@ -2,23 +2,23 @@
 
 use clap::Args as ClapArgs;
 use taut_api::event::Event;
+use taut_api::path;
 
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
-    /// Only events after this number.
+    /// Print only events after this number
     #[arg(long, default_value_t = 0, value_name = "SEQ")]
     since: u64,
-    /// Go on printing as events happen.
+    /// Keep printing new events
     #[arg(short, long)]
     follow: bool,
 }
 
 pub(crate) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
-    let mut events: Vec<Event> = client.get(&format!("/v1/events?since={}", args.since))?;
+    let mut events: Vec<Event> = client.get(&format!("{}?since={}", path::EVENTS, args.since))?;
     if !args.follow {
         output::print(format, &events, |events| events.iter().map(line).collect());
         return Ok(());
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
                 Format::Json => println!("{}", serde_json::to_string(event).expect("API types are JSON")),
             }
         }
-        events = client.get(&format!("/v1/events?since={since}&wait=30"))?;
+        events = client.get(&format!("{}?since={since}&wait=30", path::EVENTS))?;
     }
 }
 
@@ -41,7 +41,7 @@ fn line(event: &Event) -> String {
     format!("{seq:>5}  {}  {:<7}  {subject:<20}  {kind:<16}  {message}\n", clock(*at_ms), output::word(level))
 }
 
-/// Time of day in UTC; whoever needs the date has JSON.
+/// Formats the time of day in UTC; the JSON output has the date.
 fn clock(at_ms: u64) -> String {
     let seconds = at_ms / 1000;
     format!("{:02}:{:02}:{:02}.{:03}", seconds / 3600 % 24, seconds / 60 % 60, seconds % 60, at_ms % 1000)

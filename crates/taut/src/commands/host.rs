@@ -5,32 +5,33 @@ use std::collections::BTreeSet;
 use clap::Subcommand;
 use serde_json::Value;
 use taut_api::host::{HostInfo, HostSettings};
+use taut_api::path;
 use taut_api::route::ChangeHostSettings;
 use taut_api::tune::HostTune;
 
 use super::tune;
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Topology, memory, QEMU, and how vCPUs run here with the observation behind it.
+    /// Show topology, memory, QEMU and accelerator, with the reason for the accelerator
     Show,
-    /// The host's settings, under ESX's names.
+    /// List the host's settings, under ESX's names
     Settings,
-    /// Put back everything that was changed on the host for latency-sensitive VMs: pCPUs, interrupts, C-states. It is taken again
-    /// with the next change of any setting.
+    /// Restore what was changed on the host for latency-sensitive VMs: pCPUs, interrupts, C-states.
+    /// The next change of any setting applies it again
     Restore,
-    /// Change settings of the host, in force at once: Net.CoalesceScheme=rbc Net.CoalesceParams=4000. An empty value
-    /// stands for the default.
+    /// Change settings of the host at once, such as Net.CoalesceScheme=rbc Net.CoalesceParams=4000.
+    /// An empty value restores the default
     Set {
-        /// What changes to what.
+        /// Settings and their new values
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = setting)]
         settings: Vec<(String, String)>,
     },
-    /// Dense mode: thresholds, the last test's readings, whether it is in force, and for which ports.
+    /// Show dense mode: thresholds, readings of the last test, whether it is in force, and the
+    /// ports it governs
     Tune,
 }
 
@@ -43,17 +44,17 @@ pub(crate) fn run(command: &Command, client: &Client, format: Format) -> Outcome
     match command {
         Command::Show => look(client, format),
         Command::Settings => {
-            output::print(format, &client.get::<HostSettings>("/v1/host/settings")?, settings);
+            output::print(format, &client.get::<HostSettings>(path::HOST_SETTINGS)?, settings);
             Ok(())
         }
         Command::Tune => {
-            output::print(format, &client.get::<HostTune>("/v1/host/tune")?, tune::show);
+            output::print(format, &client.get::<HostTune>(path::HOST_TUNE)?, tune::show);
             Ok(())
         }
-        Command::Restore => client.post_only("/v1/host/restore", &()),
+        Command::Restore => client.post_only(path::HOST_RESTORE, &()),
         Command::Set { settings: changes } => {
             let changes = ChangeHostSettings(changes.iter().cloned().collect());
-            client.patch::<HostSettings>("/v1/host/settings", &changes).map(drop)
+            client.patch::<HostSettings>(path::HOST_SETTINGS, &changes).map(drop)
         }
     }
 }
@@ -69,7 +70,7 @@ fn look(client: &Client, format: Format) -> Outcome {
     let host: HostInfo = {
         // The first answer waits for the probe that starts a vCPU.
         let _progress = Progress::start("looking at the host");
-        client.get("/v1/host")?
+        client.get(path::HOST)?
     };
     output::print(format, &host, show);
     Ok(())

@@ -1,4 +1,4 @@
-//! `taut latency`: how much of its pCPUs a VM's vCPUs really get, and who disturbs them (LS-10).
+//! `taut latency`: measures how much of its pCPUs a VM's vCPUs get, and what disturbs them.
 
 mod halts;
 mod nodes;
@@ -13,6 +13,7 @@ use serde::Serialize;
 use taut_api::error::ErrorKind;
 use taut_api::host::Cpu;
 use taut_api::kvm::KvmCounters;
+use taut_api::path;
 use taut_api::route::Vm;
 use taut_api::vm::LatencySensitivity;
 use taut_api::{ApiError, Name};
@@ -20,23 +21,23 @@ use taut_host::kernel::topology;
 use taut_host::observe::evidence::{self, Intruder, NodeMemory, Vcpu};
 
 use self::wake_ups::WakeUps;
-use crate::Outcome;
 use crate::agent::{self, PATIENCE};
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 
-/// Rows of intruders and interrupts that a table shows of each vCPU.
+/// Number of tasks and of interrupts that the table lists per vCPU.
 const SHOWN: usize = 8;
 
 #[derive(Debug, Arguments)]
 pub(crate) struct Args {
-    /// The VM, which runs on this host.
+    /// Name of a VM that runs on this host
     vm: Name,
-    /// Seconds to watch.
+    /// Duration of the measurement in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     duration: f64,
-    /// Also has the guest's agent measure how late threads wake up in it: one on each vCPU, a thousand times a second
+    /// Also measure, through the guest's agent, how late threads wake up: one thread per vCPU, 1000
+    /// times a second
     #[arg(long)]
     wake_ups: bool,
 }
@@ -46,30 +47,30 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| format!("`{text}` is not a number of seconds from 0.1 to 86400"))
 }
 
-/// What was seen.
+/// Results of one measurement.
 #[derive(Debug, Serialize)]
 struct Evidence {
     vm: Name,
     latency_sensitivity: LatencySensitivity,
     seconds: f64,
     vcpus: Vec<Vcpu>,
-    /// Where its memory was at the end; empty where that cannot be seen.
+    /// Location of the VM's memory at the end; empty if it cannot be read.
     memory: Vec<NodeMemory>,
-    /// Exits and halts that KVM counted meanwhile.
+    /// Exits and halts that KVM counted during the measurement.
     kvm: KvmCounters,
-    /// As the guest sees them.
+    /// Wake-up latencies as the guest sees them.
     #[serde(skip_serializing_if = "Option::is_none")]
     wake_ups: Option<Vec<WakeUps>>,
 }
 
 pub(crate) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
-    let vm: Vm = client.get(&format!("/v1/vms/{}", args.vm))?;
+    let vm: Vm = client.get(&path::VM.of(&args.vm))?;
     let pid = vm.status.pid.ok_or_else(|| {
         let message = format!("{} does not run", args.vm);
         ApiError::new(ErrorKind::Conflict, message, format!("taut vm start {}", args.vm))
     })?;
     let duration = Duration::from_secs_f64(args.duration);
-    // Asked for first: a guest without an agent is told at once.
+    // Ask the guest first, so that a guest without an agent is reported at once.
     let guest = args.wake_ups.then(|| agent::of_vm(&vm, PATIENCE)).transpose()?;
     let cpus = vm.status.latency.map(|latency| latency.cpus).unwrap_or_default();
     let progress = Progress::start(&format!("watching {} for {} s", args.vm, args.duration));
@@ -97,7 +98,7 @@ pub(crate) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
         kvm,
         wake_ups,
     };
-    // Without them nothing is said of nodes.
+    // Without the host's pCPUs the report omits NUMA nodes.
     let host = topology::online(Path::new("/")).unwrap_or_default();
     output::print(format, &evidence, |evidence| text(evidence, &host));
     Ok(())
@@ -129,7 +130,7 @@ fn text(evidence: &Evidence, host: &[Cpu]) -> String {
         text += &disturbances(vcpu);
     }
     if evidence.vcpus.iter().all(|vcpu| !vcpu.exclusive) {
-        text += "no vCPU owns its pCPU: nobody is an intruder there\n";
+        text += "no vCPU owns its pCPU, so no task counts as an intruder\n";
     }
     text += &nodes::text(&evidence.memory, &evidence.vcpus, host);
     text += &halts::text(&evidence.kvm);
@@ -154,7 +155,7 @@ fn row(vcpu: &Vcpu) -> [String; 9] {
     ]
 }
 
-/// Who ran on a vCPU's own pCPU, and which interrupts came there.
+/// Renders the tasks that ran on a vCPU's own pCPU and the interrupts that it served.
 fn disturbances(vcpu: &Vcpu) -> String {
     let mut text = String::new();
     if !vcpu.intruders.is_empty() {
@@ -249,9 +250,9 @@ mod tests {
         INTERRUPT ON PCPU 3  TIMES  WHAT
         LOC                   1250  Local timer interrupts
 
-        KVM counted no exits and halts of it: it runs under emulation
+        no KVM counters: it runs under emulation
         ");
         evidence.vcpus.remove(0);
-        assert!(text(&evidence, &[]).contains("nobody is an intruder there\n"));
+        assert!(text(&evidence, &[]).contains("no task counts as an intruder\n"));
     }
 }

@@ -1,4 +1,4 @@
-//! One file a noun: its arguments, what it asks the daemon, how the answer looks.
+//! One file per noun of the command line: arguments, requests to the daemon, and output.
 
 mod agent;
 pub(crate) mod check;
@@ -26,10 +26,11 @@ use taut_api::error::ErrorKind;
 
 use crate::progress::Progress;
 
-/// How long a condition may take: a guest under emulation with a full disk boots in less.
+/// Longest wait for a condition. A guest under emulation boots from a full disk in less.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Asks again and again until there is an answer, with a spinner that names what is waited for.
+/// Repeats `ask` until it returns an answer, and shows a spinner with the condition that is
+/// awaited.
 fn until<T>(what: &str, mut ask: impl FnMut() -> Result<Option<T>, ApiError>) -> Result<T, ApiError> {
     let _progress = Progress::start(&format!("waiting until {what}"));
     let end = Instant::now() + PATIENCE;
@@ -40,7 +41,7 @@ fn until<T>(what: &str, mut ask: impl FnMut() -> Result<Option<T>, ApiError>) ->
         if Instant::now() > end {
             return Err(ApiError::new(
                 ErrorKind::Unavailable,
-                format!("after {} s it is still not so that {what}", PATIENCE.as_secs()),
+                format!("timed out after {} s waiting until {what}", PATIENCE.as_secs()),
                 "`taut events` shows what happened",
             ));
         }

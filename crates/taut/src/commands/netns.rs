@@ -3,48 +3,50 @@
 use std::time::{Duration, Instant};
 
 use clap::Subcommand;
+use ipnet::Ipv4Net;
 use taut_api::error::ErrorKind;
-use taut_api::network::{Ipv4Net, NetnsSpec};
+use taut_api::ip::parse_ipv4_net;
+use taut_api::network::NetnsSpec;
+use taut_api::path;
 use taut_api::route::Netns;
 use taut_api::{ApiError, MacAddr, Name};
 
-use crate::Outcome;
 use crate::client::Client;
 use crate::commands::until;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Put a network namespace on a port group; it is made when it does not exist.
+    /// Attach a network namespace to a port group; the namespace is created if it does not exist
     Attach {
-        /// The namespace, as `ip netns` names it.
+        /// Name of the namespace, as `ip netns` lists it
         netns: String,
-        /// The port group.
+        /// Port group to attach it to
         #[arg(long)]
         portgroup: Name,
-        /// Address for its interface, as 10.0.0.1/24.
-        #[arg(long)]
+        /// IPv4 address of its interface, such as 10.0.0.1/24
+        #[arg(long, value_parser = parse_ipv4_net)]
         ip: Option<Ipv4Net>,
-        /// Ethernet address; derived from the name when absent.
+        /// Ethernet address of its interface; derived from the name by default
         #[arg(long)]
         mac: Option<MacAddr>,
-        /// Name of the attachment, when a namespace has several.
+        /// Name of the attachment, if a namespace has several [default: the namespace's name]
         #[arg(long)]
         name: Option<Name>,
-        /// Name of the interface inside the namespace.
+        /// Name of the interface inside the namespace
         #[arg(long, default_value = "taut0")]
         ifname: String,
     },
-    /// Take an attachment back.
+    /// Detach a network namespace
     Detach {
-        /// Name of the attachment (the namespace's, unless another was given).
+        /// Name of the attachment
         name: Name,
     },
-    /// List attachments.
+    /// List attachments
     List,
 }
 
-/// How long an attachment may take before the reason that it is not there counts as the answer.
+/// Time after which a reported reason counts as the final answer.
 const SETTLED: Duration = Duration::from_secs(3);
 
 pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome {
@@ -60,7 +62,7 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
                     )
                 })?,
             };
-            let path = format!("/v1/netns/{name}");
+            let path = path::NETNS_ATTACHMENT.of(&name);
             client.put(&path, &NetnsSpec { netns, portgroup, mac, ip, ifname })?;
             let asked = Instant::now();
             until(&format!("{name} is attached"), || {
@@ -68,20 +70,21 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
                 match attachment.status {
                     status if status.attached => Ok(Some(())),
                     status => match status.reason {
-                        // At first there is always a reason: nobody has got to it yet.
+                        // A new attachment always has a reason at first: the daemon has not
+                        // processed it yet.
                         Some(reason) if asked.elapsed() > SETTLED => Err(ApiError::new(
                             ErrorKind::Unavailable,
-                            format!("{name} could not be attached: {reason}"),
-                            "remove the cause; taut goes on trying until the attachment is detached",
+                            format!("cannot attach {name}: {reason}"),
+                            "remove the cause; taut keeps trying until you detach it",
                         )),
                         _ => Ok(None),
                     },
                 }
             })
         }
-        Command::Detach { name } => client.delete(&format!("/v1/netns/{name}")),
+        Command::Detach { name } => client.delete(&path::NETNS_ATTACHMENT.of(&name)),
         Command::List => {
-            let all: Vec<Netns> = client.get("/v1/netns")?;
+            let all: Vec<Netns> = client.get(path::NETNS)?;
             output::print(format, &all, |all| {
                 let rows: Vec<_> = all.iter().map(row).collect();
                 output::table(["NAME", "NAMESPACE", "INTERFACE", "PORTGROUP", "IP", "ATTACHED"], &rows)

@@ -1,32 +1,34 @@
-//! VLAN, security and MAC learning of a port group as they are written on the command line.
+//! Options for VLAN, security and MAC learning of a port group.
 
 use clap::Args;
 use taut_api::Vlan;
 use taut_api::network::{MacLearning, PortGroupSpec, Security};
 
-/// What is not given stays as it is; a switch without a value is on, with `=false` off.
+/// Policy options. Absent options keep their values; a switch without a value means on, `=false`
+/// off.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct PolicyArgs {
-    /// 0: none; 1 to 4094: the VLAN that the switch keeps it in; 4095: all, tagged by guests; ranges such as 10-20,30:
-    /// those, tagged by guests.
+    /// VLAN: 0 for none, 1 to 4094 for untagged guests in that VLAN, 4095 for all VLANs tagged by
+    /// the guests, or ranges such as 10-20,30 for some of them
     #[arg(long, value_name = "ID|RANGES")]
     vlan: Option<Vlan>,
-    /// Let guests see frames for others.
+    /// Let guests receive frames for other addresses
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     promiscuous: Option<bool>,
-    /// Let guests change the address of their card.
+    /// Let guests change the address of their card
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     mac_changes: Option<bool>,
-    /// Let guests send from addresses other than their own.
+    /// Let guests send from addresses other than their own
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     forged_transmits: Option<bool>,
-    /// Learn the addresses behind each port, for guests that are switches; needs forged transmits.
+    /// Learn the addresses behind each port, for guests that are switches; requires forged
+    /// transmits
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     mac_learning: Option<bool>,
-    /// Learn at most so many addresses per port; switches learning on.
+    /// Maximum number of addresses learnt per port; turns learning on
     #[arg(long, value_name = "COUNT")]
     mac_limit: Option<u16>,
-    /// Forget an address after so many seconds of silence; switches learning on.
+    /// Seconds of silence after which an address is forgotten; turns learning on
     #[arg(long, value_name = "SECONDS")]
     mac_ageing: Option<u32>,
 }
@@ -57,7 +59,7 @@ impl PolicyArgs {
     }
 }
 
-/// What a port group accepts, in one cell of a table.
+/// Renders a port group's policy in one cell of a table.
 pub(crate) fn cell(spec: &PortGroupSpec) -> String {
     let Security { promiscuous, mac_changes, forged_transmits } = spec.security;
     let learning = spec.mac_learning.map(|MacLearning { limit, .. }| format!("mac-learning({limit})"));

@@ -7,48 +7,49 @@ use taut_api::coalescing::NicCoalescing;
 use taut_api::error::ErrorKind;
 use taut_api::fabric::DropReason;
 use taut_api::network::{ExternalPortSpec, SocketRole};
+use taut_api::path;
 use taut_api::route::PortInfo;
 use taut_api::{ApiError, MacAddr, Name, QueuePairs};
 
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Put a vhost-user front end that taut did not start (virtio-user, user-mode Linux …) on a port group.
+    /// Attach a vhost-user front end that taut did not start, such as virtio-user or user-mode
+    /// Linux, to a port group
     Attach {
-        /// Name of the port.
+        /// Name of the port
         name: Name,
-        /// The port group.
+        /// Port group to attach it to
         #[arg(long)]
         portgroup: Name,
-        /// The Unix socket between taut and the front end.
+        /// Unix socket between taut and the front end
         #[arg(long, value_name = "SOCKET")]
         path: PathBuf,
-        /// taut listens on the socket; otherwise the front end does, and taut connects.
+        /// Listen on the socket; by default the front end listens and taut connects
         #[arg(long)]
         listen: bool,
-        /// Ethernet address; derived from the name when absent.
+        /// Ethernet address; derived from the name by default
         #[arg(long)]
         mac: Option<MacAddr>,
-        /// Pairs of queues offered, 1 to 8.
+        /// Number of queue pairs to offer, 1 to 8
         #[arg(long, default_value_t, value_name = "PAIRS")]
         queues: QueuePairs,
-        /// Offer checksum and segmentation offloads.
+        /// Offer checksum and segmentation offloads
         #[arg(long)]
         offloads: bool,
-        /// Moderation of the port's interrupts and kicks: disabled, static[:PACKETS], rbc[:INTERRUPTS_PER_SECOND],
-        /// adapt; default: the host's.
+        /// Interrupt and kick moderation of the port: disabled, static[:PACKETS],
+        /// rbc[:INTERRUPTS_PER_SECOND], adapt, or default for the host's setting
         #[arg(long, default_value_t, value_name = "SCHEME")]
         coalescing: NicCoalescing,
     },
-    /// Take such a port back.
+    /// Detach a front end
     Detach {
-        /// Name of the port.
+        /// Name of the port
         name: Name,
     },
-    /// Every port with its counters, and each drop with its reason.
+    /// List all ports with their counters, and each drop with its reason
     List,
 }
 
@@ -56,17 +57,21 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
     match command {
         Command::Attach { name, portgroup, path, listen, mac, queues, offloads, coalescing } => {
             let socket = std::path::absolute(&path).map_err(|error| {
-                ApiError::new(ErrorKind::Invalid, format!("{} is no path", path.display()), "name the socket")
-                    .because(&error)
+                ApiError::new(
+                    ErrorKind::Invalid,
+                    format!("the path {} is not valid UTF-8", path.display()),
+                    "name the socket",
+                )
+                .because(&error)
             })?;
             let role = if listen { SocketRole::Listen } else { SocketRole::Connect };
             let socket = socket.to_string_lossy().into_owned();
             let spec = ExternalPortSpec { portgroup, socket, role, mac, queues, offloads, coalescing };
-            client.put(&format!("/v1/external-ports/{name}"), &spec)
+            client.put(&path::EXTERNAL_PORT.of(&name), &spec)
         }
-        Command::Detach { name } => client.delete(&format!("/v1/external-ports/{name}")),
+        Command::Detach { name } => client.delete(&path::EXTERNAL_PORT.of(&name)),
         Command::List => {
-            let all: Vec<PortInfo> = client.get("/v1/ports")?;
+            let all: Vec<PortInfo> = client.get(path::PORTS)?;
             output::print(format, &all, |all| table(all));
             Ok(())
         }

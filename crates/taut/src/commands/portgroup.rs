@@ -2,23 +2,23 @@
 
 use clap::Subcommand;
 use taut_api::network::{PortGroupSpec, Security};
+use taut_api::path;
 use taut_api::route::PortGroup;
 use taut_api::shaping::Shaping;
 use taut_api::{Name, Vlan};
 
 use super::policy::{self, PolicyArgs};
 use super::shaping::{self, ShapingArgs};
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make a port group, or change its policy.
+    /// Create a port group, or replace its settings
     Create {
-        /// Its name.
+        /// Name of the port group
         name: Name,
-        /// The virtual switch that it is on.
+        /// Virtual switch that it belongs to
         #[arg(long)]
         vswitch: Name,
         #[command(flatten)]
@@ -26,21 +26,22 @@ pub(crate) enum Command {
         #[command(flatten)]
         shaping: ShapingArgs,
     },
-    /// Change what is given of a port group; the rest stays. Running ports follow at once.
+    /// Change the given settings of a port group; others keep their values. Running ports follow at
+    /// once
     Set {
-        /// Its name.
+        /// Name of the port group
         name: Name,
         #[command(flatten)]
         policy: PolicyArgs,
         #[command(flatten)]
         shaping: ShapingArgs,
     },
-    /// Remove a port group that no port is on.
+    /// Delete a port group that has no ports
     Delete {
-        /// Its name.
+        /// Name of the port group
         name: Name,
     },
-    /// List port groups.
+    /// List port groups
     List,
 }
 
@@ -66,7 +67,7 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
         }
         Command::Delete { name } => client.delete(&path(&name)),
         Command::List => {
-            let all: Vec<PortGroup> = client.get("/v1/portgroups")?;
+            let all: Vec<PortGroup> = client.get(path::PORTGROUPS)?;
             output::print(format, &all, |all| {
                 let rows: Vec<_> = all.iter().map(row).collect();
                 output::table(["NAME", "VSWITCH", "VLAN", "PORTS", "ACCEPTS", "SHAPING"], &rows)
@@ -77,7 +78,7 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
 }
 
 fn path(name: &Name) -> String {
-    format!("/v1/portgroups/{name}")
+    path::PORTGROUP.of(name)
 }
 
 fn row(group: &PortGroup) -> [String; 6] {

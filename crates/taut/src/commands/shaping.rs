@@ -1,17 +1,19 @@
-//! Traffic shaping as it is written on the command line: `10Mbit`, `average=10Mbit,peak=20Mbit,burst=1MiB`, or `none`.
+//! Options for traffic shaping: `10Mbit`, `average=10Mbit,peak=20Mbit,burst=1MiB`, or `none`.
 
 use std::str::FromStr;
 
 use clap::Args;
 use taut_api::shaping::{Shape, Shaping};
 
-/// Both directions of a port; what is not given stays as it is.
+/// Shaping options of both directions. Absent options keep their values.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ShapingArgs {
-    /// Shape what guests send ("outbound" or "ingress" on ESX): RATE, or average=RATE,peak=RATE,burst=SIZE, or none.
+    /// Shape what guests send ("outbound" or "ingress" on ESX): RATE, or
+    /// average=RATE,peak=RATE,burst=SIZE, or none
     #[arg(long, value_name = "SHAPE")]
     to_switch: Option<Direction>,
-    /// Shape what guests receive ("egress" on ESX's distributed switch), likewise.
+    /// Shape what guests receive ("egress" on ESX's distributed switch): RATE, or
+    /// average=RATE,peak=RATE,burst=SIZE, or none
     #[arg(long, value_name = "SHAPE")]
     to_guest: Option<Direction>,
 }
@@ -28,7 +30,7 @@ impl ShapingArgs {
     }
 }
 
-/// One direction: a shape, or none.
+/// Shape of one direction, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Direction(Option<Shape>);
 
@@ -61,7 +63,7 @@ fn readable(error: impl std::error::Error) -> String {
     error.to_string()
 }
 
-/// A port group's shaping in one cell of a table.
+/// Renders a port group's shaping in one cell of a table.
 pub(crate) fn cell(shaping: &Shaping) -> String {
     let direction = |name: &str, shape: Option<Shape>| {
         shape.map(|shape| match shape.peak {

@@ -7,7 +7,7 @@ use taut_api::tune::{HostTune, TuneMode};
 
 use crate::output;
 
-/// State and settings, the three readings of the last test, and the ports that it governs.
+/// Renders state, settings, the three readings of the last test, and the governed ports.
 pub(super) fn show(tune: &HostTune) -> String {
     let count = |owners: &[String]| match owners {
         [] => "none".to_owned(),
@@ -16,7 +16,7 @@ pub(super) fn show(tune: &HostTune) -> String {
     let state = match (tune.state.on, tune.mode) {
         (true, _) => "on",
         (false, TuneMode::Dense) => "off",
-        (false, TuneMode::Default) => "off; Net.NetTuneHostMode=dense has the load tested",
+        (false, TuneMode::Default) => "off; set Net.NetTuneHostMode=dense to test the load",
     };
     let mut text = output::fields(&[
         ("dense mode", state.to_owned()),
@@ -60,7 +60,7 @@ fn excluded(tune: &HostTune) -> String {
 
 fn ago(at_ms: u64) -> String {
     let at = SystemTime::UNIX_EPOCH + Duration::from_millis(at_ms);
-    // A clock that was set back makes the future.
+    // A clock that was set back puts the last test into the future.
     let age = SystemTime::now().duration_since(at).unwrap_or_default();
     format!("{} s ago", age.as_secs())
 }
@@ -81,7 +81,7 @@ mod tests {
             utilisation: Some(71),
             excluded: vec!["db1".parse().unwrap()],
         };
-        // In the future: its age is always 0.
+        // A time in the future: its age is 0.
         let test = TuneTest { at_ms: 1 << 45, reading, limits };
         let mut tune = HostTune {
             mode: TuneMode::Dense,
@@ -112,7 +112,7 @@ mod tests {
         ");
         (tune.mode, tune.held, tune.state) = (TuneMode::Default, None, TuneState::default());
         let text = show(&tune);
-        assert!(text.contains("off; Net.NetTuneHostMode=dense has the load tested"), "{text}");
+        assert!(text.contains("off; set Net.NetTuneHostMode=dense to test the load"), "{text}");
         assert!(text.contains("vCPUs                -          4     -"), "{text}");
     }
 }

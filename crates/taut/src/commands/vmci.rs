@@ -1,23 +1,24 @@
 //! `taut vmci`.
 
 use clap::Subcommand;
+use taut_api::path;
 use taut_api::route::Vm;
-use taut_api::vmci::{VmciSpec, VmciStatus};
+use taut_api::vm::VmciStatus;
+use taut_api::vmci::VmciSpec;
 
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Every VMCI device with its counters. `taut vm set` changes them.
+    /// List all VMCI devices with their counters; `taut vm set` changes their settings
     List,
 }
 
 pub(crate) fn run(command: &Command, client: &Client, format: Format) -> Outcome {
     match command {
         Command::List => {
-            let mut all: Vec<Vm> = client.get("/v1/vms")?;
+            let mut all: Vec<Vm> = client.get(path::VMS)?;
             all.retain(|vm| vm.status.vmci.is_some());
             output::print(format, &all, |all| table(all));
             Ok(())
@@ -25,7 +26,7 @@ pub(crate) fn run(command: &Command, client: &Client, format: Format) -> Outcome
     }
 }
 
-/// Devices and their counters, and below why one is down.
+/// Renders devices and their counters, followed by the reason for each device that is down.
 pub(super) fn table(vms: &[Vm]) -> String {
     let devices = vms.iter().filter_map(|vm| Some((vm, vm.spec.vm.vmci.as_ref()?, vm.status.vmci.as_ref()?)));
     let rows: Vec<_> = devices.clone().map(|(vm, spec, status)| row(vm, spec, status)).collect();
@@ -74,9 +75,10 @@ fn row(vm: &Vm, spec: &VmciSpec, status: &VmciStatus) -> [String; 10] {
 
 #[cfg(test)]
 mod tests {
+    use taut_api::fabric::counters::VmciCounters;
     use taut_api::link::Link;
     use taut_api::vm::{VmDesired, VmStatus};
-    use taut_api::vmci::{Cid, VmciCounters};
+    use taut_api::vmci::Cid;
 
     use super::*;
 

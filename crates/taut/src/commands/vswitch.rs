@@ -3,34 +3,34 @@
 use clap::Subcommand;
 use taut_api::Name;
 use taut_api::network::VSwitchSpec;
+use taut_api::path;
 use taut_api::route::VSwitch;
 
-use crate::Outcome;
 use crate::client::Client;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make a virtual switch. Without an uplink it is a private network.
+    /// Create a virtual switch. Without an uplink it is a private network; uplinks do not exist yet
     Create {
-        /// Its name.
+        /// Name of the virtual switch
         name: Name,
     },
-    /// Remove a virtual switch that no port group is on.
+    /// Delete a virtual switch that has no port groups
     Delete {
-        /// Its name.
+        /// Name of the virtual switch
         name: Name,
     },
-    /// List virtual switches.
+    /// List virtual switches
     List,
 }
 
 pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome {
     match command {
-        Command::Create { name } => client.put(&format!("/v1/vswitches/{name}"), &VSwitchSpec::default()),
-        Command::Delete { name } => client.delete(&format!("/v1/vswitches/{name}")),
+        Command::Create { name } => client.put(&path::VSWITCH.of(&name), &VSwitchSpec::default()),
+        Command::Delete { name } => client.delete(&path::VSWITCH.of(&name)),
         Command::List => {
-            let all: Vec<VSwitch> = client.get("/v1/vswitches")?;
+            let all: Vec<VSwitch> = client.get(path::VSWITCHES)?;
             output::print(format, &all, |all| {
                 let row = |s: &VSwitch| [s.name.to_string(), s.status.ports.to_string()];
                 output::table(["NAME", "PORTS"], &all.iter().map(row).collect::<Vec<_>>())

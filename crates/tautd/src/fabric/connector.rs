@@ -1,7 +1,9 @@
-//! Connecting guests to programs of the host: a guest's connection to the host's port P leads to the Unix socket of its VMCI
-//! device with `_P` appended. The fabric cannot open sockets, so it asks.
+//! Connects guests to programs on the host. A guest's connection to port P of the host leads to the
+//! Unix socket of its VMCI device with `_P` appended. The fabric cannot open sockets, so it asks
+//! the daemon.
 //!
-//! A thread of its own answers, since a program whose queue is full is waited for, and the answer may have to wait for the wire.
+//! A thread of its own answers: it may have to wait for a program whose backlog is full, and for
+//! the wire.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,26 +18,26 @@ use taut_vm::launch::RunPaths;
 use super::Shared;
 use crate::external::connect_now;
 
-/// How long a program whose queue is full is waited for. Linux guests give up after two seconds.
+/// Time to wait for a program whose backlog is full. Linux guests give up after two seconds.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How soon it is tried again.
+/// Interval between attempts.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// What fabrics have asked and nobody has answered yet.
+/// Requests that are not answered yet.
 #[derive(Debug, Default)]
 pub(super) struct Connector {
     questions: Mutex<Vec<Question>>,
     asked: Condvar,
 }
 
-/// A guest wants to be connected to a program of the host.
+/// Request of a guest to connect to a program on the host.
 #[derive(Debug)]
 struct Question {
     port: PortId,
     request: u32,
-    /// Where the program listens.
+    /// Socket of the program.
     path: PathBuf,
-    /// Which fabric asked.
+    /// Generation of the fabric that asked.
     generation: u64,
     until: Instant,
 }
@@ -46,7 +48,7 @@ impl Connector {
         self.asked.notify_one();
     }
 
-    /// Everything that has been asked; waits while there is nothing to do.
+    /// Takes all requests; blocks while there is none.
     fn take(&self, idle: bool) -> Vec<Question> {
         let questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
         let mut questions = if idle {
@@ -61,22 +63,22 @@ impl Connector {
 }
 
 impl Shared {
-    /// A guest connects to port `to` of the host.
+    /// Queues the request of a guest that connects to port `to` of the host.
     pub(super) fn connect_to_host(&self, port: PortId, request: u32, to: u32) {
         let path = super::owner(&self.wanted().config, port).and_then(|owner| self.socket_of(owner, to));
-        // A device that is no longer wanted has no connections either.
+        // A device that is no longer wanted has no connections.
         let Some(path) = path else { return };
         let generation = self.generation.load(Ordering::SeqCst);
         self.connector.ask(Question { port, request, path, generation, until: Instant::now() + PATIENCE });
     }
 
-    /// Where the program listens that the guest of this VMCI device reaches by port `to` of the host.
+    /// Returns the socket that the guest of this VMCI device reaches by port `to` of the host.
     fn socket_of(&self, owner: &str, to: u32) -> Option<PathBuf> {
         let vm = owner.strip_prefix("vm/")?.strip_suffix("/vmci")?;
         Some(RunPaths::new(self.paths.run_dir.join("vms").join(vm)).vmci_of_host(to))
     }
 
-    /// Answers for ever.
+    /// Answers requests forever.
     pub(super) fn connect_guests(&self) {
         let mut waiting = Vec::new();
         loop {
@@ -98,7 +100,7 @@ impl Shared {
             tracing::debug!(%port, path = %question.path.display(), %error, "nobody to connect the guest to");
         }
         let wire = self.wire();
-        // Another fabric counts its own questions: its guest would get a connection that is not its.
+        // Each fabric numbers its own requests, so an answer must go to the fabric that asked.
         if question.generation != self.generation.load(Ordering::SeqCst) {
             return;
         }
@@ -107,7 +109,7 @@ impl Shared {
     }
 }
 
-/// One attempt to connect; `None` when another should follow.
+/// Tries once to connect; `None` asks for another attempt.
 fn attempt(path: &Path, until: Instant) -> Option<io::Result<OwnedFd>> {
     match connect_now(path) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < until => None,

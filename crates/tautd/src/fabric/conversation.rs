@@ -1,4 +1,4 @@
-//! What a fabric says, and what follows from it.
+//! Messages of the fabric, and their handling.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -10,25 +10,25 @@ use taut_api::link::Link;
 use super::Shared;
 use crate::inbox::Message;
 
-/// What was said on one connection.
+/// State of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Conversation {
     /// Revision of the configuration that is in force.
     pub(super) configured: Option<u64>,
-    /// Ports whose state was told.
+    /// Ports whose state was reported.
     pub(super) told: BTreeSet<PortId>,
-    /// What the last fabric had has been given to this one.
+    /// Whether this fabric has received everything that the last one had.
     pub(super) handed_over: bool,
 }
 
 impl Shared {
     pub(super) fn hear(&self, conversation: &mut Conversation, message: FromFabric, fds: Vec<OwnedFd>) {
         match message {
-            // Said only to one who asked: the others' questions are their own.
+            // Sent only in answer to the successor's steps, which read these messages themselves.
             FromFabric::Welcome { .. }
             | FromFabric::Prepared { .. }
             | FromFabric::TookOver
-            // Of use only for the next fabric, while one is there.
+            // Useful only to the next fabric, while one takes over.
             | FromFabric::HostStreams { .. }
             | FromFabric::Stopped => {}
             FromFabric::HostConnect { port, request, to } => self.connect_to_host(port, request, to),
@@ -51,13 +51,13 @@ impl Shared {
         self.look_whether_ready(conversation);
     }
 
-    /// Has it been told everything that it is to serve?
+    /// Returns whether the fabric has received everything that it should serve.
     pub(super) fn is_ready(&self, conversation: &Conversation) -> bool {
         conversation.handed_over && conversation.configured == Some(self.wanted().config.revision)
     }
 
-    /// Once the newest configuration is in force and every port's state is known, ports may be attached: first those that
-    /// the last fabric served.
+    /// Marks the fabric ready when the newest configuration is in force and every port's state is
+    /// known. Ports that the last fabric served are attached first.
     fn look_whether_ready(&self, conversation: &mut Conversation) {
         let wanted = self.wanted();
         if conversation.configured != Some(wanted.config.revision) {
@@ -112,7 +112,7 @@ impl Shared {
         self.note_session(port);
     }
 
-    /// Notes whether a port that is known has a session.
+    /// Updates on the board whether a known port has a session.
     pub(super) fn note_session(&self, port: PortId) {
         let session = self.wanted().held.has_session(port);
         if let Some(state) = self.board.lock().observed.fabric.ports.get_mut(&port) {
@@ -121,7 +121,7 @@ impl Shared {
     }
 
     fn violation(&self, port: PortId, what: &str) {
-        // A device that is no longer wanted has nobody left who could be told.
+        // A device that is no longer wanted has no owner to report to.
         let owner = super::owner(&self.wanted().config, port).map(str::to_owned);
         if let Some(owner) = owner {
             self.store.event(Level::Warning, &owner, "vmci.violation", what);

@@ -1,4 +1,4 @@
-//! The counters file: made once per run directory, written by each fabric in turn, read here.
+//! The counters file: created once per run directory, written by each fabric in turn, read here.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -6,17 +6,17 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 use std::path::Path;
 
 use taut_api::fabric::PortId;
+use taut_api::fabric::counters::VmciCounters;
 use taut_api::fabric::counters::{
     FILE_SIZE, PORT_WORDS, PortCounters, WorkerCounters, port_base, worker_base,
 };
-use taut_api::vmci::VmciCounters;
 
 /// The open counters file.
 #[derive(Debug)]
 pub(crate) struct Counters(File);
 
 impl Counters {
-    /// Opens the file, makes it if there is none.
+    /// Opens the file, and creates it if there is none.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
@@ -24,22 +24,22 @@ impl Counters {
         Ok(Self(file))
     }
 
-    /// The file, for the fabric.
+    /// Returns the file, for the fabric.
     pub(super) fn file(&self) -> &File {
         &self.0
     }
 
-    /// A port's counters now.
+    /// Reads a port's counters.
     pub(crate) fn read(&self, port: PortId) -> io::Result<PortCounters> {
         Ok(PortCounters::from_words(&self.words(port_base(port))?))
     }
 
-    /// A VMCI device's counters now.
+    /// Reads a VMCI device's counters.
     pub(crate) fn read_vmci(&self, port: PortId) -> io::Result<VmciCounters> {
         Ok(VmciCounters::from_words(&self.words(port_base(port))?))
     }
 
-    /// A worker's counters now.
+    /// Reads a worker's counters.
     pub(crate) fn read_worker(&self, worker: usize) -> io::Result<WorkerCounters> {
         Ok(WorkerCounters::from_words(&self.words(worker_base(worker))?))
     }
@@ -54,7 +54,7 @@ impl Counters {
         Ok(words)
     }
 
-    /// Sets a port's counters to zero, before its number belongs to somebody new.
+    /// Clears a port's counters before its number gets a new owner.
     pub(crate) fn clear(&self, port: PortId) -> io::Result<()> {
         self.0.write_all_at(&[0; PORT_WORDS * 8], port_base(port) as u64 * 8)
     }

@@ -1,4 +1,4 @@
-//! Duplicates of everything that ports work on, for the next fabric.
+//! Duplicates of all descriptors that ports work on, for the next fabric.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -9,19 +9,20 @@ use taut_api::fabric::{FabricConfig, PortId, SessionRecord, ToFabric};
 
 use super::owner;
 
-/// The message that gives a port something, and what travels with it.
+/// A message that gives a port something, with its descriptors.
 pub(super) type Attach = (PortId, ToFabric, Vec<Arc<OwnedFd>>);
 
-/// Per port, what the next fabric is given.
+/// Descriptors for the next fabric, by port.
 #[derive(Debug, Default)]
 pub(super) struct Held(BTreeMap<PortId, Port>);
 
-/// A port's descriptors. A port that listens may have a session besides.
+/// Descriptors of a port. A listening port may also have a session.
 #[derive(Debug, Default)]
 struct Port {
     device: Option<(Attachment, Arc<OwnedFd>)>,
     session: Option<(SessionRecord, Vec<Arc<OwnedFd>>)>,
-    /// Where programs of the host connect to a VMCI device. Nothing that happens to its front end concerns it.
+    /// Sockets through which programs on the host connect to VMCI devices. They are independent of
+    /// the devices' front ends.
     host: Option<Arc<OwnedFd>>,
 }
 
@@ -32,8 +33,8 @@ impl Port {
 }
 
 impl Held {
-    /// Keeps a device or listening socket. A plain connection is not kept: what was negotiated on it comes as a session, and
-    /// one without a session is made anew.
+    /// Keeps a device or listening socket. A plain connection is not kept: its negotiated state
+    /// comes as a session, and a connection without a session is opened anew.
     pub(super) fn keep(&mut self, port: PortId, via: &Attachment, fd: Arc<OwnedFd>) {
         let device = match via {
             Attachment::Tap { .. } | Attachment::Listening => Some((via.clone(), fd)),
@@ -44,7 +45,7 @@ impl Held {
         port.session = None;
     }
 
-    /// Keeps the socket by which programs of the host reach a VMCI device.
+    /// Keeps the socket through which programs on the host reach a VMCI device.
     pub(super) fn keep_host_socket(&mut self, port: PortId, listener: Arc<OwnedFd>) {
         self.0.entry(port).or_default().host = Some(listener);
     }
@@ -63,7 +64,7 @@ impl Held {
         }
     }
 
-    /// Closes what a port without a working device had.
+    /// Closes the descriptors of a port without a working device.
     pub(super) fn release(&mut self, port: PortId) {
         if let Some(port) = self.0.get_mut(&port) {
             port.device = None;
@@ -71,28 +72,30 @@ impl Held {
         }
     }
 
-    /// Closes what belongs to ports that are no longer wanted.
+    /// Closes the descriptors of ports that are no longer wanted.
     pub(super) fn keep_only(&mut self, config: &FabricConfig) {
         self.0.retain(|port, _| owner(config, *port).is_some());
     }
 
-    /// Has a front end said who it is, and not gone since?
+    /// Returns whether the port has a session.
     pub(super) fn has_session(&self, port: PortId) -> bool {
         self.0.get(&port).is_some_and(|port| port.session.is_some())
     }
 
-    /// The messages that give a new fabric the sockets by which programs of the host reach VMCI devices. They are not answered.
+    /// Returns the messages that give a new fabric the host sockets of VMCI devices. They have no
+    /// answer.
     pub(super) fn host_sockets(&self) -> Vec<Attach> {
         let sockets = self.0.iter().filter_map(|(&port, held)| Some((port, held.host.clone()?)));
         sockets.map(|(port, listener)| (port, ToFabric::HostListener { port }, vec![listener])).collect()
     }
 
-    /// The messages that give a new fabric everything.
+    /// Returns the messages that give a new fabric everything.
     pub(super) fn messages(&self) -> Vec<Attach> {
         self.0.keys().flat_map(|&port| self.messages_of(port)).collect()
     }
 
-    /// The messages that give a new fabric what a port has. A listening socket goes before the session that was begun on it.
+    /// Returns the messages that give a new fabric the descriptors of one port. A listening socket
+    /// precedes the session that was begun on it.
     pub(super) fn messages_of(&self, port: PortId) -> Vec<Attach> {
         let mut messages = Vec::new();
         if let Some(held) = self.0.get(&port) {
@@ -107,7 +110,7 @@ impl Held {
         messages
     }
 
-    /// Ports that have anything.
+    /// Iterates over the ports that have descriptors.
     pub(super) fn ports(&self) -> Vec<PortId> {
         self.0.iter().filter(|(_, port)| port.serves()).map(|(&id, _)| id).collect()
     }

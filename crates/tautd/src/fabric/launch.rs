@@ -1,4 +1,4 @@
-//! Finding a running fabric, or starting one.
+//! Finds a running fabric, or starts one.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,7 +13,7 @@ use taut_api::fabric::fd;
 use super::counters::Counters;
 use crate::process::{Identity, Process, write_record};
 
-/// Where the fabric's program and files are.
+/// Locations of the fabric's program and files.
 #[derive(Debug, Clone)]
 pub(crate) struct Paths {
     /// The run directory.
@@ -25,34 +25,34 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// Where the fabric listens for the daemon.
+    /// Returns the socket on which the fabric listens for the daemon.
     fn socket(&self) -> PathBuf {
         self.run_dir.join("fabric.sock")
     }
 
-    /// Where one that is to take over listens until then.
+    /// Returns the socket of a successor until it takes over.
     fn next_socket(&self) -> PathBuf {
         self.run_dir.join("fabric.next.sock")
     }
 
-    /// Who it is.
+    /// Returns the file with the fabric's process identity.
     fn pid(&self) -> PathBuf {
         self.run_dir.join("fabric.pid")
     }
 
-    /// What it prints.
+    /// Returns the log file.
     pub(super) fn log(&self) -> PathBuf {
         self.run_dir.join("fabric.log")
     }
 
-    /// The fabric that an earlier daemon left running, and a connection to it.
+    /// Connects to the fabric that an earlier daemon left running.
     pub(super) fn adopt(&self) -> Option<(Process, UnixStream)> {
         let record = fs::read(self.pid()).ok()?;
         let identity: Identity = serde_json::from_slice(&record).ok()?;
         Some((Process::adopt(identity)?, self.connect().ok()?))
     }
 
-    /// Another connection to the fabric that listens.
+    /// Opens another connection to the listening fabric.
     pub(super) fn connect(&self) -> io::Result<UnixStream> {
         UnixStream::connect(self.socket())
     }
@@ -64,7 +64,7 @@ impl Paths {
         Ok((process, stream))
     }
 
-    /// Starts a fabric beside the one that serves; [`Self::succeed`] puts it in its place.
+    /// Starts a fabric beside the serving one; [`Self::succeed`] replaces that.
     pub(super) fn spawn_beside(&self) -> io::Result<(Process, UnixStream)> {
         self.spawn_at(&self.next_socket())
     }
@@ -80,23 +80,24 @@ impl Paths {
         let process = Process::spawn(&mut command, &fds).map_err(|error| {
             io::Error::new(
                 error.kind(),
-                format!("{}: {error} (--libexec says where it is)", program.display()),
+                format!("{}: {error} (--libexec sets its folder)", program.display()),
             )
         })?;
-        // The connection waits in the listener's queue until the fabric takes it; the listener itself is now only its.
+        // The connection waits in the listener's backlog until the fabric accepts it. Only the
+        // fabric keeps the listener.
         Ok((process, UnixStream::connect(socket)?))
     }
 
-    /// From now on a daemon that looks for the fabric finds this one.
+    /// From now on, daemons that look for the fabric find this one.
     pub(super) fn succeed(&self, process: &Process) -> io::Result<()> {
         fs::rename(self.next_socket(), self.socket())?;
         write_record(&self.pid(), &process.identity())
     }
 
-    /// Removes what a fabric leaves.
+    /// Removes the files of a fabric.
     pub(super) fn clean(&self) {
         for path in [self.socket(), self.next_socket(), self.pid()] {
-            // Gone is what it should be; anything else shows at the next start.
+            // The files may be absent; other errors appear at the next start.
             let _ = fs::remove_file(path);
         }
     }

@@ -1,16 +1,17 @@
-//! The fabric's other end: it always runs, always has the newest configuration, and after its death the next one goes on
-//! with every session and device that the last one had.
+//! The daemon's side of the fabric: keeps one running with the newest configuration. After its
+//! death the next one continues with every session and device.
 //!
-//! A thread of its own, the [`keeper`], listens to the fabric and restarts it, so that nothing slow in the daemon can delay
-//! that. Everybody else calls [`Fabric::configure`] and [`Fabric::attach`].
+//! A thread of its own, the [`supervisor`], listens to the fabric and restarts it, so that slow
+//! parts of the daemon cannot delay that. Other threads call [`Fabric::configure`] and
+//! [`Fabric::attach`].
 
 mod connector;
 mod conversation;
 pub(crate) mod counters;
 mod held;
-mod keeper;
 mod launch;
 mod successor;
+mod supervisor;
 mod upgrade;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +35,7 @@ use held::Held;
 pub(crate) use launch::Paths;
 use upgrade::Upgrades;
 
-/// The fabric, seen from the daemon.
+/// Handle of the fabric.
 #[derive(Debug, Clone)]
 pub(crate) struct Fabric(Arc<Shared>);
 
@@ -44,25 +45,27 @@ struct Shared {
     store: Arc<Store>,
     board: Arc<Board>,
     inbox: Inbox,
-    /// The daemon wants the fabric to end; the keeper starts no other.
+    /// Set when the daemon ends the fabric: the supervisor starts no other.
     ending: AtomicBool,
-    /// Held while sending, so that messages keep their order. Taken before `wanted`, which is never held while sending:
-    /// the keeper must be able to read on when both directions are full.
+    /// The connection, locked while sending to keep messages in order. Taken before `wanted`, which
+    /// is never held while sending: the supervisor must be able to read while both directions are
+    /// full.
     wire: Mutex<Option<UnixStream>>,
     wanted: Mutex<Wanted>,
-    keeper: Mutex<Option<JoinHandle<()>>>,
+    supervisor: Mutex<Option<JoinHandle<()>>>,
     upgrades: Upgrades,
     connector: Connector,
-    /// Counts the fabrics: what one asked is not answered to another.
+    /// Counts the fabrics, so that a request of one is never answered to another.
     generation: AtomicU64,
 }
 
-/// What the next fabric has to be told.
+/// State that the next fabric must receive.
 #[derive(Debug, Default)]
 struct Wanted {
     config: FabricConfig,
     held: Held,
-    /// Ports that the newest configuration added. What is heard of them before it is in force is about an earlier life.
+    /// Ports that the newest configuration added. Reports about them before it is in force concern
+    /// an earlier port with the same number.
     new_ports: BTreeSet<PortId>,
 }
 
@@ -80,19 +83,19 @@ impl Wanted {
     }
 }
 
-/// Whose each port is, VMCI devices among them.
+/// Returns the owner of each port, including VMCI devices.
 fn owners(config: &FabricConfig) -> impl Iterator<Item = (PortId, &str)> {
     let ports = config.ports.iter().map(|port| (port.id, port.owner.as_str()));
     ports.chain(config.sockets.iter().map(|socket| (socket.id, socket.owner.as_str())))
 }
 
-/// Whose the port is, if it is wanted.
+/// Returns the owner of a wanted port.
 fn owner(config: &FabricConfig, port: PortId) -> Option<&str> {
     owners(config).find(|(id, _)| *id == port).map(|(_, owner)| owner)
 }
 
 impl Fabric {
-    /// A fabric that is not yet looked for: [`Fabric::start`].
+    /// Creates the handle; [`Fabric::start`] starts the supervisor.
     pub(crate) fn new(paths: Paths, store: Arc<Store>, board: Arc<Board>, inbox: Inbox) -> io::Result<Self> {
         let upgrades = Upgrades::new()?;
         Ok(Self(Arc::new(Shared {
@@ -103,30 +106,32 @@ impl Fabric {
             ending: AtomicBool::new(false),
             wire: Mutex::new(None),
             wanted: Mutex::default(),
-            keeper: Mutex::new(None),
+            supervisor: Mutex::new(None),
             upgrades,
             connector: Connector::default(),
             generation: AtomicU64::new(0),
         })))
     }
 
-    /// Looks for the fabric that an earlier daemon left, or starts one. It has to be configured before.
+    /// Adopts the fabric that an earlier daemon left, or starts one. The fabric must be configured
+    /// before.
     pub(crate) fn start(&self) -> io::Result<()> {
         let shared = self.0.clone();
-        let thread = std::thread::Builder::new().name("fabric-keeper".into()).spawn(move || shared.keep())?;
-        *self.0.keeper.lock().expect("no holder panics") = Some(thread);
+        let thread =
+            std::thread::Builder::new().name("fabric-supervisor".into()).spawn(move || shared.supervise())?;
+        *self.0.supervisor.lock().expect("no holder panics") = Some(thread);
         let shared = self.0.clone();
         std::thread::Builder::new().name("vmci-connector".into()).spawn(move || shared.connect_guests())?;
         Ok(())
     }
 
-    /// Makes `config` the wanted state, if it is not already. Its revision is counted here.
+    /// Makes `config` the wanted state, unless it is already. The revision is counted here.
     pub(crate) fn configure(&self, config: FabricConfig) {
         let wire = self.0.wire();
         if config == (FabricConfig { revision: config.revision, ..self.0.wanted().config.clone() }) {
             return;
         }
-        // A port number that passes from one owner to another must not pass the old one's session on.
+        // A port number that gets a new owner must not keep the old owner's session.
         let before = self.0.wanted().owners();
         let mut kept = config.clone();
         let same_owner = |port: PortId, owner: &str| before.get(&port).is_none_or(|before| *before == owner);
@@ -151,7 +156,8 @@ impl Fabric {
         send(wire.as_ref(), &ToFabric::Attach { port, via }, &[fd]);
     }
 
-    /// Gives a VMCI device the socket by which programs of the host reach it. It is kept for the next fabric.
+    /// Gives a VMCI device the socket through which programs on the host reach it, and keeps it for
+    /// the next fabric.
     pub(crate) fn listen_for_host(&self, port: PortId, listener: OwnedFd) {
         let wire = self.0.wire();
         self.0.board.lock().observed.fabric.ports.entry(port).or_default().host_socket = true;
@@ -160,7 +166,7 @@ impl Fabric {
         send(wire.as_ref(), &ToFabric::HostListener { port }, &[listener]);
     }
 
-    /// Has another fabric, started now, take over from the one that runs; `done` is told what came of it.
+    /// Replaces the running fabric by a new process; `done` receives the result.
     pub(crate) fn upgrade(&self, done: upgrade::Done) {
         self.0.upgrades.ask(done);
     }
@@ -169,16 +175,16 @@ impl Fabric {
     pub(crate) fn end(&self) {
         self.0.ending.store(true, Ordering::SeqCst);
         send(self.0.wire().as_ref(), &ToFabric::Quit, &[]);
-        let keeper = self.0.keeper.lock().expect("no holder panics").take();
-        if let Some(thread) = keeper {
-            // A keeper that panicked has said so; there is nothing left to wait for.
+        let supervisor = self.0.supervisor.lock().expect("no holder panics").take();
+        if let Some(thread) = supervisor {
+            // A supervisor that panicked has printed that; there is nothing left to wait for.
             let _ = thread.join();
         }
     }
 }
 
 impl Shared {
-    /// Sends a configuration that differs from the last.
+    /// Sends a changed configuration.
     fn renew(&self, wire: Option<&UnixStream>, mut config: FabricConfig) {
         {
             let mut wanted = self.wanted();
@@ -206,7 +212,8 @@ impl Shared {
     }
 }
 
-/// Sends when there is a fabric. One that does not listen any more is the keeper's affair: it tells the next all of it.
+/// Sends a message if a fabric is connected. A failure is left to the supervisor, which tells the
+/// next fabric everything.
 fn send(wire: Option<&UnixStream>, message: &ToFabric, fds: &[Arc<OwnedFd>]) {
     let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
     if let Some(Err(error)) = wire.map(|wire| channel::send(wire, message, &fds)) {

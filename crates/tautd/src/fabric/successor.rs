@@ -1,5 +1,5 @@
-//! Giving a fabric that has just started everything that another had, or still has: it stands by until it has all of it, and
-//! then serves every port at once.
+//! Hands everything of one fabric to a new one. The new fabric stands by until it has all of it,
+//! and then serves every port at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,25 +13,26 @@ use taut_api::fabric::{FabricConfig, FromFabric, PortId, ToFabric, channel};
 use super::Shared;
 use super::conversation::Conversation;
 use super::held::Attach;
-use super::keeper::PATIENCE;
+use super::supervisor::PATIENCE;
 
-/// What a fabric that stands by has been given, and how long that took.
+/// What a standing-by fabric has received, and the time per step.
 #[derive(Debug)]
 pub(super) struct Given {
     revision: u64,
-    /// Ports that it was given something for.
+    /// Ports that it received something for.
     pub(super) ports: u32,
-    /// Those that it cannot serve, and why.
+    /// Ports that it cannot serve, and why.
     pub(super) refused: BTreeMap<PortId, String>,
     pub(super) start_us: u64,
     pub(super) configure_us: u64,
     pub(super) prepare_us: u64,
 }
 
-/// One message's Unix sockets of connections between guests and the host, each with its number.
+/// Unix sockets of connections between guests and the host, as in one message, each with its
+/// number.
 pub(super) type HostStreams = (Vec<u32>, Vec<OwnedFd>);
 
-/// Tells how long steps take.
+/// Measures the time of steps.
 #[derive(Debug)]
 pub(super) struct Watch(Instant);
 
@@ -40,7 +41,7 @@ impl Watch {
         Self(Instant::now())
     }
 
-    /// Microseconds since the last call.
+    /// Returns the microseconds since the last call.
     pub(super) fn lap(&mut self) -> u64 {
         let now = Instant::now();
         let lap = now - std::mem::replace(&mut self.0, now);
@@ -49,7 +50,7 @@ impl Watch {
 }
 
 impl Shared {
-    /// Gives a new fabric the configuration and all that ports have.
+    /// Gives a new fabric the configuration and the descriptors of all ports.
     pub(super) fn give(&self, stream: &UnixStream, watch: &mut Watch) -> io::Result<Given> {
         Self::greet(stream)?;
         let start_us = watch.lap();
@@ -63,7 +64,7 @@ impl Shared {
         let answers = messages.len();
         messages.extend(host_sockets);
         let mut refused = BTreeMap::new();
-        // Both directions at once: a fabric that has much to say must not wait for us to finish.
+        // Send and receive at the same time: the fabric must not block while it has much to send.
         let (configure_us, prepare_us) = std::thread::scope(|scope| {
             let told = scope.spawn(|| tell(stream, config, &messages));
             self.configured(stream)?;
@@ -87,7 +88,7 @@ impl Shared {
         }
     }
 
-    /// Gives it again what ports have that have changed since.
+    /// Gives the new fabric the ports again that have changed since.
     pub(super) fn give_changed(&self, stream: &UnixStream, changed: &BTreeSet<PortId>) -> io::Result<()> {
         let messages: Vec<_> = {
             let wanted = self.wanted();
@@ -96,8 +97,8 @@ impl Shared {
         attach(stream, &messages)
     }
 
-    /// Lets it begin, with the connections between guests and the host that the last one had. What it says from now on is part
-    /// of the conversation that is returned.
+    /// Lets the new fabric begin to serve, with the old one's connections between guests and the
+    /// host. Its messages from now on belong to the returned conversation.
     pub(super) fn take_over(
         &self,
         stream: &UnixStream,
@@ -121,7 +122,7 @@ impl Shared {
         loop {
             match next_message(stream)? {
                 FromFabric::TookOver => break,
-                // What has changed meanwhile and is refused is told again as a port's state.
+                // A refusal of something that changed meanwhile is reported again as a port state.
                 FromFabric::Prepared { .. } => {}
                 other => return Err(unexpected(&other)),
             }
@@ -131,7 +132,7 @@ impl Shared {
     }
 }
 
-/// The answer to one attachment: nothing, or which port is refused and why.
+/// Reads the answer to one attachment: accepted, or the refused port and the reason.
 fn prepared(stream: &UnixStream) -> io::Result<Option<(PortId, String)>> {
     match next_message(stream)? {
         FromFabric::Prepared { port, refused } => Ok(refused.map(|why| (port, why))),

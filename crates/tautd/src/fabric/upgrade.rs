@@ -1,8 +1,10 @@
-//! A planned upgrade: the next fabric is started, configured and given everything while the last one still serves; only then
-//! does that one stop, and the next starts the rings where it stopped.
+//! A planned upgrade. The next fabric is started, configured and given everything while the last
+//! one still serves. Only then the last one stops, and the next starts the rings at the same
+//! positions.
 //!
-//! The keeper does it all, with the wire held, so nothing is said to either fabric in between. Whatever goes wrong before the
-//! old fabric has stopped leaves it serving; whatever goes wrong afterwards is a fabric that died, and ends as that does.
+//! The supervisor does all of it with the wire locked, so no other message reaches either fabric. A
+//! failure before the old fabric has stopped leaves it serving. A failure afterwards is treated as
+//! the fabric's death.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -22,46 +24,46 @@ use tokio::sync::oneshot;
 
 use super::Shared;
 use super::conversation::Conversation;
-use super::keeper::{Origin, PATIENCE, Running};
 use super::successor::{Given, HostStreams, Watch};
+use super::supervisor::{Origin, PATIENCE, Running};
 use crate::process::Process;
 
-/// Where the answer goes.
+/// Channel for the result.
 pub(crate) type Done = oneshot::Sender<Result<UpgradedFabric, ApiError>>;
 
-/// Those who have asked for an upgrade.
+/// Pending requests for an upgrade.
 #[derive(Debug)]
 pub(super) struct Upgrades {
     asked: Mutex<Vec<Done>>,
-    bell: OwnedFd,
+    requested: OwnedFd,
 }
 
 impl Upgrades {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             asked: Mutex::default(),
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            requested: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })
     }
 
-    /// One upgrade answers all who ask for it before it begins.
+    /// One upgrade answers all requests that precede it.
     pub(super) fn ask(&self, done: Done) {
         self.list().push(done);
-        // Fails only when it has been rung 2^64 times unheard.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        // Fails only after 2^64 unread requests.
+        let _ = rustix::io::write(&self.requested, &1_u64.to_ne_bytes());
     }
 
     pub(super) fn is_asked_for(&self) -> bool {
         !self.list().is_empty()
     }
 
-    /// Readable when somebody has asked since [`Self::hear_bell`].
-    pub(super) fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    /// Readable after a request, until [`Self::clear_request`].
+    pub(super) fn request_fd(&self) -> BorrowedFd<'_> {
+        self.requested.as_fd()
     }
 
-    pub(super) fn hear_bell(&self) {
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+    pub(super) fn clear_request(&self) {
+        let _ = rustix::io::read(&self.requested, &mut [0; 8]);
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Done>> {
@@ -70,7 +72,7 @@ impl Upgrades {
 
     fn answer(&self, answer: &Result<UpgradedFabric, ApiError>) {
         for done in self.list().drain(..) {
-            // Whoever asked may have gone.
+            // The requester may be gone.
             let _ = done.send(answer.clone());
         }
     }
@@ -81,27 +83,29 @@ impl Upgrades {
 struct Left {
     /// Ports whose sessions have changed since they were prepared.
     changed: BTreeSet<PortId>,
-    /// Its connections between guests and the host.
+    /// Connections between guests and the host.
     streams: Vec<HostStreams>,
 }
 
 impl Shared {
-    /// Has a new fabric take over from `old`, and answers those who asked. `None` when it cannot and `old` goes on; an error
-    /// when both are gone.
+    /// Replaces `old` by a new fabric and answers the requests. `None` if that failed and `old`
+    /// continues; an error if both are gone.
     pub(super) fn upgrade(
         &self,
         old: &Process,
         stream: &UnixStream,
         conversation: &mut Conversation,
     ) -> io::Result<Option<Running>> {
-        // Nothing else is said to a fabric until one of the two is alone.
+        // The wire stays locked until only one fabric is left.
         let mut wire = self.wire();
         let mut watch = Watch::start();
         let (next, given) = match self.prepare(&mut watch) {
             Ok(prepared) => prepared,
             Err(error) => {
-                let message =
-                    format!("the fabric, process {}, goes on: no other can take over: {error}", old.pid());
+                let message = format!(
+                    "the fabric, process {}, continues to serve, because the upgrade failed: {error}",
+                    old.pid()
+                );
                 self.store.event(Level::Error, "fabric", "fabric.not-upgraded", &message);
                 self.upgrades.answer(&Err(cannot(&error)));
                 return Ok(None);
@@ -111,7 +115,8 @@ impl Shared {
             let stop_us = watch.lap();
             self.generation.fetch_add(1, Ordering::SeqCst);
             self.give_changed(&next.1, &left.changed)?;
-            // Before it touches a ring: a daemon that comes after this one must find it, or know that it has ended.
+            // Record the new fabric before it touches a ring: a later daemon must find it, or know
+            // that it has ended.
             self.paths.succeed(&next.0)?;
             Ok((stop_us, self.take_over(&next.1, &given, &left.streams)?))
         });
@@ -119,7 +124,7 @@ impl Shared {
         let (stop_us, conversation) = match taken {
             Ok(taken) => taken,
             Err(error) => {
-                // Whether it has begun or not: the one that is started next must find the rings let go of.
+                // Kill it in any case: the next fabric must find the rings released.
                 process.kill(PATIENCE);
                 self.upgrades.answer(&Err(cannot(&error)));
                 return Err(error);
@@ -140,20 +145,20 @@ impl Shared {
             gap_us: stop_us + take_over_us,
         };
         let message = format!(
-            "the fabric, process {}, has taken over from process {}: {} ports stood still for {:.1} ms",
+            "the fabric, process {}, took over from process {}: {} ports were not served for {:.1} ms",
             report.new_pid,
             report.old_pid,
             report.ports,
             report.gap_us as f64 / 1000.0
         );
         self.store.event(Level::Info, "fabric", "fabric.upgraded", &message);
-        // Whoever has the answer finds it so.
+        // Update the board before answering, so that requesters see the new process.
         self.board.lock().observed.fabric.pid = Some(process.pid());
         self.upgrades.answer(&Ok(report));
         Ok(Some(Running { process, stream, origin: Origin::TookOver(conversation) }))
     }
 
-    /// Starts a fabric and gives it everything. One that does not take everything is ended again.
+    /// Starts a fabric and gives it everything. One that refuses something is ended again.
     fn prepare(&self, watch: &mut Watch) -> io::Result<((Process, UnixStream), Given)> {
         self.board.lock().fabric_starts += 1;
         let (process, stream) = self.paths.spawn_beside()?;
@@ -161,7 +166,7 @@ impl Shared {
             None => Ok(given),
             Some((port, why)) => {
                 let owner = self.wanted().owners().remove(port).unwrap_or_else(|| port.to_string());
-                Err(io::Error::other(format!("the new one cannot serve {owner}: {why}")))
+                Err(io::Error::other(format!("the new fabric cannot serve {owner}: {why}")))
             }
         });
         match given {
@@ -173,12 +178,12 @@ impl Shared {
         }
     }
 
-    /// Has the old fabric stop, dead or alive. One that only waits for a CPU is waited for: killed, it would take connections
-    /// with it.
+    /// Stops the old fabric. One that only waits for a CPU gets time, because killing it would lose
+    /// connections.
     fn stop(&self, old: &Process, stream: &UnixStream, conversation: &mut Conversation) -> io::Result<Left> {
         let mut left = Left::default();
         stream.set_nonblocking(true)?;
-        // One that cannot be told has died, and what it still said counts.
+        // A failed send means that it died; its last messages still count.
         let _ = channel::send_within(stream, &ToFabric::Quit, &[], PATIENCE);
         let stopped = loop {
             match channel::receive_within(stream, PATIENCE) {
@@ -198,12 +203,12 @@ impl Shared {
             }
         };
         if !stopped {
-            // It died or hangs: the rings must be its no longer.
+            // It died or hangs. Kill it, so that it no longer owns the rings.
             old.signal(Signal::KILL);
             if !old.has_ended(PATIENCE) {
                 return Err(io::Error::other("the old fabric cannot be ended"));
             }
-            // What it wrote down of its connections may be the half of it: they are reset.
+            // Its record of connections may be incomplete, so they are reset.
             left.streams.clear();
         }
         Ok(left)
@@ -213,8 +218,8 @@ impl Shared {
 fn cannot(error: &io::Error) -> ApiError {
     ApiError::new(
         ErrorKind::Unavailable,
-        "the fabric has not been upgraded",
-        "look at `taut events` and the fabric's log; traffic goes on",
+        "the fabric was not upgraded",
+        "`taut events` and the fabric's log have details; traffic continues",
     )
     .because(error)
 }

@@ -1,4 +1,4 @@
-//! Bodies, names and errors, as JSON whatever happens.
+//! Extractors for bodies and names, and errors as JSON.
 
 use axum::Json;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
@@ -8,10 +8,10 @@ use serde::de::DeserializeOwned;
 use taut_api::error::ErrorKind;
 use taut_api::{ApiError, Name};
 
-/// Longest body that is read: a VM file and its envelope.
+/// Longest accepted body: a VM file with its envelope.
 const MAX_BODY: usize = 4 << 20;
 
-/// An error on its way to the client.
+/// An error as an HTTP answer.
 #[derive(Debug)]
 pub(super) struct Failure(pub(super) ApiError);
 
@@ -22,7 +22,7 @@ impl From<ApiError> for Failure {
 }
 
 impl Failure {
-    /// A fault of the daemon itself.
+    /// Creates an internal error of the daemon.
     pub(super) fn internal(message: &str, cause: &(dyn std::error::Error + 'static)) -> Self {
         Self(ApiError::new(ErrorKind::Internal, message, "see the cause and the daemon's log").because(cause))
     }
@@ -36,7 +36,7 @@ impl IntoResponse for Failure {
     }
 }
 
-/// A JSON body. Whatever the client calls it: there is only one kind.
+/// A JSON body. The content type is ignored, because every body is JSON.
 #[derive(Debug)]
 pub(super) struct Body<T>(pub(super) T);
 
@@ -45,12 +45,12 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
         let bytes = axum::body::to_bytes(request.into_body(), MAX_BODY).await.map_err(|error| {
-            let message = format!("the body cannot be read, or has more than {MAX_BODY} bytes");
+            let message = format!("the body cannot be read or exceeds {MAX_BODY} bytes");
             Failure(ApiError::new(ErrorKind::Invalid, message, "send a smaller body").because(&error))
         })?;
         let value = serde_json::from_slice(&bytes).map_err(|error| {
-            let message = format!("the body is not what this path takes: {error}");
-            Failure(ApiError::new(ErrorKind::Invalid, message, "compare it with GET /openapi.json"))
+            let message = format!("the body does not match this path: {error}");
+            Failure(ApiError::new(ErrorKind::Invalid, message, "GET /openapi.json describes the body"))
         })?;
         Ok(Self(value))
     }
@@ -65,7 +65,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
         let text = <Path<String> as FromRequestParts<S>>::from_request_parts(parts, state).await;
-        let text = text.map_err(|error| Failure::internal("the path has no name in it", &error))?.0;
+        let text = text.map_err(|error| Failure::internal("the path contains no name", &error))?.0;
         let name = text.parse::<Name>().map_err(|error| {
             Failure(ApiError::new(ErrorKind::Invalid, error.to_string(), "correct the name in the path"))
         })?;
@@ -73,7 +73,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
     }
 }
 
-/// `If-None-Match: *`: create, do not replace.
+/// The header `If-None-Match: *`: create, do not replace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OnlyNew(pub(super) bool);
 
@@ -90,17 +90,17 @@ fn wants_new(headers: &HeaderMap) -> bool {
 }
 
 impl OnlyNew {
-    /// Refuses if there is already something and something new was asked for.
+    /// Refuses an existing document if only a new one was asked for.
     pub(super) fn check(self, exists: bool, what: &str, name: &Name) -> Result<(), ApiError> {
         if self.0 && exists { Err(exists_already(what, name)) } else { Ok(()) }
     }
 }
 
-/// What is said of a name that is taken.
+/// Returns the error for a name that is in use.
 pub(super) fn exists_already(what: &str, name: &Name) -> ApiError {
     ApiError::new(
         ErrorKind::Conflict,
-        format!("there is already a {what} `{name}`"),
+        format!("{what} `{name}` exists already"),
         "use another name, or delete the existing one first",
     )
 }
@@ -108,7 +108,7 @@ pub(super) fn exists_already(what: &str, name: &Name) -> ApiError {
 pub(super) async fn unknown_path(uri: Uri) -> Failure {
     Failure(ApiError::new(
         ErrorKind::NotFound,
-        format!("there is nothing at `{}`", uri.path()),
+        format!("unknown path `{}`", uri.path()),
         "GET /openapi.json lists all paths",
     ))
 }
@@ -116,8 +116,8 @@ pub(super) async fn unknown_path(uri: Uri) -> Failure {
 pub(super) async fn wrong_method(method: Method, uri: Uri) -> Response {
     let error = ApiError::new(
         ErrorKind::Invalid,
-        format!("`{}` does not take {method}", uri.path()),
-        "GET /openapi.json lists what each path takes",
+        format!("`{}` does not support {method}", uri.path()),
+        "GET /openapi.json lists the methods of each path",
     );
     (StatusCode::METHOD_NOT_ALLOWED, Json(error)).into_response()
 }

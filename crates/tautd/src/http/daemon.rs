@@ -6,11 +6,11 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::fabric::counters::MAX_WORKERS;
 use taut_api::host::HostInfo;
 use taut_api::route::{DaemonInfo, Shutdown, UpgradedFabric, WorkerInfo};
+use taut_api::{ApiError, path};
 use taut_host::kernel::topology;
 use tokio::sync::oneshot;
 
@@ -19,11 +19,11 @@ use super::{App, Shared};
 use crate::board::HostFacts;
 use crate::inbox::Message;
 
-/// How long `/v1/host` waits for the accelerator to be known.
+/// Time that `/v1/host` waits until the accelerator is known.
 const PROBE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Who answers.
-#[utoipa::path(get, path = "/v1/daemon", tag = "Daemon", responses((status = 200, body = DaemonInfo)))]
+/// Shows version, processes and workers of the daemon.
+#[utoipa::path(get, path = path::DAEMON, tag = "Daemon", responses((status = 200, body = DaemonInfo)))]
 pub(super) async fn show_daemon(State(app): State<Shared>) -> Result<Json<DaemonInfo>, Failure> {
     let (state, seen) = app.look();
     Ok(Json(DaemonInfo {
@@ -37,7 +37,7 @@ pub(super) async fn show_daemon(State(app): State<Shared>) -> Result<Json<Daemon
     }))
 }
 
-/// The fabric's workers and what they have done.
+/// Returns the fabric's workers with their counters.
 pub(super) fn workers(app: &App) -> Result<Vec<WorkerInfo>, Failure> {
     let wanted = &app.store.state().desired.workers;
     let count = wanted.count().min(MAX_WORKERS);
@@ -50,13 +50,14 @@ pub(super) fn workers(app: &App) -> Result<Vec<WorkerInfo>, Failure> {
     (0..count).map(worker).collect()
 }
 
-/// The host, and how guests run on it.
-#[utoipa::path(get, path = "/v1/host", tag = "Daemon",
+/// Shows the host's topology, accelerator and QEMU.
+#[utoipa::path(get, path = path::HOST, tag = "Daemon",
     responses((status = 200, body = HostInfo), (status = 503, body = ApiError)))]
 pub(super) async fn show_host(State(app): State<Shared>) -> Result<Json<HostInfo>, Failure> {
     let facts = tokio::time::timeout(PROBE_PATIENCE, known(&app)).await.map_err(|_| {
-        let message = format!("it is not known after {PROBE_PATIENCE:?} how guests run on this host");
-        ApiError::new(ErrorKind::Unavailable, message, "try again; look at the daemon's log")
+        let message =
+            format!("timed out after {PROBE_PATIENCE:?} waiting until the accelerator of this host is known");
+        ApiError::new(ErrorKind::Unavailable, message, "try again, or read the daemon's log")
     })?;
     let info = topology::describe(Path::new("/"), facts.accelerator, facts.qemu)
         .map_err(|error| Failure::internal("the host's topology cannot be read", &error))?;
@@ -72,8 +73,9 @@ async fn known(app: &Shared) -> HostFacts {
     }
 }
 
-/// Has a new fabric, from the program that is installed now, take over from the one that runs. Answered when it has.
-#[utoipa::path(post, path = "/v1/upgrade-fabric", tag = "Daemon",
+/// Replaces the running fabric by a new process of the installed program. Answers when the new one
+/// serves.
+#[utoipa::path(post, path = path::UPGRADE_FABRIC, tag = "Daemon",
     responses((status = 200, body = UpgradedFabric), (status = 503, body = ApiError)))]
 pub(super) async fn upgrade_fabric(State(app): State<Shared>) -> Result<Json<UpgradedFabric>, Failure> {
     let (done, upgraded) = oneshot::channel();
@@ -88,8 +90,8 @@ pub(super) async fn upgrade_fabric(State(app): State<Shared>) -> Result<Json<Upg
     Ok(Json(upgraded?))
 }
 
-/// Ends the daemon. Answered when everything that is to end has ended.
-#[utoipa::path(post, path = "/v1/shutdown", tag = "Daemon", request_body = Shutdown,
+/// Ends the daemon. Answers when everything that should end has ended.
+#[utoipa::path(post, path = path::SHUTDOWN, tag = "Daemon", request_body = Shutdown,
     responses((status = 204), (status = 503, body = ApiError)))]
 pub(super) async fn shutdown(
     State(app): State<Shared>,

@@ -4,30 +4,30 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Query, State};
-use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::event::Event;
+use taut_api::{ApiError, path};
 
 use super::Shared;
 use super::body::Failure;
 
-/// Most events in one answer.
+/// Maximum number of events in one answer.
 const MOST: u32 = 10_000;
 /// Longest wait in seconds.
 const LONGEST_WAIT: u64 = 300;
 
-/// Which events.
+/// Query of the event log.
 #[derive(Debug, serde::Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
-    /// Only those after the one with this number.
+    /// Only events after this number.
     #[serde(default)]
     since: u64,
-    /// At most so many, the oldest first.
+    /// Maximum number of events, the oldest first.
     #[serde(default = "most")]
     limit: u32,
-    /// Wait for the first one up to so many seconds.
+    /// Seconds to wait for the first event.
     #[serde(default)]
     wait: u64,
 }
@@ -36,8 +36,8 @@ const fn most() -> u32 {
     MOST
 }
 
-/// What happened, oldest first.
-#[utoipa::path(get, path = "/v1/events", tag = "Events", params(Which),
+/// Lists events, oldest first.
+#[utoipa::path(get, path = path::EVENTS, tag = "Events", params(Which),
     responses((status = 200, body = [Event]), (status = 400, body = ApiError)))]
 pub(super) async fn list_events(
     State(app): State<Shared>,
@@ -50,7 +50,7 @@ pub(super) async fn list_events(
     if which.wait > 0 {
         let mut newest = app.store.newest_event();
         let patience = Duration::from_secs(which.wait.min(LONGEST_WAIT));
-        // Time over: an empty answer.
+        // After the wait the answer is empty.
         let _ = tokio::time::timeout(patience, newest.wait_for(|&newest| newest > which.since)).await;
     }
     let events = app.store.events(which.since, which.limit.min(MOST));

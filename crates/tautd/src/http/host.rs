@@ -1,4 +1,4 @@
-//! `/v1/host/settings` and `/v1/host/tune`.
+//! `/v1/host/settings`, `/v1/host/tune` and `/v1/host/restore`.
 
 use std::path::Path;
 
@@ -6,11 +6,11 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::Value;
-use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::host::HostSettings;
 use taut_api::route::ChangeHostSettings;
 use taut_api::tune::HostTune;
+use taut_api::{ApiError, path};
 use taut_host::kernel::utilisation;
 use tokio::sync::oneshot;
 
@@ -20,14 +20,14 @@ use crate::inbox::Message;
 use crate::status;
 use crate::store::Change;
 
-/// The host's settings, defaults filled in.
-#[utoipa::path(get, path = "/v1/host/settings", tag = "Host", responses((status = 200, body = HostSettings)))]
+/// Shows the host's settings with defaults filled in.
+#[utoipa::path(get, path = path::HOST_SETTINGS, tag = "Host", responses((status = 200, body = HostSettings)))]
 pub(super) async fn show_settings(State(app): State<Shared>) -> Json<HostSettings> {
     Json(app.store.state().desired.host.clone())
 }
 
-/// Changes the settings that are named, all or none; what they govern follows at once.
-#[utoipa::path(patch, path = "/v1/host/settings", tag = "Host", request_body = ChangeHostSettings,
+/// Changes the given settings, all or none. They take effect at once.
+#[utoipa::path(patch, path = path::HOST_SETTINGS, tag = "Host", request_body = ChangeHostSettings,
     responses((status = 200, body = HostSettings), (status = 400, body = ApiError), (status = 503, body = ApiError)))]
 pub(super) async fn change_settings(
     State(app): State<Shared>,
@@ -37,9 +37,9 @@ pub(super) async fn change_settings(
     Ok(Json(state.desired.host.clone()))
 }
 
-/// Puts back everything that was changed on the host for latency-sensitive VMs, which run on. It is taken again with the next change
-/// of any document, or by the next daemon.
-#[utoipa::path(post, path = "/v1/host/restore", tag = "Host",
+/// Restores everything that was changed on the host for latency-sensitive VMs, which continue to
+/// run. The next change of any document, or the next daemon, applies it again.
+#[utoipa::path(post, path = path::HOST_RESTORE, tag = "Host",
     responses((status = 204), (status = 503, body = ApiError)))]
 pub(super) async fn restore(State(app): State<Shared>) -> Result<StatusCode, Failure> {
     let (done, restored) = oneshot::channel();
@@ -54,44 +54,48 @@ fn changed(settings: &HostSettings, changes: ChangeHostSettings) -> Result<HostS
     let invalid = |message: String, hint: &str| ApiError::new(ErrorKind::Invalid, message, hint);
     let mut keys = serde_json::to_value(settings).expect("our own types are JSON");
     for (key, value) in changes.0 {
-        // What is absent has its default when it is read.
+        // Absent settings get their defaults when the document is read.
         keys[key] = if value.is_empty() { Value::Null } else { Value::String(value) };
     }
     if let Some(keys) = keys.as_object_mut() {
         keys.retain(|_, value| !value.is_null());
     }
     let settings: HostSettings = serde_json::from_value(keys).map_err(|error| {
-        invalid(format!("host settings cannot be so: {error}"), "`taut host settings` shows all of them")
+        invalid(format!("invalid host setting: {error}"), "`taut host settings` shows all of them")
     })?;
     settings.coalescing().map_err(|error| {
         invalid(
             format!(
-                "Net.CoalesceScheme = {} and Net.CoalesceParams = {} do not go together: {error}",
+                "Net.CoalesceScheme = {} and Net.CoalesceParams = {} do not match: {error}",
                 settings.coalesce_scheme, settings.coalesce_params
             ),
-            "set both in one go; an empty Net.CoalesceParams= stands for the scheme's default",
+            "set both in one command; an empty Net.CoalesceParams= restores the scheme's default",
         )
     })?;
     settings.tune_interval().map_err(|error| {
-        invalid(format!("host settings cannot be so: {error}"), "an empty Net.NetTuneInterval= stands for 60")
+        invalid(
+            format!("invalid host setting: {error}"),
+            "an empty Net.NetTuneInterval= restores the default, 60",
+        )
     })?;
     settings.tune_threshold().map_err(|error| {
         invalid(
-            format!("host settings cannot be so: {error}"),
-            "write it like \"1n 2n 50\", its default: VMs, vCPUs, percent of the pCPUs' time; n is the number of pCPUs",
+            format!("invalid host setting: {error}"),
+            "write VMs, vCPUs and percent of the pCPUs' time, such as \"1n 2n 50\" (default); n is the number of pCPUs",
         )
     })?;
     Ok(settings)
 }
 
-/// Dense mode: its thresholds in numbers, the last test's readings, whether it is in force and for which ports.
-#[utoipa::path(get, path = "/v1/host/tune", tag = "Host",
+/// Shows dense mode: thresholds, readings of the last test, whether it is in force, and the ports
+/// it governs.
+#[utoipa::path(get, path = path::HOST_TUNE, tag = "Host",
     responses((status = 200, body = HostTune), (status = 500, body = ApiError)))]
 pub(super) async fn show_tune(State(app): State<Shared>) -> Result<Json<HostTune>, Failure> {
     Ok(Json(tune(&app)?))
 }
 
-/// The same for those who are not asked by HTTP.
+/// Returns the state of dense mode.
 pub(super) fn tune(app: &Shared) -> Result<HostTune, Failure> {
     let cpus = utilisation::read(Path::new("/"));
     let cpus = cpus.map_err(|error| Failure::internal("the host's load cannot be read", &error))?;
@@ -116,7 +120,7 @@ mod tests {
         let fixed = change(&rbc, &[("Net.CoalesceScheme", "static"), ("Net.CoalesceParams", "16")]).unwrap();
         assert_eq!(fixed.coalescing().unwrap().to_string(), "static:16");
         let refused = change(&fixed, &[("Net.CoalesceScheme", "rbc")]).unwrap_err();
-        assert!(refused.contains("rbc and Net.CoalesceParams = 16 do not go together"), "{refused}");
+        assert!(refused.contains("rbc and Net.CoalesceParams = 16 do not match"), "{refused}");
         assert!(refused.contains("hint: set both"), "{refused}");
         let back = change(&fixed, &[("Net.CoalesceScheme", ""), ("Net.CoalesceParams", "")]).unwrap();
         assert_eq!(back, rbc);
@@ -136,7 +140,7 @@ mod tests {
         for (key, value, message) in [
             ("Net.NetTuneHostMode", "on", "unknown variant `on`, expected `default` or `dense`"),
             ("Net.NetTuneInterval", "0", "takes 1 to 3600 seconds, not `0`\nhint: an empty"),
-            ("Net.NetTuneThreshold", "1n", "three values, VMs, vCPUs and percent, not `1n`\nhint: write it"),
+            ("Net.NetTuneThreshold", "1n", "three values, VMs, vCPUs and percent, not `1n`\nhint: write VMs"),
         ] {
             let refused = change(&default, &[(key, value)]).unwrap_err();
             assert!(refused.contains(message), "{refused}");

@@ -1,35 +1,68 @@
-//! `/metrics`, in Prometheus' text format.
+//! `/metrics`, in the OpenMetrics text format that Prometheus reads.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt;
 
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use taut_api::fabric::counters::VmciCounters;
 use taut_api::fabric::counters::{PortCounters, WorkerCounters};
 use taut_api::link::Link;
+use taut_api::path;
 use taut_api::route::{PortInfo, Vm, WorkerInfo};
 use taut_api::tune::HostTune;
 use taut_api::vm::Phase;
-use taut_api::vmci::VmciCounters;
 
 use super::body::Failure;
 use super::{Shared, daemon, host, ports, vms};
 
-/// Name, explanation and reading of each counter of a port.
-type Column = (&'static str, &'static str, fn(&PortCounters) -> u64);
+/// Name, explanation and reading of one counter. The encoder appends `_total` to the name.
+type Column<C, N = u64> = (&'static str, &'static str, fn(&C) -> N);
 
-const COLUMNS: &[Column] = &[
-    ("rx_frames", "Frames delivered to the guest", |counters| counters.rx_frames),
-    ("rx_bytes", "Bytes delivered to the guest", |counters| counters.rx_bytes),
-    ("tx_frames", "Frames taken from the guest", |counters| counters.tx_frames),
-    ("tx_bytes", "Bytes taken from the guest", |counters| counters.tx_bytes),
-    ("interrupts", "Interrupts sent to the guest", |counters| counters.interrupts),
-    ("kicks", "Notifications received from the guest", |counters| counters.kicks),
-    ("rx_multicast", "Broadcast and multicast frames delivered", |counters| counters.rx_multicast),
-    ("rx_waits", "Times a sender waited for a full receive ring", |counters| counters.rx_waits),
-    ("rx_merged_frames", "Frames made of several TCP segments (LRO)", |counters| counters.rx_merged_frames),
-    ("rx_merged_segments", "TCP segments in merged frames", |counters| counters.rx_merged_segments),
+const PORT: &[Column<PortCounters>] = &[
+    ("taut_port_rx_frames", "Frames delivered to the guest", |counters| counters.rx_frames),
+    ("taut_port_rx_bytes", "Bytes delivered to the guest", |counters| counters.rx_bytes),
+    ("taut_port_tx_frames", "Frames taken from the guest", |counters| counters.tx_frames),
+    ("taut_port_tx_bytes", "Bytes taken from the guest", |counters| counters.tx_bytes),
+    ("taut_port_interrupts", "Interrupts sent to the guest", |counters| counters.interrupts),
+    ("taut_port_kicks", "Notifications received from the guest", |counters| counters.kicks),
+    ("taut_port_rx_multicast", "Broadcast and multicast frames delivered", |counters| counters.rx_multicast),
+    ("taut_port_rx_waits", "Times a sender waited for a full receive ring", |counters| counters.rx_waits),
+    ("taut_port_rx_merged_frames", "Frames merged from several TCP segments (LRO)", |counters| {
+        counters.rx_merged_frames
+    }),
+    ("taut_port_rx_merged_segments", "TCP segments in merged frames", |counters| counters.rx_merged_segments),
+];
+
+const VMCI: &[Column<VmciCounters>] = &[
+    ("taut_vmci_opened", "Connections opened, from either side", |counters| counters.opened),
+    ("taut_vmci_rx_bytes", "Payload bytes delivered to the guest", |counters| counters.rx_bytes),
+    ("taut_vmci_tx_bytes", "Payload bytes taken from the guest", |counters| counters.tx_bytes),
+    ("taut_vmci_rx_packets", "Packets delivered to the guest", |counters| counters.rx_packets),
+    ("taut_vmci_tx_packets", "Packets taken from the guest", |counters| counters.tx_packets),
+    ("taut_vmci_refused", "Requests reset: no listener, or no permission", |counters| counters.refused),
+    ("taut_vmci_limited", "Requests reset because of a limit", |counters| counters.limited),
+    ("taut_vmci_forged", "Packets dropped for a source address of another VM", |counters| counters.forged),
+    ("taut_vmci_malformed", "Malformed packets dropped", |counters| counters.malformed),
+    ("taut_vmci_resets", "Connections reset by a protocol error or a restart", |counters| counters.resets),
+    ("taut_vmci_interrupts", "Interrupts sent to the guest", |counters| counters.interrupts),
+    ("taut_vmci_kicks", "Notifications received from the guest", |counters| counters.kicks),
+];
+
+const WORKER: &[Column<WorkerCounters>] = &[
+    ("taut_worker_sleeps", "Times the worker went to sleep", |counters| counters.sleeps),
+    ("taut_worker_bursts", "Rounds with at least one frame", |counters| counters.bursts),
+    ("taut_worker_empty_rounds", "Rounds without a frame", |counters| counters.empty_rounds),
+    ("taut_worker_given", "Transmit queues given to another worker", |counters| counters.given),
+];
+
+const WORKER_TIMES: &[Column<WorkerCounters, f64>] = &[
+    ("taut_worker_sleep_seconds", "Time the worker slept", |counters| counters.sleep_ns as f64 / 1e9),
+    ("taut_worker_busy_seconds", "Time the worker moved frames", |counters| counters.busy_ns as f64 / 1e9),
 ];
 
 const PHASES: [(Phase, &str); 5] = [
@@ -40,185 +73,197 @@ const PHASES: [(Phase, &str); 5] = [
     (Phase::Failed, "failed"),
 ];
 
-/// Counters of all ports, and how many VMs are in which phase.
-#[utoipa::path(get, path = "/metrics", tag = "Daemon",
-    responses((status = 200, body = String, content_type = "text/plain")))]
+/// Counters of all ports, VMCI devices and workers, the number of VMs per phase, and dense mode.
+#[utoipa::path(get, path = path::METRICS, tag = "Daemon",
+    responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
 pub(super) async fn metrics(State(app): State<Shared>) -> Result<impl IntoResponse, Failure> {
-    let vms = vms::all(&app)?;
-    let mut text = render(&ports::all(&app)?, vms.iter().map(|vm| vm.status.phase));
-    text += &render_vmci(&vms);
-    text += &render_workers(&daemon::workers(&app)?);
-    text += &render_tune(&host::tune(&app)?);
-    let fabric_starts = app.board.lock().fabric_starts;
-    let _ = writeln!(text, "# HELP taut_fabric_starts_total Times the fabric was started by this daemon");
-    let _ =
-        writeln!(text, "# TYPE taut_fabric_starts_total counter\ntaut_fabric_starts_total {fabric_starts}");
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text))
+    let snapshot = Snapshot {
+        ports: ports::all(&app)?,
+        vms: vms::all(&app)?,
+        workers: daemon::workers(&app)?,
+        tune: host::tune(&app)?,
+        fabric_starts: app.board.lock().fabric_starts,
+    };
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, content_type)], snapshot.into_text()))
 }
 
-fn render(ports: &[PortInfo], phases: impl Iterator<Item = Phase>) -> String {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    for (name, help, read) in COLUMNS {
-        let _ = writeln!(text, "# HELP taut_port_{name}_total {help}\n# TYPE taut_port_{name}_total counter");
-        for port in ports {
-            let _ = writeln!(text, "taut_port_{name}_total{{{}}} {}", labels(port), read(&port.counters));
-        }
+/// Everything that the metrics are made of, read once.
+#[derive(Debug)]
+struct Snapshot {
+    ports: Vec<PortInfo>,
+    vms: Vec<Vm>,
+    workers: Vec<WorkerInfo>,
+    tune: HostTune,
+    fabric_starts: u32,
+}
+
+impl Snapshot {
+    fn into_text(self) -> String {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self));
+        let mut text = String::new();
+        text::encode(&mut text, &registry).expect("writing to a string cannot fail");
+        text
     }
-    let _ =
-        writeln!(text, "# HELP taut_port_drops_total Frames dropped\n# TYPE taut_port_drops_total counter");
-    for port in ports {
-        for (direction, drops) in [("rx", &port.counters.rx_drops), ("tx", &port.counters.tx_drops)] {
-            for (reason, count) in drops {
-                let labels = labels(port);
-                let reason = reason.as_str();
-                let _ = writeln!(
-                    text,
-                    "taut_port_drops_total{{{labels},direction=\"{direction}\",reason=\"{reason}\"}} {count}"
-                );
+
+    fn encode_ports(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        for (name, help, read) in PORT {
+            let mut metric = counter(encoder, name, help)?;
+            for port in &self.ports {
+                count(metric.encode_family(&labels(port))?, read(&port.counters))?;
             }
         }
+        let mut drops = counter(encoder, "taut_port_drops", "Frames dropped")?;
+        for port in &self.ports {
+            for (direction, reasons) in [("rx", &port.counters.rx_drops), ("tx", &port.counters.tx_drops)] {
+                for (reason, frames) in reasons {
+                    let mut labels = labels(port);
+                    labels.push(("direction", direction.to_owned()));
+                    labels.push(("reason", reason.as_str().to_owned()));
+                    count(drops.encode_family(&labels)?, *frames)?;
+                }
+            }
+        }
+        let mut up = gauge(encoder, "taut_port_up", "Is the link up")?;
+        for port in &self.ports {
+            up.encode_family(&labels(port))?.encode_gauge(&u32::from(port.link == Link::Up))?;
+        }
+        Ok(())
     }
-    let _ = writeln!(text, "# HELP taut_port_up Is the link up\n# TYPE taut_port_up gauge");
-    for port in ports {
-        let _ = writeln!(text, "taut_port_up{{{}}} {}", labels(port), u8::from(port.link == Link::Up));
-    }
-    let mut counts = BTreeMap::new();
-    for phase in phases {
-        *counts.entry(PHASES.iter().position(|(known, _)| *known == phase)).or_insert(0u64) += 1;
-    }
-    let _ = writeln!(text, "# HELP taut_vms VMs by phase\n# TYPE taut_vms gauge");
-    for (index, (_, name)) in PHASES.iter().enumerate() {
-        let count = counts.get(&Some(index)).unwrap_or(&0);
-        let _ = writeln!(text, "taut_vms{{phase=\"{name}\"}} {count}");
-    }
-    text
-}
 
-/// Name, explanation and reading of each counter of a VMCI device.
-type VmciColumn = (&'static str, &'static str, fn(&VmciCounters) -> u64);
+    fn encode_vms(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut vms = gauge(encoder, "taut_vms", "VMs by phase")?;
+        for (phase, name) in PHASES {
+            let count = self.vms.iter().filter(|vm| vm.status.phase == phase).count();
+            vms.encode_family(&[("phase", name)])?.encode_gauge(&count)?;
+        }
+        Ok(())
+    }
 
-const VMCI_COLUMNS: &[VmciColumn] = &[
-    ("opened", "Connections opened, from either side", |counters| counters.opened),
-    ("rx_bytes", "Payload bytes delivered to the guest", |counters| counters.rx_bytes),
-    ("tx_bytes", "Payload bytes taken from the guest", |counters| counters.tx_bytes),
-    ("rx_packets", "Packets delivered to the guest", |counters| counters.rx_packets),
-    ("tx_packets", "Packets taken from the guest", |counters| counters.tx_packets),
-    ("refused", "Requests for nobody, or nobody that the guest may talk to", |counters| counters.refused),
-    ("limited", "Requests refused because of a limit", |counters| counters.limited),
-    ("forged", "Packets whose source was not the guest's", |counters| counters.forged),
-    ("malformed", "Packets that made no sense", |counters| counters.malformed),
-    ("resets", "Connections reset for a broken rule or by a restart", |counters| counters.resets),
-    ("interrupts", "Interrupts sent to the guest", |counters| counters.interrupts),
-    ("kicks", "Notifications received from the guest", |counters| counters.kicks),
-];
-
-fn render_vmci(vms: &[Vm]) -> String {
-    let devices: Vec<_> = vms
-        .iter()
-        .filter_map(|vm| {
+    fn encode_vmci(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let devices = self.vms.iter().filter_map(|vm| {
             let device = vm.status.vmci.as_ref()?;
-            Some((format!("vm=\"{}\",cid=\"{}\"", vm.name, device.cid), device))
-        })
-        .collect();
-    let mut text = String::new();
-    for (name, help, read) in VMCI_COLUMNS {
-        let _ = writeln!(text, "# HELP taut_vmci_{name}_total {help}\n# TYPE taut_vmci_{name}_total counter");
+            Some(([("vm", vm.name.to_string()), ("cid", device.cid.to_string())], device))
+        });
+        let devices: Vec<_> = devices.collect();
+        for (name, help, read) in VMCI {
+            let mut metric = counter(encoder, name, help)?;
+            for (labels, device) in &devices {
+                count(metric.encode_family(labels)?, read(&device.counters))?;
+            }
+        }
+        let mut open = gauge(encoder, "taut_vmci_connections", "Open connections")?;
         for (labels, device) in &devices {
-            let _ = writeln!(text, "taut_vmci_{name}_total{{{labels}}} {}", read(&device.counters));
+            open.encode_family(labels)?.encode_gauge(&device.counters.connections)?;
         }
-    }
-    let _ =
-        writeln!(text, "# HELP taut_vmci_connections Open connections\n# TYPE taut_vmci_connections gauge");
-    for (labels, device) in &devices {
-        let _ = writeln!(text, "taut_vmci_connections{{{labels}}} {}", device.counters.connections);
-    }
-    let _ = writeln!(text, "# HELP taut_vmci_up Is the guest's driver there\n# TYPE taut_vmci_up gauge");
-    for (labels, device) in &devices {
-        let _ = writeln!(text, "taut_vmci_up{{{labels}}} {}", u8::from(device.link == Link::Up));
-    }
-    text
-}
-
-/// Name, explanation and reading of each counter of a worker.
-type WorkerColumn = (&'static str, &'static str, fn(&WorkerCounters) -> f64);
-
-const WORKER_COLUMNS: &[WorkerColumn] = &[
-    ("sleeps", "Times the worker went to sleep", |counters| counters.sleeps as f64),
-    ("sleep_seconds", "Time the worker slept", |counters| counters.sleep_ns as f64 / 1e9),
-    ("busy_seconds", "Time the worker moved frames", |counters| counters.busy_ns as f64 / 1e9),
-    ("bursts", "Rounds with at least one frame", |counters| counters.bursts as f64),
-    ("empty_rounds", "Rounds that found nothing", |counters| counters.empty_rounds as f64),
-    ("given", "Transmit queues given to another worker", |counters| counters.given as f64),
-];
-
-fn render_workers(workers: &[WorkerInfo]) -> String {
-    let mut text = String::new();
-    for (name, help, read) in WORKER_COLUMNS {
-        let _ =
-            writeln!(text, "# HELP taut_worker_{name}_total {help}\n# TYPE taut_worker_{name}_total counter");
-        for WorkerInfo { worker, mode, counters, .. } in workers {
-            let value = read(counters);
-            let _ = writeln!(text, "taut_worker_{name}_total{{worker=\"{worker}\",mode=\"{mode}\"}} {value}");
+        let mut up = gauge(encoder, "taut_vmci_up", "Does the guest's driver serve the device")?;
+        for (labels, device) in &devices {
+            up.encode_family(labels)?.encode_gauge(&u32::from(device.link == Link::Up))?;
         }
+        Ok(())
     }
-    text
+
+    fn encode_workers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let labels =
+            |worker: &WorkerInfo| [("worker", worker.worker.to_string()), ("mode", worker.mode.clone())];
+        for (name, help, read) in WORKER {
+            let mut metric = counter(encoder, name, help)?;
+            for worker in &self.workers {
+                count(metric.encode_family(&labels(worker))?, read(&worker.counters))?;
+            }
+        }
+        for (name, help, read) in WORKER_TIMES {
+            let mut metric = counter(encoder, name, help)?;
+            for worker in &self.workers {
+                let seconds = read(&worker.counters);
+                metric.encode_family(&labels(worker))?.encode_counter::<Labels, _, u64>(&seconds, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Encodes dense mode. Readings exist after the first test; the utilisation only if it is
+    /// known.
+    fn encode_tune(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let tune = &self.tune;
+        let dense = u32::from(tune.state.on);
+        gauge(encoder, "taut_tune_dense", "Is dense mode in force")?.encode_gauge(&dense)?;
+        let test = tune.state.test.as_ref();
+        let limits = test.map_or(tune.limits, |test| test.limits);
+        let reading = test.map(|test| &test.reading);
+        let rows = [
+            ("vms", limits.vms, reading.map(|reading| reading.vms)),
+            ("vcpus", limits.vcpus, reading.map(|reading| reading.vcpus)),
+            ("utilisation_percent", limits.utilisation, reading.and_then(|reading| reading.utilisation)),
+        ];
+        let mut threshold = gauge(encoder, "taut_tune_threshold", "Load that makes the host dense")?;
+        for (load, limit, _) in &rows {
+            threshold.encode_family(&[("load", *load)])?.encode_gauge(limit)?;
+        }
+        let mut readings = gauge(encoder, "taut_tune_reading", "Load at the last test")?;
+        for (load, _, reading) in &rows {
+            if let Some(reading) = reading {
+                readings.encode_family(&[("load", *load)])?.encode_gauge(reading)?;
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Dense mode; readings only when there was a test, and the utilisation only when it was known.
-fn render_tune(tune: &HostTune) -> String {
-    let mut text = String::new();
-    let _ = writeln!(text, "# HELP taut_tune_dense Is dense mode in force\n# TYPE taut_tune_dense gauge");
-    let _ = writeln!(text, "taut_tune_dense {}", u8::from(tune.state.on));
-    let test = tune.state.test.as_ref();
-    let limits = test.map_or(tune.limits, |test| test.limits);
-    let reading = test.map(|test| &test.reading);
-    let rows = [
-        ("vms", limits.vms, reading.map(|reading| reading.vms)),
-        ("vcpus", limits.vcpus, reading.map(|reading| reading.vcpus)),
-        ("utilisation_percent", limits.utilisation, reading.and_then(|reading| reading.utilisation)),
-    ];
-    let _ = writeln!(
-        text,
-        "# HELP taut_tune_threshold Load that makes the host dense\n# TYPE taut_tune_threshold gauge"
-    );
-    for (load, limit, _) in rows {
-        let _ = writeln!(text, "taut_tune_threshold{{load=\"{load}\"}} {limit}");
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.encode_ports(&mut encoder)?;
+        self.encode_vms(&mut encoder)?;
+        self.encode_vmci(&mut encoder)?;
+        self.encode_workers(&mut encoder)?;
+        self.encode_tune(&mut encoder)?;
+        let help = "Times the fabric was started by this daemon";
+        count(counter(&mut encoder, "taut_fabric_starts", help)?, u64::from(self.fabric_starts))
     }
-    let _ = writeln!(text, "# HELP taut_tune_reading Load at the last test\n# TYPE taut_tune_reading gauge");
-    for (load, reading) in rows.iter().filter_map(|(load, _, reading)| Some((load, (*reading)?))) {
-        let _ = writeln!(text, "taut_tune_reading{{load=\"{load}\"}} {reading}");
-    }
-    text
 }
 
-/// Names hold no character that would need an escape.
-fn labels(port: &PortInfo) -> String {
-    format!("port=\"{}\",owner=\"{}\",portgroup=\"{}\"", port.port, port.owner, port.portgroup)
+type Labels = Vec<(&'static str, String)>;
+
+fn counter<'a>(
+    encoder: &'a mut DescriptorEncoder<'_>,
+    name: &'a str,
+    help: &str,
+) -> Result<MetricEncoder<'a>, fmt::Error> {
+    encoder.encode_descriptor(name, help, None, MetricType::Counter)
+}
+
+fn gauge<'a>(
+    encoder: &'a mut DescriptorEncoder<'_>,
+    name: &'a str,
+    help: &str,
+) -> Result<MetricEncoder<'a>, fmt::Error> {
+    encoder.encode_descriptor(name, help, None, MetricType::Gauge)
+}
+
+fn count(mut metric: MetricEncoder<'_>, value: u64) -> fmt::Result {
+    metric.encode_counter::<Labels, _, u64>(&value, None)
+}
+
+fn labels(port: &PortInfo) -> Labels {
+    vec![
+        ("port", port.port.to_string()),
+        ("owner", port.owner.clone()),
+        ("portgroup", port.portgroup.to_string()),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use taut_api::MacAddr;
     use taut_api::fabric::DropReason;
+    use taut_api::vm::{VmDesired, VmStatus};
 
     use super::*;
 
-    #[test]
-    fn workers_are_rendered() {
-        let counters = WorkerCounters { sleeps: 3, sleep_ns: 1_500_000_000, ..WorkerCounters::default() };
-        let worker = WorkerInfo { worker: 1, cpu: Some(4), mode: "adaptive".to_owned(), counters };
-        let text = render_workers(&[worker]);
-        for line in [
-            "taut_worker_sleeps_total{worker=\"1\",mode=\"adaptive\"} 3",
-            "taut_worker_sleep_seconds_total{worker=\"1\",mode=\"adaptive\"} 1.5",
-        ] {
-            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
-        }
-    }
-
-    #[test]
-    fn dense_mode_is_rendered() {
+    fn tune() -> HostTune {
         let state = serde_json::json!({ "on": true, "test": {
             "at_ms": 1, "reading": { "pcpus": 2, "vms": 3, "vcpus": 5 },
             "limits": { "vms": 2, "vcpus": 4, "utilisation": 50 },
@@ -227,19 +272,18 @@ mod tests {
             "mode": "dense", "interval_s": 60, "threshold": "1n 2n 50", "pcpus": 4, "state": state,
             "limits": { "vms": 4, "vcpus": 8, "utilisation": 50 }, "governs": [], "leaves_alone": [],
         });
-        let text = render_tune(&serde_json::from_value(tune).unwrap());
-        for line in [
-            "taut_tune_dense 1",
-            "taut_tune_threshold{load=\"vcpus\"} 4",
-            "taut_tune_reading{load=\"vcpus\"} 5",
-        ] {
-            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
-        }
-        assert!(!text.contains("taut_tune_reading{load=\"utilisation"), "{text}");
+        serde_json::from_value(tune).unwrap()
     }
 
-    #[test]
-    fn counters_drops_and_phases_are_rendered() {
+    fn vm(name: &str, phase: &str) -> Vm {
+        let spec: VmDesired = serde_json::from_str(r#"{"power": "off"}"#).unwrap();
+        let vmci = serde_json::json!({ "cid": 7, "port": 1, "link": "up", "socket": "" });
+        let status = serde_json::json!({ "phase": phase, "vmci": vmci });
+        let status: VmStatus = serde_json::from_value(status).unwrap();
+        Vm { name: name.parse().unwrap(), revision: 1, spec, status }
+    }
+
+    fn text() -> String {
         let counters =
             PortCounters { rx_frames: 7, tx_drops: vec![(DropReason::Runt, 3)], ..PortCounters::default() };
         let port = PortInfo {
@@ -252,7 +296,21 @@ mod tests {
             coalescing: None,
             counters,
         };
-        let text = render(&[port], [Phase::Running, Phase::Failed, Phase::Running].into_iter());
+        let counters = WorkerCounters { sleeps: 3, sleep_ns: 1_500_000_000, ..WorkerCounters::default() };
+        let worker = WorkerInfo { worker: 1, cpu: Some(4), mode: "adaptive".to_owned(), counters };
+        let snapshot = Snapshot {
+            ports: vec![port],
+            vms: vec![vm("a", "running"), vm("b", "failed"), vm("c", "running")],
+            workers: vec![worker],
+            tune: tune(),
+            fabric_starts: 2,
+        };
+        snapshot.into_text()
+    }
+
+    #[test]
+    fn values_are_rendered_with_their_labels() {
+        let text = text();
         let labels = "port=\"4\",owner=\"vm/a/nic0\",portgroup=\"lan\"";
         for line in [
             format!("taut_port_rx_frames_total{{{labels}}} 7"),
@@ -262,8 +320,64 @@ mod tests {
             format!("taut_port_up{{{labels}}} 1"),
             "taut_vms{phase=\"running\"} 2".to_owned(),
             "taut_vms{phase=\"stopped\"} 0".to_owned(),
+            "taut_vmci_up{vm=\"a\",cid=\"7\"} 1".to_owned(),
+            "taut_worker_sleeps_total{worker=\"1\",mode=\"adaptive\"} 3".to_owned(),
+            "taut_worker_sleep_seconds_total{worker=\"1\",mode=\"adaptive\"} 1.5".to_owned(),
+            "taut_tune_dense 1".to_owned(),
+            "taut_tune_threshold{load=\"vcpus\"} 4".to_owned(),
+            "taut_tune_reading{load=\"vcpus\"} 5".to_owned(),
+            "taut_fabric_starts_total 2".to_owned(),
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
+        assert!(!text.contains("taut_tune_reading{load=\"utilisation"), "{text}");
+        assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+
+    /// Dashboards depend on these.
+    #[test]
+    fn names_and_labels_stay() {
+        let text = text();
+        let samples: BTreeSet<String> = text
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| {
+                let (name, rest) = line.split_once('{').unwrap_or((line, ""));
+                let keys = rest.split('"').step_by(2).filter_map(|part| part.strip_suffix('='));
+                let keys: Vec<_> = keys.map(|key| key.trim_start_matches(',')).collect();
+                let name = name.split(' ').next().unwrap_or_default();
+                if keys.is_empty() { name.to_owned() } else { format!("{name} {}", keys.join(",")) }
+            })
+            .collect();
+        let mut expected = BTreeSet::new();
+        let mut expect = |prefix: &str, names: &str, labels: &str| {
+            for name in names.split_whitespace() {
+                expected.insert(format!("taut_{prefix}{name}{labels}"));
+            }
+        };
+        expect(
+            "port_",
+            "rx_frames_total rx_bytes_total tx_frames_total tx_bytes_total interrupts_total kicks_total
+             rx_multicast_total rx_waits_total rx_merged_frames_total rx_merged_segments_total up",
+            " port,owner,portgroup",
+        );
+        expect("port_", "drops_total", " port,owner,portgroup,direction,reason");
+        expect(
+            "vmci_",
+            "opened_total rx_bytes_total tx_bytes_total rx_packets_total tx_packets_total refused_total
+             limited_total forged_total malformed_total resets_total interrupts_total kicks_total
+             connections up",
+            " vm,cid",
+        );
+        expect(
+            "worker_",
+            "sleeps_total sleep_seconds_total busy_seconds_total bursts_total empty_rounds_total
+             given_total",
+            " worker,mode",
+        );
+        expect("", "vms", " phase");
+        expect("tune_", "threshold reading", " load");
+        expect("", "tune_dense fabric_starts_total", "");
+        assert_eq!(samples, expected);
     }
 }

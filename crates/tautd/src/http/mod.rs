@@ -1,17 +1,17 @@
-//! The HTTP API: documents in, documents with status out. It writes the store and wakes the loop; it does nothing to the
-//! host itself, so that all of it can be tried without one.
+//! The HTTP API: documents in, documents with status out. The handlers write the store and wake the
+//! reconcile loop. They change nothing on the host, so that tests need no host.
 
-mod attachments;
 mod body;
 mod daemon;
+mod documents;
 mod events;
 mod host;
 mod kvm;
 mod metrics;
-mod networks;
 mod openapi;
 mod patch;
 mod ports;
+mod resources;
 mod vms;
 
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::{get, post};
 use taut_api::event::Level;
-use taut_api::{ApiError, Name};
+use taut_api::{ApiError, Name, path};
 
 use crate::board::{Board, Seen};
 use crate::fabric::counters::Counters;
@@ -30,78 +30,80 @@ use crate::store::{Change, Kind, State, Store};
 pub(crate) use openapi::document as openapi_document;
 
 use body::Failure;
+use resources::{external, netns, portgroups, vswitches};
 
-/// What requests are answered from.
+/// State that handlers work on.
 #[derive(Debug)]
 pub(crate) struct App {
     /// Documents and events.
     pub(crate) store: Arc<Store>,
-    /// What was last seen.
+    /// State as last observed.
     pub(crate) board: Arc<Board>,
     /// The fabric's counters.
     pub(crate) counters: Arc<Counters>,
     /// The reconcile loop's inbox.
     pub(crate) inbox: Inbox,
-    /// Where the VMs' run directories are.
+    /// Parent of the VMs' run directories.
     pub(crate) run_dir: PathBuf,
-    /// Where its store and the ledger of changed settings are.
+    /// Directory of the store and of the ledger of changed settings.
     pub(crate) state_dir: PathBuf,
 }
 
 type Shared = Arc<App>;
 
-/// Every path of the API.
+/// Returns the router with all paths of the API.
 pub(crate) fn router(app: Shared) -> Router {
     Router::new()
-        .route("/v1/vms", get(vms::list_vms).post(vms::create_vm))
-        .route("/v1/vms/{name}", get(vms::show_vm).patch(patch::patch_vm).delete(vms::delete_vm))
-        .route("/v1/vms/{name}/power", post(vms::set_power))
-        .route("/v1/vms/{name}/kvm", get(kvm::kvm_counters))
-        .route("/v1/vswitches", get(networks::list_vswitches))
+        .route(path::VMS, get(vms::list_vms).post(vms::create_vm))
+        .route(path::VM.pattern(), get(vms::show_vm).patch(patch::patch_vm).delete(vms::delete_vm))
+        .route(path::VM_POWER.pattern(), post(vms::set_power))
+        .route(path::VM_KVM.pattern(), get(kvm::kvm_counters))
+        .route(path::VSWITCHES, get(vswitches::list_vswitches))
         .route(
-            "/v1/vswitches/{name}",
-            get(networks::show_vswitch).put(networks::put_vswitch).delete(networks::delete_vswitch),
+            path::VSWITCH.pattern(),
+            get(vswitches::show_vswitch).put(vswitches::put_vswitch).delete(vswitches::delete_vswitch),
         )
-        .route("/v1/portgroups", get(networks::list_portgroups))
+        .route(path::PORTGROUPS, get(portgroups::list_portgroups))
         .route(
-            "/v1/portgroups/{name}",
-            get(networks::show_portgroup).put(networks::put_portgroup).delete(networks::delete_portgroup),
+            path::PORTGROUP.pattern(),
+            get(portgroups::show_portgroup)
+                .put(portgroups::put_portgroup)
+                .delete(portgroups::delete_portgroup),
         )
-        .route("/v1/netns", get(attachments::list_netns))
+        .route(path::NETNS, get(netns::list_netns))
         .route(
-            "/v1/netns/{name}",
-            get(attachments::show_netns).put(attachments::put_netns).delete(attachments::delete_netns),
+            path::NETNS_ATTACHMENT.pattern(),
+            get(netns::show_netns).put(netns::put_netns).delete(netns::delete_netns),
         )
-        .route("/v1/external-ports", get(attachments::list_external))
+        .route(path::EXTERNAL_PORTS, get(external::list_external))
         .route(
-            "/v1/external-ports/{name}",
-            get(attachments::show_external)
-                .put(attachments::put_external)
-                .delete(attachments::delete_external),
+            path::EXTERNAL_PORT.pattern(),
+            get(external::show_external).put(external::put_external).delete(external::delete_external),
         )
-        .route("/v1/ports", get(ports::list_ports))
-        .route("/v1/events", get(events::list_events))
-        .route("/v1/host", get(daemon::show_host))
-        .route("/v1/host/settings", get(host::show_settings).patch(host::change_settings))
-        .route("/v1/host/tune", get(host::show_tune))
-        .route("/v1/host/restore", post(host::restore))
-        .route("/v1/daemon", get(daemon::show_daemon))
-        .route("/v1/upgrade-fabric", post(daemon::upgrade_fabric))
-        .route("/v1/shutdown", post(daemon::shutdown))
-        .route("/metrics", get(metrics::metrics))
-        .route("/openapi.json", get(openapi::serve))
+        .route(path::PORTS, get(ports::list_ports))
+        .route(path::EVENTS, get(events::list_events))
+        .route(path::HOST, get(daemon::show_host))
+        .route(path::HOST_SETTINGS, get(host::show_settings).patch(host::change_settings))
+        .route(path::HOST_TUNE, get(host::show_tune))
+        .route(path::HOST_RESTORE, post(host::restore))
+        .route(path::DAEMON, get(daemon::show_daemon))
+        .route(path::UPGRADE_FABRIC, post(daemon::upgrade_fabric))
+        .route(path::SHUTDOWN, post(daemon::shutdown))
+        .route(path::METRICS, get(metrics::metrics))
+        .route(path::OPENAPI, get(openapi::serve))
         .fallback(body::unknown_path)
         .method_not_allowed_fallback(body::wrong_method)
         .with_state(app)
 }
 
 impl App {
-    /// Documents and what was last seen, each whole.
+    /// Returns the documents and the last observed state, each as a consistent copy.
     fn look(&self) -> (Arc<State>, Seen) {
         (self.store.state(), self.board.lock().clone())
     }
 
-    /// Writes one document, notes it, and wakes the loop. The disk is waited for on a thread that may wait.
+    /// Writes one document, logs the write, and wakes the loop. The write runs on a thread that may
+    /// block on the disk.
     async fn write<F>(self: &Arc<Self>, decide: F) -> Result<Arc<State>, Failure>
     where
         F: FnOnce(&taut_plan::Desired) -> Result<Change, ApiError> + Send + 'static,
@@ -131,19 +133,19 @@ impl App {
     }
 }
 
-/// What is said of a name that nothing has.
+/// Returns the error for a name that does not exist.
 fn not_found(kind: Kind, name: &Name) -> ApiError {
-    let (what, command) = match kind {
-        Kind::Vm => ("VM", "taut vm list"),
-        Kind::VSwitch => ("vSwitch", "taut vswitch list"),
-        Kind::PortGroup => ("port group", "taut portgroup list"),
-        Kind::Netns => ("namespace attachment", "taut netns list"),
-        Kind::External => ("external port", "taut port list"),
-        Kind::Host => ("host document", "taut host settings"),
+    let command = match kind {
+        Kind::Vm => "taut vm list",
+        Kind::VSwitch => "taut vswitch list",
+        Kind::PortGroup => "taut portgroup list",
+        Kind::Netns => "taut netns list",
+        Kind::External => "taut port list",
+        Kind::Host => "taut host settings",
     };
     ApiError::new(
         taut_api::error::ErrorKind::NotFound,
-        format!("there is no {what} `{name}`"),
+        format!("there is no {} `{name}`", kind.noun()),
         format!("`{command}` shows those that exist"),
     )
 }

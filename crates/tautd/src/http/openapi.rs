@@ -1,9 +1,10 @@
-//! The API's own description.
+//! The OpenAPI description.
 
 use axum::Json;
 use utoipa::OpenApi;
 
-use super::{attachments, daemon, events, host, kvm, metrics, networks, patch, ports, vms};
+use super::resources::{external, netns, portgroups, vswitches};
+use super::{daemon, events, host, kvm, metrics, patch, ports, vms};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -16,22 +17,22 @@ use super::{attachments, daemon, events, host, kvm, metrics, networks, patch, po
         vms::set_power,
         patch::patch_vm,
         kvm::kvm_counters,
-        networks::list_vswitches,
-        networks::show_vswitch,
-        networks::put_vswitch,
-        networks::delete_vswitch,
-        networks::list_portgroups,
-        networks::show_portgroup,
-        networks::put_portgroup,
-        networks::delete_portgroup,
-        attachments::list_netns,
-        attachments::show_netns,
-        attachments::put_netns,
-        attachments::delete_netns,
-        attachments::list_external,
-        attachments::show_external,
-        attachments::put_external,
-        attachments::delete_external,
+        vswitches::list_vswitches,
+        vswitches::show_vswitch,
+        vswitches::put_vswitch,
+        vswitches::delete_vswitch,
+        portgroups::list_portgroups,
+        portgroups::show_portgroup,
+        portgroups::put_portgroup,
+        portgroups::delete_portgroup,
+        netns::list_netns,
+        netns::show_netns,
+        netns::put_netns,
+        netns::delete_netns,
+        external::list_external,
+        external::show_external,
+        external::put_external,
+        external::delete_external,
         ports::list_ports,
         events::list_events,
         daemon::show_daemon,
@@ -47,7 +48,7 @@ use super::{attachments, daemon, events, host, kvm, metrics, networks, patch, po
 )]
 struct Api;
 
-/// The OpenAPI document.
+/// Returns the OpenAPI document.
 pub(crate) fn document() -> utoipa::openapi::OpenApi {
     Api::openapi()
 }

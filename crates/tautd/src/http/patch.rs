@@ -10,7 +10,7 @@ use taut_api::patch::{
 use taut_api::route::Vm;
 use taut_api::vm::{Disk, NicSpec, VmDesired, VmSpec, VmStatus};
 use taut_api::vmci::VmciSpec;
-use taut_api::{ApiError, Document, Name};
+use taut_api::{ApiError, Document, Name, path};
 use taut_plan::admission::documents::admit_vm;
 use taut_plan::admission::reservations::admit_reservations;
 use taut_plan::network::cid::assign_cid;
@@ -23,7 +23,7 @@ use super::vms::{answer, write_vm};
 
 /// Changes settings of a VM, also while it runs: all that the request names, or none. The answer's
 /// status says what is in force, what the host cannot enforce, and what needs a restart.
-#[utoipa::path(patch, path = "/v1/vms/{name}", tag = "VMs", request_body = VmPatch,
+#[utoipa::path(patch, path = path::VM.pattern(), tag = "VMs", request_body = VmPatch,
     params(("name" = Name, Path, description = "VM")),
     responses((status = 200, body = Document<VmDesired, VmStatus>), (status = 400, body = ApiError),
         (status = 404, body = ApiError), (status = 409, body = ApiError), (status = 503, body = ApiError)))]

@@ -2,9 +2,9 @@
 
 use axum::Json;
 use axum::extract::State;
-use taut_api::ApiError;
 use taut_api::route::PortInfo;
 use taut_api::vm::Power;
+use taut_api::{ApiError, path};
 use taut_plan::network::coalescing::choose_coalescing;
 use taut_plan::{Desired, Owner};
 
@@ -13,14 +13,14 @@ use super::{App, Shared};
 use crate::board::Seen;
 use crate::status;
 
-/// Every port of the fabric, with its counters.
-#[utoipa::path(get, path = "/v1/ports", tag = "Ports",
+/// Lists all ports of the fabric with their counters.
+#[utoipa::path(get, path = path::PORTS, tag = "Ports",
     responses((status = 200, body = [PortInfo]), (status = 500, body = ApiError)))]
 pub(super) async fn list_ports(State(app): State<Shared>) -> Result<Json<Vec<PortInfo>>, Failure> {
     Ok(Json(all(&app)?))
 }
 
-/// Every port that is wanted or still there, by number.
+/// Returns all ports that are wanted or still exist, by number.
 pub(super) fn all(app: &App) -> Result<Vec<PortInfo>, Failure> {
     let (state, seen) = app.look();
     let desired = &state.desired;
@@ -45,7 +45,7 @@ pub(super) fn all(app: &App) -> Result<Vec<PortInfo>, Failure> {
     Ok(ports)
 }
 
-/// Cards of VMs that are off have a number, but no port.
+/// Returns whether the port exists: cards of VMs that are off have a number, but no port.
 fn exists(desired: &Desired, seen: &Seen, owner: &Owner) -> bool {
     let Owner::Nic(vm, _) = owner else { return true };
     let runs = seen.observed.vms.get(vm).is_some_and(|vm| vm.process.is_some());

@@ -1,4 +1,4 @@
-//! The router on a store of its own, without a host behind it.
+//! Tests of the router with a store of its own and without a host.
 
 mod kvm;
 mod patch;
@@ -101,7 +101,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// Checks the status; errors must have a kind and a hint, and contain the words.
+    /// Checks the status of an error, which must have a hint and contain the words.
     fn is(self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.text);
         self.value
@@ -116,7 +116,7 @@ impl Answer {
     }
 }
 
-/// A VM's process that was started so.
+/// Returns a VM's process.
 fn process(kind: VmKind, accelerator: VmAccelerator) -> Process {
     Process { pid: 4711, kind, accelerator, ..Process::default() }
 }
@@ -313,7 +313,7 @@ fn coalescing_is_the_hosts_unless_a_card_has_its_own() {
     card("0", json!({ "coalescing": "static:65" })).refuses(400, &["1 to 64"]);
     assert_eq!(server.revision(), before);
 
-    // All of it is in the store's file.
+    // The store's file has all of it.
     let kept = server.app.store.state();
     let Server { dir, app, .. } = server;
     drop(app);

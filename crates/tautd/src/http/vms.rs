@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use taut_api::error::ErrorKind;
 use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm};
 use taut_api::vm::{Power, VmDesired, VmStatus};
-use taut_api::{ApiError, Document, Name};
+use taut_api::{ApiError, Document, Name, path};
 use taut_plan::admission::documents::admit_vm;
 use taut_plan::admission::reservations::admit_reservations;
 use taut_plan::network::cid::assign_cid;
@@ -25,14 +25,14 @@ use crate::status;
 use crate::store::{Change, Kind, State as Documents};
 use crate::vms::Vms;
 
-/// Every VM.
-#[utoipa::path(get, path = "/v1/vms", tag = "VMs",
+/// Lists all VMs.
+#[utoipa::path(get, path = path::VMS, tag = "VMs",
     responses((status = 200, body = [Document<VmDesired, VmStatus>]), (status = 500, body = ApiError)))]
 pub(super) async fn list_vms(State(app): State<Shared>) -> Result<Json<Vec<Vm>>, Failure> {
     Ok(Json(all(&app)?))
 }
 
-/// Every VM, by name.
+/// Returns all VMs, by name.
 pub(super) fn all(app: &App) -> Result<Vec<Vm>, Failure> {
     let (state, seen) = app.look();
     let decided = Decided::new(&state.desired, &seen.observed, &seen.report);
@@ -40,15 +40,15 @@ pub(super) fn all(app: &App) -> Result<Vec<Vm>, Failure> {
     state.desired.vms.iter().map(document).collect()
 }
 
-/// One VM.
-#[utoipa::path(get, path = "/v1/vms/{name}", tag = "VMs", params(("name" = Name, Path, description = "VM")),
+/// Shows one VM.
+#[utoipa::path(get, path = path::VM.pattern(), tag = "VMs", params(("name" = Name, Path, description = "VM")),
     responses((status = 200, body = Document<VmDesired, VmStatus>), (status = 404, body = ApiError)))]
 pub(super) async fn show_vm(State(app): State<Shared>, Named(name): Named) -> Result<Json<Vm>, Failure> {
     answer(&app, &app.store.state(), &name)
 }
 
 /// Creates a VM from a file's text.
-#[utoipa::path(post, path = "/v1/vms", tag = "VMs", request_body = CreateVm,
+#[utoipa::path(post, path = path::VMS, tag = "VMs", request_body = CreateVm,
     responses((status = 201, body = CreatedVm), (status = 400, body = ApiError), (status = 409, body = ApiError),
         (status = 503, body = ApiError)))]
 pub(super) async fn create_vm(
@@ -89,8 +89,8 @@ pub(super) async fn create_vm(
     Ok((StatusCode::CREATED, Json(CreatedVm { vm, imported: parsed.imported })))
 }
 
-/// Forgets a VM that does not run. Its disks are not touched.
-#[utoipa::path(delete, path = "/v1/vms/{name}", tag = "VMs", params(("name" = Name, Path, description = "VM")),
+/// Deletes a VM that does not run. Its disks are kept.
+#[utoipa::path(delete, path = path::VM.pattern(), tag = "VMs", params(("name" = Name, Path, description = "VM")),
     responses((status = 204), (status = 404, body = ApiError), (status = 409, body = ApiError)))]
 pub(super) async fn delete_vm(State(app): State<Shared>, Named(name): Named) -> Result<StatusCode, Failure> {
     let board = app.board.clone();
@@ -112,9 +112,9 @@ pub(super) async fn delete_vm(State(app): State<Shared>, Named(name): Named) -> 
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Starts or stops a VM. Answered when the wish is on disk; the VM's status shows what comes of it. Starting a failed VM
-/// tries it again.
-#[utoipa::path(post, path = "/v1/vms/{name}/power", tag = "VMs", request_body = SetPower,
+/// Starts or stops a VM. Answers when the wanted state is on disk; the VM's status shows the
+/// progress. Starting a failed VM tries again.
+#[utoipa::path(post, path = path::VM_POWER.pattern(), tag = "VMs", request_body = SetPower,
     params(("name" = Name, Path, description = "VM")),
     responses((status = 200, body = Document<VmDesired, VmStatus>), (status = 404, body = ApiError), (status = 503, body = ApiError)))]
 pub(super) async fn set_power(
@@ -158,7 +158,7 @@ where
     .await
 }
 
-/// Forgets an earlier failure at once: whoever asks for the status next must not be told of it.
+/// Clears an earlier failure at once, so that the next answer does not report it.
 fn forgive(app: &App, name: &Name) {
     Vms::clear_failure(&app.run_dir, name);
     let mut seen = app.board.lock();

@@ -4,7 +4,6 @@ mod tap;
 
 use std::io;
 
-use ipnet::Ipv4Net;
 use taut_api::error::ErrorKind;
 use taut_api::network::NetnsSpec;
 use taut_api::{ApiError, MacAddr};
@@ -39,7 +38,7 @@ fn set_up(spec: &NetnsSpec, mac: MacAddr) -> io::Result<()> {
     let device = links.index(&spec.ifname)?.ok_or(io::ErrorKind::NotFound)?;
     links.set_mac(device, mac.0)?;
     if let Some(net) = spec.ip {
-        links.set_ip(device, Ipv4Net::new(net.addr, net.prefix).map_err(io::Error::other)?)?;
+        links.set_ip(device, net)?;
     }
     links.set_up(device)
 }

@@ -19,11 +19,23 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Every kind, in an order in which references lead backwards.
+    /// All kinds, each after those that it refers to.
     pub(crate) const ALL: [Self; 6] =
         [Self::Host, Self::VSwitch, Self::PortGroup, Self::Vm, Self::Netns, Self::External];
 
-    /// As the store's file, events and paths call it.
+    /// Returns the name of the kind in messages to users.
+    pub(crate) const fn noun(self) -> &'static str {
+        match self {
+            Self::Vm => "VM",
+            Self::VSwitch => "vSwitch",
+            Self::PortGroup => "port group",
+            Self::Netns => "namespace attachment",
+            Self::External => "external port",
+            Self::Host => "host document",
+        }
+    }
+
+    /// Returns the name of the kind in the store's file, events and paths.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Vm => "vm",
@@ -36,7 +48,7 @@ impl Kind {
     }
 }
 
-/// A new document, a new version of one, or (`None`) its deletion.
+/// A write: a new document, a new version of one, or (`None`) a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub(crate) enum Change {
@@ -45,12 +57,12 @@ pub(crate) enum Change {
     PortGroup(Name, Option<PortGroupSpec>),
     Netns(Name, Option<NetnsSpec>),
     External(Name, Option<ExternalPortSpec>),
-    /// There is one document of this kind, [`Change::host`].
+    /// There is only one document of this kind; see [`Change::host`].
     Host(Name, Option<HostSettings>),
 }
 
 impl Change {
-    /// New settings of the host.
+    /// Returns a write of the host's settings.
     pub(crate) fn host(settings: HostSettings) -> Self {
         Self::Host("settings".parse().expect("a name"), Some(settings))
     }
@@ -88,7 +100,7 @@ impl Change {
         }
     }
 
-    /// Makes the change in memory.
+    /// Applies the write in memory.
     pub(crate) fn apply(&self, desired: &mut Desired) {
         match self.clone() {
             Self::Vm(name, spec) => set(&mut desired.vms, name, spec),
@@ -100,7 +112,7 @@ impl Change {
         }
     }
 
-    /// The document as JSON; `null` for a deletion.
+    /// Returns the document as JSON; `null` for a deletion.
     pub(super) fn to_json(&self) -> serde_json::Result<String> {
         match self {
             Self::Vm(_, spec) => serde_json::to_string(spec),
@@ -112,7 +124,7 @@ impl Change {
         }
     }
 
-    /// The write that made a document of the store's file.
+    /// Reads a document of the store's file as the write that made it.
     pub(super) fn from_json(kind: Kind, name: Name, json: &str) -> serde_json::Result<Self> {
         fn read<T: DeserializeOwned>(json: &str) -> serde_json::Result<Option<T>> {
             serde_json::from_str(json).map(Some)

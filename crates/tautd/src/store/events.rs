@@ -1,4 +1,4 @@
-//! The event log: bounded, in order, and it never stands in the way of what it reports.
+//! The event log: bounded and ordered. Logging never delays or fails the logged action.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,11 +8,11 @@ use tokio::sync::watch;
 
 use super::Store;
 
-/// Events that are kept; older ones go.
+/// Number of events that are kept; older ones are deleted.
 const KEPT: u64 = 20_000;
 
 impl Store {
-    /// Adds an event, and logs it. A full disk loses the event, not the action that it is about.
+    /// Adds an event and logs it. A full disk loses the event, not the action that it reports.
     pub(crate) fn event(&self, level: Level, subject: &str, kind: &str, message: &str) {
         match level {
             Level::Info => tracing::info!(subject, kind, "{message}"),
@@ -20,7 +20,7 @@ impl Store {
             Level::Error => tracing::error!(subject, kind, "{message}"),
         }
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_millis() as u64);
-        // A power failure may cost the last events: waiting for the disk would delay what they are about.
+        // A power failure may lose the last events: waiting for the disk would delay the actions.
         let added = add(&mut self.synchronous("NORMAL").db, at_ms, level, subject, kind, message);
         match added {
             Ok(seq) => {
@@ -30,7 +30,7 @@ impl Store {
         }
     }
 
-    /// At most `limit` events after the one numbered `since`, oldest first.
+    /// Returns at most `limit` events after number `since`, oldest first.
     pub(crate) fn events(&self, since: u64, limit: u32) -> rusqlite::Result<Vec<Event>> {
         let inner = self.lock();
         let mut query = inner.db.prepare_cached(
@@ -49,7 +49,7 @@ impl Store {
         query.query_map(params![since, limit], event)?.collect()
     }
 
-    /// Tells the number of the newest event, now and whenever it changes.
+    /// Returns a channel with the number of the newest event.
     pub(crate) fn newest_event(&self) -> watch::Receiver<u64> {
         self.newest_event.subscribe()
     }

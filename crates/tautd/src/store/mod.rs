@@ -1,7 +1,8 @@
-//! Desired state, kept: documents with revisions, the numbers given to ports, what was changed on the host, and events.
+//! The store: documents with revisions, numbers of ports, records of host changes, and events.
 //!
-//! One SQLite file in write-ahead mode, synced before a write is acknowledged, and never opened by two processes at once.
-//! A copy of all documents is kept in memory; it changes only after the file did.
+//! The store is one SQLite file in write-ahead mode. It is synced before a write is acknowledged,
+//! and never opened by two processes at once. Memory holds a copy of all documents, which changes
+//! only after the file did.
 
 mod change;
 mod events;
@@ -39,7 +40,7 @@ struct Inner {
 /// All documents at one revision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    /// What users asked for.
+    /// Documents of the users.
     pub(crate) desired: Desired,
     /// Revision of each document.
     revisions: Revisions,
@@ -48,14 +49,14 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Revision of a document's last write; 0 if there is no such document.
+    /// Returns the revision of a document's last write; 0 if there is no such document.
     pub(crate) fn revision_of(&self, kind: Kind, name: &taut_api::Name) -> u64 {
         self.revisions.get(&(kind, name.clone())).copied().unwrap_or(0)
     }
 }
 
 impl Store {
-    /// Opens the store in `dir`, makes it if there is none.
+    /// Opens the store in `dir`, and creates it if there is none.
     pub(crate) fn open(dir: &Path) -> Result<Self, OpenError> {
         let db = schema::open(dir)?;
         let state = schema::load(&db)?;
@@ -66,7 +67,7 @@ impl Store {
         })
     }
 
-    /// Sets what is not a document: how the fabric's threads behave, from the command line.
+    /// Sets the behaviour of the fabric's threads, which comes from the command line.
     pub(crate) fn set_workers(&mut self, workers: WorkerConfig, socket_worker: SocketWorker) {
         let inner = self.inner.get_mut().expect("no holder of the store panics");
         let desired = &mut Arc::make_mut(&mut inner.state).desired;
@@ -74,13 +75,13 @@ impl Store {
         desired.socket_worker = socket_worker;
     }
 
-    /// All documents, as of now.
+    /// Returns all documents as of now.
     pub(crate) fn state(&self) -> Arc<State> {
         self.lock().state.clone()
     }
 
-    /// Writes what `decide` makes of the present state, unless it refuses. When this returns `Ok` with the new state, the
-    /// write is on disk; when it returns an error, nothing has changed.
+    /// Writes the change that `decide` makes of the present state, unless it refuses. `Ok` with the
+    /// new state means that the write is on disk; an error means that nothing has changed.
     pub(crate) fn write(
         &self,
         decide: impl FnOnce(&Desired) -> Result<Change, ApiError>,
@@ -102,10 +103,10 @@ impl Store {
         Ok(inner.state.clone())
     }
 
-    /// Remembers what was done to the host for `subject`, before it is done.
+    /// Records a change of the host for `subject`, before it is made.
     pub(crate) fn remember<T: serde::Serialize>(&self, subject: &str, what: &T) -> Result<(), ApiError> {
         let what = serde_json::to_string(what).map_err(|error| {
-            ApiError::new(ErrorKind::Internal, "a record cannot be written as JSON", "report this fault")
+            ApiError::new(ErrorKind::Internal, "a record cannot be encoded as JSON", "report this fault")
                 .because(&error)
         })?;
         let sql = "INSERT INTO host_changes VALUES (?1, ?2) ON CONFLICT (subject) DO UPDATE SET what = ?2";
@@ -113,28 +114,28 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets `subject`, after what was done for it has been undone.
+    /// Deletes the record of `subject`, after its change was undone.
     pub(crate) fn forget(&self, subject: &str) -> Result<(), ApiError> {
         let sql = "DELETE FROM host_changes WHERE subject = ?1";
         self.durable().db.execute(sql, [subject]).map_err(|error| refused_by_disk(&error))?;
         Ok(())
     }
 
-    /// Everything remembered and not forgotten: subject and JSON.
+    /// Returns all records: subject and JSON.
     pub(crate) fn remembered(&self) -> Result<Vec<(String, String)>, rusqlite::Error> {
         let inner = self.lock();
         let mut query = inner.db.prepare("SELECT subject, what FROM host_changes")?;
         query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
     }
 
-    /// The store for writes that must survive a power failure once they are acknowledged.
+    /// Locks the store for writes that must survive a power failure once they are acknowledged.
     fn durable(&self) -> MutexGuard<'_, Inner> {
         self.synchronous("FULL")
     }
 
     fn synchronous(&self, level: &str) -> MutexGuard<'_, Inner> {
         let inner = self.lock();
-        // Cannot fail: it sets a field of the connection.
+        // Cannot fail: the pragma only sets a field of the connection.
         let _ = inner.db.pragma_update(None, "synchronous", level);
         inner
     }
@@ -144,14 +145,15 @@ impl Store {
     }
 }
 
-/// The file could not be written. SQLite has rolled back; memory was not touched.
+/// Describes a failed write. SQLite has rolled back, and memory is unchanged.
 fn refused_by_disk(error: &rusqlite::Error) -> ApiError {
     let hint = match error.sqlite_error_code() {
-        Some(rusqlite::ErrorCode::DiskFull) => "free space where the state directory is, then try again",
-        _ => "look at the disk where the state directory is, then try again",
+        Some(rusqlite::ErrorCode::DiskFull) => {
+            "free space on the disk of the state directory, then try again"
+        }
+        _ => "check the disk of the state directory, then try again",
     };
-    ApiError::new(ErrorKind::Unavailable, "the store could not be written; nothing was changed", hint)
-        .because(error)
+    ApiError::new(ErrorKind::Unavailable, "cannot write the store; nothing was changed", hint).because(error)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use taut_plan::network::numbering::assign_numbers;
 
 use super::{Change, Kind, State};
 
-/// Raised with every change of the tables.
+/// Version of the tables, raised with every change of them.
 const VERSION: i64 = 1;
 
 const TABLES: &str = "
@@ -30,29 +30,29 @@ pub(super) type Revisions = BTreeMap<(Kind, Name), u64>;
 /// Why the store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
-    /// The directory could not be made.
-    #[error("the state directory {0} cannot be made")]
+    /// The directory could not be created.
+    #[error("cannot create the state directory {0}")]
     Directory(PathBuf, #[source] std::io::Error),
     /// SQLite refused.
-    #[error("the store cannot be opened")]
+    #[error("cannot open the store")]
     Database(#[from] rusqlite::Error),
-    /// Written by a newer version.
+    /// A newer version wrote the file.
     #[error("the store has format {found}, this version of taut reads {VERSION}")]
     Version {
-        /// The file's.
+        /// Version of the file.
         found: i64,
     },
-    /// More was stored than there are numbers for.
+    /// The documents need more numbers than there are.
     #[error("the store's documents cannot be numbered: {0}")]
     Numbers(taut_api::ApiError),
-    /// A row makes no sense.
+    /// A row is invalid.
     #[error("the store's {kind} `{name}` cannot be read")]
     Document {
-        /// Kind as in the file.
+        /// Kind in the file.
         kind: &'static str,
-        /// Name as in the file.
+        /// Name in the file.
         name: String,
-        /// Why.
+        /// Reason.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -61,7 +61,8 @@ pub(crate) enum OpenError {
 pub(super) fn open(dir: &Path) -> Result<Connection, OpenError> {
     std::fs::create_dir_all(dir).map_err(|error| OpenError::Directory(dir.to_owned(), error))?;
     let db = Connection::open(dir.join("taut.db"))?;
-    // Exclusive before WAL: no shared-memory file, and a second daemon on the same directory is refused.
+    // Lock exclusively before WAL mode: this avoids a shared-memory file, and refuses a second
+    // daemon on the same directory.
     db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     db.pragma_update(None, "journal_mode", "WAL")?;
     match db.pragma_query_value(None, "user_version", |row| row.get(0))? {
@@ -92,12 +93,12 @@ pub(super) fn load(db: &Connection) -> Result<State, OpenError> {
         query.query_map([kind], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
     };
     state.desired.numbers = Numbers { ports: numbers("port")?, segments: numbers("segment")? };
-    // Another version may have numbered other things.
+    // Another version may have numbered differently.
     state.desired.numbers = assign_numbers(&state.desired).map_err(OpenError::Numbers)?;
     Ok(state)
 }
 
-/// Writes one change and everything that goes with it, or nothing.
+/// Writes one change with its revision and numbers, or nothing.
 pub(super) fn save(db: &mut Connection, change: &Change, next: &State) -> rusqlite::Result<()> {
     let transaction = db.transaction()?;
     let (kind, name) = (change.kind().as_str(), change.name().as_str());

@@ -48,7 +48,7 @@ fn what_was_acknowledged_is_there_after_a_restart() {
     }
     let before = store.state();
     assert_eq!(before.desired.vms.len(), 1);
-    // Dropped without any farewell, as a crash would.
+    // Drop the store without closing, as a crash would.
     drop(store);
     let again = Store::open(dir.path()).unwrap();
     assert_eq!(*again.state(), *before);
@@ -84,7 +84,7 @@ fn a_full_disk_refuses_writes_and_keeps_what_is_there() {
     let (dir, store) = store();
     write(&store, vswitch("sw"));
     let before = store.state();
-    // As if the file system had no further page for the file.
+    // Simulate a full file system by a limit of pages.
     let limit = |pages: u32| {
         store.lock().db.pragma_update(None, "max_page_count", pages).unwrap();
     };

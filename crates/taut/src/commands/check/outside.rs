@@ -1,8 +1,9 @@
-//! What only the daemon knows: VMs, and what they were promised.
+//! Facts for `taut check` that only the daemon has: VMs and their reservations.
 
 use taut_api::check::Commitment;
 use taut_api::error::ErrorKind;
 use taut_api::host::{HostInfo, HostSettings, Toggle};
+use taut_api::path;
 use taut_api::route::Vm;
 use taut_api::{ApiError, Bytes, Name};
 use taut_plan::checklist::{self, Profile, Report, VmFacts};
@@ -14,14 +15,14 @@ use crate::client::Client;
 use crate::output::{self, Format};
 use crate::progress::Progress;
 
-/// What VMs were promised; nothing when no daemon runs.
+/// Sums up the resources that VMs use; `None` if no daemon runs.
 pub(super) fn commitment(client: &Client) -> Result<Option<Commitment>, ApiError> {
-    let vms: Vec<Vm> = match client.get("/v1/vms") {
+    let vms: Vec<Vm> = match client.get(path::VMS) {
         Err(error) if error.kind == ErrorKind::Unavailable => return Ok(None),
         answer => answer?,
     };
     let host = host(client)?;
-    let settings: HostSettings = client.get("/v1/host/settings")?;
+    let settings: HostSettings = client.get(path::HOST_SETTINGS)?;
     let running: Vec<_> = vms.iter().filter(|vm| vm.status.pid.is_some()).map(|vm| &vm.spec.vm).collect();
     Ok(Some(Commitment {
         vms: u32::try_from(running.len()).unwrap_or(u32::MAX),
@@ -38,22 +39,22 @@ pub(super) fn commitment(client: &Client) -> Result<Option<Commitment>, ApiError
     }))
 }
 
-/// Judges a VM.
+/// Checks a VM from outside.
 pub(super) fn vm(client: &Client, name: &Name, profile: Profile) -> Result<Report, ApiError> {
-    let vm: Vm = client.get(&format!("/v1/vms/{name}"))?;
+    let vm: Vm = client.get(&path::VM.of(name))?;
     let host = host(client)?;
     let facts = VmFacts { name: name.as_str(), spec: &vm.spec.vm, status: &vm.status, host: &host };
     Ok(checklist::vm(&facts, profile))
 }
 
-/// Has the agent inside a VM look around. Is everything well there?
+/// Runs the check inside a VM through its agent and returns whether no finding is bad.
 pub(super) fn guest(
     client: &Client,
     name: &Name,
     profile: Profile,
     format: Format,
 ) -> Result<bool, ApiError> {
-    let vm: Vm = client.get(&format!("/v1/vms/{name}"))?;
+    let vm: Vm = client.get(&path::VM.of(name))?;
     let mut guest = agent::of_vm(&vm, PATIENCE)?;
     let wanted = Request::Check(Check { profile: profile.to_string() });
     match guest.call(wanted, PATIENCE) {
@@ -74,5 +75,5 @@ pub(super) fn guest(
 /// The first answer waits for the probe that starts a vCPU.
 fn host(client: &Client) -> Result<HostInfo, ApiError> {
     let _progress = Progress::start("looking at the host");
-    client.get("/v1/host")
+    client.get(path::HOST)
 }

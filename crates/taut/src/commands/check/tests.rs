@@ -1,4 +1,4 @@
-//! What is said of captured machines (PL10), and that what is changed there can be undone.
+//! Reports on described machines, and the round trip of --apply and --undo.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ fn judged(root: &Path, profile: Profile) -> Report {
     checklist::host(&taut_host::check::host(root).unwrap(), profile)
 }
 
-/// Every file below a folder with its content.
+/// Reads every file below a folder.
 fn files(folder: &Path, into: &mut BTreeMap<PathBuf, Vec<u8>>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -101,7 +101,7 @@ fn applied_is_as_wanted_and_undone_is_as_before() {
                 assert_eq!(now.verdict, Verdict::Ok, "{name} for {profile}: {now:?}");
             }
 
-            // A second profile on top does not change what is given back.
+            // Applying a second profile does not change what --undo restores.
             change::apply(&ledger, &judged(root.path(), Profile::Dense).changes()).unwrap();
             assert_eq!(change::undo(&ledger).unwrap().failed, []);
             fs::remove_dir_all(root.path().join("var")).unwrap();
@@ -111,9 +111,9 @@ fn applied_is_as_wanted_and_undone_is_as_before() {
 }
 
 #[test]
-fn a_folder_without_a_machine_is_said_to_be_none() {
+fn a_folder_without_a_file_tree_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let error = taut_host::check::host(folder.path()).unwrap_err();
     let error = unreadable(folder.path(), &error).to_string();
-    assert!(error.contains("is not the file system of a Linux") && error.contains("hint: --root"), "{error}");
+    assert!(error.contains("is not a readable Linux file tree") && error.contains("hint: --root"), "{error}");
 }

@@ -1,32 +1,30 @@
-//! What KVM counted of the vCPUs meanwhile: how often the guest was left for the host, and how its vCPUs halted (LS-10).
+//! KVM's counters of the vCPUs during the measurement: exits to the host, and halts.
 
 use taut_api::kvm::{KvmCounters, KvmVcpu};
+use taut_api::path;
 use taut_api::{ApiError, Name};
 
 use crate::client::Client;
 use crate::output;
 
-/// Counted so far. What cannot be read is said in place of it: the rest of the evidence is worth having without.
+/// Reads the counters so far. An error becomes the reason for missing counters, because the other
+/// results are useful without them.
 pub(super) fn read(client: &Client, vm: &Name) -> KvmCounters {
-    client
-        .get(&format!("/v1/vms/{vm}/kvm"))
-        .unwrap_or_else(|error: ApiError| KvmCounters::none(sentence(&error)))
+    client.get(&path::VM_KVM.of(vm)).unwrap_or_else(|error: ApiError| KvmCounters::none(sentence(&error)))
 }
 
-/// An error in one line.
+/// Formats an error in one line.
 fn sentence(error: &ApiError) -> String {
     let said: Vec<_> = std::iter::once(&error.message).chain(&error.causes).map(String::as_str).collect();
     format!("{} (hint: {})", said.join(": "), error.hint)
 }
 
-/// Table, or why there is none.
+/// Renders the table, or the reason that there is none.
 pub(super) fn text(counted: &KvmCounters) -> String {
     if counted.vcpus.is_empty() {
-        let because = counted
-            .none_because
-            .as_deref()
-            .unwrap_or("its vCPUs were others at the end than in the beginning");
-        return format!("\nKVM counted no exits and halts of it: {because}\n");
+        let because =
+            counted.none_because.as_deref().unwrap_or("the VM was restarted during the measurement");
+        return format!("\nno KVM counters: {because}\n");
     }
     let head = ["VCPU", "EXITS", "HALTS", "POLLED", "IN TIME", "POLLED MS", "WOKEN", "SLEPT MS"];
     let rows: Vec<_> = counted.vcpus.iter().map(row).collect();
@@ -88,10 +86,10 @@ mod tests {
     }
 
     #[test]
-    fn that_there_are_none_is_a_sentence() {
+    fn missing_counters_are_explained() {
         insta::assert_snapshot!(text(&KvmCounters::none("it runs under emulation")), @r"
 
-        KVM counted no exits and halts of it: it runs under emulation
+        no KVM counters: it runs under emulation
         ");
         let error = ApiError::new(ErrorKind::Unavailable, "no answer", "try again")
             .because(&std::io::Error::other("it timed out"));

@@ -1,4 +1,4 @@
-//! On which NUMA nodes the VM's memory is, and on which its vCPUs ran (LS-10, LS-5).
+//! NUMA nodes of the VM's memory and of its vCPUs.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,8 @@ use taut_host::observe::evidence::{NodeMemory, Vcpu};
 
 use crate::output;
 
-/// Table by node, and how much is far from every vCPU; nothing where no memory could be seen. `cpus` are the host's.
+/// Renders a table by node and the amount of memory that is remote for every vCPU; empty if no
+/// memory could be read. `cpus` are the host's.
 pub(super) fn text(memory: &[NodeMemory], vcpus: &[Vcpu], cpus: &[Cpu]) -> String {
     if memory.is_empty() {
         return String::new();
@@ -27,10 +28,8 @@ pub(super) fn text(memory: &[NodeMemory], vcpus: &[Vcpu], cpus: &[Cpu]) -> Strin
     let mut text = format!("\n{}", output::table(["NODE", "MEMORY MIB", "VCPUS"], &rows));
     let far: u64 = nodes.difference(&near).map(|&id| on(id)).sum();
     if far > 0 && !near.is_empty() {
-        text += &format!(
-            "{} MiB are on nodes where none of its vCPUs ran: they take longer to reach\n",
-            mib(far)
-        );
+        text +=
+            &format!("{} MiB are on nodes where none of its vCPUs ran, and are slower to access\n", mib(far));
     }
     text
 }
@@ -71,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_far_from_every_vcpu_is_named() {
+    fn memory_remote_from_every_vcpu_is_reported() {
         let memory = [NodeMemory { node: 0, bytes: 3 << 19 }, NodeMemory { node: 1, bytes: 1 << 30 }];
         let vcpus = [vcpu(0, 2), vcpu(1, 3)];
         insta::assert_snapshot!(text(&memory, &vcpus, &cpus(&[0, 0, 1, 1])), @r"
@@ -79,7 +78,7 @@ mod tests {
         NODE  MEMORY MIB  VCPUS
            0         1.5
            1      1024.0  0 1
-        1.5 MiB are on nodes where none of its vCPUs ran: they take longer to reach
+        1.5 MiB are on nodes where none of its vCPUs ran, and are slower to access
         ");
         insta::assert_snapshot!(text(&memory[..1], &vcpus, &cpus(&[0; 4])), @r"
 

@@ -1,4 +1,4 @@
-//! Wake-up latency as the guest sees it: percentiles of each vCPU, and a histogram (LS-10).
+//! Wake-up latency as the guest sees it: percentiles per vCPU, and a histogram.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use taut_bench::measure::latencies::Latencies;
 use crate::agent::{self, PATIENCE};
 use crate::output;
 
-/// Time from one wake-up to the next.
+/// Time from one wake-up to the next, in microseconds.
 const INTERVAL_US: u64 = 1000;
 
-/// Characters of the longest bar.
+/// Length of the longest bar in characters.
 const BAR: usize = 50;
 
-/// How late threads woke up on one vCPU.
+/// Wake-up latencies on one vCPU.
 #[derive(Debug, Serialize)]
 pub(super) struct WakeUps {
     vcpu: u32,
@@ -28,7 +28,7 @@ pub(super) struct WakeUps {
     p99_9_us: f64,
     p99_99_us: f64,
     longest_us: f64,
-    /// `[nanoseconds, wake-ups]`, ascending.
+    /// Pairs `[nanoseconds, wake-ups]`, ascending.
     late_ns: Latencies,
 }
 
@@ -48,7 +48,7 @@ impl From<Woken> for WakeUps {
     }
 }
 
-/// Has the agent inside measure.
+/// Has the guest's agent measure.
 pub(super) fn ask(guest: &mut Agent, duration: Duration) -> Result<Vec<WakeUps>, ApiError> {
     let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let wanted = Request::WakeUps(Wanted { interval_us: INTERVAL_US, duration_ms });
@@ -59,7 +59,7 @@ pub(super) fn ask(guest: &mut Agent, duration: Duration) -> Result<Vec<WakeUps>,
     }
 }
 
-/// Table and histogram.
+/// Renders table and histogram.
 pub(super) fn text(wake_ups: &[WakeUps]) -> String {
     let rows: Vec<_> = wake_ups
         .iter()
@@ -89,7 +89,7 @@ pub(super) fn text(wake_ups: &[WakeUps]) -> String {
     )
 }
 
-/// One line for each doubling of the latency, from the first that has any to the last.
+/// Renders one line per doubling of the latency, from the first to the last that has wake-ups.
 fn histogram(all: &Latencies) -> String {
     let mut lines: Vec<(u64, u64)> = Vec::new();
     for (ns, count) in Vec::from(all.clone()) {

@@ -1,4 +1,4 @@
-//! Where VMs go on machines that were captured, as `taut vm explain` tells it.
+//! Placement of VMs on described machines, as `taut vm explain` reports it.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ const EPYC: &str = include_str!("../../../../host/machines/epyc-8-nodes.txt");
 const LAPTOP: &str = include_str!("../../../../host/machines/hybrid-laptop.txt");
 const SMALL: &str = include_str!("../../../../host/machines/small-vm.txt");
 
-/// A machine, with whatever was placed on it.
+/// A machine and the VMs that were placed on it.
 struct Host {
     desired: Desired,
     observed: Observed,
@@ -53,7 +53,7 @@ impl Host {
         Self { desired: Desired::default(), observed, report: HostReport::default(), text }
     }
 
-    /// Starts a latency-sensitive VM whose file says this besides, if it may be.
+    /// Starts a latency-sensitive VM whose file also has `more`, if admission allows it.
     fn start(&mut self, name: &str, more: &serde_json::Value) {
         let mut json = serde_json::json!({
             "power": "on", "memory": "1GiB", "memory_reservation": "full", "cpu": { "reservation": "full" },
@@ -82,7 +82,7 @@ impl Host {
         self.settle();
     }
 
-    /// The plan is carried out, and everybody who moved is told.
+    /// Applies the plan and prints the VMs that moved.
     fn settle(&mut self) {
         let decided = Decided::new(&self.desired, &self.observed, &self.report);
         let placement = &decided.placement;

@@ -1,11 +1,11 @@
-//! `taut vm explain`: what was decided for a VM, and by which rule.
+//! `taut vm explain`: the decisions for a VM, each with its rule.
 
 use taut_api::latency::Decision;
 use taut_api::route::Vm;
 
 use crate::output;
 
-/// As text.
+/// Renders the decisions as text.
 pub(super) fn text(vm: &Vm) -> String {
     let name = &vm.name;
     let mut text = String::new();

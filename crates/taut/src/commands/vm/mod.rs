@@ -10,88 +10,89 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use taut_api::error::ErrorKind;
 use taut_api::import::{Fate, ImportedKey};
+use taut_api::path;
 use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm, VmFormat};
 use taut_api::vm::{Phase, Power};
 use taut_api::{ApiError, Name};
 
-use crate::Outcome;
 use crate::client::Client;
 use crate::commands::{console, until};
-use crate::output::{self, Format};
+use crate::output::{self, Format, Outcome};
 use crate::progress::Progress;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Describe a VM by a file; a .vmx file's keys are reported one by one.
+    /// Create a VM from a file. For a .vmx file, each key is reported with its fate
     #[command(after_long_help = concat!("A file with every key:\n\n", include_str!("../../../../../demo/vm.toml")))]
     Create {
-        /// The file, TOML or .vmx.
+        /// VM file, TOML or .vmx
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
-        /// Its name, if the file has none or another is wanted.
+        /// Name of the VM; overrides the name in the file
         #[arg(long)]
         name: Option<Name>,
-        /// Start it at once.
+        /// Start the VM at once
         #[arg(long)]
         start: bool,
-        /// Port group for vNICs of a .vmx file whose network taut does not know.
+        /// Port group for vNICs of a .vmx file whose network taut does not know
         #[arg(long)]
         portgroup: Option<Name>,
     },
-    /// Start a VM.
+    /// Start a VM
     Start {
-        /// Its name.
+        /// Name of the VM
         name: Name,
-        /// Wait until the agent inside answers.
+        /// Wait until the agent inside answers
         #[arg(long)]
         wait: bool,
     },
-    /// Ask a VM to power off, and wait until it has.
+    /// Ask a VM to power off, and wait until it is off
     Stop {
-        /// Its name.
+        /// Name of the VM
         name: Name,
-        /// Do not ask: end its process.
+        /// End its process without asking the guest
         #[arg(long)]
         force: bool,
     },
-    /// Forget a stopped VM. Its disks are not touched.
+    /// Delete a stopped VM; its disks are kept
     Delete {
-        /// Its name.
+        /// Name of the VM
         name: Name,
-        /// Stop it first, without asking.
+        /// Stop it first without asking the guest
         #[arg(long)]
         force: bool,
     },
-    /// List VMs.
+    /// List VMs
     List,
-    /// Everything about one VM.
+    /// Show one VM with its settings, state and cards
     Show {
-        /// Its name.
+        /// Name of the VM
         name: Name,
     },
-    /// What was decided for a VM's latency sensitivity, shares and limits: each decision with its rule, what is missing, what needs a
-    /// restart.
+    /// Explain the decisions for a VM's latency sensitivity, shares and limits: each decision with
+    /// its rule, what is missing, what needs a restart
     Explain {
-        /// Its name.
+        /// Name of the VM
         name: Name,
     },
-    /// Change latency sensitivity, reservations, shares, limits, settings of one of its cards or of its VMCI device, in force at once unless said otherwise.
+    /// Change settings of a VM in one step: all of them or none. They take effect at once unless
+    /// stated otherwise
     Set(Box<set::Settings>),
-    /// Its interfaces and addresses as seen from inside.
+    /// Show the interfaces and addresses inside the guest
     Addresses {
-        /// Its name.
+        /// Name of the VM
         name: Name,
     },
-    /// Its serial console; Ctrl-] leaves.
+    /// Connect to the serial console; Ctrl-] leaves
     Console {
-        /// Its name.
+        /// Name of the VM
         name: Name,
     },
-    /// What its console printed.
+    /// Print the log of the serial console
     Log {
-        /// Its name.
+        /// Name of the VM
         name: Name,
-        /// Go on printing.
+        /// Keep printing new output
         #[arg(short, long)]
         follow: bool,
     },
@@ -108,10 +109,10 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
             if force {
                 stop(client, &name, true)?;
             }
-            client.delete(&format!("/v1/vms/{name}"))
+            client.delete(&path::VM.of(&name))
         }
         Command::List => {
-            let all: Vec<Vm> = client.get("/v1/vms")?;
+            let all: Vec<Vm> = client.get(path::VMS)?;
             output::print(format, &all, |all| {
                 let rows: Vec<_> = all.iter().map(row).collect();
                 output::table(["NAME", "KIND", "PHASE", "VCPUS", "MEMORY", "NICS", "PID", "REASON"], &rows)
@@ -139,9 +140,9 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
     }
 }
 
-/// The VM of this name.
+/// Reads the VM from the daemon.
 pub(crate) fn get(client: &Client, name: &Name) -> Result<Vm, ApiError> {
-    client.get(&format!("/v1/vms/{name}"))
+    client.get(&path::VM.of(name))
 }
 
 fn create(
@@ -155,7 +156,7 @@ fn create(
     let unreadable = |error: std::io::Error| {
         ApiError::new(
             ErrorKind::Invalid,
-            format!("{} cannot be read", file.display()),
+            format!("cannot read {}", file.display()),
             "check the path and its permissions",
         )
         .because(&error)
@@ -167,7 +168,7 @@ fn create(
     let format_of_file = if is_vmx { VmFormat::Vmx } else { VmFormat::Toml };
     let power = if start { Power::On } else { Power::Off };
     let request = CreateVm { name, format: format_of_file, text, base_dir, power, default_portgroup };
-    let created: CreatedVm = client.post("/v1/vms", &request)?;
+    let created: CreatedVm = client.post(path::VMS, &request)?;
     output::print(format, &created, |created| {
         let mut text = format!("created {}\n", created.vm.name);
         if !created.imported.is_empty() {
@@ -192,14 +193,14 @@ fn fate(key: &ImportedKey) -> [String; 4] {
 }
 
 fn start(client: &Client, name: &Name, wait: bool) -> Outcome {
-    client.post_only(&format!("/v1/vms/{name}/power"), &SetPower { power: Power::On, force: false })?;
+    client.post_only(&path::VM_POWER.of(name), &SetPower { power: Power::On, force: false })?;
     if !wait {
         return Ok(());
     }
     let running = until(&format!("{name} is running"), || {
         let vm = get(client, name)?;
         match vm.status.phase {
-            // QEMU is a running process before it has made the agent's socket.
+            // QEMU's process exists before its agent socket does.
             Phase::Running
                 if vm.status.agent_socket.as_ref().is_none_or(|socket| Path::new(socket).exists()) =>
             {
@@ -207,7 +208,7 @@ fn start(client: &Client, name: &Name, wait: bool) -> Outcome {
             }
             Phase::Failed => Err(ApiError::new(
                 ErrorKind::Unavailable,
-                format!("{name} could not be started: {}", vm.status.reason.unwrap_or_default()),
+                format!("cannot start {name}: {}", vm.status.reason.unwrap_or_default()),
                 format!("`taut vm log {name}` and `taut events` show what happened before"),
             )),
             _ => Ok(None),
@@ -218,7 +219,7 @@ fn start(client: &Client, name: &Name, wait: bool) -> Outcome {
 }
 
 fn stop(client: &Client, name: &Name, force: bool) -> Outcome {
-    client.post_only(&format!("/v1/vms/{name}/power"), &SetPower { power: Power::Off, force })?;
+    client.post_only(&path::VM_POWER.of(name), &SetPower { power: Power::Off, force })?;
     until(&format!("{name} has stopped"), || {
         Ok((get(client, name)?.status.phase == Phase::Stopped).then_some(()))
     })
@@ -252,7 +253,7 @@ fn row(vm: &Vm) -> [String; 8] {
     ]
 }
 
-/// The setting, and what became of it.
+/// Renders the latency sensitivity and its state.
 fn sensitivity(vm: &Vm) -> String {
     let setting = output::word(&vm.spec.vm.latency_sensitivity);
     match &vm.status.latency {

@@ -4,10 +4,11 @@ use clap::{ArgGroup, Args};
 use taut_api::Name;
 use taut_api::latency::Decision;
 use taut_api::patch::{NicPatch, VmPatch, is_default};
+use taut_api::path;
 use taut_api::route::Vm;
 
-use crate::Outcome;
 use crate::client::Client;
+use crate::output::Outcome;
 
 /// The VM and its new settings.
 #[derive(Debug, Args)]
@@ -16,19 +17,19 @@ use crate::client::Client;
     override_usage = "taut vm set <NAME> <SETTING>..."
 )]
 pub(crate) struct Settings {
-    /// Name of the VM.
+    /// Name of the VM
     name: Name,
-    /// Network card that --coalescing and --lro apply to, counted from 0.
+    /// Network card that --coalescing and --lro apply to, counted from 0
     #[arg(long, default_value_t = 0, value_name = "N")]
     nic: usize,
     #[command(flatten)]
     card: NicPatch,
     #[command(flatten)]
     patch: VmPatch,
-    /// Add a VMCI device at the VM's next start.
+    /// Add a VMCI device; the guest sees it after its next start
     #[arg(long, group = "setting")]
     vmci: bool,
-    /// Remove the VMCI device: cut off at once, gone from the guest after its next start.
+    /// Remove the VMCI device: cut off at once, gone from the guest after its next start
     #[arg(long, group = "setting", conflicts_with_all = ["vmci", "domains", "unrestricted",
         "connections", "half_open"])]
     no_vmci: bool,
@@ -48,14 +49,14 @@ impl Settings {
 
 pub(super) fn run(settings: Settings, client: &Client) -> Outcome {
     let (name, patch) = settings.into_request();
-    let after: Vm = client.patch(&format!("/v1/vms/{name}"), &patch)?;
+    let after: Vm = client.patch(&path::VM.of(&name), &patch)?;
     for line in consequences(&patch, after) {
         println!("{name}: {line}");
     }
     Ok(())
 }
 
-/// Lists what the changed settings still lack, and what needs a restart of the VM.
+/// Lists what is missing for the changed settings, and what needs a restart of the VM.
 fn consequences(patch: &VmPatch, after: Vm) -> Vec<String> {
     let VmPatch { nics: _, latency, resources, machine, placement, vmci } = patch;
     let name = after.name;

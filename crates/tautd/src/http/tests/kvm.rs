@@ -1,4 +1,4 @@
-//! What KVM has counted, from monitors that say what the test wants.
+//! KVM's counters, from simulated monitors.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
@@ -6,7 +6,7 @@ use std::thread;
 
 use super::*;
 
-/// A VM that runs, under this accelerator.
+/// Creates a running VM with this accelerator.
 fn running(accelerator: VmAccelerator) -> Server {
     let server = Server::with_lan();
     server.create("m", MICRO).is(201);
@@ -15,7 +15,7 @@ fn running(accelerator: VmAccelerator) -> Server {
     server
 }
 
-/// A monitor for its VM that answers `query-stats` and `query-cpus-fast` so.
+/// Starts a monitor for the VM that gives these answers to `query-stats` and `query-cpus-fast`.
 fn monitor(server: &Server, stats: &'static str, cpus: &'static str) {
     let folder = server.dir.path().join("vms/m");
     std::fs::create_dir_all(&folder).unwrap();
@@ -58,7 +58,7 @@ fn where_there_are_none_it_is_said_why() {
     assert!(because(&old_kernel).contains("5.14"));
     let old_qemu = running(VmAccelerator::Kvm);
     monitor(&old_qemu, r#"{"error": {"class": "CommandNotFound", "desc": "what is query-stats?"}}"#, CPUS);
-    assert!(because(&old_qemu).ends_with("from 7.1 on): what is query-stats?"));
+    assert!(because(&old_qemu).ends_with("7.1 and later has): what is query-stats?"));
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_monitor_that_says_something_else_is_an_error_with_a_hint() {
     let server = running(VmAccelerator::Kvm);
     server.get("/v1/vms/m/kvm").refuses(503, &["the monitor of m", "qmp.sock"]);
     monitor(&server, r#"{"return": [{"provider": "kvm", "qom-path": "/a", "stats": 5}]}"#, CPUS);
-    server.get("/v1/vms/m/kvm").refuses(503, &["not QMP", "another program"]);
+    server.get("/v1/vms/m/kvm").refuses(503, &["not QMP", "close other programs"]);
     server.get("/v1/vms/nobody/kvm").refuses(404, &["nobody"]);
     server.app.board.lock().observed.vms.clear();
     server.get("/v1/vms/m/kvm").refuses(409, &["taut vm start m"]);

@@ -1,4 +1,4 @@
-//! The thread that keeps a fabric running and listens to it.
+//! The thread that keeps a fabric running and handles its messages.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,19 +16,19 @@ use super::conversation::Conversation;
 use super::successor::Watch;
 use crate::process::Process;
 
-/// How long a fabric may take to answer the first message.
+/// Time limit for a fabric's first answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// A fabric that lives shorter than this counts as failing to start.
+/// A fabric with a shorter life counts as a failed start.
 const SHORT_LIFE: Duration = Duration::from_millis(250);
-/// Restarts without a pause; after that the pauses grow.
+/// Number of restarts without a pause; later pauses grow.
 const FREE_RESTARTS: u32 = 5;
 /// Longest pause before the next start.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
-/// How long a fabric that closed its connection may take to die.
+/// Time that a fabric may take to exit after it closed its connection.
 const HANG_UP: Duration = Duration::from_millis(100);
 
-/// A fabric's process, and the connection to it.
+/// A fabric's process and the connection to it.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) process: Process,
@@ -36,27 +36,27 @@ pub(super) struct Running {
     pub(super) origin: Origin,
 }
 
-/// How a fabric came to be ours.
+/// Origin of a fabric.
 #[derive(Debug)]
 pub(super) enum Origin {
     /// An earlier daemon left it running.
     Found,
-    /// This daemon started it, and it has all that it needs.
+    /// This daemon started it, and it has received everything.
     TookOver(Conversation),
 }
 
-/// How a conversation ended.
+/// End of a connection.
 #[derive(Debug)]
 pub(super) enum End {
     /// The fabric closed it.
     HungUp,
-    /// Another fabric has taken over.
+    /// Another fabric took over.
     Succeeded(Running),
 }
 
 impl Shared {
     /// Runs until the daemon ends the fabric.
-    pub(super) fn keep(&self) {
+    pub(super) fn supervise(&self) {
         let found = |(process, stream)| Running { process, stream, origin: Origin::Found };
         let mut next = self.paths.adopt().map(found);
         let mut short_lives = 0;
@@ -65,7 +65,7 @@ impl Shared {
             match next.take().map_or_else(|| self.start_one(), Ok) {
                 Ok(running) => next = self.serve(running),
                 Err(error) => {
-                    let message = format!("the fabric cannot be started: {error}");
+                    let message = format!("cannot start the fabric: {error}");
                     self.store.event(Level::Error, "fabric", "fabric.not-started", &message);
                 }
             }
@@ -86,13 +86,13 @@ impl Shared {
         let (process, stream) = self.paths.spawn()?;
         let message = format!("started the fabric, process {}", process.pid());
         self.store.event(Level::Info, "fabric", "fabric.started", &message);
-        // Nothing else is said to it before it has begun.
+        // Other messages must wait until the fabric has begun to serve.
         let mut wire = self.wire();
         self.wanted().new_ports.clear();
         self.generation.fetch_add(1, Ordering::SeqCst);
         let begun = self.give(&stream, &mut Watch::start()).and_then(|given| {
             for (port, why) in &given.refused {
-                tracing::warn!(%port, why, "the next fabric cannot go on with what this port had");
+                tracing::warn!(%port, why, "the next fabric cannot take over this port");
             }
             let conversation = self.take_over(&stream, &given, &[])?;
             Ok((conversation, stream.try_clone()?))
@@ -101,7 +101,7 @@ impl Shared {
             Ok((conversation, open)) => {
                 *wire = Some(open);
                 if self.ending.load(Ordering::SeqCst) {
-                    // Whoever ends the fabric may have found the wire still closed.
+                    // `Fabric::end` may have found the wire still closed, so repeat its message.
                     super::send(wire.as_ref(), &ToFabric::Quit, &[]);
                 }
                 Ok(Running { process, stream, origin: Origin::TookOver(conversation) })
@@ -113,7 +113,7 @@ impl Shared {
         }
     }
 
-    /// Until the death of one fabric, or until another has taken over from it.
+    /// Serves one fabric until it dies or another takes over; returns the successor.
     fn serve(&self, running: Running) -> Option<Running> {
         let Running { process, mut stream, origin } = running;
         self.board.lock().observed.fabric.pid = Some(process.pid());
@@ -139,7 +139,8 @@ impl Shared {
             if process.has_ended(HANG_UP) || end.is_err() || self.ending.load(Ordering::SeqCst) {
                 break end;
             }
-            // It lives and hung up: it does that to a daemon that was too slow to read.
+            // The fabric closes the connection of a daemon that reads too slowly, and continues to
+            // run.
             match self.paths.connect() {
                 Ok(again) => stream = again,
                 Err(error) => break Err(error),
@@ -149,12 +150,12 @@ impl Shared {
         None
     }
 
-    /// One connection, from the first message to its end.
+    /// Handles one connection from the first message to its end.
     fn converse(&self, process: &Process, stream: &UnixStream) -> io::Result<End> {
-        // What this fabric tells of its ports, now and later, is about the ports as they are wanted now.
+        // Reports of this fabric concern the ports as they are wanted now.
         self.wanted().new_ports.clear();
         let revision = Self::greet(stream)?;
-        // Both directions at once: a fabric that has much to say must not wait for us to finish.
+        // Send and receive at the same time: the fabric must not block while it has much to send.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 if let Err(error) = self.tell_configuration(stream, revision) {
@@ -165,7 +166,7 @@ impl Shared {
         })
     }
 
-    /// Hears what a fabric says, and has another take over from it when somebody asks for that.
+    /// Handles messages of a fabric, and upgrades it when asked to.
     fn listen(
         &self,
         process: &Process,
@@ -179,16 +180,16 @@ impl Shared {
                     return Ok(End::Succeeded(next));
                 }
             }
-            let mut heard =
-                [stream.as_fd(), self.upgrades.bell()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            let mut heard = [stream.as_fd(), self.upgrades.request_fd()]
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
             match poll(&mut heard, None) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             }
-            let [from_fabric, bell] = heard.map(|polled| !polled.revents().is_empty());
-            if bell {
-                self.upgrades.hear_bell();
+            let [from_fabric, requested] = heard.map(|polled| !polled.revents().is_empty());
+            if requested {
+                self.upgrades.clear_request();
             }
             if from_fabric {
                 match channel::receive(stream)? {
@@ -199,24 +200,26 @@ impl Shared {
         }
     }
 
-    /// Says who we are; returns the revision of the configuration that the fabric runs.
+    /// Sends the first message; returns the revision of the fabric's configuration.
     pub(super) fn greet(stream: &UnixStream) -> io::Result<u64> {
         channel::send(stream, &ToFabric::Hello { protocol: PROTOCOL }, &[])?;
         let mut readable = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
         if poll(&mut readable, Timespec::try_from(PATIENCE).ok().as_ref())? == 0 {
-            return Err(io::Error::other(format!("it did not answer within {PATIENCE:?}")));
+            return Err(io::Error::other(format!("the fabric did not answer within {PATIENCE:?}")));
         }
         match channel::receive(stream)? {
             Some((FromFabric::Welcome { protocol: PROTOCOL, revision, .. }, _)) => Ok(revision),
-            Some((FromFabric::Welcome { protocol, .. }, _)) => {
-                Err(io::Error::other(format!("it speaks version {protocol}, this daemon {PROTOCOL}")))
+            Some((FromFabric::Welcome { protocol, .. }, _)) => Err(io::Error::other(format!(
+                "the fabric's protocol version is {protocol}, the daemon's {PROTOCOL}"
+            ))),
+            Some((other, _)) => {
+                Err(io::Error::other(format!("the fabric answered {other:?} instead of Welcome")))
             }
-            Some((other, _)) => Err(io::Error::other(format!("it answered {other:?} instead of a welcome"))),
             None => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
 
-    /// Sends the configuration, then opens the wire for others.
+    /// Sends the configuration, then opens the wire for other threads.
     fn tell_configuration(&self, stream: &UnixStream, revision: u64) -> io::Result<()> {
         let mut wire = self.wire();
         let config = {
@@ -227,13 +230,14 @@ impl Shared {
         channel::send(stream, &ToFabric::Configure(config), &[])?;
         *wire = Some(stream.try_clone()?);
         if self.ending.load(Ordering::SeqCst) {
-            // Whoever ends the fabric may have found the wire still closed.
+            // `Fabric::end` may have found the wire still closed, so repeat its message.
             super::send(wire.as_ref(), &ToFabric::Quit, &[]);
         }
         Ok(())
     }
 
-    /// Makes sure that one fabric is gone before the next touches the same rings.
+    /// Makes sure that the fabric has ended before the next one touches the same rings, and reports
+    /// its death.
     fn bury(&self, mut process: Process, error: Option<io::Error>) {
         let ending = self.ending.load(Ordering::SeqCst);
         if !process.has_ended(if ending { PATIENCE } else { Duration::ZERO }) {
@@ -255,8 +259,7 @@ impl Shared {
         if let Some(error) = error {
             message = format!("{message}: {error}");
         }
-        message =
-            format!("{message}; another one goes on with its ports. Its log: {}", self.paths.log().display());
+        message = format!("{message}; another one takes over its ports. Log: {}", self.paths.log().display());
         self.store.event(Level::Error, "fabric", "fabric.died", &message);
     }
 

@@ -1,0 +1,77 @@
+//! Paths of the HTTP API, used by the daemon's router and by its clients.
+
+use crate::Name;
+
+/// A path with the placeholder `{name}`, as the router and OpenAPI write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NamedPath(&'static str);
+
+impl NamedPath {
+    /// Returns the pattern with the placeholder.
+    pub const fn pattern(self) -> &'static str {
+        self.0
+    }
+
+    /// Returns the path of the resource `name`. Names need no escape.
+    pub fn of(self, name: &Name) -> String {
+        self.0.replace("{name}", name.as_str())
+    }
+}
+
+/// All VMs.
+pub const VMS: &str = "/v1/vms";
+/// One VM.
+pub const VM: NamedPath = NamedPath("/v1/vms/{name}");
+/// Power state of one VM.
+pub const VM_POWER: NamedPath = NamedPath("/v1/vms/{name}/power");
+/// KVM's counters of one VM.
+pub const VM_KVM: NamedPath = NamedPath("/v1/vms/{name}/kvm");
+/// All vSwitches.
+pub const VSWITCHES: &str = "/v1/vswitches";
+/// One vSwitch.
+pub const VSWITCH: NamedPath = NamedPath("/v1/vswitches/{name}");
+/// All port groups.
+pub const PORTGROUPS: &str = "/v1/portgroups";
+/// One port group.
+pub const PORTGROUP: NamedPath = NamedPath("/v1/portgroups/{name}");
+/// All namespace attachments.
+pub const NETNS: &str = "/v1/netns";
+/// One namespace attachment.
+pub const NETNS_ATTACHMENT: NamedPath = NamedPath("/v1/netns/{name}");
+/// All external ports.
+pub const EXTERNAL_PORTS: &str = "/v1/external-ports";
+/// One external port.
+pub const EXTERNAL_PORT: NamedPath = NamedPath("/v1/external-ports/{name}");
+/// All ports of the fabric.
+pub const PORTS: &str = "/v1/ports";
+/// The event log.
+pub const EVENTS: &str = "/v1/events";
+/// The host.
+pub const HOST: &str = "/v1/host";
+/// Settings of the host.
+pub const HOST_SETTINGS: &str = "/v1/host/settings";
+/// Dense mode.
+pub const HOST_TUNE: &str = "/v1/host/tune";
+/// Restoring the host's settings.
+pub const HOST_RESTORE: &str = "/v1/host/restore";
+/// The daemon.
+pub const DAEMON: &str = "/v1/daemon";
+/// Replacing the running fabric.
+pub const UPGRADE_FABRIC: &str = "/v1/upgrade-fabric";
+/// Ending the daemon.
+pub const SHUTDOWN: &str = "/v1/shutdown";
+/// Metrics for Prometheus.
+pub const METRICS: &str = "/metrics";
+/// The description of this API.
+pub const OPENAPI: &str = "/openapi.json";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_takes_the_placeholders_place() {
+        assert_eq!(VM_POWER.of(&"db1".parse().unwrap()), "/v1/vms/db1/power");
+        assert_eq!(VM_POWER.pattern(), "/v1/vms/{name}/power");
+    }
+}

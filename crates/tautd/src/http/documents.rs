@@ -1,0 +1,97 @@
+//! The handlers that all plain documents share: list, show, put and delete.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::http::StatusCode;
+use serde::de::DeserializeOwned;
+use taut_api::{ApiError, Document, Name};
+use taut_plan::Desired;
+
+use super::body::{Failure, OnlyNew};
+use super::{Shared, not_found};
+use crate::board::Seen;
+use crate::store::{Change, Kind, State as Documents};
+
+/// A kind of document that users write as a whole.
+pub(super) trait Resource {
+    /// What users write.
+    type Spec: Clone + Send + DeserializeOwned + 'static;
+    /// What is observed.
+    type Status;
+    /// The kind in the store.
+    const KIND: Kind;
+
+    /// Returns the documents of this kind.
+    fn specs(desired: &Desired) -> &BTreeMap<Name, Self::Spec>;
+
+    /// Returns the write that makes, replaces or (`None`) deletes one.
+    fn change(name: Name, spec: Option<Self::Spec>) -> Change;
+
+    /// Fills in what the user left to the daemon.
+    fn complete(_name: &Name, _spec: &mut Self::Spec) {}
+
+    /// Refuses a document that does not fit the others.
+    fn admit(desired: &Desired, name: &Name, spec: &Self::Spec) -> Result<(), ApiError>;
+
+    /// Refuses to delete a document that others refer to.
+    fn check_unused(_desired: &Desired, _name: &Name) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    /// Returns what is observed of one.
+    fn status(desired: &Desired, seen: &Seen, name: &Name) -> Self::Status;
+}
+
+type Answer<R> = Document<<R as Resource>::Spec, <R as Resource>::Status>;
+
+pub(super) fn list<R: Resource>(app: &Shared) -> Json<Vec<Answer<R>>> {
+    let (state, seen) = app.look();
+    Json(R::specs(&state.desired).keys().filter_map(|name| document::<R>(&state, &seen, name).ok()).collect())
+}
+
+pub(super) fn show<R: Resource>(app: &Shared, name: &Name) -> Result<Json<Answer<R>>, Failure> {
+    let (state, seen) = app.look();
+    Ok(Json(document::<R>(&state, &seen, name)?))
+}
+
+pub(super) async fn put<R: Resource>(
+    app: Shared,
+    name: Name,
+    only_new: OnlyNew,
+    mut spec: R::Spec,
+) -> Result<Json<Answer<R>>, Failure> {
+    let key = name.clone();
+    let state = app
+        .write(move |desired| {
+            only_new.check(R::specs(desired).contains_key(&key), R::KIND.noun(), &key)?;
+            R::complete(&key, &mut spec);
+            R::admit(desired, &key, &spec)?;
+            Ok(R::change(key, Some(spec)))
+        })
+        .await?;
+    Ok(Json(document::<R>(&state, &app.board.lock(), &name)?))
+}
+
+pub(super) async fn delete<R: Resource>(app: Shared, name: Name) -> Result<StatusCode, Failure> {
+    app.write(move |desired| {
+        if !R::specs(desired).contains_key(&name) {
+            return Err(not_found(R::KIND, &name));
+        }
+        R::check_unused(desired, &name)?;
+        Ok(R::change(name, None))
+    })
+    .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn document<R: Resource>(state: &Arc<Documents>, seen: &Seen, name: &Name) -> Result<Answer<R>, ApiError> {
+    let spec = R::specs(&state.desired).get(name).ok_or_else(|| not_found(R::KIND, name))?;
+    Ok(Document {
+        name: name.clone(),
+        revision: state.revision_of(R::KIND, name),
+        spec: spec.clone(),
+        status: R::status(&state.desired, seen, name),
+    })
+}

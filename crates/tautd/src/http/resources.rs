@@ -1,0 +1,269 @@
+//! vSwitches, port groups, namespace attachments and external ports: `/v1/vswitches` and others.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use taut_api::network::{
+    ExternalPortSpec, ExternalPortStatus, NetnsSpec, NetnsStatus, PortGroupSpec, PortGroupStatus,
+    VSwitchSpec, VSwitchStatus,
+};
+use taut_api::{ApiError, Document, Name, path};
+use taut_plan::admission::documents::{
+    admit_external, admit_netns, admit_portgroup, admit_portgroup_deletion, admit_vswitch_deletion,
+};
+use taut_plan::{Desired, Owner};
+
+use super::Shared;
+use super::body::{Body, Failure, Named, OnlyNew};
+use super::documents::{self, Resource};
+use crate::board::Seen;
+use crate::status;
+use crate::store::{Change, Kind};
+
+/// Defines the module with the four handlers of one kind of document and their descriptions.
+macro_rules! handlers {
+    (
+        $module:ident, $resource:ident, $Spec:ident, $Status:ident, $tag:literal, $what:literal,
+        $all:ident, $one:ident, $list:ident, $show:ident, $put:ident, $delete:ident,
+        $list_text:literal, $show_text:literal, $put_text:literal, $delete_text:literal
+    ) => {
+        pub(super) mod $module {
+            use super::*;
+
+            #[doc = $list_text]
+            #[utoipa::path(get, path = path::$all, tag = $tag,
+                                responses((status = 200, body = [Document<$Spec, $Status>])))]
+            pub(in crate::http) async fn $list(
+                State(app): State<Shared>,
+            ) -> Json<Vec<Document<$Spec, $Status>>> {
+                documents::list::<$resource>(&app)
+            }
+
+            #[doc = $show_text]
+            #[utoipa::path(get, path = path::$one.pattern(), tag = $tag,
+                                params(("name" = Name, Path, description = $what)),
+                                responses((status = 200, body = Document<$Spec, $Status>),
+                                    (status = 404, body = ApiError)))]
+            pub(in crate::http) async fn $show(
+                State(app): State<Shared>,
+                Named(name): Named,
+            ) -> Result<Json<Document<$Spec, $Status>>, Failure> {
+                documents::show::<$resource>(&app, &name)
+            }
+
+            #[doc = $put_text]
+            #[utoipa::path(put, path = path::$one.pattern(), tag = $tag, request_body = $Spec,
+                                params(("name" = Name, Path, description = $what)),
+                                responses((status = 200, body = Document<$Spec, $Status>),
+                                    (status = 400, body = ApiError), (status = 409, body = ApiError),
+                                    (status = 503, body = ApiError)))]
+            pub(in crate::http) async fn $put(
+                State(app): State<Shared>,
+                Named(name): Named,
+                only_new: OnlyNew,
+                Body(spec): Body<$Spec>,
+            ) -> Result<Json<Document<$Spec, $Status>>, Failure> {
+                documents::put::<$resource>(app, name, only_new, spec).await
+            }
+
+            #[doc = $delete_text]
+            #[utoipa::path(delete, path = path::$one.pattern(), tag = $tag,
+                                params(("name" = Name, Path, description = $what)),
+                                responses((status = 204), (status = 404, body = ApiError),
+                                    (status = 409, body = ApiError), (status = 503, body = ApiError)))]
+            pub(in crate::http) async fn $delete(
+                State(app): State<Shared>,
+                Named(name): Named,
+            ) -> Result<StatusCode, Failure> {
+                documents::delete::<$resource>(app, name).await
+            }
+        }
+    };
+}
+
+handlers!(
+    vswitches,
+    VSwitches,
+    VSwitchSpec,
+    VSwitchStatus,
+    "Networks",
+    "vSwitch",
+    VSWITCHES,
+    VSWITCH,
+    list_vswitches,
+    show_vswitch,
+    put_vswitch,
+    delete_vswitch,
+    "Lists all vSwitches.",
+    "Shows one vSwitch.",
+    "Creates or replaces a vSwitch; with `If-None-Match: *` only creates.",
+    "Deletes a vSwitch without port groups."
+);
+handlers!(
+    portgroups,
+    PortGroups,
+    PortGroupSpec,
+    PortGroupStatus,
+    "Networks",
+    "Port group",
+    PORTGROUPS,
+    PORTGROUP,
+    list_portgroups,
+    show_portgroup,
+    put_portgroup,
+    delete_portgroup,
+    "Lists all port groups.",
+    "Shows one port group.",
+    "Creates or replaces a port group; its ports follow at once. With `If-None-Match: *` only creates.",
+    "Deletes a port group without ports."
+);
+handlers!(
+    netns,
+    Attachments,
+    NetnsSpec,
+    NetnsStatus,
+    "Attachments",
+    "Attachment",
+    NETNS,
+    NETNS_ATTACHMENT,
+    list_netns,
+    show_netns,
+    put_netns,
+    delete_netns,
+    "Lists all namespace attachments.",
+    "Shows one namespace attachment.",
+    "Attaches a network namespace, or changes its attachment; with `If-None-Match: *` only attaches.",
+    "Detaches a network namespace and removes it if it was made for the attachment."
+);
+handlers!(
+    external,
+    ExternalPorts,
+    ExternalPortSpec,
+    ExternalPortStatus,
+    "Attachments",
+    "External port",
+    EXTERNAL_PORTS,
+    EXTERNAL_PORT,
+    list_external,
+    show_external,
+    put_external,
+    delete_external,
+    "Lists all external ports.",
+    "Shows one external port.",
+    "Attaches a front end that taut did not start, or changes its port; with `If-None-Match: *` only attaches.",
+    "Detaches an external port."
+);
+
+struct VSwitches;
+
+impl Resource for VSwitches {
+    type Spec = VSwitchSpec;
+    type Status = VSwitchStatus;
+    const KIND: Kind = Kind::VSwitch;
+
+    fn specs(desired: &Desired) -> &BTreeMap<Name, VSwitchSpec> {
+        &desired.vswitches
+    }
+
+    fn change(name: Name, spec: Option<VSwitchSpec>) -> Change {
+        Change::VSwitch(name, spec)
+    }
+
+    fn admit(_: &Desired, _: &Name, _: &VSwitchSpec) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    fn check_unused(desired: &Desired, name: &Name) -> Result<(), ApiError> {
+        admit_vswitch_deletion(desired, name)
+    }
+
+    fn status(desired: &Desired, _: &Seen, name: &Name) -> VSwitchStatus {
+        status::vswitch(desired, name)
+    }
+}
+
+struct PortGroups;
+
+impl Resource for PortGroups {
+    type Spec = PortGroupSpec;
+    type Status = PortGroupStatus;
+    const KIND: Kind = Kind::PortGroup;
+
+    fn specs(desired: &Desired) -> &BTreeMap<Name, PortGroupSpec> {
+        &desired.portgroups
+    }
+
+    fn change(name: Name, spec: Option<PortGroupSpec>) -> Change {
+        Change::PortGroup(name, spec)
+    }
+
+    fn admit(desired: &Desired, name: &Name, spec: &PortGroupSpec) -> Result<(), ApiError> {
+        admit_portgroup(desired, name, spec)
+    }
+
+    fn check_unused(desired: &Desired, name: &Name) -> Result<(), ApiError> {
+        admit_portgroup_deletion(desired, name)
+    }
+
+    fn status(desired: &Desired, _: &Seen, name: &Name) -> PortGroupStatus {
+        status::portgroup(desired, name)
+    }
+}
+
+struct Attachments;
+
+impl Resource for Attachments {
+    type Spec = NetnsSpec;
+    type Status = NetnsStatus;
+    const KIND: Kind = Kind::Netns;
+
+    fn specs(desired: &Desired) -> &BTreeMap<Name, NetnsSpec> {
+        &desired.netns
+    }
+
+    fn change(name: Name, spec: Option<NetnsSpec>) -> Change {
+        Change::Netns(name, spec)
+    }
+
+    fn complete(name: &Name, spec: &mut NetnsSpec) {
+        spec.mac.get_or_insert_with(|| Owner::Netns(name.clone()).derived_mac());
+    }
+
+    fn admit(desired: &Desired, name: &Name, spec: &NetnsSpec) -> Result<(), ApiError> {
+        admit_netns(desired, name, spec)
+    }
+
+    fn status(desired: &Desired, seen: &Seen, name: &Name) -> NetnsStatus {
+        status::netns(desired, seen, name)
+    }
+}
+
+struct ExternalPorts;
+
+impl Resource for ExternalPorts {
+    type Spec = ExternalPortSpec;
+    type Status = ExternalPortStatus;
+    const KIND: Kind = Kind::External;
+
+    fn specs(desired: &Desired) -> &BTreeMap<Name, ExternalPortSpec> {
+        &desired.external
+    }
+
+    fn change(name: Name, spec: Option<ExternalPortSpec>) -> Change {
+        Change::External(name, spec)
+    }
+
+    fn complete(name: &Name, spec: &mut ExternalPortSpec) {
+        spec.mac.get_or_insert_with(|| Owner::External(name.clone()).derived_mac());
+    }
+
+    fn admit(desired: &Desired, name: &Name, spec: &ExternalPortSpec) -> Result<(), ApiError> {
+        admit_external(desired, name, spec)
+    }
+
+    fn status(desired: &Desired, seen: &Seen, name: &Name) -> ExternalPortStatus {
+        status::external(desired, seen, name)
+    }
+}
