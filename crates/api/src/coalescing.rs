@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_range_is_named() {
+    fn values_out_of_range_are_refused_with_their_text() {
         for (text, message) in [
             ("", "`` is not a coalescing scheme"),
             ("rbc4000", "`rbc4000` is not a coalescing scheme"),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_writes_what_is_the_plans() {
+    fn users_cannot_write_dense() {
         let refused = Err(BadCoalescing::Scheme("dense".to_owned()));
         assert_eq!(Coalescing::of("dense", ""), refused);
         assert_eq!("dense".parse::<NicCoalescing>(), refused.map(NicCoalescing::Own));

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_both_readings_know_and_what_went_forward_is_a_difference() {
+    fn differences_omit_missing_and_decreasing_counters() {
         let before = KvmCounters {
             vcpus: vec![vcpu(0, &[("exits", 10), ("halt_exits", 4), ("gone", 1)]), vcpu(2, &[("exits", 1)])],
             none_because: None,

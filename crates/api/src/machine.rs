@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn polling_is_asked_for_by_spinning_only() {
+    fn kvm_polls_only_for_vms_that_spin() {
         let halt = |text: &str| serde_json::from_str::<HaltSpec>(text).unwrap().poll_ns();
         assert_eq!(halt(r#"{"spin": true}"#), Some(100_000), "ESX's own");
         assert_eq!(halt(r#"{"spin": true, "min_spin_us": 7}"#), Some(7_000));

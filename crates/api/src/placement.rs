@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn virtual_nodes_hold_all_vcpus_and_come_with_many_only() {
+    fn virtual_nodes_need_many_vcpus_and_hold_all_of_them() {
         let of = |vcpus, each| {
             PlacementSpec { vcpus_per_node: each, ..PlacementSpec::default() }.virtual_nodes(vcpus)
         };

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_to_eight_and_nothing_else() {
+    fn one_to_eight_pairs_are_accepted() {
         for count in 0..=u8::MAX {
             let parsed: Result<QueuePairs, _> = count.to_string().parse();
             assert_eq!(parsed.is_ok(), (1..=8).contains(&count));

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_bucket_can_do_is_refused_with_its_values() {
+    fn impossible_shapes_are_refused_with_their_values() {
         let shape = |average, peak, burst| Shape {
             average: BitRate(average),
             peak: Some(BitRate(peak)),

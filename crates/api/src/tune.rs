@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_threshold_is_named() {
+    fn invalid_thresholds_are_refused_with_their_text() {
         for (text, message) in [
             ("", "takes three values, VMs, vCPUs and percent, not ``"),
             ("1n 2n", "takes three values, VMs, vCPUs and percent, not `1n 2n`"),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_says_what_was_read_and_what_held() {
+    fn a_test_formats_readings_and_thresholds() {
         let reading = TuneReading {
             pcpus: 2,
             vms: 8,

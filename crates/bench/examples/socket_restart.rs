@@ -33,7 +33,7 @@ struct Arguments {
     /// Command for `sh -c` that replaces the fabric.
     #[arg(long)]
     command: String,
-    /// Whether connections must survive.
+    /// Kind of replacement: connections must survive it, or be reset.
     #[arg(long, value_enum)]
     mode: Mode,
     /// Number of restarts.

@@ -235,7 +235,7 @@ impl Drop for Spinner {
 }
 
 fn ended() -> AgentError {
-    AgentError::new("the microguest's vCPU has ended", "its log says why; start it again")
+    AgentError::new("the microguest's vCPU has ended", "see its log for the reason, and start it again")
 }
 
 fn mac_text(nic: &Nic) -> String {

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | one per device (`back_end`) | waits for a back end, negotiates, passes the link on, repeats |
 //! | vCPU (`vcpu`) | everything that a guest does: drivers, stacks, programs (`task`) |
-//! | one per agent connection (`agent`) | reads requests, gives the vCPU programs, waits for results |
+//! | one per agent connection (`agent`) | reads requests, starts programs, waits for results |
 
 mod agent;
 mod back_end;

@@ -77,7 +77,7 @@ fn with_vmci_restart(
     let mut machine = machine.unwrap_or_default();
     machine.decisions.push(Decision {
         decision: decision.to_owned(),
-        rule: "VMCI devices (VC-1): the device is part of the machine that a VM starts with".to_owned(),
+        rule: "VC-1 VM-to-VM sockets: the device is part of the machine that a VM starts with".to_owned(),
         restart: true,
     });
     Some(machine)

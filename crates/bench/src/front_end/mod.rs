@@ -21,7 +21,7 @@ pub use event::Event;
 const RX_QUEUE: usize = 0;
 const TX_QUEUE: usize = 1;
 
-/// What a front end offers and asks for.
+/// The memory, rings and features that a front end offers and asks for.
 #[derive(Debug)]
 pub struct Wanted {
     /// Feature bits to accept if the back end offers them, besides those that this module needs.

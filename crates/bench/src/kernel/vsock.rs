@@ -1,4 +1,4 @@
-//! What only `AF_VSOCK` sockets have: addresses, buffer sizes, the machine's context ID.
+//! Features of `AF_VSOCK` sockets: addresses, buffer sizes, the machine's context ID.
 #![allow(unsafe_code)]
 
 use std::fs::File;

@@ -1,8 +1,9 @@
 //! A load generator for vhost-user switches: two ports, one CPU, frames that the switch is to
 //! forward from one port to the other (spec row VN-1).
 //!
-//! It plays the driver end of the rings as cheaply as possible (`taut_virtq::driver::burst`), so
-//! that the switch is the limit. Any switch will do: taut, OVS-DPDK, DPDK's vhost library alone.
+//! The generator runs the driver end of the rings as cheaply as possible
+//! (`taut_virtq::driver::burst`), so that the switch is the limit. Any switch will do: taut,
+//! OVS-DPDK, DPDK's vhost library alone.
 //!
 //! Before measuring, it sends frames both ways until they arrive, so that a learning switch has
 //! learnt, and compares one frame of each port byte for byte. While measuring, it checks length and

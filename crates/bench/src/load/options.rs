@@ -1,4 +1,4 @@
-//! What is measured, and how.
+//! Settings of a measurement.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use taut_virtq::driver::burst::MAX_BURST;
 
 use super::frames::{self, HEADERS, MAX_FLOWS, MAX_MACS};
 
-/// What is measured.
+/// The figure that is measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -26,7 +26,7 @@ pub enum Mode {
 /// The frames that are sent and the rings that they go through.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
-    /// What is measured.
+    /// The figure that is measured.
     pub mode: Mode,
     /// Bytes of a frame, without its checksum: [`HEADERS`] to 65,549. A frame above 1518 bytes is a
     /// TCP frame to be segmented.
@@ -86,7 +86,7 @@ impl Setup {
     }
 }
 
-/// Where the switch is, what goes through it, and for how long.
+/// The sockets of the switch, the frames that go through it, and the length of the measurement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoadOptions {
     /// The vhost-user sockets of the two ports.

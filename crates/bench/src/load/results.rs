@@ -1,4 +1,4 @@
-//! What was counted.
+//! The counts of a measurement.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ pub struct Sample {
     /// Bytes of all those blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memcpy_bytes: Option<u64>,
-    /// What was counted.
+    /// Counts of the repeat.
     #[serde(flatten)]
     pub figures: Figures,
 }

@@ -33,7 +33,7 @@ pub use switches::{Cores, Generator, Machine, SwitchResults, SwitchSample};
 /// read it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// What was measured.
+    /// Kind of measurement.
     pub kind: Kind,
     /// Settings of the measurement.
     pub settings: Settings,
@@ -49,7 +49,7 @@ pub struct Report {
     pub comparison: Option<Comparison>,
 }
 
-/// What was measured.
+/// A kind of measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {

@@ -1,4 +1,4 @@
-//! What the machine can do without any switch.
+//! Limits of the machine without any switch.
 
 use serde::Serialize;
 

@@ -8,7 +8,7 @@ use taut_bench::kernel::Kernel;
 
 use super::*;
 
-/// What the kernel notices next: one entry for each read, write or wait.
+/// Events that the kernel notices, one for each read, write or wait.
 #[derive(Clone, Copy)]
 enum Learns {
     Nothing,

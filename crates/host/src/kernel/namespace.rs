@@ -72,7 +72,7 @@ pub fn spawn(name: &str, command: &mut Command) -> io::Result<Child> {
         // A private copy of the mounts, so that the other `/sys` is this program's only.
         unshare(CloneFlags::CLONE_NEWNS)?;
         mount(NONE, "/", NONE, MsFlags::MS_SLAVE | MsFlags::MS_REC, NONE)?;
-        // Nothing may be mounted there.
+        // Fails if no file system is mounted there.
         let _ = umount2("/sys", MntFlags::MNT_DETACH);
         mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), NONE)?;
         command.spawn()

@@ -43,7 +43,7 @@ pub(super) enum Connection {
     Vsock(ConnectionId),
 }
 
-/// What a server waits for.
+/// The sockets with which a server waits for connections.
 #[derive(Debug)]
 pub(super) enum Listener {
     Tcp {
@@ -103,7 +103,7 @@ impl Machine {
                 let handle = self.nics[nic].connect_tcp(*ip, port, buffer);
                 handle.map(|handle| Connection::Tcp(nic, handle)).ok_or_else(|| {
                     let message = format!("the connection to {ip} port {port} is not possible");
-                    AgentError::new(message, "ask for a port from 1 to 65535")
+                    AgentError::new(message, "use a port from 1 to 65535")
                 })
             }
             Address::Vsock(cid) => Ok(Connection::Vsock(self.vsock()?.connect_to(*cid, port, buffer))),
@@ -212,7 +212,7 @@ impl Machine {
     /// Returns the vsock device, or an error if the machine has none.
     pub(super) fn vsock(&mut self) -> Result<&mut Vsock, AgentError> {
         self.vsock.as_mut().ok_or_else(|| {
-            AgentError::new("this microguest has no VMCI device", "give its VM one: [vmci] in its file")
+            AgentError::new("this microguest has no VMCI device", "add a section [vmci] to its VM's file")
         })
     }
 

@@ -61,7 +61,7 @@ impl Conversation {
                     });
                     *total += received as u64;
                     if received == 0 && !socket.may_receive() && socket.may_send() {
-                        // Nothing was sent before, so there is room for the whole sum; or the
+                        // These are the first bytes: there is room for the whole number, or the
                         // machine has none at all.
                         let confirmed = checked.map_or(*total, |checked| checked.right());
                         return if socket.send(&confirmed.to_be_bytes()) > 0 { Next::Done } else { progress };

@@ -85,8 +85,8 @@ pub(super) fn buffer_size(wanted: Option<u32>) -> usize {
 
 fn connection_failed(to: &Address, port: u16, how: &str) -> AgentError {
     let hint = match to {
-        Address::Ip(_) => "is the server running, and are both on the same port group?",
-        _ => "is the server running, and have both VMs a VMCI domain in common?",
+        Address::Ip(_) => "start the server, and put both on the same port group",
+        _ => "start the server, and give both VMs a common VMCI domain",
     };
     AgentError::new(format!("the connection to {to} port {port} {how}"), hint)
 }

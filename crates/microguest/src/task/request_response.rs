@@ -79,7 +79,7 @@ impl Task for RequestResponseTask {
         let size = self.wanted.size as usize;
         let Some(run) = &mut self.run else {
             let opening = Opening::RequestResponse { request: self.wanted.size, response: self.wanted.size };
-            // Nothing was sent before, so there is room for the whole opening or for nothing.
+            // These are the first bytes: there is room for all of them or for none.
             if socket.may_send() && socket.send(&opening.encode()) > 0 {
                 self.report.started();
                 let begun = Instant::now();

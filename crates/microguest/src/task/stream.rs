@@ -94,7 +94,7 @@ impl StreamTask {
             let mut socket = machine.socket(newest.connection);
             let opening =
                 Opening::Stream { receive: self.wanted.receive_size, check: self.wanted.check }.encode();
-            // Nothing was sent before, so there is room for the whole opening or for nothing.
+            // These are the first bytes: there is room for all of them or for none.
             if !socket.may_send() || socket.send(&opening) == 0 {
                 return match self.patience {
                     _ if !socket.is_open() => self.fail(machine, "was refused"),

@@ -54,7 +54,7 @@ struct Case {
     meaning: &'static str,
     level: LatencySensitivity,
     line: Line,
-    /// Whether the VM takes part.
+    /// The VM takes part.
     with_vm: bool,
     repeats: Vec<(Figures, Beside)>,
 }

@@ -18,7 +18,7 @@ pub(crate) struct Args {
     /// Listen on the sockets and have the switch connect; otherwise the switch listens.
     #[arg(long)]
     listen: bool,
-    /// What is measured.
+    /// The figure to measure.
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
     /// Milliseconds between two frames of a traversal; the switch may fall asleep, and is kicked

@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// The receiver, which answers.
     #[arg(value_name = "TO")]
     receiver: EndPoint,
-    /// What is measured.
+    /// The figure to measure.
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
     /// Bytes of each message, or of each request and response: 1 to 1 MiB.

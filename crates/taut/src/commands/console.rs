@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copying_ends_at_the_key_that_leaves() {
+    fn copying_stops_at_the_leave_key() {
         let mut to = Vec::new();
         copy(&b"abc\x1ddef"[..], &mut to, Some(LEAVE)).unwrap();
         assert_eq!(to, b"abc");

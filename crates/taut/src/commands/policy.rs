@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_changes_and_the_rest_stays() {
+    fn options_change_only_what_they_name() {
         let mut spec: PortGroupSpec = serde_json::from_str(r#"{"vswitch": "sw"}"#).unwrap();
         changed(&mut spec, "--vlan 10-20,30 --promiscuous --forged-transmits=true --mac-limit 100");
         assert_eq!(spec.vlan, "10-20,30".parse().unwrap());

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shape_is_read_and_what_is_not_given_stays() {
+    fn shaping_options_change_only_the_given_direction() {
         let args = ShapingArgs {
             to_switch: Some("average=10Mbit,peak=20Mbit,burst=1MiB".parse().unwrap()),
             to_guest: None,

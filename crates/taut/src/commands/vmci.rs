@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_have_their_counters_and_reasons() {
+    fn devices_are_listed_with_counters_and_reasons() {
         let status = |cid, link, reason: Option<&str>, counters| VmciStatus {
             cid: Cid(cid),
             port: 1,

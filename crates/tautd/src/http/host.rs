@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn dense_modes_settings_are_checked_before_they_are_kept() {
+    fn settings_of_dense_mode_are_checked_before_they_are_stored() {
         let default = HostSettings::default();
         let changes = [
             ("Net.NetTuneHostMode", "dense"),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_a_store_without_dense_mode_are_read() {
+    fn settings_stored_before_dense_mode_existed_are_read() {
         let old = r#"{"Net.CoalesceScheme":"adapt","Net.CoalesceParams":"","Net.Vmxnet3SwLRO":"0"}"#;
         let settings: HostSettings = serde_json::from_str(old).unwrap();
         assert_eq!((settings.tune_mode, settings.tune_interval()), (TuneMode::Default, Ok(60)));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_is_not_there_is_named() {
+    fn an_unknown_setting_is_named_in_the_error() {
         let refused = change(&HostSettings::default(), &[("Net.CoalesceSceme", "rbc")]).unwrap_err();
         assert!(refused.contains("`Net.CoalesceSceme`"), "{refused}");
         assert!(refused.contains("`Net.CoalesceScheme`"), "{refused}");

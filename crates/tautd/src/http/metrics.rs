@@ -336,7 +336,7 @@ mod tests {
 
     /// Dashboards depend on these.
     #[test]
-    fn names_and_labels_stay() {
+    fn names_and_labels_of_all_metrics_are_stable() {
         let text = text();
         let samples: BTreeSet<String> = text
             .lines()

@@ -175,7 +175,7 @@ fn broken_requests_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn names_and_addresses_are_taken_once() {
+fn names_and_addresses_are_unique() {
     let server = Server::with_lan();
     server.create("one", MICRO).is(201);
     server.create("one", MICRO).refuses(409, &["one"]);
@@ -191,7 +191,7 @@ fn names_and_addresses_are_taken_once() {
 }
 
 #[test]
-fn what_is_in_use_stays_and_its_users_are_named() {
+fn documents_in_use_cannot_be_deleted() {
     let server = Server::with_lan();
     server.create("one", MICRO).is(201);
     let socket = json!({ "socket": "/tmp/x.sock", "portgroup": "lan" });
@@ -206,7 +206,7 @@ fn what_is_in_use_stays_and_its_users_are_named() {
 }
 
 #[test]
-fn power_is_written_and_a_running_vm_is_not_deleted() {
+fn power_is_stored_and_a_running_vm_cannot_be_deleted() {
     let server = Server::with_lan();
     let created = server.create("one", MICRO).is(201);
     assert_eq!(created["vm"]["status"]["phase"], "stopped");
@@ -236,7 +236,7 @@ fn power_is_written_and_a_running_vm_is_not_deleted() {
 }
 
 #[test]
-fn lro_takes_the_cards_switch_and_the_hosts() {
+fn lro_needs_the_switches_of_card_and_host() {
     let server = Server::with_lan();
     server.create("m", MICRO).is(201);
     let lro = |value: &Value| value["status"]["nics"][0]["lro"].as_bool().unwrap();
@@ -252,7 +252,7 @@ fn lro_takes_the_cards_switch_and_the_hosts() {
 }
 
 #[test]
-fn latency_sensitivity_is_admitted_with_numbers_and_takes_moderation_along() {
+fn high_sensitivity_needs_reservations_and_turns_moderation_off() {
     let server = Server::with_lan();
     let mut board = server.app.board.lock();
     board.observed.host.memory_total = taut_api::Bytes::mib(4096);
@@ -285,7 +285,7 @@ fn latency_sensitivity_is_admitted_with_numbers_and_takes_moderation_along() {
 }
 
 #[test]
-fn coalescing_is_the_hosts_unless_a_card_has_its_own() {
+fn a_card_overrides_the_hosts_coalescing() {
     let server = Server::with_lan();
     server.create("m", MICRO).is(201);
     let of_card = |value: &Value| value["status"]["nics"][0]["coalescing"].clone();
@@ -351,7 +351,7 @@ fn ports_daemon_and_metrics_answer() {
 }
 
 #[test]
-fn the_kept_description_of_the_api_is_the_real_one() {
+fn openapi_json_matches_the_code() {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
     let kept = std::fs::read_to_string(kept).unwrap();
     let real = openapi_document().to_pretty_json().unwrap();

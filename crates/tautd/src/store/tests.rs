@@ -41,7 +41,7 @@ fn write(store: &Store, change: Change) -> Arc<State> {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_restart() {
+fn acknowledged_writes_survive_a_restart() {
     let (dir, store) = store();
     for change in [vswitch("sw"), portgroup("lan", 7), vm()] {
         write(&store, change);
@@ -152,7 +152,7 @@ fn numbers_stay_until_their_owner_goes() {
 }
 
 #[test]
-fn what_was_done_to_the_host_is_remembered_until_it_is_undone() {
+fn records_of_host_changes_stay_until_undone() {
     let (dir, store) = store();
     store.remember("netns/a", &1).unwrap();
     store.remember("netns/b", &2).unwrap();
@@ -197,7 +197,7 @@ fn a_newer_store_is_refused() {
 }
 
 #[test]
-fn numbers_of_another_version_are_given_anew_and_ports_keep_theirs() {
+fn numbers_of_another_version_are_reassigned_except_ports() {
     let (dir, store) = store();
     for change in [vswitch("sw"), portgroup("lan", 7), vm()] {
         store.write(|_| Ok(change)).unwrap();

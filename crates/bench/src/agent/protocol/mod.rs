@@ -40,7 +40,7 @@ pub const MAX_LINE: usize = 1 << 20;
 pub struct Call {
     /// Number that the replies carry; the caller chooses it.
     pub id: u64,
-    /// What to do.
+    /// The request to execute.
     pub request: Request,
 }
 
@@ -54,7 +54,7 @@ pub struct Reply {
     pub outcome: Outcome,
 }
 
-/// What an agent can be asked to do.
+/// A request to an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
@@ -147,7 +147,7 @@ pub enum Answer {
 pub struct AgentError {
     /// One sentence with the values that matter.
     pub message: String,
-    /// What the user can do about it.
+    /// The user's way out of it.
     pub hint: String,
 }
 

@@ -14,7 +14,7 @@ use super::{EndPoint, Figures, Host, PictureError};
 /// Results of one `taut bench vsock`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SocketResults {
-    /// What was measured.
+    /// Pattern of the messages.
     pub mode: SocketMode,
     /// Length of each repeat in seconds.
     pub duration_s: f64,
@@ -28,7 +28,7 @@ pub struct SocketResults {
     pub cells: Vec<SocketCell>,
 }
 
-/// What is measured.
+/// A pattern of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SocketMode {

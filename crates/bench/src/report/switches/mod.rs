@@ -56,7 +56,7 @@ pub struct SwitchSample {
     pub switch: String,
     /// Which program generated the load.
     pub generator: Generator,
-    /// What was measured.
+    /// The figure that was measured.
     pub mode: Mode,
     /// Bytes of a frame.
     pub size: u32,
@@ -127,7 +127,7 @@ impl fmt::Display for Cores {
     }
 }
 
-/// What was measured. Samples of one kind differ by the switch only and can be compared.
+/// A kind of sample. Samples of one kind differ by the switch only and can be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
     generator: Generator,

@@ -143,7 +143,7 @@ mod tests {
         bytes.into_inner()
     }
 
-    /// What `read` finds in an answer of these bytes; none if they are no attributes.
+    /// Applies `read` to an answer of these bytes; none if they are no attributes.
     fn read<T>(bytes: &[u8], read: fn(&Attributes<'_>) -> Option<T>) -> Option<T> {
         let mut cursor = Cursor::new(bytes);
         let attributes = GenlBuffer::from_bytes_with_input(&mut cursor, bytes.len()).ok()?;

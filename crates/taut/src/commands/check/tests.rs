@@ -83,7 +83,7 @@ fn names_of_lines_are_unique_and_nothing_is_left_empty() {
 }
 
 #[test]
-fn applied_is_as_wanted_and_undone_is_as_before() {
+fn apply_sets_the_wanted_values_and_undo_restores_them() {
     for (name, text) in MACHINES {
         for profile in PROFILES {
             let root = machine(text);

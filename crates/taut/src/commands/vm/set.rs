@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn something_has_to_be_set_and_contradictions_are_refused() {
+    fn a_request_needs_a_setting_and_no_contradiction() {
         for bad in [
             "db1",
             "db1 --nic 1",

@@ -45,7 +45,7 @@ fn counters_come_from_the_vms_monitor() {
 }
 
 #[test]
-fn where_there_are_none_it_is_said_why() {
+fn missing_counters_are_explained() {
     let because = |server: &Server| {
         let answer = server.get("/v1/vms/m/kvm").is(200);
         assert_eq!(answer["vcpus"], json!([]));
@@ -62,7 +62,7 @@ fn where_there_are_none_it_is_said_why() {
 }
 
 #[test]
-fn a_monitor_that_says_something_else_is_an_error_with_a_hint() {
+fn an_invalid_monitor_answer_is_an_error_with_a_hint() {
     let server = running(VmAccelerator::Kvm);
     server.get("/v1/vms/m/kvm").refuses(503, &["the monitor of m", "qmp.sock"]);
     monitor(&server, r#"{"return": [{"provider": "kvm", "qom-path": "/a", "stats": 5}]}"#, CPUS);

@@ -46,7 +46,7 @@ fn several_settings_change_in_one_write() {
 }
 
 #[test]
-fn numbers_are_kept_as_they_were_written() {
+fn all_five_settings_of_the_host_test_are_stored() {
     let server = server();
     let patch = json!({
         "nics": { "0": { "coalescing": "static:9" } },

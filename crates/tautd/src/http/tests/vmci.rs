@@ -13,7 +13,7 @@ fn change(server: &Server, name: &str, body: &Value) -> Answer {
 }
 
 #[test]
-fn context_ids_are_assigned_kept_taken_once_and_freed() {
+fn context_ids_are_assigned_kept_unique_and_freed() {
     let server = Server::new();
     let cid = |name: &str| server.get(&format!("/v1/vms/{name}")).is(200)["spec"]["vmci"]["cid"].clone();
     server.create("a", &micro("")).is(201);
@@ -57,7 +57,7 @@ fn a_device_is_changed_added_and_removed() {
 }
 
 #[test]
-fn what_is_seen_of_a_device_is_told() {
+fn status_shows_the_observed_device() {
     let server = Server::new();
     server.create("a", &micro("domains = [\"x\"]\n")).is(201);
     server.post("/v1/vms/a/power", &json!({ "power": "on" })).is(200);
@@ -81,7 +81,7 @@ fn what_is_seen_of_a_device_is_told() {
 }
 
 #[test]
-fn a_running_vm_is_told_which_change_of_its_device_needs_a_restart() {
+fn adding_or_removing_the_device_of_a_running_vm_needs_a_restart() {
     let server = Server::new();
     server.create("a", "kind = \"micro\"\n").is(201);
     server.post("/v1/vms/a/power", &json!({ "power": "on" })).is(200);
@@ -104,7 +104,7 @@ fn a_running_vm_is_told_which_change_of_its_device_needs_a_restart() {
 }
 
 #[test]
-fn qemu_waits_for_its_device_and_says_so() {
+fn qemu_waits_until_its_vmci_socket_is_served() {
     let server = Server::new();
     std::fs::write(server.dir.path().join("disk"), "x").unwrap();
     server.create("q", "[disk]\npath = \"disk\"\n[vmci]\n").is(201);
