@@ -172,9 +172,9 @@ impl PackedRing {
         parts: usize,
         out: &mut [Chain],
     ) -> u16 {
-        let count = out.len().min(room.into());
+        let (count, size) = (out.len().min(room.into()), self.areas.size);
         let usual = chains.push_usual(parts, &mut out[..count], |number| {
-            let at = at.advance(number, self.areas.size);
+            let at = at.advance(number, size);
             let head = self.areas.load(at);
             let descriptor = self.with_address(at, head);
             at.is_available(descriptor.flags).then_some((descriptor.id_or_next, descriptor))
@@ -286,8 +286,8 @@ impl PackedRing {
     #[inline]
     fn push(&mut self, at: Position, id: u16, written: u32, kept: u16) {
         let write = if self.writes { DESC_WRITE } else { 0 };
-        let used =
-            Descriptor { addr: 0, len: written, id_or_next: id, flags: at.used_flags() | write | kept };
+        let flags = at.used_flags() | write | kept;
+        let used = Descriptor { addr: 0, len: written, id_or_next: id, flags };
         if self.published == at {
             self.held = Some(used);
         } else {
