@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # fuzz.sh SECONDS [TARGET…]   fuzz all targets, or the named ones, one after the other
-# fuzz.sh add TARGET FILE…    add inputs to the kept corpus of a target, such as the input of a crash
+# fuzz.sh add TARGET FILE…    add inputs, such as that of a crash, to the corpus of a target
 # fuzz.sh pack [TARGET…]      minimise what is kept and what fuzzing found, and pack it again
 # fuzz.sh unpack [TARGET…]    unpack the kept corpus and print its folder
 #
-# fuzz/corpus/TARGET.tar.gz is the kept corpus of a target. Fuzzing unpacks it below target/fuzz/kept
-# and stores new inputs in target/fuzz/corpus.
+# fuzz/corpus/TARGET.tar.gz is the kept corpus of a target. Fuzzing unpacks it below
+# target/fuzz/kept and stores new inputs in target/fuzz/corpus.
 #
 # Each target ends in a line
 #   FUZZ <target> <executions> executions <per second>/s <inputs> inputs <crashes> crashes
@@ -33,12 +33,12 @@ build() {
     --target "$triple" --target-dir "$target_dir/$sanitizer"
 }
 
-# The sanitizer's quarantine for freed memory costs more than everything else when queues are created
-# and dropped all the time.
+# The sanitizer's quarantine for freed memory costs more than everything else when queues are
+# created and dropped all the time.
 export ASAN_OPTIONS=quarantine_size_mb=1:malloc_context_size=4:detect_leaks=0
 
-# Rust's runtime ignores SIGPIPE, so that a write to a closed socket is an error. libFuzzer's start does
-# not.
+# Rust's runtime ignores SIGPIPE, so that a write to a closed socket is an error. libFuzzer's
+# start code does not.
 trap '' PIPE
 
 # unpack TARGET: the kept corpus as files in $kept/TARGET.
@@ -47,8 +47,8 @@ unpack() {
   [ ! -e "fuzz/corpus/$1.tar.gz" ] || tar -xzf "fuzz/corpus/$1.tar.gz" -C "$kept/$1"
 }
 
-# archive TARGET FOLDER: packs the files of a folder as the kept corpus. The same files always give the
-# same archive.
+# archive TARGET FOLDER: packs the files of a folder as the kept corpus. The same files always give
+# the same archive.
 archive() {
   (cd "$2" && ls) |
     tar -C "$2" --format=ustar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=644 \

@@ -1,13 +1,14 @@
-//! `sockaddr_in` and `sockaddr_in6` as bytes, and which address a machine that has only a context ID is shown with.
+//! `sockaddr_in` and `sockaddr_in6` as bytes, and the addresses of machines that only have a
+//! context ID.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 
 use crate::map::{Map, Target};
 
-/// Size of a `sockaddr_in6`, the longer of both.
+/// Size of a `sockaddr_in6`, the longer of the two.
 pub(crate) const LONGEST: usize = 28;
 
-/// Reads what a program passed as an address; absent: neither IPv4 nor IPv6, or too short.
+/// Reads an address that a program passed; `None` if it is neither IPv4 nor IPv6, or too short.
 pub(crate) fn decode(bytes: &[u8]) -> Option<SocketAddr> {
     let family = u16::from_ne_bytes(*bytes.first_chunk()?);
     let port = u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?);
@@ -19,7 +20,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, port))
 }
 
-/// The bytes that a program expects, and how many.
+/// The bytes of an address for a program, and their number.
 pub(crate) fn encode(address: SocketAddr) -> ([u8; LONGEST], usize) {
     let mut bytes = [0; LONGEST];
     let (family, ip, octets, len): (_, usize, &[u8], _) = match address.ip() {
@@ -36,7 +37,8 @@ pub(crate) fn encode(address: SocketAddr) -> ([u8; LONGEST], usize) {
     (bytes, len)
 }
 
-/// An address as a socket of this family shows it: IPv6 sockets show IPv4 ones mapped (RFC 4291, 2.5.5.2).
+/// An address as a socket of this family shows it. IPv6 sockets show IPv4 addresses mapped (RFC
+/// 4291, 2.5.5.2).
 pub(crate) fn shown(ip: IpAddr, v6: bool) -> IpAddr {
     match ip {
         IpAddr::V4(v4) if v6 => IpAddr::V6(v4.to_ipv6_mapped()),
@@ -44,17 +46,18 @@ pub(crate) fn shown(ip: IpAddr, v6: bool) -> IpAddr {
     }
 }
 
-/// The address of this family that stands for no address at all.
+/// The unspecified address of this family.
 pub(crate) fn unspecified(v6: bool) -> IpAddr {
     if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }
 }
 
-/// A TCP port that stands for a VMCI port, which has 32 bits: its lower 16, and never 0.
+/// The TCP port that stands for a VMCI port of 32 bits: its lower 16 bits, and never 0.
 pub(crate) fn tcp_port(port: u32) -> u16 {
     (port as u16).max(1)
 }
 
-/// The address of a machine that no line of the map gives one: link-local, 169.254.x.y, made of the lower half of its context ID.
+/// The address of a machine that has none in the map: link-local, 169.254.x.y, derived from the
+/// lower half of its context ID.
 pub(crate) fn made_up(cid: u32) -> Ipv4Addr {
     let [_, _, high, low] = cid.to_be_bytes();
     Ipv4Addr::new(169, 254, high, low)
@@ -73,7 +76,7 @@ pub(crate) fn of_peer(map: Option<&Map>, from: &Target, port: u32, v6: bool) -> 
     SocketAddr::new(shown(ip, v6), tcp_port(port))
 }
 
-/// This machine's address as its routes choose it for a peer, as they would for TCP; absent: no route.
+/// This machine's address that its routes choose for a peer, as for TCP; `None` without a route.
 pub(crate) fn towards(peer: IpAddr) -> Option<IpAddr> {
     let peer = peer.to_canonical();
     let socket = UdpSocket::bind(SocketAddr::new(unspecified(peer.is_ipv6()), 0)).ok()?;
@@ -106,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_the_c_structures() {
+    fn addresses_are_encoded_as_the_c_structures() {
         let (bytes, len) = encode("10.0.0.7:6379".parse().unwrap());
         assert_eq!(&bytes[..len], [2, 0, 0x18, 0xeb, 10, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
         let (bytes, len) = encode("[fd00::7]:80".parse().unwrap());
@@ -115,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_has_its_mapped_address_in_the_sockets_family() {
+    fn a_peer_has_its_mapped_address_in_the_family_of_the_socket() {
         let map =
             Map::parse("10.0.0.7:* -> cid 12\n[fd00::8]:* -> cid 13", std::path::Path::new("x")).unwrap();
         let peer = |cid, v6| of_peer(Some(&map), &Target::Cid(cid), 70_000, v6).to_string();

@@ -1,5 +1,5 @@
-//! Sockets that another program made VMCI sockets, or another process: what this one inherits by exec or is sent. What is not in the
-//! table is asked of the kernel.
+//! VMCI sockets that another program or process made, and that this process inherits by exec or
+//! receives in a message. They are not in the table; the kernel tells what they are.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -16,7 +16,7 @@ use crate::state::{TABLE, map};
 use crate::sys::{Name, at, option};
 use crate::table::{Connection, Held, Listener};
 
-/// Finds the listeners that this process has inherited. Called once, when the library is loaded.
+/// Finds the listeners that this process inherited. Called once, when the library is loaded.
 pub(crate) fn listeners() {
     let numbers = numbers();
     for fd in &numbers {
@@ -34,7 +34,8 @@ fn numbers() -> Vec<RawFd> {
     folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// One of the two watches in a listener's epoll instance, from its line in `fdinfo` (`man 5 proc_pid_fdinfo`).
+/// One of the two watches in the epoll instance of a listener, read from its line in `fdinfo`
+/// (`man 5 proc_pid_fdinfo`).
 #[derive(Debug, PartialEq, Eq)]
 struct Inner {
     data: u64,
@@ -51,7 +52,7 @@ impl Inner {
     }
 }
 
-/// The listener whose epoll instance this is, if it is one, and both of its sockets are here.
+/// The listener with this epoll instance; `None` if it is none or one of its sockets is missing.
 fn listener(fd: RawFd, numbers: &[RawFd]) -> Option<Listener> {
     let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
     if link.as_os_str() != "anon_inode:[eventpoll]" {
@@ -65,7 +66,8 @@ fn listener(fd: RawFd, numbers: &[RawFd]) -> Option<Listener> {
     }
     let (mut tcp, mut vmci) = (None, None);
     for inner in inner {
-        // Several descriptors may be the same socket; those of another listener are not hidden a second time.
+        // Several descriptors may be the same socket. Skip those that already belong to another
+        // listener.
         let mut same = numbers.iter().copied().filter(|number| inode(*number) == Some(inner.inode));
         let free = same.find(|number| !TABLE.is_held(*number));
         match free.map(|number| (number, option(number, libc::SOL_SOCKET, libc::SO_PROTOCOL))) {
@@ -82,7 +84,8 @@ fn inode(fd: RawFd) -> Option<u64> {
     (FileType::from_raw_mode(stat.st_mode) == FileType::Socket).then_some(stat.st_ino)
 }
 
-/// Enters a VMCI connection that is not in the table, if this is one: it has the library's mark.
+/// Adds a VMCI connection to the table that another program made. Such a connection has the
+/// library's mark.
 pub(crate) fn connection(fd: RawFd) -> Option<Connection> {
     if TABLE.is_held(fd) || option(fd, libc::SOL_SOCKET, libc::SO_PRIORITY) != Ok(MARK) {
         return None;
@@ -92,7 +95,7 @@ pub(crate) fn connection(fd: RawFd) -> Option<Connection> {
     let local = getsockname(socket).map_or(Name::Other, Name::from);
     let (target, peer_port, local_port) = match (peer, local) {
         (Name::Vsock(peer), Name::Vsock(local)) => (Target::Cid(peer.cid), peer.port, local.port),
-        // Connected to a VM's socket: which port was in the request.
+        // Connected to a VM's socket. The request had the port, which is unknown here.
         (Name::Unix(Some(vm)), _) => (Target::Unix(vm), 0, 0),
         // Accepted at `<VM's socket>_<port>`.
         (_, Name::Unix(Some(here))) => {
@@ -101,7 +104,7 @@ pub(crate) fn connection(fd: RawFd) -> Option<Connection> {
         }
         _ => return None,
     };
-    // An IPv6 socket only if the machine has no other address.
+    // An IPv6 socket only if the machine has no IPv4 address.
     let known = |v6| map().and_then(|map| map.address_of(&target, v6));
     let v6 = known(false).is_none() && known(true).is_some();
     let connection = Connection {
@@ -120,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_lines_are_read() {
+    fn lines_of_fdinfo_are_read() {
         let line = "tfd:      900 events:       19 data: 7461757400000384  pos:0 ino:8422f4 sdev:9";
         assert_eq!(Inner::read(line), Some(Inner { data: COOKIE + 900, inode: 0x84_22f4 }));
         assert_eq!(Inner::read("tfd: 3 events: 19 data:"), None);

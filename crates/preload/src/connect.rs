@@ -1,9 +1,10 @@
-//! What becomes of a program's connect: a VMCI connection at the same descriptor, or TCP.
+//! Connect: makes a VMCI connection at the program's descriptor, or leaves the connect to TCP.
 //!
-//! It is decided inside the call. A machine on the same host answers in microseconds, and where nobody is it says so as fast; so even
-//! a non-blocking connect waits for the answer, at most the map's `patience`, and what the program holds afterwards is either a VMCI
-//! connection that stands or an untouched TCP socket. It never finds out later that its descriptor has to become another one.
-//! The non-blocking caller is told `EINPROGRESS` all the same, as TCP would, and finds the descriptor writable at once.
+//! The library decides during the call. A machine on the same host accepts or refuses within
+//! microseconds, so even a non-blocking connect waits for the answer, at most for the `patience` of
+//! the map. Afterwards the program has either an established VMCI connection or an untouched TCP
+//! socket; its descriptor never becomes another socket later. A non-blocking connect still returns
+//! `EINPROGRESS`, as with TCP, and the descriptor is writable at once.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
@@ -26,21 +27,22 @@ use crate::sys::{Name, at, option, replace, tcp_state};
 use crate::table::{Connection, Held};
 use crate::watch;
 
-/// What a blocking connect waits, as the kernel does for `AF_VSOCK` (`VSOCK_DEFAULT_CONNECT_TIMEOUT`).
+/// Timeout of a blocking connect, the same as the kernel's for `AF_VSOCK`
+/// (`VSOCK_DEFAULT_CONNECT_TIMEOUT`).
 const BLOCKING: Duration = Duration::from_secs(2);
-/// How long a machine that did not answer in time is not tried.
+/// Time for which a machine that did not answer in time is not tried again.
 const REST: Duration = Duration::from_secs(1);
 
-/// The outcome.
+/// Result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// The connect is done with, with this answer for the program.
+    /// The connect is finished with this result.
     Done(Result<(), Errno>),
-    /// Over TCP. If that has no way there at all, this is why VMCI had none.
+    /// The connect goes over TCP. If TCP has no route, the error is the one of VMCI.
     Tcp(Option<Errno>),
 }
 
-/// A connect of a descriptor that is a VMCI connection already.
+/// A connect of a descriptor that already is a VMCI connection.
 pub(crate) fn again(fd: RawFd) -> Option<Errno> {
     let connection = connection(fd)?;
     if connection.unasked {
@@ -50,7 +52,7 @@ pub(crate) fn again(fd: RawFd) -> Option<Errno> {
     Some(Errno::ISCONN)
 }
 
-/// A connect to this address. Not only TCP sockets come here.
+/// Tries to connect a socket to this address by VMCI. The socket may be of any kind.
 pub(crate) fn attempt(fd: RawFd, to: SocketAddr, map: &Map) -> Attempt {
     let Some(peer) = map.peer(to) else { return Attempt::Tcp(None) };
     match try_it(fd, to, peer, map) {
@@ -63,18 +65,18 @@ fn try_it(fd: RawFd, to: SocketAddr, peer: &Peer, map: &Map) -> Result<Result<()
     let tcp = Tcp::look(fd).ok_or(None)?;
     if tcp.flags.bits() & libc::O_ASYNC as u32 != 0 {
         complain!(
-            "{to} stays TCP: the program asks for signals (O_ASYNC) from it\nhint: leave it out of the map, or see `man 7 epoll`"
+            "{to} stays TCP: the program requests signals (O_ASYNC) for it\nhint: remove it from the map, or use epoll (`man 7 epoll`)"
         );
         return Err(None);
     }
     if TABLE.watch(fd).is_err() {
         complain!(
-            "{to} stays TCP: more than one epoll instance watches its socket already\nhint: connect it before it is watched"
+            "{to} stays TCP: more than one epoll instance watches its socket already\nhint: connect the socket before it is watched"
         );
         return Err(None);
     }
     if rests(peer) {
-        tell!("{to}: {} did not answer a moment ago, over TCP", peer.target);
+        tell!("connect {to}: TCP only: {} did not answer a moment ago", peer.target);
         return Err(Some(Errno::TIMEDOUT));
     }
     let port = peer.vmci_port(to.port());
@@ -85,9 +87,9 @@ fn try_it(fd: RawFd, to: SocketAddr, peer: &Peer, map: &Map) -> Result<Result<()
             rest(peer);
         }
         if let Some(hint) = hint(error) {
-            complain!("{to} by {}: {error}; over TCP\nhint: {hint}", peer.target);
+            complain!("connect {to}: TCP only: {}: {error}\nhint: {hint}", peer.target);
         }
-        tell!("{to}: {} port {port}: {error}, over TCP", peer.target);
+        tell!("connect {to}: TCP only: {} port {port}: {error}", peer.target);
         Some(plainly(error))
     })?;
     let local = tcp.local(&line);
@@ -95,11 +97,11 @@ fn try_it(fd: RawFd, to: SocketAddr, peer: &Peer, map: &Map) -> Result<Result<()
     let cookie = at(fd).and_then(sockopt::socket_cookie).unwrap_or_default();
     let unasked = non_blocking;
     TABLE.set(fd, Held::Connection(Connection { cookie, peer: to, local, no_delay: tcp.no_delay, unasked }));
-    tell!("{to}: {} port {port}", peer.target);
+    tell!("connect {to}: {} port {port}", peer.target);
     Ok(if non_blocking { Err(Errno::INPROGRESS) } else { Ok(()) })
 }
 
-/// A TCP socket that may become something else.
+/// A TCP socket that may become a VMCI connection.
 struct Tcp {
     v6: bool,
     flags: OFlags,
@@ -108,9 +110,9 @@ struct Tcp {
 }
 
 impl Tcp {
-    /// Absent: it is no TCP socket, or connecting or connected already.
+    /// Examines a socket; `None` if it is not a TCP socket, or connecting or connected already.
     fn look(fd: RawFd) -> Option<Self> {
-        /// `TCP_CLOSE` of the kernel: neither connected nor on the way.
+        /// The kernel's `TCP_CLOSE`: neither connected nor connecting.
         const CLOSED: u8 = 7;
         if usize::try_from(fd).ok()? >= crate::table::SLOTS {
             return None;
@@ -132,7 +134,8 @@ impl Tcp {
         Some(Self { v6, flags: fcntl_getfl(socket).ok()?, no_delay, bound })
     }
 
-    /// What the connection's own address is for the program: what it was bound to, as far as it was.
+    /// The local address that the program sees: the one that the socket was bound to, as far as it
+    /// was.
     fn local(&self, line: &Line) -> SocketAddr {
         let ip = self.bound.map_or_else(|| address::unspecified(self.v6), |bound| bound.ip());
         let port = self.bound.map(|bound| bound.port()).filter(|port| *port > 0);
@@ -140,7 +143,8 @@ impl Tcp {
     }
 }
 
-/// Makes the descriptor the VMCI connection, with all that the program has set so far.
+/// Replaces the socket at the descriptor by the VMCI connection and copies the options that the
+/// program has set.
 fn take_place(fd: RawFd, line: &Line, flags: OFlags) -> Result<(), Errno> {
     inherit(fd, line.socket.as_raw_fd());
     if !flags.contains(OFlags::NONBLOCK) {
@@ -153,31 +157,31 @@ fn take_place(fd: RawFd, line: &Line, flags: OFlags) -> Result<(), Errno> {
     placed
 }
 
-/// `SO_SNDTIMEO` bounds connect too (`man 7 socket`).
+/// Timeout of a blocking connect. `SO_SNDTIMEO` limits it too (`man 7 socket`).
 fn blocking_patience(fd: RawFd) -> Duration {
     let limit =
         at(fd).and_then(|socket| sockopt::socket_timeout(socket, sockopt::Timeout::Send)).ok().flatten();
     limit.map_or(BLOCKING, |limit| limit.min(BLOCKING))
 }
 
-/// What to do about an error that means something else than that nobody is there.
+/// A hint for errors other than those of a missing peer.
 fn hint(error: Errno) -> Option<&'static str> {
     match error {
-        Errno::ACCESS | Errno::PERM => {
-            Some("the program's user needs the right to write to that socket, and to pass its folders")
-        }
-        Errno::PROTO => {
-            Some("that socket does not answer `CONNECT <port>` with `OK <port>`: is it a VM's VMCI socket?")
-        }
-        Errno::AFNOSUPPORT => Some(
-            "this kernel has no AF_VSOCK: load the module `vsock`, and in a guest `vmw_vsock_virtio_transport`",
+        Errno::ACCESS | Errno::PERM => Some(
+            "give the program's user write permission for that socket and search permission for its folders",
         ),
-        Errno::NODEV => Some("this machine has no VMCI device: give the VM one (`[vmci]` in its file)"),
+        Errno::PROTO => Some(
+            "name the VMCI socket of a VM in the map; this socket does not answer `CONNECT <port>` with `OK <port>`",
+        ),
+        Errno::AFNOSUPPORT => {
+            Some("load the kernel module `vsock`, and in a guest `vmw_vsock_virtio_transport`")
+        }
+        Errno::NODEV => Some("give this VM a VMCI device (`[vmci]` in its file)"),
         _ => None,
     }
 }
 
-/// What TCP's user understands.
+/// The error that TCP would return in this case.
 fn plainly(error: Errno) -> Errno {
     match error {
         Errno::CONNRESET | Errno::NOENT | Errno::PROTO => Errno::CONNREFUSED,

@@ -1,7 +1,7 @@
-//! Descriptors that are closed, duplicated and handed on: a listener's hidden ones go where it goes.
+//! Closing, duplicating and passing on descriptors. The hidden descriptors of a listener follow it.
 //!
-//! A child of vfork has its parent's memory but descriptors of its own: what it does to its descriptors is done, but the table, which
-//! is its parent's, stays as it is.
+//! A child of vfork shares its parent's memory but has its own descriptors. Its operations change
+//! its descriptors but not the table, which is the parent's.
 
 use std::os::fd::RawFd;
 
@@ -17,7 +17,7 @@ use crate::sys::{self, at};
 use crate::table::{Held, Listener};
 use crate::watch;
 
-/// The program is about to put something at this number: a hidden descriptor there is moved.
+/// Moves a hidden descriptor away from a number that the program is about to use.
 pub(crate) fn make_way(number: RawFd) -> Result<(), Errno> {
     if !TABLE.is_hidden(number) || !owns() {
         return Ok(());
@@ -37,7 +37,7 @@ pub(crate) fn make_way(number: RawFd) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `to` has become a duplicate of `from`; it was `before`.
+/// Records that `to`, which was `before`, has become a duplicate of `from`.
 pub(crate) fn duplicated(from: RawFd, to: RawFd, before: Held, cloexec: bool) -> Result<(), Errno> {
     release(before);
     let held = match TABLE.get(from) {
@@ -56,7 +56,7 @@ pub(crate) fn duplicated(from: RawFd, to: RawFd, before: Held, cloexec: bool) ->
     Ok(())
 }
 
-/// A listener is to be closed on exec, or not: so are its hidden descriptors.
+/// Sets close-on-exec of a listener's hidden descriptors.
 pub(crate) fn set_cloexec(fd: RawFd, cloexec: bool) {
     let Held::Listener(listener) = TABLE.get(fd) else { return };
     let flags = if cloexec { FdFlags::CLOEXEC } else { FdFlags::empty() };
@@ -67,21 +67,22 @@ pub(crate) fn set_cloexec(fd: RawFd, cloexec: bool) {
     }
 }
 
-/// A program listens again, with another backlog.
+/// Sets the backlog of a listener's VMCI socket, when the program calls listen again.
 pub(crate) fn set_backlog(listener: Listener, backlog: i32) {
     if let Some(Ok(vmci)) = listener.vmci.map(at) {
         let _ = listen(vmci, backlog);
     }
 }
 
-/// A program sets `SO_RCVBUF` of a listener, which its connections are to have.
+/// Sets the receive buffer of a listener's VMCI socket (`SO_RCVBUF`), which its connections
+/// inherit.
 pub(crate) fn set_receive_buffer(listener: Listener, size: i32) {
     if let Some(vmci) = listener.vmci {
         receive_buffer(vmci, size);
     }
 }
 
-/// Makes a listener the TCP socket again that it was.
+/// Turns a listener back into its TCP socket.
 pub(crate) fn make_plain(fd: RawFd, listener: Listener) -> Result<(), Errno> {
     let flags = fcntl_getfl(at(fd)?)?;
     let cloexec = rustix::io::fcntl_getfd(at(fd)?)?.contains(FdFlags::CLOEXEC);
@@ -96,7 +97,8 @@ pub(crate) fn make_plain(fd: RawFd, listener: Listener) -> Result<(), Errno> {
     Ok(())
 }
 
-/// A program shuts a listener down: no more VMCI connections. TCP's side is the caller's.
+/// Stops a listener's VMCI connections, when the program shuts it down. The caller shuts down the
+/// TCP socket.
 pub(crate) fn shut_down(fd: RawFd, listener: Listener) {
     if let Some(vmci) = listener.vmci
         && owns()

@@ -1,4 +1,4 @@
-//! Makes a VMCI connection to a machine, within a time.
+//! Connects to a machine by VMCI, within a timeout.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -17,16 +17,17 @@ use crate::sys::{Name, VsockAddress};
 /// Longest answer of the host socket: `OK 4294967295\n`.
 const LONGEST_ANSWER: usize = 32;
 
-/// A connection, non-blocking and closed on exec.
+/// A new connection. Its socket is non-blocking and has close-on-exec.
 #[derive(Debug)]
 pub(crate) struct Line {
-    /// Its socket.
+    /// The socket.
     pub(crate) socket: OwnedFd,
-    /// This end's VMCI port.
+    /// VMCI port of this end.
     pub(crate) local_port: u32,
 }
 
-/// Connects to a port of a machine. `ECONNRESET` or `ECONNREFUSED`: nobody is there, `ETIMEDOUT`: no answer in time.
+/// Connects to a port of a machine. `ECONNRESET` and `ECONNREFUSED` mean that nobody listens,
+/// `ETIMEDOUT` that there was no answer in time.
 pub(crate) fn dial(target: &Target, port: u32, patience: Duration) -> Result<Line, Errno> {
     let until = Instant::now() + patience;
     match target {
@@ -56,7 +57,8 @@ fn vsock(cid: u32, port: u32, until: Instant) -> Result<Line, Errno> {
     Ok(Line { socket, local_port })
 }
 
-/// The convention of SPEC row VC-2: `CONNECT <port>\n`, answered by `OK <port of this end>\n`.
+/// Performs the handshake of SPEC row VC-2: `CONNECT <port>\n`, answered by `OK <port of this
+/// end>\n`.
 fn unix(path: &Path, port: u32, until: Instant) -> Result<Line, Errno> {
     let socket = open(AddressFamily::UNIX)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -70,7 +72,7 @@ fn unix(path: &Path, port: u32, until: Instant) -> Result<Line, Errno> {
     Ok(Line { socket, local_port })
 }
 
-/// Takes one line from a socket, and nothing of what comes behind it: that is the program's.
+/// Reads one line from a socket and nothing behind it, since those bytes belong to the program.
 fn answer(socket: BorrowedFd<'_>, until: Instant) -> Result<String, Errno> {
     let mut line = Vec::with_capacity(LONGEST_ANSWER);
     loop {
@@ -116,7 +118,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// A host socket that gives each client this answer, and reports what it was asked.
+    /// A host socket that gives each client this answer and reports the requests.
     fn host_socket(answer: &'static str) -> (tempfile::TempDir, Target, thread::JoinHandle<String>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("vm.sock");
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_sockets_answer_is_taken_and_nothing_behind_it() {
+    fn only_the_answer_line_is_read() {
         let (_folder, target, server) = host_socket("OK 1073741824\nhello");
         let line = dial(&target, 6379, PATIENCE).unwrap();
         assert_eq!(server.join().unwrap(), "CONNECT 6379\n");
@@ -146,13 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn a_host_socket_that_hangs_up_means_nobody_listens() {
+    fn a_host_socket_that_hangs_up_is_connection_reset() {
         let (_folder, target, _server) = host_socket("");
         assert_eq!(dial(&target, 1, PATIENCE).unwrap_err(), Errno::CONNRESET);
     }
 
     #[test]
-    fn an_answer_out_of_the_convention_is_refused() {
+    fn a_malformed_answer_is_refused() {
         for answer in ["NO 1\n", "OK x\n", "OK 1 and a very long line without any end to it at all"] {
             let (_folder, target, _server) = host_socket(answer);
             assert_eq!(dial(&target, 1, PATIENCE).unwrap_err(), Errno::PROTO, "{answer}");
@@ -160,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_socket_that_is_not_there_is_an_error_at_once() {
+    fn a_missing_host_socket_is_an_error_at_once() {
         assert_eq!(
             dial(&Target::Unix("/nonexistent/vm.sock".into()), 1, PATIENCE).unwrap_err(),
             Errno::NOENT
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_is_waited_for_only_so_long() {
+    fn a_missing_answer_times_out() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("vm.sock");
         let _listener = UnixListener::bind(&path).unwrap();

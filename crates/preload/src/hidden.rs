@@ -48,8 +48,8 @@ pub(crate) fn release(held: Held) {
     hidden(listener).for_each(unhide);
 }
 
-/// Prepares that the program closes a descriptor. Fails with `EBADF` for a hidden descriptor, whose number
-/// the program cannot know.
+/// Prepares that the program closes a descriptor. Fails with `EBADF` for a hidden descriptor, whose
+/// number the program cannot know.
 pub(crate) fn closing(fd: RawFd) -> Result<(), Errno> {
     match TABLE.get(fd) {
         Held::Hidden => return Err(Errno::BADF),

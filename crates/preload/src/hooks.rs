@@ -1,8 +1,9 @@
-//! The functions that the program calls in the C library's place: from C's arguments to this library's safe functions and back.
+//! The functions that the program calls instead of the C library's. They convert C arguments to
+//! this library's safe functions and back.
 //!
-//! Each asks the table first, with one atomic load; a descriptor that is none of the library's business goes straight on to the real
-//! function. Nothing may unwind out of the library's own decisions; the real functions, in which a thread may be cancelled, are called
-//! outside of them.
+//! Each function first looks into the table with one atomic load. For other descriptors it calls
+//! the real function at once. The library's own decisions must not unwind. The real functions, in
+//! which a thread may be cancelled, are called outside of them.
 #![allow(unsafe_code, reason = "C functions with C pointers")]
 
 mod connections;
@@ -22,18 +23,19 @@ use crate::address::{LONGEST, decode, encode};
 use crate::sys::set_errno;
 use crate::{adopt, state};
 
-/// Runs a decision. Should it panic, which would be a mistake in this library, the program goes on with `otherwise`.
+/// Runs a decision. If it panics because of a bug in this library, the program continues with
+/// `otherwise`.
 fn guard<T>(otherwise: T, decision: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(decision)).unwrap_or(otherwise)
 }
 
-/// `-1` and `errno`.
+/// Sets `errno` and returns `-1`.
 fn fail<T: From<i8>>(errno: Errno) -> T {
     set_errno(errno);
     T::from(-1)
 }
 
-/// The address that a program passes, if it is an IPv4 or IPv6 one.
+/// Reads the address that a program passes, if it is an IPv4 or IPv6 address.
 ///
 /// # Safety
 /// `address` is null or points to `len` bytes.
@@ -42,11 +44,11 @@ unsafe fn read_address(address: *const sockaddr, len: socklen_t) -> Option<Socke
     if address.is_null() {
         return None;
     }
-    // SAFETY: as the caller promises; bytes have no alignment and any value.
+    // SAFETY: as the caller promises; bytes have no alignment and may have any value.
     decode(unsafe { std::slice::from_raw_parts(address.cast::<u8>(), len) })
 }
 
-/// Stores an address where a program wants it, as far as there is room, and says how long it is.
+/// Stores an address for a program, as far as there is room, and its length.
 ///
 /// # Safety
 /// `address` is null, or `len` points to the size of what it points to.
@@ -57,7 +59,7 @@ unsafe fn write_address(address: *mut sockaddr, len: *mut socklen_t, value: Sock
     let (bytes, length) = encode(value);
     // SAFETY: as the caller promises.
     let room = unsafe { len.read_unaligned() } as usize;
-    // SAFETY: at most as many bytes as there are in both.
+    // SAFETY: not more bytes than source and target have.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.cast::<u8>(), length.min(room)) };
     // SAFETY: as the caller promises.
     unsafe { len.write_unaligned(length as socklen_t) };
@@ -74,7 +76,8 @@ extern "C" fn load() {
 }
 
 /// Runs [`load`] when the library is loaded, before the program's main function.
-// SAFETY: the C library calls the functions of this section in turn, with arguments that `load` does not look at.
+// SAFETY: the C library calls the functions of this section in turn, with arguments that `load`
+// ignores.
 #[cfg_attr(not(test), used)]
 #[cfg_attr(not(test), unsafe(link_section = ".init_array"))]
 #[cfg_attr(test, allow(dead_code))]

@@ -1,9 +1,10 @@
-//! What becomes of a program's listen: a descriptor that accepts TCP and VMCI connections.
+//! Listen: turns the program's descriptor into one that accepts TCP and VMCI connections.
 //!
-//! The program's number becomes an epoll instance that holds its TCP socket, moved to a number it does not know, and a VMCI socket
-//! beside it. Such an instance can itself be polled, selected and watched, is readable when one of both is, and its `O_NONBLOCK` is the
-//! program's to set. It lives on through fork, dup and threads as any descriptor does. accept takes from both in turns; options and names
-//! are the TCP socket's.
+//! The program's descriptor becomes an epoll instance. It holds the program's TCP socket, which is
+//! moved to a hidden number, and a VMCI socket. Such an instance can be polled, selected and
+//! watched; it is readable when one of the two sockets is. The program can set its `O_NONBLOCK`. It
+//! survives fork, dup and threads like every descriptor. accept takes from both sockets in turns.
+//! Options and names are those of the TCP socket.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -31,17 +32,19 @@ use crate::sys::{Name, VsockAddress, at, option, replace};
 use crate::table::{Connection, Held, Listener, SLOTS};
 use crate::watch;
 
-/// In the `data` of the inner watches: whose instance this is. The lower half is the watched number.
+/// Mark of this library in the `data` of the inner watches. The lower half is the watched
+/// descriptor.
 pub(crate) const COOKIE: u64 = 0x7461_7574_0000_0000;
 
-/// Why a listening socket stays with TCP alone.
+/// Reason why a listening socket accepts TCP connections only.
 #[derive(Debug)]
 pub(crate) enum Stays {
-    /// It was not meant.
+    /// The map does not name it.
     Unmapped,
-    /// It was, but this did not work.
+    /// The step failed with this error.
     Failed(&'static str, Errno),
-    /// Its twin is there already: another listening socket of this program, of the other family usually.
+    /// Another listening socket of this program, usually of the other address family, has the VMCI
+    /// port.
     Doubled,
 }
 
@@ -59,7 +62,7 @@ fn failed(what: &'static str) -> impl Fn(Errno) -> Stays {
     move |error| Stays::Failed(what, error)
 }
 
-/// Makes a TCP socket that listens a listener for both. What the program was bound to is in the answer.
+/// Turns a listening TCP socket into a listener for both. Returns the address that it is bound to.
 pub(crate) fn combine(fd: RawFd, backlog: c_int, map: &Map) -> Result<SocketAddr, (SocketAddr, Stays)> {
     let nowhere = SocketAddr::new(address::unspecified(false), 0);
     let Some(bound) = tcp_name(fd) else { return Err((nowhere, Stays::Unmapped)) };
@@ -96,7 +99,8 @@ fn make(fd: RawFd, backlog: c_int, bound: SocketAddr, entrance: &Entrance) -> Re
             let data = EventData::new_u64(COOKIE | u64::from(hidden as u32));
             epoll::add(&both, at(hidden)?, data, EventFlags::IN)?;
         }
-        // Both are asked in turn and must not wait; whether the program waits is a flag of the instance.
+        // Both sockets are polled in turn and must not block. The program's own flag is kept at the
+        // instance.
         fcntl_setfl(at(tcp)?, flags | OFlags::NONBLOCK)?;
         fcntl_setfl(&both, flags & OFlags::NONBLOCK)?;
         let watched = watch::lift(fd).map_err(|_| Errno::NOTSUP)?;
@@ -126,7 +130,7 @@ fn vsock(port: u32, backlog: c_int) -> Result<(OwnedFd, u32), Stays> {
     Ok((socket, port))
 }
 
-/// A Unix socket `<path>_<port>`. What an earlier program left there is removed.
+/// Listens on a Unix socket `<path>_<port>`. A file that an earlier program left there is removed.
 fn unix(path: &Path, port: u32, backlog: c_int) -> Result<(OwnedFd, u32), Stays> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let file = PathBuf::from(format!("{}_{port}", path.display()));
@@ -142,8 +146,9 @@ fn unix(path: &Path, port: u32, backlog: c_int) -> Result<(OwnedFd, u32), Stays>
     Ok((socket, port))
 }
 
-/// Is this the file of a Unix socket that is gone? Whoever connects cannot tell it from one that does not listen yet, except with a
-/// socket of another kind: that is refused where there is no socket, and of the wrong type (`EPROTOTYPE`) where there is one.
+/// Tells whether this is the file of a Unix socket that no longer exists. A stream connect cannot
+/// distinguish that from a socket that does not listen yet. A datagram connect can: it is refused
+/// if there is no socket, and fails with `EPROTOTYPE` if there is one.
 fn is_left_over(file: &Path) -> bool {
     let is_socket = std::fs::symlink_metadata(file).is_ok_and(|file| file.file_type().is_socket());
     let Ok(address) = SocketAddrUnix::new(file) else { return false };
@@ -152,7 +157,8 @@ fn is_left_over(file: &Path) -> bool {
         && socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).is_ok_and(asks)
 }
 
-/// Binds where a file was left over. Of several programs that found it so, one removes it: they look again one after the other.
+/// Removes a file that is left over and binds its path. A lock on the folder serialises several
+/// programs that do so; each checks the file again.
 fn in_place_of(file: &Path, bind: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
     let folder = file.parent().and_then(|folder| File::open(folder).ok()).ok_or(Errno::ADDRINUSE)?;
     retry_on_intr(|| flock(&folder, FlockOperation::LockExclusive))?;
@@ -160,37 +166,38 @@ fn in_place_of(file: &Path, bind: impl Fn() -> Result<(), Errno>) -> Result<(), 
         let _ = std::fs::remove_file(file);
     }
     let bound = bind();
-    // Not left to its last descriptor: a child may have one.
+    // Unlock explicitly: a child may have another descriptor of the lock.
     let _ = flock(&folder, FlockOperation::Unlock);
     bound
 }
 
-/// Programs that listen with a socket for each family do so on the same port.
+/// The reason for a failed bind. Programs that listen with one socket for each family use the same
+/// port twice.
 fn taken(error: Errno, port: u32, what: &'static str) -> Stays {
     if error == Errno::ADDRINUSE && is_ours(port) { Stays::Doubled } else { Stays::Failed(what, error) }
 }
 
-/// Does a listener of this program have this VMCI port?
+/// Tells whether a listener of this program has this VMCI port.
 fn is_ours(port: u32) -> bool {
     let has =
         |fd| matches!(TABLE.get(fd), Held::Listener(other) if other.port == port && other.vmci.is_some());
     TABLE.numbers().any(has)
 }
 
-/// One look for connections.
+/// Result of one accept attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// The descriptor of an accepted VMCI connection, and its other end.
+    /// Descriptor of an accepted VMCI connection, and its peer.
     Vmci(RawFd, SocketAddr),
-    /// The descriptor of an accepted TCP connection, whose other end the program has been told.
+    /// Descriptor of an accepted TCP connection. The program already has the address of its peer.
     Tcp(RawFd),
-    /// There is none.
+    /// No connection is waiting.
     Nothing,
-    /// This instead.
+    /// The accept failed.
     Failed(Errno),
 }
 
-/// Takes one connection if there is one, from TCP by `tcp`.
+/// Accepts one connection if there is one. `tcp` accepts from the TCP socket.
 pub(crate) fn look(
     fd: RawFd,
     listener: Listener,
@@ -224,7 +231,7 @@ fn vmci(listener: Listener, flags: c_int) -> Look {
         Ok(accepted) => accepted,
         Err(Errno::MFILE) => return Look::Failed(Errno::MFILE),
         Err(Errno::NFILE) => return Look::Failed(Errno::NFILE),
-        // A connection that was gone before it was accepted is none.
+        // A connection that was closed before it was accepted does not count.
         Err(_) => return Look::Nothing,
     };
     let (target, port) = match from.map(Name::from) {
@@ -241,13 +248,13 @@ fn vmci(listener: Listener, flags: c_int) -> Look {
     let cookie = sockopt::socket_cookie(&accepted).unwrap_or_default();
     TABLE.forget(number);
     TABLE.set(number, Held::Connection(Connection { cookie, peer, local, no_delay, unasked: false }));
-    tell!("accepted {target} port {port} at {local} as {peer}");
-    // From here on it is the program's.
+    tell!("accept {local}: {target} port {port} as {peer}");
+    // From here on the descriptor belongs to the program.
     std::mem::forget(accepted);
     Look::Vmci(number, peer)
 }
 
-/// Whose guest it is that comes through a Unix socket.
+/// The VM whose guest connects through a Unix socket.
 fn of_unix_socket(listener: Listener) -> Target {
     let name = listener.vmci.and_then(|fd| getsockname(at(fd).ok()?).ok()).map(Name::from);
     let vm = match &name {
@@ -257,7 +264,7 @@ fn of_unix_socket(listener: Listener) -> Target {
     Target::Unix(PathBuf::from(vm))
 }
 
-/// The path of the VM's socket and the port, from `<path>_<port>`.
+/// Splits `<path>_<port>` into the path of the VM's socket and the port.
 pub(crate) fn of_unix_name(path: &Path) -> Option<(&str, u32)> {
     let (vm, port) = path.to_str()?.rsplit_once('_')?;
     Some((vm, port.parse().ok()?))

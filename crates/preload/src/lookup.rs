@@ -1,5 +1,5 @@
-//! Looks up what a descriptor is, and checks that it still is that: a program can replace a descriptor
-//! without the library noticing.
+//! Looks up what a descriptor is, and checks that it still is that: a program can replace a
+//! descriptor without the library noticing.
 
 use std::os::fd::RawFd;
 
@@ -11,8 +11,8 @@ use crate::state::TABLE;
 use crate::sys::at;
 use crate::table::{Connection, Held, Listener};
 
-/// The listener of a descriptor; `None` if it is none, or if a socket replaced it without the library
-/// noticing.
+/// The listener of a descriptor; `None` if it is none, or if a socket replaced it without the
+/// library noticing.
 pub(crate) fn listener(fd: RawFd) -> Option<Listener> {
     let Held::Listener(listener) = TABLE.get(fd) else { return None };
     match at(fd).and_then(fstat) {

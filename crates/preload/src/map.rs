@@ -1,20 +1,22 @@
-//! The map: which TCP addresses are reached over VMCI sockets, and which listening ports are reachable over them.
+//! The map: the TCP addresses that are reached over VMCI sockets, and the listening ports that are
+//! reachable over them.
 //!
 //! ```text
 //! # comment
-//! 10.0.0.7:*     -> cid 12                      # any port of that machine, the same number over VMCI
+//! 10.0.0.7:*     -> cid 12                      # any port, with the same number over VMCI
 //! 10.0.0.7:6379  -> cid 12 port 7000
 //! [fd00::7]:*    -> cid 12
 //! 10.0.0.1:*     -> host                        # from a guest: its host, CID 2
-//! 10.0.0.9:*     -> unix /run/taut/web1.sock    # on the host: a VM, by its host socket (SPEC VC-2)
-//! listen *                                      # whatever this machine's programs listen on
+//! 10.0.0.9:*     -> unix /run/taut/web1.sock    # on the host: a VM, by its socket (SPEC VC-2)
+//! listen *                                      # all ports that this machine listens on
 //! listen 0.0.0.0:6379 -> vsock port 7000
 //! listen *:6379  -> unix /run/taut/web1.sock    # on the host: that VM reaches it at CID 2
-//! local 10.0.0.6                                # what accepted connections give as this end's address
-//! patience 50 ms                                # longest wait of a non-blocking connect
+//! local 10.0.0.6                                # local address of accepted connections
+//! patience 50 ms                                # timeout of a non-blocking connect
 //! ```
 //!
-//! The first line that fits counts. One file can serve all machines: the lines of the others also tell which address a peer has.
+//! The first matching line counts. One file can serve all machines: lines about other machines also
+//! give the addresses of peers.
 
 mod parse;
 #[cfg(test)]
@@ -26,31 +28,31 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// Where the map is unless `TAUT_VMCI_MAP` says otherwise.
+/// Path of the map unless `TAUT_VMCI_MAP` names another file.
 pub(crate) const DEFAULT_PATH: &str = "/etc/taut/vmci.map";
 
 /// The context ID of the host (virtio 1.2, 5.10.4).
 pub(crate) const HOST_CID: u32 = 2;
 
-/// What a non-blocking connect waits at most, unless the map says otherwise.
+/// Timeout of a non-blocking connect, unless the map has another one.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(50);
 
-/// A whole map.
+/// A map.
 #[derive(Debug)]
 pub(crate) struct Map {
     peers: Vec<Peer>,
     listens: Vec<Listen>,
     locals: Vec<IpAddr>,
-    /// The longest that a non-blocking connect waits for the answer of a mapped peer.
+    /// Timeout of a non-blocking connect to a mapped peer.
     pub(crate) patience: Duration,
 }
 
-/// Which ports a line is about.
+/// The ports of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ports {
-    /// All, `*`.
+    /// All ports, `*`.
     Any,
-    /// This one, 1 to 65535.
+    /// One port, 1 to 65535.
     One(u16),
 }
 
@@ -66,9 +68,10 @@ impl Ports {
 /// A machine that is reached over VMCI sockets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// By `AF_VSOCK` and its context ID.
+    /// Reached by `AF_VSOCK` and this context ID.
     Cid(u32),
-    /// By the Unix socket of its VMCI device on the host, with the `CONNECT <port>` convention.
+    /// Reached on the host by the Unix socket of its VMCI device, with the `CONNECT <port>`
+    /// handshake.
     Unix(PathBuf),
 }
 
@@ -86,13 +89,14 @@ impl fmt::Display for Target {
 pub(crate) struct Peer {
     /// The address that programs connect to.
     pub(crate) ip: IpAddr,
-    /// Its ports that are meant.
+    /// Its ports that the line is about.
     pub(crate) ports: Ports,
-    /// Where it really is.
+    /// The machine behind the address.
     pub(crate) target: Target,
-    /// The port over VMCI; the same as over TCP when absent.
+    /// The VMCI port; `None` for the same number as the TCP port.
     pub(crate) port: Option<u32>,
-    /// Until when this peer is not tried, since it did not answer: milliseconds of the monotonic clock.
+    /// Time until which this peer is not tried because it did not answer, in milliseconds of the
+    /// monotonic clock.
     pub(crate) rests_until: AtomicU64,
 }
 
@@ -103,12 +107,12 @@ impl Peer {
     }
 }
 
-/// Which bound addresses a `listen` line is about.
+/// The bound addresses that a `listen` line is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bound {
-    /// `*`: each but the loopback ones, whose programs do not expect to be reached from elsewhere.
+    /// `*`: all except loopback addresses, whose programs do not expect connections from elsewhere.
     Any,
-    /// Exactly this one; `0.0.0.0` and `::` are the same.
+    /// Exactly this address; `0.0.0.0` and `::` are the same.
     Ip(IpAddr),
 }
 
@@ -121,12 +125,13 @@ impl Bound {
     }
 }
 
-/// How a listening port is reachable.
+/// The way in which a listening port is reachable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Entrance {
-    /// By `AF_VSOCK`, at this port or, when absent, at TCP's.
+    /// By `AF_VSOCK`, at this port; `None` for the same number as the TCP port.
     Vsock(Option<u32>),
-    /// By the Unix socket `<path>_<port>` that a VM's VMCI device connects to when its guest connects to the host.
+    /// By the Unix socket `<path>_<port>`, which a VM's VMCI device connects to when its guest
+    /// connects to the host.
     Unix(PathBuf, Option<u32>),
 }
 
@@ -150,42 +155,43 @@ impl Map {
         Self::parse(&text, path)
     }
 
-    /// The line for a peer that a program wants to connect to.
+    /// The line about an address that a program connects to.
     pub(crate) fn peer(&self, to: SocketAddr) -> Option<&Peer> {
         let ip = to.ip().to_canonical();
         self.peers.iter().find(|peer| peer.ip == ip && peer.ports.has(to.port()))
     }
 
-    /// The address that programs know a machine by, if some line says so: for IPv6 sockets rather an IPv6 one, for others only IPv4.
+    /// The address of a machine, if a line gives one. IPv6 sockets get an IPv6 address if there is
+    /// one; other sockets get only IPv4 addresses.
     pub(crate) fn address_of(&self, target: &Target, v6: bool) -> Option<IpAddr> {
         let mut all = self.peers.iter().filter(|peer| peer.target == *target).map(|peer| peer.ip);
         let first = |wanted: bool| all.clone().find(|ip| ip.is_ipv6() == wanted);
         first(v6).or_else(|| all.find(|_| v6))
     }
 
-    /// How a socket that listens at `at` is to be reachable over VMCI, if it is.
+    /// The entrance of a socket that listens at `at`, if a line names it.
     pub(crate) fn entrance(&self, at: SocketAddr) -> Option<&Entrance> {
         let ip = at.ip().to_canonical();
         let line = self.listens.iter().find(|line| line.bound.has(ip) && line.ports.has(at.port()))?;
         Some(&line.entrance)
     }
 
-    /// This machine's own address of a family, if a `local` line says so.
+    /// This machine's own address of a family, if a `local` line gives one.
     pub(crate) fn local(&self, like: IpAddr) -> Option<IpAddr> {
         self.locals.iter().copied().find(|local| local.is_ipv4() == like.is_ipv4())
     }
 }
 
-/// Why a map cannot be used.
+/// Reason why a map cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MapError {
     /// The file.
     pub(crate) file: PathBuf,
-    /// The line, from 1; 0: the file as a whole.
+    /// The line, from 1; 0 for the whole file.
     pub(crate) line: usize,
-    /// What is wrong.
+    /// The fault.
     pub(crate) cause: String,
-    /// What to do about it.
+    /// A hint at the remedy.
     pub(crate) hint: String,
 }
 

@@ -1,4 +1,5 @@
-//! What `getpeername` and `getsockname` say of a VMCI connection: the TCP addresses that the program would see.
+//! The results of `getpeername` and `getsockname` for a VMCI connection: the TCP addresses that the
+//! program expects.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
@@ -12,13 +13,13 @@ use crate::state::{TABLE, map};
 use crate::sys::{Name, at};
 use crate::table::{Connection, Held};
 
-/// The other end's, if this is a VMCI connection.
+/// The address of the peer, if this is a VMCI connection.
 pub(crate) fn peer(fd: RawFd) -> Option<SocketAddr> {
     connection(fd).map(|connection| connection.peer)
 }
 
-/// This end's, if this is a VMCI connection. What the program was not bound to is found out now: it is the address in the map's
-/// `local` line, or that which TCP would have had.
+/// The local address, if this is a VMCI connection. If the socket was not bound, it is the address
+/// in the `local` line of the map, or the one that TCP would use.
 pub(crate) fn local(fd: RawFd) -> Option<SocketAddr> {
     let connection = connection(fd)?;
     if !connection.local.ip().is_unspecified() {
@@ -33,7 +34,8 @@ pub(crate) fn local(fd: RawFd) -> Option<SocketAddr> {
     Some(local)
 }
 
-/// This machine's context ID as its end of a connection has it; one by a Unix socket is the host's.
+/// This machine's context ID at its end of a connection. Connections by a Unix socket are the
+/// host's.
 fn own_cid(fd: RawFd) -> u32 {
     match at(fd).and_then(getsockname).map(Name::from) {
         Ok(Name::Vsock(address)) => address.cid,

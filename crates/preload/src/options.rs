@@ -1,7 +1,7 @@
-//! Options of a VMCI connection, whose program believes that it is a TCP connection.
+//! Options of a VMCI connection that the program takes for a TCP connection.
 //!
-//! What only tunes TCP is accepted and has no effect; what has a meaning here too is done; what would promise something that does not
-//! happen is refused.
+//! Options that only tune TCP are accepted without effect. Options that also apply to VMCI are set.
+//! Options that would promise something that does not happen are refused.
 
 use std::ffi::c_int;
 use std::os::fd::RawFd;
@@ -12,31 +12,31 @@ use rustix::net::sockopt::{self, Timeout};
 use crate::sys::{at, option, set_option, set_option_u64};
 use crate::table::Connection;
 
-/// What marks a VMCI connection for this library in another process, or another program after exec: its `SO_PRIORITY`, which has no
-/// effect on such a socket.
+/// Value of `SO_PRIORITY` that marks a VMCI connection for this library in another process, or in
+/// another program after exec. `SO_PRIORITY` has no effect on such a socket.
 pub(crate) const MARK: c_int = 6;
 
-/// Largest segment that TCP's programs are told: as over the loopback interface.
+/// Largest segment size that programs see, that of the loopback interface.
 const SEGMENT: c_int = 65_483;
 
 const SO_BUF_LOCK: c_int = 72;
 /// `vm_sockets.h`.
 const SO_VM_SOCKETS_BUFFER_SIZE: c_int = 0;
 const SO_VM_SOCKETS_BUFFER_MAX_SIZE: c_int = 2;
-/// The largest size that needs no raising of the limit (`VIRTIO_VSOCK_MAX_BUF_SIZE` is 4 GiB, the default limit 256 KiB).
+/// Largest buffer size below the default limit (256 KiB; `VIRTIO_VSOCK_MAX_BUF_SIZE` is 4 GiB).
 const DEFAULT_LIMIT: u64 = 256 * 1024;
 
-/// Sizes of `struct tcp_info`: all kernels fill this much.
+/// Size of the part of `struct tcp_info` that all kernels fill.
 pub(crate) const TCP_INFO_SIZE: usize = 104;
 
 /// The answer to a `getsockopt`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Get {
-    /// As the kernel says.
+    /// The answer of the kernel.
     Kernel,
-    /// This number.
+    /// A number.
     Value(c_int),
-    /// The name of what controls congestion: nothing of TCP's.
+    /// The name of the congestion control, which VMCI does not have.
     Congestion,
     /// A `struct tcp_info`.
     TcpInfo,
@@ -44,22 +44,22 @@ pub(crate) enum Get {
     Refuse,
 }
 
-/// What a `setsockopt` does.
+/// The effect of a `setsockopt`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Set {
-    /// As the kernel does.
+    /// The kernel sets the option.
     Kernel,
-    /// Nothing, and that is right.
+    /// Success without effect.
     Ignore,
-    /// `TCP_NODELAY`, which is remembered.
+    /// `TCP_NODELAY`, which the table stores.
     NoDelay,
-    /// `SO_RCVBUF`: how much the other end may send ahead.
+    /// `SO_RCVBUF`: the number of bytes that the peer may send ahead.
     ReceiveBuffer,
     /// `ENOPROTOOPT`.
     Refuse,
 }
 
-/// What to answer for an option.
+/// The answer for an option.
 pub(crate) fn get(level: c_int, name: c_int, connection: &Connection) -> Get {
     let v6 = connection.peer.is_ipv6();
     match (level, name) {
@@ -80,12 +80,12 @@ pub(crate) fn get(level: c_int, name: c_int, connection: &Connection) -> Get {
         | (libc::SOL_IPV6, libc::IPV6_TCLASS | libc::IPV6_V6ONLY)
         | (libc::SOL_SOCKET, libc::SO_PRIORITY) => Get::Value(0),
         (libc::SOL_SOCKET, _) => Get::Kernel,
-        // Kernel TLS, SO_ORIGINAL_DST and what else only a TCP connection has.
+        // Kernel TLS, SO_ORIGINAL_DST and other options that only a TCP connection has.
         _ => Get::Refuse,
     }
 }
 
-/// What to do for an option.
+/// The effect of setting an option.
 pub(crate) fn set(level: c_int, name: c_int) -> Set {
     match (level, name) {
         (libc::SOL_TCP, libc::TCP_NODELAY) => Set::NoDelay,
@@ -127,14 +127,15 @@ pub(crate) fn set(level: c_int, name: c_int) -> Set {
         )
         | (libc::SOL_SOCKET, libc::SO_PRIORITY) => Set::Ignore,
         (libc::SOL_SOCKET, libc::SO_RCVBUF) => Set::ReceiveBuffer,
-        // Time stamps of packets: there are none.
+        // Time stamps of packets, which do not exist here.
         (libc::SOL_SOCKET, libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS | libc::SO_TIMESTAMPING) => Set::Refuse,
         (libc::SOL_SOCKET, _) => Set::Kernel,
         _ => Set::Refuse,
     }
 }
 
-/// Gives a fresh VMCI connection what the program set at the TCP socket that it replaces or was accepted from.
+/// Copies the options of a TCP socket to the new VMCI connection that replaces it or was accepted
+/// from it.
 pub(crate) fn inherit(tcp: RawFd, vmci: RawFd) {
     let _ = set_option(vmci, libc::SOL_SOCKET, libc::SO_PRIORITY, MARK);
     let (Ok(from), Ok(to)) = (at(tcp), at(vmci)) else { return };
@@ -149,7 +150,8 @@ pub(crate) fn inherit(tcp: RawFd, vmci: RawFd) {
     if let Ok(Some(linger)) = sockopt::socket_linger(from) {
         let _ = sockopt::set_socket_linger(to, Some(linger));
     }
-    // Buffers only if the program chose them (SOCK_SNDBUF_LOCK, SOCK_RCVBUF_LOCK); the kernel tells twice what was set.
+    // Buffer sizes only if the program set them (SOCK_SNDBUF_LOCK, SOCK_RCVBUF_LOCK). The kernel
+    // reports twice the size that was set.
     let chosen = option(tcp, libc::SOL_SOCKET, SO_BUF_LOCK).unwrap_or(0);
     for (bit, name) in [(1, libc::SO_SNDBUF), (2, libc::SO_RCVBUF)] {
         if chosen & bit != 0
@@ -163,7 +165,8 @@ pub(crate) fn inherit(tcp: RawFd, vmci: RawFd) {
     }
 }
 
-/// How much the other end of an `AF_VSOCK` connection may send ahead, in bytes. Nothing happens at other sockets.
+/// Sets the number of bytes that the peer of an `AF_VSOCK` connection may send ahead. Has no effect
+/// on other sockets.
 pub(crate) fn receive_buffer(fd: RawFd, size: c_int) {
     let Ok(size) = u64::try_from(size) else { return };
     if size > DEFAULT_LIMIT {
@@ -172,9 +175,10 @@ pub(crate) fn receive_buffer(fd: RawFd, size: c_int) {
     let _ = set_option_u64(fd, libc::AF_VSOCK, SO_VM_SOCKETS_BUFFER_SIZE, size);
 }
 
-/// A `struct tcp_info` for a connection: its state, the largest segment, and zeros for what there is not.
+/// A `struct tcp_info` for a connection: its state, the largest segment size, and zeros for the
+/// rest.
 pub(crate) fn tcp_info(fd: RawFd) -> [u8; TCP_INFO_SIZE] {
-    /// Where `tcpi_snd_mss` and `tcpi_rcv_mss` are.
+    /// Offsets of `tcpi_snd_mss` and `tcpi_rcv_mss`.
     const SEGMENTS: std::ops::Range<usize> = 16..24;
     let mut info = [0; TCP_INFO_SIZE];
     if let Some(state) = info.first_mut() {
@@ -187,7 +191,8 @@ pub(crate) fn tcp_info(fd: RawFd) -> [u8; TCP_INFO_SIZE] {
     info
 }
 
-/// `TCP_ESTABLISHED`, `TCP_CLOSE_WAIT` or `TCP_CLOSE`: programs look whether the other end has gone.
+/// `TCP_ESTABLISHED`, `TCP_CLOSE_WAIT` or `TCP_CLOSE`. Programs use it to detect that the peer has
+/// gone.
 fn state_of(fd: RawFd) -> u8 {
     const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
     let Ok(socket) = at(fd) else { return 7 };
@@ -216,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_answers_as_the_tcp_socket_that_the_program_made() {
+    fn options_read_as_those_of_the_tcp_socket() {
         let (four, six) = (connection("10.0.0.7:80"), connection("[::ffff:10.0.0.7]:80"));
         assert_eq!(get(libc::SOL_SOCKET, libc::SO_DOMAIN, &four), Get::Value(libc::AF_INET));
         assert_eq!(get(libc::SOL_SOCKET, libc::SO_DOMAIN, &six), Get::Value(libc::AF_INET6));
@@ -227,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_tcp_can_do_is_refused() {
+    fn options_that_only_tcp_has_are_refused() {
         assert_eq!(set(libc::SOL_TCP, libc::TCP_NODELAY), Set::NoDelay);
         assert_eq!(set(libc::SOL_TCP, libc::TCP_KEEPIDLE), Set::Ignore);
         assert_eq!(set(libc::SOL_TCP, libc::TCP_ULP), Set::Refuse);
@@ -238,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn tcp_info_tells_whether_the_other_end_has_gone() {
+    fn tcp_info_shows_whether_the_peer_has_gone() {
         let (one, other) = UnixStream::pair().unwrap();
         let info = tcp_info(one.as_raw_fd());
         assert_eq!(info[0], 1);

@@ -1,4 +1,5 @@
-//! The functions that this library stands before: those that come next in the program's search order, usually the C library's.
+//! The functions that this library replaces: those that come next in the program's symbol search
+//! order, usually the C library's.
 #![allow(unsafe_code, reason = "C functions by name")]
 
 use std::ffi::{CStr, c_int, c_void};
@@ -20,7 +21,7 @@ fn find(slot: &AtomicPtr<c_void>, name: &'static CStr) -> *mut c_void {
     found
 }
 
-/// Looks all of them up, so that none has to be later, in a signal handler perhaps.
+/// Looks up all functions now, so that no lookup happens later, for example in a signal handler.
 pub(crate) fn find_all() {
     for (slot, name) in ALL {
         find(slot, name);
@@ -74,7 +75,8 @@ macro_rules! real {
         unsafe { function($($argument),*) }
     }};
     (@call $found:ident, $result:ty, ($($argument:ident: $type:ty),*), ($last:ident: $last_type:ty)) => {{
-        // SAFETY: the C library's function of this name has this type; its last argument is one of `...`.
+        // SAFETY: the C library's function of this name has this type; its last argument is
+        // variadic.
         let function = unsafe {
             std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($type),*, ...) -> $result>($found)
         };

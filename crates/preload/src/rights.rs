@@ -1,4 +1,4 @@
-//! Descriptors that a program passes to another process with a message (`SCM_RIGHTS`, `man 7 unix`).
+//! Descriptors that a program passes to another process in a message (`SCM_RIGHTS`, `man 7 unix`).
 
 use std::os::fd::RawFd;
 
@@ -7,10 +7,10 @@ use crate::say::complain;
 use crate::state::TABLE;
 use crate::table::Held;
 
-/// Size of a `struct cmsghdr`: the length with the header, level and type.
+/// Size of a `struct cmsghdr`: length including the header, level and type.
 const HEADER: usize = 16;
 
-/// The descriptors in a message's control data.
+/// The descriptors in the control data of a message.
 fn passed(mut control: &[u8]) -> impl Iterator<Item = RawFd> {
     let mut rights: &[u8] = &[];
     std::iter::from_fn(move || {
@@ -31,19 +31,19 @@ fn passed(mut control: &[u8]) -> impl Iterator<Item = RawFd> {
     })
 }
 
-/// A listener is two hidden descriptors besides the one that the program knows, and would be none in another process: it becomes the TCP
-/// socket again that it was.
+/// Turns listeners that are about to be passed into TCP sockets again. The receiver would not have
+/// their hidden descriptors.
 pub(crate) fn pass(control: &[u8]) {
     for fd in passed(control) {
         let Held::Listener(listener) = TABLE.get(fd) else { continue };
         match make_plain(fd, listener) {
             Ok(()) => complain!(
                 "descriptor {fd} listens for TCP only from now on: it is passed to another process\n\
-                 hint: let the process that made it accept, or start the other one by fork or exec"
+                 hint: accept in the process that listens, or start the other process by fork or exec"
             ),
             Err(error) => complain!(
                 "descriptor {fd} cannot be used by the process that it is passed to: {error}\n\
-                 hint: leave its address out of the map (`listen …`)"
+                 hint: remove its address from the map (`listen …`)"
             ),
         }
     }
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_are_found_among_other_things() {
+    fn descriptors_are_found_among_other_control_data() {
         let other =
             [header(20, libc::SOL_SOCKET, libc::SCM_CREDENTIALS), vec![1, 2, 3, 4, 0, 0, 0, 0]].concat();
         let numbers: Vec<u8> = [7i32, 900, 12].into_iter().flat_map(i32::to_ne_bytes).collect();

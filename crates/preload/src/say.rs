@@ -1,11 +1,12 @@
-//! What the library tells, on the program's standard error: each complaint once, and with `TAUT_VMCI_LOG=1` every decision.
+//! Messages of the library on the program's standard error: each complaint once, and with
+//! `TAUT_VMCI_LOG=1` every decision.
 //!
-//! A line is put together on the stack, since this may be the middle of anything.
+//! A message is formatted on the stack, because the library may run at any point of the program.
 
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Longest text; the rest is cut off.
+/// Longest message in bytes. The rest is cut off.
 const LONGEST: usize = 1024;
 
 static VERBOSE: AtomicBool = AtomicBool::new(false);
@@ -26,7 +27,7 @@ impl Write for Text {
     }
 }
 
-/// Says one text, with the library's name before it.
+/// Prints a message behind the name of the library.
 pub(crate) fn say(text: fmt::Arguments<'_>) {
     let mut whole = Text { bytes: [0; LONGEST], len: 0 };
     let _ = writeln!(whole, "libtaut_vmci: {text}");
@@ -36,27 +37,27 @@ pub(crate) fn say(text: fmt::Arguments<'_>) {
     }
 }
 
-/// Says decisions from now on.
+/// Enables the log of decisions.
 pub(crate) fn set_verbose() {
     VERBOSE.store(true, Relaxed);
 }
 
-/// Are decisions to be told?
+/// Tells whether decisions are logged.
 pub(crate) fn is_verbose() -> bool {
     VERBOSE.load(Relaxed)
 }
 
-/// A complaint that is made once.
+/// A complaint that is printed once.
 #[derive(Debug)]
 pub(crate) struct Once(AtomicBool);
 
 impl Once {
-    /// Not made yet.
+    /// A complaint that was not printed yet.
     pub(crate) const fn new() -> Self {
         Self(AtomicBool::new(false))
     }
 
-    /// Makes it, if it is the first time.
+    /// Prints the complaint the first time.
     pub(crate) fn say(&self, text: fmt::Arguments<'_>) {
         if !self.0.swap(true, Relaxed) {
             say(text);
@@ -64,7 +65,7 @@ impl Once {
     }
 }
 
-/// Complains once from this place in the code.
+/// Prints a complaint once for each place in the code.
 macro_rules! complain {
     ($($text:tt)*) => {{
         static ONCE: $crate::say::Once = $crate::say::Once::new();
@@ -72,7 +73,7 @@ macro_rules! complain {
     }};
 }
 
-/// Tells a decision, if they are to be told.
+/// Logs a decision, if that is enabled.
 macro_rules! tell {
     ($($text:tt)*) => {
         if $crate::say::is_verbose() {

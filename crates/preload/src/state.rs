@@ -1,4 +1,4 @@
-//! What one process has: the map it was started with and the table of its descriptors.
+//! The state of a process: its map and the table of its descriptors.
 
 use std::os::fd::RawFd;
 use std::path::PathBuf;
@@ -17,12 +17,12 @@ pub(crate) static TABLE: Table = Table::new();
 
 static MAP: OnceLock<Result<Map, MapError>> = OnceLock::new();
 
-/// The process that the table is about, at a place that is 0 again in a child with memory of its own. A child of vfork has its parent's
-/// memory, but descriptors of its own.
+/// ID of the process that the table is about. The word is 0 in a child with memory of its own. A
+/// child of vfork shares its parent's memory but has its own descriptors.
 static OWNER: OnceLock<&'static AtomicI32> = OnceLock::new();
 
-/// Reads the map and tells whether it can be used. Called when the library is loaded, while the process
-/// may still read the file and nothing else runs.
+/// Reads the map and tells whether it can be used. Called when the library is loaded, while the
+/// process may still read the file and nothing else runs.
 pub(crate) fn load() -> bool {
     if let Ok(place) = wiped_on_fork() {
         let _ = OWNER.set(place);
@@ -42,27 +42,28 @@ fn read_map() -> &'static Result<Map, MapError> {
     })
 }
 
-/// The map, if it can be used.
+/// The map; `None` if it cannot be used.
 pub(crate) fn map() -> Option<&'static Map> {
     read_map().as_ref().ok()
 }
 
-/// The map for what a program does with a socket. If it cannot be used, the program's user is told when it would first matter.
+/// The map for an operation on a socket. If it cannot be used, the first operation that needs it
+/// prints the error.
 pub(crate) fn map_for(fd: RawFd) -> Option<&'static Map> {
     match read_map() {
         Ok(map) => Some(map),
         Err(error) => {
             if option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP) {
-                complain!("no VMCI sockets, TCP only: {error}");
+                complain!("TCP only: {error}");
             }
             None
         }
     }
 }
 
-/// May this process change the table?
+/// Tells whether this process may change the table.
 pub(crate) fn owns() -> bool {
-    // Without such a place, which every kernel since 4.14 gives, nobody is told from a child of vfork.
+    // Kernels before 4.14 cannot provide the word. A child of vfork is not recognised there.
     let Some(owner) = OWNER.get() else { return true };
     let this = getpid().as_raw_nonzero().get();
     match owner.load(Relaxed) {

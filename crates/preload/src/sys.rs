@@ -1,5 +1,6 @@
-//! The kernel, where rustix has no safe form of a call: descriptors that are only numbers here, `AF_VSOCK` addresses, options by
-//! number. Nothing here goes through the C library's functions, so nothing here comes back into the library's own hooks.
+//! System calls for which rustix has no safe form: on descriptors given by number, with `AF_VSOCK`
+//! addresses, on options given by number. They do not use the C library's functions, so they never
+//! enter the library's own hooks.
 #![allow(unsafe_code, reason = "descriptors by number and options by number")]
 
 use std::ffi::c_int;
@@ -14,13 +15,14 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix};
 
-/// The descriptor of this number, which belongs to the program.
+/// Borrows the descriptor with this number, which belongs to the program.
 pub(crate) fn at<'a>(fd: RawFd) -> Result<BorrowedFd<'a>, Errno> {
     if fd < 0 {
         return Err(Errno::BADF);
     }
-    // SAFETY: it is not -1. Nobody can promise that the program keeps it open, but a number that is not open (any more) is only
-    // ever handed to the kernel, which answers EBADF; nothing is read, written or closed because of the borrow.
+    // SAFETY: the number is not -1. The program may close the descriptor at any time, but the
+    // number is only passed to the kernel, which then answers EBADF. The borrow itself reads,
+    // writes and closes nothing.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
@@ -31,11 +33,11 @@ fn checked(result: libc::c_long) -> Result<c_int, Errno> {
     Ok(result as c_int)
 }
 
-/// The calling thread's `errno`, after a call that has failed.
+/// The calling thread's `errno` after a failed call.
 pub(crate) fn errno() -> Errno {
-    // SAFETY: the C library's errno of this thread is always there.
+    // SAFETY: every thread has an errno of the C library.
     match unsafe { *libc::__errno_location() } {
-        // The kernel has no others, but a function that stands before the C library's may leave anything there.
+        // The kernel sets no other values, but another preloaded library may.
         known @ 1..4096 => Errno::from_raw_os_error(known),
         _ => Errno::IO,
     }
@@ -43,36 +45,38 @@ pub(crate) fn errno() -> Errno {
 
 /// Sets the calling thread's `errno`.
 pub(crate) fn set_errno(errno: Errno) {
-    // SAFETY: the C library's errno of this thread is always there.
+    // SAFETY: every thread has an errno of the C library.
     unsafe { *libc::__errno_location() = errno.raw_os_error() }
 }
 
-/// A number that is 0 now, and again in each child that has memory of its own, however it was made.
+/// Allocates a number that is 0 now, and again in each child that has memory of its own.
 pub(crate) fn wiped_on_fork() -> Result<&'static AtomicI32, Errno> {
     const LEN: usize = 4096;
     let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // SAFETY: new memory, at an address of the kernel's choice.
     let page = unsafe { mmap_anonymous(std::ptr::null_mut(), LEN, prot, flags) }?;
-    // SAFETY: exactly the memory of the line above.
+    // SAFETY: this is exactly the memory of the line above.
     unsafe { madvise(page, LEN, Advice::LinuxWipeOnFork) }?;
-    // SAFETY: zeroed, aligned to a page, never unmapped, and used as nothing else.
+    // SAFETY: the memory is zeroed, aligned to a page, never unmapped, and not used for anything
+    // else.
     Ok(unsafe { AtomicI32::from_ptr(page.cast()) })
 }
 
 /// Closes a descriptor of this library.
 pub(crate) fn close(fd: RawFd) {
-    // SAFETY: takes a number only; callers pass numbers that this library opened and hid.
+    // SAFETY: the call takes only a number. Callers pass numbers that this library opened and hid.
     let _ = checked(unsafe { libc::syscall(libc::SYS_close, fd) });
 }
 
-/// Puts what `with` is at the number `fd`, in one step.
+/// Atomically replaces the descriptor `fd` by a duplicate of `with`.
 pub(crate) fn replace(fd: RawFd, with: RawFd, cloexec: bool) -> Result<(), Errno> {
     let flags = if cloexec { libc::O_CLOEXEC } else { 0 };
-    // SAFETY: takes numbers only; that `fd` becomes something else is what the program gets from its connect or listen.
+    // SAFETY: the call takes only numbers. Replacing `fd` is the purpose of the program's connect
+    // or listen.
     checked(unsafe { libc::syscall(libc::SYS_dup3, with, fd, flags) }).map(|_| ())
 }
 
-/// An integer option of a socket.
+/// Reads an integer option of a socket.
 pub(crate) fn option(fd: RawFd, level: c_int, name: c_int) -> Result<c_int, Errno> {
     let mut value: c_int = 0;
     let mut len = size_of::<c_int>() as libc::socklen_t;
@@ -97,7 +101,7 @@ pub(crate) fn set_option_u64(fd: RawFd, level: c_int, name: c_int, value: u64) -
     Ok(())
 }
 
-/// The state of a TCP socket (`TCP_CLOSE` …): the first byte of its `TCP_INFO`.
+/// The state of a TCP socket, such as `TCP_CLOSE`: the first byte of its `TCP_INFO`.
 pub(crate) fn tcp_state(fd: RawFd) -> Result<u8, Errno> {
     let mut state = 0u8;
     let mut len = 1 as libc::socklen_t;
@@ -111,15 +115,15 @@ pub(crate) fn tcp_state(fd: RawFd) -> Result<u8, Errno> {
 /// An address of `AF_VSOCK`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct VsockAddress {
-    /// The machine.
+    /// Context ID of the machine.
     pub(crate) cid: u32,
-    /// Its port.
+    /// Port.
     pub(crate) port: u32,
-    /// To be reached through the host although this machine may be a host itself: a sibling.
+    /// Whether the connection goes through the host although this machine may be a host itself.
     pub(crate) to_host: bool,
 }
 
-// SAFETY: the pointer is to a whole sockaddr_vm, with its size.
+// SAFETY: pointer and size are those of a complete sockaddr_vm.
 unsafe impl SocketAddrArg for VsockAddress {
     unsafe fn with_sockaddr<R>(&self, f: impl FnOnce(*const SocketAddrOpaque, SocketAddrLen) -> R) -> R {
         /// `VMADDR_FLAG_TO_HOST`.
@@ -136,7 +140,7 @@ unsafe impl SocketAddrArg for VsockAddress {
     }
 }
 
-/// A socket's name.
+/// The name of a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Name {
     /// IPv4 or IPv6.

@@ -1,16 +1,18 @@
-//! What the library knows of the program's descriptors, by number: a fixed table of atomic words, so that it is looked up without a
-//! lock and without memory from anywhere, by any thread, in a signal handler and between fork and exec.
+//! The library's knowledge of the program's descriptors, by number. The table is a fixed array of
+//! atomic words, so any thread can read it without locks or allocation, even in a signal handler
+//! and between fork and exec.
 //!
-//! An entry is written while its number is not the program's yet (before connect, listen or accept return), or no longer (before it
-//! is closed), so a correct program never reads a half-written one. A descriptor may be closed behind the library's back (by `fclose`,
-//! by a system call of the program's own): what counts is therefore checked against the socket's cookie, which the kernel gives no
-//! second socket.
+//! An entry is written before the program can use the number (before connect, listen or accept
+//! return) or after it has given up the number (before the close). A correct program therefore
+//! never reads a half-written entry. A program may close a descriptor without the library noticing,
+//! by `fclose` or a system call of its own. Users of an entry therefore compare the socket's
+//! cookie, which the kernel never reuses.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-/// Descriptors with greater numbers are left alone.
+/// Number of entries. Descriptors with greater numbers stay TCP.
 pub(crate) const SLOTS: usize = 65_536;
 
 const NOTHING: u32 = 0;
@@ -18,53 +20,55 @@ const CONNECTION: u32 = 1;
 const LISTENER: u32 = 2;
 const HIDDEN: u32 = 3;
 
-/// A descriptor that is a VMCI connection although the program made a TCP socket.
+/// A VMCI connection that replaced the program's TCP socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Connection {
     /// The socket's cookie (`SO_COOKIE`).
     pub(crate) cookie: u64,
-    /// The other end, as the program knows it.
+    /// Address of the peer, as the program sees it.
     pub(crate) peer: SocketAddr,
-    /// This end; the address unspecified: not asked for yet.
+    /// Local address; unspecified if the program has not asked for it yet.
     pub(crate) local: SocketAddr,
-    /// The program has set `TCP_NODELAY`.
+    /// Whether the program has set `TCP_NODELAY`.
     pub(crate) no_delay: bool,
-    /// The next connect is the program asking how the first one, which it was told is under way, ended.
+    /// Whether the next connect asks for the result of a non-blocking one, which returned
+    /// `EINPROGRESS`.
     pub(crate) unasked: bool,
 }
 
-/// A descriptor that listens for TCP and VMCI connections: an epoll instance that holds both listening sockets.
+/// A descriptor that accepts TCP and VMCI connections: an epoll instance with both listening
+/// sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listener {
-    /// The program's TCP socket, at a number that the program does not know.
+    /// The program's TCP socket, at a hidden number.
     pub(crate) tcp: RawFd,
-    /// Its VMCI twin; absent after `shutdown`.
+    /// The VMCI socket; `None` after `shutdown`.
     pub(crate) vmci: Option<RawFd>,
-    /// The twin's VMCI port.
+    /// Port of the VMCI socket.
     pub(crate) port: u32,
 }
 
-/// What a descriptor is.
+/// Kind of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Held {
-    /// None of this library's business.
+    /// Not a descriptor of this library.
     Nothing,
     /// A VMCI connection.
     Connection(Connection),
-    /// A listener for both.
+    /// A listener for TCP and VMCI connections.
     Listener(Listener),
-    /// One of the library's own.
+    /// A hidden descriptor of the library.
     Hidden,
 }
 
-/// How a descriptor is watched by an epoll instance.
+/// The watch of an epoll instance on a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Watch {
-    /// The instance.
+    /// The epoll instance.
     pub(crate) epoll: RawFd,
-    /// For what.
+    /// The watched events.
     pub(crate) events: u32,
-    /// What the program wants back with each event.
+    /// The data that the program gets with each event.
     pub(crate) data: u64,
 }
 
@@ -72,7 +76,7 @@ pub(crate) struct Watch {
 struct Slot {
     kind: AtomicU32,
     words: [AtomicU64; 8],
-    /// The instance's number plus one; 0: none; negative: more than one.
+    /// Number of the instance plus one; 0 for none; negative for more than one.
     epoll: AtomicI32,
     events: AtomicU32,
     data: AtomicU64,
@@ -104,12 +108,12 @@ impl Slot {
 #[derive(Debug)]
 pub(crate) struct Table {
     slots: [Slot; SLOTS],
-    /// One more than the greatest number that has ever had an entry.
+    /// The greatest number that ever had an entry, plus one.
     end: AtomicU32,
 }
 
 impl Table {
-    /// Nothing known.
+    /// An empty table.
     #[allow(clippy::new_without_default, clippy::large_stack_arrays, reason = "made for a static")]
     pub(crate) const fn new() -> Self {
         Self { slots: [const { Slot::EMPTY }; SLOTS], end: AtomicU32::new(0) }
@@ -119,17 +123,17 @@ impl Table {
         self.slots.get(usize::try_from(fd).ok()?)
     }
 
-    /// Is there an entry at all? The quick answer for the descriptors that are none of the library's business.
+    /// Tells whether there is an entry. This is the fast path for descriptors of the program.
     pub(crate) fn is_held(&self, fd: RawFd) -> bool {
         self.slot(fd).is_some_and(|slot| slot.kind.load(Ordering::Acquire) != NOTHING)
     }
 
-    /// Is it one of the library's own?
+    /// Tells whether it is a hidden descriptor of the library.
     pub(crate) fn is_hidden(&self, fd: RawFd) -> bool {
         self.slot(fd).is_some_and(|slot| slot.kind.load(Ordering::Acquire) == HIDDEN)
     }
 
-    /// What a descriptor is.
+    /// Kind of a descriptor.
     pub(crate) fn get(&self, fd: RawFd) -> Held {
         let Some(slot) = self.slot(fd) else { return Held::Nothing };
         match slot.kind.load(Ordering::Acquire) {
@@ -158,7 +162,7 @@ impl Table {
         }
     }
 
-    /// Makes an entry; [`Held::Nothing`] removes it. A number beyond the table is not entered: false.
+    /// Sets an entry; [`Held::Nothing`] removes it. Returns false for a number beyond the table.
     pub(crate) fn set(&self, fd: RawFd, held: Held) -> bool {
         let Some(slot) = self.slot(fd) else { return false };
         match held {
@@ -179,18 +183,18 @@ impl Table {
         true
     }
 
-    /// Counts a listener's accepts, so that both of its sockets have their turn.
+    /// Counts the accepts of a listener, so that its two sockets take turns.
     pub(crate) fn turn(&self, fd: RawFd) -> u64 {
         let turn = self.slot(fd).and_then(|slot| slot.words.get(2));
         turn.map_or(0, |word| word.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The numbers that may have an entry.
+    /// All numbers that may have an entry.
     pub(crate) fn numbers(&self) -> std::ops::Range<RawFd> {
         0..self.end.load(Ordering::Relaxed).cast_signed()
     }
 
-    /// Forgets everything about a number that is being closed.
+    /// Removes everything about a number that is closed.
     pub(crate) fn forget(&self, fd: RawFd) {
         let Some(slot) = self.slot(fd) else { return };
         if slot.kind.load(Ordering::Relaxed) != NOTHING {
@@ -201,7 +205,7 @@ impl Table {
         }
     }
 
-    /// Notes that an epoll instance watches a descriptor from now on.
+    /// Records that an epoll instance watches a descriptor.
     pub(crate) fn watched(&self, fd: RawFd, watch: Watch) {
         let Some(slot) = self.slot(fd) else { return };
         let number = watch.epoll.saturating_add(1);
@@ -211,7 +215,7 @@ impl Table {
         slot.epoll.store(if before == 0 || before == number { number } else { -1 }, Ordering::Relaxed);
     }
 
-    /// Notes that an epoll instance does so no longer.
+    /// Records that an epoll instance no longer watches a descriptor.
     pub(crate) fn unwatched(&self, fd: RawFd, epoll: RawFd) {
         let Some(slot) = self.slot(fd) else { return };
         if slot.epoll.load(Ordering::Relaxed) == epoll.saturating_add(1) {
@@ -219,7 +223,8 @@ impl Table {
         }
     }
 
-    /// How a descriptor is watched, if it was when the library last heard of it; an error if by more than one instance.
+    /// The last known watch on a descriptor, if there is one. Fails if more than one instance
+    /// watches it.
     pub(crate) fn watch(&self, fd: RawFd) -> Result<Option<Watch>, ManyWatches> {
         let Some(slot) = self.slot(fd) else { return Ok(None) };
         match slot.epoll.load(Ordering::Relaxed) {
@@ -234,7 +239,7 @@ impl Table {
     }
 }
 
-/// More than one epoll instance watches a descriptor.
+/// Error: more than one epoll instance watches a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ManyWatches;
 

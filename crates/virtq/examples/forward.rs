@@ -1,7 +1,9 @@
-//! How fast frames go from one guest's ring into another's, in one thread with nobody on the other ends:
-//! `cargo run --release -p taut-virtq --example forward [SIZE] [SECONDS] [FORMAT]`, FORMAT one of [`FORMATS`].
+//! Measures how fast frames move from one guest's ring to another's. One thread plays the drivers
+//! and the switch: `cargo run --release -p taut-virtq --example forward [SIZE] [SECONDS] [FORMAT]`,
+//! with FORMAT one of [`FORMATS`].
 //!
-//! Everything is in one CPU's caches: what is measured is instructions, not the way between CPUs.
+//! Everything is in the caches of one CPU, so the result measures instructions and not the transfer
+//! between CPUs.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -25,10 +27,10 @@ const FORMATS: [(&str, u64); 4] = [
 
 const SIZE: u16 = 256;
 const ROOM: u32 = 2048;
-/// Bursts per round.
+/// Number of bursts in a round.
 const BURSTS: usize = 50;
 
-/// One queue, a buffer per entry, no copies on the driver's side.
+/// The driver end of one queue, with a buffer for each entry and without copies.
 struct Driver {
     ring: Ring,
     layout: QueueLayout,
@@ -71,7 +73,8 @@ fn main() {
     let chosen = || FORMATS.iter().filter(|(name, _)| only.as_ref().is_none_or(|only| only == name));
     let mut pairs: Vec<_> =
         chosen().map(|(_, format)| Pair::new(format | VERSION_1 | EVENT_IDX | INDIRECT_DESC)).collect();
-    // The best of many short rounds: others use this machine too. The formats take turns.
+    // The best of many short rounds, because other programs use this machine too. The formats take
+    // turns.
     let mut best = [(Duration::MAX, Duration::MAX); FORMATS.len()];
     let begun = Instant::now();
     let mut frames = 0;
@@ -94,7 +97,7 @@ fn main() {
     println!("{frames} frames of each");
 }
 
-/// Two guests, and a queue of each.
+/// Two guests with one queue each.
 struct Pair {
     sender: Driver,
     receiver: Driver,
@@ -120,7 +123,7 @@ impl Pair {
         Self { sender, receiver, tx, rx, _memories: memories }
     }
 
-    /// Moves some bursts; returns the time spent in the device ends.
+    /// Moves some bursts. Returns the time spent in the device ends.
     fn round(&mut self, size: u32) -> Duration {
         let mut in_device = Duration::ZERO;
         for _ in 0..BURSTS {
@@ -136,7 +139,8 @@ impl Pair {
     }
 }
 
-/// One function of its own, so that its instructions can be counted (`tools/bench/cost.sh`).
+/// Forwards one burst. A function of its own, so that `tools/bench/cost.sh` can count its
+/// instructions.
 #[inline(never)]
 fn forward(tx: &mut TxQueue, rx: &mut RxQueue) -> usize {
     let count = tx.peek().expect("no fault");

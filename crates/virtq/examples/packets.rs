@@ -1,6 +1,9 @@
-//! How fast a socket device's packets go from one guest's ring into another's, in one thread with nobody on the other ends:
-//! `cargo run --release -p taut-virtq --example packets [SECONDS]`. For each payload and receive buffer, in all and for the
-//! device ends alone, beside plain copies of as many bytes between as many buffers.
+//! Measures how fast packets of a socket device move from one guest's ring to another's. One thread
+//! plays the drivers and the switch: `cargo run --release -p taut-virtq --example packets
+//! [SECONDS]`.
+//!
+//! For each payload and receive buffer, the output has the time with and without the driver ends,
+//! beside plain copies of as many bytes between as many buffers.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -13,12 +16,12 @@ use taut_virtq::driver::{QueueLayout, Ram, Shape, SocketRxDriver, SocketTxDriver
 use taut_virtq::{SocketHeader, Start, socket_header};
 
 const SIZE: u16 = 128;
-/// Packets of one round.
+/// Number of packets in a round.
 const BURST: usize = 12;
-/// Packets of one publication: as many as always find buffers, at most 18 each.
+/// Number of packets in a publication. So many always find buffers, of which each takes at most 18.
 const AT_ONCE: usize = 6;
 
-/// Payload bytes of a packet, and of a receive buffer: Linux's, and one that holds any packet.
+/// Payload bytes of a packet and of a receive buffer: that of Linux, and one that holds any packet.
 const CASES: [(u32, u32); 6] =
     [(64, 3700), (256, 3700), (4096, 3700), (65_536, 3700), (4096, 65_536), (65_536, 65_536)];
 
@@ -26,7 +29,7 @@ fn main() {
     let seconds: u64 = std::env::args().nth(1).map_or(1, |seconds| seconds.parse().expect("SECONDS"));
     for (payload, room) in CASES {
         let mut pair = Pair::new(payload, room);
-        // The best of many short rounds: others use this machine too.
+        // The best of many short rounds, because other programs use this machine too.
         let (mut device, mut all, mut copies) = (Duration::MAX, Duration::MAX, Duration::MAX);
         let begun = Instant::now();
         let mut rounds = 0_u32;
@@ -50,7 +53,7 @@ fn main() {
     }
 }
 
-/// Two guests, and a queue of each.
+/// Two guests with one queue each.
 struct Pair {
     sender: SocketTxDriver,
     receiver: SocketRxDriver,
@@ -83,7 +86,7 @@ impl Pair {
         Self { sender, receiver, tx, rx, from, to, next: 0, _memories: memories }
     }
 
-    /// Moves a burst of packets; returns the time spent in the device ends.
+    /// Moves a burst of packets. Returns the time spent in the device ends.
     fn round(&mut self, payload: u32) -> Duration {
         let header = SocketHeader { op: socket_header::RW, ..SocketHeader::default() };
         for _ in 0..BURST {
@@ -103,7 +106,7 @@ impl Pair {
         in_device
     }
 
-    /// The same bytes by plain copies; the targets take turns as receive buffers do.
+    /// Copies the same bytes plainly. The targets take turns as receive buffers do.
     fn copies(&mut self) -> Duration {
         let begun = Instant::now();
         for from in &self.from {
@@ -114,7 +117,7 @@ impl Pair {
     }
 }
 
-/// One publication; returns how many packets.
+/// Forwards the packets of one publication. Returns how many.
 #[inline(never)]
 fn forward(tx: &mut SocketTx, rx: &mut SocketRx) -> usize {
     let mut count = 0;

@@ -1,4 +1,5 @@
-//! Words shared with other processes through a file: counters that one process writes and any may read.
+//! Words that processes share through a file: counters that one process writes and any process
+//! reads.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -6,14 +7,14 @@ use std::sync::atomic::AtomicU64;
 
 use crate::memory::{Mapping, MemoryError};
 
-/// A file of 64-bit words in the machine's byte order, mapped until dropped.
+/// A file of 64-bit words in native byte order, mapped until dropped.
 #[derive(Debug)]
 pub struct SharedWords {
     mapping: Mapping,
 }
 
 impl SharedWords {
-    /// Maps the first `count` words of a file, which must be that long.
+    /// Maps the first `count` words of a file. The file must be long enough.
     pub fn map(file: BorrowedFd<'_>, count: usize) -> Result<Self, MemoryError> {
         let size = count as u64 * 8;
         let failed = |source: rustix::io::Errno| MemoryError::Map { size, source: source.into() };
@@ -27,8 +28,8 @@ impl SharedWords {
     /// The words.
     #[inline]
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping starts on a page, so it is aligned, is a whole number of words long, lives as long as the
-        // borrow, and is reached only through atomics.
+        // SAFETY: the mapping starts on a page, so it is aligned. It is a whole number of words
+        // long, lives as long as the borrow, and is accessed only through atomics.
         unsafe { std::slice::from_raw_parts(self.mapping.base().as_ptr().cast(), self.mapping.len() / 8) }
     }
 }

@@ -1,8 +1,8 @@
-//! What can be wrong with a queue: at set-up ([`QueueError`]) and while it runs ([`RingFault`]).
+//! Errors of a queue: at set-up ([`QueueError`]) and while it runs ([`RingFault`]).
 
 use thiserror::Error;
 
-/// Why a queue cannot be set up.
+/// Reason why a queue cannot be set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum QueueError {
     /// Split queues have a power of two of entries, at most 32768 (2.7).
@@ -11,7 +11,7 @@ pub enum QueueError {
     /// Packed queues have 1 to 32768 entries (2.8.10.1).
     #[error("packed queue size {0} is not from 1 to 32768")]
     PackedSize(u16),
-    /// A packed queue was to start where it has no descriptor.
+    /// The start position of a packed queue is outside of the queue.
     #[error("start at descriptor {index} in a packed queue of {size}")]
     Position {
         /// Index found.
@@ -19,10 +19,11 @@ pub enum QueueError {
         /// Entries of the queue.
         size: u16,
     },
-    /// A packed queue was to go on where it stopped, but nothing says where that was.
-    #[error("where the packed queue stopped was not written down")]
+    /// A packed queue is to go on where it stopped, but that position was not logged.
+    #[error("the position where the packed queue stopped was not logged")]
     PositionUnknown,
-    /// A chain of several buffers was being returned when the device end died: what it was cannot be known any more.
+    /// The device end died while it returned a chain of several buffers, whose content is now
+    /// unknown.
     #[error("the chain at descriptor {index} was being returned when its device ended")]
     Torn {
         /// Its first descriptor.
@@ -48,18 +49,18 @@ pub enum QueueError {
         /// Alignment in bytes.
         align: u64,
     },
-    /// A feature was negotiated that this kind of queue cannot have.
-    #[error("{0} was negotiated, which this queue cannot have")]
+    /// A feature was negotiated that this kind of queue does not support.
+    #[error("{0} was negotiated, which this queue does not support")]
     Feature(&'static str),
     /// The driver did not accept `VERSION_1`.
     #[error("legacy driver: VERSION_1 was not negotiated")]
     Legacy,
 }
 
-/// What a driver did that breaks its queue. The queue refuses to go on until it is set up again.
+/// Violation of the protocol by a driver. The queue stops until it is set up again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum RingFault {
-    /// More buffers made available than the queue has entries.
+    /// The driver made more buffers available than the queue has entries.
     #[error("available index jumped from {from} to {to} in a queue of {size}")]
     AvailIndexJumped {
         /// Last index that was valid.
@@ -69,7 +70,7 @@ pub enum RingFault {
         /// Entries of the queue.
         size: u16,
     },
-    /// More descriptors made available than a packed queue has entries.
+    /// The driver made more descriptors available than the packed queue has entries.
     #[error("descriptor {index} made available again while the device has it, in a queue of {size}")]
     TooManyAvailable {
         /// Its index.
@@ -85,7 +86,7 @@ pub enum RingFault {
         /// Entries of the queue.
         size: u16,
     },
-    /// A chain was made available again while the device has it.
+    /// The driver made a chain available again while the device has it.
     #[error("chain from {head} made available again while the device has it")]
     AlreadyTaken {
         /// Its head.
@@ -99,7 +100,7 @@ pub enum RingFault {
         /// Entries of the table.
         size: u16,
     },
-    /// A chain is longer than its table: it must contain a loop.
+    /// A chain is longer than its table, so it contains a loop.
     #[error("descriptor loop: chain from {head} has more than {size} descriptors")]
     DescriptorLoop {
         /// Head of the chain.
@@ -141,31 +142,31 @@ pub enum RingFault {
         /// Most bytes.
         most: u64,
     },
-    /// A buffer without bytes.
+    /// A buffer has no bytes.
     #[error("buffer of zero length in chain from {head}")]
     ZeroLength {
         /// Head of the chain.
         head: u16,
     },
-    /// An indirect table although `INDIRECT_DESC` was not negotiated.
+    /// The driver used an indirect table although `INDIRECT_DESC` was not negotiated.
     #[error("indirect table in chain from {head}, but the feature was not negotiated")]
     IndirectNotNegotiated {
         /// Head of the chain.
         head: u16,
     },
-    /// An indirect table within an indirect table (2.7.5.3.1).
+    /// An indirect table contains another indirect table (2.7.5.3.1).
     #[error("indirect table within an indirect table in chain from {head}")]
     NestedIndirect {
         /// Head of the chain.
         head: u16,
     },
-    /// A descriptor with both INDIRECT and NEXT (2.7.5.3.1).
+    /// A descriptor has both INDIRECT and NEXT (2.7.5.3.1).
     #[error("descriptor with both INDIRECT and NEXT in chain from {head}")]
     IndirectWithNext {
         /// Head of the chain.
         head: u16,
     },
-    /// An indirect table whose length is no multiple of a descriptor, zero, or too large.
+    /// The length of an indirect table is zero, too large, or not a multiple of a descriptor.
     #[error("indirect table of {len} bytes in chain from {head}")]
     IndirectTableSize {
         /// Head of the chain.
@@ -173,7 +174,7 @@ pub enum RingFault {
         /// Length found, in bytes.
         len: u32,
     },
-    /// An indirect table that is not aligned to 8 bytes.
+    /// An indirect table is not aligned to 8 bytes.
     #[error("indirect table at {addr:#x} in chain from {head} is not aligned to 8 bytes")]
     IndirectTableMisaligned {
         /// Head of the chain.
@@ -181,26 +182,26 @@ pub enum RingFault {
         /// Guest address.
         addr: u64,
     },
-    /// A device-writable buffer in a transmit queue.
+    /// A transmit queue has a buffer that the device is to write.
     #[error("device-writable buffer in chain from {head} of a transmit queue")]
     WritableInTransmit {
         /// Head of the chain.
         head: u16,
     },
-    /// A device-readable buffer in a receive queue.
+    /// A receive queue has a buffer that the device is to read.
     #[error("device-readable buffer in chain from {head} of a receive queue")]
     ReadableInReceive {
         /// Head of the chain.
         head: u16,
     },
-    /// A chain that does not even hold the header.
+    /// A chain is shorter than a header.
     #[error("chain from {head} holds {len} bytes, at least {header} are needed")]
     ChainTooShort {
         /// Head of the chain.
         head: u16,
         /// Its length in bytes.
         len: u32,
-        /// Bytes that it must hold: the header, and in a socket's receive buffer one more.
+        /// Least length in bytes: the header, and in a socket's receive buffer one byte more.
         header: u32,
     },
 }

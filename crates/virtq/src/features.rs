@@ -32,15 +32,15 @@ pub const NET_HOST_USO: u64 = 1 << 56;
 pub const INDIRECT_DESC: u64 = 1 << 28;
 /// Notification thresholds instead of flags (2.7.7, 2.7.10).
 pub const EVENT_IDX: u64 = 1 << 29;
-/// vhost-user: the protocol features can be negotiated.
+/// vhost-user: protocol features can be negotiated.
 pub const PROTOCOL_FEATURES: u64 = 1 << 30;
-/// Version 1 layout; without it the header is 10 bytes long and the byte order the guest's.
+/// Version 1 layout. Without it, the header has 10 bytes and fields have the guest's byte order.
 pub const VERSION_1: u64 = 1 << 32;
 /// Packed virtqueues (2.8).
 pub const RING_PACKED: u64 = 1 << 34;
-/// Buffers are used in the order in which they were made available (2.7.9, 2.8.11); a device may return several by one
-/// entry.
+/// Buffers are used in the order in which they were made available (2.7.9, 2.8.11). A device may
+/// return several by one entry.
 pub const IN_ORDER: u64 = 1 << 35;
 
-/// What the queues of this crate can do; a device offers no transport feature beyond these.
+/// Transport features that the queues of this crate support.
 pub const RING_FEATURES: u64 = VERSION_1 | EVENT_IDX | INDIRECT_DESC | RING_PACKED | IN_ORDER;

@@ -1,9 +1,9 @@
-//! The virtio-net header in front of every frame (5.1.6), in its version 1 form of 12 bytes.
+//! The virtio-net header in front of every frame (5.1.6), in the version 1 layout of 12 bytes.
 
 /// Length in bytes.
 pub const LEN: usize = 12;
 
-/// `flags`: the checksum from `csum_start` on is still to be completed.
+/// `flags`: the checksum from `csum_start` on must still be completed.
 pub const NEEDS_CSUM: u8 = 1;
 /// `flags`: the checksum was verified by the device.
 pub const DATA_VALID: u8 = 2;
@@ -18,25 +18,25 @@ pub const GSO_UDP: u8 = 3;
 pub const GSO_TCPV6: u8 = 4;
 /// `gso_type`: UDP segmentation.
 pub const GSO_UDP_L4: u8 = 5;
-/// `gso_type`: ECN's congestion bit is set; goes with the TCP types.
+/// `gso_type`: the ECN congestion bit is set. Added to one of the TCP types.
 pub const GSO_ECN: u8 = 0x80;
 
-/// A virtio-net header, as found: nothing in it is checked against the frame.
+/// A virtio-net header as it was read. Nothing in it is checked against the frame.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NetHeader {
-    /// [`NEEDS_CSUM`], [`DATA_VALID`].
+    /// Any of [`NEEDS_CSUM`] and [`DATA_VALID`].
     pub flags: u8,
-    /// One of the `GSO_` types, [`GSO_ECN`] added.
+    /// One of the `GSO_` types, possibly with [`GSO_ECN`].
     pub gso_type: u8,
-    /// Length of the frame's headers in bytes; a hint.
+    /// Length of the frame's headers in bytes. A hint only.
     pub hdr_len: u16,
     /// Payload bytes per segment.
     pub gso_size: u16,
-    /// Offset in the frame at which checksumming starts.
+    /// Offset in the frame at which the checksum starts.
     pub csum_start: u16,
     /// Offset of the checksum field from `csum_start`.
     pub csum_offset: u16,
-    /// Receive only: buffers that the frame is spread over. Set by [`crate::RxQueue`], whatever the caller put there.
+    /// Receive only: number of buffers that the frame is spread over. [`crate::RxQueue`] sets it.
     pub num_buffers: u16,
 }
 

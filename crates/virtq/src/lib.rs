@@ -1,15 +1,19 @@
 //! Guest memory and virtqueues, device end and driver end.
 //!
-//! Everything that a guest can write at any time is reached through this crate and nowhere else: by raw pointers and
-//! atomics, never by a Rust reference. An index, a length or an address is read once, checked, and only then used.
+//! Everything that a guest can write at any time is accessed through this crate alone: by raw
+//! pointers and atomics, never by a Rust reference. An index, a length or an address is read once,
+//! checked, and only then used.
+//!
+//! Modules, from the bottom up; none imports from one below it in this list:
 //!
 //! * [`memory`]: the guest's memory, mapped from the descriptors that its front end sent.
-//! * [`device`]: the device end of a transmit or receive queue: bursts of checked frames out, one copy in. In it, [`device::socket`]:
-//!   the same for the packets of a socket device.
-//! * [`driver`]: the driver end, for microguests and tests.
-//! * [`header`]: the virtio-net header. [`socket_header`]: that of a socket device's packets. [`features`]: the feature bits.
-//! * [`fault`]: what a hostile or broken driver can do wrong.
 //! * [`counters`]: words shared with other processes.
+//! * [`fault`]: what a hostile or broken driver can do wrong. [`features`]: the feature bits.
+//!   [`header`]: the virtio-net header. [`socket_header`]: the header of a socket device's packets.
+//! * [`ring`]: the split and the packed format, for both ends, and how a queue is set up.
+//! * [`driver`]: the driver end, for microguests and tests.
+//! * [`device`]: the device end of a transmit or receive queue: takes bursts of checked frames,
+//!   stores frames with one copy. [`device::socket`]: the same for the packets of a socket device.
 //!
 //! Section numbers in comments are those of the virtio specification, version 1.2.
 

@@ -3,34 +3,34 @@
 /// Length in bytes.
 pub const LEN: usize = 44;
 
-/// Most payload bytes of one packet that a guest may send: what Linux sends at most.
+/// Most payload bytes of a packet from a guest. Linux sends no more.
 pub const MAX_PAYLOAD: u32 = 64 << 10;
 
 /// `kind`: bytes in order.
 pub const STREAM: u16 = 1;
-/// `kind`: bytes in order, and where messages and records end.
+/// `kind`: bytes in order, with the ends of messages and records.
 pub const SEQPACKET: u16 = 2;
 
 /// `op`: not a packet.
 pub const INVALID: u16 = 0;
-/// `op`: wants a connection.
+/// `op`: requests a connection.
 pub const REQUEST: u16 = 1;
 /// `op`: accepts a connection.
 pub const RESPONSE: u16 = 2;
-/// `op`: there is no such connection, or no more.
+/// `op`: the connection does not exist, or no longer.
 pub const RST: u16 = 3;
-/// `op`: ends one or both directions; see the `SHUTDOWN_` flags.
+/// `op`: ends one or both directions, as the `SHUTDOWN_` flags say.
 pub const SHUTDOWN: u16 = 4;
 /// `op`: payload.
 pub const RW: u16 = 5;
-/// `op`: tells the room for payload.
+/// `op`: reports the room for payload.
 pub const CREDIT_UPDATE: u16 = 6;
-/// `op`: asks for [`CREDIT_UPDATE`].
+/// `op`: asks for a [`CREDIT_UPDATE`].
 pub const CREDIT_REQUEST: u16 = 7;
 
-/// `flags` of [`SHUTDOWN`]: its sender receives no more.
+/// `flags` of [`SHUTDOWN`]: the sender of the packet receives no more.
 pub const SHUTDOWN_RCV: u32 = 1;
-/// `flags` of [`SHUTDOWN`]: its sender sends no more.
+/// `flags` of [`SHUTDOWN`]: the sender of the packet sends no more.
 pub const SHUTDOWN_SEND: u32 = 2;
 
 /// `flags` of [`RW`], [`SEQPACKET`] only: a message ends with this packet.
@@ -38,7 +38,7 @@ pub const SEQ_EOM: u32 = 1;
 /// `flags` of [`RW`], [`SEQPACKET`] only: a record ends with this packet.
 pub const SEQ_EOR: u32 = 2;
 
-/// A packet's header, as found: nothing in it is checked.
+/// The header of a packet as it was read. Nothing in it is checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SocketHeader {
     /// CID of the sender.
@@ -51,15 +51,16 @@ pub struct SocketHeader {
     pub dst_port: u32,
     /// Payload bytes behind the header.
     pub len: u32,
-    /// [`STREAM`] or [`SEQPACKET`]; `type` in the specification.
+    /// [`STREAM`] or [`SEQPACKET`]. The specification calls this field `type`.
     pub kind: u16,
-    /// [`REQUEST`] to [`CREDIT_REQUEST`].
+    /// One of [`REQUEST`] to [`CREDIT_REQUEST`].
     pub op: u16,
-    /// What they mean depends on `op`.
+    /// Flags whose meaning depends on `op`.
     pub flags: u32,
-    /// Room for payload that the sender has for this connection in bytes, used or not.
+    /// Size of the sender's receive buffer for this connection in bytes.
     pub buf_alloc: u32,
-    /// Payload bytes that the sender's program has read of this connection, modulo 2^32.
+    /// Number of payload bytes that the sender's program has read from this connection, modulo
+    /// 2^32.
     pub fwd_cnt: u32,
 }
 

@@ -12,7 +12,7 @@ use taut_virtq::ring::Start;
 const SIZE: u16 = 64;
 const FRAME: u32 = 100;
 
-/// A sender's and a receiver's ends with the device between them.
+/// The driver ends of a sender and a receiver, with the device ends between them.
 struct Pair {
     sender: BurstQueue,
     sent: BufferPool,
@@ -54,7 +54,7 @@ impl Pair {
 #[test]
 fn every_frame_arrives_once_and_in_order() {
     let transports = [0, IN_ORDER, RING_PACKED, RING_PACKED | IN_ORDER];
-    // Those that the device end has as well.
+    // Only formats that the device end supports.
     for transport in transports.into_iter().filter(|transport| transport & !RING_FEATURES == 0) {
         let features = VERSION_1 | NET_MRG_RXBUF | transport;
         let mut pair = Pair::new(features, 96);
@@ -80,7 +80,7 @@ fn every_frame_arrives_once_and_in_order() {
 }
 
 #[test]
-fn a_full_ring_takes_no_more_until_the_device_returns_some() {
+fn a_full_ring_takes_no_frames_until_the_device_returns_some() {
     let mut pair = Pair::new(VERSION_1 | NET_MRG_RXBUF, 96);
     let len = FRAME + LEN as u32;
     assert_eq!(pair.sender.send(&mut pair.sent, 60, len, |_| ()), Ok(60));
@@ -91,14 +91,14 @@ fn a_full_ring_takes_no_more_until_the_device_returns_some() {
 }
 
 #[test]
-fn a_device_that_returns_out_of_order_is_found_out() {
+fn a_device_that_returns_frames_out_of_order_is_a_fault() {
     let mut ram = Ram::new(1 << 20).unwrap();
     let layout = QueueLayout::allocate(&mut ram, SIZE).unwrap();
     let mut pool = BufferPool::allocate(&mut ram, 64, FRAME).unwrap();
     let memory = Arc::clone(ram.memory());
     let mut queue = BurstQueue::new(&memory, layout, VERSION_1).unwrap();
     queue.send(&mut pool, SIZE.into(), FRAME, |_| ()).unwrap();
-    // One entry used: the second one's.
+    // The device returns one entry: the second one.
     memory.write(layout.used + 4, &1u32.to_le_bytes()).unwrap();
     memory.write(layout.used + 2, &1u16.to_le_bytes()).unwrap();
     let fault = queue.send(&mut pool, 1, FRAME, |_| ());

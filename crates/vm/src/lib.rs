@@ -1,11 +1,13 @@
-//! Virtual machines as files and as processes: from what a user wrote to a command that runs it.
+//! Virtual machines as files and as processes: from what a user wrote to a command that runs the
+//! VM.
 //!
-//! * [`definition`]: a VM file (taut's TOML, or VMware's `.vmx` read by [`vmx`]) → a checked [`taut_api::vm::VmSpec`];
-//! * [`launch`]: that spec → a QEMU or microguest command;
+//! * [`definition`]: a VM file (taut's TOML, or VMware's `.vmx` read by [`vmx`]) → a checked
+//!   [`taut_api::vm::VmSpec`] ([`parsed`]);
+//! * [`launch`]: that spec → a command that runs QEMU or a microguest;
 //! * [`image`]: kernels and initial RAM file systems for direct boot;
-//! * [`qmp`]: talking to the QEMU that was started;
-//! * [`replug`]: giving it another VMCI device in the place of one that lost its back end;
-//! * [`probe`]: which QEMU there is, and whether KVM really runs guests here.
+//! * [`qmp`]: a client for the monitor of a running QEMU;
+//! * [`replug`]: replaces a VMCI device that lost its back end;
+//! * [`probe`]: finds QEMU, and tests whether KVM runs guests on this host.
 
 pub mod definition;
 mod error;

@@ -12,16 +12,16 @@ pub struct Parsed {
     /// Name of the VM: that of the request if it has one, otherwise that in the file (`name`,
     /// `displayName`).
     pub name: Option<Name>,
-    /// The VM. After [`crate::definition::parse`] defaults are filled in, paths are absolute and the spec is
-    /// valid in itself. If the VM has a name, every vNIC has its address.
+    /// The VM. After [`crate::definition::parse`] defaults are filled in, paths are absolute and
+    /// the spec is valid in itself. If the VM has a name, every vNIC has its address.
     pub spec: VmSpec,
     /// What became of every key of a `.vmx`, in the order of the file.
     pub imported: Vec<ImportedKey>,
 }
 
 impl Parsed {
-    /// Moves the vNICs of a `.vmx` whose port group does not exist to `default`, and notes that in the
-    /// report.
+    /// Moves the vNICs of a `.vmx` whose port group does not exist to `default`, and notes that in
+    /// the report.
     pub fn replace_unknown_portgroups(&mut self, exists: impl Fn(&Name) -> bool, default: &Name) {
         let unknown: BTreeSet<Name> =
             self.spec.nics.iter().map(|nic| nic.portgroup.clone()).filter(|name| !exists(name)).collect();

@@ -1,4 +1,4 @@
-//! QEMU's monitor (QMP): a blocking client for the few things that taut asks of a running QEMU.
+//! A blocking client for QEMU's monitor (QMP), with the few commands that taut uses.
 
 mod kvm;
 
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// Longest line that is accepted, in bytes. QEMU's longest answers here are some hundred bytes per vCPU.
+/// Longest accepted line in bytes. QEMU's longest answers have some hundred bytes per vCPU.
 const MOST_LINE: usize = 1 << 20;
-/// How much of a wrong message is quoted, in characters.
+/// Number of characters of a malformed message that an error quotes.
 const MOST_QUOTED: usize = 200;
 
-/// A connection to one QEMU's monitor. QEMU serves one at a time.
+/// A connection to the monitor of a QEMU, which serves one connection at a time.
 #[derive(Debug)]
 pub struct Qmp {
     stream: BufReader<UnixStream>,
@@ -22,39 +22,40 @@ pub struct Qmp {
     events: Vec<Event>,
 }
 
-/// Something that QEMU reported by itself.
+/// An event that QEMU reported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     /// QEMU's name, such as `SHUTDOWN`.
     pub name: String,
-    /// What belongs to it.
+    /// Its data.
     pub data: Value,
 }
 
-/// Why a command was not carried out.
+/// Reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
     /// The connection failed, timed out or ended.
-    #[error("QEMU's monitor does not answer")]
+    #[error("the QEMU monitor does not answer")]
     Io(#[from] io::Error),
-    /// What came is not QMP.
-    #[error("QEMU's monitor sent something that is not QMP: {0}")]
+    /// QEMU sent something that is not QMP.
+    #[error("the QEMU monitor sent something that is not QMP: {0}")]
     Protocol(String),
     /// QEMU refused the command.
     #[error("QEMU refused {command}: {reason}")]
     Refused {
         /// The command.
         command: String,
-        /// QEMU's words.
+        /// Reason given by QEMU.
         reason: String,
     },
 }
 
 impl Qmp {
-    /// Connects to the monitor at `path`. `timeout` bounds this and every later command.
+    /// Connects to the monitor at `path`. `timeout` limits this and every later command.
     ///
     /// # Errors
-    /// [`QmpError::Io`] when nobody listens or the time is over, [`QmpError::Protocol`] when it is no monitor.
+    /// [`QmpError::Io`] when nobody listens or the time is over, [`QmpError::Protocol`] when the
+    /// peer is not a monitor.
     pub fn connect(path: &Path, timeout: Duration) -> Result<Self, QmpError> {
         let stream = UnixStream::connect(path)?;
         stream.set_write_timeout(Some(timeout))?;
@@ -67,7 +68,7 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Ends QEMU at once, as if the plug were pulled.
+    /// Ends QEMU at once, without a shutdown of the guest.
     pub fn quit(&mut self) -> Result<(), QmpError> {
         self.execute("quit", &Value::Null).map(drop)
     }
@@ -99,12 +100,14 @@ impl Qmp {
         Ok(threads)
     }
 
-    /// What QEMU reported by itself since the last call, as far as it was seen while waiting for answers.
+    /// Events that QEMU reported since the last call and that arrived while this client waited for
+    /// answers.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
 
-    /// Waits for an event, or finds it among those that were seen before; tells whether it came within `patience`. Others are kept.
+    /// Waits for an event, which may have arrived before. Returns whether it came within
+    /// `patience`. Other events are kept.
     pub(crate) fn wait_for(
         &mut self,
         wanted: impl Fn(&Event) -> bool,
@@ -124,7 +127,7 @@ impl Qmp {
         }
     }
 
-    /// Has a command carried out; no arguments are [`Value::Null`].
+    /// Executes a command. [`Value::Null`] stands for no arguments.
     pub(crate) fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, QmpError> {
         let deadline = Instant::now() + self.timeout;
         let mut request = json!({ "execute": command });
@@ -163,7 +166,7 @@ impl Qmp {
         })
     }
 
-    /// The next line, whole by the deadline and within bounds.
+    /// Reads the next line, which must be complete by the deadline and not too long.
     fn line(&mut self, deadline: Instant) -> Result<Vec<u8>, QmpError> {
         let mut line = Vec::new();
         loop {

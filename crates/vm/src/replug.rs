@@ -1,5 +1,6 @@
-//! A VMCI device of a running QEMU that has lost its back end for good: QEMU's vhost-user-vsock never connects again, but its
-//! place in the guest takes another one. The guest's listening sockets outlive that; its connections do not.
+//! Replaces the VMCI device of a running QEMU that lost its back end. QEMU's vhost-user-vsock never
+//! connects again, but another device can be plugged into its slot. The guest's listening sockets
+//! survive that; its connections do not.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,22 +11,22 @@ use crate::launch::MSIX_WORKS_FROM;
 use crate::launch::vmci::{BUS, DRIVER, ID};
 use crate::qmp::{Qmp, QmpError};
 
-/// What was found and done.
+/// Result of a replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replug {
-    /// The device is connected: there is nothing to do.
+    /// The device is connected. Nothing was done.
     Connected,
-    /// The guest has not let go of the device: it is asked again with the next call.
+    /// The guest has not released the device. The next call asks again.
     Held,
-    /// Another device is in its place, and connected.
+    /// Another device is plugged in and connected.
     Done,
 }
 
-/// Replaces the device, unless it is connected. Somebody has to listen at `socket` and answer: QEMU waits for that. The guest may take as
-/// long as `patience` to let go of the device.
+/// Replaces the device unless it is connected. A server must listen at `socket` and answer, because
+/// QEMU waits for it. The guest has `patience` to release the device.
 ///
 /// # Errors
-/// When the monitor does not answer or QEMU refuses a step. Calling it again goes on where it ended.
+/// When the monitor does not answer or QEMU refuses a step. The next call continues with that step.
 pub fn vmci(qmp: &mut Qmp, socket: &Path, patience: Duration) -> Result<Replug, QmpError> {
     if is_connected(qmp)? {
         return Ok(Replug::Connected);
@@ -47,13 +48,13 @@ pub fn vmci(qmp: &mut Qmp, socket: &Path, patience: Duration) -> Result<Replug, 
     Ok(Replug::Done)
 }
 
-/// Is the device there, and its character device connected?
+/// Tells whether the device is plugged in and its character device connected.
 fn is_connected(qmp: &mut Qmp) -> Result<bool, QmpError> {
     let connected = chardev(qmp)?.is_some_and(|filename| !filename.starts_with("disconnected:"));
     Ok(connected && plugged(qmp)?)
 }
 
-/// What QEMU says of the character device; `None` when there is none.
+/// QEMU's description of the character device; `None` when there is none.
 fn chardev(qmp: &mut Qmp) -> Result<Option<String>, QmpError> {
     let all = qmp.execute("query-chardev", &Value::Null)?;
     let ours = all.as_array().into_iter().flatten().find(|chardev| chardev["label"] == ID);
@@ -65,17 +66,18 @@ fn plugged(qmp: &mut Qmp) -> Result<bool, QmpError> {
     Ok(devices.as_array().into_iter().flatten().any(|device| device["name"] == ID))
 }
 
-/// Is this the QEMU whose device was started without MSI-X? See the command line of [`crate::launch`].
+/// Tells whether the device of this QEMU was started without MSI-X, as [`crate::launch`] does for
+/// older versions.
 fn lacks_msix(qmp: &mut Qmp) -> Result<bool, QmpError> {
     let version = qmp.execute("query-version", &Value::Null)?;
     let emulated = qmp.execute("query-kvm", &Value::Null)?["enabled"] == false;
     Ok(emulated && version["qemu"]["major"].as_u64().is_some_and(|major| major < MSIX_WORKS_FROM))
 }
 
-/// Takes the device out; has the guest let go of it?
+/// Unplugs the device. Returns whether the guest has released it.
 fn unplug(qmp: &mut Qmp, patience: Duration) -> Result<bool, QmpError> {
     match qmp.execute("device_del", &json!({ "id": ID })) {
-        // Asked before, and the guest has not answered yet.
+        // Refused when an earlier request is still pending.
         Ok(_) | Err(QmpError::Refused { .. }) => {}
         Err(error) => return Err(error),
     }

@@ -1,7 +1,9 @@
-//! The connections of VMCI devices: three guests that send any packets, write into their rings, come, go and start anew, under
-//! rules that change, while other fabrics take over, from whatever the table of connections says.
+//! Connections of vsock devices. Three guests send any packets, write into their rings, come, go
+//! and restart. The rules change, and other fabrics take over from any content of the connection
+//! table.
 //!
-//! Input: 1 byte for the rules at first, then steps of 8 bytes: what, who, and six more that depend on it.
+//! Input: 1 byte for the first rules, then steps of 8 bytes: kind, guest, and six bytes that depend
+//! on the kind.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,26 +21,26 @@ const STEPS: usize = 96;
 const GUESTS: usize = 3;
 const RINGS: Rings = Rings { entries: 16, buffer: 300, payload: 1000, ram: 128 << 10 };
 
-/// A guest's end of a connection: its place, its port, the peer's context ID and port.
+/// A guest's end of a connection: index of the guest, its port, context ID and port of the peer.
 type Key = (usize, u32, u64, u32);
 
 struct World {
     rig: Rig,
     devices: Vec<SocketConfig>,
-    /// Where rings have stopped.
+    /// Positions at which rings have stopped.
     stopped: [[Option<u16>; 2]; GUESTS],
     questions: Vec<(PortId, u32, u32)>,
-    /// The room that an end has told of: buffer size and bytes taken.
+    /// Credit that an end has announced: buffer size and bytes taken.
     told: HashMap<Key, Vec<(u32, u32)>>,
-    /// Payload bytes that came to an end since its connection began.
+    /// Number of payload bytes that an end got since its connection began.
     came: HashMap<Key, u32>,
-    /// The last packet that came to a guest.
+    /// The last packet that a guest got.
     last: [Option<Header>; GUESTS],
-    /// The table was written to: what connections are about is no longer known.
+    /// Whether the table was overwritten. The state of connections is then unknown.
     tampered: bool,
 }
 
-/// May the devices of these context IDs talk?
+/// Tells whether the devices with these context IDs may talk to each other.
 fn may_talk(devices: &[SocketConfig], a: u64, b: u64) -> bool {
     let of = |cid| devices.iter().find(|device| u64::from(device.cid.0) == cid);
     let (Some(a), Some(b)) = (of(a), of(b)) else { return false };
@@ -46,7 +48,7 @@ fn may_talk(devices: &[SocketConfig], a: u64, b: u64) -> bool {
         && (a.unrestricted && b.unrestricted || a.domains.iter().any(|name| b.domains.contains(name)))
 }
 
-/// Rules: which guests are in which domains, which are unrestricted, and how many connections they may have.
+/// Rules: the guests of each domain, the unrestricted guests, and their limits for connections.
 fn devices(rules: u8, limits: u8) -> Vec<SocketConfig> {
     let domains: [&[&[&str]]; 4] = [
         &[&["a"], &["a"], &["a"]],
@@ -75,7 +77,7 @@ impl World {
         Self { rig, devices, stopped, questions, told, came, last, tampered: false }
     }
 
-    /// A packet that is mostly one that a guest could send.
+    /// A packet that a guest could send, in most cases.
     fn header(&self, guest: usize, [what, ports, credit, a, b, _]: [u8; 6]) -> Header {
         let own = u64::from(self.rig.drivers[guest].cid);
         let others = [3, 4, 5, 2, 3, 4, 5, 2, 0, 1, own, 6, 1 << 32 | 4, u64::MAX];
@@ -95,7 +97,7 @@ impl World {
         self.with_credit(key, header, credit >> 4, u16::from_le_bytes([a, b]))
     }
 
-    /// What a guest tells of its room: the truth, or not.
+    /// Credit that a guest announces, true or false.
     fn with_credit(&self, key: Key, header: Header, how: u8, value: u16) -> Header {
         let came = self.came.get(&key).copied().unwrap_or(0);
         let (buf_alloc, fwd_cnt) = match how {
@@ -112,7 +114,7 @@ impl World {
     }
 
     fn send(&mut self, guest: usize, header: Header, len: usize) {
-        // Whose bytes they are can be seen.
+        // The bytes show which guest they belong to.
         let bytes = [self.rig.drivers[guest].cid as u8; 1000];
         if self.rig.drivers[guest].send(header, &bytes[..len % 1001]) {
             let key = (guest, header.src_port, header.dst_cid, header.dst_port);
@@ -120,7 +122,7 @@ impl World {
         }
     }
 
-    /// The guest says something to whoever it has just heard of.
+    /// The guest sends something to the peer of the last packet that it got.
     fn answer(&mut self, guest: usize, op: u16, [flags, how, a, b]: [u8; 4]) {
         let Some(last) = self.last[guest] else { return };
         let key = (guest, last.dst_port, last.src_cid, last.src_port);
@@ -138,7 +140,7 @@ impl World {
         self.send(guest, header, if op == RW { value.into() } else { 0 });
     }
 
-    /// Takes in what has arrived.
+    /// Receives all packets that have arrived.
     fn hear(&mut self) {
         for guest in 0..GUESTS {
             while let Some((header, bytes)) = self.rig.drivers[guest].inbox.pop_front() {
@@ -178,7 +180,7 @@ impl World {
         }
     }
 
-    /// Starts a ring: where it stopped, as a front end that was not told where, or wherever.
+    /// Starts a ring: at the position where it stopped, at an unknown position, or anywhere.
     fn start(&mut self, guest: usize, queue: usize, how: u8, value: u16) {
         if self.rig.runs(guest, queue) && how & 1 == 0 {
             return;
@@ -195,7 +197,7 @@ impl World {
         driver.poked |=
             smaller || start != Start::Recover && stopped.is_none_or(|stopped| start != Start::At(stopped));
         driver.entries = if smaller { 1 << (value % 5) } else { RINGS.entries };
-        // Whether it starts or not: guests can break their rings.
+        // The start may fail, because guests can break their rings.
         let _ = self.rig.start(guest, queue, start);
     }
 
@@ -206,7 +208,7 @@ impl World {
         self.came.retain(|key, _| key.0 != guest);
     }
 
-    /// Another fabric goes on.
+    /// Another fabric takes over.
     fn succeed(&mut self, orderly: bool, words: &[u8]) {
         let running: Vec<_> = (0..GUESTS)
             .flat_map(|guest| [(guest, 0), (guest, 1)])
@@ -226,7 +228,7 @@ impl World {
     }
 
     fn configure(&mut self, rules: u8, limits: u8, absent: u8) {
-        // What has come is heard by the rules so far.
+        // Packets that have arrived are handled under the old rules.
         for driver in &mut self.rig.drivers {
             let stuck = std::mem::take(&mut driver.stuck);
             driver.receive();
@@ -285,7 +287,7 @@ impl World {
         self.hear();
     }
 
-    /// `tautd` answers one of its questions; sockets lead nowhere.
+    /// `tautd` answers one of the fabric's requests. The sockets in its answers have no peer.
     fn reply(&mut self, which: usize, how: u8) {
         if self.questions.is_empty() {
             return;
@@ -295,7 +297,7 @@ impl World {
         self.rig.answer(port, request, (how & 1 == 0).then(|| pair().into()));
     }
 
-    /// Everybody does what they should: nothing stays behind.
+    /// All guests behave correctly for a while. Afterwards nothing may be left.
     fn end(&mut self) {
         let present: Vec<_> = (0..GUESTS).filter(|&guest| self.rig.is_there(guest)).collect();
         for driver in &mut self.rig.drivers {
@@ -304,7 +306,7 @@ impl World {
         for _ in 0..3 {
             self.rig.settle();
             self.hear();
-            // What is held, and what nobody accepts.
+            // Held packets, and connections that nobody accepts.
             self.rig.now += Duration::from_secs(11);
         }
         self.rig.settle();
@@ -320,7 +322,7 @@ impl World {
             self.reply(0, 1);
         }
         self.rig.settle();
-        // A ring that has never been used does not tell the guest that has started anew from the one before.
+        // A ring that was never used does not distinguish the restarted guest from the one before.
         self.rig.now += Duration::from_secs(11);
         self.rig.settle();
         self.rig.check_nothing_left();

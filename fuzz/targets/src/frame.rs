@@ -1,5 +1,5 @@
-//! A frame with its virtio-net header, as a guest or a device sends it: checks, Ethernet and VLAN parsing, tags set and taken,
-//! software offloads, large receive offload.
+//! A frame with its virtio-net header, as a guest or a device sends it: checks, Ethernet and VLAN
+//! parsing, setting and removing tags, software offloads, large receive offload.
 //!
 //! Input: 12 bytes of virtio-net header, 1 byte of the receiver's offloads, the frame.
 
@@ -14,7 +14,8 @@ use taut_virtq::header::{self, NetHeader};
 
 use crate::input::Input;
 
-/// Pieces written from each end of a frame: all of them would be thousands of the same.
+/// Number of pieces written from each end of a frame. All of them would be thousands of similar
+/// ones.
 const ENDS: usize = 4;
 
 thread_local! {
@@ -50,7 +51,7 @@ pub fn run(data: &[u8]) {
     SPACE.with_borrow_mut(|space| check_pieces(frame, &header, &pieces, space));
 }
 
-/// Every edit changes the length by nothing or a tag, and nothing behind it.
+/// Checks that every edit changes the length by nothing or one tag, and leaves the rest unchanged.
 fn edit_tags(head: &[u8], tagged: bool, header: &NetHeader) {
     if head.len() <= HEADER + TAG {
         return;
@@ -69,7 +70,8 @@ fn edit_tags(head: &[u8], tagged: bool, header: &NetHeader) {
     }
 }
 
-/// A frame alone comes out as it went in. The same with the next sequence number behind it comes out behind it.
+/// Checks that a single frame leaves unchanged, and that a frame with the next sequence number
+/// leaves behind it.
 fn merge(lro: &mut Lro, frame: &[u8], header: &NetHeader) {
     if lro.offer(header, frame, true) != Offer::Taken {
         assert!(lro.ready().is_none());
@@ -95,7 +97,8 @@ fn merge(lro: &mut Lro, frame: &[u8], header: &NetHeader) {
     assert!(lro.ready().is_none());
 }
 
-/// Every piece is a frame that needs nothing done to it, and no longer than the frame that it was cut from.
+/// Checks that every piece is a complete frame without offloads, not longer than the original
+/// frame.
 fn check_pieces(frame: &[u8], header: &NetHeader, pieces: &Pieces<'_>, space: &mut [u8]) {
     let count = pieces.count();
     assert!((1..=frame.len()).contains(&count));

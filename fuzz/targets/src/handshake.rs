@@ -1,7 +1,9 @@
-//! The host's side of VMCI devices: clients that say `CONNECT <port>`, or something else, in whatever pieces, and go at any time;
-//! a guest that accepts or not; and programs that `tautd` connects the guest to. What arrives is compared with what was sent.
+//! The host's side of vsock devices. Clients send `CONNECT <port>` or something else, in any
+//! pieces, and leave at any time. A guest accepts or refuses, and `tautd` connects the guest to
+//! programs. The target compares received bytes with sent bytes.
 //!
-//! Input: steps, of 1 byte for what and 1 for who; those that send take a length and so many bytes besides.
+//! Input: steps of 1 byte for the kind and 1 for the participant. Steps that send have a length and
+//! as many bytes.
 
 use std::cell::RefCell;
 use std::io::{ErrorKind, Read, Write};
@@ -21,7 +23,7 @@ use crate::input::Input;
 const STEPS: usize = 96;
 const CLIENTS: usize = 8;
 const RINGS: Rings = Rings { entries: 16, buffer: 100, payload: 100, ram: 64 << 10 };
-/// Bytes of a line, at most.
+/// Most bytes of a line.
 const LINE: usize = 32;
 const CID: u32 = 3;
 const HOST: u64 = 2;
@@ -62,11 +64,11 @@ struct Program {
     stream: Option<UnixStream>,
     sent: Vec<u8>,
     got: Vec<u8>,
-    /// The guest has asked for it, from its port to this port of the host's.
+    /// The guest's request: from its port to this port of the host.
     asked: Option<(u32, u32)>,
 }
 
-/// A connection, as the guest knows it.
+/// A connection as seen by the guest.
 struct End {
     host_port: u32,
     own_port: u32,
@@ -81,7 +83,7 @@ impl Program {
         Self { stream: Some(stream), sent: Vec::new(), got: Vec::new(), asked }
     }
 
-    /// The port that a client has asked for, and what it has said behind that.
+    /// The port that a client requested, and the bytes that it sent after its request.
     fn wants(&self) -> Option<(u32, &[u8])> {
         let end = self.sent.iter().take(LINE).position(|&byte| byte == b'\n')?;
         let line = std::str::from_utf8(&self.sent[..end]).ok()?.strip_prefix("CONNECT ")?.trim();
@@ -89,7 +91,7 @@ impl Program {
         Some((line.parse().ok().filter(|_| digits)?, &self.sent[end + 1..]))
     }
 
-    /// Could it be at the host's end of this connection?
+    /// Tells whether it may be the host's end of this connection.
     fn has_sent(&self, end: &End) -> bool {
         match self.asked {
             Some(ports) => ports == (end.own_port, end.host_port) && self.sent.starts_with(&end.got),
@@ -101,7 +103,7 @@ impl Program {
 
     fn write(&mut self, bytes: &[u8]) {
         let Some(stream) = &mut self.stream else { return };
-        // What the fabric has disconnected takes nothing.
+        // A socket that the fabric has closed takes no bytes.
         if let Ok(written) = stream.write(bytes) {
             self.sent.extend(&bytes[..written]);
         }
@@ -114,7 +116,7 @@ impl Program {
             Ok(read) => self.got.extend(&bytes[..read]),
             Err(error) => assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionReset)),
         }
-        // Of connections that a reset ended nothing need have come.
+        // Connections that a reset ended need not have delivered anything.
         let sent =
             |end: &End, got: &[u8]| got.is_empty() || end.sent.windows(got.len()).any(|some| some == got);
         if let Some(ports) = self.asked {
@@ -132,7 +134,7 @@ impl Program {
     }
 }
 
-/// The newest connection between two ports: after a handover they may be used again.
+/// The newest connection between two ports. After a handover ports may be used again.
 fn newest(ends: &mut [End], host_port: u32, own_port: u32) -> Option<&mut End> {
     ends.iter_mut().rev().find(|end| (end.host_port, end.own_port) == (host_port, own_port))
 }
@@ -149,7 +151,7 @@ struct World<'l> {
 }
 
 impl World<'_> {
-    /// The guest says something about one of its connections.
+    /// The guest sends a packet of one of its connections.
     fn say(&mut self, which: usize, op: u16, flags: u8, bytes: &[u8]) {
         if self.ends.is_empty() {
             return;
@@ -176,7 +178,8 @@ impl World<'_> {
 
     /// The guest connects to the host.
     fn ask(&mut self, host_port: u32) {
-        // From a port of its own for each, so that it is known who has asked; once, so that nothing late is about another.
+        // Each request has a port of its own, which identifies it, and no port is used twice, so
+        // that late packets are unambiguous.
         let own_port = 1000 + host_port;
         if !self.ends.iter().any(|end| (end.own_port, end.host_port) == (own_port, host_port)) {
             self.ends.push(End { host_port, own_port, accepted: false, sent: Vec::new(), got: Vec::new() });
@@ -184,7 +187,7 @@ impl World<'_> {
         }
     }
 
-    /// `tautd` answers: the program is there, is gone already, or is not.
+    /// `tautd` answers a request: the program accepts, has closed already, or does not exist.
     fn answer(&mut self, how: u8) {
         self.questions.extend(self.rig.questions());
         let Some((port, request, to)) = self.questions.pop() else { return };
@@ -205,13 +208,13 @@ impl World<'_> {
                     .iter()
                     .any(|program| program.wants().is_some_and(|(port, _)| port == own_port));
                 assert!(asked, "nobody has asked for {own_port}");
-                // What is said of a port that is used again may be said before this is heard.
+                // A packet of a later connection with the same port may arrive before this one.
                 let before = newest(&mut self.ends, host_port, own_port);
                 let (sent, accepted) = before.map(|end| (end.sent.clone(), end.accepted)).unwrap_or_default();
                 self.ends.push(End { host_port, own_port, accepted, sent, got: Vec::new() });
             }
             let Some(end) = newest(&mut self.ends, host_port, own_port) else {
-                // After a crash of a fabric that had not told of the request.
+                // A fabric crashed before it reported the request.
                 assert_eq!(header.op, RST, "{header:?} is about nothing");
                 continue;
             };
@@ -253,7 +256,7 @@ impl World<'_> {
                 }
             }
             7 => {
-                // It may have been disconnected.
+                // The fabric may have closed it.
                 if let Some(stream) = self.program(who).and_then(|program| program.stream.as_ref()) {
                     let _ = stream.shutdown(Shutdown::Write);
                 }
@@ -283,7 +286,7 @@ impl World<'_> {
         }
     }
 
-    /// A ring stops, or goes on.
+    /// A ring stops or continues.
     fn pause(&mut self, queue: usize) {
         match self.stopped[queue].take() {
             Some(position) => self.rig.start(0, queue, Start::At(position)).expect("it goes on"),
@@ -291,7 +294,7 @@ impl World<'_> {
         }
     }
 
-    /// Another fabric goes on, in good order or after a crash.
+    /// Another fabric takes over, after an orderly stop or after a crash.
     fn succeed(&mut self, orderly: bool) {
         let streams = if orderly { self.rig.stop_switch() } else { Vec::new() };
         self.rig.take_over(streams);
@@ -322,7 +325,7 @@ impl World<'_> {
             }
         }
         self.settle();
-        // Whoever has said enough has been understood, and whoever has gone is forgotten.
+        // Complete requests were handled, and closed clients were removed.
         self.programs.iter_mut().for_each(|program| program.stream = None);
         self.settle();
         self.rig.check_rest();
@@ -332,7 +335,7 @@ impl World<'_> {
             self.answer(7);
         }
         self.rig.settle();
-        // A ring that has never been used does not tell the guest that has started anew from the one before.
+        // A ring that was never used does not distinguish the restarted guest from the one before.
         self.rig.now += Duration::from_secs(11);
         self.rig.settle();
         self.rig.check_nothing_left();
@@ -355,7 +358,7 @@ pub fn run(data: &[u8]) {
         let (programs, ends, questions) = (Vec::new(), Vec::new(), Vec::new());
         World { rig, listener, address, programs, ends, questions, stopped: [None; 2], room: 1 << 16 }
             .run(Input(data));
-        // Clients that nobody has accepted.
+        // Clients that the guest has not accepted.
         while listener.accept().is_ok() {}
     });
 }

@@ -1,4 +1,4 @@
-//! Values out of an input. What is missing at its end is zeros, so that every input means something.
+//! Values read from an input. Bytes missing at its end are zeros, so that every input is valid.
 
 /// A cursor over an input.
 #[derive(Debug, Clone, Copy)]

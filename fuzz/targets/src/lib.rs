@@ -1,9 +1,9 @@
-//! What fuzzing does with one input, for each border that hostile bytes cross.
+//! Fuzz targets, one for each border that hostile bytes cross.
 //!
-//! A target is a function from any bytes to nothing: it must not panic, whatever the bytes are, and its assertions say
-//! what else must hold. `fuzz/` gives these functions to libFuzzer (`make fuzz`); `tests/corpus.rs` replays what it found
-//! interesting, in the normal test suite. Targets are fast, 50,000 executions a second and more: what is expensive to
-//! set up (memory, sockets) is set up once per thread and put back into its first state.
+//! A target is a function that takes any bytes. It must not panic, and its assertions say what else
+//! must hold. `fuzz/` passes these functions to libFuzzer (`make fuzz`); `tests/corpus.rs` replays
+//! the kept corpus in the normal test suite. Fast targets reach 50,000 executions a second:
+//! expensive state (memory, sockets) is set up once per thread and reset for each input.
 
 pub mod connection;
 pub mod frame;
@@ -17,7 +17,7 @@ mod input;
 mod setup;
 mod world;
 
-/// A target: its name, which is also its corpus's, and what it does with an input.
+/// A target: its name, which is also that of its corpus, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.

@@ -1,6 +1,7 @@
 //! Requests of a vhost-user front end: header and body, with some number of descriptors.
 //!
-//! Input: 1 byte with the number of descriptors, then messages one after the other, each a 12-byte header and its body.
+//! Input: 1 byte with the number of descriptors, then messages in a row, each a header of 12 bytes
+//! and its body.
 
 use std::os::fd::OwnedFd;
 
@@ -36,7 +37,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// What the session relies on.
+/// Checks what the session relies on.
 fn check(request: &Request, descriptors: usize) {
     match request {
         Request::SetMemTable(regions) => {

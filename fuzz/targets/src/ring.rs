@@ -1,8 +1,9 @@
-//! The device end of virtqueues over memory that a driver has written, and goes on writing between operations.
+//! The device end of virtqueues, over memory that a driver writes before and between operations.
 //!
-//! Input: [`Setup`] (6 bytes), [`OPERATIONS`] operations of 5 bytes, then for each of two rings its descriptors and what
-//! it makes available, then an indirect table, then bytes for everything behind. Descriptors are written short (6 bytes),
-//! so that most inputs get past the first checks, or as 16 raw bytes.
+//! Input: [`Header`] (6 bytes), [`OPERATIONS`] operations of 5 bytes, for each of two rings its
+//! descriptors and available entries, an indirect table, and bytes for the rest of the memory.
+//! Descriptors have a short form of 6 bytes, so that most inputs pass the first checks, or 16 raw
+//! bytes.
 
 use std::cell::RefCell;
 use std::os::fd::AsFd;
@@ -16,7 +17,7 @@ use crate::input::Input;
 use crate::setup::{DriverWrite, Header, Setup};
 use crate::world::{RINGS, World};
 
-/// Operations of one input.
+/// Most operations of an input.
 const OPERATIONS: usize = 20;
 
 thread_local! {
@@ -73,9 +74,9 @@ impl Case {
 struct Queues {
     tx: Option<TxQueue>,
     rx: Option<RxQueue>,
-    /// Frames of the last look that are not completed.
+    /// Number of frames of the last look that are not completed.
     waiting: usize,
-    /// A fault of the transmit queue: it must stay.
+    /// Fault of the transmit queue, which must stay the same.
     fault: Option<RingFault>,
 }
 

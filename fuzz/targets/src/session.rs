@@ -1,8 +1,9 @@
-//! The state machine of a vhost-user session: requests with descriptors over a real socket, a guest that writes into its
-//! memory meanwhile, bursts of frames through whatever rings run, and another process that goes on from the record.
+//! The state machine of a vhost-user session: requests with descriptors over a real socket, a guest
+//! that writes into its memory in between, bursts of frames through the running rings, and another
+//! process that takes over from the session record.
 //!
-//! Input: 1 byte for the port, then steps: 1 byte for the kind, 1 for the queue or count, 2 for a value; [`Front::raw`]
-//! takes bytes of a request besides.
+//! Input: 1 byte for the port, then steps: 1 byte for the kind, 1 for the queue or count, 2 for a
+//! value. [`Front::raw`] also reads the bytes of a request.
 
 use std::cell::RefCell;
 use std::io::IoSlice;
@@ -34,13 +35,13 @@ use crate::input::Input;
 
 /// Most steps of one input.
 const STEPS: usize = 48;
-/// Bytes behind the guest's memory.
+/// Length of the file behind the guest's memory.
 const FILE_LEN: u64 = 0x4000;
-/// Front-end addresses are this much higher than guest addresses.
+/// Difference between front-end addresses and guest addresses.
 const USER: u64 = 0x7f00_0000_0000;
 
 const DEFAULT_FEATURES: u64 = features::VERSION_1 | features::EVENT_IDX | features::PROTOCOL_FEATURES;
-/// What a step may add to them, or take away.
+/// Features that a step may add or remove.
 const BITS: [u64; 8] = [
     features::VERSION_1,
     features::EVENT_IDX,
@@ -87,7 +88,7 @@ impl World {
     }
 }
 
-/// The front end's side.
+/// The side of the front end.
 struct Front<'w> {
     world: &'w World,
     socket: OwnedFd,
@@ -107,11 +108,11 @@ impl Front<'_> {
             assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
         }
         let parts = [IoSlice::new(header), IoSlice::new(body)];
-        // Fails when the session has closed the connection.
+        // Fails if the session has closed the connection.
         let _ = sendmsg(&self.socket, &parts, &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 
-    /// Sends the request that a step means.
+    /// Sends the request of a step.
     fn step(&self, kind: u8, which: u8, value: u16, input: &mut Input<'_>) {
         let world = self.world;
         let queue = u32::from(which % 8);
@@ -147,7 +148,7 @@ impl Front<'_> {
                 ack,
             ),
             6 => {
-                // Page by queue; the value moves single areas.
+                // Each queue has its own page. The value moves single areas.
                 let base = USER + u64::from(queue % 4) * 0x1000;
                 let moved = |shift: u16| u64::from(value >> shift & 0x0f) * 0x90;
                 let areas = [base + moved(0), base + 0x600 + moved(4), base + 0x400 + moved(8)];
@@ -173,7 +174,7 @@ impl Front<'_> {
         }
     }
 
-    /// Bytes that need not be a request, nor a whole one.
+    /// Sends bytes that may be incomplete or no request at all.
     fn raw(&self, bytes: &[u8], fds: usize) {
         if !bytes.is_empty() {
             self.bytes(bytes, &[], &[self.world.event.as_fd(); 4][..fds]);
@@ -184,14 +185,14 @@ impl Front<'_> {
         Arc::new(VnicDevice { port: Arc::clone(port), mailboxes: Arc::clone(&self.world.mailboxes) })
     }
 
-    /// Throws away what the session has answered.
+    /// Discards the session's answers.
     fn drain(&self) {
         let mut bytes = [0; 512];
         while matches!(recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT), Ok((1.., _))) {}
     }
 }
 
-/// A region as requests describe it: 4 KiB of the file, bent by a value.
+/// A region as in requests: 4 KiB of the file, modified by a value.
 fn region(index: u64, value: u16) -> Vec<u8> {
     let start = index * 0x1000;
     let bent = |shift: u16| u64::from(value >> shift & 0x0f) << 8;
@@ -238,7 +239,7 @@ fn steps(front: &Front<'_>, port: &Arc<Port>, mut session: Session, input: &mut 
                 traffic(port, pair, value.into(), &mut session);
             }
             19..=23 => {
-                // The driver writes into its rings: a descriptor in most cases.
+                // The driver writes into its rings, in most cases a descriptor.
                 let (page, at) = (u64::from(which % 4) << 12, u64::from(value & 0x7ff));
                 let bytes: [u8; 8] = input.array();
                 front.world.memory.write((page + at).min(FILE_LEN - 8), &bytes).expect("inside the file");
@@ -252,7 +253,7 @@ fn steps(front: &Front<'_>, port: &Arc<Port>, mut session: Session, input: &mut 
     }
 }
 
-/// Deals with all requests that have come.
+/// Handles all requests that have arrived.
 fn serve(session: &mut Session) -> Result<(), SessionError> {
     while let Some((header, request)) = session.receive()? {
         let reply = session.apply(&header, request)?;
@@ -266,7 +267,7 @@ fn serve(session: &mut Session) -> Result<(), SessionError> {
     Ok(())
 }
 
-/// What another process does with the record and the descriptors.
+/// Restores the session in another process from its record and descriptors.
 fn go_on(front: &Front<'_>, port: &Arc<Port>, session: Session) -> Option<Session> {
     let record = session.record().clone();
     let fds = session.descriptors().iter().map(|fd| fd.try_clone_to_owned().expect("a descriptor")).collect();
@@ -274,7 +275,7 @@ fn go_on(front: &Front<'_>, port: &Arc<Port>, session: Session) -> Option<Sessio
     Session::resume(record, fds, front.device(port)).ok()
 }
 
-/// A burst from the guest, and a frame to it.
+/// Moves a burst from the guest and a frame to it.
 fn traffic(port: &Port, pair: PairIdx, len: usize, session: &mut Session) {
     let mut broken = Vec::new();
     let now = Instant::now();

@@ -1,5 +1,5 @@
-//! Setup of the two rings that the targets `ring` and `socket` work on, and what their driver writes
-//! between operations.
+//! Setup of the two rings that the targets `ring` and `socket` work on, and what their driver
+//! writes between operations.
 
 use taut_virtq::{PositionLog, QueueConfig, Start, features};
 
@@ -43,7 +43,8 @@ impl Header {
         if self.bits & bit != 0 { feature } else { 0 }
     }
 
-    /// Number of entries: a power of two in most inputs. `rare`: further sizes, for the other borders.
+    /// Number of entries: a power of two in most inputs. `rare`: further sizes, for the other
+    /// borders.
     pub(crate) fn size(&self, rare: &[u16]) -> u16 {
         match self.size % 16 {
             shift @ 0..=5 => 1 << shift,
@@ -123,7 +124,8 @@ impl Setup {
     fn descriptor(&self, [a, b, c, d, flags, link]: [u8; 6]) -> [u8; 16] {
         let (addr, len) = (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]));
         let (flags, link) = (u16::from(flags), u16::from(link));
-        // In packed rings, AVAIL is bit 7 and USED is bit 15, which a short descriptor has as bit 6.
+        // In packed rings, AVAIL is bit 7 and USED is bit 15, which a short descriptor has as bit
+        // 6.
         let flags = (flags & 0xbf | (flags & 0x40) << 9) & self.flags;
         let (third, fourth) = if self.packed() { (link, flags) } else { (flags, link) };
         let word = u64::from(len) | u64::from(third) << 32 | u64::from(fourth) << 48;

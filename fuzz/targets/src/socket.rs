@@ -1,8 +1,10 @@
-//! The device end of a socket device's queues over memory that a driver has written, and goes on writing between operations.
+//! The device end of a socket device's queues, over memory that a driver writes before and between
+//! operations.
 //!
-//! Input: [`Setup`] (6 bytes), [`OPERATIONS`] operations of 5 bytes, then for each of two rings its descriptors and what it
-//! makes available, then an indirect table, then bytes for everything behind, packet headers among them. Descriptors are
-//! written short (6 bytes), so that most inputs get past the first checks, or as 16 raw bytes.
+//! Input: [`Header`] (6 bytes), [`OPERATIONS`] operations of 5 bytes, for each of two rings its
+//! descriptors and available entries, an indirect table, and bytes for the rest of the memory, such
+//! as packet headers. Descriptors have a short form of 6 bytes, so that most inputs pass the first
+//! checks, or 16 raw bytes.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -16,7 +18,7 @@ use crate::input::Input;
 use crate::setup::{DriverWrite, Header, Setup};
 use crate::world::{RINGS, World};
 
-/// Operations of one input.
+/// Most operations of an input.
 const OPERATIONS: usize = 20;
 
 thread_local! {
@@ -38,11 +40,11 @@ fn read_setup(input: &mut Input<'_>) -> Setup {
 struct Queues {
     tx: SocketTx,
     rx: SocketRx,
-    /// Packets that are taken, in that order.
+    /// Packets that are taken, in this order.
     taken: Vec<Packet>,
-    /// Those that are given back and not published.
+    /// Heads that are given back but not published.
     returned: BTreeSet<u16>,
-    /// Those that a predecessor had taken, not taken again yet.
+    /// Heads that a predecessor had taken and that are not taken again yet.
     again: BTreeSet<u16>,
     fault: Option<RingFault>,
 }
@@ -96,7 +98,7 @@ impl Queues {
         self.returned.clear();
     }
 
-    /// A packet, and the bytes of it behind an offset.
+    /// The head of a packet, and the number of its bytes behind an offset.
     fn packet(&self, which: usize, offset: u32) -> Option<(u16, usize)> {
         let packet = self.taken.get(which % self.taken.len().max(1))?;
         let len = packet.payload.min(packet.header.len).saturating_sub(offset);
@@ -131,7 +133,8 @@ impl Queues {
         room.ok()?.inspect(|&room| assert!(room > 0))
     }
 
-    /// The next user of the queues. It has exactly what this one had not given back in the driver's eyes.
+    /// Replaces the queues by a successor, which must have exactly the packets that this one had
+    /// not returned in the driver's eyes.
     fn go_on(mut self, world: &World, setup: &Setup, in_order: bool) -> Result<Self, QueueError> {
         let order = if in_order && self.again.is_empty() {
             self.tx.hand_over();
@@ -145,7 +148,7 @@ impl Queues {
         again.extend(self.returned);
         let used = world.read_word(World::at(RINGS[0].used) + 2);
         let count = again.len() as u16;
-        // The driver may have changed the used index, and the receive queue lie on top.
+        // The driver may have changed the used index, or the receive queue may lie on top.
         let honest = used.wrapping_add(count) == self.tx.position() && setup.moved.is_none() && !setup.same;
         drop(self.tx);
         let mut next = Self::new(world, setup, Start::Recover)?;
@@ -156,7 +159,7 @@ impl Queues {
         for head in order.into_iter().flatten() {
             next.take();
             let taken = next.taken.last().map(|packet| packet.head);
-            // A chain that the driver has changed.
+            // The driver has changed the chain.
             if next.fault.is_some() {
                 break;
             }
@@ -205,7 +208,7 @@ fn operate(world: &mut World, setup: &Setup, mut queues: Queues, operations: &mu
                     queues.rx.suspend_kicks();
                 } else {
                     let waits = queues.tx.arm_kicks();
-                    assert!(waits || queues.again.is_empty(), "nobody would come for them");
+                    assert!(waits || queues.again.is_empty(), "the inherited packets would wait for ever");
                     _ = queues.rx.arm_kicks();
                 }
             }

@@ -1,4 +1,4 @@
-//! A guest's memory that a target's input fills, and what no guest may reach beside it.
+//! A guest's memory that an input fills, surrounded by bytes that no guest may reach.
 
 use std::fs::File;
 use std::ops::Range;
@@ -9,15 +9,15 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use taut_virtq::counters::SharedWords;
 use taut_virtq::{GuestMemory, RegionSpec};
 
-/// The file behind the guest's memory. What no region covers must never change.
+/// Length of the file behind the guest's memory. Bytes outside the regions must never change.
 pub(crate) const FILE_LEN: usize = 0x5000;
-/// Front-end addresses are this much higher than guest addresses.
+/// Difference between front-end addresses and guest addresses.
 pub(crate) const USER: u64 = 0x7f00_0000_0000;
-/// Where the guest's regions begin, where in the file, and how long they are: the second adjoins the first in the guest's
-/// address space only, neither begins nor ends with a page.
+/// Guest address, file offset and length of the guest's regions. The second adjoins the first in
+/// the guest's address space but not in the file. None begins or ends on a page boundary.
 pub(crate) const REGIONS: [(u64, usize, usize); 3] =
     [(0x1000, 0x800, 0x2800), (0x3800, 0x3800, 0x800), (0x8000, 0x4800, 0x700)];
-/// What lies between them.
+/// The parts of the file between the regions.
 const GAPS: [Range<usize>; 4] = [0..0x800, 0x3000..0x3800, 0x4000..0x4800, 0x4f00..0x5000];
 const GAP_BYTE: u8 = 0xc5;
 
@@ -39,21 +39,21 @@ pub(crate) const REST: u64 = 0x1900;
 /// Largest queue for which the areas have room.
 pub(crate) const MOST_ENTRIES: u16 = 32;
 
-/// Memory, and what else a target needs; set up once per thread.
+/// Memory and other state of a target, set up once per thread.
 pub(crate) struct World {
     pub(crate) guest: Arc<GuestMemory>,
-    /// The whole file, one region from address 0 on.
+    /// The whole file as one region at address 0.
     file: Arc<GuestMemory>,
     image: Vec<u8>,
-    /// Of this process.
+    /// Bytes in the memory of this process.
     pub(crate) bytes: Vec<u8>,
     pub(crate) null: File,
-    /// What the device writes down for its successor.
+    /// The device's log for its successor.
     pub(crate) log: Arc<SharedWords>,
 }
 
 impl World {
-    /// With so many bytes of this process.
+    /// Sets up the memory, and `bytes` bytes in this process.
     pub(crate) fn new(bytes: usize) -> Self {
         let [file, log] = [(); 2].map(|()| {
             let file = memfd_create("fuzz", MemfdFlags::CLOEXEC).expect("a memfd");
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// Begins an image of the memory: zeros.
+    /// Starts an image of the memory with zeros.
     pub(crate) fn begin(&mut self) {
         self.image.fill(0);
         for gap in GAPS {
@@ -89,18 +89,18 @@ impl World {
         }
     }
 
-    /// Writes bytes of the image, at an address of the first region.
+    /// Writes bytes into the image at an address of the first region.
     pub(crate) fn put(&mut self, addr: u64, bytes: &[u8]) {
         let at = Self::at(addr);
         self.image[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Makes the image the memory.
+    /// Copies the image into the memory.
     pub(crate) fn end(&mut self) {
         self.file.write(0, &self.image).expect("the whole file");
     }
 
-    /// Where in the file an address of the first region is.
+    /// File offset of an address in the first region.
     pub(crate) fn at(addr: u64) -> usize {
         let (start, offset, _) = REGIONS[0];
         offset + (addr - start) as usize
@@ -117,7 +117,7 @@ impl World {
         u16::from_le_bytes(word)
     }
 
-    /// Nothing outside the regions has changed.
+    /// Checks that nothing outside the regions has changed.
     pub(crate) fn check_gaps(&mut self) {
         let Self { file, image, .. } = self;
         for gap in GAPS {

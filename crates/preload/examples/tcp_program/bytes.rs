@@ -1,4 +1,4 @@
-//! Bytes that go through a connection, in all the ways there are.
+//! All ways to move bytes through a connection.
 
 use std::io::{IoSlice, Read, Seek, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -16,7 +16,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("end_of_the_other_side", end_of_the_other_side),
 ];
 
-/// A pattern in which each place is different from those near it.
+/// A pattern whose bytes differ from their neighbours.
 fn pattern(len: u32) -> Vec<u8> {
     (0..len).map(|place| (place.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
@@ -27,7 +27,7 @@ fn bulk_and_half_close() {
     let echo = thread::spawn(move || {
         let mut all = Vec::new();
         server.read_to_end(&mut all).unwrap();
-        // The other side has shut down its half only: this one still works.
+        // The peer has shut down only its half. This half still works.
         server.write_all(&all).unwrap();
         all.len()
     });
@@ -114,7 +114,7 @@ fn end_of_the_other_side() {
     println!("shut down: state {}", tcp_state(fd));
     println!("read: {:?}", client.read(&mut [0; 4]).unwrap());
     drop(server);
-    // TCP learns only from its next segments that nobody is there any more.
+    // TCP learns only from its next segments that the peer has gone.
     let gone = (0..1000).find_map(|_| {
         thread::sleep(std::time::Duration::from_millis(5));
         client.write(b"x").err()

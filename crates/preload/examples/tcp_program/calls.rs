@@ -1,4 +1,4 @@
-//! The C library's functions, as a C program calls them.
+//! Functions of the C library, called as by a C program.
 #![allow(unsafe_code, reason = "C functions")]
 
 use std::ffi::{c_int, c_void};
@@ -7,10 +7,10 @@ use std::mem::size_of;
 use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
-/// A result, or the name of the error: the transcript's form.
+/// A result, or the name of the error.
 pub(crate) type Answer = Result<c_int, String>;
 
-/// `-1` and errno as a result.
+/// Converts `-1` and errno to a result.
 pub(crate) fn answer(result: c_int) -> Answer {
     if result >= 0 { Ok(result) } else { Err(error()) }
 }
@@ -32,10 +32,10 @@ pub(crate) fn error() -> String {
     }
 }
 
-/// A descriptor from a call that makes one.
+/// Takes ownership of the descriptor that a call returned.
 pub(crate) fn owned(result: c_int) -> OwnedFd {
     let fd = answer(result).unwrap();
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: the descriptor was just made and has no other owner.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
@@ -174,7 +174,7 @@ pub(crate) fn shutdown(fd: RawFd, how: c_int) -> Answer {
     answer(unsafe { libc::shutdown(fd, how) })
 }
 
-/// What `poll(2)` sees of one descriptor within the time, -1: for ever.
+/// Events of one descriptor by `poll(2)` within the timeout; -1 means no timeout.
 pub(crate) fn poll(fd: RawFd, events: i16, milliseconds: c_int) -> i16 {
     let mut polled = libc::pollfd { fd, events, revents: 0 };
     // SAFETY: one structure, this frame's.
@@ -182,7 +182,7 @@ pub(crate) fn poll(fd: RawFd, events: i16, milliseconds: c_int) -> i16 {
     polled.revents
 }
 
-/// Does `select(2)` find the descriptor readable at once?
+/// Tells whether `select(2)` finds the descriptor readable at once.
 pub(crate) fn select_readable(fd: RawFd) -> bool {
     // SAFETY: sets of bits, for which zero is empty.
     let mut set: libc::fd_set = unsafe { std::mem::zeroed() };
@@ -207,7 +207,7 @@ pub(crate) fn epoll_ctl(epoll: RawFd, operation: c_int, fd: RawFd, events: c_int
     answer(unsafe { libc::epoll_ctl(epoll, operation, fd, &raw mut event) })
 }
 
-/// One event within the time: for what, and the data.
+/// Waits for one event within the timeout. Returns its flags and data.
 pub(crate) fn epoll_wait(epoll: RawFd, milliseconds: c_int) -> Option<(u32, u64)> {
     let mut event = libc::epoll_event { events: 0, u64: 0 };
     // SAFETY: one event, this frame's.
@@ -222,7 +222,7 @@ pub(crate) fn recv(fd: RawFd, buffer: &mut [u8], flags: c_int) -> Result<usize, 
     usize::try_from(count).map_err(|_| error())
 }
 
-/// `sendto(2)`, with an address that TCP does not look at.
+/// `sendto(2)` with an address, which TCP ignores.
 pub(crate) fn sendto(fd: RawFd, bytes: &[u8], to: SocketAddr) -> Result<usize, String> {
     let to = sockaddr(to);
     let (address, len) = ((&raw const to).cast(), size_of::<libc::sockaddr_in>() as u32);
@@ -232,7 +232,7 @@ pub(crate) fn sendto(fd: RawFd, bytes: &[u8], to: SocketAddr) -> Result<usize, S
     usize::try_from(count).map_err(|_| error())
 }
 
-/// `sendmsg(2)` of several pieces, with an address that TCP does not look at.
+/// `sendmsg(2)` of several pieces with an address, which TCP ignores.
 pub(crate) fn sendmsg(fd: RawFd, pieces: &[&[u8]], to: SocketAddr) -> Result<usize, String> {
     let mut to = sockaddr(to);
     let mut pieces: Vec<libc::iovec> = pieces
@@ -242,18 +242,18 @@ pub(crate) fn sendmsg(fd: RawFd, pieces: &[&[u8]], to: SocketAddr) -> Result<usi
             iov_len: piece.len(),
         })
         .collect();
-    // SAFETY: a structure of numbers and pointers, for which zero is nothing.
+    // SAFETY: a structure of numbers and pointers, for which zero is valid.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_name = (&raw mut to).cast();
     message.msg_namelen = size_of::<libc::sockaddr_in>() as u32;
     message.msg_iov = pieces.as_mut_ptr();
     message.msg_iovlen = pieces.len();
-    // SAFETY: what the message points to lives in this frame and its caller's.
+    // SAFETY: everything that the message points to lives in this frame or that of the caller.
     let count = unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_NOSIGNAL) };
     usize::try_from(count).map_err(|_| error())
 }
 
-/// `sendfile(2)` from a file's current place.
+/// `sendfile(2)` from the current position of a file.
 pub(crate) fn sendfile(to: RawFd, from: RawFd, count: usize) -> Result<usize, String> {
     // SAFETY: takes numbers.
     usize::try_from(unsafe { libc::sendfile(to, from, std::ptr::null_mut(), count) }).map_err(|_| error())
@@ -274,13 +274,14 @@ pub(crate) fn pipe() -> (OwnedFd, OwnedFd) {
     (owned(ends[0]), owned(ends[1]))
 }
 
-/// Runs something in a child process and gives its exit status. Only what is allowed between fork and exec, if other threads run.
+/// Runs a function in a child process and returns its exit status. If other threads run, the
+/// function may do only what is allowed between fork and exec.
 pub(crate) fn in_child(child: impl FnOnce() -> u8) -> c_int {
     // SAFETY: the scenarios fork before they start threads.
     let pid = answer(unsafe { libc::fork() }).unwrap();
     if pid == 0 {
         let code = child();
-        // SAFETY: ends the child without what its parent registered.
+        // SAFETY: ends the child without running the parent's exit handlers.
         unsafe { libc::_exit(code.into()) };
     }
     let mut status = 0;
@@ -289,8 +290,8 @@ pub(crate) fn in_child(child: impl FnOnce() -> u8) -> c_int {
     libc::WEXITSTATUS(status)
 }
 
-/// How many descriptors this process has.
+/// Number of descriptors of this process.
 pub(crate) fn open_descriptors() -> usize {
-    // The listing itself has one.
+    // The listing itself uses one.
     std::fs::read_dir("/proc/self/fd").unwrap().count() - 1
 }

@@ -1,4 +1,4 @@
-//! connect in all its forms.
+//! All forms of connect.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
@@ -75,7 +75,7 @@ fn connect_while_watched() {
     }
 }
 
-/// Two instances watch the socket before it is connected.
+/// Two epoll instances watch the socket before it is connected.
 fn watched_twice() {
     let (_listener, address) = listener();
     let (one, other) = (epoll(), epoll());
@@ -157,7 +157,7 @@ fn names_of_ipv6() {
     println!("family: {:?}", getsockopt(client.as_raw_fd(), libc::SOL_SOCKET, libc::SO_DOMAIN));
 }
 
-/// tokio: sockets that do not wait, edge-triggered epoll, connections from many threads.
+/// A tokio program: non-blocking sockets, edge-triggered epoll, connections from many threads.
 fn asynchronous_programs() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -1,4 +1,4 @@
-//! Descriptors that are duplicated, moved and closed.
+//! Duplicating, moving and closing descriptors.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -45,7 +45,7 @@ fn stream(fd: i32) -> TcpStream {
     TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A connection comes in there.
+/// Tells whether a connection arrives at this listener.
 fn accepts(fd: i32, address: std::net::SocketAddr) -> bool {
     let Ok(_client) = TcpStream::connect(address) else { return false };
     accept4(fd, 0).map(close).is_ok()
@@ -84,7 +84,7 @@ fn listener_put_over_a_listener() {
     println!("descriptors: {}", open_descriptors() == before);
 }
 
-/// As daemons do: every number but the known ones.
+/// Closes every number except the known ones, as daemons do.
 fn everything_else_is_closed() {
     let (listener, address) = listener();
     for fd in 3..2048 {
@@ -96,7 +96,7 @@ fn everything_else_is_closed() {
 }
 
 fn each_number_is_overwritten() {
-    // Nearly all that a process may have, unless it is allowed more.
+    // Nearly all numbers of a process with the usual limit.
     const FIRST: i32 = 3;
     const LAST: i32 = 1000;
     let (listener, address) = listener();
@@ -130,7 +130,7 @@ fn ranges_are_closed() {
     println!("descriptors: {}", open_descriptors() == before);
 }
 
-/// What was known of a number is not true of the next socket there.
+/// A number is used again for another socket.
 fn numbers_are_used_again() {
     let (listener, address) = listener();
     for round in 0..3 {
@@ -147,7 +147,8 @@ fn numbers_are_used_again() {
     }
 }
 
-/// As some programs do, and the C library itself in `fclose`: nobody can see that, and the number is soon another socket's.
+/// Closes a descriptor by a system call, as `fclose` does. The library cannot see that, and another
+/// socket soon has the number.
 fn closed_by_a_system_call() {
     let (_reserved, old) = reserved();
     let first = TcpListener::bind(old).unwrap();

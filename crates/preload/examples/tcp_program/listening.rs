@@ -1,4 +1,4 @@
-//! listen and accept in all their forms.
+//! All forms of listen and accept.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

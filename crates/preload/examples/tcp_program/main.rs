@@ -1,7 +1,8 @@
-//! A TCP program as there are many, which knows nothing of VMCI sockets. Each scenario prints what it sees; it has to see the same with
-//! `libtaut_vmci.so` preloaded as without.
+//! An ordinary TCP program that knows nothing of VMCI sockets. Each scenario prints its
+//! observations, which must be the same with and without `libtaut_vmci.so`.
 //!
-//! `tcp_program SCENARIO` runs one of them, between two ends in this process (at the loopback address) or, if it says so, in another.
+//! `tcp_program SCENARIO` runs one scenario, between two ends in this process at the loopback
+//! address or, for some scenarios, in several processes.
 
 mod bytes;
 mod calls;
@@ -14,7 +15,7 @@ mod processes;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// A scenario's name and what it does.
+/// The name of a scenario, and its function.
 type Scenario = (&'static str, fn());
 
 const SCENARIOS: &[&[Scenario]] = &[
@@ -39,15 +40,16 @@ fn main() {
     }
 }
 
-/// A listening socket at a free port of the loopback address.
+/// A socket that listens on a free port of the loopback address.
 fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
 }
 
-/// A free port of the loopback address that stays this program's while nobody listens there: the kernel gives it to no other program
-/// that asks for any port, and does not connect from it. Whoever reuses addresses, as `TcpListener` does, can listen there.
+/// A free port of the loopback address on which nobody listens. It is reserved for this program:
+/// the kernel does not assign it to other programs or to outgoing connections. A listener that
+/// reuses addresses, as `TcpListener` does, can listen there.
 fn reserved() -> (OwnedFd, SocketAddr) {
     let socket = calls::socket(0);
     calls::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1).unwrap();
@@ -57,7 +59,7 @@ fn reserved() -> (OwnedFd, SocketAddr) {
     (socket.into(), address)
 }
 
-/// Two ends of a connection: the connecting and the accepted one.
+/// The two ends of a connection: the connecting and the accepted one.
 fn pair() -> (TcpStream, TcpStream) {
     let (listener, address) = listener();
     let client = TcpStream::connect(address).unwrap();

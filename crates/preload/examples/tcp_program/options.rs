@@ -9,7 +9,7 @@ use crate::{Scenario, listener, pair};
 pub(crate) const SCENARIOS: &[Scenario] =
     &[("usual_options", usual_options), ("options_set_before", options_set_before)];
 
-/// What servers and clients of all kinds set.
+/// Options that servers and clients commonly set.
 const USUAL: &[(&str, i32, i32, i32)] = &[
     ("TCP_NODELAY", libc::SOL_TCP, libc::TCP_NODELAY, 1),
     ("TCP_KEEPIDLE", libc::SOL_TCP, libc::TCP_KEEPIDLE, 7200),

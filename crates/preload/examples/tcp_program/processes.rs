@@ -15,7 +15,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("closed_on_exec", closed_on_exec),
 ];
 
-/// As servers with several processes do: each accepts from the same listener.
+/// Several processes accept from the same listener.
 fn children_accept() {
     let (listener, address) = listener();
     for child in 0..2u8 {
@@ -38,7 +38,7 @@ fn children_accept() {
     println!("child with a listener of its own: {code}");
 }
 
-/// As servers do that fork for each connection.
+/// A server forks for each connection.
 fn child_has_the_connection() {
     let (mut client, mut server) = pair();
     let code = in_child(|| {
@@ -53,7 +53,7 @@ fn child_has_the_connection() {
     println!("{all}");
 }
 
-/// As servers do that replace themselves: the next program is told the numbers.
+/// A server replaces itself by exec and passes the numbers of its descriptors.
 fn another_program_inherits() {
     let (listener, address) = listener();
     let _client = TcpStream::connect(address).unwrap();
@@ -86,7 +86,8 @@ fn closed_on_exec() {
     println!("accepts: {}", listener.accept().is_ok());
 }
 
-/// The next program: it has a listener and perhaps a connection by their numbers, and shows that they are what they were.
+/// The program after exec. It gets the numbers of a listener and perhaps of a connection, and shows
+/// that they still work.
 pub(crate) fn inherited() {
     let numbers: Vec<i32> = std::env::args().skip(2).map(|number| number.parse().unwrap()).collect();
     let [listener, connection] = numbers[..] else { panic!("two numbers, not {numbers:?}") };
@@ -99,7 +100,7 @@ pub(crate) fn inherited() {
     println!("nodelay: {:?}", getsockopt(connection, libc::SOL_TCP, libc::TCP_NODELAY));
     println!("protocol: {:?}", getsockopt(connection, libc::SOL_SOCKET, libc::SO_PROTOCOL));
     #[allow(unsafe_code, reason = "numbers become sockets")]
-    // SAFETY: whoever started this program left them to it.
+    // SAFETY: the program that started this one left these descriptors to it.
     let (listener, connection) = unsafe {
         (TcpListener::from(OwnedFd::from_raw_fd(listener)), TcpStream::from(OwnedFd::from_raw_fd(connection)))
     };

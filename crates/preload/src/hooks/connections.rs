@@ -1,4 +1,4 @@
-//! connect, names and shutdown.
+//! `connect`, `getpeername`, `getsockname` and `shutdown`.
 
 use std::ffi::c_int;
 
@@ -39,7 +39,7 @@ pub(crate) unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockad
     // SAFETY: as the caller promises.
     let result = unsafe { real::connect(target, address, len) };
     match why {
-        // TCP has no way there at all, so VMCI's answer is the one to know.
+        // TCP has no route to the address, so the program gets the error of VMCI.
         Some(why)
             if result < 0 && matches!(errno(), Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::NETDOWN) =>
         {
@@ -75,7 +75,8 @@ pub(crate) unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, l
     result
 }
 
-/// Is this descriptor, whose name the kernel has stored, a VMCI connection that was made by another program? Then it is in the table now.
+/// Adds the descriptor to the table if it is a VMCI connection that another program made. The
+/// kernel has already stored its name. Returns whether it is one.
 ///
 /// # Safety
 /// `len` points to the length of what `address` points to.

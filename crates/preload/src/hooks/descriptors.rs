@@ -1,4 +1,4 @@
-//! close, dup, fcntl and epoll_ctl.
+//! `close`, `dup`, `fcntl` and `epoll_ctl`.
 
 use std::ffi::{c_int, c_uint};
 
@@ -25,7 +25,7 @@ pub(crate) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     unsafe { real::close(fd) }
 }
 
-/// `close_range(2)`: all but the hidden descriptors of listeners outside the range.
+/// `close_range(2)`: spares the hidden descriptors of listeners outside the range.
 ///
 /// # Safety
 /// As the C library's.
@@ -71,7 +71,7 @@ pub(crate) unsafe extern "C" fn closefrom(first: c_int) {
     unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
 }
 
-/// After the real function has made `to` a duplicate of `from`.
+/// Records that the real function has made `to` a duplicate of `from`.
 fn finish(from: c_int, to: c_int, before: Held, cloexec: bool) -> c_int {
     if to < 0 {
         return to;
@@ -164,7 +164,8 @@ fn after_fcntl(fd: c_int, command: c_int, argument: usize, result: c_int) -> c_i
     }
 }
 
-/// `epoll_ctl(2)`: remembers who watches what, since a descriptor may become another file.
+/// `epoll_ctl(2)`: records which instance watches a descriptor, since the descriptor may become
+/// another file.
 ///
 /// # Safety
 /// As the C library's.

@@ -1,4 +1,4 @@
-//! listen and accept.
+//! `listen` and `accept`.
 
 use std::ffi::c_int;
 use std::time::Duration;
@@ -40,22 +40,22 @@ fn listens(fd: c_int, backlog: c_int) {
     let Some(map) = map_for(fd) else { return };
     match combine(fd, backlog, map) {
         Ok(bound) => {
-            tell!("{bound} listens for VMCI connections too");
+            tell!("listen {bound}: TCP and VMCI");
             let tcp = if let Held::Listener(listener) = TABLE.get(fd) { listener.tcp } else { fd };
             if option(tcp, libc::SOL_SOCKET, libc::SO_REUSEPORT).is_ok_and(|set| set != 0) {
                 complain!(
-                    "{bound}: VMCI connections are not spread over a group of sockets (SO_REUSEPORT); the first one gets them all\n\
-                     hint: let one socket listen, and accept from it in each thread or process"
+                    "listen {bound}: the first socket of a group (SO_REUSEPORT) gets all VMCI connections\n\
+                     hint: use one listening socket, and accept from it in each thread or process"
                 );
             }
         }
         Err((bound, why @ Stays::Failed(..))) => {
             complain!(
-                "{bound} listens for TCP only: {why}\n\
-                 hint: the map can give it another port (`listen {bound} -> vsock port N`); ports below 1024 are for root"
+                "listen {bound}: TCP only: {why}\n\
+                 hint: give it another port in the map (`listen {bound} -> vsock port N`); ports below 1024 require root"
             );
         }
-        Err((bound, why)) => tell!("{bound} listens for TCP only: {why}"),
+        Err((bound, why)) => tell!("listen {bound}: TCP only: {why}"),
     }
 }
 
@@ -96,7 +96,7 @@ pub(crate) unsafe extern "C-unwind" fn accept4(
     unsafe { real::accept4(fd, address, len, flags) }
 }
 
-/// Looks for a connection, and waits for one if the program's descriptor waits.
+/// Accepts a connection. Waits for one if the program's descriptor is blocking.
 ///
 /// # Safety
 /// `address` and `len` as for accept.
@@ -108,7 +108,8 @@ unsafe fn accept_both(
     flags: c_int,
 ) -> c_int {
     let tcp = |tcp: c_int| {
-        // SAFETY: as the caller promises; the descriptor does not wait, so the thread is not cancelled here.
+        // SAFETY: as the caller promises; the descriptor does not wait, so the thread is not
+        // cancelled here.
         let accepted = unsafe { real::accept4(tcp, address, len, flags) };
         if accepted < 0 { Err(errno()) } else { Ok(accepted) }
     };
@@ -130,7 +131,7 @@ unsafe fn accept_both(
         // SAFETY: one pollfd of this frame.
         match unsafe { real::poll(&raw mut polled, 1, timeout) } {
             0 => return fail(Errno::AGAIN),
-            // Interrupted by a signal, as accept would be.
+            // Interrupted by a signal, as accept is.
             count if count < 0 => return -1,
             _ if polled.revents & libc::POLLNVAL != 0 => return fail(Errno::BADF),
             _ => {}
@@ -138,7 +139,7 @@ unsafe fn accept_both(
     }
 }
 
-/// Milliseconds that an accept waits, -1: for ever; absent: it does not.
+/// Timeout of an accept in milliseconds, -1 for none; `None` if the descriptor is non-blocking.
 fn patience(fd: c_int, listener: Listener) -> Option<c_int> {
     let flags = at(fd).and_then(fcntl_getfl).unwrap_or(OFlags::NONBLOCK);
     if flags.contains(OFlags::NONBLOCK) {

@@ -1,4 +1,4 @@
-//! getsockopt, setsockopt and ioctl.
+//! `getsockopt`, `setsockopt` and `ioctl`.
 
 use std::ffi::{c_int, c_ulong, c_void};
 
@@ -53,7 +53,7 @@ pub(crate) unsafe extern "C" fn getsockopt(
     }
 }
 
-/// What a descriptor is, after a look whether it still is.
+/// The entry of a descriptor, after a check that it still holds.
 fn held(fd: c_int) -> Held {
     match TABLE.get(fd) {
         Held::Listener(_) => guard(None, || listener(fd)).map_or(Held::Nothing, Held::Listener),
@@ -61,7 +61,7 @@ fn held(fd: c_int) -> Held {
     }
 }
 
-/// Stores an option's value, as far as there is room, and says how long that is.
+/// Stores the value of an option, as far as there is room, and its length.
 ///
 /// # Safety
 /// `len` is null or points to the size of what `value` points to.
@@ -71,7 +71,7 @@ unsafe fn give(bytes: &[u8], value: *mut c_void, len: *mut socklen_t) -> c_int {
     }
     // SAFETY: as the caller promises.
     let count = (unsafe { len.read_unaligned() } as usize).min(bytes.len());
-    // SAFETY: at most as many bytes as there are in both.
+    // SAFETY: not more bytes than source and target have.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast::<u8>(), count) };
     // SAFETY: as the caller promises.
     unsafe { len.write_unaligned(count as socklen_t) };
@@ -134,8 +134,9 @@ pub(crate) unsafe extern "C" fn setsockopt(
     unsafe { real::setsockopt(fd, level, name, value, len) }
 }
 
-/// May this option be wrong because the descriptor is a VMCI connection that another program made? Only asked where a TCP socket would
-/// answer, so that the usual case costs one look at the socket's family.
+/// Tells whether an option failed because the descriptor is a VMCI connection that another program
+/// made. Only used for options that a TCP socket has, so that the usual case costs one look at the
+/// family.
 fn is_foreign(fd: c_int, level: c_int, name: c_int) -> bool {
     let only_tcp = matches!(level, libc::SOL_TCP | libc::SOL_IP | libc::SOL_IPV6);
     let tells = level == libc::SOL_SOCKET && matches!(name, libc::SO_DOMAIN | libc::SO_PROTOCOL);
@@ -144,7 +145,7 @@ fn is_foreign(fd: c_int, level: c_int, name: c_int) -> bool {
         && matches!(option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN), Ok(libc::AF_VSOCK | libc::AF_UNIX))
 }
 
-/// The integer that a program passes, if there are as many bytes.
+/// Reads the integer that a program passes, if there are enough bytes.
 ///
 /// # Safety
 /// `value` is null or points to `len` bytes.
@@ -152,15 +153,15 @@ unsafe fn integer(value: *const c_void, len: socklen_t) -> Option<c_int> {
     if value.is_null() || (len as usize) < size_of::<c_int>() {
         return None;
     }
-    // SAFETY: there are as many bytes, as the caller promises.
+    // SAFETY: there are enough bytes, as the caller promises.
     Some(unsafe { value.cast::<c_int>().read_unaligned() })
 }
 
 fn refused(call: &str, level: c_int, name: c_int) -> c_int {
     guard((), || {
         complain!(
-            "{call} of option {name} at level {level} refused (ENOPROTOOPT): only a TCP connection has it, and this is a VMCI socket\n\
-             hint: if the program cannot do without, leave this peer out of the map"
+            "{call} of option {name} at level {level} refused (ENOPROTOOPT): a VMCI socket does not have it\n\
+             hint: if the program requires it, remove this peer from the map"
         );
     });
     fail(Errno::NOPROTOOPT)
@@ -181,7 +182,7 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usi
         libc::FIOCLEX | libc::FIONCLEX if result == 0 => {
             guard((), || descriptors::set_cloexec(fd, request == libc::FIOCLEX));
         }
-        // Older kernels do not know it for AF_VSOCK, and say so in two ways.
+        // Older kernels do not support it for AF_VSOCK and fail in one of two ways.
         libc::FIONREAD
             if result < 0 && matches!(errno(), Errno::NOTTY | Errno::OPNOTSUPP) && argument != 0 =>
         {
@@ -195,7 +196,7 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usi
     result
 }
 
-/// How many bytes can be read without waiting, as far as a look at the first of them tells.
+/// Number of bytes that can be read without waiting, found by peeking at the first ones.
 fn unread(fd: c_int) -> c_int {
     let mut bytes = [0; 16 * 1024];
     let looked = at(fd).and_then(|socket| recv(socket, &mut bytes, RecvFlags::PEEK | RecvFlags::DONTWAIT));

@@ -1,4 +1,5 @@
-//! Sends that are something else on a VMCI socket: with an address, with urgent data, with descriptors. Others are the kernel's alone.
+//! Sends that differ on a VMCI socket: with an address, with urgent data, with descriptors. All
+//! others go to the kernel alone.
 
 use std::ffi::{c_int, c_void};
 
@@ -15,15 +16,15 @@ fn is_vmci(fd: c_int) -> bool {
     TABLE.is_held(fd) && guard(false, || connection(fd).is_some())
 }
 
-/// Urgent data: `AF_VSOCK` knows none, and that of a Unix socket would not reach the guest.
+/// Refuses urgent data. `AF_VSOCK` has none, and that of a Unix socket would not reach the guest.
 fn is_refused(fd: c_int, flags: c_int) -> bool {
     if flags & libc::MSG_OOB == 0 || !is_vmci(fd) {
         return false;
     }
     guard((), || {
         complain!(
-            "urgent data (MSG_OOB) refused (EOPNOTSUPP): only a TCP connection has it, and this is a VMCI socket\n\
-             hint: if the program cannot do without, leave this peer out of the map"
+            "urgent data (MSG_OOB) refused (EOPNOTSUPP): a VMCI socket does not have it\n\
+             hint: if the program requires it, remove this peer from the map"
         );
     });
     true
@@ -47,7 +48,7 @@ pub(crate) unsafe extern "C-unwind" fn send(
     unsafe { real::send(fd, bytes, len, flags) }
 }
 
-/// `sendto(2)`: TCP does not look at the address, VMCI sockets refuse one.
+/// `sendto(2)`: removes the address, which TCP ignores and VMCI sockets refuse.
 ///
 /// # Safety
 /// As the C library's.
@@ -64,11 +65,12 @@ pub(crate) unsafe extern "C-unwind" fn sendto(
         return fail(Errno::OPNOTSUPP);
     }
     let (to, to_len) = if !to.is_null() && is_vmci(fd) { (std::ptr::null(), 0) } else { (to, to_len) };
-    // SAFETY: as the caller promises; no address is a valid one.
+    // SAFETY: as the caller promises; a null address is valid.
     unsafe { real::sendto(fd, bytes, len, flags, to, to_len) }
 }
 
-/// `sendmsg(2)`: as [`sendto`]; and a listener that is passed to another process becomes a TCP socket again.
+/// `sendmsg(2)`: as [`sendto`]. A listener that is passed to another process becomes a TCP socket
+/// again.
 ///
 /// # Safety
 /// As the C library's.
@@ -82,14 +84,14 @@ pub(crate) unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr
         let mut copy = unsafe { message.read() };
         copy.msg_name = std::ptr::null_mut();
         copy.msg_namelen = 0;
-        // SAFETY: as the caller promises; no address is a valid one.
+        // SAFETY: as the caller promises; a null address is valid.
         return unsafe { real::sendmsg(fd, &raw const copy, flags) };
     }
     if !message.is_null() {
         // SAFETY: as the caller promises.
         let (control, len) = unsafe { ((*message).msg_control, (*message).msg_controllen) };
         if !control.is_null() {
-            // SAFETY: as the caller promises; bytes have no alignment and any value.
+            // SAFETY: as the caller promises; bytes have no alignment and may have any value.
             let control = unsafe { std::slice::from_raw_parts(control.cast::<u8>(), len) };
             guard((), || rights::pass(control));
         }

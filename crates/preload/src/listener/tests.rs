@@ -1,4 +1,4 @@
-//! Who gets the Unix socket's file.
+//! Tests of the file of a listener's Unix socket.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Barrier;
@@ -8,7 +8,7 @@ use super::*;
 
 const BACKLOG: c_int = 16;
 
-/// A folder for files of sockets, and the path of the VM's.
+/// A folder for socket files, and the path of the VM's socket.
 fn folder() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vm.sock");
@@ -36,7 +36,7 @@ fn a_program_between_bind_and_listen_keeps_its_file() {
 }
 
 #[test]
-fn what_a_program_left_is_one_others() {
+fn a_left_over_file_is_taken_by_one_program() {
     for _ in 0..50 {
         let (_folder, path) = folder();
         let file = path.with_file_name("vm.sock_7");
@@ -58,7 +58,7 @@ fn what_a_program_left_is_one_others() {
 }
 
 #[test]
-fn a_file_that_is_no_socket_stays() {
+fn a_file_that_is_not_a_socket_stays() {
     let (_folder, path) = folder();
     let file = path.with_file_name("vm.sock_7");
     std::fs::write(&file, "precious").unwrap();

@@ -1,4 +1,4 @@
-//! From the text of a map to a [`Map`].
+//! Parses the text of a map.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
@@ -11,16 +11,16 @@ use super::{Bound, Entrance, HOST_CID, Listen, Map, MapError, PATIENCE, Peer, Po
 const TARGETS: &str = "a peer's line is `ADDRESS:PORT -> cid N`, `-> host` or `-> unix PATH`, with `port N` behind it if the port differs";
 const LISTENS: &str = "such a line is `listen ADDRESS:PORT`, with `-> vsock port N` or `-> unix PATH` behind it if wanted; `*` means any";
 
-/// Longest patience of a non-blocking connect.
+/// Longest timeout of a non-blocking connect.
 const MOST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is wrong with a line, and what would be right.
+/// The fault of a line, and a hint at the correct form.
 struct Fault(String, &'static str);
 
 type Words<'a> = SplitWhitespace<'a>;
 
 impl Map {
-    /// Reads a map's text; `file` is for the error.
+    /// Parses the text of a map. `file` is named in errors.
     pub(crate) fn parse(text: &str, file: &Path) -> Result<Self, MapError> {
         let mut map = Self { peers: Vec::new(), listens: Vec::new(), locals: Vec::new(), patience: PATIENCE };
         for (number, line) in text.lines().enumerate() {
@@ -46,15 +46,18 @@ impl Map {
                 let peer = peer(address, &mut words)?;
                 if self.peers.iter().any(|other| other.ip == peer.ip && other.ports == peer.ports) {
                     return Err(Fault(
-                        format!("a line above is about {address} already"),
-                        "the first line that fits counts: remove one of them",
+                        format!("an earlier line already has {address}"),
+                        "remove one of the two lines; only the first matching one counts",
                     ));
                 }
                 self.peers.push(peer);
             }
         }
         words.next().map_or(Ok(()), |more| {
-            Err(Fault(format!("`{more}` is too much"), "one statement a line; comments begin with #"))
+            Err(Fault(
+                format!("`{more}` is superfluous"),
+                "write one statement a line; comments begin with #",
+            ))
         })
     }
 }
@@ -63,14 +66,14 @@ fn peer(address: &str, words: &mut Words) -> Result<Peer, Fault> {
     let (host, ports) = host_and_ports(address, TARGETS)?;
     let ip = match host {
         Some(ip) if !ip.is_unspecified() && !ip.is_multicast() => ip,
-        _ => return Err(Fault(format!("`{address}` is not one machine's address"), TARGETS)),
+        _ => return Err(Fault(format!("`{address}` is not the address of one machine"), TARGETS)),
     };
     arrow(words, TARGETS)?;
     let target = match words.next() {
         Some("cid") => Target::Cid(cid(words)?),
         Some("host") => Target::Cid(HOST_CID),
         Some("unix") => Target::Unix(path(words, TARGETS)?),
-        other => return Err(Fault(format!("`{}` is no target", other.unwrap_or_default()), TARGETS)),
+        other => return Err(Fault(format!("`{}` is not a target", other.unwrap_or_default()), TARGETS)),
     };
     let port = port(words, ports, TARGETS)?;
     Ok(Peer { ip, ports, target, port, rests_until: AtomicU64::new(0) })
@@ -96,7 +99,7 @@ fn listen(words: &mut Words) -> Result<Listen, Fault> {
             let path = path(words, LISTENS)?;
             Entrance::Unix(path, port(words, ports, LISTENS)?)
         }
-        other => return Err(Fault(format!("`{}` is no entrance", other.unwrap_or_default()), LISTENS)),
+        other => return Err(Fault(format!("`{}` is not an entrance", other.unwrap_or_default()), LISTENS)),
     };
     Ok(Listen { bound, ports, entrance })
 }
@@ -115,12 +118,12 @@ fn patience(words: &mut Words) -> Result<Duration, Fault> {
     let word = words.next().unwrap_or_default();
     let patience = word.parse().map(Duration::from_millis).unwrap_or_default();
     if patience.is_zero() || patience > MOST_PATIENCE || words.next() != Some("ms") {
-        return Err(Fault(format!("`{word}` is no time to wait"), HINT));
+        return Err(Fault(format!("`{word}` is not a timeout"), HINT));
     }
     Ok(patience)
 }
 
-/// `10.0.0.7:80`, `[fd00::7]:80`, `*:80`, each with `*` for the port if wanted.
+/// Parses `10.0.0.7:80`, `[fd00::7]:80` or `*:80`, each possibly with `*` for the port.
 fn host_and_ports(word: &str, hint: &'static str) -> Result<(Option<IpAddr>, Ports), Fault> {
     let fault = |what: &str| Fault(format!("`{word}` {what}"), hint);
     let (host, ports) = word.rsplit_once(':').ok_or_else(|| fault("has no port"))?;
@@ -128,17 +131,18 @@ fn host_and_ports(word: &str, hint: &'static str) -> Result<(Option<IpAddr>, Por
         "*" => Ports::Any,
         number => match number.parse() {
             Ok(port) if port > 0 => Ports::One(port),
-            _ => return Err(fault("has a port that is not 1 to 65535, nor *")),
+            _ => return Err(fault("has a port that is neither 1 to 65535 nor *")),
         },
     };
     let host = match host.strip_prefix('[').map(|inner| inner.strip_suffix(']')) {
         Some(Some(v6)) => Some(
-            IpAddr::V6(v6.parse::<Ipv6Addr>().map_err(|_| fault("holds no IPv6 address"))?).to_canonical(),
+            IpAddr::V6(v6.parse::<Ipv6Addr>().map_err(|_| fault("has no valid IPv6 address"))?)
+                .to_canonical(),
         ),
         Some(None) => return Err(fault("lacks a closing bracket")),
         None if host == "*" => None,
         None => Some(IpAddr::V4(host.parse().map_err(|_| {
-            fault("holds no IPv4 address (names are not looked up; IPv6 stands in brackets)")
+            fault("has no valid IPv4 address (names are not resolved; IPv6 addresses need brackets)")
         })?)),
     };
     Ok((host, ports))
@@ -156,7 +160,7 @@ fn cid(words: &mut Words) -> Result<u32, Fault> {
     let word = words.next().unwrap_or_default();
     match word.parse() {
         Ok(cid) if (1..u32::MAX).contains(&cid) => Ok(cid),
-        _ => Err(Fault(format!("`{word}` is no context ID"), HINT)),
+        _ => Err(Fault(format!("`{word}` is not a context ID"), HINT)),
     }
 }
 
@@ -169,7 +173,7 @@ fn path(words: &mut Words, hint: &'static str) -> Result<PathBuf, Fault> {
     Ok(PathBuf::from(word))
 }
 
-/// An optional `port N`; only where one TCP port is meant.
+/// Parses an optional `port N`, which is allowed only for a single TCP port.
 fn port(words: &mut Words, ports: Ports, hint: &'static str) -> Result<Option<u32>, Fault> {
     let mut ahead = words.clone();
     if ahead.next() != Some("port") {
@@ -182,6 +186,6 @@ fn port(words: &mut Words, ports: Ports, hint: &'static str) -> Result<Option<u3
     }
     match word.parse() {
         Ok(port) if (1..u32::MAX).contains(&port) => Ok(Some(port)),
-        _ => Err(Fault(format!("`{word}` is no VMCI port"), hint)),
+        _ => Err(Fault(format!("`{word}` is not a VMCI port"), hint)),
     }
 }

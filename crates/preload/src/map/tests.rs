@@ -14,7 +14,7 @@ fn peer<'a>(map: &'a Map, to: &str) -> Option<(&'a Target, u32)> {
 }
 
 #[test]
-fn the_first_peer_that_fits_counts() {
+fn the_first_matching_peer_counts() {
     let map = map("10.0.0.7:6379 -> cid 12 port 7000\n10.0.0.7:* → cid 13 # the rest\n\n[fd00::7]:* -> host");
     assert_eq!(peer(&map, "10.0.0.7:6379"), Some((&Target::Cid(12), 7000)));
     assert_eq!(peer(&map, "10.0.0.7:80"), Some((&Target::Cid(13), 80)));
@@ -34,7 +34,7 @@ fn a_unix_target_is_a_path() {
 }
 
 #[test]
-fn any_address_is_not_the_loopback_one() {
+fn the_wildcard_excludes_loopback_addresses() {
     let map = map("listen *");
     assert_eq!(map.entrance(address("0.0.0.0:80")), Some(&Entrance::Vsock(None)));
     assert_eq!(map.entrance(address("10.0.0.6:80")), Some(&Entrance::Vsock(None)));
@@ -43,7 +43,7 @@ fn any_address_is_not_the_loopback_one() {
 }
 
 #[test]
-fn listen_lines_are_about_what_they_name() {
+fn listen_lines_match_what_they_name() {
     let map =
         map("listen 0.0.0.0:6379 -> vsock port 7000\nlisten 127.0.0.1:* -> unix /run/x.sock\nlisten *:80");
     assert_eq!(map.entrance(address("0.0.0.0:6379")), Some(&Entrance::Vsock(Some(7000))));
@@ -72,38 +72,38 @@ fn patience_is_read() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_line_and_a_hint() {
+fn errors_name_their_line_and_a_hint() {
     for (text, cause) in [
         ("10.0.0.7 -> cid 12", "`10.0.0.7` has no port"),
-        ("10.0.0.7:0 -> cid 12", "`10.0.0.7:0` has a port that is not 1 to 65535, nor *"),
-        ("10.0.0.7:65536 -> cid 12", "`10.0.0.7:65536` has a port that is not 1 to 65535, nor *"),
+        ("10.0.0.7:0 -> cid 12", "`10.0.0.7:0` has a port that is neither 1 to 65535 nor *"),
+        ("10.0.0.7:65536 -> cid 12", "`10.0.0.7:65536` has a port that is neither 1 to 65535 nor *"),
         (
             "db:80 -> cid 12",
-            "`db:80` holds no IPv4 address (names are not looked up; IPv6 stands in brackets)",
+            "`db:80` has no valid IPv4 address (names are not resolved; IPv6 addresses need brackets)",
         ),
         ("[fd00::7:80 -> cid 12", "`[fd00::7:80` lacks a closing bracket"),
-        ("[fd00::g]:80 -> cid 12", "`[fd00::g]:80` holds no IPv6 address"),
-        ("*:80 -> cid 12", "`*:80` is not one machine's address"),
-        ("0.0.0.0:80 -> cid 12", "`0.0.0.0:80` is not one machine's address"),
+        ("[fd00::g]:80 -> cid 12", "`[fd00::g]:80` has no valid IPv6 address"),
+        ("*:80 -> cid 12", "`*:80` is not the address of one machine"),
+        ("0.0.0.0:80 -> cid 12", "`0.0.0.0:80` is not the address of one machine"),
         ("10.0.0.7:80 cid 12", "`->` expected, not `cid`"),
-        ("10.0.0.7:80 ->", "`` is no target"),
-        ("10.0.0.7:80 -> vm web1", "`vm` is no target"),
-        ("10.0.0.7:80 -> cid 0", "`0` is no context ID"),
-        ("10.0.0.7:80 -> cid 4294967295", "`4294967295` is no context ID"),
-        ("10.0.0.7:80 -> cid", "`` is no context ID"),
+        ("10.0.0.7:80 ->", "`` is not a target"),
+        ("10.0.0.7:80 -> vm web1", "`vm` is not a target"),
+        ("10.0.0.7:80 -> cid 0", "`0` is not a context ID"),
+        ("10.0.0.7:80 -> cid 4294967295", "`4294967295` is not a context ID"),
+        ("10.0.0.7:80 -> cid", "`` is not a context ID"),
         ("10.0.0.7:80 -> unix run/x", "`run/x` is not an absolute path of at most 96 bytes"),
         ("10.0.0.7:* -> cid 12 port 80", "many ports cannot all become one"),
-        ("10.0.0.7:80 -> cid 12 port 0", "`0` is no VMCI port"),
-        ("10.0.0.7:80 -> cid 12 13", "`13` is too much"),
+        ("10.0.0.7:80 -> cid 12 port 0", "`0` is not a VMCI port"),
+        ("10.0.0.7:80 -> cid 12 13", "`13` is superfluous"),
         ("listen", "no address"),
         ("listen * vsock", "`->` expected, not `vsock`"),
-        ("listen *:80 -> tcp", "`tcp` is no entrance"),
+        ("listen *:80 -> tcp", "`tcp` is not an entrance"),
         ("listen * -> vsock port 80", "many ports cannot all become one"),
         ("local 0.0.0.0", "`0.0.0.0` is not this machine's address"),
         ("local", "`` is not this machine's address"),
-        ("patience 0 ms", "`0` is no time to wait"),
-        ("patience 5001 ms", "`5001` is no time to wait"),
-        ("patience 1 s", "`1` is no time to wait"),
+        ("patience 0 ms", "`0` is not a timeout"),
+        ("patience 5001 ms", "`5001` is not a timeout"),
+        ("patience 1 s", "`1` is not a timeout"),
     ] {
         let error = Map::parse(&format!("# first\n{text}\n"), Path::new("/etc/x.map")).expect_err(text);
         assert_eq!((error.line, error.cause.as_str()), (2, cause), "{text}");
@@ -114,13 +114,13 @@ fn what_is_wrong_is_named_with_its_line_and_a_hint() {
 }
 
 #[test]
-fn a_line_that_never_counts_is_refused() {
+fn a_line_that_never_matches_is_refused() {
     let error = Map::parse("10.0.0.7:* -> cid 12\n10.0.0.7:* -> cid 13", Path::new("x")).unwrap_err();
-    assert_eq!((error.line, error.cause.as_str()), (2, "a line above is about 10.0.0.7:* already"));
+    assert_eq!((error.line, error.cause.as_str()), (2, "an earlier line already has 10.0.0.7:*"));
 }
 
 #[test]
-fn a_missing_file_is_an_error_of_the_whole() {
+fn a_missing_file_is_an_error_of_the_whole_file() {
     let error = Map::read(Path::new("/nonexistent/vmci.map")).unwrap_err();
     assert_eq!(error.line, 0);
     assert!(error.to_string().starts_with("/nonexistent/vmci.map: No such file"), "{error}");

@@ -1,7 +1,8 @@
-//! The scenarios of the example `tcp_program`, once over TCP and once with `libtaut_vmci.so` preloaded: it must print the same.
+//! Runs each scenario of the example `tcp_program` over TCP and with `libtaut_vmci.so` preloaded.
+//! Both runs must print the same.
 //!
-//! The VMCI sockets are Unix sockets here (there need be no `AF_VSOCK` on the machine); between both ends is [`relay::Relay`], which does
-//! what taut does for a VM's socket on the host.
+//! The VMCI sockets are Unix sockets, so the machine needs no `AF_VSOCK`. Between both ends is
+//! [`relay::Relay`], which does what taut does for a VM's socket on the host.
 
 mod relay;
 
@@ -10,12 +11,13 @@ use std::process::{Command, Output};
 
 use relay::Relay;
 
-/// What cargo has built beside this test: the library in the folder of dependencies, and the example.
+/// A file that cargo built beside this test: the library in the folder of dependencies, or the
+/// example.
 fn built(path: &str) -> PathBuf {
     let path = std::env::current_exe().unwrap().parent().unwrap().join(path);
     assert!(
         path.exists(),
-        "{} is not there\nhint: test the whole crate, `cargo test -p taut-preload`",
+        "{} is missing\nhint: test the whole crate, `cargo test -p taut-preload`",
         path.display()
     );
     path
@@ -48,7 +50,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A map by which the loopback addresses are a machine behind this socket.
+/// A map in which the loopback addresses are a machine behind this socket.
 fn map(folder: &Path, text: &str) -> PathBuf {
     let path = folder.join("vmci.map");
     std::fs::write(&path, text.replace("SOCKET", folder.join("vm.sock").to_str().unwrap())).unwrap();
@@ -80,7 +82,7 @@ macro_rules! same_as_tcp {
         $(#[test] fn $scenario() { same_as_tcp(stringify!($scenario), $connections) })*
 
         #[test]
-        fn no_scenario_is_left_out() {
+        fn every_scenario_is_run() {
             let all = stdout(&run(program("")));
             let mut all: Vec<_> = all.lines().collect();
             let mut here = vec![$(stringify!($scenario)),*];
@@ -92,7 +94,7 @@ macro_rules! same_as_tcp {
     };
 }
 
-// How many connections each makes by VMCI: that it makes them at all is what shows that the library works.
+// Number of VMCI connections of each scenario. A number above 0 shows that the library is at work.
 same_as_tcp! {
     bulk_and_half_close 1..=1;
     flags_of_recv 1..=1;
@@ -134,14 +136,14 @@ same_as_tcp! {
     closed_on_exec 1..=1;
 }
 
-/// What stays TCP, with a word about why.
+/// Scenarios that stay TCP, with the reason that the library prints.
 const REFUSED: [(&str, &str); 2] = [
     ("watched_twice", "more than one epoll instance watches its socket"),
-    ("signals_wanted", "the program asks for signals"),
+    ("signals_wanted", "the program requests signals"),
 ];
 
 #[test]
-fn what_cannot_be_kept_correct_stays_tcp_and_that_is_said() {
+fn unsupported_sockets_stay_tcp_with_a_message() {
     for (scenario, why) in REFUSED {
         let folder = tempfile::tempdir().unwrap();
         let relay = Relay::start(&folder.path().join("vm.sock"));
@@ -153,9 +155,9 @@ fn what_cannot_be_kept_correct_stays_tcp_and_that_is_said() {
     }
 }
 
-/// A machine that does not answer is waited for once, not by each connect.
+/// Only one connect waits for a machine that does not answer.
 #[test]
-fn a_machine_that_does_not_answer_is_left_alone_for_a_while() {
+fn a_machine_that_does_not_answer_is_not_tried_for_a_while() {
     let folder = tempfile::tempdir().unwrap();
     let _mute = std::os::unix::net::UnixListener::bind(folder.path().join("vm.sock")).unwrap();
     let mut command =
@@ -164,12 +166,12 @@ fn a_machine_that_does_not_answer_is_left_alone_for_a_while() {
     let output = run(command);
     assert_eq!(stdout(&output), "50 of 50 got back what they sent\n");
     let said = stderr(&output);
-    assert!(said.contains("Connection timed out (os error 110), over TCP"), "{said}");
-    assert!(said.contains("did not answer a moment ago, over TCP"), "{said}");
+    assert!(said.contains(": Connection timed out (os error 110)"), "{said}");
+    assert!(said.contains("did not answer a moment ago"), "{said}");
 }
 
 #[test]
-fn without_a_map_everything_is_tcp_and_that_is_said_once() {
+fn without_a_map_everything_is_tcp_with_one_message() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("none.map");
     let output = run(preloaded("numbers_are_used_again", &path));
@@ -181,7 +183,7 @@ fn without_a_map_everything_is_tcp_and_that_is_said_once() {
 }
 
 #[test]
-fn a_bad_map_is_none() {
+fn an_invalid_map_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
     let path = map(folder.path(), "127.0.0.1:* -> unix SOCKET\nlisten everything\n");
     let relay = Relay::start(&folder.path().join("vm.sock"));
@@ -191,16 +193,16 @@ fn a_bad_map_is_none() {
     assert!(said.contains(&format!("{}:2: `everything` has no port\nhint: ", path.display())), "{said}");
 }
 
-/// The map has the machine elsewhere than it is: nobody answers there, and TCP reaches it.
+/// Nobody answers at the machine that the map names, and TCP reaches the address.
 #[test]
-fn a_machine_that_is_elsewhere_is_reached_by_tcp() {
+fn a_wrong_target_falls_back_to_tcp() {
     let expected = stdout(&run(program("names")));
     let folder = tempfile::tempdir().unwrap();
     let relay = Relay::start(&folder.path().join("vm.sock"));
     for target in ["unix /nonexistent/vm.sock", "unix SOCKET", "cid 4000000000", "host"] {
         let output = run(preloaded("names", &map(folder.path(), &format!("127.0.0.1:* -> {target}"))));
         assert_eq!(stdout(&output), expected, "{target}");
-        // A machine without a VMCI device says so.
+        // A machine without a VMCI device prints a hint.
         let said = stderr(&output);
         assert!(said.is_empty() || (!target.contains('/') && said.contains("\nhint: ")), "{target}: {said}");
     }
@@ -208,7 +210,7 @@ fn a_machine_that_is_elsewhere_is_reached_by_tcp() {
 }
 
 #[test]
-fn a_socket_that_is_no_vms_is_complained_of_once() {
+fn a_socket_that_is_not_a_vms_is_reported_once() {
     let expected = stdout(&run(program("numbers_are_used_again")));
     let folder = tempfile::tempdir().unwrap();
     let listener = std::os::unix::net::UnixListener::bind(folder.path().join("vm.sock")).unwrap();
@@ -226,15 +228,15 @@ fn a_socket_that_is_no_vms_is_complained_of_once() {
     assert_eq!(stdout(&output), expected);
     let said = stderr(&output);
     assert_eq!(said.matches("libtaut_vmci:").count(), 1, "{said}");
-    assert!(said.contains("is it a VM's VMCI socket?"), "{said}");
+    assert!(said.contains("name the VMCI socket of a VM"), "{said}");
 }
 
-/// One listener, clients of both kinds.
+/// One listener accepts clients of both kinds.
 #[test]
-fn a_listener_takes_connections_of_both_kinds() {
+fn a_listener_accepts_connections_of_both_kinds() {
     let folder = tempfile::tempdir().unwrap();
     let relay = Relay::start(&folder.path().join("vm.sock"));
-    // Only what listens is mapped, so this program's own connects are TCP.
+    // Only listening sockets are mapped, so the program's own connects are TCP.
     let path = map(folder.path(), "listen 127.0.0.1:* -> unix SOCKET");
     let output = run(preloaded("accept_from_many_threads", &path));
     assert_eq!(stdout(&output), "40 of 40\n");
@@ -247,13 +249,13 @@ fn a_listener_takes_connections_of_both_kinds() {
 }
 
 #[test]
-fn decisions_are_told_when_asked_for() {
+fn decisions_are_logged_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let _relay = Relay::start(&folder.path().join("vm.sock"));
     let mut command = preloaded("names", &map(folder.path(), LOOPBACK));
     command.env("TAUT_VMCI_LOG", "1");
     let said = stderr(&run(command));
-    assert!(said.contains("listens for VMCI connections too"), "{said}");
+    assert!(said.contains(": TCP and VMCI"), "{said}");
     assert!(said.contains("vm.sock port "), "{said}");
-    assert!(said.contains("accepted unix "), "{said}");
+    assert!(said.contains(": unix "), "{said}");
 }

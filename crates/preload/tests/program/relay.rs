@@ -1,4 +1,5 @@
-//! What is between a VM's socket on the host and a program that listens: `CONNECT <port>`, then bytes both ways.
+//! A relay between a VM's socket on the host and a listening program: `CONNECT <port>`, then bytes
+//! both ways.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -28,13 +29,13 @@ impl Relay {
         Self { connections }
     }
 
-    /// How many it has made.
+    /// Number of connections made so far.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(SeqCst)
     }
 }
 
-/// Hangs up if nobody listens, as taut does.
+/// Serves one client. Hangs up if nobody listens, as taut does.
 fn serve(client: UnixStream, path: &Path, connections: &AtomicUsize) {
     let mut reader = BufReader::with_capacity(1, client);
     let mut request = String::new();

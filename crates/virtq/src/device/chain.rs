@@ -78,12 +78,12 @@ impl Chains {
     }
 
     /// Adds the most frequent kind of chains quickly: chains of one buffer each, in the same memory
-    /// region as the last buffer. Stops at the first chain of another kind, or when there are `parts`
-    /// parts. `next` reads the head descriptor of a chain by its number. Returns how many chains were
-    /// added.
+    /// region as the last buffer. Stops at the first chain of another kind, or when there are
+    /// `parts` parts. `next` reads the head descriptor of a chain by its number. Returns how many
+    /// chains were added.
     ///
-    /// Each chain is written to its final place. A chain that is built elsewhere and copied would be
-    /// read before its fields have left the processor's store buffer.
+    /// Each chain is written to its final place. A chain that is built elsewhere and copied would
+    /// be read before its fields have left the processor's store buffer.
     #[inline(always)]
     pub(super) fn push_usual(
         &mut self,

@@ -36,8 +36,8 @@ impl Hostile {
         self.ram.memory().write(addr, bytes).unwrap();
     }
 
-    /// Writes a descriptor of the queue or of an indirect table. In a packed queue it is available at
-    /// once and its ID is its index.
+    /// Writes a descriptor of the queue or of an indirect table. In a packed queue it is available
+    /// at once and its ID is its index.
     pub(super) fn descriptor(&self, table: u64, index: u16, content: Descriptor) {
         let words = if self.format == SPLIT {
             split::encode(content)

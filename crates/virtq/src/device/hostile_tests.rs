@@ -1,4 +1,5 @@
-//! A driver that breaks the rules: each case has its fault, and garbage never does more than that.
+//! A driver that breaks the rules: each violation has its fault, and random rings never cause more
+//! than a fault.
 
 use proptest::prelude::*;
 
@@ -11,7 +12,7 @@ use crate::header::NetHeader;
 use crate::ring::packed::DESC_USED;
 use crate::ring::{DESC_INDIRECT, DESC_NEXT, DESC_WRITE, QueueConfig, Start, packed};
 
-/// Everything but the format.
+/// All features except those that select the format.
 const ALL: u64 = VERSION_1 | EVENT_IDX | INDIRECT_DESC;
 
 const FORMATS: [u64; 2] = [SPLIT, RING_PACKED];
@@ -53,7 +54,10 @@ fn the_available_index_cannot_jump() {
     assert_eq!(tx.peek(), Ok(2));
     tx.complete(2);
     hostile.available_index(1);
-    assert!(matches!(tx.peek(), Err(RingFault::AvailIndexJumped { from: 2, to: 1, .. })), "nor go back");
+    assert!(
+        matches!(tx.peek(), Err(RingFault::AvailIndexJumped { from: 2, to: 1, .. })),
+        "the index cannot go back either"
+    );
 }
 
 #[test]
@@ -123,7 +127,7 @@ fn directions_are_checked() {
 }
 
 #[test]
-fn indirect_tables_keep_the_rules() {
+fn indirect_tables_are_checked() {
     for hostile in FORMATS.map(Hostile::new) {
         let desc = hostile.layout.desc;
         let table = Ram::START + 0x4000;
@@ -171,7 +175,7 @@ fn frames_before_a_fault_are_not_lost() {
 }
 
 #[test]
-fn a_packed_queue_takes_no_more_than_it_has() {
+fn a_packed_queue_takes_no_more_descriptors_than_it_has() {
     let hostile = Hostile::new(RING_PACKED);
     let desc = hostile.layout.desc;
     for index in 0..SIZE {
@@ -192,7 +196,7 @@ fn a_packed_queue_takes_no_more_than_it_has() {
 }
 
 #[test]
-fn a_chain_does_not_reach_into_what_the_device_has() {
+fn a_packed_chain_does_not_reach_into_descriptors_of_the_device() {
     let hostile = Hostile::new(RING_PACKED);
     let desc = hostile.layout.desc;
     hostile.descriptor(desc, 0, descriptor(BUFFER, 100, DESC_WRITE, 0));
@@ -205,7 +209,7 @@ fn a_chain_does_not_reach_into_what_the_device_has() {
 }
 
 #[test]
-fn queues_that_cannot_be_are_refused() {
+fn invalid_queue_configurations_are_refused() {
     for hostile in FORMATS.map(Hostile::new) {
         let good = || hostile.config(ALL);
         let refused = |config: QueueConfig| TxQueue::new(hostile.ram.memory(), &config).unwrap_err();
@@ -240,7 +244,8 @@ fn queues_that_cannot_be_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Random content of the rings yields frames or a fault, and used entries only for available chains.
+    /// Random content of the rings yields frames or a fault, and used entries only for available
+    /// chains.
     #[test]
     fn garbage_is_a_frame_or_a_fault(
         garbage in Garbage::any(),

@@ -1,7 +1,8 @@
 //! The device end of a packed ring (2.8).
 //!
-//! Length, ID and flags of a descriptor are one word, which is read once and written once. A batch of
-//! returned chains becomes visible through the word of its first descriptor, which is written last.
+//! Length, ID and flags of a descriptor are one word, which is read once and written once. A batch
+//! of returned chains becomes visible through the word of its first descriptor, which is written
+//! last.
 
 use std::sync::Arc;
 
@@ -31,8 +32,8 @@ pub(super) struct PackedRing {
     published: Position,
     /// The used descriptor of the first chain in the batch. It belongs at `published`.
     held: Option<Descriptor>,
-    /// Descriptors returned since the driver was last interrupted, or found not to want an interrupt;
-    /// at most the size of the ring.
+    /// Descriptors returned since the driver was last interrupted, or found not to want an
+    /// interrupt; at most the size of the ring.
     unsignalled: u16,
 }
 
@@ -80,11 +81,11 @@ impl PackedRing {
     fn recover(&self) -> Result<Position, QueueError> {
         let (old, new) = self.log.as_ref().and_then(PositionLog::load).ok_or(QueueError::PositionUnknown)?;
         let (old, new) = (self.check_position(old)?, self.check_position(new)?);
-        // If its first descriptor is still available, the batch never became visible. Otherwise it is
-        // used, or even available again in the next turn of the ring.
+        // If its first descriptor is still available, the batch never became visible. Otherwise it
+        // is used, or even available again in the next turn of the ring.
         let position = if old.is_available(self.areas.load(old).flags) { old } else { new };
-        // Drivers never make a descriptor used. Every used descriptor in the turn from here on stems from
-        // an unpublished batch, and the driver has not looked at it.
+        // Drivers never make a descriptor used. Every used descriptor in the turn from here on
+        // stems from an unpublished batch, and the driver has not looked at it.
         for ahead in 0..self.areas.size {
             let at = position.advance(ahead, self.areas.size);
             let found = self.areas.load(at);
@@ -99,8 +100,8 @@ impl PackedRing {
     fn undo_return(&self, at: Position, found: Descriptor) -> Result<(), QueueError> {
         let mut available = Descriptor { flags: found.flags ^ DESC_USED, ..found };
         if self.writes {
-            // The driver's length was overwritten. A single buffer has at least as many bytes as were
-            // stored in it, and as a header: it serves as a shorter buffer this time.
+            // The driver's length was overwritten. A single buffer has at least as many bytes as
+            // were stored in it, and as a header: it serves as a shorter buffer this time.
             if found.has(DESC_NEXT | DESC_INDIRECT) {
                 return Err(QueueError::Torn { index: at.index });
             }
@@ -119,7 +120,8 @@ impl PackedRing {
     #[inline]
     fn store(&self, at: Position, descriptor: Descriptor) {
         let [_, state] = packed::encode(descriptor);
-        // Release: the payload and, for the first of a batch, the other descriptors before the flags.
+        // Release: the payload and, for the first of a batch, the other descriptors before the
+        // flags.
         self.areas.desc.store_u64_release(packed::state_at(at.index), state);
     }
 
@@ -159,8 +161,8 @@ impl PackedRing {
         Ok(done)
     }
 
-    /// Fetches at most `room` chains of the usual kind ([`Chains::push_usual`]) until one of another
-    /// kind comes. Returns how many.
+    /// Fetches at most `room` chains of the usual kind ([`Chains::push_usual`]) until one of
+    /// another kind comes. Returns how many.
     #[inline(always)]
     fn fetch_usual(
         &self,
@@ -255,8 +257,8 @@ impl PackedRing {
         Ok(len)
     }
 
-    /// Returns chains, each with the number of bytes written. The driver's flags that are kept have no
-    /// meaning in a used descriptor (2.8.6); [`Self::recover`] needs them.
+    /// Returns chains, each with the number of bytes written. The driver's flags that are kept have
+    /// no meaning in a used descriptor (2.8.6); [`Self::recover`] needs them.
     #[inline]
     pub(super) fn push_used(&mut self, used: impl Iterator<Item = (Chain, u32)>) {
         // Locals, which stay in registers.
@@ -272,8 +274,8 @@ impl PackedRing {
         self.move_on(at, count);
     }
 
-    /// Returns a batch of chains that have `descriptors` descriptors by one used descriptor, which names
-    /// the last chain.
+    /// Returns a batch of chains that have `descriptors` descriptors by one used descriptor, which
+    /// names the last chain.
     #[inline]
     pub(super) fn push_batch(&mut self, last: Chain, descriptors: u16) {
         self.push(self.next_used, last.id, 0, 0);

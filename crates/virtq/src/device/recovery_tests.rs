@@ -1,4 +1,5 @@
-//! A packed ring's device end dies and another goes on: every chain comes back once, in order.
+//! The device end of a packed ring dies and another one takes over: every chain is returned once,
+//! in order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::ring::{Part, PositionLog, QueueConfig, Start};
 const FEATURES: u64 = VERSION_1 | RING_PACKED | EVENT_IDX | INDIRECT_DESC;
 const LEN: u32 = 100;
 
-/// A driver, and the device end that lives now.
+/// A driver, and the current device end.
 struct Scene {
     ram: Ram,
     driver: Ring,
@@ -28,9 +29,9 @@ struct Scene {
     device: PackedRing,
     chains: Chains,
     fetched: VecDeque<Chain>,
-    /// Heads that the driver gave and has not got back.
+    /// Heads that the driver made available and that were not returned yet.
     given: VecDeque<u16>,
-    /// Behind what this device end has shown, and behind what it has returned.
+    /// Position behind what this device end has published, and behind what it has returned.
     shown: Position,
     returned: Position,
 }
@@ -74,7 +75,7 @@ impl Scene {
         self.driver.publish();
     }
 
-    /// The device takes what there is: exactly what it has not shown as used.
+    /// The device fetches everything available: exactly what it has not published as used.
     fn fetch(&mut self) {
         let mut out = [Chain::default(); BURST];
         let count =
@@ -95,7 +96,7 @@ impl Scene {
         assert_eq!(self.device.position(), self.shown.to_bits());
     }
 
-    /// The driver takes back what it sees: in order, and no more than was shown.
+    /// The driver takes back used chains: in order, and no more than were published.
     fn take_back(&mut self) {
         while let Some(used) = self.driver.poll_used().unwrap() {
             assert_eq!(Some(used.head), self.given.pop_front());
@@ -124,7 +125,7 @@ enum Step {
     GiveBack(usize, u32),
     Publish,
     TakeBack,
-    /// Before anything of a batch is shown; with or without the batch in the log.
+    /// The device dies before anything of a batch is visible, with or without the batch in the log.
     Die {
         logged: bool,
     },
@@ -145,7 +146,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn whenever_a_device_dies_every_chain_comes_back_once(
+    fn every_chain_is_returned_once_whenever_a_device_end_dies(
         size in 5..20u16,
         receive: bool,
         steps in proptest::collection::vec(step(), 1..200),
@@ -154,7 +155,7 @@ proptest! {
         let mut scene = Scene::new(size, direction);
         for step in steps {
             match step {
-                // A receiver's chains of several buffers cannot be restored: see the test below.
+                // A receive chain of several buffers cannot be restored: see the test below.
                 Step::Give { .. } if receive => scene.give(1, false),
                 Step::Give { parts, table } => scene.give(parts, table),
                 Step::Fetch => scene.fetch(),
@@ -183,7 +184,7 @@ proptest! {
 }
 
 #[test]
-fn a_receivers_chain_that_was_torn_is_named() {
+fn a_half_returned_receive_chain_of_several_buffers_is_an_error() {
     let mut scene = Scene::new(8, Direction::Receive);
     scene.give(1, false);
     scene.give(2, false);

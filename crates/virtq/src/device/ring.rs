@@ -17,8 +17,8 @@ use crate::ring::{Format, QueueConfig, each};
 pub(super) struct Ring {
     format: Format<SplitRing, PackedRing>,
     pub(super) chains: Chains,
-    /// Whether one used entry returns all chains that are returned together. Never in a receive queue:
-    /// its driver needs the length of each chain.
+    /// Whether one used entry returns all chains that are returned together. Never in a receive
+    /// queue: its driver needs the length of each chain.
     batches: bool,
     fault: Option<RingFault>,
 }
@@ -67,9 +67,9 @@ impl Ring {
         fault
     }
 
-    /// Fetches waiting chains and returns how many: as many as `out` has room for, or fewer when they
-    /// have more than `parts` parts. If a chain is faulty, the chains before it are returned; the next
-    /// call returns the fault.
+    /// Fetches waiting chains and returns how many: as many as `out` has room for, or fewer when
+    /// they have more than `parts` parts. If a chain is faulty, the chains before it are returned;
+    /// the next call returns the fault.
     #[inline]
     pub(super) fn fetch(&mut self, out: &mut [Chain], parts: usize) -> Result<usize, RingFault> {
         self.check()?;
@@ -78,8 +78,8 @@ impl Ring {
         fetched.map_err(|fault| self.stop(fault))
     }
 
-    /// Returns chains in the order in which they were fetched, each with the number of bytes written.
-    /// The driver sees them after [`Self::publish`].
+    /// Returns chains in the order in which they were fetched, each with the number of bytes
+    /// written. The driver sees them after [`Self::publish`].
     #[inline]
     pub(super) fn push_used(
         &mut self,

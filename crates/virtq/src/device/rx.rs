@@ -13,8 +13,8 @@ use crate::memory::wide::{self, Work};
 use crate::memory::{Buffer, GuestMemory, Pieces};
 use crate::ring::QueueConfig;
 
-/// Most buffers for one frame, and most buffers that are fetched ahead. 64 KiB fit with buffers of 520
-/// bytes.
+/// Most buffers for one frame, and most buffers that are fetched ahead. 64 KiB fit with buffers of
+/// 520 bytes.
 const MAX_AHEAD: usize = 128;
 
 /// Number of buffers that are fetched at once when the caller did not say how many it needs.
@@ -119,8 +119,8 @@ impl RxQueue {
         Ok(Self { ring, mergeable, ahead: Box::new([Chain::default(); MAX_AHEAD]), first: 0, end: 0 })
     }
 
-    /// Fetches buffers ahead of a burst of `frames` frames. This and [`Self::prefetch`] are optional;
-    /// they make the deliveries of the burst faster.
+    /// Fetches buffers ahead of a burst of `frames` frames. This and [`Self::prefetch`] are
+    /// optional; they make the deliveries of the burst faster.
     #[inline]
     pub fn prepare(&mut self, frames: usize) -> Result<(), RingFault> {
         let wanted = frames.min(BURST);
@@ -128,8 +128,8 @@ impl RxQueue {
     }
 
     /// Prefetches the first cache lines of the buffer `index` places behind the next one, if it was
-    /// fetched. The processor has room for few outstanding lines, so callers should spread these calls
-    /// over other work.
+    /// fetched. The processor has room for few outstanding lines, so callers should spread these
+    /// calls over other work.
     #[inline(always)]
     pub fn prefetch(&self, index: usize) {
         if let Some(chain) = self.ahead[..self.end].get(self.first + index) {
@@ -137,10 +137,10 @@ impl RxQueue {
         }
     }
 
-    /// Copies up to `count` frames of a transmit queue's last look, from `first` on. Stops at the first
-    /// frame that is not plain, not in one piece, or longer than the guest's next buffer;
-    /// [`Self::deliver`] handles that one. Returns what was stored. Faster after [`Self::prepare`] and
-    /// [`Self::prefetch`].
+    /// Copies up to `count` frames of a transmit queue's last look, from `first` on. Stops at the
+    /// first frame that is not plain, not in one piece, or longer than the guest's next buffer;
+    /// [`Self::deliver`] handles that one. Returns what was stored. Faster after [`Self::prepare`]
+    /// and [`Self::prefetch`].
     #[inline]
     pub fn deliver_run(&mut self, queue: &TxQueue, first: usize, count: usize) -> Run {
         let Ok(()) = self.prepare(count) else { return Run::default() };
@@ -250,12 +250,12 @@ impl RxQueue {
         Ok(Ok(count))
     }
 
-    /// Fetches buffers until `wanted` are ready or the guest has no more. Buffers before a faulty one are
-    /// used first.
+    /// Fetches buffers until `wanted` are ready or the guest has no more. Buffers before a faulty
+    /// one are used first.
     fn look_ahead(&mut self, wanted: usize) -> Result<(), RingFault> {
         self.move_to_front();
-        // The limit on parts keeps the segments from growing. Only drivers with very many small parts
-        // reach it.
+        // The limit on parts keeps the segments from growing. Only drivers with very many small
+        // parts reach it.
         let room = &mut self.ahead[self.end..wanted.max(self.end)];
         let fetched = self.ring.fetch(room, MAX_AHEAD + MAX_PARTS)?;
         for chain in &room[..fetched] {
@@ -292,8 +292,8 @@ impl RxQueue {
         self.ring.publish();
     }
 
-    /// Fetches and prefetches the next buffer before the next frame comes. Pays off after a short burst;
-    /// long bursts leave no time in between.
+    /// Fetches and prefetches the next buffer before the next frame comes. Pays off after a short
+    /// burst; long bursts leave no time in between.
     #[inline]
     pub fn prefetch_next(&mut self) {
         // A fault is returned again with the next frame.

@@ -51,7 +51,8 @@ impl SplitRing {
         self.areas.size
     }
 
-    /// Position of the next entry to fetch. Differs from [`Self::position`] while chains are in flight.
+    /// Position of the next entry to fetch. Differs from [`Self::position`] while chains are in
+    /// flight.
     pub(super) fn available_position(&self) -> u16 {
         self.next_avail
     }
@@ -77,13 +78,14 @@ impl SplitRing {
         self.areas.avail.load_u16(split::avail_at(position, self.areas.size), Ordering::Relaxed)
     }
 
-    /// Writes a head into an entry of the used ring that the driver does not see, and may never see.
+    /// Writes a head into an entry of the used ring that the driver does not see, and may never
+    /// see.
     pub(super) fn write_used_head(&self, position: u16, head: u16) {
         self.areas.used.store_u32(split::used_at(position, self.areas.size), head.into());
     }
 
-    /// Resumes from this used index with `in_flight` chains that a predecessor fetched. The chains of
-    /// such a ring are returned in any order.
+    /// Resumes from this used index with `in_flight` chains that a predecessor fetched. The chains
+    /// of such a ring are returned in any order.
     pub(super) fn resume(&mut self, used: u16, in_flight: u16) {
         (self.next_used, self.published) = (used, Published::up_to(used));
         let next = used.wrapping_add(in_flight);
@@ -170,9 +172,9 @@ impl SplitRing {
         Ok(done)
     }
 
-    /// Prefetches, after a burst of `count` chains, the used entries that they will get, from `used`
-    /// on, and the descriptors of the next burst. Descriptors that the driver has not written yet are
-    /// left in the driver's cache.
+    /// Prefetches, after a burst of `count` chains, the used entries that they will get, from
+    /// `used` on, and the descriptors of the next burst. Descriptors that the driver has not
+    /// written yet are left in the driver's cache.
     #[inline]
     fn prefetch(&self, used: u16, count: usize) {
         for position in (0..count as u16).step_by(LINE / 8) {
@@ -202,8 +204,8 @@ impl SplitRing {
         })
     }
 
-    /// Fetches a chain of any kind. Its descriptors are read anew and nothing from an earlier look at
-    /// them is used, since the driver may have changed them.
+    /// Fetches a chain of any kind. Its descriptors are read anew and nothing from an earlier look
+    /// at them is used, since the driver may have changed them.
     #[cold]
     fn fetch_any(&self, chains: &mut Chains, head: u16, out: &mut Chain) -> Result<(), RingFault> {
         let outside = RingFault::HeadOutOfRange { head, size: self.areas.size };
@@ -239,8 +241,8 @@ impl SplitRing {
         }
     }
 
-    /// Walks a chain of several descriptors, the last of which may be an indirect table. Returns its
-    /// length.
+    /// Walks a chain of several descriptors, the last of which may be an indirect table. Returns
+    /// its length.
     fn walk_on(
         &self,
         chains: &mut Chains,
@@ -298,8 +300,8 @@ impl SplitRing {
         self.next_used = self.next_used.wrapping_add(count as u16);
     }
 
-    /// Returns a batch of `chains` chains by one used entry, which names the last chain and is placed
-    /// where the entry of the first chain would be (2.7.9).
+    /// Returns a batch of `chains` chains by one used entry, which names the last chain and is
+    /// placed where the entry of the first chain would be (2.7.9).
     #[inline]
     pub(super) fn push_batch(&mut self, last: Chain, chains: u16) {
         let entry = split::used_at(self.next_used, self.areas.size);

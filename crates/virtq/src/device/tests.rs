@@ -1,4 +1,4 @@
-//! Driver against device: whatever a proper driver posts arrives byte for byte.
+//! Driver end against device end: everything that a correct driver posts arrives byte for byte.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -13,25 +13,25 @@ use crate::header::{self, NetHeader};
 use crate::ring::packed::Position;
 use crate::ring::{Part, PositionLog, QueueConfig, Start};
 
-/// Each format, in order and not.
+/// Both formats, in order and out of order.
 const FORMATS: [u64; 4] = [0, IN_ORDER, RING_PACKED, RING_PACKED | IN_ORDER];
 
-/// Everything but the format.
+/// All features except those that select the format.
 const ALL: u64 = VERSION_1 | EVENT_IDX | INDIRECT_DESC;
 
-/// `count` descriptors after the start.
+/// Position `count` descriptors after the start.
 fn position(features: u64, size: u16, count: u16) -> u16 {
     if features & RING_PACKED == 0 { count } else { Position::START.advance(count, size).to_bits() }
 }
 
-/// A file of words for positions.
+/// Shared words for position logs.
 pub(super) fn words() -> Arc<SharedWords> {
     let file = rustix::fs::memfd_create("log", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, 64).unwrap();
     Arc::new(SharedWords::map(file.as_fd(), 8).unwrap())
 }
 
-/// A sender's and a receiver's rings, a switch of one line between them.
+/// The rings of a sender and a receiver, with the simplest possible switch between them.
 struct Pair {
     sender: TxDriver,
     receiver: RxDriver,
@@ -51,7 +51,7 @@ impl Pair {
         Self { sender, receiver, tx, rx }
     }
 
-    /// Forwards what it can; returns how many frames.
+    /// Forwards as many frames as possible. Returns how many.
     fn forward(&mut self) -> usize {
         let count = self.tx.peek().unwrap();
         self.rx.prepare(count).unwrap();
@@ -70,7 +70,7 @@ impl Pair {
     }
 }
 
-/// A frame that tells its length and number in every byte.
+/// A frame whose every byte depends on its length and number.
 fn frame(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at.wrapping_mul(31) ^ number.wrapping_mul(17) ^ len) as u8).collect()
 }
@@ -124,7 +124,8 @@ proptest! {
         prop_assert_eq!(pair.sender.ring().free(), usize::from(size));
     }
 
-    /// Chains of any shape, direct and indirect, on both sides; the receiver without mergeable buffers.
+    /// Chains of any shape, direct and indirect, on both sides. The receiver has no mergeable
+    /// buffers.
     #[test]
     fn chains_of_any_shape_are_read_and_written(
         len in 0..3000usize,
@@ -183,7 +184,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// A run, frames and buffers of any length wherever they lie: every byte arrives, and none behind the last.
+    /// Frames and buffers of any length at any address: a run copies every byte, and none behind
+    /// the last.
     #[test]
     fn a_run_arrives_byte_for_byte(
         frames in proptest::collection::vec((0..1600usize, 0..64u64, 0..64u64, 0..80u32), 1..=BURST),
@@ -225,7 +227,7 @@ proptest! {
     }
 }
 
-/// Cuts a range into parts at most as long as `cuts` says; the last part takes the rest.
+/// Cuts a range into parts of at most the lengths in `cuts`. The last part takes the rest.
 fn cut(start: u64, len: u32, cuts: &[u32], writable: bool) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut at = 0;
@@ -272,7 +274,7 @@ fn a_frame_waits(format: u64) {
     pair.receiver.ring().publish();
     assert!(pair.receiver.ring().needs_kick());
     assert!(pair.rx.arm_kicks(), "buffers came");
-    // One buffer for the first frame; the second needs two and has one.
+    // The first frame takes one buffer. The second one needs two buffers, and one is left.
     assert_eq!(pair.forward(), 1);
     let (tx, rx) = (pair.tx.position(), pair.rx.position());
     assert_eq!((tx, rx), if format & RING_PACKED == 0 { (5, 5) } else { (1, 1) });
@@ -285,7 +287,7 @@ fn a_frame_waits(format: u64) {
 }
 
 #[test]
-fn without_mergeable_buffers_a_long_frame_is_too_long_and_the_next_one_is_not() {
+fn without_mergeable_buffers_only_frames_longer_than_a_buffer_are_refused() {
     FORMATS.into_iter().for_each(a_frame_is_too_long);
 }
 
@@ -310,7 +312,7 @@ fn a_frame_is_too_long(format: u64) {
 }
 
 #[test]
-fn a_new_device_goes_on_where_the_last_one_stopped() {
+fn a_new_device_end_continues_where_the_last_one_stopped() {
     for features in FORMATS.map(|format| ALL | format) {
         let mut ram = Ram::new(1 << 20).unwrap();
         let layout = QueueLayout::allocate(&mut ram, 8).unwrap();
@@ -333,9 +335,9 @@ fn a_new_device_goes_on_where_the_last_one_stopped() {
     }
 }
 
-/// Both ends of a queue go to sleep and are woken again and again: no frame may be left behind.
+/// Both ends of a queue sleep and are woken repeatedly. No frame may be left behind.
 #[test]
-fn whoever_sleeps_is_woken() {
+fn a_sleeping_end_is_woken() {
     for features in FORMATS.into_iter().flat_map(|format| [VERSION_1 | format, ALL | format]) {
         let mut pair = Pair::new(16, 256, 256, features);
         pair.tx.suspend_kicks();
@@ -348,7 +350,7 @@ fn whoever_sleeps_is_woken() {
         assert!(pair.sender.send(&NetHeader::default(), &[1; 60]));
         pair.sender.ring().publish();
         assert!(pair.sender.ring().needs_kick(), "the device sleeps");
-        assert!(!pair.sender.ring().needs_kick(), "once is enough");
+        assert!(!pair.sender.ring().needs_kick(), "each answer is given once");
 
         pair.receiver.ring().suspend_interrupts();
         let mut received = Vec::new();
@@ -363,7 +365,7 @@ fn whoever_sleeps_is_woken() {
 }
 
 #[test]
-fn with_suppression_nobody_is_disturbed() {
+fn suppressed_notifications_are_not_sent() {
     for features in FORMATS.into_iter().flat_map(|format| [VERSION_1 | format, ALL | format]) {
         let mut pair = Pair::new(16, 256, 256, features);
         pair.tx.arm_kicks();
@@ -386,7 +388,7 @@ fn with_suppression_nobody_is_disturbed() {
 }
 
 #[test]
-fn a_frame_goes_to_a_descriptor_whole_however_scattered() {
+fn a_scattered_frame_is_written_to_a_descriptor_completely() {
     use rustix::fs::{MemfdFlags, memfd_create};
     let bytes = frame(3, 1200);
     let header = NetHeader { flags: 1, csum_start: 34, ..NetHeader::default() };

@@ -23,8 +23,8 @@ pub(super) const HEAD: usize = header::LEN + FIRST_BYTES;
 /// Bytes of the header without `num_buffers`, which has no meaning in a transmit queue.
 const FIELDS: usize = 10;
 
-/// Bytes between the start of a slot and its header, so that the first bytes are a cache line of their
-/// own.
+/// Bytes between the start of a slot and its header, so that the first bytes are a cache line of
+/// their own.
 const GAP: usize = LINE - header::LEN;
 
 /// The transmit queue of a guest.
@@ -60,9 +60,9 @@ impl TxQueue {
         })
     }
 
-    /// Looks at the waiting frames, at most [`BURST`], and returns how many there are. [`Self::frame`]
-    /// gives access to them. While frames of the last look are not completed, only those are returned
-    /// and nothing is read from the guest.
+    /// Looks at the waiting frames, at most [`BURST`], and returns how many there are.
+    /// [`Self::frame`] gives access to them. While frames of the last look are not completed, only
+    /// those are returned and nothing is read from the guest.
     ///
     /// If a frame is faulty, the frames before it are returned; the next look returns the fault.
     #[inline]
@@ -102,8 +102,8 @@ impl TxQueue {
         TxFrame { slot: &self.slots[at], start: None, chain: self.chains[at], chains: &self.ring.chains }
     }
 
-    /// First bytes and length of a frame if its header is all zeros; `None` otherwise. The first bytes
-    /// suffice to forward most frames.
+    /// First bytes and length of a frame if its header is all zeros; `None` otherwise. The first
+    /// bytes suffice to forward most frames.
     ///
     /// # Panics
     /// As [`Self::frame`].
@@ -139,8 +139,8 @@ impl TxQueue {
     interrupts!();
 }
 
-/// Copies header and first bytes of each chain once, until a chain is too short to be a frame. Returns
-/// the number of chains copied.
+/// Copies header and first bytes of each chain once, until a chain is too short to be a frame.
+/// Returns the number of chains copied.
 struct Load<'a> {
     slots: &'a mut [Slot],
     chains: &'a [Chain],
@@ -193,8 +193,8 @@ impl Slot {
     }
 }
 
-/// A frame in a guest's transmit queue. Length and header are fixed and the first bytes are a private
-/// copy. The rest lies in guest memory and is read when it is copied.
+/// A frame in a guest's transmit queue. Length and header are fixed and the first bytes are a
+/// private copy. The rest lies in guest memory and is read when it is copied.
 #[derive(Debug, Clone, Copy)]
 pub struct TxFrame<'q> {
     slot: &'q Slot,
@@ -221,7 +221,8 @@ impl<'q> TxFrame<'q> {
         }
     }
 
-    /// The same frame with [`Self::first_bytes`] replaced by `start`, which may be longer or shorter.
+    /// The same frame with [`Self::first_bytes`] replaced by `start`, which may be longer or
+    /// shorter.
     #[inline]
     #[must_use]
     pub fn with_start<'s>(&self, start: &'s [u8]) -> TxFrame<'s>
@@ -231,14 +232,15 @@ impl<'q> TxFrame<'q> {
         TxFrame { start: Some(start), ..*self }
     }
 
-    /// The first [`FIRST_BYTES`] bytes, fewer if the frame is shorter. A receiver gets exactly these.
+    /// The first [`FIRST_BYTES`] bytes, fewer if the frame is shorter. A receiver gets exactly
+    /// these.
     #[inline]
     pub fn first_bytes(&self) -> &'q [u8] {
         self.start.unwrap_or_else(|| &self.slot.bytes[header::LEN..HEAD.min(self.chain.len as usize)])
     }
 
-    /// The first [`FIRST_BYTES`] bytes as the guest wrote them. Bytes behind the end of a shorter frame
-    /// have no meaning.
+    /// The first [`FIRST_BYTES`] bytes as the guest wrote them. Bytes behind the end of a shorter
+    /// frame have no meaning.
     #[inline]
     pub fn start(&self) -> &'q [u8; FIRST_BYTES] {
         self.slot.start()
@@ -252,8 +254,8 @@ impl<'q> TxFrame<'q> {
         head + self.rest().read(&mut out[head..])
     }
 
-    /// Writes the frame to a file descriptor by one `writev`, behind `header` if there is one. Returns the
-    /// number of bytes that the kernel took.
+    /// Writes the frame to a file descriptor by one `writev`, behind `header` if there is one.
+    /// Returns the number of bytes that the kernel took.
     pub fn write_to(&self, fd: BorrowedFd<'_>, header: Option<&NetHeader>) -> io::Result<usize> {
         let header = header.map(|header| header.to_bytes());
         let header = header.as_ref().map_or(&[][..], |bytes| &bytes[..]);

@@ -45,7 +45,8 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Allocates `count` buffers, each on cache lines of its own; `None` when the memory is used up.
+    /// Allocates `count` buffers, each on cache lines of its own; `None` when the memory is used
+    /// up.
     fn allocate(ram: &mut Ram, count: u16, len: u32) -> Option<Self> {
         let len = len.max(header::LEN as u32).checked_next_multiple_of(64)?;
         let start = ram.allocate(u64::from(count) * u64::from(len), 64)?;

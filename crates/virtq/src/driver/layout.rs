@@ -21,9 +21,9 @@ pub struct QueueLayout {
 }
 
 impl QueueLayout {
-    /// Allocates the areas of a queue of `size` entries; `None` when the memory is used up. Each area has
-    /// pages of its own, because processors fetch neighbouring lines together, and is large enough for
-    /// either format.
+    /// Allocates the areas of a queue of `size` entries; `None` when the memory is used up. Each
+    /// area has pages of its own, because processors fetch neighbouring lines together, and is
+    /// large enough for either format.
     pub fn allocate(ram: &mut Ram, size: u16) -> Option<Self> {
         let mut place = |len: usize| ram.allocate(len as u64, 4096);
         let [desc, avail, used] = split::area_lengths(size, true).map(&mut place);

@@ -1,9 +1,9 @@
 //! The driver end of virtqueues: what a guest's driver does, for microguests and tests.
 //!
-//! [`Ram`] is the memory of such a guest and [`Ring`] the driver end of one queue, with chains of any
-//! shape. [`TxDriver`] and [`RxDriver`] are the two queues of a network card, with buffers of their own;
-//! [`SocketTxDriver`] and [`SocketRxDriver`] are those of a socket device. [`burst`] is a lighter driver
-//! end for load generators.
+//! [`Ram`] is the memory of such a guest and [`Ring`] the driver end of one queue, with chains of
+//! any shape. [`TxDriver`] and [`RxDriver`] are the two queues of a network card, with buffers of
+//! their own; [`SocketTxDriver`] and [`SocketRxDriver`] are those of a socket device. [`burst`] is
+//! a lighter driver end for load generators.
 
 mod buffers;
 pub mod burst;

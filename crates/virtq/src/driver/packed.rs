@@ -8,15 +8,15 @@ pub(super) struct PackedRing {
     areas: Areas,
     /// Next descriptor to make available.
     next_avail: Position,
-    /// Index and second word of the first descriptor that is not published. The word is written last;
-    /// the device cannot get past it.
+    /// Index and second word of the first descriptor that is not published. The word is written
+    /// last; the device cannot get past it.
     held: Option<(u16, u64)>,
     /// Position behind the last descriptor that the device sees.
     published: Position,
     /// Descriptors written since the last publication.
     added: u16,
-    /// Descriptors published since the device was last kicked, or found not to want a kick; at most the
-    /// size of the ring.
+    /// Descriptors published since the device was last kicked, or found not to want a kick; at most
+    /// the size of the ring.
     unkicked: u16,
     /// Position of the next used descriptor.
     next_used: Position,

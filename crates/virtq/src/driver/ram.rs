@@ -1,4 +1,4 @@
-//! Memory of a guest that this process plays.
+//! The memory of a guest that this process simulates.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 
 use crate::memory::{GuestMemory, MemoryError, RegionSpec};
 
-/// One region of memory in a sealed memfd, from guest address [`Ram::START`] on. Guest addresses and front-end addresses
-/// are the same. Space is handed out once and never taken back.
+/// One region of memory in a sealed memfd, from guest address [`Ram::START`] on. Guest addresses
+/// and front-end addresses are the same. Memory is allocated and never freed.
 #[derive(Debug)]
 pub struct Ram {
     file: OwnedFd,
@@ -18,15 +18,15 @@ pub struct Ram {
 }
 
 impl Ram {
-    /// First address. Not 0, so that an address that was forgotten is outside.
+    /// First address. Not 0, so that an address that was never set is outside.
     pub const START: u64 = 0x1_0000;
 
-    /// Memory of `size` bytes, zeroed.
+    /// Creates `size` bytes of zeroed memory.
     pub fn new(size: u64) -> Result<Self, MemoryError> {
         Self::with(size, MemfdFlags::empty())
     }
 
-    /// The same of huge pages, which must have been reserved; `size` is a multiple of theirs.
+    /// Creates memory of huge pages, which must be reserved. `size` is a multiple of their size.
     pub fn huge(size: u64) -> Result<Self, MemoryError> {
         Self::with(size, MemfdFlags::HUGETLB)
     }
@@ -42,7 +42,7 @@ impl Ram {
         Ok(Self { file, memory, spec, next: Self::START })
     }
 
-    /// Hands out `len` bytes; `align` is a power of two. `None` when there are not so many left.
+    /// Allocates `len` bytes; `align` is a power of two. `None` when too few are left.
     pub fn allocate(&mut self, len: u64, align: u64) -> Option<u64> {
         let start = self.next.checked_next_multiple_of(align)?;
         let end = start.checked_add(len)?;
@@ -53,17 +53,17 @@ impl Ram {
         Some(start)
     }
 
-    /// The memory, mapped.
+    /// The mapped memory.
     pub fn memory(&self) -> &Arc<GuestMemory> {
         &self.memory
     }
 
-    /// Its only region.
+    /// The only region.
     pub fn spec(&self) -> RegionSpec {
         self.spec
     }
 
-    /// Its file.
+    /// The memfd.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

@@ -58,8 +58,8 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Sets up the driver end in the negotiated format. The areas must be zeroed and both ends at their
-    /// first position.
+    /// Sets up the driver end in the negotiated format. The areas must be zeroed and both ends at
+    /// their first position.
     pub fn new(memory: &Arc<GuestMemory>, layout: QueueLayout, features: u64) -> Result<Self, QueueError> {
         let format = if features & features::RING_PACKED == 0 {
             Format::Split(SplitRing::new(layout.split(memory, features)?))
@@ -81,15 +81,15 @@ impl Ring {
         self.slots.free()
     }
 
-    /// The `count` slots that the next chain would take, in the order of the chain. A caller can choose
-    /// buffers by slot.
+    /// The `count` slots that the next chain would take, in the order of the chain. A caller can
+    /// choose buffers by slot.
     #[inline]
     pub(super) fn next_free(&self, count: usize) -> impl Iterator<Item = u16> + '_ {
         (0..count).map_while(|ahead| self.slots.upcoming(ahead))
     }
 
-    /// Makes a chain of buffers available. The device sees it after [`Self::publish`]. Returns its head,
-    /// or `None` when there are no parts or not enough free descriptors.
+    /// Makes a chain of buffers available. The device sees it after [`Self::publish`]. Returns its
+    /// head, or `None` when there are no parts or not enough free descriptors.
     #[inline]
     pub fn add(&mut self, parts: impl ExactSizeIterator<Item = Part> + Clone) -> Option<u16> {
         let room = room(parts.clone());
@@ -101,8 +101,8 @@ impl Ring {
         Some(head)
     }
 
-    /// Makes a chain available as an indirect table at the address `table` in `memory`, with 16 bytes for
-    /// each part.
+    /// Makes a chain available as an indirect table at the address `table` in `memory`, with 16
+    /// bytes for each part.
     pub fn add_indirect(&mut self, memory: &Arc<GuestMemory>, table: u64, parts: &[Part]) -> Option<u16> {
         let entries = match &self.format {
             Format::Split(_) => SplitRing::table(parts),
@@ -150,8 +150,8 @@ impl Ring {
         each!(&mut self.format, ring => ring.suspend_interrupts());
     }
 
-    /// Asks the device to interrupt at the next chain that it returns. Returns true if a chain came back
-    /// already; the caller should then look again.
+    /// Asks the device to interrupt at the next chain that it returns. Returns true if a chain came
+    /// back already; the caller should then look again.
     pub fn arm_interrupts(&mut self) -> bool {
         each!(&mut self.format, ring => ring.arm_interrupts())
     }

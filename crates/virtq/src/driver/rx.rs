@@ -11,8 +11,9 @@ pub struct RxDriver {
 }
 
 impl RxDriver {
-    /// Sets up the driver end and posts buffers of `buffer_len` bytes, at least as long as a header, out
-    /// of `ram`; `None` when `ram` is used up. The device sees the buffers after [`Ring::publish`].
+    /// Sets up the driver end and posts buffers of `buffer_len` bytes, at least as long as a
+    /// header, out of `ram`; `None` when `ram` is used up. The device sees the buffers after
+    /// [`Ring::publish`].
     pub fn new(ram: &mut Ram, layout: QueueLayout, features: u64, buffer_len: u32) -> SetUp<Self> {
         let queue = Queue::new(ram, layout, features, buffer_len)?;
         Ok(queue.map(|queue| {
@@ -29,8 +30,8 @@ impl RxDriver {
         &mut self.queue.ring
     }
 
-    /// Reads the next frame, if one has arrived, into `frame` and posts its buffers again. The device sees
-    /// the buffers after [`Ring::publish`].
+    /// Reads the next frame, if one has arrived, into `frame` and posts its buffers again. The
+    /// device sees the buffers after [`Ring::publish`].
     pub fn receive(&mut self, frame: &mut Vec<u8>) -> Result<Option<NetHeader>, UsedFault> {
         let Some(Used { head, written }) = self.queue.ring.poll_used()? else { return Ok(None) };
         let room = self.queue.buffers.len();

@@ -1,33 +1,34 @@
-//! Who has what: free descriptors (their ids, in a packed ring), and the chains that are with the device.
+//! Bookkeeping of free descriptors (free IDs in a packed ring) and of the chains with the device.
 
 use std::collections::VecDeque;
 
 use super::{Used, UsedFault};
 
-/// Bookkeeping of a queue, the same for both formats: a chain takes a slot for each of its descriptors and is known by its
-/// first one.
+/// Slots of a queue in either format. A chain takes a slot for each of its descriptors; its first
+/// slot is its name.
 #[derive(Debug)]
 pub(super) struct Slots {
-    /// The device returns chains in the order in which it was given them (`IN_ORDER`), several by one entry.
+    /// Whether the device returns chains in the order in which it got them (`IN_ORDER`), several by
+    /// one entry.
     in_order: bool,
-    /// In order: the next one first, so that the ring is used round and round (2.7.5.2). Otherwise the next one last: the
-    /// one that came back last is still in the caches.
+    /// Free slots. In order, the next one is first, so that the ring is used round-robin (2.7.5.2).
+    /// Otherwise the next one is last: the slot that came back last is still in the caches.
     free: VecDeque<u16>,
-    /// Per slot: the chain that begins there, if it is with the device.
+    /// For each slot, the chain that begins there, if it is with the device.
     chains: Vec<Chain>,
-    /// Per slot: the one behind it in its chain.
+    /// For each slot, the next slot in its chain.
     next: Vec<u16>,
-    /// In order: the chains with the device, the oldest first.
+    /// The chains with the device, the oldest first. Used in order only.
     given: VecDeque<u16>,
-    /// In order: the last chain of the batch that is being returned.
+    /// The last chain of the batch that is being returned. Used in order only.
     batch: Option<Used>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Chain {
-    /// Slots; 0 if it is not with the device.
+    /// Number of slots; 0 if the chain is not with the device.
     count: u16,
-    /// Bytes that the device may write.
+    /// Number of bytes that the device may write.
     room: u32,
 }
 
@@ -39,21 +40,21 @@ impl Slots {
         Self { in_order, free, chains, next, given, batch: None }
     }
 
-    /// Free slots.
+    /// Number of free slots.
     #[inline]
     pub(super) fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// The slot that is taken after `ahead` others.
+    /// The free slot that is taken after `ahead` others.
     #[inline]
     pub(super) fn upcoming(&self, ahead: usize) -> Option<u16> {
         let at = if self.in_order { Some(ahead) } else { self.free.len().checked_sub(ahead + 1) };
         self.free.get(at?).copied()
     }
 
-    /// Takes the slots of a chain that has `count` descriptors and gives it to the device; the device may write `room`
-    /// bytes. Returns its head, or `None` if there are too few.
+    /// Takes slots for a chain of `count` descriptors, in which the device may write `room` bytes.
+    /// Returns its head, or `None` if there are too few free slots.
     #[inline]
     pub(super) fn give(&mut self, count: usize, room: u32) -> Option<u16> {
         if count == 0 || count > self.free.len() {
@@ -78,7 +79,7 @@ impl Slots {
         if self.in_order { self.free.pop_front() } else { self.free.pop_back() }
     }
 
-    /// The slot behind this one in its chain.
+    /// The next slot in the chain of `slot`.
     #[inline]
     pub(super) fn behind(&self, slot: u16) -> u16 {
         self.next[usize::from(slot)]
@@ -94,13 +95,14 @@ impl Slots {
             self.batch = None;
             last
         } else {
-            // Nothing was said of it: it counts as used completely (2.7.9, 2.8.11).
+            // The device did not report its length: it counts as used completely (2.7.9, 2.8.11).
             Used { head, written: self.chains[usize::from(head)].room }
         };
         Some((used, self.take_back(head)))
     }
 
-    /// The device has returned this chain, or in order all up to this one. Gives the first of them, and its slots.
+    /// Takes back the chain `id`; in order, all chains up to it. Returns the first of them and the
+    /// number of its slots.
     #[inline]
     pub(super) fn returned(&mut self, id: u32, written: u32) -> Result<(Used, u16), UsedFault> {
         let unknown = UsedFault::Unknown { id };

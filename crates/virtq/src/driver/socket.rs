@@ -17,13 +17,14 @@ pub enum Shape {
     Whole,
     /// One part for the header and one for the payload, as kernels send.
     Apart,
-    /// One part for the header, then the payload in parts of at most this many bytes, such as pages.
+    /// One part for the header, then the payload in parts of at most this many bytes, such as
+    /// pages.
     Pieces(u32),
 }
 
 impl Shape {
-    /// Offset of the payload in the buffer of a packet. The payload begins on a cache line of its own if
-    /// the header is a part of its own.
+    /// Offset of the payload in the buffer of a packet. The payload begins on a cache line of its
+    /// own if the header is a part of its own.
     fn payload_at(self) -> usize {
         if self == Self::Whole { LEN } else { 64 }
     }
@@ -152,8 +153,8 @@ pub struct SocketTxDriver {
 }
 
 impl SocketTxDriver {
-    /// Sets up the driver end with buffers out of `ram` for packets of up to `payload` bytes; `None` when
-    /// `ram` is used up.
+    /// Sets up the driver end with buffers out of `ram` for packets of up to `payload` bytes;
+    /// `None` when `ram` is used up.
     pub fn new(ram: &mut Ram, layout: QueueLayout, features: u64, shape: Shape, payload: u32) -> SetUp<Self> {
         Ok(PacketQueue::new(ram, layout, features, shape, payload)?.map(|packets| Self { packets }))
     }
@@ -169,8 +170,8 @@ impl SocketTxDriver {
     }
 
     /// Copies a packet into a buffer and makes it available. The device sees the packet after
-    /// [`Ring::publish`]. The pieces of `payload` are joined, and `len` of the header is set to their sum.
-    /// Returns false and does nothing when the ring is full.
+    /// [`Ring::publish`]. The pieces of `payload` are joined, and `len` of the header is set to
+    /// their sum. Returns false and does nothing when the ring is full.
     ///
     /// # Panics
     /// If the payload is longer than the buffers were made for.
@@ -183,8 +184,8 @@ impl SocketTxDriver {
         })
     }
 
-    /// As [`Self::send`], with the payload that an earlier packet left in the buffer, or zeros. No payload
-    /// is copied.
+    /// As [`Self::send`], with the payload that an earlier packet left in the buffer, or zeros. No
+    /// payload is copied.
     ///
     /// # Panics
     /// If `len` is more than the buffers were made for.
@@ -203,7 +204,8 @@ impl SocketTxDriver {
         self.packets.add(head, len, false)
     }
 
-    /// Takes back the buffers of packets that the device is done with. Returns the number of packets.
+    /// Takes back the buffers of packets that the device is done with. Returns the number of
+    /// packets.
     pub fn reclaim(&mut self) -> Result<usize, UsedFault> {
         self.packets.queue.reclaim()
     }
@@ -216,9 +218,9 @@ pub struct SocketRxDriver {
 }
 
 impl SocketRxDriver {
-    /// Sets up the driver end and posts as many buffers out of `ram` as the ring has room for, each for a
-    /// packet of up to `payload` bytes; `None` when `ram` is used up. The device sees the buffers after
-    /// [`Ring::publish`].
+    /// Sets up the driver end and posts as many buffers out of `ram` as the ring has room for, each
+    /// for a packet of up to `payload` bytes; `None` when `ram` is used up. The device sees the
+    /// buffers after [`Ring::publish`].
     pub fn new(ram: &mut Ram, layout: QueueLayout, features: u64, shape: Shape, payload: u32) -> SetUp<Self> {
         let packets = PacketQueue::new(ram, layout, features, shape, payload)?;
         Ok(packets.map(|packets| {
@@ -233,8 +235,8 @@ impl SocketRxDriver {
         &mut self.packets.queue.ring
     }
 
-    /// Passes the next packet to `f`, if one has arrived, and posts its buffer again. The device sees the
-    /// buffer after [`Ring::publish`].
+    /// Passes the next packet to `f`, if one has arrived, and posts its buffer again. The device
+    /// sees the buffer after [`Ring::publish`].
     pub fn receive<T>(
         &mut self,
         f: impl FnOnce(SocketHeader, &mut Payload<'_>) -> T,

@@ -13,8 +13,8 @@ pub struct TxDriver {
 }
 
 impl TxDriver {
-    /// Sets up the driver end with buffers of `buffer_len` bytes, at least as long as a header, out of
-    /// `ram`; `None` when `ram` is used up.
+    /// Sets up the driver end with buffers of `buffer_len` bytes, at least as long as a header, out
+    /// of `ram`; `None` when `ram` is used up.
     pub fn new(ram: &mut Ram, layout: QueueLayout, features: u64, buffer_len: u32) -> SetUp<Self> {
         let chain = Vec::with_capacity(layout.size.into());
         Ok(Queue::new(ram, layout, features, buffer_len)?.map(|queue| Self { queue, chain }))

@@ -1,4 +1,4 @@
-//! One area of a ring: words that both ends read and write atomically.
+//! One area of a ring, whose words both ends read and write atomically.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -20,17 +20,17 @@ unsafe impl<const ALIGN: usize> Send for Area<ALIGN> {}
 // SAFETY: as above.
 unsafe impl<const ALIGN: usize> Sync for Area<ALIGN> {}
 
-/// Why an area cannot be had.
+/// Reason why an area cannot be mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AreaError {
-    /// It does not lie in one region.
+    /// The area does not lie in one region.
     Unmapped,
-    /// Its address here is not a multiple of its alignment.
+    /// The host address of the area is not a multiple of its alignment.
     Misaligned,
 }
 
 impl<const ALIGN: usize> Area<ALIGN> {
-    /// The area at a front-end address.
+    /// Maps the area of `len` bytes at a front-end address.
     pub(crate) fn at_user_addr(
         memory: &Arc<GuestMemory>,
         user_addr: u64,
@@ -46,7 +46,7 @@ impl<const ALIGN: usize> Area<ALIGN> {
         Ok(Self { base, len, _memory: Arc::clone(memory) })
     }
 
-    /// Where a word lies: mapped while `self` lives, and aligned for its type.
+    /// Address of a word, which is mapped while `self` lives and aligned for its type.
     #[inline]
     fn word<T>(&self, offset: usize) -> *mut T {
         const { assert!(size_of::<T>() <= ALIGN) };
@@ -55,13 +55,13 @@ impl<const ALIGN: usize> Area<ALIGN> {
         unsafe { self.base.as_ptr().add(offset).cast() }
     }
 
-    /// Asks for the cache line at an offset, to be read soon. Any offset will do.
+    /// Prefetches the cache line at any offset for reading.
     #[inline]
     pub(crate) fn prefetch(&self, offset: usize) {
         super::prefetch::for_read(self.base.as_ptr().wrapping_add(offset));
     }
 
-    /// Asks for the cache line at an offset, to be written soon. Any offset will do.
+    /// Prefetches the cache line at any offset for writing.
     #[inline]
     pub(crate) fn prefetch_for_write(&self, offset: usize) {
         super::prefetch::for_write(self.base.as_ptr().wrapping_add(offset));
@@ -69,8 +69,8 @@ impl<const ALIGN: usize> Area<ALIGN> {
 
     #[inline]
     fn u16_at(&self, offset: usize) -> &AtomicU16 {
-        // SAFETY: `word` returns a mapped, aligned address; every access that this process makes to it is atomic, and
-        // those of the guest are outside the language.
+        // SAFETY: `word` returns a mapped, aligned address. Every access of this process to it is
+        // atomic; accesses of the guest are outside the language.
         unsafe { AtomicU16::from_ptr(self.word(offset)) }
     }
 
@@ -86,7 +86,7 @@ impl<const ALIGN: usize> Area<ALIGN> {
         unsafe { AtomicU64::from_ptr(self.word(offset)) }
     }
 
-    /// Two neighbouring words, each read once; `None` when they are not both in the area.
+    /// Reads two neighbouring words, each once; `None` when they are not both in the area.
     #[inline]
     pub(crate) fn load_u64_pair(&self, offset: usize) -> Option<[u64; 2]> {
         const { assert!(ALIGN >= 8) };
@@ -101,7 +101,7 @@ impl<const ALIGN: usize> Area<ALIGN> {
         Some(words.map(|word| u64::from_le(word.load(Ordering::Relaxed))))
     }
 
-    /// Stores `count` pairs of words one behind the other; fewer when there are fewer.
+    /// Stores up to `count` pairs of words in a row.
     #[inline]
     pub(crate) fn store_u32_pairs(
         &self,
@@ -142,7 +142,7 @@ impl<const ALIGN: usize> Area<ALIGN> {
         self.u32_at(offset).store(value.to_le(), Ordering::Relaxed);
     }
 
-    /// Whoever sees the value sees everything written before.
+    /// Stores with release ordering: a thread that sees the value sees everything written before.
     #[inline]
     pub(crate) fn store_u32_release(&self, offset: usize, value: u32) {
         self.u32_at(offset).store(value.to_le(), Ordering::Release);
@@ -158,13 +158,13 @@ impl<const ALIGN: usize> Area<ALIGN> {
         self.u64_at(offset).store(value.to_le(), Ordering::Relaxed);
     }
 
-    /// Everything written before the store of the value found is visible afterwards.
+    /// Loads with acquire ordering: everything written before the value was stored is visible.
     #[inline]
     pub(crate) fn load_u64_acquire(&self, offset: usize) -> u64 {
         u64::from_le(self.u64_at(offset).load(Ordering::Acquire))
     }
 
-    /// Whoever sees the value sees everything written before.
+    /// Stores with release ordering: a thread that sees the value sees everything written before.
     #[inline]
     pub(crate) fn store_u64_release(&self, offset: usize, value: u64) {
         self.u64_at(offset).store(value.to_le(), Ordering::Release);

@@ -10,7 +10,8 @@ use super::segments::Segment;
 /// Number of parts that one `writev` takes without allocating.
 const IOVECS: usize = 64;
 
-/// A place in guest memory, scattered over segments; a cursor that moves forward as it is read or written.
+/// A cursor over bytes in guest memory that are scattered over segments. Reads and writes move it
+/// forward.
 ///
 /// Invariant: `head` and `rest` lie in memory that is mapped for as long as the borrow lasts.
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +69,8 @@ impl Buffer<'_> {
         self.head.len -= len;
     }
 
-    /// A piece of at least one and at most `most` bytes, by which the cursor moves on; `None` at the end.
+    /// The next piece, of at least one and at most `most` bytes; `None` at the end. Moves the
+    /// cursor behind the piece.
     #[inline]
     fn take(&mut self, most: usize) -> Option<Segment> {
         while self.head.len == 0 {
@@ -80,15 +82,15 @@ impl Buffer<'_> {
         Some(piece)
     }
 
-    /// Copies bytes out until `out` is full or the buffer ends; returns how many. They are a private copy: the
-    /// compiler may not look at guest memory again instead.
+    /// Copies bytes out until `out` is full or the buffer ends. Returns how many. The copy is
+    /// private: the compiler must not read guest memory again instead.
     #[inline]
     pub(crate) fn read(&mut self, out: &mut [u8]) -> usize {
         let mut done = 0;
         while done < out.len() {
             let Some(piece) = self.take(out.len() - done) else { break };
-            // SAFETY: the piece is mapped, `out` has at least piece.len bytes from `done` on; a guest that writes at
-            // the same time changes which bytes arrive, nothing else.
+            // SAFETY: the piece is mapped and `out` has at least piece.len bytes from `done` on. A
+            // guest that writes at the same time changes only which bytes arrive.
             unsafe { std::ptr::copy(piece.base.as_ptr(), out.as_mut_ptr().add(done), piece.len) };
             done += piece.len;
         }
@@ -96,7 +98,7 @@ impl Buffer<'_> {
         done
     }
 
-    /// Copies bytes in until all are written or the buffer ends; returns how many.
+    /// Copies bytes in until all are written or the buffer ends. Returns how many.
     #[inline]
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
         let mut done = 0;
@@ -109,7 +111,8 @@ impl Buffer<'_> {
         done
     }
 
-    /// Copies up to `len` bytes from another buffer; returns how many there were on both sides.
+    /// Copies up to `len` bytes from another buffer, as far as both buffers reach. Returns how
+    /// many.
     #[inline]
     pub(crate) fn write_from(&mut self, from: &mut Buffer<'_>, len: usize) -> usize {
         let mut done = 0;
@@ -118,7 +121,8 @@ impl Buffer<'_> {
             let mut copied = 0;
             while copied < source.len {
                 let Some(piece) = self.take(source.len - copied) else { return done + copied };
-                // SAFETY: both pieces are mapped and piece.len bytes long; ptr::copy allows them to overlap.
+                // SAFETY: both pieces are mapped and have piece.len bytes. ptr::copy allows
+                // overlap.
                 unsafe { std::ptr::copy(source.base.as_ptr().add(copied), piece.base.as_ptr(), piece.len) };
                 copied += piece.len;
             }
@@ -127,7 +131,7 @@ impl Buffer<'_> {
         done
     }
 
-    /// Moves on by `len` bytes.
+    /// Moves the cursor forward by `len` bytes.
     #[inline]
     pub(crate) fn skip(&mut self, len: usize) {
         let mut left = len;
@@ -137,7 +141,8 @@ impl Buffer<'_> {
         }
     }
 
-    /// Writes `prefix`, then up to `len` bytes of the buffer, to a descriptor by one `writev`; returns what the kernel took.
+    /// Writes `prefix`, then up to `len` bytes of the buffer, to a file descriptor by one `writev`.
+    /// Returns the number of bytes that the kernel took.
     pub(crate) fn write_to(
         mut self,
         fd: BorrowedFd<'_>,
@@ -157,7 +162,7 @@ impl Buffer<'_> {
             && let Some(piece) = self.take(left)
         {
             if count == IOVECS - 1 {
-                // Far more parts than any driver uses: the rest becomes one.
+                // Far more parts than any driver uses. The rest is gathered into one part.
                 gathered.resize(left.min(piece.len + self.remaining()), 0);
                 let mut rest = Buffer { head: piece, rest: self.rest };
                 rest.read(&mut gathered);
@@ -170,8 +175,8 @@ impl Buffer<'_> {
             count += 1;
             left -= piece.len;
         }
-        // SAFETY: the first `count` entries describe live slices of this function or mapped guest memory; writev only
-        // reads from them.
+        // SAFETY: the first `count` entries describe live slices of this function or mapped guest
+        // memory. writev only reads from them.
         let written = unsafe { libc::writev(fd.as_raw_fd(), parts.as_ptr(), i32::from(count as u8)) };
         usize::try_from(written).map_err(|_| io::Error::last_os_error())
     }

@@ -1,7 +1,8 @@
 //! Guest memory: mapped once, translated often, never borrowed.
 //!
-//! The mappings are shared with a process that may write at any moment, so no Rust reference into them exists. The
-//! unsafe parts are [`mapping`] (system calls), [`area`] (atomic words of a ring) and [`buffer`] (bulk copies).
+//! The mappings are shared with processes that may write at any moment, so no Rust reference into
+//! them exists. The unsafe parts are [`mapping`] (system calls), [`area`] (atomic words of a ring),
+//! [`segments`] (addresses), [`buffer`] and [`copy`] (bulk copies).
 
 mod area;
 mod buffer;
@@ -24,23 +25,23 @@ pub(crate) use segments::{Pieces, Segments};
 /// Most regions of one guest.
 pub const MAX_REGIONS: usize = 64;
 
-/// One region of guest memory, as vhost-user's `SET_MEM_TABLE` describes it. Addresses and sizes in bytes.
+/// One region of guest memory, as vhost-user's `SET_MEM_TABLE` describes it. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionSpec {
-    /// Guest physical address: what descriptors contain.
+    /// Guest physical address. Descriptors contain such addresses.
     pub guest_addr: u64,
-    /// Address in the front end's process: what ring addresses are given in.
+    /// Address in the front end's process. Ring areas are given by such addresses.
     pub user_addr: u64,
     /// Length.
     pub size: u64,
-    /// Where in its file it starts.
+    /// Offset of the region in its file.
     pub file_offset: u64,
 }
 
-/// Why guest memory cannot be mapped or reached.
+/// Reason why guest memory cannot be mapped or accessed.
 #[derive(Debug, Error)]
 pub enum MemoryError {
-    /// Regions and descriptors do not come in pairs, or are too many, or none.
+    /// There are not as many descriptors as regions, or too many regions, or none.
     #[error("{regions} memory regions with {files} descriptors; 1 to {MAX_REGIONS} pairs are possible")]
     Count {
         /// Regions announced.
@@ -64,13 +65,13 @@ pub enum MemoryError {
         /// Guest address of the higher region.
         second: u64,
     },
-    /// A descriptor is no regular file, so its length cannot be known: the memory is not shared.
+    /// A descriptor is not a regular file, so its length is unknown. The memory is not shared.
     #[error("the descriptor of the region at guest address {guest_addr:#x} is not a memory file")]
     NotAFile {
         /// Guest address.
         guest_addr: u64,
     },
-    /// The file ends before the region: touching the rest would be a SIGBUS.
+    /// The file ends before the region does. An access to the rest would raise SIGBUS.
     #[error("the region at guest address {guest_addr:#x} needs a file of {needed} bytes, it has {actual}")]
     FileTooShort {
         /// Guest address.
@@ -80,16 +81,16 @@ pub enum MemoryError {
         /// Length of the file.
         actual: u64,
     },
-    /// The kernel refused.
+    /// The kernel refused the mapping.
     #[error("cannot map {size} bytes of guest memory")]
     Map {
         /// Length in bytes.
         size: u64,
-        /// Its reason.
+        /// Reason of the kernel.
         #[source]
         source: std::io::Error,
     },
-    /// An access outside every region.
+    /// The access is outside all regions.
     #[error("{len} bytes at guest address {addr:#x} are outside guest memory")]
     Outside {
         /// Guest address.
@@ -101,9 +102,10 @@ pub enum MemoryError {
 
 /// A guest's memory, mapped until dropped.
 ///
-/// Files are checked to be long enough when they are mapped. A front end that truncates a file *afterwards* makes any
-/// access to the missing pages a `SIGBUS` for this process; a guest cannot do that, only the process that runs it, and
-/// not if it sealed the file against shrinking (QEMU's `memory-backend-memfd` does so by default).
+/// The length of each file is checked when it is mapped. If a front end truncates a file
+/// *afterwards*, an access to the missing pages raises `SIGBUS` in this process. Only the process
+/// that runs the guest can do that, not the guest, and a seal against shrinking prevents it (QEMU's
+/// `memory-backend-memfd` sets that seal by default).
 #[derive(Debug)]
 pub struct GuestMemory {
     /// Sorted by guest address.
@@ -114,12 +116,13 @@ pub struct GuestMemory {
 struct Region {
     spec: RegionSpec,
     mapping: Mapping,
-    /// Where the region starts in the mapping.
+    /// Offset of the region in the mapping.
     offset: usize,
 }
 
 impl GuestMemory {
-    /// Maps regions; `files[i]` is the file of `specs[i]`. The descriptors may be closed afterwards.
+    /// Maps regions. `files[i]` is the file of `specs[i]`; the descriptors may be closed
+    /// afterwards.
     pub fn map(specs: &[RegionSpec], files: &[BorrowedFd<'_>]) -> Result<Self, MemoryError> {
         if specs.len() != files.len() || specs.is_empty() || specs.len() > MAX_REGIONS {
             return Err(MemoryError::Count { regions: specs.len(), files: files.len() });
@@ -136,17 +139,17 @@ impl GuestMemory {
         Ok(Self { regions })
     }
 
-    /// Sum of all regions in bytes.
+    /// Sum of the sizes of all regions in bytes.
     pub fn size(&self) -> u64 {
         self.regions.iter().map(|region| region.spec.size).sum()
     }
 
-    /// Regions, by ascending guest address.
+    /// The regions by ascending guest address.
     pub fn regions(&self) -> impl ExactSizeIterator<Item = RegionSpec> + '_ {
         self.regions.iter().map(|region| region.spec)
     }
 
-    /// Copies bytes out, starting at a guest address. What is copied may change at the same time.
+    /// Copies bytes out, starting at a guest address. The guest may change them at the same time.
     pub fn read(self: &Arc<Self>, guest_addr: u64, out: &mut [u8]) -> Result<(), MemoryError> {
         let mut segments = Segments::new(Arc::clone(self), 1);
         if !segments.push(guest_addr, out.len() as u64) {
@@ -173,7 +176,8 @@ impl GuestMemory {
         (guest_addr - region.spec.guest_addr < region.spec.size).then_some(region)
     }
 
-    /// The region, and the offset in its mapping, where `len` bytes at a front-end address lie.
+    /// The region that contains `len` bytes at a front-end address, and their offset in its
+    /// mapping.
     fn find_user(&self, user_addr: u64, len: u64) -> Option<(&Region, usize)> {
         self.regions.iter().find_map(|region| {
             let at = user_addr.checked_sub(region.spec.user_addr)?;
@@ -199,7 +203,7 @@ impl Region {
         if actual < needed {
             return Err(MemoryError::FileTooShort { guest_addr, needed, actual });
         }
-        // Huge pages map in multiples of their size only; the file's block size tells it.
+        // Huge pages can only be mapped in multiples of their size, which is the file's block size.
         let page = (stat.st_blksize as u64).max(4096).next_power_of_two();
         let start = spec.file_offset & !(page - 1);
         let length = (needed - start).checked_next_multiple_of(page);

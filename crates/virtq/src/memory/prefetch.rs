@@ -1,10 +1,10 @@
-//! Hints to the processor, without any effect that a program can see.
+//! Hints to the processor that have no effect on the behaviour of the program.
 #![allow(unsafe_code)]
 
 /// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
 
-/// Asks for the cache line of an address, to be read soon.
+/// Prefetches the cache line of an address for reading.
 #[inline]
 pub(crate) fn for_read(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -17,13 +17,14 @@ pub(crate) fn for_read(address: *const u8) {
     let _ = address;
 }
 
-/// Asks for the cache line of an address, to be written soon.
+/// Prefetches the cache line of an address for writing.
 #[inline]
 pub(crate) fn for_write(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // By its name, because the compiler's own hint becomes an ordinary prefetch when it builds for any x86-64: the line
-    // would come shared, and be asked for again by the write. Processors that do not know the instruction pass over it.
-    // SAFETY: a prefetch never faults, whatever the address, and changes neither memory, stack nor flags.
+    // Assembly, because for generic x86-64 the compiler turns its own hint into an ordinary
+    // prefetch: the line would arrive shared and the write would request it again. Processors that
+    // do not support the instruction ignore it. SAFETY: a prefetch never faults, whatever the
+    // address, and changes neither memory, stack nor flags.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }

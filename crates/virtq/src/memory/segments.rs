@@ -1,9 +1,9 @@
 //! Guest addresses translated to host addresses.
 //!
-//! A [`Segment`] is a checked host address. It never leaves the [`Segments`] that translated it, which
-//! keep the memory mapped; a [`Buffer`] borrows from there. The bytes behind both can change at any
-//! time, and two segments may overlap when two guests share memory. All copies are therefore `memmove`s
-//! over raw pointers.
+//! A [`Segment`] is a checked host address. It never leaves the [`Segments`] that translated it,
+//! which keep the memory mapped; a [`Buffer`] borrows from there. The bytes behind both can change
+//! at any time, and two segments may overlap when two guests share memory. All copies are therefore
+//! `memmove`s over raw pointers.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -24,7 +24,7 @@ impl Segment {
     pub(super) const EMPTY: Self = Self { base: NonNull::dangling(), len: 0 };
 }
 
-/// The region that the last address was in: nearly always also the next one's.
+/// The region of the last address. Nearly always it is also that of the next address.
 #[derive(Debug, Clone, Copy)]
 struct LastRegion {
     start: u64,
@@ -32,24 +32,24 @@ struct LastRegion {
     host: NonNull<u8>,
 }
 
-/// Segments translated against one memory, which stays mapped while they exist.
+/// Segments of one guest memory, which stays mapped while they exist.
 #[derive(Debug)]
 pub(crate) struct Segments {
     memory: Arc<GuestMemory>,
     last: LastRegion,
-    /// The first `len` are in use.
+    /// The segments; the first `len` are in use.
     list: Box<[Segment]>,
     len: usize,
 }
 
-// SAFETY: the pointers lie in `memory`, which is Send and Sync, and are used only for copies that reckon with others
-// writing at the same time.
+// SAFETY: the pointers lie in `memory`, which is Send and Sync, and are used only for copies that
+// expect concurrent writers.
 unsafe impl Send for Segments {}
 // SAFETY: as above.
 unsafe impl Sync for Segments {}
 
 impl Segments {
-    /// Room for `capacity` segments; more makes it allocate.
+    /// An empty list with room for `capacity` segments. More of them allocate.
     pub(crate) fn new(memory: Arc<GuestMemory>, capacity: usize) -> Self {
         let last = LastRegion { start: 0, size: 0, host: NonNull::dangling() };
         Self { memory, last, list: vec![Segment::EMPTY; capacity].into(), len: 0 }
@@ -61,19 +61,19 @@ impl Segments {
         self.len
     }
 
-    /// Forgets all segments.
+    /// Removes all segments.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Forgets all segments from `len` on.
+    /// Removes all segments from `len` on.
     #[inline]
     pub(crate) fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Forgets the first `count` segments; the others move to the front.
+    /// Removes the first `count` segments; the others move to the front.
     pub(crate) fn remove_first(&mut self, count: usize) {
         self.list.copy_within(count..self.len, 0);
         self.len -= count;
@@ -95,9 +95,9 @@ impl Segments {
         self.list = list.into();
     }
 
-    /// The usual case of [`Self::push`], for up to `count` in a row: one to `most` bytes in the same region as the last ones, and
-    /// room for them. `next` tells where the segment with a number is; the first that is otherwise ends it. Returns how
-    /// many were added.
+    /// Adds up to `count` segments of the usual kind: one to `most` bytes in the same region as the
+    /// last segment. `next` returns address and length of a segment by its number. Stops at the
+    /// first segment of another kind and when the list is full. Returns how many were added.
     #[inline(always)]
     pub(crate) fn push_near(
         &mut self,
@@ -105,7 +105,7 @@ impl Segments {
         most: u64,
         mut next: impl FnMut(usize) -> Option<(u64, u64)>,
     ) -> usize {
-        // Local, so that it stays in registers.
+        // A local, which stays in registers.
         let LastRegion { start, size, host } = self.last;
         let mut added = 0;
         for (number, room) in self.list[self.len..].iter_mut().take(count).enumerate() {
@@ -122,7 +122,7 @@ impl Segments {
         added
     }
 
-    /// The longest mapped piece from an address on, at most `len` bytes.
+    /// The longest piece in one region from an address on, at most `len` bytes.
     #[inline]
     fn translate(&mut self, addr: u64, len: u64) -> Option<Segment> {
         let mut at = addr.wrapping_sub(self.last.start);
@@ -139,8 +139,8 @@ impl Segments {
         Some(Segment { base: unsafe { self.last.host.add(at as usize) }, len })
     }
 
-    /// Adds `len` bytes from a guest address on; they may lie in several adjoining regions. False, and nothing
-    /// added, when a byte of it is not in guest memory.
+    /// Adds `len` bytes from a guest address on, which may lie in several adjoining regions.
+    /// Returns false and adds nothing when one of the bytes is not in guest memory.
     #[inline]
     pub(crate) fn push(&mut self, addr: u64, len: u64) -> bool {
         match self.translate(addr, len) {
@@ -178,7 +178,8 @@ impl Segments {
             self.translate(addr, 16).filter(|s| s.len == 16 && s.base.as_ptr().addr().is_multiple_of(8))?;
         #[expect(clippy::cast_ptr_alignment, reason = "checked above")]
         let words = segment.base.as_ptr().cast::<u64>();
-        // SAFETY: 16 mapped bytes, aligned to 8; this process reads them only by atomics and raw copies.
+        // SAFETY: these are 16 mapped bytes, aligned to 8. This process accesses them only by
+        // atomics and raw copies.
         let [low, high] = unsafe { [AtomicU64::from_ptr(words), AtomicU64::from_ptr(words.add(1))] };
         Some([low, high].map(|word| u64::from_le(word.load(Ordering::Relaxed))))
     }
@@ -189,7 +190,7 @@ impl Segments {
         Pieces(&self.list[..self.len])
     }
 
-    /// Tells the processor that the first two lines of segment `number` will be written soon.
+    /// Prefetches the first two cache lines of segment `number` for writing.
     #[inline(always)]
     pub(crate) fn prefetch_for_write(&self, number: usize) {
         let base = self.list[..self.len][number].base.as_ptr();
@@ -197,7 +198,7 @@ impl Segments {
         prefetch::for_write(base.wrapping_add(prefetch::LINE));
     }
 
-    /// The bytes of `count` segments from `first` on, one after the other.
+    /// The bytes of `count` segments in a row, from `first` on.
     #[inline]
     pub(crate) fn buffer(&self, first: usize, count: usize) -> Buffer<'_> {
         match self.list[..self.len][first..first + count] {
@@ -207,13 +208,14 @@ impl Segments {
     }
 }
 
-/// Segments that do not change meanwhile: where they are stays in registers.
+/// Segments that do not change in the meantime, so that their address stays in registers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pieces<'s>(&'s [Segment]);
 
 impl Pieces<'_> {
-    /// Copies the first bytes of segment `number` out, a header and what is behind it apart: buffers are often placed so that
-    /// one of the two is a whole line. False, and nothing copied, when the segment is shorter.
+    /// Copies the first `N` bytes of segment `number` out, header and rest separately: buffers are
+    /// often placed so that one of the two is a whole cache line. Returns false and copies nothing
+    /// when the segment is shorter.
     #[inline(always)]
     pub(crate) fn read_start<const HEADER: usize, const N: usize>(
         self,
@@ -234,9 +236,10 @@ impl Pieces<'_> {
         true
     }
 
-    /// Copies `len` bytes into segment `to`: `header`, then `start` as far as it is needed, and behind both what lies behind as
-    /// many bytes in segment `at` of `from`. False, and nothing copied, when either segment or `len` is too short. `next` is the
-    /// segment whose lines are asked for meanwhile: the one that as much will be written to next, or `to`.
+    /// Copies `len` bytes into segment `to`: `header`, then `start` as far as it is needed, and
+    /// behind both what lies behind as many bytes in segment `at` of `from`. False, and nothing
+    /// copied, when either segment or `len` is too short. `next` is the segment whose lines are
+    /// asked for meanwhile: the one that as much will be written to next, or `to`.
     #[inline(always)]
     pub(crate) fn copy_behind<const HEADER: usize, const START: usize>(
         self,
@@ -265,7 +268,8 @@ impl Pieces<'_> {
             return false;
         }
         let next = self.0[next()].base.as_ptr().wrapping_add(head);
-        // SAFETY: `head` < `len`, and both segments are mapped and have `len` bytes; ptr::copy allows them to overlap.
+        // SAFETY: `head` < `len`, and both segments are mapped and have `len` bytes; ptr::copy
+        // allows them to overlap.
         unsafe {
             std::ptr::copy(header.as_ptr(), to.base.as_ptr(), HEADER);
             std::ptr::copy(start.as_ptr(), to.base.as_ptr().add(HEADER), START);

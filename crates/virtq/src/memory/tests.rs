@@ -20,7 +20,7 @@ fn map(specs: &[RegionSpec], file: &OwnedFd) -> Result<Arc<GuestMemory>, MemoryE
 }
 
 #[test]
-fn bytes_go_to_the_region_that_has_their_address() {
+fn bytes_go_to_the_region_with_their_address() {
     let file = file(0x6000);
     let memory = map(&[spec(0x10_0000, 0x2000, 0x1800), spec(0, 0x1000, 0)], &file).unwrap();
     assert_eq!(memory.size(), 0x3000);
@@ -53,7 +53,7 @@ fn adjoining_regions_are_one_range_and_a_gap_is_not() {
 }
 
 #[test]
-fn regions_that_make_no_sense_are_refused() {
+fn invalid_regions_are_refused() {
     let file = file(0x4000);
     let refused = |specs: &[RegionSpec]| map(specs, &file).unwrap_err();
     assert!(matches!(refused(&[]), MemoryError::Count { .. }));
@@ -73,7 +73,7 @@ fn regions_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn a_descriptor_without_a_length_is_refused() {
+fn a_descriptor_that_is_not_a_file_is_refused() {
     let (read, _write) = rustix::pipe::pipe().unwrap();
     let refused = GuestMemory::map(&[spec(0, 0x1000, 0)], &[read.as_fd()]).unwrap_err();
     assert!(matches!(refused, MemoryError::NotAFile { .. }));

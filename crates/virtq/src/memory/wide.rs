@@ -1,28 +1,31 @@
-//! Work compiled anew for processors with wide registers, and chosen at run time: the program runs on any x86-64.
+//! Functions that are compiled several times, for processors with wider registers, and chosen at
+//! run time. The program runs on any x86-64 processor.
 //!
-//! A frame's first bytes in two stores instead of five is what counts: stores wait for their cache line in order, and the
-//! processor has room for so many. Measured in `docs/decisions.md`.
+//! The gain is that the first bytes of a frame take two stores instead of five: stores wait for
+//! their cache line in order, and the processor's store buffer is small. The measurement is in
+//! `docs/adr/0002-frames-move-in-bursts.md`.
 #![allow(unsafe_code)]
 
-/// Something that gains from wide copies. `run` should be `#[inline(always)]`, so that it is compiled for each width.
+/// Work that gains from wide copies. `run` must be `#[inline(always)]`, so that it is compiled for
+/// each width.
 pub(crate) trait Work {
-    /// What comes of it.
+    /// Result of the work.
     type Output;
-    /// Does it.
+    /// Does the work.
     fn run(self) -> Self::Output;
 }
 
-/// Does the work with the widest registers that this processor has.
+/// Does the work with the widest registers of this processor.
 #[inline]
 pub(crate) fn widest<W: Work>(work: W) -> W::Output {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
-            // SAFETY: the processor has what the function was compiled for.
+            // SAFETY: the processor has the features that the function was compiled for.
             return unsafe { avx512(work) };
         }
         if is_x86_feature_detected!("avx2") {
-            // SAFETY: likewise.
+            // SAFETY: as above.
             return unsafe { avx2(work) };
         }
     }

@@ -62,8 +62,8 @@ impl Part {
     }
 }
 
-/// A descriptor, read once. Both formats have the same fields in another order; see [`split::decode`] and
-/// [`packed::decode`].
+/// A descriptor, read once. Both formats have the same fields in another order; see
+/// [`split::decode`] and [`packed::decode`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Descriptor {
     pub(crate) addr: u64,

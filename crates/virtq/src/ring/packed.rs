@@ -188,12 +188,13 @@ impl Areas {
     /// Reads everything of a descriptor but its address.
     #[inline]
     pub(crate) fn load(&self, at: Position) -> Descriptor {
-        // Acquire: the address, the descriptors behind and the buffers were written before the flags.
+        // Acquire: the address, the descriptors behind and the buffers were written before the
+        // flags.
         decode([0, self.desc.load_u64_acquire(state_at(at.index))])
     }
 
-    /// Asks the other end, by this end's own event structure, to notify once it passes `at`. Returns
-    /// true if the descriptor there has become `ready` in the meantime.
+    /// Asks the other end, by this end's own event structure, to notify once it passes `at`.
+    /// Returns true if the descriptor there has become `ready` in the meantime.
     pub(crate) fn arm_notifications(
         &self,
         own: &Area<4>,
@@ -217,8 +218,8 @@ pub(crate) fn needs_notification(theirs: &Area<4>, moved: &mut u16, now: Positio
     if moved == 0 {
         return false;
     }
-    // The flags must be visible before the other end's wish is read. Then either this end sees a new
-    // wish, or the other end sees the flags after it stated the wish.
+    // The flags must be visible before the other end's wish is read. Then either this end sees a
+    // new wish, or the other end sees the flags after it stated the wish.
     fence(Ordering::SeqCst);
     Event::from_word(theirs.load_u32(0)).wants(now, moved, size)
 }
@@ -249,7 +250,8 @@ mod tests {
             prop_assert!(!turned.is_used(start.used_flags()) && !turned.is_available(start.available_flags()));
         }
 
-        /// Compares the arithmetic with its definition: one of the steps leaves the event's position.
+        /// Compares the arithmetic with its definition: one of the steps leaves the event's
+        /// position.
         #[test]
         fn an_event_is_wanted_when_a_step_leaves_it(
             size in 1..300u16, index: u16, wrap: bool, moved: u16, event: u16, event_wrap: bool,

@@ -1,9 +1,9 @@
 //! The position of a packed ring, logged outside guest memory so that the next process can go on
 //! after a crash.
 //!
-//! The used index of a split ring tells its position. The descriptors of a packed ring tell what was
-//! used but not up to where; only the two ends know their positions. The device therefore logs them
-//! before each batch becomes visible.
+//! The used index of a split ring tells its position. The descriptors of a packed ring tell what
+//! was used but not up to where; only the two ends know their positions. The device therefore logs
+//! them before each batch becomes visible.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,7 +31,8 @@ impl PositionLog {
     #[inline]
     pub(crate) fn store(&self, old: Position, new: Position) {
         let word = VALID | u64::from(new.to_bits()) << 16 | u64::from(old.to_bits());
-        // The store that shows the batch is a release store, so nobody sees that one without this one.
+        // The store that shows the batch is a release store, so nobody sees that one without this
+        // one.
         self.words.words()[self.index].store(word, Ordering::Relaxed);
     }
 

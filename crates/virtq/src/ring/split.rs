@@ -161,8 +161,8 @@ impl Published {
         if self.index == self.notified {
             return false;
         }
-        // The index must be visible before the other end's wish is read. Then either this end sees a
-        // new wish, or the other end sees the index after it stated the wish.
+        // The index must be visible before the other end's wish is read. Then either this end sees
+        // a new wish, or the other end sees the index after it stated the wish.
         fence(Ordering::SeqCst);
         let old = std::mem::replace(&mut self.notified, self.index);
         match event {

@@ -31,10 +31,8 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("error: no image could be made: {error}");
-            eprintln!(
-                "hint: the package must be a Debian linux-image; dpkg-deb, depmod (kmod) and xz must be installed"
-            );
+            eprintln!("error: cannot make the image: {error}");
+            eprintln!("hint: use a Debian linux-image package, and install dpkg-deb, depmod (kmod) and xz");
             ExitCode::FAILURE
         }
     }

@@ -1,4 +1,4 @@
-//! What a VM must be in itself, whatever else exists on the host.
+//! Checks of a VM that do not depend on the host or on other VMs.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,28 +12,29 @@ use taut_api::{ApiError, Bytes};
 use super::{passthrough, vmci};
 use crate::error::invalid;
 
-/// Guest memory is handed to the data plane in pages of this size where the host has them.
+/// Size of the huge pages that guest memory consists of where the host has them.
 const MEMORY_STEP: Bytes = Bytes::mib(2);
-/// A Debian kernel with an initial RAM file system needs somewhat more; smaller systems exist.
+/// Least memory of a VM under QEMU. A Debian kernel with an initial RAM file system needs a little
+/// more, other systems need less.
 const LEAST_QEMU: Bytes = Bytes::mib(64);
-/// Rings, buffers and a little room.
+/// Least memory of a micro VM: rings, buffers and some spare room.
 const LEAST_MICRO: Bytes = Bytes::mib(16);
-/// No host has more; beyond it addresses overflow elsewhere.
+/// Most memory of a VM. No host has more, and larger addresses would overflow elsewhere.
 const MOST: Bytes = Bytes(64 << 40);
 const MOST_VCPUS: u32 = 256;
 const MOST_NICS: usize = 32;
-/// The most that QEMU takes as a limit of a disk.
+/// Largest limit of a disk that QEMU accepts.
 const MOST_THROTTLE: u64 = 1_000_000_000_000_000;
-/// The kernel's own limit for its command line on x86 is 2048; ours is added to it.
+/// Longest command line from the user. The x86 kernel accepts 2048 bytes, including what taut adds.
 const MOST_CMDLINE: usize = 1500;
 
-/// Checks everything; the first fault is returned.
+/// Checks everything and returns the first fault.
 pub(super) fn check(spec: &VmSpec) -> Result<(), ApiError> {
     memory(spec)?;
     if !(1..=MOST_VCPUS).contains(&spec.vcpus) {
         return Err(invalid(
             format!("vcpus = {} is outside 1 to {MOST_VCPUS}", spec.vcpus),
-            "give the VM at least one virtual CPU, and fewer than the host has",
+            "give the VM at least one virtual CPU, and at most as many as the host has CPUs",
         ));
     }
     reservations(spec)?;
@@ -53,7 +54,7 @@ fn memory(spec: &VmSpec) -> Result<(), ApiError> {
     if !(least..=MOST).contains(&spec.memory) {
         return Err(invalid(
             format!("memory = {} is outside {least} to {MOST}", spec.memory),
-            "write it with its unit, such as memory = \"512MiB\"",
+            "write the size with its unit, such as memory = \"512MiB\"",
         ));
     }
     if !spec.memory.0.is_multiple_of(MEMORY_STEP.0) {
@@ -66,33 +67,34 @@ fn memory(spec: &VmSpec) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What a VM's reservations and its latency sensitivity must be in themselves; what the host has is another matter.
+/// Checks reservations and latency sensitivity. Whether the host can provide them is not checked
+/// here.
 pub(super) fn reservations(spec: &VmSpec) -> Result<(), ApiError> {
     passthrough::memory(spec)?;
     if let MemoryReservation::Size(size) = spec.memory_reservation
         && size > spec.memory
     {
         return Err(invalid(
-            format!("memory_reservation = {size} is more than its memory of {}", spec.memory),
-            "use \"full\", or a size up to its memory",
+            format!("memory_reservation = {size} is more than the VM's memory of {}", spec.memory),
+            "use \"full\", or a size up to that of the memory",
         ));
     }
     if spec.kind == VmKind::Micro && spec.vcpus > 1 && spec.latency_sensitivity != LatencySensitivity::Normal
     {
         return Err(invalid(
-            format!("a micro VM runs on one vCPU, and {} would own a pCPU each", spec.vcpus),
+            format!("a micro VM uses one vCPU, but {} would each get an exclusive pCPU", spec.vcpus),
             "use vcpus = 1",
         ));
     }
     Ok(())
 }
 
-/// What is said of its accelerator, its idle vCPUs and its disk's limits.
+/// Checks accelerator, idle vCPUs and disk limits.
 pub(super) fn machine(spec: &VmSpec) -> Result<(), ApiError> {
     if spec.kind == VmKind::Micro && !(spec.accelerator.is_auto() && spec.halt.is_default()) {
         return Err(invalid(
-            "a micro VM runs natively: it has no accelerator to choose and no vCPU that halts",
-            "leave `accelerator` and [halt] out, or use kind = \"qemu\"",
+            "a micro VM runs natively: it has neither an accelerator nor vCPUs that halt",
+            "remove `accelerator` and [halt], or use kind = \"qemu\"",
         ));
     }
     if let Some(us) = spec.halt.min_spin_us
@@ -100,7 +102,7 @@ pub(super) fn machine(spec: &VmSpec) -> Result<(), ApiError> {
     {
         return Err(invalid(
             format!("halt.min_spin_us = {us} is outside 1 to {MOST_SPIN_US} microseconds"),
-            "ESX's own is 100; for a vCPU that never halts on the host use desched = false",
+            "the default of ESX is 100; for a vCPU that never halts on the host use desched = false",
         ));
     }
     let Some(limits) = spec.disk.as_ref().map(|disk| disk.limits) else { return Ok(()) };
@@ -109,7 +111,7 @@ pub(super) fn machine(spec: &VmSpec) -> Result<(), ApiError> {
         if let Some(limit) = limit.filter(|limit| !(1..=MOST_THROTTLE).contains(limit)) {
             return Err(invalid(
                 format!("disk.limits.{name} = {limit} is outside 1 to {MOST_THROTTLE} a second"),
-                "leave it out for a disk that is not limited",
+                "remove it if the disk is to have no limit",
             ));
         }
     }
@@ -120,7 +122,7 @@ fn placement(spec: &VmSpec) -> Result<(), ApiError> {
     match spec.placement.vcpus_per_node {
         Some(most) if !(1..=MOST_VCPUS).contains(&most) => Err(invalid(
             format!("placement.vcpus_per_node = {most} is outside 1 to {MOST_VCPUS}"),
-            "leave it out: the guest then sees one NUMA node",
+            "remove it: the guest then sees one NUMA node",
         )),
         _ => Ok(()),
     }
@@ -156,7 +158,7 @@ fn kernel(boot: &Boot) -> Result<(), ApiError> {
     if boot.cmdline.len() > MOST_CMDLINE {
         return Err(invalid(
             format!("cmdline has {} bytes, more than {MOST_CMDLINE}", boot.cmdline.len()),
-            "the kernel would cut it off; shorten it",
+            "shorten it; the kernel would cut off the rest",
         ));
     }
     Ok(())
@@ -190,38 +192,37 @@ fn nics(nics: &[NicSpec], kind: VmKind) -> Result<(), ApiError> {
         if let Some(mac) = nic.mac {
             if !mac.is_assignable() {
                 return Err(invalid(
-                    format!("nic {index}: {mac} is no address for a card (it is a group address or zero)"),
-                    "the first octet must be even, such as 02:11:00:00:00:01; or leave `mac` out",
+                    format!(
+                        "nic {index}: {mac} cannot be the address of a card: it is a group address or zero"
+                    ),
+                    "use an even first octet, as in 02:11:00:00:00:01, or remove `mac`",
                 ));
             }
             if let Some(other) = owners.insert(mac, index) {
                 return Err(invalid(
                     format!("nics {other} and {index} have the same address {mac}"),
-                    "give each card its own `mac`, or leave it out and taut derives one",
+                    "give each card its own `mac`, or remove it and taut derives one",
                 ));
             }
         }
         for (name, size) in [("rx", nic.rings.rx), ("tx", nic.rings.tx)] {
             if !size.is_power_of_two() || !(64..=1024).contains(&size) {
                 return Err(invalid(
-                    format!("nic {index}: a ring of {name} = {size} descriptors is not possible"),
+                    format!("nic {index}: rings.{name} = {size} descriptors is not a possible size"),
                     "use 64, 128, 256, 512 or 1024",
                 ));
             }
         }
         if nic.queues.get() > 1 && (kind == VmKind::Micro || nic.model != NicModel::Virtio) {
             return Err(invalid(
-                format!(
-                    "nic {index}: {} pairs of queues are offered by virtio cards of QEMU's only",
-                    nic.queues
-                ),
-                "leave `queues` out: the card then has one pair",
+                format!("nic {index}: only virtio cards under QEMU can have {} queue pairs", nic.queues),
+                "remove `queues`: the card then has one pair",
             ));
         }
         if kind == VmKind::Micro && nic.model != NicModel::Virtio {
             return Err(invalid(
-                format!("nic {index}: a micro VM drives only virtio cards"),
-                "leave `model` out, or use kind = \"qemu\"",
+                format!("nic {index}: a micro VM supports only virtio cards"),
+                "remove `model`, or use kind = \"qemu\"",
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! taut's own VM file: TOML with the keys of [`VmSpec`] and `name`.
+//! taut's VM file: TOML with the keys of [`VmSpec`] and `name`.
 
 use std::cmp::Reverse;
 
@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue, Deserializer};
 use crate::error::invalid;
 use crate::parsed::Parsed;
 
-/// Reads the text of a VM file. Paths stay as written and nothing outside the text is looked at.
+/// Reads the text of a VM file. Paths stay as written; nothing outside the text is accessed.
 pub(super) fn read(text: &str) -> Result<Parsed, ApiError> {
     let mut table = DeTable::parse(text).map_err(|error| explain(text, &error))?;
     let name = match table.get_mut().remove("name") {
@@ -31,7 +31,7 @@ fn read_name(text: &str, value: &DeValue<'_>, at: usize) -> Result<Name, ApiErro
     })
 }
 
-/// The reader's complaint with its line, and the key that was probably meant.
+/// The error of the TOML reader with its line, and a hint at the key that was probably meant.
 fn explain(text: &str, error: &toml::de::Error) -> ApiError {
     let place = error.span().map(|span| format!("line {}: ", line_of(text, span.start))).unwrap_or_default();
     let message = error.message();
@@ -44,12 +44,13 @@ fn line_of(text: &str, offset: usize) -> usize {
     1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count()
 }
 
-/// For "unknown field" complaints: the nearest of the keys that are known there, or all of them.
+/// The hint for an unknown field: the most similar key of this table, or all its keys.
 fn unknown_field(message: &str) -> Option<String> {
     let mut quoted = message.split('`').skip(1).step_by(2);
     let unknown = quoted.next().filter(|_| message.starts_with("unknown "))?;
     let known: Vec<&str> = quoted.collect();
-    // Of two that are as near, the longer one: letters are forgotten more often than added.
+    // Of two keys with the same distance, the longer one: users omit letters more often than they
+    // add some.
     let nearest = known.iter().min_by_key(|key| (distance(unknown, key), Reverse(key.len()), **key))?;
     Some(if distance(unknown, nearest) <= unknown.len().div_ceil(3) {
         format!("did you mean `{nearest}`?")
@@ -58,7 +59,7 @@ fn unknown_field(message: &str) -> Option<String> {
     })
 }
 
-/// Levenshtein distance.
+/// Levenshtein distance of two texts.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {

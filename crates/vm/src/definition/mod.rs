@@ -1,4 +1,4 @@
-//! VM files: reading, filling in defaults, checking.
+//! VM files: reads them, fills in defaults and checks them.
 
 mod check;
 mod file;
@@ -15,19 +15,20 @@ use crate::error::invalid;
 use crate::parsed::Parsed;
 use crate::vmx;
 
-/// Largest VM file that is read, in bytes.
+/// Largest VM file that is accepted, in bytes.
 pub const MAX_FILE: usize = 1 << 20;
 
 /// Reads and checks a VM file.
 ///
 /// # Errors
-/// [`taut_api::error::ErrorKind::Invalid`], with the values and, where there is one, the line and key.
+/// [`taut_api::error::ErrorKind::Invalid`], with the values and, where there is one, the line and
+/// key.
 pub fn parse(request: &CreateVm) -> Result<Parsed, ApiError> {
     let base = PathBuf::from(&request.base_dir);
     if !base.is_absolute() {
         return Err(invalid(
             format!(
-                "the directory `{}` that the VM file's paths start from is not absolute",
+                "the directory `{}`, from which the paths in the VM file start, is not absolute",
                 request.base_dir
             ),
             "give the directory of the VM file as an absolute path",
@@ -35,8 +36,8 @@ pub fn parse(request: &CreateVm) -> Result<Parsed, ApiError> {
     }
     if request.text.len() > MAX_FILE {
         return Err(invalid(
-            format!("the VM file has {} bytes, more than the {MAX_FILE} that are read", request.text.len()),
-            "is this a VM file? Disk images are named in it, not given instead of it",
+            format!("the VM file has {} bytes; at most {MAX_FILE} are accepted", request.text.len()),
+            "give a VM file, and name the disk image in it",
         ));
     }
     let mut parsed = match request.format {
@@ -54,7 +55,7 @@ pub fn parse(request: &CreateVm) -> Result<Parsed, ApiError> {
     Ok(parsed)
 }
 
-/// Checks reservations and latency sensitivity that were changed.
+/// Checks changed reservations and latency sensitivity.
 ///
 /// # Errors
 /// [`taut_api::error::ErrorKind::Invalid`], with the values.
@@ -62,7 +63,7 @@ pub fn check_reservations(spec: &VmSpec) -> Result<(), ApiError> {
     check::reservations(spec)
 }
 
-/// Checks what was changed of a VM's process.
+/// Checks changed settings of a VM's process: accelerator, idle vCPUs and disk limits.
 ///
 /// # Errors
 /// [`taut_api::error::ErrorKind::Invalid`], with the values.
@@ -71,7 +72,7 @@ pub fn check_machine(spec: &VmSpec) -> Result<(), ApiError> {
 }
 
 fn make_absolute(spec: &mut VmSpec, base: &Path) {
-    // `base` came as text, so joining text to it stays text.
+    // `base` is valid UTF-8, and so is a path joined to it.
     let join = |path: &mut String| *path = base.join(&*path).to_string_lossy().into_owned();
     if let Some(boot) = &mut spec.boot {
         join(&mut boot.kernel);

@@ -1,4 +1,4 @@
-//! Devices of the host: what a VM file may say of them (SPEC LS-8).
+//! Checks of a VM file's pass-through devices (SPEC LS-8).
 
 use std::collections::BTreeSet;
 
@@ -8,15 +8,15 @@ use taut_api::vm::{VmKind, VmSpec};
 
 use crate::error::invalid;
 
-/// Root ports that there is room for.
+/// Most devices: there is room for this many root ports.
 const MOST: usize = 8;
 
-/// Checks the tables in themselves; what the host has is another matter.
+/// Checks the tables. Whether the host has the devices is not checked here.
 pub(super) fn check(spec: &VmSpec) -> Result<(), ApiError> {
     if spec.kind == VmKind::Micro && !spec.passthrough.is_empty() {
         return Err(invalid(
             format!(
-                "a micro VM drives virtio cards only, and {} devices are to be handed to it",
+                "a micro VM supports only virtio cards, but has {} [[passthrough]] devices",
                 spec.passthrough.len()
             ),
             "remove [[passthrough]], or use kind = \"qemu\"",
@@ -25,15 +25,15 @@ pub(super) fn check(spec: &VmSpec) -> Result<(), ApiError> {
     if spec.passthrough.len() > MOST {
         return Err(invalid(
             format!("the VM has {} [[passthrough]] devices, more than {MOST}", spec.passthrough.len()),
-            "remove some",
+            "remove some of them",
         ));
     }
     let mut seen = BTreeSet::new();
     for device in &spec.passthrough {
         if !seen.insert(device.address) {
             return Err(invalid(
-                format!("passthrough: {} is there twice", device.address),
-                "a device can be handed over once; virtual functions have addresses of their own",
+                format!("passthrough: {} is listed twice", device.address),
+                "remove one of the two tables; each virtual function has its own address",
             ));
         }
         bypasses(device)?;
@@ -41,7 +41,7 @@ pub(super) fn check(spec: &VmSpec) -> Result<(), ApiError> {
     memory(spec)
 }
 
-/// Frames of such a device go by every vSwitch.
+/// Refuses settings that need a vSwitch: frames of such a device bypass every vSwitch.
 fn bypasses(device: &PassthroughSpec) -> Result<(), ApiError> {
     let address = device.address;
     if let Some(shaping) = &device.shaping {
@@ -50,37 +50,38 @@ fn bypasses(device: &PassthroughSpec) -> Result<(), ApiError> {
             shapes.into_iter().filter_map(|(way, shape)| Some(format!("{way} {}", shape?.average))).collect();
         return Err(invalid(
             format!(
-                "passthrough: {address} cannot be shaped ({}): its frames go from the card into the guest, and neither shaping nor \
-                 network I/O control sees them",
+                "passthrough: {address} cannot be shaped ({}): its frames bypass the vSwitch, and with it shaping and \
+                 network I/O control",
                 rates.join(", ")
             ),
-            "limit the virtual function in the card (ip link set PF vf N max_tx_rate MBIT), or give the VM a [[nic]] on a port group",
+            "limit the virtual function in the card (ip link set PF vf N max_tx_rate MBIT), or use a [[nic]] on a port group",
         ));
     }
     if let Some(portgroup) = &device.portgroup {
         return Err(invalid(
             format!(
-                "passthrough: {address} cannot be on the port group `{portgroup}`: no vSwitch is between the card and the guest, so VLAN, \
-                 security policy, shaping and network I/O control of a port group do not hold for it"
+                "passthrough: {address} cannot be on the port group `{portgroup}`: its frames bypass the vSwitch, and with \
+                 it the VLAN, security policy, shaping and network I/O control of a port group"
             ),
-            "set the VLAN in the card (ip link set PF vf N vlan ID), or give the VM a [[nic]] on the port group",
+            "set the VLAN in the card (ip link set PF vf N vlan ID), or use a [[nic]] on the port group",
         ));
     }
     Ok(())
 }
 
-/// The device writes into the guest's memory by itself: every page has to stay where it is.
+/// Requires a full memory reservation. The device accesses guest memory directly, so pages must not
+/// move.
 pub(super) fn memory(spec: &VmSpec) -> Result<(), ApiError> {
     let reserved = spec.memory_reservation.of(spec.memory);
     match spec.passthrough.first() {
         Some(device) if reserved < spec.memory => Err(invalid(
             format!(
-                "passthrough: {} writes into the VM's memory by itself, which takes all of it reserved: {reserved} of {} are, {} are missing",
+                "passthrough: {} accesses the VM's memory directly, so all of it must be reserved; {reserved} of {} are reserved, {} are missing",
                 device.address,
                 spec.memory,
                 taut_api::Bytes(spec.memory.0 - reserved.0)
             ),
-            "memory_reservation = \"full\"",
+            "set memory_reservation = \"full\"",
         )),
         _ => Ok(()),
     }
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn impossible_devices_are_refused() {
         let full = "memory = \"512MiB\"\nmemory_reservation = \"full\"\n";
         let all = [
             said("memory = \"512MiB\"\nmemory_reservation = \"128MiB\"\n", ""),

@@ -52,25 +52,22 @@ fn a_file_becomes_a_spec_with_absolute_paths_and_addresses() {
     assert_eq!(parsed.spec.nics[0].mac, Some(MacAddr::derived("other", 0)));
 }
 
-/// What `taut vm create --help` shows.
+/// The VM file that `taut vm create --help` shows.
 const EVERY_KEY: &str = include_str!("../../../../demo/vm.toml");
 
 #[test]
-fn the_file_with_every_key_is_accepted() {
+fn the_example_file_is_accepted() {
     let parsed = toml(EVERY_KEY).unwrap();
     assert_eq!(parsed.name.unwrap().as_str(), "web1");
     let uncommented =
         EVERY_KEY.replace("\n# [", "\n[").replace("\n# kernel", "\nkernel").replace("\n# initrd", "\ninitrd");
     let spec = toml(&uncommented.replace("\n# cmdline", "\ncmdline").replace("\n# address", "\naddress"));
     let error = spec.unwrap_err().to_string();
-    assert!(
-        error.contains("memory_reservation"),
-        "all that is wrong is what it says of pass-through: {error}"
-    );
+    assert!(error.contains("memory_reservation"), "the only fault is that of pass-through: {error}");
 }
 
 #[test]
-fn the_file_with_every_key_has_every_key() {
+fn the_example_file_has_every_key() {
     let tables = [
         "",
         "[boot]",
@@ -87,7 +84,7 @@ fn the_file_with_every_key_has_every_key() {
         "[vmci]",
     ];
     for table in tables {
-        // The reader names what it knows.
+        // The error of the reader lists the known keys.
         let table = match table.strip_prefix("[nic.") {
             Some(rest) => format!("[[nic]]\n[nic.{rest}"),
             None => table.to_owned(),
@@ -106,7 +103,7 @@ fn the_file_with_every_key_has_every_key() {
 }
 
 #[test]
-fn paths_that_are_absolute_already_stay() {
+fn absolute_paths_stay() {
     let dir = folder();
     let disk = dir.path().join("disk.img");
     let text = format!("[disk]\npath = \"{}\"\nbus = \"sata\"\n", disk.display());
@@ -141,14 +138,14 @@ fn faults_are_named_with_their_values_and_a_hint() {
 }
 
 #[test]
-fn one_address_twice_names_both_cards() {
+fn an_address_used_twice_names_both_cards() {
     let nic = "[[nic]]\nportgroup = \"lan\"\nmac = \"02:00:00:00:00:01\"\n";
     let error = toml(&format!("kind = \"micro\"\n{nic}[[nic]]\nportgroup = \"lan\"\n{nic}")).unwrap_err();
     assert!(error.message.contains("nics 0 and 2 have the same address 02:00:00:00:00:01"), "{error}");
 }
 
 #[test]
-fn a_relative_base_or_an_enormous_file_is_refused() {
+fn a_relative_base_or_a_huge_file_is_refused() {
     let dir = folder();
     let relative = CreateVm { base_dir: "here".into(), ..request(&dir, VmFormat::Toml, "") };
     assert!(parse(&relative).unwrap_err().message.contains("`here`"));
@@ -157,7 +154,7 @@ fn a_relative_base_or_an_enormous_file_is_refused() {
 }
 
 #[test]
-fn cards_of_a_vmx_on_unknown_networks_go_to_the_default_and_the_report_says_so() {
+fn vmx_cards_on_unknown_networks_move_to_the_default_port_group() {
     let dir = folder();
     let text = "displayName = \"old\"\nide0:0.present = \"TRUE\"\nide0:0.fileName = \"disk.img\"\n\
                 ethernet0.present = \"TRUE\"\nethernet0.networkName = \"lan\"\n\

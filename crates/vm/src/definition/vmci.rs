@@ -1,4 +1,4 @@
-//! What a VMCI device must be in itself.
+//! Checks of a VMCI device that do not depend on other VMs.
 
 use std::collections::BTreeSet;
 
@@ -8,34 +8,29 @@ use taut_api::vmci::{Cid, VmciSpec};
 
 use crate::error::invalid;
 
-/// Checks everything; the first fault is returned.
+/// Checks everything and returns the first fault.
 ///
 /// # Errors
 /// [`taut_api::error::ErrorKind::Invalid`], with the values.
 pub fn check(vmci: &VmciSpec) -> Result<(), ApiError> {
     if let Some(cid) = vmci.cid.filter(|cid| !cid.is_a_vms()) {
         return Err(invalid(
-            format!(
-                "vmci: a VM cannot have the context ID {cid}: 0 to 2 and {} have meanings of their own",
-                u32::MAX
-            ),
-            format!("use one from {} to {}, or leave `cid` out and taut assigns one", Cid::FIRST, Cid::LAST),
+            format!("vmci: a VM cannot have the context ID {cid}: 0 to 2 and {} are reserved", u32::MAX),
+            format!("use one from {} to {}, or remove `cid` and taut assigns one", Cid::FIRST, Cid::LAST),
         ));
     }
     let connections = vmci.most_connections();
     if !(1..=MAX_CONNECTIONS as u32).contains(&connections) {
         return Err(invalid(
             format!("vmci: connections = {connections} is outside 1 to {MAX_CONNECTIONS}"),
-            "leave it out, or use a number in between; a VM that is to have no connection needs no [vmci]",
+            "use a number in this range, or remove `connections` for the default; if the VM needs no connections, remove [vmci]",
         ));
     }
     let half_open = vmci.most_half_open();
     if !(1..=connections).contains(&half_open) {
         return Err(invalid(
-            format!(
-                "vmci: half_open = {half_open} is outside 1 to {connections}, the number of its connections"
-            ),
-            "connections that nobody has accepted yet count as connections, too",
+            format!("vmci: half_open = {half_open} is outside 1 to {connections}, the limit for connections"),
+            "use at most as many as `connections`: half-open ones count as connections",
         ));
     }
     domains(vmci)

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_archive_holds_what_the_kernel_and_init_look_for() {
+    fn the_archive_has_init_modules_and_their_order() {
         let dir = tempfile::tempdir().unwrap();
         let init = dir.path().join("guest");
         fs::write(&init, b"\x7fELF").unwrap();

@@ -1,7 +1,9 @@
-//! Guest images for direct boot: a Debian kernel package and one static binary become `vmlinuz` and `initrd`.
+//! Guest images for direct boot: turns a Debian kernel package and a static binary into `vmlinuz`
+//! and `initrd`.
 //!
-//! The initial RAM file system holds the binary as `/init` and the modules that a guest of taut may need, uncompressed,
-//! with their load order in `/modules/order`. Nothing else: no shell, no library.
+//! The initial RAM file system contains only the binary as `/init`, the uncompressed modules that a
+//! guest of taut may need, and their load order in `/modules/order`. It has no shell and no
+//! library.
 
 mod initrd;
 mod modules;
@@ -15,18 +17,18 @@ use serde::Serialize;
 
 pub use package::PackageError;
 
-/// What an image was made of; `info.json` beside it.
+/// The sources of an image, written to `info.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ImageInfo {
-    /// Kernel release, as `uname -r` says it in the guest.
+    /// Kernel release, as in the guest's `uname -r`.
     pub kernel: String,
-    /// File name of the package that it came from.
+    /// File name of the kernel package.
     pub package: String,
     /// Modules in load order.
     pub modules: Vec<String>,
 }
 
-/// Why an image could not be made.
+/// Reason why an image could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// The kernel package could not be used.
@@ -37,14 +39,15 @@ pub enum ImageError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         source: io::Error,
     },
 }
 
-/// Makes `out/vmlinuz`, `out/initrd` and `out/info.json` from a Debian kernel package and a static `init` binary.
+/// Makes `out/vmlinuz`, `out/initrd` and `out/info.json` from a Debian kernel package and a static
+/// `init` binary.
 ///
-/// `info.json` is written last: an image with it is complete.
+/// `info.json` is written last, so an image that has it is complete.
 pub fn build(kernel_deb: &Path, init: &Path, out: &Path) -> Result<ImageInfo, ImageError> {
     let at = |path: &Path| {
         let path = path.to_owned();

@@ -1,4 +1,4 @@
-//! Which modules a guest gets, and in which order they can be loaded.
+//! The kernel modules of a guest, and the order in which they can be loaded.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -8,8 +8,8 @@ use std::path::Path;
 use super::ImageError;
 use super::package::{self, Package};
 
-/// Drivers of every device that taut's command lines can contain, and what the agent needs. A flavour that lacks one has
-/// it built in, or cannot have that device.
+/// Drivers of all devices that taut's command lines can contain, and modules that the agent needs.
+/// A kernel without one of them has it built in or does not support that device.
 const WANTED: &[&str] = &[
     "virtio_pci",
     "virtio_net",
@@ -31,7 +31,7 @@ const WANTED: &[&str] = &[
 /// A module, ready to be loaded.
 #[derive(Debug)]
 pub(super) struct Module {
-    /// Its name, without suffixes.
+    /// Name without suffixes.
     pub(super) name: String,
     /// The object file, uncompressed.
     pub(super) object: Vec<u8>,
@@ -46,7 +46,7 @@ pub(super) fn in_load_order(package: &Package) -> Result<Vec<Module>, ImageError
     order.iter().map(|path| Ok(Module { name: name(path), object: object(&folder.join(path))? })).collect()
 }
 
-/// Paths from `modules.dep` that the wanted modules need, each after all it depends on.
+/// Paths from `modules.dep` that the wanted modules need, each behind its dependencies.
 fn order(modules_dep: &str, wanted: &[&str]) -> Vec<String> {
     let by_name: HashMap<String, (&str, Vec<&str>)> = modules_dep
         .lines()
@@ -56,7 +56,7 @@ fn order(modules_dep: &str, wanted: &[&str]) -> Vec<String> {
     let (mut order, mut seen) = (Vec::new(), HashSet::new());
     for module in wanted {
         let Some((path, needs)) = by_name.get(*module) else { continue };
-        // depmod lists a module's whole closure, the deepest last.
+        // depmod lists all transitive dependencies of a module, the deepest last.
         for step in needs.iter().rev().chain([path]) {
             if seen.insert(*step) {
                 order.push((*step).to_owned());

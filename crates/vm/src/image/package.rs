@@ -1,4 +1,4 @@
-//! A Debian kernel package, unpacked into a folder that goes away with it.
+//! A Debian kernel package, unpacked into a folder that is removed with it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Why a kernel package could not be used.
+/// Reason why a kernel package could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageError {
     /// A program could not be started or failed.
@@ -14,9 +14,9 @@ pub enum PackageError {
     Program {
         /// The program.
         program: &'static str,
-        /// What it worked on.
+        /// File that it worked on.
         path: PathBuf,
-        /// What it said.
+        /// Its error output.
         what: String,
     },
     /// The package holds no kernel with modules.
@@ -50,12 +50,12 @@ impl Package {
 
 impl Drop for Package {
     fn drop(&mut self) {
-        // Left-over files only cost space, and the next run replaces them.
+        // Files that are left over only cost space, and the next run replaces them.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Unpacks `deb` into `folder` and works out which module needs which.
+/// Unpacks `deb` into `folder` and computes the dependencies of its modules.
 pub(super) fn unpack(deb: &Path, folder: &Path) -> Result<Package, PackageError> {
     let _ = fs::remove_dir_all(folder);
     run("dpkg-deb", &[OsStr::new("-x"), deb.as_os_str(), folder.as_os_str()], deb)?;
@@ -76,10 +76,10 @@ pub(super) fn unpack(deb: &Path, folder: &Path) -> Result<Package, PackageError>
     Ok(package)
 }
 
-/// Runs a program to its end; its standard output.
+/// Runs a program to its end. Returns its standard output.
 pub(super) fn run(program: &'static str, args: &[&OsStr], path: &Path) -> Result<Vec<u8>, PackageError> {
     let failed = |what: String| PackageError::Program { program, path: path.to_owned(), what };
-    // depmod lives where users' paths do not reach.
+    // depmod is in a folder that is not on users' PATH.
     let search = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let output =
         Command::new(program).args(args).env("PATH", search).output().map_err(|error| {

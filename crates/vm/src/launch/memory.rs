@@ -1,4 +1,5 @@
-//! A guest's memory: which pages, on which of the host's nodes, and as how many nodes the guest sees it (SPEC LS-5).
+//! A guest's memory: its pages, the host's NUMA nodes that it is on, and the NUMA nodes that the
+//! guest sees (SPEC LS-5).
 
 use serde::{Deserialize, Serialize};
 use taut_api::Bytes;
@@ -7,22 +8,23 @@ use taut_api::vm::VmSpec;
 
 use super::Tuning;
 
-/// What of a VM's memory is decided when its process starts.
+/// Settings of a VM's memory that are decided when its process starts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryTuning {
-    /// On huge pages of 2 MiB.
+    /// Whether the memory consists of huge pages of 2 MiB.
     pub huge: bool,
-    /// The guest's NUMA nodes; 0 and 1 are none of its own.
+    /// Number of NUMA nodes that the guest sees. With 0 and 1 it sees no NUMA.
     pub virtual_nodes: u8,
-    /// Nodes of the host that each of them is bound to, as a mask; 0 is anywhere.
+    /// For each node of the guest, a mask of the host's nodes that it is bound to; 0 means any
+    /// node.
     pub host_nodes: [u64; PlacementSpec::MOST_NODES as usize],
 }
 
-/// Memory is dealt out in huge pages.
+/// Memory is divided in units of huge pages, in bytes.
 const STEP: u64 = Bytes::mib(2).0;
 
-/// Options of QEMU's command line, from `-machine` on.
+/// QEMU's options for machine, CPUs and memory.
 pub(super) fn options(spec: &VmSpec, tuning: &Tuning) -> Vec<(&'static str, String)> {
     let MemoryTuning { huge, host_nodes, .. } = tuning.memory;
     let vcpus = spec.placement.virtual_nodes(spec.vcpus);
@@ -32,7 +34,7 @@ pub(super) fn options(spec: &VmSpec, tuning: &Tuning) -> Vec<(&'static str, Stri
         machine += ",memory-backend=mem0";
     }
     if tuning.locked {
-        // Pages that are the same in several guests stay several.
+        // Equal pages of several guests are not merged.
         machine += ",mem-merge=off";
     }
     let mut options = vec![
@@ -42,7 +44,7 @@ pub(super) fn options(spec: &VmSpec, tuning: &Tuning) -> Vec<(&'static str, Stri
     ];
     let mut first = 0;
     for (node, (size, count)) in sizes(spec.memory, vcpus.len()).into_iter().zip(&vcpus).enumerate() {
-        // The data plane maps the guest's memory: it has to be shared.
+        // The data plane maps the guest's memory, so it must be shared.
         let mut backend = format!("memory-backend-memfd,id=mem{node},size={size},share=on");
         if tuning.locked {
             backend += ",prealloc=on";
@@ -51,7 +53,7 @@ pub(super) fn options(spec: &VmSpec, tuning: &Tuning) -> Vec<(&'static str, Stri
             backend += ",hugetlb=on,hugetlbsize=2M";
         }
         for host in (0..64).filter(|host| host_nodes[node] >> host & 1 == 1) {
-            // Once for each: the form in which every QEMU takes a list.
+            // One option for each node: all versions of QEMU accept a list in this form.
             backend += &format!(",host-nodes={host}");
         }
         if host_nodes[node] != 0 {
@@ -69,7 +71,7 @@ pub(super) fn options(spec: &VmSpec, tuning: &Tuning) -> Vec<(&'static str, Stri
     options
 }
 
-/// The memory of each of so many nodes: as even as whole huge pages go.
+/// Divides memory into `nodes` nodes, as evenly as whole huge pages allow.
 fn sizes(memory: Bytes, nodes: usize) -> Vec<u64> {
     let (pages, nodes) = (memory.0 / STEP, nodes as u64);
     (0..nodes).map(|node| (pages * (node + 1) / nodes - pages * node / nodes) * STEP).collect()
@@ -88,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_one_object_unless_the_guest_is_to_see_nodes() {
+    fn memory_is_one_object_unless_the_guest_sees_numa_nodes() {
         let plain = serde_json::json!({ "memory": "256MiB", "vcpus": 2 });
         assert_eq!(
             text(&plain, &Tuning::default()),

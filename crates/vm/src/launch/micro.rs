@@ -1,4 +1,4 @@
-//! The microguest's command line.
+//! The command line of a microguest.
 
 use std::fmt::Write as _;
 use std::process::Command;

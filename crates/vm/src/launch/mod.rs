@@ -1,7 +1,8 @@
-//! From a VM's spec to the command that runs it.
+//! Builds the command that runs a VM.
 //!
-//! For virtio cards the VM is the vhost-user *socket server*: it waits at its start until every card's socket has a
-//! peer. For its VMCI device QEMU is the client, and waits until somebody listens and answers. All sockets of a VM lie in its run directory ([`RunPaths`]).
+//! For virtio cards the VM is the vhost-user *socket server*: its start waits until the socket of
+//! every card has a peer. For its VMCI device QEMU is the client; its start waits until a server
+//! answers. All sockets of a VM are in its run directory ([`RunPaths`]).
 
 mod memory;
 mod micro;
@@ -23,7 +24,8 @@ pub use memory::MemoryTuning;
 pub use paths::RunPaths;
 pub use tuning::{Tuning, accelerator};
 
-/// An older QEMU crashes when a guest under emulation starts a vhost-user device that has MSI-X.
+/// First major version of QEMU that supports MSI-X of vhost-user devices under emulation. Older
+/// ones crash when the guest starts such a device.
 pub(crate) const MSIX_WORKS_FROM: u64 = 8;
 
 /// What a VM is to be started with.
@@ -46,11 +48,12 @@ pub struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    /// The command that runs the VM. The caller sets standard streams, session and working directory.
+    /// The command that runs the VM. The caller sets standard streams, session and working
+    /// directory.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] when the VM needs QEMU and the host has none; [`ErrorKind::Invalid`] when the
-    /// path of the run directory is too long for Unix sockets.
+    /// [`ErrorKind::Unavailable`] when the VM needs QEMU and the host has none;
+    /// [`ErrorKind::Invalid`] when the path of the run directory is too long for Unix sockets.
     pub fn command(&self) -> Result<Command, ApiError> {
         self.paths.check(self.spec)?;
         match self.spec.kind {

@@ -1,4 +1,4 @@
-//! Where a running VM's sockets and logs are.
+//! Paths of a running VM's sockets and logs.
 
 use std::path::{Path, PathBuf};
 
@@ -7,17 +7,17 @@ use taut_api::vm::VmSpec;
 
 use crate::error::invalid;
 
-/// Longest path of a Unix socket: `sun_path` without its terminating zero.
+/// Longest path of a Unix socket in bytes: `sun_path` without its terminating zero.
 const MOST_SOCKET_PATH: usize = 107;
 
-/// A VM's run directory.
+/// The run directory of a VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunPaths {
     dir: PathBuf,
 }
 
 impl RunPaths {
-    /// The files of the VM whose run directory is `dir`.
+    /// The paths of the VM with the run directory `dir`.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into() }
     }
@@ -27,58 +27,61 @@ impl RunPaths {
         &self.dir
     }
 
-    /// QEMU's monitor (QMP); QEMU listens.
+    /// Socket of QEMU's monitor (QMP). QEMU listens.
     pub fn qmp(&self) -> PathBuf {
         self.dir.join("qmp.sock")
     }
 
-    /// The channel to the agent inside the VM; the VM listens.
+    /// Socket of the channel to the agent inside the VM. The VM listens.
     pub fn agent(&self) -> PathBuf {
         self.dir.join("agent.sock")
     }
 
-    /// The serial console; QEMU listens.
+    /// Socket of the serial console. QEMU listens.
     pub fn console(&self) -> PathBuf {
         self.dir.join("console.sock")
     }
 
-    /// Everything that the serial console printed.
+    /// Log of the serial console's output.
     pub fn console_log(&self) -> PathBuf {
         self.dir.join("console.log")
     }
 
-    /// What the VM's process itself prints.
+    /// Log of the output of the VM's process.
     pub fn log(&self) -> PathBuf {
         self.dir.join("vm.log")
     }
 
-    /// Process number and start time.
+    /// File with process ID and start time.
     pub fn pid(&self) -> PathBuf {
         self.dir.join("pid")
     }
 
-    /// The socket of a card; the VM listens. vhost-user for virtio, QEMU's stream protocol for emulated models.
+    /// Socket of a card. The VM listens. The protocol is vhost-user for virtio, QEMU's stream
+    /// protocol for emulated models.
     pub fn nic(&self, index: usize) -> PathBuf {
         self.dir.join(format!("nic{index}.sock"))
     }
 
-    /// Between the front end of the VMCI device and the fabric. taut listens for QEMU; a microguest listens itself.
+    /// Socket between the front end of the VMCI device and the fabric. tautd listens for QEMU; a
+    /// microguest listens itself.
     pub fn vmci_front(&self) -> PathBuf {
         self.dir.join("vmci.front.sock")
     }
 
-    /// Where programs of the host reach the guest's VMCI sockets; taut listens. What the guest connects to at the host is a
-    /// socket of this name with `_<port>` appended.
+    /// Socket through which programs of the host connect to the guest's VMCI sockets. taut listens.
+    /// When the guest connects to a port of the host, taut connects to this path with `_<port>`
+    /// appended.
     pub fn vmci(&self) -> PathBuf {
         self.dir.join("vmci.sock")
     }
 
-    /// Where a program of the host listens whom the guest reaches by connecting to this port of the host.
+    /// Socket on which a program of the host listens for the guest's connections to `port`.
     pub fn vmci_of_host(&self, port: u32) -> PathBuf {
         self.dir.join(format!("vmci.sock_{port}"))
     }
 
-    /// Can sockets and options name everything in this directory?
+    /// Checks that all paths in this directory are valid for sockets and command-line options.
     pub(super) fn check(&self, spec: &VmSpec) -> Result<(), ApiError> {
         let shown = self.dir.display();
         let hint = "use another run directory";
@@ -93,9 +96,9 @@ impl RunPaths {
                 hint,
             ));
         }
-        // Options of QEMU and of microguests separate their parts by commas.
+        // Options of QEMU and of microguests are separated by commas.
         if shown.to_string().contains(',') {
-            return Err(invalid(format!("the run directory `{shown}` has a comma in its path"), hint));
+            return Err(invalid(format!("the path of the run directory `{shown}` contains a comma"), hint));
         }
         Ok(())
     }

@@ -12,17 +12,18 @@ use taut_api::vm::{Boot, Disk, DiskBus, DiskFormat, NicModel, NicSpec, VmSpec};
 
 use super::{Launch, MSIX_WORKS_FROM, RunPaths, memory, throttle, tuning, vmci};
 
-/// The agent's virtio-serial port, as the guest sees it in `/dev/virtio-ports`.
+/// Name of the agent's virtio-serial port in the guest's `/dev/virtio-ports`.
 const AGENT_PORT: &str = "org.taut.agent.0";
 
-/// Translated code is cached in this much memory per VM, in MiB. QEMU's own default (1 GiB) would let fifty idle guests
-/// take the host; guests boot and run at the same speed with this.
+/// Memory for translated code per VM, in MiB. With QEMU's default (1 GiB), fifty idle guests would
+/// use up the host. Guests boot and run at the same speed with this value.
 const TCG_CACHE: u32 = 64;
 
-/// The drive's name.
+/// Name of the drive.
 pub(crate) const DISK: &str = "disk0";
 
-/// First PCI slot of the cards: eight functions a slot, in the guest's order, clear of the other devices.
+/// First PCI slot of the cards, clear of the other devices. Each slot has eight cards, in their
+/// order.
 const NIC_SLOT: usize = 8;
 
 pub(super) fn command(launch: &Launch<'_>, qemu: &QemuInfo) -> Command {
@@ -39,7 +40,8 @@ pub(super) fn command(launch: &Launch<'_>, qemu: &QemuInfo) -> Command {
     if emulated {
         args.option("-accel", format!("tcg,tb-size={TCG_CACHE}"));
         if spec.boot.is_none() {
-            // Distributions on users' disks may refuse the instruction set of the default CPU.
+            // Distributions on users' disks may require more than the instruction set of the
+            // default CPU.
             args.option("-cpu", "max");
         }
     } else {
@@ -66,7 +68,7 @@ pub(super) fn command(launch: &Launch<'_>, qemu: &QemuInfo) -> Command {
         card(&mut args, index, nic, &paths.nic(index), without_msix);
     }
     for (index, device) in spec.passthrough.iter().enumerate() {
-        handed_over(&mut args, index, device.address);
+        passthrough_device(&mut args, index, device.address);
     }
     if spec.vmci.is_some() {
         for (name, value) in vmci::options(&paths.vmci_front(), without_msix) {
@@ -76,7 +78,7 @@ pub(super) fn command(launch: &Launch<'_>, qemu: &QemuInfo) -> Command {
     args.0
 }
 
-/// Monitor, console and agent channel: QEMU listens and does not wait for anybody.
+/// Adds monitor, console and agent channel. QEMU listens and does not wait for a client.
 fn sockets(args: &mut Args, paths: &RunPaths) {
     let listen = |id: &str, path: &Path| format!("socket,id={id},server=on,wait=off,path={}", path.display());
     args.option("-chardev", listen("qmp", &paths.qmp())).option("-mon", "chardev=qmp,mode=control");
@@ -88,10 +90,11 @@ fn sockets(args: &mut Args, paths: &RunPaths) {
 }
 
 fn direct_boot(args: &mut Args, name: &Name, spec: &VmSpec, boot: &Boot, emulated: bool) {
-    // A guest that reboots after a panic would only panic again: the VM ends, and its console log says why.
+    // A guest that reboots after a panic would only panic again. Instead the VM ends, and its
+    // console log has the reason.
     let mut cmdline = format!("console=ttyS0 panic=-1 quiet hostname={name}");
     if emulated {
-        // Nothing to calibrate against and nothing to mitigate.
+        // An emulated CPU has no other clock to calibrate against, and nothing to mitigate.
         cmdline.push_str(" tsc=reliable mitigations=off");
     }
     if spec.disk.is_some() && boot.initrd.is_none() {
@@ -101,7 +104,7 @@ fn direct_boot(args: &mut Args, name: &Name, spec: &VmSpec, boot: &Boot, emulate
         cmdline.push(' ');
         cmdline.push_str(&word);
     }
-    // The user's arguments come last: of two contradicting ones the kernel takes the later.
+    // The user's arguments come last, because the kernel uses the later of two contradicting ones.
     if !boot.cmdline.is_empty() {
         cmdline.push(' ');
         cmdline.push_str(&boot.cmdline);
@@ -112,7 +115,8 @@ fn direct_boot(args: &mut Args, name: &Name, spec: &VmSpec, boot: &Boot, emulate
     }
 }
 
-/// A guest that boots from its own disk has its own kernel command line: it finds its addresses in the firmware.
+/// Adds the guest's addresses to the firmware. A guest that boots from its own disk has its own
+/// kernel command line and reads them there.
 fn firmware_addresses(args: &mut Args, spec: &VmSpec) {
     let words: Vec<String> = addresses(spec).collect();
     if !words.is_empty() {
@@ -121,7 +125,7 @@ fn firmware_addresses(args: &mut Args, spec: &VmSpec) {
     }
 }
 
-/// The addresses that the guest's agent gives its interfaces, in the words that it reads.
+/// The addresses that the guest's agent sets on its interfaces, in the agent's syntax.
 fn addresses(spec: &VmSpec) -> impl Iterator<Item = String> {
     spec.nics.iter().filter_map(|nic| Some(format!("taut.ip={},{}", nic.mac?, nic.ip?)))
 }
@@ -188,7 +192,7 @@ fn card(args: &mut Args, index: usize, nic: &NicSpec, socket: &Path, without_msi
         if without_msix {
             device.push_str(",vectors=0");
         } else if queues > 1 {
-            // One for each queue, one for configuration changes, one for the control queue.
+            // One vector for each queue, one for configuration changes, one for the control queue.
             let _ = write!(device, ",vectors={}", 2 * queues + 2);
         }
         args.option("-chardev", format!("socket,id=nic{index},server=on,path={socket}"));
@@ -203,19 +207,20 @@ fn card(args: &mut Args, index: usize, nic: &NicSpec, socket: &Path, without_msi
     args.option("-device", device);
 }
 
-/// A device of the host, on a root port of its own: where a PCI Express device belongs, and where it may be unplugged.
-fn handed_over(args: &mut Args, index: usize, address: PciAddress) {
+/// Adds a pass-through device on a root port of its own, as PCI Express requires and so that it can
+/// be unplugged.
+fn passthrough_device(args: &mut Args, index: usize, address: PciAddress) {
     let (chassis, slot) = (PASSTHROUGH_SLOT + index, PASSTHROUGH_SLOT + index);
     args.option("-device", format!("pcie-root-port,id=handed{index}port,chassis={chassis},addr={slot:x}"));
     args.option("-device", format!("vfio-pci,id=handed{index},host={address},bus=handed{index}port"));
 }
 
 fn major(qemu: &QemuInfo) -> u64 {
-    // A version that cannot be read is a new one.
+    // A version that cannot be read is taken for a new one.
     qemu.version.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(u64::MAX)
 }
 
-/// First PCI slot of the root ports for devices of the host, behind the VMCI device's.
+/// First PCI slot of the root ports for pass-through devices, behind that of the VMCI device.
 const PASSTHROUGH_SLOT: usize = 0x12;
 
 /// A command under construction.
@@ -233,7 +238,7 @@ impl Args {
     }
 }
 
-/// `text` as a value in QEMU's `key=value,…` options, where a comma is written twice.
+/// Escapes `text` as a value in QEMU's `key=value,…` options, where a comma is written twice.
 fn escaped(text: &str) -> String {
     text.replace(',', ",,")
 }

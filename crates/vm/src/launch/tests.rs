@@ -41,7 +41,7 @@ fn direct(nics: Vec<NicSpec>) -> VmSpec {
     VmSpec { boot: Some(boot), nics, memory: Bytes::mib(128), ..VmSpec::default() }
 }
 
-/// The command, one option a line.
+/// The command with one option a line.
 fn shown(spec: &VmSpec, kind: AcceleratorKind, version: &str) -> String {
     let paths = RunPaths::new("/run/taut/vms/db1");
     let name = "db1".parse().unwrap();
@@ -88,7 +88,7 @@ fn disk_under_kvm_with_every_emulated_card() {
 }
 
 #[test]
-fn the_old_qemu_gets_no_msix_under_emulation_only() {
+fn an_old_qemu_gets_no_msix_under_emulation() {
     let spec = direct(vec![nic(NicModel::Virtio)]);
     assert!(shown(&spec, AcceleratorKind::Tcg, "7.2.22").contains("vectors=0"));
     assert!(!shown(&spec, AcceleratorKind::Kvm, "7.2.22").contains("vectors=0"));
@@ -112,7 +112,7 @@ fn addresses_reach_a_guest_on_its_own_disk_through_the_firmware() {
 }
 
 #[test]
-fn thirty_two_cards_have_places_of_their_own_in_order() {
+fn thirty_two_cards_have_pci_functions_in_their_order() {
     let text = shown(&direct(vec![nic(NicModel::Virtio); 32]), AcceleratorKind::Tcg, "10.0.2");
     let places: Vec<_> = text.split("addr=").skip(1).map(|rest| rest.split(',').next().unwrap()).collect();
     assert_eq!(places[..9], ["8.0", "8.1", "8.2", "8.3", "8.4", "8.5", "8.6", "8.7", "9.0"]);
@@ -128,7 +128,7 @@ fn offloads_that_are_off_are_not_offered() {
 }
 
 #[test]
-fn several_queues_have_a_vector_each_and_two_more() {
+fn each_queue_has_a_vector_besides_two_others() {
     let spec = direct(vec![NicSpec { queues: 4.try_into().unwrap(), ..nic(NicModel::Virtio) }]);
     let text = shown(&spec, AcceleratorKind::Tcg, "10.0.2");
     assert!(text.contains("vhost-user,id=net0,chardev=nic0,queues=4\n"), "{text}");
@@ -176,7 +176,7 @@ fn a_vmci_device_is_on_a_port_of_its_own() {
     -device vhost-user-vsock-pci,id=vmci0,chardev=vmci0,bus=vmciport
     ");
     insta::assert_snapshot!(added(&with(VmKind::Micro), "10.0.2"), @"--vmci socket=/run/taut/vms/db1/vmci.front.sock");
-    assert!(added(&with(VmKind::Qemu), "7.2.22").ends_with(",vectors=0"), "no MSI-X for the old one");
+    assert!(added(&with(VmKind::Qemu), "7.2.22").ends_with(",vectors=0"), "an old QEMU gets no MSI-X");
 }
 
 /// The command under emulation and without tuning.
@@ -275,7 +275,7 @@ fn a_disk_may_have_limits() {
 }
 
 #[test]
-fn devices_of_the_host_have_ports_of_their_own_and_locked_memory() {
+fn pass_through_devices_have_root_ports_and_locked_memory() {
     let file = "memory_reservation = \"full\"\n[[passthrough]]\naddress = \"3b:00.1\"\n[[passthrough]]\naddress = \"0001:af:10.7\"\n";
     let spec: VmSpec = toml::from_str(file).unwrap();
     let text = shown(&VmSpec { boot: direct(vec![]).boot, ..spec }, AcceleratorKind::Kvm, "10.0.2");

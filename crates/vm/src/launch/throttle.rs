@@ -1,4 +1,4 @@
-//! Limits of a disk (SPEC VN-14): QEMU's own throttling, at the start and on a running VM.
+//! Limits of a disk (SPEC VN-14) by QEMU's throttling, at the start and on a running VM.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use taut_api::machine::DiskLimits;
 use super::qemu::DISK;
 use crate::qmp::{Qmp, QmpError};
 
-/// For the drive's options; empty without limits.
+/// The limits as options of a drive; empty without limits.
 pub(super) fn options(limits: DiskLimits) -> String {
     let mut text = String::new();
     for (option, value) in
@@ -21,10 +21,10 @@ pub(super) fn options(limits: DiskLimits) -> String {
     text
 }
 
-/// Sets the limits of a running VM's disk; 0 stands for none.
+/// Sets the limits of a running VM's disk.
 ///
 /// # Errors
-/// When QEMU does not answer, or refuses.
+/// When QEMU does not answer or refuses the command.
 pub fn set(qmp: &mut Qmp, limits: DiskLimits) -> Result<(), QmpError> {
     let arguments = json!({
         "device": DISK,

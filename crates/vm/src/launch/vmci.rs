@@ -1,17 +1,18 @@
-//! QEMU's words for a VMCI device, at its start and when it is plugged in again.
+//! QEMU's options and names for a VMCI device, at the start and when it is plugged in again.
 
 use std::path::Path;
 
-/// The device, and the character device that leads to the fabric.
+/// ID of the device, and of the character device that connects it to the fabric.
 pub(crate) const ID: &str = "vmci0";
-/// The port that it is plugged into: of its own, because only there can it be unplugged while the guest runs.
+/// ID of the root port of the device. A running guest can only unplug a device that has its own
+/// port.
 pub(crate) const BUS: &str = "vmciport";
-/// QEMU's name of the card that it is for the guest.
+/// QEMU's name for the device model.
 pub(crate) const DRIVER: &str = "vhost-user-vsock-pci";
-/// PCI slot of the port, clear of the cards and of what QEMU places itself.
+/// PCI slot of the port, clear of the cards and of the slots that QEMU assigns.
 const SLOT: usize = 0x10;
 
-/// The options that make it.
+/// The options that create the device.
 pub(super) fn options(socket: &Path, without_msix: bool) -> [(&'static str, String); 3] {
     let vectors = if without_msix { ",vectors=0" } else { "" };
     [

@@ -1,9 +1,10 @@
-//! Does KVM run guest code here, and at the speed of the hardware?
+//! Tests whether KVM runs guest code on this host, and at the speed of the hardware.
 //!
-//! `/dev/kvm` that opens proves nothing: some hosts (nested ones above all) create VMs and then run their code by
-//! instruction emulation, where firmware comes up and an operating system does not. So a vCPU is started, enters 64-bit
-//! mode with paging as an operating system does, and counts down a loop that takes hardware a tenth of a second and an
-//! instruction emulator minutes.
+//! Opening `/dev/kvm` is no proof: some hosts, mostly nested ones, create VMs and then run their
+//! code by instruction emulation. There firmware starts, but an operating system does not. The
+//! probe therefore starts a vCPU that enters 64-bit mode with paging, as an operating system does,
+//! and counts down a loop. Hardware takes a tenth of a second for the loop, an instruction emulator
+//! takes minutes.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -17,13 +18,14 @@ use std::time::{Duration, Instant};
 
 use taut_api::host::{Accelerator, AcceleratorKind, QemuInfo};
 
-/// How long the probe guest may take, QEMU's own start included. Hardware needs a fraction of a second.
+/// Time limit of the probe guest, including the start of QEMU. Hardware needs a fraction of a
+/// second.
 const DEADLINE: Duration = Duration::from_secs(3);
 
-/// Turns of the probe guest's loop (the operand at `CODE[0xa0]`).
+/// Number of turns of the probe guest's loop (the operand at `CODE[0xa0]`).
 const TURNS: u32 = 200_000_000;
 
-/// Exit status of QEMU when the guest wrote [`DONE`] to the exit device: the device makes it `2 × value + 1`.
+/// Exit status of QEMU after the guest wrote [`DONE`] to the exit device: `2 × value + 1`.
 const DONE_STATUS: i32 = 2 * DONE as i32 + 1;
 const DONE: u8 = 0x10;
 
@@ -91,19 +93,20 @@ const CODE: [u8; 0xd6] = [
     0x1f, 0x00, 0xb0, 0x00, 0xff, 0xff,
 ];
 
-/// Where the processor starts: `ljmp $0xf000, $0`.
+/// The first instruction of the processor: `ljmp $0xf000, $0`.
 const RESET: [u8; 5] = [0xea, 0x00, 0x00, 0x00, 0xf0];
 const RESET_AT: usize = 0xfff0;
 const ROM_SIZE: usize = 0x1_0000;
 
-/// Decides how guests' vCPUs run on this host, by running one. Takes up to three seconds: keep the answer. As soon as `stop` is set, the
-/// guest is ended, and the answer is worth nothing.
+/// Finds the accelerator of this host by running a probe guest. Takes up to three seconds, so
+/// callers should keep the answer. When `stop` is set, the guest is killed and the answer is
+/// meaningless.
 pub fn accelerator(qemu: &QemuInfo, stop: &AtomicBool) -> Accelerator {
     match try_kvm(Path::new(&qemu.path), stop) {
         Ok(took) => Accelerator {
             kind: AcceleratorKind::Kvm,
             why: format!(
-                "a probe guest under KVM ran {} million loop turns in 64-bit mode within {} ms, QEMU's start included",
+                "a probe guest under KVM ran {} million loop turns in 64-bit mode within {} ms, including the start of QEMU",
                 TURNS / 1_000_000,
                 took.as_millis()
             ),
@@ -112,18 +115,19 @@ pub fn accelerator(qemu: &QemuInfo, stop: &AtomicBool) -> Accelerator {
     }
 }
 
-/// How long the probe guest took under KVM, or why there is no answer, as a sentence.
+/// Runs the probe guest under KVM. Returns the time that it took, or the reason why KVM does not
+/// work.
 fn try_kvm(qemu: &Path, stop: &AtomicBool) -> Result<Duration, String> {
     let device = Path::new("/dev/kvm");
     if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open(device) {
-        return Err(format!("/dev/kvm cannot be opened: {error}"));
+        return Err(format!("cannot open /dev/kvm: {error}"));
     }
     run(qemu, &["-accel", "kvm", "-cpu", "host"], DEADLINE, stop)
 }
 
-/// Runs the probe guest with these arguments for the accelerator.
+/// Runs the probe guest with the given options for the accelerator.
 fn run(qemu: &Path, accelerator: &[&str], deadline: Duration, stop: &AtomicBool) -> Result<Duration, String> {
-    let rom = rom_file().map_err(|error| format!("the probe guest could not be written: {error}"))?;
+    let rom = rom_file().map_err(|error| format!("cannot write the probe guest: {error}"))?;
     let start = Instant::now();
     let mut child = child_of(std::process::id(), qemu)
         .args(accelerator)
@@ -139,22 +143,26 @@ fn run(qemu: &Path, accelerator: &[&str], deadline: Duration, stop: &AtomicBool)
     let took = start.elapsed();
     match ended {
         Some(status) if status.code() == Some(DONE_STATUS) => Ok(took),
-        Some(status) => Err(format!("KVM does not run a guest: {}", last_words(&mut child, status))),
+        Some(status) => Err(format!("KVM does not run guests: {}", last_words(&mut child, status))),
         None => Err(format!(
-            "KVM is here but does not run guests at the hardware's speed: {} million loop turns in 64-bit mode, a tenth \
-             of a second's work, were not done after {} s",
+            "KVM does not run guests at the hardware's speed: {} million loop turns in 64-bit mode, which take \
+             hardware a tenth of a second, were not done after {} s",
             TURNS / 1_000_000,
             deadline.as_secs()
         )),
     }
 }
 
-/// Runs the rest of its arguments in its own place if its parent is the process that its first names.
+/// Shell script that executes its remaining arguments if its parent process has the ID in its first
+/// argument.
 const UNLESS_ORPHANED: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
 
-/// A command that ends when the thread that starts it does, which is one of process `parent`: a guest that never ends by itself must not
-/// outlive a daemon that is killed meanwhile. By util-linux' `setpriv`; without it, it may. Who was killed before `setpriv` had
-/// asked for that is not the shell's parent any more, and nothing is run.
+/// A command that is killed when the thread that starts it ends. The thread belongs to process
+/// `parent`. Otherwise a guest that never ends would outlive a killed daemon.
+///
+/// The command needs `setpriv` of util-linux; without it, the guest may outlive the daemon. If the
+/// daemon is killed before `setpriv` has taken effect, it is no longer the parent of the shell, and
+/// the shell does not start the program.
 fn child_of(parent: u32, program: &Path) -> Command {
     let Some(setpriv) = super::find("setpriv") else { return Command::new(program) };
     let mut command = Command::new(setpriv);
@@ -163,7 +171,7 @@ fn child_of(parent: u32, program: &Path) -> Command {
     command
 }
 
-/// The exit status, or nothing if the child had to be killed: at the deadline, or because nobody wants to know any more.
+/// Waits for the exit status; `None` if the child was killed at the deadline or because of `stop`.
 fn wait(child: &mut Child, deadline: Instant, stop: &AtomicBool) -> Option<ExitStatus> {
     while Instant::now() < deadline && !stop.load(Ordering::Relaxed) {
         match child.try_wait() {
@@ -172,13 +180,13 @@ fn wait(child: &mut Child, deadline: Instant, stop: &AtomicBool) -> Option<ExitS
             Err(_) => break,
         }
     }
-    // An error here means that it ended by itself meanwhile.
+    // An error means that the child ended in the meantime.
     let _ = child.kill();
     let _ = child.wait();
     None
 }
 
-/// What QEMU complained about before it ended, or how it ended.
+/// The first line of QEMU's error output, or its exit status.
 fn last_words(child: &mut Child, status: ExitStatus) -> String {
     let mut said = Vec::new();
     if let Some(stderr) = child.stderr.take() {
@@ -187,12 +195,12 @@ fn last_words(child: &mut Child, status: ExitStatus) -> String {
     let said = String::from_utf8_lossy(&said);
     match (said.lines().find(|line| !line.trim().is_empty()), status.signal()) {
         (Some(line), _) => line.trim().to_owned(),
-        (None, Some(signal)) => format!("QEMU was ended by signal {signal}"),
+        (None, Some(signal)) => format!("QEMU was killed by signal {signal}"),
         (None, None) => format!("QEMU ended with {status}"),
     }
 }
 
-/// The probe guest as a firmware image: a file without a name, so that nothing is left of it whatever happens here.
+/// Writes the probe guest as a firmware image to a file without a name, which is never left behind.
 fn rom_file() -> std::io::Result<File> {
     let mut rom = vec![0; ROM_SIZE];
     rom[..CODE.len()].copy_from_slice(&CODE);
@@ -211,38 +219,38 @@ mod tests {
         assert_eq!(CODE[0xa0..0xa4], TURNS.to_le_bytes());
     }
 
-    /// What `run` says of a QEMU that does what this shell script does.
+    /// The result of `run` for a QEMU that is this shell script.
     fn outcome(script: &str, deadline: Duration) -> Result<Duration, String> {
         run(Path::new("/bin/sh"), &["-c", script], deadline, &AtomicBool::new(false))
     }
 
     #[test]
-    fn only_the_exit_device_s_word_counts_as_success() {
+    fn only_the_status_of_the_exit_device_is_success() {
         let ample = Duration::from_secs(60);
         assert!(outcome("exit 33", ample).is_ok());
         assert_eq!(
             outcome("echo 'no such luck' >&2; exit 1", ample).unwrap_err(),
-            "KVM does not run a guest: no such luck"
+            "KVM does not run guests: no such luck"
         );
         assert!(outcome("exit 0", ample).unwrap_err().contains("exit status: 0"));
         assert!(outcome("kill -6 $$", ample).unwrap_err().contains("signal 6"));
     }
 
     #[test]
-    fn a_guest_that_is_too_slow_is_ended_and_said_to_be() {
+    fn a_guest_that_is_too_slow_is_killed_and_reported() {
         let why = outcome("exec sleep 600", Duration::from_millis(20)).unwrap_err();
         assert!(why.contains("does not run guests at the hardware's speed"), "{why}");
     }
 
     #[test]
-    fn a_guest_that_nobody_waits_for_any_more_is_ended() {
+    fn a_stopped_probe_kills_its_guest() {
         let hour = Duration::from_secs(3600);
         let stopped = AtomicBool::new(true);
         assert!(run(Path::new("/bin/sh"), &["-c", "exec sleep 7200"], hour, &stopped).is_err());
     }
 
     #[test]
-    fn a_guest_is_not_started_for_one_who_has_gone() {
+    fn a_guest_is_not_started_without_its_parent() {
         let mut there = child_of(std::process::id(), Path::new("/bin/sh"));
         assert_eq!(there.args(["-c", "exit 5"]).status().unwrap().code(), Some(5));
         let mut gone = child_of(std::process::id() + 1, Path::new("/bin/sh"));

@@ -1,4 +1,4 @@
-//! Which QEMU there is, and whether KVM really runs guests here.
+//! Finds QEMU, and tests whether KVM runs guests on this host.
 
 mod guest;
 
@@ -15,14 +15,15 @@ pub use guest::accelerator;
 
 const BINARY: &str = "qemu-system-x86_64";
 
-/// The QEMU on `PATH`.
+/// Finds QEMU on `PATH`.
 ///
 /// # Errors
-/// [`ErrorKind::Unavailable`] when there is none or it does not start.
+/// [`ErrorKind::Unavailable`] when QEMU is missing or does not start.
 pub fn qemu() -> Result<QemuInfo, ApiError> {
     let hint = "install qemu-system-x86 (10.0 preferred, 7.2 works)";
     let unavailable = |message: String| ApiError::new(ErrorKind::Unavailable, message, hint);
-    let path = find(BINARY).ok_or_else(|| unavailable(format!("no QEMU: `{BINARY}` is not on the PATH")))?;
+    let path = find(BINARY)
+        .ok_or_else(|| unavailable(format!("QEMU is not installed: `{BINARY}` is not on the PATH")))?;
     let shown = path.to_string_lossy().into_owned();
     let output = Command::new(&path)
         .arg("--version")
@@ -31,7 +32,7 @@ pub fn qemu() -> Result<QemuInfo, ApiError> {
     let text = String::from_utf8_lossy(&output.stdout);
     let version = version(&text).ok_or_else(|| {
         let said: String = text.chars().take(200).collect();
-        unavailable(format!("`{shown} --version` named no version, it said `{}`", said.trim()))
+        unavailable(format!("`{shown} --version` printed no version but `{}`", said.trim()))
     })?;
     Ok(QemuInfo { path: shown, version })
 }
@@ -43,7 +44,7 @@ fn find(program: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(program)).find(|path| executable(path))
 }
 
-/// `major.minor.micro` out of "QEMU emulator version 10.0.2 (Debian …)".
+/// Reads `major.minor.micro` from "QEMU emulator version 10.0.2 (Debian …)".
 fn version(text: &str) -> Option<String> {
     let rest = text.split("version ").nth(1)?;
     let version: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();

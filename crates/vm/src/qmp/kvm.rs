@@ -1,4 +1,5 @@
-//! What KVM counts of a VM's vCPUs, as QEMU tells it (`query-stats`, since QEMU 7.1; the kernel's binary statistics, since Linux 5.14).
+//! KVM's counters of a VM's vCPUs by QEMU's `query-stats`. Requires QEMU 7.1 and the kernel's
+//! binary statistics, since Linux 5.14.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +9,11 @@ use taut_api::kvm::{COUNTERS, KvmVcpu};
 use super::{Qmp, QmpError, shortened};
 
 impl Qmp {
-    /// The counters [`COUNTERS`] of each vCPU, by vCPU. Empty where QEMU has none: under emulation, and with kernels that do not tell.
+    /// The counters [`COUNTERS`] of each vCPU, ordered by vCPU. Empty where QEMU has none: under
+    /// emulation and with older kernels.
     ///
     /// # Errors
-    /// [`QmpError::Refused`] by a QEMU that does not know the command; otherwise as for every command.
+    /// [`QmpError::Refused`] when QEMU does not know the command; otherwise as for every command.
     pub fn kvm_counters(&mut self) -> Result<Vec<KvmVcpu>, QmpError> {
         let wanted = json!({ "target": "vcpu", "providers": [{ "provider": "kvm", "names": COUNTERS }] });
         let stats = self.execute("query-stats", &wanted)?;
@@ -21,7 +23,7 @@ impl Qmp {
     }
 }
 
-/// The number of the vCPU at each place in QEMU's tree of objects; nothing when the answer is of another shape.
+/// The vCPU of each path in QEMU's object tree; `None` when the answer is malformed.
 fn places(cpus: &Value) -> Option<BTreeMap<&str, u32>> {
     let numbered = cpus.as_array()?.iter();
     numbered
@@ -29,7 +31,8 @@ fn places(cpus: &Value) -> Option<BTreeMap<&str, u32>> {
         .collect()
 }
 
-/// Counters by vCPU; nothing when the answer is of another shape. A vCPU whose place is unknown has gone, or has just come.
+/// The counters by vCPU; `None` when the answer is malformed. A vCPU with an unknown path was just
+/// added or removed and is skipped.
 fn counters(stats: &Value, places: &BTreeMap<&str, u32>) -> Option<Vec<KvmVcpu>> {
     let wanted = BTreeSet::from(COUNTERS);
     let mut vcpus = BTreeMap::new();
@@ -42,7 +45,7 @@ fn counters(stats: &Value, places: &BTreeMap<&str, u32>) -> Option<Vec<KvmVcpu>>
         let counters: &mut BTreeMap<_, _> = vcpus.entry(vcpu).or_default();
         for counter in list {
             let name = counter["name"].as_str()?;
-            // Of others the value may be a list or a truth value.
+            // Values of other counters may be lists or booleans.
             if wanted.contains(name) {
                 counters.insert(name.to_owned(), counter["value"].as_u64()?);
             }

@@ -1,4 +1,4 @@
-//! Against a monitor that says what the test wants.
+//! The client against a scripted monitor.
 
 use std::os::unix::net::UnixListener;
 use std::thread::{self, JoinHandle};
@@ -7,7 +7,8 @@ use super::*;
 
 const GREETING: &str = r#"{"QMP": {"version": {}, "capabilities": []}}"#;
 
-/// A monitor that greets, then answers each line that it reads with the next of `answers`; returns what it read.
+/// A monitor that sends a greeting and then answers each line that it reads with the next of
+/// `answers`. Returns the lines that it read.
 fn monitor(greeting: &str, answers: &[&str]) -> (tempfile::TempDir, JoinHandle<Vec<String>>) {
     let dir = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(dir.path().join("qmp")).unwrap();
@@ -52,7 +53,7 @@ fn commands_are_answered_and_events_kept() {
 }
 
 #[test]
-fn refusals_carry_qemus_words() {
+fn refusals_contain_the_reason_of_qemu() {
     let refusal = r#"{"error": {"class": "GenericError", "desc": "not now"}}"#;
     let (dir, _thread) = monitor(GREETING, &[r#"{"return": {}}"#, refusal]);
     let error = connect(&dir).unwrap().powerdown().unwrap_err();
@@ -60,7 +61,7 @@ fn refusals_carry_qemus_words() {
 }
 
 #[test]
-fn what_is_no_monitor_is_said_to_be_none() {
+fn a_peer_that_is_not_a_monitor_is_an_error() {
     for greeting in ["HTTP/1.1 400 Bad Request", "{}", "[1]", "17", &"x".repeat(300)] {
         let (dir, _thread) = monitor(greeting, &[]);
         assert!(matches!(connect(&dir), Err(QmpError::Protocol(_))), "{greeting}");
@@ -68,7 +69,7 @@ fn what_is_no_monitor_is_said_to_be_none() {
 }
 
 #[test]
-fn answers_of_another_shape_are_errors() {
+fn malformed_answers_are_errors() {
     let empty = r#"{"return": {}}"#;
     for answer in [r#"{"return": {"status": 5}}"#, r#"{"nothing": 1}"#, "garbage"] {
         let (dir, _thread) = monitor(GREETING, &[empty, answer]);
@@ -82,7 +83,7 @@ fn answers_of_another_shape_are_errors() {
 const TWO_CPUS: &str = r#"{"return": [{"cpu-index": 1, "qom-path": "/b", "thread-id": 12},
     {"cpu-index": 0, "qom-path": "/a", "thread-id": 11}]}"#;
 
-/// What is made of QEMU's answers to the two questions.
+/// Counters read from QEMU's answers to the two commands.
 fn kvm_counters(stats: &str, cpus: &str) -> Result<Vec<taut_api::kvm::KvmVcpu>, QmpError> {
     let line = |text: &str| text.replace('\n', " ");
     let (dir, _thread) = monitor(GREETING, &[r#"{"return": {}}"#, &line(stats), &line(cpus)]);
@@ -90,7 +91,7 @@ fn kvm_counters(stats: &str, cpus: &str) -> Result<Vec<taut_api::kvm::KvmVcpu>, 
 }
 
 #[test]
-fn kvms_counters_are_told_by_vcpu() {
+fn kvm_counters_are_ordered_by_vcpu() {
     let stats = r#"{"return": [
         {"provider": "kvm", "qom-path": "/b", "stats": [{"name": "exits", "value": 7}]},
         {"provider": "kvm", "qom-path": "/a", "stats": [{"name": "halt_exits", "value": 18446744073709551615},
@@ -106,7 +107,7 @@ fn kvms_counters_are_told_by_vcpu() {
 }
 
 #[test]
-fn counters_of_another_shape_are_errors() {
+fn malformed_counters_are_errors() {
     let entry =
         |stats: &str| format!(r#"{{"return": [{{"provider": "kvm", "qom-path": "/a", "stats": {stats}}}]}}"#);
     let counter = |value: &str| entry(&format!(r#"[{{"name": "exits", "value": {value}}}]"#));
@@ -133,7 +134,7 @@ fn counters_of_another_shape_are_errors() {
 }
 
 #[test]
-fn a_monitor_that_goes_away_or_talks_without_end_is_an_error() {
+fn a_closed_connection_or_an_endless_line_is_an_error() {
     let (dir, _thread) = monitor(GREETING, &[r#"{"return": {}}"#]);
     assert!(matches!(connect(&dir).unwrap().status(), Err(QmpError::Io(_))), "it ended");
     let endless = " ".repeat(2 << 20);

@@ -1,4 +1,4 @@
-//! Against a QEMU that is a table of what it has.
+//! Replacement in a simulated QEMU.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
@@ -6,22 +6,22 @@ use std::thread::{self, JoinHandle};
 
 use super::*;
 
-/// Reached only by a test that fails.
+/// Timeout that only failing tests reach.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the QEMU has, and how it behaves.
+/// State and behaviour of the simulated QEMU.
 #[derive(Clone)]
 struct Machine {
     device: bool,
     /// `filename` of the character device.
     chardev: Option<&'static str>,
-    /// The guest lets go of the device at once.
+    /// Whether the guest releases the device at once.
     lets_go: bool,
     major: u64,
 }
 
 impl Machine {
-    /// The answer to one command, events before it.
+    /// The answer to one command, preceded by events.
     fn answer(&mut self, command: &str, arguments: &Value) -> Vec<Value> {
         let returned = |value: Value| vec![json!({ "return": value })];
         let empty = || returned(json!({}));
@@ -63,11 +63,13 @@ impl Machine {
     }
 }
 
-/// Replugs once; what came of it, the machine afterwards, and the commands that changed something.
+/// Replaces the device once. Returns the result, the machine afterwards and the commands that
+/// changed it.
 fn replugged(machine: Machine) -> (Result<Replug, QmpError>, Machine, Vec<Value>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("qmp");
-    // Whoever lets go is waited for, however busy this machine is; for the other there is no need to.
+    // Whoever lets go is waited for, however busy this machine is; for the other there is no need
+    // to.
     let patience = if machine.lets_go { PATIENCE } else { Duration::ZERO };
     let monitor = serve(UnixListener::bind(&path).unwrap(), machine);
     let mut qmp = Qmp::connect(&path, PATIENCE).unwrap();
@@ -122,7 +124,7 @@ fn a_device_that_lost_its_peer_is_replaced() {
 }
 
 #[test]
-fn a_guest_that_holds_it_is_asked_again_and_the_rest_follows_then() {
+fn a_guest_that_holds_the_device_is_asked_again_later() {
     let (result, machine, commands) = replugged(Machine { lets_go: false, ..LOST });
     assert_eq!(result.unwrap(), Replug::Held);
     assert_eq!(names(&commands), ["device_del"]);
@@ -134,7 +136,7 @@ fn a_guest_that_holds_it_is_asked_again_and_the_rest_follows_then() {
 }
 
 #[test]
-fn the_old_qemu_gets_no_msix_again() {
+fn an_old_qemu_gets_a_device_without_msix() {
     let (_, _, commands) = replugged(Machine { major: 7, ..LOST });
     assert_eq!(commands.last().unwrap()["arguments"]["vectors"], 0);
 }

@@ -8,7 +8,7 @@ use super::file::{VmxFile, shortened};
 use super::machine::usable_name;
 use crate::error::invalid;
 
-/// The cards that are present, in their order.
+/// Reads the cards that are present, in their order.
 pub(super) fn read(file: &mut VmxFile, default_portgroup: Option<&Name>) -> Result<Vec<NicSpec>, ApiError> {
     let mut nics = Vec::new();
     for number in file.numbers("ethernet") {
@@ -22,7 +22,7 @@ pub(super) fn read(file: &mut VmxFile, default_portgroup: Option<&Name>) -> Resu
     Ok(nics)
 }
 
-/// One card's place in the file and in the spec.
+/// The prefix of a card's keys in the file, and its field in the spec.
 struct Card {
     prefix: String,
     field: String,
@@ -53,16 +53,17 @@ impl Card {
         })
     }
 
-    /// Kept for the card that it will be: emulated ones are interrupted by QEMU.
+    /// Reads interrupt coalescing. It takes effect once the card's model is virtio: QEMU interrupts
+    /// the guest for emulated cards.
     fn coalescing(&self, file: &mut VmxFile) -> NicCoalescing {
         let (scheme, params) = (self.key("coalescingscheme"), self.key("coalescingparams"));
         let Some(name) = file.get(&scheme) else { return NicCoalescing::HostDefault };
-        // The older word.
+        // The older name.
         let name = if name.eq_ignore_ascii_case("calibrate") { "adapt" } else { name };
         match Coalescing::of(name, file.get(&params).unwrap_or_default()) {
             Ok(own) => {
                 for key in [&scheme, &params] {
-                    let note = format!("{own}: in force once the card is model = \"virtio\"");
+                    let note = format!("{own}: takes effect once the card has model = \"virtio\"");
                     file.mapped(key, self.field("coalescing"), note);
                 }
                 NicCoalescing::Own(own)
@@ -82,8 +83,8 @@ impl Card {
         let Some(network) = file.get(&key).map(str::to_owned) else {
             return default.cloned().ok_or_else(|| {
                 invalid(
-                    format!("{} is on no network: there is no networkName", self.prefix),
-                    "say which port group such cards belong to: --portgroup NAME",
+                    format!("{} is on no network: it has no networkName", self.prefix),
+                    "give the port group for such cards with --portgroup NAME",
                 )
             });
         };
@@ -94,14 +95,14 @@ impl Card {
         let name = default.cloned().or_else(|| usable_name(&network)).ok_or_else(|| {
             invalid(
                 format!(
-                    "{} is on the network \"{}\", which no port group can be called",
+                    "{} is on the network \"{}\", which is not a valid name of a port group",
                     self.prefix,
                     shortened(&network)
                 ),
-                "say which port group such cards belong to: --portgroup NAME",
+                "give the port group for such cards with --portgroup NAME",
             )
         })?;
-        file.mapped(&key, field, format!("{name}: names are letters, digits, `-`, `_` and `.`"));
+        file.mapped(&key, field, format!("{name}: names consist of letters, digits, `-`, `_` and `.`"));
         Ok(name)
     }
 
@@ -116,14 +117,14 @@ impl Card {
         Ok(mac)
     }
 
-    /// The guest has the driver for the card that it knew; it keeps that card.
+    /// Reads the model. The guest keeps the card that it has a driver for.
     fn model(&self, file: &mut VmxFile) -> NicModel {
         let key = self.key("virtualdev");
         let Some(model) = file.get(&key).map(str::to_ascii_lowercase) else {
             let sixty_four = file.get("guestos").is_some_and(|os| os.to_ascii_lowercase().ends_with("-64"));
             let (model, name) =
                 if sixty_four { (NicModel::E1000, "e1000") } else { (NicModel::Vlance, "vlance") };
-            let note = format!("with model = {name}, which ESX gives such guests when virtualDev is absent");
+            let note = format!("with model = {name}, the default of ESX for such guests without virtualDev");
             file.mapped(&self.key("present"), &self.field, note);
             return model;
         };
@@ -133,13 +134,16 @@ impl Card {
             "e1000e" => (NicModel::E1000e, EMULATED),
             "vlance" => (NicModel::Vlance, EMULATED),
             "flexible" => {
-                (NicModel::Vlance, "vlance, which a flexible card is until the vmxnet driver takes it over")
+                (NicModel::Vlance, "vlance: a flexible card is one until the vmxnet driver takes it over")
             }
             "vmxnet" | "vmxnet2" => (
                 NicModel::Vlance,
-                "vlance: the first two vmxnet cards exist nowhere else; guests that had them mostly drive vlance too",
+                "vlance: only ESX has vmxnet and vmxnet2 cards; most guests with one also have a driver for vlance",
             ),
-            _ => (NicModel::E1000, "e1000: this is none of ESX's cards, and most guests drive that one"),
+            _ => (
+                NicModel::E1000,
+                "e1000: the value is not a card of ESX; most guests have a driver for e1000",
+            ),
         };
         file.mapped(&key, self.field("model"), note);
         model

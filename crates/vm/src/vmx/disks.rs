@@ -32,7 +32,7 @@ impl Controller {
     }
 }
 
-/// The first hard disk that is present. Others, and CD-ROMs, are reported.
+/// Reads the first hard disk that is present. Other disks and CD-ROM drives are reported.
 pub(super) fn read(file: &mut VmxFile) -> Result<Disk, ApiError> {
     let mut found = None;
     for controller in Controller::ALL {
@@ -41,9 +41,9 @@ pub(super) fn read(file: &mut VmxFile) -> Result<Disk, ApiError> {
             if !file.is_true(&format!("{prefix}present")) {
                 file.report_all(&prefix, "the device is not present");
             } else if is_cdrom(file, &prefix) {
-                file.report_all(&prefix, "CD-ROM drives are not attached");
+                file.report_all(&prefix, "CD-ROM drives are not supported");
             } else if found.is_some() || file.get(&format!("{prefix}filename")).is_none() {
-                file.report_all(&prefix, "only the first hard disk is attached");
+                file.report_all(&prefix, "only the first hard disk is attached to the VM");
             } else {
                 found = Some(hard_disk(file, controller, &place, &prefix));
             }
@@ -52,12 +52,12 @@ pub(super) fn read(file: &mut VmxFile) -> Result<Disk, ApiError> {
     found.ok_or_else(|| {
         invalid(
             "the .vmx names no hard disk that is present",
-            "it needs a line such as scsi0:0.fileName = \"disk.vmdk\", and scsi0:0.present = \"TRUE\"",
+            "add lines such as scsi0:0.present = \"TRUE\" and scsi0:0.fileName = \"disk.vmdk\"",
         )
     })
 }
 
-/// A device's place on its controllers: `0:1`.
+/// Position of a device: number of its controller and unit on it, such as `0:1`.
 struct Place {
     controller: u32,
     unit: u32,
@@ -82,7 +82,7 @@ fn is_cdrom(file: &VmxFile, prefix: &str) -> bool {
     kind.contains("cdrom") || extension(name).eq_ignore_ascii_case("iso")
 }
 
-/// What follows the last dot of a file name.
+/// The part of a file name behind its last dot.
 fn extension(name: &str) -> &str {
     name.rsplit_once('.').map_or("", |(_, extension)| extension)
 }
@@ -97,7 +97,7 @@ fn hard_disk(file: &mut VmxFile, controller: Controller, place: &Place, prefix: 
     };
     file.understood(&key("present"), "disk");
     file.understood(&key("filename"), "disk.path");
-    file.report_all(&key("devicetype"), "a hard disk");
+    file.report_all(&key("devicetype"), "the device is a hard disk");
     let snapshot =
         file.get(&key("mode")).is_some_and(|mode| mode.eq_ignore_ascii_case("independent-nonpersistent"));
     if snapshot {
@@ -109,7 +109,8 @@ fn hard_disk(file: &mut VmxFile, controller: Controller, place: &Place, prefix: 
     Disk { path, format, bus: bus(file, controller, place), snapshot, limits, shares }
 }
 
-/// `sched.scsi0:0.throughputCap`: `80IOPS`, `10MBps`, `off`; a number alone counts operations. `bandwidthCap` is the older name.
+/// Reads `sched.scsi0:0.throughputCap`: `80IOPS`, `10MBps` or `off`. A number without unit counts
+/// operations. `bandwidthCap` is the older name of the key.
 fn limits(file: &mut VmxFile, prefix: &str) -> DiskLimits {
     let mut limits = DiskLimits::default();
     for name in ["throughputcap", "bandwidthcap"] {
@@ -131,14 +132,14 @@ fn limits(file: &mut VmxFile, prefix: &str) -> DiskLimits {
         } else {
             file.reported(
                 &key,
-                "not a number of operations (80IOPS) or bytes (10MBps) a second: the disk is not limited",
+                "neither operations (80IOPS) nor bytes (10MBps) a second: the disk has no limit",
             );
         }
     }
     limits
 }
 
-/// The guest finds its disk where it was, as far as QEMU has such a controller.
+/// The bus of the disk: that on ESX if QEMU has such a controller.
 fn bus(file: &mut VmxFile, controller: Controller, place: &Place) -> DiskBus {
     const FIELD: &str = "disk.bus";
     let keys = format!("{}{}", controller.prefix(), place.controller);
@@ -164,7 +165,7 @@ fn bus(file: &mut VmxFile, controller: Controller, place: &Place) -> DiskBus {
                 Some("lsisas1068") => (DiskBus::Lsisas1068, None),
                 _ => (
                     DiskBus::Sata,
-                    Some("sata: QEMU has no such SCSI controller, and most guests drive AHCI"),
+                    Some("sata: QEMU does not have this SCSI controller; most guests have a driver for AHCI"),
                 ),
             };
             match note {

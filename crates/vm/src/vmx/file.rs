@@ -1,4 +1,4 @@
-//! A `.vmx` while it is being read: which keys it has, and what became of each.
+//! A `.vmx` while it is read: its keys, and what became of each.
 
 use std::collections::HashMap;
 use std::collections::hash_map;
@@ -10,21 +10,21 @@ use super::known;
 use super::syntax::{self, Entry};
 use crate::error::invalid;
 
-/// The entries with their fates.
+/// The entries of a file and their fates.
 pub(super) struct VmxFile {
     entries: Vec<Entry>,
     fates: Vec<Option<Fate>>,
-    /// Lower-case key → its entry.
+    /// Index of the entry by the key in lower case.
     index: HashMap<String, usize>,
 }
 
 impl VmxFile {
     /// Reads the text.
     pub(super) fn read(text: &str) -> Result<Self, ApiError> {
-        let hint = "is this a .vmx file? Each of its lines reads: key = \"value\"";
+        let hint = "give a .vmx file; each of its lines has the form key = \"value\"";
         let entries = syntax::entries(text).map_err(|error| invalid(error.to_string(), hint))?;
         if entries.is_empty() {
-            return Err(invalid("the .vmx sets nothing", hint));
+            return Err(invalid("the .vmx contains no settings", hint));
         }
         let mut fates = vec![None; entries.len()];
         let mut index: HashMap<String, usize> = HashMap::new();
@@ -48,13 +48,13 @@ impl VmxFile {
         Some(&self.entries[*self.index.get(key)?].value)
     }
 
-    /// Is the key there and true?
+    /// Tells whether the key is present and true.
     pub(super) fn is_true(&self, key: &str) -> bool {
         self.get(key)
             .is_some_and(|value| ["true", "yes", "1", "y"].contains(&value.to_ascii_lowercase().as_str()))
     }
 
-    /// The value of a key as something that can be parsed; an error names line, key and value.
+    /// The parsed value of a key. An error names line, key and value.
     pub(super) fn parsed<T: std::str::FromStr>(&self, key: &str, what: &str) -> Result<Option<T>, ApiError> {
         let Some(&number) = self.index.get(key) else { return Ok(None) };
         let Entry { line, key, value } = &self.entries[number];
@@ -64,7 +64,7 @@ impl VmxFile {
         })
     }
 
-    /// Numbers `n` of all keys `<prefix>n.…`, ascending.
+    /// The numbers `n` of all keys `<prefix>n.…`, ascending.
     pub(super) fn numbers(&self, prefix: &str) -> Vec<u32> {
         let number = |key: &String| key.strip_prefix(prefix)?.split_once('.')?.0.parse().ok();
         let mut numbers: Vec<u32> = self.index.keys().filter_map(number).collect();
@@ -78,22 +78,22 @@ impl VmxFile {
         self.index.keys().map(String::as_str)
     }
 
-    /// Taken over with the same meaning.
+    /// Marks a key as taken over with the same meaning.
     pub(super) fn understood(&mut self, key: &str, field: impl Into<String>) {
         self.set(key, Fate::Understood { field: field.into() });
     }
 
-    /// Taken over with another meaning or value.
+    /// Marks a key as taken over with another meaning or value.
     pub(super) fn mapped(&mut self, key: &str, field: impl Into<String>, note: impl Into<String>) {
         self.set(key, Fate::Mapped { field: field.into(), note: note.into() });
     }
 
-    /// Known and without effect.
+    /// Marks a key as known and without effect.
     pub(super) fn reported(&mut self, key: &str, note: impl Into<String>) {
         self.set(key, Fate::Reported { note: note.into() });
     }
 
-    /// Reports all keys that begin so and have no fate yet.
+    /// Marks all keys with this prefix that have no fate yet as known and without effect.
     pub(super) fn report_all(&mut self, prefix: &str, note: &str) {
         let keys: Vec<String> = self.index.keys().filter(|key| key.starts_with(prefix)).cloned().collect();
         for key in keys {
@@ -109,7 +109,8 @@ impl VmxFile {
         }
     }
 
-    /// Every key in the file's order. What nobody took is either known or ignored.
+    /// The fate of every key, in the order of the file. Keys that no module took are known or
+    /// ignored.
     pub(super) fn into_report(self) -> Vec<ImportedKey> {
         let fate = |key: &str| match known::note(&key.to_ascii_lowercase()) {
             Some(note) => Fate::Reported { note: note.to_owned() },
@@ -136,11 +137,11 @@ fn twice(first: &Entry, second: &Entry) -> ApiError {
             shortened(&second.value),
             second.line
         ),
-        "keys are the same whatever their case; remove one of the two lines",
+        "remove one of the two lines; upper and lower case are the same in keys",
     )
 }
 
-/// A value as messages show it.
+/// A value, shortened for messages.
 pub(super) fn shortened(value: &str) -> String {
     value.chars().take(80).collect()
 }

@@ -1,7 +1,9 @@
-//! `monitor.*`, `monitor_control.*`: what an idle vCPU does on ESX, and what does that here (SPEC BP).
+//! `monitor.*`, `monitor_control.*`: behaviour of idle vCPUs on ESX, and its counterparts on Linux
+//! (SPEC BP).
 //!
-//! The VM's part of it is taken over. How long KVM polls before it gives a halted vCPU's pCPU away is one setting for the host, so of
-//! several running VMs the longest counts; under emulation none of the keys has an effect.
+//! The keys become settings of the VM. The time for which KVM polls before it gives away the pCPU
+//! of a halted vCPU is one setting of the host, so the longest time of all running VMs counts.
+//! Under emulation none of the keys has an effect.
 
 use taut_api::ApiError;
 use taut_api::machine::{MIN_SPIN_US, MOST_SPIN_US};
@@ -9,33 +11,31 @@ use taut_api::vm::VmSpec;
 
 use super::file::VmxFile;
 
-/// Takes the keys about idle vCPUs.
+/// Reads the keys about idle vCPUs.
 pub(super) fn read(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError> {
     const NEVER_YIELD: &str = "monitor_control.halt_desched";
     const SPIN: [&str; 2] = ["monitor.idleloopspinbeforehalt", "monitor.idleloopspinbeforehaltup"];
     const SPIN_US: &str = "monitor.idleloopminspinus";
-    const PROVIDED: &str = "under KVM only, which `taut vm explain` says";
+    const PROVIDED: &str = "under KVM only; see `taut vm explain`";
     if let Some(value) = file.get(NEVER_YIELD) {
         let yields = !is_off(value);
         spec.halt.desched = Some(yields);
         let note = if yields {
-            format!(
-                "true: an idle vCPU gives its pCPU away, also one that is exclusively its own; {PROVIDED}"
-            )
+            format!("true: an idle vCPU gives its pCPU away, even an exclusive one; {PROVIDED}")
         } else {
             format!(
-                "false: an idle vCPU halts by itself (-overcommit cpu-pm=on) once its pCPU is its own, which takes \
-                 latency_sensitivity = \"high\"; {PROVIDED}"
+                "false: an idle vCPU halts inside the guest (-overcommit cpu-pm=on) once it has an exclusive pCPU, \
+                 which requires latency_sensitivity = \"high\"; {PROVIDED}"
             )
         };
         file.mapped(NEVER_YIELD, "halt.desched", note);
     }
-    // Of both, the one for as many vCPUs as it has.
+    // One of the two keys is for VMs with one vCPU, the other for VMs with several.
     let (own, other) = if spec.vcpus == 1 { (SPIN[1], SPIN[0]) } else { (SPIN[0], SPIN[1]) };
     if let Some(value) = file.get(own) {
         spec.halt.spin = Some(!is_off(value));
         let note = if is_off(value) {
-            "false: it does not ask KVM to poll; what the host polls by itself (halt_poll_ns) stays"
+            "false: the VM does not ask KVM to poll; the host's own setting (halt_poll_ns) still applies"
                 .to_owned()
         } else {
             format!(
@@ -47,8 +47,8 @@ pub(super) fn read(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError
     }
     if file.get(other).is_some() {
         let which =
-            if spec.vcpus == 1 { "several vCPUs, and it has one" } else { "one vCPU, and it has several" };
-        file.reported(other, format!("for VMs with {which}"));
+            if spec.vcpus == 1 { "several vCPUs; this VM has one" } else { "one vCPU; this VM has several" };
+        file.reported(other, format!("only for VMs with {which}"));
     }
     if let Some(us) = file.parsed::<u32>(SPIN_US, "a number of microseconds")? {
         let taken = us.clamp(1, MOST_SPIN_US);
@@ -61,8 +61,9 @@ pub(super) fn read(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError
                 format!("{taken}: halt_poll_ns of at least {ns} while the VM runs"),
             );
         } else {
-            let note =
-                format!("{taken}: without effect unless it spins before it halts (ESX: {MIN_SPIN_US} us)");
+            let note = format!(
+                "{taken}: without effect unless halt.spin is true (the default of ESX is {MIN_SPIN_US} us)"
+            );
             file.mapped(SPIN_US, "halt.min_spin_us", note);
         }
     }

@@ -7,7 +7,7 @@ use taut_api::{ApiError, Bytes, Name};
 use super::file::VmxFile;
 use crate::error::invalid;
 
-/// `displayName`, made usable as a name.
+/// Reads `displayName` and turns it into a valid name.
 pub(super) fn name(file: &mut VmxFile) -> Option<Name> {
     let display = file.get("displayname")?.to_owned();
     let name = usable_name(&display);
@@ -17,15 +17,15 @@ pub(super) fn name(file: &mut VmxFile) -> Option<Name> {
             file.mapped(
                 "displayname",
                 "name",
-                format!("{name}: names are letters, digits, `-`, `_` and `.`"),
+                format!("{name}: names consist of letters, digits, `-`, `_` and `.`"),
             );
         }
-        None => file.reported("displayname", "nothing in it can be used as a name"),
+        None => file.reported("displayname", "no character in it can be part of a name"),
     }
     name
 }
 
-/// The text as a name: everything that a name cannot hold becomes `-`.
+/// Turns a text into a name: characters that a name cannot have become `-`.
 pub(super) fn usable_name(text: &str) -> Option<Name> {
     let legal = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
     let mapped: String = text.chars().map(legal).collect();
@@ -35,7 +35,7 @@ pub(super) fn usable_name(text: &str) -> Option<Name> {
     short.parse().ok()
 }
 
-/// Processors, memory, latency sensitivity.
+/// Reads processors, memory and latency sensitivity.
 pub(super) fn read(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError> {
     if let Some(vcpus) = file.parsed("numvcpus", "a number of virtual CPUs")? {
         spec.vcpus = vcpus;
@@ -48,7 +48,7 @@ pub(super) fn read(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError
 
 fn memory(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError> {
     let Some(mib) = file.parsed::<u64>("memsize", "a size in MB")? else { return Ok(()) };
-    // Huge pages are two megabytes.
+    // A huge page has two megabytes.
     let rounded = mib.checked_next_multiple_of(2).filter(|mib| *mib <= u64::MAX >> 20);
     let rounded = rounded.ok_or_else(|| {
         invalid(
@@ -75,17 +75,17 @@ fn latency_sensitivity(file: &mut VmxFile, spec: &mut VmSpec) {
             spec.latency_sensitivity = LatencySensitivity::High;
             file.understood(KEY, FIELD);
         }
-        "low" | "medium" => file.mapped(KEY, FIELD, "normal: ESX's experimental levels act as normal"),
-        _ => file.mapped(KEY, FIELD, "normal: this is none of ESX's levels"),
+        "low" | "medium" => file.mapped(KEY, FIELD, "normal: ESX's experimental levels have no counterpart"),
+        _ => file.mapped(KEY, FIELD, "normal: the value is not a level of ESX"),
     }
 }
 
-/// `sched.cpu.min` and `sched.mem.min`, `pin`: what is kept for the VM.
+/// Reads the reservations: `sched.cpu.min`, `sched.mem.min` and `sched.mem.pin`.
 fn reservations(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError> {
     const CPU: &str = "sched.cpu.min";
     const MEMORY: &str = "sched.mem.min";
     const PIN: &str = "sched.mem.pin";
-    // Other units are ESX's own calculation of the same: only MHz can be taken over.
+    // ESX calculates values in other units itself. Only MHz can be taken over.
     let in_mhz = file.get("sched.cpu.units").is_none_or(|units| units.eq_ignore_ascii_case("mhz"));
     if in_mhz && let Some(mhz) = file.parsed::<u32>(CPU, "a number of MHz")? {
         spec.cpu.reservation = if mhz == 0 { CpuReservation::None } else { CpuReservation::Mhz(mhz) };
@@ -103,14 +103,15 @@ fn reservations(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError> {
     }
     if file.is_true(PIN) {
         spec.memory_reservation = MemoryReservation::Full;
-        file.mapped(PIN, "memory_reservation", "full: memory that is reserved as a whole is locked");
+        file.mapped(PIN, "memory_reservation", "full: fully reserved memory is locked");
     }
-    // ESX's own file may carry the sensitivity without the reservation that it takes: it is reserved where it was, refused here.
+    // A file of ESX may have the sensitivity without the reservation that it requires. taut would
+    // refuse such a VM.
     if spec.latency_sensitivity != LatencySensitivity::Normal
         && spec.memory_reservation.of(spec.memory) < spec.memory
     {
         spec.latency_sensitivity = LatencySensitivity::Normal;
-        let note = "normal: not all of its memory is reserved (sched.mem.min)";
+        let note = "normal: high requires that all memory is reserved (sched.mem.min)";
         file.mapped("sched.cpu.latencysensitivity", "latency_sensitivity", note);
     }
     Ok(())

@@ -1,7 +1,12 @@
-//! VMware's `.vmx` files: what a VM moved from ESX said about itself, and what became of each line.
+//! VMware's `.vmx` files: converts the settings of a VM from ESX and reports what became of each
+//! line.
 //!
-//! Reading has three steps: [`syntax`] splits the text into keys and values, the modules for the [`machine`], its
-//! [`shares`] and [`placement`], [`cards`], its [`disks`], its VMCI device ([`vmci`]) and its [`idle`] vCPUs take what they understand, and [`known`] says of the rest whether taut knows it.
+//! Reading has three steps:
+//!
+//! 1. [`syntax`] splits the text into keys and values.
+//! 2. [`machine`], [`shares`], [`placement`], [`cards`], [`disks`], [`vmci`] and [`idle`] take the
+//!    keys that they understand.
+//! 3. [`known`] has notes for the remaining keys that taut knows.
 
 mod cards;
 mod disks;
@@ -21,10 +26,11 @@ use crate::parsed::Parsed;
 
 use file::VmxFile;
 
-/// Reads a `.vmx`. Paths stay as written; `default_portgroup` is for cards whose network has no usable name.
+/// Reads a `.vmx`. Paths stay as written. Cards whose network has no usable name get
+/// `default_portgroup`.
 ///
 /// # Errors
-/// When the text is no `.vmx`, a value that matters cannot be read, or there is no hard disk.
+/// When the text is not a `.vmx`, a value that matters cannot be read, or there is no hard disk.
 pub(crate) fn import(text: &str, default_portgroup: Option<&Name>) -> Result<Parsed, ApiError> {
     let mut file = VmxFile::read(text)?;
     let mut spec = VmSpec::default();

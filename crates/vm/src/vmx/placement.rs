@@ -1,4 +1,4 @@
-//! Where vCPUs and memory are to be.
+//! Placement of vCPUs and memory.
 
 use taut_api::ApiError;
 use taut_api::placement::Numbers;
@@ -6,14 +6,15 @@ use taut_api::vm::VmSpec;
 
 use super::file::VmxFile;
 
-/// `sched.cpu.affinity`, `numa.nodeAffinity`, `numa.vcpu.maxPerVirtualNode`, `numa.vcpu.min`.
+/// Reads `sched.cpu.affinity`, `numa.nodeAffinity`, `numa.vcpu.maxPerVirtualNode` and
+/// `numa.vcpu.min`.
 pub(super) fn read(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError> {
     const MOST: &str = "numa.vcpu.maxpervirtualnode";
     const MIN: &str = "numa.vcpu.min";
     spec.placement.cpus = numbers(file, "sched.cpu.affinity", "placement.cpus");
     spec.placement.nodes = numbers(file, "numa.nodeaffinity", "placement.nodes");
     if let Some(most) = file.parsed::<u32>(MOST, "a number of virtual CPUs")? {
-        // 0 and more than a VM can have are no limit.
+        // 0, and more than a VM can have, mean no limit.
         spec.placement.vcpus_per_node = Some(most).filter(|most| (1..=256).contains(most));
         file.understood(MOST, "placement.vcpus_per_node");
     }

@@ -6,7 +6,8 @@ use taut_api::{ApiError, Bytes};
 
 use super::file::VmxFile;
 
-/// `sched.cpu.shares`, `sched.cpu.max`, `sched.mem.shares`, `sched.mem.max`. Processors and memory are read already.
+/// Reads `sched.cpu.shares`, `sched.cpu.max`, `sched.mem.shares` and `sched.mem.max`. Processors
+/// and memory must have been read before.
 pub(super) fn read(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError> {
     const CPU: &str = "sched.cpu.max";
     const MEMORY: &str = "sched.mem.max";
@@ -20,7 +21,7 @@ pub(super) fn read(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError
     }
     if file.get(MEMORY).is_some() {
         let mib = limit(file, MEMORY, "a size in MB, or unlimited")?;
-        // What is not below the memory limits nothing; memory may have been rounded up meanwhile.
+        // A limit that is not below the memory has no effect. The memory may have been rounded up.
         let least = spec.memory.as_mib().saturating_sub(1);
         let size = mib.map(u64::from).filter(|mib| *mib < least);
         spec.memory_limit = size.map_or(MemoryLimit::None, |mib| MemoryLimit::Size(Bytes::mib(mib)));
@@ -29,7 +30,7 @@ pub(super) fn read(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError
     Ok(())
 }
 
-/// ESX writes no limit as a word or as -1; 0 is none either.
+/// Reads a limit. ESX writes "no limit" as a word or as -1; 0 means the same.
 fn limit(file: &VmxFile, key: &str, what: &str) -> Result<Option<u32>, ApiError> {
     if file
         .get(key)
@@ -40,7 +41,7 @@ fn limit(file: &VmxFile, key: &str, what: &str) -> Result<Option<u32>, ApiError>
     file.parsed::<u32>(key, what)
 }
 
-/// Shares of one kind, by ESX's names or a number.
+/// Reads shares of one kind: one of ESX's levels or a number.
 pub(super) fn shares(file: &mut VmxFile, key: &str, field: &str) -> Shares {
     let Some(value) = file.get(key).map(str::to_owned) else { return Shares::Normal };
     match (value.parse::<Shares>(), value.trim().parse::<u32>()) {
@@ -49,11 +50,11 @@ pub(super) fn shares(file: &mut VmxFile, key: &str, field: &str) -> Shares {
             shares
         }
         (Err(_), Ok(number)) if number > Shares::MOST => {
-            file.mapped(key, field, format!("{}: the most that can be written", Shares::MOST));
+            file.mapped(key, field, format!("{}: the largest number of shares", Shares::MOST));
             Shares::Custom(Shares::MOST)
         }
         _ => {
-            file.mapped(key, field, "normal: this is none of ESX's levels, and no number");
+            file.mapped(key, field, "normal: the value is neither a level of ESX nor a number");
             Shares::Normal
         }
     }

@@ -1,6 +1,6 @@
-//! The text of a `.vmx`: lines of `key = "value"`, comments behind `#`.
+//! The syntax of a `.vmx`: lines of `key = "value"`, and comments behind `#`.
 
-/// Bounds on what is read; real files stay far below them.
+/// Limits of a file. Real files stay far below them.
 const MOST_LINES: usize = 4_000;
 const MOST_KEY: usize = 256;
 const MOST_VALUE: usize = 8192;
@@ -12,11 +12,11 @@ pub(super) struct Entry {
     pub(super) line: usize,
     /// The key as written. Keys are compared without regard to case.
     pub(super) key: String,
-    /// The value between the quotes, `|22` and its like resolved.
+    /// The value between the quotes, with escapes such as `|22` resolved.
     pub(super) value: String,
 }
 
-/// Why a text is no `.vmx`.
+/// Reason why a text is not a `.vmx`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SyntaxError {
     #[error("line {line} is not of the form key = \"value\": `{text}`")]
@@ -27,7 +27,7 @@ pub(super) enum SyntaxError {
     TooManyLines,
 }
 
-/// Splits the text into its entries, in order. Empty lines, comments and a byte-order mark are passed over.
+/// Splits the text into its entries, in order. Skips empty lines, comments and a byte-order mark.
 pub(super) fn entries(text: &str) -> Result<Vec<Entry>, SyntaxError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut entries = Vec::new();
@@ -59,7 +59,7 @@ fn entry(line: usize, text: &str) -> Result<Entry, SyntaxError> {
     Ok(Entry { line, key: key.to_owned(), value: unescaped(unquoted(value).ok_or_else(not_an_entry)?) })
 }
 
-/// The value without its quotes. Old files leave them out around plain words.
+/// The value without its quotes. Old files have none around plain words.
 fn unquoted(value: &str) -> Option<&str> {
     match value.strip_prefix('"') {
         None => (!value.contains('"')).then(|| value.split('#').next().unwrap_or_default().trim()),
@@ -71,7 +71,7 @@ fn unquoted(value: &str) -> Option<&str> {
     }
 }
 
-/// Resolves `|XX`, which stands for the byte with that hexadecimal number; other bars stand for themselves.
+/// Resolves `|XX`, the byte with that hexadecimal number. Other bars stand for themselves.
 fn unescaped(value: &str) -> String {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_form_allows() {
+    fn entries_are_read_in_every_valid_form() {
         let text = "\u{feff}#!/usr/bin/vmware\r\n.encoding = \"UTF-8\"\r\n\n  memSize=\"512\"  # half a gig\r\n\
                     annotation = \"say |22hi|22|0Atwice | and |zz\"\nold = plain # word\nempty = \"\"\n";
         let expected = [
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_does_not_allow_is_named_with_its_line() {
+    fn syntax_errors_name_their_line() {
         let message = |text: &str| entries(text).unwrap_err().to_string();
         assert_eq!(message("a = \"1\"\nnonsense\n"), "line 2 is not of the form key = \"value\": `nonsense`");
         for bad in ["= \"1\"", "a b = \"1\"", "a = \"1", "a = \"1\" 2", "a = x\"y", "ä = \"1\"", "[section]"]

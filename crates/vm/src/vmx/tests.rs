@@ -1,4 +1,4 @@
-//! Real-looking files as snapshots, and hostile ones as properties.
+//! Realistic files as snapshots, and hostile files as properties.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use taut_api::import::Fate;
 
 use super::*;
 
-/// Spec and report of a file in `tests/vmx`, as text.
+/// Spec and report of a `.vmx`, as text.
 fn report(text: &str, default_portgroup: Option<&str>) -> String {
     let default = default_portgroup.map(|name| name.parse().unwrap());
     let parsed = match import(text, default.as_ref()) {
@@ -54,7 +54,7 @@ fn file_with_next_to_nothing() {
 fn faults_are_named_with_line_key_and_value() {
     const DISK: &str = "ide0:0.present = \"TRUE\"\nide0:0.fileName = \"d.img\"\n";
     for (text, expected) in [
-        ("", "the .vmx sets nothing"),
+        ("", "the .vmx contains no settings"),
         ("memSize = \"512\"\n", "the .vmx names no hard disk that is present"),
         ("memSize = \"lots\"\n", "line 1: memSize = \"lots\" is not a size in MB"),
         ("memSize = \"18446744073709551615\"\n", "more than any machine has"),
@@ -73,14 +73,14 @@ fn faults_are_named_with_line_key_and_value() {
         ),
     ] {
         let text = if expected.contains("hard disk") { text.to_owned() } else { format!("{text}{DISK}") };
-        let text = if expected.contains("sets nothing") { String::new() } else { text };
+        let text = if expected.contains("no settings") { String::new() } else { text };
         let error = import(&text, None).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
 }
 
 #[test]
-fn what_becomes_of_a_vmci_device() {
+fn a_vmci_device_is_taken_over() {
     let vmx = |lines: &str| {
         let text = format!("{lines}ide0:0.present = \"TRUE\"\nide0:0.fileName = \"d.img\"\n");
         let parsed = import(&text, None).unwrap();
@@ -99,11 +99,11 @@ fn what_becomes_of_a_vmci_device() {
     assert_eq!(cid("1027481093"), (Some(1_027_481_093), "understood".into()));
     assert_eq!(cid("-1204873"), (Some(4_293_762_423), "4293762423: the same 32 bits without a sign".into()));
     for id in ["-1", "0", "2", "4294967295", "4294967296", "-2147483649"] {
-        assert_eq!(cid(id), (None, "no VM can have this context ID: taut assigns one".into()), "{id}");
+        assert_eq!(cid(id), (None, "this context ID is reserved: taut assigns another one".into()), "{id}");
     }
     let (vmci, notes) = vmx(&format!("{device}vmci0.domain = \"trading floor\"\nvmci1.present = \"TRUE\"\n"));
     assert_eq!(vmci.unwrap().domains, ["trading-floor".parse().unwrap()]);
-    assert!(notes[1].starts_with("trading-floor: names are"), "{notes:?}");
+    assert!(notes[1].starts_with("trading-floor: names consist of"), "{notes:?}");
     assert_eq!(notes[2], "a VM has one VMCI device, vmci0");
     let (vmci, notes) = vmx("vmci0.present = \"FALSE\"\nvmci0.id = \"77\"\n");
     assert_eq!(vmci, None);
@@ -115,14 +115,14 @@ fn what_becomes_of_a_vmci_device() {
 }
 
 #[test]
-fn the_same_line_twice_is_no_contradiction() {
+fn a_repeated_line_is_accepted() {
     let text =
         "memSize = \"512\"\nmemsize = \"512\"\nide0:0.present = \"TRUE\"\nide0:0.fileName = \"d.img\"\n";
     let parsed = import(text, None).unwrap();
     assert_eq!(parsed.imported[1].fate, Fate::Reported { note: "the same as line 1".into() });
 }
 
-/// Lines that are likely to reach deep.
+/// Lines that are likely to be understood.
 fn line() -> impl Strategy<Value = String> {
     let key = prop_oneof![
         "(ethernet|scsi|ide|nvme|sata)[0-9]{1,12}(:[0-9]{0,12})?\\.(present|fileName|virtualDev|networkName|address|mode)",
@@ -148,13 +148,13 @@ proptest! {
     }
 }
 
-/// PL11: each key of the best practices takes effect, or is reported with what does the same on Linux.
+/// PL11: each key of the best practices takes effect, or its note names the counterpart on Linux.
 #[test]
 fn keys_of_the_best_practices_have_a_counterpart() {
     let cases: [(&str, &str, &str); 10] = [
         ("monitor_control.halt_desched", "FALSE", "cpu-pm=on"),
         ("monitor_control.halt_desched", "TRUE", "gives its pCPU away"),
-        ("monitor.idleLoopSpinBeforeHalt", "true", "it has one"),
+        ("monitor.idleLoopSpinBeforeHalt", "true", "this VM has one"),
         ("monitor.idleLoopSpinBeforeHaltUP", "true", "haltpoll"),
         ("monitor.idleLoopSpinBeforeHaltUP", "false", "halt_poll_ns"),
         ("monitor.idleLoopMinSpinUS", "250", "halt.min_spin_us: 250"),

@@ -1,4 +1,5 @@
-//! A driver that breaks the rules: each case has its fault, and garbage never does more than that.
+//! A driver that breaks the rules: each violation has its fault, and random rings never cause more
+//! than a fault.
 
 use proptest::prelude::*;
 
@@ -51,7 +52,7 @@ impl std::ops::Deref for HostileSocket {
 }
 
 #[test]
-fn a_chain_holds_a_header() {
+fn a_chain_shorter_than_a_header_is_a_fault() {
     let hostile = HostileSocket::new();
     hostile.chain(0, 44, 0);
     hostile.chain(1, 43, 0);
@@ -75,7 +76,7 @@ fn a_chain_holds_a_header() {
 }
 
 #[test]
-fn a_packet_is_no_longer_than_linux_makes_it() {
+fn a_packet_longer_than_linux_sends_is_a_fault() {
     let hostile = HostileSocket::new();
     let most = LEN as u32 + MAX_PAYLOAD;
     hostile.chain(0, most, 0);
@@ -88,7 +89,7 @@ fn a_packet_is_no_longer_than_linux_makes_it() {
 }
 
 #[test]
-fn no_more_is_read_than_header_and_chain_have() {
+fn reads_end_with_the_shorter_of_header_and_chain() {
     let hostile = HostileSocket::new();
     hostile.chain(0, 144, 0);
     hostile.available(&[0]);
@@ -97,14 +98,14 @@ fn no_more_is_read_than_header_and_chain_have() {
         let mut tx = hostile.tx();
         let packet = tx.take().unwrap().unwrap();
         assert_eq!((packet.header.len, packet.payload), (said, 100));
-        // What the guest writes afterwards does not count.
+        // Later writes of the guest have no effect.
         hostile.poke(BUFFER, &SocketHeader { len: 77, ..SocketHeader::default() }.to_bytes());
         assert_eq!(tx.read(0, 0, &mut [0; 200]), read);
     }
 }
 
 #[test]
-fn a_packet_that_the_device_has_cannot_come_again() {
+fn a_packet_that_the_device_has_cannot_be_made_available_again() {
     let hostile = HostileSocket::new();
     hostile.chain(0, 100, 0);
     hostile.available(&[0, 0]);
@@ -122,9 +123,12 @@ fn a_packet_that_the_device_has_cannot_come_again() {
     assert!(tx.take().is_ok());
     tx.give_back(0);
     tx.publish();
-    assert!(tx.take().is_ok_and(|packet| packet.is_some()), "now it can");
+    assert!(
+        tx.take().is_ok_and(|packet| packet.is_some()),
+        "after the publication the driver may make it available again"
+    );
 
-    // Taken by a predecessor.
+    // The same for a packet that a predecessor has taken.
     let hostile = HostileSocket::new();
     hostile.chain(0, 100, 0);
     hostile.available(&[0, 0]);
@@ -161,11 +165,15 @@ fn indices_stay_in_the_ring() {
     hostile.chain(2, 100, 0);
     hostile.poke(hostile.layout.avail + 8, &2_u16.to_le_bytes());
     assert!(tx.take().is_ok());
-    assert_eq!(tx.take(), Err(RingFault::AvailIndexJumped { from: 3, to: 1, size: SIZE }), "nor goes back");
+    assert_eq!(
+        tx.take(),
+        Err(RingFault::AvailIndexJumped { from: 3, to: 1, size: SIZE }),
+        "the index cannot go back either"
+    );
 }
 
 #[test]
-fn queues_that_cannot_be_are_refused() {
+fn invalid_queue_configurations_are_refused() {
     let hostile = HostileSocket::new();
     for (features, error) in [
         (RING_PACKED | VERSION_1, QueueError::Feature("RING_PACKED")),
@@ -186,7 +194,7 @@ fn queues_that_cannot_be_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Whatever lies in the rings: packets or a fault, each head once.
+    /// Random content of the rings yields packets or a fault, and each head once.
     #[test]
     fn garbage_is_a_packet_or_a_fault(
         garbage in Garbage::any(),
@@ -220,7 +228,7 @@ proptest! {
             found.push(packet.head);
         }
         found.truncate(taken.len());
-        // Whoever lies about what was used is told so in what comes first.
+        // With a wrong used index the order may be wrong.
         if used == 0 {
             prop_assert_eq!(&found, &taken);
         }
@@ -238,7 +246,7 @@ proptest! {
             rx.publish();
             tries += 1;
             prop_assert!(tries <= 2 * usize::from(SIZE));
-            // It overwrites its own rings; the packets may not be what they were.
+            // The delivery may overwrite the rings, and packets with them.
             lens = taken.iter().map(|&head| tx.read(head, 0, &mut out)).collect();
         }
     }

@@ -2,10 +2,10 @@
 //! process can go on after a crash.
 //!
 //! The used index of a ring whose chains are returned in order tells its position. For a ring whose
-//! chains are returned out of order, a successor needs three things: the heads *in flight* (taken, and
-//! not yet returned in the driver's eyes), the used index, and the position of the next available
-//! entry. The used index is in guest memory. The heads are in this log, one bit each. Each entry that
-//! was passed is either used or in flight, so
+//! chains are returned out of order, a successor needs three things: the heads *in flight* (taken,
+//! and not yet returned in the driver's eyes), the used index, and the position of the next
+//! available entry. The used index is in guest memory. The heads are in this log, one bit each.
+//! Each entry that was passed is either used or in flight, so
 //!
 //! > next available position = used index + number of heads in flight
 //!
@@ -13,9 +13,9 @@
 //!
 //! | step | store | what a successor finds after a kill behind this store |
 //! |---|---|---|
-//! | take | the head's bit | one more head, one position further; before it, the entry is taken again |
+//! | take | the head's bit | one more head, one position further (before it: taken again) |
 //! | give back | an entry behind the used index | no change: the driver does not see it either |
-//! | publish 1 | `BATCH`: used index before and behind | the index before: the batch is in flight |
+//! | publish 1 | `BATCH`: used index before, behind | the index before: the batch is in flight |
 //! | publish 2 | the used index, in guest memory | the index behind: the batch's bits are stale |
 //! | publish 3 | clears the bits of the batch, one by one | likewise |
 //! | publish 4 | `BATCH`: none | all of it |
@@ -23,21 +23,21 @@
 //! Between steps 2 and 4, bits are still set for heads that the driver has back. The successor sees
 //! the index that `BATCH` announces and clears the bits of the heads in the batch. These heads are
 //! still in the used ring between both indices: no entry there is written again before the ring has
-//! wrapped around, and none at all before step 4. Clearing twice does no harm, so a successor may be
-//! killed as well.
+//! wrapped around, and none at all before step 4. Clearing twice does no harm, so a successor may
+//! be killed as well.
 //!
-//! A process is killed between two instructions, and all its stores up to there take effect. Only the
-//! compiler's order matters, therefore; compiler fences keep it.
+//! A process is killed between two instructions, and all its stores up to there take effect. Only
+//! the compiler's order matters, therefore; compiler fences keep it.
 //!
-//! A guest that writes to its used ring can confuse its own successor: it gets a packet back twice, or
-//! never. Every chain is checked anew, so no other guest is affected.
+//! A guest that writes to its used ring can confuse its own successor: it gets a packet back twice,
+//! or never. Every chain is checked anew, so no other guest is affected.
 //!
 //! # Order
 //! The successor takes the packets again, oldest first. The available ring tells the order of those
-//! among its last entries; older ones have no known order and come before them. A process that stops
-//! in good order therefore logs the order: [`super::SocketTx::hand_over`] writes the heads into the
-//! used ring behind the used index, where there is room for exactly those in flight, and says so in
-//! `ORDER` until the next packet is given back.
+//! among its last entries; older ones have no known order and come before them. A process that
+//! stops in good order therefore logs the order: [`super::SocketTx::hand_over`] writes the heads
+//! into the used ring behind the used index, where there is room for exactly those in flight, and
+//! says so in `ORDER` until the next packet is given back.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -51,11 +51,14 @@ pub const WORDS: usize = 20;
 
 /// First of the words with one bit for each head.
 const BITS: usize = 0;
-/// Word with [`VALID`], the used index behind the batch that is being published, and that before it.
+/// Word with [`VALID`], the used index behind the batch that is being published, and that before
+/// it.
 const BATCH: usize = BITS + MAX_SIZE as usize / 64;
-/// Word with [`VALID`], the number of heads in flight and the used index: the used ring has their order.
+/// Word with [`VALID`], the number of heads in flight and the used index: the used ring has their
+/// order.
 const ORDER: usize = BATCH + 1;
-/// Word that is 1 if the other words are valid: a ring was started, and they were not cleared since.
+/// Word that is 1 if the other words are valid: a ring was started, and they were not cleared
+/// since.
 const LIVE: usize = ORDER + 1;
 
 const _: () = assert!(LIVE < WORDS);
@@ -90,8 +93,8 @@ impl InFlight {
         Self { words: Arc::clone(words), base }
     }
 
-    /// Clears the log, because the device was reset or is another one. [`super::SocketTx::new`] does so
-    /// itself if it starts anywhere but where the last queue stopped.
+    /// Clears the log, because the device was reset or is another one. [`super::SocketTx::new`]
+    /// does so itself if it starts anywhere but where the last queue stopped.
     pub fn clear(&self) {
         // First, so that a half-cleared log is never taken for a valid one.
         self.store(LIVE, 0);
@@ -169,8 +172,8 @@ impl InFlight {
         self.store(LIVE, 1);
     }
 
-    /// The heads that the last user of this ring had in flight, the oldest first. `used`: the used index
-    /// found in guest memory.
+    /// The heads that the last user of this ring had in flight, the oldest first. `used`: the used
+    /// index found in guest memory.
     pub(super) fn recover(&self, ring: &SplitRing, used: u16) -> Vec<u16> {
         if self.load(LIVE) == 0 {
             return Vec::new();
@@ -221,12 +224,12 @@ fn place(head: u16) -> (usize, u64) {
     (BITS + usize::from(head) / 64, 1 << (head % 64))
 }
 
-/// Orders heads by their last entry in the available ring. Heads without an entry are older than the
-/// others.
+/// Orders heads by their last entry in the available ring. Heads without an entry are older than
+/// the others.
 fn order_of_availability(ring: &SplitRing, used: u16, heads: &[u16]) -> Vec<u16> {
     let next = used.wrapping_add(heads.len() as u16);
-    // The driver has overwritten as many entries as it has made available since. More than the ring has
-    // would be a fault, which the first look at the index finds.
+    // The driver has overwritten as many entries as it has made available since. More than the ring
+    // has would be a fault, which the first look at the index finds.
     let written = ring.avail_index().wrapping_sub(next);
     let readable = ring.size().saturating_sub(written);
     // Age of each head in entries; the size of the ring for heads without an entry.

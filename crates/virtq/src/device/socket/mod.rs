@@ -2,23 +2,23 @@
 //! into [`SocketRx`].
 //!
 //! A packet stays in its sender's ring until it has been copied, whole or in pieces, into its
-//! receiver's buffers. There is one copy and no buffer in this process. Receivers are not equally fast,
-//! so packets are given back in any order.
+//! receiver's buffers. There is one copy and no buffer in this process. Receivers are not equally
+//! fast, so packets are given back in any order.
 //!
 //! # Sending
-//! 1. [`SocketTx::take`] returns the next packet: its header, read once, and the number of bytes behind
-//!    the header.
+//! 1. [`SocketTx::take`] returns the next packet: its header, read once, and the number of bytes
+//!    behind the header.
 //! 2. [`SocketRx::deliver`] with [`Piece::Packet`] copies to a guest, [`SocketTx::write_to`] to a
 //!    descriptor, [`SocketTx::read`] to memory; each copies a part of the packet or all of it.
 //! 3. [`SocketTx::give_back`] returns the packet. [`SocketTx::publish`] and
 //!    [`SocketTx::needs_interrupt`] follow after any number of packets.
 //!
-//! [`InFlight`] logs the packets that are taken, so that another process can go on after this one was
-//! killed.
+//! [`InFlight`] logs the packets that are taken, so that another process can go on after this one
+//! was killed.
 //!
 //! Sleeping works as in [`super`]. A queue belongs to one thread at a time. Nothing allocates per
-//! packet, with one exception: each place in the descriptor table has a list of parts, which grows when
-//! a chain there has more parts than any before.
+//! packet, with one exception: each place in the descriptor table has a list of parts, which grows
+//! when a chain there has more parts than any before.
 
 mod in_flight;
 mod rx;
@@ -33,7 +33,8 @@ use crate::features;
 use crate::ring::QueueConfig;
 
 /// Features that these queues support; a device offers no transport feature beyond them. Only split
-/// rings are supported: packets are returned out of order, and [`InFlight`] logs heads of a split ring.
+/// rings are supported: packets are returned out of order, and [`InFlight`] logs heads of a split
+/// ring.
 pub const RING_FEATURES: u64 = features::VERSION_1 | features::EVENT_IDX | features::INDIRECT_DESC;
 
 /// Most entries of a transmit queue.

@@ -1,5 +1,5 @@
-//! A device end is killed between any two stores, and another goes on: every packet comes back once, in order as far as that
-//! is known.
+//! A device end is killed between any two stores and another one takes over: every packet is
+//! returned once, in order as far as the order is known.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,14 +14,14 @@ use crate::ring::{Part, QueueConfig, Start};
 use crate::socket_header::{LEN, SocketHeader};
 
 thread_local! {
-    /// Moments that are left to this thread's device end.
+    /// Number of moments until this thread's device end is killed.
     static MOMENTS: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// What unwinds instead of the kernel.
+/// Payload of the panic that stands for a kill.
 struct Killed;
 
-/// A moment at which a process may be killed: before and after each store.
+/// Marks a moment at which a process may be killed: before and after each store.
 pub(super) fn moment() {
     match MOMENTS.get() {
         None => {}
@@ -33,7 +33,7 @@ pub(super) fn moment() {
     }
 }
 
-/// Does something that a device end does; `None` if it was killed on the way.
+/// Runs an action of a device end; `None` if the device end was killed during it.
 fn mortal<T>(action: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(action)) {
         Ok(done) => Some(done),
@@ -42,29 +42,29 @@ fn mortal<T>(action: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// Bytes of payload.
+/// Payload of a packet in bytes.
 const PAYLOAD: u32 = 100;
-/// Room for a packet and its table.
+/// Room for a packet and its indirect table, in bytes.
 const ROOM: u64 = 256;
 
-/// A driver, and the device end that lives now.
+/// A driver, and the current device end.
 struct Scene {
     ram: Ram,
     driver: Ring,
     layout: QueueLayout,
     log: InFlight,
     device: Option<SocketTx>,
-    /// Places for packets that the driver has.
+    /// Free places for packets.
     free: Vec<u64>,
-    /// What the driver gave and has not got back, by head: number and place.
+    /// Number and place of each packet that the driver sent and that was not returned yet, by head.
     given: BTreeMap<u16, (u16, u64)>,
-    /// Number of the next one: its position in the available ring.
+    /// Number of the next packet: its position in the available ring.
     next: u16,
-    /// What [`SocketTx::take`] has to give, group after group; within a group in any order.
+    /// Heads that [`SocketTx::take`] must return, in groups. Within a group any order is correct.
     expected: VecDeque<BTreeSet<u16>>,
-    /// What the device has taken and not given back, in that order.
+    /// Heads that the device has taken and not given back, in this order.
     taken: Vec<u16>,
-    /// Entries that were taken, the last one perhaps.
+    /// Number of entries that were taken; uncertain by one after a kill.
     position: u16,
 }
 
@@ -86,7 +86,7 @@ impl Scene {
         self.device.as_mut().expect("it lives")
     }
 
-    /// The driver gives a packet that tells its number, in so many parts.
+    /// The driver sends a packet that contains its number, in `parts` parts.
     fn give(&mut self, parts: u32, table: bool) {
         let Some(place) = self.free.pop() else { return };
         let header =
@@ -110,7 +110,7 @@ impl Scene {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// The driver takes back what it sees; no head that it does not know comes.
+    /// The driver takes back used packets. No unknown head may be among them.
     fn take_back(&mut self) {
         while let Some(used) = self.driver.poll_used().unwrap() {
             let (_, place) = self.given.remove(&used.head).expect("given");
@@ -155,7 +155,7 @@ impl Scene {
         }
     }
 
-    /// The device end stops in good order, at once or after `stopping`, and the next one goes on.
+    /// The device end stops in good order, and the next one takes over.
     fn hand_over(&mut self, start_at: bool) {
         let device = self.device.as_mut().expect("it lives");
         if mortal(|| device.hand_over()).is_none() {
@@ -168,23 +168,24 @@ impl Scene {
         }
         let start = if start_at { Start::At(position) } else { Start::Recover };
         if self.go_on(start).is_none() {
-            // Known to the one that was killed, and told by it only if it had not begun with another order.
+            // The killed device end knew the order. It is still logged unless another order was
+            // begun.
             self.killed();
         }
         assert_eq!(self.device().position(), self.position);
     }
 
-    /// The device end was killed; its successors may be as well.
+    /// The device end was killed. Its successors may be killed as well.
     fn killed(&mut self) {
         self.take_back();
         while self.go_on(Start::Recover).is_none() {}
-        // It may have died before or behind writing down what it took.
+        // The kill may have come before or after the head was logged.
         let position = self.device().position();
         assert!(position.wrapping_sub(self.position) <= 1, "{position} instead of {}", self.position);
         self.position = position;
         self.taken.clear();
         self.expected.clear();
-        // The driver has written over older entries.
+        // The driver has overwritten older entries.
         let known = |number: u16| self.next.wrapping_sub(number) <= self.layout.size;
         let mut heads: Vec<(u16, u16)> =
             self.given.iter().map(|(&head, &(number, _))| (number, head)).collect();
@@ -198,7 +199,7 @@ impl Scene {
         self.expected.extend(rest.map(|&(_, head)| BTreeSet::from([head])));
     }
 
-    /// Another device end on the same queue; `None` if it is killed at once.
+    /// Starts another device end on the same queue; `None` if it is killed during the start.
     fn go_on(&mut self, start: Start) -> Option<()> {
         let config = QueueConfig { start, ..self.layout.config(RING_FEATURES, start) };
         self.device = None;
@@ -207,7 +208,7 @@ impl Scene {
         Some(())
     }
 
-    /// Everything that is with the device comes back, and nothing else.
+    /// Checks that everything that is with the device comes back, and nothing else.
     fn finish(&mut self) {
         self.take_back();
         while !self.given.is_empty() {
@@ -237,7 +238,7 @@ enum Step {
     HandOver {
         start_at: bool,
     },
-    /// So many moments later.
+    /// Kills the device end this many moments later.
     Die(usize),
 }
 
@@ -246,7 +247,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (1..4u32, any::<bool>()).prop_map(|(parts, table)| Step::Give { parts, table }),
         8 => Just(Step::Take),
         4 => any::<usize>().prop_map(Step::GiveBack),
-        // The one that came last; others stay long.
+        // The packet that came last. Others stay in flight for long.
         4 => Just(Step::GiveBack(usize::MAX)),
         4 => Just(Step::Publish),
         6 => Just(Step::TakeBack),
@@ -259,7 +260,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn whenever_a_device_is_killed_every_packet_comes_back_once(
+    fn every_packet_is_returned_once_whenever_a_device_end_is_killed(
         size in (1..5u32).prop_map(|shift| 1 << shift),
         steps in proptest::collection::vec(step(), 1..300),
     ) {
@@ -282,9 +283,9 @@ proptest! {
     }
 }
 
-/// Every moment of a publication, and every moment of the recovery from it.
+/// Kills at every moment of a publication, and at every moment of the recovery from it.
 #[test]
-fn no_moment_of_a_publication_is_forgotten() {
+fn a_kill_at_any_moment_of_a_publication_loses_nothing() {
     let mut killed = 0;
     for first in 0..100 {
         for second in 0..100 {
@@ -308,13 +309,13 @@ fn no_moment_of_a_publication_is_forgotten() {
             }
         }
     }
-    // Two stores around three bits, each before and after; and recoveries from each.
+    // Two stores around three bits, each with a moment before and after, and recoveries from each.
     assert!(killed > 10, "{killed}");
 }
 
-/// One packet stays while the index goes round.
+/// One packet stays in flight while the index wraps around.
 #[test]
-fn the_index_goes_round_while_a_packet_stays() {
+fn a_packet_may_stay_in_flight_while_the_index_wraps_around() {
     let mut scene = Scene::new(4, RING_FEATURES);
     scene.give(1, false);
     scene.take();
@@ -330,7 +331,7 @@ fn the_index_goes_round_while_a_packet_stays() {
         }
         if round % 997 == 0 {
             scene.killed();
-            // What was given back is seen to have come back, or comes again.
+            // A packet that was given back has been returned, or is taken again.
             while scene.taken.len() < scene.given.len() {
                 scene.take();
             }
@@ -344,9 +345,10 @@ fn the_index_goes_round_while_a_packet_stays() {
     scene.finish();
 }
 
-/// Two packets are in no entry of the available ring any more, and their heads do not tell which was first.
+/// Two packets no longer have an entry in the available ring, and their heads do not tell their
+/// order.
 #[test]
-fn whoever_hands_over_tells_the_order() {
+fn a_handover_keeps_the_order() {
     for start_at in [false, true] {
         let mut scene = Scene::new(4, RING_FEATURES);
         (0..2).for_each(|_| scene.give(1, false));
@@ -365,7 +367,7 @@ fn whoever_hands_over_tells_the_order() {
         }
         assert!(scene.taken[0] == older && scene.taken[1] < older, "{:?}", scene.taken);
         scene.hand_over(start_at);
-        // Somebody looks, or takes some and is killed.
+        // A successor only starts, or takes some packets and is killed.
         scene.go_on(Start::Recover).unwrap();
         assert_eq!(scene.device().position(), scene.position);
         assert!(scene.device().take().is_ok_and(|packet| packet.is_some()));
@@ -377,12 +379,12 @@ fn whoever_hands_over_tells_the_order() {
 }
 
 #[test]
-fn another_start_forgets_what_was_in_flight() {
+fn another_start_clears_the_packets_in_flight() {
     let mut scene = Scene::new(4, RING_FEATURES);
     scene.give(1, false);
     scene.take();
     let log = scene.log.clone();
-    // The guest has started anew.
+    // The guest has restarted the device.
     let mut fresh = Scene::new(4, RING_FEATURES);
     fresh.log = log.clone();
     fresh.go_on(Start::At(0)).unwrap();
@@ -391,7 +393,7 @@ fn another_start_forgets_what_was_in_flight() {
     fresh.give_back(0);
     fresh.publish();
     fresh.finish();
-    // And again, but the ring is said to go on.
+    // The same, but with a start that claims that the ring continues.
     scene.give(1, false);
     scene.log.clear();
     scene.go_on(Start::Recover).unwrap();
@@ -399,7 +401,7 @@ fn another_start_forgets_what_was_in_flight() {
 }
 
 #[test]
-fn a_larger_rings_heads_are_not_this_rings() {
+fn heads_of_a_larger_ring_are_dropped() {
     let mut large = Scene::new(16, RING_FEATURES);
     (0..16).for_each(|_| large.give(1, false));
     (0..16).for_each(|_| large.take());

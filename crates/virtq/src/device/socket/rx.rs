@@ -45,8 +45,8 @@ pub struct SocketRx {
 }
 
 impl SocketRx {
-    /// Sets up the device end of a queue that a driver and its front end have configured. The ring must
-    /// be split.
+    /// Sets up the device end of a queue that a driver and its front end have configured. The ring
+    /// must be split.
     pub fn new(memory: &Arc<GuestMemory>, config: &QueueConfig) -> Result<Self, QueueError> {
         super::check(config)?;
         let indirect = config.features & features::INDIRECT_DESC != 0;
@@ -54,8 +54,8 @@ impl SocketRx {
         Ok(Self { ring: SplitRing::new(memory, config)?, chains, next: None, fault: None })
     }
 
-    /// Number of payload bytes that the next buffer takes behind the header, at least one; `None` when
-    /// there is no buffer.
+    /// Number of payload bytes that the next buffer takes behind the header, at least one; `None`
+    /// when there is no buffer.
     #[inline]
     pub fn room(&mut self) -> Result<Option<u32>, RingFault> {
         Ok(self.next()?.map(|chain| chain.len - socket_header::LEN as u32))
@@ -87,10 +87,10 @@ impl SocketRx {
         Ok(Some(chain))
     }
 
-    /// Stores one packet in the next buffer: `header` and behind it the pieces, by one copy. The header's
-    /// `len` is set to the number of bytes stored. Of the pieces at most [`Self::room`] bytes are stored;
-    /// the rest is left out. Returns the number of payload bytes stored. The guest sees the packet after
-    /// [`Self::publish`].
+    /// Stores one packet in the next buffer: `header` and behind it the pieces, by one copy. The
+    /// header's `len` is set to the number of bytes stored. Of the pieces at most [`Self::room`]
+    /// bytes are stored; the rest is left out. Returns the number of payload bytes stored. The
+    /// guest sees the packet after [`Self::publish`].
     ///
     /// # Panics
     /// If there is no buffer.

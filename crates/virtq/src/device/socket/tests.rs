@@ -1,4 +1,5 @@
-//! Driver against device: whatever a proper driver sends arrives byte for byte, whatever the order in which it comes back.
+//! Driver end against device end: everything that a correct driver sends arrives byte for byte, in
+//! whatever order packets are returned.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -15,14 +16,14 @@ use crate::features::{EVENT_IDX, INDIRECT_DESC, VERSION_1};
 use crate::ring::Start;
 use crate::socket_header::{MAX_PAYLOAD, RW, SocketHeader};
 
-/// A log of its own.
+/// An unused log.
 pub(super) fn in_flight() -> InFlight {
     let file = rustix::fs::memfd_create("log", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, 256).unwrap();
     InFlight::new(&Arc::new(SharedWords::map(file.as_fd(), 32).unwrap()), 7)
 }
 
-/// A sender's transmit queue and a receiver's receive queue, both ends.
+/// Both ends of a sender's transmit queue and of a receiver's receive queue.
 struct Pair {
     sender: SocketTxDriver,
     receiver: SocketRxDriver,
@@ -87,11 +88,12 @@ fn feature_sets() -> impl Strategy<Value = u64> {
         .prop_map(|features| features | VERSION_1)
 }
 
-/// The streams that one guest sends another.
+/// The streams from one guest to another.
 struct Streams {
     sent: Vec<Vec<u8>>,
     received: Vec<Vec<u8>>,
-    /// Packets of each that are taken and not forwarded completely, and how much of the first one was.
+    /// For each stream, the packets that are taken and not forwarded completely, and the number of
+    /// bytes forwarded of the first one.
     waiting: Vec<VecDeque<Packet>>,
     offsets: Vec<u32>,
 }
@@ -116,7 +118,7 @@ impl Streams {
         true
     }
 
-    /// Forwards bytes of up to two packets of a stream as one packet, at most `most` bytes.
+    /// Forwards at most `most` bytes of up to two packets of a stream as one packet.
     fn forward(&mut self, pair: &mut Pair, stream: usize, most: u32) {
         let waiting = &mut self.waiting[stream];
         let Some(room) = pair.rx.room().unwrap() else { return };
@@ -128,7 +130,7 @@ impl Streams {
         for packet in waiting.iter().take(2) {
             let len = left.min(packet.header.len - offset);
             let head = packet.head;
-            // Short ones by a copy, as a stand-in for what comes from the host.
+            // Short pieces go through a copy and stand for bytes from the host.
             if len > 0 && (len as usize) < copy.len() && pieces.is_empty() {
                 let len = pair.tx.read(head, offset, &mut copy[..len as usize]);
                 pieces.push((head, offset, len as u32, true));
@@ -193,14 +195,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn streams_arrive_byte_for_byte_however_they_overtake_each_other(
+    fn streams_arrive_byte_for_byte_when_they_overtake_each_other(
         features in feature_sets(),
         size in (0..8u32).prop_map(|shift| 1 << shift),
         sent in shape(),
         received in (shape(), 20..5000u32),
         steps in proptest::collection::vec(step(), 1..200),
     ) {
-        // Pieces that are too short for a ring of few descriptors would never fit.
+        // A packet in very small pieces would need more descriptors than a small ring has.
         let direct = features & INDIRECT_DESC == 0;
         let sent = match sent { Shape::Pieces(_) if direct => Shape::Apart, shape => shape };
         let received = match received { (Shape::Pieces(_), most) if direct => (Shape::Apart, most), other => other };
@@ -275,7 +277,7 @@ fn a_part_of_a_packet_is_read_and_written() {
 }
 
 #[test]
-fn what_does_not_fit_is_left_out() {
+fn bytes_that_do_not_fit_are_left_out() {
     let mut pair = Pair::new(RING_FEATURES, 8, (Shape::Apart, 1000), (Shape::Apart, 100));
     assert!(pair.send(header(1), &[&[5; 500]]));
     let head = pair.tx.take().unwrap().unwrap().head;
@@ -293,7 +295,7 @@ fn what_does_not_fit_is_left_out() {
 }
 
 #[test]
-fn whoever_sleeps_is_woken_and_nobody_else() {
+fn only_a_sleeping_end_is_notified() {
     for features in [VERSION_1, RING_FEATURES] {
         let mut pair = Pair::new(features, 4, (Shape::Whole, 100), (Shape::Whole, 100));
         pair.tx.suspend_kicks();
@@ -304,7 +306,7 @@ fn whoever_sleeps_is_woken_and_nobody_else() {
         pair.sender.ring().needs_kick();
         assert!(pair.send(header(0), &[]));
         assert!(pair.sender.ring().needs_kick(), "the device sleeps");
-        assert!(!pair.sender.ring().needs_kick(), "once is enough");
+        assert!(!pair.sender.ring().needs_kick(), "each answer is given once");
 
         pair.sender.ring().suspend_interrupts();
         pair.sender.ring().arm_interrupts();
@@ -313,7 +315,7 @@ fn whoever_sleeps_is_woken_and_nobody_else() {
         assert!(!pair.tx.needs_interrupt(), "nothing is published");
         pair.tx.publish();
         assert!(pair.tx.needs_interrupt(), "the driver sleeps");
-        assert!(!pair.tx.needs_interrupt(), "once is enough");
+        assert!(!pair.tx.needs_interrupt(), "each answer is given once");
         assert!(pair.sender.ring().arm_interrupts(), "a packet came back");
 
         while pair.rx.room().unwrap().is_some() {
@@ -334,7 +336,7 @@ fn whoever_sleeps_is_woken_and_nobody_else() {
 }
 
 #[test]
-fn a_receive_queue_goes_on_where_the_last_one_stopped() {
+fn a_receive_queue_continues_where_the_last_one_stopped() {
     let mut ram = Ram::new(1 << 20).unwrap();
     let layout = QueueLayout::allocate(&mut ram, 4).unwrap();
     let driver = SocketRxDriver::new(&mut ram, layout, RING_FEATURES, Shape::Whole, 100);
@@ -347,7 +349,7 @@ fn a_receive_queue_goes_on_where_the_last_one_stopped() {
         assert_eq!((rx.position(), rx.room()), (round, Ok(Some(100))));
         rx.deliver(header(round.into()), [Piece::Bytes(&[round as u8])]).unwrap();
         rx.publish();
-        // Never seen.
+        // Never published.
         rx.deliver(header(77), []).unwrap();
         expected.push(u32::from(round));
         if round % 3 == 2 {

@@ -21,8 +21,8 @@ pub struct Packet {
     pub head: u16,
     /// Its header as the guest wrote it.
     pub header: SocketHeader,
-    /// Number of bytes in the chain behind the header, at most [`MAX_PAYLOAD`]. A packet with a larger
-    /// `header.len` is malformed.
+    /// Number of bytes in the chain behind the header, at most [`MAX_PAYLOAD`]. A packet with a
+    /// larger `header.len` is malformed.
     pub payload: u32,
 }
 
@@ -70,13 +70,13 @@ enum State {
 }
 
 impl SocketTx {
-    /// Sets up the device end of a queue that a driver and its front end have configured. The ring must be
-    /// split and have at most [`MAX_SIZE`] entries.
+    /// Sets up the device end of a queue that a driver and its front end have configured. The ring
+    /// must be split and have at most [`MAX_SIZE`] entries.
     ///
-    /// The start decides what happens to the packets that a predecessor had taken and not given back,
-    /// which `in_flight` knows. With [`Start::Recover`], and with [`Start::At`] at the position where the
-    /// predecessor stopped ([`Self::position`]), they are taken again. Any other start clears
-    /// `in_flight`.
+    /// The start decides what happens to the packets that a predecessor had taken and not given
+    /// back, which `in_flight` knows. With [`Start::Recover`], and with [`Start::At`] at the
+    /// position where the predecessor stopped ([`Self::position`]), they are taken again. Any other
+    /// start clears `in_flight`.
     pub fn new(
         memory: &Arc<GuestMemory>,
         config: &QueueConfig,
@@ -121,8 +121,8 @@ impl SocketTx {
         })
     }
 
-    /// Takes the next packet; `None` when there is none. Packets that a predecessor had taken come first,
-    /// the oldest first.
+    /// Takes the next packet; `None` when there is none. Packets that a predecessor had taken come
+    /// first, the oldest first.
     #[inline]
     pub fn take(&mut self) -> Result<Option<Packet>, RingFault> {
         if let Some(fault) = self.fault {
@@ -158,8 +158,8 @@ impl SocketTx {
         Ok(Some(packet))
     }
 
-    /// Gives back a packet that was taken. Packets may be given back in any order. The driver sees it after
-    /// [`Self::publish`].
+    /// Gives back a packet that was taken. Packets may be given back in any order. The driver sees
+    /// it after [`Self::publish`].
     ///
     /// # Panics
     /// If the packet is not taken.
@@ -190,9 +190,9 @@ impl SocketTx {
         }
     }
 
-    /// Position of the first entry that was not taken: the value for vhost-user's `GET_VRING_BASE`. With
-    /// packets in flight it is ahead of the used index; a queue that starts at this position goes on with
-    /// those packets. See [`Self::hand_over`].
+    /// Position of the first entry that was not taken: the value for vhost-user's `GET_VRING_BASE`.
+    /// With packets in flight it is ahead of the used index; a queue that starts at this position
+    /// goes on with those packets. See [`Self::hand_over`].
     pub fn position(&self) -> u16 {
         self.ring.available_position()
     }
@@ -202,9 +202,9 @@ impl SocketTx {
         self.ring.position()
     }
 
-    /// Publishes, and logs the order of the packets in flight for a successor. This must be the last call
-    /// before the queue is handed over. Without it, a successor knows the order only as far as the
-    /// available ring still tells.
+    /// Publishes, and logs the order of the packets in flight for a successor. This must be the
+    /// last call before the queue is handed over. Without it, a successor knows the order only as
+    /// far as the available ring still tells.
     pub fn hand_over(&mut self) {
         self.publish();
         let order = self.taken().chain(self.inherited.iter().copied());
@@ -212,8 +212,8 @@ impl SocketTx {
         self.ordered = true;
     }
 
-    /// Packets that were taken and not given back, the oldest first. Packets of a predecessor count only
-    /// once they are taken again.
+    /// Packets that were taken and not given back, the oldest first. Packets of a predecessor count
+    /// only once they are taken again.
     pub fn taken(&self) -> impl Iterator<Item = u16> + use<> {
         let taken = self.slots.iter().zip(0..).filter(|(slot, _)| slot.state == State::Taken);
         let mut taken: Vec<(u64, u16)> = taken.map(|(slot, head)| (slot.number, head)).collect();
@@ -221,13 +221,14 @@ impl SocketTx {
         taken.into_iter().map(|(_, head)| head)
     }
 
-    /// Number of packets of a predecessor that were not taken again yet. [`Self::take`] returns them next.
+    /// Number of packets of a predecessor that were not taken again yet. [`Self::take`] returns
+    /// them next.
     pub fn again(&self) -> usize {
         self.inherited.len()
     }
 
-    /// Copies payload of a packet that is taken, from byte `offset` on. Returns the number of bytes. The
-    /// payload has as many bytes as the header says, or fewer if the chain has fewer.
+    /// Copies payload of a packet that is taken, from byte `offset` on. Returns the number of
+    /// bytes. The payload has as many bytes as the header says, or fewer if the chain has fewer.
     pub fn read(&self, head: u16, offset: u32, out: &mut [u8]) -> usize {
         let (mut payload, len) = self.payload(head, offset);
         let len = len.min(out.len());
@@ -256,8 +257,8 @@ impl SocketTx {
 
     interrupts!();
 
-    /// Asks the driver to kick at the next packet. Returns true if there is one already; the caller should
-    /// then take it.
+    /// Asks the driver to kick at the next packet. Returns true if there is one already; the caller
+    /// should then take it.
     pub fn arm_kicks(&mut self) -> bool {
         self.ring.arm_kicks() || !self.inherited.is_empty()
     }

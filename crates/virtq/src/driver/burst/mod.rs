@@ -1,9 +1,9 @@
 //! The driver end for load generators: bursts of frames of one length with one descriptor each, and
-//! indices written once per burst. The driver costs so little that a measurement finds the limit of the
-//! switch and not that of the generator.
+//! indices written once per burst. The driver costs so little that a measurement finds the limit of
+//! the switch and not that of the generator.
 //!
-//! The driver requires, and checks, that transmitted frames come back in order. The bytes of a frame
-//! stay as they are unless the caller changes them.
+//! The driver requires, and checks, that transmitted frames come back in order. The bytes of a
+//! frame stay as they are unless the caller changes them.
 
 mod packed;
 mod pool;
@@ -74,8 +74,8 @@ trait Format {
     /// Takes back transmitted buffers, which must come back in order.
     fn reclaim(&mut self) -> Result<(), BurstFault>;
 
-    /// Takes back used buffers, as many as `entries` has room for. Calls `found` with each slot at once.
-    /// Returns the number of buffers.
+    /// Takes back used buffers, as many as `entries` has room for. Calls `found` with each slot at
+    /// once. Returns the number of buffers.
     fn take_used(&mut self, entries: &mut [Entry], found: impl FnMut(u16)) -> Result<usize, BurstFault>;
 
     /// Tells whether the device wants to be kicked for what was published.
@@ -142,8 +142,8 @@ pub struct BurstQueue {
 }
 
 impl BurstQueue {
-    /// Sets up the driver end in the format that `features` selects. The areas must be zeroed and both ends
-    /// at their first position.
+    /// Sets up the driver end in the format that `features` selects. The areas must be zeroed and
+    /// both ends at their first position.
     pub fn new(memory: &Arc<GuestMemory>, layout: QueueLayout, features: u64) -> Result<Self, QueueError> {
         let ring = if features & RING_PACKED == 0 {
             crate::ring::Format::Split(split::Ring::new(layout.split(memory, features)?))
@@ -153,8 +153,8 @@ impl BurstQueue {
         Ok(Self { size: layout.size, ring })
     }
 
-    /// Sends up to `count` frames of `len` bytes, header included. Calls `touch` for each frame before.
-    /// Returns the number of frames that there was room for.
+    /// Sends up to `count` frames of `len` bytes, header included. Calls `touch` for each frame
+    /// before. Returns the number of frames that there was room for.
     #[inline]
     pub fn send(
         &mut self,
@@ -177,9 +177,9 @@ impl BurstQueue {
         each!(&mut self.ring, ring => fill(ring, self.size, pool));
     }
 
-    /// Takes up to `most` received frames, at most [`MAX_BURST`], calls `see` for each with the length
-    /// that the device reported, and gives the device other buffers for them. Returns the number of
-    /// frames. `look`: whether `see` reads bytes of the frames.
+    /// Takes up to `most` received frames, at most [`MAX_BURST`], calls `see` for each with the
+    /// length that the device reported, and gives the device other buffers for them. Returns the
+    /// number of frames. `look`: whether `see` reads bytes of the frames.
     #[inline]
     pub fn receive(
         &mut self,

@@ -17,7 +17,8 @@ pub(super) struct Ring {
     in_flight: u16,
 }
 
-/// Descriptors that are written but not visible, because the second word of the first one is missing.
+/// Descriptors that are written but not visible, because the second word of the first one is
+/// missing.
 #[derive(Debug)]
 pub(super) struct Batch {
     /// Position behind the last descriptor.
@@ -93,8 +94,8 @@ impl Format for Ring {
             if !self.next_used.is_used(flags) {
                 return Ok(());
             }
-            // Each ID is the index of its descriptor. A device that uses buffers in order may name only
-            // the last one of a burst.
+            // Each ID is the index of its descriptor. A device that uses buffers in order may name
+            // only the last one of a burst.
             let expected = self.next_used.index;
             let ahead = if id >= expected { id - expected } else { id + (size - expected) };
             if id >= size || ahead >= self.in_flight || (ahead > 0 && !self.in_order) {

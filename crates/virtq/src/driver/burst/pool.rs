@@ -1,4 +1,4 @@
-//! Buffers of equal length, taken in turn.
+//! Buffers of equal length that are used round-robin.
 
 use std::sync::Arc;
 
@@ -6,12 +6,13 @@ use super::super::Ram;
 use crate::header;
 use crate::memory::{Area, GuestMemory};
 
-/// Bytes before the frame, so that it begins on a cache line of its own, with its header at the end of the one before.
+/// Bytes before the frame. The frame begins on a cache line of its own, and its header is at the
+/// end of the line before.
 const HEADROOM: u64 = 320;
-/// Room of a buffer, at least: a full frame's.
+/// Least room of a buffer: a frame of full size.
 const ROOM: u64 = 2048;
 
-/// Buffers, more than a ring holds: as real drivers' memory does, it goes round.
+/// More buffers than a ring holds, so that memory is used round-robin as by real drivers.
 #[derive(Debug)]
 pub struct BufferPool {
     area: Area<8>,
@@ -19,17 +20,18 @@ pub struct BufferPool {
     stride: u64,
     count: u32,
     next: u32,
-    /// Buffers that are not with the device, for receiving; used in turn.
+    /// Receive buffers that are not with the device, used round-robin.
     spare: Vec<u32>,
     next_spare: usize,
-    /// Buffer of each entry that is with the device, for receiving.
+    /// The receive buffer of each entry that is with the device.
     held: Vec<u32>,
 }
 
 impl BufferPool {
-    /// `count` buffers for frames of up to `len` bytes without header; `None` when the memory is used up.
+    /// Allocates `count` buffers for frames of up to `len` bytes without header; `None` when the
+    /// memory is used up.
     pub fn allocate(ram: &mut Ram, count: u32, len: u32) -> Option<Self> {
-        // An odd number of lines: buffers spread over all sets of a cache.
+        // An odd number of lines spreads the buffers over all sets of a cache.
         let lines = (HEADROOM + u64::from(len).max(ROOM)).div_ceil(64) | 1;
         let stride = lines * 64;
         let start = ram.allocate(stride * u64::from(count), 64)?;
@@ -42,12 +44,12 @@ impl BufferPool {
         self.count
     }
 
-    /// Guest address of a buffer's frame; its header ends there.
+    /// Guest address of a buffer's frame, which is also the end of its header.
     pub fn frame_addr(&self, buffer: u32) -> u64 {
         self.start + u64::from(buffer) * self.stride + HEADROOM
     }
 
-    /// Bytes of a buffer that a device may fill, header included.
+    /// Number of bytes of a buffer that a device may fill, header included.
     pub(super) fn room(&self) -> u32 {
         (self.stride - HEADROOM + header::LEN as u64) as u32
     }
@@ -64,7 +66,8 @@ impl BufferPool {
         Frame { area: &self.area, at: (u64::from(buffer) * self.stride + HEADROOM) as usize, buffer }
     }
 
-    /// The next buffer to send. It is free again if there are more buffers than entries, all in order.
+    /// The next buffer to send. The device has returned it before if there are more buffers than
+    /// entries and all come back in order.
     #[inline]
     pub(super) fn take(&mut self) -> u32 {
         let buffer = self.next;
@@ -72,20 +75,20 @@ impl BufferPool {
         buffer
     }
 
-    /// Divides the buffers: one for each of `entries`, the others spare.
+    /// Assigns one buffer to each of `entries` entries. The others are spare.
     pub(super) fn divide(&mut self, entries: u16) {
         let entries = u32::from(entries).min(self.count);
         self.held = (0..entries).collect();
         self.spare = (entries..self.count).collect();
     }
 
-    /// The buffer that an entry holds.
+    /// The buffer of an entry.
     #[inline]
     pub(super) fn held(&self, entry: u16) -> u32 {
         self.held[usize::from(entry)]
     }
 
-    /// Has an entry hold a spare buffer instead.
+    /// Replaces the buffer of an entry by a spare one and returns the new one.
     #[inline]
     pub(super) fn exchange(&mut self, entry: u16) -> u32 {
         let held = &mut self.held[usize::from(entry)];
@@ -113,7 +116,7 @@ pub struct Frame<'p> {
 }
 
 impl Frame<'_> {
-    /// Which buffer of its pool.
+    /// Index of the buffer in its pool.
     #[inline]
     pub fn buffer(&self) -> u32 {
         self.buffer
@@ -137,7 +140,7 @@ impl Frame<'_> {
         self.area.store_u64(self.at + at, value);
     }
 
-    /// Begins to fetch the header, and the first line if that is going to be looked at.
+    /// Prefetches the header, and with `look` also the first line of the frame.
     #[inline]
     pub(super) fn prefetch(&self, look: bool) {
         self.area.prefetch(self.at - header::LEN);

@@ -45,7 +45,8 @@ impl Format for Ring {
         let Part { addr, len, .. } = buffer;
         self.areas.write_descriptor(slot, Descriptor { addr, len, flags: buffer.flags(), id_or_next: 0 });
         let at = split::avail_at(*position, self.areas.size);
-        // The device holds the cache line of the entry. An entry that stays the same is not written.
+        // The device holds the cache line of the entry. An entry that stays the same is not
+        // written.
         if self.areas.avail.load_u16(at, Ordering::Relaxed) != slot {
             self.areas.avail.store_u16(at, slot, Ordering::Relaxed);
         }
@@ -70,9 +71,9 @@ impl Format for Ring {
             return Err(BurstFault::TooMany { returned, had });
         }
         if returned > 0 {
-            // The first entry names itself or, from a device that returns a burst by one entry, the last
-            // one of the burst. Only this entry is checked: reading all of them would cost one cache line
-            // for every eight entries.
+            // The first entry names itself or, from a device that returns a burst by one entry, the
+            // last one of the burst. Only this entry is checked: reading all of them would cost one
+            // cache line for every eight entries.
             let expected = self.next_used & (size - 1);
             let found = used.load_u32(split::used_at(self.next_used, *size)) as u16;
             if found >= *size || found.wrapping_sub(expected) & (size - 1) >= returned {
