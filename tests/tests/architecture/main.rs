@@ -1,6 +1,7 @@
 //! ARCHITECTURE.md and the other documents against the code: the arrows between crates, the arrows
 //! between the folders of a crate, and the files that documents name.
 
+mod columns;
 mod crates;
 mod documents;
 mod folders;

@@ -145,7 +145,7 @@ fn impossible_daemon_options_are_refused_with_a_hint() {
         (
             &["--fabric-cpus", "0,4095"],
             "pCPU 4095, which this host does not have",
-            "hint: name some of these",
+            "hint: give on-line pCPUs",
         ),
         (&["--cpuset", "/sys/fs/cgroup/no such"], "is no control group", "hint: make it first"),
         (&["--run-dir", long.to_str().unwrap()], "cannot listen", "at most 107 bytes"),
