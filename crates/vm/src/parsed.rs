@@ -15,7 +15,7 @@ pub struct Parsed {
     /// The VM. After [`crate::definition::parse`] defaults are filled in, paths are absolute and
     /// the spec is valid in itself. If the VM has a name, every vNIC has its address.
     pub spec: VmSpec,
-    /// What became of every key of a `.vmx`, in the order of the file.
+    /// The fate of every key of a `.vmx`, in the order of the file.
     pub imported: Vec<ImportedKey>,
 }
 

@@ -193,7 +193,7 @@ fn an_invalid_map_is_not_used() {
     assert!(said.contains(&format!("{}:2: `everything` has no port\nhint: ", path.display())), "{said}");
 }
 
-/// Nobody answers at the machine that the map names, and TCP reaches the address.
+/// The target in the map does not answer, and TCP reaches the address.
 #[test]
 fn a_wrong_target_falls_back_to_tcp() {
     let expected = stdout(&run(program("names")));

@@ -40,7 +40,7 @@ pub(super) struct Chain {
     pub(super) table: bool,
 }
 
-/// Where fetched chains go.
+/// Destination and limits of a fetch.
 #[derive(Debug)]
 pub(super) struct Fetch<'a> {
     /// Takes the parts of the chains.

@@ -1,7 +1,7 @@
 //! The device end of virtqueues, as a switch needs it: takes frames out of a transmit queue in
 //! bursts and stores frames in a receive queue with one copy.
 //!
-//! Nothing here allocates per frame, takes a lock or enters the kernel, except
+//! No function allocates per frame, takes a lock or enters the kernel, except
 //! [`TxFrame::write_to`]. A queue belongs to one thread at a time.
 //!
 //! # A burst

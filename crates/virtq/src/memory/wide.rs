@@ -11,11 +11,11 @@
 pub(crate) trait Work {
     /// Result of the work.
     type Output;
-    /// Does the work.
+    /// Runs the work.
     fn run(self) -> Self::Output;
 }
 
-/// Does the work with the widest registers of this processor.
+/// Runs the work with the widest registers of this processor.
 #[inline]
 pub(crate) fn widest<W: Work>(work: W) -> W::Output {
     #[cfg(target_arch = "x86_64")]

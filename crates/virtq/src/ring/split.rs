@@ -125,7 +125,7 @@ impl Areas {
     }
 }
 
-/// What one end has published in its ring, and what the other end was notified of.
+/// State of the index that one end publishes, and of the notifications about it.
 #[derive(Debug)]
 pub(crate) struct Published {
     /// Index as the other end sees it.

@@ -28,7 +28,7 @@ pub use tuning::{Tuning, accelerator};
 /// ones crash when the guest starts such a device.
 pub(crate) const MSIX_WORKS_FROM: u64 = 8;
 
-/// What a VM is to be started with.
+/// The parameters of a VM's start.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch<'a> {
     /// Name of the VM.

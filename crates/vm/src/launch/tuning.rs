@@ -54,7 +54,7 @@ pub fn accelerator(spec: &VmSpec, host: &Accelerator) -> Accelerator {
 
 /// The CPU model under KVM. `works`: whether the probe found that KVM runs guests on this host.
 pub(super) fn kvm_cpu(tuning: Tuning, works: bool) -> String {
-    // Where KVM does not run guests, it may lack a register that QEMU requires.
+    // A KVM that does not run guests may lack a register that QEMU requires.
     let mut cpu = if works { "host" } else { "host,-arch-capabilities" }.to_owned();
     for (wanted, feature) in
         [(tuning.hint_dedicated, "kvm-hint-dedicated"), (tuning.poll_control, "kvm-poll-control")]

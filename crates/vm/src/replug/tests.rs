@@ -128,7 +128,7 @@ fn a_guest_that_holds_the_device_is_asked_again_later() {
     let (result, machine, commands) = replugged(Machine { lets_go: false, ..LOST });
     assert_eq!(result.unwrap(), Replug::Held);
     assert_eq!(names(&commands), ["device_del"]);
-    // It let go while nobody was listening.
+    // The guest released the device while no client was connected.
     let (result, ..) = replugged(Machine { device: false, ..machine });
     assert_eq!(result.unwrap(), Replug::Done);
     let (result, ..) = replugged(Machine { device: false, chardev: None, ..LOST });

@@ -51,7 +51,7 @@ pub enum BurstFault {
 /// Slot and length of a used buffer.
 type Entry = (u16, u32);
 
-/// What the two ring formats do differently in a burst.
+/// The steps of a burst that depend on the ring format.
 trait Format {
     /// Buffers that are written to the ring but not visible to the device.
     type Batch;
