@@ -69,7 +69,7 @@ impl CpuShare {
     }
 }
 
-/// Settings of a VM's control group (SPEC VN-14).
+/// Settings of a VM's control group (row VN-14 of docs/spec.md).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupSettings {
     /// CPU weight beside other groups when pCPUs are short; an ordinary vCPU has 1000.
@@ -119,7 +119,9 @@ pub struct HostReport {
 pub struct VmReport {
     /// pCPUs that its vCPUs own, in the order of the vCPUs: in force, or begun.
     pub cpus: Vec<u32>,
-    /// Every vCPU runs on the pCPU that it owns.
+    /// Every vCPU is bound to the pCPU that it owns. True also if other tasks, interrupts or kernel
+    /// work could not be moved off that pCPU; see [`HostReport::cpu_problems`] and
+    /// [`HostReport::fixed_interrupts`].
     pub exclusive: bool,
     /// Why its vCPUs are not bound to the pCPUs that they were to share.
     pub unbound: Option<String>,

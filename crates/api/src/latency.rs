@@ -25,14 +25,14 @@ pub struct LatencyStatus {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LatencyState {
-    /// The VM is off, or its vCPU threads are not known yet.
+    /// The VM has no process, or its vCPUs are not bound yet to the pCPUs that they own.
     #[default]
     Waiting,
     /// Everything is in force.
     Granted,
-    /// A part is in force; `missing` names the rest.
+    /// A part is in force at most: `missing` names the rest, or a decision needs a restart.
     Partly,
-    /// Nothing is in force; `missing` says why.
+    /// Reserved: no rule reports this state. A VM without exclusive pCPUs is [`Self::Partly`].
     Refused,
 }
 

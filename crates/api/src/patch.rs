@@ -91,7 +91,8 @@ pub struct LatencyPatch {
     pub memory_reservation: Option<MemoryReservation>,
 }
 
-/// Shares and limits of CPU, memory and disk. They take effect at once, also on a running VM.
+/// Shares of CPU, memory and disk, and limits of CPU and memory. They take effect at once, also on
+/// a running VM. `MachinePatch` has the limits of the disk.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
@@ -280,7 +281,8 @@ impl FromStr for Domains {
 
 impl VmPatch {
     /// Returns whether the request changes something that admission control decides on: latency
-    /// sensitivity, reservations, shares, limits, or placement.
+    /// sensitivity, reservations, shares, limits of CPU and memory, or placement. Limits of the
+    /// disk are in [`MachinePatch`] and do not count.
     pub fn changes_resources(&self) -> bool {
         !is_default(&self.latency) || !is_default(&self.resources) || !is_default(&self.placement)
     }

@@ -57,8 +57,8 @@ fn vsock(cid: u32, port: u32, until: Instant) -> Result<Line, Errno> {
     Ok(Line { socket, local_port })
 }
 
-/// Performs the handshake of SPEC row VC-2: `CONNECT <port>\n`, answered by `OK <port of this
-/// end>\n`.
+/// Performs the handshake of row VC-2 of docs/spec.md: `CONNECT <port>\n`, answered by
+/// `OK <port of this end>\n`.
 fn unix(path: &Path, port: u32, until: Instant) -> Result<Line, Errno> {
     let socket = open(AddressFamily::UNIX)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;

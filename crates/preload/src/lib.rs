@@ -1,4 +1,4 @@
-//! `libtaut_vmci.so`: an unmodified TCP program uses VMCI sockets (SPEC row VC-6).
+//! `libtaut_vmci.so`: an unmodified TCP program uses VMCI sockets (row VC-6 of docs/spec.md).
 //!
 //! ```text
 //! LD_PRELOAD=/usr/lib/taut/libtaut_vmci.so redis-server

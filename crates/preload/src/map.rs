@@ -7,7 +7,7 @@
 //! 10.0.0.7:6379  -> cid 12 port 7000
 //! [fd00::7]:*    -> cid 12
 //! 10.0.0.1:*     -> host                        # from a guest: its host, CID 2
-//! 10.0.0.9:*     -> unix /run/taut/web1.sock    # on the host: a VM, by its socket (SPEC VC-2)
+//! 10.0.0.9:*     -> unix /run/taut/web1.sock    # on the host: a VM, by its socket (VC-2)
 //! listen *                                      # all ports that this machine listens on
 //! listen 0.0.0.0:6379 -> vsock port 7000
 //! listen *:6379  -> unix /run/taut/web1.sock    # on the host: that VM reaches it at CID 2

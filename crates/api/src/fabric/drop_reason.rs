@@ -35,7 +35,7 @@ drop_reasons! {
     UnknownUnicast = "unknown destination address",
     /// The sender used a source address that is not its own, and `forged_transmits` is rejected.
     ForgedTransmit = "forged source address",
-    /// Shorter than an Ethernet header.
+    /// Shorter than an Ethernet header, or than one with a tag if the frame has a tag.
     Runt = "frame shorter than an Ethernet header",
     /// Longer than any buffer or offload allows.
     Oversize = "frame too long",
@@ -49,7 +49,7 @@ drop_reasons! {
     DeviceRefused = "host device refused the frame",
     /// The frame carries a VLAN tag, but its port group accepts only untagged frames.
     VlanTag = "VLAN tag on an access port",
-    /// A bounded memory pool is exhausted.
+    /// Reserved: nothing drops a frame for this reason. It keeps the numbers of later reasons.
     PoolExhausted = "buffer pool exhausted",
     /// The queue of frames for a shaped receiver is full.
     ShaperFull = "shaping queue full",
@@ -58,7 +58,8 @@ drop_reasons! {
     ReservedAddress = "reserved destination address",
     /// The source address is a group address.
     GroupSource = "group address as source",
-    /// The frame's VLAN is not one of the sender's port.
+    /// The frame's VLAN is not one of the sender's port, or not one of the receiver's. The drop is
+    /// counted at the port that lacks the VLAN.
     VlanNotAdmitted = "VLAN not admitted on the port",
     /// The frame carries an 802.1ad tag, or two nested tags.
     StackedTag = "stacked VLAN tags",

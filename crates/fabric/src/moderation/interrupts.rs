@@ -19,7 +19,7 @@ pub enum Interrupt {
     At(Instant),
 }
 
-/// One scheme. A pending interrupt stays pending when the scheme changes.
+/// The scheme in force, with its state. A pending interrupt stays pending when the scheme changes.
 #[derive(Debug)]
 enum Scheme {
     Disabled,

@@ -22,7 +22,9 @@ impl<'p> Gate<'p> {
         Self { shaper, now }
     }
 
-    /// Tells whether the sender has no shaper.
+    /// Tells whether the sender has no shaper, so that every frame may pass. For a sender with a
+    /// shaper this is `false` even while frames conform; [`Self::closed_until`] and [`Self::pass`]
+    /// decide about its frames.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.shaper.is_none()

@@ -93,6 +93,9 @@ pub(super) fn serve(
 }
 
 /// Forwards a burst from a guest's ring. Also returns the number of frames that are done.
+///
+/// [`serve`] has looked at the ring already. While the frames of that look are not completed, this
+/// look and that of [`shaped_ring_burst`] return the same frames and read nothing from the guest.
 #[inline]
 fn ring_burst(
     tx: &mut vnic::Tx,

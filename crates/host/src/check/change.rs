@@ -1,4 +1,4 @@
-//! Changing settings of the running host and undoing it (SPEC BP: `--apply`, `--undo`).
+//! Changing settings of the running host and undoing it (BP: `--apply`, `--undo`).
 //!
 //! The changes are claims in the [ledger](crate::ledger), beside those for latency-sensitive VMs.
 

@@ -1,4 +1,4 @@
-//! Settings of the host, or of a guest from inside, that `taut check` judges (SPEC BP).
+//! Settings of the host, or of a guest from inside, that `taut check` judges (BP).
 //!
 //! Each topic has a file. [`change`] applies those that can change while the host runs, and undoes
 //! it.

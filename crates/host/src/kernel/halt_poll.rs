@@ -1,4 +1,4 @@
-//! The time that KVM polls before it gives up a halted vCPU's pCPU: one setting per host (SPEC BP).
+//! The time that KVM polls before it gives up a halted vCPU's pCPU: one setting per host (BP).
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Limits of a pCPU's wake-up latency: `n/a` tolerates none, `0` sets no limit (SPEC LS-6).
+//! Limits of a pCPU's wake-up latency: `n/a` tolerates none, `0` sets no limit (LS-6).
 
 use std::collections::BTreeSet;
 use std::path::Path;

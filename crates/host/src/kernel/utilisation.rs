@@ -1,4 +1,4 @@
-//! Utilisation of the pCPUs between two readings of `/proc/stat` (SPEC DM-2).
+//! Utilisation of the pCPUs between two readings of `/proc/stat` (DM-2).
 //!
 //! Counters are in ticks of 10 ms. They stand still in some sandboxes, single ones (`iowait`) run
 //! backwards on any Linux, and CPUs come and go. Only pCPUs of both readings count, and a counter

@@ -1,4 +1,4 @@
-//! Evidence of latency sensitivity (SPEC LS-10): the kernel's counters of a VM's vCPUs, and of
+//! Evidence of latency sensitivity (LS-10): the kernel's counters of a VM's vCPUs, and of
 //! other threads and interrupts on their pCPUs.
 //!
 //! A result is the difference of two readings. ESX's `%USED` and `%RDY` are the kernel's run time

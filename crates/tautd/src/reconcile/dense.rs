@@ -1,5 +1,4 @@
-//! Dense mode: tests the load at intervals and stores the resulting state (SPEC DM-2 to DM-4,
-//! DM-6).
+//! Dense mode: tests the load at intervals and stores the resulting state (DM-2 to DM-4, DM-6).
 //!
 //! After a kill the fabric continues with its configuration. Therefore the next daemon starts with
 //! the stored state, and follows the load from its first test on, one interval later.

@@ -1,4 +1,4 @@
-//! The loop that makes the host what the store says: observe, plan, apply.
+//! The loop that makes the host what the store says: observe, plan, apply, settle.
 //!
 //! A round runs at every message and at least once a second. It configures the fabric, takes the
 //! plan's actions, and then settles the plan's shares of the host.
@@ -152,7 +152,7 @@ impl Reconciler {
         }
     }
 
-    /// Observes, plans and applies. Returns the maximum time until the next round.
+    /// Observes, plans, applies and settles. Returns the maximum time until the next round.
     fn round(&mut self) -> Duration {
         self.vms.enforce_stops();
         self.notice_ends();

@@ -2,7 +2,8 @@
 //!
 //! The mappings are shared with processes that may write at any moment, so no Rust reference into
 //! them exists. The unsafe parts are [`mapping`] (system calls), [`area`] (atomic words of a ring),
-//! [`segments`] (addresses), [`buffer`] and [`copy`] (bulk copies).
+//! [`segments`] (addresses, and copies between them), [`buffer`] and [`copy`] (bulk copies),
+//! [`prefetch`] (hints to the processor) and [`wide`] (functions for wider registers).
 
 mod area;
 mod buffer;

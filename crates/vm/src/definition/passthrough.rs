@@ -1,4 +1,4 @@
-//! Checks of a VM file's pass-through devices (SPEC LS-8).
+//! Checks of a VM file's pass-through devices (LS-8).
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
 //! A guest's memory: its pages, the host's NUMA nodes that it is on, and the NUMA nodes that the
-//! guest sees (SPEC LS-5).
+//! guest sees (LS-5).
 
 use serde::{Deserialize, Serialize};
 use taut_api::Bytes;

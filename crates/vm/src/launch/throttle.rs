@@ -1,4 +1,4 @@
-//! Limits of a disk (SPEC VN-14) by QEMU's throttling, at the start and on a running VM.
+//! Limits of a disk (VN-14) by QEMU's throttling, at the start and on a running VM.
 
 use std::fmt::Write as _;
 

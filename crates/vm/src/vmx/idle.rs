@@ -1,5 +1,5 @@
 //! `monitor.*`, `monitor_control.*`: behaviour of idle vCPUs on ESX, and its counterparts on Linux
-//! (SPEC BP).
+//! (BP).
 //!
 //! The keys become settings of the VM. The time for which KVM polls before it gives away the pCPU
 //! of a halted vCPU is one setting of the host, so the longest time of all running VMs counts.

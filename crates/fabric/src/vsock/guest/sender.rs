@@ -50,9 +50,9 @@ pub(crate) struct Sender {
     pub(crate) ring: Option<TxRing>,
     /// Interrupts the guest for packets that it has got back.
     pub(crate) call: Option<Arc<OwnedFd>>,
-    /// Slots of the guest's waiting packets.
+    /// The waiting packets of each flow, as lists: one slot for each descriptor of the ring.
     pub(crate) slots: PacketSlots,
-    /// Number of waiting packets.
+    /// Number of packets that were taken from the ring and not given back.
     pub(crate) taken: usize,
     /// Packets were given back that the guest has not been shown.
     pub(crate) unpublished: bool,

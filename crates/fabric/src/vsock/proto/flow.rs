@@ -87,7 +87,8 @@ pub(crate) struct Flow {
     pub(crate) packets: PacketQueue,
     /// Bytes of the first packet that the receiver has already got.
     pub(crate) offset: u32,
-    /// Bytes delivered, against the receiver's credit.
+    /// Bytes delivered, against the credit of the flow's receiver. So `flows[side].window.credit`
+    /// is what the *other* side of the connection announced.
     pub(crate) window: Window,
     /// Start of the wait of small packets for more of them.
     pub(crate) held_since: Option<Instant>,
@@ -95,11 +96,14 @@ pub(crate) struct Flow {
     pub(crate) advertised: Advertised,
     /// The sender has asked for the receiver's credit and has not been told.
     pub(crate) awaits_credit: bool,
-    /// The sender has announced that it sends no more.
+    /// The sender sends no more payload: it has announced so, or the connection is over.
+    /// Earlier payload may still wait for the receiver.
     pub(crate) ended: bool,
     /// The flow is in a receiver's queue, or held until a time.
     pub(crate) queued: bool,
-    /// The receiver knows of the connection's end, or cannot be told.
+    /// The receiver knows of the connection's end, or cannot be told: nothing more is sent to it.
+    /// Differs from [`State::Over`](super::State::Over), which says that the connection has ended;
+    /// it is forgotten when both of its flows are over too.
     pub(crate) over: bool,
 }
 

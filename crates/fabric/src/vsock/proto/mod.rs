@@ -5,6 +5,10 @@
 //! [`Actions`], and reports what it has delivered. Unit tests drive a connection with packets
 //! alone.
 //!
+//! A side of a connection indexes what that side *sends*: `flows[side]` is the flow from `side`.
+//! The credit against which it sends comes from its receiver, so `flows[sender].window` holds the
+//! credit of the other side.
+//!
 //! * [`ids`]: typed indices, and the two sides of a connection.
 //! * [`connection`], [`flow`]: the state of a connection and of its two directions.
 //! * [`credit`]: how much a receiver has room for.

@@ -15,12 +15,12 @@ use crate::vsock::proto::{FlowId, GuestIdx};
 /// Longest delay of news.
 const DELAY: Duration = Duration::from_millis(1);
 
-/// News that wait until they are due, the earliest first.
+/// News that wait until they are due. Each list has the earliest first.
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
-    /// Flows whose sender's credit has changed.
+    /// Flows whose receiver is to be told the sender's new credit.
     updates: VecDeque<(Instant, FlowId)>,
-    /// Guests to interrupt for packets that they have got back.
+    /// Guests to interrupt for transmitted packets that they have got back.
     interrupts: VecDeque<(Instant, GuestIdx)>,
 }
 

@@ -73,7 +73,7 @@ impl Turns {
         }
     }
 
-    /// Number of guests for which there may be something to do.
+    /// Number of busy guests: those for which there may be something to do.
     pub(crate) fn busy(&self) -> usize {
         self.busy.len()
     }

@@ -1,4 +1,4 @@
-//! pCPUs of VMs (SPEC LS-3 to LS-6): those that vCPUs own, and those that vCPUs share.
+//! pCPUs of VMs (LS-3 to LS-6): those that vCPUs own, and those that vCPUs share.
 //!
 //! For pCPUs that a VM owns, other tasks, interrupts and kernel work are moved off, sleep states
 //! with a wake-up latency are forbidden, and each vCPU is bound.

@@ -1,4 +1,4 @@
-//! Moving a running VM's memory to other NUMA nodes of the host (SPEC LS-5).
+//! Moving a running VM's memory to other NUMA nodes of the host (LS-5).
 //!
 //! Each step examines a bounded part of one VM's memory and moves the pages that are elsewhere, so
 //! that the caller never waits long. A pass covers all of it once. Further passes retry pages that

@@ -1,4 +1,4 @@
-//! Real-time priority for the threads that a VM with exclusive pCPUs depends on (SPEC LS-3).
+//! Real-time priority for the threads that a VM with exclusive pCPUs depends on (LS-3).
 //!
 //! The fabric, and the VM's own threads other than vCPUs, share the remaining pCPUs with all other
 //! tasks. There a frame would wait for milliseconds until a CPU-bound neighbour's time slice ends.

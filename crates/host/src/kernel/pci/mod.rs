@@ -1,4 +1,4 @@
-//! PCI devices for VMs (SPEC LS-8): their identity, IOMMU group, driver, and how the host uses
+//! PCI devices for VMs (LS-8): their identity, IOMMU group, driver, and how the host uses
 //! them.
 
 use std::fs;
