@@ -55,15 +55,15 @@ pub struct CpuFacts {
     pub packages: u32,
     /// NUMA nodes.
     pub nodes: u32,
-    /// Whether cores run several threads (SMT).
+    /// True if cores run several threads (SMT).
     pub smt: Option<bool>,
     /// Numbers of pCPUs on fast and on slow cores, for CPUs with both.
     pub hybrid: Option<(u32, u32)>,
     /// Vulnerability → mitigation of the kernel.
     pub vulnerabilities: BTreeMap<String, String>,
-    /// Whether this host is a VM.
+    /// True if this host is a VM.
     pub in_vm: bool,
-    /// Whether `/dev/kvm` exists.
+    /// True if `/dev/kvm` exists.
     pub kvm: bool,
     /// KVM's hardware interrupt delivery: `enable_apicv` (Intel) or `avic` (AMD).
     pub interrupt_delivery: Option<Knob>,
@@ -172,9 +172,9 @@ pub struct KernelFacts {
     pub isolated: Option<u32>,
     /// The watchdog's periodic non-maskable interrupt.
     pub nmi_watchdog: Option<Knob>,
-    /// Whether timers may move to busy CPUs.
+    /// True if timers may move to busy CPUs.
     pub timer_migration: Option<Knob>,
-    /// Whether irqbalance runs.
+    /// True if irqbalance runs.
     pub irqbalance: Option<bool>,
 }
 
@@ -198,7 +198,7 @@ pub struct Card {
     pub name: String,
     /// Kernel driver.
     pub driver: Option<String>,
-    /// Whether the card has a link.
+    /// True if the card has a link.
     pub link: Option<bool>,
     /// Number of receive queues.
     pub queues: u32,
@@ -206,7 +206,7 @@ pub struct Card {
     pub throttle: Option<String>,
     /// Interrupt moderation, if the kernel reports it.
     pub moderation: Option<Moderation>,
-    /// Whether received TCP segments are merged (LRO), if the kernel reports it.
+    /// True if received TCP segments are merged (LRO), if the kernel reports it.
     pub lro: Option<bool>,
     /// Nanoseconds that merged packets are held (`gro_flush_timeout`).
     pub gro_flush: Option<Knob>,
@@ -221,7 +221,7 @@ pub struct Card {
 pub struct Moderation {
     /// Microseconds that the interrupt of a received packet may wait.
     pub rx_us: u32,
-    /// Whether the driver adapts the moderation.
+    /// True if the driver adapts the moderation.
     pub adaptive_rx: bool,
 }
 
@@ -255,7 +255,7 @@ pub struct GuestFacts {
     pub memory: MemoryFacts,
     /// Network cards.
     pub network: NetworkFacts,
-    /// Whether the machine is a VM at all.
+    /// True if the machine is a VM at all.
     pub in_vm: bool,
     /// Names of the tables that a packet filter has registered.
     pub firewall: Option<Vec<String>>,
@@ -270,6 +270,6 @@ pub struct GuestFacts {
 pub struct JavaProcess {
     /// Process ID.
     pub pid: u32,
-    /// Whether it was started with large pages.
+    /// True if it was started with large pages.
     pub large_pages: bool,
 }

@@ -43,7 +43,7 @@ pub struct Decision {
     pub decision: String,
     /// The rule behind it.
     pub rule: String,
-    /// Whether the decision takes effect only at the VM's next start.
+    /// True if the decision takes effect only at the VM's next start.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub restart: bool,
 }

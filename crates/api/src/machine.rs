@@ -55,12 +55,12 @@ impl std::fmt::Display for VmAccelerator {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HaltSpec {
-    /// Whether an idle vCPU gives its pCPU away (ESX: `monitor_control.halt_desched`). With `false`
+    /// True if an idle vCPU gives its pCPU away (ESX: `monitor_control.halt_desched`). With `false`
     /// it halts inside the guest while its pCPUs are exclusive; latency-sensitive VMs do so by
     /// default. Takes effect at the VM's next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desched: Option<bool>,
-    /// Whether a vCPU spins before it halts (ESX: `monitor.idleLoopSpinBeforeHalt`). KVM then polls
+    /// True if a vCPU spins before it halts (ESX: `monitor.idleLoopSpinBeforeHalt`). KVM then polls
     /// on the host, and a Linux guest may poll by itself (haltpoll). The guest's part takes effect
     /// at its next start.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -121,9 +121,9 @@ fn default_ifname() -> String {
 /// State of a namespace attachment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NetnsStatus {
-    /// Whether the TAP port forwards frames.
+    /// True if the TAP port forwards frames.
     pub attached: bool,
-    /// Whether taut created the namespace and will remove it with the attachment.
+    /// True if taut created the namespace and will remove it with the attachment.
     pub made_netns: bool,
     /// Reason that the namespace is not attached.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -77,7 +77,7 @@ impl fmt::Display for PciAddress {
 pub struct PciDevice {
     /// Vendor and device ID, such as `8086:154c`.
     pub id: String,
-    /// Whether it is a bridge.
+    /// True if it is a bridge.
     pub bridge: bool,
     /// Kernel driver bound to it.
     pub driver: Option<String>,
@@ -96,7 +96,7 @@ pub struct PciDevice {
 pub struct Neighbour {
     /// Address.
     pub address: String,
-    /// Whether it is a bridge, which stays with the host.
+    /// True if it is a bridge, which stays with the host.
     pub bridge: bool,
     /// Kernel driver bound to it.
     pub driver: Option<String>,
@@ -107,7 +107,7 @@ pub struct Neighbour {
 pub struct PciHost {
     /// Number of IOMMU groups; 0 without an IOMMU.
     pub groups: usize,
-    /// Whether the driver vfio-pci is available.
+    /// True if the driver vfio-pci is available.
     pub vfio: bool,
 }
 

@@ -241,7 +241,7 @@ pub struct VmciPatch {
     /// VMCI domains of the VM: a list such as A,B, or none. VMs with a common domain may talk.
     #[cfg_attr(feature = "clap", arg(long = "vmci-domains", value_name = "A,B|none", group = "setting"))]
     pub domains: Option<Domains>,
-    /// Whether the VM may talk over VMCI to every other unrestricted VM.
+    /// True if the VM may talk over VMCI to every other unrestricted VM.
     #[cfg_attr(
         feature = "clap",
         arg(

@@ -226,7 +226,7 @@ impl fmt::Display for TuneTest {
 /// State of dense mode.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TuneState {
-    /// Whether dense mode is in force.
+    /// True if dense mode is in force.
     pub on: bool,
     /// The last test.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -381,7 +381,7 @@ pub struct NicStatus {
     /// Moderation in force; absent for emulated cards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coalescing: Option<Coalescing>,
-    /// Whether the settings of card and host enable large receive offload. The guest's driver may
+    /// True if the settings of card and host enable large receive offload. The guest's driver may
     /// still refuse merged segments.
     pub lro: bool,
 }

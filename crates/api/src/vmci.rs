@@ -52,7 +52,7 @@ pub struct VmciSpec {
     /// VMCI domains of the VM (ESX: `vmci0.domain`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub domains: Vec<Name>,
-    /// Whether the VM may talk to every other unrestricted VM (ESX: `vmci0.unrestricted`).
+    /// True if the VM may talk to every other unrestricted VM (ESX: `vmci0.unrestricted`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unrestricted: bool,
     /// Limit of simultaneous connections, 1 to 65536; [`CONNECTIONS`] if absent.

@@ -119,7 +119,7 @@ pub(crate) struct VsockAddress {
     pub(crate) cid: u32,
     /// Port.
     pub(crate) port: u32,
-    /// Whether the connection goes through the host although this machine may be a host itself.
+    /// True if the connection goes through the host although this machine may be a host itself.
     pub(crate) to_host: bool,
 }
 

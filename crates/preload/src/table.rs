@@ -29,9 +29,9 @@ pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     /// Local address; unspecified if the program has not asked for it yet.
     pub(crate) local: SocketAddr,
-    /// Whether the program has set `TCP_NODELAY`.
+    /// True if the program has set `TCP_NODELAY`.
     pub(crate) no_delay: bool,
-    /// Whether the next connect asks for the result of a non-blocking one, which returned
+    /// True if the next connect asks for the result of a non-blocking one, which returned
     /// `EINPROGRESS`.
     pub(crate) unasked: bool,
 }

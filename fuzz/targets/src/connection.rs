@@ -36,7 +36,7 @@ struct World {
     came: HashMap<Key, u32>,
     /// The last packet that a guest got.
     last: [Option<Header>; GUESTS],
-    /// Whether the table was overwritten. The state of connections is then unknown.
+    /// True if the table was overwritten. The state of connections is then unknown.
     tampered: bool,
 }
 

@@ -11,11 +11,11 @@ pub(crate) struct Setup {
     pub(crate) features: u64,
     pub(crate) size: u16,
     pub(crate) start: u16,
-    /// Whether the queues start with [`Start::Recover`].
+    /// True if the queues start with [`Start::Recover`].
     pub(crate) recover: bool,
-    /// Whether descriptors are 16 raw bytes instead of 6 short ones.
+    /// True if descriptors are 16 raw bytes instead of 6 short ones.
     pub(crate) raw: bool,
-    /// Whether the receive queue lies on top of the transmit queue.
+    /// True if the receive queue lies on top of the transmit queue.
     pub(crate) same: bool,
     /// Index of an area, and the address that replaces its own.
     pub(crate) moved: Option<(u8, u64)>,

@@ -55,7 +55,7 @@ pub struct SocketConfig {
     pub cid: Cid,
     /// VMCI domains of the device.
     pub domains: Vec<Name>,
-    /// Whether the device may talk to other unrestricted devices.
+    /// True if the device may talk to other unrestricted devices.
     pub unrestricted: bool,
     /// Limit of simultaneous connections.
     pub connections: u32,
@@ -95,7 +95,7 @@ pub struct PortConfig {
     pub mac_learning: Option<MacLearning>,
     /// Moderation of a guest's rings; `None` for other ports.
     pub coalescing: Coalescing,
-    /// Whether to merge TCP segments for the port, if the guest's driver accepts merged ones.
+    /// Merges TCP segments for the port, if the guest's driver accepts merged ones.
     pub lro: bool,
 }
 
@@ -112,7 +112,7 @@ pub enum PortKind {
     },
     /// A TAP device, opened with `IFF_NO_PI | IFF_VNET_HDR` and its 12-byte header.
     Tap {
-        /// Whether checksum and segmentation offloads are enabled on the device.
+        /// True if checksum and segmentation offloads are enabled on the device.
         offloads: bool,
     },
     /// A Unix stream with a 4-byte big-endian length before each frame: QEMU's `-netdev stream`,

@@ -72,7 +72,7 @@ pub enum Attachment {
     Listening,
     /// A TAP descriptor.
     Tap {
-        /// Whether the kernel supports UDP segmentation, and was told to accept unsegmented frames
+        /// True if the kernel supports UDP segmentation, and was told to accept unsegmented frames
         /// (`TUN_F_USO4`, `TUN_F_USO6`; Linux 6.2).
         uso: bool,
     },
@@ -156,7 +156,7 @@ pub enum FromFabric {
         link: Link,
         /// Reason that the link is not up; for [`Link::Broken`], what the guest did.
         reason: Option<String>,
-        /// Whether a descriptor ([`Attachment`]) was given and is still served.
+        /// True if a descriptor ([`Attachment`]) was given and is still served.
         attached: bool,
     },
 }

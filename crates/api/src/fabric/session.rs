@@ -48,15 +48,15 @@ pub struct QueueRecord {
     /// Start position from the last `SET_VRING_BASE`. A ring that has run continues from the
     /// position in guest memory (split) or in the counters file (packed) instead.
     pub base: u16,
-    /// Whether the ring has run since `base` was set.
+    /// True if the ring has run since `base` was set.
     pub started: bool,
     /// vhost-user `SET_VRING_ENABLE`.
     pub enabled: bool,
-    /// Whether a kick descriptor is among the descriptors.
+    /// True if a kick descriptor is among the descriptors.
     pub kick: bool,
-    /// Whether a call descriptor is among the descriptors.
+    /// True if a call descriptor is among the descriptors.
     pub call: bool,
-    /// Whether an error descriptor is among the descriptors.
+    /// True if an error descriptor is among the descriptors.
     pub err: bool,
 }
 

@@ -52,7 +52,7 @@ pub struct Vcpu {
     pub tid: u32,
     /// The pCPU that it owns, or otherwise the one that it last ran on.
     pub cpu: u32,
-    /// Whether it owns the pCPU.
+    /// True if it owns the pCPU.
     pub exclusive: bool,
     /// Time that it ran, in percent.
     pub used_percent: f64,

@@ -17,7 +17,7 @@ pub(super) struct Conversation {
     pub(super) configured: Option<u64>,
     /// Ports whose state was reported.
     pub(super) told: BTreeSet<PortId>,
-    /// Whether this fabric has received everything that the last one had.
+    /// True if this fabric has received everything that the last one had.
     pub(super) handed_over: bool,
 }
 

@@ -42,7 +42,7 @@ struct Running {
     process: Process,
     kind: VmKind,
     accelerator: VmAccelerator,
-    /// Whether it was started with a VMCI device.
+    /// True if it was started with a VMCI device.
     vmci: bool,
     tuning: Tuning,
     /// Limits of its disk.

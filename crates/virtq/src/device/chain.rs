@@ -36,7 +36,7 @@ pub(super) struct Chain {
     pub(super) count: u16,
     /// Number of descriptors in the ring. Used by packed rings only.
     pub(super) descriptors: u16,
-    /// Whether the chain is an indirect table. Used by packed rings only.
+    /// True if the chain is an indirect table. Used by packed rings only.
     pub(super) table: bool,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Fetch<'a> {
 #[derive(Debug)]
 pub(super) struct Chains {
     direction: Direction,
-    /// Whether `INDIRECT_DESC` was negotiated.
+    /// True if `INDIRECT_DESC` was negotiated.
     indirect: bool,
     pub(super) segments: Segments,
 }

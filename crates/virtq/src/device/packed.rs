@@ -19,7 +19,7 @@ use crate::ring::{
 #[derive(Debug)]
 pub(super) struct PackedRing {
     areas: Areas,
-    /// Whether the device writes the buffers, and tells how many bytes.
+    /// True if the device writes the buffers, and tells how many bytes.
     writes: bool,
     log: Option<PositionLog>,
     /// Next descriptor to fetch.

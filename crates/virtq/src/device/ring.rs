@@ -17,7 +17,7 @@ use crate::ring::{Format, QueueConfig, each};
 pub(super) struct Ring {
     format: Format<SplitRing, PackedRing>,
     pub(super) chains: Chains,
-    /// Whether one used entry returns all chains that are returned together. Never in a receive
+    /// True if one used entry returns all chains that are returned together. Never in a receive
     /// queue: its driver needs the length of each chain.
     batches: bool,
     fault: Option<RingFault>,

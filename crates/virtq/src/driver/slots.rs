@@ -8,7 +8,7 @@ use super::{Used, UsedFault};
 /// slot is its name.
 #[derive(Debug)]
 pub(super) struct Slots {
-    /// Whether the device returns chains in the order in which it got them (`IN_ORDER`), several by
+    /// True if the device returns chains in the order in which it got them (`IN_ORDER`), several by
     /// one entry.
     in_order: bool,
     /// Free slots. In order, the next one is first, so that the ring is used round-robin (2.7.5.2).

@@ -50,7 +50,7 @@ pub struct Part {
     pub addr: u64,
     /// Length in bytes.
     pub len: u32,
-    /// Whether the device writes the buffer. Otherwise the device reads it.
+    /// True if the device writes the buffer. Otherwise the device reads it.
     pub writable: bool,
 }
 

@@ -12,7 +12,7 @@ use super::Tuning;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryTuning {
-    /// Whether the memory consists of huge pages of 2 MiB.
+    /// True if the memory consists of huge pages of 2 MiB.
     pub huge: bool,
     /// Number of NUMA nodes that the guest sees. With 0 and 1 it sees no NUMA.
     pub virtual_nodes: u8,

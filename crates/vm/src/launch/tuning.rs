@@ -11,14 +11,14 @@ use super::MemoryTuning;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tuning {
-    /// Whether memory is allocated at the start and locked (LS-5).
+    /// True if memory is allocated at the start and locked (LS-5).
     pub locked: bool,
-    /// Whether an idle vCPU halts without leaving the guest (LS-6).
+    /// True if an idle vCPU halts without leaving the guest (LS-6).
     pub cpu_pm: bool,
-    /// Whether the guest is told that its vCPUs have exclusive pCPUs. A Linux guest then polls
+    /// True if the guest is told that its vCPUs have exclusive pCPUs. A Linux guest then polls
     /// before it halts (haltpoll) and spins for locks.
     pub hint_dedicated: bool,
-    /// Whether the guest may disable the host's halt polling while it polls itself.
+    /// True if the guest may disable the host's halt polling while it polls itself.
     pub poll_control: bool,
     /// Pages and NUMA nodes of the memory (LS-5).
     pub memory: MemoryTuning,

@@ -15,7 +15,7 @@ struct Machine {
     device: bool,
     /// `filename` of the character device.
     chardev: Option<&'static str>,
-    /// Whether the guest releases the device at once.
+    /// True if the guest releases the device at once.
     lets_go: bool,
     major: u64,
 }

@@ -28,7 +28,7 @@ pub(super) struct Cpus {
     vms: BTreeMap<Name, Vec<u32>>,
     /// pCPUs that their vCPU threads were allowed before, as in the ledger.
     affinities: BTreeMap<Name, Affinities>,
-    /// Whether the ledger has files changed for VMs.
+    /// True if the ledger has files changed for VMs.
     changed: bool,
     /// Files that cannot be changed, such as interrupts that the hardware binds, and why.
     refused: BTreeMap<PathBuf, String>,

@@ -8,7 +8,7 @@ use std::path::Path;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Thread {
     pub(super) name: String,
-    /// Whether it is a kernel thread.
+    /// True if it is a kernel thread.
     pub(super) kernel: bool,
     /// The pCPU that it last ran on.
     pub(super) cpu: u32,

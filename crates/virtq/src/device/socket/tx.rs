@@ -39,7 +39,7 @@ pub struct SocketTx {
     returned: Vec<u16>,
     /// Number of packets taken so far.
     count: u64,
-    /// Whether the used ring may hold the order of the packets in flight, behind the used index.
+    /// True if the used ring may hold the order of the packets in flight, behind the used index.
     ordered: bool,
     fault: Option<RingFault>,
 }
