@@ -26,7 +26,7 @@ impl Forwarder<'_> {
     ) -> (usize, Verdict) {
         let mut at = 0;
         while at < count {
-            at += self.run(queue, at, count);
+            at += self.forward_run(queue, at, count);
             if at == count {
                 break;
             }
@@ -45,7 +45,7 @@ impl Forwarder<'_> {
     /// Hands over the run that begins with frame `first` of `count`, as far as its receiver has
     /// room, and returns the number of frames.
     #[inline]
-    fn run(&mut self, queue: &TxQueue, first: usize, count: usize) -> usize {
+    fn forward_run(&mut self, queue: &TxQueue, first: usize, count: usize) -> usize {
         let Some(target) = self.fast_target(queue, first) else { return 0 };
         self.open(target);
         let Some((_, mut slot)) = self.open.take() else { return 0 };

@@ -22,7 +22,7 @@ use super::deliver::RX_WAIT;
 use super::*;
 use crate::net::queue::{PairIdx, QueueIdx};
 use crate::net::software_offload::PLAIN;
-use crate::port::Port;
+use crate::port::{Body, Port};
 use crate::switch::Switch;
 use crate::sys::counters::PortBlock;
 use crate::vhost_user::device::{Ring, RingSetup};

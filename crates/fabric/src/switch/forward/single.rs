@@ -1,0 +1,105 @@
+//! One frame by itself: checks, policy, look-up, and the members that get it.
+
+use taut_api::fabric::DropReason;
+use taut_virtq::header::{NEEDS_CSUM, NetHeader};
+
+use super::{Admitted, Forwarder, Verdict};
+use crate::net::ethernet::{self, HEADER, TAG};
+use crate::net::software_offload::check_header;
+use crate::port::{Body, Frame};
+use crate::switch::index::MemberIdx;
+use crate::switch::policy::{self, Route, Routed};
+
+impl Forwarder<'_> {
+    /// Checks a frame and delivers it.
+    ///
+    /// `head` is a private copy of its first bytes, and `pieces_done` the number of pieces that an
+    /// earlier try has delivered.
+    #[inline]
+    pub fn forward(
+        &mut self,
+        head: &[u8],
+        len: usize,
+        header: &NetHeader,
+        body: Body<'_>,
+        pieces_done: &mut usize,
+    ) -> Verdict {
+        let checked = check_header(header, len).and_then(|()| ethernet::check(head, len));
+        let routed = checked.and_then(|ethernet| {
+            let summed_from =
+                if header.flags & NEEDS_CSUM != 0 { header.csum_start.into() } else { usize::MAX };
+            if ethernet.tag.is_some() && summed_from < HEADER + TAG {
+                return Err(DropReason::BadHeader);
+            }
+            let Routed { vlan, route } = policy::route(self.segment, self.sender, &ethernet, self.now)?;
+            // Other flags are not a sender's to set, such as "the checksum has been verified".
+            let header = NetHeader { flags: header.flags & NEEDS_CSUM, ..*header };
+            let frame = Frame { header, ethernet, len, body };
+            Ok((Admitted { frame, vlan, multicast: route == Route::All }, route))
+        });
+        let verdict = match routed {
+            Ok((frame, route)) => self.send(&frame, route, pieces_done),
+            Err(reason) => {
+                self.drop_from_sender(reason);
+                Verdict::Done
+            }
+        };
+        if verdict == Verdict::Done {
+            *pieces_done = 0;
+            self.frames += 1;
+            self.bytes += len as u64;
+        }
+        verdict
+    }
+
+    /// Delivers an admitted frame along its route.
+    #[inline]
+    fn send(&mut self, frame: &Admitted<'_>, route: Route, pieces_done: &mut usize) -> Verdict {
+        let (segment, sender) = (self.segment, self.sender);
+        match route {
+            Route::To(member) => {
+                if let Verdict::Wait(until) = self.deliver_or_wait(member, frame, pieces_done) {
+                    return Verdict::Wait(until);
+                }
+                self.mirror(frame, Some(member));
+            }
+            Route::All => {
+                for member in segment.in_vlan(frame.vlan).filter(|&member| member != sender) {
+                    self.deliver_or_drop(member, frame);
+                }
+            }
+            Route::Unknown => {
+                let mut flooded = false;
+                for member in segment.flood_targets(frame.vlan).filter(|&member| member != sender) {
+                    flooded |= segment.member(member).learns();
+                    self.deliver_or_drop(member, frame);
+                }
+                if !flooded {
+                    self.drop_from_sender(DropReason::UnknownUnicast);
+                }
+            }
+            Route::Back => {
+                self.mirror(frame, None);
+                self.drop_from_sender(DropReason::UnknownUnicast);
+            }
+        }
+        Verdict::Done
+    }
+
+    /// Delivers copies to promiscuous members other than `to`.
+    #[inline]
+    fn mirror(&mut self, frame: &Admitted<'_>, to: Option<MemberIdx>) {
+        let (segment, sender) = (self.segment, self.sender);
+        for member in segment.promiscuous(frame.vlan) {
+            if Some(member) != to && member != sender {
+                self.deliver_or_drop(member, frame);
+            }
+        }
+    }
+
+    /// Counts a dropped frame at its sender.
+    #[cold]
+    fn drop_from_sender(&self, reason: DropReason) {
+        self.segment.member(self.sender).port.counters.drop_from(reason);
+    }
+}
