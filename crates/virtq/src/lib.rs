@@ -4,7 +4,7 @@
 //! pointers and atomics, never by a Rust reference. An index, a length or an address is read once,
 //! checked, and only then used.
 //!
-//! Modules, from the bottom up; none imports from one below it in this list:
+//! Modules, from the bottom up; none imports from one after it in this list:
 //!
 //! * [`memory`]: the guest's memory, mapped from the descriptors that its front end sent.
 //! * [`counters`]: words shared with other processes.

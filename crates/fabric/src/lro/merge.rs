@@ -3,7 +3,7 @@
 use taut_virtq::header::{self, NetHeader};
 
 use super::Merged;
-use super::segment::{CHECKSUM, FLAGS, Flow, PSH, Segment};
+use super::segment::{CHECKSUM, FLAGS, Flow, PSH, TcpSegment};
 use crate::net::checksum;
 use crate::net::ethernet::{HEADER as ETHERNET, MAX_FRAME};
 
@@ -14,7 +14,7 @@ pub(super) struct Merge {
     buffer: Box<[u8]>,
     len: usize,
     /// The first segment.
-    first: Segment,
+    first: TcpSegment,
     /// The header of the first segment, then of the frame.
     header: NetHeader,
     /// Number of segments.
@@ -31,7 +31,7 @@ pub(super) struct Merge {
 
 impl Merge {
     /// Begins a merge with a segment of at most [`MAX_FRAME`] bytes and correct checksums.
-    pub(super) fn begin(first: Segment, header: &NetHeader, frame: &[u8]) -> Self {
+    pub(super) fn begin(first: TcpSegment, header: &NetHeader, frame: &[u8]) -> Self {
         let buffer = vec![0; MAX_FRAME].into();
         let mut merge = Self {
             buffer,
@@ -49,7 +49,7 @@ impl Merge {
     }
 
     /// Begins a merge in the buffer of a finished one.
-    pub(super) fn begin_again(&mut self, first: Segment, header: &NetHeader, frame: &[u8]) {
+    pub(super) fn begin_again(&mut self, first: TcpSegment, header: &NetHeader, frame: &[u8]) {
         self.buffer[..frame.len()].copy_from_slice(frame);
         (self.len, self.first, self.header) = (frame.len(), first, *header);
         (self.segments, self.size) = (1, frame.len() - first.payload);
@@ -69,7 +69,7 @@ impl Merge {
     /// Appends a segment of the same flow. Returns `false` if it does not continue the frame.
     ///
     /// A short segment, or one with `PSH`, completes the frame.
-    pub(super) fn append(&mut self, segment: &Segment, header: &NetHeader, frame: &[u8]) -> bool {
+    pub(super) fn append(&mut self, segment: &TcpSegment, header: &NetHeader, frame: &[u8]) -> bool {
         let step = self.fits(segment, frame);
         if step.is_none() || !segment.is_intact(header, frame) {
             return false;
@@ -90,7 +90,7 @@ impl Merge {
 
     /// Checks that a segment continues the frame with the same headers. Returns the increment of
     /// the identification if it does.
-    fn fits(&self, segment: &Segment, frame: &[u8]) -> Option<u16> {
+    fn fits(&self, segment: &TcpSegment, frame: &[u8]) -> Option<u16> {
         let first = &self.first;
         let size = frame.len() - segment.payload;
         let next = first.sequence.wrapping_add((self.len - first.payload) as u32);
@@ -117,7 +117,7 @@ impl Merge {
         if std::mem::replace(&mut self.closed, true) || self.segments == 1 {
             return;
         }
-        let Segment { v4, l4, payload, .. } = self.first;
+        let TcpSegment { v4, l4, payload, .. } = self.first;
         let frame = &mut self.buffer[..self.len];
         let ip = ETHERNET;
         if v4 {

@@ -91,7 +91,7 @@ impl Lro {
                 self.used += 1;
                 Offer::Taken
             }
-            Kind::Data(segment::Segment { flow, .. }) | Kind::Other(flow) => {
+            Kind::Data(segment::TcpSegment { flow, .. }) | Kind::Other(flow) => {
                 let gathered = self.merges[..self.used].iter_mut().find(|merge| *merge.flow() == flow);
                 let Some(merge) = gathered else { return Offer::Pass };
                 merge.close();

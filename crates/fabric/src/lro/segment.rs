@@ -32,7 +32,7 @@ pub(super) struct Flow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A segment with data and nothing else, which can be merged.
-    Data(Segment),
+    Data(TcpSegment),
     /// Another frame of a TCP flow.
     Other(Flow),
     /// A frame that is not recognised as TCP and may belong to any flow.
@@ -41,7 +41,7 @@ pub(super) enum Kind {
 
 /// A segment that carries data and nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Segment {
+pub(super) struct TcpSegment {
     /// The flow.
     pub(super) flow: Flow,
     /// The segment is IPv4; otherwise it is IPv6.
@@ -57,7 +57,7 @@ pub(super) struct Segment {
 }
 
 impl Kind {
-    /// Classifies a frame, without verifying checksums ([`Segment::is_intact`] does).
+    /// Classifies a frame, without verifying checksums ([`TcpSegment::is_intact`] does).
     pub(super) fn of(header: &NetHeader, frame: &[u8]) -> Self {
         let Some((flow, v4, l4)) = flow(frame) else { return Self::Unknown };
         match segment(header, frame, flow, v4, l4) {
@@ -94,7 +94,7 @@ fn flow(frame: &[u8]) -> Option<(Flow, bool, usize)> {
 }
 
 /// The segment in a TCP frame; `None` if it must not be merged.
-fn segment(header: &NetHeader, frame: &[u8], flow: Flow, v4: bool, l4: usize) -> Option<Segment> {
+fn segment(header: &NetHeader, frame: &[u8], flow: Flow, v4: bool, l4: usize) -> Option<TcpSegment> {
     let tcp: &[u8; 20] = frame.get(l4..)?.first_chunk()?;
     let payload = l4 + 4 * usize::from(tcp[DATA_OFFSET] >> 4);
     let ip_len = if v4 {
@@ -106,7 +106,7 @@ fn segment(header: &NetHeader, frame: &[u8], flow: Flow, v4: bool, l4: usize) ->
     let exact = payload >= l4 + 20 && payload < frame.len() && ETHERNET + ip_len == frame.len();
     let partial = header.flags & header::NEEDS_CSUM != 0;
     let right_sum = !partial || (usize::from(header.csum_start), header.csum_offset) == (l4, CHECKSUM as u16);
-    (plain && exact && right_sum && header.gso_type == header::GSO_NONE).then(|| Segment {
+    (plain && exact && right_sum && header.gso_type == header::GSO_NONE).then(|| TcpSegment {
         flow,
         v4,
         l4,
@@ -116,7 +116,7 @@ fn segment(header: &NetHeader, frame: &[u8], flow: Flow, v4: bool, l4: usize) ->
     })
 }
 
-impl Segment {
+impl TcpSegment {
     /// Verifies the frame's checksums. A checksum that its sender left to be completed counts as
     /// correct.
     pub(super) fn is_intact(&self, header: &NetHeader, frame: &[u8]) -> bool {

@@ -5,7 +5,7 @@ use taut_virtq::header::{self, NetHeader};
 
 use super::*;
 use crate::net::checksum;
-use crate::net::software_offload::{Offloads, PLAIN, Pieces, check_header};
+use crate::net::software_offload::{NO_OFFLOADS, Offloads, Pieces, check_header};
 
 /// A connection and the form of its headers.
 #[derive(Debug, Clone, Copy)]
@@ -78,8 +78,12 @@ impl Shape {
         let at = self.l4() + 16;
         let sum = !checksum::fold(self.pseudo(&frame));
         frame[at..at + 2].copy_from_slice(&sum.to_be_bytes());
-        let header =
-            NetHeader { flags: header::NEEDS_CSUM, csum_start: self.l4() as u16, csum_offset: 16, ..PLAIN };
+        let header = NetHeader {
+            flags: header::NEEDS_CSUM,
+            csum_start: self.l4() as u16,
+            csum_offset: 16,
+            ..NO_OFFLOADS
+        };
         (header, frame)
     }
 }
@@ -193,11 +197,11 @@ fn frames(steps: &[Next], v4: bool) -> Frames {
             if let Some(at) = next.broken {
                 let at = 12 + at % (frame.len() - 12);
                 frame[at] ^= 0x40;
-                (PLAIN, frame)
+                (NO_OFFLOADS, frame)
             } else if next.partial {
                 shape.partial(frame)
             } else {
-                (PLAIN, frame)
+                (NO_OFFLOADS, frame)
             }
         })
         .collect()
@@ -248,7 +252,7 @@ proptest! {
                 *place = byte;
             }
         }
-        let header = NetHeader { flags, ..PLAIN };
+        let header = NetHeader { flags, ..NO_OFFLOADS };
         prop_assert_eq!(through(&vec![(header, frame.clone())], 1), vec![(header, frame)]);
     }
 }
@@ -256,7 +260,7 @@ proptest! {
 /// Builds `count` full segments in a row.
 fn stream(shape: Shape, count: u16, size: usize) -> Frames {
     let one = |i: u16| shape.segment(500 + i, 1000 + u32::from(i) * size as u32, 0x10, &vec![i as u8; size]);
-    (0..count).map(|i| (PLAIN, one(i))).collect()
+    (0..count).map(|i| (NO_OFFLOADS, one(i))).collect()
 }
 
 #[test]
@@ -286,7 +290,7 @@ fn a_merged_frame_ends_at_64_kib_and_another_one_follows() {
 fn repeated_identifications_are_merged_only_in_packets_that_cannot_be_fragmented() {
     for (atomic, frames) in [(true, 1), (false, 5)] {
         let shape = Shape { atomic, ..V4 };
-        let one = |i: u32| (PLAIN, shape.segment(0, i * 1000, 0x10, &[1; 1000]));
+        let one = |i: u32| (NO_OFFLOADS, shape.segment(0, i * 1000, 0x10, &[1; 1000]));
         assert_eq!(through(&(0..5).map(one).collect(), 64).len(), frames);
     }
 }
@@ -314,12 +318,12 @@ fn different_timestamps_pure_acknowledgements_and_wrong_checksums_prevent_mergin
 fn a_segment_with_psh_completes_a_frame_and_a_single_one_passes_at_once() {
     let mut lro = Lro::default();
     let pushed = V4.segment(1, 1, 0x18, b"question");
-    assert_eq!(lro.offer(&PLAIN, &pushed, true), Offer::Pass);
+    assert_eq!(lro.offer(&NO_OFFLOADS, &pushed, true), Offer::Pass);
     let data = V4.segment(2, 9, 0x10, &[0; 1000]);
     let last = V4.segment(3, 1009, 0x18, &[0; 10]);
-    assert_eq!(lro.offer(&PLAIN, &data, true), Offer::Taken);
+    assert_eq!(lro.offer(&NO_OFFLOADS, &data, true), Offer::Taken);
     assert!(lro.ready().is_none());
-    assert_eq!(lro.offer(&PLAIN, &last, true), Offer::Taken);
+    assert_eq!(lro.offer(&NO_OFFLOADS, &last, true), Offer::Taken);
     let merged = lro.ready().expect("the last one is in");
     assert_eq!((merged.segments, merged.repeated), (2, V4.headers()));
 }
@@ -328,10 +332,10 @@ fn a_segment_with_psh_completes_a_frame_and_a_single_one_passes_at_once() {
 fn unwanted_frames_pass_after_the_merged_frame_of_their_flow() {
     let mut lro = Lro::default();
     let [one, two] = [V4.segment(1, 0, 0x10, &[0; 100]), V4.segment(2, 100, 0x10, &[0; 100])];
-    assert_eq!(lro.offer(&PLAIN, &one, false), Offer::Pass);
-    assert_eq!(lro.offer(&PLAIN, &one, true), Offer::Taken);
-    assert_eq!(lro.offer(&PLAIN, &two, false), Offer::Later);
+    assert_eq!(lro.offer(&NO_OFFLOADS, &one, false), Offer::Pass);
+    assert_eq!(lro.offer(&NO_OFFLOADS, &one, true), Offer::Taken);
+    assert_eq!(lro.offer(&NO_OFFLOADS, &two, false), Offer::Later);
     assert_eq!(lro.ready().expect("the first one").bytes, one);
     lro.sent();
-    assert_eq!(lro.offer(&PLAIN, &two, false), Offer::Pass);
+    assert_eq!(lro.offer(&NO_OFFLOADS, &two, false), Offer::Pass);
 }

@@ -1,9 +1,9 @@
 //! Offloads in software: checksums and segmentation that a sender left to the hardware and its
 //! receiver does not accept.
 //!
-//! This is the slow path. The frame has been copied out of guest memory, so it cannot change. A
-//! frame is a series of [`Pieces`], each of which can be written by itself: when the receiver fills
-//! up in the middle, the rest follows later.
+//! The frame has been copied out of guest memory, so it cannot change. It becomes a series of
+//! [`Pieces`], each of which can be written by itself: when the receiver fills up in the middle,
+//! the rest follows later.
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
 /// The header of a finished frame: one without offloads.
-pub const PLAIN: NetHeader = NetHeader {
+pub const NO_OFFLOADS: NetHeader = NetHeader {
     flags: 0,
     gso_type: header::GSO_NONE,
     hdr_len: 0,

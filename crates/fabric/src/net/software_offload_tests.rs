@@ -124,7 +124,7 @@ impl Shape {
             gso_size,
             csum_start: self.l4() as u16,
             csum_offset: self.checksum_offset(),
-            ..PLAIN
+            ..NO_OFFLOADS
         }
     }
 }
@@ -167,7 +167,7 @@ proptest! {
         let frame = shape.frame(&payload, 0x18);
         let header = shape.header(size);
         let (with_tag, its_header) = tagged(&frame, &header);
-        let plain = pieces(&frame, &header).iter().map(|piece| tagged(piece, &PLAIN).0).collect::<Vec<_>>();
+        let plain = pieces(&frame, &header).iter().map(|piece| tagged(piece, &NO_OFFLOADS).0).collect::<Vec<_>>();
         prop_assert_eq!(pieces(&with_tag, &its_header), plain);
     }
 
@@ -250,7 +250,7 @@ proptest! {
 
 #[test]
 fn a_receiver_gets_only_the_offloads_that_it_accepts() {
-    let tcp4 = NetHeader { flags: NEEDS_CSUM, gso_type: GSO_TCPV4, gso_size: 1448, ..PLAIN };
+    let tcp4 = NetHeader { flags: NEEDS_CSUM, gso_type: GSO_TCPV4, gso_size: 1448, ..NO_OFFLOADS };
     let ecn = NetHeader { gso_type: GSO_TCPV4 | GSO_ECN, ..tcp4 };
     let sum = NetHeader { gso_type: GSO_NONE, ..tcp4 };
     let only_sum = Offloads { checksum: true, ..Offloads::NONE };
@@ -261,20 +261,20 @@ fn a_receiver_gets_only_the_offloads_that_it_accepts() {
         (no_ecn, [true, true, true, false]),
         (Offloads::TCP, [true; 4]),
     ] {
-        let taken = [PLAIN, sum, tcp4, ecn].map(|header| offloads.take(&header, 0x0800));
+        let taken = [NO_OFFLOADS, sum, tcp4, ecn].map(|header| offloads.take(&header, 0x0800));
         assert_eq!(taken, takes, "{offloads:?}");
     }
 }
 
 #[test]
 fn headers_that_contradict_the_frame_are_refused() {
-    let sum = NetHeader { flags: NEEDS_CSUM, csum_start: 34, csum_offset: 16, ..PLAIN };
+    let sum = NetHeader { flags: NEEDS_CSUM, csum_start: 34, csum_offset: 16, ..NO_OFFLOADS };
     assert_eq!(check_header(&sum, 52), Ok(()));
     assert_eq!(check_header(&sum, 51), Err(DropReason::BadHeader));
     for gso_type in [GSO_ECN, 2, 3, 77] {
-        let odd = NetHeader { gso_type, gso_size: 1, ..PLAIN };
+        let odd = NetHeader { gso_type, gso_size: 1, ..NO_OFFLOADS };
         assert_eq!(check_header(&odd, 1000), Err(DropReason::BadHeader), "{gso_type}");
     }
-    let no_size = NetHeader { gso_type: GSO_TCPV4, ..PLAIN };
+    let no_size = NetHeader { gso_type: GSO_TCPV4, ..NO_OFFLOADS };
     assert_eq!(check_header(&no_size, 1000), Err(DropReason::BadHeader));
 }

@@ -9,7 +9,7 @@ use taut_virtq::header::NetHeader;
 use super::end::RxEnd;
 use super::frame::{Body, Frame, Fresh, Put};
 use crate::net::ethernet;
-use crate::net::software_offload::PLAIN;
+use crate::net::software_offload::NO_OFFLOADS;
 use crate::shaping::PAUSE;
 use crate::shaping::queue::Queue;
 use crate::shaping::shaper::Shaper;
@@ -63,7 +63,7 @@ impl Paced {
             space.copy_from_slice(bytes);
             bytes.len()
         };
-        self.wait(PLAIN, bytes.len(), now, fill)
+        self.wait(NO_OFFLOADS, bytes.len(), now, fill)
     }
 
     /// Calls `put` for a frame that need not wait. Returns `None` if the frame has to be queued.

@@ -12,7 +12,7 @@ use taut_virtq::header::NetHeader;
 
 use super::frame::{Body, Failure, Frame, Put};
 use crate::net::ethernet::MAX_TAGGED;
-use crate::net::software_offload::PLAIN;
+use crate::net::software_offload::NO_OFFLOADS;
 
 /// Length in bytes of the length field before each frame.
 const PREFIX: usize = 4;
@@ -46,7 +46,7 @@ impl Tx {
             if let Some(len) = self.announced()? {
                 let frame = self.start + PREFIX..self.start + PREFIX + len;
                 if frame.end <= self.end {
-                    return Ok(Some((PLAIN, &self.buffer[frame])));
+                    return Ok(Some((NO_OFFLOADS, &self.buffer[frame])));
                 }
             }
             if !self.read()? {

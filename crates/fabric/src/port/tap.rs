@@ -12,7 +12,7 @@ use taut_virtq::header::{self, NetHeader};
 
 use super::frame::{Body, Failure, Frame, Put};
 use crate::net::ethernet::MAX_TAGGED;
-use crate::net::software_offload::{Offloads, PLAIN};
+use crate::net::software_offload::{NO_OFFLOADS, Offloads};
 
 /// Frames from the host's stack.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Tx {
             }
         }
         let (header, frame) = self.buffer[..self.held].split_at(header::LEN);
-        let header = header.first_chunk().map_or(PLAIN, NetHeader::from_bytes);
+        let header = header.first_chunk().map_or(NO_OFFLOADS, NetHeader::from_bytes);
         Ok(Some((header, frame)))
     }
 
@@ -75,7 +75,7 @@ impl Rx {
 
     /// Writes a finished frame: one without offloads.
     pub fn put_bytes(&mut self, bytes: &[u8]) -> Put {
-        self.write(&PLAIN, bytes)
+        self.write(&NO_OFFLOADS, bytes)
     }
 
     fn write(&self, header: &NetHeader, bytes: &[u8]) -> Put {

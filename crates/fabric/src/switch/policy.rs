@@ -33,6 +33,10 @@ pub struct Routed {
 }
 
 /// Applies the sender's VLAN and security policy and looks up the destination.
+///
+/// The flow cache keeps the answer for all frames with the same sender, addresses and type. If a
+/// new ground for refusal depends on anything else, such as the length or the tag, also test it in
+/// `fast_target` (`forward/run.rs`), which every frame passes.
 #[inline]
 pub fn route(
     segment: &Segment,

@@ -6,7 +6,7 @@
 //! keeps none: packets that cannot be handed over yet stay in the sender's ring. Packets are given
 //! back to their sender when their receiver has them, in any order.
 //!
-//! The folders are layers. None imports from one below it in this list:
+//! The folders are layers. None imports from one after it in this list:
 //!
 //! * [`proto`]: the protocol as a pure state machine.
 //! * [`guest`]: guests' devices and their rings.

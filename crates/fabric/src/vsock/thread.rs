@@ -49,6 +49,10 @@ pub(super) fn start(shared: Arc<Shared>) -> io::Result<Thread> {
     Thread::start("sockets".to_owned(), move || run(&shared))
 }
 
+/// Runs rounds until the thread is to end. Events that [`Epoll::wait`] returns at the end of a pass
+/// are carried out there; the next pass begins with the round that they have caused.
+///
+/// [`Epoll::wait`]: crate::sys::epoll::Epoll::wait
 fn run(shared: &Shared) {
     let mut ready: Vec<Ready> = Vec::new();
     let epoll = lock(&shared.switch).epoll.clone();

@@ -73,11 +73,6 @@ impl Worker {
         }
     }
 
-    /// The worker's own mailbox.
-    pub(super) fn mailbox(&self) -> &Mailbox {
-        self.crew.mailboxes.get(self.number)
-    }
-
     fn run(mut self) {
         self.take_up_plan();
         let mut now = Instant::now();
@@ -118,6 +113,32 @@ impl Worker {
             } else if !frames {
                 std::hint::spin_loop();
             }
+        }
+    }
+
+    /// Takes up the plan in force and activates all sources that the worker owns.
+    pub(super) fn take_up_plan(&mut self) {
+        self.plan = Arc::clone(&lock(&self.crew.plan));
+        let now = Instant::now();
+        self.mailbox().waiting.store(0, SeqCst);
+        self.timers.forget_sources();
+        self.work.flow_cache.forget(now);
+        let plan = Arc::clone(&self.plan);
+        let states = plan.sources.iter().map(|&source| State::new(now, plan.patience(plan.port(source))));
+        self.sources.reset(states);
+        for source in plan.owned_by(self.number) {
+            self.activate(source);
+        }
+    }
+
+    /// Makes a source active and disables its guest's kicks.
+    pub(super) fn activate(&mut self, source: SourceIdx) {
+        let state = self.sources.state(source);
+        if !state.active {
+            state.active = true;
+            state.wake = None;
+            self.sources.active.push(source);
+            burst::disable_kicks(&self.plan.switch, self.plan.source(source));
         }
     }
 
@@ -213,29 +234,8 @@ impl Worker {
         end
     }
 
-    /// Takes up the plan in force and activates all sources that the worker owns.
-    pub(super) fn take_up_plan(&mut self) {
-        self.plan = Arc::clone(&lock(&self.crew.plan));
-        let now = Instant::now();
-        self.mailbox().waiting.store(0, SeqCst);
-        self.timers.forget_sources();
-        self.work.flow_cache.forget(now);
-        let plan = Arc::clone(&self.plan);
-        let states = plan.sources.iter().map(|&source| State::new(now, plan.patience(plan.port(source))));
-        self.sources.reset(states);
-        for source in plan.owned_by(self.number) {
-            self.activate(source);
-        }
-    }
-
-    /// Makes a source active and disables its guest's kicks.
-    pub(super) fn activate(&mut self, source: SourceIdx) {
-        let state = self.sources.state(source);
-        if !state.active {
-            state.active = true;
-            state.wake = None;
-            self.sources.active.push(source);
-            burst::disable_kicks(&self.plan.switch, self.plan.source(source));
-        }
+    /// The worker's own mailbox.
+    pub(super) fn mailbox(&self) -> &Mailbox {
+        self.crew.mailboxes.get(self.number)
     }
 }

@@ -34,7 +34,7 @@ pub(crate) const FORMATS: [u64; 4] =
     [0, features::IN_ORDER, features::RING_PACKED, features::RING_PACKED | features::IN_ORDER];
 
 /// Features that a driver without offloads accepts.
-pub(crate) const PLAIN: u64 = features::VERSION_1 | features::PROTOCOL_FEATURES;
+pub(crate) const NO_OFFLOADS: u64 = features::VERSION_1 | features::PROTOCOL_FEATURES;
 
 /// A front end's side of the connection.
 pub(crate) struct FrontEnd {

@@ -10,12 +10,12 @@ use vhost::vhost_user::message::FrontendReq;
 
 use super::fabric::{Fabric, mac, vnic};
 use super::frames::frame;
-use super::guest::{FORMATS, Guest, LINUX, Model, PLAIN, Window};
+use super::guest::{FORMATS, Guest, LINUX, Model, NO_OFFLOADS, Window};
 use super::traffic::guests;
 
 /// The features of drivers with all offloads in each ring format, and of one without any.
 fn formats() -> impl Iterator<Item = u64> {
-    FORMATS.into_iter().map(|format| LINUX | format).chain([PLAIN])
+    FORMATS.into_iter().map(|format| LINUX | format).chain([NO_OFFLOADS])
 }
 
 fn resume_both(fabric: &mut Fabric) {

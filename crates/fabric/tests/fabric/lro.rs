@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::PortKind;
 use taut_api::link::Link;
-use taut_fabric::net::software_offload::{PLAIN, Pieces};
+use taut_fabric::net::software_offload::{NO_OFFLOADS, Pieces};
 use taut_virtq::NetHeader;
 use taut_virtq::header::{GSO_TCPV4, NEEDS_CSUM};
 
@@ -89,10 +89,10 @@ fn a_guest_with_tso_gets_the_segments_of_a_burst_as_one_frame() {
 
 #[test]
 fn a_guest_without_tso_gets_every_segment() {
-    let mut rig = Rig::new(guest::PLAIN);
+    let mut rig = Rig::new(guest::NO_OFFLOADS);
     for sent in rig.send() {
         let (header, frame) = rig.guest.receive();
-        assert_eq!((NetHeader { num_buffers: 1, ..header }, frame), (PLAIN, sent));
+        assert_eq!((NetHeader { num_buffers: 1, ..header }, frame), (NO_OFFLOADS, sent));
     }
 }
 

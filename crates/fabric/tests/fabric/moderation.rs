@@ -6,7 +6,7 @@ use taut_api::link::Link;
 
 use super::fabric::{Fabric, mac, vnic};
 use super::frames::frame;
-use super::guest::{Guest, LINUX, Model, PLAIN};
+use super::guest::{Guest, LINUX, Model, NO_OFFLOADS};
 
 const SCHEMES: [Coalescing; 6] = [
     Coalescing::Disabled,
@@ -55,7 +55,7 @@ fn talk(a: &mut Guest, b: &mut Guest) {
 
 #[test]
 fn every_scheme_delivers_all_frames_and_can_be_changed_live() {
-    for features in [LINUX, PLAIN] {
+    for features in [LINUX, NO_OFFLOADS] {
         let mut fabric = Fabric::start();
         let [mut a, mut b] = two_guests(&mut fabric, features);
         for scheme in SCHEMES.into_iter().chain([Coalescing::Disabled]) {

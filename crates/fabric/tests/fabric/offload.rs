@@ -5,7 +5,7 @@ use taut_virtq::header::{GSO_TCPV4, NEEDS_CSUM, NetHeader};
 
 use super::fabric::{Fabric, mac, vnic};
 use super::frames::{tcp_checksum_holds, tcp_payload, tso};
-use super::guest::{Guest, LINUX, Model, PLAIN};
+use super::guest::{Guest, LINUX, Model, NO_OFFLOADS};
 
 fn pair(receiver: u64) -> (Fabric, Guest, Guest) {
     let mut fabric = Fabric::start();
@@ -30,7 +30,7 @@ fn a_long_frame_stays_whole_between_guests_with_tso() {
 
 #[test]
 fn a_receiver_without_offloads_gets_segments_with_checksums() {
-    let (fabric, mut a, mut b) = pair(PLAIN);
+    let (fabric, mut a, mut b) = pair(NO_OFFLOADS);
     for _ in 0..8 {
         let (header, sent) = tso(mac(1), mac(0), 60_000, 1448);
         a.send_with(&header, &sent);
@@ -50,7 +50,7 @@ fn a_receiver_without_offloads_gets_segments_with_checksums() {
 
 #[test]
 fn a_receiver_without_checksum_offload_gets_a_completed_checksum() {
-    let (_fabric, mut a, mut b) = pair(PLAIN);
+    let (_fabric, mut a, mut b) = pair(NO_OFFLOADS);
     let (header, sent) = tso(mac(1), mac(0), 1000, 1448);
     a.send_with(&NetHeader { gso_type: 0, gso_size: 0, ..header }, &sent);
     let (header, got) = b.receive();

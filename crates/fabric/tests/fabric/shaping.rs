@@ -10,7 +10,7 @@ use taut_virtq::NetHeader;
 
 use super::fabric::{Fabric, mac, vnic};
 use super::frames::{frame, tso};
-use super::guest::{Guest, LINUX, Model, PLAIN};
+use super::guest::{Guest, LINUX, Model, NO_OFFLOADS};
 use super::traffic::guests;
 
 /// 1 kbit/s: a frame delays the next one by 8 ms for each of its bytes.
@@ -85,7 +85,7 @@ fn frames_to_a_shaped_receiver_wait_in_a_bounded_queue_and_arrive_in_order() {
 fn whole_offload_frames_and_pieces_of_them_are_paced() {
     let mut fabric = Fabric::start();
     let steady = Shape { average: BitRate(100_000_000), peak: None, burst: Bytes(1) };
-    for (features, pieces) in [(LINUX, 1), (PLAIN, 44)] {
+    for (features, pieces) in [(LINUX, 1), (NO_OFFLOADS, 44)] {
         let both = Shaping { to_switch: Some(steady), to_guest: Some(steady) };
         fabric.configure(shaped(1, both));
         let start = |fabric: &mut Fabric, id, features| {

@@ -11,7 +11,7 @@ use taut_virtq::header::NetHeader;
 
 use super::fabric::{Fabric, mac, vnic};
 use super::frames::frame;
-use super::guest::{FORMATS, Guest, LINUX, Model, PLAIN, Window};
+use super::guest::{FORMATS, Guest, LINUX, Model, NO_OFFLOADS, Window};
 
 /// Starts guests on ports 0, 1, … of one segment.
 pub(crate) fn guests<const N: usize>(fabric: &mut Fabric, model: Model) -> [Guest; N] {
@@ -83,7 +83,7 @@ fn a_stopped_ring_returns_its_position_and_resumes_there() {
 #[test]
 fn a_driver_without_optional_features_is_served() {
     let mut fabric = Fabric::start();
-    let model = Model { features: PLAIN, ..Model::default() };
+    let model = Model { features: NO_OFFLOADS, ..Model::default() };
     let [mut a, mut b] = guests(&mut fabric, model);
     for mark in 0..200 {
         let sent = frame(mac(1), mac(0), mark, 1514);

@@ -8,7 +8,7 @@ use taut_virtq::header::{GSO_TCPV4, NetHeader};
 
 use super::fabric::{Fabric, mac, vnic};
 use super::frames::{frame, tcp_checksum_holds, tcp_payload, tso};
-use super::guest::{Guest, LINUX, Model, PLAIN};
+use super::guest::{Guest, LINUX, Model, NO_OFFLOADS};
 
 fn on(id: u16, vlan: &str) -> PortConfig {
     PortConfig { vlan: vlan.parse().unwrap(), ..vnic(id, 1) }
@@ -70,7 +70,7 @@ fn tagged_frames_are_segmented_for_receivers_without_offloads() {
     let mut fabric = Fabric::start();
     fabric.configure(vec![on(0, "10"), on(1, "4095"), on(2, "4095")]);
     let mut access = start(&fabric, 0, LINUX);
-    let mut plain = start(&fabric, 1, PLAIN);
+    let mut plain = start(&fabric, 1, NO_OFFLOADS);
     let mut able = start(&fabric, 2, LINUX);
     let (header, sent) = tso(mac(2), mac(0), 20_000, 1448);
     access.send_with(&header, &sent);

@@ -10,7 +10,7 @@ use taut_virtq::socket_header::{RST, SocketHeader};
 use vhost::vhost_user::message::{FrontendReq, VhostUserProtocolFeatures};
 
 use super::fabric::{Fabric, cid, socket, vnic};
-use super::guest::{FrontEnd, PLAIN, negotiate_with};
+use super::guest::{FrontEnd, NO_OFFLOADS, negotiate_with};
 use super::vsock_guest::{End, SocketGuest, connect};
 
 /// Starts guests at devices that are in these domains.
@@ -186,7 +186,7 @@ fn the_configuration_space_holds_only_the_context_id_and_is_read_only() {
     let mut fabric = Fabric::start();
     fabric.configure_sockets(vec![socket(3, &[])]);
     let mut front_end = FrontEnd { socket: fabric.connect(PortId(3)) };
-    negotiate_with(&mut front_end, PLAIN, VhostUserProtocolFeatures::CONFIG);
+    negotiate_with(&mut front_end, NO_OFFLOADS, VhostUserProtocolFeatures::CONFIG);
     assert_eq!(front_end.config(0, 8), 103_u64.to_le_bytes());
     for (offset, size) in [(0, 9), (4, 8), (8, 1), (u32::MAX, 8), (0, 256)] {
         assert!(front_end.config(offset, size).is_empty(), "{size} bytes at {offset}");

@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use super::MAX_PARTS;
 use crate::fault::RingFault;
-use crate::memory::{Buffer, GuestMemory, Segments};
+use crate::memory::{Buffer, GuestMemory, Spans};
 use crate::ring::{DESC_INDIRECT, DESC_LEN, DESC_NEXT, DESC_WRITE, Descriptor, Part};
 
-/// Direction in which the buffers of a queue carry bytes, seen from the driver.
+/// Kind of a queue, seen from the driver: it decides what the device does with the buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(super) enum QueueKind {
     /// The device reads. A chain has at most this many bytes.
     Transmit(u64),
     /// The device writes.
     Receive,
 }
 
-impl Direction {
+impl QueueKind {
     /// Most bytes of a chain.
     fn most_bytes(self) -> u64 {
         match self {
@@ -26,7 +26,7 @@ impl Direction {
     }
 }
 
-/// A checked chain. Its parts are `count` segments from `first` on.
+/// A checked chain. Its parts are `count` spans from `first` on.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Chain {
     pub(super) first: u32,
@@ -54,50 +54,45 @@ pub(super) struct Fetch<'a> {
 /// The checked chains of a queue that are in use.
 #[derive(Debug)]
 pub(super) struct Chains {
-    direction: Direction,
+    kind: QueueKind,
     /// True if `INDIRECT_DESC` was negotiated.
     indirect: bool,
-    pub(super) segments: Segments,
+    pub(super) spans: Spans,
 }
 
 impl Chains {
     /// Chains with room for `capacity` parts before the list of parts has to grow.
-    pub(super) fn new(
-        memory: &Arc<GuestMemory>,
-        direction: Direction,
-        indirect: bool,
-        capacity: usize,
-    ) -> Self {
-        Self { direction, indirect, segments: Segments::new(Arc::clone(memory), capacity) }
+    pub(super) fn new(memory: &Arc<GuestMemory>, kind: QueueKind, indirect: bool, capacity: usize) -> Self {
+        Self { kind, indirect, spans: Spans::new(Arc::clone(memory), capacity) }
     }
 
     /// The bytes of a chain.
     #[inline]
     pub(super) fn buffer(&self, chain: Chain) -> Buffer<'_> {
-        self.segments.buffer(chain.first as usize, chain.count.into())
+        self.spans.buffer(chain.first as usize, chain.count.into())
     }
 
-    /// Adds the most frequent kind of chains quickly: chains of one buffer each, in the same memory
-    /// region as the last buffer. Stops at the first chain of another kind, or when there are
-    /// `parts` parts. `next` reads the head descriptor of a chain by its number. Returns how many
-    /// chains were added.
+    /// Adds *singles*, the most frequent kind of chains, quickly: chains of one buffer each, in the
+    /// same memory region as the last buffer. Stops at the first chain of another kind, or when
+    /// there are `parts` parts. `next` reads the head descriptor of a chain by its number. Returns
+    /// how many chains were added.
     ///
     /// Each chain is written to its final place. A chain that is built elsewhere and copied would
     /// be read before its fields have left the processor's store buffer.
     #[inline(always)]
-    pub(super) fn push_usual(
+    pub(super) fn push_singles(
         &mut self,
         parts: usize,
         out: &mut [Chain],
         next: impl Fn(u16) -> Option<(u16, Descriptor)>,
     ) -> usize {
-        let usual = if self.direction == Direction::Receive { DESC_WRITE } else { 0 };
-        let begin = self.segments.len();
+        let wanted = if self.kind == QueueKind::Receive { DESC_WRITE } else { 0 };
+        let begin = self.spans.len();
         let count = out.len().min(parts.saturating_sub(begin));
         let out = &mut out[..count];
-        self.segments.push_near(count, self.direction.most_bytes(), |number| {
+        self.spans.push_near(count, self.kind.most_bytes(), |number| {
             let (id, Descriptor { addr, len, flags, .. }) = next(number as u16)?;
-            if flags & (DESC_NEXT | DESC_WRITE | DESC_INDIRECT) != usual {
+            if flags & (DESC_NEXT | DESC_WRITE | DESC_INDIRECT) != wanted {
                 return None;
             }
             out[number] =
@@ -117,18 +112,18 @@ impl Chains {
     /// Begins a chain of several parts. [`Self::end`] ends it.
     #[inline]
     pub(super) fn begin(&self) -> usize {
-        self.segments.len()
+        self.spans.len()
     }
 
     /// Ends the chain that was begun at `first` and has `len` bytes in total.
     #[inline]
     pub(super) fn end(&mut self, first: usize, id: u16, len: u64, out: &mut Chain) -> Result<(), RingFault> {
-        let most = self.direction.most_bytes();
+        let most = self.kind.most_bytes();
         if len > most {
-            self.segments.truncate(first);
+            self.spans.truncate(first);
             return Err(RingFault::LengthOverflow { head: id, len, most });
         }
-        let count = (self.segments.len() - first) as u16;
+        let count = (self.spans.len() - first) as u16;
         *out = Chain { first: first as u32, count, id, len: len as u32, descriptors: 1, table: false };
         Ok(())
     }
@@ -136,15 +131,15 @@ impl Chains {
     /// Removes the parts of a faulty chain that was begun at `first`.
     #[cold]
     pub(super) fn abandon(&mut self, first: usize) {
-        self.segments.truncate(first);
+        self.spans.truncate(first);
     }
 
-    /// Checks one buffer and adds it to the segments. Returns its length.
+    /// Checks one buffer and adds it to the spans. Returns its length.
     #[inline]
     pub(super) fn push(&mut self, id: u16, part: Part) -> Result<u32, RingFault> {
         let Part { addr, len, writable } = part;
-        let device_writes = self.direction == Direction::Receive;
-        if len != 0 && writable == device_writes && self.segments.push(addr, u64::from(len)) {
+        let device_writes = self.kind == QueueKind::Receive;
+        if len != 0 && writable == device_writes && self.spans.push(addr, u64::from(len)) {
             return Ok(len);
         }
         Err(self.fault_of(id, part))
@@ -154,9 +149,9 @@ impl Chains {
     #[cold]
     fn fault_of(&self, head: u16, part: Part) -> RingFault {
         let (addr, len) = (part.addr, u64::from(part.len));
-        match self.direction {
-            Direction::Transmit(_) if part.writable => RingFault::WritableInTransmit { head },
-            Direction::Receive if !part.writable => RingFault::ReadableInReceive { head },
+        match self.kind {
+            QueueKind::Transmit(_) if part.writable => RingFault::WritableInTransmit { head },
+            QueueKind::Receive if !part.writable => RingFault::ReadableInReceive { head },
             _ if len == 0 => RingFault::ZeroLength { head },
             _ if addr.checked_add(len).is_none() => RingFault::AddressOverflow { addr, len },
             _ => RingFault::AddressOutside { addr, len },
@@ -166,7 +161,7 @@ impl Chains {
     /// Adds a part to the chain that was begun at `first`. Fails if the chain has too many parts.
     pub(super) fn push_another(&mut self, first: usize, id: u16, part: Part) -> Result<u32, RingFault> {
         let len = self.push(id, part)?;
-        if self.segments.len() - first > MAX_PARTS {
+        if self.spans.len() - first > MAX_PARTS {
             return Err(RingFault::ChainTooLong { head: id, most: MAX_PARTS });
         }
         Ok(len)
@@ -198,6 +193,6 @@ impl Chains {
         // No overflow: the table's end was checked.
         let addr = table + (usize::from(index) * DESC_LEN) as u64;
         let outside = RingFault::AddressOutside { addr, len: DESC_LEN as u64 };
-        self.segments.load_u64_pair(addr).ok_or(outside)
+        self.spans.load_u64_pair(addr).ok_or(outside)
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::chain::{Chain, Chains, Direction, Fetch};
+use super::chain::{Chain, Chains, Fetch, QueueKind};
 use crate::fault::{QueueError, RingFault};
 use crate::header;
 use crate::memory::GuestMemory;
@@ -41,12 +41,12 @@ impl PackedRing {
     pub(super) fn new(
         memory: &Arc<GuestMemory>,
         config: &QueueConfig,
-        direction: Direction,
+        kind: QueueKind,
     ) -> Result<Self, QueueError> {
         let addresses = [config.desc, config.avail, config.used];
         let mut ring = Self {
             areas: Areas::new(memory, config.size, addresses, config.features)?,
-            writes: direction == Direction::Receive,
+            writes: kind == QueueKind::Receive,
             log: config.log.clone(),
             next_avail: Position::START,
             outstanding: 0,
@@ -134,11 +134,11 @@ impl PackedRing {
         let mut room = self.areas.size - self.outstanding;
         let mut done = 0;
         loop {
-            let usual = self.fetch_usual(chains, at, room, parts, &mut out[done..]);
-            at = at.advance(usual, self.areas.size);
-            room -= usual;
-            done += usize::from(usual);
-            if done == out.len() || chains.segments.len() > parts {
+            let singles = self.fetch_singles(chains, at, room, parts, &mut out[done..]);
+            at = at.advance(singles, self.areas.size);
+            room -= singles;
+            done += usize::from(singles);
+            if done == out.len() || chains.spans.len() > parts {
                 break;
             }
             // The first chain of another kind.
@@ -161,10 +161,10 @@ impl PackedRing {
         Ok(done)
     }
 
-    /// Fetches at most `room` chains of the usual kind ([`Chains::push_usual`]) until one of
-    /// another kind comes. Returns how many.
+    /// Fetches at most `room` singles ([`Chains::push_singles`]) until a chain of another kind
+    /// comes. Returns how many.
     #[inline(always)]
-    fn fetch_usual(
+    fn fetch_singles(
         &self,
         chains: &mut Chains,
         at: Position,
@@ -173,13 +173,13 @@ impl PackedRing {
         out: &mut [Chain],
     ) -> u16 {
         let (count, size) = (out.len().min(room.into()), self.areas.size);
-        let usual = chains.push_usual(parts, &mut out[..count], |number| {
+        let singles = chains.push_singles(parts, &mut out[..count], |number| {
             let at = at.advance(number, size);
             let head = self.areas.load(at);
             let descriptor = self.with_address(at, head);
             at.is_available(descriptor.flags).then_some((descriptor.id_or_next, descriptor))
         });
-        usual as u16
+        singles as u16
     }
 
     /// Adds the address to a descriptor that was read without it.

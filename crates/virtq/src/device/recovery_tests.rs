@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::BURST;
-use super::chain::{Chain, Chains, Direction, Fetch};
+use super::chain::{Chain, Chains, Fetch, QueueKind};
 use super::packed::PackedRing;
 use super::tests::words;
 use crate::driver::{QueueLayout, Ram, Ring};
@@ -24,7 +24,7 @@ struct Scene {
     ram: Ram,
     driver: Ring,
     layout: QueueLayout,
-    direction: Direction,
+    kind: QueueKind,
     log: PositionLog,
     device: PackedRing,
     chains: Chains,
@@ -37,20 +37,20 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(size: u16, direction: Direction) -> Self {
+    fn new(size: u16, kind: QueueKind) -> Self {
         let mut ram = Ram::new(1 << 20).unwrap();
         let layout = QueueLayout::allocate(&mut ram, size).unwrap();
         let log = PositionLog::new(&words(), 7).unwrap();
         let driver = Ring::new(ram.memory(), layout, FEATURES).unwrap();
         let config =
             QueueConfig { log: Some(log.clone()), ..layout.config(FEATURES, Start::first(FEATURES)) };
-        let device = PackedRing::new(ram.memory(), &config, direction).unwrap();
-        let chains = Chains::new(ram.memory(), direction, true, 64);
+        let device = PackedRing::new(ram.memory(), &config, kind).unwrap();
+        let chains = Chains::new(ram.memory(), kind, true, 64);
         Self {
             ram,
             driver,
             layout,
-            direction,
+            kind,
             log,
             device,
             chains,
@@ -62,7 +62,7 @@ impl Scene {
     }
 
     fn give(&mut self, parts: usize, table: bool) {
-        let writable = self.direction == Direction::Receive;
+        let writable = self.kind == QueueKind::Receive;
         let part = Part { addr: Ram::START + 0x8_0000, len: LEN, writable };
         let parts = vec![part; parts];
         let head = if table {
@@ -106,7 +106,7 @@ impl Scene {
     fn recover(&mut self) -> Result<(), QueueError> {
         let config =
             QueueConfig { log: Some(self.log.clone()), ..self.layout.config(FEATURES, Start::Recover) };
-        self.device = PackedRing::new(self.ram.memory(), &config, self.direction)?;
+        self.device = PackedRing::new(self.ram.memory(), &config, self.kind)?;
         self.fetched.clear();
         self.chains.abandon(0);
         assert_eq!(self.device.position(), self.shown.to_bits());
@@ -151,8 +151,8 @@ proptest! {
         receive: bool,
         steps in proptest::collection::vec(step(), 1..200),
     ) {
-        let direction = if receive { Direction::Receive } else { Direction::Transmit(1 << 16) };
-        let mut scene = Scene::new(size, direction);
+        let kind = if receive { QueueKind::Receive } else { QueueKind::Transmit(1 << 16) };
+        let mut scene = Scene::new(size, kind);
         for step in steps {
             match step {
                 // A receive chain of several buffers cannot be restored: see the test below.
@@ -185,7 +185,7 @@ proptest! {
 
 #[test]
 fn a_half_returned_receive_chain_of_several_buffers_is_an_error() {
-    let mut scene = Scene::new(8, Direction::Receive);
+    let mut scene = Scene::new(8, QueueKind::Receive);
     scene.give(1, false);
     scene.give(2, false);
     scene.fetch();

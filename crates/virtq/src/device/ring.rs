@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::chain::{Chain, Chains, Direction, Fetch};
+use super::chain::{Chain, Chains, Fetch, QueueKind};
 use super::packed::PackedRing;
 use super::split::SplitRing;
 use crate::fault::{QueueError, RingFault};
@@ -28,7 +28,7 @@ impl Ring {
     pub(super) fn new(
         memory: &Arc<GuestMemory>,
         config: &QueueConfig,
-        direction: Direction,
+        kind: QueueKind,
         capacity: usize,
     ) -> Result<Self, QueueError> {
         if config.features & features::VERSION_1 == 0 {
@@ -36,15 +36,15 @@ impl Ring {
         }
         let has = |bit| config.features & bit != 0;
         let format = if has(features::RING_PACKED) {
-            Format::Packed(PackedRing::new(memory, config, direction)?)
+            Format::Packed(PackedRing::new(memory, config, kind)?)
         } else {
             Format::Split(SplitRing::new(memory, config)?)
         };
         let indirect = has(features::INDIRECT_DESC);
         Ok(Self {
             format,
-            batches: has(features::IN_ORDER) && direction != Direction::Receive,
-            chains: Chains::new(memory, direction, indirect, capacity),
+            batches: has(features::IN_ORDER) && kind != QueueKind::Receive,
+            chains: Chains::new(memory, kind, indirect, capacity),
             fault: None,
         })
     }

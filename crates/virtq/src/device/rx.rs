@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::chain::{Chain, Direction};
+use super::chain::{Chain, QueueKind};
 use super::ring::Ring;
 use super::tx::{FIRST_BYTES, Slot, TxFrame, TxQueue};
 use super::{BURST, MAX_PARTS};
@@ -10,7 +10,7 @@ use crate::fault::{QueueError, RingFault};
 use crate::features;
 use crate::header::{self, NetHeader};
 use crate::memory::wide::{self, Work};
-use crate::memory::{Buffer, GuestMemory, Pieces};
+use crate::memory::{Buffer, GuestMemory, SpanView};
 use crate::ring::QueueConfig;
 
 /// Most buffers for one frame, and most buffers that are fetched ahead. 64 KiB fit with buffers of
@@ -20,8 +20,8 @@ const MAX_AHEAD: usize = 128;
 /// Number of buffers that are fetched at once when the caller did not say how many it needs.
 const AHEAD: usize = 8;
 
-/// The header of a frame in one buffer that needs no checksum or segmentation.
-const PLAIN: [u8; header::LEN] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+/// The header of a plain frame that is stored in one buffer: all zeros but `num_buffers`.
+const PLAIN_HEADER: [u8; header::LEN] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 
 /// Result of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,25 +54,84 @@ pub struct RxQueue {
     end: usize,
 }
 
-/// Source of a delivery: a slice, followed by guest memory.
-struct Source<'a> {
-    bytes: &'a [u8],
-    rest: Buffer<'a>,
-}
+impl RxQueue {
+    /// Sets up the device end of a queue that a driver and its front end have configured.
+    pub fn new(memory: &Arc<GuestMemory>, config: &QueueConfig) -> Result<Self, QueueError> {
+        let ring = Ring::new(memory, config, QueueKind::Receive, MAX_AHEAD + 2 * MAX_PARTS)?;
+        let mergeable = config.features & features::NET_MRG_RXBUF != 0;
+        Ok(Self { ring, mergeable, ahead: Box::new([Chain::default(); MAX_AHEAD]), first: 0, end: 0 })
+    }
 
-impl Source<'_> {
-    /// Stores the next `len` bytes.
+    /// Fetches buffers ahead of a burst of `frames` frames. This and [`Self::prefetch`] are
+    /// optional; they make the deliveries of the burst faster.
     #[inline]
-    fn store(&mut self, into: &mut Buffer<'_>, len: usize) {
-        let (now, later) = self.bytes.split_at(self.bytes.len().min(len));
-        match now.first_chunk::<FIRST_BYTES>() {
-            Some(bytes) if now.len() == FIRST_BYTES => into.write_array(bytes),
-            _ => _ = into.write(now),
+    pub fn prepare(&mut self, frames: usize) -> Result<(), RingFault> {
+        let wanted = frames.min(BURST);
+        if self.end - self.first < wanted { self.look_ahead(wanted) } else { self.ring.check() }
+    }
+
+    /// Fetches buffers until `wanted` are ready or the guest has no more. Buffers before a faulty
+    /// one are used first.
+    fn look_ahead(&mut self, wanted: usize) -> Result<(), RingFault> {
+        self.move_to_front();
+        // The limit on parts keeps the spans from growing. Only drivers with very many small
+        // parts reach it.
+        let room = &mut self.ahead[self.end..wanted.max(self.end)];
+        let fetched = self.ring.fetch(room, MAX_AHEAD + MAX_PARTS)?;
+        for chain in &room[..fetched] {
+            if (chain.len as usize) < header::LEN {
+                let fault =
+                    RingFault::ChainTooShort { head: chain.id, len: chain.len, header: header::LEN as u32 };
+                // Stored, so that it is returned when the buffers before it are used.
+                let fault = self.ring.stop(fault);
+                return if self.first < self.end { Ok(()) } else { Err(fault) };
+            }
+            self.end += 1;
         }
-        self.bytes = later;
-        if len > now.len() {
-            into.write_from(&mut self.rest, len - now.len());
+        Ok(())
+    }
+
+    /// Moves the fetched buffers to the front, so that `first` is 0.
+    fn move_to_front(&mut self) {
+        if self.first == self.end {
+            self.ring.chains.spans.clear();
+        } else {
+            self.ahead.copy_within(self.first..self.end, 0);
+            let gone = self.ahead[0].first;
+            self.ring.chains.spans.remove_first(gone as usize);
+            for chain in &mut self.ahead[..self.end - self.first] {
+                chain.first -= gone;
+            }
         }
+        (self.first, self.end) = (0, self.end - self.first);
+    }
+
+    /// Prefetches the first cache lines of the buffer `index` places behind the next one, if it was
+    /// fetched. The processor has room for few outstanding lines, so callers should spread these
+    /// calls over other work.
+    #[inline(always)]
+    pub fn prefetch(&self, index: usize) {
+        if let Some(chain) = self.ahead[..self.end].get(self.first + index) {
+            self.ring.chains.spans.prefetch_for_write(chain.first as usize);
+        }
+    }
+
+    /// Copies up to `count` frames of a transmit queue's last look, from `first` on. Stops at the
+    /// first frame that is not plain ([`TxQueue::peek_plain`]), at a frame or a buffer in several
+    /// parts, at a frame longer than the guest's next buffer, and when the guest has no more
+    /// buffers or its ring has a fault. [`Self::deliver`] handles that frame. Returns what was
+    /// stored. Faster after [`Self::prepare`] and [`Self::prefetch`].
+    #[inline]
+    pub fn deliver_run(&mut self, queue: &TxQueue, first: usize, count: usize) -> Run {
+        let Ok(()) = self.prepare(count) else { return Run::default() };
+        let (slots, chains, from) = queue.window(first, count);
+        let ahead = &self.ahead[self.first..self.end];
+        let run = wide::widest(Copies { slots, chains, from, ahead, to: self.ring.chains.spans.view() });
+        let used =
+            ahead[..run.frames].iter().zip(&chains[..run.frames]).map(|(&into, chain)| (into, chain.len));
+        self.ring.push_used(used);
+        self.first += run.frames;
+        run
     }
 }
 
@@ -80,9 +139,9 @@ impl Source<'_> {
 struct Copies<'a> {
     slots: &'a [Slot],
     chains: &'a [Chain],
-    from: Pieces<'a>,
+    from: SpanView<'a>,
     ahead: &'a [Chain],
-    to: Pieces<'a>,
+    to: SpanView<'a>,
 }
 
 impl Work for Copies<'_> {
@@ -100,8 +159,8 @@ impl Work for Copies<'_> {
                 _ => to,
             };
             let len = chain.len as usize;
-            let simple = slot.is_plain() && chain.count == 1 && into.count == 1;
-            if !simple || !self.to.copy_behind(to, (&PLAIN, slot.start()), self.from, at, len, next) {
+            let can_run = slot.is_plain() && chain.count == 1 && into.count == 1;
+            if !can_run || !self.to.copy_behind(to, (&PLAIN_HEADER, slot.start()), self.from, at, len, next) {
                 break;
             }
             run.frames += 1;
@@ -111,49 +170,8 @@ impl Work for Copies<'_> {
     }
 }
 
+/// Delivery of one frame.
 impl RxQueue {
-    /// Sets up the device end of a queue that a driver and its front end have configured.
-    pub fn new(memory: &Arc<GuestMemory>, config: &QueueConfig) -> Result<Self, QueueError> {
-        let ring = Ring::new(memory, config, Direction::Receive, MAX_AHEAD + 2 * MAX_PARTS)?;
-        let mergeable = config.features & features::NET_MRG_RXBUF != 0;
-        Ok(Self { ring, mergeable, ahead: Box::new([Chain::default(); MAX_AHEAD]), first: 0, end: 0 })
-    }
-
-    /// Fetches buffers ahead of a burst of `frames` frames. This and [`Self::prefetch`] are
-    /// optional; they make the deliveries of the burst faster.
-    #[inline]
-    pub fn prepare(&mut self, frames: usize) -> Result<(), RingFault> {
-        let wanted = frames.min(BURST);
-        if self.end - self.first < wanted { self.look_ahead(wanted) } else { self.ring.check() }
-    }
-
-    /// Prefetches the first cache lines of the buffer `index` places behind the next one, if it was
-    /// fetched. The processor has room for few outstanding lines, so callers should spread these
-    /// calls over other work.
-    #[inline(always)]
-    pub fn prefetch(&self, index: usize) {
-        if let Some(chain) = self.ahead[..self.end].get(self.first + index) {
-            self.ring.chains.segments.prefetch_for_write(chain.first as usize);
-        }
-    }
-
-    /// Copies up to `count` frames of a transmit queue's last look, from `first` on. Stops at the
-    /// first frame that is not plain, not in one piece, or longer than the guest's next buffer;
-    /// [`Self::deliver`] handles that one. Returns what was stored. Faster after [`Self::prepare`]
-    /// and [`Self::prefetch`].
-    #[inline]
-    pub fn deliver_run(&mut self, queue: &TxQueue, first: usize, count: usize) -> Run {
-        let Ok(()) = self.prepare(count) else { return Run::default() };
-        let (slots, chains, from) = queue.window(first, count);
-        let ahead = &self.ahead[self.first..self.end];
-        let run = wide::widest(Copies { slots, chains, from, ahead, to: self.ring.chains.segments.pieces() });
-        let used =
-            ahead[..run.frames].iter().zip(&chains[..run.frames]).map(|(&into, chain)| (into, chain.len));
-        self.ring.push_used(used);
-        self.first += run.frames;
-        run
-    }
-
     /// Copies a frame from a transmit queue into the guest's next buffers, behind `header`, whose
     /// `num_buffers` is set here.
     #[inline]
@@ -249,43 +267,32 @@ impl RxQueue {
         }
         Ok(Ok(count))
     }
+}
 
-    /// Fetches buffers until `wanted` are ready or the guest has no more. Buffers before a faulty
-    /// one are used first.
-    fn look_ahead(&mut self, wanted: usize) -> Result<(), RingFault> {
-        self.move_to_front();
-        // The limit on parts keeps the segments from growing. Only drivers with very many small
-        // parts reach it.
-        let room = &mut self.ahead[self.end..wanted.max(self.end)];
-        let fetched = self.ring.fetch(room, MAX_AHEAD + MAX_PARTS)?;
-        for chain in &room[..fetched] {
-            if (chain.len as usize) < header::LEN {
-                let fault =
-                    RingFault::ChainTooShort { head: chain.id, len: chain.len, header: header::LEN as u32 };
-                // Stored, so that it is returned when the buffers before it are used.
-                let fault = self.ring.stop(fault);
-                return if self.first < self.end { Ok(()) } else { Err(fault) };
-            }
-            self.end += 1;
+/// Source of a delivery: a slice, followed by guest memory.
+struct Source<'a> {
+    bytes: &'a [u8],
+    rest: Buffer<'a>,
+}
+
+impl Source<'_> {
+    /// Stores the next `len` bytes.
+    #[inline]
+    fn store(&mut self, into: &mut Buffer<'_>, len: usize) {
+        let (now, later) = self.bytes.split_at(self.bytes.len().min(len));
+        match now.first_chunk::<FIRST_BYTES>() {
+            Some(bytes) if now.len() == FIRST_BYTES => into.write_array(bytes),
+            _ => _ = into.write(now),
         }
-        Ok(())
-    }
-
-    /// Moves the fetched buffers to the front, so that `first` is 0.
-    fn move_to_front(&mut self) {
-        if self.first == self.end {
-            self.ring.chains.segments.clear();
-        } else {
-            self.ahead.copy_within(self.first..self.end, 0);
-            let gone = self.ahead[0].first;
-            self.ring.chains.segments.remove_first(gone as usize);
-            for chain in &mut self.ahead[..self.end - self.first] {
-                chain.first -= gone;
-            }
+        self.bytes = later;
+        if len > now.len() {
+            into.write_from(&mut self.rest, len - now.len());
         }
-        (self.first, self.end) = (0, self.end - self.first);
     }
+}
 
+/// Publication, interrupts and kicks.
+impl RxQueue {
     /// Makes everything that was stored since the last call visible to the guest.
     #[inline]
     pub fn publish(&mut self) {

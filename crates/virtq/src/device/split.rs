@@ -51,74 +51,32 @@ impl SplitRing {
         self.areas.size
     }
 
-    /// Position of the next entry to fetch. Differs from [`Self::position`] while chains are in
-    /// flight.
-    pub(super) fn available_position(&self) -> u16 {
-        self.next_avail
-    }
-
-    /// The used index in guest memory.
-    pub(super) fn used_index(&self) -> u16 {
-        self.areas.used.load_u16(split::INDEX, Ordering::Acquire)
-    }
-
-    /// The unchecked available index in guest memory.
-    pub(super) fn avail_index(&self) -> u16 {
-        self.areas.avail.load_u16(split::INDEX, Ordering::Acquire)
-    }
-
-    /// The unchecked head in an entry of the used ring.
-    pub(super) fn used_head(&self, position: u16) -> u16 {
-        self.areas.used.load_u32(split::used_at(position, self.areas.size)) as u16
-    }
-
-    /// The unchecked head in an entry of the available ring.
-    #[inline(always)]
-    pub(super) fn avail_head(&self, position: u16) -> u16 {
-        self.areas.avail.load_u16(split::avail_at(position, self.areas.size), Ordering::Relaxed)
-    }
-
-    /// Writes a head into an entry of the used ring that the driver does not see, and may never
-    /// see.
-    pub(super) fn write_used_head(&self, position: u16, head: u16) {
-        self.areas.used.store_u32(split::used_at(position, self.areas.size), head.into());
-    }
-
-    /// Resumes from this used index with `in_flight` chains that a predecessor fetched. The chains
-    /// of such a ring are returned in any order.
-    pub(super) fn resume(&mut self, used: u16, in_flight: u16) {
-        (self.next_used, self.published) = (used, Published::up_to(used));
-        let next = used.wrapping_add(in_flight);
-        (self.next_avail, self.seen_avail) = (next, next);
-    }
-
-    /// The unchecked head in the next available entry; `None` when there is none.
+    /// Fetches waiting chains and returns how many. See [`super::ring::Ring::fetch`].
     #[inline]
-    pub(super) fn next_head(&mut self) -> Result<Option<u16>, RingFault> {
-        Ok((self.available(1)? > 0).then(|| self.avail_head(self.next_avail)))
-    }
-
-    /// Moves past the entry that [`Self::next_head`] found.
-    #[inline]
-    pub(super) fn pass_available(&mut self) {
-        self.next_avail = self.next_avail.wrapping_add(1);
-        self.prefetch(self.next_used, 1);
-    }
-
-    /// Checks the chain from `head`, anew at each call.
-    #[inline]
-    pub(super) fn fetch_from(
-        &self,
-        chains: &mut Chains,
-        head: u16,
-        out: &mut Chain,
-    ) -> Result<(), RingFault> {
-        let one = std::slice::from_mut(out);
-        if self.fetch_usual(chains, usize::MAX, one, |_| head) == 1 {
-            Ok(())
-        } else {
-            self.fetch_any(chains, head, out)
+    pub(super) fn fetch(&mut self, into: Fetch<'_>) -> Result<usize, RingFault> {
+        let Fetch { chains, out, parts } = into;
+        let wanted = usize::from(self.available(out.len())?).min(out.len());
+        let out = &mut out[..wanted];
+        let mut done = 0;
+        while done < wanted && chains.spans.len() <= parts {
+            let next = self.next_avail.wrapping_add(done as u16);
+            let singles = self
+                .fetch_singles(chains, parts, &mut out[done..], |at| self.avail_head(next.wrapping_add(at)));
+            done += singles;
+            // The first chain of another kind.
+            if done < wanted && chains.spans.len() <= parts {
+                let head = self.avail_head(next.wrapping_add(singles as u16));
+                match self.fetch_any(chains, head, &mut out[done]) {
+                    Ok(()) => done += 1,
+                    Err(_) if done > 0 => break,
+                    Err(fault) => return Err(fault),
+                }
+            }
         }
+        let first = self.next_avail;
+        self.next_avail = first.wrapping_add(done as u16);
+        self.prefetch(first, done);
+        Ok(done)
     }
 
     /// Number of entries that can be fetched. Reads the available index only if fewer than `wanted`
@@ -144,64 +102,32 @@ impl SplitRing {
         Ok(index.wrapping_sub(self.next_avail))
     }
 
-    /// Fetches waiting chains and returns how many. See [`super::ring::Ring::fetch`].
-    #[inline]
-    pub(super) fn fetch(&mut self, into: Fetch<'_>) -> Result<usize, RingFault> {
-        let Fetch { chains, out, parts } = into;
-        let wanted = usize::from(self.available(out.len())?).min(out.len());
-        let out = &mut out[..wanted];
-        let mut done = 0;
-        while done < wanted && chains.segments.len() <= parts {
-            let next = self.next_avail.wrapping_add(done as u16);
-            let usual = self
-                .fetch_usual(chains, parts, &mut out[done..], |at| self.avail_head(next.wrapping_add(at)));
-            done += usual;
-            // The first chain of another kind.
-            if done < wanted && chains.segments.len() <= parts {
-                let head = self.avail_head(next.wrapping_add(usual as u16));
-                match self.fetch_any(chains, head, &mut out[done]) {
-                    Ok(()) => done += 1,
-                    Err(_) if done > 0 => break,
-                    Err(fault) => return Err(fault),
-                }
-            }
-        }
-        let first = self.next_avail;
-        self.next_avail = first.wrapping_add(done as u16);
-        self.prefetch(first, done);
-        Ok(done)
+    /// The unchecked head in an entry of the available ring.
+    #[inline(always)]
+    pub(super) fn avail_head(&self, position: u16) -> u16 {
+        self.areas.avail.load_u16(split::avail_at(position, self.areas.size), Ordering::Relaxed)
     }
 
-    /// Prefetches, after a burst of `count` chains, the used entries that they will get, from
-    /// `used` on, and the descriptors of the next burst. Descriptors that the driver has not
-    /// written yet are left in the driver's cache.
-    #[inline]
-    fn prefetch(&self, used: u16, count: usize) {
-        for position in (0..count as u16).step_by(LINE / 8) {
-            let entry = split::used_at(used.wrapping_add(position), self.areas.size);
-            self.areas.used.prefetch_for_write(entry);
-        }
-        let left = self.seen_avail.wrapping_sub(self.next_avail).min(count as u16);
-        for position in (0..left).step_by(LINE / DESC_LEN) {
-            let entry = split::avail_at(self.next_avail.wrapping_add(position), self.areas.size);
-            self.areas.desc.prefetch(desc_at(self.areas.avail.load_u16(entry, Ordering::Relaxed)));
-        }
-    }
-
-    /// Fetches chains of the usual kind ([`Chains::push_usual`]) until one of another kind comes.
+    /// Fetches singles ([`Chains::push_singles`]) until a chain of another kind comes.
     /// Returns how many.
     #[inline(always)]
-    fn fetch_usual(
+    fn fetch_singles(
         &self,
         chains: &mut Chains,
         parts: usize,
         out: &mut [Chain],
         head: impl Fn(u16) -> u16,
     ) -> usize {
-        chains.push_usual(parts, out, |number| {
+        chains.push_singles(parts, out, |number| {
             let head = head(number);
             self.descriptor(head).map(|descriptor| (head, descriptor))
         })
+    }
+
+    /// Reads a descriptor of the table; `None` when the index is outside.
+    #[inline]
+    fn descriptor(&self, index: u16) -> Option<Descriptor> {
+        self.areas.desc.load_u64_pair(desc_at(index)).map(split::decode)
     }
 
     /// Fetches a chain of any kind. Its descriptors are read anew and nothing from an earlier look
@@ -215,12 +141,6 @@ impl SplitRing {
         } else {
             chains.push_single(head, descriptor.part(), out)
         }
-    }
-
-    /// Reads a descriptor of the table; `None` when the index is outside.
-    #[inline]
-    fn descriptor(&self, index: u16) -> Option<Descriptor> {
-        self.areas.desc.load_u64_pair(desc_at(index)).map(split::decode)
     }
 
     /// Adds a chain of several descriptors.
@@ -285,6 +205,22 @@ impl SplitRing {
         }
     }
 
+    /// Prefetches, after a burst of `count` chains, the used entries that they will get, from
+    /// `used` on, and the descriptors of the next burst. Descriptors that the driver has not
+    /// written yet are left in the driver's cache.
+    #[inline]
+    fn prefetch(&self, used: u16, count: usize) {
+        for position in (0..count as u16).step_by(LINE / 8) {
+            let entry = split::used_at(used.wrapping_add(position), self.areas.size);
+            self.areas.used.prefetch_for_write(entry);
+        }
+        let left = self.seen_avail.wrapping_sub(self.next_avail).min(count as u16);
+        for position in (0..left).step_by(LINE / DESC_LEN) {
+            let entry = split::avail_at(self.next_avail.wrapping_add(position), self.areas.size);
+            self.areas.desc.prefetch(desc_at(self.areas.avail.load_u16(entry, Ordering::Relaxed)));
+        }
+    }
+
     /// Returns chains, each with the number of bytes written.
     #[inline]
     pub(super) fn push_used(&mut self, used: impl ExactSizeIterator<Item = (Chain, u32)>) {
@@ -327,5 +263,72 @@ impl SplitRing {
     pub(super) fn arm_kicks(&mut self) -> bool {
         let Areas { avail, used, .. } = &self.areas;
         split::arm_notifications(used, self.areas.avail_event(), avail, self.seen_avail)
+    }
+}
+
+/// For socket queues, which fetch one chain at a time and return chains in any order.
+impl SplitRing {
+    /// Position of the next entry to fetch. Differs from [`Self::position`] while chains are in
+    /// flight.
+    pub(super) fn available_position(&self) -> u16 {
+        self.next_avail
+    }
+
+    /// The used index in guest memory.
+    pub(super) fn used_index(&self) -> u16 {
+        self.areas.used.load_u16(split::INDEX, Ordering::Acquire)
+    }
+
+    /// The unchecked available index in guest memory.
+    pub(super) fn avail_index(&self) -> u16 {
+        self.areas.avail.load_u16(split::INDEX, Ordering::Acquire)
+    }
+
+    /// The unchecked head in an entry of the used ring.
+    pub(super) fn used_head(&self, position: u16) -> u16 {
+        self.areas.used.load_u32(split::used_at(position, self.areas.size)) as u16
+    }
+
+    /// Writes a head into an entry of the used ring that the driver does not see, and may never
+    /// see.
+    pub(super) fn write_used_head(&self, position: u16, head: u16) {
+        self.areas.used.store_u32(split::used_at(position, self.areas.size), head.into());
+    }
+
+    /// Resumes from this used index with `in_flight` chains that a predecessor fetched. The chains
+    /// of such a ring are returned in any order.
+    pub(super) fn resume(&mut self, used: u16, in_flight: u16) {
+        (self.next_used, self.published) = (used, Published::up_to(used));
+        let next = used.wrapping_add(in_flight);
+        (self.next_avail, self.seen_avail) = (next, next);
+    }
+
+    /// The unchecked head in the next available entry; `None` when there is none.
+    #[inline]
+    pub(super) fn next_head(&mut self) -> Result<Option<u16>, RingFault> {
+        Ok((self.available(1)? > 0).then(|| self.avail_head(self.next_avail)))
+    }
+
+    /// Moves past the entry that [`Self::next_head`] found.
+    #[inline]
+    pub(super) fn pass_available(&mut self) {
+        self.next_avail = self.next_avail.wrapping_add(1);
+        self.prefetch(self.next_used, 1);
+    }
+
+    /// Checks the chain from `head`, anew at each call.
+    #[inline]
+    pub(super) fn fetch_from(
+        &self,
+        chains: &mut Chains,
+        head: u16,
+        out: &mut Chain,
+    ) -> Result<(), RingFault> {
+        let one = std::slice::from_mut(out);
+        if self.fetch_singles(chains, usize::MAX, one, |_| head) == 1 {
+            Ok(())
+        } else {
+            self.fetch_any(chains, head, out)
+        }
     }
 }

@@ -4,14 +4,14 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use super::chain::{Chain, Chains, Direction};
+use super::chain::{Chain, Chains, QueueKind};
 use super::ring::Ring;
 use super::{BURST, MAX_FRAME_LEN, MAX_PARTS};
 use crate::fault::{QueueError, RingFault};
 use crate::header::{self, NetHeader};
 use crate::memory::prefetch::LINE;
 use crate::memory::wide::{self, Work};
-use crate::memory::{Buffer, GuestMemory, Pieces};
+use crate::memory::{Buffer, GuestMemory, SpanView};
 use crate::ring::QueueConfig;
 
 /// Number of bytes that [`TxQueue::peek`] copies of each frame.
@@ -50,7 +50,7 @@ impl TxQueue {
     /// Sets up the device end of a queue that a driver and its front end have configured.
     pub fn new(memory: &Arc<GuestMemory>, config: &QueueConfig) -> Result<Self, QueueError> {
         let most = (header::LEN + MAX_FRAME_LEN) as u64;
-        let ring = Ring::new(memory, config, Direction::Transmit(most), BURST + 2 * MAX_PARTS)?;
+        let ring = Ring::new(memory, config, QueueKind::Transmit(most), BURST + 2 * MAX_PARTS)?;
         Ok(Self {
             ring,
             slots: Box::new([Slot { gap: [0; GAP], bytes: [0; HEAD] }; BURST]),
@@ -77,7 +77,7 @@ impl TxQueue {
     #[inline]
     fn refill(&mut self) -> Result<(), RingFault> {
         (self.first, self.end) = (0, 0);
-        self.ring.chains.segments.clear();
+        self.ring.chains.spans.clear();
         let count = self.ring.fetch(&mut self.chains[..], BURST + MAX_PARTS)?;
         let load =
             Load { slots: &mut self.slots[..count], chains: &self.chains[..count], from: &self.ring.chains };
@@ -90,53 +90,6 @@ impl TxQueue {
         }
         Ok(())
     }
-
-    /// A frame of the last look. Index 0 is the oldest one that is not completed.
-    ///
-    /// # Panics
-    /// If there is no such frame: [`Self::peek`] returned fewer, or too many were completed since.
-    #[inline]
-    pub fn frame(&self, index: usize) -> TxFrame<'_> {
-        let (at, window) = (self.first + index, self.first..self.end);
-        assert!(window.contains(&at), "frame {index} of {}", window.len());
-        TxFrame { slot: &self.slots[at], start: None, chain: self.chains[at], chains: &self.ring.chains }
-    }
-
-    /// First bytes and length of a frame if its header is all zeros; `None` otherwise. The first
-    /// bytes suffice to forward most frames.
-    ///
-    /// # Panics
-    /// As [`Self::frame`].
-    #[inline(always)]
-    pub fn peek_plain(&self, index: usize) -> Option<(&[u8; FIRST_BYTES], usize)> {
-        let (at, window) = (self.first + index, self.first..self.end);
-        assert!(window.contains(&at), "frame {index} of {}", window.len());
-        let slot = &self.slots[at];
-        slot.is_plain().then(|| (slot.start(), self.chains[at].len as usize - header::LEN))
-    }
-
-    /// Slots, chains and memory of `count` frames of the last look, from `first` on.
-    #[inline]
-    pub(super) fn window(&self, first: usize, count: usize) -> (&[Slot], &[Chain], Pieces<'_>) {
-        let frames = self.first + first..self.first + first + count;
-        assert!(frames.end <= self.end);
-        (&self.slots[frames.clone()], &self.chains[frames], self.ring.chains.segments.pieces())
-    }
-
-    /// Returns the `count` oldest frames of the last look to the guest and publishes that.
-    ///
-    /// # Panics
-    /// If there are fewer.
-    #[inline]
-    pub fn complete(&mut self, count: usize) {
-        let done = &self.chains[self.first..self.end][..count];
-        self.ring.push_used(done.iter().map(|&chain| (chain, 0)));
-        self.first += count;
-        self.ring.publish();
-    }
-
-    position_and_kicks!();
-    interrupts!();
 }
 
 /// Copies header and first bytes of each chain once, until a chain is too short to be a frame.
@@ -152,13 +105,13 @@ impl Work for Load<'_> {
 
     #[inline(always)]
     fn run(self) -> usize {
-        let pieces = self.from.segments.pieces();
+        let spans = self.from.spans.view();
         let mut loaded = 0;
         for (slot, chain) in self.slots.iter_mut().zip(self.chains) {
             if (chain.len as usize) < header::LEN {
                 break;
             }
-            if !pieces.read_start::<{ header::LEN }, HEAD>(chain.first as usize, &mut slot.bytes) {
+            if !spans.read_start::<{ header::LEN }, HEAD>(chain.first as usize, &mut slot.bytes) {
                 slot.read(self.from.buffer(*chain), chain.len as usize);
             }
             loaded += 1;
@@ -174,7 +127,7 @@ impl Slot {
         from.read(&mut self.bytes[..len.min(HEAD)]);
     }
 
-    /// Tells whether all header fields that the sender writes are zero.
+    /// Tells whether the frame is plain: all header fields that the sender writes are zero.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.bytes[..FIELDS] == [0; FIELDS]
@@ -191,6 +144,57 @@ impl Slot {
         let (header, _) = self.bytes.split_first_chunk().expect("a slot is longer than a header");
         header
     }
+}
+
+/// The frames of the last look.
+impl TxQueue {
+    /// A frame of the last look. Index 0 is the oldest one that is not completed.
+    ///
+    /// # Panics
+    /// If there is no such frame: [`Self::peek`] returned fewer, or too many were completed since.
+    #[inline]
+    pub fn frame(&self, index: usize) -> TxFrame<'_> {
+        let (at, window) = (self.first + index, self.first..self.end);
+        assert!(window.contains(&at), "frame {index} of {}", window.len());
+        TxFrame { slot: &self.slots[at], start: None, chain: self.chains[at], chains: &self.ring.chains }
+    }
+
+    /// First bytes and length of a plain frame; `None` for any other. A frame is plain if its
+    /// header asks for no offload: all fields that the sender writes are zero. The first bytes
+    /// suffice to forward most frames.
+    ///
+    /// # Panics
+    /// As [`Self::frame`].
+    #[inline(always)]
+    pub fn peek_plain(&self, index: usize) -> Option<(&[u8; FIRST_BYTES], usize)> {
+        let (at, window) = (self.first + index, self.first..self.end);
+        assert!(window.contains(&at), "frame {index} of {}", window.len());
+        let slot = &self.slots[at];
+        slot.is_plain().then(|| (slot.start(), self.chains[at].len as usize - header::LEN))
+    }
+
+    /// Slots, chains and memory of `count` frames of the last look, from `first` on.
+    #[inline]
+    pub(super) fn window(&self, first: usize, count: usize) -> (&[Slot], &[Chain], SpanView<'_>) {
+        let frames = self.first + first..self.first + first + count;
+        assert!(frames.end <= self.end);
+        (&self.slots[frames.clone()], &self.chains[frames], self.ring.chains.spans.view())
+    }
+
+    /// Returns the `count` oldest frames of the last look to the guest and publishes that.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    #[inline]
+    pub fn complete(&mut self, count: usize) {
+        let done = &self.chains[self.first..self.end][..count];
+        self.ring.push_used(done.iter().map(|&chain| (chain, 0)));
+        self.first += count;
+        self.ring.publish();
+    }
+
+    position_and_kicks!();
+    interrupts!();
 }
 
 /// A frame in a guest's transmit queue. Length and header are fixed and the first bytes are a

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{QueueLayout, Ram, Ring, UsedFault};
 use crate::fault::QueueError;
 use crate::header;
-use crate::memory::{Buffer, Segments};
+use crate::memory::{Buffer, Spans};
 use crate::ring::Part;
 
 /// Result of setting up a driver end: `None` when the memory is used up.
@@ -40,8 +40,8 @@ impl Queue {
 pub(super) struct Buffers {
     start: u64,
     len: u32,
-    /// Segment `i` is buffer `i`.
-    segments: Segments,
+    /// Span `i` is buffer `i`.
+    spans: Spans,
 }
 
 impl Buffers {
@@ -50,13 +50,13 @@ impl Buffers {
     fn allocate(ram: &mut Ram, count: u16, len: u32) -> Option<Self> {
         let len = len.max(header::LEN as u32).checked_next_multiple_of(64)?;
         let start = ram.allocate(u64::from(count) * u64::from(len), 64)?;
-        let mut segments = Segments::new(Arc::clone(ram.memory()), count.into());
+        let mut spans = Spans::new(Arc::clone(ram.memory()), count.into());
         for index in 0..u64::from(count) {
-            if !segments.push(start + index * u64::from(len), len.into()) {
+            if !spans.push(start + index * u64::from(len), len.into()) {
                 return None;
             }
         }
-        Some(Self { start, len, segments })
+        Some(Self { start, len, spans })
     }
 
     /// Length of each buffer in bytes.
@@ -67,7 +67,7 @@ impl Buffers {
     /// The buffer of a descriptor.
     #[inline]
     pub(super) fn at(&self, index: u16) -> Buffer<'_> {
-        self.segments.buffer(index.into(), 1)
+        self.spans.buffer(index.into(), 1)
     }
 
     /// The first `len` bytes of a descriptor's buffer, as a part of a chain.

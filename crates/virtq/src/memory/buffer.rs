@@ -1,29 +1,29 @@
-//! Bulk copies from and to guest memory that may be scattered over several segments.
+//! Bulk copies from and to guest memory that may be scattered over several spans.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use super::segments::Segment;
+use super::spans::Span;
 
 /// Number of parts that one `writev` takes without allocating.
 const IOVECS: usize = 64;
 
-/// A cursor over bytes in guest memory that are scattered over segments. Reads and writes move it
+/// A cursor over bytes in guest memory that are scattered over spans. Reads and writes move it
 /// forward.
 ///
 /// Invariant: `head` and `rest` lie in memory that is mapped for as long as the borrow lasts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Buffer<'m> {
-    head: Segment,
-    rest: &'m [Segment],
+    head: Span,
+    rest: &'m [Span],
 }
 
 impl<'m> Buffer<'m> {
     /// The bytes of `head`, then those of `rest`.
     #[inline]
-    pub(super) fn new(head: Segment, rest: &'m [Segment]) -> Self {
+    pub(super) fn new(head: Span, rest: &'m [Span]) -> Self {
         Self { head, rest }
     }
 }
@@ -32,7 +32,7 @@ impl Buffer<'_> {
     /// A buffer without bytes.
     #[inline]
     pub(crate) fn empty() -> Self {
-        Self { head: Segment::EMPTY, rest: &[] }
+        Self { head: Span::EMPTY, rest: &[] }
     }
 
     /// As [`Self::read`], fast when the bytes lie in one piece.
@@ -60,11 +60,11 @@ impl Buffer<'_> {
         self.advance(N);
     }
 
-    /// Moves on within the current segment, which has at least `len` bytes left.
+    /// Moves on within the current span, which has at least `len` bytes left.
     #[inline]
     fn advance(&mut self, len: usize) {
         assert!(len <= self.head.len);
-        // SAFETY: not beyond the segment's end.
+        // SAFETY: not beyond the span's end.
         self.head.base = unsafe { self.head.base.add(len) };
         self.head.len -= len;
     }
@@ -72,12 +72,12 @@ impl Buffer<'_> {
     /// The next piece, of at least one and at most `most` bytes; `None` at the end. Moves the
     /// cursor behind the piece.
     #[inline]
-    fn take(&mut self, most: usize) -> Option<Segment> {
+    fn take(&mut self, most: usize) -> Option<Span> {
         while self.head.len == 0 {
             let (head, rest) = self.rest.split_first()?;
             (self.head, self.rest) = (*head, rest);
         }
-        let piece = Segment { base: self.head.base, len: most.min(self.head.len) };
+        let piece = Span { base: self.head.base, len: most.min(self.head.len) };
         self.advance(piece.len);
         Some(piece)
     }
@@ -182,6 +182,6 @@ impl Buffer<'_> {
     }
 
     fn remaining(&self) -> usize {
-        self.head.len + self.rest.iter().map(|segment| segment.len).sum::<usize>()
+        self.head.len + self.rest.iter().map(|span| span.len).sum::<usize>()
     }
 }

@@ -2,15 +2,15 @@
 //!
 //! The mappings are shared with processes that may write at any moment, so no Rust reference into
 //! them exists. The unsafe parts are [`mapping`] (system calls), [`area`] (atomic words of a ring),
-//! [`segments`] (addresses, and copies between them), [`buffer`] and [`copy`] (bulk copies),
+//! [`spans`] (addresses, and copies between them), [`buffer`] and [`frame_copy`] (bulk copies),
 //! [`prefetch`] (hints to the processor) and [`wide`] (functions for wider registers).
 
 mod area;
 mod buffer;
-mod copy;
+mod frame_copy;
 mod mapping;
 pub(crate) mod prefetch;
-mod segments;
+mod spans;
 pub(crate) mod wide;
 
 use std::os::fd::BorrowedFd;
@@ -21,7 +21,7 @@ use thiserror::Error;
 pub(crate) use area::{Area, AreaError};
 pub(crate) use buffer::Buffer;
 pub(crate) use mapping::Mapping;
-pub(crate) use segments::{Pieces, Segments};
+pub(crate) use spans::{SpanView, Spans};
 
 /// Most regions of one guest.
 pub const MAX_REGIONS: usize = 64;
@@ -152,21 +152,21 @@ impl GuestMemory {
 
     /// Copies bytes out, starting at a guest address. The guest may change them at the same time.
     pub fn read(self: &Arc<Self>, guest_addr: u64, out: &mut [u8]) -> Result<(), MemoryError> {
-        let mut segments = Segments::new(Arc::clone(self), 1);
-        if !segments.push(guest_addr, out.len() as u64) {
+        let mut spans = Spans::new(Arc::clone(self), 1);
+        if !spans.push(guest_addr, out.len() as u64) {
             return Err(MemoryError::Outside { addr: guest_addr, len: out.len() as u64 });
         }
-        segments.buffer(0, segments.len()).read(out);
+        spans.buffer(0, spans.len()).read(out);
         Ok(())
     }
 
     /// Copies bytes in, starting at a guest address.
     pub fn write(self: &Arc<Self>, guest_addr: u64, bytes: &[u8]) -> Result<(), MemoryError> {
-        let mut segments = Segments::new(Arc::clone(self), 1);
-        if !segments.push(guest_addr, bytes.len() as u64) {
+        let mut spans = Spans::new(Arc::clone(self), 1);
+        if !spans.push(guest_addr, bytes.len() as u64) {
             return Err(MemoryError::Outside { addr: guest_addr, len: bytes.len() as u64 });
         }
-        segments.buffer(0, segments.len()).write(bytes);
+        spans.buffer(0, spans.len()).write(bytes);
         Ok(())
     }
 

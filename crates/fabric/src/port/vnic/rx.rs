@@ -7,7 +7,7 @@ use taut_api::fabric::DropReason;
 use taut_virtq::device::{Delivery, Run, RxQueue, TxQueue};
 use taut_virtq::fault::{QueueError, RingFault};
 
-use crate::net::software_offload::{Offloads, PLAIN};
+use crate::net::software_offload::{NO_OFFLOADS, Offloads};
 use crate::port::features;
 use crate::port::frame::{Body, Frame, Put};
 use crate::port::notifier::Notifier;
@@ -74,7 +74,7 @@ impl Rx {
 
     /// Stores a finished frame: one without offloads.
     pub fn put_bytes(&mut self, bytes: &[u8]) -> Put {
-        self.store(|queue| queue.deliver_bytes(bytes, &PLAIN))
+        self.store(|queue| queue.deliver_bytes(bytes, &NO_OFFLOADS))
     }
 
     #[inline]

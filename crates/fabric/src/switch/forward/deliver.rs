@@ -17,7 +17,7 @@ use super::{Admitted, FailedQueue, Forwarder, Verdict};
 use crate::net::ethernet::TAG;
 use crate::net::software_offload::Pieces;
 use crate::net::vlan::{EditedStart, TagEdit};
-use crate::port::{Body, Failure, Frame, Put, RxSlot};
+use crate::port::{Body, Failure, Frame, Put};
 use crate::switch::index::MemberIdx;
 use crate::switch::target::Target;
 
@@ -39,7 +39,7 @@ impl Forwarder<'_> {
             Put::Done | Put::Queued => {}
             Put::NotNow(reason) => {
                 let now = self.now;
-                let slot = self.open(target);
+                let slot = self.lock_queue(target);
                 let first = slot.full_since.is_none();
                 let until = *slot.full_since.get_or_insert(now) + RX_WAIT;
                 if now < until {
@@ -64,21 +64,6 @@ impl Forwarder<'_> {
             Put::NotNow(reason) | Put::Refused(reason) => self.drop_at(member, reason),
             Put::Failed(failure) => self.fail(target, failure),
         }
-    }
-
-    /// Locks a receive queue, and unlocks the one that was locked before.
-    #[inline]
-    pub(super) fn open(&mut self, target: Target) -> &mut RxSlot {
-        if !matches!(&self.open, Some((opened, _)) if *opened == target) {
-            // Unlock first: two queues must never be locked at once.
-            self.open = None;
-        }
-        let (segment, touched) = (self.segment, &mut self.work.touched);
-        let open = self.open.get_or_insert_with(|| {
-            touched.push(target);
-            (target, segment.member(target.member).port.rx(target.pair))
-        });
-        &mut open.1
     }
 
     /// Hands a frame to a member with the tag that the member expects.
@@ -132,7 +117,7 @@ impl Forwarder<'_> {
     fn store(&mut self, target: Target, frame: &Frame<'_>, done: &mut usize, multicast: bool) -> Put {
         let ether_type = frame.ethernet.ether_type;
         let now = self.now;
-        let slot = self.open(target);
+        let slot = self.lock_queue(target);
         let Some(end) = &mut slot.end else { return Put::NotNow(DropReason::PortDown) };
         if !end.offloads().take(&frame.header, ether_type) {
             return self.deliver_pieces(target, frame, done, multicast);
@@ -150,7 +135,7 @@ impl Forwarder<'_> {
         put
     }
 
-    /// The slow path: does in software what the receiver does not accept as an offload.
+    /// Software offload: does for the receiver what it does not accept as an offload.
     #[cold]
     fn deliver_pieces(
         &mut self,
@@ -159,8 +144,8 @@ impl Forwarder<'_> {
         done: &mut usize,
         multicast: bool,
     ) -> Put {
-        self.open(target);
-        let Some((_, slot)) = &mut self.open else { return Put::NotNow(DropReason::PortDown) };
+        self.lock_queue(target);
+        let Some((_, slot)) = &mut self.locked else { return Put::NotNow(DropReason::PortDown) };
         let slot = &mut **slot;
         let Some(end) = &mut slot.end else { return Put::NotNow(DropReason::PortDown) };
         let whole = match &frame.body {
@@ -208,7 +193,7 @@ impl Forwarder<'_> {
     /// Removes a receiver's end that failed, and drops the frame.
     #[cold]
     fn fail(&mut self, target: Target, failure: Failure) {
-        self.open(target).end = None;
+        self.lock_queue(target).end = None;
         self.drop_at(target.member, DropReason::PortDown);
         self.work.failed.push(FailedQueue { target, failure });
     }

@@ -11,7 +11,7 @@ impl Forwarder<'_> {
     /// Ends the burst: publishes the receivers' frames, sets timers for what is due later, and
     /// returns the number of frames.
     pub fn finish(mut self, timers: &mut Timers) -> u64 {
-        if let Some((target, mut slot)) = self.open.take() {
+        if let Some((target, mut slot)) = self.locked.take() {
             self.publish(target, &mut slot, timers);
             drop(slot);
             // Nearly always this is the only queue.

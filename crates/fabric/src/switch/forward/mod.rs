@@ -3,17 +3,19 @@
 //!
 //! A burst locks one receive queue at a time and keeps it while frames go to the same member.
 //! The files in the order in which a frame meets them:
-//! - `run`: frames of the simplest kind go in runs, and nearly every frame is of this kind;
-//! - `single`: every other frame goes by itself, to one member or many;
-//! - `deliver`: one frame goes to one member;
+//! - `run`, the fast path: plain frames with one known receiver go in runs, and nearly every frame
+//!   is of this kind;
+//! - `single`, the slow path: every other frame goes by itself, to one member or many;
+//! - `deliver`: the slow path hands one frame to one member;
 //! - `finish`: when the burst ends, each queue that received frames is published once, with an
 //!   interrupt if one is due.
 //!
-//! `merge` answers the questions of large receive offload, which precedes all this.
+//! `lock_queue` below serves all of them. `lro` answers the questions of large receive offload,
+//! which precedes all this.
 
 mod deliver;
 mod finish;
-mod merge;
+mod lro;
 mod run;
 mod single;
 mod workspace;
@@ -58,7 +60,7 @@ pub struct Forwarder<'s> {
     now: Instant,
     work: &'s mut Workspace,
     /// The receive queue that is locked.
-    open: Option<(Target, MutexGuard<'s, RxSlot>)>,
+    locked: Option<(Target, MutexGuard<'s, RxSlot>)>,
     frames: u64,
     bytes: u64,
     /// Addresses and type of the last frame on the fast path, and its queue.
@@ -69,7 +71,7 @@ impl<'s> Forwarder<'s> {
     /// Begins a burst of `sender` at `now`.
     #[inline]
     pub fn new(segment: &'s Segment, sender: MemberIdx, now: Instant, work: &'s mut Workspace) -> Self {
-        Self { segment, sender, now, work, open: None, frames: 0, bytes: 0, last: None }
+        Self { segment, sender, now, work, locked: None, frames: 0, bytes: 0, last: None }
     }
 
     /// The sender's port.
@@ -83,6 +85,21 @@ impl<'s> Forwarder<'s> {
     fn target(&self, member: MemberIdx, head: &[u8]) -> Target {
         let running = self.segment.member(member).port.receiving();
         Target { member, pair: flow_hash::choose(running, head) }
+    }
+
+    /// Locks a receive queue until the end of the burst, and unlocks the one that was locked before.
+    #[inline]
+    fn lock_queue(&mut self, target: Target) -> &mut RxSlot {
+        if !matches!(&self.locked, Some((other, _)) if *other == target) {
+            // Unlock first: two queues must never be locked at once.
+            self.locked = None;
+        }
+        let (segment, touched) = (self.segment, &mut self.work.touched);
+        let locked = self.locked.get_or_insert_with(|| {
+            touched.push(target);
+            (target, segment.member(target.member).port.rx(target.pair))
+        });
+        &mut locked.1
     }
 }
 

@@ -1,7 +1,7 @@
-//! Runs: consecutive frames of the simplest kind to the same member, handed over in one go.
+//! Runs, the fast path: consecutive frames to the same member are handed over in one go.
 //!
-//! A frame of the simplest kind has no offloads and one known receiver. Nearly every frame takes
-//! this path.
+//! A frame takes this path if it is plain (has no offloads) and has one known, unshaped receiver
+//! that gets it unchanged. Nearly every frame does.
 
 use taut_virtq::device::{Run, TxFrame, TxQueue};
 
@@ -30,7 +30,12 @@ impl Forwarder<'_> {
             if at == count {
                 break;
             }
-            // This frame is not simple, or its receiver is shaped, full or no ring.
+            // The slow path handles the frame that ended the run, for one of these reasons:
+            // - its receiver is not that of the frames before it;
+            // - its receiver is unknown, not the only one, shaped, or no ring;
+            // - it has an offload or a tag, needs another tag, or is too short or too long;
+            // - it, or the receiver's next buffer, has several parts, or that buffer is too short;
+            // - the receiver has no buffer left, or its ring has a fault.
             let frame = queue.frame(at);
             let (head, len, header) = (frame.first_bytes(), frame.len(), frame.header());
             let verdict = self.forward(head, len, &header, Body::Guest(&frame), pieces_done);
@@ -47,13 +52,66 @@ impl Forwarder<'_> {
     #[inline]
     fn forward_run(&mut self, queue: &TxQueue, first: usize, count: usize) -> usize {
         let Some(target) = self.fast_target(queue, first) else { return 0 };
-        self.open(target);
-        let Some((_, mut slot)) = self.open.take() else { return 0 };
+        self.lock_queue(target);
+        let Some((_, mut slot)) = self.locked.take() else { return 0 };
         let run = self.run_into(&mut slot, target, queue, first, count);
-        self.open = Some((target, slot));
+        self.locked = Some((target, slot));
         self.frames += run.frames as u64;
         self.bytes += run.bytes;
         run.frames
+    }
+
+    /// The receive queue of a frame on the fast path; `None` for a frame that must take the slow
+    /// path.
+    ///
+    /// A cached answer is found by sender, addresses and type alone. A ground for refusal that
+    /// depends on anything else, such as the length or the tag, must be tested here, for every
+    /// frame.
+    #[inline(always)]
+    fn fast_target(&mut self, queue: &TxQueue, at: usize) -> Option<Target> {
+        let (start, len) = queue.peek_plain(at)?;
+        if !(ethernet::HEADER..=MAX_FRAME).contains(&len) {
+            return None;
+        }
+        let macs = MacPair::of(start);
+        let target = match self.last {
+            Some((last, target)) if last == macs => target,
+            _ => match self.work.flow_cache.find(self.port(), macs) {
+                Some(target) => target,
+                None => return self.look_up(&queue.frame(at), macs),
+            },
+        };
+        // The frame's flow chooses between several pairs.
+        Some(if target.pair == SPREAD {
+            self.target(target.member, queue.frame(at).first_bytes())
+        } else {
+            target
+        })
+    }
+
+    /// Decides whether frames of this sender with these addresses and this type take the fast path,
+    /// and caches the answer if they do. See [`Self::fast_target`] for what must not be decided
+    /// here.
+    #[inline(never)]
+    fn look_up(&mut self, frame: &TxFrame<'_>, macs: MacPair) -> Option<Target> {
+        let ethernet = ethernet::check(frame.start(), frame.len()).ok()?;
+        let routed = policy::route(self.segment, self.sender, &ethernet, self.now).ok()?;
+        let Routed { vlan, route: Route::To(member) } = routed else { return None };
+        let receiver = self.segment.member(member);
+        // The addresses do not include a tag, so the next frame may have another one.
+        let as_it_is = ethernet.tag.is_none() && receiver.vlan.egress(vlan, None) == Some(TagEdit::Keep);
+        if !as_it_is || self.segment.promiscuous(vlan).any(|other| other != member && other != self.sender) {
+            return None;
+        }
+        if receiver.port.is_paced() {
+            return None;
+        }
+        let several = receiver.port.receiving().count_ones() > 1;
+        let target = self.target(member, frame.first_bytes());
+        let decided = if several { Target { pair: SPREAD, ..target } } else { target };
+        self.last = Some((macs, decided));
+        self.work.flow_cache.insert(self.port(), macs, decided);
+        Some(target)
     }
 
     /// Hands a run to a locked receive queue.
@@ -82,51 +140,5 @@ impl Forwarder<'_> {
             slot.fresh.bytes += run.bytes;
         }
         run
-    }
-
-    /// The receive queue of a simple frame; `None` for a frame that must take the other path.
-    #[inline(always)]
-    fn fast_target(&mut self, queue: &TxQueue, at: usize) -> Option<Target> {
-        let (start, len) = queue.peek_plain(at)?;
-        if !(ethernet::HEADER..=MAX_FRAME).contains(&len) {
-            return None;
-        }
-        let macs = MacPair::of(start);
-        let target = match self.last {
-            Some((last, target)) if last == macs => target,
-            _ => match self.work.flow_cache.find(self.port(), macs) {
-                Some(target) => target,
-                None => return self.look_up(&queue.frame(at), macs),
-            },
-        };
-        // The frame's flow chooses between several pairs.
-        Some(if target.pair == SPREAD {
-            self.target(target.member, queue.frame(at).first_bytes())
-        } else {
-            target
-        })
-    }
-
-    /// Decides whether frames with these addresses are simple, and caches the answer if they are.
-    #[inline(never)]
-    fn look_up(&mut self, frame: &TxFrame<'_>, macs: MacPair) -> Option<Target> {
-        let ethernet = ethernet::check(frame.start(), frame.len()).ok()?;
-        let routed = policy::route(self.segment, self.sender, &ethernet, self.now).ok()?;
-        let Routed { vlan, route: Route::To(member) } = routed else { return None };
-        let receiver = self.segment.member(member);
-        // The addresses do not include a tag, so the next frame may have another one.
-        let as_it_is = ethernet.tag.is_none() && receiver.vlan.egress(vlan, None) == Some(TagEdit::Keep);
-        if !as_it_is || self.segment.promiscuous(vlan).any(|other| other != member && other != self.sender) {
-            return None;
-        }
-        if receiver.port.is_paced() {
-            return None;
-        }
-        let several = receiver.port.receiving().count_ones() > 1;
-        let target = self.target(member, frame.first_bytes());
-        let decided = if several { Target { pair: SPREAD, ..target } } else { target };
-        self.last = Some((macs, decided));
-        self.work.flow_cache.insert(self.port(), macs, decided);
-        Some(target)
     }
 }

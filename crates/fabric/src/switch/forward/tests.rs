@@ -21,7 +21,7 @@ use taut_virtq::{GuestMemory, features};
 use super::deliver::RX_WAIT;
 use super::*;
 use crate::net::queue::{PairIdx, QueueIdx};
-use crate::net::software_offload::PLAIN;
+use crate::net::software_offload::NO_OFFLOADS;
 use crate::port::{Body, Port};
 use crate::switch::Switch;
 use crate::sys::counters::PortBlock;
@@ -118,7 +118,7 @@ impl Rig {
     fn send_plain(&mut self, ms: u64, to: MacAddr) -> Verdict {
         let mut frame = [&to.0[..], &mac(0).0[..], &[0x88, 0xb5]].concat();
         frame.resize(64, 7);
-        self.send(ms, &PLAIN, &frame)
+        self.send(ms, &NO_OFFLOADS, &frame)
     }
 
     fn received(&mut self, port: u16) -> Vec<Vec<u8>> {
@@ -208,7 +208,7 @@ fn a_segmented_frame_resumes_at_the_segment_that_found_no_room() {
         gso_size: 1000,
         csum_start: 34,
         csum_offset: 16,
-        ..PLAIN
+        ..NO_OFFLOADS
     };
     let mut got = Vec::new();
     let mut rounds = 0;
@@ -274,20 +274,20 @@ fn tags_are_inserted_and_removed_in_frames_from_the_fabrics_memory() {
     for len in [18, 64, 68, 70, 1500] {
         tagged.resize(len, 7);
         let plain = [&tagged[..12], &tagged[16..]].concat();
-        rig.send(0, &PLAIN, &plain);
+        rig.send(0, &NO_OFFLOADS, &plain);
         assert_eq!(rig.received(1), [tagged.clone()]);
     }
     // A priority tag is removed on the way to an access port.
     tagged[5] = 2;
     tagged[15] = 0;
-    rig.send(0, &PLAIN, &tagged);
+    rig.send(0, &NO_OFFLOADS, &tagged);
     assert_eq!(rig.received(2), [[&tagged[..12], &tagged[16..]].concat()]);
     tagged[15] = 20;
-    rig.send(0, &PLAIN, &tagged);
+    rig.send(0, &NO_OFFLOADS, &tagged);
     assert_eq!(rig.counters(0).tx_drops, [(DropReason::VlanTag, 1)]);
     // A checksum must not begin before the end of the tag.
     tagged[15] = 0;
-    let header = NetHeader { flags: NEEDS_CSUM, csum_start: 14, csum_offset: 6, ..PLAIN };
+    let header = NetHeader { flags: NEEDS_CSUM, csum_start: 14, csum_offset: 6, ..NO_OFFLOADS };
     rig.send(0, &header, &tagged);
     assert_eq!(rig.counters(0).tx_drops, [(DropReason::BadHeader, 1), (DropReason::VlanTag, 1)]);
 }

@@ -1,4 +1,4 @@
-//! The beginning and the end of connections.
+//! Connections in the table: packets that belong to none, opening, ending and forgetting.
 
 use std::time::Instant;
 

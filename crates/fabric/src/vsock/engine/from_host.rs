@@ -5,7 +5,7 @@ use taut_virtq::fault::RingFault;
 use taut_virtq::socket_header::SocketHeader;
 
 use super::path::Turn;
-use crate::vsock::host::{HostRead, HostSockets, MAX_READ};
+use crate::vsock::host::{HostRead, HostSockets, MAX_MOVED};
 use crate::vsock::proto::State;
 use crate::vsock::sched::Served;
 
@@ -23,11 +23,11 @@ impl Turn<'_> {
         let receiver = &mut self.guests.receivers[self.guest];
         let Some(ring) = &mut receiver.ring else { return Ok(Served::Full) };
         let Some(room) = ring.queue.room()? else { return Ok(Served::Full) };
-        let most = (room.min(flow.window.room()) as usize).min(MAX_READ);
+        let most = (room.min(flow.window.room()) as usize).min(MAX_MOVED);
         if most == 0 {
             return Ok(Served::Idle);
         }
-        buffer.resize(MAX_READ, 0);
+        buffer.resize(MAX_MOVED, 0);
         match stream.read(&mut buffer[..most]) {
             HostRead::Bytes(got) => {
                 flow.window.on_delivered(got as u32);

@@ -3,10 +3,14 @@
 //! 1. [`VsockSwitch::take_from`]: a packet is taken from the sender's transmit ring. It stays there
 //!    until its receiver has its payload: the switch remembers only its number.
 //! 2. [`VsockSwitch::receive`]: its source, type and connection are checked, and the protocol
-//!    decides what becomes of it. Its flow is queued at the receiver.
-//! 3. [`VsockSwitch::deliver_to`]: the receiver's flows take turns, one packet each.
+//!    decides what becomes of it. Its flow is queued at the receiver. `on_unconnected` and
+//!    `carry_out_rare`, for the beginning and the end of connections, are in `connections.rs`.
+//! 3. [`VsockSwitch::deliver_to`]: the receiver's flows take turns, one packet each. A flow to a
+//!    program on the host leaves this path: `Turns::queue` puts it into the host's queue, and
+//!    `to_host.rs` serves that.
 //! 4. [`Turn::serve`]: a flow hands over a control packet, or payload. Small packets of one flow
-//!    are merged into one. [`Turn::copy`] makes the only copy: from ring to ring.
+//!    are merged into one. [`Turn::copy`] makes the only copy: from ring to ring. Bytes of a
+//!    program on the host join here: `Turn::deliver_host_bytes` is in `from_host.rs`.
 //! 5. [`VsockSwitch::publish`]: both guests are shown what has changed in their rings, and are
 //!    interrupted if they want to be.
 
@@ -126,7 +130,7 @@ impl VsockSwitch {
             let served = if let Some(&reply) = receiver.replies.front() {
                 self.deliver_reply(guest, reply)
             } else if let Some(flow) = self.sched.turns.first(guest) {
-                self.serve(flow, guest, now)
+                self.take_turn(flow, guest, now)
             } else {
                 return worked;
             };
@@ -160,12 +164,12 @@ impl VsockSwitch {
             return Ok(Served::Full);
         }
         self.guests.receivers[guest].replies.pop_front();
-        count_delivered(guest, 0, &mut self.guests, &mut self.sched);
+        count_packet_to(guest, 0, &mut self.guests, &mut self.sched);
         Ok(Served::More)
     }
 
-    /// Serves one turn of a flow towards a guest.
-    fn serve(&mut self, flow: FlowId, guest: GuestIdx, now: Instant) -> Result<Served, RingFault> {
+    /// Has a flow take its turn at a guest, and carries out what follows from it.
+    fn take_turn(&mut self, flow: FlowId, guest: GuestIdx, now: Instant) -> Result<Served, RingFault> {
         let FlowId { connection: id, from } = flow;
         let Self { table, guests, host, sched, .. } = self;
         let Some(connection) = table.get_mut(id) else {
@@ -303,13 +307,13 @@ impl Turn<'_> {
     /// Counts a packet that was delivered to the receiver.
     #[inline]
     pub(super) fn count_delivered(&mut self, bytes: u32) {
-        count_delivered(self.guest, bytes, self.guests, self.sched);
+        count_packet_to(self.guest, bytes, self.guests, self.sched);
     }
 }
 
 /// Counts a packet that was delivered to a guest, and has it published.
 #[inline]
-fn count_delivered(guest: GuestIdx, bytes: u32, guests: &mut Guests, sched: &mut Schedule) {
+fn count_packet_to(guest: GuestIdx, bytes: u32, guests: &mut Guests, sched: &mut Schedule) {
     sched.unpublished.add_receiver(guest, &mut guests.receivers[guest]);
     sched.unpublished.bytes += bytes;
     guests.count(guest, SocketWord::RxPackets, 1);

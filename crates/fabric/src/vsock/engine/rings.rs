@@ -1,4 +1,4 @@
-//! Start, stop and kicks of guests' rings.
+//! Kicks, start and stop of guests' rings.
 
 use std::time::Instant;
 
@@ -18,6 +18,21 @@ const KICKS: EventFlags = EventFlags::IN.union(EventFlags::ET);
 
 /// Transmit rings.
 impl VsockSwitch {
+    /// Handles a kick of a guest that has sent packets.
+    pub(super) fn on_transmit_kick(&mut self, guest: GuestIdx, now: Instant) {
+        if self.guests.senders.contains(guest) {
+            self.guests.count(guest, SocketWord::Kicks, 1);
+            self.poll(guest, now);
+        }
+    }
+
+    /// Polls a guest's transmit ring until it has been silent for a while.
+    fn poll(&mut self, guest: GuestIdx, now: Instant) {
+        if self.guests.senders[guest].ring.is_some() {
+            self.sched.polling.wake(guest, now);
+        }
+    }
+
     /// Starts a guest's transmit ring. A ring that starts where it stopped belongs to the same
     /// driver, whose connections go on. Any other ring is that of a guest that has started anew:
     /// its connections are over.
@@ -108,25 +123,22 @@ impl VsockSwitch {
             device.stopped = place;
         }
     }
-
-    /// Handles a kick of a guest that has sent packets.
-    pub(super) fn on_transmit_kick(&mut self, guest: GuestIdx, now: Instant) {
-        if self.guests.senders.contains(guest) {
-            self.guests.count(guest, SocketWord::Kicks, 1);
-            self.poll(guest, now);
-        }
-    }
-
-    /// Polls a guest's transmit ring until it has been silent for a while.
-    fn poll(&mut self, guest: GuestIdx, now: Instant) {
-        if self.guests.senders[guest].ring.is_some() {
-            self.sched.polling.wake(guest, now);
-        }
-    }
 }
 
 /// Receive rings.
 impl VsockSwitch {
+    /// Handles a kick of a guest that has provided buffers.
+    pub(super) fn on_receive_kick(&mut self, guest: GuestIdx) {
+        let Some(receiver) = self.guests.receivers.get_mut(guest) else { return };
+        if std::mem::take(&mut receiver.full)
+            && let Some(ring) = &mut receiver.ring
+        {
+            ring.queue.suspend_kicks();
+        }
+        self.guests.count(guest, SocketWord::Kicks, 1);
+        self.sched.turns.mark_busy(guest);
+    }
+
     /// Starts a guest's receive ring.
     pub(crate) fn start_rx(&mut self, guest: GuestIdx, ring: Ring) -> Result<(), StartError> {
         self.stop_rx(guest);
@@ -147,17 +159,5 @@ impl VsockSwitch {
         let mut ring = self.guests.receivers[guest].ring.take()?;
         ring.queue.publish();
         Some(ring.queue.position())
-    }
-
-    /// Handles a kick of a guest that has provided buffers.
-    pub(super) fn on_receive_kick(&mut self, guest: GuestIdx) {
-        let Some(receiver) = self.guests.receivers.get_mut(guest) else { return };
-        if std::mem::take(&mut receiver.full)
-            && let Some(ring) = &mut receiver.ring
-        {
-            ring.queue.suspend_kicks();
-        }
-        self.guests.count(guest, SocketWord::Kicks, 1);
-        self.sched.turns.mark_busy(guest);
     }
 }

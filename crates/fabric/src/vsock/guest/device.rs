@@ -18,7 +18,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A device, without its rings.
 #[derive(Debug)]
-pub(crate) struct Guest {
+pub(crate) struct GuestDevice {
     pub(crate) config: SocketConfig,
     pub(crate) counters: DeviceCounters,
     /// The guests that this one may talk to. A guest that it may not talk to takes as long to be
@@ -34,7 +34,7 @@ pub(crate) struct Guest {
     next_host_port: u32,
 }
 
-impl Guest {
+impl GuestDevice {
     pub(crate) fn new(config: SocketConfig, counters: DeviceCounters) -> Self {
         Self {
             config,

@@ -17,7 +17,7 @@ use taut_api::vmci::Cid;
 use taut_virtq::counters::SharedWords;
 
 pub(crate) use self::counters::DeviceCounters;
-pub(crate) use self::device::Guest;
+pub(crate) use self::device::GuestDevice;
 pub(crate) use self::event_source::EventSource;
 pub(crate) use self::receiver::{Receiver, RxRing};
 pub(crate) use self::sender::{RingPlace, Sender, TxRing};
@@ -32,7 +32,7 @@ pub(crate) type Kick = Watched<Arc<OwnedFd>>;
 pub(crate) struct Guests {
     words: Arc<SharedWords>,
     /// `None` for an index whose device was removed.
-    pub(crate) devices: PerGuest<Option<Guest>>,
+    pub(crate) devices: PerGuest<Option<GuestDevice>>,
     pub(crate) senders: PerGuest<Sender>,
     pub(crate) receivers: PerGuest<Receiver>,
     by_cid: HashMap<Cid, GuestIdx>,
@@ -87,7 +87,7 @@ impl Guests {
 
     /// Adds a device under an index that no connection names; those in use are `in_use`.
     pub(crate) fn insert(&mut self, config: &SocketConfig, in_use: &HashSet<GuestIdx>) -> GuestIdx {
-        let device = Guest::new(config.clone(), DeviceCounters::new(&self.words, config.id));
+        let device = GuestDevice::new(config.clone(), DeviceCounters::new(&self.words, config.id));
         let free = self.devices.iter().find(|(guest, device)| device.is_none() && !in_use.contains(guest));
         let guest = free.map_or_else(|| self.devices.next_index(), |(guest, _)| guest);
         if !self.devices.contains(guest) {
@@ -166,7 +166,7 @@ impl Guests {
         }
     }
 
-    fn is(&self, guest: GuestIdx, condition: impl FnOnce(&Guest) -> bool) -> bool {
+    fn is(&self, guest: GuestIdx, condition: impl FnOnce(&GuestDevice) -> bool) -> bool {
         self.devices[guest].as_ref().is_some_and(condition)
     }
 

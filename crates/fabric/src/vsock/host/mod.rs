@@ -12,7 +12,7 @@ mod streams;
 
 pub(crate) use self::listeners::{ConnectRequest, Listeners};
 pub(crate) use self::questions::Questions;
-pub(crate) use self::streams::{Broken, HOST_BUFFER, HostRead, HostStream, MAX_READ, Streams};
+pub(crate) use self::streams::{Broken, HOST_BUFFER, HostRead, HostStream, MAX_MOVED, Streams};
 use super::proto::{ConnId, GuestIdx};
 
 /// All sockets of the host.

@@ -17,8 +17,8 @@ use crate::vsock::proto::{ConnId, Flow};
 
 /// Buffer size that the host's side announces: as much may wait in the guest's ring.
 pub(crate) const HOST_BUFFER: u32 = 256 << 10;
-/// Most bytes moved in one turn.
-pub(crate) const MAX_READ: usize = 64 << 10;
+/// Most bytes moved in one turn, read or written.
+pub(crate) const MAX_MOVED: usize = 64 << 10;
 
 const BOTH_WAYS: EventFlags =
     EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
@@ -105,7 +105,7 @@ impl HostStream {
                 flow.packets.pop(&sender.slots);
                 sender.give_back(packet);
             }
-            if written >= MAX_READ as u64 {
+            if written >= MAX_MOVED as u64 {
                 break;
             }
         }

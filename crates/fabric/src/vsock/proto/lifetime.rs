@@ -1,12 +1,12 @@
-//! The beginning and the end of a connection.
+//! The protocol's steps at the beginning and the end of a connection.
 
 use taut_virtq::socket_header::{SHUTDOWN_RCV, SHUTDOWN_SEND};
 
 use super::actions::Actions;
 use super::connection::{Connection, State};
 use super::credit::Credit;
-use super::flow::PendingControl;
 use super::ids::Side;
+use super::pending_control::PendingControl;
 
 impl Connection {
     /// Sets the credit that a side gives at first.

@@ -13,7 +13,8 @@
 //! * [`connection`], [`flow`]: the state of a connection and of its two directions.
 //! * [`credit`]: how much a receiver has room for.
 //! * [`on_packet`], [`lifetime`]: the state machine's steps; [`actions`]: their results.
-//! * [`packet_queue`]: the order of packets that wait for their receiver.
+//! * [`packet_queue`]: the order of packets that wait for their receiver; [`pending_control`]: the
+//!   packets without payload that are still to be sent.
 //! * [`table`]: all connections; [`policy`] and [`limits`]: which connections may exist.
 
 mod actions;
@@ -25,6 +26,7 @@ mod lifetime;
 mod limits;
 mod on_packet;
 mod packet_queue;
+mod pending_control;
 mod policy;
 mod socket_type;
 mod table;
@@ -34,11 +36,12 @@ mod tests;
 pub(crate) use actions::{Actions, Rare, Sides};
 pub(crate) use connection::{Address, Connection, End, Next, Party, State};
 pub(crate) use credit::{Credit, Window};
-pub(crate) use flow::{Flow, PendingControl};
+pub(crate) use flow::Flow;
 pub(crate) use ids::{BySide, ConnId, FlowId, GuestIdx, PerGuest, Side};
 pub(crate) use limits::{HALF_OPEN_TIMEOUT, MAX_REPLIES, MAX_WAITING_PACKETS, Usage};
 pub(crate) use on_packet::Verdict;
 pub(crate) use packet_queue::{PacketQueue, PacketSlots};
+pub(crate) use pending_control::PendingControl;
 pub(crate) use policy::may_talk;
 pub(crate) use socket_type::SocketType;
 pub(crate) use table::ConnectionTable;

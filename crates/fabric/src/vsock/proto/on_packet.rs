@@ -1,4 +1,13 @@
 //! Effect of a packet on its connection (virtio 1.2, 5.10.6).
+//!
+//! A new operation needs a change at each of these places:
+//! - its number in `socket_header.rs` of `taut_virtq`;
+//! - [`Connection::on_packet`]: what it does to the connection;
+//! - [`PendingControl`](super::PendingControl): when it is passed on, and
+//!   [`Flow::on_control_delivered`](super::Flow::on_control_delivered): that it was;
+//! - `summary` and `flow_from_bits` in `handover/record.rs`: what the next fabric must know of it;
+//! - `HostTurn` in `engine/to_host.rs`: what the fabric does in place of a program on the host;
+//! - the tests in `proto/tests.rs` and the model in `vsock/tests/model.rs`.
 
 use taut_virtq::socket_header::{
     CREDIT_REQUEST, CREDIT_UPDATE, REQUEST, RESPONSE, RST, RW, SHUTDOWN, SHUTDOWN_RCV, SHUTDOWN_SEND,
@@ -41,7 +50,7 @@ impl Connection {
             return self.on_stray_packet(side, header);
         }
         let mut actions = Actions::default();
-        self.on_credit(side, header, &mut actions);
+        self.take_up_credit(side, header, &mut actions);
         let flow = &mut self.flows[side];
         match (header.op, self.state) {
             (RW, State::Open) if !flow.ended => {
@@ -94,7 +103,7 @@ impl Connection {
 
     /// Takes up the credit that its sender gives: every packet carries it.
     #[inline]
-    fn on_credit(&mut self, by: Side, header: &SocketHeader, actions: &mut Actions) {
+    fn take_up_credit(&mut self, by: Side, header: &SocketHeader, actions: &mut Actions) {
         let credit = Credit { buf_alloc: header.buf_alloc, fwd_cnt: header.fwd_cnt };
         let sender = by.other();
         let flow = &mut self.flows[sender];

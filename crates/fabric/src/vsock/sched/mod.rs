@@ -1,9 +1,16 @@
-//! The schedule: turns of flows, merging of small packets, deferred news, polling, and the thread's
-//! share of its CPU.
+//! The schedule: turns of flows, what a turn may hand over, deferred news, polling, and the
+//! thread's share of its CPU.
+//!
+//! * [`turns`]: the order in which flows have their turn.
+//! * [`allowance`], [`batch`]: how much a turn hands over, and which packets become one.
+//! * [`unpublished`], [`deferred`]: what guests are shown at the end of a round, and what later.
+//! * [`half_open`]: the time-out of unanswered requests.
+//! * [`polling`], [`sharing`]: which rings are polled, and when the thread leaves its CPU.
 
+mod allowance;
+mod batch;
 mod deferred;
 mod half_open;
-mod merge;
 mod polling;
 mod sharing;
 mod turns;
@@ -11,9 +18,10 @@ mod unpublished;
 
 use std::time::{Duration, Instant};
 
+pub(crate) use self::allowance::{Allowance, MAX_TURN_BYTES};
+pub(crate) use self::batch::Batch;
 pub(crate) use self::deferred::Deferred;
 pub(crate) use self::half_open::HalfOpen;
-pub(crate) use self::merge::{Allowance, Batch, MAX_TURN_BYTES};
 pub(crate) use self::polling::Polling;
 pub(crate) use self::sharing::Sharing;
 pub(crate) use self::turns::{Served, Turns};

@@ -1,8 +1,10 @@
 //! Turns: each flow that has something for a receiver hands over one packet, then the next flow
 //! does.
 //!
-//! A flow without credit is not queued, so a slow reader delays only its own connection. A bulk
-//! stream waits after each packet until all other flows to the same receiver have had their turn.
+//! A flow without credit is queued as well. Its turn ends without payload ([`Served::Idle`]) and it
+//! leaves the queue until its receiver gives credit, so a slow reader delays only its own
+//! connection. A bulk stream waits after each packet until all other flows to the same receiver
+//! have had their turn.
 
 use std::collections::VecDeque;
 use std::time::Instant;

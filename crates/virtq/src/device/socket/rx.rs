@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::SocketTx;
 use crate::device::MAX_PARTS;
-use crate::device::chain::{Chain, Chains, Direction, Fetch};
+use crate::device::chain::{Chain, Chains, Fetch, QueueKind};
 use crate::device::split::SplitRing;
 use crate::fault::{QueueError, RingFault};
 use crate::features;
@@ -50,7 +50,7 @@ impl SocketRx {
     pub fn new(memory: &Arc<GuestMemory>, config: &QueueConfig) -> Result<Self, QueueError> {
         super::check(config)?;
         let indirect = config.features & features::INDIRECT_DESC != 0;
-        let chains = Chains::new(memory, Direction::Receive, indirect, MAX_PARTS + 1);
+        let chains = Chains::new(memory, QueueKind::Receive, indirect, MAX_PARTS + 1);
         Ok(Self { ring: SplitRing::new(memory, config)?, chains, next: None, fault: None })
     }
 
@@ -76,7 +76,7 @@ impl SocketRx {
     #[inline]
     fn fetch(&mut self) -> Result<Option<Chain>, RingFault> {
         let mut out = [Chain::default()];
-        self.chains.segments.clear();
+        self.chains.spans.clear();
         if self.ring.fetch(Fetch { chains: &mut self.chains, out: &mut out, parts: MAX_PARTS })? == 0 {
             return Ok(None);
         }

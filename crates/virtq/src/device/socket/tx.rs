@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::{InFlight, MAX_SIZE};
-use crate::device::chain::{Chain, Chains, Direction};
+use crate::device::chain::{Chain, Chains, QueueKind};
 use crate::device::split::SplitRing;
 use crate::fault::{QueueError, RingFault};
 use crate::features;
@@ -101,7 +101,7 @@ impl SocketTx {
         let most = socket_header::LEN as u64 + u64::from(MAX_PAYLOAD);
         let indirect = config.features & features::INDIRECT_DESC != 0;
         // Header and payload usually are one part or two.
-        let parts = || Chains::new(memory, Direction::Transmit(most), indirect, 2);
+        let parts = || Chains::new(memory, QueueKind::Transmit(most), indirect, 2);
         let slot =
             || Slot { state: State::Free, chain: Chain::default(), parts: parts(), payload: 0, number: 0 };
         let mut slots: Box<[Slot]> = (0..config.size).map(|_| slot()).collect();
@@ -157,7 +157,59 @@ impl SocketTx {
         self.count += 1;
         Ok(Some(packet))
     }
+}
 
+impl Slot {
+    /// Checks the chain from `head` and reads its header.
+    #[inline]
+    fn load(&mut self, ring: &SplitRing, head: u16) -> Result<Packet, RingFault> {
+        self.parts.spans.clear();
+        ring.fetch_from(&mut self.parts, head, &mut self.chain)?;
+        let len = self.chain.len;
+        let Some(payload) = len.checked_sub(socket_header::LEN as u32) else {
+            return Err(RingFault::ChainTooShort { head, len, header: socket_header::LEN as u32 });
+        };
+        let mut bytes = [0; socket_header::LEN];
+        self.parts.buffer(self.chain).read_array(&mut bytes);
+        let header = SocketHeader::from_bytes(&bytes);
+        self.payload = payload.min(header.len);
+        Ok(Packet { head, header, payload })
+    }
+}
+
+/// The payload of packets that are taken.
+impl SocketTx {
+    /// Copies payload of a packet that is taken, from byte `offset` on. Returns the number of
+    /// bytes. The payload has as many bytes as the header says, or fewer if the chain has fewer.
+    pub fn read(&self, head: u16, offset: u32, out: &mut [u8]) -> usize {
+        let (mut payload, len) = self.payload(head, offset);
+        let len = len.min(out.len());
+        payload.read(&mut out[..len])
+    }
+
+    /// Writes the payload of a packet that is taken to a file descriptor by one `writev`, from byte
+    /// `offset` on. Returns the number of bytes that the kernel took.
+    pub fn write_to(&self, head: u16, offset: u32, fd: BorrowedFd<'_>) -> io::Result<usize> {
+        let (payload, len) = self.payload(head, offset);
+        payload.write_to(fd, [&[]; 2], len)
+    }
+
+    /// The payload from byte `offset` on and its length in bytes. Empty if the packet is not taken.
+    #[inline]
+    pub(super) fn payload(&self, head: u16, offset: u32) -> (Buffer<'_>, usize) {
+        match self.slots.get(usize::from(head)) {
+            Some(slot) if slot.state == State::Taken && offset < slot.payload => {
+                let mut buffer = slot.parts.buffer(slot.chain);
+                buffer.skip(socket_header::LEN + offset as usize);
+                (buffer, (slot.payload - offset) as usize)
+            }
+            _ => (Buffer::empty(), 0),
+        }
+    }
+}
+
+/// The return of packets, and the state for a successor.
+impl SocketTx {
     /// Gives back a packet that was taken. Packets may be given back in any order. The driver sees
     /// it after [`Self::publish`].
     ///
@@ -227,57 +279,11 @@ impl SocketTx {
         self.inherited.len()
     }
 
-    /// Copies payload of a packet that is taken, from byte `offset` on. Returns the number of
-    /// bytes. The payload has as many bytes as the header says, or fewer if the chain has fewer.
-    pub fn read(&self, head: u16, offset: u32, out: &mut [u8]) -> usize {
-        let (mut payload, len) = self.payload(head, offset);
-        let len = len.min(out.len());
-        payload.read(&mut out[..len])
-    }
-
-    /// Writes the payload of a packet that is taken to a file descriptor by one `writev`, from byte
-    /// `offset` on. Returns the number of bytes that the kernel took.
-    pub fn write_to(&self, head: u16, offset: u32, fd: BorrowedFd<'_>) -> io::Result<usize> {
-        let (payload, len) = self.payload(head, offset);
-        payload.write_to(fd, [&[]; 2], len)
-    }
-
-    /// The payload from byte `offset` on and its length in bytes. Empty if the packet is not taken.
-    #[inline]
-    pub(super) fn payload(&self, head: u16, offset: u32) -> (Buffer<'_>, usize) {
-        match self.slots.get(usize::from(head)) {
-            Some(slot) if slot.state == State::Taken && offset < slot.payload => {
-                let mut buffer = slot.parts.buffer(slot.chain);
-                buffer.skip(socket_header::LEN + offset as usize);
-                (buffer, (slot.payload - offset) as usize)
-            }
-            _ => (Buffer::empty(), 0),
-        }
-    }
-
     interrupts!();
 
     /// Asks the driver to kick at the next packet. Returns true if there is one already; the caller
     /// should then take it.
     pub fn arm_kicks(&mut self) -> bool {
         self.ring.arm_kicks() || !self.inherited.is_empty()
-    }
-}
-
-impl Slot {
-    /// Checks the chain from `head` and reads its header.
-    #[inline]
-    fn load(&mut self, ring: &SplitRing, head: u16) -> Result<Packet, RingFault> {
-        self.parts.segments.clear();
-        ring.fetch_from(&mut self.parts, head, &mut self.chain)?;
-        let len = self.chain.len;
-        let Some(payload) = len.checked_sub(socket_header::LEN as u32) else {
-            return Err(RingFault::ChainTooShort { head, len, header: socket_header::LEN as u32 });
-        };
-        let mut bytes = [0; socket_header::LEN];
-        self.parts.buffer(self.chain).read_array(&mut bytes);
-        let header = SocketHeader::from_bytes(&bytes);
-        self.payload = payload.min(header.len);
-        Ok(Packet { head, header, payload })
     }
 }

@@ -1,8 +1,8 @@
 //! Guest addresses translated to host addresses.
 //!
-//! A [`Segment`] is a checked host address. It never leaves the [`Segments`] that translated it,
+//! A [`Span`] is a checked host address. It never leaves the [`Spans`] that translated it,
 //! which keep the memory mapped; a [`Buffer`] borrows from there. The bytes behind both can change
-//! at any time, and two segments may overlap when two guests share memory. All copies are therefore
+//! at any time, and two spans may overlap when two guests share memory. All copies are therefore
 //! `memmove`s over raw pointers.
 #![allow(unsafe_code)]
 
@@ -10,17 +10,17 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
-use super::{Buffer, GuestMemory, copy, prefetch};
+use super::{Buffer, GuestMemory, frame_copy, prefetch};
 
 /// `len` mapped bytes at `base`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Segment {
+pub(super) struct Span {
     pub(super) base: NonNull<u8>,
     pub(super) len: usize,
 }
 
-impl Segment {
-    /// A segment without bytes.
+impl Span {
+    /// A span without bytes.
     pub(super) const EMPTY: Self = Self { base: NonNull::dangling(), len: 0 };
 }
 
@@ -32,72 +32,72 @@ struct LastRegion {
     host: NonNull<u8>,
 }
 
-/// Segments of one guest memory, which stays mapped while they exist.
+/// Spans of one guest memory, which stays mapped while they exist.
 #[derive(Debug)]
-pub(crate) struct Segments {
+pub(crate) struct Spans {
     memory: Arc<GuestMemory>,
     last: LastRegion,
-    /// The segments; the first `len` are in use.
-    list: Box<[Segment]>,
+    /// The spans; the first `len` are in use.
+    list: Box<[Span]>,
     len: usize,
 }
 
 // SAFETY: the pointers lie in `memory`, which is Send and Sync, and are used only for copies that
 // expect concurrent writers.
-unsafe impl Send for Segments {}
+unsafe impl Send for Spans {}
 // SAFETY: as above.
-unsafe impl Sync for Segments {}
+unsafe impl Sync for Spans {}
 
-impl Segments {
-    /// An empty list with room for `capacity` segments. More of them allocate.
+impl Spans {
+    /// An empty list with room for `capacity` spans. More of them allocate.
     pub(crate) fn new(memory: Arc<GuestMemory>, capacity: usize) -> Self {
         let last = LastRegion { start: 0, size: 0, host: NonNull::dangling() };
-        Self { memory, last, list: vec![Segment::EMPTY; capacity].into(), len: 0 }
+        Self { memory, last, list: vec![Span::EMPTY; capacity].into(), len: 0 }
     }
 
-    /// Number of segments.
+    /// Number of spans.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Removes all segments.
+    /// Removes all spans.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Removes all segments from `len` on.
+    /// Removes all spans from `len` on.
     #[inline]
     pub(crate) fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Removes the first `count` segments; the others move to the front.
+    /// Removes the first `count` spans; the others move to the front.
     pub(crate) fn remove_first(&mut self, count: usize) {
         self.list.copy_within(count..self.len, 0);
         self.len -= count;
     }
 
     #[inline]
-    fn add(&mut self, segment: Segment) {
+    fn add(&mut self, span: Span) {
         if self.len == self.list.len() {
             self.grow();
         }
-        self.list[self.len] = segment;
+        self.list[self.len] = span;
         self.len += 1;
     }
 
     #[cold]
     fn grow(&mut self) {
         let mut list = std::mem::take(&mut self.list).into_vec();
-        list.resize(2 * list.len().max(1), Segment::EMPTY);
+        list.resize(2 * list.len().max(1), Span::EMPTY);
         self.list = list.into();
     }
 
-    /// Adds up to `count` segments of the usual kind: one to `most` bytes in the same region as the
-    /// last segment. `next` returns address and length of a segment by its number. Stops at the
-    /// first segment of another kind and when the list is full. Returns how many were added.
+    /// Adds up to `count` spans of one to `most` bytes in the same region as the last span. `next`
+    /// returns address and length of a span by its number. Stops at the first span that is not so,
+    /// and when the list is full. Returns how many were added.
     #[inline(always)]
     pub(crate) fn push_near(
         &mut self,
@@ -115,7 +115,7 @@ impl Segments {
                 break;
             }
             // SAFETY: `at` is less than the region's size, so this is inside the region.
-            *room = Segment { base: unsafe { host.add(at as usize) }, len: len as usize };
+            *room = Span { base: unsafe { host.add(at as usize) }, len: len as usize };
             added = number + 1;
         }
         self.len += added;
@@ -124,7 +124,7 @@ impl Segments {
 
     /// The longest piece in one region from an address on, at most `len` bytes.
     #[inline]
-    fn translate(&mut self, addr: u64, len: u64) -> Option<Segment> {
+    fn translate(&mut self, addr: u64, len: u64) -> Option<Span> {
         let mut at = addr.wrapping_sub(self.last.start);
         if at >= self.last.size {
             let region = self.memory.find(addr)?;
@@ -136,7 +136,7 @@ impl Segments {
         }
         let len = len.min(self.last.size - at) as usize;
         // SAFETY: `at` is less than the region's size, so this is inside the region.
-        Some(Segment { base: unsafe { self.last.host.add(at as usize) }, len })
+        Some(Span { base: unsafe { self.last.host.add(at as usize) }, len })
     }
 
     /// Adds `len` bytes from a guest address on, which may lie in several adjoining regions.
@@ -144,26 +144,26 @@ impl Segments {
     #[inline]
     pub(crate) fn push(&mut self, addr: u64, len: u64) -> bool {
         match self.translate(addr, len) {
-            Some(segment) if segment.len as u64 == len => {
-                self.add(segment);
+            Some(span) if span.len as u64 == len => {
+                self.add(span);
                 true
             }
-            Some(_) => self.push_pieces(addr, len),
+            Some(_) => self.push_across_regions(addr, len),
             None => false,
         }
     }
 
     #[cold]
-    fn push_pieces(&mut self, mut addr: u64, mut len: u64) -> bool {
+    fn push_across_regions(&mut self, mut addr: u64, mut len: u64) -> bool {
         let before = self.len;
         while len > 0 {
-            let Some(segment) = self.translate(addr, len) else {
+            let Some(span) = self.translate(addr, len) else {
                 self.len = before;
                 return false;
             };
-            self.add(segment);
-            len -= segment.len as u64;
-            let Some(next) = addr.checked_add(segment.len as u64) else {
+            self.add(span);
+            len -= span.len as u64;
+            let Some(next) = addr.checked_add(span.len as u64) else {
                 self.len = before;
                 return false;
             };
@@ -174,23 +174,23 @@ impl Segments {
 
     /// Reads two little-endian words, each once, at a guest address aligned to 8 bytes.
     pub(crate) fn load_u64_pair(&mut self, addr: u64) -> Option<[u64; 2]> {
-        let segment =
+        let span =
             self.translate(addr, 16).filter(|s| s.len == 16 && s.base.as_ptr().addr().is_multiple_of(8))?;
         #[expect(clippy::cast_ptr_alignment, reason = "checked above")]
-        let words = segment.base.as_ptr().cast::<u64>();
+        let words = span.base.as_ptr().cast::<u64>();
         // SAFETY: these are 16 mapped bytes, aligned to 8. This process accesses them only by
         // atomics and raw copies.
         let [low, high] = unsafe { [AtomicU64::from_ptr(words), AtomicU64::from_ptr(words.add(1))] };
         Some([low, high].map(|word| u64::from_le(word.load(Ordering::Relaxed))))
     }
 
-    /// The segments, for a loop over many of them.
+    /// View of the spans, for a loop over many of them.
     #[inline(always)]
-    pub(crate) fn pieces(&self) -> Pieces<'_> {
-        Pieces(&self.list[..self.len])
+    pub(crate) fn view(&self) -> SpanView<'_> {
+        SpanView(&self.list[..self.len])
     }
 
-    /// Prefetches the first two cache lines of segment `number` for writing.
+    /// Prefetches the first two cache lines of span `number` for writing.
     #[inline(always)]
     pub(crate) fn prefetch_for_write(&self, number: usize) {
         let base = self.list[..self.len][number].base.as_ptr();
@@ -198,7 +198,7 @@ impl Segments {
         prefetch::for_write(base.wrapping_add(prefetch::LINE));
     }
 
-    /// The bytes of `count` segments in a row, from `first` on.
+    /// The bytes of `count` spans in a row, from `first` on.
     #[inline]
     pub(crate) fn buffer(&self, first: usize, count: usize) -> Buffer<'_> {
         match self.list[..self.len][first..first + count] {
@@ -208,37 +208,37 @@ impl Segments {
     }
 }
 
-/// Segments that do not change in the meantime, so that their address stays in registers.
+/// View of spans that do not change in the meantime, so that their address stays in registers.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pieces<'s>(&'s [Segment]);
+pub(crate) struct SpanView<'s>(&'s [Span]);
 
-impl Pieces<'_> {
-    /// Copies the first `N` bytes of segment `number` out, header and rest separately: buffers are
+impl SpanView<'_> {
+    /// Copies the first `N` bytes of span `number` out, header and rest separately: buffers are
     /// often placed so that one of the two is a whole cache line. Returns false and copies nothing
-    /// when the segment is shorter.
+    /// when the span is shorter.
     #[inline(always)]
     pub(crate) fn read_start<const HEADER: usize, const N: usize>(
         self,
         number: usize,
         out: &mut [u8; N],
     ) -> bool {
-        let segment = self.0[number];
-        if segment.len < N {
+        let span = self.0[number];
+        if span.len < N {
             return false;
         }
         let (header, rest) = out.split_at_mut(HEADER);
         // SAFETY: N mapped bytes, HEADER of them first; see `Buffer::read`.
         unsafe {
-            std::ptr::copy(segment.base.as_ptr(), header.as_mut_ptr(), HEADER);
-            std::ptr::copy(segment.base.as_ptr().add(HEADER), rest.as_mut_ptr(), N - HEADER);
+            std::ptr::copy(span.base.as_ptr(), header.as_mut_ptr(), HEADER);
+            std::ptr::copy(span.base.as_ptr().add(HEADER), rest.as_mut_ptr(), N - HEADER);
         }
         compiler_fence(Ordering::SeqCst);
         true
     }
 
-    /// Copies `len` bytes into segment `to`: `header`, then `start` as far as it is needed, and
-    /// behind both what lies behind as many bytes in segment `at` of `from`. False, and nothing
-    /// copied, when either segment or `len` is too short. `next` is the segment whose lines are
+    /// Copies `len` bytes into span `to`: `header`, then `start` as far as it is needed, and
+    /// behind both what lies behind as many bytes in span `at` of `from`. False, and nothing
+    /// copied, when either span or `len` is too short. `next` is the span whose lines are
     /// asked for meanwhile: the one that as much will be written to next, or `to`.
     #[inline(always)]
     pub(crate) fn copy_behind<const HEADER: usize, const START: usize>(
@@ -256,10 +256,10 @@ impl Pieces<'_> {
         }
         let head = HEADER + START;
         if len <= head {
-            // SAFETY: `len` bytes of both into a mapped segment that is at least as long.
+            // SAFETY: `len` bytes of both into a mapped span that is at least as long.
             unsafe {
                 std::ptr::copy(header.as_ptr(), to.base.as_ptr(), HEADER);
-                copy::short(start.as_ptr(), to.base.as_ptr().add(HEADER), len - HEADER, START);
+                frame_copy::short(start.as_ptr(), to.base.as_ptr().add(HEADER), len - HEADER, START);
             };
             return true;
         }
@@ -268,12 +268,12 @@ impl Pieces<'_> {
             return false;
         }
         let next = self.0[next()].base.as_ptr().wrapping_add(head);
-        // SAFETY: `head` < `len`, and both segments are mapped and have `len` bytes; ptr::copy
+        // SAFETY: `head` < `len`, and both spans are mapped and have `len` bytes; ptr::copy
         // allows them to overlap.
         unsafe {
             std::ptr::copy(header.as_ptr(), to.base.as_ptr(), HEADER);
             std::ptr::copy(start.as_ptr(), to.base.as_ptr().add(HEADER), START);
-            copy::rest(from.base.as_ptr().add(head), to.base.as_ptr().add(head), len - head, next);
+            frame_copy::rest(from.base.as_ptr().add(head), to.base.as_ptr().add(head), len - head, next);
         }
         true
     }

@@ -22,7 +22,7 @@ impl Forwarder<'_> {
             return false;
         }
         let target = self.target(member, frame);
-        self.open(target).end.as_ref().is_some_and(|end| end.offloads().take(&merged, 0))
+        self.lock_queue(target).end.as_ref().is_some_and(|end| end.offloads().take(&merged, 0))
     }
 
     /// The only receiver of a frame; `None` if it has several, or none.

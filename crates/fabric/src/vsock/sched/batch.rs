@@ -1,69 +1,11 @@
-//! Merging of small packets: how much of a flow goes into one packet for its receiver.
-//!
-//! Linux counts the packets that a socket holds, and ends a connection that has some hundreds of
-//! them (since 6.12.92). A receiver with many unread packets is therefore no longer given small
-//! ones one by one: they wait for more of them, but not for long.
-
-use std::time::{Duration, Instant};
+//! Merging of small packets: which waiting packets of a flow become one packet for its receiver.
 
 use taut_virtq::socket_header::{SEQ_EOM, SEQ_EOR};
 
 use crate::vsock::proto::{Flow, PacketSlots, SocketType};
 
-/// Most payload that a flow hands over in one turn, whatever the receiver's buffers are.
-pub(crate) const MAX_TURN_BYTES: u32 = 64 << 10;
 /// Most packets of a flow that become one.
 const MAX_MERGED: usize = 64;
-
-/// A receiver with this many unread packets is no longer given small ones one by one.
-const MANY_UNREAD: u32 = 128;
-/// With payload of this size a receiver's buffer is full before its packets are too many.
-const LARGE: u64 = 1024;
-/// Linux adds payload of up to this size to the packet before, if that has room.
-const TINY: u32 = 128;
-/// Longest wait of small packets for more, and the interval at which the receiver is asked for its
-/// credit meanwhile.
-const HOLD: Duration = Duration::from_millis(1);
-/// This many packets do not wait: their sender has one ring for all of its connections.
-const MAX_HELD: u16 = 32;
-
-/// How much a flow may hand over now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Allowance {
-    /// At most this many payload bytes.
-    Bytes(u32),
-    /// No bytes: the receiver has given no credit.
-    NoCredit,
-    /// No bytes before this time: small packets wait for more of them.
-    Hold(Instant),
-}
-
-impl Allowance {
-    /// Decides how much `flow`, which has waiting packets, may put into a buffer of `buffer` bytes.
-    #[inline]
-    pub(crate) fn of(
-        flow: &mut Flow,
-        socket_type: SocketType,
-        slots: &PacketSlots,
-        buffer: u32,
-        now: Instant,
-    ) -> Self {
-        let most = buffer.min(flow.window.room()).min(MAX_TURN_BYTES);
-        // A record without payload needs no credit.
-        if most == 0 && flow.first_len(slots) != 0 {
-            return Self::NoCredit;
-        }
-        let is_small = flow.packets.bytes < LARGE.min(most.into());
-        if socket_type == SocketType::Stream && flow.window.unread >= MANY_UNREAD && is_small {
-            let since = *flow.held_since.get_or_insert(now);
-            if now.duration_since(since) < HOLD && flow.packets.count < MAX_HELD {
-                return Self::Hold(now + HOLD);
-            }
-            return Self::Bytes(most.min(TINY));
-        }
-        Self::Bytes(most)
-    }
-}
 
 /// A part of a waiting packet.
 #[derive(Debug, Clone, Copy, Default)]
