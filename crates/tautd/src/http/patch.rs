@@ -50,6 +50,7 @@ fn admit(
     name: &Name,
     vm: &VmDesired,
 ) -> Result<(), ApiError> {
+    definition::check_size(&vm.vm)?;
     definition::check_reservations(&vm.vm)?;
     definition::check_machine(&vm.vm)?;
     admit_vm(desired, name, &vm.vm)?;
@@ -59,7 +60,7 @@ fn admit(
 
 fn apply(patch: &VmPatch, desired: &Desired, name: &Name, spec: &mut VmSpec) -> Result<(), ApiError> {
     for (index, change) in &patch.nics {
-        change_nic(*change, nic(name, spec, *index)?);
+        change_nic(change, nic(name, spec, *index)?);
     }
     change_latency(patch.latency, spec);
     change_resources(patch.resources, name, spec)?;
@@ -83,8 +84,12 @@ fn nic<'a>(name: &Name, spec: &'a mut VmSpec, index: usize) -> Result<&'a mut Ni
     })
 }
 
-fn change_nic(change: NicPatch, nic: &mut NicSpec) {
-    let NicPatch { coalescing, lro } = change;
+fn change_nic(change: &NicPatch, nic: &mut NicSpec) {
+    let NicPatch { portgroup, link, coalescing, lro } = change;
+    if let Some(portgroup) = portgroup {
+        nic.portgroup.clone_from(portgroup);
+    }
+    nic.link = link.unwrap_or(nic.link);
     nic.coalescing = coalescing.unwrap_or(nic.coalescing);
     nic.lro = lro.or(nic.lro);
 }
@@ -123,7 +128,9 @@ fn change_placement(change: &PlacementPatch, spec: &mut VmSpec) {
 }
 
 fn change_machine(change: MachinePatch, name: &Name, spec: &mut VmSpec) -> Result<(), ApiError> {
-    let MachinePatch { accelerator, halt, disk_bandwidth, disk_iops } = change;
+    let MachinePatch { vcpus, memory, accelerator, halt, disk_bandwidth, disk_iops } = change;
+    spec.vcpus = vcpus.unwrap_or(spec.vcpus);
+    spec.memory = memory.unwrap_or(spec.memory);
     spec.accelerator = accelerator.unwrap_or(spec.accelerator);
     spec.halt.desched = halt.desched.map_or(spec.halt.desched, Switch::value);
     spec.halt.spin = halt.spin.map_or(spec.halt.spin, Switch::value);

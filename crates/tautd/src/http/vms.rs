@@ -1,5 +1,6 @@
 //! `/v1/vms`.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::Json;
@@ -35,9 +36,8 @@ pub(super) async fn list_vms(State(app): State<Shared>) -> Result<Json<Vec<Vm>>,
 /// Returns all VMs, by name.
 pub(super) fn all(app: &App) -> Result<Vec<Vm>, Failure> {
     let (state, seen) = app.look();
-    let decided = Decided::new(&state.desired, &seen.observed, &seen.report);
-    let document = |(name, vm)| document(app, &state, &seen, &decided, name, vm);
-    state.desired.vms.iter().map(document).collect()
+    let now = Now::new(&state, &seen);
+    state.desired.vms.iter().map(|(name, vm)| document(app, &now, name, vm)).collect()
 }
 
 /// Shows one VM.
@@ -172,19 +172,29 @@ fn forgive(app: &App, name: &Name) {
 pub(super) fn answer(app: &App, state: &Documents, name: &Name) -> Result<Json<Vm>, Failure> {
     let vm = state.desired.vms.get(name).ok_or_else(|| not_found(Kind::Vm, name))?;
     let seen = app.board.lock().clone();
-    let decided = Decided::new(&state.desired, &seen.observed, &seen.report);
-    Ok(Json(document(app, state, &seen, &decided, name, vm)?))
+    Ok(Json(document(app, &Now::new(state, &seen), name, vm)?))
 }
 
-fn document(
-    app: &App,
-    state: &Documents,
-    seen: &Seen,
-    decided: &Decided,
-    name: &Name,
-    vm: &VmDesired,
-) -> Result<Vm, Failure> {
-    let mut status = status::vm(&state.desired, seen, decided, &app.run_dir, name, vm);
+/// The present state, and the decisions about it.
+struct Now<'a> {
+    state: &'a Documents,
+    seen: &'a Seen,
+    /// The documents with the sizes that running VMs have.
+    running: Cow<'a, Desired>,
+    decided: Decided,
+}
+
+impl<'a> Now<'a> {
+    fn new(state: &'a Documents, seen: &'a Seen) -> Self {
+        let running = state.desired.as_running(&seen.observed);
+        let decided = Decided::new(&running, &seen.observed, &seen.report);
+        Self { state, seen, running, decided }
+    }
+}
+
+fn document(app: &App, now: &Now<'_>, name: &Name, vm: &VmDesired) -> Result<Vm, Failure> {
+    let Now { state, seen, running, decided } = now;
+    let mut status = status::vm(running, seen, decided, &app.run_dir, name, vm);
     if let Some(port) = state.desired.numbers.port(&Owner::Vmci(name.clone()))
         && let Some(vmci) = &mut status.vmci
     {

@@ -10,6 +10,7 @@ mod dense;
 mod devices;
 mod disk_limits;
 mod host;
+mod links;
 mod observe;
 mod probe;
 mod report;
@@ -112,6 +113,7 @@ impl Reconciler {
     /// Runs until a message asks the daemon to end.
     pub(crate) fn run(mut self, messages: &Receiver<Message>) -> anyhow::Result<()> {
         self.recall()?;
+        self.note_sizes();
         self.note_host();
         self.probe();
         for (name, watch) in self.vms.watches() {
@@ -138,6 +140,7 @@ impl Reconciler {
                         let _ = done.send(self.restore_host());
                     }
                     Message::DiskLimited(name, limits) => self.vms.record_disk_limits(&name, limits),
+                    Message::LinkSet(name, index, link) => self.vms.record_link(&name, index, link),
                     Message::Kill(name) => self.vms.kill(&name),
                     Message::UpgradeFabric(done) => self.fabric.upgrade(done),
                     Message::Shutdown { everything, done } => {

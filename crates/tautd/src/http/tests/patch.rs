@@ -1,5 +1,8 @@
 //! Several settings of a VM in one request.
 
+use taut_api::Bytes;
+use taut_plan::facts::{MachineSeen, MachineSize};
+
 use super::*;
 
 const WITH_DISK: &str =
@@ -98,4 +101,59 @@ fn settings_of_a_disk_need_a_disk() {
         server.patch("/v1/vms/m", &patch).refuses(400, &["no disk", "[disk]"]);
     }
     server.patch("/v1/vms/nobody", &json!({})).refuses(404, &["nobody"]);
+}
+
+#[test]
+fn a_card_moves_to_another_port_group_and_its_link_goes_down_and_up() {
+    let server = server();
+    server.put("/v1/portgroups/dmz", &json!({ "vswitch": "sw", "vlan": 7 })).is(200);
+    let patch = json!({ "nics": { "1": { "portgroup": "dmz", "link": "down" } } });
+    let after = server.patch("/v1/vms/m", &patch).is(200);
+    assert_eq!(
+        (&after["spec"]["nic"][1]["portgroup"], &after["spec"]["nic"][1]["link"]),
+        (&json!("dmz"), &json!("down"))
+    );
+    assert_eq!(after["spec"]["nic"][0]["portgroup"], "lan", "the other card stays");
+    let card = &after["status"]["nics"][1];
+    assert_eq!((&card["portgroup"], &card["link"]), (&json!("dmz"), &json!("down")));
+    assert!(card["reason"].as_str().unwrap().contains("taut vm set m --nic 1 --link up"), "{card}");
+    assert_eq!(server.get("/v1/portgroups/dmz").is(200)["status"]["ports"], 1);
+
+    let up = server.patch("/v1/vms/m", &json!({ "nics": { "1": { "link": "up" } } })).is(200);
+    assert_eq!(up["spec"]["nic"][1].get("link"), None, "up is the default");
+    assert_eq!(up["status"]["nics"][1].get("reason"), None);
+    let nowhere = json!({ "nics": { "1": { "portgroup": "nowhere" } } });
+    server.patch("/v1/vms/m", &nowhere).refuses(400, &["nowhere", "dmz, lan"]);
+    server.patch("/v1/vms/m", &json!({ "nics": { "1": { "link": "off" } } })).refuses(400, &["off"]);
+}
+
+#[test]
+fn vcpus_and_memory_of_a_running_vm_change_at_its_next_start() {
+    let server = server();
+    server.post("/v1/vms/m/power", &json!({ "power": "on" })).is(200);
+    let size = Some(MachineSize { vcpus: 1, memory: Bytes::mib(256) });
+    let machine = MachineSeen { size, ..MachineSeen::default() };
+    let runs = Process { machine, ..process(VmKind::Qemu, VmAccelerator::Kvm) };
+    let seen = VmSeen { process: Some(runs), ..VmSeen::default() };
+    server.app.board.lock().observed.vms.insert("m".parse().unwrap(), seen);
+    let decisions = |answer: &Value| answer["status"]["machine"]["decisions"].clone();
+
+    let after = server.patch("/v1/vms/m", &json!({ "machine": { "vcpus": 3, "memory": "512MiB" } })).is(200);
+    assert_eq!((&after["spec"]["vcpus"], &after["spec"]["memory"]), (&json!(3), &json!("512MiB")));
+    let told = decisions(&after);
+    assert_eq!((&told[0]["restart"], &told[1]["restart"]), (&json!(true), &json!(true)), "{told}");
+    assert!(
+        told[0]["decision"].as_str().unwrap().contains("3 vCPUs from its next start on; it runs with 1 vCPU")
+    );
+    assert!(told[1]["decision"].as_str().unwrap().contains("512MiB of memory"), "{told}");
+
+    let back = server.patch("/v1/vms/m", &json!({ "machine": { "vcpus": 1, "memory": "256MiB" } })).is(200);
+    assert_eq!(decisions(&back), Value::Null, "nothing is pending any more");
+    for (bad, words) in [
+        (json!({ "vcpus": 0 }), ["vcpus = 0", "1 to 256"]),
+        (json!({ "memory": "3MiB" }), ["memory = 3MiB", "64MiB"]),
+        (json!({ "memory": "65MiB" }), ["65MiB", "66MiB"]),
+    ] {
+        server.patch("/v1/vms/m", &json!({ "machine": bad })).refuses(400, &words);
+    }
 }
