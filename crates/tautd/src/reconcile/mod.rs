@@ -10,6 +10,7 @@ mod dense;
 mod devices;
 mod disk_limits;
 mod host;
+mod incidents;
 mod links;
 mod observe;
 mod probe;
@@ -36,6 +37,7 @@ use crate::store::Store;
 use crate::vms::Vms;
 use counters::PortCounters;
 use dense::DenseMode;
+use incidents::Incidents;
 use probe::Probe;
 use retries::Retries;
 
@@ -55,6 +57,7 @@ pub(crate) struct Reconciler {
     board: Arc<Board>,
     fabric: Fabric,
     counters: PortCounters,
+    incidents: Incidents,
     vms: Vms,
     inbox: Inbox,
     /// Enforces the host's part of a plan.
@@ -99,6 +102,7 @@ impl Reconciler {
             board,
             fabric,
             counters,
+            incidents: Incidents::default(),
             vms,
             inbox,
             enforcer,
@@ -162,6 +166,7 @@ impl Reconciler {
         let plan = self.plan();
         self.counters.clear_new(&self.store.state().desired.numbers.ports);
         self.note_refusals(&plan);
+        self.report_incidents();
         self.fabric.configure(plan.fabric);
         let starts_vms = plan.actions.iter().any(|action| matches!(action, Action::StartVm(_)));
         for action in plan.actions {

@@ -119,6 +119,13 @@ fn a_card_moves_to_another_port_group_and_its_link_goes_down_and_up() {
     assert!(card["reason"].as_str().unwrap().contains("taut vm set m --nic 1 --link up"), "{card}");
     assert_eq!(server.get("/v1/portgroups/dmz").is(200)["status"]["ports"], 1);
 
+    let events = server.get("/v1/events").is(200);
+    let told = events.as_array().unwrap().last().unwrap()["message"].as_str().unwrap().to_owned();
+    assert!(
+        told.starts_with("changed: nic[1].link: default → down, nic[1].portgroup: lan → dmz (revision "),
+        "{told}"
+    );
+
     let up = server.patch("/v1/vms/m", &json!({ "nics": { "1": { "link": "up" } } })).is(200);
     assert_eq!(up["spec"]["nic"][1].get("link"), None, "up is the default");
     assert_eq!(up["status"]["nics"][1].get("reason"), None);
