@@ -75,6 +75,7 @@ impl MachineSize {
     }
 
     /// The larger number of vCPUs and the larger memory of two sizes.
+    #[must_use]
     pub fn larger(self, other: Self) -> Self {
         let memory = Bytes(self.memory.0.max(other.memory.0));
         Self { vcpus: self.vcpus.max(other.vcpus), memory }
