@@ -1,7 +1,7 @@
 //! The sign that an operation of noticeable length is in progress.
 //!
-//! On a terminal, a spinner on standard error. A wait that may end without success also writes lines
-//! to standard error, on a terminal or not.
+//! On a terminal, a spinner on standard error. A wait that may end without success also writes
+//! lines to standard error, on a terminal or not.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -31,8 +31,8 @@ impl Progress {
         Self { bar, reports: None }
     }
 
-    /// Starts the spinner for a wait of at most `patience`. Unless it ends soon, lines tell how much
-    /// longer it may take; the first one ends in `advice`.
+    /// Starts the spinner for a wait of at most `patience`. Unless it ends soon, lines tell how
+    /// much longer it may take; the first one ends in `advice`.
     pub(crate) fn with_reports(what: &str, patience: Duration, advice: String) -> Self {
         let mut progress = Self::start(what);
         let (end, ended) = channel();

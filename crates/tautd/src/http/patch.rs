@@ -6,12 +6,14 @@ use taut_api::enforcement::HostReport;
 use taut_api::error::ErrorKind;
 use taut_api::patch::{
     LatencyPatch, MachinePatch, NicPatch, PlacementPatch, ResourcePatch, Switch, VmPatch, VmciPatch,
+    is_default,
 };
 use taut_api::route::Vm;
 use taut_api::vm::{Disk, NicSpec, VmDesired, VmSpec, VmStatus};
 use taut_api::vmci::VmciSpec;
 use taut_api::{ApiError, Document, Name, path};
 use taut_plan::admission::documents::admit_vm;
+use taut_plan::admission::placement::admit_placement;
 use taut_plan::admission::reservations::admit_reservations;
 use taut_plan::network::cid::assign_cid;
 use taut_plan::{Desired, Observed};
@@ -54,6 +56,9 @@ fn admit(
     definition::check_reservations(&vm.vm)?;
     definition::check_machine(&vm.vm)?;
     admit_vm(desired, name, &vm.vm)?;
+    if !is_default(&patch.placement) {
+        admit_placement(&observed.host, name, &vm.vm.placement)?;
+    }
     // Other settings must stay changeable on a host that has shrunk below what was promised.
     if patch.changes_resources() { admit_reservations(desired, observed, report, name, vm) } else { Ok(()) }
 }

@@ -7,10 +7,11 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use taut_api::error::ErrorKind;
-use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm};
+use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm, VmFormat};
 use taut_api::vm::{Power, VmDesired, VmStatus};
 use taut_api::{ApiError, Document, Name, path};
 use taut_plan::admission::documents::admit_vm;
+use taut_plan::admission::placement::{admit_placement, remove_absent};
 use taut_plan::admission::reservations::admit_reservations;
 use taut_plan::network::cid::assign_cid;
 use taut_plan::resources::Decided;
@@ -60,6 +61,11 @@ pub(super) async fn create_vm(
         let state = app.store.state();
         parsed.replace_unknown_portgroups(|name| state.desired.portgroups.contains_key(name), default);
     }
+    let (observed, report) = app.board.lock().for_rules();
+    if request.format == VmFormat::Vmx {
+        let remarks = remove_absent(&observed.host, &mut parsed.spec.placement);
+        remarks.into_iter().for_each(|(field, note)| parsed.remark(field, &note));
+    }
     let name = parsed.name.clone().ok_or_else(|| {
         ApiError::new(
             ErrorKind::Invalid,
@@ -69,7 +75,6 @@ pub(super) async fn create_vm(
     })?;
     let vm = VmDesired { vm: parsed.spec, power: request.power };
     let key = name.clone();
-    let (observed, report) = app.board.lock().for_rules();
     let state = app
         .write(move |desired| {
             if desired.vms.contains_key(&key) {
@@ -80,6 +85,7 @@ pub(super) async fn create_vm(
                 assign_cid(desired, vmci);
             }
             admit_vm(desired, &key, &vm.vm)?;
+            admit_placement(&observed.host, &key, &vm.vm.placement)?;
             admit_reservations(desired, &observed, &report, &key, &vm)?;
             admit_devices(desired, &key, &vm.vm)?;
             Ok(Change::Vm(key, Some(vm)))

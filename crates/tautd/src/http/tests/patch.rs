@@ -164,3 +164,46 @@ fn vcpus_and_memory_of_a_running_vm_change_at_its_next_start() {
         server.patch("/v1/vms/m", &json!({ "machine": bad })).refuses(400, &words);
     }
 }
+
+#[test]
+fn numa_nodes_and_pcpus_that_do_not_exist_are_not_stored() {
+    let server = server();
+    let cpu = |id| taut_api::host::Cpu { id, package: 0, core: id, node: 0, llc: 0 };
+    server.app.board.lock().observed.host.cpus = (0..2).map(cpu).collect();
+    let before = server.get("/v1/vms/m").is(200);
+    let nodes = json!({ "placement": { "nodes": "3" } });
+    server.patch("/v1/vms/m", &nodes).refuses(400, &["NUMA node 3", "some of 0,", "--numa-nodes any"]);
+    let cpus = json!({ "placement": { "cpus": "1-7" } });
+    server.patch("/v1/vms/m", &cpus).refuses(400, &["pCPUs 2-7", "some of 0-1,", "--cpu-affinity any"]);
+    assert_eq!(server.get("/v1/vms/m").is(200), before);
+    let text = "kind = \"micro\"\n[placement]\ncpus = \"9\"\n";
+    server.create("new", text).refuses(400, &["`new` names pCPU 9", "0-1"]);
+
+    // A document that was stored on a larger host stays changeable.
+    server.app.board.lock().observed.host.cpus.clear();
+    server.patch("/v1/vms/m", &cpus).is(200);
+    server.app.board.lock().observed.host.cpus = (0..2).map(cpu).collect();
+    server.patch("/v1/vms/m", &json!({ "resources": { "cpu_shares": "high" } })).is(200);
+    server.patch("/v1/vms/m", &json!({ "placement": { "cpus": "any" } })).is(200);
+}
+
+#[test]
+fn a_vmx_of_a_larger_host_keeps_what_exists_here() {
+    let server = Server::with_lan();
+    let cpu = |id| taut_api::host::Cpu { id, package: 0, core: id, node: 0, llc: 0 };
+    server.app.board.lock().observed.host.cpus = (0..2).map(cpu).collect();
+    std::fs::write(server.dir.path().join("disk.vmdk"), "x").unwrap();
+    let text = "displayName = \"old\"\nmemSize = \"128\"\nscsi0:0.present = \"TRUE\"\nscsi0:0.fileName = \"disk.vmdk\"\n\
+                sched.cpu.affinity = \"1,8\"\nnuma.nodeAffinity = \"1\"\n";
+    let base = server.dir.path().to_str().unwrap();
+    let request = json!({ "format": "vmx", "text": text, "base_dir": base });
+    let created = server.post("/v1/vms", &request).is(201);
+    let placement = &created["vm"]["spec"]["placement"];
+    assert_eq!((&placement["cpus"], placement.get("nodes")), (&json!("1"), None), "{placement}");
+    let note = |key: &str| {
+        let keys = created["imported"].as_array().unwrap();
+        keys.iter().find(|found| found["key"] == key).unwrap()["fate"]["note"].clone()
+    };
+    assert_eq!(note("sched.cpu.affinity"), "1: this host has no 8");
+    assert_eq!(note("numa.nodeAffinity"), "any: this host has no 1");
+}
