@@ -19,6 +19,7 @@ pub mod figure;
 pub mod lab;
 pub mod machine;
 pub mod reason;
+pub mod rival;
 pub mod rounds;
 pub mod row;
 pub mod run;

@@ -1,7 +1,7 @@
 //! `taut-goals`: measures the goals of a set.
 //!
-//! Exit status: 0 if every goal was measured, met or missed; 3 if one was not measured; 1 if the run
-//! could not begin; 2 for a wrong command line.
+//! Exit status: 0 if every goal was measured, met or missed; 3 if one was not measured; 1 if the
+//! run could not begin; 2 for a wrong command line.
 
 use std::fs;
 use std::path::PathBuf;
@@ -26,8 +26,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure the rows of a set. Exit status: 0 if every goal was measured, met or missed; 3 if one
-    /// was not measured
+    /// Measure the rows of a set. Exit status: 0 if every goal was measured, met or missed; 3 if
+    /// one was not measured
     Run(Run),
     /// List the sets, their rows and goals
     List,
@@ -86,7 +86,8 @@ fn list() {
             for goal in row.goals {
                 let bounds: Vec<String> = goal.bounds.iter().map(ToString::to_string).collect();
                 let beside: Vec<String> = goal.beside.iter().map(ToString::to_string).collect();
-                let beside = if beside.is_empty() { String::new() } else { format!(", beside {}", beside.join(", ")) };
+                let beside =
+                    if beside.is_empty() { String::new() } else { format!(", beside {}", beside.join(", ")) };
                 println!("    {} ({}){beside}", goal.id, bounds.join(", "));
             }
         }
@@ -117,7 +118,10 @@ fn measure(options: &Run) -> Measured<ExitCode> {
         checkout: absolute(&options.checkout)?,
         quick: options.quick,
     };
-    require(setup.checkout.join("Cargo.toml").exists(), format!("{} is no checkout", setup.checkout.display()))?;
+    require(
+        setup.checkout.join("Cargo.toml").exists(),
+        format!("{} is no checkout", setup.checkout.display()),
+    )?;
     let time = utc(SystemTime::now());
     let folder = run::make_folder(&options.out, set.name, &time)?;
     let mut machine = ThisMachine::new(&folder);

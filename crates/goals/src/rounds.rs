@@ -1,6 +1,6 @@
-//! Comparisons by rounds. A round measures every cell once; rounds alternate the order (A B, B A, …),
-//! so that a drift of the machine affects both sides alike. Ratios are taken within a round, and the
-//! figure is their median.
+//! Comparisons by rounds. A round measures every cell once; rounds alternate the order (A B, B A,
+//! …), so that a drift of the machine affects both sides alike. Ratios are taken within a round,
+//! and the figure is their median.
 
 use std::fmt;
 
@@ -96,7 +96,7 @@ pub struct Ratio<'a> {
 pub struct Rounds {
     cells: Vec<String>,
     /// One entry a round; one sample a cell, in the order of the cells.
-    rounds: Vec<(State, Vec<Doc>)>,
+    counted: Vec<(State, Vec<Doc>)>,
     /// Rounds that do not count, because the machine's state changed.
     dropped: usize,
 }
@@ -111,7 +111,7 @@ impl Rounds {
         mut sample: impl FnMut(&str) -> Measured<Sample>,
     ) -> Measured<Self> {
         let names = cells.iter().map(|&name| name.to_owned()).collect();
-        let mut taken = Self { cells: names, rounds: Vec::new(), dropped: 0 };
+        let mut taken = Self { cells: names, counted: Vec::new(), dropped: 0 };
         for round in 0..2 * plan.most {
             let mut samples = vec![None; cells.len()];
             let mut order: Vec<usize> = (0..cells.len()).collect();
@@ -133,7 +133,9 @@ impl Rounds {
         let (least, dropped) = (plan.least, taken.dropped);
         require(
             counted >= least,
-            format!("the machine moved too often: {counted} rounds of {least} in one state, {dropped} dropped"),
+            format!(
+                "the machine moved too often: {counted} rounds of {least} in one state, {dropped} dropped"
+            ),
         )?;
         Ok(taken.only(state))
     }
@@ -143,7 +145,7 @@ impl Rounds {
         if state == State::Moved || samples.iter().any(|sample| sample.state != state) {
             self.dropped += 1;
         } else {
-            self.rounds.push((state, samples.into_iter().map(|sample| sample.doc).collect()));
+            self.counted.push((state, samples.into_iter().map(|sample| sample.doc).collect()));
         }
     }
 
@@ -155,7 +157,7 @@ impl Rounds {
 
     /// Number of rounds that count in a state.
     pub fn count(&self, state: State) -> usize {
-        self.rounds.iter().filter(|round| round.0 == state).count()
+        self.counted.iter().filter(|round| round.0 == state).count()
     }
 
     /// Number of rounds that do not count.
@@ -165,9 +167,9 @@ impl Rounds {
 
     /// Keeps the rounds of one state. Those of other states do not count.
     fn only(mut self, state: State) -> Self {
-        let before = self.rounds.len();
-        self.rounds.retain(|round| round.0 == state);
-        self.dropped += before - self.rounds.len();
+        let before = self.counted.len();
+        self.counted.retain(|round| round.0 == state);
+        self.dropped += before - self.counted.len();
         self
     }
 
@@ -182,7 +184,7 @@ impl Rounds {
         let at = self.cells.iter().position(|name| name == cell);
         let at = at.ok_or_else(|| NotMeasured::because(format!("{cell} was not measured")))?;
         let state = self.state();
-        Ok(self.rounds.iter().filter(|round| round.0 == state).map(|round| &round.1[at]).collect())
+        Ok(self.counted.iter().filter(|round| round.0 == state).map(|round| &round.1[at]).collect())
     }
 
     /// Figures of a cell, one a round that counts.

@@ -75,7 +75,8 @@ impl From<f64> for Value {
     }
 }
 
-/// Returns a number with as many decimals as its size deserves: four digits, none for a whole number.
+/// Returns a number with as many decimals as its size deserves: four digits, none for a whole
+/// number.
 pub fn shown(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 1000.0 || value.fract() == 0.0 => 0,

@@ -42,7 +42,8 @@ impl Lab<'_> {
 
     /// Builds an optimised example and returns its path.
     pub fn example(&mut self, package: &str, name: &str) -> Measured<PathBuf> {
-        let build = self.in_checkout("cargo").args(format!("build -q --release -p {package} --example {name}"));
+        let build =
+            self.in_checkout("cargo").args(format!("build -q --release -p {package} --example {name}"));
         self.run(&build)?;
         Ok(self.target().join("release/examples").join(name))
     }

@@ -1,4 +1,5 @@
-//! Clean-up after labs whose owner was killed (SIGKILL, or with its terminal). The next run does it.
+//! Clean-up after labs whose owner was killed (SIGKILL, or with its terminal). The next run does
+//! it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,8 +10,8 @@ use crate::reason::Measured;
 
 const PREFIX: &str = "taut-lab.";
 
-/// Makes the folder of a lab. Its name has this process's number and start time, because numbers are
-/// used again.
+/// Makes the folder of a lab. Its name has this process's number and start time, because numbers
+/// are used again.
 pub(super) fn folder(machine: &mut dyn Machine) -> Measured<PathBuf> {
     let own = std::process::id();
     let start = began(machine, own).unwrap_or_default();
@@ -84,12 +85,15 @@ fn clear_away(machine: &mut dyn Machine, setup: &Setup, lab: &Path, owner: &str)
 /// one for it.
 fn end_daemon(machine: &mut dyn Machine, setup: &Setup, folder: &Path, scope: &Path) {
     let taut = |words: &str| {
-        Command::new(setup.programs.join("taut")).args(words).env("TAUT_SOCKET", folder.join("run/tautd.sock"))
+        Command::new(setup.programs.join("taut"))
+            .args(words)
+            .env("TAUT_SOCKET", folder.join("run/tautd.sock"))
     };
     let answers = |machine: &mut dyn Machine| machine.run(&taut("daemon show")).is_ok_and(|e| e.is_success());
     if machine.exists(&folder.join("state/host-changes.json")) && !answers(machine) {
         let mut command = Command::new(setup.programs.join("tautd")).session();
-        command = command.arg("--state-dir").arg(folder.join("state")).arg("--run-dir").arg(folder.join("run"));
+        command =
+            command.arg("--state-dir").arg(folder.join("state")).arg("--run-dir").arg(folder.join("run"));
         if machine.exists(scope) {
             command = command.arg("--cpuset").arg(scope);
         }
@@ -110,7 +114,9 @@ fn end_processes(machine: &mut dyn Machine, lab: &Path) -> Measured<()> {
     let own = std::process::id();
     let mut killed = Vec::new();
     for process in machine.list(Path::new("/proc"))? {
-        let Some(pid) = process.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok()) else { continue };
+        let Some(pid) = process.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok()) else {
+            continue;
+        };
         let mut has = |file: &str| machine.read(&process.join(file)).is_ok_and(|text| text.contains(&mark));
         if pid != own && (has("environ") || has("cmdline")) {
             let _ = machine.signal(pid, Signal::Kill);

@@ -1,5 +1,5 @@
-//! Lab of a row: daemons, guests, namespaces, rivals, and the machine under them. What it started is
-//! gone when the row ends.
+//! Lab of a row: daemons, guests, namespaces, rivals, and the machine under them. What it started
+//! is gone when the row ends.
 
 mod checkout;
 mod daemon;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::machine::{Command, Doc, Ended, Job, Machine, Signal, Text, Words};
 use crate::reason::{Measured, NotMeasured, require};
-use crate::row::Rival;
+use crate::rival::Rival;
 
 pub use checkout::Tests;
 pub use daemon::{Daemon, DaemonOptions};
@@ -152,7 +152,8 @@ impl<'a> Lab<'a> {
         Ok(path)
     }
 
-    /// Requires that a program has written the file that [`Lab::fresh`] named, and returns its size.
+    /// Requires that a program has written the file that [`Lab::fresh`] named, and returns its
+    /// size.
     pub fn written(&mut self, path: &Path) -> Measured<u64> {
         let size = self.machine.size(path)?;
         require(size > 0, format!("{} is empty", path.display()))?;

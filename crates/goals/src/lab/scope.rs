@@ -1,5 +1,5 @@
-//! A cpuset of this program and all that it starts. Only that cpuset makes room for exclusive pCPUs;
-//! other programs on this machine stay where they are.
+//! A cpuset of this program and all that it starts. Only that cpuset makes room for exclusive
+//! pCPUs; other programs on this machine stay where they are.
 
 use std::path::{Path, PathBuf};
 
@@ -15,8 +15,8 @@ pub(super) fn of(owner: &str) -> PathBuf {
 }
 
 impl Lab<'_> {
-    /// Moves this program, and whatever it starts, into a cpuset of its own. Fails on a host with one
-    /// pCPU or without cpusets of cgroup v1.
+    /// Moves this program, and whatever it starts, into a cpuset of its own. Fails on a host with
+    /// one pCPU or without cpusets of cgroup v1.
     pub fn enter_scope(&mut self) -> Measured<()> {
         let parent = Path::new(PARENT);
         let cpus = std::thread::available_parallelism()?.get();

@@ -50,7 +50,8 @@ impl Lab<'_> {
         let Some((program, arguments)) = arguments.split_first() else {
             return Err(NotMeasured::because(format!("the command line of {name} is empty")));
         };
-        let command = Command::new(program).args(arguments.to_vec()).session().record(&format!("twin-{name}"));
+        let command =
+            Command::new(program).args(arguments.to_vec()).session().record(&format!("twin-{name}"));
         let job = self.start(&command)?;
         Ok(Twin { name: name.to_owned(), folder, pid: job.pid })
     }

@@ -138,7 +138,8 @@ impl Command {
         self
     }
 
-    /// Gives it a session of its own (autogroup) with priority over everything else on this machine.
+    /// Gives it a session of its own (autogroup) with priority over everything else on this
+    /// machine.
     #[must_use]
     pub fn preferred(mut self) -> Self {
         self.is_preferred = true;

@@ -6,9 +6,9 @@ use serde_json::Value;
 use super::stand_in::Grant;
 use crate::reason::{Measured, NotMeasured};
 
-/// JSON document, or a part of one. A path such as `cells.0.median.mbit_s` names fields and indices;
-/// the empty path is the document itself. In tests a document may be granted: each path then leads
-/// somewhere.
+/// JSON document, or a part of one. A path such as `cells.0.median.mbit_s` names fields and
+/// indices; the empty path is the document itself. In tests a document may be granted: each path
+/// then leads somewhere.
 #[derive(Debug, Clone)]
 pub struct Doc {
     kind: Kind,
@@ -61,7 +61,12 @@ impl Doc {
     }
 
     fn named(&self, path: &str) -> String {
-        [self.path.as_str(), path].iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(".")
+        [self.path.as_str(), path]
+            .iter()
+            .filter(|part| !part.is_empty())
+            .copied()
+            .collect::<Vec<_>>()
+            .join(".")
     }
 
     fn lacks(&self, path: &str, wanted: &str) -> NotMeasured {
@@ -136,8 +141,9 @@ impl Doc {
         if self.grant().is_some() {
             return Ok(vec![self.clone(); 3]);
         }
-        let list = self.find_path(path).and_then(Value::as_array).ok_or_else(|| self.lacks(path, "a list"))?;
-        let part = |(at, value)| self.part(value, &[path, &at.to_string()].join("."));
+        let list =
+            self.find_path(path).and_then(Value::as_array).ok_or_else(|| self.lacks(path, "a list"))?;
+        let part = |(at, value): (usize, &Value)| self.part(value, &[path, &at.to_string()].join("."));
         Ok(list.iter().enumerate().map(part).collect())
     }
 
@@ -161,7 +167,8 @@ impl Doc {
     /// written as in JSON. Fails if there is none.
     pub fn find(&self, path: &str, fields: &[(&str, &str)]) -> Measured<Self> {
         let found = self.list(path)?.into_iter().find(|element| element.matches(fields));
-        let wanted = || fields.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ");
+        let wanted =
+            || fields.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ");
         found.ok_or_else(|| {
             NotMeasured::because(format!("`{}` has no element with {}", self.named(path), wanted()))
         })
@@ -175,7 +182,7 @@ impl Doc {
         }
         fields.iter().all(|(name, wanted)| match self.find_path(name) {
             Some(Value::String(text)) => text == wanted,
-            Some(value) => value.to_string() == *wanted,
+            Some(value) => serde_json::from_str::<Value>(wanted).is_ok_and(|wanted| wanted == *value),
             None => false,
         })
     }
@@ -183,7 +190,11 @@ impl Doc {
 
 fn shortened(value: &Value) -> String {
     let text = value.to_string();
-    if text.chars().count() <= 40 { text } else { format!("{}…", text.chars().take(40).collect::<String>()) }
+    if text.chars().count() <= 40 {
+        text
+    } else {
+        format!("{}…", text.chars().take(40).collect::<String>())
+    }
 }
 
 #[cfg(test)]
@@ -194,7 +205,8 @@ mod tests {
 
     #[test]
     fn what_is_no_finite_number_is_not_measured() {
-        let doc = Doc::from(json!({"a": null, "b": "7", "c": [], "d": {"e": 2.5}, "f": [{"g": 1}, {"g": null}]}));
+        let doc =
+            Doc::from(json!({"a": null, "b": "7", "c": [], "d": {"e": 2.5}, "f": [{"g": 1}, {"g": null}]}));
         for path in ["a", "b", "c", "d", "x", "d.x", "c.0", "f.1.g"] {
             assert!(doc.number(path).is_err(), "{path}");
         }

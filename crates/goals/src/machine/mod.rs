@@ -1,5 +1,6 @@
-//! Everything that rows do to the outside: programs, files, processes, time. Rows and [`crate::lab`]
-//! have no other way, so that tests can put a machine that fails in place of this one.
+//! Everything that rows do to the outside: programs, files, processes, time. Rows and
+//! [`crate::lab`] have no other way, so that tests can put a machine that fails in place of this
+//! one.
 
 mod command;
 mod doc;
@@ -109,8 +110,8 @@ pub trait Machine {
     /// Begins or ends the part in which requests to end are not heeded, because it cleans up.
     fn set_closing(&mut self, is_closing: bool);
 
-    /// Returns true for a stand-in in tests, whose answers mean nothing: what is waited for is taken
-    /// for granted then.
+    /// Returns true for a stand-in in tests, whose answers mean nothing: what is waited for is
+    /// taken for granted then.
     fn takes_for_granted(&self) -> bool {
         false
     }

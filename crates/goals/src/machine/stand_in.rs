@@ -186,7 +186,11 @@ impl Machine for StandIn {
     fn sleep(&mut self, time: Duration) -> Measured<()> {
         self.now += time;
         // A loop that waits for what never comes has to end.
-        if self.now > Duration::from_secs(10_000_000) { Err(NotMeasured::because("it waits too long")) } else { Ok(()) }
+        if self.now > Duration::from_secs(10_000_000) {
+            Err(NotMeasured::because("it waits too long"))
+        } else {
+            Ok(())
+        }
     }
 
     fn record_in(&mut self, _: &Path) -> Measured<()> {

@@ -105,7 +105,11 @@ impl ThisMachine {
             let is_interrupted = is_interrupted() && !self.is_closing;
             if is_interrupted || Instant::now() > end {
                 running.kill();
-                let why = if is_interrupted { "interrupted".to_owned() } else { format!("not done after {limit:?}") };
+                let why = if is_interrupted {
+                    "interrupted".to_owned()
+                } else {
+                    format!("not done after {limit:?}")
+                };
                 return Err(NotMeasured::because(format!("`{}`: {why}", running.command)));
             }
             std::thread::sleep(LOOK);

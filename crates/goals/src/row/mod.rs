@@ -1,14 +1,13 @@
 //! Rows: what is measured, on what, beside which rivals, with which bounds, and how.
 
 mod results;
-mod rival;
 
 pub use results::{Outcome, Results};
-pub use rival::Rival;
 
 use crate::figure::Bound;
 use crate::lab::Lab;
 use crate::reason::Measured;
+use crate::rival::Rival;
 
 /// A row of a set.
 #[derive(Debug, Clone, Copy)]

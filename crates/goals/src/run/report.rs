@@ -41,7 +41,8 @@ impl Report {
         goals: Vec<Outcome>,
     ) -> Self {
         let mut say = |command: Command| {
-            let ended = machine.run(&command.folder(checkout)).ok().filter(super::super::machine::Ended::is_success);
+            let ended =
+                machine.run(&command.folder(checkout)).ok().filter(super::super::machine::Ended::is_success);
             ended.map_or_else(|| "unknown".to_owned(), |ended| ended.stdout.trimmed().to_owned())
         };
         let commit = say(Command::new("git").args("describe --always --dirty"));

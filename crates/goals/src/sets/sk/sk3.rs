@@ -4,8 +4,9 @@ use crate::figure::{Bound, shown};
 use crate::lab::{Lab, Twin};
 use crate::machine::{Command, Doc};
 use crate::reason::Measured;
+use crate::rival::Rival;
 use crate::rounds::versus;
-use crate::row::{Goal, Results, Rival, Row};
+use crate::row::{Goal, Results, Row};
 
 const BRIDGE: &[Rival] = &[Rival::LinuxBridge];
 
@@ -63,9 +64,7 @@ fn beside_bridge(
     let (each, repeats) = lab.pick((4, 7), (3, 3));
     let rival: Vec<String> = twins.iter().map(Twin::end_point).collect();
     let rival = rival.join(" ");
-    let words = format!(
-        "{kind} alpha beta --versus {rival} {options} --duration {each} --repeat {repeats}"
-    );
+    let words = format!("{kind} alpha beta --versus {rival} {options} --duration {each} --repeat {repeats}");
     let report = lab.bench(words)?;
     let figure = if kind == "rr" { "p50_us" } else { "mbit_s" };
     let detail = beside(&report, figure)?;
@@ -76,7 +75,7 @@ fn beside_bridge(
 /// Writes the medians of both sides of a report.
 fn beside(report: &Doc, figure: &str) -> Measured<String> {
     let unit = if figure.ends_with("_us") { "µs" } else { "Mbit/s" };
-    let median = |side: &str| Ok::<_, _>(shown(report.number(&format!("{side}.median.{figure}"))?.round()));
-    let (own, rival) = (median("a")?, median("b")?);
-    Ok(format!("{own} {unit}, bridge {rival}"))
+    let own = report.number(&format!("a.median.{figure}"))?.round();
+    let rival = report.number(&format!("b.median.{figure}"))?.round();
+    Ok(format!("{} {unit}, bridge {}", shown(own), shown(rival)))
 }

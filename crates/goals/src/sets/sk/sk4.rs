@@ -10,10 +10,7 @@ pub(super) const ROW: Row = Row {
     what: "request and response, stream, and what the machine itself needs",
     on: "two microguests",
     goals: &[
-        Goal::new(
-            "SK4-rr",
-            &[Bound::Stated("µs p50"), Bound::Stated("µs p99"), Bound::Stated("µs p99.9")],
-        ),
+        Goal::new("SK4-rr", &[Bound::Stated("µs p50"), Bound::Stated("µs p99"), Bound::Stated("µs p99.9")]),
         Goal::new("SK4-stream", &[Bound::Stated("Mbit/s")]),
         Goal::new("SK4-raw", &[Bound::Stated("ns ping-pong"), Bound::Stated("Gbit/s memcpy of 64 KiB")]),
     ],

@@ -34,8 +34,9 @@ impl Rival {
             }
             Self::Generator(name) => {
                 let folder = machine.variable("TAUT_RIVALS");
-                let folder =
-                    folder.ok_or_else(|| NotMeasured::because(format!("TAUT_RIVALS names no folder with {self}")))?;
+                let folder = folder.ok_or_else(|| {
+                    NotMeasured::because(format!("TAUT_RIVALS names no folder with {self}"))
+                })?;
                 machine.program(&format!("{folder}/{name}.c"))
             }
         };
