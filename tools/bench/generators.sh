@@ -2,12 +2,12 @@
 # $rig_repeats repeats, with the fields of `taut bench switch -o json`. MODE is one-way, both-ways
 # or traversal.
 
-# taut's own; OPTIONS are those of `taut bench switch`.
+# taut's own; OPTIONS are those of `taut bench switch`. $rig_generator may name another build's.
 generate_taut() {
   local switch=$1 mode=$2 size=$3 settle=${1}_settle
   shift 3
   # shellcheck disable=SC2046
-  preferred 120 "$BIN/taut" -o json bench switch $("${switch}_sockets") --mode "$mode" --size "$size" --repeat "$rig_repeats" --duration "$rig_seconds" \
+  preferred 120 "${rig_generator:-$BIN/taut}" -o json bench switch $("${switch}_sockets") --mode "$mode" --size "$size" --repeat "$rig_repeats" --duration "$rig_seconds" \
     --settle "${!settle:-0.3}" --cpu 1 --probe 0 --huge-pages "$@" | jq -c '(del(.repeats)) + .repeats[]'
 }
 
