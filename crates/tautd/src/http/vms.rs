@@ -63,8 +63,9 @@ pub(super) async fn create_vm(
     }
     let (observed, report) = app.board.lock().for_rules();
     if request.format == VmFormat::Vmx {
-        let remarks = remove_absent(&observed.host, &mut parsed.spec.placement);
-        remarks.into_iter().for_each(|(field, note)| parsed.remark(field, &note));
+        for (field, note) in remove_absent(&observed.host, &mut parsed.spec.placement) {
+            parsed.remark(field, &note);
+        }
     }
     let name = parsed.name.clone().ok_or_else(|| {
         ApiError::new(
