@@ -1,9 +1,10 @@
 //! The checkout's own tests, examples and scripts as parts of rows.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::Lab;
-use crate::machine::{Command, Ended, Text};
+use crate::machine::{Command, Ended, Text, Words};
 use crate::reason::{Measured, require};
 
 /// Tests that passed, with what they printed.
@@ -13,6 +14,8 @@ pub struct Tests {
     pub passed: f64,
     /// What they printed.
     pub text: Text,
+    /// Time that they took.
+    pub took: Duration,
 }
 
 impl Lab<'_> {
@@ -27,7 +30,7 @@ impl Lab<'_> {
     }
 
     /// Runs `cargo test` with these words. Fails if a test fails or is skipped, or if none ran.
-    pub fn cargo_test(&mut self, words: impl crate::machine::Words) -> Measured<Tests> {
+    pub fn cargo_test(&mut self, words: impl Words) -> Measured<Tests> {
         let command = self.in_checkout("cargo").args("test").args(words).record("cargo-test");
         self.tests(&command)
     }
@@ -37,7 +40,7 @@ impl Lab<'_> {
         let ended = self.machine.run(command)?.success()?;
         let passed: f64 = ended.stdout.numbers_between("test result: ok. ", " passed")?.iter().sum();
         require(passed > 0.0, format!("`{}` ran no test", ended.command))?;
-        Ok(Tests { passed, text: ended.stdout })
+        Ok(Tests { passed, text: ended.stdout, took: ended.took })
     }
 
     /// Builds an optimised example and returns its path.
@@ -54,7 +57,7 @@ impl Lab<'_> {
     }
 
     /// Runs git in the checkout.
-    pub fn git(&mut self, words: impl crate::machine::Words) -> Measured<Ended> {
+    pub fn git(&mut self, words: impl Words) -> Measured<Ended> {
         let command = self.in_checkout("git").args(words);
         self.run(&command)
     }

@@ -103,6 +103,11 @@ impl<'a> Lab<'a> {
         self.setup.quick
     }
 
+    /// Fails in a shortened run, for rows that cannot be shortened.
+    pub fn takes_a_full_run(&self, why: &str) -> Measured<()> {
+        require(!self.setup.quick, format!("it takes a full run: {why}"))
+    }
+
     /// Returns `short` for a shortened run, and `full` otherwise.
     pub fn pick<T>(&self, full: T, short: T) -> T {
         if self.setup.quick { short } else { full }
@@ -125,7 +130,7 @@ impl<'a> Lab<'a> {
 
     /// Prints a line about the measurement.
     pub fn note(&mut self, text: impl Display) {
-        if !self.machine.takes_for_granted() {
+        if !self.machine.is_stand_in() {
             text.to_string().lines().for_each(|line| println!("  {line}"));
         }
     }
@@ -140,7 +145,7 @@ impl<'a> Lab<'a> {
     /// another call.
     pub fn fresh(&mut self, name: &str) -> Measured<PathBuf> {
         let path = self.results.join(name);
-        let is_there = self.machine.exists(&path) && !self.machine.takes_for_granted();
+        let is_there = self.machine.exists(&path) && !self.machine.is_stand_in();
         require(!is_there, format!("{} is there already", path.display()))?;
         Ok(path)
     }
@@ -176,6 +181,12 @@ impl<'a> Lab<'a> {
     pub fn wait(&mut self, job: &Job, limit: Duration) -> Measured<Ended> {
         self.jobs.retain(|other| other != job);
         self.machine.wait(job, limit)?.success()
+    }
+
+    /// Waits for the end of a program that was started, whatever its status.
+    pub fn wait_for_end(&mut self, job: &Job, limit: Duration) -> Measured<Ended> {
+        self.jobs.retain(|other| other != job);
+        self.machine.wait(job, limit)
     }
 
     /// Ends a program that was started: asks it to, and kills it after 5 s.

@@ -62,6 +62,13 @@ pub trait Machine {
     /// Returns true until the job has ended.
     fn is_running(&mut self, job: &Job) -> bool;
 
+    /// Returns what a job has written to standard output so far.
+    fn output(&mut self, job: &Job) -> Measured<Text>;
+
+    /// Sends a signal to all processes of the session that a job began, as a terminal's Ctrl-C
+    /// does.
+    fn signal_session(&mut self, pid: u32, signal: Signal) -> Measured<()>;
+
     /// Sends a signal to a process, which need not be a job.
     fn signal(&mut self, pid: u32, signal: Signal) -> Measured<()>;
 
@@ -110,8 +117,13 @@ pub trait Machine {
     /// Begins or ends the part in which requests to end are not heeded, because it cleans up.
     fn set_closing(&mut self, is_closing: bool);
 
-    /// Returns true for a stand-in in tests, whose answers mean nothing: what is waited for is
-    /// taken for granted then.
+    /// Returns true for a stand-in in tests, whose answers mean nothing.
+    fn is_stand_in(&self) -> bool {
+        false
+    }
+
+    /// Returns true for a stand-in that has had no fault yet: what is waited for is taken for
+    /// granted then.
     fn takes_for_granted(&self) -> bool {
         false
     }

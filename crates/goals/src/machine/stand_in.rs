@@ -99,9 +99,10 @@ impl StandIn {
     }
 
     fn answer(&mut self, command: String, is_bench: bool) -> Ended {
-        self.programs += 1;
         self.now += Duration::from_millis(100);
-        let has_fault = self.programs > self.from && (is_bench || !self.is_for_benches);
+        let counts = is_bench || !self.is_for_benches;
+        self.programs += usize::from(counts);
+        let has_fault = counts && self.programs > self.from;
         let (status, stdout) = if has_fault {
             self.faults += 1;
             self.fault.answer(&self.grant)
@@ -128,6 +129,14 @@ impl Machine for StandIn {
 
     fn is_running(&mut self, _: &Job) -> bool {
         true
+    }
+
+    fn output(&mut self, _: &Job) -> Measured<Text> {
+        Ok(Text::granted(self.grant.clone()))
+    }
+
+    fn signal_session(&mut self, _: u32, _: Signal) -> Measured<()> {
+        Ok(())
     }
 
     fn signal(&mut self, _: u32, _: Signal) -> Measured<()> {
@@ -199,7 +208,11 @@ impl Machine for StandIn {
 
     fn set_closing(&mut self, _: bool) {}
 
-    fn takes_for_granted(&self) -> bool {
+    fn is_stand_in(&self) -> bool {
         true
+    }
+
+    fn takes_for_granted(&self) -> bool {
+        self.faults == 0
     }
 }

@@ -163,16 +163,19 @@ impl Machine for ThisMachine {
         self.jobs.get_mut(&job.pid).is_some_and(|running| matches!(running.child.try_wait(), Ok(None)))
     }
 
+    fn output(&mut self, job: &Job) -> Measured<Text> {
+        let running = self.jobs.get(&job.pid);
+        let running = running.ok_or_else(|| NotMeasured::because("the job was waited for already"))?;
+        let bytes = fs::read(&running.stdout)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned().into())
+    }
+
+    fn signal_session(&mut self, pid: u32, signal: Signal) -> Measured<()> {
+        kill_process_group(process(pid)?, number(signal)).when(format!("signal {signal:?} for session {pid}"))
+    }
+
     fn signal(&mut self, pid: u32, signal: Signal) -> Measured<()> {
-        let number = match signal {
-            Signal::Interrupt => rustix::process::Signal::INT,
-            Signal::Terminate => rustix::process::Signal::TERM,
-            Signal::Kill => rustix::process::Signal::KILL,
-            Signal::Stop => rustix::process::Signal::STOP,
-            Signal::Continue => rustix::process::Signal::CONT,
-        };
-        let pid = Pid::from_raw(pid.cast_signed()).ok_or_else(|| NotMeasured::because("process 0"))?;
-        kill_process(pid, number).when(format!("signal {signal:?} for process {}", pid.as_raw_nonzero()))
+        kill_process(process(pid)?, number(signal)).when(format!("signal {signal:?} for process {pid}"))
     }
 
     fn read(&mut self, path: &Path) -> Measured<Text> {
@@ -265,6 +268,20 @@ impl Drop for ThisMachine {
     fn drop(&mut self) {
         self.jobs.values_mut().for_each(Running::kill);
         let _ = fs::remove_dir_all(&self.passing);
+    }
+}
+
+fn process(pid: u32) -> Measured<Pid> {
+    Pid::from_raw(pid.cast_signed()).ok_or_else(|| NotMeasured::because(format!("{pid} is no process")))
+}
+
+fn number(signal: Signal) -> rustix::process::Signal {
+    match signal {
+        Signal::Interrupt => rustix::process::Signal::INT,
+        Signal::Terminate => rustix::process::Signal::TERM,
+        Signal::Kill => rustix::process::Signal::KILL,
+        Signal::Stop => rustix::process::Signal::STOP,
+        Signal::Continue => rustix::process::Signal::CONT,
     }
 }
 

@@ -40,7 +40,7 @@ pub fn make_folder(out: &Path, set: &str, time: &str) -> Measured<PathBuf> {
 pub fn run(machine: &mut dyn Machine, setup: &Setup, rows: &[&Row], folder: &Path) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for row in rows {
-        if !machine.takes_for_granted() {
+        if !machine.is_stand_in() {
             println!("\n== {}: {}, on {}", row.id, row.what, row.on);
         }
         outcomes.extend(run_row(machine, setup, row, &folder.join(row.id)));
@@ -52,7 +52,7 @@ pub fn run(machine: &mut dyn Machine, setup: &Setup, rows: &[&Row], folder: &Pat
 /// measured.
 pub fn run_row(machine: &mut dyn Machine, setup: &Setup, row: &Row, folder: &Path) -> Vec<Outcome> {
     let mut results = Results::new(row.goals, setup.quick);
-    if !machine.takes_for_granted() {
+    if !machine.is_stand_in() {
         results = results.printing();
     }
     for goal in row.goals {

@@ -1,5 +1,8 @@
 //! The sets, one folder each with one file a row.
 
+mod ci;
+mod hm;
+mod hs;
 mod sk;
 
 use crate::row::Row;
@@ -16,7 +19,7 @@ pub struct Set {
 }
 
 /// All sets.
-pub const ALL: &[Set] = &[sk::SET];
+pub const ALL: &[Set] = &[sk::SET, hs::SET, hm::SET];
 
 #[cfg(test)]
 mod tests {
