@@ -22,7 +22,7 @@ demo: setup-run build images ## Boot two Debian VMs on a taut vSwitch, measure t
 
 .PHONY: build
 build: guest ## Build everything that is installed
-	$(CARGO) build --release --workspace --exclude taut-tests --exclude taut-guest --exclude taut-fuzz-targets --bins
+	$(CARGO) build --release --workspace --exclude taut-tests --exclude taut-guest --exclude taut-fuzz-targets --exclude taut-goals --bins
 	$(CARGO) build --release -p taut-preload --lib
 
 # Guests unpack this binary into their memory. Without symbols it is a tenth as large.
@@ -62,16 +62,25 @@ lint: ## Format, clippy, licences and sources of dependencies
 
 .PHONY: bench
 bench: setup-test build images ## Microguests and VMs side by side with TAP + Linux bridge
-	@$(SUDO) env ROWS='SK3 SK4' tools/goals.sh SK $(abspath $(BIN)) $(abspath $(IMAGES)) $(abspath $(TARGET))/bench
+	$(CARGO) build --release -p taut-goals
+	@$(SUDO) $(BIN)/taut-goals run SK --rows SK3,SK4 $(FOLDERS) --out $(TARGET)/bench
 
 .PHONY: bench-switch
 bench-switch: setup-test build ## taut's switch beside OVS-DPDK, DPDK's vhost and a Linux bridge
 	$(CARGO) build --release -p taut-bench --example switch_report
 	@$(SUDO) env QUICK=$(QUICK) tools/bench-switch.sh $(abspath $(BIN)) $(abspath $(TARGET))/bench-switch
 
+# Folders that the rows of goals need.
+FOLDERS = --programs $(BIN) --images $(IMAGES)
+
 .PHONY: goals
-goals: setup-test build images ## Rerun an issue's goals: make goals SET=SK [QUICK=1]
-	@$(SUDO) env QUICK=$(QUICK) ROWS="$(ROWS)" tools/goals.sh $(or $(SET),SK) $(abspath $(BIN)) $(abspath $(IMAGES)) $(abspath $(TARGET))/goals
+goals: setup-test build images ## Measure goals: make goals SET=SK [ROWS="SK3 SK4"] [QUICK=1]
+	$(CARGO) build --release -p taut-goals
+	@if [ -e tools/goals/$(SET).sh ]; then \
+	  $(SUDO) env QUICK=$(QUICK) ROWS="$(ROWS)" tools/goals.sh $(SET) $(abspath $(BIN)) $(abspath $(IMAGES)) $(abspath $(TARGET))/goals; \
+	else \
+	  $(SUDO) $(BIN)/taut-goals run $(or $(SET),SK) --rows "$(ROWS)" $(if $(QUICK),--quick) $(FOLDERS) --out $(TARGET)/goals; \
+	fi
 
 .PHONY: fuzz
 fuzz: setup-fuzz ## Fuzz every border with hostile bytes for 10 minutes: make fuzz [SECONDS=600]

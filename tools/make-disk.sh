@@ -4,7 +4,6 @@
 # Nothing is mounted; mmdebstrap needs root.
 set -euo pipefail
 guest=$(realpath "$1") out=$(realpath -m "$2")
-unit=$(realpath "$(dirname "$0")/../crates/guest/taut-guest.service")
 . /etc/os-release
 work=$(mktemp -d "$(dirname "$out")/disk.XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -14,9 +13,9 @@ echo "disk: unpacking Debian $VERSION_CODENAME"
 # The system's own apt sources are used, so no mirror is named here.
 mmdebstrap --quiet --mode=root --variant=minbase --aptopt='Apt::Install-Recommends "false"' \
   --include=systemd-sysv,dbus,udev,kmod,iproute2,linux-image-cloud-amd64,initramfs-tools,zstd,iperf3 \
-  --customize-hook="copy-in $work/taut-guest $unit /root" \
+  --customize-hook="copy-in $work/taut-guest /root" \
   --customize-hook='chroot "$1" install -D -m 755 /root/taut-guest /usr/local/sbin/taut-guest' \
-  --customize-hook='chroot "$1" install -m 644 /root/taut-guest.service /etc/systemd/system/' \
+  --customize-hook='chroot "$1" /usr/local/sbin/taut-guest unit >"$1/etc/systemd/system/taut-guest.service"' \
   --customize-hook='chroot "$1" systemctl enable taut-guest iperf3' \
   --customize-hook='chroot "$1" systemctl mask systemd-resolved systemd-timesyncd apt-daily.timer apt-daily-upgrade.timer' \
   --customize-hook='echo taut-disk >"$1/etc/hostname"; chroot "$1" passwd -d root >/dev/null' \

@@ -33,6 +33,17 @@ pub struct HostSettings {
     pub tune_threshold: String,
 }
 
+/// The description of one of the host's settings, for users.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostSetting {
+    /// Name of the setting.
+    pub key: &'static str,
+    /// Values that it accepts.
+    pub allowed: &'static str,
+    /// Effect of the setting.
+    pub effect: &'static str,
+}
+
 /// A switch, in ESX's digits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum Toggle {
@@ -59,6 +70,40 @@ impl Default for HostSettings {
 }
 
 impl HostSettings {
+    /// Descriptions of all settings, in their order.
+    pub const ALL: [HostSetting; 6] = [
+        HostSetting {
+            key: "Net.CoalesceScheme",
+            allowed: "disabled, static, rbc, adapt",
+            effect: "interrupt coalescing of cards that follow the host",
+        },
+        HostSetting {
+            key: "Net.CoalesceParams",
+            allowed: "static: 1 to 64; rbc: 100 to 100000; empty",
+            effect: "packets (64) or interrupts a second (4000) of the scheme",
+        },
+        HostSetting {
+            key: "Net.Vmxnet3SwLRO",
+            allowed: "0, 1",
+            effect: "large receive offload, off or on, for cards that enable it",
+        },
+        HostSetting {
+            key: "Net.NetTuneHostMode",
+            allowed: "default, dense",
+            effect: "dense mode: never, or while the load reaches all thresholds",
+        },
+        HostSetting {
+            key: "Net.NetTuneInterval",
+            allowed: "1 to 3600",
+            effect: "seconds between two tests of the load",
+        },
+        HostSetting {
+            key: "Net.NetTuneThreshold",
+            allowed: "VMS VCPUS PERCENT",
+            effect: "running VMs, their vCPUs, use of all pCPUs; 2n is twice the pCPUs",
+        },
+    ];
+
     /// Returns scheme and parameter as one value.
     ///
     /// # Errors
@@ -159,4 +204,19 @@ pub struct QemuInfo {
     pub path: String,
     /// Version as `major.minor.micro`.
     pub version: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_setting_is_described_under_its_name() {
+        let settings = serde_json::to_value(HostSettings::default()).unwrap();
+        let mut described: Vec<_> = HostSettings::ALL.iter().map(|setting| setting.key).collect();
+        described.sort_unstable();
+        let mut stored: Vec<_> = settings.as_object().unwrap().keys().map(String::as_str).collect();
+        stored.sort_unstable();
+        assert_eq!(described, stored);
+    }
 }

@@ -11,6 +11,7 @@ use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::coalescing::NicCoalescing;
+use crate::link::WantedLink;
 use crate::machine::AcceleratorChoice;
 use crate::name::BadName;
 use crate::placement::Numbers;
@@ -24,7 +25,7 @@ use crate::{Bytes, Name};
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[serde(default, deny_unknown_fields)]
 pub struct VmPatch {
-    /// Settings of network cards, by index from 0. They take effect at once.
+    /// Settings of network cards, by index from 0. They take effect at once, also on a running VM.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[cfg_attr(feature = "clap", arg(skip))]
     pub nics: BTreeMap<usize, NicPatch>,
@@ -36,7 +37,7 @@ pub struct VmPatch {
     #[serde(skip_serializing_if = "is_default")]
     #[cfg_attr(feature = "clap", command(flatten))]
     pub resources: ResourcePatch,
-    /// Accelerator, idle vCPUs and limits of the disk.
+    /// vCPUs, memory, accelerator, idle vCPUs and limits of the disk.
     #[serde(skip_serializing_if = "is_default")]
     #[cfg_attr(feature = "clap", command(flatten))]
     pub machine: MachinePatch,
@@ -52,10 +53,19 @@ pub struct VmPatch {
 
 /// Settings of one network card.
 #[skip_serializing_none]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[serde(default, deny_unknown_fields)]
 pub struct NicPatch {
+    /// Port group of the card. The card of a running VM moves there at once.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PORTGROUP", group = "setting"))]
+    pub portgroup: Option<Name>,
+    /// Link of the card: with down, the guest sees no carrier and the switch forwards nothing.
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "up|down", hide_possible_values = true, group = "setting")
+    )]
+    pub link: Option<WantedLink>,
     /// Interrupt and kick moderation of the card: disabled, static[:PACKETS],
     /// rbc[:INTERRUPTS_PER_SECOND], adapt, or default for the host's setting.
     #[cfg_attr(feature = "clap", arg(long, value_name = "SCHEME", group = "setting"))]
@@ -117,13 +127,19 @@ pub struct ResourcePatch {
     pub disk_shares: Option<Shares>,
 }
 
-/// How the VM's process is run. Limits of the disk take effect at once; the VM's status lists the
-/// settings that need a restart.
+/// The virtual machine and its process. Limits of the disk take effect at once; the VM's status
+/// lists the settings that need a restart.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[serde(default, deny_unknown_fields)]
 pub struct MachinePatch {
+    /// Number of vCPUs, 1 to 256, from the next start on.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", group = "setting"))]
+    pub vcpus: Option<u32>,
+    /// Size of the guest's memory, from the next start on.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SIZE", group = "setting"))]
+    pub memory: Option<Bytes>,
     /// Accelerator from the next start on: auto (KVM if a probe shows that it runs guests), kvm or
     /// tcg.
     #[cfg_attr(
@@ -281,10 +297,14 @@ impl FromStr for Domains {
 
 impl VmPatch {
     /// Returns whether the request changes something that admission control decides on: latency
-    /// sensitivity, reservations, shares, limits of CPU and memory, or placement. Limits of the
-    /// disk are in [`MachinePatch`] and do not count.
+    /// sensitivity, reservations, shares, limits of CPU and memory, placement, vCPUs or memory.
+    /// Limits of the disk do not count.
     pub fn changes_resources(&self) -> bool {
-        !is_default(&self.latency) || !is_default(&self.resources) || !is_default(&self.placement)
+        !is_default(&self.latency)
+            || !is_default(&self.resources)
+            || !is_default(&self.placement)
+            || self.machine.vcpus.is_some()
+            || self.machine.memory.is_some()
     }
 }
 

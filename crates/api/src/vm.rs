@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use crate::coalescing::NicCoalescing;
 use crate::fabric::counters::VmciCounters;
 use crate::latency::LatencyStatus;
-use crate::link::Link;
+use crate::link::{Link, WantedLink};
 use crate::machine::{AcceleratorChoice, DiskLimits, HaltSpec, VmAccelerator};
 use crate::passthrough::PassthroughSpec;
 use crate::placement::PlacementSpec;
@@ -190,6 +190,9 @@ pub enum DiskBus {
 pub struct NicSpec {
     /// Port group that the card is connected to.
     pub portgroup: Name,
+    /// Link of the card: `up`, or `down` for a card that is not connected now.
+    #[serde(default, skip_serializing_if = "WantedLink::is_up")]
+    pub link: WantedLink,
     /// Ethernet address; derived from the VM's name and the card's index if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
@@ -246,6 +249,13 @@ pub enum NicModel {
     E1000e,
     /// AMD PCnet ("vlance" on ESX), emulated by QEMU.
     Vlance,
+}
+
+impl NicModel {
+    /// Returns whether QEMU emulates the card.
+    pub fn is_emulated(self) -> bool {
+        self != Self::Virtio
+    }
 }
 
 /// Number of descriptors per ring, a power of two from 64 to 1024, and the rings' format.

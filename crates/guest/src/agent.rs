@@ -15,6 +15,9 @@ use taut_bench::kernel::{Kernel, Machine};
 use crate::port::Port;
 use crate::{addresses, check};
 
+/// The virtio-serial port that taut gives every VM for its agent.
+const AGENT_PORT: &str = "/dev/virtio-ports/org.taut.agent.0";
+
 /// Arguments of `taut-guest agent`.
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
@@ -27,9 +30,10 @@ pub(crate) struct AgentArgs {
 
 /// The channel on which calls arrive.
 #[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 struct Channel {
-    /// A virtio-serial port.
+    /// A virtio-serial port [default: /dev/virtio-ports/org.taut.agent.0, which taut gives every
+    /// VM].
     #[arg(long, value_name = "PATH")]
     device: Option<PathBuf>,
     /// Standard input and output, until the input ends.
@@ -60,13 +64,7 @@ pub(crate) fn run(args: &AgentArgs) -> io::Result<()> {
     })
     .with_machine(Machine { check: check::answer, configure: addresses::set });
     match &args.channel {
-        Channel { device: Some(path), .. } => {
-            let port = Port::open(path).map_err(|error| about(path, &error))?;
-            loop {
-                port.wait_for_host()?;
-                agent::serve(&port, &port, &kernel)?;
-            }
-        }
+        Channel { stdio: true, .. } => agent::serve(io::stdin(), io::stdout(), &kernel),
         Channel { listen: Some(path), .. } => {
             let listener = listen(path).map_err(|error| about(path, &error))?;
             thread::scope(|scope| {
@@ -78,7 +76,14 @@ pub(crate) fn run(args: &AgentArgs) -> io::Result<()> {
                 Ok(())
             })
         }
-        Channel { .. } => agent::serve(io::stdin(), io::stdout(), &kernel),
+        Channel { device, .. } => {
+            let path = device.as_deref().unwrap_or(Path::new(AGENT_PORT));
+            let port = Port::open(path).map_err(|error| about_port(path, &error))?;
+            loop {
+                port.wait_for_host()?;
+                agent::serve(&port, &port, &kernel)?;
+            }
+        }
     }
 }
 
@@ -98,13 +103,50 @@ fn is_left_behind(path: &Path) -> bool {
         && fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
 }
 
+/// Adds to an error the path of the virtio-serial port, and what to do if there is none.
+fn about_port(path: &Path, error: &io::Error) -> io::Error {
+    let hint = match error.kind() {
+        io::ErrorKind::NotFound => {
+            "\nhint: run the agent as root in a VM that taut started; the port needs the kernel module \
+             virtio_console and udev. --device names another port, --listen a Unix socket"
+        }
+        _ => "",
+    };
+    io::Error::new(error.kind(), format!("{}: {error}{hint}", path.display()))
+}
+
 fn about(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: AgentArgs,
+    }
+
+    #[test]
+    fn the_agent_needs_no_arguments_and_takes_one_channel() {
+        assert!(Line::try_parse_from(["agent"]).is_ok());
+        assert!(Line::try_parse_from(["agent", "--listen", "a.sock"]).is_ok());
+        assert!(Line::try_parse_from(["agent", "--stdio", "--listen", "a.sock"]).is_err());
+        let missing = io::Error::from(io::ErrorKind::NotFound);
+        let told = about_port(Path::new(AGENT_PORT), &missing).to_string();
+        assert!(told.contains("hint: ") && told.contains("virtio_console"), "{told}");
+    }
+
+    #[test]
+    fn the_unit_starts_the_agent_as_it_is_installed() {
+        let unit = crate::UNIT;
+        assert!(unit.contains("ExecStart=/usr/local/sbin/taut-guest agent\n"), "{unit}");
+        assert!(unit.contains("WantedBy=multi-user.target"), "{unit}");
+    }
 
     #[test]
     fn only_a_socket_that_nobody_listens_on_is_replaced() {

@@ -11,6 +11,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// systemd's unit of the agent.
+const UNIT: &str = include_str!("../taut-guest.service");
+
 /// taut's program for inside a VM.
 #[derive(Debug, Parser)]
 #[command(name = "taut-guest", version)]
@@ -19,6 +22,8 @@ enum Command {
     Agent(agent::AgentArgs),
     /// Give the interfaces the IP addresses that the VM's definition names.
     Addresses,
+    /// Print a systemd unit that starts the agent as /usr/local/sbin/taut-guest with the guest.
+    Unit,
     /// Check this guest's settings against best practices.
     ///
     /// The report states each setting that differs, and why it matters. Exit status 1 if something
@@ -33,6 +38,10 @@ fn main() -> ExitCode {
     let outcome = match Command::parse() {
         Command::Agent(args) => agent::run(&args),
         Command::Addresses => addresses::configure(),
+        Command::Unit => {
+            print!("{UNIT}");
+            Ok(())
+        }
         Command::Check(args) => return check::run(&args),
     };
     match outcome {

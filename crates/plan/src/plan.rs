@@ -9,6 +9,7 @@ use taut_api::fabric::FabricConfig;
 use crate::facts::{Action, Desired, Observed, Refusal};
 use crate::network::attachments::attach_and_detach_ports;
 use crate::network::fabric_config::configure_fabric;
+use crate::network::links::set_links;
 use crate::network::vsock_devices::serve_vsock_devices;
 use crate::placement::problem::Grant;
 use crate::resources::Decided;
@@ -36,12 +37,15 @@ pub struct Plan {
 /// Plans the steps by which what is observed becomes what is desired. `report` is what enforcement
 /// of the last plan left on the host.
 pub fn plan(desired: &Desired, observed: &Observed, report: &HostReport) -> Plan {
+    let running = desired.as_running(observed);
+    let desired = &*running;
     let decided = Decided::new(desired, observed, report);
     let refusals = refuse_oversized_vms(desired, &observed.host);
     let actions = [
         start_and_stop_vms(desired, observed, &refusals),
         serve_vsock_devices(desired, observed),
         limit_disks(desired, observed),
+        set_links(desired, observed),
         attach_and_detach_ports(desired, observed),
     ];
     Plan {

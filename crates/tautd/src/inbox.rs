@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use taut_api::link::WantedLink;
 use taut_api::machine::DiskLimits;
 use taut_api::route::UpgradedFabric;
 use taut_api::{ApiError, Name};
@@ -18,6 +19,8 @@ pub(crate) enum Message {
     RestoreHost(oneshot::Sender<Result<(), ApiError>>),
     /// QEMU has set these limits for a VM's disk.
     DiskLimited(Name, DiskLimits),
+    /// QEMU shows the guest this link on the card with this index.
+    LinkSet(Name, usize, WantedLink),
     /// A user asked to kill a VM's process.
     Kill(Name),
     /// A user asked for another fabric to take over from the running one.

@@ -15,6 +15,7 @@ use taut_plan::explain::{explain_latency, explain_machine, explain_resources};
 use taut_plan::facts::Process;
 use taut_plan::network::coalescing::choose_coalescing;
 use taut_plan::network::dense::is_governed;
+use taut_plan::network::links::is_taken_down;
 use taut_plan::network::lro::choose_lro;
 use taut_plan::network::vsock_devices;
 use taut_plan::resources::Decided;
@@ -26,10 +27,10 @@ use crate::board::Seen;
 /// Reason for a missing device that was added after the start.
 const STARTED_WITHOUT: &str = "the VM was started without the device; it is added at the next start";
 
-/// Returns the status of a VM. `decided` holds the decisions for all VMs; `run_dir` is the daemon's
-/// run directory.
+/// Returns the status of a VM. `running` has the sizes that running VMs have, and `decided` the
+/// decisions for all VMs; `vm` is the VM's document; `run_dir` is the daemon's run directory.
 pub(crate) fn vm(
-    desired: &Desired,
+    running: &Desired,
     seen: &Seen,
     decided: &Decided,
     run_dir: &Path,
@@ -37,11 +38,12 @@ pub(crate) fn vm(
     vm: &VmDesired,
 ) -> VmStatus {
     let nics: Vec<NicStatus> =
-        (0..vm.vm.nics.len()).map(|index| nic(desired, seen, name, vm, index)).collect();
+        (0..vm.vm.nics.len()).map(|index| nic(running, seen, name, vm, index)).collect();
+    let as_running = running.vms.get(name).unwrap_or(vm);
     let observed = seen.observed.vms.get(name);
     let process = observed.and_then(|seen| seen.process.as_ref());
     let failure = observed.and_then(|seen| seen.failure.as_ref()).or_else(|| seen.refusals.get(name));
-    let (phase, reason) = phase(desired, seen, name, vm, process, failure);
+    let (phase, reason) = phase(running, seen, name, vm, process, failure);
     let paths = RunPaths::new(run_dir.join("vms").join(name.as_str()));
     let path = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
     let console = process.is_some() && vm.vm.kind == VmKind::Qemu;
@@ -54,9 +56,9 @@ pub(crate) fn vm(
         console_socket: console.then(|| path(paths.console())),
         console_log: paths.console_log().exists().then(|| path(paths.console_log())),
         nics,
-        vmci: vmci(desired, seen, &paths, name, vm),
-        latency: explain_latency(&seen.observed, &seen.report, decided, name, vm),
-        resources: explain_resources(desired, &seen.observed, &seen.report, decided, name, vm),
+        vmci: vmci(running, seen, &paths, name, vm),
+        latency: explain_latency(&seen.observed, &seen.report, decided, name, as_running),
+        resources: explain_resources(running, &seen.observed, &seen.report, decided, name, as_running),
         machine: with_vmci_restart(explain_machine(&seen.observed, &seen.report, name, vm), process, vm),
     }
 }
@@ -152,7 +154,7 @@ fn nic(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired, index: usize
     let owner = Owner::Nic(name.clone(), index);
     let spec = &vm.vm.nics[index];
     let port = desired.numbers.port(&owner);
-    let (link, reason) = link(seen, port);
+    let (link, reason) = port_link(desired, seen, &owner);
     NicStatus {
         mac: spec.mac.unwrap_or_else(|| owner.derived_mac()),
         portgroup: spec.portgroup.clone(),
@@ -164,8 +166,21 @@ fn nic(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired, index: usize
     }
 }
 
+/// Returns the link of an owner's port, and why it is not up or not as the user wants it.
+pub(crate) fn port_link(desired: &Desired, seen: &Seen, owner: &Owner) -> (Link, Option<String>) {
+    match owner {
+        Owner::Nic(vm, index) if is_taken_down(desired, owner) => {
+            let problem = seen.problems.get(&owner.to_string());
+            let problem = problem.map(|problem| format!("; {problem}")).unwrap_or_default();
+            let reason = format!("taken down: taut vm set {vm} --nic {index} --link up{problem}");
+            (Link::Down, Some(reason))
+        }
+        _ => link(seen, desired.numbers.port(owner)),
+    }
+}
+
 /// Returns the link of a port, and why it is not up.
-pub(crate) fn link(seen: &Seen, port: Option<PortId>) -> (Link, Option<String>) {
+fn link(seen: &Seen, port: Option<PortId>) -> (Link, Option<String>) {
     let Some(port) = port else { return (Link::Down, None) };
     match seen.observed.fabric.ports.get(&port) {
         Some(state) => (state.link, state.reason.clone()),

@@ -30,14 +30,22 @@ impl Parsed {
                 continue;
             }
             let field = format!("nic[{index}].portgroup");
-            for key in &mut self.imported {
-                if matches!(&key.fate, Fate::Understood { field: f } | Fate::Mapped { field: f, .. } if *f == field)
-                {
-                    let note = format!("{default}: there is no port group `{}`", nic.portgroup);
-                    key.fate = Fate::Mapped { field: field.clone(), note };
-                }
-            }
+            let note = format!("{default}: there is no port group `{}`", nic.portgroup);
+            remark(&mut self.imported, &field, &note);
             nic.portgroup = default.clone();
+        }
+    }
+
+    /// Notes in the report that a field has another value than its key in the file.
+    pub fn remark(&mut self, field: &str, note: &str) {
+        remark(&mut self.imported, field, note);
+    }
+}
+
+fn remark(imported: &mut [ImportedKey], field: &str, note: &str) {
+    for key in imported {
+        if matches!(&key.fate, Fate::Understood { field: f } | Fate::Mapped { field: f, .. } if f == field) {
+            key.fate = Fate::Mapped { field: field.to_owned(), note: note.to_owned() };
         }
     }
 }

@@ -27,8 +27,9 @@ macro_rules! drop_reasons {
 }
 
 drop_reasons! {
-    /// The receiver's ring stayed full for longer than a frame may wait.
-    RingFull = "receive ring full",
+    /// The receiver's ring had no free buffer for longer than a frame may wait: the guest does not
+    /// keep up, or has posted none.
+    RingFull = "no free receive buffer",
     /// The receiver's port has no running rings.
     PortDown = "receiver's port is down",
     /// No port of the segment has the destination address.

@@ -98,8 +98,8 @@ impl ClientError {
                 "`taut events` tells whether the machine has stopped"
             }
             Self::Silent { .. } => {
-                "the guest may still be booting, run no agent (`taut-guest agent`), or another program may hold \
-                 its agent channel, which takes one at a time"
+                "the guest may still be booting, or another program may hold its agent channel, which takes one \
+                 at a time; if the guest has no agent, run `taut-guest agent` in it (docs/guide/operations.md)"
             }
             Self::Version { .. } => "install the `taut-guest` that came with this program in the guest",
             Self::Confused { .. } => "install the `taut-guest` of this version on that machine",

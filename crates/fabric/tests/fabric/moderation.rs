@@ -85,6 +85,7 @@ fn static_saves_interrupts_and_kicks() {
             }
         }
     }
+    a.drain();
     let (sender, receiver) = (fabric.counters(PortId(0)), fabric.counters(PortId(1)));
     assert_eq!(receiver.rx_frames, frames);
     assert!(receiver.interrupts < frames / 4, "{} interrupts", receiver.interrupts);

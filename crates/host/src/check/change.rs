@@ -3,6 +3,8 @@
 //! The changes are claims in the [ledger](crate::ledger), beside those for latency-sensitive VMs.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 use serde::Serialize;
 use taut_api::check::Change;
@@ -13,14 +15,48 @@ use crate::ledger::{Holder, Ledger, LedgerError, Settled};
 /// The outcome of a list of changes. Paths are below the root, without a leading slash.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Changed {
-    /// Files that have the wanted value.
-    pub done: Vec<String>,
+    /// Files that have the wanted value, or their former content.
+    pub done: Vec<ChangedFile>,
     /// Files whose value another holder determines, and which one. The change or its undoing takes
     /// effect when that holder lets go.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<(String, String)>,
     /// Files that could not be changed, each with the reason.
     pub failed: Vec<(String, String)>,
+}
+
+/// A file that was changed or restored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ChangedFile {
+    /// Path below the root, without a leading slash.
+    pub path: String,
+    /// Content before, as far as it could be read: of a list of choices, the chosen one.
+    pub from: String,
+    /// Content now.
+    pub to: String,
+}
+
+/// The content of files before they are changed.
+struct Before(Vec<(String, String)>);
+
+impl Before {
+    fn read(root: &Path, paths: impl Iterator<Item = String>) -> Self {
+        Self(paths.map(|path| (content(root, &path), path)).map(|(text, path)| (path, text)).collect())
+    }
+
+    /// Compares a file with its content before.
+    fn changed(&self, root: &Path, path: &str) -> ChangedFile {
+        let before = self.0.iter().find(|(known, _)| known == path);
+        let from = before.map(|(_, content)| content.clone()).unwrap_or_default();
+        ChangedFile { path: path.to_owned(), from, to: content(root, path) }
+    }
+}
+
+/// The content of a file in one line. Of `always [madvise] never` it is `madvise`.
+fn content(root: &Path, path: &str) -> String {
+    let text = fs::read_to_string(root.join(path)).unwrap_or_default();
+    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(chosen, _)| chosen);
+    chosen.unwrap_or(&text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Makes the changes in their order. The ledger keeps a file's content from before its first
@@ -31,11 +67,13 @@ pub struct Changed {
 /// be changed is no error, but listed in the outcome.
 pub fn apply(ledger: &Ledger, changes: &[Change]) -> Result<Changed, LedgerError> {
     let values: Vec<_> = changes.iter().map(|change| (change.path.clone(), change.value.clone())).collect();
+    let root = ledger.root();
+    let before = Before::read(root, changes.iter().map(|change| change.path.clone()));
     let settled = ledger.add(Holder::Check, &values)?;
     let wanted = |path: &String| changes.iter().any(|change| change.path == *path);
     let done = changes.iter().filter(|change| settled.in_force.contains(&change.path));
     Ok(Changed {
-        done: done.map(|change| change.path.clone()).collect(),
+        done: done.map(|change| before.changed(root, &change.path)).collect(),
         held: held(&settled, wanted),
         failed: settled.failed.into_iter().collect(),
     })
@@ -51,11 +89,13 @@ pub fn undo(ledger: &Ledger) -> Result<Changed, LedgerError> {
     if claimed.is_empty() && !ledger.has_changes(Holder::Check)? {
         return Ok(Changed::default());
     }
+    let root = ledger.root();
+    let before = Before::read(root, claimed.iter().cloned());
     let settled = ledger.settle(Holder::Check, &Adjustments::new(), &mut BTreeMap::new())?;
     let others = ledger.claimed(Holder::Daemon)?;
     let kept = claimed.into_iter().filter(|path| others.contains(path));
     Ok(Changed {
-        done: settled.given_back,
+        done: settled.given_back.iter().map(|path| before.changed(root, path)).collect(),
         held: kept.map(|path| (path, Holder::Daemon.to_string())).collect(),
         failed: settled.failed.into_iter().collect(),
     })
@@ -68,8 +108,7 @@ fn held(settled: &Settled, wanted: impl Fn(&String) -> bool) -> Vec<(String, Str
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::{Path, PathBuf};
+    use std::path::PathBuf;
 
     use super::*;
 
@@ -111,6 +150,9 @@ mod tests {
         fn undo(&self) -> Changed {
             undo(&self.ledger()).unwrap()
         }
+        fn paths(changed: Changed) -> Vec<String> {
+            changed.done.into_iter().map(|file| file.path).collect()
+        }
         fn is_as_before(&self) -> bool {
             FILES.iter().all(|(path, content)| fs::read_to_string(self.file(path)).unwrap() == *content)
         }
@@ -120,9 +162,12 @@ mod tests {
     fn undo_restores_every_byte() {
         let host = Host::new();
         let changed = host.apply(&[(THP, "madvise"), (KSM, "0")]);
-        assert_eq!(changed.done, [THP, KSM]);
+        let told: Vec<_> = changed.done.iter().map(|file| (&*file.path, &*file.from, &*file.to)).collect();
+        assert_eq!(told, [(THP, "always", "madvise"), (KSM, "1", "0")]);
         assert_eq!(fs::read_to_string(host.file(THP)).unwrap(), "madvise");
-        assert_eq!(host.undo().done, [KSM, THP]);
+        let restored = host.undo().done;
+        let told: Vec<_> = restored.iter().map(|file| (&*file.path, &*file.from, &*file.to)).collect();
+        assert_eq!(told, [(KSM, "0", "1"), (THP, "madvise", "always")]);
         assert!(host.is_as_before());
         assert!(!host.file("var/lib/taut/host-changes.json").exists());
         assert_eq!(host.undo(), Changed::default());
@@ -141,10 +186,10 @@ mod tests {
     fn a_file_that_cannot_be_changed_is_listed_and_the_others_are_changed() {
         let host = Host::new();
         let changed = host.apply(&[("sys/absent", "1"), ("../etc/passwd", "x"), (KSM, "0")]);
-        assert_eq!(changed.done, [KSM]);
         assert_eq!(changed.failed.len(), 2);
         assert!(changed.failed[0].1.contains("out of the root"), "{:?}", changed.failed);
         assert!(!host.file("sys/absent").exists());
+        assert_eq!(Host::paths(changed), [KSM]);
     }
 
     #[test]
@@ -155,11 +200,11 @@ mod tests {
         fs::remove_file(host.file(KSM)).unwrap();
         fs::create_dir(host.file(KSM)).unwrap();
         let changed = host.undo();
-        assert_eq!((changed.done.as_slice(), changed.failed.len()), ([THP.to_owned()].as_slice(), 1));
-        assert!(changed.failed[0].1.contains("`1`"), "{:?}", changed.failed);
+        assert!(changed.failed.len() == 1 && changed.failed[0].1.contains("`1`"), "{:?}", changed.failed);
+        assert_eq!(Host::paths(changed), [THP]);
         fs::remove_dir(host.file(KSM)).unwrap();
         fs::write(host.file(KSM), "0").unwrap();
-        assert_eq!(host.undo().done, [KSM]);
+        assert_eq!(Host::paths(host.undo()), [KSM]);
         assert_eq!(fs::read_to_string(host.file(KSM)).unwrap(), "1\n");
         assert_eq!(host.undo(), Changed::default());
     }

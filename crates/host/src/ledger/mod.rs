@@ -93,6 +93,11 @@ impl Ledger {
         Self { root: root.to_owned(), folder: folder.to_owned() }
     }
 
+    /// The root of the host's file system.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Replaces all claims of `holder` by `adjustments`, and changes the files accordingly. Files
     /// in `refused` are left alone. Files that cannot be changed are added to it, with the reason,
     /// and have no claim.

@@ -28,6 +28,8 @@ pub fn admit_reservations(
     name: &Name,
     vm: &VmDesired,
 ) -> Result<(), ApiError> {
+    let promised = desired.as_promised(observed);
+    let desired = &*promised;
     let (spec, host) = (&vm.vm, &observed.host);
     admit_limits(host, name, spec)?;
     admit_sensitivity(name, spec)?;

@@ -2,6 +2,7 @@
 
 use taut_api::Name;
 use taut_api::fabric::PortId;
+use taut_api::link::WantedLink;
 
 /// A step of the plan. Repeating a step that was already taken does no harm.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +47,15 @@ pub enum Action {
     },
     /// Set the limits of a running VM's disk through QEMU's monitor.
     LimitDisk(Name),
+    /// Take the link of a vNIC up or down through QEMU's monitor, so that the guest sees it.
+    SetLink {
+        /// The VM.
+        vm: Name,
+        /// Index of the vNIC.
+        index: usize,
+        /// The wanted link.
+        link: WantedLink,
+    },
     /// Remove the sockets of a VMCI device that the VM no longer has, or of a VM that is off.
     RemoveVmciSockets {
         /// The VM.

@@ -1,5 +1,6 @@
 //! Everything that users asked for.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use taut_api::fabric::config::{SocketWorker, WorkerConfig};
@@ -9,7 +10,9 @@ use taut_api::vm::{LatencySensitivity, Power, VmDesired};
 use taut_api::{MacAddr, Name};
 
 use super::numbers::Numbers;
+use super::observed::Observed;
 use super::owner::Owner;
+use super::vm::MachineSize;
 
 /// The documents of the store, and the numbers of the ports and segments that they describe.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -48,6 +51,40 @@ impl Desired {
     pub fn is_latency_sensitive(&self, vm: &Name) -> bool {
         let level = self.vms.get(vm).map(|vm| vm.vm.latency_sensitivity);
         level.is_some_and(|level| level != LatencySensitivity::Normal)
+    }
+
+    /// Returns the documents with the vCPUs and memory that running VMs have. What a user changed
+    /// since takes effect at the next start.
+    pub fn as_running(&self, observed: &Observed) -> Cow<'_, Self> {
+        self.with_sizes(observed, |_, running| running)
+    }
+
+    /// Returns the documents with the larger of what each running VM has and what its next start
+    /// gives it: the host has promised both.
+    pub fn as_promised(&self, observed: &Observed) -> Cow<'_, Self> {
+        self.with_sizes(observed, MachineSize::larger)
+    }
+
+    /// Returns the documents with the sizes that `choose` makes of the wanted and the running one.
+    fn with_sizes(
+        &self,
+        observed: &Observed,
+        choose: fn(MachineSize, MachineSize) -> MachineSize,
+    ) -> Cow<'_, Self> {
+        let mut documents = Cow::Borrowed(self);
+        for (name, seen) in &observed.vms {
+            let running = seen.process.as_ref().and_then(|process| process.machine.size);
+            let (Some(running), Some(vm)) = (running, self.vms.get(name)) else { continue };
+            let wanted = MachineSize::of(&vm.vm);
+            let size = choose(wanted, running);
+            if size != wanted
+                && let Some(vm) = documents.to_mut().vms.get_mut(name)
+            {
+                vm.vm.vcpus = size.vcpus;
+                vm.vm.memory = size.memory;
+            }
+        }
+        documents
     }
 
     /// Every VMCI device that a document describes.

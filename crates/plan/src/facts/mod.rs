@@ -22,4 +22,4 @@ pub use host::HostSeen;
 pub use numbers::Numbers;
 pub use observed::{ExternalSeen, NetnsSeen, Observed};
 pub use owner::Owner;
-pub use vm::{MachineSeen, MemoryPlace, Process, VmSeen};
+pub use vm::{MachineSeen, MachineSize, MemoryPlace, Process, VmSeen};

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use taut_api::Bytes;
 use taut_api::machine::{DiskLimits, VmAccelerator};
-use taut_api::vm::VmKind;
+use taut_api::vm::{VmKind, VmSpec};
 
 /// A VM that has a process, or had one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,6 +53,33 @@ pub struct MachineSeen {
     pub poll_control: bool,
     /// Limits of its disk.
     pub disk_limits: DiskLimits,
+    /// vCPUs and memory; absent if they are not known.
+    pub size: Option<MachineSize>,
+    /// Indices of the cards whose link QEMU has taken down.
+    pub links_down: BTreeSet<usize>,
+}
+
+/// Number of vCPUs and size of the memory of a VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct MachineSize {
+    /// Number of vCPUs.
+    pub vcpus: u32,
+    /// Size of the guest's memory.
+    pub memory: Bytes,
+}
+
+impl MachineSize {
+    /// The size that a description asks for.
+    pub const fn of(spec: &VmSpec) -> Self {
+        Self { vcpus: spec.vcpus, memory: spec.memory }
+    }
+
+    /// The larger number of vCPUs and the larger memory of two sizes.
+    #[must_use]
+    pub fn larger(self, other: Self) -> Self {
+        let memory = Bytes(self.memory.0.max(other.memory.0));
+        Self { vcpus: self.vcpus.max(other.vcpus), memory }
+    }
 }
 
 /// The present or future place of a VM's memory.

@@ -1,12 +1,13 @@
 //! The fabric's whole wanted configuration: its ports, VMCI devices and threads.
 
-use taut_api::Coalescing;
 use taut_api::fabric::FabricConfig;
-use taut_api::fabric::config::{PortConfig, PortKind, SocketWorker, WorkerConfig, WorkerMode};
+use taut_api::fabric::config::{PortConfig, PortKind, SegmentId, SocketWorker, WorkerConfig, WorkerMode};
 use taut_api::shaping::Shaping;
 use taut_api::vm::{NicModel, Power};
+use taut_api::{Coalescing, Name};
 
 use super::coalescing::choose_coalescing;
+use super::links::{is_taken_down, segment_of_its_own};
 use super::lro::choose_lro;
 use super::vsock_devices::configure_vsock_devices;
 use crate::facts::{Desired, Observed, Owner};
@@ -28,7 +29,7 @@ pub fn configure_fabric(
             id: desired.numbers.port(&owner)?,
             owner: owner.to_string(),
             kind,
-            segment: desired.numbers.segment(&group.vswitch)?,
+            segment: segment(desired, &owner, &group.vswitch)?,
             vlan: group.vlan.clone(),
             mac,
             security: group.security,
@@ -47,6 +48,15 @@ pub fn configure_fabric(
         sockets: configure_vsock_devices(desired, observed),
         workers: WorkerConfig { mode: mode(desired.workers.mode), cpus: desired.workers.cpus.clone(), near },
         socket_worker: SocketWorker { mode: mode(desired.socket_worker.mode), ..desired.socket_worker },
+    }
+}
+
+/// The segment of a port: that of its vSwitch, or one of its own while its link is down.
+fn segment(desired: &Desired, owner: &Owner, vswitch: &Name) -> Option<SegmentId> {
+    if is_taken_down(desired, owner) {
+        desired.numbers.port(owner).map(segment_of_its_own)
+    } else {
+        desired.numbers.segment(vswitch)
     }
 }
 
@@ -100,7 +110,6 @@ fn kind(desired: &Desired, observed: &Observed, owner: &Owner) -> Option<PortKin
 
 #[cfg(test)]
 mod tests {
-    use taut_api::Name;
     use taut_api::host::Cpu;
     use taut_api::network::PortGroupSpec;
     use taut_api::shaping::Shape;

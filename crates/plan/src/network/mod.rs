@@ -2,6 +2,7 @@
 //!
 //! [`fabric_config`] states the whole wanted configuration; [`coalescing`], [`lro`] and [`dense`]
 //! choose the settings of single ports, and [`vsock_devices`] configures VMCI devices.
+//! [`links`] shows guests which of their cards are connected.
 //! [`attachments`] lists what to attach and detach. [`numbering`] and [`cid`] assign numbers when
 //! a document is written.
 
@@ -10,6 +11,7 @@ pub mod cid;
 pub mod coalescing;
 pub mod dense;
 pub mod fabric_config;
+pub mod links;
 pub mod lro;
 pub mod numbering;
 pub mod vsock_devices;

@@ -6,6 +6,7 @@ use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::fabric::counters::MAX_PORTS;
 
+use super::links::SEGMENTS;
 use crate::facts::{Desired, Numbers};
 
 /// Numbers for all ports and vSwitches of `desired`. New ones get the lowest free numbers.
@@ -18,12 +19,7 @@ pub fn assign_numbers(desired: &Desired) -> Result<Numbers, ApiError> {
     let segments = desired.portgroups.values().map(|group| group.vswitch.to_string());
     Ok(Numbers {
         ports: keep_or_give(&desired.numbers.ports, owners.collect(), MAX_PORTS, "ports")?,
-        segments: keep_or_give(
-            &desired.numbers.segments,
-            segments.collect(),
-            usize::from(u16::MAX),
-            "vSwitches",
-        )?,
+        segments: keep_or_give(&desired.numbers.segments, segments.collect(), SEGMENTS, "vSwitches")?,
     })
 }
 

@@ -6,7 +6,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use taut_api::coalescing::NicCoalescing;
 use taut_api::fabric::PortId;
-use taut_api::link::Link;
+use taut_api::link::{Link, WantedLink};
 use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, Security, SocketRole};
 use taut_api::shaping::Shaping;
 use taut_api::vm::{NicSpec, Power, VmDesired, VmKind};
@@ -14,8 +14,11 @@ use taut_api::vmci::{Cid, VmciSpec};
 use taut_api::{Bytes, Name, QueuePairs, Vlan};
 
 use super::*;
-use crate::facts::{ExternalSeen, FabricSeen, HostSeen, NetnsSeen, Owner, PortSeen, Process, VmSeen};
+use crate::facts::{
+    ExternalSeen, FabricSeen, HostSeen, MachineSeen, MachineSize, NetnsSeen, Owner, PortSeen, Process, VmSeen,
+};
 use crate::network::cid::assign_cid;
+use crate::network::links::is_taken_down;
 use crate::network::numbering::assign_numbers;
 use crate::resources::disk_limits::wanted_limits;
 
@@ -30,9 +33,11 @@ fn names(prefix: &'static str, count: u8) -> impl Strategy<Value = Name> {
 }
 
 fn nic() -> impl Strategy<Value = NicSpec> {
-    (names("pg", 4), any::<bool>()).prop_map(|(portgroup, virtio)| {
+    (names("pg", 4), any::<bool>(), any::<bool>()).prop_map(|(portgroup, virtio, up)| {
         let model = if virtio { "virtio" } else { "vmxnet3" };
-        serde_json::from_value(serde_json::json!({ "portgroup": portgroup, "model": model })).unwrap()
+        let link = if up { "up" } else { "down" };
+        let nic = serde_json::json!({ "portgroup": portgroup, "model": model, "link": link });
+        serde_json::from_value(nic).unwrap()
     })
 }
 
@@ -141,6 +146,18 @@ fn carry_out(desired: &Desired, observed: &mut Observed, plan: &Plan) {
                 let process = observed.vms.get_mut(name).and_then(|seen| seen.process.as_mut());
                 process.unwrap().machine.disk_limits = limits;
             }
+            Action::SetLink { vm, index, link } => {
+                let port = desired.numbers.port(&Owner::Nic(vm.clone(), *index)).unwrap();
+                let process = observed.vms.get_mut(vm).and_then(|seen| seen.process.as_mut()).unwrap();
+                let links_down = &mut process.machine.links_down;
+                let seen = match link {
+                    WantedLink::Up => links_down.remove(index).then_some(Link::Up),
+                    WantedLink::Down => links_down.insert(*index).then_some(Link::Down),
+                };
+                let virtio = !desired.vms[vm].vm.nics[*index].model.is_emulated();
+                let state = observed.fabric.ports.get_mut(&port).unwrap();
+                state.link = seen.filter(|_| virtio).unwrap_or(state.link);
+            }
             Action::ReplugVmci { vm } => connect(desired, observed, vm),
             Action::RemoveVmciSockets { vm } => {
                 let seen = observed.vms.get_mut(vm).unwrap();
@@ -244,7 +261,12 @@ proptest! {
     }
 
     #[test]
-    fn segments_are_equal_iff_vswitches_are(desired in desired()) {
+    fn segments_are_equal_iff_vswitches_are_and_both_links_are_up(desired in desired()) {
+        let down: BTreeSet<String> = desired
+            .ports()
+            .filter(|(owner, ..)| is_taken_down(&desired, owner))
+            .map(|(owner, ..)| owner.to_string())
+            .collect();
         let group = |owner: &str| {
             let (_, group, _) = desired.ports().find(|(found, _, _)| found.to_string() == owner).unwrap();
             let group = &desired.portgroups[group];
@@ -253,7 +275,9 @@ proptest! {
         let ports = plan(&desired, &fresh(), &HostReport::default()).fabric.ports;
         for a in &ports {
             for b in &ports {
-                prop_assert_eq!(a.segment == b.segment, group(&a.owner) == group(&b.owner));
+                let apart = down.contains(&a.owner) || down.contains(&b.owner);
+                let together = if apart { a.id == b.id } else { group(&a.owner) == group(&b.owner) };
+                prop_assert_eq!(a.segment == b.segment, together);
             }
         }
     }
@@ -380,4 +404,29 @@ fn a_vmci_device_is_added_at_the_next_start_and_removed_at_once() {
     assert_eq!(socket(&observed), None);
     observed.vms.insert(vm, VmSeen::default());
     assert_eq!(socket(&observed), is);
+}
+
+#[test]
+fn a_vm_keeps_the_pcpus_of_the_vcpus_that_it_runs_with() {
+    let cpu = |id| taut_api::host::Cpu { id, package: 0, core: id, node: 0, llc: 0 };
+    let mut observed = fresh();
+    observed.host.cpus = (0..6).map(cpu).collect();
+    let vm = serde_json::json!({
+        "power": "on", "vcpus": 2, "memory": "64MiB", "memory_reservation": "full",
+        "cpu": { "reservation": "full" }, "latency_sensitivity": "high",
+    });
+    let document: VmDesired = serde_json::from_value(vm).unwrap();
+    let size = Some(MachineSize::of(&document.vm));
+    let machine = MachineSeen { size, ..MachineSeen::default() };
+    let process = Process { pid: 7, machine, ..Process::default() };
+    observed.vms.insert(name("vm0"), VmSeen { process: Some(process), ..VmSeen::default() });
+    let mut desired = Desired { vms: [(name("vm0"), document)].into(), ..Desired::default() };
+    let owned = |desired: &Desired, observed: &Observed| {
+        plan(desired, observed, &HostReport::default()).exclusive[&name("vm0")].cpus.len()
+    };
+    assert_eq!(owned(&desired, &observed), 2);
+    desired.vms.get_mut(&name("vm0")).unwrap().vm.vcpus = 4;
+    assert_eq!(owned(&desired, &observed), 2, "the process has two vCPUs");
+    observed.vms.clear();
+    assert_eq!(owned(&desired, &observed), 4, "the next one has four");
 }

@@ -14,7 +14,7 @@ use taut_api::error::ErrorKind;
 use taut_api::path;
 use taut_api::route::DaemonInfo;
 use taut_api::{ApiError, Name};
-use taut_host::check::change::{self, Changed};
+use taut_host::check::change::{self, Changed, ChangedFile};
 use taut_host::ledger::Ledger;
 use taut_plan::checklist::{self, Profile, Report};
 
@@ -56,8 +56,8 @@ pub(crate) struct HostArgs {
     /// Root of the file tree to check: / or the folder of a captured tree
     #[arg(long, default_value = "/", value_name = "DIR")]
     root: PathBuf,
-    /// Change settings that can be changed while the host runs. Old values are recorded first; a
-    /// reboot also undoes the changes
+    /// Change settings that can be changed while the host runs, and print each file with its old
+    /// and new value. Old values are recorded first; a reboot also undoes the changes
     #[arg(long, conflicts_with = "undo")]
     apply: bool,
     /// Restore the old value of everything that --apply changed
@@ -146,7 +146,13 @@ fn guest(root: &Path, profile: Profile) -> Result<Report, ApiError> {
 }
 
 fn told(verb: &str, changed: &Changed) -> String {
-    let done = changed.done.iter().map(|path| format!("{verb}: /{path}\n"));
+    let done = changed.done.iter().map(|ChangedFile { path, from, to }| {
+        if from == to {
+            format!("{verb}: /{path}: {to}\n")
+        } else {
+            format!("{verb}: /{path}: {from} → {to}\n")
+        }
+    });
     let failed = changed.failed.iter().map(|(path, why)| format!("not {verb}: /{path}: {why}\n"));
     let held = changed.held.iter().map(|(path, who)| format!("not {verb} while {who} hold it: /{path}\n"));
     let lines: String = done.chain(held).chain(failed).collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::Subcommand;
 use serde_json::Value;
-use taut_api::host::{HostInfo, HostSettings};
+use taut_api::host::{HostInfo, HostSetting, HostSettings};
 use taut_api::path;
 use taut_api::route::ChangeHostSettings;
 use taut_api::tune::HostTune;
@@ -18,13 +18,15 @@ use crate::progress::Progress;
 pub(crate) enum Command {
     /// Show topology, memory, QEMU and accelerator, with the reason for the accelerator
     Show,
-    /// List the host's settings, under ESX's names
+    /// List the host's settings, under ESX's names, with their defaults and allowed values
+    #[command(after_long_help = described())]
     Settings,
     /// Restore what was changed on the host for latency-sensitive VMs: pCPUs, interrupts, C-states.
     /// The next change of any setting applies it again
     Restore,
     /// Change settings of the host at once, such as Net.CoalesceScheme=rbc Net.CoalesceParams=4000.
     /// An empty value restores the default
+    #[command(after_long_help = described())]
     Set {
         /// Settings and their new values
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = setting)]
@@ -59,11 +61,37 @@ pub(crate) fn run(command: &Command, client: &Client, format: Format) -> Outcome
     }
 }
 
+/// Renders each setting with its value, default, allowed values and effect.
 fn settings(settings: &HostSettings) -> String {
-    let all = serde_json::to_value(settings).expect("our own types are JSON");
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let rows = all.as_object().into_iter().flatten().map(|(key, value)| [key.clone(), text(value)]);
-    output::table(["SETTING", "VALUE"], &rows.collect::<Vec<_>>())
+    let (now, default) = (values(settings), values(&HostSettings::default()));
+    let row = |HostSetting { key, allowed, effect }: HostSetting| {
+        [key.to_owned(), text(&now[key]), text(&default[key]), allowed.to_owned(), effect.to_owned()]
+    };
+    let rows = HostSettings::ALL.map(row);
+    output::table(["SETTING", "VALUE", "DEFAULT", "ALLOWED", "EFFECT"], &rows)
+}
+
+/// Describes all settings, for the help.
+fn described() -> String {
+    let default = values(&HostSettings::default());
+    let row = |HostSetting { key, allowed, effect }: HostSetting| {
+        [key.to_owned(), text(&default[key]), allowed.to_owned(), effect.to_owned()]
+    };
+    let rows = HostSettings::ALL.map(row);
+    format!("Settings:\n{}", output::table(["SETTING", "DEFAULT", "ALLOWED", "EFFECT"], &rows))
+}
+
+fn values(settings: &HostSettings) -> Value {
+    serde_json::to_value(settings).expect("our own types are JSON")
+}
+
+/// Renders a value; an empty one is shown as two quotes.
+fn text(value: &Value) -> String {
+    match value.as_str() {
+        Some("") => "\"\"".to_owned(),
+        Some(text) => text.to_owned(),
+        None => value.to_string(),
+    }
 }
 
 fn look(client: &Client, format: Format) -> Outcome {
@@ -114,4 +142,25 @@ fn show(host: &HostInfo) -> String {
         &host.cpus.iter().map(row).collect::<Vec<_>>(),
     );
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_shown_with_their_defaults_and_allowed_values() {
+        let dense = serde_json::json!({ "Net.NetTuneInterval": "5", "Net.Vmxnet3SwLRO": "0" });
+        let table = settings(&serde_json::from_value(dense).unwrap());
+        insta::assert_snapshot!(table, @r#"
+        SETTING               VALUE     DEFAULT   ALLOWED                                     EFFECT
+        Net.CoalesceScheme    rbc       rbc       disabled, static, rbc, adapt                interrupt coalescing of cards that follow the host
+        Net.CoalesceParams    ""        ""        static: 1 to 64; rbc: 100 to 100000; empty  packets (64) or interrupts a second (4000) of the scheme
+        Net.Vmxnet3SwLRO      0         1         0, 1                                        large receive offload, off or on, for cards that enable it
+        Net.NetTuneHostMode   default   default   default, dense                              dense mode: never, or while the load reaches all thresholds
+        Net.NetTuneInterval   5         60        1 to 3600                                   seconds between two tests of the load
+        Net.NetTuneThreshold  1n 2n 50  1n 2n 50  VMS VCPUS PERCENT                           running VMs, their vCPUs, use of all pCPUs; 2n is twice the pCPUs
+        "#);
+        assert!(described().contains("disabled, static, rbc, adapt"), "{}", described());
+    }
 }

@@ -97,11 +97,19 @@ fn table(ports: &[PortInfo]) -> String {
         &rows,
     );
     for port in ports {
-        if let Some(reason) = &port.reason {
-            text += &format!("port {} ({}): {reason}\n", port.port, port.owner);
+        for remark in port.reason.as_deref().into_iter().chain(without_buffers(port)) {
+            text += &format!("port {} ({}): {remark}\n", port.port, port.owner);
         }
     }
     text
+}
+
+/// Says that a guest has never posted a receive buffer: otherwise the first frame had found one.
+fn without_buffers(port: &PortInfo) -> Option<&'static str> {
+    let counters = &port.counters;
+    let no_buffer = counters.rx_drops.iter().any(|(reason, _)| *reason == DropReason::RingFull);
+    (no_buffer && counters.rx_frames == 0)
+        .then_some("no frame was ever received: the guest has posted no receive buffers")
 }
 
 fn row(port: &PortInfo) -> [String; 11] {
@@ -153,10 +161,13 @@ mod tests {
             coalescing: Some(taut_api::Coalescing::default()),
             counters,
         };
-        insta::assert_snapshot!(table(&[port]), @r"
+        insta::assert_snapshot!(table(std::slice::from_ref(&port)), @r"
         PORT  OWNER        MAC                PORTGROUP  LINK    COALESCING  RX  RX BYTES  TX  TX BYTES  DROPS
-           1  vm/db1/nic0  02:00:00:00:00:01  lan        broken  rbc:4000    12      1200   0         0  rx 3 receive ring full, tx 1 forged source address
+           1  vm/db1/nic0  02:00:00:00:00:01  lan        broken  rbc:4000    12      1200   0         0  rx 3 no free receive buffer, tx 1 forged source address
         port 1 (vm/db1/nic0): descriptor 7 is its own successor
         ");
+        let counters = PortCounters { rx_drops: vec![(DropReason::RingFull, 3)], ..PortCounters::default() };
+        let silent = PortInfo { reason: None, link: Link::Up, counters, ..port };
+        insta::assert_snapshot!(table(&[silent]).lines().last().unwrap(), @"port 1 (vm/db1/nic0): no frame was ever received: the guest has posted no receive buffers");
     }
 }

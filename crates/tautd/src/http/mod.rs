@@ -110,18 +110,19 @@ impl App {
     {
         let app = self.clone();
         let written = tokio::task::spawn_blocking(move || {
-            let mut subject = String::new();
+            let (mut subject, mut what) = (String::new(), String::new());
             let mut verb = "written";
             let state = app.store.write(|desired| {
                 let change = decide(desired)?;
                 subject = format!("{}/{}", change.kind().as_str(), change.name());
+                what = change.describe(desired);
                 if change.is_deletion() {
                     verb = "deleted";
                 }
                 Ok(change)
             })?;
             let kind = subject.split('/').next().unwrap_or_default();
-            let message = format!("{verb} with revision {}", state.revision);
+            let message = format!("{what} (revision {})", state.revision);
             app.store.event(Level::Info, &subject, &format!("{kind}.{verb}"), &message);
             app.inbox.send(Message::Wake);
             Ok(state)

@@ -6,12 +6,14 @@ use taut_api::enforcement::HostReport;
 use taut_api::error::ErrorKind;
 use taut_api::patch::{
     LatencyPatch, MachinePatch, NicPatch, PlacementPatch, ResourcePatch, Switch, VmPatch, VmciPatch,
+    is_default,
 };
 use taut_api::route::Vm;
 use taut_api::vm::{Disk, NicSpec, VmDesired, VmSpec, VmStatus};
 use taut_api::vmci::VmciSpec;
 use taut_api::{ApiError, Document, Name, path};
 use taut_plan::admission::documents::admit_vm;
+use taut_plan::admission::placement::admit_placement;
 use taut_plan::admission::reservations::admit_reservations;
 use taut_plan::network::cid::assign_cid;
 use taut_plan::{Desired, Observed};
@@ -50,16 +52,20 @@ fn admit(
     name: &Name,
     vm: &VmDesired,
 ) -> Result<(), ApiError> {
+    definition::check_size(&vm.vm)?;
     definition::check_reservations(&vm.vm)?;
     definition::check_machine(&vm.vm)?;
     admit_vm(desired, name, &vm.vm)?;
+    if !is_default(&patch.placement) {
+        admit_placement(&observed.host, name, &vm.vm.placement)?;
+    }
     // Other settings must stay changeable on a host that has shrunk below what was promised.
     if patch.changes_resources() { admit_reservations(desired, observed, report, name, vm) } else { Ok(()) }
 }
 
 fn apply(patch: &VmPatch, desired: &Desired, name: &Name, spec: &mut VmSpec) -> Result<(), ApiError> {
     for (index, change) in &patch.nics {
-        change_nic(*change, nic(name, spec, *index)?);
+        change_nic(change, nic(name, spec, *index)?);
     }
     change_latency(patch.latency, spec);
     change_resources(patch.resources, name, spec)?;
@@ -83,8 +89,12 @@ fn nic<'a>(name: &Name, spec: &'a mut VmSpec, index: usize) -> Result<&'a mut Ni
     })
 }
 
-fn change_nic(change: NicPatch, nic: &mut NicSpec) {
-    let NicPatch { coalescing, lro } = change;
+fn change_nic(change: &NicPatch, nic: &mut NicSpec) {
+    let NicPatch { portgroup, link, coalescing, lro } = change;
+    if let Some(portgroup) = portgroup {
+        nic.portgroup.clone_from(portgroup);
+    }
+    nic.link = link.unwrap_or(nic.link);
     nic.coalescing = coalescing.unwrap_or(nic.coalescing);
     nic.lro = lro.or(nic.lro);
 }
@@ -123,7 +133,9 @@ fn change_placement(change: &PlacementPatch, spec: &mut VmSpec) {
 }
 
 fn change_machine(change: MachinePatch, name: &Name, spec: &mut VmSpec) -> Result<(), ApiError> {
-    let MachinePatch { accelerator, halt, disk_bandwidth, disk_iops } = change;
+    let MachinePatch { vcpus, memory, accelerator, halt, disk_bandwidth, disk_iops } = change;
+    spec.vcpus = vcpus.unwrap_or(spec.vcpus);
+    spec.memory = memory.unwrap_or(spec.memory);
     spec.accelerator = accelerator.unwrap_or(spec.accelerator);
     spec.halt.desched = halt.desched.map_or(spec.halt.desched, Switch::value);
     spec.halt.spin = halt.spin.map_or(spec.halt.spin, Switch::value);

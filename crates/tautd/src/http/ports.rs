@@ -27,7 +27,7 @@ pub(super) fn all(app: &App) -> Result<Vec<PortInfo>, Failure> {
     let mut ports = Vec::new();
     for (owner, portgroup, mac) in desired.ports().filter(|(owner, ..)| exists(desired, &seen, owner)) {
         let Some(port) = desired.numbers.port(&owner) else { continue };
-        let (link, reason) = status::link(&seen, Some(port));
+        let (link, reason) = status::port_link(desired, &seen, &owner);
         let counters = app.counters.read(port);
         let counters = counters.map_err(|error| Failure::internal("the counters cannot be read", &error))?;
         ports.push(PortInfo {

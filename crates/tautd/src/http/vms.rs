@@ -1,15 +1,17 @@
 //! `/v1/vms`.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use taut_api::error::ErrorKind;
-use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm};
+use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm, VmFormat};
 use taut_api::vm::{Power, VmDesired, VmStatus};
 use taut_api::{ApiError, Document, Name, path};
 use taut_plan::admission::documents::admit_vm;
+use taut_plan::admission::placement::{admit_placement, remove_absent};
 use taut_plan::admission::reservations::admit_reservations;
 use taut_plan::network::cid::assign_cid;
 use taut_plan::resources::Decided;
@@ -35,9 +37,8 @@ pub(super) async fn list_vms(State(app): State<Shared>) -> Result<Json<Vec<Vm>>,
 /// Returns all VMs, by name.
 pub(super) fn all(app: &App) -> Result<Vec<Vm>, Failure> {
     let (state, seen) = app.look();
-    let decided = Decided::new(&state.desired, &seen.observed, &seen.report);
-    let document = |(name, vm)| document(app, &state, &seen, &decided, name, vm);
-    state.desired.vms.iter().map(document).collect()
+    let now = Now::new(&state, &seen);
+    state.desired.vms.iter().map(|(name, vm)| document(app, &now, name, vm)).collect()
 }
 
 /// Shows one VM.
@@ -60,6 +61,12 @@ pub(super) async fn create_vm(
         let state = app.store.state();
         parsed.replace_unknown_portgroups(|name| state.desired.portgroups.contains_key(name), default);
     }
+    let (observed, report) = app.board.lock().for_rules();
+    if request.format == VmFormat::Vmx {
+        for (field, note) in remove_absent(&observed.host, &mut parsed.spec.placement) {
+            parsed.remark(field, &note);
+        }
+    }
     let name = parsed.name.clone().ok_or_else(|| {
         ApiError::new(
             ErrorKind::Invalid,
@@ -69,7 +76,6 @@ pub(super) async fn create_vm(
     })?;
     let vm = VmDesired { vm: parsed.spec, power: request.power };
     let key = name.clone();
-    let (observed, report) = app.board.lock().for_rules();
     let state = app
         .write(move |desired| {
             if desired.vms.contains_key(&key) {
@@ -80,6 +86,7 @@ pub(super) async fn create_vm(
                 assign_cid(desired, vmci);
             }
             admit_vm(desired, &key, &vm.vm)?;
+            admit_placement(&observed.host, &key, &vm.vm.placement)?;
             admit_reservations(desired, &observed, &report, &key, &vm)?;
             admit_devices(desired, &key, &vm.vm)?;
             Ok(Change::Vm(key, Some(vm)))
@@ -172,19 +179,29 @@ fn forgive(app: &App, name: &Name) {
 pub(super) fn answer(app: &App, state: &Documents, name: &Name) -> Result<Json<Vm>, Failure> {
     let vm = state.desired.vms.get(name).ok_or_else(|| not_found(Kind::Vm, name))?;
     let seen = app.board.lock().clone();
-    let decided = Decided::new(&state.desired, &seen.observed, &seen.report);
-    Ok(Json(document(app, state, &seen, &decided, name, vm)?))
+    Ok(Json(document(app, &Now::new(state, &seen), name, vm)?))
 }
 
-fn document(
-    app: &App,
-    state: &Documents,
-    seen: &Seen,
-    decided: &Decided,
-    name: &Name,
-    vm: &VmDesired,
-) -> Result<Vm, Failure> {
-    let mut status = status::vm(&state.desired, seen, decided, &app.run_dir, name, vm);
+/// The present state, and the decisions about it.
+struct Now<'a> {
+    state: &'a Documents,
+    seen: &'a Seen,
+    /// The documents with the sizes that running VMs have.
+    running: Cow<'a, Desired>,
+    decided: Decided,
+}
+
+impl<'a> Now<'a> {
+    fn new(state: &'a Documents, seen: &'a Seen) -> Self {
+        let running = state.desired.as_running(&seen.observed);
+        let decided = Decided::new(&running, &seen.observed, &seen.report);
+        Self { state, seen, running, decided }
+    }
+}
+
+fn document(app: &App, now: &Now<'_>, name: &Name, vm: &VmDesired) -> Result<Vm, Failure> {
+    let Now { state, seen, running, decided } = now;
+    let mut status = status::vm(running, seen, decided, &app.run_dir, name, vm);
     if let Some(port) = state.desired.numbers.port(&Owner::Vmci(name.clone()))
         && let Some(vmci) = &mut status.vmci
     {

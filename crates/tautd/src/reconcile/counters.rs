@@ -1,9 +1,11 @@
 //! Port counters that start from zero when a port number gets another owner.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
 use taut_api::fabric::PortId;
+use taut_api::fabric::counters::VmciCounters;
 
 use crate::fabric::counters::Counters;
 
@@ -19,6 +21,16 @@ impl PortCounters {
     pub(super) fn new(counters: Arc<Counters>, numbers: &BTreeMap<String, u16>) -> Self {
         let owners = numbers.iter().map(|(owner, number)| (*number, owner.clone())).collect();
         Self { counters, owners }
+    }
+
+    /// Reads the counters of a port of the switch.
+    pub(super) fn port(&self, port: PortId) -> io::Result<taut_api::fabric::counters::PortCounters> {
+        self.counters.read(port)
+    }
+
+    /// Reads the counters of a VMCI device.
+    pub(super) fn vmci(&self, port: PortId) -> io::Result<VmciCounters> {
+        self.counters.read_vmci(port)
     }
 
     /// Clears the counters of port numbers that have another owner than before.

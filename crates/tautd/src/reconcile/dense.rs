@@ -103,7 +103,10 @@ impl Reconciler {
     fn end_interval(&mut self, desired: &Desired) -> TuneReading {
         let (sample, excluded) = self.sample();
         let utilisation = self.dense.interval.as_ref().and_then(|begin| sample.percent_since(begin));
-        let (vms, vcpus) = dense::count_running(desired, &self.board.lock().observed);
+        let (vms, vcpus) = {
+            let observed = &self.board.lock().observed;
+            dense::count_running(&desired.as_running(observed), observed)
+        };
         let pcpus = sample.cpus.pcpus();
         self.dense.interval = Some(sample);
         TuneReading { pcpus, vms, vcpus, utilisation, excluded }

@@ -10,6 +10,8 @@ mod dense;
 mod devices;
 mod disk_limits;
 mod host;
+mod incidents;
+mod links;
 mod observe;
 mod probe;
 mod report;
@@ -35,6 +37,7 @@ use crate::store::Store;
 use crate::vms::Vms;
 use counters::PortCounters;
 use dense::DenseMode;
+use incidents::Incidents;
 use probe::Probe;
 use retries::Retries;
 
@@ -54,6 +57,7 @@ pub(crate) struct Reconciler {
     board: Arc<Board>,
     fabric: Fabric,
     counters: PortCounters,
+    incidents: Incidents,
     vms: Vms,
     inbox: Inbox,
     /// Enforces the host's part of a plan.
@@ -98,6 +102,7 @@ impl Reconciler {
             board,
             fabric,
             counters,
+            incidents: Incidents::default(),
             vms,
             inbox,
             enforcer,
@@ -112,6 +117,7 @@ impl Reconciler {
     /// Runs until a message asks the daemon to end.
     pub(crate) fn run(mut self, messages: &Receiver<Message>) -> anyhow::Result<()> {
         self.recall()?;
+        self.note_sizes();
         self.note_host();
         self.probe();
         for (name, watch) in self.vms.watches() {
@@ -138,6 +144,7 @@ impl Reconciler {
                         let _ = done.send(self.restore_host());
                     }
                     Message::DiskLimited(name, limits) => self.vms.record_disk_limits(&name, limits),
+                    Message::LinkSet(name, index, link) => self.vms.record_link(&name, index, link),
                     Message::Kill(name) => self.vms.kill(&name),
                     Message::UpgradeFabric(done) => self.fabric.upgrade(done),
                     Message::Shutdown { everything, done } => {
@@ -159,6 +166,7 @@ impl Reconciler {
         let plan = self.plan();
         self.counters.clear_new(&self.store.state().desired.numbers.ports);
         self.note_refusals(&plan);
+        self.report_incidents();
         self.fabric.configure(plan.fabric);
         let starts_vms = plan.actions.iter().any(|action| matches!(action, Action::StartVm(_)));
         for action in plan.actions {

@@ -8,6 +8,7 @@ use taut_api::Name;
 use taut_api::event::Level;
 use taut_api::vm::Power;
 use taut_plan::Plan;
+use taut_plan::facts::MachineSize;
 
 use super::{Reconciler, dense};
 use crate::inbox::Message;
@@ -39,6 +40,13 @@ impl Reconciler {
             }
         }
         Ok(())
+    }
+
+    /// Notes the sizes of running VMs that an earlier version of the daemon did not record.
+    pub(super) fn note_sizes(&mut self) {
+        let state = self.store.state();
+        let size = |name: &Name| state.desired.vms.get(name).map(|vm| MachineSize::of(&vm.vm));
+        self.vms.record_missing_sizes(size);
     }
 
     /// Updates the VMs' processes on the board.

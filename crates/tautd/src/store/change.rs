@@ -1,11 +1,15 @@
 //! One write to one document.
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use taut_api::Name;
 use taut_api::host::HostSettings;
 use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, VSwitchSpec};
 use taut_api::vm::VmDesired;
 use taut_plan::Desired;
+
+use super::difference::describe;
 
 /// Kinds of documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,6 +114,24 @@ impl Change {
             Self::External(name, spec) => set(&mut desired.external, name, spec),
             Self::Host(_, spec) => desired.host = spec.unwrap_or_default(),
         }
+    }
+
+    /// Describes the write for the event log: what is new, or which values it changes to which.
+    pub(crate) fn describe(&self, desired: &Desired) -> String {
+        fn values<T: Serialize>(before: Option<&T>, after: Option<&T>) -> (Value, Value) {
+            // A document that is no JSON is refused when it is saved.
+            let json = |document: Option<&T>| serde_json::to_value(document).unwrap_or_default();
+            (json(before), json(after))
+        }
+        let (before, after) = match self {
+            Self::Vm(name, spec) => values(desired.vms.get(name), spec.as_ref()),
+            Self::VSwitch(name, spec) => values(desired.vswitches.get(name), spec.as_ref()),
+            Self::PortGroup(name, spec) => values(desired.portgroups.get(name), spec.as_ref()),
+            Self::Netns(name, spec) => values(desired.netns.get(name), spec.as_ref()),
+            Self::External(name, spec) => values(desired.external.get(name), spec.as_ref()),
+            Self::Host(_, spec) => values(Some(&desired.host), spec.as_ref()),
+        };
+        describe(&before, &after)
     }
 
     /// Returns the document as JSON; `null` for a deletion.

@@ -5,6 +5,7 @@
 //! only after the file did.
 
 mod change;
+mod difference;
 mod events;
 mod schema;
 

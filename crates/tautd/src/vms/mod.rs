@@ -15,9 +15,10 @@ use std::process::ExitStatus;
 use serde::{Deserialize, Serialize};
 use taut_api::Name;
 use taut_api::fabric::counters::MAX_PORTS;
+use taut_api::link::WantedLink;
 use taut_api::machine::{DiskLimits, VmAccelerator};
 use taut_api::vm::VmKind;
-use taut_plan::facts::{MachineSeen, VmSeen};
+use taut_plan::facts::{MachineSeen, MachineSize, VmSeen};
 use taut_vm::launch::{RunPaths, Tuning};
 
 use crate::process::{Identity, Process, write_record};
@@ -47,6 +48,10 @@ struct Running {
     tuning: Tuning,
     /// Limits of its disk.
     disk_limits: DiskLimits,
+    /// vCPUs and memory that it was started with.
+    size: Option<MachineSize>,
+    /// Indices of the cards whose link QEMU has taken down.
+    links_down: BTreeSet<usize>,
     stopping: Option<Stopping>,
 }
 
@@ -63,6 +68,10 @@ struct Record {
     tuning: Tuning,
     #[serde(default)]
     disk_limits: DiskLimits,
+    #[serde(default)]
+    size: Option<MachineSize>,
+    #[serde(default)]
+    links_down: BTreeSet<usize>,
 }
 
 /// The way in which a VM's process ended.
@@ -87,9 +96,7 @@ impl Vms {
             let paths = RunPaths::new(dir.join(name.as_str()));
             let Some(record) = record(&paths) else { continue };
             if let Some(process) = Process::adopt(record.identity) {
-                let Record { kind, accelerator, vmci, tuning, disk_limits, .. } = record;
-                let vm = Running { process, kind, accelerator, vmci, tuning, disk_limits, stopping: None };
-                running.insert(name, vm);
+                running.insert(name, Running::new(process, record));
             } else {
                 let pid = record.identity.pid;
                 let reason = format!("its process {pid} ended while the daemon was away");
@@ -130,6 +137,8 @@ impl Vms {
                 hint_dedicated: vm.tuning.hint_dedicated,
                 poll_control: vm.tuning.poll_control,
                 disk_limits: vm.disk_limits,
+                size: vm.size,
+                links_down: vm.links_down.clone(),
             },
         });
         let failure = process.is_none().then(|| fs::read_to_string(failed(&paths)).ok()).flatten();
@@ -139,20 +148,37 @@ impl Vms {
 
     /// Records the limits that a running VM's disk has now.
     pub(crate) fn record_disk_limits(&mut self, name: &Name, limits: DiskLimits) {
+        let message = "the limits of its disk cannot be recorded: the next daemon sets them again";
+        self.record_change(name, message, |vm| vm.disk_limits = limits);
+    }
+
+    /// Records the link that QEMU shows the guest on one of its cards.
+    pub(crate) fn record_link(&mut self, name: &Name, index: usize, link: WantedLink) {
+        let message = "the link of its card cannot be recorded: the next daemon sets it again";
+        self.record_change(name, message, |vm| match link {
+            WantedLink::Up => drop(vm.links_down.remove(&index)),
+            WantedLink::Down => drop(vm.links_down.insert(index)),
+        });
+    }
+
+    /// Records the sizes of VMs that a daemon without such records has started. A size cannot have
+    /// changed since their start.
+    pub(crate) fn record_missing_sizes(&mut self, size: impl Fn(&Name) -> Option<MachineSize>) {
+        let unknown = self.running.iter().filter(|(_, vm)| vm.size.is_none());
+        let found = unknown.filter_map(|(name, _)| Some((name.clone(), size(name)?)));
+        for (name, size) in found.collect::<Vec<_>>() {
+            let message = "its size cannot be recorded: a change of it is not noticed by the next daemon";
+            self.record_change(&name, message, |vm| vm.size = Some(size));
+        }
+    }
+
+    /// Changes what is known of a running VM, and its record for the next daemon.
+    fn record_change(&mut self, name: &Name, unrecorded: &str, change: impl FnOnce(&mut Running)) {
         let path = self.paths(name).pid();
         let Some(vm) = self.running.get_mut(name) else { return };
-        vm.disk_limits = limits;
-        let record = Record {
-            identity: vm.process.identity(),
-            kind: vm.kind,
-            accelerator: vm.accelerator,
-            vmci: vm.vmci,
-            tuning: vm.tuning,
-            disk_limits: limits,
-        };
-        if let Err(error) = write_record(&path, &record) {
-            let message = "the limits of its disk cannot be recorded: the next daemon sets them again";
-            tracing::warn!(%error, vm = %name, message);
+        change(vm);
+        if let Err(error) = write_record(&path, &vm.record()) {
+            tracing::warn!(%error, vm = %name, "{unrecorded}");
         }
     }
 
@@ -213,6 +239,27 @@ impl Vms {
     /// Returns the names of the VMs that have a process.
     pub(crate) fn running(&self) -> Vec<Name> {
         self.running.keys().cloned().collect()
+    }
+}
+
+impl Running {
+    /// A VM with this process, as recorded.
+    fn new(process: Process, record: Record) -> Self {
+        let Record { identity: _, kind, accelerator, vmci, tuning, disk_limits, size, links_down } = record;
+        Self { process, kind, accelerator, vmci, tuning, disk_limits, size, links_down, stopping: None }
+    }
+
+    fn record(&self) -> Record {
+        Record {
+            identity: self.process.identity(),
+            kind: self.kind,
+            accelerator: self.accelerator,
+            vmci: self.vmci,
+            tuning: self.tuning,
+            disk_limits: self.disk_limits,
+            size: self.size,
+            links_down: self.links_down.clone(),
+        }
     }
 }
 

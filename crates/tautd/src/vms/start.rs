@@ -1,5 +1,6 @@
 //! Starting a VM's process.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -11,7 +12,8 @@ use taut_api::host::AcceleratorKind;
 use taut_api::machine::VmAccelerator;
 use taut_api::vm::{VmKind, VmSpec};
 use taut_api::{ApiError, Name};
-use taut_plan::facts::MemoryPlace;
+use taut_plan::facts::{MachineSize, MemoryPlace};
+use taut_plan::resources::disk_limits::wanted_limits;
 use taut_vm::launch::{self, Launch, MemoryTuning, RunPaths, Tuning};
 
 use super::{Record, Running, Vms};
@@ -64,7 +66,9 @@ impl Vms {
             accelerator: accelerator(spec.kind, chosen.kind),
             vmci: spec.vmci.is_some(),
             tuning,
-            disk_limits: taut_plan::resources::disk_limits::wanted_limits(spec),
+            disk_limits: wanted_limits(spec),
+            size: Some(MachineSize::of(spec)),
+            links_down: BTreeSet::new(),
         };
         if let Err(error) = write_record(&paths.pid(), &record) {
             // Without its record no daemon could adopt it.
@@ -72,9 +76,7 @@ impl Vms {
             return Err(failed("recording the process", &error));
         }
         let pid = process.pid();
-        let Record { kind, accelerator, vmci, tuning, disk_limits, .. } = record;
-        let running = Running { process, kind, accelerator, vmci, tuning, disk_limits, stopping: None };
-        self.running.insert(name.clone(), running);
+        self.running.insert(name.clone(), Running::new(process, record));
         Ok(pid)
     }
 

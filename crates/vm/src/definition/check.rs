@@ -30,13 +30,7 @@ const MOST_CMDLINE: usize = 1500;
 
 /// Checks everything and returns the first fault.
 pub(super) fn check(spec: &VmSpec) -> Result<(), ApiError> {
-    memory(spec)?;
-    if !(1..=MOST_VCPUS).contains(&spec.vcpus) {
-        return Err(invalid(
-            format!("vcpus = {} is outside 1 to {MOST_VCPUS}", spec.vcpus),
-            "give the VM at least one virtual CPU, and at most as many as the host has CPUs",
-        ));
-    }
+    size(spec)?;
     reservations(spec)?;
     machine(spec)?;
     passthrough::check(spec)?;
@@ -44,6 +38,18 @@ pub(super) fn check(spec: &VmSpec) -> Result<(), ApiError> {
     system(spec)?;
     nics(&spec.nics, spec.kind)?;
     spec.vmci.as_ref().map_or(Ok(()), vmci::check)
+}
+
+/// Checks the number of vCPUs and the size of the memory.
+pub(super) fn size(spec: &VmSpec) -> Result<(), ApiError> {
+    memory(spec)?;
+    if (1..=MOST_VCPUS).contains(&spec.vcpus) {
+        return Ok(());
+    }
+    Err(invalid(
+        format!("vcpus = {} is outside 1 to {MOST_VCPUS}", spec.vcpus),
+        "give the VM at least one virtual CPU, and at most as many as the host has CPUs",
+    ))
 }
 
 fn memory(spec: &VmSpec) -> Result<(), ApiError> {

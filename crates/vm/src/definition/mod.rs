@@ -55,6 +55,14 @@ pub fn parse(request: &CreateVm) -> Result<Parsed, ApiError> {
     Ok(parsed)
 }
 
+/// Checks changed numbers of vCPUs and sizes of memory.
+///
+/// # Errors
+/// [`taut_api::error::ErrorKind::Invalid`], with the values.
+pub fn check_size(spec: &VmSpec) -> Result<(), ApiError> {
+    check::size(spec)
+}
+
 /// Checks changed reservations and latency sensitivity.
 ///
 /// # Errors

@@ -4,6 +4,7 @@
 //! every card has a peer. For its VMCI device QEMU is the client; its start waits until a server
 //! answers. All sockets of a VM are in its run directory ([`RunPaths`]).
 
+pub mod link;
 mod memory;
 mod micro;
 mod paths;

@@ -22,6 +22,11 @@ const TCG_CACHE: u32 = 64;
 /// Name of the drive.
 pub(crate) const DISK: &str = "disk0";
 
+/// Name of the network end of a card.
+pub(super) fn card_name(index: usize) -> String {
+    format!("net{index}")
+}
+
 /// First PCI slot of the cards, clear of the other devices. Each slot has eight cards, in their
 /// order.
 const NIC_SLOT: usize = 8;
@@ -172,7 +177,8 @@ fn card(args: &mut Args, index: usize, nic: &NicSpec, socket: &Path, without_msi
         NicModel::E1000e => "e1000e",
         NicModel::Vlance => "pcnet",
     };
-    let mut device = format!("{model},netdev=net{index},{place}");
+    let net = card_name(index);
+    let mut device = format!("{model},netdev={net},{place}");
     let socket = socket.display();
     if nic.model == NicModel::Virtio {
         device.push_str(&format!(",rx_queue_size={},tx_queue_size={}", nic.rings.rx, nic.rings.tx));
@@ -196,13 +202,13 @@ fn card(args: &mut Args, index: usize, nic: &NicSpec, socket: &Path, without_msi
             let _ = write!(device, ",vectors={}", 2 * queues + 2);
         }
         args.option("-chardev", format!("socket,id=nic{index},server=on,path={socket}"));
-        let mut netdev = format!("vhost-user,id=net{index},chardev=nic{index}");
+        let mut netdev = format!("vhost-user,id={net},chardev=nic{index}");
         if queues > 1 {
             let _ = write!(netdev, ",queues={queues}");
         }
         args.option("-netdev", netdev);
     } else {
-        args.option("-netdev", format!("stream,id=net{index},server=on,addr.type=unix,addr.path={socket}"));
+        args.option("-netdev", format!("stream,id={net},server=on,addr.type=unix,addr.path={socket}"));
     }
     args.option("-device", device);
 }

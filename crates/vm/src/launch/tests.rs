@@ -1,5 +1,6 @@
 use taut_api::coalescing::NicCoalescing;
 use taut_api::host::AcceleratorKind;
+use taut_api::link::WantedLink;
 use taut_api::machine::{AcceleratorChoice, DiskLimits, HaltSpec};
 use taut_api::resources::MemoryReservation;
 use taut_api::shares::Shares;
@@ -20,6 +21,7 @@ fn qemu(version: &str) -> QemuInfo {
 fn nic(model: NicModel) -> NicSpec {
     NicSpec {
         portgroup: "lan".parse().unwrap(),
+        link: WantedLink::Up,
         mac: Some(taut_api::MacAddr::derived("db1", 0)),
         model,
         ip: Some("10.0.0.1/24".parse().unwrap()),

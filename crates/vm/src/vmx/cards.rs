@@ -1,6 +1,7 @@
 //! `ethernetN.*`: virtual network cards.
 
 use taut_api::coalescing::NicCoalescing;
+use taut_api::link::WantedLink;
 use taut_api::vm::{NicModel, NicSpec, Rings};
 use taut_api::{ApiError, Coalescing, MacAddr, Name, QueuePairs};
 
@@ -41,6 +42,7 @@ impl Card {
         file.understood(&self.key("present"), &self.field);
         Ok(NicSpec {
             portgroup: self.portgroup(file, default_portgroup)?,
+            link: self.link(file),
             mac: self.mac(file)?,
             model: self.model(file),
             ip: None,
@@ -51,6 +53,16 @@ impl Card {
             coalescing: self.coalescing(file),
             lro: None,
         })
+    }
+
+    /// Reads whether the card is connected when the VM starts.
+    fn link(&self, file: &mut VmxFile) -> WantedLink {
+        let key = self.key("startconnected");
+        if file.get(&key).is_none() {
+            return WantedLink::Up;
+        }
+        file.understood(&key, self.field("link"));
+        if file.is_true(&key) { WantedLink::Up } else { WantedLink::Down }
     }
 
     /// Reads interrupt coalescing. It takes effect once the card's model is virtio: QEMU interrupts

@@ -129,6 +129,25 @@ fn owned_smt_siblings_are_a_reason_for_refusal() {
     );
 }
 
+#[test]
+fn what_a_running_vm_has_and_what_it_gets_at_its_next_start_are_both_promised() {
+    use crate::facts::{MachineSeen, MachineSize, Process, VmSeen};
+    let mut observed = host(8);
+    let mut desired = Desired::default();
+    desired.vms.insert(name("old"), high(4, 2048));
+    let size = Some(MachineSize { vcpus: 4, memory: Bytes::mib(2048) });
+    let machine = MachineSeen { size, ..MachineSeen::default() };
+    let process = Some(Process { machine, ..Process::default() });
+    observed.vms.insert(name("old"), VmSeen { process, ..VmSeen::default() });
+    let new = high(1, 2048);
+    refused(&desired, &observed, &new, &["1792 MiB are unreserved"]);
+    desired.vms.insert(name("old"), high(1, 512));
+    refused(&desired, &observed, &new, &["1792 MiB are unreserved"]);
+    refused(&desired, &observed, &high(4, 512), &["running VMs have reserved 4; 1 are missing"]);
+    observed.vms.clear();
+    assert_eq!(admit(&desired, &observed, &name("new"), &new), Ok(()), "it runs with less now");
+}
+
 fn any_vm() -> impl Strategy<Value = VmDesired> {
     let reservation = prop_oneof![
         Just(CpuReservation::None),

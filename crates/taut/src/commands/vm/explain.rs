@@ -3,6 +3,7 @@
 use taut_api::latency::Decision;
 use taut_api::route::Vm;
 
+use super::pending;
 use crate::output;
 
 /// Renders the decisions as text.
@@ -37,7 +38,15 @@ pub(super) fn text(vm: &Vm) -> String {
         [decision.decision.clone(), when.to_owned(), decision.rule.clone()]
     };
     let rows: Vec<_> = decisions.iter().map(row).collect();
-    text + "\n" + &output::table(["DECISION", "TAKES EFFECT", "RULE"], &rows)
+    text += "\n";
+    text += &output::table(["DECISION", "TAKES EFFECT", "RULE"], &rows);
+    let pending = pending::decisions(vm).len();
+    if pending > 0 {
+        let settings =
+            if pending == 1 { "1 decision waits".to_owned() } else { format!("{pending} decisions wait") };
+        text += &format!("\n{settings} for a restart: {}\n", pending::restart(vm));
+    }
+    text
 }
 
 fn missing(reasons: &[String]) -> String {

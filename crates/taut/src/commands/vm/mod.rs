@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod captured;
 mod explain;
+mod pending;
 mod set;
 
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use taut_api::error::ErrorKind;
 use taut_api::import::{Fate, ImportedKey};
 use taut_api::path;
 use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm, VmFormat};
-use taut_api::vm::{Phase, Power};
+use taut_api::vm::{Phase, Power, VmKind};
 use taut_api::{ApiError, Name};
 
 use crate::client::Client;
@@ -214,7 +215,12 @@ fn start(client: &Client, name: &Name, wait: bool) -> Outcome {
             _ => Ok(None),
         }
     })?;
-    let _progress = Progress::start(&format!("waiting for the agent in {name}"));
+    let advice = format!(
+        "`taut vm console {name}` shows what the guest does; one without taut's agent does not answer \
+         (docs/guide/operations.md: the agent in a VM of your own)"
+    );
+    let what = format!("waiting for the agent in {name}");
+    let _progress = Progress::with_reports(&what, super::PATIENCE, advice);
     super::agent::wait(&running)
 }
 
@@ -231,13 +237,25 @@ fn of_running(
     what: &str,
     of: fn(&Vm) -> Option<String>,
 ) -> Result<String, ApiError> {
-    of(&get(client, name)?).ok_or_else(|| {
-        ApiError::new(
+    let vm = get(client, name)?;
+    of(&vm).ok_or_else(|| without(&vm, what))
+}
+
+/// Returns the error for a VM that has no console or no log of it.
+fn without(vm: &Vm, what: &str) -> ApiError {
+    let name = &vm.name;
+    match vm.spec.vm.kind {
+        VmKind::Micro => ApiError::new(
+            ErrorKind::Conflict,
+            format!("{name} is a microguest, which has no {what}: no operating system runs in it"),
+            format!("`taut vm show {name}` and `taut events` show its state"),
+        ),
+        VmKind::Qemu => ApiError::new(
             ErrorKind::Conflict,
             format!("{name} has no {what} now"),
             format!("start it: taut vm start {name}"),
-        )
-    })
+        ),
+    }
 }
 
 fn row(vm: &Vm) -> [String; 8] {
@@ -288,6 +306,7 @@ fn show(vm: &Vm) -> String {
         ("memory limit, shares", format!("{}, {}", spec.memory_limit, spec.memory_shares)),
         ("cpu limit, shares", format!("{}, {}", spec.cpu.limit, spec.cpu.shares)),
         ("latency sensitivity", sensitivity(vm)),
+        ("at next start", pending::decisions(vm).join("; ")),
         ("console log", status.console_log.clone().unwrap_or_default()),
         ("revision", vm.revision.to_string()),
     ]);

@@ -19,7 +19,7 @@ use crate::output::Outcome;
 pub(crate) struct Settings {
     /// Name of the VM
     name: Name,
-    /// Network card that --coalescing and --lro apply to, counted from 0
+    /// Network card that --portgroup, --link, --coalescing and --lro apply to, counted from 0
     #[arg(long, default_value_t = 0, value_name = "N")]
     nic: usize,
     #[command(flatten)]
@@ -79,7 +79,8 @@ fn consequences(patch: &VmPatch, after: Vm) -> Vec<String> {
     let status = after.status.machine.unwrap_or_default();
     // A limit of the disk counts as missing only until the daemon has passed it to QEMU.
     let lasting = machine.accelerator.is_some() || !is_default(&machine.halt);
-    if !is_default(machine) || !is_default(vmci) {
+    // A latency sensitivity that was taken back leaves settings behind in the process.
+    if !is_default(machine) || !is_default(vmci) || !is_default(latency) {
         report(if lasting { status.missing } else { Vec::new() }, &status.decisions);
     }
     lines
@@ -112,6 +113,8 @@ mod tests {
             "db1 --vmci-domains a,,b",
             "db1 --vmci-unrestricted=perhaps",
             "db1 --lro maybe",
+            "db1 --link off",
+            "db1 --vcpus many",
             "db1 --latency-sensitivity low",
             "db1 --cpu-reservation 200%",
             "db1 --accelerator xen",
@@ -130,6 +133,8 @@ mod tests {
             "db1 --disk-bandwidth 10MiB --disk-iops none",
             "db1 --cpu-shares high --cpu-limit 1200MHz --memory-shares 500 --memory-limit none",
             "db1 --coalescing adapt",
+            "db1 --nic 1 --portgroup web --link down",
+            "db1 --vcpus 4 --memory 512MiB",
             "db1 --vmci --vmci-unrestricted",
             "db1 --no-vmci",
         ] {

@@ -1,5 +1,8 @@
 //! Several settings of a VM in one request.
 
+use taut_api::Bytes;
+use taut_plan::facts::{MachineSeen, MachineSize};
+
 use super::*;
 
 const WITH_DISK: &str =
@@ -98,4 +101,109 @@ fn settings_of_a_disk_need_a_disk() {
         server.patch("/v1/vms/m", &patch).refuses(400, &["no disk", "[disk]"]);
     }
     server.patch("/v1/vms/nobody", &json!({})).refuses(404, &["nobody"]);
+}
+
+#[test]
+fn a_card_moves_to_another_port_group_and_its_link_goes_down_and_up() {
+    let server = server();
+    server.put("/v1/portgroups/dmz", &json!({ "vswitch": "sw", "vlan": 7 })).is(200);
+    let patch = json!({ "nics": { "1": { "portgroup": "dmz", "link": "down" } } });
+    let after = server.patch("/v1/vms/m", &patch).is(200);
+    assert_eq!(
+        (&after["spec"]["nic"][1]["portgroup"], &after["spec"]["nic"][1]["link"]),
+        (&json!("dmz"), &json!("down"))
+    );
+    assert_eq!(after["spec"]["nic"][0]["portgroup"], "lan", "the other card stays");
+    let card = &after["status"]["nics"][1];
+    assert_eq!((&card["portgroup"], &card["link"]), (&json!("dmz"), &json!("down")));
+    assert!(card["reason"].as_str().unwrap().contains("taut vm set m --nic 1 --link up"), "{card}");
+    assert_eq!(server.get("/v1/portgroups/dmz").is(200)["status"]["ports"], 1);
+
+    let events = server.get("/v1/events").is(200);
+    let told = events.as_array().unwrap().last().unwrap()["message"].as_str().unwrap().to_owned();
+    assert!(
+        told.starts_with("changed: nic[1].link: default → down, nic[1].portgroup: lan → dmz (revision "),
+        "{told}"
+    );
+
+    let up = server.patch("/v1/vms/m", &json!({ "nics": { "1": { "link": "up" } } })).is(200);
+    assert_eq!(up["spec"]["nic"][1].get("link"), None, "up is the default");
+    assert_eq!(up["status"]["nics"][1].get("reason"), None);
+    let nowhere = json!({ "nics": { "1": { "portgroup": "nowhere" } } });
+    server.patch("/v1/vms/m", &nowhere).refuses(400, &["nowhere", "dmz, lan"]);
+    server.patch("/v1/vms/m", &json!({ "nics": { "1": { "link": "off" } } })).refuses(400, &["off"]);
+}
+
+#[test]
+fn vcpus_and_memory_of_a_running_vm_change_at_its_next_start() {
+    let server = server();
+    server.post("/v1/vms/m/power", &json!({ "power": "on" })).is(200);
+    let size = Some(MachineSize { vcpus: 1, memory: Bytes::mib(256) });
+    let machine = MachineSeen { size, ..MachineSeen::default() };
+    let runs = Process { machine, ..process(VmKind::Qemu, VmAccelerator::Kvm) };
+    let seen = VmSeen { process: Some(runs), ..VmSeen::default() };
+    server.app.board.lock().observed.vms.insert("m".parse().unwrap(), seen);
+    let decisions = |answer: &Value| answer["status"]["machine"]["decisions"].clone();
+
+    let after = server.patch("/v1/vms/m", &json!({ "machine": { "vcpus": 3, "memory": "512MiB" } })).is(200);
+    assert_eq!((&after["spec"]["vcpus"], &after["spec"]["memory"]), (&json!(3), &json!("512MiB")));
+    let told = decisions(&after);
+    assert_eq!((&told[0]["restart"], &told[1]["restart"]), (&json!(true), &json!(true)), "{told}");
+    assert!(
+        told[0]["decision"].as_str().unwrap().contains("3 vCPUs from its next start on; it runs with 1 vCPU")
+    );
+    assert!(told[1]["decision"].as_str().unwrap().contains("512MiB of memory"), "{told}");
+
+    let back = server.patch("/v1/vms/m", &json!({ "machine": { "vcpus": 1, "memory": "256MiB" } })).is(200);
+    assert_eq!(decisions(&back), Value::Null, "nothing is pending any more");
+    for (bad, words) in [
+        (json!({ "vcpus": 0 }), ["vcpus = 0", "1 to 256"]),
+        (json!({ "memory": "3MiB" }), ["memory = 3MiB", "64MiB"]),
+        (json!({ "memory": "65MiB" }), ["65MiB", "66MiB"]),
+    ] {
+        server.patch("/v1/vms/m", &json!({ "machine": bad })).refuses(400, &words);
+    }
+}
+
+#[test]
+fn numa_nodes_and_pcpus_that_do_not_exist_are_not_stored() {
+    let server = server();
+    let cpu = |id| taut_api::host::Cpu { id, package: 0, core: id, node: 0, llc: 0 };
+    server.app.board.lock().observed.host.cpus = (0..2).map(cpu).collect();
+    let before = server.get("/v1/vms/m").is(200);
+    let nodes = json!({ "placement": { "nodes": "3" } });
+    server.patch("/v1/vms/m", &nodes).refuses(400, &["NUMA node 3", "some of 0,", "--numa-nodes any"]);
+    let cpus = json!({ "placement": { "cpus": "1-7" } });
+    server.patch("/v1/vms/m", &cpus).refuses(400, &["pCPUs 2-7", "some of 0-1,", "--cpu-affinity any"]);
+    assert_eq!(server.get("/v1/vms/m").is(200), before);
+    let text = "kind = \"micro\"\n[placement]\ncpus = \"9\"\n";
+    server.create("new", text).refuses(400, &["`new` names pCPU 9", "0-1"]);
+
+    // A document that was stored on a larger host stays changeable.
+    server.app.board.lock().observed.host.cpus.clear();
+    server.patch("/v1/vms/m", &cpus).is(200);
+    server.app.board.lock().observed.host.cpus = (0..2).map(cpu).collect();
+    server.patch("/v1/vms/m", &json!({ "resources": { "cpu_shares": "high" } })).is(200);
+    server.patch("/v1/vms/m", &json!({ "placement": { "cpus": "any" } })).is(200);
+}
+
+#[test]
+fn a_vmx_of_a_larger_host_keeps_what_exists_here() {
+    let server = Server::with_lan();
+    let cpu = |id| taut_api::host::Cpu { id, package: 0, core: id, node: 0, llc: 0 };
+    server.app.board.lock().observed.host.cpus = (0..2).map(cpu).collect();
+    std::fs::write(server.dir.path().join("disk.vmdk"), "x").unwrap();
+    let text = "displayName = \"old\"\nmemSize = \"128\"\nscsi0:0.present = \"TRUE\"\nscsi0:0.fileName = \"disk.vmdk\"\n\
+                sched.cpu.affinity = \"1,8\"\nnuma.nodeAffinity = \"1\"\n";
+    let base = server.dir.path().to_str().unwrap();
+    let request = json!({ "format": "vmx", "text": text, "base_dir": base });
+    let created = server.post("/v1/vms", &request).is(201);
+    let placement = &created["vm"]["spec"]["placement"];
+    assert_eq!((&placement["cpus"], placement.get("nodes")), (&json!("1"), None), "{placement}");
+    let note = |key: &str| {
+        let keys = created["imported"].as_array().unwrap();
+        keys.iter().find(|found| found["key"] == key).unwrap()["fate"]["note"].clone()
+    };
+    assert_eq!(note("sched.cpu.affinity"), "1: this host has no 8");
+    assert_eq!(note("numa.nodeAffinity"), "any: this host has no 1");
 }

@@ -1,0 +1,9 @@
+//! Figures, bounds, and the verdict that follows from them.
+
+mod bound;
+mod statistics;
+mod value;
+
+pub use bound::{Bound, Verdict, judge, list};
+pub use statistics::{Interval, Spread, median, percentile, ratio};
+pub use value::{Value, shown};

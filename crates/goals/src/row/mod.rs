@@ -1,0 +1,49 @@
+//! Rows: what is measured, on what, beside which rivals, with which bounds, and how.
+
+mod results;
+
+pub use results::{Outcome, Results};
+
+use crate::figure::Bound;
+use crate::lab::Lab;
+use crate::reason::Measured;
+use crate::rival::Rival;
+
+/// A row of a set.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// Name, such as `SK3`.
+    pub id: &'static str,
+    /// What is measured.
+    pub what: &'static str,
+    /// On what it is measured.
+    pub on: &'static str,
+    /// Its goals. Each gets exactly one line in the results.
+    pub goals: &'static [Goal],
+    /// Measures it and records the figures of each goal. Goals that are not recorded when it ends,
+    /// or fails, are not measured.
+    pub run: fn(&mut Lab, &mut Results) -> Measured<()>,
+}
+
+/// A goal of a row.
+#[derive(Debug, Clone, Copy)]
+pub struct Goal {
+    /// Name, such as `SK3-rr`.
+    pub id: &'static str,
+    /// Bounds of its figures, in the order in which the row records them.
+    pub bounds: &'static [Bound],
+    /// Rivals without which it is not measured.
+    pub beside: &'static [Rival],
+}
+
+impl Goal {
+    /// Makes a goal that is compared with no rival.
+    pub const fn new(id: &'static str, bounds: &'static [Bound]) -> Self {
+        Self { id, bounds, beside: &[] }
+    }
+
+    /// Makes a goal that takes these rivals.
+    pub const fn beside(id: &'static str, bounds: &'static [Bound], beside: &'static [Rival]) -> Self {
+        Self { id, bounds, beside }
+    }
+}
