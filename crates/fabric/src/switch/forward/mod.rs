@@ -87,7 +87,8 @@ impl<'s> Forwarder<'s> {
         Target { member, pair: flow_hash::choose(running, head) }
     }
 
-    /// Locks a receive queue until the end of the burst, and unlocks the one that was locked before.
+    /// Locks a receive queue until another one is wanted or the burst ends, and unlocks the one that
+    /// was locked before.
     #[inline]
     fn lock_queue(&mut self, target: Target) -> &mut RxSlot {
         if !matches!(&self.locked, Some((other, _)) if *other == target) {
