@@ -1,6 +1,6 @@
 # Row HS3: speed of this build beside the build of the old commit. Both run at once, each with a
 # daemon and guests of its own; short samples alternate in the order ABBA. A sample is the median of
-# five repeats of 0.2 s. Pairs are added until the 95 % interval of the median ratio is at most 2 %
+# five repeats of 0.1 s. Pairs are added until the 95 % interval of the median ratio is at most 2 %
 # wide, or there are 60 pairs. One load generator, this build's, loads the switches of both builds.
 row_HS3() {
   local build
@@ -10,7 +10,7 @@ row_HS3() {
   declare -gA hs3_bin=([before]=$hs3_target/release [after]=$BIN) hs3_daemon=()
   hs3_lab=$lab
   rig_open || return 1
-  rig_repeats=5 rig_seconds=0.2 rig_generator=${hs3_bin[after]}/taut
+  rig_repeats=5 rig_seconds=0.1 before_settle=0.1 after_settle=0.1 rig_generator=${hs3_bin[after]}/taut
   hs3_compare DP1-64 "hs3_frames .mpps one-way 64" || return 1
   hs3_compare DP2-256 "hs3_frames .mpps one-way 256" || return 1
   hs3_compare DP2-1518 "hs3_frames .mpps one-way 1518" || return 1
@@ -89,15 +89,15 @@ hs3_frames() { # BUILD FIELD MODE SIZE [OPTIONS…]
     | jq -sr "\"\([.[] | $2] | sort | .[length / 2 | floor]) \([.[].state] | unique | join(\"+\"))\"")
 }
 hs3_vsock() { # BUILD FIELD OPTIONS…
-  hs3_got=$(preferred 60 "$BIN/taut" -o json bench vsock a b "${@:3}" --duration 0.2 --repeat 5 | jq ".cells[0].median | $2")
+  hs3_got=$(preferred 60 "$BIN/taut" -o json bench vsock a b "${@:3}" --duration 0.1 --repeat 5 | jq ".cells[0].median | $2")
 }
 hs3_tcp() { # BUILD FIELD OPTIONS…
-  preferred 60 "$BIN/taut" bench "$3" a b "${@:4}" --duration 0.2 --repeat 5 --json "$lab/tcp.json" >/dev/null || return 1
+  preferred 60 "$BIN/taut" bench "$3" a b "${@:4}" --duration 0.1 --repeat 5 --json "$lab/tcp.json" >/dev/null || return 1
   hs3_got=$(jq ".a.median | $2" "$lab/tcp.json")
 }
 hs3_neighbours() { # BUILD: requests a second of a VM that is high beside four that compute
-  taut bench neighbours "netns/taut-goal-$1" rt1 --address 10.85.0.1 --beside n1 n2 n3 n4 --duration 0.5 \
-    --repeat 3 --json "$lab/neighbours.json" >/dev/null || return 1
+  taut bench neighbours "netns/taut-goal-$1" rt1 --address 10.85.0.1 --beside n1 n2 n3 n4 --duration 0.4 \
+    --repeat 2 --json "$lab/neighbours.json" >/dev/null || return 1
   hs3_got=$(neighbour_figure "$lab/neighbours.json" high per_s)
 }
 
