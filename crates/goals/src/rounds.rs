@@ -209,7 +209,7 @@ impl Rounds {
     }
 }
 
-/// Returns the median ratio of A and B of a `taut bench ping|rr|stream --versus` result, which
+/// Returns the median ratio of A and B of a result of `taut bench … --versus`, which
 /// measured both in each repeat.
 pub fn versus(report: &Doc, figure: &str) -> Measured<Value> {
     let (a, b) = (report.numbers("a.repeats", figure)?, report.numbers("b.repeats", figure)?);

@@ -265,7 +265,7 @@ impl<'a> Lab<'a> {
         self.run(&command)
     }
 
-    /// Runs `taut -o json` and returns what it prints.
+    /// Runs taut with JSON output and returns what it prints.
     pub fn taut_json(&mut self, words: impl Words) -> Measured<Doc> {
         let mut words = words.words();
         words.splice(0..0, ["-o", "json"].map(str::to_owned));
@@ -273,7 +273,7 @@ impl<'a> Lab<'a> {
         self.machine.run(&command)?.json()
     }
 
-    /// Runs `taut -o json bench …` and returns its result, which is kept in the row's folder. The
+    /// Runs `taut bench …` with JSON output and returns its result, which is kept in the row's folder. The
     /// result is what this call printed, so that no other call's can stand in.
     pub fn bench(&mut self, words: impl Words) -> Measured<Doc> {
         let command = self.bench_command(words);
@@ -285,7 +285,7 @@ impl<'a> Lab<'a> {
         self.machine.run(command)?.json()
     }
 
-    /// Returns the command of `taut -o json bench …`, to run it with priority or in the background.
+    /// Returns the command of `taut bench …` with JSON output, to run it with priority or in the background.
     pub fn bench_command(&self, words: impl Words) -> Command {
         let words = words.words();
         let name = words.first().map_or("bench", |word| word).to_owned();
