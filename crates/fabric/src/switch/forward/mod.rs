@@ -87,8 +87,8 @@ impl<'s> Forwarder<'s> {
         Target { member, pair: flow_hash::choose(running, head) }
     }
 
-    /// Locks a receive queue until another one is wanted or the burst ends, and unlocks the one that
-    /// was locked before.
+    /// Locks a receive queue, and unlocks the one that was locked before. The lock is kept until
+    /// another queue is wanted or the burst ends.
     #[inline]
     fn lock_queue(&mut self, target: Target) -> &mut RxSlot {
         if !matches!(&self.locked, Some((other, _)) if *other == target) {
