@@ -273,8 +273,8 @@ impl<'a> Lab<'a> {
         self.machine.run(&command)?.json()
     }
 
-    /// Runs `taut bench …` with JSON output and returns its result, which is kept in the row's folder. The
-    /// result is what this call printed, so that no other call's can stand in.
+    /// Runs `taut bench …` with JSON output and returns its result, which is kept in the row's
+    /// folder. The result is what this call printed, so that no other call's can stand in.
     pub fn bench(&mut self, words: impl Words) -> Measured<Doc> {
         let command = self.bench_command(words);
         self.bench_by(&command)
@@ -285,7 +285,8 @@ impl<'a> Lab<'a> {
         self.machine.run(command)?.json()
     }
 
-    /// Returns the command of `taut bench …` with JSON output, to run it with priority or in the background.
+    /// Returns the command of `taut bench …` with JSON output, to run it with priority or in the
+    /// background.
     pub fn bench_command(&self, words: impl Words) -> Command {
         let words = words.words();
         let name = words.first().map_or("bench", |word| word).to_owned();
