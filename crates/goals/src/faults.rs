@@ -74,7 +74,7 @@ fn no_row_is_met_when_every_program_has_a_fault() {
 fn no_goal_is_met_after_the_moment_of_a_fault() {
     for row in rows() {
         for from in 1..40 {
-            // What is met although every bench fails from then on was measured before.
+            // A goal that is met although every bench fails from then on was measured before.
             let before = met(&drive(&mut StandIn::new(Fault::FailsSilently, from, true), row)).len();
             for fault in Fault::ALL {
                 let after = met(&drive(&mut StandIn::new(fault, from, true), row));

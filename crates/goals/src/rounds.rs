@@ -14,9 +14,9 @@ use crate::reason::{Measured, NotMeasured, require};
 pub enum State {
     /// A cache line's round trip between the cores takes less than 200 ns.
     Near,
-    /// It takes from 250 ns to 2 µs.
+    /// The round trip takes from 250 ns to 2 µs.
     Far,
-    /// It changed, or is between.
+    /// The round trip changed, or is between the two.
     Moved,
     /// The sample does not say.
     Unknown,
@@ -51,7 +51,7 @@ impl fmt::Display for State {
 pub struct Sample {
     /// The machine's state meanwhile.
     pub state: State,
-    /// What was measured.
+    /// The measured figures.
     pub doc: Doc,
 }
 

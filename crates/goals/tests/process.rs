@@ -76,11 +76,11 @@ fn a_bench_that_measures_is_believed() {
 #[test]
 fn a_bench_that_does_not_measure_is_not_met() {
     for script in [
-        // It fails, with a result and without one.
+        // The bench fails, with a result and without one.
         &format!("{GOOD}\nexit 1"),
         "exit 1",
         "kill -9 $$",
-        // It writes nothing, or half of it.
+        // The bench writes nothing, or half of it.
         "true",
         "echo '{\"repeats\": [{\"lost\": 0}'",
         // Fields are null, NaN, absent, empty, texts, or infinite.

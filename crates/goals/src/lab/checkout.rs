@@ -12,7 +12,7 @@ use crate::reason::{Measured, require};
 pub struct Tests {
     /// Number of tests that passed.
     pub passed: f64,
-    /// What they printed.
+    /// Output of the tests.
     pub text: Text,
     /// Time that they took.
     pub took: Duration,

@@ -32,7 +32,7 @@ pub struct Setup {
     pub images: PathBuf,
     /// The checkout.
     pub checkout: PathBuf,
-    /// Whether rows shorten themselves.
+    /// True if rows shorten themselves.
     pub quick: bool,
 }
 

@@ -24,7 +24,7 @@ impl Twin {
     }
 }
 
-/// What becomes of a word of the VM's command line in its twin's.
+/// Change of one word of the VM's command line on its way into the twin's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rewrite {
     /// The word stays.

@@ -62,9 +62,9 @@ pub struct Command {
     pub folder: Option<PathBuf>,
     /// Time after which it is killed.
     pub limit: Duration,
-    /// Whether it gets a session of its own.
+    /// True if the program gets a session of its own.
     pub has_session: bool,
-    /// Whether its session has priority over everything else on this machine.
+    /// True if the program's session has priority over everything else on this machine.
     pub is_preferred: bool,
     /// Name under which its output is kept in the row's folder.
     pub record: Option<String>,

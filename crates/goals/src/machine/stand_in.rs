@@ -69,7 +69,7 @@ pub(crate) struct StandIn {
     fault: Fault,
     /// Number of the program from which on the fault is there.
     from: usize,
-    /// Whether only programs that are recorded, as benches are, have the fault.
+    /// True if only programs that are recorded, as benches are, have the fault.
     is_for_benches: bool,
     pub(crate) has_rivals: bool,
     /// Programs that had the fault.

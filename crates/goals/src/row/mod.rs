@@ -14,9 +14,9 @@ use crate::rival::Rival;
 pub struct Row {
     /// Name, such as `SK3`.
     pub id: &'static str,
-    /// What is measured.
+    /// The measured quantity.
     pub what: &'static str,
-    /// On what it is measured.
+    /// Machines and settings on which it is measured.
     pub on: &'static str,
     /// Its goals. Each gets exactly one line in the results.
     pub goals: &'static [Goal],

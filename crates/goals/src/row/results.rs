@@ -23,10 +23,10 @@ pub struct Outcome {
     pub values: Vec<Value>,
     /// Bounds of the figures.
     pub bounds: &'static [Bound],
-    /// What else the row says about it.
+    /// Further words of the row about it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub detail: String,
-    /// Whether it was measured by a shortened run.
+    /// True if it was measured by a shortened run.
     pub quick: bool,
 }
 
@@ -61,7 +61,7 @@ pub struct Results {
     outcomes: BTreeMap<&'static str, Outcome>,
     /// Mistakes of the row itself, such as a goal that it does not declare.
     mistakes: Vec<String>,
-    /// Whether outcomes are printed when they are known.
+    /// True if outcomes are printed when they are known.
     is_printing: bool,
 }
 
@@ -95,7 +95,7 @@ impl Results {
     pub fn settle(&mut self, ids: &[&str], outcome: Measured<()>) {
         let Err(reason) = outcome else { return };
         for id in ids {
-            // What the part recorded before it failed was measured.
+            // Goals that the part recorded before it failed were measured.
             if !self.outcomes.contains_key(id) {
                 self.not_measured(id, &reason);
             }

@@ -15,7 +15,7 @@ pub struct Report {
     pub set: String,
     /// Time at which it began, UTC.
     pub time: String,
-    /// Whether rows shortened themselves.
+    /// True if rows shortened themselves.
     pub quick: bool,
     /// Commit of the checkout, with `-dirty` if files were changed since.
     pub commit: String,

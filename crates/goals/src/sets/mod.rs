@@ -12,7 +12,7 @@ use crate::row::Row;
 pub struct Set {
     /// Name, such as `SK`.
     pub name: &'static str,
-    /// What its rows have in common.
+    /// Common subject of its rows.
     pub what: &'static str,
     /// Its rows, in order.
     pub rows: &'static [&'static Row],

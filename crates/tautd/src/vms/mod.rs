@@ -81,7 +81,7 @@ pub(crate) enum End {
     Stopped,
     /// The guest shut itself down.
     ShutDown,
-    /// It ended otherwise, for this reason.
+    /// The process ended otherwise, for this reason.
     Failed(String),
 }
 

@@ -51,7 +51,8 @@ fn command(lab: &mut Lab, name: &str) -> Measured<Command> {
     Ok(script.arg(&setup.programs).arg(&setup.images).arg(&out).record(name).limit(600))
 }
 
-/// What a demo could leave behind: namespaces, network devices, processes, huge pages, folders.
+/// Lists what a demo could leave behind: namespaces, network devices, processes, huge pages and
+/// folders.
 fn inventory(lab: &mut Lab) -> Measured<BTreeSet<String>> {
     let mut found = BTreeSet::new();
     for command in ["netns list", "-o link"] {
