@@ -9,6 +9,9 @@ TRIPLE   := x86_64-unknown-linux-gnu
 BIN      := $(TARGET)/release
 IMAGES   := $(TARGET)/images
 GUEST    := $(TARGET)/$(TRIPLE)/release/taut-guest
+# Tests that leave themselves out add a line here.
+SKIPS    := $(abspath $(TARGET))/skips.txt
+SCRIPTS   = $(shell git ls-files '*.sh' .ci/run)
 SUDO     := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env PATH="$$PATH")
 export CARGO_TARGET_DIR := $(abspath $(TARGET))
 
@@ -36,12 +39,19 @@ images: build ## Make the guest images (Debian's kernels with taut's guest as in
 	@tools/images.sh $(BIN) $(IMAGES)
 
 .PHONY: test
-test: setup-test lint test-unit test-host test-guest ## Run everything that CI runs
+test: setup-test forget-skips lint test-unit test-host test-guest ## Run everything that CI runs
+	@if [ -s $(SKIPS) ]; then echo "left out, as TAUT_ALLOW_SKIP=$$TAUT_ALLOW_SKIP allows:"; \
+	  LC_ALL=C sort -u $(SKIPS) | sed 's/^/  /'; else echo "no test was left out"; fi
+
+.PHONY: forget-skips
+forget-skips:
+	@rm -f $(SKIPS)
 
 .PHONY: test-unit
 test-unit: ## Tests that need nothing of the host
 	$(CARGO) test --workspace --exclude taut-tests
-	$(CARGO) test -p taut-tests --test architecture
+	$(CARGO) test -p taut-tests --lib --test architecture
+	$(CARGO) check --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)/fuzz/check
 
 .PHONY: test-host
 test-host: build ## Tests that need root and network namespaces
@@ -54,10 +64,17 @@ test-guest: build images ## Tests that boot VMs in QEMU
 	$(CARGO) test -p taut-tests --test guest --no-run
 	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test -p taut-tests --test guest -- --test-threads=1
 
+.PHONY: test-hidden
+test-hidden: setup-test build images ## Show that tests fail if a prerequisite is hidden from them
+	$(CARGO) build --release -p taut-preload --example tcp_program
+	$(CARGO) test -p taut-tests --test hidden --no-run
+	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test -p taut-tests --test hidden -- --test-threads=1 --nocapture
+
 .PHONY: lint
-lint: ## Format, clippy, licences and sources of dependencies
+lint: ## Format, clippy, shellcheck, licences and sources of dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	shellcheck $(SCRIPTS)
 	@tools/deny.sh
 
 .PHONY: bench
@@ -66,31 +83,42 @@ bench: setup-test build images ## Microguests and VMs side by side with TAP + Li
 	@$(SUDO) $(BIN)/taut-goals run SK --rows SK3,SK4 $(FOLDERS) --out $(TARGET)/bench
 
 .PHONY: bench-switch
+bench-switch: setup-rivals
 bench-switch: setup-test build ## taut's switch beside OVS-DPDK, DPDK's vhost and a Linux bridge
+	$(CARGO) build --release -p taut-goals
 	$(CARGO) build --release -p taut-bench --example switch_report
-	@$(SUDO) env QUICK=$(QUICK) tools/bench-switch.sh $(abspath $(BIN)) $(abspath $(TARGET))/bench-switch
+	@$(SUDO) $(TOOLS) NOTE="$(NOTE)" $(BIN)/taut-goals run SW $(if $(QUICK),--quick) $(FOLDERS) --out $(TARGET)/bench-switch
+	@if [ -n "$(QUICK)" ]; then \
+	  $(BIN)/examples/switch_report $(TARGET)/performance.md $(TARGET)/performance.svg $(SWITCHES)/20*.json; \
+	else \
+	  cp $(SWITCHES)/20*.json bench/results/ \
+	  && $(BIN)/examples/switch_report docs/performance.md docs/performance.svg $$(ls -r bench/results/*.json); \
+	fi
 
-# Folders that the rows of goals need.
+# Results of the last bench-switch.
+SWITCHES = $(TARGET)/bench-switch/SW-latest/SW1
+
+# Folders that the rows of goals need, and where setup.sh puts rivals.
 FOLDERS = --programs $(BIN) --images $(IMAGES)
+TOOLS = env TAUT_RIVALS="$(TAUT_RIVALS)" PATH="$$PATH:$(abspath $(TARGET))/tools/bin"
 
 .PHONY: goals
+goals: setup-rivals
 goals: setup-test build images ## Measure goals: make goals SET=SK [ROWS="SK3 SK4"] [QUICK=1]
 	$(CARGO) build --release -p taut-goals
-	@if [ -e tools/goals/$(SET).sh ]; then \
-	  $(SUDO) env QUICK=$(QUICK) ROWS="$(ROWS)" tools/goals.sh $(SET) $(abspath $(BIN)) $(abspath $(IMAGES)) $(abspath $(TARGET))/goals; \
-	else \
-	  $(SUDO) $(BIN)/taut-goals run $(or $(SET),SK) --rows "$(ROWS)" $(if $(QUICK),--quick) $(FOLDERS) --out $(TARGET)/goals; \
-	fi
+	@$(SUDO) $(TOOLS) $(BIN)/taut-goals run $(or $(SET),SK) --rows "$(ROWS)" $(if $(QUICK),--quick) $(FOLDERS) --out $(TARGET)/goals
 
 .PHONY: fuzz
 fuzz: setup-fuzz ## Fuzz every border with hostile bytes for 10 minutes: make fuzz [SECONDS=600]
 	@tools/fuzz.sh $(or $(SECONDS),600)
 
-.PHONY: setup-run setup-test setup-fuzz
+.PHONY: setup-run setup-test setup-rivals setup-fuzz
 setup-run: ## Install what running needs (QEMU, iproute2 …)
 	@tools/setup.sh run
 setup-test: ## Install what the tests need besides
 	@tools/setup.sh run test
+setup-rivals: ## Install what rows are measured beside; without it they are not measured
+	-@tools/setup.sh rivals
 setup-fuzz: ## Install what fuzzing needs (a C++ compiler for libFuzzer)
 	@tools/setup.sh fuzz
 

@@ -33,7 +33,7 @@ out() {
     [[ $file != sys/class/net/* || -e sys/class/net/$(cut -d/ -f4 <<<"$file")/device ]] || continue
     text=$(cat "$file" 2>/dev/null) || continue
     [[ $file != */meminfo ]] || text=$(grep MemTotal: <<<"$text")
-    if [[ $text == *$'\n'* ]]; then printf '%s:\n' "$file"; sed 's/^/  | /' <<<"$text"; else printf '%s: %s\n' "$file" "$text"; fi
+    if [[ $text == *$'\n'* ]]; then printf '%s:\n  | %s\n' "$file" "${text//$'\n'/$'\n  | '}"; else printf '%s: %s\n' "$file" "$text"; fi
   done
 }
 if [ $# -gt 0 ]; then out >"$1"; else out; fi

@@ -20,7 +20,9 @@ kept=$target_dir/kept
 triple=x86_64-unknown-linux-gnu
 sanitizer=${SANITIZER:-address}
 bin=$target_dir/$sanitizer/$triple/release
-all=$(cd fuzz/fuzz_targets && ls -- *.rs | sed 's/\.rs$//')
+all=(fuzz/fuzz_targets/*.rs)
+all=("${all[@]##*/}")
+all=("${all[@]%.rs}")
 
 build() {
   # Coverage by compiler pass, with the flags of cargo-fuzz. The stable compiler supports them, but
@@ -41,6 +43,9 @@ export ASAN_OPTIONS=quarantine_size_mb=1:malloc_context_size=4:detect_leaks=0
 # start code does not.
 trap '' PIPE
 
+# count FOLDER: the number of its files.
+count() { find "$1" -mindepth 1 -printf x | wc -c; }
+
 # unpack TARGET: the kept corpus as files in $kept/TARGET.
 unpack() {
   rm -rf "${kept:?}/$1" && mkdir -p "$kept/$1"
@@ -50,11 +55,11 @@ unpack() {
 # archive TARGET FOLDER: packs the files of a folder as the kept corpus. The same files always give
 # the same archive.
 archive() {
-  (cd "$2" && ls) |
+  find "$2" -mindepth 1 -printf '%f\n' | LC_ALL=C sort |
     tar -C "$2" --format=ustar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=644 \
       --no-recursion --verbatim-files-from -T - -c |
     gzip -9n >"fuzz/corpus/$1.tar.gz"
-  echo "$1: $(ls "$2" | wc -l) inputs, $(stat -c %s "fuzz/corpus/$1.tar.gz") bytes packed"
+  echo "$1: $(count "$2") inputs, $(stat -c %s "fuzz/corpus/$1.tar.gz") bytes packed"
 }
 
 # pack TARGET: merges what is kept and what was found into the fewest inputs with the same coverage.
@@ -83,11 +88,12 @@ fuzz() {
     grep -E 'panicked at|ERROR: |SUMMARY|Test unit written' -A2 "$log" | head -20
   fi
   sum=$((sum + ${executions:-0}))
-  echo "FUZZ $target ${executions:-0} executions ${rate:-0}/s $(ls "$found/$target" | wc -l) inputs $((status != 0)) crashes"
+  echo "FUZZ $target ${executions:-0} executions ${rate:-0}/s $(count "$found/$target") inputs $((status != 0)) crashes"
 }
 
 command=${1:-600}
 shift || true
+targets=("${@:-${all[@]}}")
 case $command in
   add)
     target=${1:?usage: fuzz.sh add TARGET FILE…}
@@ -97,20 +103,19 @@ case $command in
     archive "$target" "$kept/$target"
     ;;
   unpack)
-    for target in ${*:-$all}; do unpack "$target" && echo "$kept/$target"; done
+    for target in "${targets[@]}"; do unpack "$target" && echo "$kept/$target"; done
     ;;
   pack)
     build
-    for target in ${*:-$all}; do pack "$target"; done
+    for target in "${targets[@]}"; do pack "$target"; done
     ;;
   *)
     build
-    targets=${*:-$all}
-    each=$((command / $(wc -w <<<"$targets")))
+    each=$((command / ${#targets[@]}))
     [ "$each" -gt 0 ] || each=1
     sum=0 crashed=0
-    for target in $targets; do fuzz "$target" "$each"; done
-    echo "FUZZ all $sum executions in $((each * $(wc -w <<<"$targets"))) s, $crashed crashes"
+    for target in "${targets[@]}"; do fuzz "$target" "$each"; done
+    echo "FUZZ all $sum executions in $((each * ${#targets[@]})) s, $crashed crashes"
     [ "$crashed" = 0 ]
     ;;
 esac

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Parts of initial RAM file systems for guests. Sourced; makes $work, which is removed at exit, and
 # $root in it.
 work=$(mktemp -d)

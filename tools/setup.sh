@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # setup.sh GROUP…: installs the Debian packages of these groups that are missing, and says which.
 # Works on Debian 12 and 13, as root or with sudo. On Debian 12, QEMU comes from backports (10.0),
-# because 7.2 needs a work-around under emulation; without backports it is 7.2.
+# because 7.2 needs a work-around under emulation; without backports it is 7.2. The group `rivals`
+# also has vhost-device-vsock, which Debian does not package: cargo builds it into target/tools.
 set -euo pipefail
 
 declare -A groups=(
   [run]="gcc libc6-dev make qemu-system-x86 iproute2 iputils-ping kmod xz-utils zstd ca-certificates"
-  [test]="iperf3 redis-tools socat dropbear-bin openssh-client curl python3 mmdebstrap e2fsprogs fdisk dosfstools mtools syslinux syslinux-common jq ethtool procps cpio nftables"
+  [test]="iperf3 redis-tools socat dropbear-bin openssh-client curl python3 mmdebstrap e2fsprogs fdisk dosfstools mtools syslinux syslinux-common jq ethtool procps cpio nftables g++ shellcheck"
   [fuzz]="g++"
   [rivals]="bridge-utils dpdk dpdk-dev openvswitch-switch-dpdk pkg-config"
 )
@@ -62,4 +63,13 @@ if ! command -v cargo >/dev/null; then
     echo "hint: install Rust 1.90 or newer with rustup, then run make again" >&2
     exit 1
   fi
+fi
+
+# The version that vhost-device-vsock's figures in docs/ were measured with.
+vsock=0.3.0
+tools=${CARGO_TARGET_DIR:-target}/tools
+if [[ " $* " == *" rivals "* ]] && ! PATH="$PATH:$tools/bin" command -v vhost-device-vsock >/dev/null; then
+  say "building vhost-device-vsock $vsock (once, some minutes)"
+  CARGO_TARGET_DIR="$tools/build" cargo install vhost-device-vsock --version "$vsock" --locked --quiet --root "$tools"
+  rm -rf "$tools/build"
 fi

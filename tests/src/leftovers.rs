@@ -53,7 +53,7 @@ fn began(pid: u32) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-// What cannot be removed stays: a test that depends on it fails by itself.
+// A leftover that cannot be removed stays: a test that depends on it fails by itself.
 fn clear(dir: &Path) {
     eprintln!("clearing away {}, whose tests were killed", dir.display());
     end_daemon(dir);

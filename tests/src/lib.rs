@@ -2,11 +2,13 @@
 //! nothing is left when it ends.
 //!
 //! `TAUT_BIN` names the folder of the programs (default: the release folder of this checkout),
-//! `TAUT_IMAGES` that of the guest images.
+//! `TAUT_IMAGES` that of the guest images. `TAUT_ALLOW_SKIP` lists what may be missing
+//! ([`Prerequisite`]).
 
 mod daemon;
 mod leftovers;
 mod netns;
+mod prerequisite;
 mod process;
 mod raw_port;
 mod raw_vmci;
@@ -15,6 +17,7 @@ mod wait;
 pub use daemon::{Outcome, Taut};
 pub use leftovers::{clear_away, directory, is_left_over, owner};
 pub use netns::{Netns, Pings};
+pub use prerequisite::{Controller, Image, Prerequisite, any_image, image, require, require_found};
 pub use process::{Background, Pids, alive, kill_9};
 pub use raw_port::RawPort;
 pub use raw_vmci::{RawVmci, idle_microguests};
@@ -25,13 +28,6 @@ use std::path::{Path, PathBuf};
 /// Returns the folder of the programs.
 pub fn bin_dir() -> PathBuf {
     std::env::var_os("TAUT_BIN").map_or_else(|| checkout().join("target/release"), PathBuf::from)
-}
-
-/// Returns the folder of a guest image, if this Debian has its kernel.
-pub fn image(name: &str) -> Option<PathBuf> {
-    let images =
-        std::env::var_os("TAUT_IMAGES").map_or_else(|| checkout().join("target/images"), PathBuf::from);
-    Some(images.join(name)).filter(|folder| folder.join("info.json").exists())
 }
 
 fn checkout() -> &'static Path {

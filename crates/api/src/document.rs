@@ -16,7 +16,7 @@ pub struct Document<Spec, Status> {
     pub name: Name,
     /// Store revision of the last write to `spec`.
     pub revision: u64,
-    /// What the user asked for.
+    /// Settings that the user asked for.
     pub spec: Spec,
     /// Observed state; never written by the user.
     pub status: Status,

@@ -1,4 +1,4 @@
-//! What the Linux host enforces for VMs: the plan's [`HostPlan`] and the resulting [`HostReport`].
+//! Enforcement by the Linux host for VMs: the plan's [`HostPlan`] and the resulting [`HostReport`].
 //!
 //! The plan states the whole wanted state of the host. Enforcement compares it with what it did
 //! before, changes the difference, and reports. There is no undo request: a VM or setting that the
@@ -119,8 +119,10 @@ pub struct HostReport {
 pub struct VmReport {
     /// pCPUs that its vCPUs own, in the order of the vCPUs: in force, or begun.
     pub cpus: Vec<u32>,
-    /// Every vCPU is bound to the pCPU that it owns. True also if other tasks, interrupts or kernel
-    /// work could not be moved off that pCPU; see [`HostReport::cpu_problems`] and
+    /// Every vCPU is bound to the pCPU that it owns, even if others may run there as well.
+    pub bound: bool,
+    /// Every vCPU is bound to the pCPU that it owns, and all other tasks are kept off. Interrupts
+    /// and kernel work may still arrive; see [`HostReport::cpu_problems`] and
     /// [`HostReport::fixed_interrupts`].
     pub exclusive: bool,
     /// Why its vCPUs are not bound to the pCPUs that they were to share.

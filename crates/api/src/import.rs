@@ -27,7 +27,7 @@ pub enum Fate {
     Mapped {
         /// The field of the VM's spec that holds it.
         field: String,
-        /// What it was mapped to, and why.
+        /// The new meaning or value, with the reason.
         note: String,
     },
     /// Known, but without effect in this version; only reported.

@@ -13,7 +13,7 @@ pub struct LatencyStatus {
     /// SMT siblings of those pCPUs, which are kept idle (LS-4 idle SMT siblings).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub idle: Vec<u32>,
-    /// Reasons for a refusal, and what is missing.
+    /// Parts that are missing, with reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
     /// Decisions, each with its rule.
@@ -30,10 +30,9 @@ pub enum LatencyState {
     Waiting,
     /// Everything is in force.
     Granted,
-    /// A part is in force at most: `missing` names the rest, or a decision needs a restart.
+    /// A part is in force at most, and no exclusive pCPUs perhaps: `missing` names the rest, or a
+    /// decision needs a restart.
     Partly,
-    /// Reserved: no rule reports this state. A VM without exclusive pCPUs is [`Self::Partly`].
-    Refused,
 }
 
 /// A decision of the plan.

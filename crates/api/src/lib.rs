@@ -43,6 +43,7 @@ pub mod units;
 pub mod vlan;
 pub mod vm;
 pub mod vmci;
+pub mod word;
 
 pub use coalescing::Coalescing;
 pub use document::Document;

@@ -18,6 +18,9 @@ use crate::placement::Numbers;
 use crate::resources::{CpuReservation, MemoryReservation};
 use crate::shares::{CpuLimit, MemoryLimit, Shares};
 use crate::vm::LatencySensitivity;
+#[cfg(feature = "clap")]
+use crate::word::on_or_off;
+use crate::word::removes;
 use crate::{Bytes, Name};
 
 /// Settings of a VM to change, all or none. Absent settings keep their values.
@@ -41,7 +44,7 @@ pub struct VmPatch {
     #[serde(skip_serializing_if = "is_default")]
     #[cfg_attr(feature = "clap", command(flatten))]
     pub machine: MachinePatch,
-    /// Where vCPUs and memory are placed.
+    /// Placement of vCPUs and memory.
     #[serde(skip_serializing_if = "is_default")]
     #[cfg_attr(feature = "clap", command(flatten))]
     pub placement: PlacementPatch,
@@ -73,7 +76,14 @@ pub struct NicPatch {
     /// Large receive offload: merge TCP segments for the card.
     #[cfg_attr(
         feature = "clap",
-        arg(long, value_name = "on|off", value_parser = on_or_off, group = "setting")
+        arg(
+            long,
+            value_name = "on|off",
+            num_args = 0..=1,
+            default_missing_value = "on",
+            value_parser = on_or_off,
+            group = "setting"
+        )
     )]
     pub lro: Option<bool>,
 }
@@ -195,8 +205,12 @@ pub struct HaltPatch {
         )
     )]
     pub spin: Option<Switch>,
-    /// Shortest time that it spins, in microseconds (ESX: monitor.idleLoopMinSpinUS, 100).
-    #[cfg_attr(feature = "clap", arg(long, value_name = "US", group = "setting"))]
+    /// Shortest time that it spins, in microseconds (ESX: monitor.idleLoopMinSpinUS): a number, or
+    /// default (0) for 100.
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "US", value_parser = count_or_default, group = "setting")
+    )]
     pub min_spin_us: Option<u32>,
 }
 
@@ -224,7 +238,7 @@ impl Switch {
     }
 }
 
-/// Where vCPUs and memory are placed.
+/// Placement of vCPUs and memory.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
@@ -238,8 +252,11 @@ pub struct PlacementPatch {
     /// once.
     #[cfg_attr(feature = "clap", arg(long = "cpu-affinity", value_name = "CPUS", group = "setting"))]
     pub cpus: Option<Numbers>,
-    /// Upper limit of vCPUs per virtual NUMA node, from the next start on; 0 removes the limit.
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N", group = "setting"))]
+    /// Upper limit of vCPUs per virtual NUMA node, from the next start on: a number, or none (0).
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "N", value_parser = count_or_none, group = "setting")
+    )]
     pub vcpus_per_node: Option<u32>,
 }
 
@@ -250,32 +267,47 @@ pub struct PlacementPatch {
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[serde(default, deny_unknown_fields)]
 pub struct VmciPatch {
-    /// Adds (`true`) or removes (`false`) the device. A new device gets a context ID. A removed one
-    /// is cut off at once; the guest sees it until its next start.
-    #[cfg_attr(feature = "clap", arg(skip))]
+    /// Adds (on) or removes (off) the VMCI device. A new device gets a context ID, and the guest
+    /// sees it after its next start. A removed one is cut off at once.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            long = "vmci",
+            value_name = "on|off",
+            num_args = 0..=1,
+            default_missing_value = "on",
+            value_parser = on_or_off,
+            group = "setting"
+        )
+    )]
     pub present: Option<bool>,
     /// VMCI domains of the VM: a list such as A,B, or none. VMs with a common domain may talk.
     #[cfg_attr(feature = "clap", arg(long = "vmci-domains", value_name = "A,B|none", group = "setting"))]
     pub domains: Option<Domains>,
-    /// True if the VM may talk over VMCI to every other unrestricted VM.
+    /// Lets the VM talk over VMCI to every other unrestricted VM.
     #[cfg_attr(
         feature = "clap",
         arg(
             long = "vmci-unrestricted",
-            value_name = "true|false",
+            value_name = "on|off",
             num_args = 0..=1,
-            require_equals = true,
-            default_missing_value = "true",
-            hide_possible_values = true,
+            default_missing_value = "on",
+            value_parser = on_or_off,
             group = "setting"
         )
     )]
     pub unrestricted: Option<bool>,
-    /// Upper limit of simultaneous VMCI connections.
-    #[cfg_attr(feature = "clap", arg(long = "vmci-connections", value_name = "N", group = "setting"))]
+    /// Upper limit of simultaneous VMCI connections: a number, or default (0) for 4096.
+    #[cfg_attr(
+        feature = "clap",
+        arg(long = "vmci-connections", value_name = "N", value_parser = count_or_default, group = "setting")
+    )]
     pub connections: Option<u32>,
-    /// Upper limit of VMCI connections that are not accepted yet.
-    #[cfg_attr(feature = "clap", arg(long = "vmci-half-open", value_name = "N", group = "setting"))]
+    /// Upper limit of VMCI connections that are not accepted yet: a number, or default (0) for 256.
+    #[cfg_attr(
+        feature = "clap",
+        arg(long = "vmci-half-open", value_name = "N", value_parser = count_or_default, group = "setting")
+    )]
     pub half_open: Option<u32>,
 }
 
@@ -288,7 +320,7 @@ impl FromStr for Domains {
     type Err = BadName;
 
     fn from_str(text: &str) -> Result<Self, BadName> {
-        if text == "none" {
+        if removes(text) {
             return Ok(Self::default());
         }
         text.split(',').map(str::parse).collect::<Result<_, _>>().map(Self)
@@ -296,10 +328,10 @@ impl FromStr for Domains {
 }
 
 impl VmPatch {
-    /// Returns whether the request changes something that admission control decides on: latency
+    /// Returns whether admission control decides on the request: it changes latency
     /// sensitivity, reservations, shares, limits of CPU and memory, placement, vCPUs or memory.
     /// Limits of the disk do not count.
-    pub fn changes_resources(&self) -> bool {
+    pub fn needs_admission(&self) -> bool {
         !is_default(&self.latency)
             || !is_default(&self.resources)
             || !is_default(&self.placement)
@@ -314,22 +346,28 @@ pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 #[cfg(feature = "clap")]
-fn on_or_off(text: &str) -> Result<bool, &'static str> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("expected on or off"),
-    }
-}
-
-#[cfg(feature = "clap")]
 fn bytes_or_none(text: &str) -> Result<Bytes, String> {
-    if text == "none" { Ok(Bytes(0)) } else { text.parse().map_err(|error| format!("{error}")) }
+    if removes(text) { Ok(Bytes(0)) } else { text.parse().map_err(|error| format!("{error}")) }
 }
 
 #[cfg(feature = "clap")]
 fn number_or_none(text: &str) -> Result<u64, &'static str> {
-    if text == "none" { Ok(0) } else { text.parse().map_err(|_| "expected a number or none") }
+    if removes(text) { Ok(0) } else { text.parse().map_err(|_| "write a number, or none") }
+}
+
+/// Reads a number from 1 on, or 0 for `none`.
+#[cfg(feature = "clap")]
+fn count_or_none(text: &str) -> Result<u32, &'static str> {
+    if removes(text) { Ok(0) } else { text.parse().map_err(|_| "write a number, or none") }
+}
+
+/// Reads a number from 1 on, or 0 for `default`.
+#[cfg(feature = "clap")]
+fn count_or_default(text: &str) -> Result<u32, &'static str> {
+    match text {
+        "default" => Ok(0),
+        number => number.parse().map_err(|_| "write a number, or default"),
+    }
 }
 
 #[cfg(test)]

@@ -40,6 +40,21 @@ impl PlacementSpec {
         *self == Self::default()
     }
 
+    /// Names the pCPUs that are allowed, for messages: "pCPUs 0-3", "the pCPUs of NUMA node 3".
+    pub fn allowed(&self) -> String {
+        match (self.cpus.is_any(), self.nodes.is_any()) {
+            (true, true) => "any pCPU".to_owned(),
+            (true, false) => format!("the pCPUs of {}", self.named_nodes()),
+            (false, true) => format!("pCPUs {}", self.cpus),
+            (false, false) => format!("pCPUs {} of {}", self.cpus, self.named_nodes()),
+        }
+    }
+
+    fn named_nodes(&self) -> String {
+        let plural = if self.nodes.0.len() == 1 { "" } else { "s" };
+        format!("NUMA node{plural} {}", self.nodes)
+    }
+
     /// Returns the number of vCPUs on each virtual NUMA node of a VM with `vcpus` vCPUs.
     pub fn virtual_nodes(&self, vcpus: u32) -> Vec<u32> {
         let each = self.vcpus_per_node.filter(|each| *each > 0 && *each < vcpus && vcpus >= self.min_vcpus);

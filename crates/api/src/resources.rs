@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 use crate::Bytes;
 use crate::shares::{CpuLimit, Shares};
 use crate::text::schema_of_text;
+use crate::word::removes;
 
 /// The table `[cpu]` of a VM file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -75,7 +76,7 @@ impl FromStr for CpuReservation {
         let bad = || BadCpuReservation(text.to_owned());
         let lower = text.trim().to_ascii_lowercase();
         match lower.as_str() {
-            "none" => return Ok(Self::None),
+            word if removes(word) => return Ok(Self::None),
             "full" => return Ok(Self::Full),
             _ => {}
         }
@@ -138,7 +139,7 @@ impl FromStr for MemoryReservation {
 
     fn from_str(text: &str) -> Result<Self, BadMemoryReservation> {
         match text.trim().to_ascii_lowercase().as_str() {
-            "none" => Ok(Self::None),
+            word if removes(word) => Ok(Self::None),
             "full" => Ok(Self::Full),
             size => size.parse().map(Self::Size).map_err(|_| BadMemoryReservation(text.to_owned())),
         }

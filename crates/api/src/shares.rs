@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 use crate::Bytes;
 use crate::latency::Decision;
 use crate::text::{deserialize_number_or_text, schema_of_text};
+use crate::word::removes;
 
 /// Weight of a VM when a resource is scarce: `low`, `normal`, `high` (1 : 2 : 4, per vCPU, per MiB
 /// of memory or per disk), or a number from 1 to 1000000 for the whole VM, as on ESX
@@ -140,7 +141,7 @@ impl FromStr for CpuLimit {
     fn from_str(text: &str) -> Result<Self, BadCpuLimit> {
         let bad = || BadCpuLimit(text.to_owned());
         let lower = text.trim().to_ascii_lowercase();
-        if lower == "none" {
+        if removes(&lower) {
             return Ok(Self::None);
         }
         if let Some(percent) = lower.strip_suffix('%') {
@@ -197,7 +198,7 @@ impl FromStr for MemoryLimit {
     type Err = BadMemoryLimit;
 
     fn from_str(text: &str) -> Result<Self, BadMemoryLimit> {
-        if text.trim().eq_ignore_ascii_case("none") {
+        if removes(text) {
             return Ok(Self::None);
         }
         let size = text.parse::<Bytes>().ok().filter(|size| size.0 > 0);
@@ -217,7 +218,7 @@ impl fmt::Display for MemoryLimit {
 /// State of a VM's shares, limits and placement.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceStatus {
-    /// What this host cannot enforce, and why.
+    /// Settings that this host cannot enforce, with reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
     /// Decisions, each with its rule.

@@ -11,7 +11,8 @@ use crate::text::deserialize_number_or_text;
 
 /// A size in bytes, written `512MiB`, `2GiB` or as a plain number of bytes.
 ///
-/// Suffixes are binary: `K`/`KiB`, `M`/`MiB`, `G`/`GiB`, `T`/`TiB`.
+/// Suffixes are binary in every spelling: `M`, `MB` and `MiB` are 1048576 bytes. The same holds for
+/// K, G and T.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, SerializeDisplay, ToSchema)]
 #[schema(value_type = String, example = "512MiB")]
 pub struct Bytes(pub u64);

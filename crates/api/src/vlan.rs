@@ -8,6 +8,8 @@ use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, SchemaType, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::word::removes;
+
 /// VLAN membership of a port.
 ///
 /// Written as on ESX: 0 for none, 1 to 4094 for a VLAN in which the switch keeps the port (VST),
@@ -99,7 +101,7 @@ impl Default for Vlan {
 /// Why something is not a [`Vlan`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no VLAN setting: write 0 (none), 1 to 4094 (one VLAN, tagged by the switch), 4095 (all, tagged by the guest) or ranges of 0 to 4094 such as 10-20,30"
+    "`{0}` is no VLAN setting: write 0 or none, 1 to 4094 (one VLAN, tagged by the switch), 4095 (all, tagged by the guest) or ranges of 0 to 4094 such as 10-20,30"
 )]
 pub struct BadVlan(pub String);
 
@@ -109,6 +111,9 @@ impl FromStr for Vlan {
     fn from_str(text: &str) -> Result<Self, BadVlan> {
         let bad = || BadVlan(text.to_owned());
         let number = |text: &str| text.trim().parse::<u16>().map_err(|_| bad());
+        if removes(text) {
+            return Ok(Self::default());
+        }
         if !text.contains(['-', ',']) {
             return Self::of_number(number(text)?.into());
         }

@@ -46,7 +46,7 @@ pub struct VmSpec {
     /// Reservation, limit and shares of CPU.
     #[serde(default, skip_serializing_if = "CpuResources::is_default")]
     pub cpu: CpuResources,
-    /// Where vCPUs and memory are placed (LS-5 local memory).
+    /// Placement of vCPUs and memory (LS-5 local memory).
     #[serde(default, skip_serializing_if = "PlacementSpec::is_default")]
     pub placement: PlacementSpec,
     /// Behaviour of idle vCPUs.

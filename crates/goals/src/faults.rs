@@ -45,19 +45,20 @@ fn on_a_healthy_machine_every_row_measures_something() {
 
 #[test]
 fn no_row_is_met_when_its_benches_have_a_fault() {
-    println!("faults: {} rows driven, 0 met under fault", rows().count());
+    let mut flattered = Vec::new();
     for row in rows() {
         for fault in Fault::ALL {
             let mut machine = StandIn::new(fault, 0, true);
             let outcomes = drive(&mut machine, row);
             // The next test drives the rows that ask taut itself and run no bench.
-            assert!(
-                machine.faults == 0 || met(&outcomes).is_empty(),
-                "{fault:?}:\n{}",
-                met(&outcomes).join("\n")
-            );
+            if machine.faults > 0 {
+                flattered.extend(met(&outcomes).into_iter().map(|line| format!("{fault:?}: {line}")));
+            }
         }
     }
+    // `make goals SET=HM ROWS=HM1` reads this line.
+    println!("faults: {} rows driven, {} met under fault", rows().count(), flattered.len());
+    assert!(flattered.is_empty(), "{}", flattered.join("\n"));
 }
 
 #[test]

@@ -213,8 +213,14 @@ impl Rounds {
 /// measured both in each repeat.
 pub fn versus(report: &Doc, figure: &str) -> Measured<Value> {
     let (a, b) = (report.numbers("a.repeats", figure)?, report.numbers("b.repeats", figure)?);
-    require(a.len() == b.len(), format!("{} repeats beside {}", a.len(), b.len()))?;
-    let ratios: Measured<Vec<f64>> = a.into_iter().zip(b).map(|(a, b)| ratio(a, b)).collect();
+    paired(&a, &b)
+}
+
+/// Returns the median of the ratios of figures that were measured in alternation, each by the one
+/// at the same place.
+pub fn paired(over: &[f64], under: &[f64]) -> Measured<Value> {
+    require(over.len() == under.len(), format!("{} repeats beside {}", over.len(), under.len()))?;
+    let ratios: Measured<Vec<f64>> = over.iter().zip(under).map(|(a, b)| ratio(*a, *b)).collect();
     Value::median(&ratios?)
 }
 

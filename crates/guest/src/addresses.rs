@@ -14,12 +14,17 @@ use crate::patience::eventually;
 
 /// Words of a machine whose kernel command line is its own. Readable with the driver `qemu_fw_cfg`.
 const FIRMWARE: &str = "/sys/firmware/qemu_fw_cfg/by_name/opt/org.taut/addresses/raw";
+/// Advice for a word that cannot be obeyed.
+const CHECK_CARDS: &str = "hint: compare `mac` and `ip` of the VM's cards on the host: taut vm show NAME";
 const INTERFACES: &str = "/sys/class/net";
 
 /// Sets up the loopback and every interface that the host names. A word that cannot be obeyed is
 /// reported and does not affect the others.
 pub(crate) fn configure() -> io::Result<()> {
-    Links::open()?.set_up(Links::LOOPBACK)?;
+    Links::open().and_then(|mut links| links.set_up(Links::LOOPBACK)).map_err(|error| {
+        let told = format!("the loopback interface cannot be set up: {error}\nhint: run taut-guest as root");
+        io::Error::new(error.kind(), told)
+    })?;
     let words =
         fs::read_to_string("/proc/cmdline")? + " " + &fs::read_to_string(FIRMWARE).unwrap_or_default();
     for argument in words.split_whitespace().filter_map(|word| word.strip_prefix("taut.ip=")) {
@@ -28,7 +33,7 @@ pub(crate) fn configure() -> io::Result<()> {
             None => Err(io::Error::new(io::ErrorKind::InvalidInput, "not MAC,ADDRESS/PREFIX")),
         };
         if let Err(error) = outcome {
-            eprintln!("taut guest: taut.ip={argument}: {error}");
+            eprintln!("taut guest: taut.ip={argument}: {error}\n{CHECK_CARDS}");
         }
     }
     Ok(())

@@ -110,13 +110,23 @@ fn about_port(path: &Path, error: &io::Error) -> io::Error {
             "\nhint: run the agent as root in a VM that taut started; the port needs the kernel module \
              virtio_console and udev. --device names another port, --listen a Unix socket"
         }
-        _ => "",
+        io::ErrorKind::PermissionDenied => "\nhint: run the agent as root",
+        io::ErrorKind::ResourceBusy => {
+            "\nhint: another agent has the port: `systemctl status taut-guest` shows it if it is the service"
+        }
+        _ => "\nhint: restart the VM; the port is a device that taut gives it",
     };
     io::Error::new(error.kind(), format!("{}: {error}{hint}", path.display()))
 }
 
+/// Adds to an error the path of the socket, and what to do about it.
 fn about(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    let hint = match error.kind() {
+        io::ErrorKind::AddrInUse => "another agent listens there: end it, or choose another path",
+        io::ErrorKind::NotFound => "make the folder first",
+        _ => "choose a path of at most 107 bytes, in a folder in which this user may make files",
+    };
+    io::Error::new(error.kind(), format!("{}: {error}\nhint: {hint}", path.display()))
 }
 
 #[cfg(test)]
@@ -139,6 +149,11 @@ mod tests {
         let missing = io::Error::from(io::ErrorKind::NotFound);
         let told = about_port(Path::new(AGENT_PORT), &missing).to_string();
         assert!(told.contains("hint: ") && told.contains("virtio_console"), "{told}");
+        for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::ResourceBusy, io::ErrorKind::AddrInUse] {
+            for told in [about_port, about].map(|about| about(Path::new("/p"), &kind.into()).to_string()) {
+                assert!(told.starts_with("/p: ") && told.contains("\nhint: "), "{told}");
+            }
+        }
     }
 
     #[test]

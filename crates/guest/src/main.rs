@@ -7,9 +7,10 @@ mod init;
 mod patience;
 mod port;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 
 /// systemd's unit of the agent.
 const UNIT: &str = include_str!("../taut-guest.service");
@@ -29,6 +30,11 @@ enum Command {
     /// The report states each setting that differs, and why it matters. Exit status 1 if something
     /// is bad.
     Check(check::CheckArgs),
+    /// Write this program's manual pages to a folder.
+    Man {
+        /// Folder to write them to
+        dir: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -43,6 +49,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         Command::Check(args) => return check::run(&args),
+        Command::Man { dir } => clap_mangen::generate_to(Command::command(), dir),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

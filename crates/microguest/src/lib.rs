@@ -108,6 +108,10 @@ impl Drop for Sockets {
     }
 }
 
+/// Advice for a device whose thread has ended.
+const RESTART: &str =
+    "hint: the device is down until its VM is restarted: taut vm stop NAME, taut vm start NAME";
+
 /// Starts all threads. They end with the process.
 fn start(options: MicroOptions, sockets: &Sockets) -> Result<()> {
     let (send, commands) = mpsc::channel();
@@ -137,7 +141,7 @@ fn start(options: MicroOptions, sockets: &Sockets) -> Result<()> {
             let down = || _ = to_vcpu.send(Command::Disconnect(device));
             let wanted = || back_end::of_nic(&nic, options.memory);
             if let Err(error) = back_end::serve(&back_end, &nic.socket, wanted, up, down) {
-                eprintln!("taut-micro: {}: {error:#}", nic.socket.display());
+                eprintln!("taut-micro: {}: {error:#}\n{RESTART}", nic.socket.display());
             }
         })?;
     }
@@ -149,7 +153,7 @@ fn start(options: MicroOptions, sockets: &Sockets) -> Result<()> {
             let back_end = listener.map_or(BackEnd::Listens(&vsock.socket), BackEnd::Connects);
             let wanted = || back_end::of_vsock(&vsock, options.memory);
             if let Err(error) = back_end::serve(&back_end, &vsock.socket, wanted, up, down) {
-                eprintln!("taut-micro: {}: {error:#}", vsock.socket.display());
+                eprintln!("taut-micro: {}: {error:#}\n{RESTART}", vsock.socket.display());
             }
         })?;
     }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
+use hyper::header::{CONTENT_TYPE, HOST, IF_NONE_MATCH};
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use rustix::net::sockopt::socket_peercred;
@@ -15,10 +16,22 @@ use serde::de::DeserializeOwned;
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 
+/// Default Unix socket of tautd.
+pub(crate) const SOCKET: &str = "/run/taut/tautd.sock";
+
 /// A client of the daemon. It opens one connection per request.
 #[derive(Debug)]
 pub(crate) struct Client {
     socket: PathBuf,
+}
+
+/// Outcome of a request for a resource that exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Existing {
+    /// The request takes effect.
+    Replace,
+    /// The daemon refuses the request.
+    Refuse,
 }
 
 impl Client {
@@ -46,12 +59,21 @@ impl Client {
 
     /// Posts a request and discards the answer.
     pub(crate) fn post_only(&self, path: &str, body: &impl Serialize) -> Result<(), ApiError> {
-        self.request(Method::POST, path, body).map(drop)
+        self.request(Method::POST, path, body, Existing::Replace).map(drop)
     }
 
-    /// Creates or replaces a resource.
-    pub(crate) fn put(&self, path: &str, body: &impl Serialize) -> Result<(), ApiError> {
-        self.request(Method::PUT, path, body).map(drop)
+    /// Creates a resource, unless there is one at this path, and returns it.
+    pub(crate) fn create<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ApiError> {
+        parsed(path, &self.request(Method::PUT, path, body, Existing::Refuse)?)
+    }
+
+    /// Replaces a resource, or creates it, and returns it.
+    pub(crate) fn put<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ApiError> {
+        self.decoded(Method::PUT, path, body)
     }
 
     /// Changes a part of a resource and returns the whole resource.
@@ -65,7 +87,7 @@ impl Client {
 
     /// Deletes a resource.
     pub(crate) fn delete(&self, path: &str) -> Result<(), ApiError> {
-        self.request(Method::DELETE, path, &()).map(drop)
+        self.request(Method::DELETE, path, &(), Existing::Replace).map(drop)
     }
 
     fn decoded<T: DeserializeOwned>(
@@ -74,18 +96,16 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ApiError> {
-        let bytes = self.request(method, path, body)?;
-        serde_json::from_slice(&bytes).map_err(|error| {
-            ApiError::new(
-                ErrorKind::Internal,
-                format!("the daemon's answer to {path} does not match this version of taut"),
-                "use taut and tautd of the same version",
-            )
-            .because(&error)
-        })
+        parsed(path, &self.request(method, path, body, Existing::Replace)?)
     }
 
-    fn request(&self, method: Method, path: &str, body: &impl Serialize) -> Result<Bytes, ApiError> {
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+        existing: Existing,
+    ) -> Result<Bytes, ApiError> {
         let without_body = matches!(method, Method::GET | Method::DELETE);
         let body =
             if without_body { Vec::new() } else { serde_json::to_vec(body).expect("our own types are JSON") };
@@ -106,13 +126,16 @@ impl Client {
                 let (mut sender, connection) =
                     hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
                 tokio::spawn(connection);
-                let request = Request::builder()
+                let mut request = Request::builder()
                     .method(method)
                     .uri(path)
-                    .header("host", "tautd")
-                    .header("content-type", "application/json")
-                    .body(Full::new(Bytes::from(body)))
-                    .expect("paths are made of checked names");
+                    .header(HOST, "tautd")
+                    .header(CONTENT_TYPE, "application/json");
+                if existing == Existing::Refuse {
+                    request = request.header(IF_NONE_MATCH, "*");
+                }
+                let request =
+                    request.body(Full::new(Bytes::from(body))).expect("paths are made of checked names");
                 let response = sender.send_request(request).await?;
                 let status = response.status();
                 Ok::<_, hyper::Error>((status, response.into_body().collect().await?.to_bytes()))
@@ -137,6 +160,18 @@ impl Client {
         };
         ApiError::new(ErrorKind::Unavailable, format!("no daemon answers on {socket}"), hint).because(error)
     }
+}
+
+/// Parses the daemon's answer.
+fn parsed<T: DeserializeOwned>(path: &str, answer: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(answer).map_err(|error| {
+        ApiError::new(
+            ErrorKind::Internal,
+            format!("the daemon's answer to {path} does not match this version of taut"),
+            "use taut and tautd of the same version",
+        )
+        .because(&error)
+    })
 }
 
 /// Parses the daemon's error; makes one if the answer is not JSON.

@@ -1,12 +1,14 @@
 //! Output: plain aligned tables for people, JSON for programs.
 
+use std::io::{ErrorKind, Write as _};
+
 use clap::ValueEnum;
 use serde::Serialize;
 use tabled::Table;
 use tabled::builder::Builder;
 use tabled::settings::object::Columns;
 use tabled::settings::{Alignment, Padding, Style, Width};
-use taut_api::ApiError;
+use taut_api::{ApiError, Name};
 
 /// Result of a command.
 pub(crate) type Outcome = Result<(), ApiError>;
@@ -21,12 +23,64 @@ pub(crate) enum Format {
     Json,
 }
 
+/// How a command reports: the format, and whether changes are reported at all.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Output {
+    /// Format of results and errors.
+    pub(crate) format: Format,
+    /// True if a change prints nothing.
+    pub(crate) quiet: bool,
+}
+
+impl Output {
+    /// Reports a change: one line that says what is in force now, or the changed document as JSON.
+    pub(crate) fn changed<T: Serialize>(self, document: &T, line: impl FnOnce(&T) -> String) {
+        if !self.quiet {
+            print(self.format, document, |document| line(document) + "\n");
+        }
+    }
+
+    /// Reports that a resource is gone.
+    pub(crate) fn deleted(self, noun: &str, name: &Name, how: &str) {
+        let gone = serde_json::json!({ "deleted": name, "kind": noun });
+        self.changed(&gone, |_| format!("{noun} {name}: {how}"));
+    }
+}
+
 /// Prints `value` as JSON, or what `table` makes of it.
 pub(crate) fn print<T: Serialize>(format: Format, value: &T, table: impl FnOnce(&T) -> String) {
     match format {
-        Format::Table => print!("{}", table(value)),
-        Format::Json => println!("{}", serde_json::to_string_pretty(value).expect("API types are JSON")),
+        Format::Table => write(&table(value)),
+        Format::Json => write(&(json(value) + "\n")),
     }
+}
+
+/// Writes text to standard output. Ends the program if nobody reads it any more, as `head` does, or
+/// if it cannot be written.
+pub(crate) fn write(text: &str) {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => {}
+        // The command has done its work, and its reader wants no more of the output.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            eprintln!("error: the output cannot be written: {error}");
+            eprintln!("hint: check the file or program that standard output leads to");
+            std::process::exit(1);
+        }
+    }
+}
+
+/// Prints an error to standard error: text with causes and a hint, or the API's document.
+pub(crate) fn print_error(format: Format, error: &ApiError) {
+    match format {
+        Format::Table => eprintln!("error: {error}"),
+        Format::Json => eprintln!("{}", json(error)),
+    }
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string_pretty(value).expect("API types are JSON")
 }
 
 /// Renders columns under a header, each as wide as its widest cell, two spaces apart. Columns of

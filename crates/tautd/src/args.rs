@@ -23,17 +23,17 @@ pub(crate) struct Args {
     pub(crate) libexec: Option<PathBuf>,
     /// pCPUs to bind the fabric's workers to, one worker each, such as 2,3 [default: one unbound
     /// worker]
-    #[arg(long, value_name = "CPUS", value_delimiter = ',')]
+    #[arg(long, value_name = "CPUS", value_delimiter = ',', value_parser = number)]
     pub(crate) fabric_cpus: Vec<u32>,
     /// When an idle worker of the fabric sleeps
     #[arg(long, value_name = "MODE", value_enum, default_value = "adaptive")]
     pub(crate) fabric_mode: FabricMode,
     /// Microseconds that an adaptive worker polls after the last frame before it sleeps
-    #[arg(long, value_name = "US", default_value = "50")]
+    #[arg(long, value_name = "US", default_value = "50", value_parser = number)]
     pub(crate) fabric_poll_us: u32,
     /// pCPU to bind the fabric's thread for VMCI sockets to [default: unbound]. It sleeps as
     /// --fabric-mode says
-    #[arg(long, value_name = "CPU")]
+    #[arg(long, value_name = "CPU", value_parser = number)]
     pub(crate) vmci_cpu: Option<u32>,
     /// Cpuset (cgroup v1) whose tasks make room for latency-sensitive VMs, or control group (cgroup
     /// v2) to create the VMs' groups in [default: that of the whole host]
@@ -42,6 +42,9 @@ pub(crate) struct Args {
     /// Print the OpenAPI description of the HTTP API and exit
     #[arg(long)]
     pub(crate) print_openapi: bool,
+    /// Write the manual page to this folder and exit
+    #[arg(long, value_name = "DIR")]
+    pub(crate) write_man: Option<PathBuf>,
 }
 
 /// When an idle worker sleeps.
@@ -53,6 +56,11 @@ pub(crate) enum FabricMode {
     Adaptive,
     /// Never sleep: each worker keeps its CPU busy
     Polling,
+}
+
+/// Reads a number, and says what is wrong with anything else.
+fn number(text: &str) -> Result<u32, &'static str> {
+    text.parse().map_err(|_| "write a whole number, from 0 on")
 }
 
 impl Args {
@@ -94,6 +102,14 @@ impl Args {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_a_number_is_told_in_words() {
+        for options in [["--fabric-cpus", "1,x"], ["--vmci-cpu", ""], ["--fabric-poll-us", "many"]] {
+            let error = Args::try_parse_from(["tautd"].iter().chain(&options)).unwrap_err().to_string();
+            assert!(error.contains("write a whole number, from 0 on"), "{error}");
+        }
+    }
 
     #[test]
     fn pcpus_that_the_host_does_not_have_are_refused() {

@@ -107,9 +107,8 @@ fn prepare(args: &Args, run_dir: PathBuf, inbox: &Inbox) -> Result<(Parts, App),
     let host = topology::read(Path::new("/")).map_err(|error| cannot("read this host", &error))?;
     let online = Numbers(host.cpus.iter().map(|cpu| cpu.id).collect());
     args.check_cpus(&online, |cpu| Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists())?;
-    let mut store = Store::open(&args.state_dir).map_err(|error| {
-        cannot_unless("open its store", "give it a --state-dir that can be written to", &error)
-    })?;
+    let mut store = Store::open(&args.state_dir)
+        .map_err(|error| cannot_unless("open its store", &error.hint(), &error))?;
     store.set_workers(args.workers(), args.socket_worker());
     let state_dir =
         fs::canonicalize(&args.state_dir).map_err(|error| cannot("find the state directory", &error))?;
@@ -156,7 +155,11 @@ fn lock(run_dir: &Path) -> Result<File, ApiError> {
             return Err(ApiError::new(
                 ErrorKind::Conflict,
                 format!("another tautd runs on {}", run_dir.display()),
-                "use that one, end it (taut shutdown), or give this one its own --run-dir and --state-dir",
+                format!(
+                    "use that one, end it (taut --socket {} shutdown), or give this one its own --run-dir \
+                     and --state-dir",
+                    run_dir.join("tautd.sock").display()
+                ),
             ));
         }
         std::thread::sleep(Duration::from_millis(10));

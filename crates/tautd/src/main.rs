@@ -21,9 +21,10 @@ mod status;
 mod store;
 mod vms;
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -31,12 +32,25 @@ fn main() -> ExitCode {
     if args.print_openapi {
         return print_openapi();
     }
+    if let Some(dir) = &args.write_man {
+        return write_man(dir);
+    }
     let filter = EnvFilter::try_from_env("TAUT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
     match daemon::run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn write_man(dir: &Path) -> ExitCode {
+    match clap_mangen::generate_to(args::Args::command().name("tautd"), dir) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: cannot write the manual page to {}: {error}", dir.display());
             ExitCode::FAILURE
         }
     }

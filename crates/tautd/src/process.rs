@@ -2,6 +2,7 @@
 //! through a pidfd.
 
 mod detach;
+mod exit;
 
 use std::fs;
 use std::io;
@@ -35,13 +36,16 @@ impl Identity {
     /// Reads the identity of the process that has this number now.
     fn of(pid: u32) -> io::Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        // The name in parentheses may hold any byte; field 22 is the 20th after it.
         let start_time =
-            stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(19)?.parse().ok());
-        let start_time =
-            start_time.ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat cannot be read")))?;
+            start_time(&stat).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat cannot be read")))?;
         Ok(Self { pid, start_time })
     }
+}
+
+/// Reads the start time in the text of `/proc/PID/stat`.
+fn start_time(stat: &str) -> Option<u64> {
+    // The name in parentheses may hold any byte; field 22 is the 20th after it.
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 impl Process {
@@ -99,9 +103,13 @@ impl Process {
         }
     }
 
-    /// Returns the exit status of an ended process if it was this daemon's child.
+    /// Returns the exit status of an ended process. For one that an earlier daemon started, the
+    /// kernel tells it from Linux 6.15 on, and before that only until the process is reaped.
     pub(crate) fn status(&mut self) -> Option<ExitStatus> {
-        self.child.as_mut()?.wait().ok()
+        match &mut self.child {
+            Some(child) => child.wait().ok(),
+            None => exit::status(&self.pidfd, self.identity),
+        }
     }
 }
 

@@ -194,12 +194,15 @@ pub(crate) fn netns(desired: &Desired, seen: &Seen, name: &Name) -> NetnsStatus 
     let port = desired.numbers.port(&owner);
     let (link, why) = link(seen, port);
     let has_device = port.is_some_and(|port| seen.observed.attached(port));
-    let attached = has_device && link == Link::Up;
+    let observed = seen.observed.netns.get(name);
+    let lost = observed.is_some_and(|seen| seen.lost);
+    let attached = has_device && link == Link::Up && !lost;
     // Until its device is attached, a port is down for a moment only; that is not worth a reason.
-    let why = why.filter(|_| has_device);
+    let gone = lost.then(|| "its interface is gone from the namespace".to_owned());
+    let why = gone.or(why.filter(|_| has_device));
     NetnsStatus {
         attached,
-        made_netns: seen.observed.netns.get(name).is_some_and(|seen| seen.made_netns),
+        made_netns: observed.is_some_and(|seen| seen.made_netns),
         reason: seen.problems.get(&owner.document()).cloned().or(why).filter(|_| !attached),
     }
 }

@@ -139,8 +139,7 @@ impl Pair {
     }
 }
 
-/// Forwards one burst. A function of its own, so that `tools/bench/cost.sh` can count its
-/// instructions.
+/// Forwards one burst. A function of its own, so that `taut-goals` can count its instructions.
 #[inline(never)]
 fn forward(tx: &mut TxQueue, rx: &mut RxQueue) -> usize {
     let count = tx.peek().expect("no fault");

@@ -215,7 +215,7 @@ impl<'a> Visit<'a> for Reader<'_> {
         }
     }
 
-    // Where something is visible is no import.
+    // The path of a visibility is no import.
     fn visit_visibility(&mut self, _: &'a syn::Visibility) {}
 }
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use taut_bench::agent::Client;
-use taut_tests::Taut;
+use taut_tests::{Taut, any_image};
 
-use crate::{any_image, direct};
+use crate::direct;
 
 /// Number of connections. An agent that believed the kernel at once lost one answer in a hundred on
 /// two busy cores.

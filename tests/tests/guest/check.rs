@@ -1,15 +1,12 @@
 //! `taut check guest VM`: the agent inside a QEMU guest collects the facts.
 
 use serde_json::Value;
-use taut_tests::{Taut, image};
+use taut_tests::{Taut, any_image};
 
 #[test]
 fn the_agent_checks_a_guest_from_inside() {
     let taut = Taut::start().with_lan();
-    let Some(image) = ["debian-6.12", "debian-6.1"].iter().find_map(|name| image(name)) else {
-        eprintln!("left out: there is no image");
-        return;
-    };
+    let image = any_image();
     let image = image.display();
     taut.boot(
         "g",

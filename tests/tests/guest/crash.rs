@@ -1,9 +1,9 @@
 //! Deaths beside a QEMU guest: connections survive the fabric, and a killed QEMU affects no other
 //! VM.
 
-use taut_tests::{Netns, Taut, eventually, kill_9};
+use taut_tests::{Netns, Taut, any_image, eventually, kill_9};
 
-use crate::{any_image, direct};
+use crate::direct;
 
 fn agent_carrier_changes(taut: &Taut, vm: &str) -> i64 {
     let link = taut.json(["vm", "addresses", vm]);

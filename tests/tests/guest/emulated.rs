@@ -1,12 +1,12 @@
 //! Emulated vNICs on the same port groups (VN-7).
 
-use taut_tests::{Netns, Taut, eventually};
+use taut_tests::{Image, Netns, Taut, eventually, image};
 
-use crate::{direct, image_or_say};
+use crate::direct;
 
 #[test]
 fn emulated_cards_reach_the_same_port_group() {
-    let Some(image) = image_or_say("debian-full") else { return };
+    let Some(image) = image(Image::DebianFull) else { return };
     for (number, model) in ["vmxnet3", "e1000", "e1000e", "vlance"].into_iter().enumerate() {
         let taut = Taut::start().with_lan();
         let ip = format!("10.72.0.{}", number + 1);

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use markdown::Document;
-use taut_tests::{Taut, bin_dir};
+use taut_tests::{Taut, any_image, bin_dir};
 
-use crate::{any_image, direct};
+use crate::direct;
 
 /// Lines of the guide's blocks that name this test as the one that runs them.
 pub(crate) fn commands_for(test: &str) -> Vec<String> {

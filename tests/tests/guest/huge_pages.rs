@@ -3,9 +3,9 @@
 
 use std::fs;
 
-use taut_tests::{Netns, Taut, eventually};
+use taut_tests::{Netns, Prerequisite, Taut, any_image, eventually, require_found};
 
-use crate::{any_image, direct};
+use crate::direct;
 
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 /// Number of huge pages in the 128 MiB of [`direct`].
@@ -18,13 +18,17 @@ struct Pool {
 }
 
 impl Pool {
-    /// Returns `None` without a pool, or if the kernel finds too little contiguous memory.
-    fn with_room() -> Option<Self> {
-        let before = number("nr_hugepages")?;
+    /// Returns an error without a pool, or if the kernel finds too little contiguous memory.
+    fn with_room() -> Result<Self, String> {
+        let problem = |error: std::io::Error| format!("{POOL}/nr_hugepages: {error}");
+        let before = number("nr_hugepages").map_err(problem)?;
         let pool = Self { before };
-        let held = before - free();
-        set(held + PAGES).ok()?;
-        (number("nr_hugepages")? == held + PAGES).then_some(pool)
+        let wanted = before - free() + PAGES;
+        set(wanted).map_err(problem)?;
+        match number("nr_hugepages").map_err(problem)? {
+            got if got == wanted => Ok(pool),
+            got => Err(format!("the kernel finds contiguous memory for {got} of {wanted} huge pages")),
+        }
     }
 }
 
@@ -39,8 +43,8 @@ fn set(pages: u64) -> std::io::Result<()> {
     fs::write(format!("{POOL}/nr_hugepages"), pages.to_string())
 }
 
-fn number(file: &str) -> Option<u64> {
-    fs::read_to_string(format!("{POOL}/{file}")).ok()?.trim().parse().ok()
+fn number(file: &str) -> std::io::Result<u64> {
+    fs::read_to_string(format!("{POOL}/{file}"))?.trim().parse().map_err(std::io::Error::other)
 }
 
 /// Returns the number of pages that are neither used nor reserved.
@@ -50,10 +54,7 @@ fn free() -> u64 {
 
 #[test]
 fn reserved_memory_uses_huge_pages_if_enough_are_free() {
-    let Some(_pool) = Pool::with_room() else {
-        eprintln!("left out: the kernel has no pool of huge pages, or too little memory in one piece");
-        return;
-    };
+    let Some(_pool) = require_found(Prerequisite::HugePages, Pool::with_room()) else { return };
     assert_eq!(free(), PAGES);
     let taut = Taut::start().with_lan();
     let file = |ip| format!("memory_reservation = \"full\"\n{}", direct(&any_image(), ip));

@@ -16,9 +16,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use taut_tests::{Netns, RawPort, Taut, eventually};
+use taut_tests::{Netns, RawPort, Taut, any_image, eventually};
 
-use crate::any_image;
 use crate::intruder::Intruder;
 
 /// Random frames of each intruder, unless `TAUT_ISOLATION_FRAMES` sets another number.
@@ -298,11 +297,6 @@ fn intruders_in_a_private_network_are_not_seen_outside() {
     }
     let Seen { outside, neighbours, inside, sniffed, legitimate, answers: _, among_themselves, evidence } =
         seen;
-    println!(
-        "ISOLATION ports={} sent={frames} outside={outside} neighbours={neighbours} inside={inside} \
-         sniffed={sniffed} legitimate={legitimate} among_themselves={among_themselves}",
-        lab.intruders.len()
-    );
     for (name, counters) in &counters[..lab.intruders.len()] {
         assert!(counters["tx_frames"].as_u64() >= Some(frames), "{name} {counters}");
     }
@@ -311,5 +305,11 @@ fn intruders_in_a_private_network_are_not_seen_outside() {
     }
     assert!(among_themselves > frames, "the intruders' frames do pass where they may");
     assert!(legitimate > 0, "the watcher sees what there is");
+    // The line for `taut-goals`, which judges these counts: everything else holds by now.
+    println!(
+        "ISOLATION ports={} sent={frames} outside={outside} neighbours={neighbours} inside={inside} \
+         sniffed={sniffed} legitimate={legitimate} among_themselves={among_themselves}",
+        lab.intruders.len()
+    );
     assert_eq!((outside, neighbours, inside, sniffed), (0, 0, 0, 0), "{evidence:02x?}");
 }

@@ -1,8 +1,8 @@
 //! Virtual NUMA nodes: the guest's kernel sees what the plan decided.
 
-use taut_tests::{Netns, Taut};
+use taut_tests::{Netns, Taut, any_image};
 
-use crate::{any_image, direct};
+use crate::direct;
 
 #[test]
 fn a_guest_sees_the_planned_numa_nodes() {

@@ -4,9 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use taut_tests::{Taut, bin_dir, eventually};
-
-use crate::{any_image, image_or_say};
+use taut_tests::{Image, Taut, any_image, bin_dir, eventually, image};
 
 /// Makes kernel and initial RAM file system of a guest with Redis, the library, a map, and a script
 /// that it runs.
@@ -74,8 +72,9 @@ done
     let program = bin_dir().join("examples/tcp_program");
     let scenarios = Command::new(&program).output().expect("`make test-guest` builds it").stdout;
     let scenarios = String::from_utf8(scenarios).unwrap();
+    let images: Vec<_> = Image::CLOUD.into_iter().filter_map(image).collect();
     let taut = Taut::start();
-    for image in ["debian-6.1", "debian-6.12"].into_iter().filter_map(image_or_say) {
+    for image in images {
         let vm = image.file_name().unwrap().to_str().unwrap().replace('.', "-");
         let guest = guest_with(&taut, &image, &vm, [MAP, SCRIPT], std::slice::from_ref(&program));
         taut.boot(&vm, &vm_file(&guest, ""));

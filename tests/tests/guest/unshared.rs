@@ -3,9 +3,7 @@
 
 use std::process::Command;
 
-use taut_tests::{Background, Taut, eventually};
-
-use crate::any_image;
+use taut_tests::{Background, Taut, any_image, eventually};
 
 #[test]
 fn private_guest_memory_is_reported_as_the_reason_of_a_dead_link() {

@@ -6,9 +6,9 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use taut_tests::{Taut, eventually, kill_9};
+use taut_tests::{Taut, any_image, eventually, kill_9};
 
-use crate::{any_image, direct};
+use crate::direct;
 
 /// Returns the status of the VM's device.
 fn device(taut: &Taut, vm: &str) -> Value {
@@ -85,7 +85,7 @@ fn a_vmci_device_appears_at_the_next_start_and_is_cut_off_at_once() {
     taut.ok(["vm", "start", "--wait", "g"]);
     is_up(&taut, "g");
     let socket = PathBuf::from(device(&taut, "g")["socket"].as_str().unwrap());
-    taut.ok(["vm", "set", "g", "--no-vmci"]);
+    taut.ok(["vm", "set", "g", "--vmci", "off"]);
     assert_eq!(device(&taut, "g"), Value::Null);
     eventually("the host has no way to it", || (!socket.exists()).then_some(()));
     // The guest still has the device, so enabling it again plugs it in again.

@@ -1,6 +1,6 @@
 //! Evidence of `taut latency`.
 
-use taut_tests::Taut;
+use taut_tests::{Prerequisite, Taut, require};
 
 use crate::micro::micro;
 
@@ -12,7 +12,7 @@ fn latency_shows_vcpu_time_and_no_intruders_without_exclusive_pcpus() {
     assert_eq!((&seen["vm"], &seen["latency_sensitivity"]), (&"m1".into(), &"normal".into()));
     let [vcpu] = seen["vcpus"].as_array().unwrap().as_slice() else { panic!("{seen}") };
     // Kernels without NUMA do not report where memory is.
-    if std::path::Path::new("/proc/self/numa_maps").exists() {
+    if require(Prerequisite::NumaMaps) {
         let bytes = seen["memory"].as_array().unwrap().iter().map(|node| node["bytes"].as_u64().unwrap());
         assert!(bytes.sum::<u64>() > 0, "{seen}");
     }

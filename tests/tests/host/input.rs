@@ -82,19 +82,6 @@ fn duplicate_names_and_addresses_are_refused() {
 }
 
 #[test]
-fn more_memory_than_the_host_has_is_refused_with_amounts() {
-    let taut = Taut::start();
-    let file = taut.file("vm.toml", "kind = \"micro\"\nmemory = \"32TiB\"\n");
-    taut.ok(["vm", "create", "-f", file.to_str().unwrap(), "--name", "huge"]);
-    let _ = taut.run(["vm", "start", "huge"]);
-    let reason = eventually("the start is refused", || {
-        let vm = taut.json(["vm", "show", "huge"]);
-        vm["status"]["reason"].as_str().map(str::to_owned)
-    });
-    assert!(reason.contains("32TiB"), "{reason}");
-}
-
-#[test]
 fn a_vmx_file_with_unknown_keys_is_accepted_and_they_are_listed() {
     let taut = Taut::start().with_lan();
     let disk = taut.dir().join("disk.img");

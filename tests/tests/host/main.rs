@@ -1,10 +1,12 @@
 //! Tests that need root, network namespaces and TAP, but boot no guest.
 
 mod bench;
+mod cards;
 mod check;
 mod crash;
 mod dense;
 mod evidence;
+mod first_hour;
 mod guide;
 mod hostile;
 mod input;
@@ -15,5 +17,6 @@ mod network;
 mod policy;
 mod preload;
 mod settings;
+mod shape;
 mod shares;
 mod vmci;

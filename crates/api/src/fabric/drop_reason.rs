@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 macro_rules! drop_reasons {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $text:literal,)+) => {
+    ($($(#[doc = $doc:literal])+ $variant:ident $(@ $number:literal)? = $text:literal,)+) => {
         /// Reason for a dropped frame. The discriminant is the index of its counter; new reasons
         /// are appended.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
         #[serde(rename_all = "kebab-case")]
         #[repr(u8)]
         pub enum DropReason {
-            $($(#[doc = $doc])+ $variant,)+
+            $($(#[doc = $doc])+ $variant $(= $number)?,)+
         }
 
         impl DropReason {
@@ -50,10 +50,9 @@ drop_reasons! {
     DeviceRefused = "host device refused the frame",
     /// The frame carries a VLAN tag, but its port group accepts only untagged frames.
     VlanTag = "VLAN tag on an access port",
-    /// Reserved: nothing drops a frame for this reason. It keeps the numbers of later reasons.
-    PoolExhausted = "buffer pool exhausted",
-    /// The queue of frames for a shaped receiver is full.
-    ShaperFull = "shaping queue full",
+    /// The queue of frames for a shaped receiver is full. Number 11 is free: its reason is gone.
+    /// The others keep their numbers, because several versions may use one counters file in turn.
+    ShaperFull @ 12 = "shaping queue full",
     /// The destination address is one that no switch forwards (IEEE 802.1Q, table 8-1:
     /// 01:80:c2:00:00:0X).
     ReservedAddress = "reserved destination address",

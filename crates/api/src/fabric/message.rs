@@ -38,7 +38,7 @@ pub enum ToFabric {
         via: Attachment,
     },
     /// A listening Unix socket through which programs on the host reach the guest of a VMCI device.
-    /// It stays until it is replaced or the device is removed from the configuration.
+    /// The fabric keeps it until it is replaced or the device leaves the configuration.
     HostListener {
         /// The device.
         port: PortId,

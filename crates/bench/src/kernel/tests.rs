@@ -7,6 +7,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use taut_tests::{Prerequisite, require, require_found};
+
 use super::Kernel;
 use crate::agent::protocol::{
     Address, AgentError, Kind, Latency, Ping, Probe, Rr, Serve, Stream, Target, Throughput,
@@ -153,18 +155,20 @@ fn host_programs_connect_to_a_vm_and_back_through_its_unix_socket() {
 
 #[test]
 fn pings_come_back() {
-    if std::fs::read_to_string("/proc/sys/net/ipv4/icmp_echo_ignore_all").is_ok_and(|set| set.trim() != "0") {
-        eprintln!("left out: this host answers no ping");
+    if !require(Prerequisite::Ping) {
         return;
     }
     let wanted =
         Ping { to: Ipv4Addr::LOCALHOST, size: 256, interval_us: 500, duration_ms: 10_000, count: Some(40) };
     let run = |stop: &Stop| Kernel::new(Kind::Host).ping(&wanted, &Run::new(stop, &|| ()));
-    let latency = match run(&Stop::default()) {
+    let found = match run(&Stop::default()) {
         // Some hosts allow ping to root only.
-        Err(error) if error.message.contains("permitted") || error.message.contains("denied") => return,
-        other => other.unwrap(),
+        Err(error) if error.message.contains("permitted") || error.message.contains("denied") => {
+            Err(error.message)
+        }
+        other => Ok(other.unwrap()),
     };
+    let Some(latency) = require_found(Prerequisite::Ping, found) else { return };
     assert_eq!((latency.sent, latency.lost, latency.duplicates), (40, 0, 0));
     assert_eq!(latency.rtt_ns.count(), 40);
 }

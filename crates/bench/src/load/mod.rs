@@ -47,7 +47,11 @@ pub fn run(options: &LoadOptions) -> Result<Load> {
     let frames = [0, 1].map(|port| Frames::new(port, setup.size, setup.flows, setup.macs));
     let mut ports = Port::connect_both(options, &frames)?;
     learn(&mut ports, &frames, options, 0..setup.macs)?;
-    let touches = frames.each_ref().map(|frames| frames.touch(setup.touch));
+    prepare(&mut ports, &frames, setup)?;
+    let touches = frames.each_ref().map(|frames| match setup.prepared {
+        0 => frames.touch(setup.touch),
+        _ => None,
+    });
     let mut repeats = Vec::new();
     let blocks = || raw::Blocks::new(setup.size as usize, port::buffers(setup) as usize);
     let mut blocks = options.memcpy.then(blocks).transpose().context("no memory to copy")?;
@@ -121,6 +125,27 @@ fn learn(ports: &mut [Port; 2], frames: &[Frames; 2], options: &LoadOptions, mac
     std::thread::sleep(options.settle);
     for port in ports {
         while port.receive(false, &mut |_, _| ())? > 0 {}
+    }
+    Ok(())
+}
+
+/// Sends every buffer once, with addresses and flow written into it. Buffers are used round-robin,
+/// so that the frames stay as they are from then on.
+fn prepare(ports: &mut [Port; 2], frames: &[Frames; 2], setup: &Setup) -> Result<()> {
+    for from in [0, 1] {
+        let Some(mut touch) = frames[from].touch(true) else { continue };
+        let begun = Instant::now();
+        let mut left = setup.prepared as usize;
+        while left > 0 {
+            left -= ports[from].send(left.min(setup.burst), &mut |frame| touch.apply(frame))?;
+            ports.iter().for_each(Port::kick);
+            for port in ports.iter_mut() {
+                port.receive(false, &mut |_, _| ())?;
+            }
+            if begun.elapsed() > PATIENCE {
+                bail!("{left} of {} prepared frames could not be sent", setup.prepared);
+            }
+        }
     }
     Ok(())
 }

@@ -46,6 +46,10 @@ pub struct Setup {
     /// Write the first cache line of every frame sent, and read that of every frame received, even
     /// if all frames are alike.
     pub touch: bool,
+    /// Frames that are written before the measurement, each in a buffer of its own, and sent in
+    /// turn: flows then cost the generator nothing. 0 if frames are written while measuring.
+    #[serde(default)]
+    pub prepared: u32,
 }
 
 impl Default for Setup {
@@ -60,6 +64,7 @@ impl Default for Setup {
             flows: 1,
             macs: 1,
             touch: false,
+            prepared: 0,
         }
     }
 }
@@ -81,6 +86,9 @@ impl Setup {
         in_range("ring size", self.entries.into(), 64, 4096)?;
         if !self.entries.is_power_of_two() {
             bail!("ring size {} is not a power of two", self.entries);
+        }
+        if self.prepared > 0 {
+            in_range("number of prepared frames", self.prepared, 2 * u32::from(self.entries), MAX_FLOWS)?;
         }
         Ok(())
     }

@@ -29,6 +29,8 @@ pub(super) struct Port {
     kicks: [Event; 2],
     features: u64,
     burst: usize,
+    /// Entries of a ring.
+    entries: usize,
     /// Bytes of every frame, with header.
     len: u32,
     /// Frames received with another length or number of buffers than sent.
@@ -37,9 +39,14 @@ pub(super) struct Port {
     _session: Frontend,
 }
 
-/// Returns the number of buffers of each ring.
+/// Returns the number of buffers of each ring, unless frames are prepared.
 pub(super) fn buffers(setup: &Setup) -> u32 {
     u32::from(setup.entries) * BUFFERS_PER_ENTRY
+}
+
+/// Returns the numbers of buffers to receive and to send.
+fn pools(setup: &Setup) -> [u32; 2] {
+    [buffers(setup), buffers(setup).max(setup.prepared)]
 }
 
 impl Port {
@@ -60,8 +67,8 @@ impl Port {
         let bytes = frames.with_header();
         let room = bytes.len() as u32;
         let setup = &options.setup;
-        let buffers = buffers(setup);
-        let memory = RINGS + u64::from(buffers) * 2 * (u64::from(room).max(2048) + 512);
+        let pools = pools(setup);
+        let memory = RINGS + u64::from(pools.iter().sum::<u32>()) * (u64::from(room).max(2048) + 512);
         let memory = memory.next_multiple_of(HUGE);
         let ram = if options.huge_pages { Ram::huge(memory) } else { Ram::new(memory) };
         let ram = ram.context("no memory; huge pages have to be reserved in /proc/sys/vm/nr_hugepages")?;
@@ -75,9 +82,10 @@ impl Port {
         let wanted = Wanted { features: wanted, entries: [setup.entries; 2], ram, config: 0 };
         let mut made = None;
         let session = front_end::connect(stream, wanted, |mut link| {
-            let mut pool =
-                || BufferPool::allocate(&mut link.ram, buffers, room).context("the memory is too small");
-            let (mut rx_pool, tx_pool) = (pool()?, pool()?);
+            let mut pool = |buffers| {
+                BufferPool::allocate(&mut link.ram, buffers, room).context("the memory is too small")
+            };
+            let (mut rx_pool, tx_pool) = (pool(pools[0])?, pool(pools[1])?);
             for buffer in 0..tx_pool.count() {
                 link.ram.memory().write(tx_pool.frame_addr(buffer) - header::LEN as u64, &bytes)?;
             }
@@ -90,8 +98,8 @@ impl Port {
         let (rx, rx_pool, tx, tx_pool, kicks, features) = made.context("nothing was set up")?;
         // A first kick, for a switch that waits for one before it reads the rings.
         kicks.iter().for_each(Event::raise);
-        let (burst, len) = (setup.burst, room);
-        Ok(Self { rx, rx_pool, tx, tx_pool, kicks, features, burst, len, wrong: 0, _session: session })
+        let (burst, entries, len, wrong) = (setup.burst, setup.entries.into(), room, 0);
+        Ok(Self { rx, rx_pool, tx, tx_pool, kicks, features, burst, entries, len, wrong, _session: session })
     }
 
     pub(super) fn packed(&self) -> bool {
@@ -106,6 +114,13 @@ impl Port {
     #[inline]
     pub(super) fn send(&mut self, count: usize, touch: &mut impl FnMut(Frame<'_>)) -> Result<usize> {
         Ok(self.tx.send(&mut self.tx_pool, count, self.len, touch)?)
+    }
+
+    /// Tells whether the ring to send on has no room left, as far as is known: what the switch has
+    /// given back since the last look at it does not count.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.tx.in_flight() == self.entries
     }
 
     /// Kicks the switch if it asked for that, for frames to send or for room to receive.

@@ -44,8 +44,8 @@ pub struct Figures {
     /// Percentage of the frames sent that did not arrive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_percent: Option<f64>,
-    /// Percentage of the attempts to send that found less room than a burst. It is near 100 if the
-    /// switch is the limit.
+    /// Percentage of the attempts to send that left the ring full. It is near 100 if the switch is
+    /// the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ring_full_percent: Option<f64>,
     /// Traversals in ns.

@@ -17,11 +17,13 @@ fn a_value_out_of_range_is_refused() {
         (Setup { macs: 5000, ..Setup::default() }, "number of MACs 5000 is not in 1 to 4096"),
         (Setup { entries: 100, ..Setup::default() }, "ring size 100 is not a power of two"),
         (Setup { entries: 32, ..Setup::default() }, "ring size 32 is not in 64 to 4096"),
+        (Setup { prepared: 100, ..Setup::default() }, "number of prepared frames 100 is not in 512 to 65536"),
     ];
     for (setup, reason) in refused {
         assert_eq!(run(&options(setup)).unwrap_err().to_string(), reason);
     }
     assert!(Setup::default().check().is_ok());
+    assert!(Setup { prepared: MAX_FLOWS, ..Setup::default() }.check().is_ok());
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn send(port: &mut Port, touch: &mut Option<Touch>, burst: usize, counts: &mut C
     };
     counts.sent += sent as u64;
     counts.attempts += 1;
-    counts.full += u64::from(sent < burst);
+    counts.full += u64::from(port.is_full());
     Ok(())
 }
 

@@ -29,7 +29,8 @@ impl Control {
         let served = serve_requests(&mut self.tautd, session);
         self.tautd.record_changes(session);
         if let Err(error) = served {
-            let reason = chain(&error);
+            let hint = error.hint().map(|hint| format!("; hint: {hint}")).unwrap_or_default();
+            let reason = chain(&error) + &hint;
             entry.lose(reason.clone(), &self.events);
             self.tautd.send(&FromFabric::SessionEnded { port, reason }, &[]);
         }

@@ -23,6 +23,6 @@ use std::time::Duration;
 
 /// Extra wait before a worker comes back for a frame, so that it finds several at once.
 ///
-/// It limits a port to ten thousand wake-ups per second. [`bucket::TOLERANCE`] makes up for the
+/// This limits a port to ten thousand wake-ups per second. [`bucket::TOLERANCE`] makes up for the
 /// delay, but a burst is smaller by what the average rate yields in this time.
 pub const PAUSE: Duration = Duration::from_micros(100);

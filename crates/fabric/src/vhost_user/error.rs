@@ -103,7 +103,7 @@ pub enum SessionError {
     #[error("the memory region at {0:#x} cannot be added or removed")]
     Region(u64),
     /// Guest memory cannot be mapped.
-    #[error("guest memory cannot be mapped: {0}; is it shared (memory-backend-memfd with share=on)?")]
+    #[error("guest memory cannot be mapped: {0}")]
     Memory(#[from] MemoryError),
     /// An event descriptor cannot be used.
     #[error("an event descriptor cannot be used")]
@@ -116,6 +116,26 @@ pub enum SessionError {
         /// Number of descriptors that the record names.
         wanted: usize,
     },
+}
+
+impl SessionError {
+    /// Returns advice for the operator of the VM. `None` if the connection alone has failed.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Memory(_) => Some("QEMU needs memory-backend-memfd with share=on"),
+            Self::NoSuchQueue { .. } => {
+                Some("QEMU's -netdev vhost-user takes at most as many `queues` as the port has pairs")
+            }
+            Self::Message(_)
+            | Self::RepliesUnread
+            | Self::TooManyDescriptors(_)
+            | Self::NotOffered(_)
+            | Self::QueueSize { .. }
+            | Self::Base { .. }
+            | Self::Region(_) => Some("connect QEMU 7.2 or newer, or restart its VM"),
+            Self::Closed | Self::Socket(_) | Self::Event(_) | Self::Record { .. } => None,
+        }
+    }
 }
 
 /// The fault that a guest's driver caused in a ring.

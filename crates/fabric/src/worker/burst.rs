@@ -70,6 +70,7 @@ pub(super) fn serve(
     };
     drop(gate);
     let frames = forwarder.finish(timers);
+    drop(forwarder);
     if let Some(TxEnd::Vnic(tx)) = end
         && let Some(when) = tx.complete(done, now, &port.counters)
         && deadline.request(when)

@@ -13,8 +13,8 @@ use crate::switch::forward::{Forwarder, Verdict};
 
 /// Largest number of frames in a burst, the same as for rings.
 ///
-/// It is large enough to make the cost per burst negligible, and small enough to keep other sources
-/// from waiting long.
+/// Large enough to make the cost per burst negligible, and small enough to keep other sources from
+/// waiting long.
 const BURST: usize = taut_virtq::device::BURST;
 
 /// A device from which frames are read.

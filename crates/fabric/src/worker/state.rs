@@ -13,10 +13,10 @@ pub(super) struct State {
     pub(super) waits: bool,
     /// Time of the source's current timer. Timers for other times have been superseded.
     pub(super) wake: Option<Instant>,
-    /// Time of the last frame.
-    pub(super) last_frame: Instant,
     /// The time for which the source is polled after its last frame.
-    pub(super) patience: Duration,
+    patience: Duration,
+    /// The end of that time; `None` if the source is always polled.
+    patient_until: Option<Instant>,
     /// Nanoseconds spent in the source's bursts since the last measurement.
     pub(super) busy: u64,
 }
@@ -24,7 +24,23 @@ pub(super) struct State {
 impl State {
     /// The state of a source that has never been served.
     pub(super) fn new(now: Instant, patience: Duration) -> Self {
-        Self { active: false, waits: false, wake: None, last_frame: now, patience, busy: 0 }
+        let patient_until = now.checked_add(patience);
+        Self { active: false, waits: false, wake: None, patience, patient_until, busy: 0 }
+    }
+
+    /// Notes that the source had a frame at `now`.
+    #[inline]
+    pub(super) fn had_frame(&mut self, now: Instant) {
+        self.patient_until = now.checked_add(self.patience);
+    }
+
+    /// Tells whether the source is still polled although it has no frame.
+    ///
+    /// Every round asks this of every source, and the next frame waits for the end of the round: a
+    /// comparison is cheaper than the difference of two times.
+    #[inline]
+    pub(super) fn is_patient(&self, now: Instant) -> bool {
+        self.patient_until.is_none_or(|until| now < until)
     }
 }
 

@@ -76,7 +76,8 @@ impl Worker {
     fn run(mut self) {
         self.take_up_plan();
         let mut now = Instant::now();
-        let mut looked = now;
+        let mut next_measurement = now + LOAD_WINDOW;
+        let mut next_look = now;
         let mut empty: u32 = 0;
         loop {
             let (frames, end) = self.round(now);
@@ -90,8 +91,9 @@ impl Worker {
                 }
                 now = Instant::now();
             }
-            if now.duration_since(self.measured) >= LOAD_WINDOW {
+            if now >= next_measurement {
                 self.measure_load(now);
+                next_measurement = now + LOAD_WINDOW;
             }
             if self.mailbox().has_mail() {
                 self.read_messages(now);
@@ -106,10 +108,10 @@ impl Worker {
             let interval = if polling { POLLING_EVENT_INTERVAL } else { EVENT_INTERVAL };
             if self.sources.active.is_empty() && !polling {
                 now = self.sleep(now);
-                looked = now;
-            } else if now.duration_since(looked) >= interval {
+                next_look = now + interval;
+            } else if now >= next_look {
                 self.handle_events(Some(Duration::ZERO));
-                looked = now;
+                next_look = now + interval;
             } else if !frames {
                 std::hint::spin_loop();
             }
@@ -154,7 +156,7 @@ impl Worker {
             let outcome = burst::serve(&self.plan.switch, source, now, &mut self.work, &mut self.timers);
             if outcome.frames > 0 {
                 frames = true;
-                state.last_frame = now;
+                state.had_frame(now);
                 // The only look at the clock, once per burst.
                 let end = Instant::now();
                 let took = end.duration_since(now).as_nanos() as u64;
@@ -167,7 +169,7 @@ impl Worker {
                 lock(&self.crew.incidents).extend(outcome.incidents);
                 self.crew.alarm.wake();
             }
-            let patient = now.duration_since(state.last_frame) < state.patience;
+            let patient = state.is_patient(now);
             let stays = match outcome.next {
                 Next::More => true,
                 Next::Nothing => patient || burst::enable_kicks(&self.plan.switch, source),

@@ -76,13 +76,26 @@ impl From<f64> for Value {
 }
 
 /// Returns a number with as many decimals as its size deserves: four digits, none for a whole
-/// number.
+/// number, an exponent for a very small one.
 pub fn shown(value: f64) -> String {
     let decimals = match value.abs() {
+        size if 0.0 < size && size < 0.001 => return format!("{value:.1e}"),
         size if size >= 1000.0 || value.fract() == 0.0 => 0,
         size if size >= 100.0 => 1,
         size if size >= 10.0 => 2,
         _ => 3,
     };
     format!("{value:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_four_digits_and_small_ones_do_not_become_zero() {
+        let figures = [53_542_496.4, 145.47, 28.424, 2.0, 0.95, 0.001, 3.7e-7, 0.0];
+        let expected = ["53542496", "145.5", "28.42", "2", "0.950", "0.001", "3.7e-7", "0"];
+        assert_eq!(figures.map(shown), expected);
+    }
 }

@@ -19,13 +19,15 @@ pub struct Tests {
 }
 
 impl Lab<'_> {
-    /// Returns a command that runs in the checkout, apart from the lab's daemon.
+    /// Returns a command that runs in the checkout, apart from the lab's daemon. Tests that it runs
+    /// may not be skipped.
     pub fn in_checkout(&self, program: impl AsRef<Path>) -> Command {
         Command::new(program)
             .folder(&self.setup.checkout)
             .env("TAUT_BIN", &self.setup.programs)
             .env("TAUT_IMAGES", &self.setup.images)
             .without_env("TAUT_SOCKET")
+            .without_env("TAUT_ALLOW_SKIP")
             .limit(7200)
     }
 

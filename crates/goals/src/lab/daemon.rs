@@ -159,8 +159,16 @@ impl Lab<'_> {
 
     pub(super) fn stop(&mut self, daemon: &Daemon) -> Measured<()> {
         self.use_daemon(daemon);
-        let shutdown = self.taut("shutdown --everything").map(drop);
-        let ended = self.machine.wait(&daemon.job, Duration::from_secs(20)).map(drop);
+        let mut shutdown = self.taut("shutdown --everything").map(drop);
+        let mut job = daemon.job.clone();
+        if shutdown.is_err() && !self.machine.is_running(&job) {
+            // Another daemon on the same state ends what a dead one left, and restores the host.
+            shutdown = self.launch(daemon.clone()).and_then(|again| {
+                job = again.job;
+                self.taut("shutdown --everything").map(drop)
+            });
+        }
+        let ended = self.machine.wait(&job, Duration::from_secs(20)).map(drop);
         self.daemons.retain(|other| other.folder != daemon.folder);
         self.current = self.daemons.last().map(|other| other.folder.clone());
         for folder in ["state", "run"] {

@@ -8,7 +8,7 @@ use super::{Setup, scope};
 use crate::machine::{Command, Machine, Signal};
 use crate::reason::Measured;
 
-const PREFIX: &str = "taut-lab.";
+const PREFIX: &str = "taut-goal.";
 
 /// Makes the folder of a lab. Its name has this process's number and start time, because numbers
 /// are used again.
@@ -109,7 +109,7 @@ fn end_daemon(machine: &mut dyn Machine, setup: &Setup, folder: &Path, scope: &P
 }
 
 /// Kills processes with the lab's path in their environment or command line.
-fn end_processes(machine: &mut dyn Machine, lab: &Path) -> Measured<()> {
+pub(super) fn end_processes(machine: &mut dyn Machine, lab: &Path) -> Measured<()> {
     let mark = format!("{}/", lab.display());
     let own = std::process::id();
     let mut killed = Vec::new();

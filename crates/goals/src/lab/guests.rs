@@ -1,7 +1,7 @@
 //! VMs and microguests of a lab.
 
 use super::Lab;
-use crate::machine::{Doc, Text};
+use crate::machine::Doc;
 use crate::reason::{Measured, NotMeasured};
 
 /// Image with the oldest kernel.
@@ -78,8 +78,7 @@ impl Lab<'_> {
     /// Words of a VM's command line.
     pub(super) fn command_line(&mut self, name: &str) -> Measured<Vec<String>> {
         let pid = self.vm_pid(name)?;
-        let text: Text = self.read(format!("/proc/{pid}/cmdline"))?;
-        Ok(text.as_str().split_terminator('\0').map(str::to_owned).collect())
+        Ok(self.read(format!("/proc/{pid}/cmdline"))?.parts('\0'))
     }
 }
 

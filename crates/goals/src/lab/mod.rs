@@ -6,6 +6,7 @@ mod daemon;
 mod dead;
 mod guests;
 mod namespaces;
+pub mod rig;
 mod scope;
 mod twins;
 
@@ -91,6 +92,9 @@ impl<'a> Lab<'a> {
             let _ = self.machine.run(&command);
         }
         let folder = self.folder.clone();
+        if !problems.is_empty() {
+            problems.extend(dead::end_processes(self.machine, &folder).err());
+        }
         problems.extend(self.machine.remove_all(&folder).err());
         for problem in problems {
             self.note(format!("the lab's end: {problem}"));

@@ -1,8 +1,10 @@
 //! Requests to end this program: Ctrl-C and SIGTERM.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::sys::signal::{SigSet, Signal};
+use tokio::runtime;
+use tokio::signal::unix::{SignalKind, signal};
 
 static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -12,17 +14,20 @@ pub fn is_interrupted() -> bool {
 }
 
 /// Has SIGINT, SIGTERM and SIGHUP noted instead of ending this program, so that it can clean up.
-/// Called before any other thread is started. Programs that it starts have their own signals.
-pub fn watch_for_interrupts() -> nix::Result<()> {
-    let mut signals = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        signals.add(signal);
+/// The signals are handled and not blocked: programs that it starts would inherit a blocked signal,
+/// and could not be asked to end.
+pub fn watch_for_interrupts() -> io::Result<()> {
+    let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
+    let inside = runtime.enter();
+    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        let mut requests = signal(kind)?;
+        runtime.spawn(async move {
+            while requests.recv().await.is_some() {
+                IS_INTERRUPTED.store(true, Ordering::Relaxed);
+            }
+        });
     }
-    signals.thread_block()?;
-    std::thread::spawn(move || {
-        while signals.wait().is_ok() {
-            IS_INTERRUPTED.store(true, Ordering::Relaxed);
-        }
-    });
+    drop(inside);
+    std::thread::spawn(move || runtime.block_on(std::future::pending::<()>()));
     Ok(())
 }

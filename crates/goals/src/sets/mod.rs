@@ -1,9 +1,13 @@
 //! The sets, one folder each with one file a row.
 
 mod ci;
+mod dp;
 mod hm;
 mod hs;
+mod pl;
 mod sk;
+mod sw;
+mod vc_g;
 
 use crate::row::Row;
 
@@ -19,7 +23,7 @@ pub struct Set {
 }
 
 /// All sets.
-pub const ALL: &[Set] = &[sk::SET, hs::SET, hm::SET];
+pub const ALL: &[Set] = &[sk::SET, dp::SET, vc_g::SET, pl::SET, hs::SET, hm::SET, sw::SET];
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! Files and calls of the Linux kernel, each in a file of its own.
 //!
-//! Nothing here decides what VMs get, or remembers what was changed.
+//! Other modules decide what VMs get, and remember what was changed.
 
 pub(crate) mod adjust;
 pub(crate) mod affinity;

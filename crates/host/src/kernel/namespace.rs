@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::thread;
@@ -25,6 +26,13 @@ const NONE: Option<&str> = None;
 /// Returns whether there is a namespace of this name.
 pub fn exists(name: &str) -> bool {
     path(name).exists()
+}
+
+/// Returns a text that tells the namespace of this name from a later one of the same name; none if
+/// there is no namespace. The kernel uses inode numbers again, and their time of creation differs.
+pub fn identity(name: &str) -> Option<String> {
+    let file = std::fs::metadata(path(name)).ok()?;
+    Some(format!("{}@{}.{:09}", file.ino(), file.ctime(), file.ctime_nsec()))
 }
 
 /// Makes a namespace, as `ip netns add` does.
@@ -113,6 +121,7 @@ mod tests {
     fn a_namespace_that_is_absent_cannot_be_entered_or_removed() {
         let name = "taut-absent";
         assert!(!exists(name));
+        assert_eq!(identity(name), None);
         assert_eq!(within(name, || Ok(())).unwrap_err().kind(), io::ErrorKind::NotFound);
         assert!(remove(name).is_err());
     }

@@ -38,7 +38,7 @@ pub enum TopologyError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What it contains, shortened.
+        /// The file's content, shortened.
         content: String,
     },
 }

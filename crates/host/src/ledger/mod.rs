@@ -189,7 +189,8 @@ impl Ledger {
                 entry.pending = true;
             }
         }
-        // A cpuset must contain those below it at any time, so the lower ones shrink first.
+        // In reverse order of the paths: a cpuset must contain those below it at any time, so the
+        // lower ones shrink first.
         for (path, adjust) in adjustments.iter().rev() {
             if refused.contains_key(path) {
                 continue;

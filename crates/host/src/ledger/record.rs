@@ -1,4 +1,4 @@
-//! What the parts of enforcement record beside changed files, in order to undo it after a kill.
+//! Records of the parts of enforcement beside changed files, to undo their changes after a kill.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What the kernel has counted for VMs and their disturbers, and hosts captured in a text file.
+//! Counters of the kernel for VMs and their disturbers, and hosts captured in a text file.
 
 pub mod captured;
 pub mod evidence;

@@ -9,7 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use rustix::event::{PollFd, PollFlags, poll};
 use taut_bench::front_end::{self, Link, Wanted};
 use taut_virtq::driver::Ram;
@@ -25,10 +25,24 @@ const OFFLOADS: u64 = features::NET_CSUM
 
 /// Listens on a Unix socket. Replaces the file of an ended process, but not one that is in use.
 pub(crate) fn listen(path: &Path) -> Result<UnixListener> {
+    let cannot = |what: &str, error: &io::Error| {
+        anyhow!("cannot {what} {}: {error}\nhint: {}", path.display(), advice(error.kind()))
+    };
     if UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
-        std::fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))?;
+        std::fs::remove_file(path).map_err(|error| cannot("replace", &error))?;
     }
-    UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))
+    UnixListener::bind(path).map_err(|error| cannot("listen on", &error))
+}
+
+/// Says what to do about a socket's path.
+fn advice(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::NotFound => "make the folder first",
+        io::ErrorKind::PermissionDenied => "choose a folder in which this user may make files",
+        io::ErrorKind::AddrInUse => "another process listens there: end it, or choose another path",
+        io::ErrorKind::InvalidInput => "choose a shorter path: that of a Unix socket has at most 107 bytes",
+        _ => "choose another path",
+    }
 }
 
 /// How the session's connection comes about.
@@ -69,7 +83,11 @@ pub(super) fn serve(
         let watched = stream.as_fd().try_clone_to_owned()?;
         match front_end::connect(stream, wanted()?, &up) {
             Ok(_session) => wait_for_hang_up(&watched)?,
-            Err(error) => eprintln!("taut-micro: {}: {error:#}", path.display()),
+            Err(error) => eprintln!(
+                "taut-micro: {}: {error:#}\nhint: the device waits for the next back end; the fabric's log \
+                 and `taut port list` have the other side's reason",
+                path.display()
+            ),
         }
         down();
     }
@@ -110,5 +128,20 @@ fn wait_for_hang_up(stream: &OwnedFd) -> Result<()> {
         if polled[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR) {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_cannot_be_a_socket_is_told_with_a_hint() {
+        let told = |path: &str| format!("{:#}", listen(Path::new(path)).unwrap_err());
+        let absent = told("/nowhere/agent.sock");
+        assert!(absent.starts_with("cannot listen on /nowhere/agent.sock: "), "{absent}");
+        assert!(absent.ends_with("\nhint: make the folder first"), "{absent}");
+        let long = told(&format!("/tmp/{}", "x".repeat(200)));
+        assert!(long.contains("\nhint: choose a shorter path"), "{long}");
     }
 }

@@ -15,6 +15,7 @@ use crate::placement::exclusive::{place_exclusive_vcpus, state_problem};
 use crate::placement::problem::{Placement, Problem};
 use crate::placement::shortage::explain_shortage;
 use crate::placement::solve::place;
+use crate::resources::memory::oversize;
 
 /// Admits a VM's reservations, limits and latency sensitivity, and its start if it is wanted on.
 /// `vm` is already valid in itself.
@@ -36,6 +37,7 @@ pub fn admit_reservations(
     if vm.power == Power::Off {
         return Ok(());
     }
+    admit_size(host, name, spec)?;
     let mut next = desired.clone();
     next.vms.insert(name.clone(), vm.clone());
     // VMs that are on and have not been placed yet come before a newcomer.
@@ -52,6 +54,17 @@ pub fn admit_reservations(
         }
         None => admit_beside_exclusive(&problem, &placement, host, name, spec),
     }
+}
+
+/// A VM that starts has at most the memory of the host.
+fn admit_size(host: &HostSeen, name: &Name, spec: &VmSpec) -> Result<(), ApiError> {
+    oversize(spec, host).map_or(Ok(()), |reason| {
+        let most = host.memory_total.as_mib();
+        Err(conflict(
+            format!("VM `{name}` cannot be started: {reason}"),
+            format!("give it at most {most} MiB of memory; a VM that stays off may have more"),
+        ))
+    })
 }
 
 /// A latency-sensitive VM needs a full memory reservation.

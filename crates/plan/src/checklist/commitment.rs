@@ -44,6 +44,17 @@ const LRO: Item = Item {
     takes_effect: TakesEffect::Live,
 };
 
+const COALESCING_ON: Item = COALESCING.because(
+    "Without moderation a guest is interrupted for each packet.",
+    "fewer interrupts and exits; a packet can wait for its batch (`taut host set \
+     Net.CoalesceScheme=rbc`, or per VM)",
+);
+const LRO_ON: Item = LRO.because(
+    "Each segment that is not merged passes the guest's whole network stack.",
+    "less CPU time per byte; a segment can wait for the next ones (`taut host set \
+     Net.Vmxnet3SwLRO=1`, or per VM)",
+);
+
 pub(super) fn lines(facts: &HostFacts, profile: Profile) -> Vec<Line> {
     let Some(commitment) = &facts.commitment else { return Vec::new() };
     vec![
@@ -84,17 +95,17 @@ fn accelerator(commitment: &Commitment) -> Line {
 
 fn coalescing(commitment: &Commitment, profile: Profile) -> Line {
     let off = commitment.coalescing == "disabled";
-    let (verdict, wanted) = match profile {
-        Profile::Latency => (if off { Verdict::Ok } else { Verdict::Warn }, "disabled"),
+    let (item, verdict, wanted) = match profile {
+        Profile::Latency => (COALESCING, if off { Verdict::Ok } else { Verdict::Warn }, "disabled"),
         Profile::Throughput | Profile::Dense => {
-            (if off { Verdict::Warn } else { Verdict::Ok }, "rbc, adapt or static")
+            (COALESCING_ON, if off { Verdict::Warn } else { Verdict::Ok }, "rbc, adapt or static")
         }
     };
-    COALESCING.line(verdict, &commitment.coalescing, wanted)
+    item.line(verdict, &commitment.coalescing, wanted)
 }
 
 fn lro(commitment: &Commitment, profile: Profile) -> Line {
     let found = if commitment.lro { "on" } else { "off" };
-    let wanted = if profile == Profile::Latency { "off" } else { "on" };
-    LRO.line(if found == wanted { Verdict::Ok } else { Verdict::Warn }, found, wanted)
+    let (item, wanted) = if profile == Profile::Latency { (LRO, "off") } else { (LRO_ON, "on") };
+    item.line(if found == wanted { Verdict::Ok } else { Verdict::Warn }, found, wanted)
 }

@@ -24,6 +24,10 @@ const TICK: Item = Item {
     effect: "`nohz=off` saves that exit; the idle guest wakes up 100 to 1000 times a second",
     takes_effect: TakesEffect::GuestBoot,
 };
+const TICKLESS: Item = TICK.because(
+    "A periodic tick wakes each idle vCPU 100 to 1000 times a second, and the pCPU with it.",
+    "idle guests leave their pCPUs to others (boot without `nohz=off`); leaving idle costs an exit",
+);
 const CLOCK: Item = Item {
     id: "guest.clock",
     what: "clock source",
@@ -41,6 +45,10 @@ const HALT: Item = Item {
            busy while the guest polls",
     takes_effect: TakesEffect::GuestBoot,
 };
+const NO_POLL_BEFORE_HALT: Item = HALT.because(
+    "A guest that polls before it halts keeps its pCPU from other VMs.",
+    "idle guests leave their pCPUs to others at once; a packet in that time costs an exit",
+);
 const DRIVER: Item = Item {
     id: "guest.nic-driver",
     what: "vNIC drivers",
@@ -63,6 +71,10 @@ const MODERATION: Item = Item {
     effect: "each packet is delivered at once (`ethtool -C NIC rx-usecs 0`, or off on the host)",
     takes_effect: TakesEffect::Live,
 };
+const MODERATION_ON: Item = MODERATION.because(
+    "Without moderation the vNIC raises an interrupt for each packet.",
+    "fewer interrupts, and less CPU time per packet (`ethtool -C NIC adaptive-rx on`, or on the host)",
+);
 const BUSY_READ: Item = Item {
     id: "guest.busy-read",
     what: "busy polling of blocking reads (busy_read)",
@@ -78,6 +90,13 @@ const BUSY_POLL: Item = Item {
     effect: "saves a wake-up per request; its vCPU is busy while it waits",
     takes_effect: TakesEffect::Live,
 };
+const NO_BUSY_READ: Item = BUSY_READ.because(NO_POLLING.0, NO_POLLING.1);
+const NO_BUSY_POLL: Item = BUSY_POLL.because(NO_POLLING.0, NO_POLLING.1);
+/// Reasons not to poll in one of many VMs.
+const NO_POLLING: (&str, &str) = (
+    "A program that waits for a packet keeps its pCPU from other VMs while it polls.",
+    "the pCPU serves other VMs meanwhile; a program that waits costs a wake-up per packet",
+);
 const FIREWALL: Item = Item {
     id: "guest.firewall",
     what: "packet filter",
@@ -126,9 +145,9 @@ pub(super) fn lines(facts: &GuestFacts, profile: Profile) -> Vec<Line> {
         halt(facts, profile),
         driver(facts),
         lro(&facts.network.cards, profile),
-        moderation(MODERATION, &facts.network.cards, profile),
-        polling(BUSY_READ, facts.network.busy_read.as_ref(), profile),
-        polling(BUSY_POLL, facts.network.busy_poll.as_ref(), profile),
+        moderation([MODERATION, MODERATION_ON], &facts.network.cards, profile),
+        polling([BUSY_READ, NO_BUSY_READ], facts.network.busy_read.as_ref(), profile),
+        polling([BUSY_POLL, NO_BUSY_POLL], facts.network.busy_poll.as_ref(), profile),
         firewall(facts, profile),
         selinux(facts, profile),
         java(facts),
@@ -157,9 +176,9 @@ fn tick(facts: &GuestFacts, profile: Profile) -> Line {
         Profile::Latency => TICK.line(Verdict::Warn, found, "periodic, or nohz_full"),
         // On a dense host the ticks of idle guests add up.
         Profile::Throughput | Profile::Dense if periodic => {
-            TICK.line(Verdict::Warn, found, "tickless when idle")
+            TICKLESS.line(Verdict::Warn, found, "tickless when idle")
         }
-        Profile::Throughput | Profile::Dense => TICK.line(Verdict::Ok, found, "tickless when idle"),
+        Profile::Throughput | Profile::Dense => TICKLESS.line(Verdict::Ok, found, "tickless when idle"),
     }
 }
 
@@ -175,8 +194,8 @@ fn halt(facts: &GuestFacts, profile: Profile) -> Line {
         Profile::Latency if !polls => HALT.line(Verdict::Warn, driver, "haltpoll"),
         Profile::Latency => HALT.line(Verdict::Ok, driver, "haltpoll"),
         Profile::Throughput => HALT.line(Verdict::Ok, driver, "any"),
-        Profile::Dense if polls => HALT.line(Verdict::Warn, driver, "none"),
-        Profile::Dense => HALT.line(Verdict::Ok, driver, "none"),
+        Profile::Dense if polls => NO_POLL_BEFORE_HALT.line(Verdict::Warn, driver, "none"),
+        Profile::Dense => NO_POLL_BEFORE_HALT.line(Verdict::Ok, driver, "none"),
     }
 }
 

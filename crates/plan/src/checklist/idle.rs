@@ -45,6 +45,16 @@ const HALT_POLL: Item = Item {
     takes_effect: TakesEffect::Live,
 };
 
+const HELD_OFF: Item = HELD.because(
+    "A bound keeps idle pCPUs awake, which costs power and takes turbo from the busy ones.",
+    "idle pCPUs save power; a wake-up from a deep C-state takes a hundred microseconds more (end the \
+     program, or its profile in tuned)",
+);
+const HALT_POLL_SHORT: Item = HALT_POLL.because(
+    "KVM polls with the pCPU of a halted vCPU, which other VMs wait for on a full host.",
+    "halted vCPUs leave their pCPU to other VMs sooner; a wake-up can take tens of microseconds more",
+);
+
 /// Maximum time in µs that a pCPU of a latency-sensitive host takes to wake up. All CPUs leave
 /// C1 within 2 µs.
 const MOST_US: u32 = 2;
@@ -142,8 +152,9 @@ fn held(idle: &IdleFacts, profile: Profile) -> Line {
     match (idle.dma_latency_us, held_bound(idle)) {
         (None, _) => HELD.unknown("cannot be read", wanted),
         (_, Some(us)) => {
-            let verdict = if profile == Profile::Latency { Verdict::Ok } else { Verdict::Warn };
-            HELD.line(verdict, format!("{us} us"), wanted)
+            let (item, verdict) =
+                if profile == Profile::Latency { (HELD, Verdict::Ok) } else { (HELD_OFF, Verdict::Warn) };
+            item.line(verdict, format!("{us} us"), wanted)
         }
         (_, None) => {
             let harmless = profile != Profile::Latency
@@ -160,6 +171,6 @@ fn halt_poll(idle: &IdleFacts, profile: Profile) -> Line {
     match profile {
         Profile::Latency => at_least(HALT_POLL, knob, 100_000, Verdict::Warn, absent),
         Profile::Throughput => any(HALT_POLL, knob, "any"),
-        Profile::Dense => at_most(HALT_POLL, knob, 50_000, Verdict::Warn, absent),
+        Profile::Dense => at_most(HALT_POLL_SHORT, knob, 50_000, Verdict::Warn, absent),
     }
 }

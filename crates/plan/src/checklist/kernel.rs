@@ -44,6 +44,19 @@ const ISOLATED: Item = Item {
     effect: "fewer kernel threads on exclusive pCPUs; no other process can use these pCPUs",
     takes_effect: TakesEffect::HostBoot,
 };
+const TICK: Item = TICKLESS.because(
+    "A pCPU without a tick enters and leaves the kernel more slowly.",
+    "system calls and exits take less time; a busy pCPU has 100 to 1000 ticks a second (boot without \
+     the option)",
+);
+const OWN_RCU: Item = RCU.because(
+    "The clean-up of these pCPUs is left to the others, which a loaded host keeps busy.",
+    "each pCPU cleans up after itself (boot without the option)",
+);
+const SHARED: Item = ISOLATED.because(
+    "The kernel moves no VM and no process to an isolated pCPU, however idle it is.",
+    "all pCPUs serve all VMs (boot without the option)",
+);
 const BOOT_IDLE: Item = Item {
     id: "kernel.max-cstate",
     what: "C-states allowed at boot (intel_idle.max_cstate=, processor.max_cstate=)",
@@ -72,9 +85,9 @@ pub(super) fn lines(facts: &HostFacts, profile: Profile) -> Vec<Line> {
     vec![
         age(AGE, kernel, (5, 4, 0), (6, 7, 0)),
         clock(facts),
-        on_some(TICKLESS, profile, kernel.tickless),
-        on_some(RCU, profile, cpus_of(kernel, "rcu_nocbs=").or(kernel.tickless)),
-        on_some(ISOLATED, profile, kernel.isolated),
+        on_some([TICKLESS, TICK], profile, kernel.tickless),
+        on_some([RCU, OWN_RCU], profile, cpus_of(kernel, "rcu_nocbs=").or(kernel.tickless)),
+        on_some([ISOLATED, SHARED], profile, kernel.isolated),
         boot_idle(facts, profile),
         quiet(WATCHDOG, profile, kernel.nmi_watchdog.as_ref()),
         quiet(TIMERS, profile, kernel.timer_migration.as_ref()),
@@ -120,7 +133,9 @@ fn clock(facts: &HostFacts) -> Line {
     one_of(CLOCK, as_slice(facts.kernel.clock.as_ref()), wanted, Verdict::Bad, "cannot be read")
 }
 
-fn on_some(item: Item, profile: Profile, count: Option<u32>) -> Line {
+/// Judges an option of some pCPUs. `wanted` are the reasons to set it, `unwanted` those not to.
+fn on_some([wanted, unwanted]: [Item; 2], profile: Profile, count: Option<u32>) -> Line {
+    let item = if profile == Profile::Latency { wanted } else { unwanted };
     let found = match count {
         Some(0) | None => "none".to_owned(),
         Some(1) => "set".to_owned(),

@@ -84,6 +84,11 @@ pub(super) struct Item {
 }
 
 impl Item {
+    /// The same setting with the reasons of a profile that wants another value.
+    pub(super) const fn because(self, why: &'static str, effect: &'static str) -> Self {
+        Self { why, effect, ..self }
+    }
+
     /// The line for a value that was found.
     pub(super) fn line(self, verdict: Verdict, found: impl Into<String>, wanted: impl Into<String>) -> Line {
         let Self { id, what, why, effect, takes_effect } = self;

@@ -14,6 +14,11 @@ const MODERATION: Item = Item {
            (`ethtool -C NIC rx-usecs 0 adaptive-rx off`)",
     takes_effect: TakesEffect::Live,
 };
+const MODERATION_ON: Item = MODERATION.because(
+    "Without moderation the NIC raises an interrupt for each packet.",
+    "fewer interrupts, and less CPU time per packet; a packet can wait for tens of microseconds \
+     (`ethtool -C NIC adaptive-rx on`, or `rx-usecs 50`)",
+);
 const GRO: Item = Item {
     id: "nic.gro-flush",
     what: "time that GRO waits for segments (gro_flush_timeout)",
@@ -62,55 +67,77 @@ const BUSY_POLL: Item = Item {
     takes_effect: TakesEffect::Live,
 };
 
+const NO_BUSY_READ: Item = BUSY_READ.because(NO_POLLING.0, NO_POLLING.1);
+const NO_BUSY_POLL: Item = BUSY_POLL.because(NO_POLLING.0, NO_POLLING.1);
+/// Reasons not to poll on a host for many VMs.
+const NO_POLLING: (&str, &str) = (
+    "A program that waits for a packet keeps its pCPU from other VMs while it polls.",
+    "the pCPU serves other VMs meanwhile; a program that waits costs a wake-up per packet",
+);
+
 /// Time of busy polling in µs that the kernel's documentation recommends for latency.
 const POLL_US: i64 = 50;
 
 pub(super) fn lines(facts: &HostFacts, profile: Profile) -> Vec<Line> {
     let network = &facts.network;
     vec![
-        moderation(MODERATION, &network.cards, profile),
+        moderation([MODERATION, MODERATION_ON], &network.cards, profile),
         zero(GRO, &network.cards, profile, |card| card.gro_flush.as_ref()),
         zero(DEFER, &network.cards, profile, |card| card.deferred_irqs.as_ref()),
         shared(&network.cards, profile),
         pass_through(facts, profile),
-        polling(BUSY_READ, network.busy_read.as_ref(), profile),
-        polling(BUSY_POLL, network.busy_poll.as_ref(), profile),
+        polling([BUSY_READ, NO_BUSY_READ], network.busy_read.as_ref(), profile),
+        polling([BUSY_POLL, NO_BUSY_POLL], network.busy_poll.as_ref(), profile),
     ]
 }
 
-/// Judges the moderation of all NICs, by the kernel's report or else by the driver's parameter.
-pub(super) fn moderation(item: Item, cards: &[Card], profile: Profile) -> Line {
-    let wanted = match profile {
-        Profile::Latency => "off",
-        Profile::Throughput | Profile::Dense => "on",
-    };
-    let one = |card: &Card| {
-        let driver = card.driver.as_deref().unwrap_or("no driver");
-        let (state, on) = match (&card.moderation, card.throttle.as_deref()) {
-            (Some(seen), _) if seen.adaptive_rx => ("adaptive".to_owned(), Some(true)),
-            (Some(seen), _) if seen.rx_us == 0 => ("off".to_owned(), Some(false)),
-            (Some(seen), _) => (format!("{} us", seen.rx_us), Some(true)),
-            (None, Some(rate)) => {
-                (format!("InterruptThrottleRate={rate}"), Some(rate.split(',').any(|rate| rate != "0")))
-            }
-            // virtio_net has no moderation of its own.
-            (None, None) if driver.starts_with("virtio") => ("left to the host".to_owned(), Some(false)),
-            (None, None) => (format!("see `ethtool -c {}`", card.name), None),
-        };
-        (format!("{} ({driver}): {state}", card.name), on)
+/// Interrupt moderation of one card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moderates {
+    On,
+    Off,
+    /// The card of a VM, which its host moderates.
+    Outside,
+    Unknown,
+}
+
+/// Judges the moderation of all NICs, by the kernel's report or else by the driver's parameter. The
+/// items have the reasons to turn it off, and those to turn it on.
+pub(super) fn moderation([off, on]: [Item; 2], cards: &[Card], profile: Profile) -> Line {
+    let (item, wanted, unwanted, miss) = match profile {
+        Profile::Latency => (off, "off", Moderates::On, Verdict::Bad),
+        Profile::Throughput | Profile::Dense => (on, "on", Moderates::Off, Verdict::Warn),
     };
     if cards.is_empty() {
         return item.line(Verdict::Ok, "no NICs", wanted);
     }
-    let (found, on): (Vec<_>, Vec<_>) = cards.iter().map(one).unzip();
-    let verdict = if profile == Profile::Latency && on.contains(&Some(true)) {
-        Verdict::Bad
-    } else if on.contains(&None) {
+    let (found, states): (Vec<_>, Vec<_>) = cards.iter().map(moderation_of).unzip();
+    let verdict = if states.contains(&unwanted) {
+        miss
+    } else if states.contains(&Moderates::Unknown) {
         Verdict::Unknown
     } else {
         Verdict::Ok
     };
-    item.line(verdict, found.join(", "), wanted)
+    let outside = if states.contains(&Moderates::Outside) { ", or left to the host" } else { "" };
+    item.line(verdict, found.join(", "), format!("{wanted}{outside}"))
+}
+
+fn moderation_of(card: &Card) -> (String, Moderates) {
+    let driver = card.driver.as_deref().unwrap_or("no driver");
+    let (state, moderates) = match (&card.moderation, card.throttle.as_deref()) {
+        (Some(seen), _) if seen.adaptive_rx => ("adaptive".to_owned(), Moderates::On),
+        (Some(seen), _) if seen.rx_us > 0 => (format!("{} us", seen.rx_us), Moderates::On),
+        // virtio_net reports 0 where it has no moderation of its own.
+        _ if driver.starts_with("virtio") => ("left to the host".to_owned(), Moderates::Outside),
+        (Some(_), _) => ("off".to_owned(), Moderates::Off),
+        (None, Some(rate)) => {
+            let on = rate.split(',').any(|rate| rate != "0");
+            (format!("InterruptThrottleRate={rate}"), if on { Moderates::On } else { Moderates::Off })
+        }
+        (None, None) => (format!("see `ethtool -c {}`", card.name), Moderates::Unknown),
+    };
+    (format!("{} ({driver}): {state}", card.name), moderates)
 }
 
 fn zero(item: Item, cards: &[Card], profile: Profile, knob: fn(&Card) -> Option<&Knob>) -> Line {
@@ -156,13 +183,51 @@ fn pass_through(facts: &HostFacts, profile: Profile) -> Line {
     PASS_THROUGH.line(verdict, format!("{cards}, {iommu}"), wanted)
 }
 
-pub(super) fn polling(item: Item, knob: Option<&Knob>, profile: Profile) -> Line {
+/// Judges busy polling. The items have the reasons to poll, and those not to.
+pub(super) fn polling([item, not]: [Item; 2], knob: Option<&Knob>, profile: Profile) -> Line {
     match profile {
         Profile::Latency => at_least(item, knob, POLL_US, Verdict::Warn, "the kernel has none"),
         Profile::Throughput => any(item, knob, "any"),
         Profile::Dense => match knob {
-            Some(_) => at_most(item, knob, 0, Verdict::Warn, ""),
+            Some(_) => at_most(not, knob, 0, Verdict::Warn, ""),
             None => any(item, knob, "0"),
         },
+    }
+}
+
+#[cfg(test)]
+mod first_hour {
+    use taut_api::check::Moderation;
+
+    use super::*;
+
+    fn card(driver: &str, moderation: Option<Moderation>, throttle: Option<&str>) -> Card {
+        let (driver, throttle) = (Some(driver.to_owned()), throttle.map(str::to_owned));
+        Card { name: "eth0".to_owned(), driver, moderation, throttle, ..Card::default() }
+    }
+
+    #[test]
+    fn moderation_that_is_off_is_not_ok_where_it_is_wanted_on() {
+        let off = Some(Moderation { rx_us: 0, adaptive_rx: false });
+        let on = Some(Moderation { rx_us: 3, adaptive_rx: false });
+        let judge = |card: Card, profile| {
+            let line = moderation([MODERATION, MODERATION_ON], &[card], profile);
+            (line.verdict, line.found, line.wanted, line.effect)
+        };
+        for profile in [Profile::Throughput, Profile::Dense] {
+            let (verdict, found, wanted, effect) = judge(card("igb", off, None), profile);
+            assert_eq!((verdict, &*found, &*wanted), (Verdict::Warn, "eth0 (igb): off", "on"));
+            assert!(effect.contains("adaptive-rx on"), "{effect}");
+            assert_eq!(judge(card("e1000", None, Some("0,0")), profile).0, Verdict::Warn);
+            assert_eq!(judge(card("igb", on, None), profile).0, Verdict::Ok);
+            let (verdict, found, wanted, _) = judge(card("virtio_net", off, None), profile);
+            assert_eq!(verdict, Verdict::Ok);
+            assert_eq!(
+                (&*found, &*wanted),
+                ("eth0 (virtio_net): left to the host", "on, or left to the host")
+            );
+        }
+        assert_eq!(judge(card("igb", off, None), Profile::Latency).0, Verdict::Ok);
+        assert_eq!(judge(card("igb", on, None), Profile::Latency).0, Verdict::Bad);
     }
 }

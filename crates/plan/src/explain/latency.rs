@@ -41,12 +41,14 @@ pub fn explain_latency(
     }
     told.append(explain_missing(observed, report, &decided.placement, name, vm));
 
-    let in_force = report.vms.get(name).is_some_and(|vm| vm.exclusive);
+    let owns = report.vms.get(name).filter(|_| grant.is_some());
+    let waits = grant.is_some() && !owns.is_some_and(|vm| vm.bound);
+    let intruded = owns.is_some_and(|vm| !vm.exclusive);
     let restart = told.decisions.iter().any(|decision| decision.restart);
     let state = match process {
         None => LatencyState::Waiting,
-        Some(_) if grant.is_some() && !in_force => LatencyState::Waiting,
-        Some(_) if !told.missing.is_empty() || restart => LatencyState::Partly,
+        Some(_) if waits => LatencyState::Waiting,
+        Some(_) if intruded || restart || !told.missing.is_empty() => LatencyState::Partly,
         Some(_) => LatencyState::Granted,
     };
     Some(LatencyStatus {

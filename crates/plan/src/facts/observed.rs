@@ -41,6 +41,13 @@ pub struct NetnsSeen {
     pub spec: NetnsSpec,
     /// taut created the namespace for this attachment.
     pub made_netns: bool,
+    /// Identity of the namespace, which tells it from a later one of the same name; none until it
+    /// is attached.
+    #[serde(default)]
+    pub namespace: Option<String>,
+    /// The interface is gone: somebody deleted it, or the namespace.
+    #[serde(skip)]
+    pub lost: bool,
 }
 
 /// Changes of the host for an external port.

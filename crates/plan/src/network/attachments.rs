@@ -1,11 +1,12 @@
 //! Namespaces and external ports to attach and detach.
 //!
-//! A changed attachment is detached and attached again.
+//! A changed attachment is detached and attached again, and one whose interface is gone is attached
+//! again.
 
 use taut_api::fabric::PortId;
 use taut_api::network::{ExternalPortSpec, NetnsSpec};
 
-use crate::facts::{Action, Desired, Observed, Owner};
+use crate::facts::{Action, Desired, NetnsSeen, Observed, Owner};
 
 /// The actions for every attachment that is described or observed.
 pub fn attach_and_detach_ports(desired: &Desired, observed: &Observed) -> Vec<Action> {
@@ -24,7 +25,8 @@ pub fn attach_and_detach_ports(desired: &Desired, observed: &Observed) -> Vec<Ac
         return actions;
     }
     for (name, wanted) in &desired.netns {
-        let up_to_date = observed.netns.get(name).is_some_and(|seen| same_device(wanted, &seen.spec));
+        let is_current = |seen: &NetnsSeen| !seen.lost && same_device(wanted, &seen.spec);
+        let up_to_date = observed.netns.get(name).is_some_and(is_current);
         let port = desired.numbers.port(&Owner::Netns(name.clone()));
         if let Some(port) = port.filter(|port| needs_device(observed, *port, up_to_date)) {
             actions.push(Action::AttachNetns { name: name.clone(), port });
@@ -40,7 +42,8 @@ pub fn attach_and_detach_ports(desired: &Desired, observed: &Observed) -> Vec<Ac
     actions
 }
 
-/// Returns whether the port needs a socket or device: it has none, or one of an earlier document.
+/// Returns whether the port needs a socket or device: it has none, one of an earlier document, or
+/// one that is gone.
 fn needs_device(observed: &Observed, port: PortId, up_to_date: bool) -> bool {
     observed.awaits_attachment(port) || (!up_to_date && observed.attached(port))
 }

@@ -52,7 +52,7 @@ pub(crate) fn explain_affinity(
         );
         return told;
     }
-    let wanted = format!("pCPUs {} on nodes {}", vm.vm.placement.cpus, vm.vm.placement.nodes);
+    let wanted = vm.vm.placement.allowed();
     if allowed.is_empty() {
         told.lack(format!(
             "{wanted}: none of them is on-line here, so its vCPUs run anywhere; hint: `taut vm set \
@@ -79,7 +79,7 @@ pub(crate) fn explain_affinity(
     };
     told.decide(
         format!("its vCPUs run on pCPUs {} only", Numbers(left)),
-        format!("[placement] {wanted} (sched.cpu.affinity, numa.nodeAffinity){without}"),
+        format!("[placement] allows {wanted} (sched.cpu.affinity, numa.nodeAffinity){without}"),
     );
     told.missing.extend(report.vms.get(name).and_then(|vm| vm.unbound.clone()));
     told
@@ -175,11 +175,7 @@ mod tests {
         let observed = host();
         assert!(bound(&desired, &observed).is_empty());
         let reason = |vm| told(&desired, &observed, &HostReport::default(), vm).missing.join("; ");
-        assert!(
-            reason("a").starts_with("pCPUs 5-6 on nodes any: other VMs own all of them (high)"),
-            "{}",
-            reason("a")
-        );
+        assert!(reason("a").starts_with("pCPUs 5-6: other VMs own all of them (high)"), "{}", reason("a"));
         assert!(
             reason("b").contains("none of them is on-line here") && reason("b").ends_with("some of 0-7"),
             "{}",

@@ -43,7 +43,7 @@ impl Cores {
             .map(|cpus| {
                 let mut threads: Vec<u32> = cpus.iter().map(|cpu| cpu.id).collect();
                 threads.sort_unstable();
-                let is_hosts = |cpu: &u32| Some(*cpu) == lowest || problem.bound.contains(cpu);
+                let is_hosts = |cpu: &u32| Some(*cpu) == lowest || problem.fabric_cpus.contains(cpu);
                 let ownable = !threads.iter().any(is_hosts);
                 Core { threads, node: cpus[0].node, llc: cpus[0].llc, ownable }
             })

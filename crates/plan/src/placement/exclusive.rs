@@ -21,7 +21,7 @@ pub(crate) fn state_problem(desired: &Desired, observed: &Observed, report: &Hos
     if observed.restored {
         return Problem { cpus: host.cpus.clone(), ..Problem::default() };
     }
-    let bound = desired.workers.cpus.iter().chain(&desired.socket_worker.cpu).copied().collect();
+    let fabric_cpus = desired.workers.cpus.iter().chain(&desired.socket_worker.cpu).copied().collect();
     let (exclusive, shared): (Vec<_>, Vec<_>) =
         desired.vms_on().partition(|(_, vm)| wants_exclusive_pcpus(vm, host));
     let demand = |vm: &VmDesired| Demand {
@@ -32,7 +32,7 @@ pub(crate) fn state_problem(desired: &Desired, observed: &Observed, report: &Hos
     let owners = report.vms.iter().filter(|(_, vm)| !vm.cpus.is_empty());
     Problem {
         cpus: host.cpus.clone(),
-        bound,
+        fabric_cpus,
         promised: shared.into_iter().map(|(_, vm)| reserved_cpu(&vm.vm, host)).sum(),
         demands: exclusive.into_iter().map(|(name, vm)| (name.clone(), demand(vm))).collect(),
         current: owners.map(|(name, vm)| (name.clone(), vm.cpus.clone())).collect(),

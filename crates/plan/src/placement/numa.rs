@@ -30,15 +30,15 @@ pub fn place_memory(host: &HostSeen, spec: &VmSpec, grant: Option<&Grant>) -> Me
         }
     });
     let nodes: Vec<BTreeSet<u32>> = nodes.collect();
-    let bound: BTreeSet<u32> = nodes.iter().flatten().copied().collect();
+    let chosen: BTreeSet<u32> = nodes.iter().flatten().copied().collect();
     let free: u64 = host
         .huge_pages
         .iter()
-        .filter(|(node, _)| bound.is_empty() || bound.contains(node))
+        .filter(|(node, _)| chosen.is_empty() || chosen.contains(node))
         .map(|(_, free)| free.0)
         .sum();
     // Memory on several nodes gets ordinary pages, because one node might have too few huge pages.
-    let one = bound.len() < 2;
+    let one = chosen.len() < 2;
     MemoryPlace { nodes, huge: memory_is_reserved(spec) && one && free >= spec.memory.0 }
 }
 
@@ -56,11 +56,11 @@ pub(crate) fn explain_place(host: &HostSeen, spec: &VmSpec, place: &MemoryPlace,
             ),
         );
     }
-    let bound = if moved { &[] } else { &place.nodes[..] };
-    for (node, bound) in bound.iter().enumerate().filter(|(_, bound)| !bound.is_empty()) {
+    let nodes = if moved { &[] } else { &place.nodes[..] };
+    for (node, on_host) in nodes.iter().enumerate().filter(|(_, on_host)| !on_host.is_empty()) {
         let what = if several { format!("memory of its node {node}") } else { "its memory".to_owned() };
         told.decide(
-            format!("{what} is bound to the host's node {}", Numbers(bound.clone())),
+            format!("{what} is bound to the host's node {}", Numbers(on_host.clone())),
             Row::LocalMemory.because(
                 "the node of the pCPUs that its vCPUs own, or else the nodes of its [placement] \
                  (numa.nodeAffinity)",

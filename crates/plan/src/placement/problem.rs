@@ -12,7 +12,7 @@ pub struct Problem {
     /// Every on-line pCPU.
     pub cpus: Vec<Cpu>,
     /// pCPUs that threads of the fabric are bound to.
-    pub bound: BTreeSet<u32>,
+    pub fabric_cpus: BTreeSet<u32>,
     /// Thousandths of a pCPU that are reserved for VMs without exclusive pCPUs.
     pub promised: u64,
     /// VMs that are to have exclusive pCPUs.

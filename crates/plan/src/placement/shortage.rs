@@ -16,12 +16,15 @@ pub fn explain_shortage(
 ) -> (String, &'static str) {
     let Shortage { cores, free, elsewhere, taken, host: hosts, promised } = shortage;
     let smt = host.has_smt();
-    let unit =
-        if smt { "whole cores (an SMT sibling is never shared with others)" } else { "exclusive pCPUs" };
+    let plural = |is_one: bool| if is_one { "" } else { "s" };
+    let unit = if smt { "whole core" } else { "exclusive pCPU" };
+    let siblings = if smt { " (an SMT sibling is never shared with others)" } else { "" };
     let needs = format!(
-        "latency_sensitivity = \"{}\" of VM `{name}` needs {cores} {unit} for its {} vCPUs",
+        "latency_sensitivity = \"{}\" of VM `{name}` needs {cores} {unit}{}{siblings} for its {} vCPU{}",
         level_name(spec.latency_sensitivity),
-        spec.vcpus
+        plural(*cores == 1),
+        spec.vcpus,
+        plural(spec.vcpus == 1)
     );
     if let Some(BrokenPromise { promised, left }) = promised {
         return (
@@ -34,21 +37,18 @@ pub fn explain_shortage(
             "stop a VM that has a CPU reservation, or give this one fewer vCPUs",
         );
     }
-    let owners = taken.iter().map(|(owner, count)| format!(", {count} belong to VM `{owner}`"));
+    let owners = taken.iter().map(|(owner, count)| format!(", VM `{owner}` has {count}"));
     let outside = if *elsewhere == 0 {
         String::new()
     } else {
-        let placement = &spec.placement;
-        format!(
-            ", {elsewhere} are free but not in its [placement] (pCPUs {}, nodes {})",
-            placement.cpus, placement.nodes
-        )
+        let allowed = spec.placement.allowed();
+        format!(", its [placement], which allows only {allowed}, excludes {elsewhere}")
     };
     let total = free + elsewhere + hosts + taken.values().sum::<usize>();
     (
         format!(
-            "{needs}, but {free} are free: of the host's {total} {}, {hosts} stay for the host and for \
-             threads bound to them (--fabric-cpus, --vmci-cpu){}{outside}",
+            "{needs}, but it can have {free} of the host's {total} {}: the host and threads bound to \
+             pCPUs (--fabric-cpus, --vmci-cpu) keep {hosts}{}{outside}",
             if smt { "cores" } else { "pCPUs" },
             owners.collect::<String>()
         ),

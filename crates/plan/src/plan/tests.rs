@@ -168,7 +168,9 @@ fn carry_out(desired: &Desired, observed: &mut Observed, plan: &Plan) {
             Action::ConnectNic { port, .. } | Action::ConnectVmci { port, .. } => attach(observed, *port),
             Action::AttachNetns { name, port } => {
                 let spec = desired.netns[name].clone();
-                observed.netns.insert(name.clone(), NetnsSeen { spec, made_netns: true });
+                observed
+                    .netns
+                    .insert(name.clone(), NetnsSeen { spec, made_netns: true, namespace: None, lost: false });
                 attach(observed, *port);
             }
             Action::AttachExternal { name, port } => {

@@ -18,7 +18,7 @@ pub struct Decided {
     /// The owners of pCPUs, and the VMs for which there were not enough.
     pub placement: Placement,
     /// The pCPUs that the vCPUs of each other VM are bound to, where its `[placement]` names some.
-    pub bound: BTreeMap<Name, BTreeSet<u32>>,
+    pub shared_cpus: BTreeMap<Name, BTreeSet<u32>>,
     /// The control group of each running VM; empty while no VM needs one.
     pub groups: BTreeMap<Name, GroupSettings>,
     /// The node of the fabric's threads that the user has not bound; `None` is any.
@@ -29,8 +29,8 @@ impl Decided {
     /// Runs the rules.
     pub fn new(desired: &Desired, observed: &Observed, report: &HostReport) -> Self {
         let placement = place_exclusive_vcpus(desired, observed, report);
-        let bound = bind_shared_vcpus(desired, observed, &placement);
+        let shared_cpus = bind_shared_vcpus(desired, observed, &placement);
         let near = place_fabric_threads(desired, observed, &placement);
-        Self { placement, bound, groups: share_cpu_and_memory(desired, observed), near }
+        Self { placement, shared_cpus, groups: share_cpu_and_memory(desired, observed), near }
     }
 }

@@ -38,7 +38,7 @@ fn share_pcpus(decided: &Decided, name: &Name) -> CpuShare {
     if let Some(grant) = decided.placement.granted.get(name) {
         return CpuShare::Exclusive { cpus: grant.cpus.clone(), idle: grant.idle.clone() };
     }
-    decided.bound.get(name).map_or(CpuShare::Any, |cpus| CpuShare::Bound(cpus.clone()))
+    decided.shared_cpus.get(name).map_or(CpuShare::Any, |cpus| CpuShare::Bound(cpus.clone()))
 }
 
 #[cfg(test)]

@@ -1,23 +1,24 @@
 //! Memory of a VM as a whole: whether the host has enough, and whether it is locked (LS-5).
 
-use taut_api::vm::VmKind;
+use taut_api::Name;
+use taut_api::vm::{VmDesired, VmKind, VmSpec};
 
 use crate::facts::{Desired, Explanation, HostSeen, Process, Refusal, Row};
 
-/// Refuses to start VMs that have more memory than the host.
+/// Refuses to start VMs that have more memory than the host. Admission refuses them first; this
+/// covers a host that has shrunk since.
 pub fn refuse_oversized_vms(desired: &Desired, host: &HostSeen) -> Vec<Refusal> {
+    let refusal =
+        |(name, vm): (&Name, &VmDesired)| Some(Refusal { vm: name.clone(), reason: oversize(&vm.vm, host)? });
+    desired.vms_on().filter_map(refusal).collect()
+}
+
+/// Returns why the host cannot run a VM of this size, whatever else runs there.
+pub(crate) fn oversize(spec: &VmSpec, host: &HostSeen) -> Option<String> {
     let total = host.memory_total;
-    let too_big = desired.vms_on().filter(|(_, vm)| vm.vm.memory.0 > total.0);
-    too_big
-        .map(|(name, vm)| Refusal {
-            vm: name.clone(),
-            reason: format!(
-                "its memory of {} is more than the whole host has ({} MiB)",
-                vm.vm.memory,
-                total.as_mib()
-            ),
-        })
-        .collect()
+    (spec.memory.0 > total.0).then(|| {
+        format!("its memory of {} is more than the whole host has ({} MiB)", spec.memory, total.as_mib())
+    })
 }
 
 /// Explains that the memory of a latency-sensitive VM is allocated and locked when it starts.

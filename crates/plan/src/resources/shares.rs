@@ -1,4 +1,5 @@
-//! Shares and limits of CPU, memory and disks, enforced by control groups (VN-14).
+//! Shares and limits of CPU and memory, reserved memory, and shares of disks, enforced by control
+//! groups (VN-14).
 //!
 //! The kernel treats VMs like other processes while no running VM has shares, a limit or another
 //! setting that needs a control group. As soon as one VM needs a group, every running VM gets one,
@@ -89,7 +90,7 @@ pub(crate) fn explain_shares(
     let mut told = explain_partial_reservation(host, name, &vm.vm);
     if observed.restored && needs_group(vm, host) {
         told.lack(
-            "shares and limits were put back by `taut host restore`: the next change of any setting \
+            "shares, limits and reservations were put back by `taut host restore`: the next change of any setting \
              sets them again",
         );
         return told;

@@ -10,6 +10,7 @@ use taut_api::coalescing::NicCoalescing;
 use taut_api::error::ErrorKind;
 use taut_api::network::{ExternalPortSpec, SocketRole};
 use taut_api::path;
+use taut_api::route::ExternalPort;
 use taut_api::{ApiError, Coalescing, MacAddr, Name, QueuePairs};
 use taut_bench::paced::{Line, Listening, Paced, PacedOptions};
 use taut_bench::report::{Cell, ModerationResults};
@@ -149,7 +150,7 @@ impl<'c> Ports<'c> {
             offloads: false,
             coalescing,
         };
-        self.client.put(&Self::path(end), &spec)
+        self.client.put::<ExternalPort>(&Self::path(end), &spec).map(drop)
     }
 
     fn connect(&self, args: &Args) -> Result<Line, ApiError> {

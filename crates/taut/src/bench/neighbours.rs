@@ -3,7 +3,7 @@
 //!
 //! The other end of its connection stands for another machine, and must not wait for a pCPU of this
 //! one. An agent that is started for it, in a network namespace or on the host, therefore runs in
-//! the real-time class under every condition.
+//! the real-time class under every condition. The pair without VMs runs in the same class.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -41,7 +41,8 @@ pub(crate) struct Args {
     /// VMs that compute all the time.
     #[arg(long, num_args = 1.., required = true, value_name = "VM")]
     beside: Vec<Name>,
-    /// A pair without VMs, measured while the neighbours rest: netns/A netns/B.
+    /// A pair without VMs, measured while the neighbours rest: netns/A netns/B (both in the
+    /// real-time class).
     #[arg(long, num_args = 2, value_names = ["A", "B"])]
     native: Option<Vec<EndPoint>>,
     /// Also measure the VM alone: normal, while the neighbours rest.
@@ -160,7 +161,8 @@ impl<'c> Stage<'c> {
         };
         let native = match args.native.as_deref() {
             Some([a, b]) => {
-                let (a, b) = (parties.join(client, a)?, parties.join(client, b)?);
+                // As the peer below: a comparison of pairs in different classes would say nothing.
+                let (a, b) = (parties.join_in_real_time(client, a)?, parties.join_in_real_time(client, b)?);
                 Some(Line::prepare(&mut parties, a, b, None, &measurement)?)
             }
             _ => None,

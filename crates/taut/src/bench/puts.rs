@@ -38,7 +38,8 @@ pub(crate) struct Args {
     /// Port of the Redis servers.
     #[arg(long, default_value_t = 6379, value_parser = clap::value_parser!(u16).range(1..), value_name = "PORT")]
     port: u16,
-    /// A pair without VMs: a client, and the end point of another Redis server.
+    /// A pair without VMs: a client, and the end point of another Redis server. Agents that are
+    /// started for them run in the real-time class, as the client's does.
     #[arg(long, num_args = 2, value_names = ["A", "B"])]
     native: Option<Vec<EndPoint>>,
     /// Also measure within the VM: its own agent is the client, without a vNIC.
@@ -109,7 +110,8 @@ fn cases(
     measurement: &Measurement,
 ) -> Result<Vec<Case>, ApiError> {
     let native = match args.native.as_deref() {
-        Some([a, b]) => Some([parties.join(client, a)?, parties.join(client, b)?]),
+        // As the client below: a comparison of pairs in different classes would say nothing.
+        Some([a, b]) => Some([parties.join_in_real_time(client, a)?, parties.join_in_real_time(client, b)?]),
         _ => None,
     };
     let from = parties.join_in_real_time(client, &args.client)?;

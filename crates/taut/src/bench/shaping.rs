@@ -130,7 +130,8 @@ struct Group<'c> {
 
 impl Group<'_> {
     fn shape(&self, shaping: Shaping) -> Outcome {
-        self.client.put(&self.path, &PortGroupSpec { shaping, ..self.spec.clone() })?;
+        let spec = PortGroupSpec { shaping, ..self.spec.clone() };
+        self.client.put::<PortGroup>(&self.path, &spec)?;
         sleep(IN_FORCE);
         Ok(())
     }

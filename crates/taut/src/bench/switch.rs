@@ -56,6 +56,10 @@ pub(crate) struct Args {
     /// if all frames are alike.
     #[arg(long)]
     touch: bool,
+    /// Frames that are written beforehand, each in its own buffer, and sent in turn. Flows cost
+    /// the generator nothing then; 0 writes them while measuring.
+    #[arg(long, default_value_t = 0, value_name = "N", conflicts_with = "touch")]
+    prepared: u32,
     /// Seconds before the first repeat in which the switch settles on what it has learnt.
     #[arg(long, default_value = "0.3", value_parser = args::seconds, value_name = "S")]
     settle: Duration,
@@ -90,6 +94,7 @@ impl Args {
                 flows: self.flows,
                 macs: self.macs,
                 touch: self.touch,
+                prepared: self.prepared,
             },
             pause: Duration::from_millis(self.pause),
             duration: self.duration,

@@ -87,7 +87,7 @@ pub(crate) fn run(command: &Command, client: &Client, format: Format) -> ExitCod
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("error: {error}");
+            output::print_error(format, &error);
             ExitCode::from(NOT_READ)
         }
     }

@@ -8,10 +8,11 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+use serde::Serialize;
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 
-use crate::output::Outcome;
+use crate::output::{self, Format, Outcome};
 
 /// Ctrl-], as in telnet.
 const LEAVE: u8 = 0x1d;
@@ -56,14 +57,75 @@ pub(crate) fn attach(socket: &Path) -> Outcome {
 }
 
 /// Prints a console's log; with `follow`, also what is appended until the command is interrupted.
-pub(crate) fn log(file: &Path, follow: bool) -> Outcome {
-    let mut log = File::open(file).map_err(|error| failed("console log", file, &error))?;
+pub(crate) fn log(file: &Path, follow: bool, format: Format) -> Outcome {
+    let unreadable = |error: io::Error| failed("console log", file, &error);
+    let mut log = File::open(file).map_err(unreadable)?;
+    if format == Format::Json {
+        return log_as_json(log, follow).map_err(unreadable);
+    }
     loop {
-        copy(&mut log, io::stdout(), None).map_err(|error| failed("console log", file, &error))?;
+        copy(&mut log, io::stdout(), None).map_err(unreadable)?;
         if !follow {
             return Ok(());
         }
         thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Line of a console's log.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Line {
+    /// Number of the line, from 1.
+    line: usize,
+    text: String,
+}
+
+/// Prints a log as one list of lines; with `follow`, one document per line.
+fn log_as_json(mut log: impl Read, follow: bool) -> io::Result<()> {
+    let mut lines = Lines::default();
+    loop {
+        let mut bytes = Vec::new();
+        log.read_to_end(&mut bytes)?;
+        let mut complete = lines.split(&bytes);
+        if !follow {
+            complete.extend(lines.rest());
+            output::print(Format::Json, &complete, |_| String::new());
+            return Ok(());
+        }
+        for line in complete {
+            output::write(&(serde_json::to_string(&line).expect("text is JSON") + "\n"));
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Splits a growing log into lines.
+#[derive(Debug, Default)]
+struct Lines {
+    count: usize,
+    /// Beginning of a line whose end has not been read.
+    begun: Vec<u8>,
+}
+
+impl Lines {
+    /// Returns the lines that end in `bytes`.
+    fn split(&mut self, bytes: &[u8]) -> Vec<Line> {
+        self.begun.extend_from_slice(bytes);
+        let Some(end) = self.begun.iter().rposition(|&byte| byte == b'\n') else { return Vec::new() };
+        let rest = self.begun.split_off(end + 1);
+        let whole = std::mem::replace(&mut self.begun, rest);
+        String::from_utf8_lossy(&whole).lines().map(|text| self.number(text)).collect()
+    }
+
+    /// Returns the line that has no end, if there is one.
+    fn rest(&mut self) -> Option<Line> {
+        let rest = std::mem::take(&mut self.begun);
+        (!rest.is_empty()).then(|| self.number(&String::from_utf8_lossy(&rest)))
+    }
+
+    fn number(&mut self, text: &str) -> Line {
+        self.count += 1;
+        Line { line: self.count, text: text.trim_end_matches('\r').to_owned() }
     }
 }
 
@@ -99,6 +161,15 @@ fn failed(what: &str, path: &Path, error: &io::Error) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_that_grows_is_split_into_numbered_lines() {
+        let mut lines = Lines::default();
+        let line = |line, text: &str| Line { line, text: text.to_owned() };
+        assert_eq!(lines.split(b"one\r\ntw"), [line(1, "one")]);
+        assert_eq!(lines.split(b"o\nthree \xff\nfour"), [line(2, "two"), line(3, "three \u{fffd}")]);
+        assert_eq!((lines.rest(), lines.rest()), (Some(line(4, "four")), None));
+    }
 
     #[test]
     fn copying_stops_at_the_leave_key() {

@@ -10,7 +10,7 @@ use taut_api::path;
 use taut_api::route::{DaemonInfo, Shutdown, UpgradedFabric, WorkerInfo};
 
 use crate::client::Client;
-use crate::output::{self, Format, Outcome};
+use crate::output::{self, Format, Outcome, Output};
 use crate::progress::Progress;
 
 /// Longest time between the daemon's answer and its end. It may still be probing KVM.
@@ -32,10 +32,10 @@ pub(crate) struct ShutdownArgs {
     everything: bool,
 }
 
-pub(crate) fn run(command: &Command, client: &Client, format: Format) -> Outcome {
+pub(crate) fn run(command: &Command, client: &Client, out: Output) -> Outcome {
     match command {
-        Command::Show => show(client, format),
-        Command::UpgradeFabric => upgrade_fabric(client, format),
+        Command::Show => show(client, out.format),
+        Command::UpgradeFabric => upgrade_fabric(client, out),
     }
 }
 
@@ -80,9 +80,9 @@ fn workers(workers: &[WorkerInfo]) -> String {
     )
 }
 
-fn upgrade_fabric(client: &Client, format: Format) -> Outcome {
+fn upgrade_fabric(client: &Client, out: Output) -> Outcome {
     let upgraded: UpgradedFabric = client.post(path::UPGRADE_FABRIC, &())?;
-    output::print(format, &upgraded, |upgraded| {
+    out.changed(&upgraded, |upgraded| {
         let ms = |us: u64| format!("{:.1} ms", us as f64 / 1000.0);
         output::fields(&[
             ("fabric pid", format!("{}, was {}", upgraded.new_pid, upgraded.old_pid)),
@@ -90,11 +90,24 @@ fn upgrade_fabric(client: &Client, format: Format) -> Outcome {
             ("prepared in", ms(upgraded.start_us + upgraded.configure_us + upgraded.prepare_us)),
             ("service gap", ms(upgraded.gap_us)),
         ])
+        .trim_end()
+        .to_owned()
     });
     Ok(())
 }
 
-pub(crate) fn shutdown(args: &ShutdownArgs, client: &Client) -> Outcome {
+pub(crate) fn shutdown(args: &ShutdownArgs, client: &Client, out: Output) -> Outcome {
+    end(args, client)?;
+    let ended = serde_json::json!({ "ended": true, "everything": args.everything });
+    out.changed(&ended, |_| {
+        let rest = if args.everything { "VMs and fabric have ended, too" } else { "VMs and traffic go on" };
+        format!("tautd has ended; {rest}")
+    });
+    Ok(())
+}
+
+/// Requests the daemon's end and waits for it.
+fn end(args: &ShutdownArgs, client: &Client) -> Outcome {
     let _progress = Progress::start("shutting down");
     let process = client.process()?;
     client.post_only(path::SHUTDOWN, &Shutdown { everything: args.everything })?;

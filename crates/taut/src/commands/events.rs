@@ -28,8 +28,10 @@ pub(crate) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
         for event in &events {
             since = since.max(event.seq);
             match format {
-                Format::Table => print!("{}", line(event)),
-                Format::Json => println!("{}", serde_json::to_string(event).expect("API types are JSON")),
+                Format::Table => output::write(&line(event)),
+                Format::Json => {
+                    output::write(&(serde_json::to_string(event).expect("API types are JSON") + "\n"));
+                }
             }
         }
         events = client.get(&format!("{}?since={since}&wait=30", path::EVENTS))?;

@@ -11,7 +11,7 @@ use taut_api::tune::HostTune;
 
 use super::tune;
 use crate::client::Client;
-use crate::output::{self, Format, Outcome};
+use crate::output::{self, Format, Outcome, Output};
 use crate::progress::Progress;
 
 #[derive(Debug, Subcommand)]
@@ -42,21 +42,28 @@ fn setting(text: &str) -> Result<(String, String), String> {
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
-pub(crate) fn run(command: &Command, client: &Client, format: Format) -> Outcome {
+pub(crate) fn run(command: &Command, client: &Client, out: Output) -> Outcome {
     match command {
-        Command::Show => look(client, format),
+        Command::Show => look(client, out.format),
         Command::Settings => {
-            output::print(format, &client.get::<HostSettings>(path::HOST_SETTINGS)?, settings);
+            output::print(out.format, &client.get::<HostSettings>(path::HOST_SETTINGS)?, settings);
             Ok(())
         }
         Command::Tune => {
-            output::print(format, &client.get::<HostTune>(path::HOST_TUNE)?, tune::show);
+            output::print(out.format, &client.get::<HostTune>(path::HOST_TUNE)?, tune::show);
             Ok(())
         }
-        Command::Restore => client.post_only(path::HOST_RESTORE, &()),
+        Command::Restore => {
+            client.post_only(path::HOST_RESTORE, &())?;
+            let restored = serde_json::json!({ "restored": true });
+            out.changed(&restored, |_| "host: every file that taut changed is as before".to_owned());
+            Ok(())
+        }
         Command::Set { settings: changes } => {
             let changes = ChangeHostSettings(changes.iter().cloned().collect());
-            client.patch::<HostSettings>(path::HOST_SETTINGS, &changes).map(drop)
+            let now: HostSettings = client.patch(path::HOST_SETTINGS, &changes)?;
+            out.changed(&now, |now| in_force(now, changes.0.keys()));
+            Ok(())
         }
     }
 }
@@ -92,6 +99,16 @@ fn text(value: &Value) -> String {
         Some(text) => text.to_owned(),
         None => value.to_string(),
     }
+}
+
+/// Renders the given settings in one line; an empty value is shown as two quotes.
+fn in_force<'a>(settings: &HostSettings, keys: impl Iterator<Item = &'a String>) -> String {
+    let all = serde_json::to_value(settings).expect("our own types are JSON");
+    let each = keys.map(|key| match all[key].as_str() {
+        Some("") | None => format!("{key}=\"\""),
+        Some(value) => format!("{key}={value}"),
+    });
+    format!("host: {}", each.collect::<Vec<_>>().join(", "))
 }
 
 fn look(client: &Client, format: Format) -> Outcome {

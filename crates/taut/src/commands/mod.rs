@@ -2,12 +2,13 @@
 
 mod agent;
 pub(crate) mod check;
+pub(crate) mod completions;
 mod console;
 pub(crate) mod daemon;
-pub(crate) mod docs;
 pub(crate) mod events;
 pub(crate) mod host;
 pub(crate) mod latency;
+pub(crate) mod man;
 pub(crate) mod netns;
 pub(crate) mod policy;
 pub(crate) mod port;

@@ -13,11 +13,12 @@ use taut_api::{ApiError, MacAddr, Name};
 
 use crate::client::Client;
 use crate::commands::until;
-use crate::output::{self, Format, Outcome};
+use crate::output::{self, Outcome, Output};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Attach a network namespace to a port group; the namespace is created if it does not exist
+    /// Attach a network namespace to a port group; the namespace is created if it does not exist.
+    /// `taut netns set` changes an existing attachment
     Attach {
         /// Name of the namespace, as `ip netns` lists it
         netns: String,
@@ -37,19 +38,33 @@ pub(crate) enum Command {
         #[arg(long, default_value = "taut0")]
         ifname: String,
     },
+    /// List attachments
+    List,
+    /// Show one attachment
+    Show {
+        /// Name of the attachment
+        name: Name,
+    },
+    /// Move an attachment to another port group, at once. Its address belongs to its interface:
+    /// detach it and attach it again to change that
+    Set {
+        /// Name of the attachment
+        name: Name,
+        /// Port group to move it to
+        #[arg(long)]
+        portgroup: Name,
+    },
     /// Detach a network namespace
     Detach {
         /// Name of the attachment
         name: Name,
     },
-    /// List attachments
-    List,
 }
 
 /// Time after which a reported reason counts as the final answer.
 const SETTLED: Duration = Duration::from_secs(3);
 
-pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome {
+pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
     match command {
         Command::Attach { netns, portgroup, ip, mac, name, ifname } => {
             let name = match name {
@@ -62,36 +77,74 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
                     )
                 })?,
             };
-            let path = path::NETNS_ATTACHMENT.of(&name);
-            client.put(&path, &NetnsSpec { netns, portgroup, mac, ip, ifname })?;
-            let asked = Instant::now();
-            until(&format!("{name} is attached"), || {
-                let attachment: Netns = client.get(&path)?;
-                match attachment.status {
-                    status if status.attached => Ok(Some(())),
-                    status => match status.reason {
-                        // A new attachment always has a reason at first: the daemon has not
-                        // processed it yet.
-                        Some(reason) if asked.elapsed() > SETTLED => Err(ApiError::new(
-                            ErrorKind::Unavailable,
-                            format!("cannot attach {name}: {reason}"),
-                            "remove the cause; taut keeps trying until you detach it",
-                        )),
-                        _ => Ok(None),
-                    },
-                }
-            })
+            let spec = NetnsSpec { netns, portgroup, mac, ip, ifname };
+            client.create::<Netns>(&path::NETNS_ATTACHMENT.of(&name), &spec)?;
+            out.changed(&attached(client, &name)?, in_force);
         }
-        Command::Detach { name } => client.delete(&path::NETNS_ATTACHMENT.of(&name)),
         Command::List => {
             let all: Vec<Netns> = client.get(path::NETNS)?;
-            output::print(format, &all, |all| {
+            output::print(out.format, &all, |all| {
                 let rows: Vec<_> = all.iter().map(row).collect();
                 output::table(["NAME", "NAMESPACE", "INTERFACE", "PORTGROUP", "IP", "ATTACHED"], &rows)
             });
-            Ok(())
+        }
+        Command::Show { name } => {
+            output::print(out.format, &client.get(&path::NETNS_ATTACHMENT.of(&name))?, show);
+        }
+        Command::Set { name, portgroup } => {
+            let path = path::NETNS_ATTACHMENT.of(&name);
+            let Netns { spec, .. } = client.get(&path)?;
+            client.put::<Netns>(&path, &NetnsSpec { portgroup, ..spec })?;
+            out.changed(&attached(client, &name)?, in_force);
+        }
+        Command::Detach { name } => {
+            client.delete(&path::NETNS_ATTACHMENT.of(&name))?;
+            out.deleted("namespace", &name, "detached");
         }
     }
+    Ok(())
+}
+
+/// Waits until the namespace is attached, and returns the attachment.
+fn attached(client: &Client, name: &Name) -> Result<Netns, ApiError> {
+    let asked = Instant::now();
+    until(&format!("{name} is attached"), || {
+        let attachment: Netns = client.get(&path::NETNS_ATTACHMENT.of(name))?;
+        match &attachment.status.reason {
+            _ if attachment.status.attached => Ok(Some(attachment)),
+            // A new attachment always has a reason at first: the daemon has not processed it yet.
+            Some(reason) if asked.elapsed() > SETTLED => Err(ApiError::new(
+                ErrorKind::Unavailable,
+                format!("cannot attach {name}: {reason}"),
+                "remove the cause; taut keeps trying until you detach it",
+            )),
+            _ => Ok(None),
+        }
+    })
+}
+
+/// Renders the attachment in one line.
+fn in_force(attachment: &Netns) -> String {
+    let Netns { name, spec, .. } = attachment;
+    let ip = spec.ip.map_or("no address".to_owned(), |ip| ip.to_string());
+    format!("namespace {name}: on port group {}, interface {} with {ip}", spec.portgroup, spec.ifname)
+}
+
+fn show(attachment: &Netns) -> String {
+    let Netns { name, revision, spec, status } = attachment;
+    let by = if status.made_netns { "taut, which removes it on detach" } else { "somebody else" };
+    output::fields(&[
+        ("name", name.to_string()),
+        ("namespace", spec.netns.clone()),
+        ("created by", by.to_owned()),
+        ("portgroup", spec.portgroup.to_string()),
+        ("interface", spec.ifname.clone()),
+        ("mac", spec.mac.map(|mac| mac.to_string()).unwrap_or_default()),
+        ("ip", spec.ip.map_or("none".to_owned(), |ip| ip.to_string())),
+        ("attached", if status.attached { "yes" } else { "no" }.to_owned()),
+        ("reason", status.reason.clone().unwrap_or_default()),
+        ("revision", revision.to_string()),
+    ])
 }
 
 fn row(attachment: &Netns) -> [String; 6] {
@@ -109,4 +162,36 @@ fn row(attachment: &Netns) -> [String; 6] {
         spec.ip.map(|ip| ip.to_string()).unwrap_or_default(),
         attached,
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attachment() -> Netns {
+        serde_json::from_value(serde_json::json!({
+            "name": "probe",
+            "revision": 3,
+            "spec": { "netns": "probe", "portgroup": "web", "ip": "10.0.0.9/24", "mac": "02:00:00:00:00:09" },
+            "status": { "attached": true, "made_netns": true }
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn an_attachment_is_shown_with_its_origin() {
+        let text = in_force(&attachment());
+        assert_eq!(text, "namespace probe: on port group web, interface taut0 with 10.0.0.9/24");
+        insta::assert_snapshot!(show(&attachment()), @r"
+        name        probe
+        namespace   probe
+        created by  taut, which removes it on detach
+        portgroup   web
+        interface   taut0
+        mac         02:00:00:00:00:09
+        ip          10.0.0.9/24
+        attached    yes
+        revision    3
+        ");
+    }
 }

@@ -1,36 +1,55 @@
 //! Options for VLAN, security and MAC learning of a port group.
 
+use std::str::FromStr;
+
 use clap::Args;
 use taut_api::Vlan;
 use taut_api::network::{MacLearning, PortGroupSpec, Security};
+use taut_api::word::on_or_off;
 
-/// Policy options. Absent options keep their values; a switch without a value means on, `=false`
-/// off.
+/// Policy options. Absent options keep their values; a switch without a value means on.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct PolicyArgs {
-    /// VLAN: 0 for none, 1 to 4094 for untagged guests in that VLAN, 4095 for all VLANs tagged by
+    /// VLAN: 0 or none, 1 to 4094 for untagged guests in that VLAN, 4095 for all VLANs tagged by
     /// the guests, or ranges such as 10-20,30 for some of them
     #[arg(long, value_name = "ID|RANGES")]
     vlan: Option<Vlan>,
     /// Let guests receive frames for other addresses
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    #[arg(long, num_args = 0..=1, default_missing_value = "on", value_name = "on|off", value_parser = on_or_off)]
     promiscuous: Option<bool>,
     /// Let guests change the address of their card
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    #[arg(long, num_args = 0..=1, default_missing_value = "on", value_name = "on|off", value_parser = on_or_off)]
     mac_changes: Option<bool>,
     /// Let guests send from addresses other than their own
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    #[arg(long, num_args = 0..=1, default_missing_value = "on", value_name = "on|off", value_parser = on_or_off)]
     forged_transmits: Option<bool>,
     /// Learn the addresses behind each port, for guests that are switches; requires forged
     /// transmits
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    #[arg(long, num_args = 0..=1, default_missing_value = "on", value_name = "on|off", value_parser = on_or_off)]
     mac_learning: Option<bool>,
-    /// Maximum number of addresses learnt per port; turns learning on
+    /// Maximum number of addresses learnt per port: a number, or default for 4096; turns learning
+    /// on
     #[arg(long, value_name = "COUNT")]
-    mac_limit: Option<u16>,
-    /// Seconds of silence after which an address is forgotten; turns learning on
+    mac_limit: Option<Count>,
+    /// Seconds of silence after which an address is forgotten: a number, or default for 300; turns
+    /// learning on
     #[arg(long, value_name = "SECONDS")]
-    mac_ageing: Option<u32>,
+    mac_ageing: Option<Count>,
+}
+
+/// A number, or `default`.
+#[derive(Debug, Clone, Copy)]
+struct Count(Option<u32>);
+
+impl FromStr for Count {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "default" => Ok(Self(None)),
+            number => number.parse().map(|n| Self(Some(n))).map_err(|_| "write a number, or default"),
+        }
+    }
 }
 
 impl PolicyArgs {
@@ -52,8 +71,13 @@ impl PolicyArgs {
             None if !details => {}
             Some(true) | None => {
                 let learning = spec.mac_learning.get_or_insert_default();
-                learning.limit = self.mac_limit.unwrap_or(learning.limit);
-                learning.ageing_s = self.mac_ageing.unwrap_or(learning.ageing_s);
+                let MacLearning { limit, ageing_s } = MacLearning::default();
+                // The daemon refuses a number that is out of range.
+                let most =
+                    |Count(count): Count| count.map_or(limit, |n| u16::try_from(n).unwrap_or(u16::MAX));
+                learning.limit = self.mac_limit.map_or(learning.limit, most);
+                let ageing = |Count(seconds): Count| seconds.unwrap_or(ageing_s);
+                learning.ageing_s = self.mac_ageing.map_or(learning.ageing_s, ageing);
             }
         }
     }
@@ -95,10 +119,14 @@ mod tests {
         changed(&mut spec, "--vlan 10-20,30 --promiscuous --forged-transmits=true --mac-limit 100");
         assert_eq!(spec.vlan, "10-20,30".parse().unwrap());
         assert_eq!(cell(&spec), "promiscuous,forged-transmits,mac-learning(100)");
-        changed(&mut spec, "--promiscuous=false --mac-ageing 60");
+        changed(&mut spec, "--promiscuous off --mac-ageing 60");
         assert_eq!(spec.mac_learning, Some(MacLearning { limit: 100, ageing_s: 60 }));
-        changed(&mut spec, "--mac-learning=false --mac-changes");
+        changed(&mut spec, "--mac-limit default --mac-ageing default");
+        assert_eq!(spec.mac_learning, Some(MacLearning::default()));
+        changed(&mut spec, "--mac-learning=off --mac-changes on");
         assert_eq!(cell(&spec), "mac-changes,forged-transmits");
         assert_eq!(spec.vlan, "10-20,30".parse().unwrap());
+        changed(&mut spec, "--vlan off --mac-changes=false --forged-transmits off");
+        assert_eq!((cell(&spec).as_str(), spec.vlan), ("", Vlan::default()));
     }
 }

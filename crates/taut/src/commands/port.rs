@@ -1,5 +1,7 @@
 //! `taut port`.
 
+mod external;
+
 use std::path::PathBuf;
 
 use clap::Subcommand;
@@ -8,16 +10,17 @@ use taut_api::error::ErrorKind;
 use taut_api::fabric::DropReason;
 use taut_api::network::{ExternalPortSpec, SocketRole};
 use taut_api::path;
-use taut_api::route::PortInfo;
+use taut_api::route::{ExternalPort, PortInfo};
 use taut_api::{ApiError, MacAddr, Name, QueuePairs};
 
+use self::external::Changes;
 use crate::client::Client;
-use crate::output::{self, Format, Outcome};
+use crate::output::{self, Outcome, Output};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Attach a vhost-user front end that taut did not start, such as virtio-user or user-mode
-    /// Linux, to a port group
+    /// Linux, to a port group. `taut port set` changes an existing port
     Attach {
         /// Name of the port
         name: Name,
@@ -44,16 +47,24 @@ pub(crate) enum Command {
         #[arg(long, default_value_t, value_name = "SCHEME")]
         coalescing: NicCoalescing,
     },
+    /// List all ports with their counters, and each drop with its reason
+    List,
+    /// Show one port with its counters and drops
+    Show {
+        /// Name of a front end's port, or any port by its number or its owner, such as vm/web1/nic0
+        port: String,
+    },
+    /// Change the given settings of a front end's port; others keep their values. Detach it
+    /// and attach it again to change its socket, address, queues or offloads
+    Set(Changes),
     /// Detach a front end
     Detach {
         /// Name of the port
         name: Name,
     },
-    /// List all ports with their counters, and each drop with its reason
-    List,
 }
 
-pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome {
+pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
     match command {
         Command::Attach { name, portgroup, path, listen, mac, queues, offloads, coalescing } => {
             let socket = std::path::absolute(&path).map_err(|error| {
@@ -67,15 +78,60 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
             let role = if listen { SocketRole::Listen } else { SocketRole::Connect };
             let socket = socket.to_string_lossy().into_owned();
             let spec = ExternalPortSpec { portgroup, socket, role, mac, queues, offloads, coalescing };
-            client.put(&path::EXTERNAL_PORT.of(&name), &spec)
+            out.changed(&client.create(&path::EXTERNAL_PORT.of(&name), &spec)?, external::in_force);
         }
-        Command::Detach { name } => client.delete(&path::EXTERNAL_PORT.of(&name)),
         Command::List => {
             let all: Vec<PortInfo> = client.get(path::PORTS)?;
-            output::print(format, &all, |all| table(all));
-            Ok(())
+            output::print(out.format, &all, |all| table(all));
+        }
+        Command::Show { port } => output::print(out.format, &find(client.get(path::PORTS)?, &port)?, show),
+        Command::Set(changes) => {
+            let path = path::EXTERNAL_PORT.of(&changes.name);
+            let ExternalPort { spec, .. } = client.get(&path)?;
+            out.changed(&client.put(&path, &changes.apply(spec))?, external::in_force);
+        }
+        Command::Detach { name } => {
+            client.delete(&path::EXTERNAL_PORT.of(&name))?;
+            out.deleted("port", &name, "detached");
         }
     }
+    Ok(())
+}
+
+/// Finds a port by its number, its owner, or the name of a front end's port.
+fn find(ports: Vec<PortInfo>, wanted: &str) -> Result<PortInfo, ApiError> {
+    let external = format!("external/{wanted}");
+    let is_wanted =
+        |port: &PortInfo| port.owner == wanted || port.owner == external || port.port.to_string() == wanted;
+    ports.into_iter().find(is_wanted).ok_or_else(|| {
+        ApiError::new(
+            ErrorKind::NotFound,
+            format!("there is no port `{wanted}`"),
+            "`taut port list` shows those that exist",
+        )
+    })
+}
+
+fn show(port: &PortInfo) -> String {
+    let drops = |drops: &[(DropReason, u64)]| {
+        let each: Vec<_> =
+            drops.iter().map(|(reason, count)| format!("{count} {}", reason.as_str())).collect();
+        if each.is_empty() { "none".to_owned() } else { each.join(", ") }
+    };
+    let counters = &port.counters;
+    output::fields(&[
+        ("port", port.port.to_string()),
+        ("owner", port.owner.clone()),
+        ("mac", port.mac.to_string()),
+        ("portgroup", port.portgroup.to_string()),
+        ("link", output::word(&port.link)),
+        ("reason", port.reason.clone().unwrap_or_default()),
+        ("coalescing", port.coalescing.map_or("none".to_owned(), |coalescing| coalescing.to_string())),
+        ("received", format!("{} frames, {} bytes", counters.rx_frames, counters.rx_bytes)),
+        ("receive drops", drops(&counters.rx_drops)),
+        ("sent", format!("{} frames, {} bytes", counters.tx_frames, counters.tx_bytes)),
+        ("send drops", drops(&counters.tx_drops)),
+    ])
 }
 
 fn table(ports: &[PortInfo]) -> String {
@@ -141,6 +197,41 @@ mod tests {
     use taut_api::link::Link;
 
     use super::*;
+
+    #[test]
+    fn a_port_is_found_by_number_owner_or_name() {
+        let port = |port: u32, owner: &str| PortInfo {
+            port,
+            owner: owner.into(),
+            mac: "02:00:00:00:00:01".parse().unwrap(),
+            portgroup: "lan".parse().unwrap(),
+            link: Link::Up,
+            reason: None,
+            coalescing: None,
+            counters: PortCounters {
+                tx_drops: vec![(DropReason::ForgedTransmit, 4)],
+                ..PortCounters::default()
+            },
+        };
+        let all = || vec![port(1, "vm/db1/nic0"), port(2, "external/gen"), port(3, "netns/gen")];
+        let owner = |wanted: &str| find(all(), wanted).map(|port| port.owner);
+        assert_eq!(owner("1").unwrap(), "vm/db1/nic0");
+        assert_eq!(owner("gen").unwrap(), "external/gen");
+        assert_eq!(owner("netns/gen").unwrap(), "netns/gen");
+        assert_eq!(owner("4").unwrap_err().message, "there is no port `4`");
+        insta::assert_snapshot!(show(&port(2, "external/gen")), @r"
+        port           2
+        owner          external/gen
+        mac            02:00:00:00:00:01
+        portgroup      lan
+        link           up
+        coalescing     none
+        received       0 frames, 0 bytes
+        receive drops  none
+        sent           0 frames, 0 bytes
+        send drops     4 forged source address
+        ");
+    }
 
     #[test]
     fn drops_are_listed_with_their_reasons() {

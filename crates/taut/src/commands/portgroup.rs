@@ -10,11 +10,11 @@ use taut_api::{Name, Vlan};
 use super::policy::{self, PolicyArgs};
 use super::shaping::{self, ShapingArgs};
 use crate::client::Client;
-use crate::output::{self, Format, Outcome};
+use crate::output::{self, Outcome, Output};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Create a port group, or replace its settings
+    /// Create a port group; `taut portgroup set` changes an existing one
     Create {
         /// Name of the port group
         name: Name,
@@ -25,6 +25,13 @@ pub(crate) enum Command {
         policy: PolicyArgs,
         #[command(flatten)]
         shaping: ShapingArgs,
+    },
+    /// List port groups
+    List,
+    /// Show one port group with all its settings
+    Show {
+        /// Name of the port group
+        name: Name,
     },
     /// Change the given settings of a port group; others keep their values. Running ports follow at
     /// once
@@ -41,11 +48,9 @@ pub(crate) enum Command {
         /// Name of the port group
         name: Name,
     },
-    /// List port groups
-    List,
 }
 
-pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome {
+pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
     match command {
         Command::Create { name, vswitch, policy, shaping } => {
             let mut spec = PortGroupSpec {
@@ -57,28 +62,74 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
             };
             policy.change(&mut spec);
             shaping.change(&mut spec.shaping);
-            client.put(&path(&name), &spec)
+            out.changed(&client.create(&path(&name), &spec)?, in_force);
         }
+        Command::List => {
+            let all: Vec<PortGroup> = client.get(path::PORTGROUPS)?;
+            output::print(out.format, &all, |all| {
+                let rows: Vec<_> = all.iter().map(row).collect();
+                output::table(["NAME", "VSWITCH", "VLAN", "PORTS", "ACCEPTS", "SHAPING"], &rows)
+            });
+        }
+        Command::Show { name } => output::print(out.format, &client.get(&path(&name))?, show),
         Command::Set { name, policy, shaping } => {
             let PortGroup { mut spec, .. } = client.get(&path(&name))?;
             policy.change(&mut spec);
             shaping.change(&mut spec.shaping);
-            client.put(&path(&name), &spec)
+            out.changed(&client.put(&path(&name), &spec)?, in_force);
         }
-        Command::Delete { name } => client.delete(&path(&name)),
-        Command::List => {
-            let all: Vec<PortGroup> = client.get(path::PORTGROUPS)?;
-            output::print(format, &all, |all| {
-                let rows: Vec<_> = all.iter().map(row).collect();
-                output::table(["NAME", "VSWITCH", "VLAN", "PORTS", "ACCEPTS", "SHAPING"], &rows)
-            });
-            Ok(())
+        Command::Delete { name } => {
+            client.delete(&path(&name))?;
+            out.deleted("port group", &name, "deleted");
         }
     }
+    Ok(())
 }
 
 fn path(name: &Name) -> String {
     path::PORTGROUP.of(name)
+}
+
+fn or_none(text: String) -> String {
+    if text.is_empty() { "none".to_owned() } else { text }
+}
+
+/// Renders all settings in one line.
+fn in_force(group: &PortGroup) -> String {
+    let PortGroup { name, spec, .. } = group;
+    format!(
+        "port group {name}: vSwitch {}, VLAN {}, accepts {}, shaping {}",
+        spec.vswitch,
+        or_none(vlan(spec)),
+        or_none(policy::cell(spec)),
+        or_none(shaping::cell(&spec.shaping))
+    )
+}
+
+/// Returns the VLAN; empty if there is none.
+fn vlan(spec: &PortGroupSpec) -> String {
+    if spec.vlan == Vlan::default() { String::new() } else { spec.vlan.to_string() }
+}
+
+fn show(group: &PortGroup) -> String {
+    let PortGroup { name, revision, spec, status } = group;
+    let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
+    let learning = spec.mac_learning.map_or("off".to_owned(), |learning| {
+        format!("on, {} addresses per port, forgotten after {} s", learning.limit, learning.ageing_s)
+    });
+    output::fields(&[
+        ("name", name.to_string()),
+        ("vswitch", spec.vswitch.to_string()),
+        ("vlan", or_none(vlan(spec))),
+        ("ports", status.ports.to_string()),
+        ("promiscuous", switch(spec.security.promiscuous)),
+        ("mac changes", switch(spec.security.mac_changes)),
+        ("forged transmits", switch(spec.security.forged_transmits)),
+        ("mac learning", learning),
+        ("to switch", or_none(spec.shaping.to_switch.map_or(String::new(), shaping::text))),
+        ("to guest", or_none(spec.shaping.to_guest.map_or(String::new(), shaping::text))),
+        ("revision", revision.to_string()),
+    ])
 }
 
 fn row(group: &PortGroup) -> [String; 6] {
@@ -90,4 +141,42 @@ fn row(group: &PortGroup) -> [String; 6] {
         policy::cell(&group.spec),
         shaping::cell(&group.spec.shaping),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(spec: &serde_json::Value) -> PortGroup {
+        let document =
+            serde_json::json!({ "name": "web", "revision": 7, "spec": spec, "status": { "ports": 2 } });
+        serde_json::from_value(document).unwrap()
+    }
+
+    #[test]
+    fn a_port_group_is_shown_with_every_setting() {
+        let plain = group(&serde_json::json!({ "vswitch": "prod" }));
+        assert_eq!(in_force(&plain), "port group web: vSwitch prod, VLAN none, accepts none, shaping none");
+        let full = group(&serde_json::json!({
+            "vswitch": "prod",
+            "vlan": 10,
+            "security": { "promiscuous": true, "forged_transmits": true },
+            "mac_learning": { "limit": 100 },
+            "shaping": { "to_guest": { "average": "100Mbit", "peak": "200Mbit", "burst": "1MiB" } }
+        }));
+        insta::assert_snapshot!(in_force(&full), @"port group web: vSwitch prod, VLAN 10, accepts promiscuous,forged-transmits,mac-learning(100), shaping to-guest 100Mbit peak 200Mbit burst 1MiB");
+        insta::assert_snapshot!(show(&full), @r"
+        name              web
+        vswitch           prod
+        vlan              10
+        ports             2
+        promiscuous       on
+        mac changes       off
+        forged transmits  on
+        mac learning      on, 100 addresses per port, forgotten after 300 s
+        to switch         none
+        to guest          100Mbit peak 200Mbit burst 1MiB
+        revision          7
+        ");
+    }
 }

@@ -1,19 +1,20 @@
-//! Options for traffic shaping: `10Mbit`, `average=10Mbit,peak=20Mbit,burst=1MiB`, or `none`.
+//! Options for traffic shaping: `10Mbit`, `average=10Mbit,peak=20Mbit,burst=1MiB`, or `off`.
 
 use std::str::FromStr;
 
 use clap::Args;
 use taut_api::shaping::{Shape, Shaping};
+use taut_api::word::removes;
 
 /// Shaping options of both directions. Absent options keep their values.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ShapingArgs {
     /// Shape what guests send ("outbound" or "ingress" on ESX): RATE, or
-    /// average=RATE,peak=RATE,burst=SIZE, or none
+    /// average=RATE,peak=RATE,burst=SIZE, or off
     #[arg(long, value_name = "SHAPE")]
     to_switch: Option<Direction>,
     /// Shape what guests receive ("egress" on ESX's distributed switch): RATE, or
-    /// average=RATE,peak=RATE,burst=SIZE, or none
+    /// average=RATE,peak=RATE,burst=SIZE, or off
     #[arg(long, value_name = "SHAPE")]
     to_guest: Option<Direction>,
 }
@@ -38,7 +39,7 @@ impl FromStr for Direction {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "none" {
+        if removes(text) {
             return Ok(Self(None));
         }
         let (mut average, mut peak, mut burst) = (None, None, None);
@@ -63,14 +64,17 @@ fn readable(error: impl std::error::Error) -> String {
     error.to_string()
 }
 
+/// Renders the shape of one direction.
+pub(crate) fn text(shape: Shape) -> String {
+    match shape.peak {
+        Some(peak) => format!("{} peak {peak} burst {}", shape.average, shape.burst),
+        None => shape.average.to_string(),
+    }
+}
+
 /// Renders a port group's shaping in one cell of a table.
 pub(crate) fn cell(shaping: &Shaping) -> String {
-    let direction = |name: &str, shape: Option<Shape>| {
-        shape.map(|shape| match shape.peak {
-            Some(peak) => format!("{name} {} peak {peak} burst {}", shape.average, shape.burst),
-            None => format!("{name} {}", shape.average),
-        })
-    };
+    let direction = |name: &str, shape: Option<Shape>| shape.map(|shape| format!("{name} {}", text(shape)));
     let both = [direction("to-switch", shaping.to_switch), direction("to-guest", shaping.to_guest)];
     both.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
@@ -94,9 +98,11 @@ mod tests {
             Shape { average: BitRate(10_000_000), peak: Some(BitRate(20_000_000)), burst: Bytes::mib(1) };
         assert_eq!(shaping.to_switch, Some(expected));
         assert_eq!(cell(&shaping), "to-switch 10Mbit peak 20Mbit burst 1MiB, to-guest 64kbit");
-        ShapingArgs { to_switch: Some("none".parse().unwrap()), to_guest: Some("1Gbps".parse().unwrap()) }
+        ShapingArgs { to_switch: Some("off".parse().unwrap()), to_guest: Some("1Gbps".parse().unwrap()) }
             .change(&mut shaping);
         assert_eq!(cell(&shaping), "to-guest 1Gbit");
+        ShapingArgs { to_switch: None, to_guest: Some("none".parse().unwrap()) }.change(&mut shaping);
+        assert!(shaping.is_none());
     }
 
     #[test]

@@ -33,15 +33,15 @@ pub(super) fn show(tune: &HostTune) -> String {
     let limits = tune.state.test.as_ref().map_or(&tune.limits, |test| &test.limits);
     let reading = tune.state.test.as_ref().map(|test| &test.reading);
     let number = |number: Option<u32>| number.map_or("-".to_owned(), |number| number.to_string());
-    let held = |index: usize| {
+    let reached = |index: usize| {
         let word = tune.held.map(|held| if held[index] { "yes" } else { "no" });
         word.unwrap_or("-").to_owned()
     };
     let row = |what: &str, reading: Option<u32>, limit: u32, index| {
-        [what.to_owned(), number(reading), limit.to_string(), held(index)]
+        [what.to_owned(), number(reading), limit.to_string(), reached(index)]
     };
     text += &output::table(
-        ["LOAD", "READING", "THRESHOLD", "HELD"],
+        ["LOAD", "READING", "THRESHOLD", "REACHED"],
         &[
             row("VMs", reading.map(|reading| reading.vms), limits.vms, 0),
             row("vCPUs", reading.map(|reading| reading.vcpus), limits.vcpus, 1),
@@ -105,7 +105,7 @@ mod tests {
         never touches           none
         not in the utilisation  db1 (cpu-pm: always looks busy)
 
-        LOAD           READING  THRESHOLD  HELD
+        LOAD           READING  THRESHOLD  REACHED
         VMs                  8          2  yes
         vCPUs                3          4  no
         utilisation %       71         50  yes
@@ -113,6 +113,6 @@ mod tests {
         (tune.mode, tune.held, tune.state) = (TuneMode::Default, None, TuneState::default());
         let text = show(&tune);
         assert!(text.contains("off; set Net.NetTuneHostMode=dense to test the load"), "{text}");
-        assert!(text.contains("vCPUs                -          4     -"), "{text}");
+        assert!(text.contains("vCPUs                -          4        -"), "{text}");
     }
 }

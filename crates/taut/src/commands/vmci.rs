@@ -1,10 +1,12 @@
 //! `taut vmci`.
 
 use clap::Subcommand;
+use taut_api::error::ErrorKind;
 use taut_api::path;
 use taut_api::route::Vm;
 use taut_api::vm::VmciStatus;
 use taut_api::vmci::VmciSpec;
+use taut_api::{ApiError, Name};
 
 use crate::client::Client;
 use crate::output::{self, Format, Outcome};
@@ -13,6 +15,11 @@ use crate::output::{self, Format, Outcome};
 pub(crate) enum Command {
     /// List all VMCI devices with their counters; `taut vm set` changes their settings
     List,
+    /// Show the VMCI device of one VM
+    Show {
+        /// Name of the VM
+        name: Name,
+    },
 }
 
 pub(crate) fn run(command: &Command, client: &Client, format: Format) -> Outcome {
@@ -23,7 +30,38 @@ pub(crate) fn run(command: &Command, client: &Client, format: Format) -> Outcome
             output::print(format, &all, |all| table(all));
             Ok(())
         }
+        Command::Show { name } => {
+            let vm: Vm = client.get(&path::VM.of(name))?;
+            let (Some(spec), Some(status)) = (&vm.spec.vm.vmci, &vm.status.vmci) else {
+                return Err(ApiError::new(
+                    ErrorKind::NotFound,
+                    format!("VM `{name}` has no VMCI device"),
+                    format!("add one: taut vm set {name} --vmci on"),
+                ));
+            };
+            output::print(format, &vm, |vm| show(vm, spec, status));
+            Ok(())
+        }
     }
+}
+
+fn show(vm: &Vm, spec: &VmciSpec, status: &VmciStatus) -> String {
+    let domains: Vec<_> = spec.domains.iter().map(ToString::to_string).collect();
+    let counters = &status.counters;
+    output::fields(&[
+        ("vm", vm.name.to_string()),
+        ("cid", status.cid.to_string()),
+        ("link", output::word(&status.link)),
+        ("reason", status.reason.clone().unwrap_or_default()),
+        ("domains", if domains.is_empty() { "none".to_owned() } else { domains.join(", ") }),
+        ("unrestricted", if spec.unrestricted { "on" } else { "off" }.to_owned()),
+        ("connections", format!("{} of at most {}", counters.connections, spec.most_connections())),
+        ("half-open", format!("at most {}", spec.most_half_open())),
+        ("received", format!("{} bytes", counters.rx_bytes)),
+        ("sent", format!("{} bytes", counters.tx_bytes)),
+        ("refused, forged", format!("{}, {}", counters.refused, counters.forged)),
+        ("host socket", status.socket.clone()),
+    ])
 }
 
 /// Renders devices and their counters, followed by the reason for each device that is down.
@@ -117,6 +155,21 @@ mod tests {
         db1     3  up    a,b                       2        70         0        0       1  /run/taut/vms/3/vmci.sock
         web1    4  down  (unrestricted)            0         0         0        0       0  /run/taut/vms/4/vmci.sock
         web1: no front end has connected
+        ");
+        let db1 = &vms[0];
+        let (spec, status) = (db1.spec.vm.vmci.as_ref().unwrap(), db1.status.vmci.as_ref().unwrap());
+        insta::assert_snapshot!(show(db1, spec, status), @r"
+        vm               db1
+        cid              3
+        link             up
+        domains          a, b
+        unrestricted     off
+        connections      2 of at most 4096
+        half-open        at most 256
+        received         70 bytes
+        sent             0 bytes
+        refused, forged  0, 1
+        host socket      /run/taut/vms/3/vmci.sock
         ");
     }
 }

@@ -4,10 +4,10 @@ use clap::Subcommand;
 use taut_api::Name;
 use taut_api::network::VSwitchSpec;
 use taut_api::path;
-use taut_api::route::VSwitch;
+use taut_api::route::{PortGroup, VSwitch};
 
 use crate::client::Client;
-use crate::output::{self, Format, Outcome};
+use crate::output::{self, Outcome, Output};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -16,26 +16,82 @@ pub(crate) enum Command {
         /// Name of the virtual switch
         name: Name,
     },
+    /// List virtual switches
+    List,
+    /// Show one virtual switch with its port groups
+    Show {
+        /// Name of the virtual switch
+        name: Name,
+    },
     /// Delete a virtual switch that has no port groups
     Delete {
         /// Name of the virtual switch
         name: Name,
     },
-    /// List virtual switches
-    List,
 }
 
-pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome {
+pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
     match command {
-        Command::Create { name } => client.put(&path::VSWITCH.of(&name), &VSwitchSpec::default()),
-        Command::Delete { name } => client.delete(&path::VSWITCH.of(&name)),
+        Command::Create { name } => {
+            let created: VSwitch = client.create(&path::VSWITCH.of(&name), &VSwitchSpec::default())?;
+            out.changed(&created, |s| format!("vSwitch {}: a private network without port groups", s.name));
+        }
         Command::List => {
             let all: Vec<VSwitch> = client.get(path::VSWITCHES)?;
-            output::print(format, &all, |all| {
+            output::print(out.format, &all, |all| {
                 let row = |s: &VSwitch| [s.name.to_string(), s.status.ports.to_string()];
                 output::table(["NAME", "PORTS"], &all.iter().map(row).collect::<Vec<_>>())
             });
-            Ok(())
         }
+        Command::Show { name } => {
+            let vswitch: VSwitch = client.get(&path::VSWITCH.of(&name))?;
+            let all: Vec<PortGroup> = client.get(path::PORTGROUPS)?;
+            output::print(out.format, &vswitch, |vswitch| show(vswitch, &all));
+        }
+        Command::Delete { name } => {
+            client.delete(&path::VSWITCH.of(&name))?;
+            out.deleted("vSwitch", &name, "deleted");
+        }
+    }
+    Ok(())
+}
+
+fn show(vswitch: &VSwitch, portgroups: &[PortGroup]) -> String {
+    let own = portgroups.iter().filter(|group| group.spec.vswitch == vswitch.name);
+    let names: Vec<_> = own.map(|group| group.name.to_string()).collect();
+    output::fields(&[
+        ("name", vswitch.name.to_string()),
+        ("uplink", "none: a private network in memory".to_owned()),
+        ("port groups", if names.is_empty() { "none".to_owned() } else { names.join(", ") }),
+        ("ports", vswitch.status.ports.to_string()),
+        ("revision", vswitch.revision.to_string()),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vswitch_is_shown_with_its_own_port_groups() {
+        let vswitch: VSwitch = serde_json::from_value(serde_json::json!({
+            "name": "prod", "revision": 4, "spec": {}, "status": { "ports": 3 }
+        }))
+        .unwrap();
+        let group = |name: &str, vswitch: &str| -> PortGroup {
+            let spec = serde_json::json!({ "vswitch": vswitch });
+            let document =
+                serde_json::json!({ "name": name, "revision": 1, "spec": spec, "status": { "ports": 0 } });
+            serde_json::from_value(document).unwrap()
+        };
+        insta::assert_snapshot!(
+            show(&vswitch, &[group("web", "prod"), group("db", "other"), group("dmz", "prod")]),
+            @r"
+        name         prod
+        uplink       none: a private network in memory
+        port groups  web, dmz
+        ports        3
+        revision     4
+        ");
     }
 }

@@ -15,7 +15,7 @@ use super::conversation::Conversation;
 use super::held::Attach;
 use super::supervisor::PATIENCE;
 
-/// What a standing-by fabric has received, and the time per step.
+/// State that a standing-by fabric has received, and the time per step.
 #[derive(Debug)]
 pub(super) struct Given {
     revision: u64,

@@ -78,7 +78,7 @@ impl Upgrades {
     }
 }
 
-/// What a fabric leaves when it stops.
+/// Remains of a fabric that has stopped.
 #[derive(Debug, Default)]
 struct Left {
     /// Ports whose sessions have changed since they were prepared.
@@ -203,7 +203,7 @@ impl Shared {
             }
         };
         if !stopped {
-            // It died or hangs. Kill it, so that it no longer owns the rings.
+            // The fabric died or hangs. Kill it, so that it no longer owns the rings.
             old.signal(Signal::KILL);
             if !old.has_ended(PATIENCE) {
                 return Err(io::Error::other("the old fabric cannot be ended"));

@@ -8,6 +8,8 @@ use serde::de::DeserializeOwned;
 use taut_api::error::ErrorKind;
 use taut_api::{ApiError, Name};
 
+use crate::store::Kind;
+
 /// Longest accepted body: a VM file with its envelope.
 const MAX_BODY: usize = 4 << 20;
 
@@ -91,18 +93,25 @@ fn wants_new(headers: &HeaderMap) -> bool {
 
 impl OnlyNew {
     /// Refuses an existing document if only a new one was asked for.
-    pub(super) fn check(self, exists: bool, what: &str, name: &Name) -> Result<(), ApiError> {
-        if self.0 && exists { Err(exists_already(what, name)) } else { Ok(()) }
+    pub(super) fn check(self, exists: bool, kind: Kind, name: &Name) -> Result<(), ApiError> {
+        if self.0 && exists { Err(exists_already(kind, name)) } else { Ok(()) }
     }
 }
 
-/// Returns the error for a name that is in use.
-pub(super) fn exists_already(what: &str, name: &Name) -> ApiError {
-    ApiError::new(
-        ErrorKind::Conflict,
-        format!("{what} `{name}` exists already"),
-        "use another name, or delete the existing one first",
-    )
+/// Returns the error for a name that is in use. The hint names the command that changes the
+/// existing resource.
+pub(super) fn exists_already(kind: Kind, name: &Name) -> ApiError {
+    let hint = match kind {
+        Kind::Vm => format!("`taut vm set {name}` changes it; or use another name"),
+        Kind::PortGroup => format!("`taut portgroup set {name}` changes it; or use another name"),
+        Kind::VSwitch => "use it as it is, or use another name; `taut vswitch list` shows all".to_owned(),
+        Kind::Netns => {
+            format!("detach it first: `taut netns detach {name}`; or give the new one another --name")
+        }
+        Kind::External => format!("detach it first: `taut port detach {name}`; or use another name"),
+        Kind::Host => "`taut host set` changes the host's settings".to_owned(),
+    };
+    ApiError::new(ErrorKind::Conflict, format!("{} `{name}` exists already", kind.noun()), hint)
 }
 
 pub(super) async fn unknown_path(uri: Uri) -> Failure {

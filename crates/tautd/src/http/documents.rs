@@ -16,9 +16,9 @@ use crate::store::{Change, Kind, State as Documents};
 
 /// A kind of document that users write as a whole.
 pub(super) trait Resource {
-    /// What users write.
+    /// Settings that users write.
     type Spec: Clone + Send + DeserializeOwned + 'static;
-    /// What is observed.
+    /// Observed state.
     type Status;
     /// The kind in the store.
     const KIND: Kind;
@@ -65,7 +65,7 @@ pub(super) async fn put<R: Resource>(
     let key = name.clone();
     let state = app
         .write(move |desired| {
-            only_new.check(R::specs(desired).contains_key(&key), R::KIND.noun(), &key)?;
+            only_new.check(R::specs(desired).contains_key(&key), R::KIND, &key)?;
             R::complete(&key, &mut spec);
             R::admit(desired, &key, &spec)?;
             Ok(R::change(key, Some(spec)))

@@ -23,8 +23,10 @@ use super::Shared;
 use super::body::{Body, Failure, Named};
 use super::vms::{answer, write_vm};
 
-/// Changes settings of a VM, also while it runs: all that the request names, or none. The answer's
-/// status says what is in force, what the host cannot enforce, and what needs a restart.
+/// Changes settings of a VM, also while it runs: all that the request names, or none. The answer
+/// precedes the change of the host: its status says what is decided, what the host cannot enforce
+/// as far as the last report tells, and what needs a restart. Events and later answers say what is
+/// in force.
 #[utoipa::path(patch, path = path::VM.pattern(), tag = "VMs", request_body = VmPatch,
     params(("name" = Name, Path, description = "VM")),
     responses((status = 200, body = Document<VmDesired, VmStatus>), (status = 400, body = ApiError),
@@ -52,15 +54,13 @@ fn admit(
     name: &Name,
     vm: &VmDesired,
 ) -> Result<(), ApiError> {
-    definition::check_size(&vm.vm)?;
-    definition::check_reservations(&vm.vm)?;
-    definition::check_machine(&vm.vm)?;
+    definition::check_changed(&vm.vm)?;
     admit_vm(desired, name, &vm.vm)?;
     if !is_default(&patch.placement) {
         admit_placement(&observed.host, name, &vm.vm.placement)?;
     }
     // Other settings must stay changeable on a host that has shrunk below what was promised.
-    if patch.changes_resources() { admit_reservations(desired, observed, report, name, vm) } else { Ok(()) }
+    if patch.needs_admission() { admit_reservations(desired, observed, report, name, vm) } else { Ok(()) }
 }
 
 fn apply(patch: &VmPatch, desired: &Desired, name: &Name, spec: &mut VmSpec) -> Result<(), ApiError> {
@@ -139,7 +139,9 @@ fn change_machine(change: MachinePatch, name: &Name, spec: &mut VmSpec) -> Resul
     spec.accelerator = accelerator.unwrap_or(spec.accelerator);
     spec.halt.desched = halt.desched.map_or(spec.halt.desched, Switch::value);
     spec.halt.spin = halt.spin.map_or(spec.halt.spin, Switch::value);
-    spec.halt.min_spin_us = halt.min_spin_us.or(spec.halt.min_spin_us);
+    if let Some(us) = halt.min_spin_us {
+        spec.halt.min_spin_us = Some(us).filter(|us| *us > 0);
+    }
     if let Some(bandwidth) = disk_bandwidth {
         disk(name, spec, "disk limits")?.limits.bandwidth =
             Some(bandwidth).filter(|bandwidth| bandwidth.0 > 0);
@@ -183,15 +185,18 @@ fn change_vmci(
         return Err(ApiError::new(
             ErrorKind::Conflict,
             format!("VM `{name}` has no VMCI device"),
-            format!("add one: taut vm set {name} --vmci"),
+            format!("add one: taut vm set {name} --vmci on"),
         ));
     };
     if let Some(domains) = domains {
         vmci.domains.clone_from(&domains.0);
     }
     vmci.unrestricted = unrestricted.unwrap_or(vmci.unrestricted);
-    vmci.connections = connections.or(vmci.connections);
-    vmci.half_open = half_open.or(vmci.half_open);
+    for (given, place) in [(connections, &mut vmci.connections), (half_open, &mut vmci.half_open)] {
+        if let Some(most) = *given {
+            *place = Some(most).filter(|most| *most > 0);
+        }
+    }
     definition::vmci::check(&vmci)?;
     assign_cid(desired, &mut vmci);
     Ok(Some(vmci))

@@ -1,5 +1,6 @@
-//! Tests of the router with a store of its own and without a host.
+//! Tests of the router with a store of its own. Of the host, only the size of its memory is known.
 
+mod first_hour;
 mod kvm;
 mod patch;
 mod vmci;
@@ -29,9 +30,11 @@ impl Server {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (inbox, messages) = Inbox::new();
+        let board = Arc::<Board>::default();
+        board.lock().observed.host.memory_total = taut_api::Bytes::mib(4096);
         let app = Arc::new(App {
             store: Arc::new(Store::open(dir.path()).unwrap()),
-            board: Arc::default(),
+            board,
             counters: Arc::new(Counters::open(&dir.path().join("counters")).unwrap()),
             inbox,
             run_dir: dir.path().to_owned(),
@@ -254,11 +257,8 @@ fn lro_needs_the_switches_of_card_and_host() {
 #[test]
 fn high_sensitivity_needs_reservations_and_turns_moderation_off() {
     let server = Server::with_lan();
-    let mut board = server.app.board.lock();
-    board.observed.host.memory_total = taut_api::Bytes::mib(4096);
     let cpu = |id| taut_api::host::Cpu { id, package: 0, core: id, node: 0, llc: 0 };
-    board.observed.host.cpus = (0..2).map(cpu).collect();
-    drop(board);
+    server.app.board.lock().observed.host.cpus = (0..2).map(cpu).collect();
     server.create("m", MICRO).is(201);
     server.post("/v1/vms/m/power", &json!({ "power": "on" })).is(200);
     let set = |vm: &str, change: Value| server.patch(&format!("/v1/vms/{vm}"), &json!({ "latency": change }));

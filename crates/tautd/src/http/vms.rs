@@ -79,7 +79,7 @@ pub(super) async fn create_vm(
     let state = app
         .write(move |desired| {
             if desired.vms.contains_key(&key) {
-                return Err(exists_already("VM", &key));
+                return Err(exists_already(Kind::Vm, &key));
             }
             let mut vm = vm;
             if let Some(vmci) = &mut vm.vm.vmci {
@@ -123,7 +123,8 @@ pub(super) async fn delete_vm(State(app): State<Shared>, Named(name): Named) -> 
 /// progress. Starting a failed VM tries again.
 #[utoipa::path(post, path = path::VM_POWER.pattern(), tag = "VMs", request_body = SetPower,
     params(("name" = Name, Path, description = "VM")),
-    responses((status = 200, body = Document<VmDesired, VmStatus>), (status = 404, body = ApiError), (status = 503, body = ApiError)))]
+    responses((status = 200, body = Document<VmDesired, VmStatus>), (status = 404, body = ApiError),
+        (status = 409, body = ApiError), (status = 503, body = ApiError)))]
 pub(super) async fn set_power(
     State(app): State<Shared>,
     Named(name): Named,

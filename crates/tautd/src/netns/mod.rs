@@ -11,7 +11,7 @@ use taut_host::kernel::namespace;
 use taut_host::kernel::netlink::Links;
 
 pub(crate) use tap::Tap;
-pub(crate) use taut_host::kernel::namespace::exists;
+pub(crate) use taut_host::kernel::namespace::{exists, identity};
 
 /// Makes what is missing of the namespace and its TAP device, and sets the device up.
 ///
@@ -29,6 +29,14 @@ pub(crate) fn attach(spec: &NetnsSpec, mac: MacAddr) -> Result<Tap, ApiError> {
         .map_err(|error| failed(&format!("opening the TAP device `{}`", spec.ifname), &error))?;
     namespace::within(&spec.netns, || set_up(spec, mac)).map_err(|error| failed("setting it up", &error))?;
     Ok(tap)
+}
+
+/// Returns whether the TAP device is in its namespace.
+pub(crate) fn has_device(spec: &NetnsSpec) -> io::Result<bool> {
+    if !exists(&spec.netns) {
+        return Ok(false);
+    }
+    namespace::within(&spec.netns, || Ok(Links::open()?.index(&spec.ifname)?.is_some()))
 }
 
 /// Sets up the loopback and the TAP device of the namespace that this thread is in.

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use taut_api::error::ErrorKind;
 use taut_api::event::Level;
 use taut_api::fabric::PortId;
 use taut_api::fabric::message::Attachment;
+use taut_api::network::NetnsSpec;
 use taut_api::{ApiError, Name};
 use taut_plan::Owner;
 use taut_plan::facts::{ExternalSeen, NetnsSeen};
@@ -14,6 +16,23 @@ use crate::{external, netns};
 
 /// Time after which a failed attachment is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// Returns whether taut made the namespace that has the attachment's name now.
+fn is_ours(seen: &NetnsSeen) -> bool {
+    let same = |before: &String| netns::identity(&seen.spec.netns).as_ref() == Some(before);
+    seen.made_netns && seen.namespace.as_ref().is_none_or(same)
+}
+
+/// Returns the error for an attached namespace that somebody deleted. taut does not make it again,
+/// because it cannot know whether it is wanted.
+fn namespace_deleted(name: &Name, spec: &NetnsSpec) -> ApiError {
+    let netns = &spec.netns;
+    ApiError::new(
+        ErrorKind::Unavailable,
+        format!("network namespace `{netns}` was deleted"),
+        format!("make it again (ip netns add {netns}), or detach it: taut netns detach {name}"),
+    )
+}
 
 impl Reconciler {
     /// Calls `attach` unless it failed a moment ago. Raises an event for success and for each new
@@ -54,14 +73,54 @@ impl Reconciler {
         let state = self.store.state();
         let Some(spec) = state.desired.netns.get(name) else { return Ok(()) };
         let owner = Owner::Netns(name.clone());
-        let made_before = self.board.lock().observed.netns.get(name).is_some_and(|seen| seen.made_netns);
-        let made_netns = made_before || !netns::exists(&spec.netns);
-        let seen = NetnsSeen { spec: spec.clone(), made_netns };
-        self.store.remember(&owner.document(), &seen)?;
-        self.board.lock().observed.netns.insert(name.clone(), seen);
+        let before = self.board.lock().observed.netns.get(name).cloned();
+        let exists = netns::exists(&spec.netns);
+        if before.as_ref().is_some_and(|before| before.lost) && !exists {
+            return Err(namespace_deleted(name, spec));
+        }
+        let made_netns = !exists || before.is_some_and(|before| is_ours(&before));
+        let mut seen = NetnsSeen { spec: spec.clone(), made_netns, namespace: None, lost: false };
+        self.note_netns(name, &seen)?;
         let tap = netns::attach(spec, spec.mac.unwrap_or_else(|| owner.derived_mac()))?;
+        seen.namespace = netns::identity(&spec.netns);
+        self.note_netns(name, &seen)?;
         self.fabric.attach(port, Attachment::Tap { uso: tap.uso }, tap.device);
         Ok(())
+    }
+
+    /// Records an attachment in the store and on the board.
+    fn note_netns(&self, name: &Name, seen: &NetnsSeen) -> Result<(), ApiError> {
+        self.store.remember(&Owner::Netns(name.clone()).document(), seen)?;
+        self.board.lock().observed.netns.insert(name.clone(), seen.clone());
+        Ok(())
+    }
+
+    /// Looks once a second whether each attached namespace still has its interface, and marks those
+    /// attachments that lost it.
+    pub(super) fn look_for_interfaces(&mut self) {
+        const LOOK: &str = "netns";
+        if !self.retries.is_due(LOOK) {
+            return;
+        }
+        self.retries.delay(LOOK, RETRY);
+        let numbers = &self.store.state().desired.numbers;
+        let observed = self.board.lock().observed.clone();
+        for (name, seen) in observed.netns.iter().filter(|(_, seen)| !seen.lost) {
+            let owner = Owner::Netns(name.clone());
+            let attached = numbers.port(&owner).is_some_and(|port| observed.attached(port));
+            // An error is no evidence: the namespace may be about to be made.
+            if !attached || netns::has_device(&seen.spec).unwrap_or(true) {
+                continue;
+            }
+            if let Some(seen) = self.board.lock().observed.netns.get_mut(name) {
+                seen.lost = true;
+            }
+            let message = format!(
+                "its interface `{}` is gone: somebody deleted it, or network namespace `{}`",
+                seen.spec.ifname, seen.spec.netns
+            );
+            self.store.event(Level::Warning, &owner.document(), "netns.lost", &message);
+        }
     }
 
     /// Attaches an external front end's socket to a port.
@@ -81,6 +140,7 @@ impl Reconciler {
     /// Removes a namespace's TAP device, and the namespace if taut made it.
     pub(super) fn detach_netns(&mut self, name: &Name) {
         let Some(mut seen) = self.board.lock().observed.netns.get(name).cloned() else { return };
+        seen.made_netns = is_ours(&seen);
         if seen.made_netns && self.hand_namespace_on(name, &seen) {
             seen.made_netns = false;
         }

@@ -61,7 +61,7 @@ impl Reconciler {
             let error = ApiError::new(ErrorKind::Unavailable, message, hint);
             return Err(ApiError { causes: unrecorded.causes, ..error });
         }
-        let message = "everything that was changed for latency, shares and limits is put back";
+        let message = "everything that was changed for latency, shares, limits and reservations is put back";
         self.store.event(Level::Info, "host", "latency.restored", message);
         Ok(())
     }

@@ -163,6 +163,7 @@ impl Reconciler {
     fn round(&mut self) -> Duration {
         self.vms.enforce_stops();
         self.notice_ends();
+        self.look_for_interfaces();
         let plan = self.plan();
         self.counters.clear_new(&self.store.state().desired.numbers.ports);
         self.note_refusals(&plan);

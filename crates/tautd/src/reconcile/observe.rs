@@ -73,8 +73,9 @@ impl Reconciler {
 
     /// Raises events for VMs whose process has ended.
     pub(super) fn notice_ends(&mut self) {
+        let state = self.store.state();
         for name in self.vms.running() {
-            let Some(end) = self.vms.ended(&name) else { continue };
+            let Some(end) = self.vms.ended(&name, &state.desired) else { continue };
             let subject = format!("vm/{name}");
             match end {
                 End::Stopped => self.store.event(Level::Info, &subject, "vm.stopped", "stopped as asked"),

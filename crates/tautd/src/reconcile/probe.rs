@@ -48,7 +48,7 @@ impl Probe {
 impl Drop for Probe {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Nothing is ever sent: this returns when the thread has ended, or after the timeout.
+        // No message is ever sent: this returns when the thread has ended, or after the timeout.
         let _ = self.ended.recv_timeout(PATIENCE);
     }
 }

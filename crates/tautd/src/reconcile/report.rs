@@ -55,12 +55,15 @@ fn events(plan: &HostPlan, before: &HostReport, now: &HostReport) -> Vec<Event> 
 fn compare_vm(name: &Name, plan: &HostPlan, before: &VmReport, now: &VmReport, events: &mut Vec<Event>) {
     let mut info = |kind, message: String| events.push(of_vm(Level::Info, name, kind, message));
     if now.grouped && !before.grouped {
-        info("resources.enforced", "it has a control group with its shares and limits".to_owned());
+        info(
+            "resources.enforced",
+            "it has a control group with its shares, limits and reservations".to_owned(),
+        );
     }
-    match (before.exclusive, now.exclusive) {
-        (false, true) => info("latency.granted", granted(plan, name, now)),
-        (true, false) => info("latency.taken-back", "its pCPUs are the host's again".to_owned()),
-        _ => {}
+    if now.exclusive && !before.exclusive {
+        info("latency.granted", granted(plan, name, now));
+    } else if before.bound && !now.bound {
+        info("latency.taken-back", "its pCPUs are the host's again".to_owned());
     }
     // A move that is done does not change any more.
     let moved = now.memory.as_ref().filter(|moved| moved.done && before.memory.as_ref() != Some(*moved));
@@ -120,7 +123,8 @@ mod tests {
     #[test]
     fn a_difference_is_told_once() {
         let none = HostReport::default();
-        let mut now = report(VmReport { cpus: vec![2], exclusive: true, ..VmReport::default() });
+        let owner = VmReport { cpus: vec![2], bound: true, exclusive: true, ..VmReport::default() };
+        let mut now = report(owner.clone());
         now.cpu_problems = vec!["x cannot be changed".to_owned()];
         let first = told(&none, &now);
         assert_eq!(
@@ -132,6 +136,12 @@ mod tests {
         );
         assert_eq!(told(&now, &now), []);
         assert_eq!(told(&now, &none), [("latency.taken-back", "its pCPUs are the host's again".to_owned())]);
+        // While other tasks cannot be kept off, only that is told.
+        let mut intruded = report(VmReport { exclusive: false, ..owner });
+        intruded.cpu_problems = vec!["other tasks cannot be moved away".to_owned()];
+        let problem = [("latency.problem", "other tasks cannot be moved away".to_owned())];
+        assert_eq!(told(&none, &intruded), problem);
+        assert_eq!(told(&now, &intruded), problem);
     }
 
     #[test]

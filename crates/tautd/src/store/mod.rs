@@ -59,8 +59,8 @@ impl State {
 impl Store {
     /// Opens the store in `dir`, and creates it if there is none.
     pub(crate) fn open(dir: &Path) -> Result<Self, OpenError> {
-        let db = schema::open(dir)?;
-        let state = schema::load(&db)?;
+        let open = || schema::open(dir).and_then(|db| Ok((schema::load(&db)?, db)));
+        let (state, db) = open().map_err(|error| error.of_file(dir))?;
         let newest = events::newest(&db)?;
         Ok(Self {
             inner: Mutex::new(Inner { db, state: Arc::new(state) }),

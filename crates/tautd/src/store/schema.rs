@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, ErrorCode, params};
+use rustix::process::{Flock, FlockType, fcntl_getlk};
 use taut_api::Name;
 use taut_plan::facts::Numbers;
 use taut_plan::network::numbering::assign_numbers;
 
 use super::{Change, Kind, State};
 
+/// Name of the file in the state directory.
+const FILE: &str = "taut.db";
 /// Version of the tables, raised with every change of them.
 const VERSION: i64 = 1;
 
@@ -33,6 +36,23 @@ pub(crate) enum OpenError {
     /// The directory could not be created.
     #[error("cannot create the state directory {0}")]
     Directory(PathBuf, #[source] std::io::Error),
+    /// Another process works on the file.
+    #[error("another tautd has {} open{}", .path.display(), .pid.map(|pid| format!(": process {pid}")).unwrap_or_default())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+        /// The process, if the kernel tells it.
+        pid: Option<i32>,
+    },
+    /// The file is not a SQLite database, or is damaged.
+    #[error("{} is no store of taut, or it is damaged", .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// SQLite's reason.
+        #[source]
+        source: rusqlite::Error,
+    },
     /// SQLite refused.
     #[error("cannot open the store")]
     Database(#[from] rusqlite::Error),
@@ -58,9 +78,62 @@ pub(crate) enum OpenError {
     },
 }
 
+impl OpenError {
+    /// Names the cause of a refusal of SQLite that has a remedy of its own.
+    pub(super) fn of_file(self, dir: &Path) -> Self {
+        let path = dir.join(FILE);
+        match self {
+            Self::Database(source) => match source.sqlite_error_code() {
+                Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                    Self::InUse { pid: lock_holder(&path), path }
+                }
+                Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Self::Damaged { path, source },
+                _ => Self::Database(source),
+            },
+            other => other,
+        }
+    }
+
+    /// Returns advice for the user.
+    pub(crate) fn hint(&self) -> String {
+        match self {
+            Self::Directory(..) | Self::Database(_) => {
+                "give it a --state-dir that can be written to".to_owned()
+            }
+            Self::InUse { pid, .. } => {
+                let end = pid.map(|pid| format!("end it first (kill {pid}; its VMs go on)"));
+                let end = end.unwrap_or_else(|| "end the other one first".to_owned());
+                format!("{end}, or give this one its own --state-dir and --run-dir")
+            }
+            Self::Damaged { path, .. } => {
+                let path = path.display();
+                format!(
+                    "put a backup in its place, or begin with an empty store: mv {path} {path}.damaged; \
+                     or give another --state-dir"
+                )
+            }
+            Self::Version { .. } => {
+                "start the version of taut that wrote it, or a newer one, or give another --state-dir"
+                    .to_owned()
+            }
+            Self::Numbers(_) | Self::Document { .. } => {
+                "start the version of taut that wrote it, or put a backup of taut.db in its place".to_owned()
+            }
+        }
+    }
+}
+
+/// Returns the process that holds a lock on a file. Closing the file drops all locks that this
+/// process has on it, so this is only for a file that could not be opened as a store.
+fn lock_holder(path: &Path) -> Option<i32> {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).ok()?;
+    let found = fcntl_getlk(&file, &Flock::from(FlockType::WriteLock)).ok()??;
+    found.pid.map(rustix::process::Pid::as_raw_pid)
+}
+
 pub(super) fn open(dir: &Path) -> Result<Connection, OpenError> {
     std::fs::create_dir_all(dir).map_err(|error| OpenError::Directory(dir.to_owned(), error))?;
-    let db = Connection::open(dir.join("taut.db"))?;
+    let db = Connection::open(dir.join(FILE))?;
     // Lock exclusively before WAL mode: this avoids a shared-memory file, and refuses a second
     // daemon on the same directory.
     db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;

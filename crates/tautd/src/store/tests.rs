@@ -185,7 +185,19 @@ fn events_are_numbered_and_can_be_followed() {
 fn a_second_daemon_on_the_same_store_is_refused() {
     let (dir, store) = store();
     write(&store, vswitch("a"));
-    assert!(matches!(Store::open(dir.path()), Err(OpenError::Database(_))));
+    assert!(matches!(Store::open(dir.path()), Err(OpenError::InUse { .. })));
+}
+
+#[test]
+fn first_hour_a_file_that_is_no_store_is_refused_with_its_way_out() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("taut.db"), "garbage ".repeat(1000)).unwrap();
+    let error = Store::open(dir.path()).unwrap_err();
+    assert!(matches!(error, OpenError::Damaged { .. }), "{error:?}");
+    assert!(error.hint().contains("begin with an empty store: mv "), "{}", error.hint());
+    let in_use = OpenError::InUse { path: "/x/taut.db".into(), pid: Some(7) };
+    assert_eq!(in_use.to_string(), "another tautd has /x/taut.db open: process 7");
+    assert!(in_use.hint().contains("kill 7"), "{}", in_use.hint());
 }
 
 #[test]

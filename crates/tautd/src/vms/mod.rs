@@ -3,6 +3,7 @@
 //! A VM's run directory holds its sockets and logs, the file `pid` with the process's identity
 //! while it runs, and the file `failed` with the reason of a failure until its next start.
 
+mod reason;
 mod start;
 mod stop;
 
@@ -10,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 
 use serde::{Deserialize, Serialize};
 use taut_api::Name;
@@ -18,14 +18,13 @@ use taut_api::fabric::counters::MAX_PORTS;
 use taut_api::link::WantedLink;
 use taut_api::machine::{DiskLimits, VmAccelerator};
 use taut_api::vm::VmKind;
+use taut_plan::Desired;
 use taut_plan::facts::{MachineSeen, MachineSize, VmSeen};
 use taut_vm::launch::{RunPaths, Tuning};
 
 use crate::process::{Identity, Process, write_record};
+use reason::Ending;
 use stop::Stopping;
-
-/// Maximum number of bytes of a log's end that become part of a failure's reason.
-const LOG_TAIL: usize = 1000;
 
 /// The VMs of one run directory.
 #[derive(Debug)]
@@ -98,9 +97,9 @@ impl Vms {
             if let Some(process) = Process::adopt(record.identity) {
                 running.insert(name, Running::new(process, record));
             } else {
-                let pid = record.identity.pid;
-                let reason = format!("its process {pid} ended while the daemon was away");
-                clean_up(&paths, Some(&with_log(&paths, reason)));
+                let ending =
+                    Ending { pid: record.identity.pid, kind: record.kind, status: None, while_away: true };
+                clean_up(&paths, Some(&reason::describe(ending, &paths, |_| None)));
             }
         }
         Ok(Self { dir, libexec: libexec.to_owned(), running })
@@ -188,8 +187,9 @@ impl Vms {
         self.running.iter().filter_map(watch).collect()
     }
 
-    /// Cleans up after a VM's process and returns how it ended; `None` while it runs.
-    pub(crate) fn ended(&mut self, name: &Name) -> Option<End> {
+    /// Cleans up after a VM's process and returns how it ended; `None` while it runs. The documents
+    /// in `desired` tell which VM has a disk open that this one could not open.
+    pub(crate) fn ended(&mut self, name: &Name, desired: &Desired) -> Option<End> {
         if !self.running.get(name)?.process.has_ended(std::time::Duration::ZERO) {
             return None;
         }
@@ -198,7 +198,11 @@ impl Vms {
         let end = match vm.process.status() {
             _ if vm.stopping.is_some() => End::Stopped,
             Some(status) if status.success() => End::ShutDown,
-            status => End::Failed(with_log(&paths, how(vm.process.pid(), status))),
+            status => {
+                let ending = Ending { pid: vm.process.pid(), kind: vm.kind, status, while_away: false };
+                let holder = |disk: &str| reason::holder(desired, self.running.keys(), name, disk);
+                End::Failed(reason::describe(ending, &paths, holder))
+            }
         };
         clean_up(&paths, if let End::Failed(reason) = &end { Some(reason) } else { None });
         Some(end)
@@ -286,21 +290,6 @@ fn clean_up(paths: &RunPaths, reason: Option<&str>) {
     {
         tracing::warn!(%error, reason, "the reason of a failure cannot be recorded");
     }
-}
-
-fn how(pid: u32, status: Option<ExitStatus>) -> String {
-    match status {
-        Some(status) => format!("its process {pid} ended with {status}"),
-        None => format!("its process {pid} ended"),
-    }
-}
-
-/// Appends the end of the process's log to a reason.
-fn with_log(paths: &RunPaths, reason: String) -> String {
-    let log = fs::read(paths.log()).unwrap_or_default();
-    let tail = String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TAIL)..]);
-    let tail = tail.trim();
-    if tail.is_empty() { reason } else { format!("{reason}; it said: {tail}") }
 }
 
 #[cfg(test)]

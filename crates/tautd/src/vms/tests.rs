@@ -25,7 +25,7 @@ fn spec() -> taut_api::vm::VmSpec {
 
 fn wait_for_end(vms: &mut Vms, name: &Name) -> End {
     assert!(vms.running[name].process.has_ended(Duration::from_secs(20)));
-    vms.ended(name).unwrap()
+    vms.ended(name, &Desired::default()).unwrap()
 }
 
 #[test]
@@ -64,6 +64,21 @@ fn a_failures_reason_is_kept_until_it_is_cleared() {
     );
     Vms::clear_failure(dir.path(), &name);
     assert_eq!(vms.observe(&name), VmSeen::default());
+}
+
+#[test]
+fn first_hour_the_signal_that_killed_an_adopted_vm_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let name: Name = "m1".parse().unwrap();
+    make_program(dir.path(), "exec sleep 60");
+    let mut first = Vms::adopt(dir.path(), dir.path()).unwrap();
+    let pid = first.start(&name, &spec(), &host(), false, &MemoryPlace::default()).unwrap();
+    let mut second = Vms::adopt(dir.path(), dir.path()).unwrap();
+    second.running[&name].process.signal(rustix::process::Signal::KILL);
+    // The first daemon has not reaped its child.
+    let killed = End::Failed(format!("its process {pid} ended with signal: 9 (SIGKILL)"));
+    assert_eq!(wait_for_end(&mut second, &name), killed);
+    assert_eq!(wait_for_end(&mut first, &name), killed);
 }
 
 #[test]

@@ -79,6 +79,9 @@ impl TxQueue {
         (self.first, self.end) = (0, 0);
         self.ring.chains.spans.clear();
         let count = self.ring.fetch(&mut self.chains[..], BURST + MAX_PARTS)?;
+        if count == 0 {
+            return Ok(());
+        }
         let load =
             Load { slots: &mut self.slots[..count], chains: &self.chains[..count], from: &self.ring.chains };
         self.end = wide::widest(load);

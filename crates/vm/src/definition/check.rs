@@ -6,6 +6,7 @@ use std::os::unix::fs::FileTypeExt as _;
 
 use taut_api::machine::MOST_SPIN_US;
 use taut_api::resources::MemoryReservation;
+use taut_api::shares::MemoryLimit;
 use taut_api::vm::{Boot, Disk, LatencySensitivity, NicModel, NicSpec, VmKind, VmSpec};
 use taut_api::{ApiError, Bytes};
 
@@ -23,6 +24,10 @@ const LEAST_MICRO: Bytes = Bytes::mib(16);
 const MOST: Bytes = Bytes(64 << 40);
 const MOST_VCPUS: u32 = 256;
 const MOST_NICS: usize = 32;
+/// Least reservation or limit of memory.
+const LEAST_SIZE: Bytes = Bytes::mib(1);
+/// Least limit of a disk's bandwidth, in bytes a second: one page.
+const LEAST_BANDWIDTH: u64 = 4096;
 /// Largest limit of a disk that QEMU accepts.
 const MOST_THROTTLE: u64 = 1_000_000_000_000_000;
 /// Longest command line from the user. The x86 kernel accepts 2048 bytes, including what taut adds.
@@ -30,18 +35,24 @@ const MOST_CMDLINE: usize = 1500;
 
 /// Checks everything and returns the first fault.
 pub(super) fn check(spec: &VmSpec) -> Result<(), ApiError> {
-    size(spec)?;
-    reservations(spec)?;
-    machine(spec)?;
+    check_changed(spec)?;
     passthrough::check(spec)?;
-    placement(spec)?;
     system(spec)?;
     nics(&spec.nics, spec.kind)?;
     spec.vmci.as_ref().map_or(Ok(()), vmci::check)
 }
 
+/// Checks the settings of a VM that can change while it exists, but for those of its cards and its
+/// VMCI device. Returns the first fault.
+pub(super) fn check_changed(spec: &VmSpec) -> Result<(), ApiError> {
+    size(spec)?;
+    reservations(spec)?;
+    machine(spec)?;
+    placement(spec)
+}
+
 /// Checks the number of vCPUs and the size of the memory.
-pub(super) fn size(spec: &VmSpec) -> Result<(), ApiError> {
+fn size(spec: &VmSpec) -> Result<(), ApiError> {
     memory(spec)?;
     if (1..=MOST_VCPUS).contains(&spec.vcpus) {
         return Ok(());
@@ -59,8 +70,8 @@ fn memory(spec: &VmSpec) -> Result<(), ApiError> {
     };
     if !(least..=MOST).contains(&spec.memory) {
         return Err(invalid(
-            format!("memory = {} is outside {least} to {MOST}", spec.memory),
-            "write the size with its unit, such as memory = \"512MiB\"",
+            format!("memory = {} is outside {least} to {MOST}", understood(spec.memory)),
+            "write the size with its unit, such as memory = \"512MiB\"; a number without a unit is bytes",
         ));
     }
     if !spec.memory.0.is_multiple_of(MEMORY_STEP.0) {
@@ -73,10 +84,33 @@ fn memory(spec: &VmSpec) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// Returns a size as it was understood, in bytes too if it is too small to be meant.
+fn understood(size: Bytes) -> String {
+    if size < LEAST_SIZE { format!("{size} ({} bytes)", size.0) } else { size.to_string() }
+}
+
+/// Refuses a reservation or limit of memory that was hardly meant: a number of MiB without its
+/// unit.
+fn meant(setting: &str, size: Bytes) -> Result<(), ApiError> {
+    if size.0 == 0 || size >= LEAST_SIZE {
+        return Ok(());
+    }
+    Err(invalid(
+        format!("{setting} = {} is less than {LEAST_SIZE}", understood(size)),
+        "write the size with its unit, such as \"512MiB\"; a number without a unit is bytes",
+    ))
+}
+
 /// Checks reservations and latency sensitivity. Whether the host can provide them is not checked
 /// here.
-pub(super) fn reservations(spec: &VmSpec) -> Result<(), ApiError> {
+fn reservations(spec: &VmSpec) -> Result<(), ApiError> {
     passthrough::memory(spec)?;
+    if let MemoryReservation::Size(size) = spec.memory_reservation {
+        meant("memory_reservation", size)?;
+    }
+    if let MemoryLimit::Size(size) = spec.memory_limit {
+        meant("memory_limit", size)?;
+    }
     if let MemoryReservation::Size(size) = spec.memory_reservation
         && size > spec.memory
     {
@@ -96,7 +130,7 @@ pub(super) fn reservations(spec: &VmSpec) -> Result<(), ApiError> {
 }
 
 /// Checks accelerator, idle vCPUs and disk limits.
-pub(super) fn machine(spec: &VmSpec) -> Result<(), ApiError> {
+fn machine(spec: &VmSpec) -> Result<(), ApiError> {
     if spec.kind == VmKind::Micro && !(spec.accelerator.is_auto() && spec.halt.is_default()) {
         return Err(invalid(
             "a micro VM runs natively: it has neither an accelerator nor vCPUs that halt",
@@ -112,18 +146,22 @@ pub(super) fn machine(spec: &VmSpec) -> Result<(), ApiError> {
         ));
     }
     let Some(limits) = spec.disk.as_ref().map(|disk| disk.limits) else { return Ok(()) };
-    for (name, limit) in [("bandwidth", limits.bandwidth.map(|bandwidth| bandwidth.0)), ("iops", limits.iops)]
-    {
-        if let Some(limit) = limit.filter(|limit| !(1..=MOST_THROTTLE).contains(limit)) {
+    let bandwidth = limits.bandwidth.map(|bandwidth| bandwidth.0);
+    for (name, limit, least, hint) in [
+        ("bandwidth", bandwidth, LEAST_BANDWIDTH, "write it with its unit, such as \"10MiB\", or remove it"),
+        ("iops", limits.iops, 1, "remove it if the disk is to have no limit"),
+    ] {
+        if let Some(limit) = limit.filter(|limit| !(least..=MOST_THROTTLE).contains(limit)) {
             return Err(invalid(
-                format!("disk.limits.{name} = {limit} is outside 1 to {MOST_THROTTLE} a second"),
-                "remove it if the disk is to have no limit",
+                format!("disk.limits.{name} = {limit} is outside {least} to {MOST_THROTTLE} a second"),
+                hint,
             ));
         }
     }
     Ok(())
 }
 
+/// Checks the number of vCPUs per virtual NUMA node.
 fn placement(spec: &VmSpec) -> Result<(), ApiError> {
     match spec.placement.vcpus_per_node {
         Some(most) if !(1..=MOST_VCPUS).contains(&most) => Err(invalid(

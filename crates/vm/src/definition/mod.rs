@@ -55,28 +55,13 @@ pub fn parse(request: &CreateVm) -> Result<Parsed, ApiError> {
     Ok(parsed)
 }
 
-/// Checks changed numbers of vCPUs and sizes of memory.
+/// Checks the changed document of a VM that exists: vCPUs, memory, reservations, latency
+/// sensitivity, placement, accelerator, idle vCPUs and disk limits.
 ///
 /// # Errors
 /// [`taut_api::error::ErrorKind::Invalid`], with the values.
-pub fn check_size(spec: &VmSpec) -> Result<(), ApiError> {
-    check::size(spec)
-}
-
-/// Checks changed reservations and latency sensitivity.
-///
-/// # Errors
-/// [`taut_api::error::ErrorKind::Invalid`], with the values.
-pub fn check_reservations(spec: &VmSpec) -> Result<(), ApiError> {
-    check::reservations(spec)
-}
-
-/// Checks changed settings of a VM's process: accelerator, idle vCPUs and disk limits.
-///
-/// # Errors
-/// [`taut_api::error::ErrorKind::Invalid`], with the values.
-pub fn check_machine(spec: &VmSpec) -> Result<(), ApiError> {
-    check::machine(spec)
+pub fn check_changed(spec: &VmSpec) -> Result<(), ApiError> {
+    check::check_changed(spec)
 }
 
 fn make_absolute(spec: &mut VmSpec, base: &Path) {

@@ -175,3 +175,20 @@ proptest! {
         let _ = toml(&text);
     }
 }
+
+#[test]
+fn first_hour_sizes_that_cannot_be_meant_are_refused() {
+    let disk = "[disk]\npath = \"disk.img\"\n";
+    for (line, told) in [
+        ("memory = 1024", "memory = 1KiB (1024 bytes) is outside 64MiB to 64TiB"),
+        ("memory_reservation = \"128\"", "memory_reservation = 128 (128 bytes) is less than 1MiB"),
+        ("memory_limit = \"512k\"", "memory_limit = 512KiB (524288 bytes) is less than 1MiB"),
+    ] {
+        let error = toml(&format!("{line}\n{disk}")).unwrap_err();
+        assert_eq!(error.message, told);
+        assert!(error.hint.contains("a number without a unit is bytes"), "{error}");
+    }
+    let error = toml(&format!("{disk}limits = {{ bandwidth = 100 }}\n")).unwrap_err();
+    assert!(error.message.starts_with("disk.limits.bandwidth = 100 is outside 4096 to "), "{error}");
+    assert!(toml(&format!("memory = \"64MB\"\nmemory_limit = \"1M\"\n{disk}")).is_ok());
+}

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use proptest::prelude::*;
 use taut_api::import::Fate;
+use taut_api::link::WantedLink;
 
 use super::*;
 
@@ -48,6 +49,23 @@ fn file_with_next_to_nothing() {
     let text = include_str!("../../tests/vmx/minimal.vmx");
     insta::assert_snapshot!(report(text, Some("lan")));
     assert!(report(text, None).contains("ethernet0 is on no network"));
+}
+
+#[test]
+fn a_card_that_is_not_connected_at_the_start_has_its_link_down() {
+    let text = |connected: &str| {
+        format!(
+            "scsi0:0.present = \"TRUE\"\nscsi0:0.fileName = \"d.vmdk\"\nethernet0.present = \"TRUE\"\n\
+             ethernet0.networkName = \"lan\"\nethernet0.startConnected = \"{connected}\"\n"
+        )
+    };
+    let link = |connected: &str| {
+        let parsed = import(&text(connected), None).unwrap();
+        let key = parsed.imported.iter().find(|key| key.key.ends_with("startConnected")).unwrap();
+        assert_eq!(key.fate, Fate::Understood { field: "nic[0].link".to_owned() });
+        parsed.spec.nics[0].link
+    };
+    assert_eq!((link("FALSE"), link("TRUE")), (WantedLink::Down, WantedLink::Up));
 }
 
 #[test]

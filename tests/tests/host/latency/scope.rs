@@ -6,6 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use taut_tests::{Controller, Prerequisite, require};
+
 const CPUSET: &str = "/sys/fs/cgroup/cpuset";
 /// Serialises tests, because interrupts and C-states belong to the whole host.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -19,13 +21,11 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// Moves the test into a cpuset of its own. Returns `None` on a host with one pCPU or without
-    /// cpusets of cgroup v1.
+    /// Moves the test into a cpuset of its own. Returns `None` if the test may leave itself out on
+    /// a host with one pCPU or without cpusets of cgroup v1.
     pub(crate) fn enter() -> Option<Self> {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let two = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2);
-        if !two || !Path::new(CPUSET).join("cpuset.cpus").exists() {
-            eprintln!("left out: it takes two pCPUs and cpusets of cgroup v1");
+        if !require(Prerequisite::TwoPcpus) || !require(Prerequisite::CgroupV1(Controller::Cpuset)) {
             return None;
         }
         // Processes in left-over cpusets are ended first.

@@ -1,4 +1,4 @@
-//! Switches side by side: the results of `tools/bench-switch.sh` as a page with tables, and as a
+//! Switches side by side: the results of `make bench-switch` as a page with tables, and as a
 //! picture.
 
 mod page;
@@ -69,6 +69,12 @@ pub struct SwitchSample {
     /// The generator wrote the first cache line of each frame.
     #[serde(default)]
     pub touch: bool,
+    /// Frames that were written before the measurement, each in a buffer of its own.
+    #[serde(default)]
+    pub prepared: u32,
+    /// Round in which all switches were measured once.
+    #[serde(default)]
+    pub round: Option<u32>,
     /// How far apart the two cores were.
     pub state: Cores,
     /// Copying speed of memory in the same run.
@@ -135,13 +141,14 @@ struct Kind {
     packed: bool,
     touch: bool,
     flows: u32,
+    prepared: u32,
     size: u32,
 }
 
 impl Kind {
     fn of(sample: &SwitchSample) -> Self {
-        let &SwitchSample { generator, mode, size, packed, flows, touch, .. } = sample;
-        Self { generator, mode, packed, touch, flows, size }
+        let &SwitchSample { generator, mode, size, packed, flows, touch, prepared, .. } = sample;
+        Self { generator, mode, packed, touch, flows, prepared, size }
     }
 
     fn name(&self) -> String {
@@ -156,7 +163,8 @@ impl Kind {
             (1, true) => ", first line written".to_owned(),
             (flows, _) => format!(", {flows} flows, 100 MACs"),
         };
-        format!("{} B, {mode}, {rings}{flows}", self.size)
+        let cold = if self.prepared > 0 { ", cold" } else { "" };
+        format!("{} B, {mode}, {rings}{flows}{cold}", self.size)
     }
 }
 
@@ -166,28 +174,80 @@ impl SwitchResults {
         self.samples.iter().map(Kind::of).collect()
     }
 
-    /// Returns the median of a figure over one switch's samples of a kind, with the cores in one
-    /// state.
-    fn median(
-        &self,
-        kind: &Kind,
-        switch: &str,
+    /// Returns the samples of a kind with the cores in one state, of a switch that may have several
+    /// names.
+    fn samples<'a>(
+        &'a self,
+        kind: &'a Kind,
+        names: &'a [&'a str],
         cores: Cores,
-        of: impl Fn(&SwitchSample) -> Option<f64>,
-    ) -> Option<f64> {
-        let of_kind = |s: &&SwitchSample| s.switch == switch && s.state == cores && Kind::of(s) == *kind;
-        median(self.samples.iter().filter(of_kind).filter_map(of).collect())
+    ) -> impl Iterator<Item = &'a SwitchSample> {
+        let is_wanted = move |sample: &&SwitchSample| {
+            names.contains(&sample.switch.as_str()) && sample.state == cores && Kind::of(sample) == *kind
+        };
+        self.samples.iter().filter(is_wanted)
     }
 
-    /// Returns the page, with a link to its picture.
-    pub fn markdown(&self, picture: &str) -> String {
-        page::render(self, picture)
+    /// Returns a figure over the samples of a switch.
+    fn figure(&self, kind: &Kind, names: &[&str], cores: Cores, of: &Of<'_>) -> Option<Figure> {
+        Figure::of(self.samples(kind, names, cores).filter_map(of).collect())
+    }
+
+    /// Returns the ratio of two switches: of the medians of each round in which both were measured,
+    /// or of all samples if these have no rounds.
+    fn ratio(&self, kind: &Kind, [own, rival]: [&[&str]; 2], cores: Cores, of: &Of<'_>) -> Option<Figure> {
+        let in_round = |names: &[&str], round: Option<u32>| {
+            let samples = self.samples(kind, names, cores).filter(|sample| sample.round == round);
+            median(samples.filter_map(of).collect())
+        };
+        let rounds: BTreeSet<Option<u32>> =
+            self.samples(kind, own, cores).map(|sample| sample.round).collect();
+        let ratios = rounds.into_iter().filter_map(|round| {
+            let ratio = in_round(own, round)? / in_round(rival, round)?;
+            ratio.is_finite().then_some(ratio)
+        });
+        Figure::of(ratios.collect())
+    }
+
+    /// Returns true if the generator was the limit of a switch's throughput: the ring was full in
+    /// less than 90 % of its looks.
+    fn is_limited_by_generator(&self, kind: &Kind, names: &[&str], cores: Cores) -> bool {
+        let full = self.figure(kind, names, cores, &|sample| sample.figures.ring_full_percent);
+        full.is_some_and(|full| full.median < 90.0)
+    }
+
+    /// Returns the page, with a link to its picture. The first of the earlier results that saw it
+    /// shows a state of the cores that these did not see.
+    pub fn markdown(&self, picture: &str, earlier: &[Self]) -> String {
+        page::render(self, earlier, picture)
     }
 
     /// Returns the picture: throughput of each switch by frame size, with the cores in the most
     /// frequent state.
     pub fn svg(&self) -> Result<String, PictureError> {
         picture::render(self)
+    }
+}
+
+/// Finds a figure in a sample.
+type Of<'a> = dyn Fn(&SwitchSample) -> Option<f64> + 'a;
+
+/// A median with its spread.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Figure {
+    median: f64,
+    least: f64,
+    greatest: f64,
+    count: usize,
+}
+
+impl Figure {
+    /// Returns the median and the spread of values; none without values.
+    fn of(values: Vec<f64>) -> Option<Self> {
+        let least = values.iter().copied().reduce(f64::min)?;
+        let greatest = values.iter().copied().reduce(f64::max)?;
+        let count = values.len();
+        Some(Self { median: median(values)?, least, greatest, count })
     }
 }
 

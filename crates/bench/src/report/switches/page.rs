@@ -1,6 +1,6 @@
 //! The page in Markdown, within 100 columns.
 
-use super::{Cores, Generator, Kind, SwitchResults};
+use super::{Cores, Figure, Generator, Kind, Of, SwitchResults, SwitchSample};
 use crate::load::{Mode, Traversals};
 
 /// Columns: a switch's names in the samples, and its title in the table.
@@ -21,14 +21,19 @@ const INTRODUCTION: &str = "\
 The switch has one core, the generator another one. Ports are vhost-user, rings have 256 entries.
 All switches are measured in alternation in one run. The time that a cache line takes between the
 two cores is probed before and after every sample, because hypervisors move virtual machines; only
-samples with both probes in the same state are compared. Figures are medians. `make bench-switch`
-measures again, and `bench/results/` has every sample.
+samples with both probes in the same state are compared. `make bench-switch` measures again, and
+`bench/results/` has every sample.
+
+Figures are medians. The line below has the number of samples, the least and the greatest of them. A
+star marks a figure that the generator limits: the ring was full in less than 90 % of its looks, and
+the switch may be faster.
 
 * **taut** runs as it is installed: sandboxed, every descriptor checked, policy and statistics on.
 * **OVS** is OVS-DPDK, with the `normal` action, or with fixed flows.
 * **DPDK vhost** is DPDK's library, which forwards from port to port without a switch.
 * **bridge** is the Linux bridge with TAP devices, one system call for each frame. Its work is done
   on the generator's core. It shows what is usual.
+* **cold** frames are 65536, each in a buffer of its own, written before the measurement.
 ";
 
 const GENERATORS: [(Generator, &str); 3] = [
@@ -37,12 +42,36 @@ const GENERATORS: [(Generator, &str); 3] = [
     (Generator::Vgen, "Generator: vgen, DPDK's virtio-user; its own limit is about 21 Mpps"),
 ];
 
-pub(super) fn render(results: &SwitchResults, picture: &str) -> String {
+pub(super) fn render(results: &SwitchResults, earlier: &[SwitchResults], picture: &str) -> String {
+    let mut page = format!("# Performance\n\n![Throughput by frame size]({picture})\n\n{INTRODUCTION}\n");
+    page += &measured(results);
+    for (state, title) in STATES {
+        page += &format!("\n## {title}\n\n");
+        if let Some(tables) = tables(results, state) {
+            page += &tables;
+        } else if let Some((other, tables)) =
+            earlier.iter().find_map(|other| Some((other, tables(other, state)?)))
+        {
+            page += "The machine was not in this state. An earlier run was:\n\n";
+            page += &format!("{}\n{tables}", measured(other));
+        } else {
+            page += "The machine was not in this state.\n";
+        }
+    }
+    page
+}
+
+/// Writes on what results were measured.
+fn measured(results: &SwitchResults) -> String {
     let machine = &results.machine;
     let is_virtual = if machine.is_virtual { ", itself a virtual machine" } else { "" };
-    let mut page = format!("# Performance\n\n![Throughput by frame size]({picture})\n\n{INTRODUCTION}\n");
-    let measured = format!(
-        "Measured on {}: {} CPUs of {}{is_virtual}; {}, Linux {}; taut {}, Open vSwitch {}, DPDK {}.",
+    let ratios = if results.samples.iter().any(|sample| sample.round.is_some()) {
+        "Ratios are taken within a round, in which all switches are measured one after the other."
+    } else {
+        "Ratios are those of the medians."
+    };
+    let mut text = wrapped(&format!(
+        "Measured on {}: {} CPUs of {}{is_virtual}; {}, Linux {}; taut {}, Open vSwitch {}, DPDK {}. {ratios}",
         machine.date,
         machine.cpus,
         machine.cpu,
@@ -51,25 +80,40 @@ pub(super) fn render(results: &SwitchResults, picture: &str) -> String {
         machine.taut,
         machine.ovs,
         machine.dpdk
-    );
-    page += &wrapped(&measured);
+    ));
     if !machine.note.is_empty() {
-        page += &format!("\n{}", wrapped(&machine.note));
+        text += &format!("\n{}", wrapped(&machine.note));
     }
-    for (state, title) in STATES {
-        let tables: Vec<_> = GENERATORS
-            .iter()
-            .filter_map(|&(generator, title)| table(results, state, generator, title))
-            .collect();
-        let samples = results.samples.iter().filter(|sample| sample.state == state).count();
-        if tables.is_empty() {
-            page += &format!("\n## {title}\n\nThe machine was not in this state.\n");
-        } else {
-            page += &format!("\n## {title}\n\n{samples} samples.\n");
-            page += &tables.concat();
-        }
+    text
+}
+
+/// Writes the tables of a state; none if it was not seen.
+fn tables(results: &SwitchResults, state: Cores) -> Option<String> {
+    let made = |&(generator, title): &(Generator, &str)| table(results, state, generator, title);
+    let tables: Vec<String> = GENERATORS.iter().filter_map(made).collect();
+    if tables.is_empty() {
+        return None;
     }
-    page
+    let samples = results.samples.iter().filter(|sample| sample.state == state).count();
+    let generators = generators(results, state).unwrap_or_default();
+    Some(format!("{samples} samples.\n{generators}{}", tables.concat()))
+}
+
+/// Says how much smaller the ratio is with DPDK's own generator.
+fn generators(results: &SwitchResults, state: Cores) -> Option<String> {
+    let ratio = |generator| {
+        let (mode, size) = (Mode::OneWay, 64);
+        let kind = Kind { generator, mode, packed: false, touch: false, flows: 1, prepared: 0, size };
+        let names = [SWITCHES[0].0, SWITCHES[RATIOS[0].0].0];
+        results.ratio(&kind, names, state, &|sample| sample.figures.mpps).map(|ratio| ratio.median)
+    };
+    let (dpdk, own) = (ratio(Generator::Vgen)?, ratio(Generator::Taut)?);
+    let compared = if dpdk < own { "smaller" } else { "not smaller" };
+    let text = format!(
+        "With DPDK's own generator the ratio is {compared}: at 64 B one way, taut is {dpdk:.2} times as fast as \
+         OVS with it, and {own:.2} times with `taut bench switch`."
+    );
+    Some(format!("\n{}", wrapped(&text)))
 }
 
 /// Breaks a paragraph into lines of at most 100 characters.
@@ -88,58 +132,95 @@ fn wrapped(text: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Finds a figure by the name of a switch.
-type Find<'a> = Box<dyn Fn(&str) -> Option<f64> + 'a>;
-
 /// A figure with its unit, and the number of its decimals in the table.
-struct Row<'a> {
+struct Row {
     unit: &'static str,
     decimals: usize,
-    of: Find<'a>,
+    is_throughput: bool,
+    of: Box<Of<'static>>,
+}
+
+/// A line of a table, before it is written.
+struct Line {
+    name: String,
+    decimals: usize,
+    figures: [Option<Figure>; SWITCHES.len()],
+    ratios: [Option<Figure>; RATIOS.len()],
+    /// Figures that the generator limits.
+    limited: [bool; SWITCHES.len()],
 }
 
 fn table(results: &SwitchResults, state: Cores, generator: Generator, title: &str) -> Option<String> {
-    let kinds: Vec<_> = results.kinds().into_iter().filter(|kind| kind.generator == generator).collect();
-    let lines: Vec<_> = kinds
-        .iter()
-        .flat_map(|kind| rows(results, kind, state).into_iter().map(move |row| (kind, row)))
-        .map(|(kind, row)| {
-            let values = SWITCHES.map(|(names, _)| names.iter().find_map(|name| (row.of)(name)));
-            (format!("{}, {}", kind.name(), row.unit), row.decimals, values)
-        })
-        .filter(|(_, _, values)| values.iter().any(Option::is_some))
-        .collect();
+    let kinds = results.kinds().into_iter().filter(|kind| kind.generator == generator);
+    let lines = kinds.flat_map(|kind| lines(results, &kind, state)).collect::<Vec<_>>();
+    let lines: Vec<_> = lines.into_iter().filter(|line| line.figures.iter().any(Option::is_some)).collect();
     if lines.is_empty() {
         return None;
     }
-    let is_used = |column: &usize| lines.iter().any(|(_, _, values)| values[*column].is_some());
+    let is_used = |column: &usize| lines.iter().any(|line| line.figures[*column].is_some());
     let columns: Vec<_> = (0..SWITCHES.len()).filter(is_used).collect();
     let titles = columns.iter().map(|&column| SWITCHES[column].1);
     let titles: Vec<_> = titles.chain(RATIOS.map(|(_, title)| title)).collect();
     let mut text = format!("\n### {title}\n\n| | {} |\n", titles.join(" | "));
     text += &format!("|---|{}\n", "---:|".repeat(titles.len()));
-    for (name, decimals, values) in lines {
-        let shown = |value: Option<f64>, decimals| {
-            value.map_or_else(|| "–".to_owned(), |value| format!("{value:.decimals$}"))
-        };
-        let figures = columns.iter().map(|&column| shown(values[column], decimals));
-        let ratios =
-            RATIOS.map(|(rival, _)| shown(values[0].zip(values[rival]).map(|(own, rival)| own / rival), 2));
-        let cells: Vec<_> = figures.chain(ratios).collect();
-        text += &format!("| {name} | {} |\n", cells.join(" | "));
+    for line in &lines {
+        text += &line.written(&columns);
     }
     Some(text)
 }
 
-/// Returns the figures of a kind.
-fn rows<'a>(results: &'a SwitchResults, kind: &'a Kind, state: Cores) -> Vec<Row<'a>> {
-    if kind.mode == Mode::Traversal {
-        let percentile = |unit, of: fn(&Traversals) -> Option<f64>| {
-            let of = move |switch: &str| {
-                let of = |figures: &Option<Traversals>| figures.as_ref().and_then(of);
-                results.median(kind, switch, state, |sample| of(&sample.figures.traversal))
+fn lines(results: &SwitchResults, kind: &Kind, state: Cores) -> Vec<Line> {
+    let make = |row: Row| Line {
+        name: format!("{}, {}", kind.name(), row.unit),
+        decimals: row.decimals,
+        figures: SWITCHES.map(|(names, _)| results.figure(kind, names, state, &*row.of)),
+        ratios: RATIOS
+            .map(|(rival, _)| results.ratio(kind, [SWITCHES[0].0, SWITCHES[rival].0], state, &*row.of)),
+        limited: SWITCHES
+            .map(|(names, _)| row.is_throughput && results.is_limited_by_generator(kind, names, state)),
+    };
+    rows(results, kind, state).into_iter().map(make).collect()
+}
+
+impl Line {
+    /// Writes the medians, and below them the spread.
+    fn written(&self, columns: &[usize]) -> String {
+        let all = columns.iter().map(|&column| (self.figures[column], self.decimals, self.limited[column]));
+        let all: Vec<_> = all.chain(self.ratios.map(|ratio| (ratio, 2, false))).collect();
+        let cells = |write: &dyn Fn(Figure, usize, bool) -> String| {
+            let cell = |&(figure, decimals, is_limited): &(Option<Figure>, usize, bool)| {
+                figure.map_or_else(|| "–".to_owned(), |figure| write(figure, decimals, is_limited))
             };
-            Row { unit, decimals: 0, of: Box::new(of) }
+            all.iter().map(cell).collect::<Vec<_>>().join(" | ")
+        };
+        let medians = cells(&|Figure { median, .. }, decimals, is_limited| {
+            format!("{median:.decimals$}{}", if is_limited { "\\*" } else { "" })
+        });
+        let spreads = cells(&|Figure { least, greatest, count, .. }, decimals, _| match count {
+            1 => "–".to_owned(),
+            _ => format!("{least:.decimals$}–{greatest:.decimals$}"),
+        });
+        format!("| {} | {medians} |\n| {} | {spreads} |\n", self.name, self.counts())
+    }
+
+    /// Writes the numbers of samples of the switches.
+    fn counts(&self) -> String {
+        let counts = || self.figures.iter().flatten().map(|figure| figure.count);
+        match (counts().min(), counts().max()) {
+            (Some(least), Some(most)) if least < most => format!("n = {least}–{most}"),
+            (_, most) => format!("n = {}", most.unwrap_or(0)),
+        }
+    }
+}
+
+/// Returns the figures of a kind.
+fn rows(results: &SwitchResults, kind: &Kind, state: Cores) -> Vec<Row> {
+    if kind.mode == Mode::Traversal {
+        let percentile = |unit, of: fn(&Traversals) -> Option<f64>| Row {
+            unit,
+            decimals: 0,
+            is_throughput: false,
+            of: Box::new(move |sample| sample.figures.traversal.as_ref().and_then(of)),
         };
         return vec![
             percentile("p50 in ns", |t| Some(t.p50_ns)),
@@ -148,21 +229,21 @@ fn rows<'a>(results: &'a SwitchResults, kind: &'a Kind, state: Cores) -> Vec<Row
             percentile("p99.99 in ns", |t| t.p99_99_ns),
         ];
     }
-    let mpps = move |switch: &str| results.median(kind, switch, state, |sample| sample.figures.mpps);
-    let gbit = move |switch: &str| Some(mpps(switch)? * f64::from(kind.size) * 8.0 / 1000.0);
-    let copied =
-        move |switch: &str| Some(results.median(kind, switch, state, |sample| sample.memcpy_gbyte_s)? * 8.0);
-    let is_copied = SWITCHES.iter().flat_map(|(names, _)| names.iter()).any(|name| copied(name).is_some());
+    let gbit = f64::from(kind.size) * 8.0 / 1000.0;
+    let copied: Box<Of<'static>> = Box::new(|sample| sample.memcpy_gbyte_s.map(|rate| rate * 8.0));
+    let is_copied = SWITCHES.iter().any(|(names, _)| results.figure(kind, names, state, &*copied).is_some());
+    let is_throughput = true;
     let mut rows = Vec::new();
     if !is_copied {
         let decimals = if kind.size > 1000 { 2 } else { 1 };
-        rows.push(Row { unit: "Mpps", decimals, of: Box::new(mpps) });
+        rows.push(Row { unit: "Mpps", decimals, is_throughput, of: Box::new(|sample| sample.figures.mpps) });
     }
     if kind.size > 1000 {
-        rows.push(Row { unit: "Gbit/s", decimals: 0, of: Box::new(gbit) });
+        let of = Box::new(move |sample: &SwitchSample| sample.figures.mpps.map(|mpps| mpps * gbit));
+        rows.push(Row { unit: "Gbit/s", decimals: 0, is_throughput, of });
     }
     if is_copied {
-        rows.push(Row { unit: "memcpy in Gbit/s", decimals: 0, of: Box::new(copied) });
+        rows.push(Row { unit: "memcpy in Gbit/s", decimals: 0, is_throughput: false, of: copied });
     }
     rows
 }

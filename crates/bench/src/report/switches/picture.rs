@@ -22,10 +22,11 @@ fn draw(area: &Area<'_>, results: &SwitchResults) -> Result<(), Failure> {
     let cores = if count(Cores::Near) >= count(Cores::Far) { Cores::Near } else { Cores::Far };
     let light = results.samples.iter().any(|sample| sample.generator == Generator::Lgen);
     let generator = if light { Generator::Lgen } else { Generator::Taut };
-    let kind = |size| Kind { generator, mode: Mode::OneWay, packed: false, touch: false, flows: 1, size };
+    let (mode, prepared) = (Mode::OneWay, 0);
+    let kind = |size| Kind { generator, mode, packed: false, touch: false, flows: 1, prepared, size };
     let rate = |size, column: usize| {
-        let mut names = SWITCHES[column].0.iter();
-        names.find_map(|name| results.median(&kind(size), name, cores, |s| s.figures.mpps))
+        let figure = results.figure(&kind(size), SWITCHES[column].0, cores, &|s| s.figures.mpps);
+        figure.map(|figure| figure.median)
     };
     let bars: Vec<(usize, usize, f64)> = FRAME_SIZES
         .iter()

@@ -4,6 +4,9 @@ use taut_api::link::Link;
 
 use super::Entry;
 
+/// Advice for a guest with a broken ring. A driver that starts again sets up new rings.
+const RESET: &str = "load the card's driver in the guest again, or restart the VM";
+
 /// The state of a port that `tautd` is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::control) struct Status {
@@ -34,7 +37,7 @@ impl Entry {
         let attached = self.session.is_some() || self.listener.is_some() || self.plugged;
         let fault = self.session.as_ref().and_then(|session| session.fault());
         let (link, reason) = match fault {
-            Some(fault) => (Link::Broken, Some(fault.to_string())),
+            Some(fault) => (Link::Broken, Some(format!("{fault}; hint: {RESET}"))),
             None if self.device.is_up() => (Link::Up, None),
             None => (Link::Down, Some(self.why_down())),
         };
@@ -46,7 +49,7 @@ impl Entry {
             // QEMU silently omits memory that it cannot share, which looks like an idle driver.
             (Some(session), _) if session.record().memory.is_empty() => {
                 "no guest memory was shared: the guest's driver has not started, or its VM's memory is \
-                 private (QEMU needs memory-backend-memfd with share=on)"
+                 private; hint: QEMU needs memory-backend-memfd with share=on"
                     .to_owned()
             }
             (Some(_), _) => "the guest's driver has not started its rings".to_owned(),

@@ -10,7 +10,10 @@ use crate::wake::timers::{Timers, Wake};
 impl Forwarder<'_> {
     /// Ends the burst: publishes the receivers' frames, sets timers for what is due later, and
     /// returns the number of frames.
-    pub fn finish(mut self, timers: &mut Timers) -> u64 {
+    ///
+    /// The forwarder is not used again. It is not taken by value, because the receivers would wait
+    /// for its copy.
+    pub fn finish(&mut self, timers: &mut Timers) -> u64 {
         if let Some((target, mut slot)) = self.locked.take() {
             self.publish(target, &mut slot, timers);
             drop(slot);

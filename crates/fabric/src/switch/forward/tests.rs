@@ -111,6 +111,7 @@ impl Rig {
         let body = Body::Host(frame);
         let verdict = forwarder.forward(frame, frame.len(), header, body, &mut self.pieces_done);
         forwarder.finish(&mut self.timers);
+        drop(forwarder);
         assert!(self.work.failed.is_empty());
         verdict
     }

@@ -1,6 +1,6 @@
 //! The commit that the structure is compared with.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::lab::Lab;
 use crate::machine::Command;
@@ -8,12 +8,31 @@ use crate::reason::Measured;
 
 const BEFORE: &str = "e2e8590";
 
+/// Builds the programs of that commit and returns their folder. Cargo keeps what it built for the
+/// next run; the sources have the times of their commits, so that it finds them unchanged.
+pub(super) fn programs(lab: &mut Lab) -> Measured<PathBuf> {
+    let sources = lab.target().join("before/src");
+    lab.machine().remove_all(&sources)?;
+    lab.machine().make_folder(&sources)?;
+    extract(lab, &sources)?;
+    let target = lab.target().join("before/target");
+    let words = "build -q --release --workspace --bins --exclude taut-tests --exclude taut-guest";
+    let cargo = lab.in_checkout("cargo").args(words).args("--exclude taut-fuzz-targets");
+    lab.run(&cargo.folder(&sources).env("CARGO_TARGET_DIR", &target))?;
+    Ok(target.join("release"))
+}
+
 /// Extracts the sources of that commit and returns their folder.
 pub(super) fn tree(lab: &mut Lab) -> Measured<PathBuf> {
-    let (folder, archive) = (lab.folder().join("before"), lab.folder().join("before.tar"));
+    let folder = lab.folder().join("before");
     lab.machine().make_folder(&folder)?;
+    extract(lab, &folder)?;
+    Ok(folder)
+}
+
+fn extract(lab: &mut Lab, folder: &Path) -> Measured<()> {
+    let archive = lab.folder().join("before.tar");
     let command = lab.in_checkout("git").args(["archive", "-o"]).arg(&archive).arg(BEFORE);
     lab.run(&command)?;
-    lab.run(&Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&folder))?;
-    Ok(folder)
+    lab.run(&Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(folder)).map(drop)
 }

@@ -15,9 +15,11 @@ pub(super) const ROW: Row = Row {
 
 fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let kills = lab.pick(200, 20);
-    let words = "test -p taut-tests --test host -- --test-threads=1 settings";
+    let words = "test -p taut-tests --test host -- --test-threads=1 --nocapture settings";
     let command = lab.in_checkout("cargo").args(words).record("cargo-test");
     let tests = lab.tests(&command.env("TAUT_SET_KILLS", kills.to_string()))?;
-    results.record("HS7", [tests.passed, f64::from(kills)], "");
+    let killed = tests.text.number_between(" of ", " requests took effect")?;
+    let detail = tests.text.between(" requests took effect, ", "")?;
+    results.record("HS7", [tests.passed, killed], detail);
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod before;
 mod hs1;
+mod hs3;
 mod hs4;
 mod hs5;
 mod hs6;
@@ -13,5 +14,5 @@ use super::Set;
 pub(super) const SET: Set = Set {
     name: "HS",
     what: "the structure of the code",
-    rows: &[&hs1::ROW, &hs4::ROW, &hs5::ROW, &hs6::ROW, &hs7::ROW, &hs8::ROW],
+    rows: &[&hs1::ROW, &hs3::ROW, &hs4::ROW, &hs5::ROW, &hs6::ROW, &hs7::ROW, &hs8::ROW],
 };

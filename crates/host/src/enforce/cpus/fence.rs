@@ -38,16 +38,16 @@ impl Fence {
     }
 
     /// Takes the exclusive pCPUs out of foreign cpusets.
-    pub(super) fn shrink_others<'a>(&self, exclusive: &'a BTreeSet<u32>, adjustments: &mut Adjustments<'a>) {
+    pub(super) fn shrink_sets<'a>(&self, exclusive: &'a BTreeSet<u32>, adjustments: &mut Adjustments<'a>) {
         if let Self::Cpusets(cpusets) = self {
-            cpusets.shrink_others(exclusive, adjustments);
+            cpusets.shrink_sets(exclusive, adjustments);
         }
     }
 
     /// Moves other tasks off the exclusive pCPUs. Partitions need no such step.
-    pub(super) fn evict_others(&self, exclusive: &BTreeSet<u32>) -> io::Result<()> {
+    pub(super) fn evict_tasks(&self, exclusive: &BTreeSet<u32>) -> io::Result<()> {
         match self {
-            Self::Cpusets(cpusets) => cpusets.evict_others(exclusive),
+            Self::Cpusets(cpusets) => cpusets.evict_tasks(exclusive),
             Self::Partitions(_) => Ok(()),
         }
     }
@@ -73,9 +73,9 @@ impl Fence {
     }
 
     /// Moves all other tasks back to where they were.
-    pub(super) fn readmit_others(&self) -> io::Result<()> {
+    pub(super) fn readmit_tasks(&self) -> io::Result<()> {
         match self {
-            Self::Cpusets(cpusets) => cpusets.readmit_others(),
+            Self::Cpusets(cpusets) => cpusets.readmit_tasks(),
             Self::Partitions(_) => Ok(()),
         }
     }

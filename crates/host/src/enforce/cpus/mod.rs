@@ -96,7 +96,7 @@ impl Cpus {
         report.cpu_problems.clear();
         report.fixed_interrupts.clear();
         for vm in report.vms.values_mut() {
-            (vm.exclusive, vm.unbound) = (false, None);
+            (vm.bound, vm.exclusive, vm.unbound) = (false, false, None);
         }
         let wants_nothing = plan.poll_ns.is_none() && !plan.vms.keys().any(|name| has_cpus(plan, name));
         if wants_nothing && self.is_idle() {
@@ -111,18 +111,21 @@ impl Cpus {
         }
         let had_owners = !self.vms.is_empty();
         self.record_before(plan, &owned)?;
-        let mut remaining = self.release_others(plan, report);
-        self.change_files(plan, &owners, interrupts, report)?;
-        self.fence_off(plan, &owners, report);
+        let mut remaining = self.release_former_owners(plan, report);
+        let shrunk = self.change_files(plan, &owners, interrupts, report)?;
+        let alone = self.evict_other_tasks(plan, &owners, report) && shrunk;
         for owner in &owners {
-            self.bind_owner(owner, report);
+            let threads = affinity::vcpus(&self.root, owner.pid);
+            // Binding helps the VM even without a fence.
+            let enclosed = self.enclose(owner, &threads, report);
+            bind(owner, &threads, alone && enclosed, report);
         }
         self.bind_shared(plan, report);
         // Only what this ledger has made is removed; another daemon's cpuset stays.
         if owners.is_empty()
             && had_owners
             && let Some(fence) = &self.fence
-            && let Err(error) = fence.readmit_others()
+            && let Err(error) = fence.readmit_tasks()
         {
             let problem = format!("the cpuset of other tasks cannot be removed yet: {error}");
             report.cpu_problems.push(problem);
@@ -165,7 +168,7 @@ impl Cpus {
 
     /// Takes pCPUs back from VMs that the plan no longer gives them to. Returns those VMs of which
     /// something is left to be undone.
-    fn release_others(&self, plan: &HostPlan, report: &mut HostReport) -> BTreeMap<Name, Vec<u32>> {
+    fn release_former_owners(&self, plan: &HostPlan, report: &mut HostReport) -> BTreeMap<Name, Vec<u32>> {
         let mut stuck = BTreeMap::new();
         let is_owner =
             |name: &Name| plan.vms.get(name).is_some_and(|vm| matches!(vm.cpus, CpuShare::Exclusive { .. }));
@@ -189,13 +192,20 @@ impl Cpus {
     }
 
     /// Changes the kernel's files for exclusive pCPUs and for halt polling, or puts them back.
+    /// Returns whether all cpusets of others could be changed.
+    ///
+    /// The calls here only collect what is wanted, so their order is not that of the writes. (But
+    /// `irq::place` replaces what `irq::move_off` wanted for the same interrupt.) The ledger writes
+    /// files that it knows already, then new ones in reverse order of their paths: halt polling
+    /// (`/sys/module`), cpusets (`/sys/fs/cgroup`), kernel work (`/sys/devices/virtual`), C-states
+    /// (`/sys/devices/system/cpu`), interrupts (`/proc/irq`).
     fn change_files(
         &mut self,
         plan: &HostPlan,
         owners: &[Owner<'_>],
         interrupts: &BTreeMap<u32, BTreeSet<u32>>,
         report: &mut HostReport,
-    ) -> Result<(), LedgerError> {
+    ) -> Result<bool, LedgerError> {
         let exclusive = exclusive(plan);
         let host: BTreeSet<u32> = self.online().difference(&exclusive).copied().collect();
         let mut adjustments = Adjustments::new();
@@ -205,7 +215,7 @@ impl Cpus {
             let owned = owners.iter().flat_map(|owner| owner.cpus.iter().copied());
             pm_qos::tolerate_none(&self.root, owned, &mut adjustments);
             if let Some(fence) = &self.fence {
-                fence.shrink_others(&exclusive, &mut adjustments);
+                fence.shrink_sets(&exclusive, &mut adjustments);
             }
             irq::place(&self.root, interrupts, &mut adjustments);
         }
@@ -222,46 +232,41 @@ impl Cpus {
         let is_refused = |path: &String| self.refused.contains_key(&self.root.join(path));
         let failed = settled.failed.iter().filter(|(path, _)| !is_refused(path));
         report.cpu_problems.extend(failed.map(|(path, why)| format!("/{path} {why}")));
-        Ok(())
+        let groups = self.root.join("sys/fs/cgroup");
+        Ok(!self.refused.keys().any(|path| path.starts_with(&groups))
+            && !settled.failed.iter().any(|(path, _)| path.starts_with("sys/fs/cgroup/")))
     }
 
-    /// Moves other tasks off exclusive pCPUs.
-    fn fence_off(&self, plan: &HostPlan, owners: &[Owner<'_>], report: &mut HostReport) {
+    /// Moves other tasks off exclusive pCPUs. With cgroup v2 this does nothing: they leave when
+    /// [`Self::enclose`] makes the VM's partition. Returns whether nothing has failed.
+    fn evict_other_tasks(&self, plan: &HostPlan, owners: &[Owner<'_>], report: &mut HostReport) -> bool {
         if owners.is_empty() {
-            return;
+            return true;
         }
-        match &self.fence {
-            Some(fence) => {
-                if let Err(error) = fence.evict_others(&exclusive(plan)) {
-                    report.cpu_problems.push(format!("other tasks cannot be moved away: {error}"));
-                }
-            }
-            None => report.cpu_problems.push(
-                "other tasks are not moved away: this host has neither cpusets of cgroup v1 nor the cpuset \
-                 controller of cgroup v2"
-                    .to_owned(),
-            ),
-        }
+        let problem = match &self.fence {
+            Some(fence) => match fence.evict_tasks(&exclusive(plan)) {
+                Ok(()) => return true,
+                Err(error) => format!("other tasks cannot be moved away: {error}"),
+            },
+            None => "other tasks are not moved away: this host has neither cpusets of cgroup v1 nor the \
+                     cpuset controller of cgroup v2"
+                .to_owned(),
+        };
+        report.cpu_problems.push(problem);
+        false
     }
 
-    /// Puts a VM's vCPUs behind the fence and binds each to its pCPU.
-    fn bind_owner(&self, owner: &Owner<'_>, report: &mut HostReport) {
-        let name = owner.name;
-        let threads = affinity::vcpus(&self.root, owner.pid);
-        // Binding helps the VM even without a fence.
-        if let Some(fence) = &self.fence
-            && let Err(error) = fence.enclose(owner, threads.values().copied())
-        {
+    /// Makes the fence around a VM's pCPUs and puts its vCPU threads behind it. `threads` has the
+    /// thread of each vCPU. Returns whether the fence stands.
+    fn enclose(&self, owner: &Owner<'_>, threads: &BTreeMap<u32, u32>, report: &mut HostReport) -> bool {
+        let Some(fence) = &self.fence else { return false };
+        let enclosed = fence.enclose(owner, threads.values().copied());
+        if let Err(error) = &enclosed {
+            let name = owner.name;
             let problem = format!("other tasks are not kept off the pCPUs of VM `{name}`: {error}");
             report.cpu_problems.push(problem);
         }
-        match threads::bind_each(owner.cpus, &threads) {
-            Ok(true) => report.vms.entry(name.clone()).or_default().exclusive = true,
-            Ok(false) => {}
-            Err(error) => {
-                report.cpu_problems.push(format!("vCPUs of VM `{name}` cannot be bound: {error}"));
-            }
-        }
+        enclosed.is_ok()
     }
 
     /// Binds the vCPUs of VMs that share pCPUs.
@@ -279,6 +284,23 @@ impl Cpus {
         let path = self.root.join("sys/devices/system/cpu/online");
         let text = std::fs::read_to_string(path).unwrap_or_default();
         list::parse(&text).unwrap_or_default().into_iter().collect()
+    }
+}
+
+/// Binds each vCPU of a VM to the pCPU that it owns. `threads` has the thread of each vCPU, `alone`
+/// says whether all other tasks are kept off.
+fn bind(owner: &Owner<'_>, threads: &BTreeMap<u32, u32>, alone: bool, report: &mut HostReport) {
+    let name = owner.name;
+    match threads::bind_each(owner.cpus, threads) {
+        Ok(true) => {
+            let vm = report.vms.entry(name.clone()).or_default();
+            vm.bound = true;
+            vm.exclusive = alone;
+        }
+        Ok(false) => {}
+        Err(error) => {
+            report.cpu_problems.push(format!("vCPUs of VM `{name}` cannot be bound: {error}"));
+        }
     }
 }
 

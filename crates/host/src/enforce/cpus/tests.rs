@@ -188,7 +188,7 @@ fn removing_a_busy_cpuset_is_tried_again_also_by_the_next_process() {
     let root = tree();
     let mut first = cpus(root.path());
     settle(&mut first, &wanted());
-    // It keeps the folder busy, as an exiting task does for a while.
+    // An inner folder keeps the cpuset busy, as an exiting task does for a while.
     let held = root.path().join("sys/fs/cgroup/cpuset/taut.host/held");
     fs::create_dir(&held).unwrap();
     let problems = settle(&mut first, &HostPlan::default()).cpu_problems;

@@ -120,12 +120,13 @@ mod tests {
         plan(CpuShare::Bound(cpus))
     }
 
-    /// Settles, and returns whether the VM has its pCPUs exclusively, and why it is not bound.
+    /// Settles, and returns whether the VM's vCPUs are bound to pCPUs of its own, and why they are
+    /// not bound to shared ones.
     fn settle(cpus: &mut Cpus, plan: &HostPlan) -> (bool, Option<String>) {
         let mut report = HostReport::default();
         cpus.settle(plan, &BTreeMap::new(), &mut report).unwrap();
         let vm = report.vms.into_values().next().unwrap_or_default();
-        (vm.exclusive, vm.unbound)
+        (vm.bound, vm.unbound)
     }
 
     #[test]
@@ -164,6 +165,30 @@ mod tests {
             assert_eq!(affinity::of(tid).unwrap(), [last].into());
             settle(&mut first_process, &HostPlan::default());
             assert_eq!(affinity::of(tid).unwrap(), before);
+        });
+    }
+
+    #[test]
+    fn a_bound_vcpu_has_its_pcpu_exclusively_only_if_other_tasks_are_kept_off() {
+        with_vcpu(|root, tid| {
+            let cpu = *affinity::of(tid).unwrap().last().unwrap();
+            let owns = plan(CpuShare::Exclusive { cpus: vec![cpu], idle: vec![] });
+            let mut report = HostReport::default();
+            cpus(root).settle(&owns, &BTreeMap::new(), &mut report).unwrap();
+            let told = |report: &HostReport| report.cpu_problems.iter().any(|it| it.contains("other tasks"));
+            assert!(told(&report), "{report:?}");
+            let vm = report.vms.values().next().unwrap();
+            assert!(vm.bound && !vm.exclusive, "{vm:?}");
+
+            let cpuset = root.join("sys/fs/cgroup/cpuset");
+            fs::create_dir_all(&cpuset).unwrap();
+            fs::copy(root.join("sys/devices/system/cpu/online"), cpuset.join("cpuset.cpus")).unwrap();
+            fs::write(cpuset.join("cpuset.mems"), "0\n").unwrap();
+            let mut report = HostReport::default();
+            cpus(root).settle(&owns, &BTreeMap::new(), &mut report).unwrap();
+            assert!(!told(&report), "{report:?}");
+            let vm = report.vms.values().next().unwrap();
+            assert!(vm.bound && vm.exclusive, "{vm:?}");
         });
     }
 

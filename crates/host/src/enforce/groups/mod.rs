@@ -1,4 +1,5 @@
-//! A control group for each VM: shares and limits of CPU and memory, shares of disks (VN-14).
+//! A control group for each VM: shares and limits of CPU and memory, reserved memory, shares of
+//! disks (VN-14).
 //!
 //! With cgroup v1 a VM has a group in each controller's hierarchy, below the group that its process
 //! was in. With cgroup v2 it has one group, in the scope for VMs. A group is in the ledger before

@@ -5,8 +5,8 @@
 //! were held (I/O in progress, pinned by a device) and find pages allocated on the old nodes
 //! meanwhile.
 //!
-//! Nothing is recorded or undone: memory has no original place, and the next process's first pass
-//! finds most of it moved.
+//! Moves are neither recorded nor undone: memory has no original place, and the next process's
+//! first pass finds most of it moved.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;

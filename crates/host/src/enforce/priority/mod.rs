@@ -37,7 +37,7 @@ const RT: &str = "cpu.rt_runtime_us";
 pub(super) struct RealtimePriority {
     root: PathBuf,
     ledger: Ledger,
-    /// What was changed, as in the ledger.
+    /// Changes so far, as in the ledger.
     record: PriorityRecord,
     used: BTreeMap<u32, Used>,
     put: Putter,
@@ -73,7 +73,7 @@ impl RealtimePriority {
                 && self.began(pid) == Some(before.began)
             {
                 // If this fails, the move fails and is reported.
-                let _ = self.put(pid, before.class, |class| class == Class::REAL_TIME);
+                let _ = self.set_class(pid, before.class, |class| class == Class::REAL_TIME);
             }
         }
     }
@@ -106,12 +106,12 @@ impl RealtimePriority {
             give_budget(file, above.count());
         }
         for &pid in &pids {
-            if let Err(error) = self.put(pid, Class::REAL_TIME, |class| class != Class::REAL_TIME) {
+            if let Err(error) = self.set_class(pid, Class::REAL_TIME, |class| class != Class::REAL_TIME) {
                 let problem = format!("threads of process {pid} cannot get real-time priority: {error}");
                 report.priority_problems.push(problem);
             }
         }
-        let left = self.release_others(&pids, report);
+        let left = self.release_other_processes(&pids, report);
         self.keep(left)
     }
 
@@ -133,11 +133,11 @@ impl RealtimePriority {
     }
 
     /// Takes the priority from all processes but `pids`. Returns what is still to be undone.
-    fn release_others(&self, pids: &[u32], report: &mut HostReport) -> PriorityRecord {
+    fn release_other_processes(&self, pids: &[u32], report: &mut HostReport) -> PriorityRecord {
         let mut left = self.record.clone();
         for (pid, before) in self.record.processes.iter().filter(|(pid, _)| !pids.contains(pid)) {
             if self.began(*pid) == Some(before.began)
-                && let Err(error) = self.put(*pid, before.class, |class| class == Class::REAL_TIME)
+                && let Err(error) = self.set_class(*pid, before.class, |class| class == Class::REAL_TIME)
             {
                 let problem = format!("threads of process {pid} cannot be put back: {error}");
                 report.priority_problems.push(problem);
@@ -167,7 +167,7 @@ impl RealtimePriority {
 
     /// Puts threads of a process other than vCPUs into a class if `is_other` accepts their present
     /// one.
-    fn put(&self, pid: u32, class: Class, is_other: impl Fn(Class) -> bool) -> io::Result<()> {
+    fn set_class(&self, pid: u32, class: Class, is_other: impl Fn(Class) -> bool) -> io::Result<()> {
         for (tid, folder) in self.threads(pid) {
             if !Class::of(&folder).is_some_and(&is_other) {
                 continue;

@@ -57,7 +57,7 @@ impl Cpusets {
 
     /// Takes the exclusive pCPUs out of every foreign cpuset. A cpuset that would be left without
     /// any keeps them.
-    pub(crate) fn shrink_others<'a>(&self, exclusive: &'a BTreeSet<u32>, adjustments: &mut Adjustments<'a>) {
+    pub(crate) fn shrink_sets<'a>(&self, exclusive: &'a BTreeSet<u32>, adjustments: &mut Adjustments<'a>) {
         let mut folders = vec![self.scope.clone()];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -76,7 +76,7 @@ impl Cpusets {
     }
 
     /// Moves the scope's own tasks off the exclusive pCPUs.
-    pub(crate) fn evict_others(&self, exclusive: &BTreeSet<u32>) -> io::Result<()> {
+    pub(crate) fn evict_tasks(&self, exclusive: &BTreeSet<u32>) -> io::Result<()> {
         let left: BTreeSet<u32> = self.cpus().difference(exclusive).copied().collect();
         self.make(&self.host(), &left)?;
         move_all(&self.scope, TASKS, &[&self.host()]);
@@ -108,7 +108,7 @@ impl Cpusets {
     }
 
     /// Moves all other tasks back to the scope and removes their cpuset.
-    pub(crate) fn readmit_others(&self) -> io::Result<()> {
+    pub(crate) fn readmit_tasks(&self) -> io::Result<()> {
         dissolve(&self.host(), TASKS, &[&self.scope])
     }
 

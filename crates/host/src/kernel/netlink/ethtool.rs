@@ -126,6 +126,7 @@ mod tests {
     use std::io::Cursor;
 
     use neli::{FromBytesWithInput as _, ToBytes as _};
+    use taut_tests::{Prerequisite, require_found};
 
     use super::*;
 
@@ -186,7 +187,8 @@ mod tests {
     #[test]
     fn this_machine_s_kernel_answers_about_its_loopback() {
         // Kernels before 5.6, and some sandboxes, lack the family.
-        let Ok(mut ethtool) = Ethtool::open() else { return };
+        let opened = Ethtool::open().map_err(|error| error.to_string());
+        let Some(mut ethtool) = require_found(Prerequisite::EthtoolNetlink, opened) else { return };
         // The loopback has no moderation on any kernel.
         assert!(!matches!(ethtool.moderation("lo"), Ok(Some(_))));
         assert!(ethtool.moderation("taut-absent").is_err());

@@ -102,16 +102,14 @@ fn owned_smt_siblings_are_a_reason_for_refusal() {
         &observed,
         &high(1, 512),
         &[
-            "1 whole cores",
-            "SMT sibling",
-            "0 are free",
-            "2 cores, 1 stay for the host",
-            "1 belong to VM `old`",
+            "1 whole core (an SMT sibling is never shared with others) for its 1 vCPU,",
+            "it can have 0 of the host's 2 cores",
+            "keep 1, VM `old` has 1",
         ],
     );
     desired.workers.cpus = vec![3];
     desired.vms.clear();
-    refused(&desired, &observed, &high(1, 512), &["2 stay for the host", "--fabric-cpus"]);
+    refused(&desired, &observed, &high(1, 512), &["keep 2", "--fabric-cpus"]);
     // Three cores: the VM owns two of them with their siblings, and two pCPUs are left.
     desired.workers.cpus.clear();
     desired.vms.insert(name("old"), high(2, 512));

@@ -17,6 +17,10 @@ const SENSITIVITY: Item = Item {
            running QEMU keeps cpu-pm until its next start",
     takes_effect: TakesEffect::Live,
 };
+const NORMAL: Item = SENSITIVITY.because(
+    "`high` takes pCPUs from the other VMs, and locks memory that they could share.",
+    "pCPUs and memory for more VMs; this VM waits for its turn like others",
+);
 const MEMORY: Item = Item {
     id: "vm.memory-reservation",
     what: "memory reservation (ESX: sched.mem.min)",
@@ -54,7 +58,6 @@ pub(super) fn sensitivity(facts: &VmFacts<'_>, profile: Profile) -> Line {
     let (state, miss) = match facts.status.latency.as_ref().map(|latency| latency.state) {
         Some(LatencyState::Granted) => (", all in force", Verdict::Ok),
         Some(LatencyState::Partly) => (", partly in force: see `taut vm explain`", Verdict::Warn),
-        Some(LatencyState::Refused) => (", refused: see `taut vm explain`", Verdict::Bad),
         Some(LatencyState::Waiting) | None => ("", Verdict::Ok),
     };
     let found = format!("{level}{state}");
@@ -62,8 +65,8 @@ pub(super) fn sensitivity(facts: &VmFacts<'_>, profile: Profile) -> Line {
         (Profile::Latency, true) => SENSITIVITY.line(miss, found, "high"),
         (Profile::Latency, false) => SENSITIVITY.line(Verdict::Bad, found, "high"),
         (Profile::Throughput, _) => SENSITIVITY.line(Verdict::Ok, found, "any"),
-        (Profile::Dense, true) => SENSITIVITY.line(Verdict::Warn, found, "normal"),
-        (Profile::Dense, false) => SENSITIVITY.line(Verdict::Ok, found, "normal"),
+        (Profile::Dense, true) => NORMAL.line(Verdict::Warn, found, "normal"),
+        (Profile::Dense, false) => NORMAL.line(Verdict::Ok, found, "normal"),
     }
 }
 

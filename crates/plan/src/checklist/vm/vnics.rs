@@ -22,6 +22,10 @@ const COALESCING: Item = Item {
     effect: "packets reach the guest at once; more interrupts (`taut vm set`, or `high`)",
     takes_effect: TakesEffect::Live,
 };
+const COALESCING_ON: Item = COALESCING.because(
+    "Without coalescing the guest is interrupted for each packet.",
+    "fewer interrupts and exits; a packet can wait for its batch (`taut vm set`)",
+);
 const LRO: Item = Item {
     id: "vm.lro",
     what: "LRO of vNICs (ESX: disable_lro in the guest)",
@@ -29,6 +33,10 @@ const LRO: Item = Item {
     effect: "segments reach the guest as they arrive; more CPU time per byte",
     takes_effect: TakesEffect::Live,
 };
+const LRO_ON: Item = LRO.because(
+    "Each segment that is not merged passes the guest's whole network stack.",
+    "less CPU time per byte; a segment can wait for the next ones",
+);
 const RINGS: Item = Item {
     id: "vm.rings",
     what: "size of receive rings",
@@ -78,10 +86,13 @@ fn own_rings<'a>(facts: &VmFacts<'a>) -> Vec<(&'a NicStatus, Coalescing)> {
 }
 
 fn coalescing(facts: &VmFacts<'_>, profile: Profile) -> Line {
-    let wanted = if profile == Profile::Latency { "disabled" } else { "rbc, adapt or static" };
+    let (item, wanted) = match profile {
+        Profile::Latency => (COALESCING, "disabled"),
+        Profile::Throughput | Profile::Dense => (COALESCING_ON, "rbc, adapt or static"),
+    };
     let nics = own_rings(facts);
     if nics.is_empty() {
-        return COALESCING.unknown("no vNIC with coalescing", wanted);
+        return item.unknown("no vNIC with coalescing", wanted);
     }
     let off = |(_, scheme): &(&NicStatus, Coalescing)| *scheme == Coalescing::Disabled;
     let found: Vec<_> = nics.iter().map(|(_, scheme)| scheme.to_string()).collect();
@@ -90,18 +101,18 @@ fn coalescing(facts: &VmFacts<'_>, profile: Profile) -> Line {
         Profile::Throughput | Profile::Dense if nics.iter().any(off) => Verdict::Warn,
         _ => Verdict::Ok,
     };
-    COALESCING.line(verdict, found.join(", "), wanted)
+    item.line(verdict, found.join(", "), wanted)
 }
 
 fn lro(facts: &VmFacts<'_>, profile: Profile) -> Line {
-    let wanted = if profile == Profile::Latency { "off" } else { "on" };
+    let (item, wanted) = if profile == Profile::Latency { (LRO, "off") } else { (LRO_ON, "on") };
     let nics = own_rings(facts);
     if nics.is_empty() {
-        return LRO.unknown("no vNIC with LRO", wanted);
+        return item.unknown("no vNIC with LRO", wanted);
     }
     let states: Vec<_> = nics.iter().map(|(nic, _)| if nic.lro { "on" } else { "off" }).collect();
     let verdict = if states.iter().all(|state| *state == wanted) { Verdict::Ok } else { Verdict::Warn };
-    LRO.line(verdict, states.join(", "), wanted)
+    item.line(verdict, states.join(", "), wanted)
 }
 
 fn rings(spec: &VmSpec, profile: Profile) -> Line {

@@ -75,17 +75,21 @@ fn an_interrupt_that_cannot_be_moved_is_told_to_the_owner_of_its_pcpu() {
 fn decisions_that_need_a_restart_are_named() {
     let mut observed = host(2);
     let desired = Desired { vms: [(name("new"), high(1, 512))].into(), ..Desired::default() };
-    let owner = VmReport { cpus: vec![1], exclusive: true, ..VmReport::default() };
-    let report = HostReport { vms: [(name("new"), owner)].into(), ..HostReport::default() };
-    let mut seen = |locked, cpu_pm| {
+    let owner = VmReport { cpus: vec![1], bound: true, exclusive: true, ..VmReport::default() };
+    let mut report = HostReport { vms: [(name("new"), owner)].into(), ..HostReport::default() };
+    let mut seen = |report: &HostReport, locked, cpu_pm| {
         let machine = MachineSeen { cpu_pm, ..MachineSeen::default() };
         let process = Process { accelerator: VmAccelerator::Kvm, locked, machine, ..Process::default() };
         observed.vms.entry(name("new")).or_default().process = Some(process);
-        explained(&desired, &observed, &report)
+        explained(&desired, &observed, report)
     };
-    let status = seen(false, false);
+    let status = seen(&report, false, false);
     let later: Vec<_> = status.decisions.iter().filter(|decision| decision.restart).collect();
     assert_eq!((status.state, later.len()), (LatencyState::Partly, 2), "{status:?}");
-    let status = seen(true, true);
+    let status = seen(&report, true, true);
     assert!(status.decisions.iter().all(|decision| !decision.restart), "{status:?}");
+    assert_eq!(status.state, LatencyState::Granted, "{status:?}");
+    // Other tasks may run on its pCPU.
+    report.vms.get_mut(&name("new")).unwrap().exclusive = false;
+    assert_eq!(seen(&report, true, true).state, LatencyState::Partly);
 }

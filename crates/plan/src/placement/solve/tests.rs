@@ -61,7 +61,13 @@ fn problems() -> impl Strategy<Value = Problem> {
     let current = btree_map((0..12usize).prop_map(name), vec(0..50u32, 0..6), 0..6);
     let promised = prop_oneof![Just(0u64), 0..20_000u64];
     (hosts(), demands(), btree_set(0..40u32, 0..3), promised, current).prop_map(
-        |(cpus, demands, bound, promised, current)| Problem { cpus, bound, promised, demands, current },
+        |(cpus, demands, fabric_cpus, promised, current)| Problem {
+            cpus,
+            fabric_cpus,
+            promised,
+            demands,
+            current,
+        },
     )
 }
 
@@ -87,7 +93,7 @@ proptest! {
         for (name, grant) in &placement.granted {
             for &cpu in grant.cpus.iter().chain(&grant.idle) {
                 prop_assert_eq!(owners.insert(cpu, name), None, "pCPU {} twice", cpu);
-                prop_assert!(!problem.bound.contains(&cpu));
+                prop_assert!(!problem.fabric_cpus.contains(&cpu));
                 let owner = *cores.entry(core_of(&problem, cpu)).or_insert(name);
                 prop_assert_eq!(owner, name, "siblings of pCPU {}", cpu);
             }
@@ -219,7 +225,7 @@ fn a_vm_fits_into_one_node_and_small_gaps_fill_first() {
 #[test]
 fn pcpus_of_the_fabrics_workers_are_not_granted() {
     let mut problem = problem(host(1, 1, &[1, 1]), &[demand(1, false)]);
-    problem.bound.insert(1);
+    problem.fabric_cpus.insert(1);
     let placement = place(&problem);
     assert_eq!(placement.short[&name(0)].host, 2);
 }

@@ -60,8 +60,8 @@ pub(super) fn guest(
     match guest.call(wanted, PATIENCE) {
         Ok(Answer::Checked(Checked { text, json })) => {
             match format {
-                Format::Table => print!("{text}"),
-                Format::Json => println!("{json}"),
+                Format::Table => output::write(&text),
+                Format::Json => output::write(&format!("{json}\n")),
             }
             let report: serde_json::Value =
                 serde_json::from_str(&json).map_err(|_| agent::failed(&guest.confused()))?;

@@ -56,6 +56,30 @@ fn captured_machines() {
 }
 
 #[test]
+fn first_hour_a_profile_that_wants_the_opposite_has_advice_of_its_own() {
+    // This advice fits each profile: it names the setting that the wanted column has.
+    const NEUTRAL: &str = "power.tuned";
+    let mut compared = 0;
+    for (name, text) in MACHINES {
+        let root = machine(text);
+        let latency = judged(root.path(), Profile::Latency);
+        for profile in [Profile::Throughput, Profile::Dense] {
+            for line in judged(root.path(), profile).lines {
+                let other = latency.lines.iter().find(|other| other.id == line.id).unwrap();
+                let missed = matches!(line.verdict, Verdict::Warn | Verdict::Bad);
+                let opposite = missed && other.verdict == Verdict::Ok && other.wanted != line.wanted;
+                if opposite && line.id != NEUTRAL {
+                    assert_ne!(line.effect, other.effect, "{name} for {profile}: {}", line.id);
+                    assert_ne!(line.why, other.why, "{name} for {profile}: {}", line.id);
+                    compared += 1;
+                }
+            }
+        }
+    }
+    assert!(compared > 5, "{compared}");
+}
+
+#[test]
 fn the_json_has_every_column() {
     let root = machine(MACHINES[0].1);
     let report = serde_json::to_value(judged(root.path(), Profile::Latency)).unwrap();

@@ -3,7 +3,7 @@
 use taut_api::latency::Decision;
 use taut_api::route::Vm;
 
-use super::pending;
+use super::{pending, sensitivity};
 use crate::output;
 
 /// Renders the decisions as text.
@@ -13,9 +13,7 @@ pub(super) fn text(vm: &Vm) -> String {
     let mut decisions = Vec::new();
     match &vm.status.latency {
         Some(latency) => {
-            let (level, state) =
-                (output::word(&vm.spec.vm.latency_sensitivity), output::word(&latency.state));
-            text += &format!("{level}: {state}\n");
+            text += &format!("latency sensitivity {}\n", sensitivity::text(vm));
             text += &missing(&latency.missing);
             decisions.extend(&latency.decisions);
         }

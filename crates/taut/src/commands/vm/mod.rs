@@ -3,7 +3,9 @@
 #[cfg(test)]
 mod captured;
 mod explain;
+mod in_force;
 mod pending;
+mod sensitivity;
 mod set;
 
 use std::path::{Path, PathBuf};
@@ -18,7 +20,7 @@ use taut_api::{ApiError, Name};
 
 use crate::client::Client;
 use crate::commands::{console, until};
-use crate::output::{self, Format, Outcome};
+use crate::output::{self, Outcome, Output};
 use crate::progress::Progress;
 
 #[derive(Debug, Subcommand)]
@@ -70,8 +72,8 @@ pub(crate) enum Command {
         /// Name of the VM
         name: Name,
     },
-    /// Explain the decisions for a VM's latency sensitivity, shares and limits: each decision with
-    /// its rule, what is missing, what needs a restart
+    /// Explain the decisions for a VM's latency sensitivity, reservations, shares, limits and
+    /// placement: each decision with its rule, what is missing, what needs a restart
     Explain {
         /// Name of the VM
         name: Name,
@@ -99,18 +101,35 @@ pub(crate) enum Command {
     },
 }
 
-pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome {
+pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
+    let format = out.format;
     match command {
         Command::Create { file, name, start, portgroup } => {
-            create(client, format, &file, name, start, portgroup)
+            create(client, out, &file, name, start, portgroup)
         }
-        Command::Start { name, wait } => start(client, &name, wait),
-        Command::Stop { name, force } => stop(client, &name, force),
+        Command::Start { name, wait } => {
+            start(client, &name, wait)?;
+            out.changed(&get(client, &name)?, power);
+            Ok(())
+        }
+        Command::Stop { name, force } => {
+            let started_again = stop(client, &name, force)?;
+            out.changed(&get(client, &name)?, |vm| {
+                if started_again {
+                    format!("{name}: has stopped, and was told to start again meanwhile")
+                } else {
+                    power(vm)
+                }
+            });
+            Ok(())
+        }
         Command::Delete { name, force } => {
             if force {
                 stop(client, &name, true)?;
             }
-            client.delete(&path::VM.of(&name))
+            client.delete(&path::VM.of(&name))?;
+            out.deleted("VM", &name, "deleted; its disks are kept");
+            Ok(())
         }
         Command::List => {
             let all: Vec<Vm> = client.get(path::VMS)?;
@@ -128,7 +147,7 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
             output::print(format, &get(client, &name)?, explain::text);
             Ok(())
         }
-        Command::Set(settings) => set::run(*settings, client),
+        Command::Set(settings) => set::run(*settings, client, out),
         Command::Addresses { name } => super::agent::addresses(&get(client, &name)?, format),
         Command::Console { name } => {
             let socket = of_running(client, &name, "console", |vm| vm.status.console_socket.clone())?;
@@ -136,7 +155,7 @@ pub(crate) fn run(command: Command, client: &Client, format: Format) -> Outcome 
         }
         Command::Log { name, follow } => {
             let file = of_running(client, &name, "console log", |vm| vm.status.console_log.clone())?;
-            console::log(Path::new(&file), follow)
+            console::log(Path::new(&file), follow, format)
         }
     }
 }
@@ -148,7 +167,7 @@ pub(crate) fn get(client: &Client, name: &Name) -> Result<Vm, ApiError> {
 
 fn create(
     client: &Client,
-    format: Format,
+    out: Output,
     file: &Path,
     name: Option<Name>,
     start: bool,
@@ -170,17 +189,30 @@ fn create(
     let power = if start { Power::On } else { Power::Off };
     let request = CreateVm { name, format: format_of_file, text, base_dir, power, default_portgroup };
     let created: CreatedVm = client.post(path::VMS, &request)?;
-    output::print(format, &created, |created| {
-        let mut text = format!("created {}\n", created.vm.name);
+    out.changed(&created, |created| {
+        let mut text = format!("created {}\n", summary(&created.vm));
         if !created.imported.is_empty() {
             text += &output::table(
                 ["KEY", "VALUE", "FATE", "NOTE"],
                 &created.imported.iter().map(fate).collect::<Vec<_>>(),
             );
         }
-        text
+        text.trim_end().to_owned()
     });
     Ok(())
+}
+
+/// Returns the name of a new VM and how its size was understood.
+fn summary(vm: &Vm) -> String {
+    let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let spec = &vm.spec.vm;
+    format!(
+        "{}: {}, {} of memory, {}",
+        vm.name,
+        counted(spec.vcpus as usize, "vCPU"),
+        spec.memory,
+        counted(spec.nics.len(), "network card")
+    )
 }
 
 fn fate(key: &ImportedKey) -> [String; 4] {
@@ -224,11 +256,23 @@ fn start(client: &Client, name: &Name, wait: bool) -> Outcome {
     super::agent::wait(&running)
 }
 
-fn stop(client: &Client, name: &Name, force: bool) -> Outcome {
-    client.post_only(&path::VM_POWER.of(name), &SetPower { power: Power::Off, force })?;
+/// Stops a VM; returns whether it was told to start again meanwhile.
+fn stop(client: &Client, name: &Name, force: bool) -> Result<bool, ApiError> {
+    let asked: Vm = client.post(&path::VM_POWER.of(name), &SetPower { power: Power::Off, force })?;
     until(&format!("{name} has stopped"), || {
-        Ok((get(client, name)?.status.phase == Phase::Stopped).then_some(()))
+        let vm = get(client, name)?;
+        let has_ended = vm.status.pid.is_none() || vm.status.pid != asked.status.pid;
+        Ok(match vm.spec.power {
+            Power::Off => (vm.status.phase == Phase::Stopped).then_some(false),
+            Power::On => has_ended.then_some(true),
+        })
     })
+}
+
+/// Renders the power state in one line.
+fn power(vm: &Vm) -> String {
+    let pid = vm.status.pid.map(|pid| format!(", process {pid}")).unwrap_or_default();
+    format!("VM {}: {}{pid}", vm.name, output::word(&vm.status.phase))
 }
 
 fn of_running(
@@ -271,16 +315,6 @@ fn row(vm: &Vm) -> [String; 8] {
     ]
 }
 
-/// Renders the latency sensitivity and its state.
-fn sensitivity(vm: &Vm) -> String {
-    let setting = output::word(&vm.spec.vm.latency_sensitivity);
-    match &vm.status.latency {
-        None => setting,
-        Some(latency) if latency.cpus.is_empty() => format!("{setting} ({})", output::word(&latency.state)),
-        Some(latency) => format!("{setting} ({}, pCPUs {:?})", output::word(&latency.state), latency.cpus),
-    }
-}
-
 fn show(vm: &Vm) -> String {
     let (spec, status) = (&vm.spec.vm, &vm.status);
     let boot = spec.boot.as_ref().map(|boot| boot.kernel.clone()).unwrap_or_default();
@@ -305,7 +339,7 @@ fn show(vm: &Vm) -> String {
         ("cpu reserved", spec.cpu.reservation.to_string()),
         ("memory limit, shares", format!("{}, {}", spec.memory_limit, spec.memory_shares)),
         ("cpu limit, shares", format!("{}, {}", spec.cpu.limit, spec.cpu.shares)),
-        ("latency sensitivity", sensitivity(vm)),
+        ("latency sensitivity", sensitivity::text(vm)),
         ("at next start", pending::decisions(vm).join("; ")),
         ("console log", status.console_log.clone().unwrap_or_default()),
         ("revision", vm.revision.to_string()),

@@ -1,4 +1,5 @@
-//! `taut vm set`: changes settings of a VM in one request.
+//! `taut vm set`: changes settings of a VM in one request. The options are declared in
+//! `api/src/patch.rs`.
 
 use clap::{ArgGroup, Args};
 use taut_api::Name;
@@ -7,8 +8,9 @@ use taut_api::patch::{NicPatch, VmPatch, is_default};
 use taut_api::path;
 use taut_api::route::Vm;
 
+use super::in_force::in_force;
 use crate::client::Client;
-use crate::output::Outcome;
+use crate::output::{Outcome, Output};
 
 /// The VM and its new settings.
 #[derive(Debug, Args)]
@@ -26,37 +28,35 @@ pub(crate) struct Settings {
     card: NicPatch,
     #[command(flatten)]
     patch: VmPatch,
-    /// Add a VMCI device; the guest sees it after its next start
-    #[arg(long, group = "setting")]
-    vmci: bool,
-    /// Remove the VMCI device: cut off at once, gone from the guest after its next start
-    #[arg(long, group = "setting", conflicts_with_all = ["vmci", "domains", "unrestricted",
-        "connections", "half_open"])]
-    no_vmci: bool,
 }
 
 impl Settings {
     /// Returns the VM's name and the request.
     fn into_request(self) -> (Name, VmPatch) {
-        let Self { name, nic, card, mut patch, vmci, no_vmci } = self;
+        let Self { name, nic, card, mut patch } = self;
         if card != NicPatch::default() {
             patch.nics.insert(nic, card);
         }
-        patch.vmci.present = (vmci || no_vmci).then_some(vmci);
         (name, patch)
     }
 }
 
-pub(super) fn run(settings: Settings, client: &Client) -> Outcome {
+pub(super) fn run(settings: Settings, client: &Client, out: Output) -> Outcome {
     let (name, patch) = settings.into_request();
     let after: Vm = client.patch(&path::VM.of(&name), &patch)?;
-    for line in consequences(&patch, after) {
-        println!("{name}: {line}");
-    }
+    out.changed(&after, |after| {
+        let line = format!("VM {name}: {}", in_force(&patch, after));
+        let rest = consequences(&patch, after.clone()).into_iter().map(|rest| format!("{name}: {rest}"));
+        [line].into_iter().chain(rest).collect::<Vec<_>>().join("\n")
+    });
     Ok(())
 }
 
 /// Lists what is missing for the changed settings, and what needs a restart of the VM.
+///
+/// The daemon answers before it changes the host, so this comes from the decisions about the new
+/// document and from the last report. Events and `taut vm explain` tell afterwards what is in
+/// force.
 fn consequences(patch: &VmPatch, after: Vm) -> Vec<String> {
     let VmPatch { nics: _, latency, resources, machine, placement, vmci } = patch;
     let name = after.name;
@@ -108,8 +108,8 @@ mod tests {
         for bad in [
             "db1",
             "db1 --nic 1",
-            "db1 --vmci --no-vmci",
-            "db1 --no-vmci --vmci-domains x",
+            "db1 --vmci maybe",
+            "db1 --vmci on --vmci off",
             "db1 --vmci-domains a,,b",
             "db1 --vmci-unrestricted=perhaps",
             "db1 --lro maybe",
@@ -133,10 +133,13 @@ mod tests {
             "db1 --disk-bandwidth 10MiB --disk-iops none",
             "db1 --cpu-shares high --cpu-limit 1200MHz --memory-shares 500 --memory-limit none",
             "db1 --coalescing adapt",
+            "db1 --vmci on --vmci-unrestricted",
+            "db1 --vmci off",
+            "db1 --vmci=on --lro --min-spin-us default",
+            "db1 --vcpus-per-node none --vmci-connections default --vmci-half-open default",
+            "db1 --disk-bandwidth off --cpu-limit off --memory-reservation off --vmci-domains off",
             "db1 --nic 1 --portgroup web --link down",
             "db1 --vcpus 4 --memory 512MiB",
-            "db1 --vmci --vmci-unrestricted",
-            "db1 --no-vmci",
         ] {
             assert!(parse(good).is_ok(), "{good}");
         }
@@ -151,6 +154,6 @@ mod tests {
         assert_eq!(of("db1 --vmci"), None);
         let unrestricted = |args: &str| parse(args).unwrap().patch.vmci.unrestricted;
         assert_eq!(unrestricted("db1 --vmci-unrestricted"), Some(true));
-        assert_eq!(unrestricted("db1 --vmci-unrestricted=false"), Some(false));
+        assert_eq!(unrestricted("db1 --vmci-unrestricted off"), Some(false));
     }
 }

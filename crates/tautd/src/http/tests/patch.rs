@@ -77,9 +77,9 @@ fn one_bad_setting_leaves_all_unchanged() {
         ("latency", json!({ "latency_sensitivity": "high" }), 400, "--memory-reservation full"),
         ("latency", json!({ "latency_sensitivity": "medium" }), 400, "medium"),
         ("resources", json!({ "cpu_shares": "much" }), 400, "much"),
-        ("machine", json!({ "halt": { "min_spin_us": 0 } }), 400, "min_spin_us"),
+        ("machine", json!({ "halt": { "min_spin_us": 10_001 } }), 400, "min_spin_us"),
         ("placement", json!({ "cpus": "3-1" }), 400, "3-1"),
-        ("vmci", json!({ "present": true, "connections": 0 }), 400, "connections = 0"),
+        ("vmci", json!({ "present": true, "connections": 65537 }), 400, "connections = 65537"),
         ("vmci", json!({ "connections": 9 }), 409, "taut vm set m --vmci"),
     ] {
         let mut patch = five();
@@ -90,6 +90,16 @@ fn one_bad_setting_leaves_all_unchanged() {
     let events = server.get("/v1/events").is(200);
     let written = events.as_array().unwrap().iter().filter(|event| event["subject"] == "vm/m").count();
     assert_eq!(written, 1, "only its creation");
+}
+
+#[test]
+fn a_changed_number_of_vcpus_per_node_is_checked_as_in_a_file() {
+    let server = server();
+    let per_node = |most: u32| server.patch("/v1/vms/m", &json!({ "placement": { "vcpus_per_node": most } }));
+    per_node(300).refuses(400, &["placement.vcpus_per_node = 300 is outside 1 to 256"]);
+    let kept = server.get("/v1/vms/m").is(200);
+    assert_eq!(kept["spec"].get("placement"), None, "nothing is stored");
+    per_node(2).is(200);
 }
 
 #[test]

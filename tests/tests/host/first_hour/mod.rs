@@ -1,0 +1,9 @@
+//! Mistakes and accidents of a user's first hour: each is told as it is, and none is hidden.
+
+mod create;
+mod failure;
+mod namespace;
+mod oversize;
+mod second_daemon;
+mod stop;
+mod units;
