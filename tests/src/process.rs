@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 /// Process numbers.
 pub type Pids = Vec<i32>;
@@ -35,12 +36,13 @@ pub fn kill_9(pid: i32) {
     kill_process(pid, Signal::KILL).expect("the process was there to be killed");
 }
 
-/// Returns true if a process with this number exists; a zombie does not count.
+/// Returns true if a process with this number runs. It ends with its last thread, which may be
+/// later than the first: until then `/proc` shows a zombie, but its files are still open.
 pub fn alive(pid: i32) -> bool {
     let Some(number) = Pid::from_raw(pid) else { return false };
-    let zombie = fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')));
-    test_kill_process(number).is_ok() && !zombie
+    let Ok(pidfd) = pidfd_open(number, PidfdFlags::empty()) else { return false };
+    let mut ended = [PollFd::new(&pidfd, PollFlags::IN)];
+    poll(&mut ended, Some(&Timespec::default())).expect("a pidfd can be polled") == 0
 }
 
 /// Returns processes that name `dir` in their command line or hold a file or socket below it open.

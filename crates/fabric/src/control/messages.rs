@@ -52,13 +52,12 @@ impl Control {
             pid: std::process::id(),
             revision: self.config.revision,
         };
-        self.tautd.send(&welcome, &[]);
+        self.tautd.welcome(&welcome, protocol == PROTOCOL);
         if protocol != PROTOCOL {
             warn!("tautd speaks version {protocol} of the protocol, the fabric {PROTOCOL}; disconnected");
             self.tautd.disconnect();
             return;
         }
-        self.tautd.set_greeted();
         info!("tautd has connected");
         for entry in self.entries.values_mut() {
             if let Some(session) = &mut entry.session {

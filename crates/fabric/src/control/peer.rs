@@ -52,10 +52,11 @@ impl Tautd {
         self.0.is_some()
     }
 
-    /// Notes that `tautd` has sent a greeting with the right protocol version.
-    pub(super) fn set_greeted(&mut self) {
+    /// Answers a greeting. Other messages can follow if it had the right protocol version.
+    pub(super) fn welcome(&mut self, welcome: &FromFabric, right_version: bool) {
+        self.transmit(welcome, &[]);
         if let Some(peer) = &mut self.0 {
-            peer.greeted = true;
+            peer.greeted = right_version;
         }
     }
 
@@ -83,8 +84,16 @@ impl Tautd {
         None
     }
 
-    /// Sends a message. A `tautd` that does not take it is disconnected.
+    /// Sends a message. A `tautd` that has sent no greeting yet is not told: it reads the answer to
+    /// its greeting first, and then hears the state of everything.
     pub(super) fn send(&mut self, message: &FromFabric, fds: &[BorrowedFd<'_>]) {
+        if self.is_greeted() {
+            self.transmit(message, fds);
+        }
+    }
+
+    /// Sends a message. A `tautd` that does not take it is disconnected.
+    fn transmit(&mut self, message: &FromFabric, fds: &[BorrowedFd<'_>]) {
         let Some(peer) = &self.0 else { return };
         if let Err(error) = channel::send_within(&peer.socket, message, fds, PATIENCE) {
             warn!("tautd does not take messages: {error}; disconnected");
@@ -95,9 +104,7 @@ impl Tautd {
     /// Sends a session's record, so that the session survives this process.
     pub(super) fn record(&mut self, session: &mut Session) {
         session.mark_recorded();
-        if self.is_greeted() {
-            self.send(&FromFabric::Session(session.record().clone()), &session.descriptors());
-        }
+        self.send(&FromFabric::Session(session.record().clone()), &session.descriptors());
     }
 
     /// Sends a session's record if it has changed.

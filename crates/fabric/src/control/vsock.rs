@@ -157,17 +157,13 @@ impl Control {
             match event {
                 VsockEvent::HostConnect { port, request, to } => {
                     self.vsock.asked.insert((port, request));
-                    if self.tautd.is_greeted() {
-                        self.tautd.send(&FromFabric::HostConnect { port, request, to }, &[]);
-                    }
+                    self.tautd.send(&FromFabric::HostConnect { port, request, to }, &[]);
                 }
                 VsockEvent::Violation { port, what } => {
                     if let Some(entry) = self.entries.get_mut(&port) {
                         entry.warn(Instant::now(), &what);
                     }
-                    if self.tautd.is_greeted() {
-                        self.tautd.send(&FromFabric::Violation { port, what }, &[]);
-                    }
+                    self.tautd.send(&FromFabric::Violation { port, what }, &[]);
                 }
                 VsockEvent::Broken { port, queue, failure } => {
                     if let Some(entry) = self.entries.get_mut(&port) {

@@ -70,3 +70,17 @@ fn a_peer_that_sends_no_greeting_is_disconnected_and_the_next_one_is_served() {
     fabric.until_link(PortId(0), Link::Down);
     assert!(fabric.is_alive());
 }
+
+#[test]
+fn the_answer_to_the_greeting_is_the_first_message() {
+    let mut fabric = Fabric::start();
+    fabric.configure(vec![vnic(0, 1)]);
+    let mut guest = Guest::start(fabric.connect(PortId(0)), Model::default());
+    fabric.until_link(PortId(0), Link::Up);
+    fabric.connect_without_greeting();
+    guest.front_end.end();
+    assert!(guest.front_end.is_closed());
+    fabric.hello();
+    let state = fabric.until_link(PortId(0), Link::Down);
+    assert!(!state.attached);
+}

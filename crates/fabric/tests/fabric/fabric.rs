@@ -183,7 +183,8 @@ impl Fabric {
         while self.receive() != FromFabric::TookOver {}
     }
 
-    fn hello(&mut self) {
+    /// Sends the greeting, and expects its answer as the first message.
+    pub(crate) fn hello(&mut self) {
         self.send(&ToFabric::Hello { protocol: PROTOCOL }, &[]);
         let welcome = self.receive();
         assert!(matches!(welcome, FromFabric::Welcome { protocol: PROTOCOL, .. }), "{welcome:?}");
@@ -196,11 +197,16 @@ impl Fabric {
 
     /// Closes the connection of `tautd`, and connects a new one that knows nothing.
     pub(crate) fn reconnect(&mut self) {
+        self.connect_without_greeting();
+        self.hello();
+    }
+
+    /// Connects a new `tautd` that knows nothing and sends nothing yet.
+    pub(crate) fn connect_without_greeting(&mut self) {
         self.control = UnixStream::connect_addr(&self.address).unwrap();
         self.control.set_nonblocking(true).unwrap();
         self.states.clear();
         self.sessions.clear();
-        self.hello();
     }
 
     pub(crate) fn send(&self, message: &ToFabric, fds: &[BorrowedFd<'_>]) {

@@ -95,6 +95,11 @@ impl FrontEnd {
         assert_eq!(self.reply(request), 0);
     }
 
+    /// Ends the session from the front end's side.
+    pub(crate) fn end(&self) {
+        self.socket.shutdown(std::net::Shutdown::Write).unwrap();
+    }
+
     /// Tells whether the back end has closed the connection.
     pub(crate) fn is_closed(&mut self) -> bool {
         self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
