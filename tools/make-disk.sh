@@ -9,14 +9,20 @@ work=$(mktemp -d "$(dirname "$out")/disk.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
 cp "$guest" "$work/taut-guest"
+# The agent is installed by the commands that the guide gives, word for word.
+guide=$(dirname "$0")/../docs/guide/operations.md
+{
+  echo 'set -e; cd /root'
+  sed -n '/^<!-- run by: tools\/make-disk.sh -->$/,/^```$/p' "$guide" | sed '/^<!--/d; /^```/d'
+} >"$work/install-agent.sh"
+grep -q systemctl "$work/install-agent.sh" || { echo "disk: $guide has no commands for the agent" >&2; exit 1; }
 echo "disk: unpacking Debian $VERSION_CODENAME"
 # The system's own apt sources are used, so no mirror is named here.
 mmdebstrap --quiet --mode=root --variant=minbase --aptopt='Apt::Install-Recommends "false"' \
   --include=systemd-sysv,dbus,udev,kmod,iproute2,linux-image-cloud-amd64,initramfs-tools,zstd,iperf3 \
-  --customize-hook="copy-in $work/taut-guest /root" \
-  --customize-hook='chroot "$1" install -D -m 755 /root/taut-guest /usr/local/sbin/taut-guest' \
-  --customize-hook='chroot "$1" /usr/local/sbin/taut-guest unit >"$1/etc/systemd/system/taut-guest.service"' \
-  --customize-hook='chroot "$1" systemctl enable taut-guest iperf3' \
+  --customize-hook="copy-in $work/taut-guest $work/install-agent.sh /root" \
+  --customize-hook='chroot "$1" sh /root/install-agent.sh' \
+  --customize-hook='chroot "$1" systemctl enable iperf3' \
   --customize-hook='chroot "$1" systemctl mask systemd-resolved systemd-timesyncd apt-daily.timer apt-daily-upgrade.timer' \
   --customize-hook='echo taut-disk >"$1/etc/hostname"; chroot "$1" passwd -d root >/dev/null' \
   "$VERSION_CODENAME" "$work/root"

@@ -130,7 +130,8 @@ impl Taut {
     pub fn json<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Value {
         let outcome = {
             let output = self.command().args(["-o", "json"]).args(args).output().expect("taut can be run");
-            assert!(output.status.success(), "{}\n{}", String::from_utf8_lossy(&output.stderr), self.logs());
+            let said = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+            assert!(output.status.success(), "failed: {}{}\n{}", said[0], said[1], self.logs());
             output.stdout
         };
         serde_json::from_slice(&outcome).expect("JSON was asked for")

@@ -2,7 +2,7 @@
 
 use taut_api::check::{Card, GuestFacts};
 
-use super::kernel::{age, option, version};
+use super::kernel::{age, clock_source, option, version};
 use super::knobs::{any, as_slice, one_of};
 use super::line::{Item, Line, Profile, TakesEffect, Verdict};
 use super::memory::pools_found;
@@ -184,7 +184,7 @@ fn tick(facts: &GuestFacts, profile: Profile) -> Line {
 
 fn clock(facts: &GuestFacts) -> Line {
     let wanted = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page"];
-    one_of(CLOCK, as_slice(facts.kernel.clock.as_ref()), &wanted, Verdict::Bad, "cannot be read")
+    clock_source(CLOCK, facts.kernel.clock.as_ref(), &wanted)
 }
 
 fn halt(facts: &GuestFacts, profile: Profile) -> Line {

@@ -130,7 +130,18 @@ fn clock(facts: &HostFacts) -> Line {
     // In a VM the hypervisor's clock is right where the time-stamp counter is not offered.
     let wanted: &[&str] =
         if facts.cpu.in_vm { &["tsc", "kvm-clock", "hyperv_clocksource_tsc_page"] } else { &["tsc"] };
-    one_of(CLOCK, as_slice(facts.kernel.clock.as_ref()), wanted, Verdict::Bad, "cannot be read")
+    clock_source(CLOCK, facts.kernel.clock.as_ref(), wanted)
+}
+
+/// Judges a clock source, of the host or a guest. In the first seconds after boot Linux calls the
+/// time-stamp counter `tsc-early`: it is read as fast, and becomes `tsc` once it is calibrated.
+pub(super) fn clock_source(item: Item, clock: Option<&Knob>, wanted: &[&str]) -> Line {
+    match clock {
+        Some(clock) if clock.value == "tsc-early" => {
+            item.line(Verdict::Ok, &clock.value, wanted.join(" or "))
+        }
+        _ => one_of(item, as_slice(clock), wanted, Verdict::Bad, "cannot be read"),
+    }
 }
 
 /// Judges an option of some pCPUs. `wanted` are the reasons to set it, `unwanted` those not to.
@@ -180,5 +191,14 @@ mod tests {
         assert_eq!(version("6.1.0-28-amd64"), Some((6, 1, 0)));
         assert_eq!(version("5.14-rc1"), Some((5, 14, 0)));
         assert_eq!(version("weird"), None);
+    }
+
+    #[test]
+    fn first_hour_the_counter_that_is_not_yet_calibrated_is_no_slow_clock() {
+        let clock = |value: &str| Knob { path: String::new(), value: value.to_owned(), choices: Vec::new() };
+        let verdict = |value: &str| clock_source(CLOCK, Some(&clock(value)), &["tsc", "kvm-clock"]).verdict;
+        assert_eq!(["tsc", "tsc-early", "kvm-clock"].map(verdict), [Verdict::Ok; 3]);
+        assert_eq!(["hpet", "acpi_pm", "tsc-late"].map(verdict), [Verdict::Bad; 3]);
+        assert_eq!(clock_source(CLOCK, None, &["tsc"]).verdict, Verdict::Unknown);
     }
 }

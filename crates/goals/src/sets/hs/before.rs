@@ -8,6 +8,9 @@ use crate::reason::Measured;
 
 const BEFORE: &str = "e2e8590";
 
+/// What the program for inside a VM is built for.
+const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+
 /// Builds the programs of that commit and returns their folder. Cargo keeps what it built for the
 /// next run; the sources have the times of their commits, so that it finds them unchanged.
 pub(super) fn programs(lab: &mut Lab) -> Measured<PathBuf> {
@@ -19,7 +22,13 @@ pub(super) fn programs(lab: &mut Lab) -> Measured<PathBuf> {
     let words = "build -q --release --workspace --bins --exclude taut-tests --exclude taut-guest";
     let cargo = lab.in_checkout("cargo").args(words).args("--exclude taut-fuzz-targets");
     lab.run(&cargo.folder(&sources).env("CARGO_TARGET_DIR", &target))?;
-    Ok(target.join("release"))
+    // As the Makefile builds it: static, for inside a VM.
+    let words = format!("build -q --release -p taut-guest --target {TRIPLE}");
+    let cargo = lab.in_checkout("cargo").args(words).env("RUSTFLAGS", "-C target-feature=+crt-static");
+    lab.run(&cargo.folder(&sources).env("CARGO_TARGET_DIR", &target))?;
+    let programs = target.join("release");
+    lab.machine().copy(&target.join(TRIPLE).join("release/taut-guest"), &programs.join("taut-guest"))?;
+    Ok(programs)
 }
 
 /// Extracts the sources of that commit and returns their folder.

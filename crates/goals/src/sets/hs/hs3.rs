@@ -3,16 +3,16 @@
 //! interval of the median ratio is at most 2 % wide. One load generator, this build's, loads the
 //! switches of both builds.
 //!
-//! A sample of a switch is the median of five repeats of 0.1 s; a sample of two guests is the best
-//! tenth of thirty repeats of 0.05 s. On two pCPUs the scheduler lets the threads of two guests run
-//! or sleep for a few tenths of a second each: a response takes 5 µs or 90 µs then, with either
-//! build. The best tenth shows what the code takes while its threads run.
+//! A sample of a switch is the median of five repeats of 0.1 s. A sample of two guests is the median
+//! of fifteen response times, or the mean of thirty throughputs, of 0.1 s each. Threads of guests and fabric are bound to pCPUs, the same for both builds: a scheduler
+//! that has to place three busy threads on two pCPUs changes its mind every few tenths of a second,
+//! and a response takes 5 µs or 90 µs then. VMs whose pCPUs taut plans (PL2) are not bound here.
 
 use std::path::Path;
 
 use serde_json::json;
 
-use crate::figure::{Bound, Value, percentile};
+use crate::figure::{Bound, Value, median};
 use crate::lab::rig::{Cell, Generator, Pace, Rig, Switch};
 use crate::lab::{Daemon, DaemonOptions, Lab};
 use crate::machine::{Command, Doc};
@@ -107,7 +107,14 @@ struct Beside<'a> {
     options: DaemonOptions,
     /// Makes the guests of a daemon.
     fill: fn(&mut Lab, &str) -> Measured<()>,
+    /// pCPUs for the fabric and for guests a and b, unless taut plans them.
+    cpus: Option<[u32; 3]>,
 }
+
+/// Guests that wait for each other share a pCPU.
+const IN_TURNS: Option<[u32; 3]> = Some([0, 1, 1]);
+/// The sender shares the fabric's pCPU, so that the receiver is never the one that waits for one.
+const ONE_WAY: Option<[u32; 3]> = Some([0, 0, 1]);
 
 impl Beside<'_> {
     /// Compares samples of both builds. The daemons and guests are made anew after every 15 pairs,
@@ -144,6 +151,13 @@ impl Beside<'_> {
             let options = self.options.clone().named(name).programs(programs).preferred();
             daemons.push(lab.start_lan(options)?);
             (self.fill)(lab, name)?;
+            if let Some(cpus) = self.cpus {
+                let pids = [lab.fabric_pid()?, lab.vm_pid("a")?, lab.vm_pid("b")?];
+                for (pid, cpu) in pids.into_iter().zip(cpus) {
+                    let words = format!("--all-tasks --pid --cpu-list {cpu} {pid}");
+                    lab.run(&Command::new("taskset").args(words))?;
+                }
+            }
         }
         Ok(daemons)
     }
@@ -182,40 +196,52 @@ fn neighbours(lab: &mut Lab, name: &str) -> Measured<()> {
     lab.netns(&client, "lan", "10.85.0.100")
 }
 
-/// Takes one sample with a command of `taut bench`: the best tenth of the repeats at a path.
-fn bench(lab: &mut Lab, words: &str, repeats: &str, figure: &str) -> Measured<Doc> {
-    let command = lab.bench_command(format!("{words} --duration 0.05 --repeat 30"));
-    let repeats = lab.bench_by(&command.preferred().limit(60))?.numbers(repeats, figure)?;
-    let best = percentile(&repeats, if figure.ends_with("_us") { 10.0 } else { 90.0 })?;
-    Ok(Doc::from(json!({ figure: best })))
+/// Takes one sample of response times with a command of `taut bench`, whose document has its repeats
+/// at a path.
+fn responses(lab: &mut Lab, words: &str, repeats: &str) -> Measured<Doc> {
+    let times = bench(lab, words, 15)?.numbers(repeats, "p50_us")?;
+    Ok(Doc::from(json!({ "p50_us": median(&times)? })))
+}
+
+/// Takes one sample of a throughput: of all bytes in all of the time.
+fn throughput(lab: &mut Lab, words: &str, repeats: &str) -> Measured<Doc> {
+    let each = bench(lab, words, 30)?.numbers(repeats, "mbit_s")?;
+    Ok(Doc::from(json!({ "mbit_s": each.iter().sum::<f64>() / each.len() as f64 })))
+}
+
+fn bench(lab: &mut Lab, words: &str, repeats: u32) -> Measured<Doc> {
+    let command = lab.bench_command(format!("{words} --duration 0.1 --repeat {repeats}"));
+    lab.bench_by(&command.preferred().limit(60))
 }
 
 fn guests(lab: &mut Lab, results: &mut Results, plan: Plan, old: &Path) -> Measured<()> {
     let options = DaemonOptions::default();
     let vmci = options.clone().env("TAUT_MICRO_VMCI", "buffer=65580,rx=16,tx=16,copy=on");
-    let beside = Beside { plan, old, options: vmci, fill: pair };
+    let beside = Beside { plan, old, options: vmci, fill: pair, cpus: ONE_WAY };
     let outcome = beside.compare(lab, results, "HS3-VC-G1", "mbit_s", |lab, _| {
-        bench(lab, "vsock a b --message 64KiB --socket-size 256KiB", "cells.0.repeats", "mbit_s")
+        throughput(lab, "vsock a b --message 64KiB --socket-size 256KiB", "cells.0.repeats")
     });
     results.settle(&["HS3-VC-G1"], outcome);
 
-    let beside = Beside { options: options.clone().args("--fabric-poll-us 1000"), ..beside };
+    let polling = options.clone().args("--fabric-poll-us 1000");
+    let beside = Beside { options: polling, cpus: IN_TURNS, ..beside };
     let outcome = beside.compare(lab, results, "HS3-VC-G3", "p50_us", |lab, _| {
-        bench(lab, "vsock a b --mode rr --message 256 --socket-size 64KiB", "cells.0.repeats", "p50_us")
+        responses(lab, "vsock a b --mode rr --message 256 --socket-size 64KiB", "cells.0.repeats")
     });
     results.settle(&["HS3-VC-G3"], outcome);
 
     let beside = Beside { options, ..beside };
-    let outcome = beside
-        .compare(lab, results, "HS3-SK4-rr", "p50_us", |lab, _| bench(lab, "rr a b", "a.repeats", "p50_us"));
+    let outcome =
+        beside.compare(lab, results, "HS3-SK4-rr", "p50_us", |lab, _| responses(lab, "rr a b", "a.repeats"));
     results.settle(&["HS3-SK4-rr"], outcome);
+    let beside = Beside { cpus: ONE_WAY, ..beside };
     let outcome = beside.compare(lab, results, "HS3-SK4-stream", "mbit_s", |lab, _| {
-        bench(lab, "stream a b --pattern bulk", "a.repeats", "mbit_s")
+        throughput(lab, "stream a b --pattern bulk", "a.repeats")
     });
     results.settle(&["HS3-SK4-stream"], outcome);
 
     lab.enter_scope()?;
-    let beside = Beside { fill: neighbours, ..beside };
+    let beside = Beside { fill: neighbours, cpus: None, ..beside };
     // Requests a second of a VM that is high beside four that compute.
     beside.compare(lab, results, "HS3-PL2", "per_s", |lab, build| {
         let words = "rt1 --address 10.85.0.1 --beside n1 n2 n3 n4 --duration 0.4 --repeat 2";
