@@ -9,7 +9,8 @@ work=$(mktemp -d "$(dirname "$out")/disk.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
 cp "$guest" "$work/taut-guest"
-# The agent is installed by the commands that the guide gives, word for word.
+# The agent is installed by the commands that the guide gives, word for word. Without a running
+# systemd (SYSTEMD_OFFLINE), `systemctl start` does nothing.
 guide=$(dirname "$0")/../docs/guide/operations.md
 {
   echo 'set -e; cd /root'
@@ -21,7 +22,7 @@ echo "disk: unpacking Debian $VERSION_CODENAME"
 mmdebstrap --quiet --mode=root --variant=minbase --aptopt='Apt::Install-Recommends "false"' \
   --include=systemd-sysv,dbus,udev,kmod,iproute2,linux-image-cloud-amd64,initramfs-tools,zstd,iperf3 \
   --customize-hook="copy-in $work/taut-guest $work/install-agent.sh /root" \
-  --customize-hook='chroot "$1" sh /root/install-agent.sh' \
+  --customize-hook='chroot "$1" env SYSTEMD_OFFLINE=1 sh /root/install-agent.sh' \
   --customize-hook='chroot "$1" systemctl enable iperf3' \
   --customize-hook='chroot "$1" systemctl mask systemd-resolved systemd-timesyncd apt-daily.timer apt-daily-upgrade.timer' \
   --customize-hook='echo taut-disk >"$1/etc/hostname"; chroot "$1" passwd -d root >/dev/null' \
