@@ -19,10 +19,7 @@ pub(super) const ROW: Row = Row {
     goals: &[
         Goal::new(
             "PL4-connection",
-            &[
-                Bound::AtLeast(1.0, "requests answered"),
-                Bound::Above(0.0, "frames after the last change"),
-            ],
+            &[Bound::AtLeast(1.0, "requests answered"), Bound::Above(0.0, "frames after the last change")],
         ),
         Goal::new(
             "PL4-host",
