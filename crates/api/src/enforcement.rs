@@ -59,7 +59,8 @@ pub enum CpuShare {
 }
 
 impl CpuShare {
-    /// The pCPUs taken from all other tasks: those of the vCPUs, and idle siblings.
+    /// The pCPUs taken from all other tasks: those of the vCPUs, and SMT siblings
+    /// that stay idle.
     pub fn exclusive(&self) -> impl Iterator<Item = u32> + '_ {
         let (cpus, idle): (&[u32], &[u32]) = match self {
             Self::Exclusive { cpus, idle } => (cpus, idle),

@@ -1,6 +1,7 @@
-//! IPv4 addresses with a prefix length, as documents and the command line write them.
+//! IPv4 addresses with a prefix length, as documents and the command line write them, and gateways.
 
 use std::borrow::Cow;
+use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Deserializer, de::Error};
@@ -20,6 +21,39 @@ pub fn parse_ipv4_net(text: &str) -> Result<Ipv4Net, BadIpv4Net> {
     net.ok_or_else(|| BadIpv4Net(text.to_owned()))
 }
 
+/// Why an address cannot be the gateway of an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadGateway {
+    /// The interface has no address.
+    #[error("the gateway {0} belongs to an interface without an address")]
+    WithoutAddress(Ipv4Addr),
+    /// The gateway is outside the interface's network, or not a machine's address in it, or the
+    /// interface's own.
+    #[error("the gateway {0} is no other machine in the network of {1}")]
+    Elsewhere(Ipv4Addr, Ipv4Net),
+}
+
+impl BadGateway {
+    /// Advice for the user.
+    pub const HINT: &str =
+        "name a router in the network of `ip`, such as 10.0.0.254 for 10.0.0.1/24, or leave `gateway` out";
+}
+
+/// Checks the gateway of an interface with the address `ip`.
+///
+/// # Errors
+/// [`BadGateway`] if the gateway is not another machine in the interface's network.
+pub fn check_gateway(ip: Option<Ipv4Net>, gateway: Option<Ipv4Addr>) -> Result<(), BadGateway> {
+    let Some(gateway) = gateway else { return Ok(()) };
+    let ip = ip.ok_or(BadGateway::WithoutAddress(gateway))?;
+    // Networks of one or two addresses have neither a network's nor a broadcast address.
+    let is_special = ip.prefix_len() < 31 && [ip.network(), ip.broadcast()].contains(&gateway);
+    if ip.contains(&gateway) && gateway != ip.addr() && !is_special {
+        return Ok(());
+    }
+    Err(BadGateway::Elsewhere(gateway, ip))
+}
+
 /// Reads an optional field of a document.
 pub(crate) fn optional<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Ipv4Net>, D::Error> {
     let text = Option::<Cow<'de, str>>::deserialize(deserializer)?;
@@ -29,6 +63,22 @@ pub(crate) fn optional<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn first_hour_a_gateway_is_another_machine_in_the_network() {
+        let check = |ip: &str, gateway: &str| {
+            let ip = Some(ip).filter(|ip| !ip.is_empty()).map(|ip| ip.parse().unwrap());
+            check_gateway(ip, Some(gateway.parse().unwrap()))
+        };
+        assert_eq!(check_gateway(None, None), Ok(()));
+        assert_eq!(check("10.0.0.1/24", "10.0.0.254"), Ok(()));
+        assert_eq!(check("10.0.0.0/31", "10.0.0.1"), Ok(()));
+        for bad in ["10.0.0.1", "10.0.1.1", "10.0.0.0", "10.0.0.255"] {
+            let error = check("10.0.0.1/24", bad).unwrap_err().to_string();
+            assert_eq!(error, format!("the gateway {bad} is no other machine in the network of 10.0.0.1/24"));
+        }
+        assert_eq!(check("", "10.0.0.1"), Err(BadGateway::WithoutAddress(Ipv4Addr::new(10, 0, 0, 1))));
+    }
 
     #[test]
     fn addresses_keep_their_host_bits() {

@@ -1,5 +1,7 @@
 //! vSwitches, port groups, namespace attachments and external ports.
 
+use std::net::Ipv4Addr;
+
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -109,6 +111,10 @@ pub struct NetnsSpec {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::ip::optional")]
     #[schema(value_type = Option<String>, example = "10.0.0.1/24")]
     pub ip: Option<Ipv4Net>,
+    /// Router to other networks, in the network of `ip`: the default route of the namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "10.0.0.254")]
+    pub gateway: Option<Ipv4Addr>,
     /// Name of the interface inside the namespace, at most 15 bytes.
     #[serde(default = "default_ifname")]
     pub ifname: String,

@@ -96,7 +96,7 @@ pub struct NicPatch {
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[serde(default, deny_unknown_fields)]
 pub struct LatencyPatch {
-    /// Latency sensitivity: normal, high (exclusive pCPUs with idle siblings) or high-ht (two vCPUs
+    /// Latency sensitivity: normal, high (each vCPU owns a core) or high-ht (two vCPUs
     /// share a core). Takes effect at once.
     #[cfg_attr(
         feature = "clap",

@@ -9,6 +9,7 @@ use serde_with::{DeserializeFromStr, SerializeDisplay};
 use utoipa::ToSchema;
 
 use crate::text::schema_of_text;
+use crate::word::plural;
 
 /// The table `[placement]` of a VM file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -51,8 +52,7 @@ impl PlacementSpec {
     }
 
     fn named_nodes(&self) -> String {
-        let plural = if self.nodes.0.len() == 1 { "" } else { "s" };
-        format!("NUMA node{plural} {}", self.nodes)
+        self.nodes.named("NUMA node")
     }
 
     /// Returns the number of vCPUs on each virtual NUMA node of a VM with `vcpus` vCPUs.
@@ -87,9 +87,20 @@ impl Numbers {
         self.0.is_empty()
     }
 
+    /// Returns the numbers behind their noun: `pCPU 3`, `pCPUs 0,4-7`.
+    pub fn named(&self, noun: &str) -> String {
+        format!("{} {self}", plural(self.0.len(), noun))
+    }
+
     /// Returns whether `number` is in the set.
     pub fn allows(&self, number: u32) -> bool {
         self.is_any() || self.0.contains(&number)
+    }
+}
+
+impl FromIterator<u32> for Numbers {
+    fn from_iter<I: IntoIterator<Item = u32>>(numbers: I) -> Self {
+        Self(numbers.into_iter().collect())
     }
 }
 
@@ -149,6 +160,10 @@ mod tests {
             assert_eq!(text.parse::<Numbers>().unwrap().to_string(), text);
         }
         assert_eq!("2,3,4-5".parse::<Numbers>().unwrap().to_string(), "2-5");
+        assert_eq!(
+            [vec![7], vec![7, 4, 5]].map(|list| Numbers::from_iter(list).named("pCPU")),
+            ["pCPU 7", "pCPUs 4-5,7"]
+        );
         for bad in ["", "x", "3-1", "1,,2", "4096", "-1", "0-4294967295"] {
             assert!(bad.parse::<Numbers>().is_err(), "{bad}");
         }

@@ -80,8 +80,8 @@ pub struct SetPower {
     pub force: bool,
 }
 
-/// `PATCH /v1/host/settings`: keys of `HostSettings` with their new values. An empty value restores
-/// the default.
+/// `PATCH /v1/host/settings`: keys of `HostSettings` with their new values. An empty value,
+/// or `default`, restores the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ChangeHostSettings(pub BTreeMap<String, String>);
 
@@ -117,6 +117,10 @@ pub struct DaemonInfo {
     pub pid: u32,
     /// Process ID of the fabric, while it runs.
     pub fabric_pid: Option<u32>,
+    /// Version of taut that the running fabric belongs to: that of the daemon, or an earlier one
+    /// until the fabric is upgraded. Absent if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fabric_version: Option<String>,
     /// Number of times that this daemon started the fabric.
     pub fabric_starts: u32,
     /// Newest revision in the store.

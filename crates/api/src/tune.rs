@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::Name;
+use crate::word::counted;
 
 /// `Net.NetTuneHostMode`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -207,14 +208,17 @@ impl fmt::Display for TuneTest {
         let [vms, vcpus, utilisation] = self.held().map(sign);
         write!(
             f,
-            "{} VMs {vms} {}, {} vCPUs {vcpus} {}, ",
-            reading.vms, limits.vms, reading.vcpus, limits.vcpus
+            "{} {vms} {}, {} {vcpus} {}, ",
+            counted(reading.vms, "VM"),
+            limits.vms,
+            counted(reading.vcpus, "vCPU"),
+            limits.vcpus
         )?;
         match reading.utilisation {
             Some(percent) => write!(f, "{percent} % {utilisation} {} %", limits.utilisation)?,
             None => write!(f, "utilisation not known (threshold {} %)", limits.utilisation)?,
         }
-        write!(f, " of {} pCPUs", reading.pcpus)?;
+        write!(f, " of {}", counted(reading.pcpus, "pCPU"))?;
         if !reading.excluded.is_empty() {
             let names: Vec<_> = reading.excluded.iter().map(Name::as_str).collect();
             write!(f, ", without {} (cpu-pm: always looks busy)", names.join(", "))?;
@@ -251,6 +255,10 @@ pub struct HostTune {
     pub limits: TuneLimits,
     /// State, and the last test.
     pub state: TuneState,
+    /// Time of the next test, which can turn dense mode on or off, in milliseconds since the Unix
+    /// epoch; absent while there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_test_ms: Option<u64>,
     /// Thresholds that the last test reached: VMs, vCPUs, utilisation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<[bool; 3]>,

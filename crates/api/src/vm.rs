@@ -1,5 +1,7 @@
 //! Virtual machines: the user's description and the observed state.
 
+use std::net::Ipv4Addr;
+
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -204,6 +206,11 @@ pub struct NicSpec {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::ip::optional")]
     #[schema(value_type = Option<String>, example = "10.0.0.1/24")]
     pub ip: Option<Ipv4Net>,
+    /// Router to other networks, in the network of `ip`. taut's guest agent makes it the guest's
+    /// default route. One card of a VM can have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "10.0.0.254")]
+    pub gateway: Option<Ipv4Addr>,
     /// Sizes and format of the rings.
     #[serde(default)]
     pub rings: Rings,
@@ -326,6 +333,10 @@ pub struct VmStatus {
     /// Process ID, while the VM runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
+    /// vCPUs and memory that the running VM was started with; the next start takes those of the
+    /// description.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<VmSize>,
     /// Accelerator that the running VM was started with: `kvm`, `tcg`, or `native` for a
     /// microguest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -355,6 +366,15 @@ pub struct VmStatus {
     /// absent if nothing was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<ResourceStatus>,
+}
+
+/// vCPUs and memory of a running VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VmSize {
+    /// Number of virtual CPUs.
+    pub vcpus: u32,
+    /// Size of the guest's memory.
+    pub memory: Bytes,
 }
 
 /// State of a VM's process.

@@ -1,4 +1,7 @@
-//! Words that turn a setting on or off. The command line, VM files and the API share them.
+//! Words that the command line, VM files, the API and messages share: those that turn a setting on
+//! or off, and nouns with their number.
+
+use std::fmt::Display;
 
 /// Returns whether a text removes a limit, a reservation, a shape or a list: `none` or `off`.
 pub fn removes(text: &str) -> bool {
@@ -18,9 +21,25 @@ pub fn on_or_off(text: &str) -> Result<bool, &'static str> {
     }
 }
 
+/// Returns the noun in the number of `count` things; its plural ends in `s`.
+pub fn plural<N: PartialEq + From<u8> + Copy>(count: N, noun: &str) -> String {
+    if count == N::from(1_u8) { noun.to_owned() } else { format!("{noun}s") }
+}
+
+/// Returns a number with its noun: `1 vCPU`, `2 vCPUs`.
+pub fn counted<N: PartialEq + From<u8> + Display + Copy>(count: N, noun: &str) -> String {
+    format!("{count} {}", plural(count, noun))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn first_hour_one_thing_is_singular() {
+        assert_eq!([0_usize, 1, 2].map(|count| counted(count, "core")), ["0 cores", "1 core", "2 cores"]);
+        assert_eq!((counted(1_u32, "vCPU"), plural(1_u64, "node")), ("1 vCPU".into(), "node".into()));
+    }
 
     #[test]
     fn a_switch_has_two_states_and_a_limit_two_words_that_remove_it() {

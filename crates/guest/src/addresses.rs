@@ -1,11 +1,12 @@
-//! IP addresses of the guest's interfaces, as the host chooses them.
+//! IP addresses of the guest's interfaces and its default route, as the host chooses them.
 //!
-//! The host passes words of the form `taut.ip=MAC,ADDRESS/PREFIX`. A directly booted guest finds
-//! them on its kernel command line, one that boots from its own disk in the firmware configuration
-//! (`fw_cfg`).
+//! The host passes words of the form `taut.ip=MAC,ADDRESS/PREFIX` and `taut.gateway=ADDRESS`. A
+//! directly booted guest finds them on its kernel command line, one that boots from its own disk in
+//! the firmware configuration (`fw_cfg`).
 
 use std::fs;
 use std::io;
+use std::net::Ipv4Addr;
 
 use taut_bench::agent::protocol::Configure;
 use taut_host::kernel::netlink::Links;
@@ -15,7 +16,8 @@ use crate::patience::eventually;
 /// Words of a machine whose kernel command line is its own. Readable with the driver `qemu_fw_cfg`.
 const FIRMWARE: &str = "/sys/firmware/qemu_fw_cfg/by_name/opt/org.taut/addresses/raw";
 /// Advice for a word that cannot be obeyed.
-const CHECK_CARDS: &str = "hint: compare `mac` and `ip` of the VM's cards on the host: taut vm show NAME";
+const CHECK_CARDS: &str =
+    "hint: compare `mac`, `ip` and `gateway` of the VM's cards on the host: taut vm show NAME";
 const INTERFACES: &str = "/sys/class/net";
 
 /// Sets up the loopback and every interface that the host names. A word that cannot be obeyed is
@@ -34,6 +36,13 @@ pub(crate) fn configure() -> io::Result<()> {
         };
         if let Err(error) = outcome {
             eprintln!("taut guest: taut.ip={argument}: {error}\n{CHECK_CARDS}");
+        }
+    }
+    // The gateway is reached through one of the addresses.
+    for argument in words.split_whitespace().filter_map(|word| word.strip_prefix("taut.gateway=")) {
+        let gateway = argument.parse::<Ipv4Addr>().map_err(io::Error::other);
+        if let Err(error) = gateway.and_then(|gateway| Links::open()?.set_gateway(gateway)) {
+            eprintln!("taut guest: taut.gateway={argument}: {error}\n{CHECK_CARDS}");
         }
     }
     Ok(())

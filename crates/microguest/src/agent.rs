@@ -21,8 +21,8 @@ use taut_bench::measure::spin::Units;
 use crate::machine::Machine;
 use crate::nic::Nic;
 use crate::task::{
-    Event, PingTask, ProbeTask, Report, RequestResponseTask, ServerTask, SpinTask, StreamTask, Task,
-    buffer_size,
+    Conversation, Event, PingTask, ProbeTask, Report, RequestResponseTask, ServerTask, SpinTask, StreamTask,
+    Task, buffer_size,
 };
 use crate::vcpu::{Command, TaskId, ToVcpu};
 
@@ -150,7 +150,7 @@ impl Backend for Agent {
         let task = self.next_task.fetch_add(1, Ordering::Relaxed);
         let (address, buffer) = (wanted.address.clone(), buffer_size(wanted.socket_size));
         let listener = self.call(move |machine| machine.listen(address.as_ref(), port, buffer))??;
-        self.send(Command::Start(task, Box::new(ServerTask::new(listener))))?;
+        self.send(Command::Start(task, Box::new(ServerTask::<Conversation>::new(listener))))?;
         Ok(Box::new(Server { port, task, to_vcpu: self.to_vcpu.clone() }))
     }
 

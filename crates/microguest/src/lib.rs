@@ -31,6 +31,7 @@ use std::thread;
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{SigSet, Signal};
+use taut_bench::agent::protocol::Address;
 use taut_bench::front_end::{Event, Link};
 
 pub use back_end::hostile::Hostility;
@@ -41,7 +42,8 @@ use back_end::BackEnd;
 use machine::DeviceId;
 use machine::Machine;
 use nic::Nic;
-use vcpu::{Command, ToVcpu, Vcpu};
+use task::{ServerTask, echo};
+use vcpu::{Command, TaskId, ToVcpu, Vcpu};
 use vsock::Vsock;
 
 /// Devices and settings of a microguest.
@@ -112,13 +114,20 @@ impl Drop for Sockets {
 const RESTART: &str =
     "hint: the device is down until its VM is restarted: taut vm stop NAME, taut vm start NAME";
 
+/// Task of the echo service. The agent numbers its tasks from 1 on.
+const ECHO: TaskId = 0;
+
 /// Starts all threads. They end with the process.
 fn start(options: MicroOptions, sockets: &Sockets) -> Result<()> {
     let (send, commands) = mpsc::channel();
     let doorbell = Event::new()?;
     let to_vcpu = ToVcpu { commands: send, doorbell: Arc::new(doorbell.duplicate()?) };
-    let nics = options.nics.iter().map(|nic| Nic::new(nic.mac, nic.ip)).collect();
-    let machine = Machine::new(nics, options.vsock.as_ref().map(Vsock::new));
+    let nics = options.nics.iter().map(|nic| Nic::new(nic.mac, nic.ip, nic.gateway)).collect();
+    let mut machine = Machine::new(nics, options.vsock.as_ref().map(Vsock::new));
+    if options.vsock.is_some() {
+        let listener = machine.listen(Some(&Address::ANY_VSOCK), echo::PORT, echo::BUFFER)?;
+        to_vcpu.send(Command::Start(ECHO, Box::new(ServerTask::<echo::Echo>::new(listener))))?;
+    }
     let vcpu = Vcpu { machine, commands, doorbell, poll: options.poll };
     // The vCPU runs before a link or an answer can tell anybody of this guest.
     let (runs, vcpu_runs) = mpsc::channel();

@@ -1,5 +1,6 @@
 //! Options of a microguest's vNICs and vsock device, as the command line gives them.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -7,8 +8,8 @@ use ipnet::Ipv4Net;
 use smoltcp::wire::EthernetAddress;
 use taut_virtq::socket_header::MAX_PAYLOAD;
 
-/// A vNIC, written `socket=PATH,mac=MAC`, with `ip=A/P`, `rx=N`, `tx=N`, `offloads=on|off`,
-/// `packed=on|off` and `in-order=on|off` after further commas.
+/// A vNIC, written `socket=PATH,mac=MAC`, with `ip=A/P`, `gateway=A`, `rx=N`, `tx=N`,
+/// `offloads=on|off`, `packed=on|off` and `in-order=on|off` after further commas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicOptions {
     /// vhost-user socket to listen on.
@@ -17,6 +18,8 @@ pub struct NicOptions {
     pub mac: EthernetAddress,
     /// IP address at start. The agent can change it.
     pub ip: Option<Ipv4Net>,
+    /// Router to other networks.
+    pub gateway: Option<Ipv4Addr>,
     /// Entries of the receive ring, a power of two.
     pub rx: u16,
     /// Entries of the transmit ring, a power of two.
@@ -33,7 +36,7 @@ impl FromStr for NicOptions {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (mut socket, mut mac, mut ip) = (None, None, None);
+        let (mut socket, mut mac, mut ip, mut gateway) = (None, None, None, None);
         let (mut rx, mut tx) = (256, 256);
         let (mut offloads, mut packed, mut in_order) = (true, false, false);
         for field in text.split(',') {
@@ -48,6 +51,10 @@ impl FromStr for NicOptions {
                         |_| format!("`{value}` is not an IPv4 address with prefix: write it as 10.0.0.1/24");
                     ip = Some(value.parse().map_err(bad)?);
                 }
+                "gateway" => {
+                    let bad = |_| format!("`{value}` is not an IPv4 address: write it as 10.0.0.254");
+                    gateway = Some(value.parse().map_err(bad)?);
+                }
                 "rx" => rx = ring_size(value)?,
                 "tx" => tx = ring_size(value)?,
                 "offloads" => offloads = switch(key, value)?,
@@ -55,14 +62,14 @@ impl FromStr for NicOptions {
                 "in-order" => in_order = switch(key, value)?,
                 _ => {
                     return Err(format!(
-                        "`{key}` is none of socket, mac, ip, rx, tx, offloads, packed, in-order"
+                        "`{key}` is none of socket, mac, ip, gateway, rx, tx, offloads, packed, in-order"
                     ));
                 }
             }
         }
         let socket = socket.ok_or("a vNIC needs socket=PATH")?;
         let mac = mac.ok_or("a vNIC needs mac=MAC")?;
-        Ok(Self { socket, mac, ip, rx, tx, offloads, packed, in_order })
+        Ok(Self { socket, mac, ip, gateway, rx, tx, offloads, packed, in_order })
     }
 }
 
@@ -136,10 +143,11 @@ mod tests {
     #[test]
     fn a_vnic_is_read_with_its_defaults() {
         let nic: NicOptions =
-            "socket=/run/a.sock,mac=02:00:00:00:00:0a,ip=10.0.0.1/24,offloads=off,packed=on".parse().unwrap();
+            "socket=/run/a.sock,mac=02:00:00:00:00:0a,ip=10.0.0.1/24,gateway=10.0.0.254,offloads=off,packed=on".parse().unwrap();
         assert_eq!(nic.mac, EthernetAddress([2, 0, 0, 0, 0, 10]));
         assert_eq!((nic.rx, nic.tx, nic.offloads, nic.packed, nic.in_order), (256, 256, false, true, false));
         assert_eq!(nic.ip.unwrap().to_string(), "10.0.0.1/24");
+        assert_eq!(nic.gateway, Some(Ipv4Addr::new(10, 0, 0, 254)));
     }
 
     #[test]

@@ -34,7 +34,7 @@ fn guest(last: u8) -> Agent {
     let doorbell = Event::new().unwrap();
     let to_vcpu = ToVcpu { commands: send, doorbell: Arc::new(doorbell.duplicate().unwrap()) };
     let net = format!("{}/24", ip(last)).parse().unwrap();
-    let nics = vec![Nic::new(EthernetAddress([2, 0, 0, 0, 0, last]), Some(net))];
+    let nics = vec![Nic::new(EthernetAddress([2, 0, 0, 0, 0, last]), Some(net), None)];
     let vcpu = Vcpu { machine: Machine::new(nics, None), commands, doorbell, poll: false };
     thread::spawn(move || vcpu.run());
     Agent::new(format!("micro{last}"), to_vcpu)

@@ -24,12 +24,17 @@ pub(crate) struct Seen {
     pub(crate) report: HostReport,
     /// VMs that the last plan refused to start, and why.
     pub(crate) refusals: BTreeMap<Name, String>,
-    /// Attachments that failed, by document (`netns/NAME`), and why.
+    /// What failed and is tried again, by document (`netns/NAME`, `vm/NAME/disk`), and why.
     pub(crate) problems: BTreeMap<String, String>,
     /// Ports that the fabric refused to create, and why.
     pub(crate) refused_ports: BTreeMap<PortId, String>,
+    /// Version of the fabric that serves; empty if it is not known.
+    pub(crate) fabric_version: String,
     /// Number of fabrics that were started.
     pub(crate) fabric_starts: u32,
+    /// Begin of the interval whose load dense mode tests at its end, in milliseconds since the Unix
+    /// epoch; `None` while nothing is tested.
+    pub(crate) tune_interval_began_ms: Option<u64>,
     /// QEMU and accelerator, once the probe has ended.
     pub(crate) host: Option<HostFacts>,
 }
@@ -51,6 +56,12 @@ impl Seen {
 }
 
 impl Board {
+    /// Notes a problem of a document. Returns false if it was noted already.
+    pub(crate) fn is_new_problem(&self, document: &str, problem: &str) -> bool {
+        let before = self.lock().problems.insert(document.to_owned(), problem.to_owned());
+        before.as_deref() != Some(problem)
+    }
+
     /// Locks the state for reading or writing.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Seen> {
         self.0.lock().expect("no holder of the board panics")

@@ -10,9 +10,9 @@ use taut_api::link::Link;
 use taut_api::network::{ExternalPortStatus, NetnsStatus, PortGroupStatus, VSwitchStatus};
 use taut_api::shares::ResourceStatus;
 use taut_api::tune::{HostTune, TuneTest};
-use taut_api::vm::{NicStatus, Phase, Power, VmDesired, VmKind, VmStatus, VmciStatus};
+use taut_api::vm::{NicStatus, Phase, Power, VmDesired, VmKind, VmSize, VmStatus, VmciStatus};
 use taut_plan::explain::{explain_latency, explain_machine, explain_resources};
-use taut_plan::facts::Process;
+use taut_plan::facts::{MachineSize, Process};
 use taut_plan::network::coalescing::choose_coalescing;
 use taut_plan::network::dense::is_governed;
 use taut_plan::network::links::is_taken_down;
@@ -51,6 +51,7 @@ pub(crate) fn vm(
         phase,
         reason,
         pid: process.map(|process| process.pid),
+        size: process.and_then(|process| process.machine.size).map(size),
         accelerator: process.map(|process| process.accelerator),
         agent_socket: process.map(|_| path(paths.agent())),
         console_socket: console.then(|| path(paths.console())),
@@ -61,6 +62,10 @@ pub(crate) fn vm(
         resources: explain_resources(running, &seen.observed, &seen.report, decided, name, as_running),
         machine: with_vmci_restart(explain_machine(&seen.observed, &seen.report, name, vm), process, vm),
     }
+}
+
+const fn size(MachineSize { vcpus, memory }: MachineSize) -> VmSize {
+    VmSize { vcpus, memory }
 }
 
 /// Adds the restart that a running VM needs when its VMCI device was added or removed.
@@ -235,10 +240,12 @@ pub(crate) fn tune(desired: &Desired, seen: &Seen, pcpus: u32) -> HostTune {
     let guests = guests.filter(|owner| choose_coalescing(desired, &seen.observed, owner).is_some());
     let (governed, others): (Vec<_>, Vec<_>) = guests.partition(|owner| is_governed(desired, owner));
     let text = |owners: Vec<Owner>| owners.iter().map(Owner::to_string).collect();
+    // Stored settings are valid, so the default is never used.
+    let interval_s = settings.tune_interval().unwrap_or(60);
     HostTune {
         mode: settings.tune_mode,
-        // Stored settings are valid, so the default is never used.
-        interval_s: settings.tune_interval().unwrap_or(60),
+        interval_s,
+        next_test_ms: seen.tune_interval_began_ms.map(|began| began + u64::from(interval_s) * 1000),
         threshold: settings.tune_threshold.clone(),
         pcpus,
         limits: settings.tune_threshold().unwrap_or_default().resolve(pcpus),

@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "shared with the tests of the host")]
 mod markdown;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use markdown::Document;
@@ -12,10 +12,18 @@ use taut_tests::{Taut, any_image, bin_dir};
 
 use crate::direct;
 
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs/guide")
+}
+
+/// Names and contents of the files that a page has its reader write.
+pub(crate) fn files_of(page: &str) -> Vec<(String, String)> {
+    Document::parse(&std::fs::read_to_string(folder().join(page)).unwrap()).files
+}
+
 /// Lines of the guide's blocks that name this test as the one that runs them.
 pub(crate) fn commands_for(test: &str) -> Vec<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs/guide");
-    let pages = std::fs::read_dir(folder).unwrap();
+    let pages = std::fs::read_dir(folder()).unwrap();
     let texts = pages.map(|page| std::fs::read_to_string(page.unwrap().path()).unwrap());
     texts
         .flat_map(|text| Document::parse(&text).blocks)

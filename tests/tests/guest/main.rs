@@ -15,6 +15,7 @@ mod links;
 mod nested;
 mod numa;
 mod preload;
+mod router;
 mod unshared;
 mod vmci;
 

@@ -7,12 +7,19 @@ use taut_tests::{Netns, Taut, bin_dir};
 #[test]
 fn a_change_prints_one_line_unless_quiet_was_asked_for() {
     let taut = Taut::start();
-    assert_eq!(taut.ok(["vswitch", "create", "sw"]), "vSwitch sw: a private network without port groups\n");
+    assert_eq!(
+        taut.ok(["vswitch", "create", "sw"]),
+        "vSwitch sw: created, a private network; `taut portgroup create` gives it port groups\n"
+    );
     let created = ["portgroup", "create", "lan", "--vswitch", "sw", "--vlan", "10", "--promiscuous"];
     let line = taut.ok(created);
-    assert_eq!(line, "port group lan: vSwitch sw, VLAN 10, accepts promiscuous, shaping none\n");
+    assert_eq!(
+        line,
+        "port group lan: vSwitch sw, VLAN 10, security policy accepts promiscuous, not shaped\n"
+    );
     let all_off = ["portgroup", "set", "lan", "--vlan", "off", "--promiscuous", "off", "--to-guest", "off"];
-    assert_eq!(taut.ok(all_off), "port group lan: vSwitch sw, VLAN none, accepts none, shaping none\n");
+    let line = "port group lan: vSwitch sw, no VLAN, security policy rejects everything, not shaped\n";
+    assert_eq!(taut.ok(all_off), line);
     assert_eq!(taut.ok(["-q", "portgroup", "set", "lan", "--to-guest", "10Mbit"]), "");
     let shown = taut.ok(["portgroup", "show", "lan"]);
     assert!(shown.contains("to guest          10Mbit\n"), "{shown}");
@@ -43,6 +50,11 @@ fn an_attachment_is_moved_by_set_and_not_by_attach() {
 #[test]
 fn completion_names_what_the_daemon_has() {
     let taut = Taut::start().with_lan();
+    let vm = |name: &str, more: &str| {
+        let file =
+            taut.file(&format!("{name}.toml"), &format!("kind = \"micro\"\nmemory = \"16MiB\"\n{more}"));
+        taut.ok(["vm", "create", "-f", file.to_str().unwrap(), "--name", name]);
+    };
     let candidates = |words: &[&str]| {
         let mut asked = taut.command();
         let socket = taut.dir().join("run/tautd.sock");
@@ -54,6 +66,12 @@ fn completion_names_what_the_daemon_has() {
     assert!(candidates(&["portgroup", "show", ""]).lines().any(|name| name == "lan"));
     assert!(candidates(&["portgroup", "create", "x", "--vswitch", ""]).lines().any(|name| name == "sw"));
     assert!(candidates(&["vm", "show", ""]).lines().all(|name| name.starts_with('-')), "no VM exists");
+    vm("plain", "");
+    vm("talks", "[vmci]\n");
+    let has = |words: &[&str], name: &str| candidates(words).lines().any(|found| found == name);
+    assert!(has(&["vmci", "show", ""], "talks") && !has(&["vmci", "show", ""], "plain"));
+    assert!(has(&["bench", "rr", ""], "plain") && has(&["bench", "rr", "plain", ""], "talks"));
+    assert!(has(&["host", "set", ""], "Net.NetTuneHostMode=dense"));
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn shares_and_limits_apply_to_running_vms_and_are_restored() {
     assert!(explained.contains("it has 2000 of all running VMs' 3000 CPU shares (high)"), "{explained}");
     assert!(explained.contains("it gets 0.5 pCPUs at most (50%)"), "{explained}");
     let refused = taut.refused(["vm", "set", "m1", "--cpu-reservation", "full"]);
-    assert!(refused.contains("reserves 1 pCPUs and is limited to 0.5"), "{refused}");
+    assert!(refused.contains("reserves 1 pCPU and is limited to 0.5"), "{refused}");
 
     set(&taut, "m1", &["--cpu-limit", "none", "--cpu-shares", "100"]);
     is(first, "102", "-1");

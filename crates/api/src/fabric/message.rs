@@ -88,6 +88,9 @@ pub enum FromFabric {
     Welcome {
         /// The fabric's [`super::PROTOCOL`].
         protocol: u32,
+        /// Version of taut; empty if the fabric is older than this field.
+        #[serde(default)]
+        version: String,
         /// Process ID of the fabric.
         pid: u32,
         /// Revision of the configuration in force, 0 for none.

@@ -49,6 +49,7 @@ impl Control {
     fn greet(&mut self, protocol: u32) {
         let welcome = FromFabric::Welcome {
             protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             revision: self.config.revision,
         };

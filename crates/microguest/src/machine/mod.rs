@@ -80,12 +80,14 @@ impl Machine {
         }
     }
 
-    /// Returns the index of the vNIC whose network contains the address.
+    /// Returns the index of the vNIC whose network contains the address, or else of the one with a
+    /// gateway.
     pub(super) fn route(&self, to: Ipv4Addr) -> Result<usize, AgentError> {
-        self.nics.iter().position(|nic| nic.reaches(to)).ok_or_else(|| {
+        let near = self.nics.iter().position(|nic| nic.reaches(to));
+        near.or_else(|| self.nics.iter().position(Nic::has_gateway)).ok_or_else(|| {
             AgentError::new(
-                format!("no vNIC of this microguest is in the network of {to}"),
-                "a microguest has no routes: give one of its vNICs an address in that network",
+                format!("no vNIC of this microguest is in the network of {to}, and none has a gateway"),
+                "give one of its vNICs an address in that network, or a `gateway`",
             )
         })
     }

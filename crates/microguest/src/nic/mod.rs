@@ -18,6 +18,7 @@ use device::Device;
 pub(super) struct Nic {
     mac: EthernetAddress,
     ip: Option<Ipv4Net>,
+    gateway: Option<Ipv4Addr>,
     pub(super) device: Device,
     interface: Interface,
     pub(super) sockets: SocketSet<'static>,
@@ -28,12 +29,13 @@ pub(super) struct Nic {
 }
 
 impl Nic {
-    pub(super) fn new(mac: EthernetAddress, ip: Option<Ipv4Net>) -> Self {
+    pub(super) fn new(mac: EthernetAddress, ip: Option<Ipv4Net>, gateway: Option<Ipv4Addr>) -> Self {
         let mut device = Device::default();
-        let interface = interface(mac, ip, &mut device);
+        let interface = interface(mac, ip, gateway, &mut device);
         Self {
             mac,
             ip,
+            gateway,
             device,
             interface,
             sockets: SocketSet::new(vec![]),
@@ -46,7 +48,7 @@ impl Nic {
     pub(super) fn connect(&mut self, link: Link) -> anyhow::Result<()> {
         self.device.connect(link)?;
         // An interface keeps the capabilities that its device had when it was created.
-        self.interface = interface(self.mac, self.ip, &mut self.device);
+        self.interface = interface(self.mac, self.ip, self.gateway, &mut self.device);
         Ok(())
     }
 
@@ -67,6 +69,11 @@ impl Nic {
     /// Returns whether the address is in this vNIC's network.
     pub(super) fn reaches(&self, to: Ipv4Addr) -> bool {
         self.ip.is_some_and(|ip| ip.contains(&to))
+    }
+
+    /// Returns whether this vNIC has a router to other networks.
+    pub(super) fn has_gateway(&self) -> bool {
+        self.gateway.is_some()
     }
 
     /// Begins a connection; none if that is impossible, such as to port 0.
@@ -140,13 +147,22 @@ fn tcp_socket(buffer: usize) -> tcp::Socket<'static> {
     socket
 }
 
-fn interface(mac: EthernetAddress, ip: Option<Ipv4Net>, device: &mut Device) -> Interface {
+fn interface(
+    mac: EthernetAddress,
+    ip: Option<Ipv4Net>,
+    gateway: Option<Ipv4Addr>,
+    device: &mut Device,
+) -> Interface {
     let mut config = Config::new(mac.into());
     config.random_seed =
         u64::from_be_bytes([0, 0, mac.0[0], mac.0[1], mac.0[2], mac.0[3], mac.0[4], mac.0[5]]);
     let mut interface = Interface::new(config, device, Instant::ZERO);
     if let Some(ip) = ip {
         set_ip(&mut interface, ip);
+    }
+    if let Some(gateway) = gateway {
+        // The table of the new interface is empty, so there is room.
+        let _ = interface.routes_mut().add_default_ipv4_route(gateway);
     }
     interface
 }

@@ -1,13 +1,14 @@
-//! The server's side of one connection; see [`taut_bench::wire`].
+//! The server's side of one measurement's connection; see [`taut_bench::wire`].
 
 use taut_bench::wire::pattern::Checked;
 use taut_bench::wire::{OPENING_LENGTH, Opening};
 
 use super::Next;
+use super::server::Talk;
 use crate::machine::Socket;
 
 /// State of a conversation.
-pub(super) enum Conversation {
+pub(crate) enum Conversation {
     /// Bytes of the opening so far.
     Opening { bytes: [u8; OPENING_LENGTH], len: usize },
     /// Bytes missing of the current request, and bytes of responses still to send.
@@ -16,13 +17,14 @@ pub(super) enum Conversation {
     Stream { receive: usize, total: u64, checked: Option<Checked> },
 }
 
-impl Conversation {
-    pub(super) fn new() -> Self {
+impl Default for Conversation {
+    fn default() -> Self {
         Self::Opening { bytes: [0; OPENING_LENGTH], len: 0 }
     }
+}
 
-    /// Continues as far as possible. Returns [`Next::Done`] when the server closes.
-    pub(super) fn poll(&mut self, socket: &mut Socket<'_>) -> Next {
+impl Talk for Conversation {
+    fn poll(&mut self, socket: &mut Socket<'_>) -> Next {
         let mut progress = Next::Idle;
         loop {
             let step = match self {

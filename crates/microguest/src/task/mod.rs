@@ -1,6 +1,7 @@
 //! Programs of a microguest: state machines that its vCPU runs between two polls of the network.
 
 mod connection;
+pub(super) mod echo;
 mod ping;
 mod probe;
 mod request_response;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use taut_bench::agent::protocol::{Address, AgentError};
 
+pub(super) use connection::Conversation;
 pub(super) use ping::PingTask;
 pub(super) use probe::ProbeTask;
 pub(super) use request_response::RequestResponseTask;

@@ -1,31 +1,36 @@
-//! The server for request/response and streams.
+//! A server, whose connections all do the same.
 
 use std::time::Instant;
 
-use super::connection::Conversation;
 use super::{Next, Task};
-use crate::machine::{Connection, Listener, Machine};
+use crate::machine::{Connection, Listener, Machine, Socket};
 
-/// A server with its connections.
-pub(crate) struct ServerTask {
-    listener: Listener,
-    connections: Vec<(Connection, Conversation)>,
+/// The server's side of one connection.
+pub(crate) trait Talk: Default + Send {
+    /// Continues as far as possible. Returns [`Next::Done`] when the server closes.
+    fn poll(&mut self, socket: &mut Socket<'_>) -> Next;
 }
 
-impl ServerTask {
+/// A server with its connections.
+pub(crate) struct ServerTask<T> {
+    listener: Listener,
+    connections: Vec<(Connection, T)>,
+}
+
+impl<T: Talk> ServerTask<T> {
     /// Creates a server for connections to `listener`.
     pub(crate) fn new(listener: Listener) -> Self {
         Self { listener, connections: vec![] }
     }
 }
 
-impl Task for ServerTask {
+impl<T: Talk> Task for ServerTask<T> {
     fn poll(&mut self, machine: &mut Machine, _: Instant) -> Next {
         while let Some(connection) = machine.accept(&mut self.listener) {
-            self.connections.push((connection, Conversation::new()));
+            self.connections.push((connection, T::default()));
         }
         let mut next = Next::Idle;
-        self.connections.retain_mut(|(connection, conversation)| {
+        self.connections.retain_mut(|(connection, talk)| {
             let mut socket = machine.socket(*connection);
             if !socket.is_open() {
                 machine.abort(*connection);
@@ -35,7 +40,7 @@ impl Task for ServerTask {
                 // The connection is still being established.
                 return true;
             }
-            match conversation.poll(&mut socket) {
+            match talk.poll(&mut socket) {
                 Next::Done => {
                     machine.close(*connection);
                     next = Next::Again;

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use taut_api::ip::{BadGateway, check_gateway};
 use taut_api::network::{ExternalPortSpec, MacLearning, NetnsSpec, PortGroupSpec};
 use taut_api::shaping::{Shape, Shaping};
 use taut_api::vm::VmSpec;
@@ -90,9 +91,24 @@ pub fn admit_netns(desired: &Desired, name: &Name, spec: &NetnsSpec) -> Result<(
             "give the interface another name (`ifname`), or detach the other first",
         ));
     }
+    admit_gateway(desired, name, spec)?;
     let owner = Owner::Netns(name.clone());
     find_portgroup(desired, &owner, &spec.portgroup)?;
     admit_mac(desired, &owner, spec.mac.unwrap_or_else(|| owner.derived_mac()))
+}
+
+/// Refuses a gateway that the interface cannot reach, and a second default route of a namespace.
+fn admit_gateway(desired: &Desired, name: &Name, spec: &NetnsSpec) -> Result<(), ApiError> {
+    check_gateway(spec.ip, spec.gateway)
+        .map_err(|error| invalid(format!("attachment `{name}`: {error}"), BadGateway::HINT))?;
+    let routes = |other: &NetnsSpec| other.netns == spec.netns && other.gateway.is_some();
+    match desired.netns.iter().find(|(other, found)| *other != name && routes(found)) {
+        Some((other, _)) if spec.gateway.is_some() => Err(conflict(
+            format!("namespace `{}` has a gateway already, by attachment `{other}`", spec.netns),
+            "leave `gateway` out; a namespace has one default route",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Admits an external port.
@@ -218,6 +234,29 @@ mod tests {
     use taut_api::vm::VmDesired;
 
     use super::*;
+
+    #[test]
+    fn first_hour_a_namespace_has_one_gateway_in_its_network() {
+        let name = |text: &str| text.parse::<Name>().unwrap();
+        let spec = |ifname: &str, ip: &str, gateway: &str| -> NetnsSpec {
+            let spec = serde_json::json!({
+                "netns": "fw", "portgroup": "lan", "ifname": ifname, "ip": ip, "gateway": gateway
+            });
+            serde_json::from_value(spec).unwrap()
+        };
+        let first = spec("a", "10.0.0.9/24", "10.0.0.1");
+        let mut desired = Desired::default();
+        assert_eq!(admit_gateway(&desired, &name("a"), &first), Ok(()));
+        desired.netns.insert(name("a"), first.clone());
+        assert_eq!(admit_gateway(&desired, &name("a"), &first), Ok(()), "the same again");
+        let second = spec("b", "10.1.0.9/24", "10.1.0.1");
+        let refused = admit_gateway(&desired, &name("b"), &second).unwrap_err();
+        assert!(refused.message.contains("by attachment `a`"), "{refused}");
+        let without = NetnsSpec { gateway: None, ..second };
+        assert_eq!(admit_gateway(&desired, &name("b"), &without), Ok(()));
+        let outside = admit_gateway(&desired, &name("a"), &spec("a", "10.0.0.9/24", "10.9.0.1")).unwrap_err();
+        assert!(outside.message.starts_with("attachment `a`: the gateway 10.9.0.1 is no other"), "{outside}");
+    }
 
     #[test]
     fn a_context_id_of_another_vm_is_refused() {

@@ -5,7 +5,7 @@ use taut_api::{ApiError, Name};
 
 use super::refusal::invalid;
 use crate::facts::HostSeen;
-use crate::facts::reservation::{pcpus, reserved_cpu};
+use crate::facts::reservation::{counted_pcpus, pcpus, reserved_cpu};
 
 /// Refuses a limit below the reservation. `spec` is already valid in itself.
 pub(super) fn admit_limits(host: &HostSeen, name: &Name, spec: &VmSpec) -> Result<(), ApiError> {
@@ -14,11 +14,8 @@ pub(super) fn admit_limits(host: &HostSeen, name: &Name, spec: &VmSpec) -> Resul
     if let Some(limit) = spec.cpu.limit.thousandths(spec.vcpus, host.cpu_mhz)
         && limit < reserved
     {
-        let (limit, reserved) = (pcpus(limit), pcpus(reserved));
-        return Err(invalid(
-            format!("VM `{name}` reserves {reserved} pCPUs and is limited to {limit} of them"),
-            hint,
-        ));
+        let (limit, reserved) = (pcpus(limit), counted_pcpus(reserved));
+        return Err(invalid(format!("VM `{name}` reserves {reserved} and is limited to {limit}"), hint));
     }
     let reserved = spec.memory_reservation.of(spec.memory);
     match spec.memory_limit.of(spec.memory) {
@@ -47,7 +44,7 @@ mod tests {
         let refused = |json: serde_json::Value| admit_limits(&host, &name, &spec(&json)).unwrap_err().message;
         let cpu =
             refused(serde_json::json!({ "vcpus": 2, "cpu": { "reservation": "full", "limit": "3000MHz" } }));
-        assert_eq!(cpu, "VM `a` reserves 2 pCPUs and is limited to 1.5 of them");
+        assert_eq!(cpu, "VM `a` reserves 2 pCPUs and is limited to 1.5");
         let memory = refused(serde_json::json!({ "memory_reservation": "full", "memory_limit": "128MiB" }));
         assert_eq!(memory, "VM `a` reserves 256MiB of memory and is limited to 128MiB of it");
         let fine = spec(&serde_json::json!({

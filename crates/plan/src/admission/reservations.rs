@@ -5,11 +5,14 @@
 
 use taut_api::enforcement::HostReport;
 use taut_api::vm::{LatencySensitivity, Power, VmDesired, VmSpec};
+use taut_api::word::counted;
 use taut_api::{ApiError, Bytes, Name};
 
 use super::limits::admit_limits;
 use super::refusal::{conflict, invalid};
-use crate::facts::reservation::{level_name, memory_is_reserved, pcpus, reservable_memory, reserved_cpu};
+use crate::facts::reservation::{
+    counted_pcpus, level_name, memory_is_reserved, pcpus, reservable_memory, reserved_cpu,
+};
 use crate::facts::{Desired, HostSeen, Observed};
 use crate::placement::exclusive::{place_exclusive_vcpus, state_problem};
 use crate::placement::problem::{Placement, Problem};
@@ -126,10 +129,10 @@ fn admit_cpu(desired: &Desired, host: &HostSeen, name: &Name, spec: &VmSpec) -> 
     if wanted > capacity {
         return Err(conflict(
             format!(
-                "VM `{name}` reserves {} pCPUs for its {} vCPUs, but this host has {cpus} and one always \
+                "VM `{name}` reserves {} for its {}, but this host has {cpus} and one always \
                  stays for the host itself: {} can be reserved",
-                pcpus(wanted),
-                spec.vcpus,
+                counted_pcpus(wanted),
+                counted(spec.vcpus, "vCPU"),
                 pcpus(capacity)
             ),
             hint,
@@ -137,9 +140,9 @@ fn admit_cpu(desired: &Desired, host: &HostSeen, name: &Name, spec: &VmSpec) -> 
     }
     Err(conflict(
         format!(
-            "VM `{name}` reserves {} pCPUs, but the host would be over-committed: of {} that can be \
+            "VM `{name}` reserves {}, but the host would be over-committed: of {} that can be \
              reserved, running VMs have reserved {}; {} are missing",
-            pcpus(wanted),
+            counted_pcpus(wanted),
             pcpus(capacity),
             pcpus(others),
             pcpus(wanted + others - capacity)
@@ -164,10 +167,10 @@ fn admit_beside_exclusive(
     }
     Err(conflict(
         format!(
-            "VM `{name}` reserves {} pCPUs, but the host would be over-committed: other VMs own {owned} of \
-             its {} pCPUs, idle siblings included, and {} would be promised of the {} that are left",
-            pcpus(wanted),
-            host.cpus.len(),
+            "VM `{name}` reserves {}, but the host would be over-committed: other VMs own {owned} of \
+             its {}, with SMT siblings that stay idle, and {} would be reserved of the {} that are left",
+            counted_pcpus(wanted),
+            counted(host.cpus.len(), "pCPU"),
             pcpus(problem.promised),
             pcpus(left)
         ),

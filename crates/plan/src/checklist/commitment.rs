@@ -1,6 +1,7 @@
 //! Commitments of this host to VMs: vCPUs and memory of running VMs, and the defaults of vNICs.
 
 use taut_api::check::{Commitment, HostFacts};
+use taut_api::word::counted;
 
 use super::line::{Item, Line, Profile, TakesEffect, Verdict};
 
@@ -68,7 +69,7 @@ pub(super) fn lines(facts: &HostFacts, profile: Profile) -> Vec<Line> {
 
 fn vcpus(commitment: &Commitment, pcpus: u32, profile: Profile) -> Line {
     let Commitment { vms, vcpus, .. } = *commitment;
-    let found = format!("{vcpus} vCPUs of {vms} VMs, {pcpus} pCPUs");
+    let found = format!("{} of {}, {}", counted(vcpus, "vCPU"), counted(vms, "VM"), counted(pcpus, "pCPU"));
     let most = match profile {
         Profile::Latency => pcpus.saturating_sub(1),
         Profile::Throughput => pcpus,

@@ -1,6 +1,7 @@
 //! Features of the CPUs: virtualization, SMT, kinds of cores, mitigations.
 
 use taut_api::check::{CpuFacts, HostFacts};
+use taut_api::word::counted;
 
 use super::line::{Item, Line, Profile, TakesEffect, Verdict};
 
@@ -96,7 +97,7 @@ fn delivery(cpu: &CpuFacts, profile: Profile) -> Line {
 }
 
 fn smt(cpu: &CpuFacts, profile: Profile) -> Line {
-    let found = || format!("{} pCPUs on {} cores", cpu.pcpus, cpu.cores);
+    let found = || format!("{} on {}", counted(cpu.pcpus, "pCPU"), counted(cpu.cores, "core"));
     match (cpu.smt, profile) {
         (None, _) => SMT.unknown("cannot be read", "off, or siblings kept idle"),
         (Some(true), Profile::Latency) => SMT.line(Verdict::Warn, found(), "off, or siblings kept idle"),

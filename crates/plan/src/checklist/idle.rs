@@ -18,7 +18,7 @@ const DEEP: Item = Item {
     what: "deepest C-state that pCPUs may enter",
     why: "An interrupt waits until its pCPU is awake. Leaving C1 takes a microsecond; leaving C6 \
            takes a hundred or more, with cold caches.",
-    effect: "wake-ups take at most 2 us; costs power and leaves less turbo to other pCPUs. taut \
+    effect: "wake-ups take at most 2 µs; costs power and leaves less turbo to other pCPUs. taut \
            bounds the pCPUs of `high` VMs by itself",
     takes_effect: TakesEffect::Live,
 };
@@ -106,7 +106,7 @@ fn allowed(idle: &IdleFacts, state: &IdleState) -> bool {
 fn deep(facts: &HostFacts, profile: Profile) -> Line {
     let idle = &facts.idle;
     let wanted = match profile {
-        Profile::Latency => format!("exit latency at most {MOST_US} us"),
+        Profile::Latency => format!("exit latency at most {MOST_US} µs"),
         Profile::Throughput | Profile::Dense => "any".to_owned(),
     };
     let Some(deepest) =
@@ -114,7 +114,7 @@ fn deep(facts: &HostFacts, profile: Profile) -> Line {
     else {
         return DEEP.unknown("no C-states visible", wanted);
     };
-    let found = format!("{}, {} us to leave", deepest.name, deepest.exit_us);
+    let found = format!("{}, {} µs to leave", deepest.name, deepest.exit_us);
     if profile != Profile::Latency || deepest.exit_us <= MOST_US {
         return DEEP.line(Verdict::Ok, found, wanted);
     }
@@ -133,7 +133,7 @@ fn c1e(idle: &IdleFacts, profile: Profile) -> Line {
     if !allowed(idle, state) {
         return C1E.line(Verdict::Ok, "not entered", wanted);
     }
-    let found = format!("entered, {} us to leave", state.exit_us);
+    let found = format!("entered, {} µs to leave", state.exit_us);
     // Newer CPUs have C1E instead of C1. Without it a pCPU could only poll.
     let instead_of_c1 = !idle.states.iter().any(|state| state.name == "C1");
     if profile != Profile::Latency || (instead_of_c1 && state.exit_us <= MOST_US) {
@@ -154,7 +154,7 @@ fn held(idle: &IdleFacts, profile: Profile) -> Line {
         (_, Some(us)) => {
             let (item, verdict) =
                 if profile == Profile::Latency { (HELD, Verdict::Ok) } else { (HELD_OFF, Verdict::Warn) };
-            item.line(verdict, format!("{us} us"), wanted)
+            item.line(verdict, format!("{us} µs"), wanted)
         }
         (_, None) => {
             let harmless = profile != Profile::Latency

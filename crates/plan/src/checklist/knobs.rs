@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use taut_api::check::{Change, Knob};
+use taut_api::word::plural;
 
 use super::line::{Item, Line, Verdict};
 
@@ -76,7 +77,8 @@ pub(super) fn found(knobs: &[Knob]) -> String {
         return knob.value.clone();
     }
     let parts: Vec<_> = values.iter().map(|(value, count)| format!("{value} on {count}")).collect();
-    format!("{} pCPUs", parts.join(", "))
+    let last = values.values().next_back().copied().unwrap_or_default();
+    format!("{} {}", parts.join(", "), plural(last, "pCPU"))
 }
 
 #[cfg(test)]
@@ -101,7 +103,7 @@ mod tests {
         ];
         let line = one_of(ITEM, &knobs, &["madvise", "never"], Verdict::Bad, "absent");
         assert_eq!(line.verdict, Verdict::Bad);
-        assert_eq!(line.found, "always on 1, never on 1, x on 1 pCPUs");
+        assert_eq!(line.found, "always on 1, never on 1, x on 1 pCPU");
         assert_eq!(line.changes, [Change { path: "b".into(), value: "never".into() }]);
         assert_eq!(one_of(ITEM, &[], &["a"], Verdict::Bad, "absent").verdict, Verdict::Unknown);
     }

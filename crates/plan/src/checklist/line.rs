@@ -118,6 +118,9 @@ pub struct Report {
     pub subject: String,
     /// The profile for which it was checked.
     pub profile: Profile,
+    /// The reason for the profile, if its user has not named one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile_because: Option<&'static str>,
     /// Number of lines with each verdict.
     pub summary: Summary,
     /// The lines.
@@ -146,7 +149,13 @@ impl Report {
             bad: count(Verdict::Bad),
             unknown: count(Verdict::Unknown),
         };
-        Self { subject: subject.to_owned(), profile, summary, lines }
+        Self { subject: subject.to_owned(), profile, profile_because: None, summary, lines }
+    }
+
+    /// Adds the reason for the profile.
+    #[must_use]
+    pub fn because(self, reason: Option<&'static str>) -> Self {
+        Self { profile_because: reason, ..self }
     }
 
     /// All changes that `--apply` makes. Of two changes of the same file the first counts.

@@ -21,7 +21,7 @@ mod text;
 mod vm;
 
 pub use line::{Line, Profile, Report, Summary, TakesEffect, Verdict};
-pub use vm::VmFacts;
+pub use vm::{VmFacts, profile_of};
 
 use taut_api::check::{GuestFacts, HostFacts};
 

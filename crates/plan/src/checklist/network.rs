@@ -127,7 +127,7 @@ fn moderation_of(card: &Card) -> (String, Moderates) {
     let driver = card.driver.as_deref().unwrap_or("no driver");
     let (state, moderates) = match (&card.moderation, card.throttle.as_deref()) {
         (Some(seen), _) if seen.adaptive_rx => ("adaptive".to_owned(), Moderates::On),
-        (Some(seen), _) if seen.rx_us > 0 => (format!("{} us", seen.rx_us), Moderates::On),
+        (Some(seen), _) if seen.rx_us > 0 => (format!("{} µs", seen.rx_us), Moderates::On),
         // virtio_net reports 0 where it has no moderation of its own.
         _ if driver.starts_with("virtio") => ("left to the host".to_owned(), Moderates::Outside),
         (Some(_), _) => ("off".to_owned(), Moderates::Off),

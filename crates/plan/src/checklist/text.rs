@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use taut_api::word::counted;
+
 use super::line::{Line, Report, Verdict};
 
 /// Maximum width of a cell, in characters. A longer value is printed whole below the table.
@@ -26,15 +28,18 @@ impl fmt::Display for Report {
             }
             writeln!(f, "  why     {}\n  effect  {}", line.why, line.effect)?;
         }
-        let Self { subject, profile, summary, .. } = self;
+        let Self { subject, profile, profile_because, summary, .. } = self;
         let live = self.changes().len();
         write!(
             f,
             "\n{subject} for {profile}: {} ok, {} warn, {} bad, {} unknown",
             summary.ok, summary.warn, summary.bad, summary.unknown
         )?;
+        if let Some(reason) = profile_because {
+            write!(f, "\nprofile {profile}, because {reason}; --profile checks for another one")?;
+        }
         if live > 0 {
-            write!(f, "; --apply changes {live} {}", if live == 1 { "file" } else { "files" })?;
+            write!(f, "; --apply changes {}", counted(live, "file"))?;
         }
         writeln!(f)
     }

@@ -44,6 +44,12 @@ pub fn pcpus(thousandths: u64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
+/// Formats thousandths of a pCPU with their noun: `1 pCPU`, `1.5 pCPUs`.
+pub fn counted_pcpus(thousandths: u64) -> String {
+    let noun = if thousandths == 1000 { "pCPU" } else { "pCPUs" };
+    format!("{} {noun}", pcpus(thousandths))
+}
+
 /// The level as `.toml` files and the command line spell it.
 pub const fn level_name(level: LatencySensitivity) -> &'static str {
     match level {

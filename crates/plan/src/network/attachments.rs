@@ -51,7 +51,7 @@ fn needs_device(observed: &Observed, port: PortId, up_to_date: bool) -> bool {
 /// Returns whether both documents describe the same TAP device. The port group is no part of it:
 /// the fabric changes that without a new device.
 fn same_device(a: &NetnsSpec, b: &NetnsSpec) -> bool {
-    (&a.netns, &a.ifname, a.mac, a.ip) == (&b.netns, &b.ifname, b.mac, b.ip)
+    (&a.netns, &a.ifname, a.mac, a.ip, a.gateway) == (&b.netns, &b.ifname, b.mac, b.ip, b.gateway)
 }
 
 /// Returns whether both documents describe the same socket.

@@ -2,12 +2,14 @@
 
 use taut_api::Name;
 use taut_api::enforcement::{Hierarchy, HostReport};
+use taut_api::placement::Numbers;
 use taut_api::vm::{LatencySensitivity, VmDesired};
+use taut_api::word::counted;
 
 use super::problem::{Demand, Grant, Placement, Problem};
 use super::shortage::explain_shortage;
 use super::solve::place;
-use crate::facts::reservation::{cpu_is_reserved, pcpus, reserved_cpu, wants_exclusive_pcpus};
+use crate::facts::reservation::{counted_pcpus, cpu_is_reserved, reserved_cpu, wants_exclusive_pcpus};
 use crate::facts::{Desired, Explanation, Observed, Row};
 
 /// Gives each vCPU of each VM that is to own pCPUs one of its own, as far as there are enough.
@@ -48,7 +50,7 @@ pub(crate) fn explain_ownership(observed: &Observed, report: &HostReport, grant:
     }
     if !idle.is_empty() {
         told.decide(
-            format!("pCPUs {idle:?} stay idle"),
+            format!("{} {} idle", named(idle), if idle.len() == 1 { "stays" } else { "stay" }),
             Row::IdleSiblings.because("a busy SMT sibling would slow its vCPUs down"),
         );
     }
@@ -56,7 +58,7 @@ pub(crate) fn explain_ownership(observed: &Observed, report: &HostReport, grant:
         let here: Vec<u32> = cpus.iter().filter(|cpu| interrupt.cpus.contains(cpu)).copied().collect();
         if !here.is_empty() {
             told.decide(
-                format!("{interrupt} may still arrive at pCPUs {here:?}"),
+                format!("{interrupt} may still arrive at {}", named(&here)),
                 Row::ExclusivePcpus.because(format!("this interrupt cannot be moved: {}", interrupt.why)),
             );
         }
@@ -68,13 +70,16 @@ pub(crate) fn explain_ownership(observed: &Observed, report: &HostReport, grant:
     };
     if let Some(fence) = fence {
         told.decide(
-            format!("other processes are kept off pCPUs {cpus:?}"),
+            format!("other processes are kept off {}", named(cpus)),
             Row::ExclusivePcpus.because(fence),
         );
     }
     told.decide(
-        format!("pCPUs {cpus:?} enter no sleep state that takes time to leave"),
-        Row::FastWakeUp.because("pm_qos_resume_latency_us is n/a, which tolerates no wake-up latency"),
+        format!("{} may sleep only lightly", named(cpus)),
+        Row::FastWakeUp.because(
+            "a pCPU takes time to leave a deep sleep state, so the kernel is told that none is tolerable \
+             (pm_qos_resume_latency_us)",
+        ),
     );
     told.decide(
         "the fabric, and the VM's threads other than vCPUs, have real-time priority on other pCPUs",
@@ -85,12 +90,16 @@ pub(crate) fn explain_ownership(observed: &Observed, report: &HostReport, grant:
     told
 }
 
+/// Names pCPUs: `pCPU 3`, `pCPUs 2-3`.
+fn named(cpus: &[u32]) -> String {
+    cpus.iter().copied().collect::<Numbers>().named("pCPU")
+}
+
 fn why_this_pcpu(observed: &Observed, cpu: u32) -> String {
     let place = observed.host.cpus.iter().find(|found| found.id == cpu);
-    let place = place.map(|cpu| format!(" (node {}, cache {})", cpu.node, cpu.llc)).unwrap_or_default();
+    let place = place.map(|cpu| format!(" (NUMA node {}, cache {})", cpu.node, cpu.llc)).unwrap_or_default();
     Row::ExclusivePcpus.because(format!(
-        "CPU and memory are fully reserved; this core{place} was free, is near its others where \
-         possible, and is never the host's first"
+        "CPU and memory are fully reserved, and no other VM owns a pCPU of this core{place}"
     ))
 }
 
@@ -107,11 +116,14 @@ pub(crate) fn explain_missing(
     if observed.restored {
         told.lack("`taut host restore` put everything back: the next change of any setting applies it again");
     } else if !cpu_is_reserved(spec, &observed.host) {
+        let reserved = match reserved_cpu(spec, &observed.host) {
+            0 => "no CPU".to_owned(),
+            reserved => counted_pcpus(reserved),
+        };
         told.lack(format!(
-            "no exclusive pCPUs: {} of {} pCPUs are reserved, and the rest may be promised to other \
-             VMs; hint: `taut vm set {name} --cpu-reservation full`",
-            pcpus(reserved_cpu(spec, &observed.host)),
-            spec.vcpus
+            "no exclusive pCPUs: it reserves {reserved} for its {}, and only a VM that reserves a whole \
+             pCPU for each vCPU owns pCPUs; hint: `taut vm set {name} --cpu-reservation full`",
+            counted(spec.vcpus, "vCPU")
         ));
     }
     if placement.granted.contains_key(name) {

@@ -2,10 +2,11 @@
 
 use taut_api::Name;
 use taut_api::vm::VmSpec;
+use taut_api::word::counted;
 
 use super::problem::{BrokenPromise, Shortage};
 use crate::facts::HostSeen;
-use crate::facts::reservation::{level_name, pcpus};
+use crate::facts::reservation::{counted_pcpus, level_name, pcpus};
 
 /// Returns the message, with all numbers, and a hint.
 pub fn explain_shortage(
@@ -16,22 +17,20 @@ pub fn explain_shortage(
 ) -> (String, &'static str) {
     let Shortage { cores, free, elsewhere, taken, host: hosts, promised } = shortage;
     let smt = host.has_smt();
-    let plural = |is_one: bool| if is_one { "" } else { "s" };
     let unit = if smt { "whole core" } else { "exclusive pCPU" };
     let siblings = if smt { " (an SMT sibling is never shared with others)" } else { "" };
     let needs = format!(
-        "latency_sensitivity = \"{}\" of VM `{name}` needs {cores} {unit}{}{siblings} for its {} vCPU{}",
+        "latency_sensitivity = \"{}\" of VM `{name}` needs {}{siblings} for its {}",
         level_name(spec.latency_sensitivity),
-        plural(*cores == 1),
-        spec.vcpus,
-        plural(spec.vcpus == 1)
+        counted(*cores, unit),
+        counted(spec.vcpus, "vCPU")
     );
     if let Some(BrokenPromise { promised, left }) = promised {
         return (
             format!(
-                "{needs}, but the host would be over-committed: {} pCPUs are reserved for other VMs, \
-                 and {} would be left",
-                pcpus(*promised),
+                "{needs}, but the host would be over-committed: other VMs have reserved {}, and {} would \
+                 be left",
+                counted_pcpus(*promised),
                 pcpus(*left)
             ),
             "stop a VM that has a CPU reservation, or give this one fewer vCPUs",
@@ -47,9 +46,9 @@ pub fn explain_shortage(
     let total = free + elsewhere + hosts + taken.values().sum::<usize>();
     (
         format!(
-            "{needs}, but it can have {free} of the host's {total} {}: the host and threads bound to \
+            "{needs}, but it can have {free} of the host's {}: the host and threads bound to \
              pCPUs (--fabric-cpus, --vmci-cpu) keep {hosts}{}{outside}",
-            if smt { "cores" } else { "pCPUs" },
+            counted(total, if smt { "core" } else { "pCPU" }),
             owners.collect::<String>()
         ),
         "give the VM fewer vCPUs, set another VM to normal, or bind the fabric's workers to the \

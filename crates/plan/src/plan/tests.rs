@@ -73,6 +73,7 @@ fn desired() -> impl Strategy<Value = Desired> {
             portgroup,
             mac: None,
             ip: Some(format!("10.0.0.{}/24", ip + 1).parse().unwrap()),
+            gateway: None,
             ifname: "taut0".into(),
         }),
         0..3,

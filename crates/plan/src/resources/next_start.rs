@@ -2,6 +2,7 @@
 
 use taut_api::Bytes;
 use taut_api::vm::{VmDesired, VmSpec};
+use taut_api::word::counted;
 
 use crate::facts::reservation::{memory_is_reserved, wants_exclusive_pcpus};
 use crate::facts::{Explanation, HostSeen, MachineSize, Process, Row};
@@ -14,7 +15,7 @@ pub(crate) fn explain_size(spec: &VmSpec, process: Option<&Process>) -> Explanat
     };
     let rule = "vCPUs and memory are part of the machine that a VM starts with";
     if vcpus != spec.vcpus {
-        let (now, then) = (counted(vcpus), counted(spec.vcpus));
+        let (now, then) = (counted(vcpus, "vCPU"), counted(spec.vcpus, "vCPU"));
         told.decide_from(true, format!("it has {then} from its next start on; it runs with {now}"), rule);
     }
     if memory != spec.memory {
@@ -26,10 +27,6 @@ pub(crate) fn explain_size(spec: &VmSpec, process: Option<&Process>) -> Explanat
         );
     }
     told
-}
-
-fn counted(vcpus: u32) -> String {
-    if vcpus == 1 { "1 vCPU".to_owned() } else { format!("{vcpus} vCPUs") }
 }
 
 /// Explains what a process keeps of the latency sensitivity and reservation that it was started

@@ -12,7 +12,7 @@ use taut_api::vm::{Power, VmDesired, VmSpec};
 use taut_api::{Bytes, Name};
 
 use super::memory_shares::{divide_memory, explain_memory_shares, explain_partial_reservation};
-use crate::facts::reservation::{memory_is_reserved, pcpus, wants_exclusive_pcpus};
+use crate::facts::reservation::{counted_pcpus, memory_is_reserved, wants_exclusive_pcpus};
 use crate::facts::{Desired, Explanation, HostSeen, Observed, Row};
 
 /// The control group of each VM that is wanted on; empty while no VM needs one.
@@ -148,7 +148,7 @@ fn explain_cpu_shares(host: &HostSeen, spec: &VmSpec, group: &GroupSettings, all
     );
     if let Some(limit) = group.cpu_limit {
         told.decide(
-            format!("it gets {} pCPUs at most ({})", pcpus(limit), spec.cpu.limit),
+            format!("it gets {} at most ({})", counted_pcpus(limit), spec.cpu.limit),
             Row::SharesAndLimits
                 .because(format!("for all of its threads together, even while pCPUs are idle; {quota}")),
         );

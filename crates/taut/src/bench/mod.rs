@@ -29,6 +29,7 @@ use taut_api::error::ErrorKind;
 use taut_bench::report::{Configuration, Figures, PictureError, Report};
 
 pub(crate) use args::Command;
+pub(crate) use end_point::EndPoint;
 
 use crate::client::Client;
 use crate::output::{self, Format, Outcome};

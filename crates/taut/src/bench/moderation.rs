@@ -213,9 +213,9 @@ fn table(results: &ModerationResults) -> String {
             "INTERRUPTS/S",
             "KICKS/S",
             "FABRIC CPU",
-            "P50 US",
-            "P99 US",
-            "P99.9 US",
+            "P50 µs",
+            "P99 µs",
+            "P99.9 µs",
         ],
         &rows,
     );

@@ -30,9 +30,10 @@ pub(crate) enum Command {
     Vm {
         /// Name of the VM
         name: Name,
-        /// Purpose to check for: latency, throughput or dense
-        #[arg(long, default_value_t, value_name = "PROFILE")]
-        profile: Profile,
+        /// Purpose to check for: latency, throughput or dense [default: latency for a
+        /// latency-sensitive VM, else dense while dense mode is on, else throughput]
+        #[arg(long, value_name = "PROFILE")]
+        profile: Option<Profile>,
     },
     /// Check a guest from inside: a VM through its agent, or this machine. Where only taut-guest is
     /// installed, `taut-guest check` does the same

@@ -18,7 +18,8 @@ const END_PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show version, processes, newest revision and the fabric's workers
+    /// Show the versions and processes of daemon and fabric, the newest revision and the fabric's
+    /// workers
     Show,
     /// Replace the running fabric by a new process of the installed program, without losing a frame
     /// or a link
@@ -46,6 +47,7 @@ fn show(client: &Client, format: Format) -> Outcome {
             ("version", daemon.version.clone()),
             ("pid", daemon.pid.to_string()),
             ("fabric pid", daemon.fabric_pid.map_or("none".to_owned(), |pid| pid.to_string())),
+            ("fabric version", daemon.fabric_version.clone().unwrap_or("not known".to_owned())),
             ("fabric starts", daemon.fabric_starts.to_string()),
             ("revision", daemon.revision.to_string()),
             ("state", daemon.state_dir.clone()),
@@ -100,8 +102,11 @@ pub(crate) fn shutdown(args: &ShutdownArgs, client: &Client, out: Output) -> Out
     end(args, client)?;
     let ended = serde_json::json!({ "ended": true, "everything": args.everything });
     out.changed(&ended, |_| {
-        let rest = if args.everything { "VMs and fabric have ended, too" } else { "VMs and traffic go on" };
-        format!("tautd has ended; {rest}")
+        if args.everything {
+            "all VMs, the fabric and tautd have ended".to_owned()
+        } else {
+            "tautd has ended; VMs and traffic go on".to_owned()
+        }
     });
     Ok(())
 }

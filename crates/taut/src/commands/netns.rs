@@ -1,5 +1,6 @@
 //! `taut netns`.
 
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use clap::Subcommand;
@@ -28,6 +29,9 @@ pub(crate) enum Command {
         /// IPv4 address of its interface, such as 10.0.0.1/24
         #[arg(long, value_parser = parse_ipv4_net)]
         ip: Option<Ipv4Net>,
+        /// Router to other networks, in the network of --ip: the default route of the namespace
+        #[arg(long, value_name = "IP", requires = "ip")]
+        gateway: Option<Ipv4Addr>,
         /// Ethernet address of its interface; derived from the name by default
         #[arg(long)]
         mac: Option<MacAddr>,
@@ -66,7 +70,7 @@ const SETTLED: Duration = Duration::from_secs(3);
 
 pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
     match command {
-        Command::Attach { netns, portgroup, ip, mac, name, ifname } => {
+        Command::Attach { netns, portgroup, ip, gateway, mac, name, ifname } => {
             let name = match name {
                 Some(name) => name,
                 None => netns.parse().map_err(|error| {
@@ -77,7 +81,7 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
                     )
                 })?,
             };
-            let spec = NetnsSpec { netns, portgroup, mac, ip, ifname };
+            let spec = NetnsSpec { netns, portgroup, mac, ip, gateway, ifname };
             client.create::<Netns>(&path::NETNS_ATTACHMENT.of(&name), &spec)?;
             out.changed(&attached(client, &name)?, in_force);
         }
@@ -98,8 +102,14 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
             out.changed(&attached(client, &name)?, in_force);
         }
         Command::Detach { name } => {
-            client.delete(&path::NETNS_ATTACHMENT.of(&name))?;
-            out.deleted("namespace", &name, "detached");
+            let path = path::NETNS_ATTACHMENT.of(&name);
+            let Netns { spec, status, .. } = client.get(&path)?;
+            client.delete(&path)?;
+            let rest = match (status.made_netns, spec.netns) {
+                (true, _) => "taut made the namespace, and removes it with its last attachment".to_owned(),
+                (false, netns) => format!("namespace {netns} stays, because taut did not make it"),
+            };
+            out.deleted("namespace", &name, &format!("detached; {rest}"));
         }
     }
     Ok(())
@@ -126,8 +136,14 @@ fn attached(client: &Client, name: &Name) -> Result<Netns, ApiError> {
 /// Renders the attachment in one line.
 fn in_force(attachment: &Netns) -> String {
     let Netns { name, spec, .. } = attachment;
-    let ip = spec.ip.map_or("no address".to_owned(), |ip| ip.to_string());
+    let ip = address(spec).unwrap_or("no address".to_owned());
     format!("namespace {name}: on port group {}, interface {} with {ip}", spec.portgroup, spec.ifname)
+}
+
+/// Renders the interface's address with its gateway.
+fn address(spec: &NetnsSpec) -> Option<String> {
+    let gateway = spec.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
+    spec.ip.map(|ip| format!("{ip}{gateway}"))
 }
 
 fn show(attachment: &Netns) -> String {
@@ -140,7 +156,7 @@ fn show(attachment: &Netns) -> String {
         ("portgroup", spec.portgroup.to_string()),
         ("interface", spec.ifname.clone()),
         ("mac", spec.mac.map(|mac| mac.to_string()).unwrap_or_default()),
-        ("ip", spec.ip.map_or("none".to_owned(), |ip| ip.to_string())),
+        ("ip", address(spec).unwrap_or("none".to_owned())),
         ("attached", if status.attached { "yes" } else { "no" }.to_owned()),
         ("reason", status.reason.clone().unwrap_or_default()),
         ("revision", revision.to_string()),
@@ -159,7 +175,7 @@ fn row(attachment: &Netns) -> [String; 6] {
         spec.netns.clone(),
         spec.ifname.clone(),
         spec.portgroup.to_string(),
-        spec.ip.map(|ip| ip.to_string()).unwrap_or_default(),
+        address(spec).unwrap_or_default(),
         attached,
     ]
 }
@@ -176,6 +192,14 @@ mod tests {
             "status": { "attached": true, "made_netns": true }
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn first_hour_a_gateway_is_shown_behind_the_address() {
+        let mut routed = attachment();
+        routed.spec.gateway = Some(Ipv4Addr::new(10, 0, 0, 1));
+        assert_eq!(row(&routed)[4], "10.0.0.9/24 via 10.0.0.1");
+        assert!(in_force(&routed).ends_with("interface taut0 with 10.0.0.9/24 via 10.0.0.1"));
     }
 
     #[test]

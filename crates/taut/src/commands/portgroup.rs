@@ -97,12 +97,16 @@ fn or_none(text: String) -> String {
 /// Renders all settings in one line.
 fn in_force(group: &PortGroup) -> String {
     let PortGroup { name, spec, .. } = group;
+    let or = |text: String, nothing: &str, before: &str| match text.as_str() {
+        "" => nothing.to_owned(),
+        text => format!("{before} {text}"),
+    };
     format!(
-        "port group {name}: vSwitch {}, VLAN {}, accepts {}, shaping {}",
+        "port group {name}: vSwitch {}, {}, security policy {}, {}",
         spec.vswitch,
-        or_none(vlan(spec)),
-        or_none(policy::cell(spec)),
-        or_none(shaping::cell(&spec.shaping))
+        or(vlan(spec), "no VLAN", "VLAN"),
+        or(policy::cell(spec), "rejects everything", "accepts"),
+        or(shaping::cell(&spec.shaping), "not shaped", "shaped")
     )
 }
 
@@ -156,7 +160,10 @@ mod tests {
     #[test]
     fn a_port_group_is_shown_with_every_setting() {
         let plain = group(&serde_json::json!({ "vswitch": "prod" }));
-        assert_eq!(in_force(&plain), "port group web: vSwitch prod, VLAN none, accepts none, shaping none");
+        assert_eq!(
+            in_force(&plain),
+            "port group web: vSwitch prod, no VLAN, security policy rejects everything, not shaped"
+        );
         let full = group(&serde_json::json!({
             "vswitch": "prod",
             "vlan": 10,
@@ -164,7 +171,7 @@ mod tests {
             "mac_learning": { "limit": 100 },
             "shaping": { "to_guest": { "average": "100Mbit", "peak": "200Mbit", "burst": "1MiB" } }
         }));
-        insta::assert_snapshot!(in_force(&full), @"port group web: vSwitch prod, VLAN 10, accepts promiscuous,forged-transmits,mac-learning(100), shaping to-guest 100Mbit peak 200Mbit burst 1MiB");
+        insta::assert_snapshot!(in_force(&full), @"port group web: vSwitch prod, VLAN 10, security policy accepts promiscuous,forged-transmits,mac-learning(100), shaped to-guest 100Mbit peak 200Mbit burst 1MiB");
         insta::assert_snapshot!(show(&full), @r"
         name              web
         vswitch           prod

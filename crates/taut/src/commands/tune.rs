@@ -4,8 +4,12 @@ use std::time::{Duration, SystemTime};
 
 use taut_api::Name;
 use taut_api::tune::{HostTune, TuneMode};
+use taut_api::word::counted;
 
 use crate::output;
+
+/// Price of dense mode. `docs/adr/0013-dense-mode-uses-common-ticks.md` has the measurements.
+const PRICE: &str = "while it is on, a request and its answer wait for up to 4 ticks of 4 ms: 16 ms";
 
 /// Renders state, settings, the three readings of the last test, and the governed ports.
 pub(super) fn show(tune: &HostTune) -> String {
@@ -22,8 +26,10 @@ pub(super) fn show(tune: &HostTune) -> String {
         ("dense mode", state.to_owned()),
         ("mode", output::word(&tune.mode)),
         ("interval", format!("{} s", tune.interval_s)),
-        ("threshold", format!("{} on {} pCPUs", tune.threshold, tune.pcpus)),
+        ("threshold", format!("{} on {}", tune.threshold, counted(tune.pcpus, "pCPU"))),
+        ("price", PRICE.to_owned()),
         ("last test", tune.state.test.as_ref().map_or("none".to_owned(), |test| ago(test.at_ms))),
+        ("next test", next_test(tune)),
         ("last change", tune.state.changed_ms.map_or("none".to_owned(), ago)),
         ("governs", count(&tune.governs)),
         ("never touches", count(&tune.leaves_alone)),
@@ -65,6 +71,20 @@ fn ago(at_ms: u64) -> String {
     format!("{} s ago", age.as_secs())
 }
 
+/// Says when dense mode is tested next, which is the only time when it goes on, or off by the load.
+fn next_test(tune: &HostTune) -> String {
+    if tune.mode == TuneMode::Default {
+        return "never: Net.NetTuneHostMode is default".to_owned();
+    }
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let left = |at_ms| Duration::from_millis(at_ms).saturating_sub(now).as_secs();
+    let when = tune.next_test_ms.map_or("soon".to_owned(), |at_ms| format!("in {} s", left(at_ms)));
+    format!(
+        "{when}; it turns dense mode {}",
+        if tune.state.on { "off, or leaves it on" } else { "on, or leaves it off" }
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use taut_api::tune::{TuneReading, TuneState, TuneTest, TuneThreshold};
@@ -89,6 +109,8 @@ mod tests {
             threshold: "1n 2n 50".into(),
             pcpus: 2,
             limits,
+            // A time in the past: the test is due.
+            next_test_ms: Some(0),
             held: Some(test.held()),
             state: TuneState { on: false, test: Some(test), changed_ms: None },
             governs: vec!["vm/a/nic0".into(), "vm/b/nic0".into()],
@@ -99,7 +121,9 @@ mod tests {
         mode                    dense
         interval                60 s
         threshold               1n 2n 50 on 2 pCPUs
+        price                   while it is on, a request and its answer wait for up to 4 ticks of 4 ms: 16 ms
         last test               0 s ago
+        next test               in 0 s; it turns dense mode on, or leaves it off
         last change             none
         governs                 2: vm/a/nic0, vm/b/nic0
         never touches           none
@@ -113,6 +137,7 @@ mod tests {
         (tune.mode, tune.held, tune.state) = (TuneMode::Default, None, TuneState::default());
         let text = show(&tune);
         assert!(text.contains("off; set Net.NetTuneHostMode=dense to test the load"), "{text}");
+        assert!(text.contains("next test               never: Net.NetTuneHostMode is default\n"), "{text}");
         assert!(text.contains("vCPUs                -          4        -"), "{text}");
     }
 }

@@ -34,7 +34,11 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
     match command {
         Command::Create { name } => {
             let created: VSwitch = client.create(&path::VSWITCH.of(&name), &VSwitchSpec::default())?;
-            out.changed(&created, |s| format!("vSwitch {}: a private network without port groups", s.name));
+            out.changed(&created, |VSwitch { name, .. }| {
+                format!(
+                    "vSwitch {name}: created, a private network; `taut portgroup create` gives it port groups"
+                )
+            });
         }
         Command::List => {
             let all: Vec<VSwitch> = client.get(path::VSWITCHES)?;

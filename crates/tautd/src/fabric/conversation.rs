@@ -13,6 +13,8 @@ use crate::inbox::Message;
 /// State of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Conversation {
+    /// Version of the fabric; empty if it is not known.
+    pub(super) version: String,
     /// Revision of the configuration that is in force.
     pub(super) configured: Option<u64>,
     /// Ports whose state was reported.

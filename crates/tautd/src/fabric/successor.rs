@@ -18,6 +18,7 @@ use super::supervisor::PATIENCE;
 /// State that a standing-by fabric has received, and the time per step.
 #[derive(Debug)]
 pub(super) struct Given {
+    version: String,
     revision: u64,
     /// Ports that it received something for.
     pub(super) ports: u32,
@@ -52,7 +53,7 @@ impl Watch {
 impl Shared {
     /// Gives a new fabric the configuration and the descriptors of all ports.
     pub(super) fn give(&self, stream: &UnixStream, watch: &mut Watch) -> io::Result<Given> {
-        Self::greet(stream)?;
+        let version = Self::greet(stream)?.version;
         let start_us = watch.lap();
         stream.set_nonblocking(true)?;
         let (config, mut messages, host_sockets, ports) = {
@@ -75,7 +76,7 @@ impl Shared {
             told.join().unwrap_or_else(|_| Err(io::Error::other("telling it everything panicked")))?;
             io::Result::Ok((configure_us, watch.lap()))
         })?;
-        Ok(Given { revision, ports, refused, start_us, configure_us, prepare_us })
+        Ok(Given { version, revision, ports, refused, start_us, configure_us, prepare_us })
     }
 
     fn configured(&self, stream: &UnixStream) -> io::Result<()> {
@@ -127,8 +128,8 @@ impl Shared {
                 other => return Err(unexpected(&other)),
             }
         }
-        let configured = Some(given.revision);
-        Ok(Conversation { configured, told: BTreeSet::new(), handed_over: true })
+        let (version, configured) = (given.version.clone(), Some(given.revision));
+        Ok(Conversation { version, configured, told: BTreeSet::new(), handed_over: true })
     }
 }
 

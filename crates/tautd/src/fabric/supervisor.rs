@@ -54,6 +54,15 @@ pub(super) enum End {
     Succeeded(Running),
 }
 
+/// A fabric's answer to the first message.
+#[derive(Debug)]
+pub(super) struct Greeting {
+    /// Version of taut; empty if it is not known.
+    pub(super) version: String,
+    /// Revision of its configuration.
+    revision: u64,
+}
+
 impl Shared {
     /// Runs until the daemon ends the fabric.
     pub(super) fn supervise(&self) {
@@ -154,7 +163,7 @@ impl Shared {
     fn converse(&self, process: &Process, stream: &UnixStream) -> io::Result<End> {
         // Reports of this fabric concern the ports as they are wanted now.
         self.wanted().new_ports.clear();
-        let revision = Self::greet(stream)?;
+        let Greeting { version, revision } = Self::greet(stream)?;
         // Send and receive at the same time: the fabric must not block while it has much to send.
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -162,7 +171,7 @@ impl Shared {
                     tracing::debug!(%error, "the fabric ended while it was told its configuration");
                 }
             });
-            self.listen(process, stream, Conversation::default())
+            self.listen(process, stream, Conversation { version, ..Conversation::default() })
         })
     }
 
@@ -173,6 +182,7 @@ impl Shared {
         stream: &UnixStream,
         mut conversation: Conversation,
     ) -> io::Result<End> {
+        self.board.lock().fabric_version.clone_from(&conversation.version);
         loop {
             if self.upgrades.is_asked_for() && self.is_ready(&conversation) {
                 let upgraded = self.upgrade(process, stream, &mut conversation)?;
@@ -200,15 +210,17 @@ impl Shared {
         }
     }
 
-    /// Sends the first message; returns the revision of the fabric's configuration.
-    pub(super) fn greet(stream: &UnixStream) -> io::Result<u64> {
+    /// Sends the first message.
+    pub(super) fn greet(stream: &UnixStream) -> io::Result<Greeting> {
         channel::send(stream, &ToFabric::Hello { protocol: PROTOCOL }, &[])?;
         let mut readable = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
         if poll(&mut readable, Timespec::try_from(PATIENCE).ok().as_ref())? == 0 {
             return Err(io::Error::other(format!("the fabric did not answer within {PATIENCE:?}")));
         }
         match channel::receive(stream)? {
-            Some((FromFabric::Welcome { protocol: PROTOCOL, revision, .. }, _)) => Ok(revision),
+            Some((FromFabric::Welcome { protocol: PROTOCOL, version, revision, .. }, _)) => {
+                Ok(Greeting { version, revision })
+            }
             Some((FromFabric::Welcome { protocol, .. }, _)) => Err(io::Error::other(format!(
                 "the fabric's protocol version is {protocol}, the daemon's {PROTOCOL}"
             ))),

@@ -153,7 +153,11 @@ impl Shared {
         );
         self.store.event(Level::Info, "fabric", "fabric.upgraded", &message);
         // Update the board before answering, so that requesters see the new process.
-        self.board.lock().observed.fabric.pid = Some(process.pid());
+        {
+            let mut seen = self.board.lock();
+            seen.observed.fabric.pid = Some(process.pid());
+            seen.fabric_version.clone_from(&conversation.version);
+        }
         self.upgrades.answer(&Ok(report));
         Ok(Some(Running { process, stream, origin: Origin::TookOver(conversation) }))
     }

@@ -106,9 +106,15 @@ pub(super) fn exists_already(kind: Kind, name: &Name) -> ApiError {
         Kind::PortGroup => format!("`taut portgroup set {name}` changes it; or use another name"),
         Kind::VSwitch => "use it as it is, or use another name; `taut vswitch list` shows all".to_owned(),
         Kind::Netns => {
-            format!("detach it first: `taut netns detach {name}`; or give the new one another --name")
+            format!(
+                "`taut netns set {name} --portgroup NAME` moves it to another port group; detach it first for \
+                 another address (`taut netns detach {name}`), or give the new one another --name"
+            )
         }
-        Kind::External => format!("detach it first: `taut port detach {name}`; or use another name"),
+        Kind::External => format!(
+            "`taut port set {name}` changes its port group and coalescing; detach it first for the rest \
+             (`taut port detach {name}`), or use another name"
+        ),
         Kind::Host => "`taut host set` changes the host's settings".to_owned(),
     };
     ApiError::new(ErrorKind::Conflict, format!("{} `{name}` exists already", kind.noun()), hint)

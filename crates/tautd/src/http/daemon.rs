@@ -30,6 +30,8 @@ pub(super) async fn show_daemon(State(app): State<Shared>) -> Result<Json<Daemon
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         fabric_pid: seen.observed.fabric.pid,
+        fabric_version: Some(seen.fabric_version.clone())
+            .filter(|version| !version.is_empty() && seen.observed.fabric.pid.is_some()),
         fabric_starts: seen.fabric_starts,
         revision: state.revision,
         state_dir: app.state_dir.display().to_string(),

@@ -55,7 +55,8 @@ fn changed(settings: &HostSettings, changes: ChangeHostSettings) -> Result<HostS
     let mut keys = serde_json::to_value(settings).expect("our own types are JSON");
     for (key, value) in changes.0 {
         // Absent settings get their defaults when the document is read.
-        keys[key] = if value.is_empty() { Value::Null } else { Value::String(value) };
+        let restores = value.is_empty() || value == "default";
+        keys[key] = if restores { Value::Null } else { Value::String(value) };
     }
     if let Some(keys) = keys.as_object_mut() {
         keys.retain(|_, value| !value.is_null());
@@ -69,13 +70,13 @@ fn changed(settings: &HostSettings, changes: ChangeHostSettings) -> Result<HostS
                 "Net.CoalesceScheme = {} and Net.CoalesceParams = {} do not match: {error}",
                 settings.coalesce_scheme, settings.coalesce_params
             ),
-            "set both in one command; an empty Net.CoalesceParams= restores the scheme's default",
+            "set both in one command; Net.CoalesceParams=default restores the scheme's default",
         )
     })?;
     settings.tune_interval().map_err(|error| {
         invalid(
             format!("invalid host setting: {error}"),
-            "an empty Net.NetTuneInterval= restores the default, 60",
+            "Net.NetTuneInterval=default restores the default, 60",
         )
     })?;
     settings.tune_threshold().map_err(|error| {
@@ -139,14 +140,20 @@ mod tests {
         assert_eq!(dense.tune_threshold().unwrap().to_string(), "3 2n 100");
         for (key, value, message) in [
             ("Net.NetTuneHostMode", "on", "unknown variant `on`, expected `default` or `dense`"),
-            ("Net.NetTuneInterval", "0", "takes 1 to 3600 seconds, not `0`\nhint: an empty"),
+            (
+                "Net.NetTuneInterval",
+                "0",
+                "takes 1 to 3600 seconds, not `0`\nhint: Net.NetTuneInterval=default",
+            ),
             ("Net.NetTuneThreshold", "1n", "three values, VMs, vCPUs and percent, not `1n`\nhint: write VMs"),
         ] {
             let refused = change(&default, &[(key, value)]).unwrap_err();
             assert!(refused.contains(message), "{refused}");
         }
-        let back = changes.map(|(key, _)| (key, ""));
-        assert_eq!(change(&dense, &back).unwrap(), default);
+        for word in ["", "default"] {
+            let back = changes.map(|(key, _)| (key, word));
+            assert_eq!(change(&dense, &back).unwrap(), default, "`{word}`");
+        }
     }
 
     #[test]

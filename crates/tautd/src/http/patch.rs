@@ -11,6 +11,7 @@ use taut_api::patch::{
 use taut_api::route::Vm;
 use taut_api::vm::{Disk, NicSpec, VmDesired, VmSpec, VmStatus};
 use taut_api::vmci::VmciSpec;
+use taut_api::word::counted;
 use taut_api::{ApiError, Document, Name, path};
 use taut_plan::admission::documents::admit_vm;
 use taut_plan::admission::placement::admit_placement;
@@ -80,10 +81,9 @@ fn apply(patch: &VmPatch, desired: &Desired, name: &Name, spec: &mut VmSpec) -> 
 fn nic<'a>(name: &Name, spec: &'a mut VmSpec, index: usize) -> Result<&'a mut NicSpec, ApiError> {
     let count = spec.nics.len();
     spec.nics.get_mut(index).ok_or_else(|| {
-        let cards = if count == 1 { "1 network card".to_owned() } else { format!("{count} network cards") };
         ApiError::new(
             ErrorKind::NotFound,
-            format!("VM `{name}` has {cards} and no card {index}"),
+            format!("VM `{name}` has {} and no card {index}", counted(count, "network card")),
             format!("cards are counted from 0; `taut vm show {name}` lists them"),
         )
     })

@@ -48,7 +48,8 @@ fn set_up(spec: &NetnsSpec, mac: MacAddr) -> io::Result<()> {
     if let Some(net) = spec.ip {
         links.set_ip(device, net)?;
     }
-    links.set_up(device)
+    links.set_up(device)?;
+    spec.gateway.map_or(Ok(()), |gateway| links.set_gateway(gateway))
 }
 
 /// Removes the TAP device, and the namespace too if `whole`. What is absent already is no error.

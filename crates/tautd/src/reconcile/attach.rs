@@ -62,8 +62,7 @@ impl Reconciler {
 
     /// Notes a problem of a document, and raises an event unless it is known already.
     fn tell_problem(&self, document: &str, kind: &str, problem: &str) {
-        let before = self.board.lock().problems.insert(document.to_owned(), problem.to_owned());
-        if before.as_deref() != Some(problem) {
+        if self.board.is_new_problem(document, problem) {
             self.store.event(Level::Warning, document, kind, problem);
         }
     }

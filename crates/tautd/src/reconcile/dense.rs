@@ -24,6 +24,8 @@ pub(super) const SUBJECT: &str = "tune/host";
 #[derive(Debug)]
 struct Sample {
     at: Instant,
+    /// The same time of the wall clock, in milliseconds since the Unix epoch.
+    at_ms: u64,
     cpus: CpuTimes,
     /// CPU time of each process that does not count as load.
     excluded: BTreeMap<u32, u64>,
@@ -38,7 +40,7 @@ impl Sample {
             tracing::warn!(%error, "the host's load is not known");
             CpuTimes::default()
         });
-        Self { at: Instant::now(), cpus, excluded: utilisation::processes(root, excluded) }
+        Self { at: Instant::now(), at_ms: now_ms(), cpus, excluded: utilisation::processes(root, excluded) }
     }
 
     /// Returns the utilisation since an earlier sample. A process without an earlier value is new.
@@ -83,7 +85,11 @@ impl Reconciler {
             }
             (TuneMode::Dense, Some(_)) => None,
         };
-        let before = self.board.lock().observed.tune.clone();
+        let before = {
+            let mut seen = self.board.lock();
+            seen.tune_interval_began_ms = self.dense.interval.as_ref().map(|begin| begin.at_ms);
+            seen.observed.tune.clone()
+        };
         let next = dense::update_dense_mode(settings, &before, now_ms(), reading);
         if next != before {
             self.note_tune(settings, &before, next);
@@ -147,7 +153,8 @@ mod tests {
         let before = Sample::take(&BTreeSet::from([std::process::id()]));
         assert_eq!(before.excluded.len(), 1);
         assert!(before.cpus.pcpus() > 0);
-        let mut after = Sample { at: before.at, cpus: before.cpus.clone(), excluded: BTreeMap::new() };
+        let Sample { at, at_ms, .. } = before;
+        let mut after = Sample { at, at_ms, cpus: before.cpus.clone(), excluded: BTreeMap::new() };
         assert_eq!(after.percent_since(&before), None);
         // Waits until at least one counter has moved.
         while after.percent_since(&before).is_none() {

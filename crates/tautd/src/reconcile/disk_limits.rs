@@ -9,7 +9,9 @@ use taut_vm::launch::throttle;
 use taut_vm::qmp::Qmp;
 
 use super::Reconciler;
+use crate::board::Board;
 use crate::inbox::Message;
+use crate::store::Store;
 
 /// Maximum time that QEMU's monitor may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -27,16 +29,42 @@ impl Reconciler {
         }
         self.retries.delay(&operation, RETRY);
         let (monitor, vm) = (self.vms.paths(vm).qmp(), vm.clone());
-        let (store, inbox) = (self.store.clone(), self.inbox.clone());
+        let (board, store, inbox) = (self.board.clone(), self.store.clone(), self.inbox.clone());
         std::thread::spawn(move || {
             let done = Qmp::connect(&monitor, PATIENCE).and_then(|mut qmp| throttle::set(&mut qmp, wanted));
             match done {
-                Ok(()) => inbox.send(Message::DiskLimited(vm, wanted)),
-                Err(error) => {
-                    let message = format!("the limits of its disk cannot be set: {error}");
-                    store.event(Level::Warning, &format!("vm/{vm}"), "disk.not-limited", &message);
+                Ok(()) => {
+                    board.lock().problems.remove(&operation);
+                    inbox.send(Message::DiskLimited(vm, wanted));
                 }
+                Err(error) => tell(&board, &store, &operation, &vm, &error.to_string()),
             }
         });
+    }
+}
+
+/// Raises an event for a failed attempt, unless the one before failed for the same reason.
+fn tell(board: &Board, store: &Store, operation: &str, vm: &Name, error: &str) {
+    if board.is_new_problem(operation, error) {
+        let message = format!("the limits of its disk cannot be set: {error}; taut tries again");
+        store.event(Level::Warning, &format!("vm/{vm}"), "disk.not-limited", &message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_hour_a_refusal_that_repeats_is_one_event() {
+        let dir = tempfile::tempdir().unwrap();
+        let (board, store) = (Board::default(), Store::open(dir.path()).unwrap());
+        let vm: Name = "db1".parse().unwrap();
+        for error in ["busy", "busy", "gone", "gone", "busy"] {
+            tell(&board, &store, "vm/db1/disk", &vm, error);
+        }
+        let told: Vec<_> = store.events(0, 10).unwrap().into_iter().map(|event| event.message).collect();
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told[0].contains(": busy;") && told[1].contains(": gone;"), "{told:?}");
     }
 }

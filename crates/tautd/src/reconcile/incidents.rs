@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use taut_api::event::Level;
 use taut_api::fabric::DropReason;
 use taut_api::fabric::counters::{PortCounters, VmciCounters};
+use taut_api::word::counted;
 use taut_plan::Owner;
 
 use super::Reconciler;
@@ -40,19 +41,19 @@ impl Incident {
 
     /// Describes so many incidents.
     fn message(self, count: u64) -> String {
-        let requests = if count == 1 { "connection request" } else { "connection requests" };
+        let requests = counted(count, "connection request");
         match self {
             Self::ForgedAddress => format!(
-                "dropped {count} {} from a source address that is not the port's own; the port group rejects \
+                "dropped {} from a source address that is not the port's own; the port group rejects \
                  forged transmits",
-                if count == 1 { "frame" } else { "frames" }
+                counted(count, "frame")
             ),
             Self::RefusedConnection => format!(
-                "refused {count} {requests} of the guest: no socket listens there, or the two have no VMCI \
+                "refused {requests} of the guest: no socket listens there, or the two have no VMCI \
                  domain in common"
             ),
             Self::LimitedConnection => format!(
-                "refused {count} {requests} by or to the guest: a limit of its connections was reached \
+                "refused {requests} by or to the guest: a limit of its connections was reached \
                  (--vmci-connections, --vmci-half-open)"
             ),
         }

@@ -39,8 +39,7 @@ impl Reconciler {
                 }
                 Err(error) => {
                     let problem = format!("the guest does not see the link that is wanted: {error}");
-                    let before = board.lock().problems.insert(document.clone(), problem.clone());
-                    if before.as_ref() != Some(&problem) {
+                    if board.is_new_problem(&document, &problem) {
                         store.event(Level::Warning, &document, "nic.link-not-set", &problem);
                     }
                 }

@@ -23,7 +23,7 @@ pub(super) fn describe(before: &Value, after: &Value) -> String {
         (before, after) => compare("", Some(before), Some(after), &mut fields),
     }
     if fields.is_empty() {
-        return "written again without a change".to_owned();
+        return "set again to the values that it had".to_owned();
     }
     listed("changed", &fields, |(path, before, after)| {
         format!("{path}: {} → {}", text(*before), text(*after))
@@ -110,7 +110,7 @@ mod tests {
             describe(&before, &without),
             "changed: nic[0].ip: 10.0.0.1/24 → default, nic[0].portgroup: lan → default"
         );
-        assert_eq!(describe(&before, &before), "written again without a change");
+        assert_eq!(describe(&before, &before), "set again to the values that it had");
         assert_eq!(describe(&json!({ "a": [1] }), &json!({ "a": [1, 2] })), "changed: a: [1] → [1,2]");
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileTypeExt as _;
 
+use taut_api::ip::{BadGateway, check_gateway};
 use taut_api::machine::MOST_SPIN_US;
 use taut_api::resources::MemoryReservation;
 use taut_api::shares::MemoryLimit;
@@ -224,6 +225,23 @@ fn readable(what: &str, path: &str, device_allowed: bool) -> Result<(), ApiError
     Err(invalid(format!("the {what} `{path}` is not {expected}"), hint))
 }
 
+/// Checks that each gateway is in its card's network, and that there is one at most: a guest has
+/// one default route.
+fn gateways(nics: &[NicSpec]) -> Result<(), ApiError> {
+    for (index, nic) in nics.iter().enumerate() {
+        check_gateway(nic.ip, nic.gateway)
+            .map_err(|error| invalid(format!("nic {index}: {error}"), BadGateway::HINT))?;
+    }
+    let mut routed = nics.iter().enumerate().filter(|(_, nic)| nic.gateway.is_some());
+    match (routed.next(), routed.next()) {
+        (Some((first, _)), Some((second, _))) => Err(invalid(
+            format!("nics {first} and {second} both have a gateway, but a guest has one default route"),
+            "leave one of them out; further routes belong into the guest",
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn nics(nics: &[NicSpec], kind: VmKind) -> Result<(), ApiError> {
     if nics.len() > MOST_NICS {
         return Err(invalid(
@@ -231,6 +249,7 @@ fn nics(nics: &[NicSpec], kind: VmKind) -> Result<(), ApiError> {
             "remove some [[nic]] tables",
         ));
     }
+    gateways(nics)?;
     let mut owners = BTreeMap::new();
     for (index, nic) in nics.iter().enumerate() {
         if let Some(mac) = nic.mac {

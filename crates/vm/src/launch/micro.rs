@@ -19,6 +19,9 @@ pub(super) fn command(launch: &Launch<'_>) -> Command {
         if let Some(ip) = nic.ip {
             let _ = write!(value, ",ip={ip}");
         }
+        if let Some(gateway) = nic.gateway {
+            let _ = write!(value, ",gateway={gateway}");
+        }
         let offloads = if nic.offloads { "on" } else { "off" };
         let _ = write!(value, ",rx={},tx={},offloads={offloads}", nic.rings.rx, nic.rings.tx);
         if nic.rings.packed {

@@ -130,9 +130,11 @@ fn firmware_addresses(args: &mut Args, spec: &VmSpec) {
     }
 }
 
-/// The addresses that the guest's agent sets on its interfaces, in the agent's syntax.
+/// The addresses and the default route that the guest's agent sets, in the agent's syntax.
 fn addresses(spec: &VmSpec) -> impl Iterator<Item = String> {
-    spec.nics.iter().filter_map(|nic| Some(format!("taut.ip={},{}", nic.mac?, nic.ip?)))
+    let ips = spec.nics.iter().filter_map(|nic| Some(format!("taut.ip={},{}", nic.mac?, nic.ip?)));
+    let gateways = spec.nics.iter().filter_map(|nic| Some(format!("taut.gateway={}", nic.gateway?)));
+    ips.chain(gateways)
 }
 
 fn disk(args: &mut Args, disk: &Disk) {

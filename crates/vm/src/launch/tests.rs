@@ -25,6 +25,7 @@ fn nic(model: NicModel) -> NicSpec {
         mac: Some(taut_api::MacAddr::derived("db1", 0)),
         model,
         ip: Some("10.0.0.1/24".parse().unwrap()),
+        gateway: None,
         rings: Rings { rx: 512, tx: 256, packed: false },
         offloads: true,
         queues: QueuePairs::default(),
@@ -111,6 +112,16 @@ fn addresses_reach_a_guest_on_its_own_disk_through_the_firmware() {
     let other = NicSpec { mac: Some(taut_api::MacAddr([2; 6])), ..nic(NicModel::E1000) };
     let spec = VmSpec { disk: Some(disk), nics: vec![nic(NicModel::Virtio), other], ..VmSpec::default() };
     insta::assert_snapshot!(shown(&spec, AcceleratorKind::Tcg, "10.0.2"));
+}
+
+#[test]
+fn first_hour_a_gateway_reaches_every_kind_of_guest() {
+    let routed = NicSpec { gateway: Some("10.0.0.254".parse().unwrap()), ..nic(NicModel::Virtio) };
+    let text = shown(&direct(vec![routed.clone()]), AcceleratorKind::Tcg, "10.0.2");
+    assert!(text.contains(",10.0.0.1/24 taut.gateway=10.0.0.254"), "{text}");
+    let micro = VmSpec { kind: VmKind::Micro, nics: vec![routed], ..VmSpec::default() };
+    let text = shown(&micro, AcceleratorKind::Tcg, "10.0.2");
+    assert!(text.contains(",ip=10.0.0.1/24,gateway=10.0.0.254,"), "{text}");
 }
 
 #[test]

@@ -46,6 +46,7 @@ impl Card {
             mac: self.mac(file)?,
             model: self.model(file),
             ip: None,
+            gateway: None,
             rings: Rings::default(),
             offloads: true,
             queues: QueuePairs::default(),

@@ -62,7 +62,7 @@ pub(super) fn read(file: &mut VmxFile, spec: &mut VmSpec) -> Result<(), ApiError
             );
         } else {
             let note = format!(
-                "{taken}: without effect unless halt.spin is true (the default of ESX is {MIN_SPIN_US} us)"
+                "{taken}: without effect unless halt.spin is true (the default of ESX is {MIN_SPIN_US} µs)"
             );
             file.mapped(SPIN_US, "halt.min_spin_us", note);
         }

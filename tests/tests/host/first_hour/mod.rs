@@ -1,9 +1,17 @@
 //! Mistakes and accidents of a user's first hour: each is told as it is, and none is hidden.
 
+mod attachment;
 mod create;
+mod echo;
 mod failure;
+mod leftovers;
 mod namespace;
 mod oversize;
+mod profile;
+mod router;
 mod second_daemon;
+mod settings;
 mod stop;
 mod units;
+mod upgrade;
+mod wording;

@@ -162,9 +162,13 @@ fn checks() {
     execute("docs/guide/checks.md", &Taut::start());
 }
 
+/// The page ends the daemon and starts another one, which ends with the page.
 #[test]
 fn operations() {
-    execute("docs/guide/operations.md", &Taut::start());
+    let mut taut = Taut::start();
+    execute("docs/guide/operations.md", &taut);
+    taut.kill_daemon();
+    taut.restart_daemon();
 }
 
 #[test]

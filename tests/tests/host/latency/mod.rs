@@ -166,7 +166,10 @@ fn exclusive_pcpus_are_granted_and_given_back_every_time() {
     set(&taut, "m1", "high");
     granted(&taut, "m1");
     let explained = taut.ok(["vm", "explain", "m1"]);
-    assert!(explained.contains("vCPU 0 owns pCPU") && explained.contains("LS-7"), "{explained}");
+    assert!(
+        explained.contains("vCPU 0 owns pCPU") && explained.contains("LS-7 no coalescing"),
+        "{explained}"
+    );
     taut.ok(["vm", "stop", "m1"]);
     is_as_before("its pCPU is free when it has stopped");
     taut.ok(["vm", "start", "--wait", "m1"]);

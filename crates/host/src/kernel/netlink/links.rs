@@ -1,12 +1,15 @@
-//! Network interfaces: state, MAC address, IP addresses (rtnetlink).
+//! Network interfaces: state, MAC address, IP addresses, default route (rtnetlink).
 
 use std::io;
+use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
 use neli::consts::nl::NlmF;
-use neli::consts::rtnl::{Ifa, Ifla, RtAddrFamily, RtScope, Rtm};
+use neli::consts::rtnl::{Ifa, Ifla, RtAddrFamily, RtScope, RtTable, Rta, Rtm, Rtn, Rtprot};
 use neli::consts::socket::NlFamily;
-use neli::rtnl::{Ifaddrmsg, IfaddrmsgBuilder, Ifinfomsg, IfinfomsgBuilder, RtattrBuilder};
+use neli::rtnl::{
+    Ifaddrmsg, IfaddrmsgBuilder, Ifinfomsg, IfinfomsgBuilder, RtattrBuilder, Rtmsg, RtmsgBuilder,
+};
 use neli::types::{Buffer, RtBuffer};
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
@@ -65,6 +68,26 @@ impl Links {
             .map_err(io::Error::other)?;
         let flags = NlmF::ACK | NlmF::CREATE | NlmF::REPLACE;
         self.0.request(Rtm::Newaddr, flags, message).map(drop)
+    }
+
+    /// Sets the IPv4 default route to a gateway that an interface reaches, in place of another one.
+    pub fn set_gateway(&mut self, gateway: Ipv4Addr) -> io::Result<()> {
+        let attribute = RtattrBuilder::default().rta_type(Rta::Gateway).rta_payload(gateway.octets()).build();
+        let attributes = RtBuffer::from_iter([attribute.map_err(io::Error::other)?]);
+        let message: Rtmsg = RtmsgBuilder::default()
+            .rtm_family(RtAddrFamily::Inet)
+            .rtm_dst_len(0)
+            .rtm_src_len(0)
+            .rtm_tos(0)
+            .rtm_table(RtTable::Main)
+            .rtm_protocol(Rtprot::Boot)
+            .rtm_scope(RtScope::Universe)
+            .rtm_type(Rtn::Unicast)
+            .rtattrs(attributes)
+            .build()
+            .map_err(io::Error::other)?;
+        let flags = NlmF::ACK | NlmF::CREATE | NlmF::REPLACE;
+        self.0.request(Rtm::Newroute, flags, message).map(drop)
     }
 
     /// Removes an interface.

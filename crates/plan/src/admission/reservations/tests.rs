@@ -123,7 +123,7 @@ fn owned_smt_siblings_are_a_reason_for_refusal() {
         &desired,
         &observed,
         &normal,
-        &["over-committed", "own 4 of its 6 pCPUs", "3 would be promised of the 2"],
+        &["over-committed", "own 4 of its 6 pCPUs", "3 would be reserved of the 2"],
     );
 }
 

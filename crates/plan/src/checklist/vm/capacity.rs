@@ -1,8 +1,10 @@
 //! The VM's share of the host: latency sensitivity, reservations, size.
 
+use taut_api::Bytes;
 use taut_api::latency::LatencyState;
 use taut_api::resources::CpuReservation;
 use taut_api::vm::VmSpec;
+use taut_api::word::counted;
 
 use super::facts::{VmFacts, is_high};
 use crate::checklist::line::{Item, Line, Profile, TakesEffect, Verdict};
@@ -39,14 +41,14 @@ const CPU: Item = Item {
 };
 const VCPUS: Item = Item {
     id: "vm.vcpus",
-    what: "vCPUs, and pCPUs of the host",
+    what: "vCPUs that the VM is described with, and pCPUs of the host",
     why: "A VM with as many vCPUs as the host has pCPUs shares one with the host's own threads.",
     effect: "one pCPU is left for the host and the switch",
     takes_effect: TakesEffect::VmRestart,
 };
 const NODE: Item = Item {
     id: "vm.numa",
-    what: "size of the VM and of a NUMA node (ESX: numa.nodeAffinity, numa.vcpu.min)",
+    what: "size that the VM is described with, and of a NUMA node (ESX: numa.nodeAffinity, numa.vcpu.min)",
     why: "All memory of a VM that fits into a node is local. A larger VM should know the host's \
            nodes.",
     effect: "no remote memory",
@@ -93,9 +95,17 @@ pub(super) fn cpu(spec: &VmSpec, profile: Profile) -> Line {
     }
 }
 
+/// Names the size that a VM has until its next start. The checklist judges the one that it gets
+/// then.
+fn until_restart(size: &str) -> String {
+    format!(" from its next start on (now {size})")
+}
+
 pub(super) fn vcpus(facts: &VmFacts<'_>, profile: Profile) -> Line {
     let (vcpus, pcpus) = (facts.spec.vcpus as usize, facts.host.cpus.len());
-    let found = format!("{vcpus} vCPUs, {pcpus} pCPUs");
+    let now = facts.status.size.filter(|size| size.vcpus != facts.spec.vcpus);
+    let now = now.map(|size| until_restart(&counted(size.vcpus, "vCPU"))).unwrap_or_default();
+    let found = format!("{}{now}, {}", counted(vcpus, "vCPU"), counted(pcpus, "pCPU"));
     let most = if profile == Profile::Latency { pcpus.saturating_sub(1).max(1) } else { pcpus };
     let verdict = if vcpus <= most { Verdict::Ok } else { Verdict::Bad };
     VCPUS.line(verdict, found, format!("at most {most}"))
@@ -108,6 +118,10 @@ pub(super) fn node(facts: &VmFacts<'_>) -> Line {
         .nodes
         .iter()
         .any(|node| node.memory.0 > facts.spec.memory.0 && pcpus(node.id) >= facts.spec.vcpus as usize);
-    let found = format!("{} vCPUs, {}; {} nodes", facts.spec.vcpus, facts.spec.memory, host.nodes.len());
+    let size = |vcpus, memory: Bytes| format!("{}, {memory}", counted(vcpus, "vCPU"));
+    let (vcpus, memory) = (facts.spec.vcpus, facts.spec.memory);
+    let now = facts.status.size.filter(|size| (size.vcpus, size.memory) != (vcpus, memory));
+    let now = now.map(|now| until_restart(&size(now.vcpus, now.memory))).unwrap_or_default();
+    let found = format!("{}{now}; {}", size(vcpus, memory), counted(host.nodes.len(), "node"));
     NODE.line(if fits { Verdict::Ok } else { Verdict::Warn }, found, "fits one node")
 }

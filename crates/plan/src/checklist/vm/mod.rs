@@ -7,7 +7,20 @@ mod vnics;
 
 pub use facts::VmFacts;
 
+use taut_api::vm::VmSpec;
+
 use super::line::{Line, Profile};
+use facts::is_high;
+
+/// Returns the profile that a VM is checked for unless its user names one, and the reason. `dense`
+/// says that dense mode is on.
+pub fn profile_of(spec: &VmSpec, dense: bool) -> (Profile, &'static str) {
+    match (is_high(spec), dense) {
+        (true, _) => (Profile::Latency, "its latency sensitivity is high"),
+        (false, true) => (Profile::Dense, "dense mode is on, and its latency sensitivity is normal"),
+        (false, false) => (Profile::Throughput, "its latency sensitivity is normal, and dense mode is off"),
+    }
+}
 
 /// The lines about a VM.
 pub(super) fn lines(facts: &VmFacts<'_>, profile: Profile) -> Vec<Line> {
@@ -28,7 +41,7 @@ pub(super) fn lines(facts: &VmFacts<'_>, profile: Profile) -> Vec<Line> {
 #[cfg(test)]
 mod tests {
     use taut_api::host::HostInfo;
-    use taut_api::vm::{VmSpec, VmStatus};
+    use taut_api::vm::{VmSize, VmStatus};
 
     use super::*;
     use crate::checklist::line::Verdict;
@@ -78,6 +91,50 @@ mod tests {
         }
         let partly = verdicts(&spec, &status("disabled", false, "partly"), Profile::Latency);
         assert!(partly.contains(&("vm.latency-sensitivity", Verdict::Warn)), "{partly:?}");
+    }
+
+    #[test]
+    fn first_hour_an_ordinary_vm_is_not_bad_and_the_profile_follows_the_vm() {
+        let ordinary =
+            spec(serde_json::json!({ "kind": "micro", "memory": "64MiB", "nic": [{ "portgroup": "lan" }] }));
+        let normal = status("rbc:4000", true, "waiting");
+        let (profile, why) = profile_of(&ordinary, false);
+        assert_eq!(
+            (profile, verdicts(&ordinary, &normal, profile)),
+            (Profile::Throughput, vec![("vm.rings", Verdict::Warn)])
+        );
+        assert!(why.contains("is normal"), "{why}");
+        assert_eq!(profile_of(&ordinary, true).0, Profile::Dense);
+        for level in ["high", "high-ht"] {
+            let sensitive = spec(serde_json::json!({ "latency_sensitivity": level }));
+            assert_eq!(profile_of(&sensitive, true).0, Profile::Latency);
+        }
+        let host = host();
+        let report =
+            super::super::vm(&VmFacts { name: "m", spec: &ordinary, status: &normal, host: &host }, profile);
+        let text = report.because(Some(why)).to_string();
+        assert!(text.contains("\nprofile throughput, because its latency sensitivity is normal,"), "{text}");
+    }
+
+    #[test]
+    fn first_hour_the_judged_size_is_that_of_the_next_start_and_the_present_one_is_named() {
+        let wanted = spec(serde_json::json!({ "vcpus": 16, "memory": "12GiB" }));
+        let mut running = status("rbc:4000", true, "waiting");
+        running.size = Some(VmSize { vcpus: 1, memory: "1GiB".parse().unwrap() });
+        let host = host();
+        let lines =
+            lines(&VmFacts { name: "m", spec: &wanted, status: &running, host: &host }, Profile::Throughput);
+        let found = |id| {
+            lines.iter().find(|line| line.id == id).map(|line| (line.found.as_str(), line.verdict)).unwrap()
+        };
+        assert_eq!(
+            found("vm.vcpus"),
+            ("16 vCPUs from its next start on (now 1 vCPU), 8 pCPUs", Verdict::Bad)
+        );
+        assert_eq!(
+            found("vm.numa"),
+            ("16 vCPUs, 12GiB from its next start on (now 1 vCPU, 1GiB); 2 nodes", Verdict::Warn)
+        );
     }
 
     #[test]

@@ -46,7 +46,7 @@ fn a_vm_without_a_full_cpu_reservation_is_told_why_it_owns_no_pcpus() {
     desired.vms.insert(name("new"), half.clone());
     assert!(Decided::new(&desired, &observed, &nothing).placement.granted.is_empty());
     let status = explained(&desired, &observed, &nothing);
-    assert!(status.missing[0].contains("0.5 of 1 pCPUs are reserved"), "{status:?}");
+    assert!(status.missing[0].contains("it reserves 0.5 pCPUs for its 1 vCPU,"), "{status:?}");
     half.vm.cpu.reservation = CpuReservation::Mhz(2000);
     desired.vms.insert(name("new"), half);
     let status = explained(&desired, &observed, &nothing);
@@ -68,7 +68,7 @@ fn an_interrupt_that_cannot_be_moved_is_told_to_the_owner_of_its_pcpu() {
     let told = status.decisions.iter().filter(|decision| decision.decision.starts_with("interrupt"));
     let told: Vec<_> = told.map(|it| (&*it.decision, &*it.rule)).collect();
     let rule = "LS-3 exclusive pCPUs: this interrupt cannot be moved: Input/output error";
-    assert_eq!(told, [("interrupt 14 (nic) may still arrive at pCPUs [1]", rule)]);
+    assert_eq!(told, [("interrupt 14 (nic) may still arrive at pCPU 1", rule)]);
 }
 
 #[test]

@@ -5,6 +5,8 @@ use taut_api::error::ErrorKind;
 use taut_api::host::{HostInfo, HostSettings, Toggle};
 use taut_api::path;
 use taut_api::route::Vm;
+use taut_api::tune::HostTune;
+use taut_api::vm::VmSize;
 use taut_api::{ApiError, Bytes, Name};
 use taut_plan::checklist::{self, Profile, Report, VmFacts};
 
@@ -23,11 +25,11 @@ pub(super) fn commitment(client: &Client) -> Result<Option<Commitment>, ApiError
     };
     let host = host(client)?;
     let settings: HostSettings = client.get(path::HOST_SETTINGS)?;
-    let running: Vec<_> = vms.iter().filter(|vm| vm.status.pid.is_some()).map(|vm| &vm.spec.vm).collect();
+    let running: Vec<_> = vms.iter().filter(|vm| vm.status.pid.is_some()).map(size).collect();
     Ok(Some(Commitment {
         vms: u32::try_from(running.len()).unwrap_or(u32::MAX),
-        vcpus: running.iter().map(|vm| vm.vcpus).sum(),
-        memory: Bytes(running.iter().map(|vm| vm.memory.0).sum()),
+        vcpus: running.iter().map(|size| size.vcpus).sum(),
+        memory: Bytes(running.iter().map(|size| size.memory.0).sum()),
         host_memory: host.memory_total,
         accelerator: output::word(&host.accelerator.kind),
         coalescing: [settings.coalesce_scheme.as_str(), settings.coalesce_params.as_str()]
@@ -39,12 +41,25 @@ pub(super) fn commitment(client: &Client) -> Result<Option<Commitment>, ApiError
     }))
 }
 
-/// Checks a VM from outside.
-pub(super) fn vm(client: &Client, name: &Name, profile: Profile) -> Result<Report, ApiError> {
+/// Returns the size that a running VM has. Its description may have another one for the next start.
+fn size(vm: &Vm) -> VmSize {
+    let spec = &vm.spec.vm;
+    vm.status.size.unwrap_or(VmSize { vcpus: spec.vcpus, memory: spec.memory })
+}
+
+/// Checks a VM from outside, for this profile or for the one that follows from the VM.
+pub(super) fn vm(client: &Client, name: &Name, profile: Option<Profile>) -> Result<Report, ApiError> {
     let vm: Vm = client.get(&path::VM.of(name))?;
     let host = host(client)?;
+    let (profile, because) = if let Some(profile) = profile {
+        (profile, None)
+    } else {
+        let tune: HostTune = client.get(path::HOST_TUNE)?;
+        let (profile, because) = checklist::profile_of(&vm.spec.vm, tune.state.on);
+        (profile, Some(because))
+    };
     let facts = VmFacts { name: name.as_str(), spec: &vm.spec.vm, status: &vm.status, host: &host };
-    Ok(checklist::vm(&facts, profile))
+    Ok(checklist::vm(&facts, profile).because(because))
 }
 
 /// Runs the check inside a VM through its agent and returns whether no finding is bad.

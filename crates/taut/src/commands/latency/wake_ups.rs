@@ -112,10 +112,10 @@ fn histogram(all: &Latencies) -> String {
         .iter()
         .map(|(below_us, count)| {
             let bar = (count * BAR as u64).div_ceil(most) as usize;
-            [format!("{below_us} us"), count.to_string(), "#".repeat(bar)]
+            [below_us.to_string(), count.to_string(), "#".repeat(bar)]
         })
         .collect();
-    output::table(["UP TO", "WAKE-UPS", ""], &rows)
+    output::table(["UP TO µs", "WAKE-UPS", ""], &rows)
 }
 
 #[cfg(test)]
@@ -136,22 +136,22 @@ mod tests {
            0       100  1.9  1.9  60.0    60.0    60.0     60.0
            1       100  2.0  2.0   2.0  9003.0  9003.0   9003.0
 
-        UP TO     WAKE-UPS
-        1 us            30  ##########
-        2 us           159  ##################################################
-        4 us             0
-        8 us             0
-        16 us            0
-        32 us            0
-        64 us           10  ####
-        128 us           0
-        256 us           0
-        512 us           0
-        1024 us          0
-        2048 us          0
-        4096 us          0
-        8192 us          0
-        16384 us         1  #
+        UP TO µs  WAKE-UPS
+               1        30  ##########
+               2       159  ##################################################
+               4         0
+               8         0
+              16         0
+              32         0
+              64        10  ####
+             128         0
+             256         0
+             512         0
+            1024         0
+            2048         0
+            4096         0
+            8192         0
+           16384         1  #
         ");
     }
 

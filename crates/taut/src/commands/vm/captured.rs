@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use taut_api::Name;
 use taut_api::enforcement::{Controllers, Hierarchy, HostReport, VmReport};
 use taut_api::vm::{Power, VmDesired};
+use taut_api::word::counted;
 use taut_host::kernel::topology;
 use taut_host::observe::captured::unpack;
 use taut_plan::admission::reservations::admit_reservations;
@@ -47,8 +48,12 @@ impl Host {
         };
         let cores: std::collections::BTreeSet<_> =
             host.cpus.iter().map(|cpu| (cpu.package, cpu.core)).collect();
-        let text =
-            format!("{} pCPUs, {} cores, {} nodes\n", host.cpus.len(), cores.len(), host.nodes().len());
+        let text = format!(
+            "{}, {}, {}\n",
+            counted(host.cpus.len(), "pCPU"),
+            counted(cores.len(), "core"),
+            counted(host.nodes().len(), "node")
+        );
         let observed = Observed { host, ..Observed::default() };
         Self { desired: Desired::default(), observed, report: HostReport::default(), text }
     }

@@ -15,7 +15,8 @@ use taut_api::error::ErrorKind;
 use taut_api::import::{Fate, ImportedKey};
 use taut_api::path;
 use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm, VmFormat};
-use taut_api::vm::{Phase, Power, VmKind};
+use taut_api::vm::{NicSpec, Phase, Power, VmKind};
+use taut_api::word::counted;
 use taut_api::{ApiError, Name};
 
 use crate::client::Client;
@@ -25,7 +26,7 @@ use crate::progress::Progress;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Create a VM from a file. For a .vmx file, each key is reported with its fate
+    /// Create a VM from a file. For a .vmx file, print what became of each key
     #[command(after_long_help = concat!("A file with every key:\n\n", include_str!("../../../../../demo/vm.toml")))]
     Create {
         /// VM file, TOML or .vmx
@@ -57,7 +58,7 @@ pub(crate) enum Command {
         #[arg(long)]
         force: bool,
     },
-    /// Delete a stopped VM; its disks are kept
+    /// Delete a stopped VM; the image of its disk is kept
     Delete {
         /// Name of the VM
         name: Name,
@@ -127,15 +128,20 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
             if force {
                 stop(client, &name, true)?;
             }
+            let disk = get(client, &name)?.spec.vm.disk;
             client.delete(&path::VM.of(&name))?;
-            out.deleted("VM", &name, "deleted; its disks are kept");
+            let kept = disk.map(|disk| format!("; its disk {} is kept", disk.path)).unwrap_or_default();
+            out.deleted("VM", &name, &format!("deleted{kept}"));
             Ok(())
         }
         Command::List => {
             let all: Vec<Vm> = client.get(path::VMS)?;
             output::print(format, &all, |all| {
                 let rows: Vec<_> = all.iter().map(row).collect();
-                output::table(["NAME", "KIND", "PHASE", "VCPUS", "MEMORY", "NICS", "PID", "REASON"], &rows)
+                output::table(
+                    ["NAME", "KIND", "PHASE", "VCPUS", "MEMORY MIB", "NICS", "PID", "REASON"],
+                    &rows,
+                )
             });
             Ok(())
         }
@@ -193,7 +199,7 @@ fn create(
         let mut text = format!("created {}\n", summary(&created.vm));
         if !created.imported.is_empty() {
             text += &output::table(
-                ["KEY", "VALUE", "FATE", "NOTE"],
+                ["KEY", "VALUE", "RESULT", "NOTE"],
                 &created.imported.iter().map(fate).collect::<Vec<_>>(),
             );
         }
@@ -204,12 +210,11 @@ fn create(
 
 /// Returns the name of a new VM and how its size was understood.
 fn summary(vm: &Vm) -> String {
-    let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let spec = &vm.spec.vm;
     format!(
         "{}: {}, {} of memory, {}",
         vm.name,
-        counted(spec.vcpus as usize, "vCPU"),
+        counted(spec.vcpus, "vCPU"),
         spec.memory,
         counted(spec.nics.len(), "network card")
     )
@@ -308,11 +313,17 @@ fn row(vm: &Vm) -> [String; 8] {
         output::word(&vm.spec.vm.kind),
         output::word(&vm.status.phase),
         vm.spec.vm.vcpus.to_string(),
-        vm.spec.vm.memory.to_string(),
+        vm.spec.vm.memory.as_mib().to_string(),
         vm.spec.vm.nics.len().to_string(),
         vm.status.pid.map(|pid| pid.to_string()).unwrap_or_default(),
         vm.status.reason.as_deref().unwrap_or_default().lines().next().unwrap_or_default().to_owned(),
     ]
+}
+
+/// Renders a card's address with its gateway.
+fn address(nic: &NicSpec) -> String {
+    let gateway = nic.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
+    nic.ip.map(|ip| format!("{ip}{gateway}")).unwrap_or_default()
 }
 
 fn show(vm: &Vm) -> String {
@@ -349,7 +360,7 @@ fn show(vm: &Vm) -> String {
             port.mac.to_string(),
             nic.portgroup.to_string(),
             output::word(&nic.model),
-            nic.ip.map(|ip| ip.to_string()).unwrap_or_default(),
+            address(nic),
             port.port.to_string(),
             output::word(&port.link),
             port.coalescing.map(|coalescing| coalescing.to_string()).unwrap_or_default(),
