@@ -32,6 +32,7 @@ pub(super) async fn show_daemon(State(app): State<Shared>) -> Result<Json<Daemon
         fabric_pid: seen.observed.fabric.pid,
         fabric_starts: seen.fabric_starts,
         revision: state.revision,
+        reconciled: seen.reconciled,
         state_dir: app.state_dir.display().to_string(),
         workers: workers(&app)?,
     }))
