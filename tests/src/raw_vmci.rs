@@ -41,7 +41,8 @@ pub fn idle_microguests(dir: &Path) -> PathBuf {
     std::fs::create_dir(&libexec).expect("the directory is ours");
     std::os::unix::fs::symlink(bin_dir().join("taut-fabric"), libexec.join("taut-fabric")).expect("likewise");
     let micro = libexec.join("taut-micro");
-    std::fs::write(&micro, "#!/bin/sh\nexec sleep 3600\n").expect("likewise");
+    // A file in the place of its agent's socket shows the daemon that it runs.
+    std::fs::write(&micro, "#!/bin/sh\n: >\"$4\"\nexec sleep 3600\n").expect("likewise");
     std::fs::set_permissions(&micro, PermissionsExt::from_mode(0o755)).expect("likewise");
     libexec
 }

@@ -27,8 +27,10 @@ pub enum ErrorKind {
     Invalid,
     /// No resource has that name (404).
     NotFound,
-    /// The resource exists already, is in use, or changed meanwhile (409).
+    /// The resource exists already, or is in use (409).
     Conflict,
+    /// The resource is no longer as the client has read it (412).
+    Changed,
     /// The plan refused the request: missing resources or a rule (422).
     Refused,
     /// The host lacks something: privileges, QEMU, space (503).
@@ -44,6 +46,7 @@ impl ErrorKind {
             Self::Invalid => 400,
             Self::NotFound => 404,
             Self::Conflict => 409,
+            Self::Changed => 412,
             Self::Refused => 422,
             Self::Internal => 500,
             Self::Unavailable => 503,

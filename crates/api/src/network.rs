@@ -92,6 +92,9 @@ impl Default for MacLearning {
 pub struct PortGroupStatus {
     /// Number of attached ports.
     pub ports: u32,
+    /// Owners of the ports that have a shaping of their own, such as `vm/web1/nic0`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub own_shaping: Vec<String>,
 }
 
 /// A network namespace on a TAP port, which makes ordinary programs end points (`taut netns

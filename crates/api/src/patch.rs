@@ -16,10 +16,11 @@ use crate::machine::AcceleratorChoice;
 use crate::name::BadName;
 use crate::placement::Numbers;
 use crate::resources::{CpuReservation, MemoryReservation};
+use crate::shaping::OwnShape;
 use crate::shares::{CpuLimit, MemoryLimit, Shares};
 use crate::vm::LatencySensitivity;
 #[cfg(feature = "clap")]
-use crate::word::on_or_off;
+use crate::word::SwitchArg as _;
 use crate::word::removes;
 use crate::{Bytes, Name};
 
@@ -74,18 +75,16 @@ pub struct NicPatch {
     #[cfg_attr(feature = "clap", arg(long, value_name = "SCHEME", group = "setting"))]
     pub coalescing: Option<NicCoalescing>,
     /// Large receive offload: merge TCP segments for the card.
-    #[cfg_attr(
-        feature = "clap",
-        arg(
-            long,
-            value_name = "on|off",
-            num_args = 0..=1,
-            default_missing_value = "on",
-            value_parser = on_or_off,
-            group = "setting"
-        )
-    )]
+    #[cfg_attr(feature = "clap", arg(long, on_or_off(), group = "setting"))]
     pub lro: Option<bool>,
+    /// Shape what the guest sends: RATE, or average=RATE,peak=RATE,burst=SIZE, off (not shaped), or
+    /// default (as its port group).
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SHAPE", group = "setting"))]
+    pub to_switch: Option<OwnShape>,
+    /// Shape what the guest receives: RATE, or average=RATE,peak=RATE,burst=SIZE, off (not shaped),
+    /// or default (as its port group).
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SHAPE", group = "setting"))]
+    pub to_guest: Option<OwnShape>,
 }
 
 /// Latency sensitivity and reservations. The daemon refuses the whole request if the host cannot
@@ -267,35 +266,22 @@ pub struct PlacementPatch {
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[serde(default, deny_unknown_fields)]
 pub struct VmciPatch {
-    /// Adds (on) or removes (off) the VMCI device. A new device gets a context ID, and the guest
-    /// sees it after its next start. A removed one is cut off at once.
+    /// Adds (on) or removes (off) the VMCI device. The guest sees a new one after its next start. A
+    /// removed one is cut off at once, and its settings are given up.
+    #[cfg_attr(feature = "clap", arg(long = "vmci", on_or_off(), group = "setting"))]
+    pub present: Option<bool>,
+    /// Context ID, unique on the host: a number from 3 on, or default (0) for one that is free. The
+    /// device of a running VM is replaced, and its connections are reset.
     #[cfg_attr(
         feature = "clap",
-        arg(
-            long = "vmci",
-            value_name = "on|off",
-            num_args = 0..=1,
-            default_missing_value = "on",
-            value_parser = on_or_off,
-            group = "setting"
-        )
+        arg(long = "vmci-cid", value_name = "CID", value_parser = count_or_default, group = "setting")
     )]
-    pub present: Option<bool>,
+    pub cid: Option<u32>,
     /// VMCI domains of the VM: a list such as A,B, or none. VMs with a common domain may talk.
     #[cfg_attr(feature = "clap", arg(long = "vmci-domains", value_name = "A,B|none", group = "setting"))]
     pub domains: Option<Domains>,
     /// Lets the VM talk over VMCI to every other unrestricted VM.
-    #[cfg_attr(
-        feature = "clap",
-        arg(
-            long = "vmci-unrestricted",
-            value_name = "on|off",
-            num_args = 0..=1,
-            default_missing_value = "on",
-            value_parser = on_or_off,
-            group = "setting"
-        )
-    )]
+    #[cfg_attr(feature = "clap", arg(long = "vmci-unrestricted", on_or_off(), group = "setting"))]
     pub unrestricted: Option<bool>,
     /// Upper limit of simultaneous VMCI connections: a number, or default (0) for 4096.
     #[cfg_attr(
@@ -377,7 +363,7 @@ mod tests {
     #[test]
     fn a_request_carries_only_what_it_changes() {
         assert_eq!(serde_json::to_string(&VmPatch::default()).unwrap(), "{}");
-        let text = r#"{"nics":{"0":{"lro":true},"10":{"coalescing":"adapt"}},"latency":{"cpu_reservation":"full"},"machine":{"halt":{"spin":"default"},"disk_iops":0},"vmci":{"domains":[]}}"#;
+        let text = r#"{"nics":{"0":{"lro":true},"10":{"coalescing":"adapt"}},"latency":{"cpu_reservation":"full"},"machine":{"halt":{"spin":"default"},"disk_iops":0},"vmci":{"cid":7,"domains":[]}}"#;
         let patch: VmPatch = serde_json::from_str(text).unwrap();
         assert_eq!(patch.nics[&10].coalescing, Some("adapt".parse().unwrap()));
         assert_eq!(serde_json::to_string(&patch).unwrap(), text);
@@ -390,7 +376,7 @@ mod tests {
             r#"{"nics":{"x":{}}}"#,
             r#"{"nics":{"0":{"lor":true}}}"#,
             r#"{"machine":{"halt":{"spni":"on"}}}"#,
-            r#"{"vmci":{"cid":7}}"#,
+            r#"{"vmci":{"cdi":7}}"#,
         ] {
             assert!(serde_json::from_str::<VmPatch>(text).is_err(), "{text}");
         }

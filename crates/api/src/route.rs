@@ -12,6 +12,7 @@ use crate::network::{
     ExternalPortSpec, ExternalPortStatus, NetnsSpec, NetnsStatus, PortGroupSpec, PortGroupStatus,
     VSwitchSpec, VSwitchStatus,
 };
+use crate::shaping::PortShaping;
 use crate::vm::{Power, VmDesired, VmStatus};
 use crate::{Coalescing, Document, MacAddr, Name};
 
@@ -104,6 +105,9 @@ pub struct PortInfo {
     /// Moderation in force; absent for ports without moderation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coalescing: Option<Coalescing>,
+    /// Traffic shaping in force, and its origin.
+    #[serde(default)]
+    pub shaping: PortShaping,
     /// Counters of frames, bytes, and drops by reason.
     pub counters: PortCounters,
 }
@@ -125,6 +129,10 @@ pub struct DaemonInfo {
     pub fabric_starts: u32,
     /// Newest revision in the store.
     pub revision: u64,
+    /// Revision that the daemon has put in force as far as the host allows. A newer one is being
+    /// worked on.
+    #[serde(default)]
+    pub reconciled: u64,
     /// Directory of the store and of the ledger of changed host settings.
     pub state_dir: String,
     /// The fabric's worker threads.

@@ -13,8 +13,14 @@
 //! without preamble, checksum and gap. A frame with segmentation offload counts once with all its
 //! bytes; the headers that its segments would repeat on a wire do not count.
 
+mod own;
+mod text;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+pub use own::{OwnShape, OwnShaping, PortShape, PortShaping, ShapeOrigin};
+pub use text::BadShapeText;
 
 use crate::Bytes;
 use crate::units::BitRate;

@@ -14,7 +14,7 @@ use crate::machine::{AcceleratorChoice, DiskLimits, HaltSpec, VmAccelerator};
 use crate::passthrough::PassthroughSpec;
 use crate::placement::PlacementSpec;
 use crate::resources::{CpuResources, MemoryReservation};
-use crate::shaping::Shaping;
+use crate::shaping::{OwnShaping, PortShaping};
 use crate::shares::{MemoryLimit, ResourceStatus, Shares};
 use crate::vmci::{Cid, VmciSpec};
 use crate::{Bytes, Coalescing, MacAddr, Name, QueuePairs};
@@ -72,6 +72,12 @@ pub struct VmSpec {
     /// Latency sensitivity (LS-1 latency sensitivity).
     #[serde(default)]
     pub latency_sensitivity: LatencySensitivity,
+}
+
+impl VmSpec {
+    /// Memory sizes are multiples of this: the size of the huge pages that guest memory consists of
+    /// where the host has them.
+    pub const MEMORY_STEP: Bytes = Bytes::mib(2);
 }
 
 impl Default for VmSpec {
@@ -221,9 +227,10 @@ pub struct NicSpec {
     /// Checksum and segmentation offloads offered to the guest.
     #[serde(default = "yes")]
     pub offloads: bool,
-    /// Traffic shaping of this card; replaces that of its port group.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shaping: Option<Shaping>,
+    /// Traffic shaping of this card. It replaces that of its port group in each direction that it
+    /// names; `"off"` lifts the port group's limit.
+    #[serde(default, skip_serializing_if = "OwnShaping::is_default")]
+    pub shaping: OwnShaping,
     /// Interrupt and kick moderation (ESX: `ethernetX.coalescingScheme`, `coalescingParams`):
     /// `disabled`, `static:PACKETS`, `rbc:RATE` or `adapt`; the host's setting if absent. Emulated
     /// cards have no moderation.
@@ -384,9 +391,9 @@ pub enum Phase {
     /// No process, and none is wanted.
     #[default]
     Stopped,
-    /// The process exists, but some of its ports are not up yet.
+    /// The VM should run, and does not yet: `reason` says what it waits for.
     Starting,
-    /// The process and its ports are up.
+    /// The process has finished starting, and its ports are connected.
     Running,
     /// The VM was asked to stop, and its process still exists.
     Stopping,
@@ -414,6 +421,9 @@ pub struct NicStatus {
     /// True if the settings of card and host enable large receive offload. The guest's driver may
     /// still refuse merged segments.
     pub lro: bool,
+    /// Traffic shaping in force, and its origin.
+    #[serde(default)]
+    pub shaping: PortShaping,
 }
 
 /// Observed state of a VM's VMCI device.

@@ -9,6 +9,21 @@ pub fn removes(text: &str) -> bool {
     ["none", "off"].iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
+/// An option of the command line that is on or off.
+#[cfg(feature = "clap")]
+pub trait SwitchArg {
+    /// Takes `on` or `off`, and `on` if no value follows.
+    #[must_use]
+    fn on_or_off(self) -> Self;
+}
+
+#[cfg(feature = "clap")]
+impl SwitchArg for clap::Arg {
+    fn on_or_off(self) -> Self {
+        self.value_name("on|off").num_args(0..=1).default_missing_value("on").value_parser(on_or_off)
+    }
+}
+
 /// Reads a switch. `true` and `false` are the words of VM files and JSON.
 ///
 /// # Errors

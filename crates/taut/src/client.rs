@@ -6,18 +6,20 @@ use std::path::PathBuf;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
-use hyper::header::{CONTENT_TYPE, HOST, IF_NONE_MATCH};
+use hyper::header::{CONTENT_TYPE, HOST, IF_MATCH, IF_NONE_MATCH};
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PidfdFlags, pidfd_open};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use taut_api::ApiError;
 use taut_api::error::ErrorKind;
+use taut_api::{ApiError, Document};
 
 /// Default Unix socket of tautd.
 pub(crate) const SOCKET: &str = "/run/taut/tautd.sock";
+/// Number of times that a change is begun anew because somebody else has changed the resource.
+const ATTEMPTS: u32 = 20;
 
 /// A client of the daemon. It opens one connection per request.
 #[derive(Debug)]
@@ -30,6 +32,8 @@ pub(crate) struct Client {
 enum Existing {
     /// The request takes effect.
     Replace,
+    /// The request takes effect if the resource has this revision.
+    ReplaceRevision(u64),
     /// The daemon refuses the request.
     Refuse,
 }
@@ -74,6 +78,31 @@ impl Client {
     /// Replaces a resource, or creates it, and returns it.
     pub(crate) fn put<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ApiError> {
         self.decoded(Method::PUT, path, body)
+    }
+
+    /// Reads a resource, changes it, and returns it as it is then. Begins anew if somebody else has
+    /// changed it in between, so that neither change is lost.
+    pub(crate) fn change<Spec, Status>(
+        &self,
+        path: &str,
+        change: impl Fn(Spec) -> Spec,
+    ) -> Result<Document<Spec, Status>, ApiError>
+    where
+        Spec: Serialize + DeserializeOwned,
+        Status: DeserializeOwned,
+    {
+        let attempt = || -> Result<Document<Spec, Status>, ApiError> {
+            let before: Document<Spec, Status> = self.get(path)?;
+            let unchanged = Existing::ReplaceRevision(before.revision);
+            parsed(path, &self.request(Method::PUT, path, &change(before.spec), unchanged)?)
+        };
+        for _ in 1..ATTEMPTS {
+            match attempt() {
+                Err(ApiError { kind: ErrorKind::Changed, .. }) => {}
+                outcome => return outcome,
+            }
+        }
+        attempt()
     }
 
     /// Changes a part of a resource and returns the whole resource.
@@ -131,8 +160,12 @@ impl Client {
                     .uri(path)
                     .header(HOST, "tautd")
                     .header(CONTENT_TYPE, "application/json");
-                if existing == Existing::Refuse {
-                    request = request.header(IF_NONE_MATCH, "*");
+                match existing {
+                    Existing::Replace => {}
+                    Existing::ReplaceRevision(revision) => {
+                        request = request.header(IF_MATCH, format!("\"{revision}\""));
+                    }
+                    Existing::Refuse => request = request.header(IF_NONE_MATCH, "*"),
                 }
                 let request =
                     request.body(Full::new(Bytes::from(body))).expect("paths are made of checked names");

@@ -60,7 +60,7 @@ enum Command {
     /// Show VMCI devices and their counters
     #[command(subcommand)]
     Vmci(commands::vmci::Command),
-    /// Print the event log, oldest first
+    /// Print the event log, oldest first; a long message is cut, and `-o json` has all of it
     Events(commands::events::Args),
     /// Measure between VMs, microguests, network namespaces and the host
     #[command(subcommand)]

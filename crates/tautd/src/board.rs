@@ -22,6 +22,8 @@ pub(crate) struct Seen {
     pub(crate) observed: Observed,
     /// Outcome of the last plan on the host; an input of the next one.
     pub(crate) report: HostReport,
+    /// Newest revision that a whole round of the reconcile loop has worked on.
+    pub(crate) reconciled: u64,
     /// VMs that the last plan refused to start, and why.
     pub(crate) refusals: BTreeMap<Name, String>,
     /// What failed and is tried again, by document (`netns/NAME`, `vm/NAME/disk`), and why.

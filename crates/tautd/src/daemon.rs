@@ -133,7 +133,8 @@ fn prepare(args: &Args, run_dir: PathBuf, inbox: &Inbox) -> Result<(Parts, App),
         enforcer,
         inbox: inbox.clone(),
     };
-    let app = App { store, board, counters, inbox: inbox.clone(), run_dir, state_dir };
+    let refusals = http::Refusals::default();
+    let app = App { store, board, counters, inbox: inbox.clone(), refusals, run_dir, state_dir };
     Ok((parts, app))
 }
 

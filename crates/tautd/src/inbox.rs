@@ -21,6 +21,8 @@ pub(crate) enum Message {
     DiskLimited(Name, DiskLimits),
     /// QEMU shows the guest this link on the card with this index.
     LinkSet(Name, usize, WantedLink),
+    /// The QEMU of a VM has finished starting; this is its process.
+    Ready(Name, u32),
     /// A user asked to kill a VM's process.
     Kill(Name),
     /// A user asked for another fabric to take over from the running one.

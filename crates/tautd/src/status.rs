@@ -17,6 +17,7 @@ use taut_plan::network::coalescing::choose_coalescing;
 use taut_plan::network::dense::is_governed;
 use taut_plan::network::links::is_taken_down;
 use taut_plan::network::lro::choose_lro;
+use taut_plan::network::shaping::choose_shaping;
 use taut_plan::network::vsock_devices;
 use taut_plan::resources::Decided;
 use taut_plan::{Desired, Owner};
@@ -128,7 +129,7 @@ fn phase(
             (Phase::Starting, Some("probing whether KVM runs guests on this host".to_owned()))
         }
         (Power::On, None) => (Phase::Starting, waits_for_vmci(desired, seen, name, vm)),
-        (Power::On, Some(_)) => {
+        (Power::On, Some(process)) => {
             let unattached = |index: &usize| {
                 let port = desired.numbers.port(&Owner::Nic(name.clone(), *index));
                 !port.is_some_and(|port| seen.observed.attached(port))
@@ -137,9 +138,18 @@ fn phase(
                 Some(index) => {
                     (Phase::Starting, Some(format!("nic{index} is not connected to its port yet")))
                 }
+                None if !process.ready => (Phase::Starting, Some(still_starting(process.kind).to_owned())),
                 None => (Phase::Running, None),
             }
         }
+    }
+}
+
+/// What a process of this kind has not done yet although its ports are up.
+const fn still_starting(kind: VmKind) -> &'static str {
+    match kind {
+        VmKind::Qemu => "QEMU is opening its disks and making its devices",
+        VmKind::Micro => "the microguest does not listen for its callers yet",
     }
 }
 
@@ -168,6 +178,7 @@ fn nic(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired, index: usize
         reason,
         coalescing: choose_coalescing(desired, &seen.observed, &owner),
         lro: choose_lro(desired, &owner),
+        shaping: choose_shaping(desired, &owner, &spec.portgroup),
     }
 }
 
@@ -223,7 +234,13 @@ pub(crate) fn external(desired: &Desired, seen: &Seen, name: &Name) -> ExternalP
 
 /// Returns the status of a port group.
 pub(crate) fn portgroup(desired: &Desired, name: &Name) -> PortGroupStatus {
-    PortGroupStatus { ports: desired.ports().filter(|(_, group, _)| *group == name).count() as u32 }
+    let on_it = desired.ports().filter(|(_, group, _)| *group == name).map(|(owner, ..)| owner);
+    let owners: Vec<Owner> = on_it.collect();
+    let has_own = |owner: &&Owner| choose_shaping(desired, owner, name).has_own();
+    PortGroupStatus {
+        ports: owners.len() as u32,
+        own_shaping: owners.iter().filter(has_own).map(Owner::to_string).collect(),
+    }
 }
 
 /// Returns the status of a vSwitch.

@@ -92,4 +92,12 @@ fn a_vmci_device_appears_at_the_next_start_and_is_cut_off_at_once() {
     taut.ok(["vm", "set", "g", "--vmci"]);
     is_up(&taut, "g");
     nobody_listens(&taut, "g");
+
+    // The device of a running guest is replaced by one with another context ID.
+    let replugged = events(&taut, "vmci.replugged");
+    taut.ok(["vm", "set", "g", "--vmci-cid", "77"]);
+    eventually("it is plugged in again", || (events(&taut, "vmci.replugged") > replugged).then_some(()));
+    is_up(&taut, "g");
+    assert_eq!(device(&taut, "g")["cid"], 77);
+    nobody_listens(&taut, "g");
 }

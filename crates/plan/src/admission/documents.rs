@@ -27,7 +27,7 @@ pub fn admit_vm(desired: &Desired, name: &Name, spec: &VmSpec) -> Result<(), Api
         let owner = Owner::Nic(name.clone(), index);
         find_portgroup(desired, &owner, &nic.portgroup)?;
         admit_mac(desired, &owner, nic.mac.unwrap_or_else(|| owner.derived_mac()))?;
-        admit_shaping(&owner.to_string(), &nic.shaping.unwrap_or_default())?;
+        admit_shaping(&owner.to_string(), &nic.shaping.limits())?;
     }
     match spec.vmci.as_ref().and_then(|vmci| vmci.cid) {
         Some(own) => admit_cid(desired, name, own),
@@ -41,7 +41,7 @@ fn admit_cid(desired: &Desired, name: &Name, cid: Cid) -> Result<(), ApiError> {
     match desired.vms.iter().find(|(other, vm)| *other != name && has(&vm.vm)) {
         Some((other, _)) => Err(conflict(
             format!("the context ID {cid} of VM `{name}` belongs to VM `{other}`"),
-            "leave `cid` (in a .vmx: vmci0.id) out, and taut assigns one that is free",
+            "leave `cid` (--vmci-cid, in a .vmx: vmci0.id) out, and taut assigns one that is free",
         )),
         None => Ok(()),
     }

@@ -18,7 +18,7 @@ use crate::placement::exclusive::{place_exclusive_vcpus, state_problem};
 use crate::placement::problem::{Placement, Problem};
 use crate::placement::shortage::explain_shortage;
 use crate::placement::solve::place;
-use crate::resources::memory::oversize;
+use crate::resources::memory::{most_memory, oversize};
 
 /// Admits a VM's reservations, limits and latency sensitivity, and its start if it is wanted on.
 /// `vm` is already valid in itself.
@@ -40,7 +40,7 @@ pub fn admit_reservations(
     if vm.power == Power::Off {
         return Ok(());
     }
-    admit_size(host, name, spec)?;
+    admit_size(observed, name, spec)?;
     let mut next = desired.clone();
     next.vms.insert(name.clone(), vm.clone());
     // VMs that are on and have not been placed yet come before a newcomer.
@@ -60,12 +60,17 @@ pub fn admit_reservations(
 }
 
 /// A VM that starts has at most the memory of the host.
-fn admit_size(host: &HostSeen, name: &Name, spec: &VmSpec) -> Result<(), ApiError> {
-    oversize(spec, host).map_or(Ok(()), |reason| {
-        let most = host.memory_total.as_mib();
+fn admit_size(observed: &Observed, name: &Name, spec: &VmSpec) -> Result<(), ApiError> {
+    oversize(spec, &observed.host).map_or(Ok(()), |reason| {
+        let what = if observed.process(name).is_some() {
+            "runs, and could not be started again with this memory"
+        } else {
+            "cannot be started"
+        };
+        let most = most_memory(&observed.host);
         Err(conflict(
-            format!("VM `{name}` cannot be started: {reason}"),
-            format!("give it at most {most} MiB of memory; a VM that stays off may have more"),
+            format!("VM `{name}` {what}: {reason}"),
+            format!("give it at most {most} of memory; a VM that is off may have more until it starts"),
         ))
     })
 }

@@ -30,6 +30,9 @@ pub struct Process {
     pub accelerator: VmAccelerator,
     /// The process was asked to end.
     pub stopping: bool,
+    /// The process has finished starting: QEMU's monitor answers, or the microguest listens for its
+    /// callers.
+    pub ready: bool,
     /// Indices of the vNICs whose sockets exist and can be connected.
     pub sockets: BTreeSet<usize>,
     /// The process was started with a VMCI device.

@@ -2,13 +2,13 @@
 
 use taut_api::fabric::FabricConfig;
 use taut_api::fabric::config::{PortConfig, PortKind, SegmentId, SocketWorker, WorkerConfig, WorkerMode};
-use taut_api::shaping::Shaping;
 use taut_api::vm::{NicModel, Power};
 use taut_api::{Coalescing, Name};
 
 use super::coalescing::choose_coalescing;
 use super::links::{is_taken_down, segment_of_its_own};
 use super::lro::choose_lro;
+use super::shaping::choose_shaping;
 use super::vsock_devices::configure_vsock_devices;
 use crate::facts::{Desired, Observed, Owner};
 use crate::placement::problem::Placement;
@@ -33,7 +33,7 @@ pub fn configure_fabric(
             vlan: group.vlan.clone(),
             mac,
             security: group.security,
-            shaping: shaping(desired, &owner).unwrap_or(group.shaping),
+            shaping: choose_shaping(desired, &owner, portgroup).shaping(),
             mac_learning: group.mac_learning,
             coalescing: choose_coalescing(desired, observed, &owner).unwrap_or(Coalescing::Disabled),
             lro: choose_lro(desired, &owner),
@@ -79,12 +79,6 @@ fn sleep_mode(
     if owned > 0 && left <= workers && adaptive { WorkerMode::Interrupt } else { mode }
 }
 
-/// The shaping of a vNIC that has its own instead of its port group's.
-fn shaping(desired: &Desired, owner: &Owner) -> Option<Shaping> {
-    let Owner::Nic(name, index) = owner else { return None };
-    desired.vms.get(name)?.vm.nics.get(*index)?.shaping
-}
-
 /// The kind of the port's other end; `None` while the port is not wanted.
 fn kind(desired: &Desired, observed: &Observed, owner: &Owner) -> Option<PortKind> {
     match owner {
@@ -112,7 +106,7 @@ fn kind(desired: &Desired, observed: &Observed, owner: &Owner) -> Option<PortKin
 mod tests {
     use taut_api::host::Cpu;
     use taut_api::network::PortGroupSpec;
-    use taut_api::shaping::Shape;
+    use taut_api::shaping::{Shape, Shaping};
     use taut_api::units::BitRate;
 
     use super::*;
@@ -153,7 +147,7 @@ mod tests {
         let nics = serde_json::json!([
             { "portgroup": "lan" },
             { "portgroup": "lan", "shaping": { "to_guest": { "average": "2kbit" } } },
-            { "portgroup": "lan", "shaping": {} },
+            { "portgroup": "lan", "shaping": { "to_guest": "off" } },
         ]);
         let vm = serde_json::from_value(serde_json::json!({ "nic": nics, "power": "on" })).unwrap();
         desired.vms.insert(name("db"), vm);

@@ -1,7 +1,7 @@
 //! The fabric's configuration, and the sockets and devices that are attached to its ports.
 //!
-//! [`fabric_config`] states the whole wanted configuration; [`coalescing`], [`lro`] and [`dense`]
-//! choose the settings of single ports, and [`vsock_devices`] configures VMCI devices.
+//! [`fabric_config`] states the whole wanted configuration; [`coalescing`], [`lro`], [`shaping`]
+//! and [`dense`] choose the settings of single ports; [`vsock_devices`] configures VMCI devices.
 //! [`links`] shows guests which of their cards are connected.
 //! [`attachments`] lists what to attach and detach. [`numbering`] and [`cid`] assign numbers when
 //! a document is written.
@@ -14,4 +14,5 @@ pub mod fabric_config;
 pub mod links;
 pub mod lro;
 pub mod numbering;
+pub mod shaping;
 pub mod vsock_devices;

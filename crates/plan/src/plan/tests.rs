@@ -303,7 +303,7 @@ proptest! {
             prop_assert_eq!(refused.is_some(), vm.power == Power::On && vm.vm.memory.0 > TOTAL.0);
             if let Some(refusal) = refused {
                 prop_assert!(refusal.reason.contains(&vm.vm.memory.to_string()));
-                prop_assert!(refusal.reason.contains("4096 MiB"));
+                prop_assert!(refusal.reason.contains(&TOTAL.to_string()));
             }
         }
     }

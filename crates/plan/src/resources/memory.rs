@@ -1,7 +1,7 @@
 //! Memory of a VM as a whole: whether the host has enough, and whether it is locked (LS-5).
 
-use taut_api::Name;
 use taut_api::vm::{VmDesired, VmKind, VmSpec};
+use taut_api::{Bytes, Name};
 
 use crate::facts::{Desired, Explanation, HostSeen, Process, Refusal, Row};
 
@@ -13,12 +13,18 @@ pub fn refuse_oversized_vms(desired: &Desired, host: &HostSeen) -> Vec<Refusal> 
     desired.vms_on().filter_map(refusal).collect()
 }
 
+/// Most memory that a VM on this host can have: all of the host's, in whole steps of
+/// [`VmSpec::MEMORY_STEP`].
+pub(crate) fn most_memory(host: &HostSeen) -> Bytes {
+    let total = host.memory_total.0;
+    Bytes(total - total % VmSpec::MEMORY_STEP.0)
+}
+
 /// Returns why the host cannot run a VM of this size, whatever else runs there.
 pub(crate) fn oversize(spec: &VmSpec, host: &HostSeen) -> Option<String> {
-    let total = host.memory_total;
-    (spec.memory.0 > total.0).then(|| {
-        format!("its memory of {} is more than the whole host has ({} MiB)", spec.memory, total.as_mib())
-    })
+    let most = most_memory(host);
+    (spec.memory > most)
+        .then(|| format!("its memory of {} is more than the whole host has: {most}", spec.memory))
 }
 
 /// Explains that the memory of a latency-sensitive VM is allocated and locked when it starts.

@@ -1,5 +1,7 @@
 //! Commands that talk to the agent inside a VM.
 
+use std::time::Duration;
+
 use taut_api::route::Vm;
 use taut_bench::agent::protocol::{Answer, Interface, Request};
 
@@ -19,9 +21,9 @@ pub(crate) fn addresses(vm: &Vm, format: Format) -> Outcome {
     }
 }
 
-/// Waits until the agent answers.
-pub(crate) fn wait(vm: &Vm) -> Outcome {
-    agent::of_vm(vm, super::PATIENCE).map(drop)
+/// Waits until the agent answers, for at most `patience`.
+pub(crate) fn wait(vm: &Vm, patience: Duration) -> Outcome {
+    agent::of_vm(vm, patience).map(drop)
 }
 
 fn table(interfaces: &[Interface]) -> String {

@@ -40,7 +40,15 @@ pub(crate) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
 
 fn line(event: &Event) -> String {
     let Event { seq, at_ms, level, subject, kind, message } = event;
+    let message = first_line(message);
     format!("{seq:>5}  {}  {:<7}  {subject:<20}  {kind:<16}  {message}\n", clock(*at_ms), output::word(level))
+}
+
+/// Returns the first line of a message, with an ellipsis if there are others.
+fn first_line(message: &str) -> String {
+    let mut lines = message.lines();
+    let first = lines.next().unwrap_or_default();
+    if lines.next().is_some() { format!("{first} …") } else { first.to_owned() }
 }
 
 /// Formats the time of day in UTC; the JSON output has the date.
@@ -57,7 +65,7 @@ mod tests {
 
     #[test]
     fn an_event_is_one_line() {
-        let event = Event {
+        let mut event = Event {
             seq: 12,
             at_ms: 86_400_000 + 3_723_004,
             level: Level::Warning,
@@ -66,5 +74,8 @@ mod tests {
             message: "its process 77 was killed by signal 9".into(),
         };
         insta::assert_snapshot!(line(&event), @"   12  01:02:03.004  warning  vm/db1                vm.failed         its process 77 was killed by signal 9");
+        event.message = "its process 77 ended; it said: no such disk\nsecond line\n".into();
+        assert!(line(&event).ends_with("vm.failed         its process 77 ended; it said: no such disk …\n"));
+        assert_eq!(line(&event).lines().count(), 1);
     }
 }

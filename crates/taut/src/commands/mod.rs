@@ -22,30 +22,53 @@ pub(crate) mod vswitch;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use taut_api::ApiError;
 use taut_api::error::ErrorKind;
+use taut_api::route::DaemonInfo;
+use taut_api::{ApiError, path};
 
+use crate::client::Client;
 use crate::progress::Progress;
 
 /// Longest wait for a condition. A guest under emulation boots from a full disk in less.
 const PATIENCE: Duration = Duration::from_secs(180);
+/// Longest wait until the daemon has worked on a change that it has accepted.
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// Repeats `ask` until it returns an answer, and shows a spinner with the condition that is
 /// awaited.
-fn until<T>(what: &str, mut ask: impl FnMut() -> Result<Option<T>, ApiError>) -> Result<T, ApiError> {
+fn until<T>(what: &str, ask: impl FnMut() -> Result<Option<T>, ApiError>) -> Result<T, ApiError> {
+    within(PATIENCE, what, ask)?.ok_or_else(|| timed_out(PATIENCE, what))
+}
+
+/// Like [`until`], for at most `patience`; returns nothing if there is no answer by then.
+fn within<T>(
+    patience: Duration,
+    what: &str,
+    mut ask: impl FnMut() -> Result<Option<T>, ApiError>,
+) -> Result<Option<T>, ApiError> {
     let _progress = Progress::start(&format!("waiting until {what}"));
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + patience;
     loop {
-        if let Some(answer) = ask()? {
+        let answer = ask()?;
+        if answer.is_some() || Instant::now() > end {
             return Ok(answer);
-        }
-        if Instant::now() > end {
-            return Err(ApiError::new(
-                ErrorKind::Unavailable,
-                format!("timed out after {} s waiting until {what}", PATIENCE.as_secs()),
-                "`taut events` shows what happened",
-            ));
         }
         sleep(Duration::from_millis(25));
     }
+}
+
+/// Waits until the daemon has worked on a revision, for at most [`SETTLED`].
+fn settle(client: &Client, revision: u64) {
+    let _ = within(SETTLED, "the change is in force", || {
+        let daemon: DaemonInfo = client.get(path::DAEMON)?;
+        Ok((daemon.reconciled >= revision).then_some(()))
+    });
+}
+
+fn timed_out(patience: Duration, what: &str) -> ApiError {
+    ApiError::new(
+        ErrorKind::Unavailable,
+        format!("timed out after {} s waiting until {what}", patience.as_secs()),
+        "`taut events` shows what happened",
+    )
 }

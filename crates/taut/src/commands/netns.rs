@@ -97,8 +97,7 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
         }
         Command::Set { name, portgroup } => {
             let path = path::NETNS_ATTACHMENT.of(&name);
-            let Netns { spec, .. } = client.get(&path)?;
-            client.put::<Netns>(&path, &NetnsSpec { portgroup, ..spec })?;
+            let _: Netns = client.change(&path, |spec| NetnsSpec { portgroup: portgroup.clone(), ..spec })?;
             out.changed(&attached(client, &name)?, in_force);
         }
         Command::Detach { name } => {

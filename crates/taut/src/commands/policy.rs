@@ -5,7 +5,7 @@ use std::str::FromStr;
 use clap::Args;
 use taut_api::Vlan;
 use taut_api::network::{MacLearning, PortGroupSpec, Security};
-use taut_api::word::on_or_off;
+use taut_api::word::SwitchArg as _;
 
 /// Policy options. Absent options keep their values; a switch without a value means on.
 #[derive(Debug, Clone, Default, Args)]
@@ -15,17 +15,17 @@ pub(crate) struct PolicyArgs {
     #[arg(long, value_name = "ID|RANGES")]
     vlan: Option<Vlan>,
     /// Let guests receive frames for other addresses
-    #[arg(long, num_args = 0..=1, default_missing_value = "on", value_name = "on|off", value_parser = on_or_off)]
+    #[arg(long, on_or_off())]
     promiscuous: Option<bool>,
     /// Let guests change the address of their card
-    #[arg(long, num_args = 0..=1, default_missing_value = "on", value_name = "on|off", value_parser = on_or_off)]
+    #[arg(long, on_or_off())]
     mac_changes: Option<bool>,
     /// Let guests send from addresses other than their own
-    #[arg(long, num_args = 0..=1, default_missing_value = "on", value_name = "on|off", value_parser = on_or_off)]
+    #[arg(long, on_or_off())]
     forged_transmits: Option<bool>,
     /// Learn the addresses behind each port, for guests that are switches; requires forged
     /// transmits
-    #[arg(long, num_args = 0..=1, default_missing_value = "on", value_name = "on|off", value_parser = on_or_off)]
+    #[arg(long, on_or_off())]
     mac_learning: Option<bool>,
     /// Maximum number of addresses learnt per port: a number, or default for 4096; turns learning
     /// on

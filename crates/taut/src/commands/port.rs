@@ -87,8 +87,8 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
         Command::Show { port } => output::print(out.format, &find(client.get(path::PORTS)?, &port)?, show),
         Command::Set(changes) => {
             let path = path::EXTERNAL_PORT.of(&changes.name);
-            let ExternalPort { spec, .. } = client.get(&path)?;
-            out.changed(&client.put(&path, &changes.apply(spec))?, external::in_force);
+            let changed: ExternalPort = client.change(&path, |spec| changes.apply(spec))?;
+            out.changed(&changed, external::in_force);
         }
         Command::Detach { name } => {
             client.delete(&path::EXTERNAL_PORT.of(&name))?;
@@ -127,6 +127,8 @@ fn show(port: &PortInfo) -> String {
         ("link", output::word(&port.link)),
         ("reason", port.reason.clone().unwrap_or_default()),
         ("coalescing", port.coalescing.map_or("none".to_owned(), |coalescing| coalescing.to_string())),
+        ("to switch", port.shaping.to_switch.to_string()),
+        ("to guest", port.shaping.to_guest.to_string()),
         ("received", format!("{} frames, {} bytes", counters.rx_frames, counters.rx_bytes)),
         ("receive drops", drops(&counters.rx_drops)),
         ("sent", format!("{} frames, {} bytes", counters.tx_frames, counters.tx_bytes)),
@@ -195,6 +197,7 @@ fn row(port: &PortInfo) -> [String; 11] {
 mod tests {
     use taut_api::fabric::counters::PortCounters;
     use taut_api::link::Link;
+    use taut_api::shaping::{PortShape, PortShaping, ShapeOrigin};
 
     use super::*;
 
@@ -208,6 +211,10 @@ mod tests {
             link: Link::Up,
             reason: None,
             coalescing: None,
+            shaping: PortShaping {
+                to_guest: PortShape { shape: Some("10Mbit".parse().unwrap()), origin: ShapeOrigin::Own },
+                ..PortShaping::default()
+            },
             counters: PortCounters {
                 tx_drops: vec![(DropReason::ForgedTransmit, 4)],
                 ..PortCounters::default()
@@ -226,6 +233,8 @@ mod tests {
         portgroup      lan
         link           up
         coalescing     none
+        to switch      none
+        to guest       10Mbit (own)
         received       0 frames, 0 bytes
         receive drops  none
         sent           0 frames, 0 bytes
@@ -250,6 +259,7 @@ mod tests {
             link: Link::Broken,
             reason: Some("descriptor 7 is its own successor".into()),
             coalescing: Some(taut_api::Coalescing::default()),
+            shaping: PortShaping::default(),
             counters,
         };
         insta::assert_snapshot!(table(std::slice::from_ref(&port)), @r"

@@ -73,10 +73,12 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
         }
         Command::Show { name } => output::print(out.format, &client.get(&path(&name))?, show),
         Command::Set { name, policy, shaping } => {
-            let PortGroup { mut spec, .. } = client.get(&path(&name))?;
-            policy.change(&mut spec);
-            shaping.change(&mut spec.shaping);
-            out.changed(&client.put(&path(&name), &spec)?, in_force);
+            let changed: PortGroup = client.change(&path(&name), |mut spec: PortGroupSpec| {
+                policy.change(&mut spec);
+                shaping.change(&mut spec.shaping);
+                spec
+            })?;
+            out.changed(&changed, in_force);
         }
         Command::Delete { name } => {
             client.delete(&path(&name))?;
@@ -130,8 +132,9 @@ fn show(group: &PortGroup) -> String {
         ("mac changes", switch(spec.security.mac_changes)),
         ("forged transmits", switch(spec.security.forged_transmits)),
         ("mac learning", learning),
-        ("to switch", or_none(spec.shaping.to_switch.map_or(String::new(), shaping::text))),
-        ("to guest", or_none(spec.shaping.to_guest.map_or(String::new(), shaping::text))),
+        ("to switch", or_none(spec.shaping.to_switch.map_or(String::new(), |shape| shape.to_string()))),
+        ("to guest", or_none(spec.shaping.to_guest.map_or(String::new(), |shape| shape.to_string()))),
+        ("own shaping", status.own_shaping.join(", ")),
         ("revision", revision.to_string()),
     ])
 }
@@ -171,6 +174,9 @@ mod tests {
             "mac_learning": { "limit": 100 },
             "shaping": { "to_guest": { "average": "100Mbit", "peak": "200Mbit", "burst": "1MiB" } }
         }));
+        let mut with_own = full.clone();
+        with_own.status.own_shaping = vec!["vm/web1/nic0".to_owned(), "vm/web2/nic1".to_owned()];
+        assert!(show(&with_own).contains("\nown shaping       vm/web1/nic0, vm/web2/nic1\n"));
         insta::assert_snapshot!(in_force(&full), @"port group web: vSwitch prod, VLAN 10, security policy accepts promiscuous,forged-transmits,mac-learning(100), shaped to-guest 100Mbit peak 200Mbit burst 1MiB");
         insta::assert_snapshot!(show(&full), @r"
         name              web

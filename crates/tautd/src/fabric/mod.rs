@@ -25,6 +25,7 @@ use std::thread::JoinHandle;
 use taut_api::fabric::channel;
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FabricConfig, PortId, ToFabric};
+use taut_api::vmci::Cid;
 
 use crate::board::Board;
 use crate::inbox::Inbox;
@@ -81,6 +82,10 @@ impl Wanted {
     fn owners(&self) -> BTreeMap<PortId, String> {
         owners(&self.config).map(|(port, owner)| (port, owner.to_owned())).collect()
     }
+
+    fn cids(&self) -> BTreeMap<PortId, Cid> {
+        self.config.sockets.iter().map(|socket| (socket.id, socket.cid)).collect()
+    }
 }
 
 /// Returns the owner of each port, including VMCI devices.
@@ -131,12 +136,17 @@ impl Fabric {
         if config == (FabricConfig { revision: config.revision, ..self.0.wanted().config.clone() }) {
             return;
         }
-        // A port number that gets a new owner must not keep the old owner's session.
-        let before = self.0.wanted().owners();
+        // A port number that gets a new owner must not keep the old owner's session. The same holds
+        // for a VMCI device that gets another context ID: for the fabric that is another device.
+        let (before, cids) = {
+            let wanted = self.0.wanted();
+            (wanted.owners(), wanted.cids())
+        };
         let mut kept = config.clone();
         let same_owner = |port: PortId, owner: &str| before.get(&port).is_none_or(|before| *before == owner);
         kept.ports.retain(|port| same_owner(port.id, &port.owner));
         kept.sockets.retain(|socket| same_owner(socket.id, &socket.owner));
+        kept.sockets.retain(|socket| cids.get(&socket.id).is_none_or(|before| *before == socket.cid));
         if owners(&kept).count() < owners(&config).count() {
             self.0.renew(wire.as_ref(), kept);
         }

@@ -1,4 +1,4 @@
-//! Extractors for bodies and names, and errors as JSON.
+//! Extractors for bodies, names and conditions, and errors as JSON.
 
 use axum::Json;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
@@ -8,33 +8,46 @@ use serde::de::DeserializeOwned;
 use taut_api::error::ErrorKind;
 use taut_api::{ApiError, Name};
 
-use crate::store::Kind;
+use crate::store::{Kind, State};
 
 /// Longest accepted body: a VM file with its envelope.
 const MAX_BODY: usize = 4 << 20;
 
-/// An error as an HTTP answer.
-#[derive(Debug)]
-pub(super) struct Failure(pub(super) ApiError);
+/// An error as an HTTP answer. The answer also carries it as an extension, for the event log.
+#[derive(Debug, Clone)]
+pub(super) struct Failure {
+    pub(super) error: ApiError,
+    /// Name of the resource that the request is about, if the path does not have it.
+    pub(super) about: Option<Name>,
+}
 
 impl From<ApiError> for Failure {
     fn from(error: ApiError) -> Self {
-        Self(error)
+        Self { error, about: None }
     }
 }
 
 impl Failure {
+    /// Names the resource that the request is about.
+    pub(super) fn about(self, name: Option<Name>) -> Self {
+        Self { about: name, ..self }
+    }
+
     /// Creates an internal error of the daemon.
     pub(super) fn internal(message: &str, cause: &(dyn std::error::Error + 'static)) -> Self {
-        Self(ApiError::new(ErrorKind::Internal, message, "see the cause and the daemon's log").because(cause))
+        ApiError::new(ErrorKind::Internal, message, "see the cause and the daemon's log")
+            .because(cause)
+            .into()
     }
 }
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let status =
-            StatusCode::from_u16(self.0.kind.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (status, Json(self.0)).into_response()
+            StatusCode::from_u16(self.error.kind.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, Json(&self.error)).into_response();
+        response.extensions_mut().insert(self);
+        response
     }
 }
 
@@ -48,11 +61,11 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
         let bytes = axum::body::to_bytes(request.into_body(), MAX_BODY).await.map_err(|error| {
             let message = format!("the body cannot be read or exceeds {MAX_BODY} bytes");
-            Failure(ApiError::new(ErrorKind::Invalid, message, "send a smaller body").because(&error))
+            ApiError::new(ErrorKind::Invalid, message, "send a smaller body").because(&error)
         })?;
         let value = serde_json::from_slice(&bytes).map_err(|error| {
             let message = format!("the body does not match this path: {error}");
-            Failure(ApiError::new(ErrorKind::Invalid, message, "GET /openapi.json describes the body"))
+            ApiError::new(ErrorKind::Invalid, message, "GET /openapi.json describes the body")
         })?;
         Ok(Self(value))
     }
@@ -69,32 +82,54 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
         let text = <Path<String> as FromRequestParts<S>>::from_request_parts(parts, state).await;
         let text = text.map_err(|error| Failure::internal("the path contains no name", &error))?.0;
         let name = text.parse::<Name>().map_err(|error| {
-            Failure(ApiError::new(ErrorKind::Invalid, error.to_string(), "correct the name in the path"))
+            ApiError::new(ErrorKind::Invalid, error.to_string(), "correct the name in the path")
         })?;
         Ok(Self(name))
     }
 }
 
-/// The header `If-None-Match: *`: create, do not replace.
+/// The conditions under which a document is written.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct OnlyNew(pub(super) bool);
+pub(super) struct Condition {
+    /// `If-None-Match: *`: create, do not replace.
+    only_new: bool,
+    /// `If-Match: "REVISION"`: replace what has this revision.
+    revision: Option<u64>,
+}
 
-impl<S: Send + Sync> FromRequestParts<S> for OnlyNew {
-    type Rejection = std::convert::Infallible;
+impl<S: Send + Sync> FromRequestParts<S> for Condition {
+    type Rejection = Failure;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        Ok(Self(wants_new(&parts.headers)))
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        let only_new = parts.headers.get(header::IF_NONE_MATCH).is_some_and(|value| value == "*");
+        Ok(Self { only_new, revision: wanted_revision(&parts.headers)? })
     }
 }
 
-fn wants_new(headers: &HeaderMap) -> bool {
-    headers.get(header::IF_NONE_MATCH).is_some_and(|value| value == "*")
+fn wanted_revision(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
+    let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
+    let revision = value.to_str().ok().and_then(|text| text.trim_matches('"').parse().ok());
+    revision.map(Some).ok_or_else(|| {
+        let message = format!("If-Match: {value:?} is not a revision");
+        ApiError::new(ErrorKind::Invalid, message, "write the number of the document's revision in quotes")
+    })
 }
 
-impl OnlyNew {
-    /// Refuses an existing document if only a new one was asked for.
-    pub(super) fn check(self, exists: bool, kind: Kind, name: &Name) -> Result<(), ApiError> {
-        if self.0 && exists { Err(exists_already(kind, name)) } else { Ok(()) }
+impl Condition {
+    /// Refuses the write of a document that does not meet the conditions.
+    pub(super) fn check(self, documents: &State, kind: Kind, name: &Name) -> Result<(), ApiError> {
+        let there = documents.revision_of(kind, name);
+        if self.only_new && there > 0 {
+            return Err(exists_already(kind, name));
+        }
+        match self.revision {
+            Some(read) if read != there => Err(ApiError::new(
+                ErrorKind::Changed,
+                format!("{} `{name}` has revision {there} and no longer {read}", kind.noun()),
+                "read it again, and repeat the change",
+            )),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -121,11 +156,8 @@ pub(super) fn exists_already(kind: Kind, name: &Name) -> ApiError {
 }
 
 pub(super) async fn unknown_path(uri: Uri) -> Failure {
-    Failure(ApiError::new(
-        ErrorKind::NotFound,
-        format!("unknown path `{}`", uri.path()),
-        "GET /openapi.json lists all paths",
-    ))
+    let message = format!("unknown path `{}`", uri.path());
+    ApiError::new(ErrorKind::NotFound, message, "GET /openapi.json lists all paths").into()
 }
 
 pub(super) async fn wrong_method(method: Method, uri: Uri) -> Response {

@@ -34,6 +34,7 @@ pub(super) async fn show_daemon(State(app): State<Shared>) -> Result<Json<Daemon
             .filter(|version| !version.is_empty() && seen.observed.fabric.pid.is_some()),
         fabric_starts: seen.fabric_starts,
         revision: state.revision,
+        reconciled: seen.reconciled,
         state_dir: app.state_dir.display().to_string(),
         workers: workers(&app)?,
     }))

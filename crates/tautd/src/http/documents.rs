@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use taut_api::{ApiError, Document, Name};
 use taut_plan::Desired;
 
-use super::body::{Failure, OnlyNew};
+use super::body::{Condition, Failure};
 use super::{Shared, not_found};
 use crate::board::Seen;
 use crate::store::{Change, Kind, State as Documents};
@@ -59,15 +59,15 @@ pub(super) fn show<R: Resource>(app: &Shared, name: &Name) -> Result<Json<Answer
 pub(super) async fn put<R: Resource>(
     app: Shared,
     name: Name,
-    only_new: OnlyNew,
+    condition: Condition,
     mut spec: R::Spec,
 ) -> Result<Json<Answer<R>>, Failure> {
     let key = name.clone();
     let state = app
-        .write(move |desired| {
-            only_new.check(R::specs(desired).contains_key(&key), R::KIND, &key)?;
+        .write(move |state| {
+            condition.check(state, R::KIND, &key)?;
             R::complete(&key, &mut spec);
-            R::admit(desired, &key, &spec)?;
+            R::admit(&state.desired, &key, &spec)?;
             Ok(R::change(key, Some(spec)))
         })
         .await?;
@@ -75,11 +75,11 @@ pub(super) async fn put<R: Resource>(
 }
 
 pub(super) async fn delete<R: Resource>(app: Shared, name: Name) -> Result<StatusCode, Failure> {
-    app.write(move |desired| {
-        if !R::specs(desired).contains_key(&name) {
+    app.write(move |state| {
+        if !R::specs(&state.desired).contains_key(&name) {
             return Err(not_found(R::KIND, &name));
         }
-        R::check_unused(desired, &name)?;
+        R::check_unused(&state.desired, &name)?;
         Ok(R::change(name, None))
     })
     .await?;

@@ -33,7 +33,7 @@ pub(super) async fn change_settings(
     State(app): State<Shared>,
     Body(changes): Body<ChangeHostSettings>,
 ) -> Result<Json<HostSettings>, Failure> {
-    let state = app.write(move |desired| Ok(Change::host(changed(&desired.host, changes)?))).await?;
+    let state = app.write(move |state| Ok(Change::host(changed(&state.desired.host, changes)?))).await?;
     Ok(Json(state.desired.host.clone()))
 }
 

@@ -259,6 +259,7 @@ mod tests {
 
     use taut_api::MacAddr;
     use taut_api::fabric::DropReason;
+    use taut_api::shaping::PortShaping;
     use taut_api::vm::{VmDesired, VmStatus};
 
     use super::*;
@@ -294,6 +295,7 @@ mod tests {
             link: Link::Up,
             reason: None,
             coalescing: None,
+            shaping: PortShaping::default(),
             counters,
         };
         let counters = WorkerCounters { sleeps: 3, sleep_ns: 1_500_000_000, ..WorkerCounters::default() };

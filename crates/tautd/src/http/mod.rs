@@ -11,6 +11,7 @@ mod metrics;
 mod openapi;
 mod patch;
 mod ports;
+mod refusals;
 mod resources;
 mod vms;
 
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use taut_api::event::Level;
 use taut_api::{ApiError, Name, path};
@@ -28,6 +30,7 @@ use crate::inbox::{Inbox, Message};
 use crate::store::{Change, Kind, State, Store};
 
 pub(crate) use openapi::document as openapi_document;
+pub(crate) use refusals::Refusals;
 
 use body::Failure;
 use resources::{external, netns, portgroups, vswitches};
@@ -43,6 +46,8 @@ pub(crate) struct App {
     pub(crate) counters: Arc<Counters>,
     /// The reconcile loop's inbox.
     pub(crate) inbox: Inbox,
+    /// Refused changes that were listed as events lately.
+    pub(crate) refusals: Refusals,
     /// Parent of the VMs' run directories.
     pub(crate) run_dir: PathBuf,
     /// Directory of the store and of the ledger of changed settings.
@@ -91,6 +96,7 @@ pub(crate) fn router(app: Shared) -> Router {
         .route(path::SHUTDOWN, post(daemon::shutdown))
         .route(path::METRICS, get(metrics::metrics))
         .route(path::OPENAPI, get(openapi::serve))
+        .route_layer(from_fn_with_state(app.clone(), refusals::record))
         .fallback(body::unknown_path)
         .method_not_allowed_fallback(body::wrong_method)
         .with_state(app)
@@ -106,16 +112,16 @@ impl App {
     /// block on the disk.
     async fn write<F>(self: &Arc<Self>, decide: F) -> Result<Arc<State>, Failure>
     where
-        F: FnOnce(&taut_plan::Desired) -> Result<Change, ApiError> + Send + 'static,
+        F: FnOnce(&State) -> Result<Change, ApiError> + Send + 'static,
     {
         let app = self.clone();
         let written = tokio::task::spawn_blocking(move || {
             let (mut subject, mut what) = (String::new(), String::new());
             let mut verb = "written";
-            let state = app.store.write(|desired| {
-                let change = decide(desired)?;
+            let state = app.store.write(|state| {
+                let change = decide(state)?;
                 subject = format!("{}/{}", change.kind().as_str(), change.name());
-                what = change.describe(desired);
+                what = change.describe(&state.desired);
                 if change.is_deletion() {
                     verb = "deleted";
                 }
@@ -127,10 +133,9 @@ impl App {
             app.inbox.send(Message::Wake);
             Ok(state)
         });
-        written
-            .await
-            .map_err(|error| Failure::internal("the write was interrupted", &error))?
-            .map_err(Failure)
+        let written: Result<_, ApiError> =
+            written.await.map_err(|error| Failure::internal("the write was interrupted", &error))?;
+        Ok(written?)
     }
 }
 

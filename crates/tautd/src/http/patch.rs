@@ -10,7 +10,7 @@ use taut_api::patch::{
 };
 use taut_api::route::Vm;
 use taut_api::vm::{Disk, NicSpec, VmDesired, VmSpec, VmStatus};
-use taut_api::vmci::VmciSpec;
+use taut_api::vmci::{Cid, VmciSpec};
 use taut_api::word::counted;
 use taut_api::{ApiError, Document, Name, path};
 use taut_plan::admission::documents::admit_vm;
@@ -26,8 +26,8 @@ use super::vms::{answer, write_vm};
 
 /// Changes settings of a VM, also while it runs: all that the request names, or none. The answer
 /// precedes the change of the host: its status says what is decided, what the host cannot enforce
-/// as far as the last report tells, and what needs a restart. Events and later answers say what is
-/// in force.
+/// as far as the last report tells, and what needs a restart. Answers say what is in force once
+/// `reconciled` of `/v1/daemon` has reached the revision of this one.
 #[utoipa::path(patch, path = path::VM.pattern(), tag = "VMs", request_body = VmPatch,
     params(("name" = Name, Path, description = "VM")),
     responses((status = 200, body = Document<VmDesired, VmStatus>), (status = 400, body = ApiError),
@@ -90,13 +90,15 @@ fn nic<'a>(name: &Name, spec: &'a mut VmSpec, index: usize) -> Result<&'a mut Ni
 }
 
 fn change_nic(change: &NicPatch, nic: &mut NicSpec) {
-    let NicPatch { portgroup, link, coalescing, lro } = change;
+    let NicPatch { portgroup, link, coalescing, lro, to_switch, to_guest } = change;
     if let Some(portgroup) = portgroup {
         nic.portgroup.clone_from(portgroup);
     }
     nic.link = link.unwrap_or(nic.link);
     nic.coalescing = coalescing.unwrap_or(nic.coalescing);
     nic.lro = lro.or(nic.lro);
+    nic.shaping.to_switch = to_switch.unwrap_or(nic.shaping.to_switch);
+    nic.shaping.to_guest = to_guest.unwrap_or(nic.shaping.to_guest);
 }
 
 fn change_latency(change: LatencyPatch, spec: &mut VmSpec) {
@@ -169,7 +171,7 @@ fn change_vmci(
     name: &Name,
     before: Option<VmciSpec>,
 ) -> Result<Option<VmciSpec>, ApiError> {
-    let VmciPatch { present, domains, unrestricted, connections, half_open } = change;
+    let VmciPatch { present, cid, domains, unrestricted, connections, half_open } = change;
     if *present == Some(false) {
         return if *change == (VmciPatch { present: Some(false), ..VmciPatch::default() }) {
             Ok(None)
@@ -188,6 +190,9 @@ fn change_vmci(
             format!("add one: taut vm set {name} --vmci on"),
         ));
     };
+    if let Some(cid) = *cid {
+        vmci.cid = Some(Cid(cid)).filter(|cid| cid.0 > 0);
+    }
     if let Some(domains) = domains {
         vmci.domains.clone_from(&domains.0);
     }

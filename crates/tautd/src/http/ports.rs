@@ -6,6 +6,7 @@ use taut_api::route::PortInfo;
 use taut_api::vm::Power;
 use taut_api::{ApiError, path};
 use taut_plan::network::coalescing::choose_coalescing;
+use taut_plan::network::shaping::choose_shaping;
 use taut_plan::{Desired, Owner};
 
 use super::body::Failure;
@@ -38,6 +39,7 @@ pub(super) fn all(app: &App) -> Result<Vec<PortInfo>, Failure> {
             link,
             reason,
             coalescing: choose_coalescing(desired, &seen.observed, &owner),
+            shaping: choose_shaping(desired, &owner, portgroup),
             counters,
         });
     }

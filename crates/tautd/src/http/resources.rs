@@ -16,7 +16,7 @@ use taut_plan::admission::documents::{
 use taut_plan::{Desired, Owner};
 
 use super::Shared;
-use super::body::{Body, Failure, Named, OnlyNew};
+use super::body::{Body, Condition, Failure, Named};
 use super::documents::{self, Resource};
 use crate::board::Seen;
 use crate::status;
@@ -58,14 +58,14 @@ macro_rules! handlers {
                                 params(("name" = Name, Path, description = $what)),
                                 responses((status = 200, body = Document<$Spec, $Status>),
                                     (status = 400, body = ApiError), (status = 409, body = ApiError),
-                                    (status = 503, body = ApiError)))]
+                                    (status = 412, body = ApiError), (status = 503, body = ApiError)))]
             pub(in crate::http) async fn $put(
                 State(app): State<Shared>,
                 Named(name): Named,
-                only_new: OnlyNew,
+                condition: Condition,
                 Body(spec): Body<$Spec>,
             ) -> Result<Json<Document<$Spec, $Status>>, Failure> {
-                documents::put::<$resource>(app, name, only_new, spec).await
+                documents::put::<$resource>(app, name, condition, spec).await
             }
 
             #[doc = $delete_text]
@@ -98,7 +98,8 @@ handlers!(
     delete_vswitch,
     "Lists all vSwitches.",
     "Shows one vSwitch.",
-    "Creates or replaces a vSwitch; with `If-None-Match: *` only creates.",
+    "Creates or replaces a vSwitch; with `If-None-Match: *` only creates, with `If-Match: \"REVISION\"` only \
+     replaces that revision.",
     "Deletes a vSwitch without port groups."
 );
 handlers!(
@@ -116,7 +117,8 @@ handlers!(
     delete_portgroup,
     "Lists all port groups.",
     "Shows one port group.",
-    "Creates or replaces a port group; its ports follow at once. With `If-None-Match: *` only creates.",
+    "Creates or replaces a port group; its ports follow at once. With `If-None-Match: *` only creates, with \
+     `If-Match: \"REVISION\"` only replaces that revision.",
     "Deletes a port group without ports."
 );
 handlers!(
@@ -134,7 +136,8 @@ handlers!(
     delete_netns,
     "Lists all namespace attachments.",
     "Shows one namespace attachment.",
-    "Attaches a network namespace, or changes its attachment; with `If-None-Match: *` only attaches.",
+    "Attaches a network namespace, or changes its attachment; with `If-None-Match: *` only attaches, with \
+     `If-Match: \"REVISION\"` only changes that revision.",
     "Detaches a network namespace and removes it if it was made for the attachment."
 );
 handlers!(
@@ -152,7 +155,8 @@ handlers!(
     delete_external,
     "Lists all external ports.",
     "Shows one external port.",
-    "Attaches a front end that taut did not start, or changes its port; with `If-None-Match: *` only attaches.",
+    "Attaches a front end that taut did not start, or changes its port; with `If-None-Match: *` only attaches, \
+     with `If-Match: \"REVISION\"` only changes that revision.",
     "Detaches an external port."
 );
 

@@ -37,6 +37,7 @@ impl Server {
             board,
             counters: Arc::new(Counters::open(&dir.path().join("counters")).unwrap()),
             inbox,
+            refusals: Refusals::default(),
             run_dir: dir.path().to_owned(),
             state_dir: dir.path().to_owned(),
         });

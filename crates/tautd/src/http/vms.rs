@@ -15,8 +15,9 @@ use taut_plan::admission::placement::{admit_placement, remove_absent};
 use taut_plan::admission::reservations::admit_reservations;
 use taut_plan::network::cid::assign_cid;
 use taut_plan::resources::Decided;
-use taut_plan::{Desired, Owner};
+use taut_plan::{Desired, Observed, Owner};
 use taut_vm::definition;
+use taut_vm::parsed::Parsed;
 
 use super::body::{Body, Failure, Named, exists_already};
 use super::{App, Shared, not_found};
@@ -56,7 +57,17 @@ pub(super) async fn create_vm(
     State(app): State<Shared>,
     Body(request): Body<CreateVm>,
 ) -> Result<(StatusCode, Json<CreatedVm>), Failure> {
-    let mut parsed = definition::parse(&request)?;
+    let parsed =
+        definition::parse(&request).map_err(|error| Failure::from(error).about(request.name.clone()))?;
+    let name = parsed.name.clone();
+    create(&app, &request, parsed).await.map_err(|failure| failure.about(name))
+}
+
+async fn create(
+    app: &Shared,
+    request: &CreateVm,
+    mut parsed: Parsed,
+) -> Result<(StatusCode, Json<CreatedVm>), Failure> {
     if let Some(default) = &request.default_portgroup {
         let state = app.store.state();
         parsed.replace_unknown_portgroups(|name| state.desired.portgroups.contains_key(name), default);
@@ -77,7 +88,8 @@ pub(super) async fn create_vm(
     let vm = VmDesired { vm: parsed.spec, power: request.power };
     let key = name.clone();
     let state = app
-        .write(move |desired| {
+        .write(move |state| {
+            let desired = &state.desired;
             if desired.vms.contains_key(&key) {
                 return Err(exists_already(Kind::Vm, &key));
             }
@@ -92,7 +104,7 @@ pub(super) async fn create_vm(
             Ok(Change::Vm(key, Some(vm)))
         })
         .await?;
-    let Json(vm) = answer(&app, &state, &name)?;
+    let Json(vm) = answer(app, &state, &name)?;
     Ok((StatusCode::CREATED, Json(CreatedVm { vm, imported: parsed.imported })))
 }
 
@@ -101,8 +113,8 @@ pub(super) async fn create_vm(
     responses((status = 204), (status = 404, body = ApiError), (status = 409, body = ApiError)))]
 pub(super) async fn delete_vm(State(app): State<Shared>, Named(name): Named) -> Result<StatusCode, Failure> {
     let board = app.board.clone();
-    app.write(move |desired| {
-        if !desired.vms.contains_key(&name) {
+    app.write(move |state| {
+        if !state.desired.vms.contains_key(&name) {
             return Err(not_found(Kind::Vm, &name));
         }
         let process = board.lock().observed.vms.get(&name).and_then(|seen| seen.process.clone());
@@ -120,7 +132,8 @@ pub(super) async fn delete_vm(State(app): State<Shared>, Named(name): Named) -> 
 }
 
 /// Starts or stops a VM. Answers when the wanted state is on disk; the VM's status shows the
-/// progress. Starting a failed VM tries again.
+/// progress. Starting a failed VM tries again. Nothing is written for a VM that is to be on and
+/// runs, or is to be off and is.
 #[utoipa::path(post, path = path::VM_POWER.pattern(), tag = "VMs", request_body = SetPower,
     params(("name" = Name, Path, description = "VM")),
     responses((status = 200, body = Document<VmDesired, VmStatus>), (status = 404, body = ApiError),
@@ -131,6 +144,10 @@ pub(super) async fn set_power(
     Body(wanted): Body<SetPower>,
 ) -> Result<Json<Vm>, Failure> {
     let (observed, report) = app.board.lock().for_rules();
+    let present = app.store.state();
+    if is_already(&present, &observed, &name, wanted) {
+        return answer(&app, &present, &name);
+    }
     let state = write_vm(&app, &name, move |desired, name, vm| {
         vm.power = wanted.power;
         if wanted.power == Power::On {
@@ -151,6 +168,17 @@ pub(super) async fn set_power(
     answer(&app, &state, &name)
 }
 
+/// Returns whether a VM has this power state, and nobody has asked for another.
+fn is_already(documents: &Documents, observed: &Observed, name: &Name, wanted: SetPower) -> bool {
+    let is_asked_for = documents.desired.vms.get(name).is_some_and(|vm| vm.power == wanted.power);
+    let process = observed.process(name);
+    is_asked_for
+        && match wanted.power {
+            Power::On => process.is_some_and(|process| !process.stopping),
+            Power::Off => process.is_none() && !wanted.force,
+        }
+}
+
 /// Writes one VM's document, changed by `change`, in one store write. `change` gets all documents,
 /// the VM's name and its document; when it fails, nothing is written.
 pub(super) async fn write_vm<F>(app: &Shared, name: &Name, change: F) -> Result<Arc<Documents>, Failure>
@@ -158,9 +186,9 @@ where
     F: FnOnce(&Desired, &Name, &mut VmDesired) -> Result<(), ApiError> + Send + 'static,
 {
     let name = name.clone();
-    app.write(move |desired| {
-        let mut vm = desired.vms.get(&name).ok_or_else(|| not_found(Kind::Vm, &name))?.clone();
-        change(desired, &name, &mut vm)?;
+    app.write(move |state| {
+        let mut vm = state.desired.vms.get(&name).ok_or_else(|| not_found(Kind::Vm, &name))?.clone();
+        change(&state.desired, &name, &mut vm)?;
         Ok(Change::Vm(name, Some(vm)))
     })
     .await

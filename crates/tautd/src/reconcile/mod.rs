@@ -14,6 +14,7 @@ mod incidents;
 mod links;
 mod observe;
 mod probe;
+mod ready;
 mod report;
 mod retries;
 mod shutdown;
@@ -123,6 +124,9 @@ impl Reconciler {
         for (name, watch) in self.vms.watches() {
             self.watch(&name, watch);
         }
+        for (name, pid, watch) in self.vms.starting() {
+            self.await_ready(name, pid, watch);
+        }
         // A running fabric needs the first configuration before it is adopted.
         let first = self.plan();
         self.fabric.configure(first.fabric);
@@ -145,6 +149,7 @@ impl Reconciler {
                     }
                     Message::DiskLimited(name, limits) => self.vms.record_disk_limits(&name, limits),
                     Message::LinkSet(name, index, link) => self.vms.record_link(&name, index, link),
+                    Message::Ready(name, pid) => self.vms.record_ready(&name, pid),
                     Message::Kill(name) => self.vms.kill(&name),
                     Message::UpgradeFabric(done) => self.fabric.upgrade(done),
                     Message::Shutdown { everything, done } => {
@@ -164,6 +169,7 @@ impl Reconciler {
         self.vms.enforce_stops();
         self.notice_ends();
         self.look_for_interfaces();
+        let revision = self.store.state().revision;
         let plan = self.plan();
         self.counters.clear_new(&self.store.state().desired.numbers.ports);
         self.note_refusals(&plan);
@@ -177,6 +183,7 @@ impl Reconciler {
         let host = if starts_vms { self.plan().host } else { plan.host };
         self.settle_host(&host);
         self.observe_vms();
+        self.board.lock().reconciled = revision;
         self.pause()
     }
 

@@ -90,8 +90,8 @@ impl Reconciler {
 
     /// Sets a VM to off after its guest shut down, so that it is not started again.
     fn switch_off(&self, name: &Name) {
-        let written = self.store.write(|desired| {
-            let mut vm = desired.vms.get(name).cloned();
+        let written = self.store.write(|state| {
+            let mut vm = state.desired.vms.get(name).cloned();
             if let Some(vm) = &mut vm {
                 vm.power = Power::Off;
             }

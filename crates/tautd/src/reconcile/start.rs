@@ -40,6 +40,10 @@ impl Reconciler {
                 for (name, watch) in watches {
                     self.watch(&name, watch);
                 }
+                let starting = self.vms.starting().into_iter().filter(|(started, ..)| started == name);
+                for (name, pid, watch) in starting {
+                    self.await_ready(name, pid, watch);
+                }
             }
             Err(error) => {
                 self.vms.fail(name, &error.to_string());

@@ -85,11 +85,11 @@ impl Store {
     /// new state means that the write is on disk; an error means that nothing has changed.
     pub(crate) fn write(
         &self,
-        decide: impl FnOnce(&Desired) -> Result<Change, ApiError>,
+        decide: impl FnOnce(&State) -> Result<Change, ApiError>,
     ) -> Result<Arc<State>, ApiError> {
         let mut inner = self.durable();
         let mut next = State::clone(&inner.state);
-        let change = decide(&next.desired)?;
+        let change = decide(&next)?;
         next.revision += 1;
         change.apply(&mut next.desired);
         let key = (change.kind(), change.name().clone());

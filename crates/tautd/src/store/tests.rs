@@ -109,8 +109,8 @@ fn settings_of_one_document_are_written_all_or_none() {
         write(&store, change);
     }
     let before = store.state();
-    let several = |desired: &Desired| {
-        let mut vm = desired.vms[&name("vm1")].clone();
+    let several = |state: &State| {
+        let mut vm = state.desired.vms[&name("vm1")].clone();
         vm.vm.nics[0].lro = Some(false);
         vm.vm.cpu.shares = "high".parse().unwrap();
         vm.vm.memory_reservation = "64MiB".parse().unwrap();

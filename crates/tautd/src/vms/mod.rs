@@ -51,6 +51,8 @@ struct Running {
     size: Option<MachineSize>,
     /// Indices of the cards whose link QEMU has taken down.
     links_down: BTreeSet<usize>,
+    /// QEMU has finished starting. A microguest shows that by its socket.
+    ready: bool,
     stopping: Option<Stopping>,
 }
 
@@ -71,6 +73,8 @@ struct Record {
     size: Option<MachineSize>,
     #[serde(default)]
     links_down: BTreeSet<usize>,
+    #[serde(default)]
+    ready: bool,
 }
 
 /// The way in which a VM's process ended.
@@ -127,6 +131,10 @@ impl Vms {
             kind: vm.kind,
             accelerator: vm.accelerator,
             stopping: vm.stopping.is_some(),
+            ready: match vm.kind {
+                VmKind::Qemu => vm.ready,
+                VmKind::Micro => paths.agent().exists(),
+            },
             sockets: (0..MAX_PORTS).take_while(|&index| paths.nic(index).exists()).collect(),
             vmci: vm.vmci,
             locked: vm.tuning.locked,
@@ -160,6 +168,14 @@ impl Vms {
         });
     }
 
+    /// Records that QEMU has finished starting; `pid` is its process.
+    pub(crate) fn record_ready(&mut self, name: &Name, pid: u32) {
+        if self.running.get(name).is_some_and(|vm| vm.process.pid() == pid) {
+            let message = "the end of its start cannot be recorded: the next daemon asks QEMU again";
+            self.record_change(name, message, |vm| vm.ready = true);
+        }
+    }
+
     /// Records the sizes of VMs that a daemon without such records has started. A size cannot have
     /// changed since their start.
     pub(crate) fn record_missing_sizes(&mut self, size: impl Fn(&Name) -> Option<MachineSize>) {
@@ -185,6 +201,15 @@ impl Vms {
     pub(crate) fn watches(&self) -> Vec<(Name, OwnedFd)> {
         let watch = |(name, vm): (&Name, &Running)| Some((name.clone(), vm.process.watch().ok()?));
         self.running.iter().filter_map(watch).collect()
+    }
+
+    /// Returns each QEMU that has not finished starting, with its process and a descriptor that
+    /// becomes readable when that ends.
+    pub(crate) fn starting(&self) -> Vec<(Name, u32, OwnedFd)> {
+        let starts = self.running.iter().filter(|(_, vm)| vm.kind == VmKind::Qemu && !vm.ready);
+        let watch =
+            |(name, vm): (&Name, &Running)| Some((name.clone(), vm.process.pid(), vm.process.watch().ok()?));
+        starts.filter_map(watch).collect()
     }
 
     /// Cleans up after a VM's process and returns how it ended; `None` while it runs. The documents
@@ -249,8 +274,20 @@ impl Vms {
 impl Running {
     /// A VM with this process, as recorded.
     fn new(process: Process, record: Record) -> Self {
-        let Record { identity: _, kind, accelerator, vmci, tuning, disk_limits, size, links_down } = record;
-        Self { process, kind, accelerator, vmci, tuning, disk_limits, size, links_down, stopping: None }
+        let Record { identity: _, kind, accelerator, vmci, tuning, disk_limits, size, links_down, ready } =
+            record;
+        Self {
+            process,
+            kind,
+            accelerator,
+            vmci,
+            tuning,
+            disk_limits,
+            size,
+            links_down,
+            ready,
+            stopping: None,
+        }
     }
 
     fn record(&self) -> Record {
@@ -263,6 +300,7 @@ impl Running {
             disk_limits: self.disk_limits,
             size: self.size,
             links_down: self.links_down.clone(),
+            ready: self.ready,
         }
     }
 }

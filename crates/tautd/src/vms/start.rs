@@ -69,6 +69,7 @@ impl Vms {
             disk_limits: wanted_limits(spec),
             size: Some(MachineSize::of(spec)),
             links_down: BTreeSet::new(),
+            ready: false,
         };
         if let Err(error) = write_record(&paths.pid(), &record) {
             // Without its record no daemon could adopt it.

@@ -14,8 +14,6 @@ use taut_api::{ApiError, Bytes};
 use super::{passthrough, vmci};
 use crate::error::invalid;
 
-/// Size of the huge pages that guest memory consists of where the host has them.
-const MEMORY_STEP: Bytes = Bytes::mib(2);
 /// Least memory of a VM under QEMU. A Debian kernel with an initial RAM file system needs a little
 /// more, other systems need less.
 const LEAST_QEMU: Bytes = Bytes::mib(64);
@@ -75,11 +73,13 @@ fn memory(spec: &VmSpec) -> Result<(), ApiError> {
             "write the size with its unit, such as memory = \"512MiB\"; a number without a unit is bytes",
         ));
     }
-    if !spec.memory.0.is_multiple_of(MEMORY_STEP.0) {
-        let rounded = Bytes(spec.memory.0.next_multiple_of(MEMORY_STEP.0));
+    let step = VmSpec::MEMORY_STEP;
+    if !spec.memory.0.is_multiple_of(step.0) {
+        let above = spec.memory.0.next_multiple_of(step.0);
         return Err(invalid(
-            format!("memory = {} is not a multiple of {MEMORY_STEP}, the size of a huge page", spec.memory),
-            format!("use {rounded}"),
+            format!("memory = {} is not a multiple of {step}, the size of a huge page", spec.memory),
+            // The larger one may be more than the host has.
+            format!("use {} or {}", Bytes(above - step.0), Bytes(above)),
         ));
     }
     Ok(())

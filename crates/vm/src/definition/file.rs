@@ -1,5 +1,6 @@
 //! taut's VM file: TOML with the keys of [`VmSpec`] and `name`.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use serde::Deserialize as _;
@@ -9,6 +10,9 @@ use toml::de::{DeTable, DeValue, Deserializer};
 
 use crate::error::invalid;
 use crate::parsed::Parsed;
+
+/// A key that only the file's outermost table has.
+const KEY_OF_FILE: &str = "`latency_sensitivity`";
 
 /// Reads the text of a VM file. Paths stay as written; nothing outside the text is accessed.
 pub(super) fn read(text: &str) -> Result<Parsed, ApiError> {
@@ -34,10 +38,21 @@ fn read_name(text: &str, value: &DeValue<'_>, at: usize) -> Result<Name, ApiErro
 /// The error of the TOML reader with its line, and a hint at the key that was probably meant.
 fn explain(text: &str, error: &toml::de::Error) -> ApiError {
     let place = error.span().map(|span| format!("line {}: ", line_of(text, span.start))).unwrap_or_default();
-    let message = error.message();
-    let hint = unknown_field(message)
+    let message = with_name(error.message());
+    let hint = unknown_field(&message)
         .unwrap_or_else(|| "`taut vm create --help` shows a VM file with every key".to_owned());
     invalid(format!("{place}{message}"), hint)
+}
+
+/// Adds `name`, which is read apart from the rest, to a list of the file's known keys.
+fn with_name(message: &str) -> Cow<'_, str> {
+    let listed = ", expected one of ";
+    match message.split_once(listed) {
+        Some((unknown, known)) if known.contains(KEY_OF_FILE) => {
+            format!("{unknown}{listed}`name`, {known}").into()
+        }
+        _ => message.into(),
+    }
 }
 
 fn line_of(text: &str, offset: usize) -> usize {

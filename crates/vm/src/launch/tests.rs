@@ -3,6 +3,7 @@ use taut_api::host::AcceleratorKind;
 use taut_api::link::WantedLink;
 use taut_api::machine::{AcceleratorChoice, DiskLimits, HaltSpec};
 use taut_api::resources::MemoryReservation;
+use taut_api::shaping::OwnShaping;
 use taut_api::shares::Shares;
 use taut_api::vm::{Boot, Disk, DiskBus, DiskFormat, LatencySensitivity, NicModel, NicSpec, Rings};
 use taut_api::vmci::VmciSpec;
@@ -29,7 +30,7 @@ fn nic(model: NicModel) -> NicSpec {
         rings: Rings { rx: 512, tx: 256, packed: false },
         offloads: true,
         queues: QueuePairs::default(),
-        shaping: None,
+        shaping: OwnShaping::default(),
         coalescing: NicCoalescing::HostDefault,
         lro: None,
     }

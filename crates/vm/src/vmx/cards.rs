@@ -2,6 +2,7 @@
 
 use taut_api::coalescing::NicCoalescing;
 use taut_api::link::WantedLink;
+use taut_api::shaping::OwnShaping;
 use taut_api::vm::{NicModel, NicSpec, Rings};
 use taut_api::{ApiError, Coalescing, MacAddr, Name, QueuePairs};
 
@@ -50,7 +51,7 @@ impl Card {
             rings: Rings::default(),
             offloads: true,
             queues: QueuePairs::default(),
-            shaping: None,
+            shaping: OwnShaping::default(),
             coalescing: self.coalescing(file),
             lro: None,
         })

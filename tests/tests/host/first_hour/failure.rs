@@ -1,6 +1,7 @@
 //! The reason of a failed VM.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use taut_tests::{Taut, alive, eventually, kill_9};
@@ -25,12 +26,9 @@ fn failure(taut: &Taut, vm: &str) -> String {
     })
 }
 
-/// Creates a VM with this disk and starts it.
-fn start(taut: &Taut, name: &str) {
-    let text =
-        "memory = \"64MiB\"\n[disk]\npath = \"d.qcow2\"\nformat = \"qcow2\"\n[[nic]]\nportgroup = \"lan\"\n";
-    let file = taut.file("d.toml", text);
-    taut.ok(["vm", "create", "-f", file.to_str().unwrap(), "--name", name, "--start"]);
+/// Returns the arguments that create a VM with this disk and start it.
+fn create<'a>(file: &'a str, name: &'a str) -> [&'a str; 7] {
+    ["vm", "create", "-f", file, "--name", name, "--start"]
 }
 
 #[test]
@@ -39,9 +37,29 @@ fn a_locked_disk_and_a_killed_qemu_are_told_as_such() {
     let disk = taut.dir().join("d.qcow2");
     let image = Command::new("qemu-img").args(["create", "-q", "-f", "qcow2"]).arg(&disk).arg("64M").status();
     assert!(image.expect("qemu-img can be run").success());
-    start(&taut, "holder");
-    pid(&taut, "holder");
-    start(&taut, "second");
+    let text =
+        "memory = \"64MiB\"\n[disk]\npath = \"d.qcow2\"\nformat = \"qcow2\"\n[[nic]]\nportgroup = \"lan\"\n";
+    let file = taut.file("d.toml", text);
+    let file = file.to_str().unwrap();
+    let said = taut.ok(create(file, "holder"));
+    let running = format!("VM holder: running, process {}\n", pid(&taut, "holder"));
+    assert!(said.ends_with(&running), "a start waits until the VM runs: {said}");
+
+    // Every way to start the other one fails with the reason, and at once.
+    let in_use = format!("VM second has failed: its disk {} is in use by VM `holder`; ", disk.display());
+    let begun = Instant::now();
+    let created = taut.run(create(file, "second"));
+    assert!(!created.success && created.stdout.starts_with("created second: "), "{created:?}");
+    assert!(created.stderr.contains(&in_use), "{created:?}");
+    assert!(
+        created.stderr.contains("hint: ") && created.stderr.contains("`taut vm start second`"),
+        "{created:?}"
+    );
+    for start in [&["vm", "start", "second"][..], &["vm", "start", "second", "--wait"]] {
+        let said = taut.refused(start);
+        assert!(said.contains(&in_use) && !said.contains("reset by peer"), "{said}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(60), "took {:?}", begun.elapsed());
     let reason = failure(&taut, "second");
     let first = reason.lines().next().unwrap();
     let wanted = format!("its disk {} is in use by VM `holder`; its process ", disk.display());

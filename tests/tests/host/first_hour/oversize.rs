@@ -18,6 +18,18 @@ fn the_start_of_a_vm_that_is_larger_than_the_host_fails() {
     // A VM that stays off may be of any size.
     taut.ok(create);
     refused(&taut.refused(["vm", "start", "huge"]));
+    let most = taut.refused(["vm", "start", "huge"]);
+    let most = most.split_once("give it at most ").unwrap().1.split(' ').next().unwrap();
     let vm = taut.json(["vm", "show", "huge"]);
     assert_eq!((&vm["spec"]["power"], &vm["status"]["phase"]), (&"off".into(), &"stopped".into()));
+
+    // The hint works, and a VM that runs is told as such.
+    taut.ok(["vm", "set", "huge", "--memory", most]);
+    taut.ok(["vm", "start", "huge", "--wait"]);
+    let said = taut.refused(["vm", "set", "huge", "--memory", "32TiB"]);
+    assert!(said.contains("VM `huge` runs, and could not be started again with this memory: "), "{said}");
+    assert!(
+        said.contains(&format!("whole host has: {most}\nhint: give it at most {most} of memory")),
+        "{said}"
+    );
 }

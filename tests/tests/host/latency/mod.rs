@@ -30,8 +30,8 @@ fn start(scope: &Scope) -> Taut {
     start_daemon(scope).with_lan()
 }
 
-fn set(taut: &Taut, vm: &str, level: &str) {
-    taut.ok(["vm", "set", vm, "--latency-sensitivity", level]);
+fn set(taut: &Taut, vm: &str, level: &str) -> String {
+    taut.ok(["vm", "set", vm, "--latency-sensitivity", level])
 }
 
 fn latency(taut: &Taut, vm: &str) -> Value {
@@ -114,7 +114,8 @@ fn exclusive_pcpus_are_granted_and_given_back_every_time() {
 
     let running = traffic(&taut, 4);
     for _ in 0..10 {
-        set(&taut, "m1", "high");
+        let said = set(&taut, "m1", "high");
+        assert!(said.contains(", exclusive pCPUs ") && !said.contains("not yet in force"), "{said}");
         let cpu = granted(&taut, "m1");
         is_alone(&scope, &taut, "m1", cpu);
         assert_ne!(scope.snapshot(), before);

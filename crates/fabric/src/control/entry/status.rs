@@ -46,16 +46,37 @@ impl Entry {
 
     fn why_down(&self) -> String {
         match (&self.session, &self.lost) {
-            // QEMU silently omits memory that it cannot share, which looks like an idle driver.
             (Some(session), _) if session.record().memory.is_empty() => {
-                "no guest memory was shared: the guest's driver has not started, or its VM's memory is \
-                 private; hint: QEMU needs memory-backend-memfd with share=on"
-                    .to_owned()
+                without_memory(self.kind.owner()).to_owned()
             }
             (Some(_), _) => "the guest's driver has not started its rings".to_owned(),
             (None, Some(reason)) => reason.clone(),
             (None, None) if self.listener.is_some() => "no front end has connected".to_owned(),
             (None, None) => "nothing is attached".to_owned(),
         }
+    }
+}
+
+/// Why the port of a front end that has shared no memory is down. QEMU silently omits memory that
+/// it cannot share, which looks like an idle driver. All memory of VMs that taut starts is shared.
+fn without_memory(owner: &str) -> &'static str {
+    if owner.starts_with("vm/") {
+        "the guest's driver has not started"
+    } else {
+        "no guest memory was shared: the guest's driver has not started, or its VM's memory is private; \
+         hint: QEMU needs memory-backend-memfd with share=on"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_hour_only_front_ends_that_taut_did_not_start_get_advice_about_their_memory() {
+        for owner in ["vm/m1/vmci", "vm/m1/nic0"] {
+            assert_eq!(without_memory(owner), "the guest's driver has not started");
+        }
+        assert!(without_memory("external/gen").contains("share=on"));
     }
 }

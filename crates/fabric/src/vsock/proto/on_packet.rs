@@ -5,9 +5,10 @@
 //! - [`Connection::on_packet`]: what it does to the connection;
 //! - [`PendingControl`](super::PendingControl): when it is passed on, and
 //!   [`Flow::on_control_delivered`](super::Flow::on_control_delivered): that it was;
-//! - `flow_bits` and `flow_from_bits` in `handover/record.rs`: what the next fabric must know of it;
-//! - `HostTurn` in `engine/to_host.rs`, if the operation is passed on: what the fabric does in place
-//!   of a program on the host;
+//! - `flow_bits` and `flow_from_bits` in `handover/record.rs`: what the next fabric must know of
+//!   it;
+//! - `HostTurn` in `engine/to_host.rs`, if the operation is passed on: what the fabric does in
+//!   place of a program on the host;
 //! - `vsock/connection.rs` of `taut_microguest`, which resets a connection at an unknown operation;
 //! - the tests in `proto/tests.rs` and the model in `vsock/tests/model.rs`.
 

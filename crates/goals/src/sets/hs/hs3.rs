@@ -3,10 +3,11 @@
 //! interval of the median ratio is at most 2 % wide. One load generator, this build's, loads the
 //! switches of both builds.
 //!
-//! A sample of a switch is the median of five repeats of 0.1 s. A sample of two guests is the median
-//! of fifteen response times, or the mean of thirty throughputs, of 0.1 s each. Threads of guests and fabric are bound to pCPUs, the same for both builds: a scheduler
-//! that has to place three busy threads on two pCPUs changes its mind every few tenths of a second,
-//! and a response takes 5 µs or 90 µs then. VMs whose pCPUs taut plans (PL2) are not bound here.
+//! A sample of a switch is the median of five repeats of 0.1 s. A sample of two guests is the
+//! median of fifteen response times, or the mean of thirty throughputs, of 0.1 s each. Threads of
+//! guests and fabric are bound to pCPUs, the same for both builds: a scheduler that has to place
+//! three busy threads on two pCPUs changes its mind every few tenths of a second, and a response
+//! takes 5 µs or 90 µs then. VMs whose pCPUs taut plans (PL2) are not bound here.
 
 use std::path::Path;
 
@@ -196,8 +197,8 @@ fn neighbours(lab: &mut Lab, name: &str) -> Measured<()> {
     lab.netns(&client, "lan", "10.85.0.100")
 }
 
-/// Takes one sample of response times with a command of `taut bench`, whose document has its repeats
-/// at a path.
+/// Takes one sample of response times with a command of `taut bench`, whose document has its
+/// repeats at a path.
 fn responses(lab: &mut Lab, words: &str, repeats: &str) -> Measured<Doc> {
     let times = bench(lab, words, 15)?.numbers(repeats, "p50_us")?;
     Ok(Doc::from(json!({ "p50_us": median(&times)? })))

@@ -158,7 +158,7 @@ fn effects(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let same = [file(&KEYS[0], 0), file(&KEYS[0], 0)].map(|text| look(lab, &text));
     let [one, other] = same;
     let (one, other) = (one?.0, other?.0);
-    require(one == other, &format!("two VMs with the same file differ: {}", difference(&one, &other)))?;
+    require(one == other, format!("two VMs with the same file differ: {}", difference(&one, &other)))?;
     let mut fates = Vec::new();
     for key in &KEYS {
         let [(one, fate), (other, _)] = [look(lab, &file(key, 0))?, look(lab, &file(key, 1))?];

@@ -146,6 +146,32 @@ fn what_a_running_vm_has_and_what_it_gets_at_its_next_start_are_both_promised() 
     assert_eq!(admit(&desired, &observed, &name("new"), &new), Ok(()), "it runs with less now");
 }
 
+#[test]
+fn first_hour_the_most_memory_that_a_refusal_names_is_accepted() {
+    use crate::facts::{Process, VmSeen};
+    let mut observed = host(2);
+    // Between two steps of a VM's memory.
+    observed.host.memory_total = Bytes((24_105 << 20) + 4096);
+    let of = |mib: u64| vm(&serde_json::json!({ "power": "on", "memory": format!("{mib}MiB") }));
+    let desired = Desired::default();
+    let refusal = |observed: &Observed, mib| admit(&desired, observed, &name("new"), &of(mib)).unwrap_err();
+    let error = refusal(&observed, 24_106);
+    assert_eq!(
+        error.message,
+        "VM `new` cannot be started: its memory of 24106MiB is more than the whole host has: 24104MiB"
+    );
+    assert!(error.hint.starts_with("give it at most 24104MiB of memory;"), "{error}");
+    assert_eq!(admit(&desired, &observed, &name("new"), &of(24_104)), Ok(()), "as the hint says");
+
+    let runs = VmSeen { process: Some(Process::default()), ..VmSeen::default() };
+    observed.vms.insert(name("new"), runs);
+    let message = refusal(&observed, 24_106).message;
+    assert!(
+        message.starts_with("VM `new` runs, and could not be started again with this memory: "),
+        "{message}"
+    );
+}
+
 fn any_vm() -> impl Strategy<Value = VmDesired> {
     let reservation = prop_oneof![
         Just(CpuReservation::None),

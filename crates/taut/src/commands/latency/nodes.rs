@@ -16,26 +16,47 @@ pub(super) fn text(memory: &[NodeMemory], vcpus: &[Vcpu], cpus: &[Cpu]) -> Strin
     let node = |vcpu: &Vcpu| cpus.iter().find(|cpu| cpu.id == vcpu.cpu).map(|cpu| cpu.node);
     let near: BTreeSet<u32> = vcpus.iter().filter_map(node).collect();
     let nodes: BTreeSet<u32> = memory.iter().map(|of| of.node).chain(near.iter().copied()).collect();
+    let unit = Unit::of(memory.iter().map(|of| of.bytes).sum());
     let on = |id: u32| memory.iter().filter(|of| of.node == id).map(|of| of.bytes).sum::<u64>();
     let rows: Vec<_> = nodes
         .iter()
         .map(|&id| {
             let there = vcpus.iter().filter(|vcpu| node(vcpu) == Some(id));
             let numbers: Vec<_> = there.map(|vcpu| vcpu.vcpu.to_string()).collect();
-            [id.to_string(), mib(on(id)), numbers.join(" ")]
+            [id.to_string(), unit.amount(on(id)), numbers.join(" ")]
         })
         .collect();
-    let mut text = format!("\n{}", output::table(["NODE", "MEMORY MIB", "VCPUS"], &rows));
+    let mut text = format!("\n{}", output::table(["NODE", unit.header, "VCPUS"], &rows));
     let far: u64 = nodes.difference(&near).map(|&id| on(id)).sum();
     if far > 0 && !near.is_empty() {
-        text +=
-            &format!("{} MiB are on nodes where none of its vCPUs ran, and are slower to access\n", mib(far));
+        let (far, unit) = (unit.amount(far), unit.name);
+        text += &format!("{far} {unit} are on nodes where none of its vCPUs ran, and are slower to access\n");
     }
+    text += "Memory that the VM has never touched is on no node.\n";
     text
 }
 
-fn mib(bytes: u64) -> String {
-    format!("{:.1}", bytes as f64 / f64::from(1 << 20))
+/// The unit of all amounts of one table.
+struct Unit {
+    header: &'static str,
+    name: &'static str,
+    bytes: f64,
+    digits: usize,
+}
+
+impl Unit {
+    /// Returns a unit in which this sum is not almost 0. A microguest touches little of its memory.
+    fn of(sum: u64) -> Self {
+        if sum < 10 << 20 {
+            Self { header: "MEMORY KIB", name: "KiB", bytes: 1024.0, digits: 0 }
+        } else {
+            Self { header: "MEMORY MIB", name: "MiB", bytes: f64::from(1 << 20), digits: 1 }
+        }
+    }
+
+    fn amount(&self, bytes: u64) -> String {
+        format!("{:.*}", self.digits, bytes as f64 / self.bytes)
+    }
 }
 
 #[cfg(test)]
@@ -79,12 +100,16 @@ mod tests {
            0         1.5
            1      1024.0  0 1
         1.5 MiB are on nodes where none of its vCPUs ran, and are slower to access
+        Memory that the VM has never touched is on no node.
         ");
         insta::assert_snapshot!(text(&memory[..1], &vcpus, &cpus(&[0; 4])), @r"
 
-        NODE  MEMORY MIB  VCPUS
-           0         1.5  0 1
+        NODE  MEMORY KIB  VCPUS
+           0        1536  0 1
+        Memory that the VM has never touched is on no node.
         ");
+        let microguest = [NodeMemory { node: 0, bytes: 24 << 10 }];
+        assert!(text(&microguest, &vcpus, &cpus(&[0; 4])).contains("   0          24  0 1\n"));
         assert_eq!(text(&[], &vcpus, &cpus(&[0; 4])), "");
         assert!(!text(&memory, &vcpus, &[]).contains("none of its vCPUs"), "their nodes are not known");
     }

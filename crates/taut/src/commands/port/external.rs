@@ -5,7 +5,7 @@ use taut_api::Name;
 use taut_api::coalescing::NicCoalescing;
 use taut_api::network::{ExternalPortSpec, SocketRole};
 use taut_api::route::ExternalPort;
-use taut_api::word::on_or_off;
+use taut_api::word::SwitchArg as _;
 
 /// The port and its new settings.
 #[derive(Debug, Args)]
@@ -17,8 +17,7 @@ pub(crate) struct Changes {
     #[arg(long, group = "setting")]
     portgroup: Option<Name>,
     /// Listen on the socket (on), or connect to it (off); the front end is connected anew
-    #[arg(long, num_args = 0..=1, default_missing_value = "on", value_name = "on|off",
-        value_parser = on_or_off, group = "setting")]
+    #[arg(long, on_or_off(), group = "setting")]
     listen: Option<bool>,
     /// Interrupt and kick moderation of the port: disabled, static[:PACKETS],
     /// rbc[:INTERRUPTS_PER_SECOND], adapt, or default for the host's setting

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use taut_api::patch::VmPatch;
 use taut_api::route::Vm;
+use taut_api::shaping::OwnShape;
 
 use super::sensitivity;
 
@@ -29,6 +30,7 @@ fn collect(value: &Value, of: &str, parts: &mut Vec<String>) {
                 collect(value, of, parts);
             }
             ("vmci" | "halt", Value::Object(_)) => collect(value, &format!("{key} "), parts),
+            ("to_switch" | "to_guest", shape) => parts.push(format!("{of}{name} {}", shape_of(shape))),
             // A card's number.
             (_, Value::Object(_)) => collect(value, &format!("{of}{name} "), parts),
             ("present", Value::Bool(present)) => {
@@ -37,6 +39,11 @@ fn collect(value: &Value, of: &str, parts: &mut Vec<String>) {
             _ => parts.push(format!("{of}{name} {}", text(key, value))),
         }
     }
+}
+
+/// Renders a shape, which is a table or a word.
+fn shape_of(value: &Value) -> String {
+    serde_json::from_value::<OwnShape>(value.clone()).map(|shape| shape.to_string()).unwrap_or_default()
 }
 
 fn text(key: &str, value: &Value) -> String {
@@ -48,7 +55,7 @@ fn text(key: &str, value: &Value) -> String {
         Value::Array(all) => all.iter().map(|one| text("", one)).collect::<Vec<_>>().join(","),
         // Documents leave a limit or a default out; requests write 0 for it.
         Value::Number(number) if number.as_u64() == Some(0) => match key {
-            "min_spin_us" | "connections" | "half_open" => "default".to_owned(),
+            "min_spin_us" | "cid" | "connections" | "half_open" => "default".to_owned(),
             _ => "none".to_owned(),
         },
         other => other.to_string(),
@@ -73,5 +80,8 @@ mod tests {
         insta::assert_snapshot!(line(patch), @"cpu reservation full, disk iops none, halt min spin us default, halt spin default, card 0 coalescing adapt, card 0 lro off, vmci connections default, vmci domains a,b, vmci on");
         assert_eq!(line(r#"{"vmci":{"present":false}}"#), "vmci off");
         assert_eq!(line(r#"{"vmci":{"domains":[]}}"#), "vmci domains none");
+        assert_eq!(line(r#"{"vmci":{"present":true,"cid":7}}"#), "vmci cid 7, vmci on");
+        let shaped = r#"{"nics":{"1":{"to_guest":{"average":"10Mbit"},"to_switch":"default"}}}"#;
+        assert_eq!(line(shaped), "card 1 to guest 10Mbit, card 1 to switch default");
     }
 }

@@ -3,10 +3,13 @@
 #[cfg(test)]
 mod captured;
 mod explain;
+mod given_up;
 mod in_force;
+mod log;
 mod pending;
 mod sensitivity;
 mod set;
+mod start;
 
 use std::path::{Path, PathBuf};
 
@@ -15,6 +18,7 @@ use taut_api::error::ErrorKind;
 use taut_api::import::{Fate, ImportedKey};
 use taut_api::path;
 use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm, VmFormat};
+use taut_api::shaping::PortShape;
 use taut_api::vm::{NicSpec, Phase, Power, VmKind};
 use taut_api::word::counted;
 use taut_api::{ApiError, Name};
@@ -22,7 +26,6 @@ use taut_api::{ApiError, Name};
 use crate::client::Client;
 use crate::commands::{console, until};
 use crate::output::{self, Outcome, Output};
-use crate::progress::Progress;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -35,21 +38,15 @@ pub(crate) enum Command {
         /// Name of the VM; overrides the name in the file
         #[arg(long)]
         name: Option<Name>,
-        /// Start the VM at once
+        /// Start the VM at once, and wait shortly until it runs
         #[arg(long)]
         start: bool,
         /// Port group for vNICs of a .vmx file whose network taut does not know
         #[arg(long)]
         portgroup: Option<Name>,
     },
-    /// Start a VM
-    Start {
-        /// Name of the VM
-        name: Name,
-        /// Wait until the agent inside answers
-        #[arg(long)]
-        wait: bool,
-    },
+    /// Start a VM, and wait shortly until it runs
+    Start(start::Args),
     /// Ask a VM to power off, and wait until it is off
     Stop {
         /// Name of the VM
@@ -108,11 +105,7 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
         Command::Create { file, name, start, portgroup } => {
             create(client, out, &file, name, start, portgroup)
         }
-        Command::Start { name, wait } => {
-            start(client, &name, wait)?;
-            out.changed(&get(client, &name)?, power);
-            Ok(())
-        }
+        Command::Start(args) => start::run(&args, client, out),
         Command::Stop { name, force } => {
             let started_again = stop(client, &name, force)?;
             out.changed(&get(client, &name)?, |vm| {
@@ -156,13 +149,11 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
         Command::Set(settings) => set::run(*settings, client, out),
         Command::Addresses { name } => super::agent::addresses(&get(client, &name)?, format),
         Command::Console { name } => {
-            let socket = of_running(client, &name, "console", |vm| vm.status.console_socket.clone())?;
-            console::attach(Path::new(&socket))
+            let vm = get(client, &name)?;
+            let socket = vm.status.console_socket.as_ref().ok_or_else(|| without(&vm, "console"))?;
+            console::attach(Path::new(socket))
         }
-        Command::Log { name, follow } => {
-            let file = of_running(client, &name, "console log", |vm| vm.status.console_log.clone())?;
-            console::log(Path::new(&file), follow, format)
-        }
+        Command::Log { name, follow } => log::print(&get(client, &name)?, follow, format),
     }
 }
 
@@ -194,18 +185,25 @@ fn create(
     let format_of_file = if is_vmx { VmFormat::Vmx } else { VmFormat::Toml };
     let power = if start { Power::On } else { Power::Off };
     let request = CreateVm { name, format: format_of_file, text, base_dir, power, default_portgroup };
-    let created: CreatedVm = client.post(path::VMS, &request)?;
+    let mut created: CreatedVm = client.post(path::VMS, &request)?;
+    let started = if start { start::await_process(client, &created.vm.name).map(Some) } else { Ok(None) };
+    let state = started.as_ref().ok().and_then(Option::as_ref).map(start::state);
+    if let Ok(Some(vm)) = &started {
+        created.vm = vm.clone();
+    }
     out.changed(&created, |created| {
-        let mut text = format!("created {}\n", summary(&created.vm));
+        let mut lines = vec![format!("created {}", summary(&created.vm))];
         if !created.imported.is_empty() {
-            text += &output::table(
-                ["KEY", "VALUE", "RESULT", "NOTE"],
-                &created.imported.iter().map(fate).collect::<Vec<_>>(),
-            );
+            let keys: Vec<_> = created.imported.iter().map(fate).collect();
+            lines.push(output::table(["KEY", "VALUE", "RESULT", "NOTE"], &keys).trim_end().to_owned());
         }
-        text.trim_end().to_owned()
+        lines.extend(state);
+        lines.join("\n")
     });
-    Ok(())
+    started.map(drop).map_err(|error| {
+        let hint = format!("VM {0} is created: remove the cause, then `taut vm start {0}`", created.vm.name);
+        ApiError { hint: format!("{}; {hint}", error.hint), ..error }
+    })
 }
 
 /// Returns the name of a new VM and how its size was understood.
@@ -230,37 +228,6 @@ fn fate(key: &ImportedKey) -> [String; 4] {
     [key.key.clone(), key.value.clone(), fate.to_owned(), note]
 }
 
-fn start(client: &Client, name: &Name, wait: bool) -> Outcome {
-    client.post_only(&path::VM_POWER.of(name), &SetPower { power: Power::On, force: false })?;
-    if !wait {
-        return Ok(());
-    }
-    let running = until(&format!("{name} is running"), || {
-        let vm = get(client, name)?;
-        match vm.status.phase {
-            // QEMU's process exists before its agent socket does.
-            Phase::Running
-                if vm.status.agent_socket.as_ref().is_none_or(|socket| Path::new(socket).exists()) =>
-            {
-                Ok(Some(vm))
-            }
-            Phase::Failed => Err(ApiError::new(
-                ErrorKind::Unavailable,
-                format!("cannot start {name}: {}", vm.status.reason.unwrap_or_default()),
-                format!("`taut vm log {name}` and `taut events` show what happened before"),
-            )),
-            _ => Ok(None),
-        }
-    })?;
-    let advice = format!(
-        "`taut vm console {name}` shows what the guest does; one without taut's agent does not answer \
-         (docs/guide/operations.md: the agent in a VM of your own)"
-    );
-    let what = format!("waiting for the agent in {name}");
-    let _progress = Progress::with_reports(&what, super::PATIENCE, advice);
-    super::agent::wait(&running)
-}
-
 /// Stops a VM; returns whether it was told to start again meanwhile.
 fn stop(client: &Client, name: &Name, force: bool) -> Result<bool, ApiError> {
     let asked: Vm = client.post(&path::VM_POWER.of(name), &SetPower { power: Power::Off, force })?;
@@ -278,16 +245,6 @@ fn stop(client: &Client, name: &Name, force: bool) -> Result<bool, ApiError> {
 fn power(vm: &Vm) -> String {
     let pid = vm.status.pid.map(|pid| format!(", process {pid}")).unwrap_or_default();
     format!("VM {}: {}{pid}", vm.name, output::word(&vm.status.phase))
-}
-
-fn of_running(
-    client: &Client,
-    name: &Name,
-    what: &str,
-    of: fn(&Vm) -> Option<String>,
-) -> Result<String, ApiError> {
-    let vm = get(client, name)?;
-    of(&vm).ok_or_else(|| without(&vm, what))
 }
 
 /// Returns the error for a VM that has no console or no log of it.
@@ -355,6 +312,7 @@ fn show(vm: &Vm) -> String {
         ("console log", status.console_log.clone().unwrap_or_default()),
         ("revision", vm.revision.to_string()),
     ]);
+    let shape = |shape: PortShape| shape.to_string();
     let nics = spec.nics.iter().zip(&status.nics).map(|(nic, port)| {
         [
             port.mac.to_string(),
@@ -365,12 +323,26 @@ fn show(vm: &Vm) -> String {
             output::word(&port.link),
             port.coalescing.map(|coalescing| coalescing.to_string()).unwrap_or_default(),
             if port.lro { "on" } else { "off" }.to_owned(),
+            shape(port.shaping.to_switch),
+            shape(port.shaping.to_guest),
             port.reason.clone().unwrap_or_default(),
         ]
     });
     text += "\n";
     text += &output::table(
-        ["MAC", "PORTGROUP", "MODEL", "IP", "PORT", "LINK", "COALESCING", "LRO", "REASON"],
+        [
+            "MAC",
+            "PORTGROUP",
+            "MODEL",
+            "IP",
+            "PORT",
+            "LINK",
+            "COALESCING",
+            "LRO",
+            "TO SWITCH",
+            "TO GUEST",
+            "REASON",
+        ],
         &nics.collect::<Vec<_>>(),
     );
     if status.vmci.is_some() {

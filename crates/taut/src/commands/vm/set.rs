@@ -9,7 +9,9 @@ use taut_api::path;
 use taut_api::route::Vm;
 
 use super::in_force::in_force;
+use super::{get, given_up};
 use crate::client::Client;
+use crate::commands::settle;
 use crate::output::{Outcome, Output};
 
 /// The VM and its new settings.
@@ -21,7 +23,8 @@ use crate::output::{Outcome, Output};
 pub(crate) struct Settings {
     /// Name of the VM
     name: Name,
-    /// Network card that --portgroup, --link, --coalescing and --lro apply to, counted from 0
+    /// Network card that --portgroup, --link, --coalescing, --lro, --to-switch and --to-guest apply
+    /// to, counted from 0
     #[arg(long, default_value_t = 0, value_name = "N")]
     nic: usize,
     #[command(flatten)]
@@ -43,20 +46,26 @@ impl Settings {
 
 pub(super) fn run(settings: Settings, client: &Client, out: Output) -> Outcome {
     let (name, patch) = settings.into_request();
-    let after: Vm = client.patch(&path::VM.of(&name), &patch)?;
+    let removed = match patch.vmci.present {
+        Some(false) => get(client, &name)?.spec.vm.vmci,
+        _ => None,
+    };
+    let answer: Vm = client.patch(&path::VM.of(&name), &patch)?;
+    settle(client, answer.revision);
+    // The change is made, also if the daemon has ended or the VM is gone by now.
+    let after = get(client, &name).unwrap_or(answer);
     out.changed(&after, |after| {
         let line = format!("VM {name}: {}", in_force(&patch, after));
-        let rest = consequences(&patch, after.clone()).into_iter().map(|rest| format!("{name}: {rest}"));
+        let removed = removed.as_ref().map(|device| given_up::vmci(&name, device));
+        let rest = removed.into_iter().chain(consequences(&patch, after.clone()));
+        let rest = rest.map(|rest| format!("{name}: {rest}"));
         [line].into_iter().chain(rest).collect::<Vec<_>>().join("\n")
     });
     Ok(())
 }
 
-/// Lists what is missing for the changed settings, and what needs a restart of the VM.
-///
-/// The daemon answers before it changes the host, so this comes from the decisions about the new
-/// document and from the last report. Events and `taut vm explain` tell afterwards what is in
-/// force.
+/// Lists what is missing for the changed settings, and what needs a restart of the VM. What takes
+/// the daemon longer than the wait for it, such as a move of memory, is missing until it is done.
 fn consequences(patch: &VmPatch, after: Vm) -> Vec<String> {
     let VmPatch { nics: _, latency, resources, machine, placement, vmci } = patch;
     let name = after.name;
@@ -114,6 +123,9 @@ mod tests {
             "db1 --vmci-unrestricted=perhaps",
             "db1 --lro maybe",
             "db1 --link off",
+            "db1 --to-guest fast",
+            "db1 --to-switch peak=1Mbit",
+            "db1 --vmci-cid many",
             "db1 --vcpus many",
             "db1 --latency-sensitivity low",
             "db1 --cpu-reservation 200%",
@@ -139,6 +151,10 @@ mod tests {
             "db1 --vcpus-per-node none --vmci-connections default --vmci-half-open default",
             "db1 --disk-bandwidth off --cpu-limit off --memory-reservation off --vmci-domains off",
             "db1 --nic 1 --portgroup web --link down",
+            "db1 --nic 1 --to-guest average=10Mbit,peak=20Mbit,burst=1MiB --to-switch off",
+            "db1 --to-guest default --to-switch none",
+            "db1 --vmci on --vmci-cid 7 --vmci-domains shop",
+            "db1 --vmci-cid default",
             "db1 --vcpus 4 --memory 512MiB",
         ] {
             assert!(parse(good).is_ok(), "{good}");

@@ -88,7 +88,8 @@ fn one_bad_setting_leaves_all_unchanged() {
         assert_eq!(server.get("/v1/vms/m").is(200), before, "{section}: {word}");
     }
     let events = server.get("/v1/events").is(200);
-    let written = events.as_array().unwrap().iter().filter(|event| event["subject"] == "vm/m").count();
+    let of_m = events.as_array().unwrap().iter().filter(|event| event["subject"] == "vm/m");
+    let written = of_m.filter(|event| event["kind"] == "vm.written").count();
     assert_eq!(written, 1, "only its creation");
 }
 
@@ -216,4 +217,39 @@ fn a_vmx_of_a_larger_host_keeps_what_exists_here() {
     };
     assert_eq!(note("sched.cpu.affinity"), "1: this host has no 8");
     assert_eq!(note("numa.nodeAffinity"), "any: this host has no 1");
+}
+
+#[test]
+fn a_card_gets_a_shaping_of_its_own_and_gives_it_back() {
+    let server = server();
+    let group = json!({ "vswitch": "sw",
+        "shaping": { "to_guest": { "average": "1Mbit" }, "to_switch": { "average": "2Mbit" } } });
+    server.put("/v1/portgroups/lan", &group).is(200);
+    let set = |card: Value| server.patch("/v1/vms/m", &json!({ "nics": { "1": card } }));
+    let in_force = |answer: &Value| {
+        let shaping = &answer["status"]["nics"][1]["shaping"];
+        ["to_switch", "to_guest"].map(|direction| {
+            let of = &shaping[direction];
+            (of["shape"]["average"].clone(), of["origin"].clone())
+        })
+    };
+    let group = [(json!("2Mbit"), json!("portgroup")), (json!("1Mbit"), json!("portgroup"))];
+    assert_eq!(in_force(&server.get("/v1/vms/m").is(200)), group);
+    let own = set(json!({ "to_guest": { "average": "3Mbit" } })).is(200);
+    assert_eq!(in_force(&own), [group[0].clone(), (json!("3Mbit"), json!("own"))]);
+    let off = set(json!({ "to_switch": "off" })).is(200);
+    assert_eq!(in_force(&off), [(Value::Null, json!("own")), (json!("3Mbit"), json!("own"))]);
+    assert_eq!(off["spec"]["nic"][1]["shaping"]["to_switch"], "off");
+    assert_eq!(off["spec"]["nic"][0].get("shaping"), None, "the other card has none of its own");
+    let status = server.get("/v1/portgroups/lan").is(200)["status"].take();
+    assert_eq!(status, json!({ "ports": 2, "own_shaping": ["vm/m/nic1"] }));
+
+    server.post("/v1/vms/m/power", &json!({ "power": "on" })).is(200);
+    let ports = server.get("/v1/ports").is(200);
+    assert_eq!(ports[1]["shaping"], off["status"]["nics"][1]["shaping"]);
+    set(json!({ "to_guest": { "average": "999bit" } })).refuses(400, &["vm/m/nic1", "to_guest", "999bit/s"]);
+    set(json!({ "to_guest": "fast" })).refuses(400, &["a table with `average`"]);
+    let back = set(json!({ "to_guest": "default", "to_switch": "default" })).is(200);
+    assert_eq!(in_force(&back), group);
+    assert_eq!(back["spec"]["nic"][1].get("shaping"), None);
 }

@@ -48,12 +48,28 @@ fn a_device_is_changed_added_and_removed() {
     change(&server, "a", &json!({ "domains": ["x", "x"] })).refuses(400, &["`x` is named twice"]);
     change(&server, "a", &json!({ "domains": ["x y"] })).refuses(400, &["x y"]);
     change(&server, "a", &json!({ "connections": 65537 })).refuses(400, &["connections = 65537"]);
-    change(&server, "a", &json!({ "cid": 7 })).refuses(400, &["cid"]);
+    change(&server, "a", &json!({ "cid": 2 })).refuses(400, &["context ID 2", "3 to 4294967294"]);
+    change(&server, "a", &json!({ "cdi": 7 })).refuses(400, &["cdi"]);
     change(&server, "a", &json!({ "present": false, "domains": [] }))
         .refuses(400, &["removes the VMCI device", "one of the two"]);
     assert_eq!(server.revision(), before);
     let removed = change(&server, "a", &json!({ "present": false })).is(200);
     assert_eq!((&removed["spec"]["vmci"], &removed["status"]["vmci"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn a_device_gets_the_context_id_that_is_asked_for() {
+    let server = Server::new();
+    server.create("a", "kind = \"micro\"\n").is(201);
+    server.create("b", &micro("")).is(201);
+    let restored = json!({ "present": true, "cid": 7, "domains": ["shop"] });
+    let added = change(&server, "a", &restored).is(200);
+    assert_eq!(added["spec"]["vmci"], json!({ "cid": 7, "domains": ["shop"] }));
+    change(&server, "b", &json!({ "cid": 7 })).refuses(409, &["7 of VM `b` belongs to VM `a`", "--vmci-cid"]);
+    let moved = change(&server, "b", &json!({ "cid": 9 })).is(200);
+    assert_eq!(moved["spec"]["vmci"], json!({ "cid": 9 }));
+    let free = change(&server, "a", &json!({ "cid": 0 })).is(200);
+    assert_eq!(free["spec"]["vmci"], json!({ "cid": 3, "domains": ["shop"] }));
 }
 
 #[test]
