@@ -85,7 +85,7 @@ fuzz() {
   rate=$(sed -n 's/^stat::average_exec_per_sec: *//p' "$log")
   if [ $status != 0 ]; then
     crashed=$((crashed + 1))
-    grep -E 'panicked at|ERROR: |SUMMARY|Test unit written' -A2 "$log" | head -20
+    grep -E 'panicked at|ERROR: |SUMMARY|Test unit written' -A2 "$log" | sed -n 1,20p
   fi
   sum=$((sum + ${executions:-0}))
   echo "FUZZ $target ${executions:-0} executions ${rate:-0}/s $(count "$found/$target") inputs $((status != 0)) crashes"

@@ -19,12 +19,12 @@ image() { # NAME PATTERN
   local name=$1 package deb
   package=$(newest "$2")
   [ -n "$package" ] || { echo "images: this Debian has no kernel for $name; left out"; return 0; }
-  deb=$(find "$images/packages" -name "${package}_*.deb" | head -n 1)
+  deb=$(find "$images/packages" -name "${package}_*.deb" -print -quit)
   if [ -z "$deb" ]; then
     echo "images: fetching $package"
     # A package list that is some days old names packages that the mirror has replaced.
     (cd "$images/packages" && { apt-get download -q "$package" || { update && apt-get download -q "$package"; }; })
-    deb=$(find "$images/packages" -name "${package}_*.deb" | head -n 1)
+    deb=$(find "$images/packages" -name "${package}_*.deb" -print -quit)
   fi
   if [ ! -e "$images/$name/info.json" ]; then
     echo "images: making $name from $package"

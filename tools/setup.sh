@@ -14,7 +14,7 @@ declare -A groups=(
 
 say() { echo "setup: $*"; }
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
-installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
+installed() { [[ $(dpkg-query -W -f '${Status}' "$1" 2>/dev/null) == *"ok installed" ]]; }
 
 command -v apt-get >/dev/null || { say "this is not a Debian system; install by hand: ${groups[run]}" >&2; exit 1; }
 . /etc/os-release
@@ -28,7 +28,7 @@ done
 # The suite with the newer QEMU and kernel comes from the mirror of the system's own packages.
 backports="${VERSION_CODENAME:-}-backports"
 if [ "${VERSION_ID:-}" = 12 ] && ! grep -rqs "$backports" /etc/apt/sources.list /etc/apt/sources.list.d; then
-  mirror=$(apt-get indextargets --format '$(SITE)' "Codename: $VERSION_CODENAME" 'Created-By: Packages' 2>/dev/null | head -n 1)
+  mirror=$(apt-get indextargets --format '$(SITE)' "Codename: $VERSION_CODENAME" 'Created-By: Packages' 2>/dev/null | sed -n 1p)
   [ -n "$mirror" ] || mirror=$(awk '/^URIs:/{print $2; exit} /^deb /{for(i=2;i<=NF;i++) if ($i ~ /:\/\//) {print $i; exit}}' \
     /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list 2>/dev/null)
   if [ -n "$mirror" ]; then
@@ -44,7 +44,7 @@ if [ ${#missing[@]} -gt 0 ]; then
   [ -n "$(ls /var/lib/apt/lists/*Packages* 2>/dev/null)" ] || as_root apt-get update -q
   plain=() newer=()
   for package in "${missing[@]}"; do
-    if [ "$package" = qemu-system-x86 ] && apt-cache madison "$package" | grep -q "$backports/"; then newer+=("$package"); else plain+=("$package"); fi
+    if [ "$package" = qemu-system-x86 ] && [[ $(apt-cache madison "$package") == *"$backports/"* ]]; then newer+=("$package"); else plain+=("$package"); fi
   done
   install=(as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends)
   # A package list that is some days old names packages that the mirror has replaced.
@@ -54,7 +54,7 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 
 if ! command -v cargo >/dev/null; then
-  if apt-cache policy rustup 2>/dev/null | grep -q 'Candidate: [0-9]'; then
+  if [[ $(apt-cache policy rustup 2>/dev/null) =~ Candidate:\ [0-9] ]]; then
     say "installing the Rust toolchain"
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q rustup
     rustup default stable

@@ -90,6 +90,11 @@ pub struct Pings {
 }
 
 impl Pings {
+    /// Returns whether not all requests are sent and answered yet.
+    pub fn are_under_way(&mut self) -> bool {
+        self.ping.try_wait().expect("our child").is_none()
+    }
+
     /// Waits until each request was answered once.
     pub fn all_come_back(self) {
         let output = self.ping.wait_with_output().expect("our child");

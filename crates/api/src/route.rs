@@ -129,8 +129,8 @@ pub struct DaemonInfo {
     pub fabric_starts: u32,
     /// Newest revision in the store.
     pub revision: u64,
-    /// Revision that the daemon has put in force as far as the host allows. A newer one is being
-    /// worked on.
+    /// Newest revision that the daemon has worked on. What the host refuses is not in force; a
+    /// resource's status tells.
     #[serde(default)]
     pub reconciled: u64,
     /// Directory of the store and of the ledger of changed host settings.

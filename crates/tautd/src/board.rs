@@ -11,7 +11,8 @@ use taut_api::fabric::PortId;
 use taut_api::host::{Accelerator, QemuInfo};
 use taut_plan::Observed;
 
-/// The last observed state, behind a lock that is never held during slow operations.
+/// The last observed state, behind a lock that is held for short reads of the run directory at
+/// most, and never while QEMU, the fabric or the store work.
 #[derive(Debug, Default)]
 pub(crate) struct Board(Mutex<Seen>);
 
@@ -54,6 +55,12 @@ impl Seen {
     /// Copies what the rules need to know of the host.
     pub(crate) fn for_rules(&self) -> (Observed, HostReport) {
         (self.observed.clone(), self.report.clone())
+    }
+
+    /// Forgets the problems of a VM that end with its process: those of its disk and its cards.
+    pub(crate) fn forget_problems_of_process(&mut self, vm: &Name) {
+        let (disk, cards) = (format!("vm/{vm}/disk"), format!("vm/{vm}/nic"));
+        self.problems.retain(|document, _| *document != disk && !document.starts_with(&cards));
     }
 }
 

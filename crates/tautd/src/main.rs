@@ -14,6 +14,7 @@ mod fabric;
 mod http;
 mod inbox;
 mod listen;
+mod monitor_thread;
 mod netns;
 mod process;
 mod reconcile;

@@ -148,7 +148,7 @@ fn phase(
 /// What a process of this kind has not done yet although its ports are up.
 const fn still_starting(kind: VmKind) -> &'static str {
     match kind {
-        VmKind::Qemu => "QEMU is opening its disks and making its devices",
+        VmKind::Qemu => "QEMU is allocating memory, opening disks and making devices",
         VmKind::Micro => "the microguest does not listen for its callers yet",
     }
 }

@@ -7,6 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde_json::{Value, json};
 
 /// Longest accepted line in bytes. QEMU's longest answers have some hundred bytes per vCPU.
@@ -57,7 +59,15 @@ impl Qmp {
     /// [`QmpError::Io`] when nobody listens or the time is over, [`QmpError::Protocol`] when the
     /// peer is not a monitor.
     pub fn connect(path: &Path, timeout: Duration) -> Result<Self, QmpError> {
-        let stream = UnixStream::connect(path)?;
+        Self::over(connect_socket(path, timeout)?, timeout)
+    }
+
+    /// Greets the monitor at the other end of `stream`. `timeout` limits this and every later
+    /// command.
+    ///
+    /// # Errors
+    /// As [`Qmp::connect`].
+    pub fn over(stream: UnixStream, timeout: Duration) -> Result<Self, QmpError> {
         stream.set_write_timeout(Some(timeout))?;
         let mut qmp = Self { stream: BufReader::new(stream), timeout, events: Vec::new() };
         let greeting = qmp.message(Instant::now() + timeout)?;
@@ -191,6 +201,18 @@ impl Qmp {
             }
         }
     }
+}
+
+/// Connects to a monitor's socket without reading its greeting. QEMU queues few connections, and
+/// a full queue delays the next one, for at most `timeout`.
+///
+/// # Errors
+/// The kernel's, when nobody listens or the time is over.
+pub fn connect_socket(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
 }
 
 fn timed_out(error: &io::Error) -> bool {

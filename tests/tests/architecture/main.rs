@@ -1,10 +1,12 @@
 //! ARCHITECTURE.md and the other documents against the code: the arrows between crates, the arrows
-//! between the folders of a crate, and the files that documents name.
+//! between the folders of a crate, the files that documents name, and rules for comments and
+//! scripts.
 
 mod columns;
 mod crates;
 mod documents;
 mod folders;
+mod scripts;
 mod source;
 mod table;
 

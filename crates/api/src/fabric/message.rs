@@ -11,7 +11,7 @@ use crate::link::Link;
 #[serde(rename_all = "kebab-case", tag = "type")]
 pub enum ToFabric {
     /// First message of every connection. The fabric answers with [`FromFabric::Welcome`], then
-    /// with all sessions and port states.
+    /// with all devices, listening sockets, sessions and port states.
     Hello {
         /// Must equal [`super::PROTOCOL`].
         protocol: u32,
@@ -115,6 +115,14 @@ pub enum FromFabric {
     /// Answer to [`ToFabric::Quit`]: all taken packets are published, and the fabric no longer
     /// accesses any ring, device or front end.
     Stopped,
+    /// A TAP device or a listening socket that the port has, with its descriptor. Sent after
+    /// [`FromFabric::Welcome`] and before the port's session: a new `tautd` lacks the descriptor.
+    Attached {
+        /// The port.
+        port: PortId,
+        /// Kind of the descriptor: [`Attachment::Tap`] or [`Attachment::Listening`].
+        via: Attachment,
+    },
     /// A session began or changed. Its descriptors travel with the message and replace all earlier
     /// ones.
     Session(SessionRecord),

@@ -31,7 +31,7 @@ pub use message::{FromFabric, ToFabric};
 pub use session::SessionRecord;
 
 /// Version of this protocol; both ends must have the same. Raised with every incompatible change.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// Descriptor numbers at the start of the fabric.
 pub mod fd {

@@ -60,7 +60,11 @@ impl Control {
             return;
         }
         info!("tautd has connected");
-        for entry in self.entries.values_mut() {
+        for (&port, entry) in &mut self.entries {
+            // A tautd that was started anew needs it for the next fabric.
+            if let Some((via, fd)) = entry.device_or_listener() {
+                self.tautd.send(&FromFabric::Attached { port, via }, &[fd]);
+            }
             if let Some(session) = &mut entry.session {
                 self.tautd.record(session);
             }

@@ -86,9 +86,13 @@ impl Port {
     }
 
     /// Attaches a TAP device. `offloads` says what the device was configured to accept.
-    pub fn attach_tap(&self, fd: OwnedFd, offloads: Offloads, mailboxes: &Mailboxes) -> io::Result<()> {
-        set_nonblocking(&fd)?;
-        let device = Arc::new(fd);
+    pub fn attach_tap(
+        &self,
+        device: Arc<OwnedFd>,
+        offloads: Offloads,
+        mailboxes: &Mailboxes,
+    ) -> io::Result<()> {
+        set_nonblocking(&*device)?;
         let rx = RxEnd::Tap(tap::Rx::new(Arc::clone(&device), offloads));
         let tx = TxEnd::Tap(tap::Tx::new(Arc::clone(&device)));
         self.attach(device, READABLE, (rx, tx), mailboxes)

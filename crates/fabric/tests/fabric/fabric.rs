@@ -288,6 +288,7 @@ impl Fabric {
             }
             FromFabric::Violation { port, what } => self.violations.push((port, what)),
             FromFabric::Configured { revision, refused } => self.configured = Some((revision, refused)),
+            FromFabric::Attached { .. } => assert_eq!(fds.len(), 1),
             FromFabric::Session(record) => {
                 assert_eq!(record.descriptors().len(), fds.len());
                 self.sessions.insert(record.port, (record, fds));

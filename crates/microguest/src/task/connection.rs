@@ -4,7 +4,7 @@ use taut_bench::wire::pattern::Checked;
 use taut_bench::wire::{OPENING_LENGTH, Opening};
 
 use super::Next;
-use super::server::Talk;
+use super::server::Served;
 use crate::machine::Socket;
 
 /// State of a conversation.
@@ -23,7 +23,7 @@ impl Default for Conversation {
     }
 }
 
-impl Talk for Conversation {
+impl Served for Conversation {
     fn poll(&mut self, socket: &mut Socket<'_>) -> Next {
         let mut progress = Next::Idle;
         loop {

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::Next;
-use super::server::Talk;
+use super::server::Served;
 use crate::machine::Socket;
 
 /// Port of the service, as for TCP.
@@ -17,33 +17,35 @@ pub(crate) const BUFFER: usize = 16 << 10;
 pub(crate) struct Echo {
     bytes: Box<[u8]>,
     /// Received and not yet returned.
-    owed: Range<usize>,
+    pending: Range<usize>,
 }
 
 impl Default for Echo {
     fn default() -> Self {
-        Self { bytes: vec![0; BUFFER].into_boxed_slice(), owed: 0..0 }
+        Self { bytes: vec![0; BUFFER].into_boxed_slice(), pending: 0..0 }
     }
 }
 
-impl Talk for Echo {
+impl Served for Echo {
+    const MAX_CONNECTIONS: usize = 64;
+
     fn poll(&mut self, socket: &mut Socket<'_>) -> Next {
         let mut next = Next::Idle;
         loop {
-            if self.owed.is_empty() {
-                self.owed = 0..socket.receive(&mut self.bytes);
+            if self.pending.is_empty() {
+                self.pending = 0..socket.receive(&mut self.bytes);
             }
-            if self.owed.is_empty() {
+            if self.pending.is_empty() {
                 break;
             }
-            let sent = socket.send(&self.bytes[self.owed.clone()]);
-            self.owed.start += sent;
+            let sent = socket.send(&self.bytes[self.pending.clone()]);
+            self.pending.start += sent;
             if sent == 0 {
                 break;
             }
             next = Next::Again;
         }
-        let is_owing = !self.owed.is_empty() && socket.may_send();
-        if socket.may_receive() || is_owing { next } else { Next::Done }
+        let is_pending = !self.pending.is_empty() && socket.may_send();
+        if socket.may_receive() || is_pending { next } else { Next::Done }
     }
 }

@@ -6,7 +6,10 @@ use super::{Next, Task};
 use crate::machine::{Connection, Listener, Machine, Socket};
 
 /// The server's side of one connection.
-pub(crate) trait Talk: Default + Send {
+pub(crate) trait Served: Default + Send {
+    /// Most connections at a time; further ones are reset.
+    const MAX_CONNECTIONS: usize = usize::MAX;
+
     /// Continues as far as possible. Returns [`Next::Done`] when the server closes.
     fn poll(&mut self, socket: &mut Socket<'_>) -> Next;
 }
@@ -17,20 +20,24 @@ pub(crate) struct ServerTask<T> {
     connections: Vec<(Connection, T)>,
 }
 
-impl<T: Talk> ServerTask<T> {
+impl<T: Served> ServerTask<T> {
     /// Creates a server for connections to `listener`.
     pub(crate) fn new(listener: Listener) -> Self {
         Self { listener, connections: vec![] }
     }
 }
 
-impl<T: Talk> Task for ServerTask<T> {
+impl<T: Served> Task for ServerTask<T> {
     fn poll(&mut self, machine: &mut Machine, _: Instant) -> Next {
         while let Some(connection) = machine.accept(&mut self.listener) {
-            self.connections.push((connection, T::default()));
+            if self.connections.len() < T::MAX_CONNECTIONS {
+                self.connections.push((connection, T::default()));
+            } else {
+                machine.abort(connection);
+            }
         }
         let mut next = Next::Idle;
-        self.connections.retain_mut(|(connection, talk)| {
+        self.connections.retain_mut(|(connection, served)| {
             let mut socket = machine.socket(*connection);
             if !socket.is_open() {
                 machine.abort(*connection);
@@ -40,7 +47,7 @@ impl<T: Talk> Task for ServerTask<T> {
                 // The connection is still being established.
                 return true;
             }
-            match talk.poll(&mut socket) {
+            match served.poll(&mut socket) {
                 Next::Done => {
                     machine.close(*connection);
                     next = Next::Again;

@@ -32,7 +32,7 @@ use crate::progress::Progress;
 /// Longest wait for a condition. A guest under emulation boots from a full disk in less.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// Longest wait until the daemon has worked on a change that it has accepted.
-const SETTLED: Duration = Duration::from_secs(2);
+const SETTLED: Duration = Duration::from_secs(10);
 
 /// Repeats `ask` until it returns an answer, and shows a spinner with the condition that is
 /// awaited.

@@ -66,7 +66,7 @@ pub(crate) enum Command {
 }
 
 /// Time after which a reported reason counts as the final answer.
-const SETTLED: Duration = Duration::from_secs(3);
+const FINAL: Duration = Duration::from_secs(3);
 
 pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
     match command {
@@ -122,7 +122,7 @@ fn attached(client: &Client, name: &Name) -> Result<Netns, ApiError> {
         match &attachment.status.reason {
             _ if attachment.status.attached => Ok(Some(attachment)),
             // A new attachment always has a reason at first: the daemon has not processed it yet.
-            Some(reason) if asked.elapsed() > SETTLED => Err(ApiError::new(
+            Some(reason) if asked.elapsed() > FINAL => Err(ApiError::new(
                 ErrorKind::Unavailable,
                 format!("cannot attach {name}: {reason}"),
                 "remove the cause; taut keeps trying until you detach it",

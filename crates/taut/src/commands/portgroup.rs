@@ -107,7 +107,7 @@ fn in_force(group: &PortGroup) -> String {
         "port group {name}: vSwitch {}, {}, security policy {}, {}",
         spec.vswitch,
         or(vlan(spec), "no VLAN", "VLAN"),
-        or(policy::cell(spec), "rejects everything", "accepts"),
+        or(policy::cell(spec), "rejects promiscuous mode, MAC changes and forged transmits", "accepts"),
         or(shaping::cell(&spec.shaping), "not shaped", "shaped")
     )
 }
@@ -165,7 +165,8 @@ mod tests {
         let plain = group(&serde_json::json!({ "vswitch": "prod" }));
         assert_eq!(
             in_force(&plain),
-            "port group web: vSwitch prod, no VLAN, security policy rejects everything, not shaped"
+            "port group web: vSwitch prod, no VLAN, security policy rejects promiscuous mode, MAC changes \
+             and forged transmits, not shaped"
         );
         let full = group(&serde_json::json!({
             "vswitch": "prod",

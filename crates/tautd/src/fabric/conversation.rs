@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use taut_api::event::Level;
+use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FromFabric, PortId, SessionRecord};
 use taut_api::link::Link;
 
@@ -39,6 +41,7 @@ impl Shared {
                 conversation.configured = Some(revision);
                 self.board.lock().refused_ports = refused.into_iter().collect();
             }
+            FromFabric::Attached { port, via } => self.attached(port, &via, fds),
             FromFabric::Session(record) => self.session(record, fds),
             FromFabric::SessionEnded { port, reason } => {
                 tracing::debug!(%port, reason, "session ended");
@@ -96,6 +99,16 @@ impl Shared {
         drop(seen);
         for (_, message, fds) in messages.into_iter().chain(host_sockets) {
             super::send(wire.as_ref(), &message, &fds);
+        }
+    }
+
+    /// Keeps what a fabric that outlived its `tautd` has.
+    fn attached(&self, port: PortId, via: &Attachment, mut fds: Vec<OwnedFd>) {
+        let mut wanted = self.wanted();
+        match (fds.pop(), fds.is_empty()) {
+            (Some(fd), true) if wanted.has(port) => wanted.held.keep(port, via, Arc::new(fd)),
+            (Some(_), true) => {}
+            _ => tracing::warn!(%port, "an attachment came without its one descriptor"),
         }
     }
 

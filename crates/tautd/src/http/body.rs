@@ -93,8 +93,17 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 pub(super) struct Condition {
     /// `If-None-Match: *`: create, do not replace.
     only_new: bool,
-    /// `If-Match: "REVISION"`: replace what has this revision.
-    revision: Option<u64>,
+    /// `If-Match`: replace what exists, or has this revision.
+    replaced: Option<Replaced>,
+}
+
+/// The document that a write replaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Replaced {
+    /// `*`: one of any revision.
+    Any,
+    /// `"REVISION"`: the one of this revision.
+    Revision(u64),
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Condition {
@@ -102,15 +111,18 @@ impl<S: Send + Sync> FromRequestParts<S> for Condition {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
         let only_new = parts.headers.get(header::IF_NONE_MATCH).is_some_and(|value| value == "*");
-        Ok(Self { only_new, revision: wanted_revision(&parts.headers)? })
+        Ok(Self { only_new, replaced: replaced(&parts.headers)? })
     }
 }
 
-fn wanted_revision(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
+fn replaced(headers: &HeaderMap) -> Result<Option<Replaced>, ApiError> {
     let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
-    let revision = value.to_str().ok().and_then(|text| text.trim_matches('"').parse().ok());
-    revision.map(Some).ok_or_else(|| {
-        let message = format!("If-Match: {value:?} is not a revision");
+    let replaced = value.to_str().ok().and_then(|text| match text.trim_matches('"') {
+        "*" => Some(Replaced::Any),
+        revision => revision.parse().ok().map(Replaced::Revision),
+    });
+    replaced.map(Some).ok_or_else(|| {
+        let message = format!("If-Match: {value:?} is neither a revision nor `*`");
         ApiError::new(ErrorKind::Invalid, message, "write the number of the document's revision in quotes")
     })
 }
@@ -122,14 +134,15 @@ impl Condition {
         if self.only_new && there > 0 {
             return Err(exists_already(kind, name));
         }
-        match self.revision {
-            Some(read) if read != there => Err(ApiError::new(
-                ErrorKind::Changed,
-                format!("{} `{name}` has revision {there} and no longer {read}", kind.noun()),
-                "read it again, and repeat the change",
-            )),
-            _ => Ok(()),
-        }
+        let what = kind.noun();
+        let changed = match self.replaced {
+            Some(_) if there == 0 => format!("{what} `{name}` does not exist, or no longer"),
+            Some(Replaced::Revision(read)) if read != there => {
+                format!("{what} `{name}` has revision {there} and no longer {read}")
+            }
+            _ => return Ok(()),
+        };
+        Err(ApiError::new(ErrorKind::Changed, changed, "read it again, and repeat the change"))
     }
 }
 

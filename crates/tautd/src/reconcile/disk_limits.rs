@@ -11,6 +11,7 @@ use taut_vm::qmp::Qmp;
 use super::Reconciler;
 use crate::board::Board;
 use crate::inbox::Message;
+use crate::monitor_thread;
 use crate::store::Store;
 
 /// Maximum time that QEMU's monitor may take to answer.
@@ -30,7 +31,7 @@ impl Reconciler {
         self.retries.delay(&operation, RETRY);
         let (monitor, vm) = (self.vms.paths(vm).qmp(), vm.clone());
         let (board, store, inbox) = (self.board.clone(), self.store.clone(), self.inbox.clone());
-        std::thread::spawn(move || {
+        let spawned = monitor_thread::spawn(&vm.clone(), move || {
             let done = Qmp::connect(&monitor, PATIENCE).and_then(|mut qmp| throttle::set(&mut qmp, wanted));
             match done {
                 Ok(()) => {
@@ -40,6 +41,9 @@ impl Reconciler {
                 Err(error) => tell(&board, &store, &operation, &vm, &error.to_string()),
             }
         });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "the limits of a disk are not set yet");
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! The first incident of a kind on a port is reported at once. After that, the port's incidents of
 //! that kind are summed up and reported once a minute at most, so a guest cannot flood the log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use taut_api::event::Level;
@@ -73,6 +73,8 @@ struct Known {
 #[derive(Debug, Default)]
 pub(super) struct Incidents {
     known: BTreeMap<(String, Incident), Known>,
+    /// Owners whose ports were there at this daemon's first reading.
+    earlier: Option<BTreeSet<String>>,
     next_reading: Option<Instant>,
 }
 
@@ -86,10 +88,23 @@ impl Incidents {
         due
     }
 
+    /// Remembers all owners at the first call: what their ports have counted is not new. Later
+    /// calls change nothing.
+    fn note_earlier(&mut self, owners: impl Iterator<Item = String>) {
+        self.earlier.get_or_insert_with(|| owners.collect());
+    }
+
+    /// Returns whether the port was there at the first reading, or has been read since.
+    fn knows(&self, owner: &str) -> bool {
+        self.earlier.as_ref().is_some_and(|owners| owners.contains(owner))
+            || self.known.keys().any(|(known, _)| known == owner)
+    }
+
     /// Takes a counter's value. Returns the number of incidents to report now. What was counted
-    /// before the first reading is not reported.
+    /// before this daemon started is not reported.
     fn note(&mut self, owner: &str, incident: Incident, value: u64, now: Instant) -> Option<u64> {
-        let first = Known { reported: value, at: None };
+        let is_earlier = self.earlier.as_ref().is_some_and(|owners| owners.contains(owner));
+        let first = Known { reported: if is_earlier { value } else { 0 }, at: None };
         let known = self.known.entry((owner.to_owned(), incident)).or_insert(first);
         // The counters of a port start from zero when its number gets another owner.
         known.reported = known.reported.min(value);
@@ -104,6 +119,9 @@ impl Incidents {
     /// Forgets ports that are gone.
     fn keep(&mut self, exists: impl Fn(&str) -> bool) {
         self.known.retain(|(owner, _), _| exists(owner));
+        if let Some(earlier) = &mut self.earlier {
+            earlier.retain(|owner| exists(owner));
+        }
     }
 }
 
@@ -125,19 +143,24 @@ impl Reconciler {
         }
         let state = self.store.state();
         let desired = &state.desired;
-        let owners = desired.ports().map(|(owner, ..)| owner).chain(desired.sockets());
+        let owners: Vec<Owner> = desired.ports().map(|(owner, ..)| owner).chain(desired.sockets()).collect();
+        self.incidents.note_earlier(owners.iter().map(Owner::to_string));
         for owner in owners {
             let Some(port) = desired.numbers.port(&owner) else { continue };
+            // Until the fabric serves a new port, its number may have its last owner's counters.
+            let name = owner.to_string();
+            if !self.incidents.knows(&name) && !self.board.lock().observed.attached(port) {
+                continue;
+            }
             let read = match owner {
                 Owner::Vmci(_) => self.counters.vmci(port).map(|counters| of_vmci(&counters)),
                 _ => self.counters.port(port).map(|counters| of_port(&counters)),
             };
             // A failure to read shows where users ask for the counters.
             let Ok(counts) = read else { continue };
-            let owner = owner.to_string();
             for (incident, value) in counts {
-                if let Some(count) = self.incidents.note(&owner, incident, value, now) {
-                    self.store.event(Level::Warning, &owner, incident.kind(), &incident.message(count));
+                if let Some(count) = self.incidents.note(&name, incident, value, now) {
+                    self.store.event(Level::Warning, &name, incident.kind(), &incident.message(count));
                 }
             }
         }
@@ -152,6 +175,7 @@ mod tests {
     #[test]
     fn incidents_are_reported_at_once_and_then_once_a_minute() {
         let mut incidents = Incidents::default();
+        incidents.note_earlier(["vm/a/vmci".to_owned()].into_iter());
         let start = Instant::now();
         let mut note = |value, seconds| {
             incidents.note(
@@ -169,6 +193,21 @@ mod tests {
         assert_eq!(note(1000, 200), None);
         assert_eq!(note(0, 201), None, "another owner");
         assert_eq!(note(2, 202), Some(2));
+    }
+
+    #[test]
+    fn first_hour_the_first_incident_of_a_new_port_is_reported() {
+        let mut incidents = Incidents::default();
+        let now = Instant::now();
+        incidents.note_earlier(["vm/a/vmci".to_owned()].into_iter());
+        incidents.note_earlier(["vm/b/vmci".to_owned()].into_iter());
+        assert_eq!(incidents.note("vm/a/vmci", Incident::RefusedConnection, 1, now), None);
+        assert!(incidents.knows("vm/a/vmci") && !incidents.knows("vm/b/vmci"));
+        assert_eq!(incidents.note("vm/b/vmci", Incident::RefusedConnection, 1, now), Some(1));
+        assert!(incidents.knows("vm/b/vmci"));
+        // The same name again is another port.
+        incidents.keep(|owner| owner != "vm/a/vmci");
+        assert_eq!(incidents.note("vm/a/vmci", Incident::RefusedConnection, 1, now), Some(1));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use taut_vm::qmp::Qmp;
 
 use super::Reconciler;
 use crate::inbox::Message;
+use crate::monitor_thread;
 
 /// Maximum time that QEMU's monitor may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -28,7 +29,7 @@ impl Reconciler {
         self.retries.delay(&operation, RETRY);
         let (monitor, vm) = (self.vms.paths(vm).qmp(), vm.clone());
         let (board, store, inbox) = (self.board.clone(), self.store.clone(), self.inbox.clone());
-        std::thread::spawn(move || {
+        let spawned = monitor_thread::spawn(&vm.clone(), move || {
             let done =
                 Qmp::connect(&monitor, PATIENCE).and_then(|mut qmp| link::set(&mut qmp, index, wanted));
             let document = owner.to_string();
@@ -45,5 +46,8 @@ impl Reconciler {
                 }
             }
         });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "the link of a card is not set yet");
+        }
     }
 }

@@ -51,8 +51,9 @@ impl Reconciler {
 
     /// Updates the VMs' processes on the board.
     pub(super) fn observe_vms(&self) {
-        let vms = self.vms.seen();
-        self.board.lock().observed.vms = vms;
+        // The board is locked first: a request that clears a failure must not find it back there.
+        let mut seen = self.board.lock();
+        seen.observed.vms = self.vms.seen();
     }
 
     /// Wakes the loop when the process behind `watch` ends. Each watch has a thread, which costs a
@@ -77,6 +78,7 @@ impl Reconciler {
         for name in self.vms.running() {
             let Some(end) = self.vms.ended(&name, &state.desired) else { continue };
             let subject = format!("vm/{name}");
+            self.board.lock().forget_problems_of_process(&name);
             match end {
                 End::Stopped => self.store.event(Level::Info, &subject, "vm.stopped", "stopped as asked"),
                 End::ShutDown => {
@@ -110,7 +112,7 @@ impl Reconciler {
         for refusal in &plan.refusals {
             if before.get(&refusal.vm) != Some(&refusal.reason) {
                 let subject = format!("vm/{}", refusal.vm);
-                self.store.event(Level::Warning, &subject, "vm.refused", &refusal.reason);
+                self.store.event(Level::Warning, &subject, "vm.not-placed", &refusal.reason);
             }
         }
     }

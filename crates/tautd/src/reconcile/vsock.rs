@@ -17,7 +17,7 @@ use super::Reconciler;
 use crate::board::Board;
 use crate::inbox::Message;
 use crate::listen::listen;
-use crate::{external, store::Store};
+use crate::{external, monitor_thread, store::Store};
 
 /// Maximum time for QEMU's monitor to answer, and for a guest to release a device. The monitor
 /// serves one client at a time, and pressing the power button must not wait long.
@@ -78,7 +78,7 @@ impl Reconciler {
         self.retries.delay(&owner, REPLUG_AGAIN);
         let (paths, vm) = (self.vms.paths(vm), vm.clone());
         let (board, store, inbox) = (self.board.clone(), self.store.clone(), self.inbox.clone());
-        std::thread::spawn(move || {
+        let spawned = monitor_thread::spawn(&vm.clone(), move || {
             let replugged = Qmp::connect(&paths.qmp(), MONITOR_PATIENCE)
                 .and_then(|mut qmp| replug::vmci(&mut qmp, &paths.vmci_front(), MONITOR_PATIENCE));
             match report(
@@ -98,6 +98,9 @@ impl Reconciler {
                 Some(Replug::Connected) | None => {}
             }
         });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "a VMCI device is not replaced yet");
+        }
     }
 }
 
@@ -117,8 +120,7 @@ fn report<T>(board: &Board, store: &Store, vm: &Name, kind: &str, result: io::Re
         }
         Err(error) => {
             let problem = error.to_string();
-            let before = board.lock().problems.insert(owner.clone(), problem.clone());
-            if before.as_ref() != Some(&problem) {
+            if board.is_new_problem(&owner, &problem) {
                 store.event(Level::Warning, &owner, kind, &problem);
             }
             None

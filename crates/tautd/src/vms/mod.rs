@@ -8,9 +8,9 @@ mod start;
 mod stop;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 use taut_api::Name;
@@ -73,8 +73,13 @@ struct Record {
     size: Option<MachineSize>,
     #[serde(default)]
     links_down: BTreeSet<usize>,
-    #[serde(default)]
+    #[serde(default = "ready_without_record")]
     ready: bool,
+}
+
+/// A VM counts as started if an earlier version of the daemon, which did not record it, left it.
+const fn ready_without_record() -> bool {
+    true
 }
 
 /// The way in which a VM's process ended.
@@ -91,7 +96,7 @@ pub(crate) enum End {
 impl Vms {
     /// Adopts the VMs that an earlier daemon left running below `run_dir`. `libexec` has taut's
     /// programs.
-    pub(crate) fn adopt(run_dir: &Path, libexec: &Path) -> std::io::Result<Self> {
+    pub(crate) fn adopt(run_dir: &Path, libexec: &Path) -> io::Result<Self> {
         let dir = run_dir.join("vms");
         fs::create_dir_all(&dir)?;
         let mut running = BTreeMap::new();
@@ -205,11 +210,9 @@ impl Vms {
 
     /// Returns each QEMU that has not finished starting, with its process and a descriptor that
     /// becomes readable when that ends.
-    pub(crate) fn starting(&self) -> Vec<(Name, u32, OwnedFd)> {
+    pub(crate) fn starting(&self) -> Vec<(Name, u32, io::Result<OwnedFd>)> {
         let starts = self.running.iter().filter(|(_, vm)| vm.kind == VmKind::Qemu && !vm.ready);
-        let watch =
-            |(name, vm): (&Name, &Running)| Some((name.clone(), vm.process.pid(), vm.process.watch().ok()?));
-        starts.filter_map(watch).collect()
+        starts.map(|(name, vm)| (name.clone(), vm.process.pid(), vm.process.watch())).collect()
     }
 
     /// Cleans up after a VM's process and returns how it ended; `None` while it runs. The documents
@@ -242,7 +245,7 @@ impl Vms {
     pub(crate) fn clear_failure(run_dir: &Path, name: &Name) {
         let path = failed(&RunPaths::new(run_dir.join("vms").join(name.as_str())));
         if let Err(error) = fs::remove_file(path)
-            && error.kind() != std::io::ErrorKind::NotFound
+            && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(%error, vm = %name, "the record of its failure cannot be removed");
         }
@@ -313,7 +316,7 @@ fn record(paths: &RunPaths) -> Option<Record> {
     serde_json::from_slice(&fs::read(paths.pid()).ok()?).ok()
 }
 
-fn names_in(dir: &Path) -> std::io::Result<Vec<Name>> {
+fn names_in(dir: &Path) -> io::Result<Vec<Name>> {
     let entries = fs::read_dir(dir)?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     Ok(entries.collect())
 }

@@ -8,6 +8,7 @@ use taut_api::vm::VmKind;
 use taut_vm::qmp::Qmp;
 
 use super::{Running, Vms};
+use crate::monitor_thread;
 
 /// Maximum time that QEMU's monitor may take to answer.
 const MONITOR_PATIENCE: Duration = Duration::from_secs(2);
@@ -39,15 +40,14 @@ impl Vms {
             VmKind::Qemu => {
                 let until = Instant::now() + grace;
                 vm.stopping = Some(Stopping::Asked(until));
-                let name = name.clone();
-                // A thread of its own, since the monitor may be slow.
-                std::thread::spawn(move || {
+                let pressed = name.clone();
+                let spawned = monitor_thread::spawn(name, move || {
                     // All presses use one connection, so that none reaches a later process of this
                     // VM.
                     let mut qmp = match Qmp::connect(&monitor, MONITOR_PATIENCE) {
                         Ok(qmp) => qmp,
                         Err(error) => {
-                            tracing::warn!(vm = %name, %error, "its power button could not be pressed");
+                            tracing::warn!(vm = %pressed, %error, "its power button could not be pressed");
                             return;
                         }
                     };
@@ -55,6 +55,9 @@ impl Vms {
                         std::thread::sleep(PRESS_INTERVAL);
                     }
                 });
+                if let Err(error) = spawned {
+                    tracing::warn!(vm = %name, %error, "its power button could not be pressed");
+                }
             }
         }
     }

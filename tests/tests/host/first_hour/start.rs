@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use taut_tests::Taut;
+use taut_tests::{Taut, eventually};
 
 const MICRO: &str = "kind = \"micro\"\nmemory = \"64MiB\"\n";
 
@@ -10,6 +10,9 @@ const MICRO: &str = "kind = \"micro\"\nmemory = \"64MiB\"\n";
 fn a_vm_that_runs_is_not_written_again() {
     let taut = Taut::start();
     taut.boot("m", MICRO);
+    eventually("the VM runs", || {
+        (taut.json(["vm", "show", "m"])["status"]["phase"] == "running").then_some(())
+    });
     let state = || {
         let vm = taut.json(["vm", "show", "m"]);
         (vm["revision"].clone(), vm["status"]["pid"].clone(), taut.json(["events"]).as_array().unwrap().len())

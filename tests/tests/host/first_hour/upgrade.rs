@@ -16,15 +16,18 @@ fn vms_and_traffic_go_on_while_daemon_and_fabric_are_replaced() {
     let probe = Netns::attach(&taut, "probe", "lan", "10.71.0.9");
     let vm = || taut.json(["vm", "show", "m"])["status"]["pid"].clone();
     let before = (vm(), taut.fabric_pid());
-    let pings = probe.pinging("10.71.0.1", 100, "0.05");
+    let mut pings = probe.pinging("10.71.0.1", 400, "0.05");
     taut.ok(["shutdown"]);
     taut.kill_daemon();
     taut.restart_daemon();
     let vm = || taut.json(["vm", "show", "m"])["status"]["pid"].clone();
     assert_eq!((vm(), taut.fabric_pid()), before);
     taut.ok(["daemon", "upgrade-fabric"]);
+    // Otherwise no echo request would have shown that nothing is lost.
+    assert!(pings.are_under_way(), "the upgrade took longer than the pings");
     pings.all_come_back();
     assert_eq!(vm(), before.0);
+    assert_eq!(taut.ok(["events"]).matches("netns.attached").count(), 1, "the interface is the same one");
     let daemon = taut.json(["daemon", "show"]);
     assert_eq!(daemon["fabric_version"], daemon["version"], "{daemon}");
     assert_ne!(daemon["fabric_pid"], before.1);

@@ -3,7 +3,7 @@
 mod kind;
 mod status;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -26,6 +26,15 @@ use crate::vhost_user::{Device, Session};
 pub(super) use kind::Kind;
 pub(super) use status::Status;
 
+/// What is attached to a port without a session.
+#[derive(Debug)]
+enum Plugged {
+    /// A TAP device, and whether the kernel accepts unsegmented UDP frames for it.
+    Tap { uso: bool, device: Arc<OwnedFd> },
+    /// The stream of an emulated card.
+    Stream,
+}
+
 /// A port or a vsock device, and what is attached to it.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -37,8 +46,8 @@ pub(super) struct Entry {
     listener: Option<Arc<OwnedFd>>,
     /// The same socket, watched while no front end is connected.
     listening: Option<Watched<Arc<OwnedFd>>>,
-    /// A TAP device or a stream is attached.
-    plugged: bool,
+    /// The TAP device or stream that is attached.
+    plugged: Option<Plugged>,
     /// Attachments to serve when this process takes over from another.
     pub(super) prepared: Vec<Prepared>,
     /// The reason why the last attachment ended.
@@ -67,7 +76,7 @@ impl Entry {
             session: None,
             listener: None,
             listening: None,
-            plugged: false,
+            plugged: None,
             prepared: Vec::new(),
             lost: None,
             reported: None,
@@ -85,6 +94,15 @@ impl Entry {
 
     fn id(&self) -> PortId {
         self.device.id()
+    }
+
+    /// The TAP device or the listening socket, as `tautd` attached it.
+    pub(super) fn device_or_listener(&self) -> Option<(Attachment, BorrowedFd<'_>)> {
+        match (&self.plugged, &self.listener) {
+            (Some(Plugged::Tap { uso, device }), _) => Some((Attachment::Tap { uso: *uso }, device.as_fd())),
+            (_, Some(listener)) => Some((Attachment::Listening, listener.as_fd())),
+            (Some(Plugged::Stream) | None, None) => None,
+        }
     }
 
     /// Replaces what is attached by `via`. A session keeps the listening socket on which it was
@@ -117,8 +135,9 @@ impl Entry {
             ) => {
                 let accepted = Offloads { uso4: uso, uso6: uso, ..Offloads::TCP };
                 let offloads = if *offloads { accepted } else { Offloads::NONE };
-                device.port.attach_tap(one()?, offloads, &device.mailboxes)?;
-                self.plugged = true;
+                let tap = Arc::new(one()?);
+                device.port.attach_tap(Arc::clone(&tap), offloads, &device.mailboxes)?;
+                self.plugged = Some(Plugged::Tap { uso, device: tap });
                 Ok(())
             }
             (Attachment::Session(record), _) => {
@@ -151,7 +170,7 @@ impl Entry {
     fn connect(&mut self, socket: OwnedFd, events: &Epoll) -> Result<(), AttachError> {
         if let Some(device) = self.kind.stream() {
             device.port.attach_stream(socket, &device.mailboxes)?;
-            self.plugged = true;
+            self.plugged = Some(Plugged::Stream);
             return Ok(());
         }
         self.watch(Session::new(socket, Arc::clone(&self.device)), events)
@@ -192,7 +211,7 @@ impl Entry {
         let had_session = self.session.take().is_some();
         self.listening = None;
         self.listener = None;
-        self.plugged = false;
+        self.plugged = None;
         self.lost = None;
         self.device.stop();
         if had_session {
@@ -215,7 +234,7 @@ impl Entry {
             info!(port = self.id().0, owner = self.kind.owner(), left_out, "ended: {reason}");
         }
         self.end_session();
-        self.plugged = false;
+        self.plugged = None;
         self.device.stop();
         self.lost = Some(reason);
         if let Err(error) = self.listen(events) {
@@ -238,7 +257,7 @@ impl Entry {
                 }
                 session.break_rings(queue, fault.into());
             }
-            (None, failure) if self.plugged => self.lose(failure.to_string(), events),
+            (None, failure) if self.plugged.is_some() => self.lose(failure.to_string(), events),
             _ => {}
         }
     }

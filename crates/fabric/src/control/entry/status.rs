@@ -34,7 +34,7 @@ impl Entry {
     }
 
     fn status(&self) -> Status {
-        let attached = self.session.is_some() || self.listener.is_some() || self.plugged;
+        let attached = self.session.is_some() || self.listener.is_some() || self.plugged.is_some();
         let fault = self.session.as_ref().and_then(|session| session.fault());
         let (link, reason) = match fault {
             Some(fault) => (Link::Broken, Some(format!("{fault}; hint: {RESET}"))),

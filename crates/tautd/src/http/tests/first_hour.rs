@@ -91,7 +91,12 @@ fn a_document_that_has_changed_since_it_was_read_is_not_replaced() {
     assert!(refused(&server).is_empty(), "the client repeats its change");
     let read = server.get("/v1/portgroups/lan").is(200)["revision"].clone();
     assert_eq!(replace(&format!("\"{read}\""), &ours).is(200)["spec"]["vlan"], 7);
-    replace("\"new\"", &ours).refuses(400, &["is not a revision"]);
+    replace("\"new\"", &ours).refuses(400, &["is neither a revision nor `*`"]);
+    replace("*", &ours).is(200);
+    server.delete("/v1/portgroups/lan").is(204);
+    for there in ["*", &stale] {
+        replace(there, &ours).refuses(412, &["port group `lan` does not exist, or no longer"]);
+    }
 }
 
 #[test]
@@ -131,6 +136,6 @@ fn a_vm_runs_when_its_process_has_finished_starting() {
     };
     let starting = status(false);
     assert_eq!(starting["phase"], "starting");
-    assert_eq!(starting["reason"], "QEMU is opening its disks and making its devices");
+    assert_eq!(starting["reason"], "QEMU is allocating memory, opening disks and making devices");
     assert_eq!(status(true)["phase"], "running");
 }
