@@ -90,7 +90,7 @@ pub struct Pings {
 }
 
 impl Pings {
-    /// Returns whether not all requests are sent and answered yet.
+    /// Returns whether `ping` still runs.
     pub fn are_under_way(&mut self) -> bool {
         self.ping.try_wait().expect("our child").is_none()
     }

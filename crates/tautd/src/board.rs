@@ -11,8 +11,7 @@ use taut_api::fabric::PortId;
 use taut_api::host::{Accelerator, QemuInfo};
 use taut_plan::Observed;
 
-/// The last observed state, behind a lock that is held for short reads of the run directory at
-/// most, and never while QEMU, the fabric or the store work.
+/// The last observed state, behind a lock that is never held during slow operations.
 #[derive(Debug, Default)]
 pub(crate) struct Board(Mutex<Seen>);
 
@@ -27,6 +26,8 @@ pub(crate) struct Seen {
     pub(crate) reconciled: u64,
     /// VMs that the last plan refused to start, and why.
     pub(crate) refusals: BTreeMap<Name, String>,
+    /// Number of failures of VMs that requests have cleared.
+    pub(crate) failures_cleared: u64,
     /// What failed and is tried again, by document (`netns/NAME`, `vm/NAME/disk`), and why.
     pub(crate) problems: BTreeMap<String, String>,
     /// Ports that the fabric refused to create, and why.

@@ -5,8 +5,9 @@ use std::thread::Builder;
 
 use taut_api::Name;
 
-/// Stack size in bytes. The deepest calls parse one answer of the monitor.
-const STACK: usize = 256 << 10;
+/// Stack size in bytes: enough to parse an answer with the deepest nesting that the parser accepts,
+/// and to write an event. Only the part that is used takes memory.
+const STACK: usize = 1 << 20;
 
 /// Runs `work` on a thread of its own, named after the VM. Fails if the host has no room for
 /// another thread.

@@ -134,3 +134,22 @@ fn a_killed_vm_causes_an_event_and_disturbs_no_other() {
     taut.ok(["vm", "start", "--wait", "m1"]);
     a.reaches("10.71.0.1", 3);
 }
+
+#[test]
+fn interfaces_stay_when_the_fabric_dies_under_a_daemon_that_was_started_anew() {
+    let mut taut = Taut::start().with_lan();
+    let a = Netns::attach(&taut, "a", "lan", "10.71.0.1");
+    let b = Netns::attach(&taut, "b", "lan", "10.71.0.2");
+    taut.kill_daemon();
+    taut.restart_daemon();
+    for name in [&a.name, &b.name] {
+        eventually("the daemon knows the port", || {
+            (taut.json(["netns", "show", name])["status"]["attached"] == true).then_some(())
+        });
+    }
+    let fabric = taut.fabric_pid();
+    kill_9(fabric);
+    eventually("another fabric serves", || (taut.fabric_pid() != fabric).then_some(()));
+    eventually("traffic is back", || (a.pings(&b.ip, 1) == 1).then_some(()));
+    assert_eq!(taut.ok(["events"]).matches("netns.attached").count(), 2, "none was made anew");
+}

@@ -116,7 +116,8 @@ pub enum FromFabric {
     /// accesses any ring, device or front end.
     Stopped,
     /// A TAP device or a listening socket that the port has, with its descriptor. Sent after
-    /// [`FromFabric::Welcome`] and before the port's session: a new `tautd` lacks the descriptor.
+    /// [`FromFabric::Welcome`] and [`ToFabric::Attach`], before the port's session: a `tautd` that
+    /// lacks the descriptor keeps it for the next fabric.
     Attached {
         /// The port.
         port: PortId,

@@ -61,10 +61,7 @@ impl Control {
         }
         info!("tautd has connected");
         for (&port, entry) in &mut self.entries {
-            // A tautd that was started anew needs it for the next fabric.
-            if let Some((via, fd)) = entry.device_or_listener() {
-                self.tautd.send(&FromFabric::Attached { port, via }, &[fd]);
-            }
+            self.tautd.tell_attachment(port, entry);
             if let Some(session) = &mut entry.session {
                 self.tautd.record(session);
             }
@@ -85,6 +82,7 @@ impl Control {
         }
         match entry.attach(via, fds, &self.events) {
             Ok(()) => {
+                self.tautd.tell_attachment(port, entry);
                 if let Some(session) = &mut entry.session {
                     self.tautd.record(session);
                 }

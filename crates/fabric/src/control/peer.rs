@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use taut_api::fabric::{FromFabric, ToFabric, channel};
+use taut_api::fabric::{FromFabric, PortId, ToFabric, channel};
 use tracing::{info, warn};
 
+use super::entry::Entry;
 use super::token;
 use crate::sys::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
 use crate::vhost_user::Session;
@@ -98,6 +99,13 @@ impl Tautd {
         if let Err(error) = channel::send_within(&peer.socket, message, fds, PATIENCE) {
             warn!("tautd does not take messages: {error}; disconnected");
             self.disconnect();
+        }
+    }
+
+    /// Sends a port's device or listening socket, which `tautd` needs for the next process.
+    pub(super) fn tell_attachment(&mut self, port: PortId, entry: &Entry) {
+        if let Some((via, fd)) = entry.device_or_listener() {
+            self.send(&FromFabric::Attached { port, via }, &[fd]);
         }
     }
 

@@ -46,6 +46,8 @@ pub(crate) struct Fabric {
     counters: Arc<OwnedFd>,
     pub(crate) states: HashMap<PortId, State>,
     pub(crate) sessions: HashMap<PortId, (SessionRecord, Vec<OwnedFd>)>,
+    /// TAP devices and listening sockets that this connection was told of.
+    pub(crate) attached: Vec<(PortId, Attachment)>,
     /// Ports whose attachments were prepared, with the reasons of refused ones.
     prepared: Vec<(PortId, Option<String>)>,
     pub(crate) ended: Vec<(PortId, String)>,
@@ -86,6 +88,7 @@ impl Fabric {
             configured: None,
             questions: Vec::new(),
             violations: Vec::new(),
+            attached: Vec::new(),
             streams: Vec::new(),
             revision: 0,
         };
@@ -207,6 +210,7 @@ impl Fabric {
         self.control.set_nonblocking(true).unwrap();
         self.states.clear();
         self.sessions.clear();
+        self.attached.clear();
     }
 
     pub(crate) fn send(&self, message: &ToFabric, fds: &[BorrowedFd<'_>]) {
@@ -288,7 +292,11 @@ impl Fabric {
             }
             FromFabric::Violation { port, what } => self.violations.push((port, what)),
             FromFabric::Configured { revision, refused } => self.configured = Some((revision, refused)),
-            FromFabric::Attached { .. } => assert_eq!(fds.len(), 1),
+            FromFabric::Attached { port, via } => {
+                assert_eq!(fds.len(), 1);
+                assert!(!self.sessions.contains_key(&port), "the session comes after it");
+                self.attached.push((port, via));
+            }
             FromFabric::Session(record) => {
                 assert_eq!(record.descriptors().len(), fds.len());
                 self.sessions.insert(record.port, (record, fds));

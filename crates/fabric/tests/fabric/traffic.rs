@@ -247,6 +247,11 @@ fn a_listening_port_serves_one_front_end_after_another() {
         a.send(&frame(mac(1), mac(0), mark, 60));
         assert_eq!(b.receive().1, frame(mac(1), mac(0), mark, 60));
         fabric.until_link(PortId(1), Link::Up);
+        // A tautd that was started anew gets the listening socket before the session.
+        fabric.reconnect();
+        fabric.until_link(PortId(1), Link::Up);
+        assert_eq!(fabric.attached, [(PortId(1), Attachment::Listening)]);
+        assert!(fabric.sessions.contains_key(&PortId(1)));
         drop(b);
         let state = fabric.until_link(PortId(1), Link::Down);
         assert!(state.attached);

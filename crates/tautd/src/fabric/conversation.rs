@@ -102,12 +102,13 @@ impl Shared {
         }
     }
 
-    /// Keeps what a fabric that outlived its `tautd` has.
+    /// Keeps a descriptor of a fabric that outlived its `tautd`.
     fn attached(&self, port: PortId, via: &Attachment, mut fds: Vec<OwnedFd>) {
         let mut wanted = self.wanted();
         match (fds.pop(), fds.is_empty()) {
-            (Some(fd), true) if wanted.has(port) => wanted.held.keep(port, via, Arc::new(fd)),
-            (Some(_), true) => {}
+            // The number may have belonged to another port until now.
+            (Some(_), true) if !wanted.has(port) || wanted.new_ports.contains(&port) => {}
+            (Some(fd), true) => wanted.held.keep_found(port, via, Arc::new(fd)),
             _ => tracing::warn!(%port, "an attachment came without its one descriptor"),
         }
     }

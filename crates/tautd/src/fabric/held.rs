@@ -45,6 +45,13 @@ impl Held {
         port.session = None;
     }
 
+    /// Keeps a device or listening socket that the fabric has, unless this daemon keeps one
+    /// already: that is the one that the port was given last.
+    pub(super) fn keep_found(&mut self, port: PortId, via: &Attachment, fd: Arc<OwnedFd>) {
+        let port = self.0.entry(port).or_default();
+        port.device.get_or_insert_with(|| (via.clone(), fd));
+    }
+
     /// Keeps the socket through which programs on the host reach a VMCI device.
     pub(super) fn keep_host_socket(&mut self, port: PortId, listener: Arc<OwnedFd>) {
         self.0.entry(port).or_default().host = Some(listener);

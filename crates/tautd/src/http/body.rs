@@ -116,10 +116,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Condition {
 }
 
 fn replaced(headers: &HeaderMap) -> Result<Option<Replaced>, ApiError> {
-    let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
-    let replaced = value.to_str().ok().and_then(|text| match text.trim_matches('"') {
+    let mut values = headers.get_all(header::IF_MATCH).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let text = value.to_str().ok().filter(|_| values.next().is_none());
+    let replaced = text.and_then(|text| match text {
         "*" => Some(Replaced::Any),
-        revision => revision.parse().ok().map(Replaced::Revision),
+        revision => revision.trim_matches('"').parse().ok().map(Replaced::Revision),
     });
     replaced.map(Some).ok_or_else(|| {
         let message = format!("If-Match: {value:?} is neither a revision nor `*`");
@@ -135,14 +137,17 @@ impl Condition {
             return Err(exists_already(kind, name));
         }
         let what = kind.noun();
-        let changed = match self.replaced {
-            Some(_) if there == 0 => format!("{what} `{name}` does not exist, or no longer"),
-            Some(Replaced::Revision(read)) if read != there => {
-                format!("{what} `{name}` has revision {there} and no longer {read}")
+        let (changed, hint) = match self.replaced {
+            Some(_) if there == 0 => {
+                (format!("{what} `{name}` does not exist, or no longer"), "leave `If-Match` out to create it")
             }
+            Some(Replaced::Revision(read)) if read != there => (
+                format!("{what} `{name}` has revision {there} and no longer {read}"),
+                "read it again, and repeat the change",
+            ),
             _ => return Ok(()),
         };
-        Err(ApiError::new(ErrorKind::Changed, changed, "read it again, and repeat the change"))
+        Err(ApiError::new(ErrorKind::Changed, changed, hint))
     }
 }
 

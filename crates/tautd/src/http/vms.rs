@@ -198,6 +198,7 @@ where
 fn forgive(app: &App, name: &Name) {
     Vms::clear_failure(&app.run_dir, name);
     let mut seen = app.board.lock();
+    seen.failures_cleared += 1;
     seen.refusals.remove(name);
     if let Some(vm) = seen.observed.vms.get_mut(name) {
         vm.failure = None;

@@ -97,7 +97,8 @@ impl Incidents {
     /// Returns whether the port was there at the first reading, or has been read since.
     fn knows(&self, owner: &str) -> bool {
         self.earlier.as_ref().is_some_and(|owners| owners.contains(owner))
-            || self.known.keys().any(|(known, _)| known == owner)
+            || self.known.contains_key(&(owner.to_owned(), Incident::ForgedAddress))
+            || self.known.contains_key(&(owner.to_owned(), Incident::RefusedConnection))
     }
 
     /// Takes a counter's value. Returns the number of incidents to report now. What was counted

@@ -51,9 +51,16 @@ impl Reconciler {
 
     /// Updates the VMs' processes on the board.
     pub(super) fn observe_vms(&self) {
-        // The board is locked first: a request that clears a failure must not find it back there.
-        let mut seen = self.board.lock();
-        seen.observed.vms = self.vms.seen();
+        loop {
+            let cleared = self.board.lock().failures_cleared;
+            let vms = self.vms.seen();
+            let mut seen = self.board.lock();
+            // A failure that a request has cleared meanwhile must not come back.
+            if seen.failures_cleared == cleared {
+                seen.observed.vms = vms;
+                return;
+            }
+        }
     }
 
     /// Wakes the loop when the process behind `watch` ends. Each watch has a thread, which costs a

@@ -56,8 +56,11 @@ fn has_started(monitor: &Path, watch: &OwnedFd) -> bool {
             }
         }
         let mut ended = [PollFd::new(watch, PollFlags::IN)];
-        if !matches!(poll(&mut ended, Some(&PAUSE)), Ok(0) | Err(Errno::INTR)) {
-            return false;
+        match poll(&mut ended, Some(&PAUSE)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return false,
+            // Out of memory: QEMU cannot be waited for.
+            Err(_) => return true,
         }
     }
 }

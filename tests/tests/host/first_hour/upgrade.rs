@@ -16,7 +16,7 @@ fn vms_and_traffic_go_on_while_daemon_and_fabric_are_replaced() {
     let probe = Netns::attach(&taut, "probe", "lan", "10.71.0.9");
     let vm = || taut.json(["vm", "show", "m"])["status"]["pid"].clone();
     let before = (vm(), taut.fabric_pid());
-    let mut pings = probe.pinging("10.71.0.1", 400, "0.05");
+    let mut pings = probe.pinging("10.71.0.1", 300, "0.05");
     taut.ok(["shutdown"]);
     taut.kill_daemon();
     taut.restart_daemon();
