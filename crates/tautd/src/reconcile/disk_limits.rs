@@ -31,7 +31,7 @@ impl Reconciler {
         self.retries.delay(&operation, RETRY);
         let (monitor, vm) = (self.vms.paths(vm).qmp(), vm.clone());
         let (board, store, inbox) = (self.board.clone(), self.store.clone(), self.inbox.clone());
-        let spawned = monitor_thread::spawn(&vm.clone(), move || {
+        monitor_thread::spawn(&vm.clone(), "setting the limits of its disk", move || {
             let done = Qmp::connect(&monitor, PATIENCE).and_then(|mut qmp| throttle::set(&mut qmp, wanted));
             match done {
                 Ok(()) => {
@@ -41,9 +41,6 @@ impl Reconciler {
                 Err(error) => tell(&board, &store, &operation, &vm, &error.to_string()),
             }
         });
-        if let Err(error) = spawned {
-            tracing::warn!(%error, "the limits of a disk are not set yet");
-        }
     }
 }
 

@@ -29,7 +29,7 @@ impl Reconciler {
         self.retries.delay(&operation, RETRY);
         let (monitor, vm) = (self.vms.paths(vm).qmp(), vm.clone());
         let (board, store, inbox) = (self.board.clone(), self.store.clone(), self.inbox.clone());
-        let spawned = monitor_thread::spawn(&vm.clone(), move || {
+        monitor_thread::spawn(&vm.clone(), "setting the link of its card", move || {
             let done =
                 Qmp::connect(&monitor, PATIENCE).and_then(|mut qmp| link::set(&mut qmp, index, wanted));
             let document = owner.to_string();
@@ -46,8 +46,5 @@ impl Reconciler {
                 }
             }
         });
-        if let Err(error) = spawned {
-            tracing::warn!(%error, "the link of a card is not set yet");
-        }
     }
 }

@@ -17,7 +17,7 @@ use super::Reconciler;
 use crate::inbox::Message;
 use crate::monitor_thread;
 
-/// Maximum time for each step of the talk once QEMU has greeted.
+/// Maximum time to connect, and for each answer that follows QEMU's greeting.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Time between two attempts to reach the monitor.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
@@ -30,7 +30,7 @@ impl Reconciler {
         let (monitor, inbox) = (self.vms.paths(&name).qmp(), self.inbox.clone());
         let vm = name.clone();
         let spawned = watch.and_then(|watch| {
-            monitor_thread::spawn(&name, move || {
+            monitor_thread::try_spawn(&name, move || {
                 if has_started(&monitor, &watch) {
                     inbox.send(Message::Ready(vm, pid));
                 }

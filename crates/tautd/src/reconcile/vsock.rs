@@ -78,7 +78,7 @@ impl Reconciler {
         self.retries.delay(&owner, REPLUG_AGAIN);
         let (paths, vm) = (self.vms.paths(vm), vm.clone());
         let (board, store, inbox) = (self.board.clone(), self.store.clone(), self.inbox.clone());
-        let spawned = monitor_thread::spawn(&vm.clone(), move || {
+        monitor_thread::spawn(&vm.clone(), "replacing its VMCI device", move || {
             let replugged = Qmp::connect(&paths.qmp(), MONITOR_PATIENCE)
                 .and_then(|mut qmp| replug::vmci(&mut qmp, &paths.vmci_front(), MONITOR_PATIENCE));
             match report(
@@ -98,9 +98,6 @@ impl Reconciler {
                 Some(Replug::Connected) | None => {}
             }
         });
-        if let Err(error) = spawned {
-            tracing::warn!(%error, "a VMCI device is not replaced yet");
-        }
     }
 }
 

@@ -41,7 +41,7 @@ impl Vms {
                 let until = Instant::now() + grace;
                 vm.stopping = Some(Stopping::Asked(until));
                 let pressed = name.clone();
-                let spawned = monitor_thread::spawn(name, move || {
+                monitor_thread::spawn(name, "pressing its power button", move || {
                     // All presses use one connection, so that none reaches a later process of this
                     // VM.
                     let mut qmp = match Qmp::connect(&monitor, MONITOR_PATIENCE) {
@@ -55,9 +55,6 @@ impl Vms {
                         std::thread::sleep(PRESS_INTERVAL);
                     }
                 });
-                if let Err(error) = spawned {
-                    tracing::warn!(vm = %name, %error, "its power button could not be pressed");
-                }
             }
         }
     }

@@ -26,7 +26,7 @@ use crate::vhost_user::{Device, Session};
 pub(super) use kind::Kind;
 pub(super) use status::Status;
 
-/// What is attached to a port without a session.
+/// A device that serves a port without a session.
 #[derive(Debug)]
 enum Plugged {
     /// A TAP device, and whether the kernel accepts unsegmented UDP frames for it.
@@ -46,7 +46,7 @@ pub(super) struct Entry {
     listener: Option<Arc<OwnedFd>>,
     /// The same socket, watched while no front end is connected.
     listening: Option<Watched<Arc<OwnedFd>>>,
-    /// The TAP device or stream that is attached.
+    /// The device that serves the port without a session.
     plugged: Option<Plugged>,
     /// Attachments to serve when this process takes over from another.
     pub(super) prepared: Vec<Prepared>,
