@@ -1,7 +1,7 @@
 //! All connections of a machine: finds the connection of a packet, and opens and closes
 //! connections.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use taut_virtq::socket_header::{self as packet, SocketHeader};
@@ -29,10 +29,12 @@ pub(super) struct Stack {
     /// Largest payload of a packet.
     most: usize,
     connections: BTreeMap<ConnectionId, Connection>,
-    by_key: HashMap<Key, ConnectionId>,
+    /// Ordered, like `listeners`: a machine has few of both, and comparing is then faster than
+    /// hashing. Servers look for new connections each time they are polled.
+    by_key: BTreeMap<Key, ConnectionId>,
     next_id: u64,
     next_port: u32,
-    listeners: HashMap<u32, Listener>,
+    listeners: BTreeMap<u32, Listener>,
     /// Resets for packets that belong to no connection.
     answers: VecDeque<SocketHeader>,
     /// Connections without a program, and the time at which they are reset.
@@ -54,10 +56,10 @@ impl Stack {
             cid,
             most,
             connections: BTreeMap::new(),
-            by_key: HashMap::new(),
+            by_key: BTreeMap::new(),
             next_id: 0,
             next_port: FIRST_PORT,
-            listeners: HashMap::new(),
+            listeners: BTreeMap::new(),
             answers: VecDeque::new(),
             closing: Vec::new(),
             due: VecDeque::new(),
