@@ -177,9 +177,13 @@ impl Lab<'_> {
         shutdown.and(ended)
     }
 
-    /// Process ID of the current daemon's fabric.
+    /// Process ID of the current daemon's fabric. A daemon may answer before it has started one.
     pub fn fabric_pid(&mut self) -> Measured<u32> {
-        let shown = self.taut_json("daemon show")?;
+        let mut shown = self.taut_json("daemon show")?;
+        self.until("the daemon has a fabric", 10, |lab| {
+            shown = lab.taut_json("daemon show")?;
+            Ok(shown.count("fabric_pid").is_ok())
+        })?;
         Ok(u32::try_from(shown.count("fabric_pid")?)?)
     }
 

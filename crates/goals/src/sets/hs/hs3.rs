@@ -119,7 +119,8 @@ const ONE_WAY: Option<[u32; 3]> = Some([0, 0, 1]);
 
 impl Beside<'_> {
     /// Compares samples of both builds. The daemons and guests are made anew after every 15 pairs,
-    /// because the scheduler leaves threads where it has put them.
+    /// because the scheduler leaves threads where it has put them. The builds start in turns: the
+    /// first to start may get other memory than the second.
     fn compare(
         &self,
         lab: &mut Lab,
@@ -133,7 +134,7 @@ impl Beside<'_> {
         let rounds = Rounds::take(self.plan, &["before", "after"], Some(watched(figure)), |build| {
             if samples % 30 == 0 {
                 Self::stop(lab, &mut daemons)?;
-                daemons = self.start(lab)?;
+                self.start(lab, &mut daemons, samples % 60 != 0)?;
             }
             samples += 1;
             lab.use_daemon(&daemons[usize::from(build == "after")]);
@@ -144,11 +145,15 @@ impl Beside<'_> {
         stopped
     }
 
-    /// Starts the old build's daemon, then this one's, each with its guests.
-    fn start(&self, lab: &mut Lab) -> Measured<Vec<Daemon>> {
+    /// Starts both daemons with their guests, this build's first if `reverse`. Adds the old build's
+    /// daemon, then this one's; after an error those that run.
+    fn start(&self, lab: &mut Lab, daemons: &mut Vec<Daemon>, reverse: bool) -> Measured<()> {
         let this = lab.setup().programs.clone();
-        let mut daemons = Vec::new();
-        for (name, programs) in [("before", self.old), ("after", &this)] {
+        let mut builds = [("before", self.old), ("after", &*this)];
+        if reverse {
+            builds.reverse();
+        }
+        for (name, programs) in builds {
             let options = self.options.clone().named(name).programs(programs).preferred();
             daemons.push(lab.start_lan(options)?);
             (self.fill)(lab, name)?;
@@ -160,7 +165,10 @@ impl Beside<'_> {
                 }
             }
         }
-        Ok(daemons)
+        if reverse {
+            daemons.reverse();
+        }
+        Ok(())
     }
 
     fn stop(lab: &mut Lab, daemons: &mut Vec<Daemon>) -> Measured<()> {
