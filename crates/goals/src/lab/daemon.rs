@@ -69,7 +69,7 @@ impl DaemonOptions {
 }
 
 impl Lab<'_> {
-    /// Starts a daemon, makes it the current one, and waits until it answers.
+    /// Starts a daemon, makes it the current one, and waits until it has a fabric.
     pub fn start_daemon(&mut self, options: DaemonOptions) -> Measured<Daemon> {
         let folder = options.name.as_ref().map_or(self.folder.clone(), |name| self.folder.join(name));
         self.machine.make_folder(&folder)?;
@@ -91,13 +91,14 @@ impl Lab<'_> {
         self.daemons.retain(|other| other.folder != daemon.folder);
         self.daemons.push(daemon.clone());
         self.current = Some(daemon.folder.clone());
-        let answers = self.until("tautd answers", 20, |lab| {
+        // A daemon may answer before it has started its fabric.
+        let answers = self.until("tautd answers and has a fabric", 20, |lab| {
             if !lab.machine.is_running(&job) {
                 let ended = lab.machine.wait(&job, Duration::ZERO)?.success();
                 let said = ended.map_or_else(|why| why, |_| NotMeasured::because("it ended"));
                 return Err(said);
             }
-            Ok(lab.taut("daemon show").is_ok())
+            Ok(lab.fabric_pid().is_ok())
         });
         answers.when("tautd")?;
         // Waits for the daemon's KVM probe, which keeps a core busy for seconds.
@@ -177,13 +178,9 @@ impl Lab<'_> {
         shutdown.and(ended)
     }
 
-    /// Process ID of the current daemon's fabric. A daemon may answer before it has started one.
+    /// Process ID of the current daemon's fabric.
     pub fn fabric_pid(&mut self) -> Measured<u32> {
-        let mut shown = self.taut_json("daemon show")?;
-        self.until("the daemon has a fabric", 10, |lab| {
-            shown = lab.taut_json("daemon show")?;
-            Ok(shown.count("fabric_pid").is_ok())
-        })?;
+        let shown = self.taut_json("daemon show")?;
         Ok(u32::try_from(shown.count("fabric_pid")?)?)
     }
 

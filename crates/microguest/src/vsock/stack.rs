@@ -29,11 +29,11 @@ pub(super) struct Stack {
     /// Largest payload of a packet.
     most: usize,
     connections: BTreeMap<ConnectionId, Connection>,
-    /// Ordered, like `listeners`: a machine has few of both, and comparing is then faster than
-    /// hashing. Servers look for new connections each time they are polled.
+    /// Looked up with each packet. Comparing few keys is faster than hashing one.
     by_key: BTreeMap<Key, ConnectionId>,
     next_id: u64,
     next_port: u32,
+    /// By port. Looked up in each turn of the vCPU: a server asks for new connections then.
     listeners: BTreeMap<u32, Listener>,
     /// Resets for packets that belong to no connection.
     answers: VecDeque<SocketHeader>,

@@ -9,6 +9,7 @@
 //! three busy threads on two pCPUs changes its mind every few tenths of a second, and a response
 //! takes 5 µs or 90 µs then. VMs whose pCPUs taut plans (PL2) are not bound here.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::json;
@@ -100,6 +101,9 @@ fn record(results: &mut Results, goal: &str, rounds: &Rounds, figure: &str) -> M
     Ok(())
 }
 
+/// The daemons that run, by the names of their builds: `before` and `after`.
+type Daemons = BTreeMap<&'static str, Daemon>;
+
 /// Builds that run side by side with guests of their own.
 struct Beside<'a> {
     plan: Plan,
@@ -129,15 +133,17 @@ impl Beside<'_> {
         figure: &str,
         sample: impl Fn(&mut Lab, &str) -> Measured<Doc>,
     ) -> Measured<()> {
-        let mut daemons = Vec::new();
+        let mut daemons = Daemons::new();
         let mut samples = 0;
+        let mut new_first = false;
         let rounds = Rounds::take(self.plan, &["before", "after"], Some(watched(figure)), |build| {
             if samples % 30 == 0 {
                 Self::stop(lab, &mut daemons)?;
-                self.start(lab, &mut daemons, samples % 60 != 0)?;
+                self.start(lab, &mut daemons, new_first)?;
+                new_first = !new_first;
             }
             samples += 1;
-            lab.use_daemon(&daemons[usize::from(build == "after")]);
+            lab.use_daemon(&daemons[build]);
             Ok(Sample::new(sample(lab, build)?))
         });
         let stopped = Self::stop(lab, &mut daemons);
@@ -145,17 +151,17 @@ impl Beside<'_> {
         stopped
     }
 
-    /// Starts both daemons with their guests, this build's first if `reverse`. Adds the old build's
-    /// daemon, then this one's; after an error those that run.
-    fn start(&self, lab: &mut Lab, daemons: &mut Vec<Daemon>, reverse: bool) -> Measured<()> {
+    /// Starts both daemons, each with its guests: this build's first if `new_first`. After an
+    /// error, `daemons` has those that run.
+    fn start(&self, lab: &mut Lab, daemons: &mut Daemons, new_first: bool) -> Measured<()> {
         let this = lab.setup().programs.clone();
         let mut builds = [("before", self.old), ("after", &*this)];
-        if reverse {
+        if new_first {
             builds.reverse();
         }
         for (name, programs) in builds {
             let options = self.options.clone().named(name).programs(programs).preferred();
-            daemons.push(lab.start_lan(options)?);
+            daemons.insert(name, lab.start_lan(options)?);
             (self.fill)(lab, name)?;
             if let Some(cpus) = self.cpus {
                 let pids = [lab.fabric_pid()?, lab.vm_pid("a")?, lab.vm_pid("b")?];
@@ -165,14 +171,11 @@ impl Beside<'_> {
                 }
             }
         }
-        if reverse {
-            daemons.reverse();
-        }
         Ok(())
     }
 
-    fn stop(lab: &mut Lab, daemons: &mut Vec<Daemon>) -> Measured<()> {
-        for daemon in daemons.drain(..) {
+    fn stop(lab: &mut Lab, daemons: &mut Daemons) -> Measured<()> {
+        while let Some((_, daemon)) = daemons.pop_first() {
             lab.use_daemon(&daemon);
             lab.stop_daemon()?;
         }
