@@ -6,6 +6,7 @@ mod daemon;
 mod dead;
 mod guests;
 mod namespaces;
+mod nearness;
 pub mod rig;
 mod scope;
 mod twins;

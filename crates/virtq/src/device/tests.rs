@@ -335,6 +335,30 @@ fn a_new_device_end_continues_where_the_last_one_stopped() {
     }
 }
 
+/// A look at a packed ring after a short burst leaves frames for the next look. None is lost.
+#[test]
+fn looks_at_a_packed_ring_grow() {
+    for (format, looks) in [(0, vec![10]), (RING_PACKED, vec![4, 6])] {
+        let features = ALL | format;
+        let mut ram = Ram::new(1 << 20).unwrap();
+        let layout = QueueLayout::allocate(&mut ram, 16).unwrap();
+        let mut sender = TxDriver::new(&mut ram, layout, features, 256).unwrap().unwrap();
+        let mut tx = TxQueue::new(ram.memory(), &layout.config(features, Start::first(features))).unwrap();
+        let mut sent = 0;
+        for (frames, looks) in [(10, vec![10]), (1, vec![1]), (10, looks), (0, vec![])] {
+            (0..frames).for_each(|_| assert!(sender.send(&NetHeader::default(), &frame(sent, 60))));
+            sender.ring().publish();
+            for look in looks {
+                assert_eq!(tx.peek(), Ok(look), "after {sent} frames, {features:#x}");
+                tx.complete(look);
+            }
+            assert_eq!(tx.peek(), Ok(0));
+            sent += frames;
+            assert_eq!(sender.reclaim(), Ok(frames));
+        }
+    }
+}
+
 /// Both ends of a queue sleep and are woken repeatedly. No frame may be left behind.
 #[test]
 fn a_sleeping_end_is_woken() {

@@ -60,9 +60,11 @@ impl TxQueue {
         })
     }
 
-    /// Looks at the waiting frames, at most [`BURST`], and returns how many there are.
-    /// [`Self::frame`] gives access to them. While frames of the last look are not completed, only
-    /// those are returned and nothing is read from the guest.
+    /// Looks at the waiting frames, at most [`BURST`], and returns how many there are. In a packed
+    /// ring, it stops at twice as many as the last look found; 0 always means none.
+    ///
+    /// [`Self::frame`] gives access to the frames. While frames of the last look are not completed,
+    /// only those are returned and nothing is read from the guest.
     ///
     /// If a frame is faulty, the frames before it are returned; the next look returns the fault.
     #[inline]

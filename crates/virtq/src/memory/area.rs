@@ -1,6 +1,7 @@
 //! One area of a ring, whose words both ends read and write atomically.
 #![allow(unsafe_code)]
 
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -101,6 +102,16 @@ impl<const ALIGN: usize> Area<ALIGN> {
         Some(words.map(|word| u64::from_le(word.load(Ordering::Relaxed))))
     }
 
+    /// Returns `count` consecutive pairs of words, from `offset` on.
+    #[inline]
+    pub(crate) fn pairs(&self, offset: usize, count: usize) -> Pairs<'_> {
+        const { assert!(ALIGN >= 8) };
+        assert!(offset.is_multiple_of(8) && offset + 16 * count <= self.len);
+        // SAFETY: the offset is inside the area, or at its end if there are no pairs.
+        let first = unsafe { self.base.add(offset) }.cast();
+        Pairs { first, count, _area: PhantomData }
+    }
+
     /// Stores up to `count` pairs of words in a row.
     #[inline]
     pub(crate) fn store_u32_pairs(
@@ -168,5 +179,30 @@ impl<const ALIGN: usize> Area<ALIGN> {
     #[inline]
     pub(crate) fn store_u64_release(&self, offset: usize, value: u64) {
         self.u64_at(offset).store(value.to_le(), Ordering::Release);
+    }
+}
+
+/// Consecutive pairs of words in an area. One check covers all of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pairs<'a> {
+    /// The first word, which is aligned. `2 * count` words from here on are in the area.
+    first: NonNull<u64>,
+    count: usize,
+    _area: PhantomData<&'a AtomicU64>,
+}
+
+impl Pairs<'_> {
+    /// Reads the second word of a pair with acquire ordering, then the first word.
+    #[inline(always)]
+    pub(crate) fn load_second_first(self, number: usize) -> [u64; 2] {
+        assert!(number < self.count);
+        // SAFETY: both words of each pair are in the area, which stays mapped while it is borrowed,
+        // and aligned; see `u16_at`.
+        let words = unsafe {
+            let first = self.first.as_ptr().add(2 * number);
+            [AtomicU64::from_ptr(first), AtomicU64::from_ptr(first.add(1))]
+        };
+        let second = words[1].load(Ordering::Acquire);
+        [words[0].load(Ordering::Relaxed), second].map(u64::from_le)
     }
 }

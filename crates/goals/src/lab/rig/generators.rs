@@ -123,17 +123,10 @@ impl Rig {
     /// milliseconds.
     fn placement(&mut self, lab: &mut Lab, switch: &Switch) -> Measured<f64> {
         self.signal(lab, switch, Signal::Stop);
-        let probe = placement(lab);
+        let trip = lab.round_trip();
         self.signal(lab, switch, Signal::Continue);
-        probe
+        trip
     }
-}
-
-/// Measures the median round trip of a cache line between CPU 0 and CPU 1, in ns.
-pub(super) fn placement(lab: &mut Lab) -> Measured<f64> {
-    let command =
-        Command::new(lab.setup().programs.join("taut")).args("-o json bench placement 0 1 --duration 0.1");
-    lab.run(&command.record("placement"))?.json()?.number("median")
 }
 
 /// Mode and size in the words of the generators that were not written with taut.
@@ -168,7 +161,7 @@ fn figures(text: &Text, is_traversal: bool) -> Measured<Value> {
 impl Rig {
     /// Fails unless the CPUs are far from each other now.
     pub fn require_far(lab: &mut Lab) -> Measured<()> {
-        let trip = placement(lab)?;
+        let trip = lab.round_trip()?;
         let is_far = State::of_round_trips(&[trip]) == State::Far || lab.machine().is_stand_in();
         let reason = format!("the CPUs are not far from each other: {trip} ns for a cache line's round trip");
         if is_far { Ok(()) } else { Err(NotMeasured::because(reason)) }
