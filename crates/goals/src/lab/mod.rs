@@ -2,11 +2,11 @@
 //! is gone when the row ends.
 
 mod checkout;
+mod cpu_distance;
 mod daemon;
 mod dead;
 mod guests;
 mod namespaces;
-mod nearness;
 pub mod rig;
 mod scope;
 mod twins;
@@ -249,9 +249,12 @@ impl<'a> Lab<'a> {
     }
 
     /// Records a command that undoes what is changed next: it runs when the lab is closed, and by
-    /// the next lab if this program is killed. The last one runs first.
+    /// the next lab if this program is killed. The last one runs first. A command that is owed
+    /// already is not added again.
     pub fn owe(&mut self, command: Command) -> Measured<()> {
-        self.owed.push(command);
+        if !self.owed.contains(&command) {
+            self.owed.push(command);
+        }
         dead::note_owed(self.machine, &self.folder, &self.owed)
     }
 

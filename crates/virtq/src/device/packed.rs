@@ -9,9 +9,10 @@
 //! - The lines of a receive ring are prefetched for writing. A line that was only read would have
 //!   to be claimed from the driver's core once more.
 //! - The lines of a transmit ring behind a long burst are prefetched while the burst is copied.
-//! - A look at a transmit ring takes at most twice as many chains as the last look found. A look
-//!   that goes on until it finds nothing takes the line in which the driver is writing. Receive
-//!   rings need no such bound, because their drivers add buffers far ahead.
+//! - A look at a transmit ring takes at most twice as many chains as the last look found, or four.
+//!   A look that goes on until it finds nothing fetches the line in which the driver is writing,
+//!   and the driver's core has to fetch it back. Receive rings have no such limit, because their
+//!   drivers usually add buffers far ahead.
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ use crate::ring::{
 const PER_LINE: u16 = 4;
 /// Chains that a look at a transmit ring may always take.
 const SHORT_LOOK: usize = 4;
-/// A burst with more chains is expected to be followed by another.
+/// After a burst with more chains, another is expected.
 const LONG_BURST: usize = 8;
 
 /// The device end of a packed ring. Chains are returned in the order in which they were fetched.
@@ -40,8 +41,9 @@ pub(super) struct PackedRing {
     log: Option<PositionLog>,
     /// Next descriptor to fetch.
     next_avail: Position,
-    /// Chains that the next look at a transmit ring takes at most.
-    bound: usize,
+    /// Chains that the next look at a transmit ring takes at most, and the next look at a receive
+    /// ring prefetches.
+    look_limit: usize,
     /// Descriptors fetched and not returned.
     outstanding: u16,
     /// Position of the next used descriptor.
@@ -67,7 +69,7 @@ impl PackedRing {
             writes: kind == QueueKind::Receive,
             log: config.log.clone(),
             next_avail: Position::START,
-            bound: usize::MAX,
+            look_limit: usize::MAX,
             outstanding: 0,
             next_used: Position::START,
             published: Position::START,
@@ -148,12 +150,14 @@ impl PackedRing {
     #[inline]
     pub(super) fn fetch(&mut self, into: Fetch<'_>) -> Result<usize, RingFault> {
         let Fetch { chains, out, parts } = into;
-        let count = if self.writes { out.len() } else { out.len().min(self.bound) };
-        let out = &mut out[..count];
-        if self.writes {
-            let lines = self.lines(self.next_avail.index, out.len());
-            lines.for_each(|offset| self.areas.desc.prefetch_for_write(offset));
-        }
+        let limit = out.len().min(self.look_limit);
+        let out = if self.writes {
+            self.lines(self.next_avail.index, limit)
+                .for_each(|offset| self.areas.desc.prefetch_for_write(offset));
+            out
+        } else {
+            &mut out[..limit]
+        };
         // Locals, which stay in registers.
         let mut at = self.next_avail;
         let mut room = self.areas.size - self.outstanding;
@@ -185,7 +189,7 @@ impl PackedRing {
             room -= chain.descriptors;
             done += 1;
         }
-        self.bound = SHORT_LOOK.max(2 * done);
+        self.look_limit = SHORT_LOOK.max(2 * done);
         self.next_avail = at;
         if !self.writes && done > LONG_BURST {
             self.lines(at.index, done).for_each(|offset| self.areas.desc.prefetch(offset));
@@ -194,16 +198,18 @@ impl PackedRing {
         Ok(done)
     }
 
-    /// Returns an offset in each cache line of about `count` descriptors from `start` on.
+    /// Returns an offset in each cache line of `count` descriptors from `start` on. If the size of
+    /// the ring is not a multiple of [`PER_LINE`], the last line may be missing.
     #[inline(always)]
     fn lines(&self, start: u16, count: usize) -> impl Iterator<Item = usize> + use<> {
         let size = self.areas.size;
-        let mut index = start;
-        (0..count.div_ceil(PER_LINE.into())).map(move |_| {
+        let in_line = start % PER_LINE;
+        let mut index = start - in_line;
+        (0..(usize::from(in_line) + count).div_ceil(PER_LINE.into())).map(move |_| {
             let offset = desc_at(index);
             index += PER_LINE;
             if index >= size {
-                index -= size;
+                index = 0;
             }
             offset
         })

@@ -68,7 +68,7 @@ impl Ring {
     }
 
     /// Fetches waiting chains and returns how many: as many as `out` has room for, or fewer when
-    /// they have more than `parts` parts. A packed transmit ring may have more after a short burst.
+    /// they have more than `parts` parts. A packed transmit ring may return fewer than wait.
     /// If a chain is faulty, the chains before it are returned; the next call returns the fault.
     #[inline]
     pub(super) fn fetch(&mut self, out: &mut [Chain], parts: usize) -> Result<usize, RingFault> {

@@ -335,7 +335,32 @@ fn a_new_device_end_continues_where_the_last_one_stopped() {
     }
 }
 
-/// A look at a packed ring after a short burst leaves frames for the next look. None is lost.
+/// Packed rings may have any size. Reads of several descriptors end at the ring's end.
+#[test]
+fn packed_rings_of_any_size_carry_frames() {
+    for (size, order) in [1, 2, 3, 5, 7, 30, 33].into_iter().flat_map(|size| [(size, 0), (size, IN_ORDER)]) {
+        let mut pair = Pair::new(size, 256, 256, ALL | RING_PACKED | order);
+        let (mut sent, mut received) = (0, 0);
+        while received < 200 {
+            let burst = sent % 11 + 1;
+            while sent < received + burst && pair.sender.send(&NetHeader::default(), &frame(sent, 100)) {
+                sent += 1;
+            }
+            pair.sender.ring().publish();
+            while pair.forward() > 0 {}
+            assert_eq!(pair.sender.reclaim(), Ok(sent - received));
+            let mut bytes = Vec::new();
+            while pair.receiver.receive(&mut bytes).unwrap().is_some() {
+                assert_eq!(bytes, frame(received, 100), "frame {received} of a ring of {size}");
+                received += 1;
+            }
+            pair.receiver.ring().publish();
+            assert_eq!(received, sent, "a ring of {size}");
+        }
+    }
+}
+
+/// After an empty look at a packed ring, ten frames take two looks. None is lost.
 #[test]
 fn looks_at_a_packed_ring_grow() {
     for (format, looks) in [(0, vec![10]), (RING_PACKED, vec![4, 6])] {

@@ -61,7 +61,8 @@ impl TxQueue {
     }
 
     /// Looks at the waiting frames, at most [`BURST`], and returns how many there are. In a packed
-    /// ring, it stops at twice as many as the last look found; 0 always means none.
+    /// ring, there may be more: a look returns at most twice as many as the last one, or 4. The
+    /// first has no such limit. 0 always means that none waits.
     ///
     /// [`Self::frame`] gives access to the frames. While frames of the last look are not completed,
     /// only those are returned and nothing is read from the guest.

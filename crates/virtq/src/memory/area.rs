@@ -106,7 +106,7 @@ impl<const ALIGN: usize> Area<ALIGN> {
     #[inline]
     pub(crate) fn pairs(&self, offset: usize, count: usize) -> Pairs<'_> {
         const { assert!(ALIGN >= 8) };
-        assert!(offset.is_multiple_of(8) && offset + 16 * count <= self.len);
+        assert!(offset.is_multiple_of(8) && offset <= self.len && count <= (self.len - offset) / 16);
         // SAFETY: the offset is inside the area, or at its end if there are no pairs.
         let first = unsafe { self.base.add(offset) }.cast();
         Pairs { first, count, _area: PhantomData }
@@ -192,7 +192,8 @@ pub(crate) struct Pairs<'a> {
 }
 
 impl Pairs<'_> {
-    /// Reads the second word of a pair with acquire ordering, then the first word.
+    /// Reads the second word of a pair with acquire ordering, then the first word: the other end
+    /// writes them in the opposite order.
     #[inline(always)]
     pub(crate) fn load_second_first(self, number: usize) -> [u64; 2] {
         assert!(number < self.count);

@@ -123,7 +123,7 @@ impl Rig {
     /// milliseconds.
     fn placement(&mut self, lab: &mut Lab, switch: &Switch) -> Measured<f64> {
         self.signal(lab, switch, Signal::Stop);
-        let trip = lab.round_trip();
+        let trip = lab.cpu_round_trip();
         self.signal(lab, switch, Signal::Continue);
         trip
     }
@@ -161,7 +161,7 @@ fn figures(text: &Text, is_traversal: bool) -> Measured<Value> {
 impl Rig {
     /// Fails unless the CPUs are far from each other now.
     pub fn require_far(lab: &mut Lab) -> Measured<()> {
-        let trip = lab.round_trip()?;
+        let trip = lab.cpu_round_trip()?;
         let is_far = State::of_round_trips(&[trip]) == State::Far || lab.machine().is_stand_in();
         let reason = format!("the CPUs are not far from each other: {trip} ns for a cache line's round trip");
         if is_far { Ok(()) } else { Err(NotMeasured::because(reason)) }

@@ -1,8 +1,9 @@
-//! Loads of HS3 on guests: VMCI sockets, TCP, and a VM that is high.
+//! Loads of HS3 on guests: VMCI sockets, TCP, and a latency-sensitive VM.
 //!
 //! The throughput of two guests changes by several percent from one start of a build to the next,
-//! and so does a response time. So a sample is the mean of several starts. One build runs at a
-//! time. The distance of the CPUs is measured between the starts, while no build runs.
+//! and so does a response time. So a sample of two guests is the mean of several starts. One build
+//! runs at a time, with its own microguests and its own `taut bench`. The distance of the CPUs is
+//! measured between the starts, while no build runs.
 //!
 //! Threads of guests and fabric are bound to pCPUs, the same for both builds: a scheduler that has
 //! to place three busy threads on two pCPUs changes its mind every few tenths of a second, and a
@@ -33,8 +34,8 @@ struct Setting {
 
 /// Guests that wait for each other share a pCPU.
 const IN_TURNS: Option<[u32; 3]> = Some([0, 1, 1]);
-/// A stream's throughput is the reciprocal of all work on one pCPU. On two, it depends on which
-/// thread happens to wait for which: 10 or 60 Gbit/s of VMCI have been seen one after the other.
+/// On one pCPU, a stream's throughput tells the CPU time of a byte. On two, it depends on which
+/// thread happens to wait for which: 10 and 60 Gbit/s of VMCI have been seen one after the other.
 const ON_ONE: Option<[u32; 3]> = Some([0, 0, 0]);
 
 /// Compares all loads on guests with those of the build in the folder `old`.
@@ -88,12 +89,13 @@ fn sample(
     let mut sum = 0.0;
     let mut trips = Vec::new();
     for _ in 0..setting.starts {
-        trips.extend(setting.round_trip(lab)?);
+        trips.extend(setting.cpu_round_trip(lab)?);
         let measured = setting.start(lab, programs).and_then(|()| measure(lab));
-        lab.stop_daemon()?;
+        let stopped = lab.stop_daemon();
         sum += measured?;
+        stopped?;
     }
-    trips.extend(setting.round_trip(lab)?);
+    trips.extend(setting.cpu_round_trip(lab)?);
     // A stand-in's answers say nothing about how near its CPUs are.
     let is_stand_in = lab.machine().is_stand_in();
     let state = if is_stand_in { State::Unknown } else { State::of_round_trips(&trips) };
@@ -114,9 +116,9 @@ impl Setting {
         Ok(())
     }
 
-    /// Measures the distance of the CPUs, unless one CPU does everything.
-    fn round_trip(&self, lab: &mut Lab) -> Measured<Option<f64>> {
-        if self.cpus == ON_ONE { Ok(None) } else { lab.round_trip().map(Some) }
+    /// Measures the distance of the CPUs, unless all threads share one.
+    fn cpu_round_trip(&self, lab: &mut Lab) -> Measured<Option<f64>> {
+        if self.cpus == ON_ONE { Ok(None) } else { lab.cpu_round_trip().map(Some) }
     }
 }
 
@@ -135,7 +137,7 @@ fn pair(lab: &mut Lab) -> Measured<()> {
 /// The network namespace of the client of [`neighbours`].
 const CLIENT: &str = "taut-goal-client";
 
-/// A microguest that can be latency-sensitive, four that compute, and a client.
+/// A microguest that can be latency-sensitive, four that compute, and a client in a namespace.
 fn neighbours(lab: &mut Lab) -> Measured<()> {
     // An earlier start has left it, unless this is the first.
     let _ = lab.machine().run(&Command::new("ip").args(["netns", "del", CLIENT]));

@@ -17,7 +17,8 @@ const BOUND: &[Bound] = &[Bound::LowLimitAtLeast(0.98, "x")];
 pub(super) const ROW: Row = Row {
     id: "HS3",
     what: "speed beside the build before the change of structure",
-    on: "builds in alternation: switch, VMCI sockets, TCP of microguests, a VM that is high",
+    on: "builds in alternation: switch, VMCI sockets and TCP of microguests (streams on one pCPU), a \
+         latency-sensitive VM",
     goals: &[
         Goal::new("HS3-DP1-64", BOUND),
         Goal::new("HS3-DP2-256", BOUND),

@@ -1,6 +1,6 @@
-//! Loads of HS3 on the switch. Both builds' daemons run at once, and only one of them is measured
-//! at a time. One load generator, this build's, loads both. A sample is the median of five repeats
-//! of 0.1 s.
+//! Loads of HS3 on the switch. The daemons of both builds are started once for all loads; while the
+//! fabric of one is measured, that of the other is stopped (SIGSTOP). One load generator, this
+//! build's, loads both. A sample is the median of five repeats of 0.1 s.
 
 use std::path::Path;
 
