@@ -46,7 +46,7 @@ fn main() -> Result<()> {
             targets.extend(pair.map(|cid| Target { to: Address::Vsock(*cid), port: *port }));
         }
     }
-    let mut client = Client::connect(&agent, Duration::from_secs(15))?;
+    let mut client = Client::connect(agent.display().to_string(), &agent, Duration::from_secs(15))?;
     let mut found = Vec::new();
     for targets in targets.chunks(MAX_TARGETS) {
         let probe = Probe { targets: targets.to_vec(), rounds };

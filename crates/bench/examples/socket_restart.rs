@@ -58,7 +58,7 @@ enum Mode {
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let [from, to] = &arguments.agents[..] else { bail!("two agents are needed") };
-    let mut receiver = Client::connect(to, PATIENCE)?;
+    let mut receiver = Client::connect(to.display().to_string(), to, PATIENCE)?;
     let Answer::Cid(cid) = receiver.call(Request::Cid, PATIENCE)? else {
         bail!("no context ID was answered")
     };
@@ -66,7 +66,12 @@ fn main() -> Result<()> {
     let Answer::Server(server) = receiver.call(Request::Serve(serve), PATIENCE)? else {
         bail!("no server was answered")
     };
-    let mut load = Load { sender: Client::connect(from, PATIENCE)?, cid, port: server.port, arguments };
+    let mut load = Load {
+        sender: Client::connect(from.display().to_string(), from, PATIENCE)?,
+        cid,
+        port: server.port,
+        arguments,
+    };
     let result = match load.arguments.mode {
         Mode::Upgrade => load.upgrades()?,
         Mode::Kill => load.kills()?,

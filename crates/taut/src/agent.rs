@@ -19,7 +19,7 @@ pub(crate) fn of_vm(vm: &Vm, patience: Duration) -> Result<Agent, ApiError> {
             format!("start it: taut vm start --wait {}", vm.name),
         ));
     };
-    Agent::connect(socket.as_ref(), patience).map_err(|error| failed(&error))
+    Agent::connect(vm.name.to_string(), socket.as_ref(), patience).map_err(|error| failed(&error))
 }
 
 /// Converts an agent's error, with its causes and hint.

@@ -20,7 +20,7 @@ pub struct Client {
 
 /// Calls and replies over a pair of descriptors, before the agent has introduced itself.
 struct Channel {
-    /// Name of the agent in errors.
+    /// The agent's machine, as errors call it.
     name: String,
     input: File,
     output: File,
@@ -33,55 +33,55 @@ struct Channel {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No agent listens there.
-    #[error("cannot connect to the agent {name}")]
+    #[error("cannot connect to the agent of {name}")]
     Connect {
-        /// Name of the agent.
+        /// The agent's machine.
         name: String,
         /// Error of the connection.
         #[source]
         source: io::Error,
     },
     /// Reading or writing failed.
-    #[error("the connection to the agent {name} failed")]
+    #[error("the connection to the agent of {name} failed")]
     Broken {
-        /// Name of the agent.
+        /// The agent's machine.
         name: String,
         /// Error of the connection.
         #[source]
         source: io::Error,
     },
     /// The agent, or its machine, closed the connection.
-    #[error("the agent {name} has closed its connection")]
+    #[error("the agent of {name} has closed its connection")]
     Closed {
-        /// Name of the agent.
+        /// The agent's machine.
         name: String,
     },
     /// The agent did not answer in time.
-    #[error("the agent {name} gave no answer within {} s", after.as_secs())]
+    #[error("the agent of {name} gave no answer within {} s", after.as_secs())]
     Silent {
-        /// Name of the agent.
+        /// The agent's machine.
         name: String,
         /// Time waited.
         after: Duration,
     },
     /// The agent speaks another version of the protocol.
-    #[error("the agent {name} speaks protocol version {theirs}, this program {PROTOCOL}")]
+    #[error("the agent of {name} speaks protocol version {theirs}, this program {PROTOCOL}")]
     Version {
-        /// Name of the agent.
+        /// The agent's machine.
         name: String,
         /// The agent's version.
         theirs: u32,
     },
     /// The agent sent an answer that does not fit the request.
-    #[error("the agent {name} sent an answer that does not fit the request")]
+    #[error("the agent of {name} sent an answer that does not fit the request")]
     Confused {
-        /// Name of the agent.
+        /// The agent's machine.
         name: String,
     },
     /// The agent could not do what was asked.
-    #[error("the agent {name} could not do what it was asked")]
+    #[error("the agent of {name} could not do what it was asked")]
     Failed {
-        /// Name of the agent.
+        /// The agent's machine.
         name: String,
         /// The agent's error.
         #[source]
@@ -109,12 +109,12 @@ impl ClientError {
 }
 
 impl Client {
-    /// Connects to the Unix socket of an agent and says hello.
+    /// Connects to the Unix socket of an agent and says hello. Errors call its machine `name`.
     ///
     /// `patience` bounds the wait for the answer: a channel into a guest accepts the connection
     /// long before an agent runs inside.
-    pub fn connect(path: &Path, patience: Duration) -> Result<Self, ClientError> {
-        let name = path.display().to_string();
+    pub fn connect(name: impl Into<String>, path: &Path, patience: Duration) -> Result<Self, ClientError> {
+        let name = name.into();
         let connect = || {
             let stream = UnixStream::connect(path)?;
             Ok((stream.try_clone()?, stream))
@@ -125,7 +125,7 @@ impl Client {
     }
 
     /// Says hello over any pair of descriptors, such as the standard output and input of a process.
-    /// Errors call the agent `name`.
+    /// Errors call the agent's machine `name`.
     pub fn over(
         name: impl Into<String>,
         input: OwnedFd,

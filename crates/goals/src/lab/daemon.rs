@@ -159,6 +159,10 @@ impl Lab<'_> {
     }
 
     pub(super) fn stop(&mut self, daemon: &Daemon) -> Measured<()> {
+        self.clean_up(|lab| lab.stop_to_the_end(daemon))
+    }
+
+    fn stop_to_the_end(&mut self, daemon: &Daemon) -> Measured<()> {
         self.use_daemon(daemon);
         let mut shutdown = self.taut("shutdown --everything").map(drop);
         let mut job = daemon.job.clone();

@@ -103,6 +103,15 @@ impl<'a> Lab<'a> {
         self.machine.set_closing(false);
     }
 
+    /// Runs `body`, which ends what this lab started, to its end even if this program is
+    /// interrupted.
+    pub fn clean_up<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
+        let was_closing = self.machine.set_closing(true);
+        let outcome = body(self);
+        self.machine.set_closing(was_closing);
+        outcome
+    }
+
     /// Returns true for a shortened run.
     pub fn quick(&self) -> bool {
         self.setup.quick

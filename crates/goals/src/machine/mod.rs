@@ -114,8 +114,9 @@ pub trait Machine {
     /// Sets the folder in which the output of programs that are recorded is kept.
     fn record_in(&mut self, folder: &Path) -> Measured<()>;
 
-    /// Begins or ends the part in which requests to end are not heeded, because it cleans up.
-    fn set_closing(&mut self, is_closing: bool);
+    /// Begins or ends a part in which requests to end are not heeded, because it cleans up. Returns
+    /// true if it was such a part already.
+    fn set_closing(&mut self, is_closing: bool) -> bool;
 
     /// Returns true for a stand-in in tests, whose answers mean nothing.
     fn is_stand_in(&self) -> bool {

@@ -207,7 +207,9 @@ impl Machine for StandIn {
         Ok(())
     }
 
-    fn set_closing(&mut self, _: bool) {}
+    fn set_closing(&mut self, _: bool) -> bool {
+        false
+    }
 
     fn is_stand_in(&self) -> bool {
         true

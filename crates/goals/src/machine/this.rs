@@ -260,8 +260,8 @@ impl Machine for ThisMachine {
         Ok(())
     }
 
-    fn set_closing(&mut self, is_closing: bool) {
-        self.is_closing = is_closing;
+    fn set_closing(&mut self, is_closing: bool) -> bool {
+        std::mem::replace(&mut self.is_closing, is_closing)
     }
 }
 

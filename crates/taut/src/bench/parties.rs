@@ -120,7 +120,10 @@ impl Parties {
                 (self.start(end_point, class, "netns", |command| namespace::spawn(&netns, command))?, None)
             }
             EndPoint::Host => (self.start(end_point, class, "host", Command::spawn)?, None),
-            EndPoint::Agent(path) => (Agent::connect(path, PATIENCE).map_err(|error| failed(&error))?, None),
+            EndPoint::Agent(path) => {
+                let agent = Agent::connect(end_point.to_string(), path, PATIENCE);
+                (agent.map_err(|error| failed(&error))?, None)
+            }
         };
         Ok(self.add(Party { end_point: end_point.clone(), accelerator, agent }))
     }

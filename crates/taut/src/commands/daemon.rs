@@ -21,8 +21,8 @@ pub(crate) enum Command {
     /// Show the versions and processes of daemon and fabric, the newest revision and the fabric's
     /// workers
     Show,
-    /// Replace the running fabric by a new process of the installed program, without losing a frame
-    /// or a link
+    /// Replace the running fabric by a new process of the installed program. Virtio cards lose no
+    /// frame and no link, VMCI connections go on; emulated cards are reconnected
     UpgradeFabric,
 }
 

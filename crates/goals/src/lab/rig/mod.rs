@@ -80,7 +80,7 @@ impl Lab<'_> {
     ) -> Measured<T> {
         let mut rig = Rig::open(self, pace)?;
         let outcome = body(self, &mut rig);
-        rig.close(self);
+        self.clean_up(|lab| rig.close(lab));
         outcome
     }
 }

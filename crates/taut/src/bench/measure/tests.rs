@@ -157,7 +157,7 @@ fn a_stream_has_throughput_alone() {
 fn an_agent_s_error_is_shown_with_its_hint() {
     let error = measured(&Measurement::Ping { size: 0, interval_us: 1, duration: SECOND }).unwrap_err();
     insta::assert_snapshot!(error, @r"
-    the agent a could not do what it was asked
+    the agent of a could not do what it was asked
       because: no echo of nothing
     hint: send something
     ");

@@ -1,9 +1,10 @@
 //! Loads of HS3 on guests: VMCI sockets, TCP, and a latency-sensitive VM.
 //!
-//! The throughput of two guests changes by several percent from one start of a build to the next,
-//! and so does a response time. So a sample of two guests is the mean of several starts. One build
-//! runs at a time, with its own microguests and its own `taut bench`. The distance of the CPUs is
-//! measured between the starts, while no build runs.
+//! The throughput of two guests changes by several percent from one start of a build to the next.
+//! So a sample of a stream is the mean of several starts. A response time changes with the machine,
+//! every few seconds. So a sample of responses is one short start, and more pairs are taken. One
+//! build runs at a time, with its own microguests and its own `taut bench`. The distance of the CPUs
+//! is measured between the starts, while no build runs.
 //!
 //! Threads of guests and fabric are bound to pCPUs, the same for both builds: a scheduler that has
 //! to place three busy threads on two pCPUs changes its mind every few tenths of a second, and a
@@ -30,6 +31,8 @@ struct Setting {
     cpus: Option<[u32; 3]>,
     /// Starts for a sample.
     starts: u32,
+    /// Number of pairs.
+    plan: Plan,
 }
 
 /// Guests that wait for each other share a pCPU.
@@ -41,7 +44,7 @@ const ON_ONE: Option<[u32; 3]> = Some([0, 0, 0]);
 /// Compares all loads on guests with those of the build in the folder `old`.
 pub(super) fn run(lab: &mut Lab, results: &mut Results, plan: Plan, old: &Path) -> Measured<()> {
     let mut compare = |lab: &mut Lab, goal, figure, setting: &Setting, measure: Measure| {
-        let outcome = Rounds::take(plan, &["before", "after"], Some(watched(figure)), |build| {
+        let outcome = Rounds::take(setting.plan, &["before", "after"], Some(watched(figure)), |build| {
             let programs = if build == "before" { old.to_owned() } else { lab.setup().programs.clone() };
             sample(lab, setting, &programs, figure, measure)
         });
@@ -51,20 +54,21 @@ pub(super) fn run(lab: &mut Lab, results: &mut Results, plan: Plan, old: &Path) 
     let options = DaemonOptions::default().preferred();
 
     let copies = options.clone().env("TAUT_MICRO_VMCI", "buffer=65580,rx=16,tx=16,copy=on");
-    let setting = Setting { options: copies, guests: pair, cpus: ON_ONE, starts: 5 };
+    let setting = Setting { options: copies, guests: pair, cpus: ON_ONE, starts: 5, plan };
     compare(lab, "HS3-VC-G1", "mbit_s", &setting, |lab| {
         throughput(lab, "vsock a b --message 64KiB --socket-size 256KiB", "cells.0.repeats")
     });
 
     let polling = options.clone().args("--fabric-poll-us 1000");
-    let setting = Setting { options: polling, cpus: IN_TURNS, starts: 2, ..setting };
+    let many = Plan { most: 4 * plan.most, ..plan };
+    let setting = Setting { options: polling, cpus: IN_TURNS, starts: 1, plan: many, ..setting };
     compare(lab, "HS3-VC-G3", "p50_us", &setting, |lab| {
         responses(lab, "vsock a b --mode rr --message 256 --socket-size 64KiB", "cells.0.repeats")
     });
 
     let setting = Setting { options, ..setting };
     compare(lab, "HS3-SK4-rr", "p50_us", &setting, |lab| responses(lab, "rr a b", "a.repeats"));
-    let setting = Setting { cpus: ON_ONE, starts: 5, ..setting };
+    let setting = Setting { cpus: ON_ONE, starts: 5, plan, ..setting };
     compare(lab, "HS3-SK4-stream", "mbit_s", &setting, |lab| {
         throughput(lab, "stream a b --pattern bulk", "a.repeats")
     });
@@ -149,20 +153,20 @@ fn neighbours(lab: &mut Lab) -> Measured<()> {
     lab.netns(CLIENT, "lan", "10.85.0.100")
 }
 
-/// Measures the median of fifteen response times, in µs, with a command of `taut bench`, whose
-/// document has its repeats at a path. The first few are longer, until both guests are warm.
+/// Measures the median of five response times, in µs, with a command of `taut bench`, whose document
+/// has its repeats at a path. The first is longer, until both guests are warm.
 fn responses(lab: &mut Lab, words: &str, repeats: &str) -> Measured<f64> {
-    median(&bench(lab, words, 15)?.numbers(repeats, "p50_us")?)
+    median(&bench(lab, words)?.numbers(repeats, "p50_us")?)
 }
 
 /// Measures the throughput of five repeats together, in Mbit/s.
 fn throughput(lab: &mut Lab, words: &str, repeats: &str) -> Measured<f64> {
-    let each = bench(lab, words, 5)?.numbers(repeats, "mbit_s")?;
+    let each = bench(lab, words)?.numbers(repeats, "mbit_s")?;
     Ok(each.iter().sum::<f64>() / each.len() as f64)
 }
 
-fn bench(lab: &mut Lab, words: &str, repeats: u32) -> Measured<Doc> {
-    let command = lab.bench_command(format!("{words} --duration 0.1 --repeat {repeats}"));
+fn bench(lab: &mut Lab, words: &str) -> Measured<Doc> {
+    let command = lab.bench_command(format!("{words} --duration 0.1 --repeat 5"));
     lab.bench_by(&command.preferred().limit(60))
 }
 
@@ -170,5 +174,5 @@ fn bench(lab: &mut Lab, words: &str, repeats: u32) -> Measured<Doc> {
 fn requests(lab: &mut Lab) -> Measured<f64> {
     let words = "rt1 --address 10.85.0.1 --beside n1 n2 n3 n4 --duration 0.4 --repeat 2";
     let result = lab.bench(format!("neighbours netns/{CLIENT} {words}"))?;
-    result.find("conditions", &[("name", "high")])?.number("configuration.median")
+    result.find("conditions", &[("name", "high")])?.number("configuration.median.per_s")
 }
