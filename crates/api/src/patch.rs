@@ -105,8 +105,8 @@ pub struct LatencyPatch {
     /// CPU reserved for the VM: full, none, a percentage such as 50%, or MHz such as 2400MHz.
     #[cfg_attr(feature = "clap", arg(long, value_name = "AMOUNT", group = "setting"))]
     pub cpu_reservation: Option<CpuReservation>,
-    /// Memory reserved for the VM: full, none, or a size. A full reservation is allocated and locked
-    /// at the next start.
+    /// Memory reserved for the VM: full, none, or a size. A full reservation is allocated and
+    /// locked at the next start.
     #[cfg_attr(feature = "clap", arg(long, value_name = "SIZE", group = "setting"))]
     pub memory_reservation: Option<MemoryReservation>,
 }

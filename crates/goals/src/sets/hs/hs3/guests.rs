@@ -3,8 +3,8 @@
 //! The throughput of two guests changes by several percent from one start of a build to the next.
 //! So a sample of a stream is the mean of several starts. A response time changes with the machine,
 //! every few seconds. So a sample of responses is one short start, and more pairs are taken. One
-//! build runs at a time, with its own microguests and its own `taut bench`. The distance of the CPUs
-//! is measured between the starts, while no build runs.
+//! build runs at a time, with its own microguests and its own `taut bench`. The distance of the
+//! CPUs is measured between the starts, while no build runs.
 //!
 //! Threads of guests and fabric are bound to pCPUs, the same for both builds: a scheduler that has
 //! to place three busy threads on two pCPUs changes its mind every few tenths of a second, and a
@@ -153,8 +153,8 @@ fn neighbours(lab: &mut Lab) -> Measured<()> {
     lab.netns(CLIENT, "lan", "10.85.0.100")
 }
 
-/// Measures the median of five response times, in µs, with a command of `taut bench`, whose document
-/// has its repeats at a path. The first is longer, until both guests are warm.
+/// Measures the median of five response times, in µs, with a command of `taut bench`, whose
+/// document has its repeats at a path. The first is longer, until both guests are warm.
 fn responses(lab: &mut Lab, words: &str, repeats: &str) -> Measured<f64> {
     median(&bench(lab, words)?.numbers(repeats, "p50_us")?)
 }
