@@ -20,7 +20,7 @@ fn a_client_right_after_another_is_answered() {
     let status = taut.json(["vm", "show", "g"])["status"].clone();
     let socket = status["agent_socket"].as_str().unwrap();
     for time in 0..TIMES {
-        let answered = Client::connect(socket.as_ref(), Duration::from_secs(60));
+        let answered = Client::connect("g", socket.as_ref(), Duration::from_secs(60));
         assert!(answered.is_ok(), "time {time}: {:?}", answered.err());
     }
 }
