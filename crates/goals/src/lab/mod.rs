@@ -79,7 +79,11 @@ impl<'a> Lab<'a> {
     /// Ends everything that the lab started and gives back what it changed. Problems are printed:
     /// the results are there already.
     pub fn close(mut self) {
-        self.machine.set_closing(true);
+        self.clean_up(Self::give_back);
+    }
+
+    /// Does the work of [`Self::close`], which keeps it from being interrupted.
+    fn give_back(&mut self) {
         for job in std::mem::take(&mut self.jobs).into_iter().rev() {
             self.end(&job);
         }
@@ -100,7 +104,6 @@ impl<'a> Lab<'a> {
         for problem in problems {
             self.note(format!("the lab's end: {problem}"));
         }
-        self.machine.set_closing(false);
     }
 
     /// Runs `body`, which ends what this lab started, to its end even if this program is

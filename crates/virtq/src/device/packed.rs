@@ -29,7 +29,7 @@ use crate::ring::{
 const PER_LINE: u16 = 4;
 /// Chains that a look at a transmit ring may always take.
 const SHORT_LOOK: usize = 4;
-/// After a burst with more chains, another is expected.
+/// A look that found more chains prefetches the descriptors behind them.
 const LONG_BURST: usize = 8;
 
 /// The device end of a packed ring. Chains are returned in the order in which they were fetched.

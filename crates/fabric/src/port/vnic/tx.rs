@@ -31,8 +31,8 @@ impl Tx {
         })
     }
 
-    /// Reads the waiting frames from the ring and returns their number. [`Self::queue`] gives
-    /// access to them, the oldest first.
+    /// Reads waiting frames from the ring and returns how many it has read; 0 only if none waits
+    /// ([`TxQueue::peek`]). [`Self::queue`] gives access to them, the oldest first.
     #[inline]
     pub fn look(&mut self) -> Result<usize, Failure> {
         Ok(self.queue.peek()?)

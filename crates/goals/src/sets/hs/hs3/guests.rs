@@ -1,9 +1,10 @@
 //! Loads of HS3 on guests: VMCI sockets, TCP, and a latency-sensitive VM.
 //!
-//! The throughput of two guests changes by several percent from one start of a build to the next.
-//! So a sample of a stream is the mean of several starts. A response time changes with the machine,
-//! every few seconds. So a sample of responses is one short start, and more pairs are taken. One
-//! build runs at a time, with its own microguests and its own `taut bench`. The distance of the
+//! The throughput of two guests changes by several percent from one start of a build to the next:
+//! a sample of a stream is the mean of several starts. A response time changes with the machine,
+//! every few seconds: a sample of responses is one short start, and more pairs are taken.
+//!
+//! One build runs at a time, with its own microguests and its own `taut bench`. The distance of the
 //! CPUs is measured between the starts, while no build runs.
 //!
 //! Threads of guests and fabric are bound to pCPUs, the same for both builds: a scheduler that has
