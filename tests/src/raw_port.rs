@@ -2,6 +2,7 @@
 
 use std::os::unix::net::UnixStream;
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde_json::Value;
 use taut_bench::front_end::{self, Event, Wanted};
 use taut_virtq::driver::{Ram, RxDriver, TxDriver};
@@ -24,6 +25,8 @@ pub struct RawPort {
     rx: RxDriver,
     tx: TxDriver,
     kicks: [Event; 2],
+    /// The event by which the fabric tells of received frames.
+    call: Event,
     frame: Vec<u8>,
     _session: Frontend,
 }
@@ -61,16 +64,26 @@ impl RawPort {
                 rx.ring().publish();
                 let tx =
                     TxDriver::new(&mut link.ram, link.tx.layout, link.features, BUFFER)?.expect("memory");
-                made = Some((rx, tx, [link.rx.kick, link.tx.kick]));
+                made = Some((rx, tx, [link.rx.kick, link.tx.kick], link.rx.call));
                 Ok(())
             },
         );
         let session = session.expect("the fabric takes a session");
-        let (rx, tx, kicks) = made.expect("a session that began has its queues");
+        let (rx, tx, kicks, call) = made.expect("a session that began has its queues");
         kicks.iter().for_each(Event::raise);
-        let port = Self { name: name.to_owned(), mac, rx, tx, kicks, frame: Vec::new(), _session: session };
+        let (name, frame) = (name.to_owned(), Vec::new());
+        let port = Self { name, mac, rx, tx, kicks, call, frame, _session: session };
         eventually("the port is up", || (port.info(taut)["link"] == "up").then_some(()));
         port
+    }
+
+    /// Fills up the event by which the fabric tells of received frames, and makes it blocking: the
+    /// fabric's next signal waits for ever. Its descriptor of the event shares the mode.
+    pub fn block_interrupts(&self) {
+        self.call.clear();
+        rustix::io::write(&self.call, &(u64::MAX - 1).to_ne_bytes()).expect("there is room");
+        let flags = fcntl_getfl(&self.call).expect("the flags");
+        fcntl_setfl(&self.call, flags - OFlags::NONBLOCK).expect("the flags can be set");
     }
 
     /// Returns the port's entry of `taut port list`.

@@ -163,6 +163,11 @@ pub struct ExternalPortSpec {
     /// Interrupt and kick moderation, as for a vNIC.
     #[serde(default, skip_serializing_if = "NicCoalescing::is_default")]
     pub coalescing: NicCoalescing,
+    /// Admit memory that is not sealed against shrinking, and event descriptors that are no
+    /// eventfds. Only a trusted front end may bring these: with them it can disturb all guests of
+    /// the host.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub trusted: bool,
 }
 
 /// taut's end of a vhost-user socket.

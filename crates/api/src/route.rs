@@ -108,6 +108,9 @@ pub struct PortInfo {
     /// Traffic shaping in force, and its origin.
     #[serde(default)]
     pub shaping: PortShaping,
+    /// True if the port admits a front end that could disturb other guests.
+    #[serde(default)]
+    pub trusted: bool,
     /// Counters of frames, bytes, and drops by reason.
     pub counters: PortCounters,
 }

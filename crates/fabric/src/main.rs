@@ -8,7 +8,7 @@ use anyhow::Context;
 use taut_api::fabric::counters::FILE_SIZE;
 use taut_fabric::control::Control;
 use taut_fabric::sys::inherited::Inherited;
-use taut_fabric::sys::sandbox;
+use taut_fabric::sys::{descriptor, sandbox};
 use taut_virtq::counters::SharedWords;
 use tracing_subscriber::EnvFilter;
 
@@ -25,6 +25,7 @@ fn main() -> anyhow::Result<()> {
     drop(inherited.counters);
     // Workers inherit this. By default the kernel may add 50 µs to each timed sleep.
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).context("cannot make timers exact")?;
+    descriptor::prepare().context("/proc/self/fd cannot be opened")?;
     sandbox::enter()?;
     let control = Control::new(inherited.control, words).context("the worker cannot be started")?;
     control.run().context("waiting for events failed")

@@ -1,12 +1,13 @@
 //! Start of the daemon: from its arguments to a running reconcile loop and HTTP API.
 
-use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::placement::Numbers;
@@ -22,6 +23,7 @@ use crate::board::Board;
 use crate::fabric::{Fabric, Paths, counters::Counters};
 use crate::http::{self, App};
 use crate::inbox::{Inbox, Message};
+use crate::process::OomScore;
 use crate::reconcile::{Parts, Reconciler};
 use crate::store::Store;
 use crate::vms::Vms;
@@ -49,13 +51,16 @@ pub(crate) fn run(args: &Args) -> Result<(), ApiError> {
             "make it first (mkdir, in a mounted cgroup file system), or leave --cpuset out: then the whole host makes room",
         ));
     }
-    fs::create_dir_all(&args.run_dir).map_err(|error| {
+    make_run_dir(&args.run_dir).map_err(|error| {
         let what = format!("make the run directory {}", args.run_dir.display());
         cannot_unless(&what, "give it a --run-dir that can be written to", &error)
     })?;
+    // What the daemon and its children make is for root alone, unless more is given explicitly.
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
     let run_dir =
         fs::canonicalize(&args.run_dir).map_err(|error| cannot("find the run directory", &error))?;
     let _lock = lock(&run_dir)?;
+    OomScore::SERVICE.set(std::process::id());
     raise_open_files();
     let runtime = tokio::runtime::Runtime::new().map_err(|error| cannot("start its threads", &error))?;
     runtime.block_on(serve(args, run_dir))
@@ -68,6 +73,7 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     let (parts, app) = prepare(args, run_dir, &inbox)?;
     let socket = app.run_dir.join("tautd.sock");
     let listener = listen(&socket)?;
+    let store = app.store.clone();
     let reconciler = Reconciler::new(parts);
     let (ended, end) = oneshot::channel();
     let thread = std::thread::Builder::new().name("reconcile".into()).spawn(move || {
@@ -88,6 +94,8 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     served.map_err(|error| cannot("answer requests", &error))?;
     until_signal.abort();
     let _ = fs::remove_file(&socket);
+    // The fabric's supervisor keeps the store open.
+    store.flush_events();
     let fault = |message: String, hint| Err(ApiError::new(ErrorKind::Internal, message, hint));
     match thread.join() {
         Ok(Ok(())) => Ok(()),
@@ -119,6 +127,7 @@ fn prepare(args: &Args, run_dir: PathBuf, inbox: &Inbox) -> Result<(Parts, App),
     let libexec = libexec(args)?;
     let vms = Vms::adopt(&run_dir, &libexec).map_err(|error| cannot("look for running VMs", &error))?;
     let paths = Paths { run_dir: run_dir.clone(), libexec, counters: counters.clone() };
+    paths.reserve_record().map_err(|error| cannot("make room for the fabric's record", &error))?;
     let fabric = Fabric::new(paths, store.clone(), board.clone(), inbox.clone())
         .map_err(|error| cannot("prepare for the fabric", &error))?;
     let ledger = Ledger::new(Path::new("/"), &state_dir);
@@ -146,10 +155,29 @@ fn note(board: &Board, host: Topology) {
     seen.observed.host.cpu_mhz = topology::nominal_mhz(Path::new("/")).unwrap_or(0);
 }
 
+/// Makes the run directory, unless there is one. Others may pass through a new one, to sockets that
+/// are open to them, and cannot list it.
+fn make_run_dir(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(dir)?;
+    fs::set_permissions(dir, Permissions::from_mode(0o711))
+}
+
+/// Opens the lock file. Whoever may open it can lock it, so only root may.
+fn open_lock(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    let file = File::options().create(true).append(true).mode(0o600).custom_flags(flags).open(path)?;
+    // An earlier version made it readable for all.
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
 /// Locks the run directory, so that only one daemon works on it.
 fn lock(run_dir: &Path) -> Result<File, ApiError> {
     let path = run_dir.join("tautd.lock");
-    let file = File::create(&path).map_err(|error| cannot(&format!("make {}", path.display()), &error))?;
+    let file = open_lock(&path).map_err(|error| cannot(&format!("make {}", path.display()), &error))?;
     let end = Instant::now() + LOCK_PATIENCE;
     while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         if Instant::now() > end {
@@ -176,7 +204,7 @@ fn listen(path: &Path) -> Result<UnixListener, ApiError> {
         let hint = "give it a --run-dir that can be written to, with a short path: a Unix socket's has at most 107 bytes";
         cannot_unless(&format!("listen at {}", path.display()), hint, &error)
     })?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o660))
+    fs::set_permissions(path, Permissions::from_mode(0o660))
         .map_err(|error| cannot("protect its socket", &error))?;
     Ok(listener)
 }

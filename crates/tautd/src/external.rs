@@ -103,6 +103,7 @@ mod tests {
             offloads: false,
             queues: QueuePairs::default(),
             coalescing: NicCoalescing::HostDefault,
+            trusted: false,
         }
     }
 

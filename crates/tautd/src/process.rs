@@ -24,6 +24,26 @@ pub(crate) struct Identity {
     pub(crate) start_time: u64,
 }
 
+/// How much the kernel prefers a process as victim when the host has no memory left, from -1000
+/// (never) to 1000 (first): `oom_score_adj`. A child inherits the value of its parent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OomScore(i16);
+
+impl OomScore {
+    /// Everybody's network and sockets depend on the process.
+    pub(crate) const SERVICE: Self = Self(-900);
+    /// The process is one VM.
+    pub(crate) const VM: Self = Self(0);
+
+    /// Gives a process this value. In a container the kernel may refuse a lower one than that of
+    /// this process.
+    pub(crate) fn set(self, pid: u32) {
+        if let Err(error) = fs::write(format!("/proc/{pid}/oom_score_adj"), self.0.to_string()) {
+            tracing::warn!(pid, score = self.0, %error, "a process keeps the OOM score of its parent");
+        }
+    }
+}
+
 /// A process that runs, or has ended and is not yet reaped.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -51,10 +71,26 @@ fn start_time(stat: &str) -> Option<u64> {
 impl Process {
     /// Starts `command` in a session of its own. It inherits its standard streams and `fds`, each
     /// at the given number, and no other descriptor.
-    pub(crate) fn spawn(command: &mut Command, fds: &[(BorrowedFd<'_>, i32)]) -> io::Result<Self> {
-        let child = detach::spawn(command, fds)?;
-        let identity = Identity::of(child.id())?;
-        Ok(Self { identity, pidfd: open(child.id())?, child: Some(child) })
+    ///
+    /// An error leaves no process behind.
+    pub(crate) fn spawn(
+        command: &mut Command,
+        fds: &[(BorrowedFd<'_>, i32)],
+        oom: OomScore,
+    ) -> io::Result<Self> {
+        let mut child = detach::spawn(command, fds)?;
+        let pid = child.id();
+        oom.set(pid);
+        match Identity::of(pid).and_then(|identity| Ok((identity, open(pid)?))) {
+            Ok((identity, pidfd)) => Ok(Self { identity, pidfd, child: Some(child) }),
+            Err(error) => {
+                // Nobody could watch or end it. Both calls fail only for a process that has ended
+                // and was waited for.
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error)
+            }
+        }
     }
 
     /// Opens a process that an earlier daemon started. Returns `None` if it has ended.
@@ -131,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_process_is_adopted_by_number_and_start_time() {
-        let mut process = Process::spawn(Command::new("sleep").arg("60"), &[]).unwrap();
+        let mut process = Process::spawn(Command::new("sleep").arg("60"), &[], OomScore::VM).unwrap();
         let identity = process.identity();
         assert!(Process::adopt(identity).is_some());
         assert!(Process::adopt(Identity { start_time: identity.start_time + 1, ..identity }).is_none());
@@ -146,7 +182,7 @@ mod tests {
         let (a, b) = std::os::unix::net::UnixStream::pair().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "echo three >&3; echo four >&4"]);
-        let process = Process::spawn(&mut command, &[(b.as_fd(), 3), (b.as_fd(), 4)]).unwrap();
+        let process = Process::spawn(&mut command, &[(b.as_fd(), 3), (b.as_fd(), 4)], OomScore::VM).unwrap();
         // The command keeps duplicates for further starts.
         drop((b, command));
         assert!(process.has_ended(Duration::from_secs(10)));

@@ -195,10 +195,15 @@ pub(crate) fn port_link(desired: &Desired, seen: &Seen, owner: &Owner) -> (Link,
     }
 }
 
+/// Why a port whose front end has harmed the fabric stays down.
+const QUARANTINED: &str = "in quarantine, because its front end has harmed the fabric; restart its VM, or detach the \
+                           port and attach it again";
+
 /// Returns the link of a port, and why it is not up.
 fn link(seen: &Seen, port: Option<PortId>) -> (Link, Option<String>) {
     let Some(port) = port else { return (Link::Down, None) };
     match seen.observed.fabric.ports.get(&port) {
+        Some(_) if seen.observed.is_quarantined(port) => (Link::Down, Some(QUARANTINED.to_owned())),
         Some(state) => (state.link, state.reason.clone()),
         None => (Link::Down, seen.refused_ports.get(&port).cloned()),
     }

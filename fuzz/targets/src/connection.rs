@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use taut_api::fabric::PortId;
-use taut_api::fabric::config::{SocketConfig, WorkerMode};
+use taut_api::fabric::config::{FrontEndRules, SocketConfig, WorkerMode};
 use taut_api::vmci::Cid;
 use taut_fabric::vsock::rig::{Rig, Rings, device};
 use taut_virtq::socket_header::{CREDIT_UPDATE, REQUEST, RESPONSE, RST, RW, SHUTDOWN};
@@ -61,6 +61,7 @@ fn devices(rules: u8, limits: u8) -> Vec<SocketConfig> {
         unrestricted: rules >> (2 + at) & 1 != 0,
         connections: 1 + u32::from(limits & 7),
         half_open: 1 + u32::from((limits >> 3) % 4),
+        front_end: FrontEndRules::default(),
         ..device(3 + at as u32, domains[at])
     };
     (0..GUESTS).map(one).collect()

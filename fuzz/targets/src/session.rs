@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     recv, sendmsg, socketpair,
 };
 use taut_api::fabric::PortId;
-use taut_api::fabric::config::PortKind;
+use taut_api::fabric::config::{FrontEndRules, PortKind};
 use taut_api::fabric::counters::FILE_SIZE;
 use taut_fabric::net::queue::{PairIdx, QueueIdx};
 use taut_fabric::port::vnic_device::VnicDevice;
@@ -69,8 +69,10 @@ thread_local! {
 impl World {
     fn new() -> Self {
         let file = |len| {
-            let file = memfd_create("fuzz", MemfdFlags::CLOEXEC).expect("a memfd");
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let file = memfd_create("fuzz", flags).expect("a memfd");
             ftruncate(&file, len).expect("its length");
+            fcntl_add_seals(&file, SealFlags::SHRINK).expect("a seal");
             file
         };
         let memory = file(FILE_LEN);
@@ -214,7 +216,7 @@ fn run_in(world: &World, data: &[u8]) {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .expect("a socket pair");
     let front = Front { world, socket: ours };
-    let session = Session::new(theirs, front.device(&port));
+    let session = Session::new(theirs, front.device(&port), FrontEndRules::default());
     steps(&front, &port, session, &mut input);
     for queue in QueueIdx::all(port.queues()) {
         assert!(!port.runs(queue), "queue {queue} runs without its session");
@@ -272,7 +274,7 @@ fn go_on(front: &Front<'_>, port: &Arc<Port>, session: Session) -> Option<Sessio
     let record = session.record().clone();
     let fds = session.descriptors().iter().map(|fd| fd.try_clone_to_owned().expect("a descriptor")).collect();
     drop(session);
-    Session::resume(record, fds, front.device(port)).ok()
+    Session::resume(record, fds, front.device(port), FrontEndRules::default()).ok()
 }
 
 /// Moves a burst from the guest and a frame to it.

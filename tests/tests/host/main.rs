@@ -8,6 +8,7 @@ mod dense;
 mod evidence;
 mod first_hour;
 mod guide;
+mod harm;
 mod hostile;
 mod input;
 mod latency;

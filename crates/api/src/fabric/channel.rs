@@ -2,8 +2,11 @@
 //!
 //! A frame is a 4-byte little-endian length, followed by that many bytes of JSON. Descriptors
 //! travel with the first byte of the length.
+//!
+//! No call relies on the mode of the socket, which its other holders may change: each asks the
+//! kernel not to block, and waits by itself.
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -22,14 +25,16 @@ pub const MAX_FRAME: usize = 8 << 20;
 /// Maximum number of descriptors per frame (the kernel's `SCM_MAX_FD`).
 pub const MAX_FDS: usize = 253;
 
-/// Sends one message with its descriptors. Blocks until the kernel has all of it, in any mode of
-/// the socket.
+/// A peer that has gone is an error, not a signal.
+const SEND: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
+
+/// Sends one message with its descriptors. Waits until the kernel has all of it.
 pub fn send<M: Serialize>(socket: &UnixStream, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     send_until(socket, message, fds, None)
 }
 
-/// As [`send`], on a non-blocking socket. Returns [`io::ErrorKind::TimedOut`] after `limit`; the
-/// position in the stream is then undefined.
+/// As [`send`]. Returns [`io::ErrorKind::TimedOut`] after `limit`; the position in the stream is
+/// then undefined.
 pub fn send_within<M: Serialize>(
     socket: &UnixStream,
     message: &M,
@@ -58,7 +63,7 @@ fn send_until<M: Serialize>(
     }
     // Descriptors travel with the first byte; the rest is plain bytes.
     let sent = loop {
-        match sendmsg(socket, &[IoSlice::new(&length)], &mut control, SendFlags::NOSIGNAL) {
+        match sendmsg(socket, &[IoSlice::new(&length)], &mut control, SEND) {
             Err(rustix::io::Errno::INTR) => {}
             Err(rustix::io::Errno::AGAIN) => wait(socket, PollFlags::OUT, deadline)?,
             other => break other?,
@@ -73,8 +78,7 @@ pub fn receive<M: DeserializeOwned>(socket: &UnixStream) -> io::Result<Option<(M
     receive_until(socket, None)
 }
 
-/// As [`receive`], on a non-blocking socket. Returns [`io::ErrorKind::TimedOut`] if the message is
-/// incomplete after `limit`.
+/// As [`receive`]. Returns [`io::ErrorKind::TimedOut`] if the message is incomplete after `limit`.
 pub fn receive_within<M: DeserializeOwned>(
     socket: &UnixStream,
     limit: Duration,
@@ -91,7 +95,8 @@ fn receive_until<M: DeserializeOwned>(
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let got = loop {
-        match recvmsg(socket, &mut [IoSliceMut::new(&mut length)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        match recvmsg(socket, &mut [IoSliceMut::new(&mut length)], &mut control, flags) {
             Err(rustix::io::Errno::INTR) => {}
             Err(rustix::io::Errno::AGAIN) => wait(socket, PollFlags::IN, deadline)?,
             other => break other?.bytes,
@@ -132,31 +137,27 @@ fn wait(socket: &UnixStream, flags: PollFlags, deadline: Option<Instant>) -> io:
     }
 }
 
-fn write_all(mut socket: &UnixStream, mut bytes: &[u8], deadline: Option<Instant>) -> io::Result<()> {
+fn write_all(socket: &UnixStream, mut bytes: &[u8], deadline: Option<Instant>) -> io::Result<()> {
     while !bytes.is_empty() {
-        match socket.write(bytes) {
+        match rustix::net::send(socket, bytes, SEND) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(n) => bytes = &bytes[n..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait(socket, PollFlags::OUT, deadline)?;
-            }
-            Err(error) => return Err(error),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => wait(socket, PollFlags::OUT, deadline)?,
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
 }
 
-fn read_exact(mut socket: &UnixStream, mut bytes: &mut [u8], deadline: Option<Instant>) -> io::Result<()> {
+fn read_exact(socket: &UnixStream, mut bytes: &mut [u8], deadline: Option<Instant>) -> io::Result<()> {
     while !bytes.is_empty() {
-        match socket.read(bytes) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(n) => bytes = &mut bytes[n..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait(socket, PollFlags::IN, deadline)?;
-            }
-            Err(error) => return Err(error),
+        match rustix::net::recv(socket, &mut *bytes, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok((_, n)) => bytes = &mut bytes[n..],
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => wait(socket, PollFlags::IN, deadline)?,
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
@@ -164,6 +165,8 @@ fn read_exact(mut socket: &UnixStream, mut bytes: &mut [u8], deadline: Option<In
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::super::config::FabricConfig;
     use super::super::message::ToFabric;
     use super::*;
@@ -190,7 +193,6 @@ mod tests {
     #[test]
     fn a_peer_that_neither_reads_nor_writes_is_given_up() {
         let (a, _b) = UnixStream::pair().unwrap();
-        a.set_nonblocking(true).unwrap();
         let limit = Duration::from_millis(20);
         let error = loop {
             let hello = ToFabric::Hello { protocol: 1 };

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::network::{MacLearning, Security};
 use crate::shaping::Shaping;
 use crate::vmci::Cid;
-use crate::{Coalescing, MacAddr, Name, Vlan};
+use crate::{Bytes, Coalescing, MacAddr, Name, Vlan};
 
 /// Number of a port: stable for the life of its vNIC or attachment, and index of its counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -61,6 +61,21 @@ pub struct SocketConfig {
     pub connections: u32,
     /// Limit of connections that are not accepted yet.
     pub half_open: u32,
+    /// What its front end may bring.
+    #[serde(default)]
+    pub front_end: FrontEndRules,
+}
+
+/// What a vhost-user front end may bring. Its process may be hostile, and the fabric serves other
+/// guests too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrontEndRules {
+    /// Memory of its guest; `None` without a limit. All regions together have little more.
+    #[serde(default)]
+    pub memory: Option<Bytes>,
+    /// Memory may be unsealed, and event descriptors may be of any kind.
+    #[serde(default)]
+    pub trusted: bool,
 }
 
 /// Settings of the thread that serves sockets.
@@ -97,6 +112,9 @@ pub struct PortConfig {
     pub coalescing: Coalescing,
     /// Merges TCP segments for the port, if the guest's driver accepts merged ones.
     pub lro: bool,
+    /// What its front end may bring, if it has one.
+    #[serde(default)]
+    pub front_end: FrontEndRules,
 }
 
 /// Kind of the other end of a port.

@@ -57,6 +57,9 @@ pub enum ToFabric {
         /// Number of each connection, in the order of the descriptors.
         connections: Vec<u32>,
     },
+    /// Are all threads making progress? Answered by [`FromFabric::Pong`]. Only for a fabric that
+    /// says so in [`FromFabric::Welcome`].
+    Ping,
     /// Stop after publishing every ring: the planned half of an upgrade. The fabric first sends
     /// sessions that have changed, then [`FromFabric::Stopped`], then closes the connection.
     Quit,
@@ -95,6 +98,14 @@ pub enum FromFabric {
         pid: u32,
         /// Revision of the configuration in force, 0 for none.
         revision: u64,
+        /// The fabric answers [`ToFabric::Ping`].
+        #[serde(default)]
+        answers_pings: bool,
+    },
+    /// Answer to [`ToFabric::Ping`].
+    Pong {
+        /// Milliseconds for which a thread that serves guests was seen without progress.
+        silent_ms: u64,
     },
     /// The configuration with this revision is in force.
     Configured {
@@ -134,6 +145,10 @@ pub enum FromFabric {
         port: PortId,
         /// Reason.
         reason: String,
+        /// The front end harmed the fabric. The receiver attaches no other one to the port until
+        /// its VM is restarted.
+        #[serde(default)]
+        quarantined: bool,
     },
     /// A guest connects to a port of the host: to its device's Unix socket with `_<to>` appended.
     /// Answered by [`ToFabric::HostConnected`].

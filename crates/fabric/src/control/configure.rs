@@ -135,8 +135,8 @@ impl Control {
         let had_session = entry.end_session();
         entry.detach();
         if had_session {
-            let ended = FromFabric::SessionEnded { port, reason: reason.to_owned() };
-            self.tautd.send(&ended, &[]);
+            let reason = reason.to_owned();
+            self.tautd.send(&FromFabric::SessionEnded { port, reason, quarantined: false }, &[]);
         }
     }
 }

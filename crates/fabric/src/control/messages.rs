@@ -1,6 +1,7 @@
 //! Messages from `tautd`: each is carried out here or passed to its file.
 
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use rustix::net::{SocketFlags, accept_with};
 use taut_api::fabric::message::Attachment;
@@ -40,6 +41,7 @@ impl Control {
             ToFabric::HostListener { port } => self.host_listener(port, fds),
             ToFabric::HostConnected { port, request } => self.vsock.answer(port, request, fds),
             ToFabric::HostStreams { connections } => self.host_streams(connections, fds),
+            ToFabric::Ping => self.answer_ping(),
             ToFabric::Quit => return true,
         }
         false
@@ -52,6 +54,7 @@ impl Control {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             revision: self.config.revision,
+            answers_pings: true,
         };
         self.tautd.welcome(&welcome, protocol == PROTOCOL);
         if protocol != PROTOCOL {
@@ -69,6 +72,13 @@ impl Control {
         }
     }
 
+    fn answer_ping(&mut self) {
+        let threads = self.workers.progress().chain([self.vsock.progress()]);
+        let silence = self.heartbeat.silence(Instant::now(), threads);
+        let silent_ms = silence.as_millis().try_into().unwrap_or(u64::MAX);
+        self.tautd.send(&FromFabric::Pong { silent_ms }, &[]);
+    }
+
     /// Attaches a device, a socket or a session to a port.
     fn attach(&mut self, port: PortId, via: Attachment, fds: Vec<OwnedFd>) {
         let Some(entry) = self.entries.get_mut(&port) else {
@@ -78,7 +88,7 @@ impl Control {
         };
         if entry.session.is_some() {
             let reason = "replaced by another attachment".to_owned();
-            self.tautd.send(&FromFabric::SessionEnded { port, reason }, &[]);
+            self.tautd.send(&FromFabric::SessionEnded { port, reason, quarantined: false }, &[]);
         }
         match entry.attach(via, fds, &self.events) {
             Ok(()) => {

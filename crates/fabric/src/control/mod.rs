@@ -9,6 +9,7 @@ mod attach;
 mod configure;
 mod entry;
 mod front_ends;
+mod heartbeat;
 mod log_limit;
 mod messages;
 mod peer;
@@ -19,17 +20,20 @@ mod vsock;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use taut_api::fabric::{FabricConfig, FromFabric, PortId};
 use taut_virtq::counters::SharedWords;
+use taut_virtq::memory::survive_lost_pages;
 use tracing::info;
 
 use crate::sys::epoll::{Epoll, EventFlags, Ready, Waker, Watched, set_nonblocking};
+use crate::sys::watch;
 use crate::worker::Workers;
 use entry::Entry;
+use heartbeat::Heartbeat;
 use peer::Tautd;
 use vsock::VsockDevices;
 
@@ -46,12 +50,17 @@ pub struct Control {
     /// The socket to which `tautd` connects.
     listener: Watched<OwnedFd>,
     _alarm: Watched<Waker>,
+    /// Readable after a front end has blocked a thread.
+    blocked: Watched<Waker>,
+    /// Readable after pages of guest memory have vanished.
+    lost: Watched<Waker>,
     /// `tautd` has connected at least once. From then on, traffic continues without a connection.
     known: bool,
     tautd: Tautd,
     words: Arc<SharedWords>,
     workers: Workers,
     vsock: VsockDevices,
+    heartbeat: Heartbeat,
     /// Ports and vsock devices.
     entries: BTreeMap<PortId, Entry>,
     config: FabricConfig,
@@ -64,12 +73,18 @@ impl Control {
     /// `words` the mapped counters file.
     pub fn new(listener: OwnedFd, words: SharedWords) -> io::Result<Self> {
         let words = Arc::new(words);
+        // First of all: threads that were started before would not be watched.
+        let blocked = watch::start()?;
+        let lost = Waker::new()?;
+        survive_lost_pages(lost.as_fd().try_clone_to_owned()?)?;
         let workers = Workers::start(&words)?;
         let events = Epoll::new()?;
         let vsock = VsockDevices::start(&words, &events)?;
         set_nonblocking(&listener)?;
         Ok(Self {
             listener: events.watch(listener, token::CONTROL, EventFlags::IN)?,
+            blocked: events.watch(blocked, token::HARM, EventFlags::IN)?,
+            lost: events.watch(lost, token::HARM, EventFlags::IN)?,
             _alarm: events.watch(workers.alarm().clone(), token::ALARM, EventFlags::IN)?,
             events,
             known: false,
@@ -77,6 +92,7 @@ impl Control {
             words,
             workers,
             vsock,
+            heartbeat: Heartbeat::default(),
             entries: BTreeMap::new(),
             config: FabricConfig::default(),
             standby: false,
@@ -105,6 +121,7 @@ impl Control {
                     }
                     token::ALARM => self.handle_incidents(),
                     token::VSOCK => self.handle_vsock_events(),
+                    token::HARM => self.handle_harm(),
                     token::FRONT_END => self.serve_front_end(port),
                     token::LISTENER => self.accept_front_end(port),
                     _ => {}

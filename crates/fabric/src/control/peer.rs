@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use super::entry::Entry;
 use super::token;
-use crate::sys::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
+use crate::sys::epoll::{Epoll, EventFlags, Watched};
 use crate::vhost_user::Session;
 
 /// Longest time that one message may take.
@@ -37,7 +37,6 @@ impl Tautd {
     /// Replaces the connection.
     pub(super) fn connect(&mut self, socket: OwnedFd, events: &Epoll) -> io::Result<()> {
         self.disconnect();
-        set_nonblocking(&socket)?;
         let socket = events.watch(UnixStream::from(socket), token::TAUTD, EventFlags::IN)?;
         self.0 = Some(Peer { socket, greeted: false });
         Ok(())

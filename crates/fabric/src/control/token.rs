@@ -14,3 +14,5 @@ pub(super) const FRONT_END: u64 = 4 << 16;
 pub(super) const LISTENER: u64 = 5 << 16;
 /// The vsock thread has reported events.
 pub(super) const VSOCK: u64 = 6 << 16;
+/// A front end has blocked a thread, or taken away memory.
+pub(super) const HARM: u64 = 7 << 16;

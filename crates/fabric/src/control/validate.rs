@@ -93,7 +93,7 @@ fn conflict(vlans: &[&Vlan], vlan: &Vlan) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use taut_api::fabric::config::SegmentId;
+    use taut_api::fabric::config::{FrontEndRules, SegmentId};
     use taut_api::network::Security;
     use taut_api::shaping::Shaping;
     use taut_api::vmci::Cid;
@@ -114,6 +114,7 @@ mod tests {
             mac_learning: None,
             coalescing: Coalescing::Disabled,
             lro: true,
+            front_end: FrontEndRules::default(),
         }
     }
 
@@ -167,6 +168,7 @@ mod tests {
             unrestricted: false,
             connections: 4096,
             half_open: 256,
+            front_end: FrontEndRules::default(),
         }
     }
 

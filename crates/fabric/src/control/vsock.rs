@@ -11,6 +11,7 @@ use taut_api::fabric::{FromFabric, PortId};
 use taut_virtq::counters::SharedWords;
 use tracing::warn;
 
+use super::heartbeat::Progress;
 use super::{Control, token};
 use crate::sys::epoll::{Epoll, EventFlags, Waker, Watched};
 use crate::vhost_user::Device;
@@ -69,6 +70,11 @@ impl VsockDevices {
             self.begun = true;
             self.handle.begin(std::mem::take(&mut self.streams));
         }
+    }
+
+    /// The progress of the thread.
+    pub(super) fn progress(&self) -> Progress {
+        self.handle.progress()
     }
 
     /// Accepts connections from the host. The rings must run first: earlier clients are refused.

@@ -18,6 +18,13 @@ const IPV6: [u8; 2] = [0x86, 0xdd];
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
+/// Largest number of segments that a TCP frame may represent: 64 KiB in segments of 48 bytes, the
+/// shortest that Linux sends (`tcp_min_snd_mss`). Shorter ones are permitted in shorter frames,
+/// because a router merges whatever it receives.
+const MOST_TCP_SEGMENTS: usize = 65_536 / 48;
+/// Largest number of segments that a UDP frame may represent (Linux's `UDP_MAX_SEGMENTS`).
+const MOST_UDP_SEGMENTS: usize = 128;
+
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
@@ -139,7 +146,7 @@ impl<'a> Pieces<'a> {
     pub fn count(&self) -> usize {
         match self.work {
             Work::Checksum { .. } => 1,
-            Work::Segments(layout) => (self.frame.len() - layout.payload).div_ceil(layout.size).max(1),
+            Work::Segments(layout) => layout.segments(self.frame),
         }
     }
 
@@ -196,7 +203,14 @@ impl Layout {
         if payload > frame.len() || (tcp && l4_header < 20) {
             return Err(bad);
         }
-        Ok(Self { v4, tcp, l3, l4, payload, size: usize::from(header.gso_size) })
+        let layout = Self { v4, tcp, l3, l4, payload, size: usize::from(header.gso_size) };
+        let most = if tcp { MOST_TCP_SEGMENTS } else { MOST_UDP_SEGMENTS };
+        if layout.segments(frame) <= most { Ok(layout) } else { Err(bad) }
+    }
+
+    /// Number of segments, at least one.
+    fn segments(&self, frame: &[u8]) -> usize {
+        (frame.len() - self.payload).div_ceil(self.size).max(1)
     }
 
     /// Range of a segment's payload in the frame.

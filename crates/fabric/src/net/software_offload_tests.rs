@@ -175,7 +175,7 @@ proptest! {
     fn segments_are_acceptable_to_a_receiver_and_carry_every_byte(
         shape in shapes(),
         payload in prop::collection::vec(any::<u8>(), 1..20_000),
-        size in 1_u16..3000,
+        size in 160_u16..3000,
     ) {
         let flags = 0xf9; // CWR, FIN, PSH and more
         let frame = shape.frame(&payload, flags);
@@ -277,4 +277,20 @@ fn headers_that_contradict_the_frame_are_refused() {
     }
     let no_size = NetHeader { gso_type: GSO_TCPV4, ..NO_OFFLOADS };
     assert_eq!(check_header(&no_size, 1000), Err(DropReason::BadHeader));
+}
+
+#[test]
+fn a_frame_represents_a_bounded_number_of_segments() {
+    let tcp = Shape { v4: true, tcp: true, options: [0, 0] };
+    let udp = Shape { tcp: false, ..tcp };
+    for (shape, most) in [(tcp, MOST_TCP_SEGMENTS), (udp, MOST_UDP_SEGMENTS)] {
+        for size in [1, 40] {
+            let count = |payload: usize| {
+                let frame = shape.frame(&vec![7; payload], 0x18);
+                Pieces::of(&frame, &shape.header(size as u16)).map(|pieces| pieces.count())
+            };
+            assert_eq!(count(most * size).unwrap(), most);
+            assert_eq!(count(most * size + 1).unwrap_err(), DropReason::BadHeader);
+        }
+    }
 }

@@ -1,6 +1,5 @@
 //! The interrupt of one ring.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,20 +8,20 @@ use taut_api::fabric::counters::PortWord;
 
 use crate::moderation::{Interrupt, Interrupts};
 use crate::sys::counters::PortBlock;
-use crate::sys::epoll::signal;
+use crate::sys::event_fd::EventFd;
 
 /// A ring's call descriptor behind its moderator.
 ///
 /// A method that returns a time wants [`Self::due`] to be called at that time.
 #[derive(Debug)]
 pub struct Notifier {
-    call: Option<Arc<OwnedFd>>,
+    call: Option<Arc<EventFd>>,
     moderator: Interrupts,
 }
 
 impl Notifier {
     /// Creates the notifier of a ring with `size` entries.
-    pub fn new(call: Option<Arc<OwnedFd>>, coalescing: Coalescing, size: u16) -> Self {
+    pub fn new(call: Option<Arc<EventFd>>, coalescing: Coalescing, size: u16) -> Self {
         Self { call, moderator: Interrupts::new(coalescing, size) }
     }
 
@@ -78,12 +77,12 @@ impl Notifier {
     /// Interrupts the guest, whether or not there is anything new.
     pub fn ring(&self) {
         if let Some(call) = &self.call {
-            signal(call);
+            call.signal();
         }
     }
 
     /// Replaces the call descriptor.
-    pub fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
+    pub fn set_call(&mut self, call: Option<Arc<EventFd>>) {
         self.call = call;
     }
 

@@ -1,6 +1,5 @@
 //! A port as the device of a vhost-user session.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use taut_api::fabric::PortId;
@@ -10,6 +9,7 @@ use taut_virtq::device::{RxQueue, TxQueue};
 use super::Port;
 use super::features;
 use crate::net::queue::{Direction, QueueIdx};
+use crate::sys::event_fd::EventFd;
 use crate::vhost_user::device::{Device, Ring, RingSetup, StartError};
 use crate::wake::mailbox::Mailboxes;
 
@@ -52,7 +52,7 @@ impl Device for VnicDevice {
         self.port.stop_ring(queue)
     }
 
-    fn set_call(&self, queue: QueueIdx, call: Option<Arc<OwnedFd>>) {
+    fn set_call(&self, queue: QueueIdx, call: Option<Arc<EventFd>>) {
         self.port.with_notifier(queue, |notifier| notifier.set_call(call));
     }
 

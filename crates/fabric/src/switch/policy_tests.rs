@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use taut_api::coalescing::Coalescing;
 use taut_api::fabric::PortId;
-use taut_api::fabric::config::{PortConfig, PortKind, SegmentId};
+use taut_api::fabric::config::{FrontEndRules, PortConfig, PortKind, SegmentId};
 use taut_api::fabric::counters::FILE_SIZE;
 use taut_api::network::{MacLearning, Security};
 use taut_api::shaping::Shaping;
@@ -38,6 +38,7 @@ fn port(id: u16, vlan: &str) -> PortConfig {
         mac_learning: None,
         coalescing: Coalescing::Disabled,
         lro: true,
+        front_end: FrontEndRules::default(),
     }
 }
 

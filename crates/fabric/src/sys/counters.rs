@@ -85,6 +85,13 @@ impl WorkerBlock {
         Self { words: Arc::clone(words), base: worker_base(worker) }
     }
 
+    /// Number of rounds that the worker has made, sleeping ones included.
+    pub fn rounds(&self) -> u64 {
+        let words = [WorkerWord::Bursts, WorkerWord::EmptyRounds, WorkerWord::Sleeps];
+        let values = words.map(|word| self.words.words()[self.base + word as usize].load(Relaxed));
+        values.into_iter().fold(0, u64::wrapping_add)
+    }
+
     /// Adds to a word. Only this worker writes it.
     pub fn add(&self, word: WorkerWord, count: u64) {
         add(&self.words, self.base + word as usize, count);

@@ -116,7 +116,8 @@ impl Waker {
 
     /// Makes the waker readable, which wakes a thread that watches it.
     pub fn wake(&self) {
-        signal(&self.0);
+        // A full one is readable already. No other process has a duplicate, so it never blocks.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
     /// Makes the waker unreadable.
@@ -135,12 +136,6 @@ impl AsFd for Waker {
 pub fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
     let flags = fcntl_getfl(&fd)?;
     Ok(fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?)
-}
-
-/// Signals an event descriptor. Errors are ignored: a full one is signalled already, and a broken
-/// one harms only its owner.
-pub fn signal(event: impl AsFd) {
-    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
-//! The host's services: event queues, threads, locks, counters, inherited descriptors and the
-//! sandbox.
+//! The host's services: event queues, threads, locks, counters, kinds of descriptors, inherited
+//! ones, the watch over writes to descriptors of others, and the sandbox.
 
 mod affinity;
 pub mod counters;
+pub mod descriptor;
 pub mod epoll;
+pub mod event_fd;
 pub mod inherited;
 pub mod lock;
 pub mod sandbox;
 pub(crate) mod thread;
+pub mod watch;

@@ -4,12 +4,14 @@
 //! descriptors that it was given. Four independent mechanisms ensure that: no new privileges, no
 //! capabilities, no file system (Landlock), and a list of permitted system calls (seccomp), none of
 //! which opens, connects, executes or inspects another process. Other calls fail with `EPERM`, so
-//! that a library which can do without such a call continues.
+//! that a library which can do without such a call continues. The process leaves no core dump, and
+//! no other process of its user may look into its memory.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use landlock::{ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetStatus};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
@@ -40,6 +42,7 @@ pub enum SandboxError {
 ///
 /// Call it before the process has other threads.
 pub fn enter() -> Result<(), SandboxError> {
+    forbid_core_dumps()?;
     drop_privileges()?;
     close_file_system()?;
     filter_system_calls()?;
@@ -47,9 +50,19 @@ pub fn enter() -> Result<(), SandboxError> {
     Ok(())
 }
 
+fn failed(what: &'static str) -> impl Fn(rustix::io::Errno) -> SandboxError {
+    move |source| SandboxError::Privileges { what, source: source.into() }
+}
+
+/// The process has copies of frames and socket data of all guests. The limit alone would not do:
+/// the kernel ignores it when a program takes the dumps.
+fn forbid_core_dumps() -> Result<(), SandboxError> {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    setrlimit(Resource::Core, none).map_err(failed("core dumps"))?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(failed("core dumps"))
+}
+
 fn drop_privileges() -> Result<(), SandboxError> {
-    let failed =
-        |what| move |source: rustix::io::Errno| SandboxError::Privileges { what, source: source.into() };
     rustix::thread::set_no_new_privs(true).map_err(failed("gaining privileges"))?;
     let held = rustix::thread::capabilities(None).map_err(failed("capabilities"))?;
     if held.effective.contains(CapabilitySet::SETPCAP) {
@@ -110,6 +123,8 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_fstat,
     libc::SYS_getsockopt,
     libc::SYS_lseek,
+    // The kind of a received descriptor.
+    libc::SYS_readlinkat,
     // Memory.
     libc::SYS_mmap,
     libc::SYS_munmap,

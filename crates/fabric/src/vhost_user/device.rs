@@ -12,6 +12,7 @@ use taut_virtq::{PositionLog, QueueConfig};
 
 use super::features;
 use crate::net::queue::{PairIdx, QueueIdx};
+use crate::sys::event_fd::EventFd;
 
 /// A device with virtqueues, independent of how its front end describes them.
 ///
@@ -47,7 +48,7 @@ pub trait Device: Debug + Send + Sync {
     fn stop_ring(&self, queue: QueueIdx) -> Option<u16>;
 
     /// Replaces the descriptor by which a running queue interrupts the guest.
-    fn set_call(&self, queue: QueueIdx, call: Option<Arc<OwnedFd>>);
+    fn set_call(&self, queue: QueueIdx, call: Option<Arc<EventFd>>);
 
     /// Interrupts the guest for one queue, whether or not there is anything new.
     fn interrupt(&self, queue: QueueIdx);
@@ -96,7 +97,7 @@ pub struct Ring {
     /// The event descriptor that the guest signals when it adds buffers.
     pub kick: Arc<OwnedFd>,
     /// The event descriptor that interrupts the guest; `None` if the guest polls.
-    pub call: Option<Arc<OwnedFd>>,
+    pub call: Option<Arc<EventFd>>,
 }
 
 /// Reasons why a ring cannot be started.

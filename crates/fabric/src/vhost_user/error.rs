@@ -2,6 +2,7 @@
 
 use std::io;
 
+use taut_api::Bytes;
 use taut_virtq::fault::{QueueError, RingFault};
 use taut_virtq::memory::MemoryError;
 use vhost::vhost_user::message::FrontendReq;
@@ -102,6 +103,20 @@ pub enum SessionError {
     /// A region to be removed does not exist, or one too many was added.
     #[error("the memory region at {0:#x} cannot be added or removed")]
     Region(u64),
+    /// All regions together are larger than the guest's memory.
+    #[error("the front end brings {got} of guest memory; its guest has {memory}")]
+    TooMuchMemory {
+        /// Sum of all regions.
+        got: Bytes,
+        /// Memory of the guest.
+        memory: Bytes,
+    },
+    /// The file of a region may be shortened while it is in use.
+    #[error("the memory region at {0:#x} is not sealed against shrinking")]
+    Unsealed(u64),
+    /// A kick, call or error descriptor is something else.
+    #[error("the front end sent an event descriptor that is no eventfd")]
+    NotAnEventfd,
     /// Guest memory cannot be mapped.
     #[error("guest memory cannot be mapped: {0}")]
     Memory(#[from] MemoryError),
@@ -123,6 +138,14 @@ impl SessionError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Memory(_) => Some("QEMU needs memory-backend-memfd with share=on"),
+            Self::Unsealed(_) => Some(
+                "QEMU needs memory-backend-memfd with share=on; for a front end that taut did not start: taut \
+                 port set NAME --trusted",
+            ),
+            Self::NotAnEventfd => {
+                Some("connect QEMU 7.2 or newer, or trust the front end: taut port set NAME --trusted")
+            }
+            Self::TooMuchMemory { .. } => Some("restart the VM, so that its process has the configured size"),
             Self::NoSuchQueue { .. } => {
                 Some("QEMU's -netdev vhost-user takes at most as many `queues` as the port has pairs")
             }

@@ -1,6 +1,5 @@
 //! A vsock device as a front end's session drives it.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use taut_api::fabric::PortId;
@@ -11,7 +10,7 @@ use super::engine::VsockSwitch;
 use super::proto::GuestIdx;
 use super::thread::Shared;
 use crate::net::queue::{Direction, QueueIdx};
-use crate::sys::epoll::signal;
+use crate::sys::event_fd::EventFd;
 use crate::vhost_user::device::{Device, Ring, RingSetup, StartError};
 
 /// Feature bits of the device (virtio 1.2, 5.10.3): `SOCK_STREAM` and `SOCK_SEQPACKET`.
@@ -90,7 +89,7 @@ impl Device for VsockDevice {
         })?
     }
 
-    fn set_call(&self, queue: QueueIdx, call: Option<Arc<OwnedFd>>) {
+    fn set_call(&self, queue: QueueIdx, call: Option<Arc<EventFd>>) {
         self.with(|switch, guest| match queue.direction() {
             Direction::Receive => switch.guests.receivers[guest].call = call,
             Direction::Transmit => switch.guests.senders[guest].call = call,
@@ -103,7 +102,9 @@ impl Device for VsockDevice {
                 Direction::Receive => &switch.guests.receivers[guest].call,
                 Direction::Transmit => &switch.guests.senders[guest].call,
             };
-            call.iter().for_each(signal);
+            if let Some(call) = call {
+                call.signal();
+            }
         });
     }
 

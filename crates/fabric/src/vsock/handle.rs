@@ -89,6 +89,11 @@ impl VsockHandle {
         self.shared.waker.wake();
     }
 
+    /// The number of passes that the thread has made; `None` while it sleeps.
+    pub fn progress(&self) -> Option<u64> {
+        self.shared.progress()
+    }
+
     /// Readable when there are events.
     pub fn alarm(&self) -> &Waker {
         &self.shared.alarm

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,10 @@ pub(super) struct Shared {
     switch: Mutex<VsockSwitch>,
     /// Number of callers that wait for the lock besides the thread.
     waiting: AtomicUsize,
+    /// Number of passes that the thread has made.
+    passes: AtomicU64,
+    /// The thread sleeps.
+    asleep: AtomicBool,
     /// Wakes the thread.
     pub(super) waker: Waker,
     /// Wakes the control thread.
@@ -31,8 +35,19 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(switch: VsockSwitch, waker: Waker) -> io::Result<Self> {
-        let (switch, waiting) = (Mutex::new(switch), AtomicUsize::new(0));
-        Ok(Self { switch, waiting, waker, alarm: Waker::new()? })
+        Ok(Self {
+            switch: Mutex::new(switch),
+            waiting: AtomicUsize::new(0),
+            passes: AtomicU64::new(0),
+            asleep: AtomicBool::new(false),
+            waker,
+            alarm: Waker::new()?,
+        })
+    }
+
+    /// The number of passes that the thread has made; `None` while it sleeps.
+    pub(super) fn progress(&self) -> Option<u64> {
+        (!self.asleep.load(Relaxed)).then(|| self.passes.load(Relaxed))
     }
 
     /// Locks the switch for any caller but the thread.
@@ -60,6 +75,7 @@ fn run(shared: &Shared) {
     let mut looked = now;
     let mut sharing = Sharing::default();
     loop {
+        shared.passes.store(shared.passes.load(Relaxed).wrapping_add(1), Relaxed);
         let mut switch = lock(&shared.switch);
         if switch.quit {
             return;
@@ -92,9 +108,11 @@ fn run(shared: &Shared) {
             }
         };
         // A long time-out would set up and take down a timer with each sleep, for nothing.
+        shared.asleep.store(true, Relaxed);
         if let Err(error) = epoll.wait(&mut ready, (timeout < FOREVER).then_some(timeout)) {
             tracing::error!("waiting for vsock events failed: {error}");
         }
+        shared.asleep.store(false, Relaxed);
         now = Instant::now();
         looked = now;
         if !ready.is_empty() {

@@ -146,6 +146,11 @@ impl Mailbox {
         may
     }
 
+    /// Tells whether the worker sleeps, or is about to.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.asleep.load(Relaxed)
+    }
+
     /// Marks the worker as awake.
     pub(crate) fn wake_up(&self) {
         self.asleep.store(false, Relaxed);

@@ -129,6 +129,8 @@ fn shaped_ring_burst(
     (0..done).for_each(|index| gate.spend(len(index)));
     let next = match (verdict, later) {
         (Verdict::Wait(until), _) => Next::Wait(until),
+        // The burst has become long; the rest conforms already.
+        (Verdict::Done, _) if done < conforming => Next::More,
         (Verdict::Done, Some(when)) => Next::At(when),
         (Verdict::Done, None) if waiting == 0 => Next::Nothing,
         (Verdict::Done, None) => Next::More,

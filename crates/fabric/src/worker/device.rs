@@ -70,7 +70,7 @@ impl<'b, 's, 'g> DeviceBurst<'b, 's, 'g> {
         let mut next = Ok(Next::More);
         for _ in 0..BURST {
             next = self.one(device, pieces_done);
-            if !matches!(next, Ok(Next::More)) {
+            if !matches!(next, Ok(Next::More)) || self.forwarder.is_long() {
                 break;
             }
         }

@@ -23,6 +23,8 @@ impl Worker {
             // No guest can cause this, and a worker without events is useless.
             panic!("waiting for events failed: {error}");
         }
+        // From here on the worker must make progress.
+        self.mailbox().wake_up();
         for &(token, flags) in &ready {
             if token == token::WAKE {
                 self.mailbox().clear_wake_ups();
@@ -126,8 +128,13 @@ impl Worker {
     pub(super) fn timer_expired(&mut self, when: Instant, wake: Wake, now: Instant) {
         match wake {
             Wake::Source(source) => {
-                if self.sources.state(source).wake == Some(when) {
+                let state = self.sources.state(source);
+                state.timer_expired(when);
+                let Some(due) = state.wake else { return };
+                if due <= now {
                     self.activate(source);
+                } else if state.sleep_until(due) {
+                    self.timers.set(due, wake);
                 }
             }
             Wake::Receiver(id, pair) => {

@@ -209,6 +209,14 @@ impl Workers {
         }
     }
 
+    /// The number of rounds of each worker; `None` for one that sleeps.
+    pub fn progress(&self) -> impl Iterator<Item = Option<u64>> {
+        WorkerIdx::all(self.threads.len()).map(move |worker| {
+            let asleep = self.crew.mailboxes.get(worker).is_asleep();
+            (!asleep).then(|| WorkerBlock::new(&self.words, worker.index()).rounds())
+        })
+    }
+
     /// Makes the workers look at a port's queues once: what is attached to it has changed.
     pub fn recheck(&self, port: PortId) {
         self.post_all(Message::Recheck(port));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::wake::timers::SourceIdx;
+use crate::wake::timers::{Deadline, SourceIdx};
 
 /// The state of one source.
 #[derive(Debug, Clone, Copy)]
@@ -11,8 +11,10 @@ pub(super) struct State {
     pub(super) active: bool,
     /// The source's first frame waits for a receiver's room, so announcements of room concern it.
     pub(super) waits: bool,
-    /// Time of the source's current timer. Timers for other times have been superseded.
+    /// Time at which the source is served again; `None` if nothing but an event makes it active.
     pub(super) wake: Option<Instant>,
+    /// The source's timer. One is enough, however often the source sleeps before it expires.
+    timer: Deadline,
     /// The time for which the source is polled after its last frame.
     patience: Duration,
     /// The end of that time; `None` if the source is always polled.
@@ -25,7 +27,27 @@ impl State {
     /// The state of a source that has never been served.
     pub(super) fn new(now: Instant, patience: Duration) -> Self {
         let patient_until = now.checked_add(patience);
-        Self { active: false, waits: false, wake: None, patience, patient_until, busy: 0 }
+        Self {
+            active: false,
+            waits: false,
+            wake: None,
+            timer: Deadline::default(),
+            patience,
+            patient_until,
+            busy: 0,
+        }
+    }
+
+    /// Lets the source sleep until `when`. Returns `true` if the caller has to set a timer for it.
+    #[must_use]
+    pub(super) fn sleep_until(&mut self, when: Instant) -> bool {
+        self.wake = Some(when);
+        self.timer.request(when)
+    }
+
+    /// Notes that the timer for `when` has expired.
+    pub(super) fn timer_expired(&mut self, when: Instant) {
+        self.timer.expire(when);
     }
 
     /// Notes that the source had a frame at `now`.
@@ -75,5 +97,22 @@ impl SourceStates {
         let state = self.state(source);
         (state.active, state.wake) = (false, None);
         self.active.retain(|&other| other != source);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_that_sleeps_again_and_again_has_one_timer() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut state = State::new(start, Duration::ZERO);
+        let timers = (0_u64..1000).filter(|ms| state.sleep_until(at(10 + ms))).count();
+        assert_eq!((timers, state.wake), (1, Some(at(1009))));
+        state.timer_expired(at(10));
+        assert!(state.sleep_until(at(1009)), "the timer that expired was too early");
+        assert!(state.sleep_until(at(20)), "an earlier time needs another timer");
     }
 }

@@ -176,8 +176,7 @@ impl Worker {
                 Next::Later(_) if self.plan.mode == WorkerMode::Polling => true,
                 Next::At(when) | Next::Later(when) => {
                     let soon = when.saturating_duration_since(now) < WORTH_SLEEPING;
-                    if !soon {
-                        state.wake = Some(when);
+                    if !soon && state.sleep_until(when) {
                         self.timers.set(when, Wake::Source(index));
                     }
                     soon
@@ -186,8 +185,9 @@ impl Worker {
                 // is announced to this worker.
                 Next::Wait(_) if patient || !state.waits => true,
                 Next::Wait(until) => {
-                    state.wake = Some(until);
-                    self.timers.set(until, Wake::Source(index));
+                    if state.sleep_until(until) {
+                        self.timers.set(until, Wake::Source(index));
+                    }
                     false
                 }
                 Next::Absent => false,

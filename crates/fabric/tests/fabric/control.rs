@@ -1,6 +1,7 @@
 //! The connection to `tautd`, and the sandbox.
 
 use std::fs;
+use std::time::Duration;
 
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{PortId, ToFabric};
@@ -25,6 +26,17 @@ fn the_process_has_no_privileges_and_no_capabilities() {
             assert_eq!(field(set), "0000000000000000", "{set}");
         }
     }
+}
+
+#[test]
+fn a_ping_is_answered_and_sleeping_threads_are_not_silent() {
+    let mut fabric = Fabric::start();
+    for count in 1..=3 {
+        fabric.send(&ToFabric::Ping, &[]);
+        fabric.until(|fabric| fabric.pongs.len() == count);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(fabric.pongs, [0; 3]);
 }
 
 #[test]

@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use taut_api::fabric::config::{PortConfig, PortKind, SegmentId, SocketConfig, WorkerConfig, WorkerMode};
+use taut_api::fabric::config::{
+    FrontEndRules, PortConfig, PortKind, SegmentId, SocketConfig, WorkerConfig, WorkerMode,
+};
 use taut_api::fabric::counters::{
     FILE_SIZE, PORT_WORDS, PortCounters, SocketWord, WorkerWord, port_base, worker_base,
 };
@@ -51,6 +53,10 @@ pub(crate) struct Fabric {
     /// Ports whose attachments were prepared, with the reasons of refused ones.
     prepared: Vec<(PortId, Option<String>)>,
     pub(crate) ended: Vec<(PortId, String)>,
+    /// Answers to pings: milliseconds without progress.
+    pub(crate) pongs: Vec<u64>,
+    /// Ports whose front end has harmed the fabric.
+    pub(crate) quarantined: Vec<PortId>,
     pub(crate) configured: Option<(u64, Vec<(PortId, String)>)>,
     /// Guests' connections to the host: device, number of the question, port.
     pub(crate) questions: Vec<(PortId, u32, u32)>,
@@ -85,6 +91,8 @@ impl Fabric {
             sessions: HashMap::new(),
             prepared: Vec::new(),
             ended: Vec::new(),
+            pongs: Vec::new(),
+            quarantined: Vec::new(),
             configured: None,
             questions: Vec::new(),
             violations: Vec::new(),
@@ -285,6 +293,7 @@ impl Fabric {
         match message {
             FromFabric::Prepared { port, refused } => self.prepared.push((port, refused)),
             FromFabric::Welcome { .. } | FromFabric::TookOver | FromFabric::Stopped => {}
+            FromFabric::Pong { silent_ms } => self.pongs.push(silent_ms),
             FromFabric::HostConnect { port, request, to } => self.questions.push((port, request, to)),
             FromFabric::HostStreams { connections } => {
                 assert_eq!(connections.len(), fds.len());
@@ -301,9 +310,10 @@ impl Fabric {
                 assert_eq!(record.descriptors().len(), fds.len());
                 self.sessions.insert(record.port, (record, fds));
             }
-            FromFabric::SessionEnded { port, reason } => {
+            FromFabric::SessionEnded { port, reason, quarantined } => {
                 self.sessions.remove(&port);
                 self.ended.push((port, reason));
+                self.quarantined.extend(quarantined.then_some(port));
             }
             FromFabric::PortState { port, link, reason, attached } => {
                 self.states.insert(port, State { link, reason, attached });
@@ -395,6 +405,7 @@ pub(crate) fn vnic(id: u16, segment: u16) -> PortConfig {
         mac_learning: None,
         coalescing: Coalescing::Disabled,
         lro: true,
+        front_end: FrontEndRules::default(),
     }
 }
 
@@ -408,6 +419,7 @@ pub(crate) fn socket(id: u16, domains: &[&str]) -> SocketConfig {
         unrestricted: false,
         connections: vmci::CONNECTIONS,
         half_open: vmci::HALF_OPEN,
+        front_end: FrontEndRules::default(),
     }
 }
 

@@ -1,10 +1,16 @@
 //! Faults of a front end or a guest, which must not affect others.
 
 use std::io::Write;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
+use rustix::fs::{
+    MemfdFlags, OFlags, SealFlags, fcntl_add_seals, fcntl_getfl, fcntl_setfl, ftruncate, memfd_create,
+};
+use taut_api::Bytes;
 use taut_api::fabric::PortId;
+use taut_api::fabric::config::{FrontEndRules, PortConfig};
 use taut_api::link::Link;
 use taut_virtq::Part;
 use vhost::vhost_user::message::FrontendReq;
@@ -95,9 +101,136 @@ fn memory_that_cannot_be_mapped_ends_the_session_with_a_hint_at_the_cause() {
     assert!(front_end.is_closed());
     fabric.until(|fabric| !fabric.ended.is_empty());
     let reason = &fabric.ended[0].1;
-    assert!(reason.ends_with("; hint: QEMU needs memory-backend-memfd with share=on"), "{reason}");
+    assert!(reason.contains("; hint: QEMU needs memory-backend-memfd with share=on"), "{reason}");
     fabric.until(|fabric| fabric.states[&PortId(0)].reason.as_ref() == Some(&fabric.ended[0].1));
     assert!(!fabric.states[&PortId(0)].attached);
+}
+
+/// Memory of `size` bytes, and the body of the request that announces it as one region.
+fn memory(size: u64, seals: SealFlags) -> (OwnedFd, Vec<u8>) {
+    let file = memfd_create("memory", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&file, size).unwrap();
+    fcntl_add_seals(&file, seals).unwrap();
+    (file, [1, 0x1000, size, 0x1000, 0].map(u64::to_ne_bytes).concat())
+}
+
+#[test]
+fn only_a_trusted_front_end_brings_memory_that_may_shrink_and_other_descriptors_than_eventfds() {
+    let (unsealed, table) = memory(1 << 20, SealFlags::empty());
+    let (pipe, _writer) = rustix::pipe::pipe().unwrap();
+    let first = 0_u64.to_ne_bytes().to_vec();
+    let no_eventfd = "an event descriptor that is no eventfd; hint: ";
+    let acts = [
+        (FrontendReq::SET_MEM_TABLE, &table, &unsealed, "0x1000 is not sealed against shrinking; hint: "),
+        (FrontendReq::SET_VRING_KICK, &first, &pipe, no_eventfd),
+        (FrontendReq::SET_VRING_CALL, &first, &pipe, no_eventfd),
+        (FrontendReq::SET_VRING_ERR, &first, &pipe, no_eventfd),
+    ];
+    let mut fabric = Fabric::start();
+    fabric.configure(vec![vnic(0, 1)]);
+    for (count, (request, body, fd, reason)) in acts.into_iter().enumerate() {
+        let mut front_end = FrontEnd { socket: fabric.connect(PortId(0)) };
+        negotiate(&mut front_end, LINUX);
+        front_end.send(request, body, &[fd.as_fd()], true);
+        assert!(front_end.is_closed());
+        fabric.until(|fabric| fabric.ended.len() > count);
+        let told = &fabric.ended[count].1;
+        assert!(told.contains(reason), "{told}");
+    }
+    let front_end = FrontEndRules { trusted: true, ..FrontEndRules::default() };
+    fabric.configure(vec![PortConfig { front_end, ..vnic(0, 1) }]);
+    let mut front_end = FrontEnd { socket: fabric.connect(PortId(0)) };
+    negotiate(&mut front_end, LINUX);
+    for (request, body, fd, _) in acts {
+        front_end.tell(request, body, &[fd.as_fd()]);
+    }
+}
+
+#[test]
+fn a_front_end_brings_no_more_memory_than_its_guest_has() {
+    let mut fabric = Fabric::start();
+    let front_end = FrontEndRules { memory: Some(Bytes::mib(100)), trusted: false };
+    fabric.configure(vec![PortConfig { front_end, ..vnic(0, 1) }]);
+    let mut ask = |mib: u64| {
+        let (file, table) = memory(mib << 20, SealFlags::SHRINK);
+        let mut front_end = FrontEnd { socket: fabric.connect(PortId(0)) };
+        negotiate(&mut front_end, LINUX);
+        front_end.send(FrontendReq::SET_MEM_TABLE, &table, &[file.as_fd()], true);
+        if front_end.is_closed() {
+            let count = fabric.ended.len();
+            fabric.until(|fabric| fabric.ended.len() > count);
+            return Some(fabric.ended[count].1.clone());
+        }
+        None
+    };
+    let told = ask(1 << 20).unwrap();
+    assert!(told.contains("brings 1TiB of guest memory; its guest has 100MiB; hint: "), "{told}");
+    assert!(ask(165).is_some());
+    assert_eq!(ask(164), None, "firmware and devices have memory too");
+}
+
+/// Fills up an eventfd and makes it blocking. The fabric has a duplicate of it, which shares both.
+fn make_blocking(event: &OwnedFd) {
+    // It may have been signalled.
+    let _ = rustix::io::read(event, &mut [0; 8]);
+    rustix::io::write(event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    fcntl_setfl(event, fcntl_getfl(event).unwrap() - OFlags::NONBLOCK).unwrap();
+}
+
+#[test]
+fn a_front_end_that_blocks_a_worker_is_shut_out_and_delays_others_for_a_moment_only() {
+    let mut fabric = Fabric::start();
+    let [mut a, mut b, mut c] = guests(&mut fabric, Model::default());
+    make_blocking(&c.events[0].call);
+    a.send(&frame(mac(2), mac(0), 1, 100));
+    let begun = Instant::now();
+    assert_passes(&mut a, &mut b);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    fabric.until(|fabric| fabric.quarantined == [PortId(2)]);
+    let reason = &fabric.ended[0].1;
+    assert!(reason.contains("made it blocking") && reason.contains("; hint: restart the VM"), "{reason}");
+    assert!(c.front_end.is_closed());
+    let state = fabric.until_link(PortId(2), Link::Down);
+    assert!(!state.attached);
+    assert_passes(&mut a, &mut b);
+}
+
+#[test]
+fn memory_that_is_taken_away_ends_its_own_session_only() {
+    let mut fabric = Fabric::start();
+    let front_end = FrontEndRules { trusted: true, ..FrontEndRules::default() };
+    fabric.configure(vec![vnic(0, 1), vnic(1, 1), PortConfig { front_end, ..vnic(2, 1) }]);
+    let pid = fabric.pid();
+    let [mut a, mut b] = [0, 1].map(|id| Guest::start(fabric.connect(PortId(id)), Model::default()));
+    let mut c = Guest::start(fabric.connect(PortId(2)), Model::default());
+    for id in 0..3 {
+        fabric.until_link(PortId(id), Link::Up);
+    }
+    // The guest announces other memory, with rings at the same addresses, and cuts it off.
+    let (file, _) = memory(c.ram.spec().size, SealFlags::empty());
+    let spec = c.ram.spec();
+    let words = [1, spec.guest_addr, spec.size, spec.user_addr, spec.file_offset];
+    c.front_end.tell(FrontendReq::SET_MEM_TABLE, &words.map(u64::to_ne_bytes).concat(), &[file.as_fd()]);
+    ftruncate(&file, 0).unwrap();
+    a.send(&frame(mac(2), mac(0), 1, 100));
+    fabric.until(|fabric| fabric.quarantined == [PortId(2)]);
+    let reason = &fabric.ended.last().unwrap().1;
+    assert!(reason.contains("memory have vanished"), "{reason}");
+    assert_passes(&mut a, &mut b);
+    assert!(fabric.is_alive());
+    assert_eq!(fabric.pid(), pid);
+}
+
+#[test]
+fn a_front_end_that_blocks_the_control_thread_is_shut_out() {
+    let mut fabric = Fabric::start();
+    let [mut a, mut b, mut c] = guests(&mut fabric, Model::default());
+    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+    c.front_end.tell(FrontendReq::SET_VRING_ERR, &1_u64.to_ne_bytes(), &[event.as_fd()]);
+    make_blocking(&event);
+    break_transmit_ring(&mut c);
+    fabric.until(|fabric| fabric.quarantined == [PortId(2)]);
+    assert_passes(&mut a, &mut b);
 }
 
 #[test]

@@ -3,10 +3,10 @@
 //! A name is a file in `/run/netns` with the namespace mounted on it. Namespaces made here are
 //! visible to `ip netns`, and the other way round.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::thread;
@@ -37,7 +37,7 @@ pub fn identity(name: &str) -> Option<String> {
 
 /// Makes a namespace, as `ip netns add` does.
 pub fn create(name: &str) -> io::Result<()> {
-    std::fs::create_dir_all(NAMES)?;
+    make_folder()?;
     share_names()?;
     let file = path(name);
     let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -52,6 +52,15 @@ pub fn create(name: &str) -> io::Result<()> {
         let _ = std::fs::remove_file(&file);
     }
     made
+}
+
+/// Makes the folder of names. Every user may list them, as those that `ip netns` makes.
+fn make_folder() -> io::Result<()> {
+    if Path::new(NAMES).is_dir() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(NAMES)?;
+    std::fs::set_permissions(NAMES, Permissions::from_mode(0o755))
 }
 
 /// Removes a name, as `ip netns del` does. The namespace ends with its last process and socket.

@@ -14,6 +14,9 @@ pub struct FabricSeen {
     pub pid: Option<u32>,
     /// Ports whose state was reported. Only these may be attached.
     pub ports: BTreeMap<PortId, PortSeen>,
+    /// Ports whose front end has harmed the fabric, and the process of its VM at that time. A front
+    /// end that taut did not start has none.
+    pub quarantined: BTreeMap<PortId, Option<u32>>,
 }
 
 /// A port of the fabric.

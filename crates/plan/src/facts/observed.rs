@@ -68,8 +68,46 @@ impl Observed {
         self.fabric.ports.get(&port).is_some_and(|seen| seen.attached)
     }
 
-    /// Returns whether the fabric has the port and the port has no socket or device yet.
+    /// Returns whether the fabric has the port and the port has no socket or device yet. A port in
+    /// quarantine gets none.
     pub fn awaits_attachment(&self, port: PortId) -> bool {
-        self.fabric.ports.get(&port).is_some_and(|seen| !seen.attached)
+        self.fabric.ports.get(&port).is_some_and(|seen| !seen.attached) && !self.is_quarantined(port)
+    }
+
+    /// Returns whether the port's front end has harmed the fabric and its VM was not restarted
+    /// since.
+    pub fn is_quarantined(&self, port: PortId) -> bool {
+        match self.fabric.quarantined.get(&port) {
+            Some(Some(pid)) => {
+                self.vms.values().filter_map(|vm| vm.process.as_ref()).any(|process| process.pid == *pid)
+            }
+            Some(None) => true,
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::PortSeen;
+
+    #[test]
+    fn a_port_in_quarantine_is_not_attached_until_its_vm_has_another_process() {
+        let port = PortId(3);
+        let mut observed = Observed::default();
+        observed.fabric.ports.insert(port, PortSeen::default());
+        let run = |observed: &mut Observed, pid| {
+            let process = Some(Process { pid, ..Process::default() });
+            observed.vms.insert("a".parse().unwrap(), VmSeen { process, ..VmSeen::default() });
+        };
+        run(&mut observed, 7);
+        assert!(observed.awaits_attachment(port));
+        observed.fabric.quarantined.insert(port, Some(7));
+        assert!(!observed.awaits_attachment(port));
+        run(&mut observed, 8);
+        assert!(observed.awaits_attachment(port));
+        observed.fabric.quarantined.insert(port, None);
+        assert!(!observed.awaits_attachment(port), "a front end without a VM comes back by its user only");
     }
 }

@@ -6,6 +6,7 @@ use taut_api::vm::{NicModel, Power};
 use taut_api::{Coalescing, Name};
 
 use super::coalescing::choose_coalescing;
+use super::front_ends::limit_front_end;
 use super::links::{is_taken_down, segment_of_its_own};
 use super::lro::choose_lro;
 use super::shaping::choose_shaping;
@@ -37,6 +38,7 @@ pub fn configure_fabric(
             mac_learning: group.mac_learning,
             coalescing: choose_coalescing(desired, observed, &owner).unwrap_or(Coalescing::Disabled),
             lro: choose_lro(desired, &owner),
+            front_end: limit_front_end(desired, observed, &owner),
         })
     });
     let workers = desired.workers.count();

@@ -2,6 +2,7 @@
 //!
 //! [`fabric_config`] states the whole wanted configuration; [`coalescing`], [`lro`], [`shaping`]
 //! and [`dense`] choose the settings of single ports; [`vsock_devices`] configures VMCI devices.
+//! [`front_ends`] limits what the other ends of ports may bring.
 //! [`links`] shows guests which of their cards are connected.
 //! [`attachments`] lists what to attach and detach. [`numbering`] and [`cid`] assign numbers when
 //! a document is written.
@@ -11,6 +12,7 @@ pub mod cid;
 pub mod coalescing;
 pub mod dense;
 pub mod fabric_config;
+pub mod front_ends;
 pub mod links;
 pub mod lro;
 pub mod numbering;

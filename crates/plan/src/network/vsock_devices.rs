@@ -10,6 +10,7 @@ use taut_api::fabric::config::SocketConfig;
 use taut_api::vm::{Power, VmDesired, VmKind};
 use taut_api::vmci::VmciSpec;
 
+use super::front_ends::limit_front_end;
 use crate::facts::{Action, Desired, Observed, Owner, Process, VmSeen};
 
 /// Configures the device of each VM that is wanted on or runs with one. A VM that was started
@@ -27,6 +28,7 @@ pub fn configure_vsock_devices(desired: &Desired, observed: &Observed) -> Vec<So
             unrestricted: vmci.unrestricted,
             connections: vmci.most_connections(),
             half_open: vmci.most_half_open(),
+            front_end: limit_front_end(desired, observed, &owner),
         })
     });
     devices.collect()
@@ -57,6 +59,9 @@ pub fn serve_vsock_devices(desired: &Desired, observed: &Observed) -> Vec<Action
         let vm_name = name.clone();
         if !state.host_socket || !seen.host_socket {
             actions.push(Action::ListenForHost { vm: vm_name.clone(), port });
+        }
+        if observed.is_quarantined(port) {
+            continue;
         }
         let runs = process.is_some_and(|process| !process.stopping);
         match vm.vm.kind {

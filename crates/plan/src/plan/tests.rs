@@ -88,6 +88,7 @@ fn desired() -> impl Strategy<Value = Desired> {
             offloads: false,
             queues: QueuePairs::default(),
             coalescing: NicCoalescing::HostDefault,
+            trusted: false,
         }),
         0..3,
     );

@@ -149,6 +149,7 @@ impl<'c> Ports<'c> {
             queues: QueuePairs::default(),
             offloads: false,
             coalescing,
+            trusted: false,
         };
         self.client.put::<ExternalPort>(&Self::path(end), &spec).map(drop)
     }

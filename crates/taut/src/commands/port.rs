@@ -46,6 +46,10 @@ pub(crate) enum Command {
         /// rbc[:INTERRUPTS_PER_SECOND], adapt, or default for the host's setting
         #[arg(long, default_value_t, value_name = "SCHEME")]
         coalescing: NicCoalescing,
+        /// Admit memory that can shrink, and event descriptors that are no eventfds, such as those
+        /// of virtio-user and user-mode Linux. Such a front end can disturb all guests of the host
+        #[arg(long)]
+        trusted: bool,
     },
     /// List all ports with their counters, and each drop with its reason
     List,
@@ -66,7 +70,7 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
     match command {
-        Command::Attach { name, portgroup, path, listen, mac, queues, offloads, coalescing } => {
+        Command::Attach { name, portgroup, path, listen, mac, queues, offloads, coalescing, trusted } => {
             let socket = std::path::absolute(&path).map_err(|error| {
                 ApiError::new(
                     ErrorKind::Invalid,
@@ -77,7 +81,8 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
             })?;
             let role = if listen { SocketRole::Listen } else { SocketRole::Connect };
             let socket = socket.to_string_lossy().into_owned();
-            let spec = ExternalPortSpec { portgroup, socket, role, mac, queues, offloads, coalescing };
+            let spec =
+                ExternalPortSpec { portgroup, socket, role, mac, queues, offloads, coalescing, trusted };
             out.changed(&client.create(&path::EXTERNAL_PORT.of(&name), &spec)?, external::in_force);
         }
         Command::List => {
@@ -129,6 +134,7 @@ fn show(port: &PortInfo) -> String {
         ("coalescing", port.coalescing.map_or("none".to_owned(), |coalescing| coalescing.to_string())),
         ("to switch", port.shaping.to_switch.to_string()),
         ("to guest", port.shaping.to_guest.to_string()),
+        ("front end", if port.trusted { TRUSTED.to_owned() } else { String::new() }),
         ("received", format!("{} frames, {} bytes", counters.rx_frames, counters.rx_bytes)),
         ("receive drops", drops(&counters.rx_drops)),
         ("sent", format!("{} frames, {} bytes", counters.tx_frames, counters.tx_bytes)),
@@ -155,12 +161,16 @@ fn table(ports: &[PortInfo]) -> String {
         &rows,
     );
     for port in ports {
-        for remark in port.reason.as_deref().into_iter().chain(without_buffers(port)) {
+        let trusted = port.trusted.then_some(TRUSTED);
+        for remark in port.reason.as_deref().into_iter().chain(without_buffers(port)).chain(trusted) {
             text += &format!("port {} ({}): {remark}\n", port.port, port.owner);
         }
     }
     text
 }
+
+/// What it means for other guests that a port's front end is trusted.
+const TRUSTED: &str = "trusted: its front end can disturb all guests of this host";
 
 /// Says that a guest has never posted a receive buffer: otherwise the first frame had found one.
 fn without_buffers(port: &PortInfo) -> Option<&'static str> {
@@ -215,6 +225,7 @@ mod tests {
                 to_guest: PortShape { shape: Some("10Mbit".parse().unwrap()), origin: ShapeOrigin::Own },
                 ..PortShaping::default()
             },
+            trusted: false,
             counters: PortCounters {
                 tx_drops: vec![(DropReason::ForgedTransmit, 4)],
                 ..PortCounters::default()
@@ -260,6 +271,7 @@ mod tests {
             reason: Some("descriptor 7 is its own successor".into()),
             coalescing: Some(taut_api::Coalescing::default()),
             shaping: PortShaping::default(),
+            trusted: false,
             counters,
         };
         insta::assert_snapshot!(table(std::slice::from_ref(&port)), @r"

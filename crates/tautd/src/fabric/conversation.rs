@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use taut_api::event::Level;
 use taut_api::fabric::message::Attachment;
@@ -23,6 +24,14 @@ pub(super) struct Conversation {
     pub(super) told: BTreeSet<PortId>,
     /// True if this fabric has received everything that the last one had.
     pub(super) handed_over: bool,
+    /// The fabric answers pings.
+    pub(super) answers_pings: bool,
+    /// A ping was sent and is not answered yet.
+    pub(super) pinged: bool,
+    /// Number of ping intervals since its last answer.
+    pub(super) unanswered: u32,
+    /// Time for which one of its threads was seen without progress.
+    pub(super) silence: Duration,
 }
 
 impl Shared {
@@ -35,6 +44,11 @@ impl Shared {
             // Useful only to the next fabric, while one takes over.
             | FromFabric::HostStreams { .. }
             | FromFabric::Stopped => {}
+            FromFabric::Pong { silent_ms } => {
+                (conversation.pinged, conversation.unanswered) = (false, 0);
+                conversation.silence = Duration::from_millis(silent_ms);
+                return;
+            }
             FromFabric::HostConnect { port, request, to } => self.connect_to_host(port, request, to),
             FromFabric::Violation { port, what } => self.violation(port, &what),
             FromFabric::Configured { revision, refused } => {
@@ -43,8 +57,11 @@ impl Shared {
             }
             FromFabric::Attached { port, via } => self.attached(port, &via, fds),
             FromFabric::Session(record) => self.session(record, fds),
-            FromFabric::SessionEnded { port, reason } => {
+            FromFabric::SessionEnded { port, reason, quarantined } => {
                 tracing::debug!(%port, reason, "session ended");
+                if quarantined {
+                    self.quarantine(port, &reason);
+                }
                 self.wanted().held.end_session(port);
                 self.note_session(port);
             }
@@ -134,6 +151,18 @@ impl Shared {
         if let Some(state) = self.board.lock().observed.fabric.ports.get_mut(&port) {
             state.session = session;
         }
+    }
+
+    /// Attaches nothing to the port until its VM is restarted, or the user detaches it.
+    fn quarantine(&self, port: PortId, reason: &str) {
+        let Some(owner) = super::owner(&self.wanted().config, port).map(str::to_owned) else { return };
+        self.wanted().held.release(port);
+        let mut seen = self.board.lock();
+        let vm = owner.strip_prefix("vm/").and_then(|rest| rest.split('/').next()?.parse().ok());
+        let process = vm.and_then(|vm| seen.observed.process(&vm).map(|process| process.pid));
+        seen.observed.fabric.quarantined.insert(port, process);
+        drop(seen);
+        self.store.event(Level::Warning, &owner, "port.quarantined", reason);
     }
 
     fn violation(&self, port: PortId, what: &str) {

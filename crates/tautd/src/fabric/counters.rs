@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 use std::path::Path;
 
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use taut_api::fabric::PortId;
 use taut_api::fabric::counters::VmciCounters;
 use taut_api::fabric::counters::{
@@ -16,12 +18,17 @@ use taut_api::fabric::counters::{
 pub(crate) struct Counters(File);
 
 impl Counters {
-    /// Opens the file, and creates it if there is none.
+    /// Opens the file, and creates it if there is none. All its pages exist afterwards: the fabric
+    /// maps it, and a page that the file system had no room for would end the fabric.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         file.set_len(FILE_SIZE)?;
-        Ok(Self(file))
+        match fallocate(&file, FallocateFlags::empty(), 0, FILE_SIZE) {
+            // A file system that cannot is none that a run directory should be on.
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(Self(file)),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Returns the file, for the fabric.
@@ -57,5 +64,22 @@ impl Counters {
     /// Clears a port's counters before its number gets a new owner.
     pub(crate) fn clear(&self, port: PortId) -> io::Result<()> {
         self.0.write_all_at(&[0; PORT_WORDS * 8], port_base(port) as u64 * 8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_file_has_all_its_pages_even_if_an_earlier_version_left_it_sparse() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("counters");
+        File::create(&path).unwrap().set_len(FILE_SIZE).unwrap();
+        let counters = Counters::open(&path).unwrap();
+        assert!(path.metadata().unwrap().blocks() * 512 >= FILE_SIZE);
+        assert_eq!(counters.read(PortId(7)).unwrap(), PortCounters::default());
     }
 }

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,7 +12,11 @@ use std::sync::Arc;
 use taut_api::fabric::fd;
 
 use super::counters::Counters;
-use crate::process::{Identity, Process, write_record};
+use super::supervisor::PATIENCE;
+use crate::process::{Identity, OomScore, Process};
+
+/// Size of the process record in bytes: a page, which is what a file system gives out.
+const RECORD: usize = 4096;
 
 /// Locations of the fabric's program and files.
 #[derive(Debug, Clone)]
@@ -40,6 +45,24 @@ impl Paths {
         self.run_dir.join("fabric.pid")
     }
 
+    /// Makes room for the record of the fabric's process, so that it can be written when the file
+    /// system is full: without it the fabric could not be replaced.
+    pub(crate) fn reserve_record(&self) -> io::Result<()> {
+        if self.pid().exists() {
+            return Ok(());
+        }
+        fs::write(self.pid(), [b' '; RECORD])
+    }
+
+    /// Records the fabric's process for later daemons, in the place that was reserved. Whoever
+    /// reads it meanwhile finds the old or the new record: both are in one page, written by one
+    /// call.
+    fn record(&self, process: &Process) -> io::Result<()> {
+        let mut text = serde_json::to_vec(&process.identity())?;
+        text.resize(RECORD, b' ');
+        File::options().create(true).write(true).truncate(false).open(self.pid())?.write_all_at(&text, 0)
+    }
+
     /// Returns the log file.
     pub(super) fn log(&self) -> PathBuf {
         self.run_dir.join("fabric.log")
@@ -60,8 +83,10 @@ impl Paths {
     /// Starts a fabric and connects to it.
     pub(super) fn spawn(&self) -> io::Result<(Process, UnixStream)> {
         let (process, stream) = self.spawn_at(&self.socket())?;
-        write_record(&self.pid(), &process.identity())?;
-        Ok((process, stream))
+        match self.record(&process) {
+            Ok(()) => Ok((process, stream)),
+            Err(error) => Err(end_unknown(process, error)),
+        }
     }
 
     /// Starts a fabric beside the serving one; [`Self::succeed`] replaces that.
@@ -77,7 +102,7 @@ impl Paths {
         let mut command = Command::new(&program);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir("/");
         let fds = [(listener.as_fd(), fd::CONTROL), (self.counters.file().as_fd(), fd::COUNTERS)];
-        let process = Process::spawn(&mut command, &fds).map_err(|error| {
+        let process = Process::spawn(&mut command, &fds, OomScore::SERVICE).map_err(|error| {
             io::Error::new(
                 error.kind(),
                 format!("{}: {error} (--libexec sets its folder)", program.display()),
@@ -85,13 +110,16 @@ impl Paths {
         })?;
         // The connection waits in the listener's backlog until the fabric accepts it. Only the
         // fabric keeps the listener.
-        Ok((process, UnixStream::connect(socket)?))
+        match UnixStream::connect(socket) {
+            Ok(stream) => Ok((process, stream)),
+            Err(error) => Err(end_unknown(process, error)),
+        }
     }
 
     /// From now on, daemons that look for the fabric find this one.
     pub(super) fn succeed(&self, process: &Process) -> io::Result<()> {
         fs::rename(self.next_socket(), self.socket())?;
-        write_record(&self.pid(), &process.identity())
+        self.record(process)
     }
 
     /// Removes the files of a fabric.
@@ -103,9 +131,40 @@ impl Paths {
     }
 }
 
+/// Ends a fabric that nobody could find again, and returns the reason.
+fn end_unknown(process: Process, reason: io::Error) -> io::Error {
+    process.kill(PATIENCE);
+    reason
+}
+
 fn remove_if_there(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_replaces_another_one_in_the_room_that_was_reserved() {
+        let dir = tempfile::tempdir().unwrap();
+        let run_dir = dir.path().to_owned();
+        let counters = Arc::new(Counters::open(&run_dir.join("counters")).unwrap());
+        let paths = Paths { run_dir, libexec: "/".into(), counters };
+        paths.reserve_record().unwrap();
+        assert!(paths.adopt().is_none());
+        let length = || paths.pid().metadata().unwrap().len();
+        let reserved = length();
+        let mut command = Command::new("true");
+        let process = Process::spawn(&mut command, &[], OomScore::VM).unwrap();
+        for _ in 0..2 {
+            paths.record(&process).unwrap();
+            assert_eq!(length(), reserved);
+            let read: Identity = serde_json::from_slice(&fs::read(paths.pid()).unwrap()).unwrap();
+            assert_eq!(read, process.identity());
+        }
     }
 }

@@ -16,6 +16,7 @@ mod upgrade;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,6 +35,7 @@ use crate::store::Store;
 use connector::Connector;
 use held::Held;
 pub(crate) use launch::Paths;
+use supervisor::PATIENCE;
 use upgrade::Upgrades;
 
 /// Handle of the fabric.
@@ -207,6 +209,10 @@ impl Shared {
                 .fabric
                 .ports
                 .retain(|&port, _| wanted.has(port) && !wanted.new_ports.contains(&port));
+            seen.observed
+                .fabric
+                .quarantined
+                .retain(|&port, _| wanted.has(port) && !wanted.new_ports.contains(&port));
             seen.refused_ports.clear();
             seen.observed.fabric.ready = false;
         }
@@ -222,11 +228,14 @@ impl Shared {
     }
 }
 
-/// Sends a message if a fabric is connected. A failure is left to the supervisor, which tells the
-/// next fabric everything.
+/// Sends a message if a fabric is connected. After a failure the connection ends, and the
+/// supervisor tells this fabric or the next one everything.
 fn send(wire: Option<&UnixStream>, message: &ToFabric, fds: &[Arc<OwnedFd>]) {
+    let Some(wire) = wire else { return };
     let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-    if let Some(Err(error)) = wire.map(|wire| channel::send(wire, message, &fds)) {
+    if let Err(error) = channel::send_within(wire, message, &fds, PATIENCE) {
         tracing::debug!(%error, "the fabric did not take a message");
+        // An error means that the fabric has closed the connection already.
+        let _ = wire.shutdown(Shutdown::Both);
     }
 }

@@ -13,13 +13,14 @@ use taut_api::fabric::{FabricConfig, FromFabric, PortId, ToFabric, channel};
 use super::Shared;
 use super::conversation::Conversation;
 use super::held::Attach;
-use super::supervisor::PATIENCE;
+use super::supervisor::{Greeting, PATIENCE};
 
 /// State that a standing-by fabric has received, and the time per step.
 #[derive(Debug)]
 pub(super) struct Given {
     version: String,
     revision: u64,
+    answers_pings: bool,
     /// Ports that it received something for.
     pub(super) ports: u32,
     /// Ports that it cannot serve, and why.
@@ -53,9 +54,8 @@ impl Watch {
 impl Shared {
     /// Gives a new fabric the configuration and the descriptors of all ports.
     pub(super) fn give(&self, stream: &UnixStream, watch: &mut Watch) -> io::Result<Given> {
-        let version = Self::greet(stream)?.version;
+        let Greeting { version, answers_pings, .. } = Self::greet(stream)?;
         let start_us = watch.lap();
-        stream.set_nonblocking(true)?;
         let (config, mut messages, host_sockets, ports) = {
             let wanted = self.wanted();
             let held = &wanted.held;
@@ -76,7 +76,7 @@ impl Shared {
             told.join().unwrap_or_else(|_| Err(io::Error::other("telling it everything panicked")))?;
             io::Result::Ok((configure_us, watch.lap()))
         })?;
-        Ok(Given { version, revision, ports, refused, start_us, configure_us, prepare_us })
+        Ok(Given { version, revision, answers_pings, ports, refused, start_us, configure_us, prepare_us })
     }
 
     fn configured(&self, stream: &UnixStream) -> io::Result<()> {
@@ -129,7 +129,13 @@ impl Shared {
             }
         }
         let (version, configured) = (given.version.clone(), Some(given.revision));
-        Ok(Conversation { version, configured, told: BTreeSet::new(), handed_over: true })
+        Ok(Conversation {
+            version,
+            configured,
+            handed_over: true,
+            answers_pings: given.answers_pings,
+            ..Conversation::default()
+        })
     }
 }
 

@@ -25,6 +25,12 @@ const FREE_RESTARTS: u32 = 5;
 /// Longest pause before the next start.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
+/// Interval between two questions to the fabric whether its threads make progress.
+const PING: Duration = Duration::from_secs(1);
+/// Intervals without an answer after which the fabric is replaced. A fabric that only waits for a
+/// CPU answers earlier. Intervals are counted, not time: this daemon may have been stopped, too.
+const MOST_UNANSWERED: u32 = 5;
+
 /// Time that a fabric may take to exit after it closed its connection.
 const HANG_UP: Duration = Duration::from_millis(100);
 
@@ -61,6 +67,8 @@ pub(super) struct Greeting {
     pub(super) version: String,
     /// Revision of its configuration.
     revision: u64,
+    /// It answers pings.
+    pub(super) answers_pings: bool,
 }
 
 impl Shared {
@@ -163,7 +171,7 @@ impl Shared {
     fn converse(&self, process: &Process, stream: &UnixStream) -> io::Result<End> {
         // Reports of this fabric concern the ports as they are wanted now.
         self.wanted().new_ports.clear();
-        let Greeting { version, revision } = Self::greet(stream)?;
+        let Greeting { version, revision, answers_pings } = Self::greet(stream)?;
         // Send and receive at the same time: the fabric must not block while it has much to send.
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -171,7 +179,7 @@ impl Shared {
                     tracing::debug!(%error, "the fabric ended while it was told its configuration");
                 }
             });
-            self.listen(process, stream, Conversation { version, ..Conversation::default() })
+            self.listen(process, stream, Conversation { version, answers_pings, ..Conversation::default() })
         })
     }
 
@@ -183,6 +191,7 @@ impl Shared {
         mut conversation: Conversation,
     ) -> io::Result<End> {
         self.board.lock().fabric_version.clone_from(&conversation.version);
+        let mut next_ping = Instant::now() + PING;
         loop {
             if self.upgrades.is_asked_for() && self.is_ready(&conversation) {
                 let upgraded = self.upgrade(process, stream, &mut conversation)?;
@@ -192,7 +201,8 @@ impl Shared {
             }
             let mut heard = [stream.as_fd(), self.upgrades.request_fd()]
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-            match poll(&mut heard, None) {
+            let left = next_ping.saturating_duration_since(Instant::now());
+            match poll(&mut heard, Timespec::try_from(left).ok().as_ref()) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
@@ -202,24 +212,55 @@ impl Shared {
                 self.upgrades.clear_request();
             }
             if from_fabric {
-                match channel::receive(stream)? {
+                match channel::receive_within(stream, PATIENCE)? {
                     Some((message, fds)) => self.hear(&mut conversation, message, fds),
                     None => return Ok(End::HungUp),
                 }
             }
+            if Instant::now() >= next_ping {
+                next_ping = Instant::now() + PING;
+                self.ping(&mut conversation)?;
+            }
         }
+    }
+
+    /// Asks the fabric whether its threads make progress. Returns an error if it has not answered
+    /// for long, or has answered that a thread does not.
+    fn ping(&self, conversation: &mut Conversation) -> io::Result<()> {
+        if !conversation.answers_pings {
+            return Ok(());
+        }
+        let longest = PING * MOST_UNANSWERED;
+        if conversation.unanswered >= MOST_UNANSWERED {
+            return Err(io::Error::other(format!("it has not answered for {longest:?}")));
+        }
+        if conversation.silence >= longest {
+            let silence = conversation.silence;
+            return Err(io::Error::other(format!("one of its threads has made no progress for {silence:?}")));
+        }
+        // A thread that is just sending something may be waiting for the fabric, and so would this.
+        // Then the ping is sent after a later interval.
+        if !conversation.pinged
+            && let Ok(wire) = self.wire.try_lock()
+            && wire.is_some()
+        {
+            super::send(wire.as_ref(), &ToFabric::Ping, &[]);
+            conversation.pinged = true;
+        }
+        conversation.unanswered += 1;
+        Ok(())
     }
 
     /// Sends the first message.
     pub(super) fn greet(stream: &UnixStream) -> io::Result<Greeting> {
-        channel::send(stream, &ToFabric::Hello { protocol: PROTOCOL }, &[])?;
+        channel::send_within(stream, &ToFabric::Hello { protocol: PROTOCOL }, &[], PATIENCE)?;
         let mut readable = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
         if poll(&mut readable, Timespec::try_from(PATIENCE).ok().as_ref())? == 0 {
             return Err(io::Error::other(format!("the fabric did not answer within {PATIENCE:?}")));
         }
-        match channel::receive(stream)? {
-            Some((FromFabric::Welcome { protocol: PROTOCOL, version, revision, .. }, _)) => {
-                Ok(Greeting { version, revision })
+        match channel::receive_within(stream, PATIENCE)? {
+            Some((FromFabric::Welcome { protocol: PROTOCOL, version, revision, answers_pings, .. }, _)) => {
+                Ok(Greeting { version, revision, answers_pings })
             }
             Some((FromFabric::Welcome { protocol, .. }, _)) => Err(io::Error::other(format!(
                 "the fabric's protocol version is {protocol}, the daemon's {PROTOCOL}"
@@ -239,7 +280,7 @@ impl Shared {
             wanted.config.revision = wanted.config.revision.max(revision) + 1;
             wanted.config.clone()
         };
-        channel::send(stream, &ToFabric::Configure(config), &[])?;
+        channel::send_within(stream, &ToFabric::Configure(config), &[], PATIENCE)?;
         *wire = Some(stream.try_clone()?);
         if self.ending.load(Ordering::SeqCst) {
             // `Fabric::end` may have found the wire still closed, so repeat its message.

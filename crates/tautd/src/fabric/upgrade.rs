@@ -186,7 +186,6 @@ impl Shared {
     /// connections.
     fn stop(&self, old: &Process, stream: &UnixStream, conversation: &mut Conversation) -> io::Result<Left> {
         let mut left = Left::default();
-        stream.set_nonblocking(true)?;
         // A failed send means that it died; its last messages still count.
         let _ = channel::send_within(stream, &ToFabric::Quit, &[], PATIENCE);
         let stopped = loop {

@@ -53,6 +53,8 @@ pub(super) async fn list_events(
         // After the wait the answer is empty.
         let _ = tokio::time::timeout(patience, newest.wait_for(|&newest| newest > which.since)).await;
     }
-    let events = app.store.events(which.since, which.limit.min(MOST));
+    // The disk may be slow.
+    let events = tokio::task::spawn_blocking(move || app.store.events(which.since, which.limit.min(MOST)));
+    let events = events.await.map_err(|error| Failure::internal("reading events was interrupted", &error))?;
     Ok(Json(events.map_err(|error| Failure::internal("the events cannot be read", &error))?))
 }

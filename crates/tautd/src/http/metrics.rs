@@ -296,6 +296,7 @@ mod tests {
             reason: None,
             coalescing: None,
             shaping: PortShaping::default(),
+            trusted: false,
             counters,
         };
         let counters = WorkerCounters { sleeps: 3, sleep_ns: 1_500_000_000, ..WorkerCounters::default() };

@@ -6,6 +6,7 @@ use taut_api::route::PortInfo;
 use taut_api::vm::Power;
 use taut_api::{ApiError, path};
 use taut_plan::network::coalescing::choose_coalescing;
+use taut_plan::network::front_ends::limit_front_end;
 use taut_plan::network::shaping::choose_shaping;
 use taut_plan::{Desired, Owner};
 
@@ -40,6 +41,7 @@ pub(super) fn all(app: &App) -> Result<Vec<PortInfo>, Failure> {
             reason,
             coalescing: choose_coalescing(desired, &seen.observed, &owner),
             shaping: choose_shaping(desired, &owner, portgroup),
+            trusted: limit_front_end(desired, &seen.observed, &owner).trusted,
             counters,
         });
     }

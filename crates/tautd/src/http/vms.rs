@@ -57,8 +57,14 @@ pub(super) async fn create_vm(
     State(app): State<Shared>,
     Body(request): Body<CreateVm>,
 ) -> Result<(StatusCode, Json<CreatedVm>), Failure> {
-    let parsed =
-        definition::parse(&request).map_err(|error| Failure::from(error).about(request.name.clone()))?;
+    // The check looks at the files that the VM names. Their file system may be slow.
+    let (request, parsed) = tokio::task::spawn_blocking(move || {
+        let parsed = definition::parse(&request);
+        (request, parsed)
+    })
+    .await
+    .map_err(|error| Failure::internal("the check of the VM was interrupted", &error))?;
+    let parsed = parsed.map_err(|error| Failure::from(error).about(request.name.clone()))?;
     let name = parsed.name.clone();
     create(&app, &request, parsed).await.map_err(|failure| failure.about(name))
 }

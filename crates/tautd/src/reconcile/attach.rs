@@ -184,7 +184,12 @@ impl Reconciler {
         seen.problems.remove(&document);
         match owner {
             Owner::Netns(name) => drop(seen.observed.netns.remove(name)),
-            Owner::External(name) => drop(seen.observed.external.remove(name)),
+            Owner::External(name) => {
+                seen.observed.external.remove(name);
+                // Its user has taken it away: another one may come.
+                let quarantined = &mut seen.observed.fabric.quarantined;
+                quarantined.retain(|_, vm| vm.is_some());
+            }
             Owner::Nic(..) | Owner::Vmci(_) => {}
         }
         drop(seen);

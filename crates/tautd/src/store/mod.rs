@@ -2,7 +2,7 @@
 //!
 //! The store is one SQLite file in write-ahead mode. It is synced before a write is acknowledged,
 //! and never opened by two processes at once. Memory holds a copy of all documents, which changes
-//! only after the file did.
+//! only after the file did. Reading the copy and adding an event never wait for the disk.
 
 mod change;
 mod difference;
@@ -18,24 +18,20 @@ use taut_api::error::ErrorKind;
 use taut_api::fabric::config::{SocketWorker, WorkerConfig};
 use taut_plan::Desired;
 use taut_plan::network::numbering::assign_numbers;
-use tokio::sync::watch;
 
 pub(crate) use change::{Change, Kind};
 pub(crate) use schema::OpenError;
 
+use events::EventLog;
 use schema::Revisions;
 
 /// The store.
 #[derive(Debug)]
 pub(crate) struct Store {
-    inner: Mutex<Inner>,
-    newest_event: watch::Sender<u64>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    db: Connection,
-    state: Arc<State>,
+    events: EventLog,
+    db: Arc<Mutex<Connection>>,
+    /// Changes only while `db` is locked, after the file has changed.
+    state: Mutex<Arc<State>>,
 }
 
 /// All documents at one revision.
@@ -61,24 +57,21 @@ impl Store {
     pub(crate) fn open(dir: &Path) -> Result<Self, OpenError> {
         let open = || schema::open(dir).and_then(|db| Ok((schema::load(&db)?, db)));
         let (state, db) = open().map_err(|error| error.of_file(dir))?;
-        let newest = events::newest(&db)?;
-        Ok(Self {
-            inner: Mutex::new(Inner { db, state: Arc::new(state) }),
-            newest_event: watch::Sender::new(newest),
-        })
+        let db = Arc::new(Mutex::new(db));
+        Ok(Self { events: EventLog::start(db.clone())?, db, state: Mutex::new(Arc::new(state)) })
     }
 
     /// Sets the behaviour of the fabric's threads, which comes from the command line.
     pub(crate) fn set_workers(&mut self, workers: WorkerConfig, socket_worker: SocketWorker) {
-        let inner = self.inner.get_mut().expect("no holder of the store panics");
-        let desired = &mut Arc::make_mut(&mut inner.state).desired;
+        let state = self.state.get_mut().expect("no holder of the store panics");
+        let desired = &mut Arc::make_mut(state).desired;
         desired.workers = workers;
         desired.socket_worker = socket_worker;
     }
 
     /// Returns all documents as of now.
     pub(crate) fn state(&self) -> Arc<State> {
-        self.lock().state.clone()
+        lock(&self.state).clone()
     }
 
     /// Writes the change that `decide` makes of the present state, unless it refuses. `Ok` with the
@@ -87,8 +80,8 @@ impl Store {
         &self,
         decide: impl FnOnce(&State) -> Result<Change, ApiError>,
     ) -> Result<Arc<State>, ApiError> {
-        let mut inner = self.durable();
-        let mut next = State::clone(&inner.state);
+        let mut db = self.durable();
+        let mut next = State::clone(&lock(&self.state));
         let change = decide(&next)?;
         next.revision += 1;
         change.apply(&mut next.desired);
@@ -99,9 +92,10 @@ impl Store {
             next.revisions.insert(key, next.revision);
         }
         next.desired.numbers = assign_numbers(&next.desired)?;
-        schema::save(&mut inner.db, &change, &next).map_err(|error| refused_by_disk(&error))?;
-        inner.state = Arc::new(next);
-        Ok(inner.state.clone())
+        schema::save(&mut db, &change, &next).map_err(|error| refused_by_disk(&error))?;
+        let next = Arc::new(next);
+        lock(&self.state).clone_from(&next);
+        Ok(next)
     }
 
     /// Records a change of the host for `subject`, before it is made.
@@ -111,39 +105,40 @@ impl Store {
                 .because(&error)
         })?;
         let sql = "INSERT INTO host_changes VALUES (?1, ?2) ON CONFLICT (subject) DO UPDATE SET what = ?2";
-        self.durable().db.execute(sql, params![subject, what]).map_err(|error| refused_by_disk(&error))?;
+        self.durable().execute(sql, params![subject, what]).map_err(|error| refused_by_disk(&error))?;
         Ok(())
     }
 
     /// Deletes the record of `subject`, after its change was undone.
     pub(crate) fn forget(&self, subject: &str) -> Result<(), ApiError> {
         let sql = "DELETE FROM host_changes WHERE subject = ?1";
-        self.durable().db.execute(sql, [subject]).map_err(|error| refused_by_disk(&error))?;
+        self.durable().execute(sql, [subject]).map_err(|error| refused_by_disk(&error))?;
         Ok(())
     }
 
     /// Returns all records: subject and JSON.
     pub(crate) fn remembered(&self) -> Result<Vec<(String, String)>, rusqlite::Error> {
-        let inner = self.lock();
-        let mut query = inner.db.prepare("SELECT subject, what FROM host_changes")?;
+        let db = lock(&self.db);
+        let mut query = db.prepare("SELECT subject, what FROM host_changes")?;
         query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
     }
 
-    /// Locks the store for writes that must survive a power failure once they are acknowledged.
-    fn durable(&self) -> MutexGuard<'_, Inner> {
-        self.synchronous("FULL")
+    /// Locks the file for writes that must survive a power failure once they are acknowledged.
+    fn durable(&self) -> MutexGuard<'_, Connection> {
+        synchronous(&self.db, "FULL")
     }
+}
 
-    fn synchronous(&self, level: &str) -> MutexGuard<'_, Inner> {
-        let inner = self.lock();
-        // Cannot fail: the pragma only sets a field of the connection.
-        let _ = inner.db.pragma_update(None, "synchronous", level);
-        inner
-    }
+/// Locks the file for writes that wait for the disk as far as `level` says.
+fn synchronous<'a>(db: &'a Mutex<Connection>, level: &str) -> MutexGuard<'a, Connection> {
+    let db = lock(db);
+    // Cannot fail: the pragma only sets a field of the connection.
+    let _ = db.pragma_update(None, "synchronous", level);
+    db
+}
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("no holder of the store panics")
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no holder of the store panics")
 }
 
 /// Describes a failed write. SQLite has rolled back, and memory is unchanged.

@@ -1,6 +1,9 @@
 //! The store's file.
 
 use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, ErrorCode, params};
@@ -13,6 +16,8 @@ use super::{Change, Kind, State};
 
 /// Name of the file in the state directory.
 const FILE: &str = "taut.db";
+/// Name of SQLite's write-ahead log beside it.
+const LOG: &str = "taut.db-wal";
 /// Version of the tables, raised with every change of them.
 const VERSION: i64 = 1;
 
@@ -34,8 +39,8 @@ pub(super) type Revisions = BTreeMap<(Kind, Name), u64>;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
     /// The directory could not be created.
-    #[error("cannot create the state directory {0}")]
-    Directory(PathBuf, #[source] std::io::Error),
+    #[error("cannot create the state directory {0} or write to it")]
+    Directory(PathBuf, #[source] io::Error),
     /// Another process works on the file.
     #[error("another tautd has {} open{}", .path.display(), .pid.map(|pid| format!(": process {pid}")).unwrap_or_default())]
     InUse {
@@ -126,13 +131,29 @@ impl OpenError {
 /// Returns the process that holds a lock on a file. Closing the file drops all locks that this
 /// process has on it, so this is only for a file that could not be opened as a store.
 fn lock_holder(path: &Path) -> Option<i32> {
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).ok()?;
+    let file = File::options().read(true).write(true).open(path).ok()?;
     let found = fcntl_getlk(&file, &Flock::from(FlockType::WriteLock)).ok()??;
     found.pid.map(rustix::process::Pid::as_raw_pid)
 }
 
+/// Makes the directory and the file, for their owner alone. Documents and events tell who runs
+/// what.
+fn make_private(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    // SQLite makes its log with the mode of the file.
+    File::options().create(true).append(true).mode(0o600).open(dir.join(FILE))?;
+    for file in [FILE, LOG] {
+        // An earlier version made them readable for all.
+        match fs::set_permissions(dir.join(file), Permissions::from_mode(0o600)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn open(dir: &Path) -> Result<Connection, OpenError> {
-    std::fs::create_dir_all(dir).map_err(|error| OpenError::Directory(dir.to_owned(), error))?;
+    make_private(dir).map_err(|error| OpenError::Directory(dir.to_owned(), error))?;
     let db = Connection::open(dir.join(FILE))?;
     // Lock exclusively before WAL mode: this avoids a shared-memory file, and refuses a second
     // daemon on the same directory.
@@ -142,6 +163,11 @@ pub(super) fn open(dir: &Path) -> Result<Connection, OpenError> {
         0 => db.execute_batch(&format!("BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;"))?,
         VERSION => {}
         found => return Err(OpenError::Version { found }),
+    }
+    // Not part of the format: a version that does not know it maintains it nevertheless.
+    let index = "CREATE INDEX IF NOT EXISTS events_of_subject ON events (subject, seq)";
+    if let Err(error) = db.execute_batch(index) {
+        tracing::warn!(%error, "events are found slowly: their index cannot be made");
     }
     Ok(db)
 }

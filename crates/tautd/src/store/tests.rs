@@ -86,7 +86,7 @@ fn a_full_disk_refuses_writes_and_keeps_what_is_there() {
     let before = store.state();
     // Simulate a full file system by a limit of pages.
     let limit = |pages: u32| {
-        store.lock().db.pragma_update(None, "max_page_count", pages).unwrap();
+        lock(&store.db).pragma_update(None, "max_page_count", pages).unwrap();
     };
     limit(1);
     let refused =
@@ -121,10 +121,10 @@ fn settings_of_one_document_are_written_all_or_none() {
         vm.vm.vmci = Some(taut_api::vmci::VmciSpec { domains, ..Default::default() });
         Ok(Change::Vm(name("vm1"), Some(vm)))
     };
-    store.lock().db.pragma_update(None, "max_page_count", 1).unwrap();
+    lock(&store.db).pragma_update(None, "max_page_count", 1).unwrap();
     assert_eq!(store.write(several).unwrap_err().kind, ErrorKind::Unavailable);
     assert_eq!(store.state(), before);
-    store.lock().db.pragma_update(None, "max_page_count", 10_000).unwrap();
+    lock(&store.db).pragma_update(None, "max_page_count", 10_000).unwrap();
     drop(store);
     let store = Store::open(dir.path()).unwrap();
     assert_eq!(store.state(), before);
@@ -170,6 +170,7 @@ fn events_are_numbered_and_can_be_followed() {
     for text in ["one", "two", "three"] {
         store.event(Level::Warning, "vm/a", "vm.test", text);
     }
+    store.flush_events();
     assert_eq!(*newest.borrow(), 3);
     drop(store);
     let store = Store::open(dir.path()).unwrap();
@@ -178,7 +179,39 @@ fn events_are_numbered_and_can_be_followed() {
     assert_eq!((events[0].seq, events[0].level), (2, Level::Warning));
     assert_eq!(store.events(0, 1).unwrap()[0].seq, 1);
     store.event(Level::Info, "vm/a", "vm.test", "four");
+    store.flush_events();
     assert_eq!(*store.newest_event().borrow(), 4);
+}
+
+#[test]
+fn neither_events_nor_reading_wait_for_the_disk_and_what_was_lost_is_told() {
+    let (_dir, store) = store();
+    write(&store, vswitch("sw"));
+    // Whoever writes to a stalled disk holds this lock.
+    let stalled = lock(&store.db);
+    for n in 0..5000 {
+        store.event(Level::Info, &format!("vm/{n}"), "vm.test", "x");
+    }
+    assert_eq!(store.state().revision, 1);
+    drop(stalled);
+    let events = store.events(0, 10_000).unwrap();
+    let (kept, told): (Vec<_>, Vec<_>) = events.iter().partition(|event| event.kind == "vm.test");
+    let lost = 5000 - kept.len();
+    assert!((1..1000).contains(&lost), "{lost} lost");
+    let told: Vec<_> = told.iter().map(|event| event.message.as_str()).collect();
+    assert_eq!(told, [format!("{lost} events came faster than the disk took them and were lost")]);
+}
+
+#[test]
+fn events_of_a_noisy_subject_do_not_evict_those_of_others() {
+    let (_dir, store) = store();
+    store.event(Level::Info, "vm/quiet", "vm.test", "evidence");
+    for _ in 0..4000 {
+        store.event(Level::Warning, "vm/noisy", "vm.test", "again");
+    }
+    let events = store.events(0, 10_000).unwrap();
+    assert!((201..300).contains(&events.len()), "a burst of the one, and the other: {}", events.len());
+    assert_eq!(events[0].message, "evidence");
 }
 
 #[test]
@@ -201,9 +234,23 @@ fn first_hour_a_file_that_is_no_store_is_refused_with_its_way_out() {
 }
 
 #[test]
+fn the_store_is_for_its_owner_alone_even_if_an_earlier_version_made_it() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (dir, store) = store();
+    write(&store, vswitch("a"));
+    let path = |file: &str| dir.path().join(file);
+    let mode = |file: &str| path(file).metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("taut.db"), mode("taut.db-wal")), (0o600, 0o600));
+    drop(store);
+    std::fs::set_permissions(path("taut.db"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    let _store = Store::open(dir.path()).unwrap();
+    assert_eq!(mode("taut.db"), 0o600);
+}
+
+#[test]
 fn a_newer_store_is_refused() {
     let (dir, store) = store();
-    store.lock().db.pragma_update(None, "user_version", 99).unwrap();
+    lock(&store.db).pragma_update(None, "user_version", 99).unwrap();
     drop(store);
     assert!(matches!(Store::open(dir.path()), Err(OpenError::Version { found: 99 })));
 }

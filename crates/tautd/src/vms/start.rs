@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::time::Duration;
 
 use taut_api::error::ErrorKind;
 use taut_api::host::AcceleratorKind;
@@ -18,7 +19,10 @@ use taut_vm::launch::{self, Launch, MemoryTuning, RunPaths, Tuning};
 
 use super::{Record, Running, Vms};
 use crate::board::HostFacts;
-use crate::process::{Process, write_record};
+use crate::process::{OomScore, Process, write_record};
+
+/// Time limit for the end of a process that was killed right after its start.
+const KILLED_WITHIN: Duration = Duration::from_secs(5);
 
 impl Vms {
     /// Starts a VM's process. `exclusive` tells whether its vCPUs will own pCPUs. The sockets of
@@ -58,7 +62,7 @@ impl Vms {
         let errors = log.try_clone().map_err(|error| failed("making the log", &error))?;
         command.stdin(Stdio::null()).stdout(log).stderr(errors).current_dir(paths.dir());
         let program = command.get_program().to_string_lossy().into_owned();
-        let process = Process::spawn(&mut command, &[])
+        let process = Process::spawn(&mut command, &[], OomScore::VM)
             .map_err(|error| failed(&format!("starting `{program}`"), &error))?;
         let record = Record {
             identity: process.identity(),
@@ -73,7 +77,7 @@ impl Vms {
         };
         if let Err(error) = write_record(&paths.pid(), &record) {
             // Without its record no daemon could adopt it.
-            process.signal(rustix::process::Signal::KILL);
+            process.kill(KILLED_WITHIN);
             return Err(failed("recording the process", &error));
         }
         let pid = process.pid();

@@ -1,13 +1,15 @@
 //! Guest memory: mapped once, translated often, never borrowed.
 //!
 //! The mappings are shared with processes that may write at any moment, so no Rust reference into
-//! them exists. The unsafe parts are [`mapping`] (system calls), [`area`] (atomic words of a ring),
+//! them exists. The unsafe parts are [`mapping`] (system calls), [`lost`] (pages that vanish),
+//! [`area`] (atomic words of a ring),
 //! [`spans`] (addresses, and copies between them), [`buffer`] and [`frame_copy`] (bulk copies),
 //! [`prefetch`] (hints to the processor) and [`wide`] (functions for wider registers).
 
 mod area;
 mod buffer;
 mod frame_copy;
+mod lost;
 mod mapping;
 pub(crate) mod prefetch;
 mod spans;
@@ -20,6 +22,7 @@ use thiserror::Error;
 
 pub(crate) use area::{Area, AreaError};
 pub(crate) use buffer::Buffer;
+pub use lost::survive_lost_pages;
 pub(crate) use mapping::Mapping;
 pub(crate) use spans::{SpanView, Spans};
 
@@ -103,10 +106,8 @@ pub enum MemoryError {
 
 /// A guest's memory, mapped until dropped.
 ///
-/// The length of each file is checked when it is mapped. If a front end truncates a file
-/// *afterwards*, an access to the missing pages raises `SIGBUS` in this process. Only the process
-/// that runs the guest can do that, not the guest, and a seal against shrinking prevents it (QEMU's
-/// `memory-backend-memfd` sets that seal by default).
+/// The length of each file is checked when it is mapped. Pages that vanish *afterwards* raise
+/// `SIGBUS` at the next access, unless the process has called [`survive_lost_pages`].
 #[derive(Debug)]
 pub struct GuestMemory {
     /// Sorted by guest address.
@@ -143,6 +144,11 @@ impl GuestMemory {
     /// Sum of the sizes of all regions in bytes.
     pub fn size(&self) -> u64 {
         self.regions.iter().map(|region| region.spec.size).sum()
+    }
+
+    /// Tells whether pages of a region have vanished. The region reads as zeros since then.
+    pub fn has_lost_pages(&self) -> bool {
+        self.regions.iter().any(|region| region.mapping.is_lost())
     }
 
     /// The regions by ascending guest address.

@@ -1,6 +1,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::*;
@@ -77,4 +78,27 @@ fn a_descriptor_that_is_not_a_file_is_refused() {
     let (read, _write) = rustix::pipe::pipe().unwrap();
     let refused = GuestMemory::map(&[spec(0, 0x1000, 0)], &[read.as_fd()]).unwrap_err();
     assert!(matches!(refused, MemoryError::NotAFile { .. }));
+}
+
+#[test]
+fn memory_whose_pages_vanish_reads_as_zeros_and_other_memory_stays() {
+    let alarm = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
+    survive_lost_pages(alarm.try_clone().unwrap()).unwrap();
+    let files = [file(0x4000), file(0x4000)];
+    let [shortened, whole] = [0, 1].map(|index| map(&[spec(0, 0x4000, 0)], &files[index]).unwrap());
+    for memory in [&shortened, &whole] {
+        memory.write(0x3000, b"page").unwrap();
+    }
+    ftruncate(&files[0], 0x1000).unwrap();
+    let mut found = [1; 4];
+    shortened.read(0x3000, &mut found).unwrap();
+    assert_eq!(found, [0; 4]);
+    assert!(shortened.has_lost_pages() && !whole.has_lost_pages());
+    assert_eq!(rustix::io::read(&alarm, &mut [0; 8]), Ok(8));
+    shortened.write(0x3000, b"lost").unwrap();
+    whole.read(0x3000, &mut found).unwrap();
+    assert_eq!(&found, b"page");
+    drop(shortened);
+    let again = map(&[spec(0, 0x4000, 0)], &files[1]).unwrap();
+    assert!(!again.has_lost_pages(), "another mapping has the entry now");
 }

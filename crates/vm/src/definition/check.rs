@@ -1,9 +1,10 @@
 //! Checks of a VM that do not depend on the host or on other VMs.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::os::unix::fs::FileTypeExt as _;
+use std::io;
+use std::os::fd::AsRawFd as _;
 
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use taut_api::ip::{BadGateway, check_gateway};
 use taut_api::machine::MOST_SPIN_US;
 use taut_api::resources::MemoryReservation;
@@ -215,14 +216,28 @@ fn image(disk: &Disk) -> Result<(), ApiError> {
 
 fn readable(what: &str, path: &str, device_allowed: bool) -> Result<(), ApiError> {
     let hint = "relative paths start from the VM file's directory; check the path and its permissions";
-    let kind = fs::metadata(path)
-        .and_then(|metadata| File::open(path).map(|_| metadata.file_type()))
+    let fits = |kind| kind == FileType::RegularFile || device_allowed && kind == FileType::BlockDevice;
+    let readable = is_readable(path, fits)
         .map_err(|error| invalid(format!("the {what} `{path}` cannot be read"), hint).because(&error))?;
-    if kind.is_file() || (device_allowed && kind.is_block_device()) {
+    if readable {
         return Ok(());
     }
     let expected = if device_allowed { "a file or block device" } else { "a file" };
     Err(invalid(format!("the {what} `{path}` is not {expected}"), hint))
+}
+
+/// Opens a file for reading, and closes it again. Returns `false` if its type does not fit: such a
+/// file is not opened, because that may block (a FIFO) or have an effect (a watchdog device).
+fn is_readable(path: &str, fits: impl Fn(FileType) -> bool) -> io::Result<bool> {
+    // This only finds the file. The second call opens the same one, whatever the path leads to by
+    // then.
+    let place = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    if !fits(FileType::from_raw_mode(fstat(&place)?.st_mode)) {
+        return Ok(false);
+    }
+    let found = format!("/proc/self/fd/{}", place.as_raw_fd());
+    open(found, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(true)
 }
 
 /// Checks that each gateway is in its card's network, and that there is one at most: a guest has

@@ -52,6 +52,19 @@ fn a_file_becomes_a_spec_with_absolute_paths_and_addresses() {
     assert_eq!(parsed.spec.nics[0].mac, Some(MacAddr::derived("other", 0)));
 }
 
+#[test]
+fn a_kernel_that_is_a_fifo_or_a_device_is_refused_without_being_opened() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let dir = folder();
+    // Opening it for reading would wait for a writer.
+    let fifo = dir.path().join("fifo");
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR, 0).unwrap();
+    for kernel in [fifo.to_str().unwrap(), "/dev/null"] {
+        let error = toml(&format!("name = \"a\"\n[boot]\nkernel = \"{kernel}\"\n")).unwrap_err();
+        assert!(error.to_string().contains(&format!("the kernel `{kernel}` is not a file")), "{error}");
+    }
+}
+
 /// The VM file that `taut vm create --help` shows.
 const EVERY_KEY: &str = include_str!("../../../../demo/vm.toml");
 

@@ -29,7 +29,8 @@ pub(super) fn options(spec: &VmSpec, tuning: &Tuning) -> Vec<(&'static str, Stri
     let MemoryTuning { huge, host_nodes, .. } = tuning.memory;
     let vcpus = spec.placement.virtual_nodes(spec.vcpus);
     let many = vcpus.len() > 1;
-    let mut machine = "q35".to_owned();
+    // A core dump of the process has nothing of the guest's memory.
+    let mut machine = "q35,dump-guest-core=off".to_owned();
     if !many {
         machine += ",memory-backend=mem0";
     }
@@ -44,8 +45,9 @@ pub(super) fn options(spec: &VmSpec, tuning: &Tuning) -> Vec<(&'static str, Stri
     ];
     let mut first = 0;
     for (node, (size, count)) in sizes(spec.memory, vcpus.len()).into_iter().zip(&vcpus).enumerate() {
-        // The data plane maps the guest's memory, so it must be shared.
-        let mut backend = format!("memory-backend-memfd,id=mem{node},size={size},share=on");
+        // The data plane maps the guest's memory, so it must be shared, and sealed against
+        // shrinking: an access to a page that is cut off would end the data plane.
+        let mut backend = format!("memory-backend-memfd,id=mem{node},size={size},share=on,seal=on,dump=off");
         if tuning.locked {
             backend += ",prealloc=on";
         }
@@ -94,23 +96,26 @@ mod tests {
         let plain = serde_json::json!({ "memory": "256MiB", "vcpus": 2 });
         assert_eq!(
             text(&plain, &Tuning::default()),
-            "-machine q35,memory-backend=mem0\n-smp 2\n-m 256M\n-object memory-backend-memfd,id=mem0,size=268435456,share=on\n"
+            "-machine q35,dump-guest-core=off,memory-backend=mem0\n-smp 2\n-m 256M\n\
+             -object memory-backend-memfd,id=mem0,size=268435456,share=on,seal=on,dump=off\n"
         );
         let mut memory = MemoryTuning { huge: true, ..MemoryTuning::default() };
         memory.host_nodes[0] = 0b101;
         let tuned = Tuning { locked: true, memory, ..Tuning::default() };
         assert_eq!(
             text(&plain, &tuned),
-            "-machine q35,memory-backend=mem0,mem-merge=off\n-smp 2\n-m 256M\n-object memory-backend-memfd,id=mem0,size=268435456,\
-             share=on,prealloc=on,hugetlb=on,hugetlbsize=2M,host-nodes=0,host-nodes=2,policy=bind\n"
+            "-machine q35,dump-guest-core=off,memory-backend=mem0,mem-merge=off\n-smp 2\n-m 256M\n\
+             -object memory-backend-memfd,id=mem0,size=268435456,share=on,seal=on,dump=off,prealloc=on,hugetlb=on,hugetlbsize=2M,host-nodes=0,host-nodes=2,policy=bind\n"
         );
         let mut memory = MemoryTuning::default();
         memory.host_nodes[1] = 1;
         let wide = serde_json::json!({ "memory": "250MiB", "vcpus": 5, "placement": { "vcpus_per_node": 3, "min_vcpus": 2 } });
         assert_eq!(
             text(&wide, &Tuning { memory, ..Tuning::default() }),
-            "-machine q35\n-smp 5\n-m 250M\n-object memory-backend-memfd,id=mem0,size=130023424,share=on\n-numa \
-             node,nodeid=0,cpus=0-1,memdev=mem0\n-object memory-backend-memfd,id=mem1,size=132120576,share=on,host-nodes=0,policy=bind\n\
+            "-machine q35,dump-guest-core=off\n-smp 5\n-m 250M\n\
+             -object memory-backend-memfd,id=mem0,size=130023424,share=on,seal=on,dump=off\n\
+             -numa node,nodeid=0,cpus=0-1,memdev=mem0\n\
+             -object memory-backend-memfd,id=mem1,size=132120576,share=on,seal=on,dump=off,host-nodes=0,policy=bind\n\
              -numa node,nodeid=1,cpus=2-4,memdev=mem1\n"
         );
     }

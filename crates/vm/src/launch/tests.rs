@@ -231,7 +231,7 @@ fn reserved_memory_is_locked_and_exclusive_vcpus_halt_by_themselves_under_kvm() 
         !has(&spec, AcceleratorKind::Kvm, "-overcommit") && !has(&spec, AcceleratorKind::Kvm, "prealloc")
     );
     spec.memory_reservation = MemoryReservation::Full;
-    assert!(has(&spec, AcceleratorKind::Kvm, "share=on,prealloc=on\n"));
+    assert!(has(&spec, AcceleratorKind::Kvm, "share=on,seal=on,dump=off,prealloc=on\n"));
     assert!(has(&spec, AcceleratorKind::Kvm, "-overcommit mem-lock=on\n"));
     spec.latency_sensitivity = LatencySensitivity::High;
     assert!(has(&spec, AcceleratorKind::Kvm, "-overcommit mem-lock=on,cpu-pm=on\n"));

@@ -1,6 +1,6 @@
 //! The kind of an entry: a port of the switch or a vsock device.
 
-use taut_api::fabric::config::{PortConfig, PortKind, SocketConfig};
+use taut_api::fabric::config::{FrontEndRules, PortConfig, PortKind, SocketConfig};
 
 use crate::port::vnic_device::VnicDevice;
 
@@ -29,6 +29,14 @@ impl Kind {
             Self::Port(PortConfig { kind: PortKind::Tap { .. }, .. }, _) => "a TAP port",
             Self::Port(PortConfig { kind: PortKind::Stream, .. }, _) => "an emulated card's port",
             Self::Socket(_) => "a VMCI device",
+        }
+    }
+
+    /// What a front end may bring.
+    pub(super) fn rules(&self) -> FrontEndRules {
+        match self {
+            Self::Port(config, _) => config.front_end,
+            Self::Socket(config) => config.front_end,
         }
     }
 

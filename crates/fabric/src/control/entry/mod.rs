@@ -173,7 +173,7 @@ impl Entry {
             self.plugged = Some(Plugged::Stream);
             return Ok(());
         }
-        self.watch(Session::new(socket, Arc::clone(&self.device)), events)
+        self.watch(Session::new(socket, Arc::clone(&self.device), self.kind.rules()), events)
     }
 
     /// Restores a session that another process began, without running its rings yet.
@@ -181,7 +181,7 @@ impl Entry {
         if !self.kind.has_front_end() {
             return Err(self.unfit("a vhost-user session"));
         }
-        Ok(Session::resume(record, fds, Arc::clone(&self.device))?)
+        Ok(Session::resume(record, fds, Arc::clone(&self.device), self.kind.rules())?)
     }
 
     /// Runs a restored session. Its listening socket waits for the next front end.
@@ -241,6 +241,14 @@ impl Entry {
             self.listener = None;
             self.lost = Some(error.to_string());
         }
+    }
+
+    /// Ends the session of a front end that has harmed this process, and accepts no other one.
+    pub(super) fn shut_out(&mut self, reason: String) {
+        self.warn(Instant::now(), &reason);
+        self.end_session();
+        self.detach();
+        self.lost = Some(reason);
     }
 
     /// Handles a queue that failed; the worker has removed its end.

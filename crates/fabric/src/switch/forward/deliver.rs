@@ -161,6 +161,7 @@ impl Forwarder<'_> {
             Err(reason) => return Put::Refused(reason),
         };
         while *done < pieces.count() {
+            self.pieces += 1;
             let len = pieces.write(*done, &mut self.work.scratch.piece);
             let piece = &self.work.scratch.piece[..len];
             let put = match &mut slot.paced {

@@ -65,13 +65,25 @@ pub struct Forwarder<'s> {
     bytes: u64,
     /// Addresses and type of the last frame on the fast path, and its queue.
     last: Option<(MacPair, Target)>,
+    /// Number of frames that software offload has made in this burst.
+    pieces: usize,
 }
+
+/// Number of frames that software offload may make before the burst ends, so that other sources do
+/// not wait for a sender of long frames in short segments.
+const PIECES_PER_BURST: usize = 1024;
 
 impl<'s> Forwarder<'s> {
     /// Begins a burst of `sender` at `now`.
     #[inline]
     pub fn new(segment: &'s Segment, sender: MemberIdx, now: Instant, work: &'s mut Workspace) -> Self {
-        Self { segment, sender, now, work, locked: None, frames: 0, bytes: 0, last: None }
+        Self { segment, sender, now, work, locked: None, frames: 0, bytes: 0, last: None, pieces: 0 }
+    }
+
+    /// Tells whether the burst has done so much for its sender that others come first now.
+    #[inline]
+    pub fn is_long(&self) -> bool {
+        self.pieces >= PIECES_PER_BURST
     }
 
     /// The sender's port.

@@ -13,7 +13,8 @@ use crate::switch::policy::{self, Route, Routed};
 use crate::switch::target::{SPREAD, Target};
 
 impl Forwarder<'_> {
-    /// Forwards the first `count` frames of a guest's last look.
+    /// Forwards the first `count` frames of a guest's last look, or fewer if the burst becomes
+    /// long.
     ///
     /// Returns the number of frames that are done, and the verdict on the next one. `pieces_done`
     /// is the number of pieces of the first frame that an earlier try has delivered.
@@ -43,6 +44,9 @@ impl Forwarder<'_> {
                 return (at, verdict);
             }
             at += 1;
+            if self.is_long() {
+                return (at, Verdict::Done);
+            }
         }
         (count, Verdict::Done)
     }

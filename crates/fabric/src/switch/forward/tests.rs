@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use taut_api::fabric::config::{PortConfig, PortKind, SegmentId};
+use taut_api::fabric::config::{FrontEndRules, PortConfig, PortKind, SegmentId};
 use taut_api::fabric::counters::{FILE_SIZE, PORT_WORDS, PortCounters, port_base};
 use taut_api::fabric::{DropReason, PortId};
 use taut_api::network::Security;
@@ -49,9 +49,9 @@ fn mac(id: u16) -> MacAddr {
 }
 
 fn ring(memory: &Arc<GuestMemory>, layout: QueueLayout, port: &Port) {
-    let event = || Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+    let event = || eventfd(0, EventfdFlags::NONBLOCK).unwrap();
     let setup = RingSetup { memory: Arc::clone(memory), config: layout.config(FEATURES, Start::At(0)) };
-    let ring = Ring { setup, kick: event(), call: Some(event()) };
+    let ring = Ring { setup, kick: Arc::new(event()), call: Some(Arc::new(event().into())) };
     port.start_ring(QueueIdx(0), ring, &Mailboxes::new().unwrap()).unwrap();
 }
 
@@ -79,6 +79,7 @@ impl Rig {
                 mac_learning: None,
                 coalescing: Coalescing::Disabled,
                 lro: true,
+                front_end: FrontEndRules::default(),
             })
             .collect();
         let ports: Vec<_> = configs

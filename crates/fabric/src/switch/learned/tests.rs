@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use taut_api::coalescing::Coalescing;
-use taut_api::fabric::config::{PortKind, SegmentId};
+use taut_api::fabric::config::{FrontEndRules, PortKind, SegmentId};
 use taut_api::network::{MacLearning, Security};
 use taut_api::shaping::Shaping;
 use taut_api::{MacAddr, Vlan};
@@ -28,6 +28,7 @@ fn port(id: u16, limit: u16) -> PortConfig {
         shaping: Shaping::default(),
         coalescing: Coalescing::default(),
         lro: true,
+        front_end: FrontEndRules::default(),
     }
 }
 

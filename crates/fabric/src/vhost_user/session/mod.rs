@@ -5,12 +5,14 @@
 //! can run are started, and rings that no longer can are stopped ([`rings`]). A ring that has run
 //! before continues from the position in guest memory, whichever process ran it.
 
+mod admission;
 mod requests;
 mod rings;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use taut_api::fabric::config::FrontEndRules;
 use taut_api::fabric::session::{QueueRecord, SessionFd, SessionRecord};
 use taut_virtq::memory::GuestMemory;
 use vhost::vhost_user::message::{FrontendReq, VhostUserProtocolFeatures};
@@ -20,7 +22,8 @@ use super::device::Device;
 use super::error::{BrokenRing, SessionError};
 use super::message::{Header, Request};
 use crate::net::queue::QueueIdx;
-use crate::sys::epoll::{set_nonblocking, signal};
+use crate::sys::event_fd::EventFd;
+use admission::event;
 
 /// Device status bits (virtio 1.2, 2.1) of a driver that has finished its setup.
 const STATUS_RUNNING: u8 = 0x0f;
@@ -30,6 +33,8 @@ const STATUS_RUNNING: u8 = 0x0f;
 pub struct Session {
     connection: Connection,
     device: Arc<dyn Device>,
+    /// What the front end may bring.
+    rules: FrontEndRules,
     record: SessionRecord,
     memory_fds: Vec<OwnedFd>,
     memory: Option<Arc<GuestMemory>>,
@@ -37,6 +42,8 @@ pub struct Session {
     /// Device status. A session that is resumed with running rings gets [`STATUS_RUNNING`].
     status: u8,
     fault: Option<BrokenRing>,
+    /// A descriptor that was replaced has blocked a thread.
+    blocked: bool,
     /// The record or a descriptor has changed since the last [`Self::mark_recorded`].
     changed: bool,
 }
@@ -45,13 +52,13 @@ pub struct Session {
 #[derive(Debug, Default)]
 struct QueueFds {
     kick: Option<Arc<OwnedFd>>,
-    call: Option<Arc<OwnedFd>>,
-    err: Option<OwnedFd>,
+    call: Option<Arc<EventFd>>,
+    err: Option<Arc<EventFd>>,
 }
 
 impl Session {
     /// Begins a session on a connected socket.
-    pub fn new(socket: OwnedFd, device: Arc<dyn Device>) -> Self {
+    pub fn new(socket: OwnedFd, device: Arc<dyn Device>, rules: FrontEndRules) -> Self {
         let queues = device.queues();
         let record = SessionRecord {
             port: device.id(),
@@ -63,12 +70,14 @@ impl Session {
         Self {
             connection: Connection::new(socket),
             device,
+            rules,
             record,
             memory_fds: Vec::new(),
             memory: None,
             queues: (0..queues).map(|_| QueueFds::default()).collect(),
             status: 0,
             fault: None,
+            blocked: false,
             changed: true,
         }
     }
@@ -80,6 +89,7 @@ impl Session {
         record: SessionRecord,
         fds: Vec<OwnedFd>,
         device: Arc<dyn Device>,
+        rules: FrontEndRules,
     ) -> Result<Self, SessionError> {
         let roles = record.descriptors();
         if roles.len() != fds.len() {
@@ -91,15 +101,15 @@ impl Session {
         }
         let mut fds = fds.into_iter();
         let socket = fds.next().ok_or(SessionError::Record { got: 0, wanted: roles.len() })?;
-        let mut session = Self::new(socket, device);
+        let mut session = Self::new(socket, device, rules);
         only_offered(record.features, session.device.offered())?;
         for (role, fd) in roles.into_iter().skip(1).zip(fds) {
             match role {
                 SessionFd::Connection => {}
                 SessionFd::Memory(_) => session.memory_fds.push(fd),
-                SessionFd::Kick(queue) => session.queues[queue].kick = Some(event(fd)?),
-                SessionFd::Call(queue) => session.queues[queue].call = Some(event(fd)?),
-                SessionFd::Err(queue) => session.queues[queue].err = Some(fd),
+                SessionFd::Kick(queue) => session.queues[queue].kick = Some(event(&rules, fd)?),
+                SessionFd::Call(queue) => session.queues[queue].call = Some(event(&rules, fd)?),
+                SessionFd::Err(queue) => session.queues[queue].err = Some(event(&rules, fd)?),
             }
         }
         if record.queues.iter().any(|queue| queue.started) {
@@ -158,9 +168,25 @@ impl Session {
     pub fn break_rings(&mut self, queue: QueueIdx, fault: BrokenRing) {
         self.stop_rings();
         if let Some(err) = self.queues.get(queue.index()).and_then(|queue| queue.err.as_ref()) {
-            signal(err);
+            err.signal();
         }
         self.fault = Some(fault);
+    }
+
+    /// Tells whether pages of the guest's memory have vanished.
+    pub fn has_lost_memory(&self) -> bool {
+        self.memory.as_ref().is_some_and(|memory| memory.has_lost_pages())
+    }
+
+    /// Tells whether a signal to the front end has ever blocked the thread that sent it.
+    pub fn has_blocked(&self) -> bool {
+        let events = |queue: &QueueFds| [queue.call.clone(), queue.err.clone()];
+        self.blocked || self.queues.iter().flat_map(events).flatten().any(|event| event.has_blocked())
+    }
+
+    /// Remembers whether an event descriptor that is no longer used has blocked a thread.
+    fn retire(&mut self, event: Option<Arc<EventFd>>) {
+        self.blocked |= event.is_some_and(|event| event.has_blocked());
     }
 
     /// Ends the session for the front end too. A session that is only dropped lives on in the
@@ -248,12 +274,6 @@ fn only_offered(accepted: u64, offered: u64) -> Result<(), SessionError> {
         0 => Ok(()),
         strange => Err(SessionError::NotOffered(strange)),
     }
-}
-
-/// Makes an event descriptor non-blocking: a front end that fills it up must not stop a worker.
-fn event(fd: OwnedFd) -> Result<Arc<OwnedFd>, SessionError> {
-    set_nonblocking(&fd).map_err(SessionError::Event)?;
-    Ok(Arc::new(fd))
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use taut_api::fabric::session::{MemoryRecord, QueueRecord};
 use taut_virtq::features::RING_PACKED;
 use vhost::vhost_user::message::FrontendReq;
 
-use super::{Answer, Session, event, only_offered};
+use super::admission::event;
+use super::{Answer, Session, only_offered};
 use crate::net::queue::{Direction, QueueIdx};
 use crate::vhost_user::base;
 use crate::vhost_user::error::{MessageError, SessionError};
@@ -77,20 +78,24 @@ impl Session {
             Request::SetVringKick { queue, fd } => {
                 let queue = self.known(queue)?;
                 self.device.stop_ring(queue);
-                self.queues[queue.index()].kick = Some(event(fd)?);
+                self.queues[queue.index()].kick = Some(event(&self.rules, fd)?);
                 self.queue_record(queue).kick = true;
             }
             Request::SetVringCall { queue, fd } => {
                 let queue = self.known(queue)?;
-                let call = fd.map(event).transpose()?;
+                let call = fd.map(|fd| event(&self.rules, fd)).transpose()?;
+                // Waits for a thread that is just using the one before.
                 self.device.set_call(queue, call.clone());
                 self.queue_record(queue).call = call.is_some();
-                self.queues[queue.index()].call = call;
+                let before = std::mem::replace(&mut self.queues[queue.index()].call, call);
+                self.retire(before);
             }
             Request::SetVringErr { queue, fd } => {
                 let queue = self.known(queue)?;
-                self.queue_record(queue).err = fd.is_some();
-                self.queues[queue.index()].err = fd;
+                let err = fd.map(|fd| event(&self.rules, fd)).transpose()?;
+                self.queue_record(queue).err = err.is_some();
+                let before = std::mem::replace(&mut self.queues[queue.index()].err, err);
+                self.retire(before);
             }
             Request::SetVringEnable { queue, on } => {
                 let queue = self.known(queue)?;

@@ -9,6 +9,7 @@ use taut_virtq::memory::{GuestMemory, RegionSpec};
 use taut_virtq::{QueueConfig, Start};
 
 use super::Session;
+use super::admission::check_memory;
 use crate::net::queue::QueueIdx;
 use crate::vhost_user::device::{Ring, RingSetup, StartError};
 use crate::vhost_user::error::SessionError;
@@ -21,6 +22,7 @@ impl Session {
         if self.record.memory.is_empty() {
             return Ok(());
         }
+        check_memory(&self.rules, &self.record.memory, &self.memory_fds)?;
         let specs: Vec<_> = self.record.memory.iter().map(region_spec).collect();
         let fds: Vec<_> = self.memory_fds.iter().map(AsFd::as_fd).collect();
         self.memory = Some(Arc::new(GuestMemory::map(&specs, &fds)?));

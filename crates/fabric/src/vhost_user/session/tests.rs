@@ -3,6 +3,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use taut_api::fabric::PortId;
+use taut_api::fabric::config::FrontEndRules;
 
 use super::super::device::{Ring, RingSetup, StartError};
 use super::super::wire::{CONFIG_HEADER, HEADER};
@@ -41,7 +42,7 @@ impl Device for ConfigOnly {
         None
     }
 
-    fn set_call(&self, _: QueueIdx, _: Option<Arc<OwnedFd>>) {}
+    fn set_call(&self, _: QueueIdx, _: Option<Arc<EventFd>>) {}
 
     fn interrupt(&self, _: QueueIdx) {}
 
@@ -53,7 +54,7 @@ impl Device for ConfigOnly {
 /// A session on such a device, and the front end's end of its connection.
 fn session(config_space: Vec<u8>) -> (Session, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    (Session::new(theirs.into(), Arc::new(ConfigOnly(config_space))), ours)
+    (Session::new(theirs.into(), Arc::new(ConfigOnly(config_space)), FrontEndRules::default()), ours)
 }
 
 /// Sends a request with acknowledgement, carries it out, and returns the answer with its header.

@@ -24,7 +24,6 @@ use taut_virtq::socket_header::{RW, SocketHeader};
 
 use super::VsockSwitch;
 use crate::net::queue::QueueIdx;
-use crate::sys::epoll::signal;
 use crate::vsock::guest::Guests;
 use crate::vsock::host::HostSockets;
 use crate::vsock::proto::{
@@ -338,7 +337,7 @@ impl VsockSwitch {
             if ring.queue.needs_interrupt()
                 && let Some(call) = &receiver.call
             {
-                signal(call);
+                call.signal();
                 guests.count(guest, SocketWord::Interrupts, 1);
             }
         }

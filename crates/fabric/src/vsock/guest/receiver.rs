@@ -1,7 +1,6 @@
 //! The receive side of a guest's device: packets to the guest.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use taut_virtq::device::socket::{Piece, SocketRx};
@@ -9,6 +8,7 @@ use taut_virtq::fault::RingFault;
 use taut_virtq::socket_header::{RST, SocketHeader};
 
 use super::Kick;
+use crate::sys::event_fd::EventFd;
 
 /// A guest's receive ring that runs.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct RxRing {
 pub(crate) struct Receiver {
     pub(crate) ring: Option<RxRing>,
     /// Interrupts the guest for packets that it has received.
-    pub(crate) call: Option<Arc<OwnedFd>>,
+    pub(crate) call: Option<Arc<EventFd>>,
     /// Resets for packets that belong to no connection.
     pub(crate) replies: VecDeque<SocketHeader>,
     /// The guest has no buffer, and will kick when it has one.

@@ -1,13 +1,12 @@
 //! The transmit side of a guest's device: packets from the guest.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use taut_virtq::device::socket::SocketTx;
 use taut_virtq::{QueueConfig, Start};
 
 use super::Kick;
-use crate::sys::epoll::signal;
+use crate::sys::event_fd::EventFd;
 use crate::vsock::proto::{PacketQueue, PacketSlots};
 
 /// Identity and position of a transmit ring. They tell a ring that goes on from one that a guest
@@ -49,7 +48,7 @@ pub(crate) struct TxRing {
 pub(crate) struct Sender {
     pub(crate) ring: Option<TxRing>,
     /// Interrupts the guest for packets that it has got back.
-    pub(crate) call: Option<Arc<OwnedFd>>,
+    pub(crate) call: Option<Arc<EventFd>>,
     /// The waiting packets of each flow, as lists: one slot for each descriptor of the ring.
     pub(crate) slots: PacketSlots,
     /// Number of packets that were taken from the ring and not given back.
@@ -97,7 +96,7 @@ impl Sender {
             self.interrupted_at = ring.queue.used_position();
         }
         let Some(call) = &self.call else { return false };
-        signal(call);
+        call.signal();
         true
     }
 }

@@ -12,6 +12,7 @@ pub(crate) fn may_talk(a: &SocketConfig, b: &SocketConfig) -> bool {
 #[cfg(test)]
 mod tests {
     use taut_api::fabric::PortId;
+    use taut_api::fabric::config::FrontEndRules;
     use taut_api::vmci::Cid;
 
     use super::*;
@@ -25,6 +26,7 @@ mod tests {
             unrestricted,
             connections: 1,
             half_open: 1,
+            front_end: FrontEndRules::default(),
         }
     }
 

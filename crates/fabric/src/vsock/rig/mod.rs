@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use taut_api::fabric::PortId;
-use taut_api::fabric::config::{SocketConfig, SocketWorker, WorkerMode};
+use taut_api::fabric::config::{FrontEndRules, SocketConfig, SocketWorker, WorkerMode};
 use taut_api::fabric::counters::{CONNECTION_WORDS, CONNECTIONS, FILE_SIZE, SocketWord, port_base};
 use taut_api::vmci::Cid;
 use taut_virtq::Start;
@@ -35,6 +35,7 @@ pub fn device(number: u32, domains: &[&str]) -> SocketConfig {
         unrestricted: false,
         connections: 64,
         half_open: 8,
+        front_end: FrontEndRules::default(),
     }
 }
 
@@ -101,10 +102,10 @@ impl Rig {
     pub fn start(&mut self, guest: usize, queue: usize, start: Start) -> Result<(), StartError> {
         let Some(index) = self.index(guest) else { return Ok(()) };
         let driver = &self.drivers[guest];
-        let event = || Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+        let event = || eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         let memory = Arc::clone(driver.ram.memory());
         let setup = RingSetup { memory, config: driver.config(queue, start) };
-        let ring = Ring { setup, kick: event(), call: Some(event()) };
+        let ring = Ring { setup, kick: Arc::new(event()), call: Some(Arc::new(event().into())) };
         if queue == 0 { self.switch.start_rx(index, ring) } else { self.switch.start_tx(index, ring) }
     }
 

@@ -49,7 +49,8 @@ fn sample(lab: &mut Lab, rig: &Rig, vgen: &Path, name: &str) -> Measured<f64> {
         let socket = lab.folder().join(format!("{name}-{end}")).display().to_string();
         let listen = if listens { "--listen" } else { "" };
         let mac = format!("02:11:00:00:00:0{end}");
-        lab.taut(format!("port attach gen{end} --portgroup lan --mac {mac} --path {socket} {listen}"))?;
+        let to = format!("gen{end} --portgroup lan --mac {mac}");
+        lab.taut(format!("port attach {to} --path {socket} --trusted {listen}"))?;
         let path = socket.clone();
         lab.until("the port's socket is there", 5, |lab| {
             Ok(!listens || lab.machine().exists(Path::new(&path)))

@@ -23,6 +23,10 @@ pub(crate) struct Changes {
     /// rbc[:INTERRUPTS_PER_SECOND], adapt, or default for the host's setting
     #[arg(long, value_name = "SCHEME", group = "setting")]
     coalescing: Option<NicCoalescing>,
+    /// Admit memory that can shrink, and event descriptors that are no eventfds, from the next
+    /// connection of the front end on. Such a front end can disturb all guests of the host
+    #[arg(long, on_or_off(), group = "setting")]
+    trusted: Option<bool>,
 }
 
 impl Changes {
@@ -36,6 +40,7 @@ impl Changes {
             None => {}
         }
         spec.coalescing = self.coalescing.unwrap_or(spec.coalescing);
+        spec.trusted = self.trusted.unwrap_or(spec.trusted);
         spec
     }
 }
@@ -48,8 +53,9 @@ pub(super) fn in_force(port: &ExternalPort) -> String {
         SocketRole::Listen => "listens on",
     };
     let offloads = if spec.offloads { "on" } else { "off" };
+    let trusted = if spec.trusted { ", trusted" } else { "" };
     format!(
-        "port {name}: on port group {}, {role} {}, queue pairs {}, offloads {offloads}, coalescing {}",
+        "port {name}: on port group {}, {role} {}, queue pairs {}, offloads {offloads}, coalescing {}{trusted}",
         spec.portgroup, spec.socket, spec.queues, spec.coalescing
     )
 }
@@ -79,9 +85,9 @@ mod tests {
             "status": { "port": null, "link": "down" }
         }))
         .unwrap();
-        let on = changed("gen --listen --coalescing static:16 --portgroup db", &port);
-        insta::assert_snapshot!(in_force(&on), @"port gen: on port group db, listens on /run/gen.sock, queue pairs 1, offloads off, coalescing static:16");
-        let off = "gen --listen off --coalescing default --portgroup web";
+        let on = changed("gen --listen --coalescing static:16 --portgroup db --trusted", &port);
+        insta::assert_snapshot!(in_force(&on), @"port gen: on port group db, listens on /run/gen.sock, queue pairs 1, offloads off, coalescing static:16, trusted");
+        let off = "gen --listen off --coalescing default --portgroup web --trusted off";
         assert_eq!(changed(off, &on).spec, port.spec);
     }
 }
