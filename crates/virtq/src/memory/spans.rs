@@ -40,7 +40,12 @@ pub(crate) struct Spans {
     /// The spans; the first `len` are in use.
     list: Box<[Span]>,
     len: usize,
+    /// Room that the list keeps when it is emptied.
+    capacity: usize,
 }
+
+/// Room that every list may keep: that of a packet of 64 KiB in pages, which Linux sends.
+const KEPT: usize = 32;
 
 // SAFETY: the pointers lie in `memory`, which is Send and Sync, and are used only for copies that
 // expect concurrent writers.
@@ -49,10 +54,11 @@ unsafe impl Send for Spans {}
 unsafe impl Sync for Spans {}
 
 impl Spans {
-    /// An empty list with room for `capacity` spans. More of them allocate.
+    /// An empty list with room for `capacity` spans. More of them allocate; [`Self::clear`] gives that
+    /// back.
     pub(crate) fn new(memory: Arc<GuestMemory>, capacity: usize) -> Self {
         let last = LastRegion { start: 0, size: 0, host: NonNull::dangling() };
-        Self { memory, last, list: vec![Span::EMPTY; capacity].into(), len: 0 }
+        Self { memory, last, list: vec![Span::EMPTY; capacity].into(), len: 0, capacity: capacity.max(KEPT) }
     }
 
     /// Number of spans.
@@ -61,10 +67,27 @@ impl Spans {
         self.len
     }
 
+    /// Number of spans that fit without growing.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.list.len()
+    }
+
     /// Removes all spans.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.len = 0;
+        if self.list.len() > self.capacity {
+            self.shrink();
+        }
+    }
+
+    /// Gives back the room that the list has gained for a driver with very many parts.
+    #[cold]
+    fn shrink(&mut self) {
+        let mut list = std::mem::take(&mut self.list).into_vec();
+        list.truncate(self.capacity);
+        self.list = list.into();
     }
 
     /// Removes all spans from `len` on.

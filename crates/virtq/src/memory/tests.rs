@@ -102,3 +102,15 @@ fn memory_whose_pages_vanish_reads_as_zeros_and_other_memory_stays() {
     let again = map(&[spec(0, 0x4000, 0)], &files[1]).unwrap();
     assert!(!again.has_lost_pages(), "another mapping has the entry now");
 }
+
+#[test]
+fn a_list_of_spans_gives_back_the_room_that_one_chain_has_needed() {
+    let file = file(0x4000);
+    let memory = map(&[spec(0, 0x4000, 0)], &file).unwrap();
+    let mut spans = Spans::new(memory, 2);
+    for (count, room) in [(1, 2), (17, 32), (1000, 32), (3, 32)] {
+        assert!((0..count).all(|at| spans.push(at, 1)));
+        spans.clear();
+        assert_eq!(spans.room(), room, "after {count} spans");
+    }
+}

@@ -220,6 +220,7 @@ impl SocketTx {
         let slot = &mut self.slots[usize::from(head)];
         assert_eq!(slot.state, State::Taken, "packet {head} is given back");
         slot.state = State::Returned;
+        slot.parts.spans.clear();
         if std::mem::take(&mut self.ordered) {
             self.in_flight.forget_order();
         }
