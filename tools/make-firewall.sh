@@ -15,7 +15,14 @@ protect() {
   nft -f /etc/rules && echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6 && echo 1 >/proc/sys/net/ipv4/conf/all/rp_filter &&
     echo 2 >/proc/sys/net/ipv4/conf/all/arp_ignore && echo 1 >/proc/sys/net/ipv4/ip_forward
 }
-while ! protect 2>/errors; do sleep 0.2; done &
+n=0
+while ! protect 2>/errors; do
+  n=$((n + 1))
+  if [ "$n" = 100 ]; then
+    { echo "firewall: the rules are not in force, and nothing is forwarded:"; while read -r line; do echo "$line"; done </errors; } >/dev/console
+  fi
+  sleep 0.2
+done &
 exec /sbin/guest
 INIT
 chmod 755 "$root/init"

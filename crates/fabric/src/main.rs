@@ -1,6 +1,6 @@
 //! `taut-fabric`: the data plane process, which `tautd` starts. See [`taut_fabric`].
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 
@@ -13,6 +13,9 @@ use taut_virtq::counters::SharedWords;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> anyhow::Result<()> {
+    if std::env::args().nth(1).is_some_and(|word| word == "--version") {
+        return Ok(writeln!(std::io::stdout(), "taut-fabric {}", env!("CARGO_PKG_VERSION"))?);
+    }
     let inherited = Inherited::take()?;
     let filter = EnvFilter::try_from_env("TAUT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()

@@ -76,7 +76,7 @@ fn try_it(fd: RawFd, to: SocketAddr, peer: &Peer, map: &Map) -> Result<Result<()
         return Err(None);
     }
     if rests(peer) {
-        tell!("connect {to}: TCP only: {} did not answer a moment ago", peer.target);
+        tell!("connect {to}: by TCP, since {} did not answer a moment ago", peer.target);
         return Err(Some(Errno::TIMEDOUT));
     }
     let port = peer.vmci_port(to.port());
@@ -87,9 +87,11 @@ fn try_it(fd: RawFd, to: SocketAddr, peer: &Peer, map: &Map) -> Result<Result<()
             rest(peer);
         }
         if let Some(hint) = hint(error) {
-            complain!("connect {to}: TCP only: {}: {error}\nhint: {hint}", peer.target);
+            complain!("connect {to}: by TCP, since VMCI fails: {}: {error}\nhint: {hint}", peer.target);
         }
-        tell!("connect {to}: TCP only: {} port {port}: {error}", peer.target);
+        let nobody = matches!(error, Errno::CONNRESET | Errno::CONNREFUSED);
+        let why = if nobody { " (nobody listens there)" } else { "" };
+        tell!("connect {to}: by TCP, since VMCI fails: {} port {port}: {error}{why}", peer.target);
         Some(plainly(error))
     })?;
     let local = tcp.local(&line);

@@ -87,7 +87,9 @@ pub(super) fn buffer_size(wanted: Option<u32>) -> usize {
 
 fn connection_failed(to: &Address, port: u16, how: &str) -> AgentError {
     let hint = match to {
-        Address::Ip(_) => "start the server, and put both on the same port group",
+        Address::Ip(_) => {
+            "start the server; put both on the same port group, or look at the router or firewall between them"
+        }
         _ => "start the server, and give both VMs a common VMCI domain",
     };
     AgentError::new(format!("the connection to {to} port {port} {how}"), hint)

@@ -89,7 +89,8 @@ fn admit_sensitivity(name: &Name, spec: &VmSpec) -> Result<(), ApiError> {
             level_name(spec.latency_sensitivity),
             spec.memory
         ),
-        "reserve all of it: memory_reservation = \"full\" in its file, or taut vm set --memory-reservation full",
+        "reserve all of it: memory_reservation = \"full\" in its file, or taut vm set --memory-reservation full; \
+         for pCPUs of its own, also --cpu-reservation full",
     ))
 }
 

@@ -227,7 +227,8 @@ fn find_address(parties: &mut Parties, sender: Id, receiver: Id) -> Result<Ipv4A
                 address::list(&to),
                 address::list(&from)
             ),
-            "put both on one port group with addresses of one network, or give --address",
+            "give --address if there is a router between them; otherwise put both on one port group, with \
+             addresses of one network",
         )
     })
 }

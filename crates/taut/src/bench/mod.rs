@@ -57,12 +57,27 @@ fn between(task: Task, client: &Client, format: Format) -> Outcome {
     files.check()?;
     let host = host::describe(client)?;
     let pairs: Vec<_> = std::iter::once(pair).chain(versus).collect();
-    let mut configurations = alternate(client, &pairs, &measurement, settings.repeats)?.into_iter();
+    let measured = alternate(client, &pairs, &measurement, settings.repeats)?;
+    let unanswered = measured.iter().find_map(unanswered);
+    let mut configurations = measured.into_iter();
     let a = configurations.next().expect("the first pair was measured");
     let report = Report::new(measurement.kind(), settings, host, a, configurations.next());
     files.save(&report, || report.svg())?;
     output::print(format, &report, Report::table);
-    Ok(())
+    unanswered.map_or(Ok(()), Err)
+}
+
+/// The error if no echo came back at all: a script must not take that for a measurement.
+fn unanswered(measured: &Configuration) -> Option<ApiError> {
+    let lost: u64 = measured.repeats.iter().filter_map(|repeat| repeat.lost).sum();
+    let came = measured.repeats.iter().any(|repeat| repeat.count != Some(0));
+    (lost > 0 && !came).then(|| {
+        ApiError::new(
+            ErrorKind::Unavailable,
+            format!("{}: no echo came back, {lost} were lost", measured.name),
+            "look at the links and drops on the way (taut port list), and at firewalls in between",
+        )
+    })
 }
 
 /// Measures all pairs once, then all again, and so on, so that other load on the host affects them

@@ -54,8 +54,8 @@ unsafe impl Send for Spans {}
 unsafe impl Sync for Spans {}
 
 impl Spans {
-    /// An empty list with room for `capacity` spans. More of them allocate; [`Self::clear`] gives that
-    /// back.
+    /// An empty list with room for `capacity` spans. More of them allocate; [`Self::clear`] gives
+    /// that back.
     pub(crate) fn new(memory: Arc<GuestMemory>, capacity: usize) -> Self {
         let last = LastRegion { start: 0, size: 0, host: NonNull::dangling() };
         Self { memory, last, list: vec![Span::EMPTY; capacity].into(), len: 0, capacity: capacity.max(KEPT) }

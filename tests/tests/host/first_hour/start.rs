@@ -18,9 +18,9 @@ fn a_vm_that_runs_is_not_written_again() {
         (vm["revision"].clone(), vm["status"]["pid"].clone(), taut.json(["events"]).as_array().unwrap().len())
     };
     let before = state();
-    let line = format!("VM m: running, process {}; it ran already\n", before.1);
-    assert_eq!(taut.ok(["vm", "start", "m"]), line);
-    assert_eq!(taut.ok(["vm", "start", "m", "--wait"]), line);
+    let line = format!("VM m: running, process {}; it ran already", before.1);
+    assert_eq!(taut.ok(["vm", "start", "m"]), format!("{line}\n"));
+    assert_eq!(taut.ok(["vm", "start", "m", "--wait"]), format!("{line}; its agent answers\n"));
     assert_eq!(state(), before);
 }
 

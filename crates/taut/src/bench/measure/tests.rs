@@ -170,7 +170,7 @@ fn end_points_without_a_common_network_are_named_with_their_addresses() {
     let error = Line::prepare(&mut parties, a, b, None, &ping).unwrap_err();
     insta::assert_snapshot!(error, @r"
     b has no address in a network of a: b has eth0 (10.9.0.2/24), a has eth0 (10.0.0.1/24)
-    hint: put both on one port group with addresses of one network, or give --address
+    hint: give --address if there is a router between them; otherwise put both on one port group, with addresses of one network
     ");
     let given = Some(Ipv4Addr::new(10, 9, 0, 2));
     assert!(Line::prepare(&mut parties, a, b, given, &ping).is_ok());

@@ -56,7 +56,10 @@ pub(super) fn run(args: &Args, client: &Client, out: Output) -> Outcome {
     } else {
         await_process(client, name)?
     };
-    out.changed(&vm, |vm| if ran { format!("{}; it ran already", power(vm)) } else { state(vm) });
+    out.changed(&vm, |vm| {
+        let said = if ran { format!("{}; it ran already", power(vm)) } else { state(vm) };
+        if *wait { format!("{said}; its agent answers") } else { said }
+    });
     Ok(())
 }
 
