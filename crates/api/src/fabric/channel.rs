@@ -28,28 +28,18 @@ pub const MAX_FDS: usize = 253;
 /// A peer that has gone is an error, not a signal.
 const SEND: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
-/// Sends one message with its descriptors. Waits until the kernel has all of it.
-pub fn send<M: Serialize>(socket: &UnixStream, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-    send_until(socket, message, fds, None)
-}
-
-/// As [`send`]. Returns [`io::ErrorKind::TimedOut`] after `limit`; the position in the stream is
-/// then undefined.
+/// Sends one message with its descriptors. Waits until the kernel has all of it, at most for
+/// `limit`.
+///
+/// # Errors
+/// [`io::ErrorKind::TimedOut`] after `limit`; the position in the stream is then undefined.
 pub fn send_within<M: Serialize>(
     socket: &UnixStream,
     message: &M,
     fds: &[BorrowedFd<'_>],
     limit: Duration,
 ) -> io::Result<()> {
-    send_until(socket, message, fds, Some(Instant::now() + limit))
-}
-
-fn send_until<M: Serialize>(
-    socket: &UnixStream,
-    message: &M,
-    fds: &[BorrowedFd<'_>],
-    deadline: Option<Instant>,
-) -> io::Result<()> {
+    let deadline = Instant::now() + limit;
     let body = serde_json::to_vec(message)?;
     if body.len() > MAX_FRAME || fds.len() > MAX_FDS {
         let what = format!("{} bytes and {} descriptors are too many for one message", body.len(), fds.len());
@@ -74,22 +64,14 @@ fn send_until<M: Serialize>(
 }
 
 /// Receives one message with its descriptors; `None` at a clean end of the stream.
-pub fn receive<M: DeserializeOwned>(socket: &UnixStream) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
-    receive_until(socket, None)
-}
-
-/// As [`receive`]. Returns [`io::ErrorKind::TimedOut`] if the message is incomplete after `limit`.
+///
+/// # Errors
+/// [`io::ErrorKind::TimedOut`] if the message is incomplete after `limit`.
 pub fn receive_within<M: DeserializeOwned>(
     socket: &UnixStream,
     limit: Duration,
 ) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
-    receive_until(socket, Some(Instant::now() + limit))
-}
-
-fn receive_until<M: DeserializeOwned>(
-    socket: &UnixStream,
-    deadline: Option<Instant>,
-) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+    let deadline = Instant::now() + limit;
     let mut length = [0; 4];
     let mut fds = Vec::new();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
@@ -121,23 +103,23 @@ fn receive_until<M: DeserializeOwned>(
     Ok(Some((serde_json::from_slice(&body)?, fds)))
 }
 
-fn wait(socket: &UnixStream, flags: PollFlags, deadline: Option<Instant>) -> io::Result<()> {
-    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    if left == Some(Duration::ZERO) {
+fn wait(socket: &UnixStream, flags: PollFlags, deadline: Instant) -> io::Result<()> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
         return Err(io::ErrorKind::TimedOut.into());
     }
-    let left = left.map(|left| Timespec {
+    let left = Timespec {
         tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(left.subsec_nanos()),
-    });
+    };
     let mut poll = [PollFd::from_borrowed_fd(socket.as_fd(), flags)];
-    match rustix::event::poll(&mut poll, left.as_ref()) {
+    match rustix::event::poll(&mut poll, Some(&left)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-fn write_all(socket: &UnixStream, mut bytes: &[u8], deadline: Option<Instant>) -> io::Result<()> {
+fn write_all(socket: &UnixStream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::net::send(socket, bytes, SEND) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -150,7 +132,7 @@ fn write_all(socket: &UnixStream, mut bytes: &[u8], deadline: Option<Instant>) -
     Ok(())
 }
 
-fn read_exact(socket: &UnixStream, mut bytes: &mut [u8], deadline: Option<Instant>) -> io::Result<()> {
+fn read_exact(socket: &UnixStream, mut bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::net::recv(socket, &mut *bytes, RecvFlags::DONTWAIT) {
             Ok((_, 0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -171,6 +153,8 @@ mod tests {
     use super::super::message::ToFabric;
     use super::*;
 
+    const LIMIT: Duration = Duration::from_secs(10);
+
     #[test]
     fn messages_and_descriptors_arrive_together() {
         let (a, b) = UnixStream::pair().unwrap();
@@ -180,14 +164,14 @@ mod tests {
         let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
         let first = ToFabric::Hello { protocol: 1 };
         let second = ToFabric::Configure(FabricConfig { revision: 9, ..FabricConfig::default() });
-        send(&a, &first, &borrowed).unwrap();
-        send(&a, &second, &[]).unwrap();
+        send_within(&a, &first, &borrowed, LIMIT).unwrap();
+        send_within(&a, &second, &[], LIMIT).unwrap();
         drop(a);
-        let (message, received) = receive::<ToFabric>(&b).unwrap().unwrap();
+        let (message, received) = receive_within::<ToFabric>(&b, LIMIT).unwrap().unwrap();
         assert_eq!((message, received.len()), (first, 20));
-        let (message, received) = receive::<ToFabric>(&b).unwrap().unwrap();
+        let (message, received) = receive_within::<ToFabric>(&b, LIMIT).unwrap().unwrap();
         assert_eq!((message, received.len()), (second, 0));
-        assert!(receive::<ToFabric>(&b).unwrap().is_none());
+        assert!(receive_within::<ToFabric>(&b, LIMIT).unwrap().is_none());
     }
 
     #[test]
@@ -208,6 +192,6 @@ mod tests {
     fn an_oversized_announcement_is_an_error_not_an_allocation() {
         let (a, b) = UnixStream::pair().unwrap();
         (&a).write_all(&u32::MAX.to_le_bytes()).unwrap();
-        assert_eq!(receive::<ToFabric>(&b).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(receive_within::<ToFabric>(&b, LIMIT).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -61,13 +61,13 @@ pub struct SocketConfig {
     pub connections: u32,
     /// Limit of connections that are not accepted yet.
     pub half_open: u32,
-    /// What its front end may bring.
+    /// Rules for its front end.
     #[serde(default)]
     pub front_end: FrontEndRules,
 }
 
-/// What a vhost-user front end may bring. Its process may be hostile, and the fabric serves other
-/// guests too.
+/// Rules for a vhost-user front end: the memory and descriptors that it may bring. Its process may
+/// be hostile, and the fabric serves other guests too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrontEndRules {
     /// Memory of its guest; `None` without a limit. All regions together have little more.
@@ -112,7 +112,7 @@ pub struct PortConfig {
     pub coalescing: Coalescing,
     /// Merges TCP segments for the port, if the guest's driver accepts merged ones.
     pub lro: bool,
-    /// What its front end may bring, if it has one.
+    /// Rules for its front end, if it has one.
     #[serde(default)]
     pub front_end: FrontEndRules,
 }

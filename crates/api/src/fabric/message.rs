@@ -57,8 +57,8 @@ pub enum ToFabric {
         /// Number of each connection, in the order of the descriptors.
         connections: Vec<u32>,
     },
-    /// Are all threads making progress? Answered by [`FromFabric::Pong`]. Only for a fabric that
-    /// says so in [`FromFabric::Welcome`].
+    /// Question whether all threads make progress. Answered by [`FromFabric::Pong`]. Only for a
+    /// fabric whose [`FromFabric::Welcome`] says that it answers.
     Ping,
     /// Stop after publishing every ring: the planned half of an upgrade. The fabric first sends
     /// sessions that have changed, then [`FromFabric::Stopped`], then closes the connection.

@@ -2,6 +2,7 @@
 
 use taut_api::fabric::{FromFabric, PortId};
 
+use super::entry::Entry;
 use super::peer::Tautd;
 use super::{Control, chain};
 use crate::vhost_user::{Session, SessionError};
@@ -9,16 +10,11 @@ use crate::vhost_user::{Session, SessionError};
 /// Largest number of requests that one front end has served in a row.
 const REQUESTS: usize = 64;
 
-/// What a front end has done to this process, if anything.
-fn harm(session: &Session) -> Option<&'static str> {
-    if session.has_blocked() { Some(BLOCKED) } else { session.has_lost_memory().then_some(LOST) }
-}
-
-/// Pages of guest memory were taken away while they were in use.
+/// Reason for the end of a session whose guest memory has lost pages.
 const LOST: &str = "pages of the guest's memory have vanished: its file was shortened, no huge page was left, or the \
                     host's memory is faulty; hint: restart the VM";
 
-/// A full eventfd was made blocking.
+/// Reason for the end of a session whose front end has blocked a thread.
 const BLOCKED: &str = "the front end filled up an event descriptor and made it blocking, which stopped a thread of \
                        the fabric; hint: restart the VM";
 
@@ -42,21 +38,15 @@ impl Control {
         let served = serve_requests(&mut self.tautd, session);
         self.tautd.record_changes(session);
         if let Err(error) = served {
-            // Waits for a thread that is just signalling the front end, which may be about to run
-            // away from what it has done.
+            // Stopping the rings waits for a thread that is signalling this front end. Only then is
+            // it known whether the front end has blocked it.
             entry.device.stop();
-            let harm = entry.session.as_ref().and_then(|session| harm(session));
-            let reason = if let Some(harm) = harm {
-                entry.shut_out(harm.to_owned());
-                harm.to_owned()
-            } else {
+            if !shut_out_if_harmful(&mut self.tautd, port, entry) {
                 let hint = error.hint().map(|hint| format!("; hint: {hint}")).unwrap_or_default();
                 let reason = chain(&error) + &hint;
                 entry.lose(reason.clone(), &self.events);
-                reason
-            };
-            let quarantined = harm.is_some();
-            self.tautd.send(&FromFabric::SessionEnded { port, reason, quarantined }, &[]);
+                self.tautd.send(&FromFabric::SessionEnded { port, reason, quarantined: false }, &[]);
+            }
         }
         self.workers.recheck(port);
     }
@@ -67,11 +57,9 @@ impl Control {
         self.blocked.clear();
         self.lost.clear();
         for (&port, entry) in &mut self.entries {
-            let harm = entry.session.as_ref().and_then(|session| harm(session));
-            let Some(reason) = harm.map(str::to_owned) else { continue };
-            entry.shut_out(reason.clone());
-            self.tautd.send(&FromFabric::SessionEnded { port, reason, quarantined: true }, &[]);
-            self.workers.recheck(port);
+            if shut_out_if_harmful(&mut self.tautd, port, entry) {
+                self.workers.recheck(port);
+            }
         }
     }
 
@@ -83,6 +71,23 @@ impl Control {
             }
         }
     }
+}
+
+/// Ends the session of a front end that has harmed this process, and has `tautd` attach no other
+/// one. Returns `false` if it has done no harm.
+fn shut_out_if_harmful(tautd: &mut Tautd, port: PortId, entry: &mut Entry) -> bool {
+    let Some(session) = &entry.session else { return false };
+    let reason = if session.has_blocked() {
+        BLOCKED
+    } else if session.has_lost_memory() {
+        LOST
+    } else {
+        return false;
+    };
+    entry.shut_out(reason.to_owned());
+    let ended = FromFabric::SessionEnded { port, reason: reason.to_owned(), quarantined: true };
+    tautd.send(&ended, &[]);
+    true
 }
 
 /// Carries out requests, and records each change before its reply is sent.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// Number of rounds that a thread has made; `None` while it sleeps.
 pub(super) type Progress = Option<u64>;
 
-/// What was seen of each thread.
+/// The progress of each thread, as it was last seen.
 #[derive(Debug, Default)]
 pub(super) struct Heartbeat(Vec<Beat>);
 

@@ -73,7 +73,7 @@ impl Control {
     /// `words` the mapped counters file.
     pub fn new(listener: OwnedFd, words: SharedWords) -> io::Result<Self> {
         let words = Arc::new(words);
-        // First of all: threads that were started before would not be watched.
+        // The watch starts before any other thread: one that has signalled earlier is not watched.
         let blocked = watch::start()?;
         let lost = Waker::new()?;
         survive_lost_pages(lost.as_fd().try_clone_to_owned()?)?;

@@ -176,7 +176,7 @@ impl Watch {
 
 /// The signal that interrupts a write. The runtime and libc use no real-time signal but the first
 /// two.
-fn number() -> i32 {
+fn interrupt_signal() -> i32 {
     libc::SIGRTMIN() + 2
 }
 
@@ -189,7 +189,7 @@ fn handle_signal() -> io::Result<()> {
     // SAFETY: `action` is initialised and outlives the call. Its handler has the signature that an
     // action without SA_SIGINFO requires, and does nothing, which is safe at any point of a
     // thread. No other code of the process uses this signal.
-    if unsafe { libc::sigaction(number(), &raw const action, std::ptr::null_mut()) } == 0 {
+    if unsafe { libc::sigaction(interrupt_signal(), &raw const action, std::ptr::null_mut()) } == 0 {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
@@ -201,7 +201,7 @@ fn interrupt(tid: i32) {
     let pid = rustix::process::getpid().as_raw_nonzero().get();
     // SAFETY: the call accesses no memory of this process. It reaches only threads of this process,
     // since it names it; a thread that has ended meanwhile is an error without effect.
-    unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, number()) };
+    unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, interrupt_signal()) };
 }
 
 #[cfg(test)]

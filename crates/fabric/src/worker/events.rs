@@ -16,14 +16,14 @@ use crate::wake::timers::Wake;
 use crate::wake::token;
 
 impl Worker {
-    /// Waits for events for at most `timeout` (`None`: without limit), and handles them.
+    /// Waits for events for at most `timeout` (`None`: without limit), and handles them. A sleeping
+    /// worker is marked as awake before it handles the first.
     pub(super) fn handle_events(&mut self, timeout: Option<Duration>) {
         let mut ready = std::mem::take(&mut self.ready);
         if let Err(error) = self.mailbox().events().wait(&mut ready, timeout) {
             // No guest can cause this, and a worker without events is useless.
             panic!("waiting for events failed: {error}");
         }
-        // From here on the worker must make progress.
         self.mailbox().wake_up();
         for &(token, flags) in &ready {
             if token == token::WAKE {

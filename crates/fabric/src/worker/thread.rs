@@ -229,7 +229,6 @@ impl Worker {
         }
         let until = self.timers.next();
         self.handle_events(until.map(|until| until.saturating_duration_since(now)));
-        self.mailbox().wake_up();
         let end = Instant::now();
         self.counters.add(WorkerWord::Sleeps, 1);
         self.counters.add(WorkerWord::SleepNs, end.duration_since(now).as_nanos() as u64);

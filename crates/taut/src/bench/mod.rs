@@ -58,16 +58,16 @@ fn between(task: Task, client: &Client, format: Format) -> Outcome {
     let host = host::describe(client)?;
     let pairs: Vec<_> = std::iter::once(pair).chain(versus).collect();
     let measured = alternate(client, &pairs, &measurement, settings.repeats)?;
-    let unanswered = measured.iter().find_map(unanswered);
+    let no_echo = measured.iter().find_map(unanswered);
     let mut configurations = measured.into_iter();
     let a = configurations.next().expect("the first pair was measured");
     let report = Report::new(measurement.kind(), settings, host, a, configurations.next());
     files.save(&report, || report.svg())?;
     output::print(format, &report, Report::table);
-    unanswered.map_or(Ok(()), Err)
+    no_echo.map_or(Ok(()), Err)
 }
 
-/// The error if no echo came back at all: a script must not take that for a measurement.
+/// Returns an error if no echo came back at all: a script must not take that for a measurement.
 fn unanswered(measured: &Configuration) -> Option<ApiError> {
     let lost: u64 = measured.repeats.iter().filter_map(|repeat| repeat.lost).sum();
     let came = measured.repeats.iter().any(|repeat| repeat.count != Some(0));

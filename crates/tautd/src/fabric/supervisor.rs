@@ -254,11 +254,13 @@ impl Shared {
     /// Sends the first message.
     pub(super) fn greet(stream: &UnixStream) -> io::Result<Greeting> {
         channel::send_within(stream, &ToFabric::Hello { protocol: PROTOCOL }, &[], PATIENCE)?;
-        let mut readable = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
-        if poll(&mut readable, Timespec::try_from(PATIENCE).ok().as_ref())? == 0 {
-            return Err(io::Error::other(format!("the fabric did not answer within {PATIENCE:?}")));
-        }
-        match channel::receive_within(stream, PATIENCE)? {
+        let answer = channel::receive_within(stream, PATIENCE).map_err(|error| match error.kind() {
+            io::ErrorKind::TimedOut => {
+                io::Error::other(format!("the fabric did not answer within {PATIENCE:?}"))
+            }
+            _ => error,
+        });
+        match answer? {
             Some((FromFabric::Welcome { protocol: PROTOCOL, version, revision, answers_pings, .. }, _)) => {
                 Ok(Greeting { version, revision, answers_pings })
             }

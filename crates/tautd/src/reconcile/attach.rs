@@ -186,9 +186,10 @@ impl Reconciler {
             Owner::Netns(name) => drop(seen.observed.netns.remove(name)),
             Owner::External(name) => {
                 seen.observed.external.remove(name);
-                // Its user has taken it away: another one may come.
-                let quarantined = &mut seen.observed.fabric.quarantined;
-                quarantined.retain(|_, vm| vm.is_some());
+                // Its user has taken the front end away: another one may come.
+                if let Some(port) = self.store.state().desired.numbers.port(owner) {
+                    seen.observed.fabric.quarantined.remove(&port);
+                }
             }
             Owner::Nic(..) | Owner::Vmci(_) => {}
         }

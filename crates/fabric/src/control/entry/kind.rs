@@ -32,7 +32,7 @@ impl Kind {
         }
     }
 
-    /// What a front end may bring.
+    /// The rules for a front end.
     pub(super) fn rules(&self) -> FrontEndRules {
         match self {
             Self::Port(config, _) => config.front_end,

@@ -43,7 +43,10 @@ fn is_sealed(file: &OwnedFd) -> bool {
 
 /// Checks an event descriptor, and makes it non-blocking: a front end that fills it up must not
 /// stop the thread that signals it.
-pub(super) fn event<E: From<OwnedFd>>(rules: &FrontEndRules, fd: OwnedFd) -> Result<Arc<E>, SessionError> {
+pub(super) fn admit_event<E: From<OwnedFd>>(
+    rules: &FrontEndRules,
+    fd: OwnedFd,
+) -> Result<Arc<E>, SessionError> {
     if !rules.trusted && !is_eventfd(fd.as_fd()).map_err(SessionError::Event)? {
         return Err(SessionError::NotAnEventfd);
     }

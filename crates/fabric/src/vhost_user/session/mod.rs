@@ -23,7 +23,7 @@ use super::error::{BrokenRing, SessionError};
 use super::message::{Header, Request};
 use crate::net::queue::QueueIdx;
 use crate::sys::event_fd::EventFd;
-use admission::event;
+use admission::admit_event;
 
 /// Device status bits (virtio 1.2, 2.1) of a driver that has finished its setup.
 const STATUS_RUNNING: u8 = 0x0f;
@@ -33,7 +33,7 @@ const STATUS_RUNNING: u8 = 0x0f;
 pub struct Session {
     connection: Connection,
     device: Arc<dyn Device>,
-    /// What the front end may bring.
+    /// The rules for the front end.
     rules: FrontEndRules,
     record: SessionRecord,
     memory_fds: Vec<OwnedFd>,
@@ -107,9 +107,9 @@ impl Session {
             match role {
                 SessionFd::Connection => {}
                 SessionFd::Memory(_) => session.memory_fds.push(fd),
-                SessionFd::Kick(queue) => session.queues[queue].kick = Some(event(&rules, fd)?),
-                SessionFd::Call(queue) => session.queues[queue].call = Some(event(&rules, fd)?),
-                SessionFd::Err(queue) => session.queues[queue].err = Some(event(&rules, fd)?),
+                SessionFd::Kick(queue) => session.queues[queue].kick = Some(admit_event(&rules, fd)?),
+                SessionFd::Call(queue) => session.queues[queue].call = Some(admit_event(&rules, fd)?),
+                SessionFd::Err(queue) => session.queues[queue].err = Some(admit_event(&rules, fd)?),
             }
         }
         if record.queues.iter().any(|queue| queue.started) {

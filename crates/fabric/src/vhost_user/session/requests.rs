@@ -6,7 +6,7 @@ use taut_api::fabric::session::{MemoryRecord, QueueRecord};
 use taut_virtq::features::RING_PACKED;
 use vhost::vhost_user::message::FrontendReq;
 
-use super::admission::event;
+use super::admission::admit_event;
 use super::{Answer, Session, only_offered};
 use crate::net::queue::{Direction, QueueIdx};
 use crate::vhost_user::base;
@@ -78,13 +78,13 @@ impl Session {
             Request::SetVringKick { queue, fd } => {
                 let queue = self.known(queue)?;
                 self.device.stop_ring(queue);
-                self.queues[queue.index()].kick = Some(event(&self.rules, fd)?);
+                self.queues[queue.index()].kick = Some(admit_event(&self.rules, fd)?);
                 self.queue_record(queue).kick = true;
             }
             Request::SetVringCall { queue, fd } => {
                 let queue = self.known(queue)?;
-                let call = fd.map(|fd| event(&self.rules, fd)).transpose()?;
-                // Waits for a thread that is just using the one before.
+                let call = fd.map(|fd| admit_event(&self.rules, fd)).transpose()?;
+                // This waits for a thread that is signalling the former descriptor.
                 self.device.set_call(queue, call.clone());
                 self.queue_record(queue).call = call.is_some();
                 let before = std::mem::replace(&mut self.queues[queue.index()].call, call);
@@ -92,7 +92,7 @@ impl Session {
             }
             Request::SetVringErr { queue, fd } => {
                 let queue = self.known(queue)?;
-                let err = fd.map(|fd| event(&self.rules, fd)).transpose()?;
+                let err = fd.map(|fd| admit_event(&self.rules, fd)).transpose()?;
                 self.queue_record(queue).err = err.is_some();
                 let before = std::mem::replace(&mut self.queues[queue.index()].err, err);
                 self.retire(before);
