@@ -284,7 +284,7 @@ pub struct VmciPatch {
     /// Lets the VM talk over VMCI to every other unrestricted VM.
     #[cfg_attr(feature = "clap", arg(long = "vmci-unrestricted", on_or_off(), group = "setting"))]
     pub unrestricted: Option<bool>,
-    /// Upper limit of simultaneous VMCI connections: a number, or default (0) for 4096.
+    /// Upper limit of VMCI connections that the VM has opened: a number, or default (0) for 4096.
     #[cfg_attr(
         feature = "clap",
         arg(long = "vmci-connections", value_name = "N", value_parser = count_or_default, group = "setting")

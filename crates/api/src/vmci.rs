@@ -55,7 +55,9 @@ pub struct VmciSpec {
     /// True if the VM may talk to every other unrestricted VM (ESX: `vmci0.unrestricted`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unrestricted: bool,
-    /// Limit of simultaneous connections, 1 to 65536; [`CONNECTIONS`] if absent.
+    /// Limit of simultaneous connections that the VM has opened, or that programs on the host have
+    /// opened to it, 1 to 65536; [`CONNECTIONS`] if absent. Connections that another VM has opened
+    /// count to the limit of that VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connections: Option<u32>,
     /// Limit of connections that are not accepted yet; [`HALF_OPEN`] if absent.

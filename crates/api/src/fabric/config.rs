@@ -57,7 +57,7 @@ pub struct SocketConfig {
     pub domains: Vec<Name>,
     /// True if the device may talk to other unrestricted devices.
     pub unrestricted: bool,
-    /// Limit of simultaneous connections.
+    /// Limit of simultaneous connections that the guest, or a program on the host, has opened.
     pub connections: u32,
     /// Limit of connections that are not accepted yet.
     pub half_open: u32,

@@ -149,7 +149,7 @@ block! {
         tx_packets: TxPackets = 2,
         /// Requests of the guest answered by a reset: no listener, or no permission to talk to it.
         refused: Refused = 8,
-        /// Requests by or to the guest answered by a reset because of a limit.
+        /// Requests of the guest, or of programs on the host to it, refused because of a limit.
         limited: Limited = 9,
         /// Packets dropped because their source address was not the guest's.
         forged: Forged = 10,
@@ -157,6 +157,8 @@ block! {
         malformed: Malformed = 11,
         /// Connections reset by a protocol error or a restart.
         resets: Resets = 12,
+        /// Times that the guest took nothing for a second, though something waited for it.
+        stalls: Stalls = 13,
         /// Interrupts sent to the guest.
         interrupts: Interrupts = 4,
         /// Notifications received from the guest.

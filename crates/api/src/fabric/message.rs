@@ -161,10 +161,10 @@ pub enum FromFabric {
         to: u32,
     },
     /// Sent while stopping, before [`FromFabric::Stopped`]: Unix sockets of connections between
-    /// guests and the host, as many as fit into one message. The counters file describes the
-    /// connections.
+    /// guests and the host, as many as fit into one message, and a file with payload that was copied
+    /// out of guests' rings. The counters file describes the connections.
     HostStreams {
-        /// Number of each connection, in the order of the descriptors.
+        /// Number of each connection, or of the file, in the order of the descriptors.
         connections: Vec<u32>,
     },
     /// A guest used its VMCI device in a way that only an attacker or a broken driver does. Sent at
@@ -174,6 +174,12 @@ pub enum FromFabric {
         port: PortId,
         /// Description of the violation, with values.
         what: String,
+    },
+    /// A guest has taken nothing from its VMCI device for a second, though payload or a connection
+    /// waits for it. Sent once; then again when the guest has taken something in between.
+    TakesNothing {
+        /// Device of the guest.
+        port: PortId,
     },
     /// A port's link changed.
     PortState {

@@ -171,6 +171,9 @@ impl Control {
                     }
                     self.tautd.send(&FromFabric::Violation { port, what }, &[]);
                 }
+                VsockEvent::TakesNothing { port } => {
+                    self.tautd.send(&FromFabric::TakesNothing { port }, &[]);
+                }
                 VsockEvent::Broken { port, queue, failure } => {
                     if let Some(entry) = self.entries.get_mut(&port) {
                         entry.fail(queue, failure, &self.events);

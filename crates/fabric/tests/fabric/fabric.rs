@@ -292,7 +292,10 @@ impl Fabric {
     fn note(&mut self, message: FromFabric, fds: Vec<OwnedFd>) {
         match message {
             FromFabric::Prepared { port, refused } => self.prepared.push((port, refused)),
-            FromFabric::Welcome { .. } | FromFabric::TookOver | FromFabric::Stopped => {}
+            FromFabric::Welcome { .. }
+            | FromFabric::TookOver
+            | FromFabric::TakesNothing { .. }
+            | FromFabric::Stopped => {}
             FromFabric::Pong { silent_ms } => self.pongs.push(silent_ms),
             FromFabric::HostConnect { port, request, to } => self.questions.push((port, request, to)),
             FromFabric::HostStreams { connections } => {

@@ -50,7 +50,11 @@ impl Shared {
                 return;
             }
             FromFabric::HostConnect { port, request, to } => self.connect_to_host(port, request, to),
-            FromFabric::Violation { port, what } => self.violation(port, &what),
+            FromFabric::Violation { port, what } => self.vmci_event(port, "vmci.violation", &what),
+            FromFabric::TakesNothing { port } => {
+                let what = "the guest has taken nothing from its VMCI device for 1 s: its peers wait";
+                self.vmci_event(port, "vmci.stalled", what);
+            }
             FromFabric::Configured { revision, refused } => {
                 conversation.configured = Some(revision);
                 self.board.lock().refused_ports = refused.into_iter().collect();
@@ -165,11 +169,11 @@ impl Shared {
         self.store.event(Level::Warning, &owner, "port.quarantined", reason);
     }
 
-    fn violation(&self, port: PortId, what: &str) {
+    fn vmci_event(&self, port: PortId, kind: &'static str, what: &str) {
         // A device that is no longer wanted has no owner to report to.
         let owner = super::owner(&self.wanted().config, port).map(str::to_owned);
         if let Some(owner) = owner {
-            self.store.event(Level::Warning, &owner, "vmci.violation", what);
+            self.store.event(Level::Warning, &owner, kind, what);
         }
     }
 

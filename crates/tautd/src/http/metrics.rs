@@ -49,6 +49,7 @@ const VMCI: &[Column<VmciCounters>] = &[
     ("taut_vmci_forged", "Packets dropped for a source address of another VM", |counters| counters.forged),
     ("taut_vmci_malformed", "Malformed packets dropped", |counters| counters.malformed),
     ("taut_vmci_resets", "Connections reset by a protocol error or a restart", |counters| counters.resets),
+    ("taut_vmci_stalls", "Times that the guest took nothing for a second", |counters| counters.stalls),
     ("taut_vmci_interrupts", "Interrupts sent to the guest", |counters| counters.interrupts),
     ("taut_vmci_kicks", "Notifications received from the guest", |counters| counters.kicks),
 ];
@@ -368,7 +369,8 @@ mod tests {
         expect(
             "vmci_",
             "opened_total rx_bytes_total tx_bytes_total rx_packets_total tx_packets_total refused_total
-             limited_total forged_total malformed_total resets_total interrupts_total kicks_total
+             limited_total forged_total malformed_total resets_total stalls_total interrupts_total
+             kicks_total
              connections up",
             " vm,cid",
         );

@@ -97,9 +97,6 @@ impl VsockSwitch {
         let credit = Credit { buf_alloc: header.buf_alloc, fwd_cnt: header.fwd_cnt };
         let Some(id) = self.open(ends, socket_type, credit, now) else {
             self.guests.count(guest, SocketWord::Limited, 1);
-            if let Party::Guest(peer) = party {
-                self.guests.count(peer, SocketWord::Limited, 1);
-            }
             return self.reply_by_reset(guest, header);
         };
         match party {
@@ -111,8 +108,8 @@ impl VsockSwitch {
 }
 
 impl VsockSwitch {
-    /// Opens a connection whose requester gives this credit. Returns `None` if an end has as many
-    /// connections as it may have.
+    /// Opens a connection whose requester gives this credit. Returns `None` if the guest to which
+    /// the connection counts has as many as it may have.
     pub(super) fn open(
         &mut self,
         ends: BySide<End>,
@@ -120,18 +117,26 @@ impl VsockSwitch {
         credit: Credit,
         now: Instant,
     ) -> Option<ConnId> {
-        let requester = &ends[Side::Requester];
-        if !self.guests.may_request(requester) || !ends.iter().all(|end| self.guests.has_room(end)) {
+        let connection = Connection::new(ends, socket_type, now);
+        if !self.guests.may_request(&ends[Side::Requester]) || !self.guests.may_own(&connection) {
             return None;
         }
-        let mut connection = Connection::new(ends, socket_type, now);
-        connection.grant_credit(Side::Requester, credit);
         let guests = connection.guests();
         let id = self.add(connection, None)?;
+        self.grant_credit(id, Side::Requester, credit);
         for guest in guests {
             self.guests.count(guest, SocketWord::Opened, 1);
         }
         Some(id)
+    }
+
+    /// Sets the credit that a side gives at first.
+    pub(super) fn grant_credit(&mut self, id: ConnId, by: Side, credit: Credit) {
+        if let Some(connection) = self.table.get_mut(id) {
+            let between_guests = connection.host_side().is_none();
+            let pledged = self.guests.pledged(connection.ends[by].party).filter(|_| between_guests);
+            connection.grant_credit(by, credit, pledged);
+        }
     }
 
     /// Adds a connection under `id`, or under any free number, and counts it.
@@ -139,11 +144,12 @@ impl VsockSwitch {
         let id = self.table.add(connection, id)?;
         let connection = self.table.get(id)?;
         self.record.add(id, connection);
-        for guest in connection.guests() {
-            if let Some(device) = &mut self.guests.devices[guest] {
-                device.count_connections(1);
+        for from in Side::BOTH {
+            if let Some(pledged) = self.guests.pledged(connection.ends[from.other()].party) {
+                pledged.add(connection.outstanding(from));
             }
         }
+        self.guests.count_connection(connection, 1);
         if connection.state == State::Requested {
             let requester = connection.ends[Side::Requester].party;
             self.count_half_open(requester, 1);
@@ -218,12 +224,13 @@ impl VsockSwitch {
         }
         let Some(connection) = self.table.remove(id) else { return };
         self.record.remove(id);
-        self.sched.turns.forget(id, &connection);
-        for guest in connection.guests() {
-            if let Some(device) = &mut self.guests.devices[guest] {
-                device.count_connections(-1);
+        self.sched.turns.forget(&connection, &self.table);
+        for from in Side::BOTH {
+            if let Some(pledged) = self.guests.pledged(connection.ends[from.other()].party) {
+                pledged.remove(connection.outstanding(from));
             }
         }
+        self.guests.count_connection(&connection, -1);
         self.host.close(id);
     }
 

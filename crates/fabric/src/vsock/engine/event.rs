@@ -24,6 +24,11 @@ pub enum VsockEvent {
         /// Description of what the guest did.
         what: String,
     },
+    /// A guest has taken nothing from its device for a second, though something waits for it.
+    TakesNothing {
+        /// The guest's device.
+        port: PortId,
+    },
     /// A ring stopped working.
     Broken {
         /// The device.

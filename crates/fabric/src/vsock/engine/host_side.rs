@@ -92,9 +92,7 @@ impl VsockSwitch {
             self.guests.count(guest, SocketWord::Limited, 1);
             return self.end(id, Some(Side::Responder));
         }
-        if let Some(connection) = self.table.get_mut(id) {
-            connection.grant_credit(Side::Responder, HOST_CREDIT);
-        }
+        self.grant_credit(id, Side::Responder, HOST_CREDIT);
         let request = self.host.questions.add(guest, id);
         self.host.streams.expect(id, request);
         self.events.push(VsockEvent::HostConnect { port, request, to });

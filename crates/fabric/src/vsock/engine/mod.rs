@@ -5,6 +5,7 @@
 //! ([`to_host`]), and are published.
 //!
 //! * [`path`], [`to_host`], [`from_host`]: forwarding.
+//! * [`spill`]: relief of rings that are crowded by packets for receivers that take nothing.
 //! * [`connections`]: connections begin and end.
 //! * [`devices`], [`rings`]: devices and their rings come and go.
 //! * [`host_side`]: listening sockets, clients, and answers of `tautd`.
@@ -17,6 +18,7 @@ mod from_host;
 mod host_side;
 mod path;
 mod rings;
+mod spill;
 mod takeover;
 mod to_host;
 
@@ -25,6 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use taut_api::fabric::config::SocketWorker;
+use taut_api::fabric::counters::SocketWord;
 use taut_virtq::counters::SharedWords;
 
 pub use self::event::VsockEvent;
@@ -32,7 +35,7 @@ use super::guest::{EventSource, Guests};
 use super::handover::ConnectionRecord;
 use super::host::HostSockets;
 use super::proto::{ConnectionTable, FlowId, GuestIdx};
-use super::sched::{HalfOpen, Schedule};
+use super::sched::{HalfOpen, LONG, Schedule};
 use crate::sys::epoll::{Epoll, EventFlags};
 
 /// All devices and connections. One lock protects it.
@@ -163,10 +166,31 @@ impl VsockSwitch {
             }
         }
         any |= sched.turns.release_held(table, now);
-        if sched.half_open.sweep_is_due(now) {
+        while let Some(guest) = self.sched.deferred.due_relief(now) {
+            self.relieve(guest, now);
+            any = true;
+        }
+        while let Some(guest) = self.sched.starving.due(now) {
+            self.report_starving(guest, now);
+        }
+        if self.sched.half_open.sweep_is_due(now) {
             self.reset_unanswered_requests(now);
         }
         any
+    }
+
+    /// Counts and reports a guest that takes nothing, though something waits for it.
+    fn report_starving(&mut self, guest: GuestIdx, now: Instant) {
+        let Some(receiver) = self.guests.receivers.get_mut(guest) else { return };
+        receiver.check_is_due = false;
+        let Some(since) = receiver.starved_since else { return };
+        if now.duration_since(since) < LONG {
+            return self.sched.starving.watch(guest, receiver, since);
+        }
+        receiver.starving_reported = true;
+        let Some(device) = &self.guests.devices[guest] else { return };
+        device.counters.add(SocketWord::Stalls, 1);
+        self.events.push(VsockEvent::TakesNothing { port: device.config.id });
     }
 
     /// Resets the connections that nobody has accepted in time.

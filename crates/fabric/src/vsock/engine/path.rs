@@ -23,14 +23,15 @@ use taut_virtq::fault::RingFault;
 use taut_virtq::socket_header::{RW, SocketHeader};
 
 use super::VsockSwitch;
+use super::spill::spill;
 use crate::net::queue::QueueIdx;
 use crate::vsock::guest::Guests;
 use crate::vsock::host::HostSockets;
 use crate::vsock::proto::{
-    Actions, Address, ConnId, Connection, FlowId, GuestIdx, MAX_REPLIES, MAX_WAITING_PACKETS, Next, Party,
-    Side, SocketType, Verdict,
+    Actions, Address, ConnId, Connection, FlowId, Front, GuestIdx, MAX_REPLIES, MAX_WAITING_PACKETS, Next,
+    Party, Side, SocketType, Verdict,
 };
-use crate::vsock::sched::{Allowance, Batch, MAX_TURN_BYTES, Schedule, Served};
+use crate::vsock::sched::{Allowance, Batch, MAX_TURN_BYTES, Place, Schedule, Served};
 
 /// Most packets taken from one guest in a row; then other guests have their turn.
 const MAX_BURST: usize = 64;
@@ -66,6 +67,10 @@ impl VsockSwitch {
         }
         if taken > 0 {
             self.sched.polling.on_packets(guest, now);
+            let sender = &mut self.guests.senders[guest];
+            if sender.is_crowded() {
+                self.sched.deferred.relief(guest, sender, now);
+            }
         }
         taken > 0
     }
@@ -95,8 +100,18 @@ impl VsockSwitch {
         let Some((id, side, connection)) = self.table.find(from, to) else {
             return self.on_unconnected(guest, header, socket_type, to, now);
         };
-        let slots = &mut self.guests.senders[guest].slots;
-        let (verdict, actions) = connection.on_packet(side, header, socket_type, packet.head, slots);
+        let sender = &mut self.guests.senders[guest];
+        let pledged = &mut self.guests.receivers[guest].pledged;
+        let (verdict, actions) =
+            connection.on_packet(side, header, socket_type, packet.head, &mut sender.slots, pledged);
+        if verdict == Verdict::Queued
+            && connection.flows[side].spill.is_some()
+            && let Party::Guest(receiver) = connection.ends[side.other()].party
+            && spill(connection, side, sender, self.guests.receivers[receiver].pledged)
+        {
+            // What the flow sent before is still to be taken: this must wait behind it.
+            self.sched.unpublished.add_sender(guest, sender);
+        }
         self.sched.carry_out(id, connection, actions, now);
         match verdict {
             Verdict::Queued => device.counters.add(SocketWord::TxBytes, header.len.into()),
@@ -128,8 +143,8 @@ impl VsockSwitch {
             }
             let served = if let Some(&reply) = receiver.replies.front() {
                 self.deliver_reply(guest, reply)
-            } else if let Some(flow) = self.sched.turns.first(guest) {
-                self.take_turn(flow, guest, now)
+            } else if let Some(place) = self.sched.turns.first(guest) {
+                self.take_turn(place, guest, now)
             } else {
                 return worked;
             };
@@ -150,6 +165,10 @@ impl VsockSwitch {
             let Some(ring) = &mut receiver.ring else { return worked };
             if !ring.queue.arm_kicks() {
                 receiver.full = true;
+                let since = *receiver.starved_since.get_or_insert(now);
+                if !receiver.starving_reported {
+                    self.sched.starving.watch(guest, receiver, since);
+                }
                 return worked;
             }
         }
@@ -168,10 +187,10 @@ impl VsockSwitch {
     }
 
     /// Has a flow take its turn at a guest, and carries out what follows from it.
-    fn take_turn(&mut self, flow: FlowId, guest: GuestIdx, now: Instant) -> Result<Served, RingFault> {
-        let FlowId { connection: id, from } = flow;
+    fn take_turn(&mut self, place: Place, guest: GuestIdx, now: Instant) -> Result<Served, RingFault> {
+        let FlowId { connection: id, from } = place.flow;
         let Self { table, guests, host, sched, .. } = self;
-        let Some(connection) = table.get_mut(id) else {
+        let Some(connection) = table.get_mut(id).filter(|connection| place.is_of(connection)) else {
             sched.turns.drop_first(guest);
             return Ok(Served::Idle);
         };
@@ -241,7 +260,8 @@ impl Turn<'_> {
         let Some(buffer) = ring.queue.room()? else { return Ok(Served::Full) };
         let (socket_type, flow) = (self.connection.socket_type, &mut self.connection.flows[self.from]);
         let slots = &self.guests.senders[sender].slots;
-        match Allowance::of(flow, socket_type, slots, buffer, self.now) {
+        let most = buffer.min(self.sched.turns.most_bytes(self.guest));
+        match Allowance::of(flow, socket_type, slots, most, self.now) {
             Allowance::Bytes(most) => self.copy(header, sender, most),
             Allowance::NoCredit => self.deliver_without_credit(sender),
             Allowance::Hold(until) => {
@@ -258,10 +278,28 @@ impl Turn<'_> {
     /// Copies payload of waiting packets into the receiver's next buffer, as one packet, and gives
     /// back to the sender what has been used up.
     fn copy(&mut self, mut header: SocketHeader, sender: GuestIdx, most: u32) -> Result<Served, RingFault> {
-        let Some(to) = &mut self.guests.receivers[self.guest].ring else { return Ok(Served::Full) };
+        let receiver = &mut self.guests.receivers[self.guest];
+        let Some(to) = &mut receiver.ring else { return Ok(Served::Full) };
         let from = &mut self.guests.senders[sender];
         let Some(ring) = &from.ring else { return Ok(Served::Idle) };
         let (socket_type, flow) = (self.connection.socket_type, &mut self.connection.flows[self.from]);
+        flow.moved = Some(self.now);
+        if let Some(spill) = &mut flow.spill {
+            let Some(Front { bytes, flags }) = spill.front(most) else { return Ok(Served::Idle) };
+            let len = (bytes[0].len() + bytes[1].len()) as u32;
+            header.flags = flags;
+            to.queue.deliver(header, bytes.into_iter().map(Piece::Bytes))?;
+            spill.remove(len);
+            if spill.is_empty() {
+                flow.spill = None;
+            }
+            flow.on_payload_delivered(len, socket_type, &mut receiver.pledged);
+            flow.held_since = None;
+            flow.on_header_delivered(&header);
+            self.count_delivered(len);
+            self.connection.on_promise_raised(self.from.other(), &mut self.actions);
+            return Ok(Served::More);
+        }
         let batch = Batch::collect(flow, socket_type, &from.slots, most);
         header.flags = batch.flags;
         let pieces = batch.parts().map(|part| Piece::Packet {
@@ -271,7 +309,7 @@ impl Turn<'_> {
             len: part.len,
         });
         to.queue.deliver(header, pieces)?;
-        flow.window.on_delivered(batch.bytes);
+        flow.on_payload_delivered(batch.bytes, socket_type, &mut receiver.pledged);
         flow.held_since = None;
         flow.on_header_delivered(&header);
         flow.offset = batch.next_offset();
@@ -282,6 +320,7 @@ impl Turn<'_> {
         }
         self.sched.unpublished.add_sender(sender, from);
         self.count_delivered(batch.bytes);
+        self.connection.on_promise_raised(self.from.other(), &mut self.actions);
         Ok(Served::More)
     }
 
@@ -331,6 +370,7 @@ impl VsockSwitch {
         while let Some(guest) = sched.unpublished.next_receiver() {
             let receiver = &mut guests.receivers[guest];
             receiver.unpublished = false;
+            (receiver.starved_since, receiver.starving_reported) = (None, false);
             let Some(ring) = &mut receiver.ring else { continue };
             sched.unpublished.last_shown = guest;
             ring.queue.publish();

@@ -6,13 +6,14 @@ use std::time::Instant;
 use taut_api::fabric::counters::SocketWord;
 
 use super::VsockSwitch;
-use crate::vsock::handover::{HandedOver, Written, read_stopped};
-use crate::vsock::proto::{Actions, ConnId, GuestIdx, Party, Side, State};
+use crate::vsock::handover::{HandedOver, Written, read_spills, read_stopped, write_spills};
+use crate::vsock::proto::{Actions, ConnId, Flow, GuestIdx, Party, Side, State};
 
 /// Restored connections that need more than to be queued.
 #[derive(Debug, Default)]
 struct Unfinished {
-    /// Connections to reset: the last fabric was killed, and the state of their payload is unknown.
+    /// Connections to reset: the last fabric was killed, and the state of their payload is unknown,
+    /// or payload that it had copied out of rings did not come.
     lost: Vec<ConnId>,
     /// Requests to the host for which `tautd` is to be asked again.
     unanswered: Vec<ConnId>,
@@ -29,7 +30,7 @@ impl VsockSwitch {
         let left = self.record.take();
         for (_, device) in self.guests.devices.iter_mut() {
             let Some(device) = device else { continue };
-            device.count_connections(0);
+            device.count_connections(0, false);
             device.stopped = read_stopped(&device.counters).filter(|_| left.orderly);
         }
         let mut unfinished = Unfinished::default();
@@ -39,6 +40,12 @@ impl VsockSwitch {
         self.table.collect_free();
         for (number, socket) in sockets {
             self.take_socket(HandedOver::from_number(number), socket, left.orderly, now);
+        }
+        for (id, connection) in self.table.iter() {
+            let lacks_payload = |flow: &Flow| flow.spill.as_ref().is_some_and(|spill| spill.is_empty());
+            if left.orderly && connection.flows.iter().any(lacks_payload) {
+                unfinished.lost.push(id);
+            }
         }
         for id in unfinished.lost {
             self.reset_lost(id);
@@ -74,6 +81,11 @@ impl VsockSwitch {
     /// Takes a socket that the last fabric has handed over.
     fn take_socket(&mut self, of: HandedOver, socket: OwnedFd, orderly: bool, now: Instant) {
         match of {
+            HandedOver::Spills => {
+                if orderly && let Err(error) = read_spills(socket.into(), &mut self.table) {
+                    tracing::error!("payload of VMCI connections from the last fabric is lost: {error}");
+                }
+            }
             HandedOver::Client(device) => {
                 if let Some(guest) = self.guests.by_id(device) {
                     self.admit(guest, socket, now);
@@ -146,13 +158,19 @@ impl VsockSwitch {
             self.stop_tx(guest);
             self.stop_rx(guest);
         }
+        let mut spills = None;
         if self.begun {
+            match write_spills(&self.table) {
+                Ok(written) => spills = written,
+                Err(error) => tracing::error!("payload of VMCI connections is lost: {error}"),
+            }
             self.record.write_all(&self.table);
         }
         self.quit = true;
         let streams = self.host.streams.duplicates().into_iter();
         let mut sockets: Vec<_> =
             streams.map(|(id, socket)| (HandedOver::Stream(id).to_number(), socket)).collect();
+        sockets.extend(spills.map(|file| (HandedOver::Spills.to_number(), file.into())));
         for (guest, socket) in self.host.listeners.clients() {
             if let Some(device) = &self.guests.devices[guest] {
                 sockets.push((HandedOver::Client(device.config.id).to_number(), socket));

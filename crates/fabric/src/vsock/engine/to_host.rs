@@ -4,24 +4,25 @@ use super::VsockSwitch;
 use crate::vsock::guest::Sender;
 use crate::vsock::host::{Broken, HOST_BUFFER, HostStream};
 use crate::vsock::proto::{Actions, Connection, FlowId, GuestIdx, Party};
-use crate::vsock::sched::Schedule;
+use crate::vsock::sched::{Place, Schedule};
 
 impl VsockSwitch {
     /// Serves each flow towards the host one turn. Returns `true` if there was any.
     pub(super) fn deliver_to_host(&mut self) -> bool {
         let flows = self.sched.turns.host_flows();
         for _ in 0..flows {
-            let Some(flow) = self.sched.turns.next_host_flow() else { break };
-            self.serve_host(flow);
+            let Some(place) = self.sched.turns.next_host_flow() else { break };
+            self.serve_host(place);
         }
         flows > 0
     }
 
     /// Serves one turn of a flow towards the host.
-    fn serve_host(&mut self, flow: FlowId) {
+    fn serve_host(&mut self, place: Place) {
+        let flow = place.flow;
         let FlowId { connection: id, from } = flow;
         let Self { table, guests, host, sched, .. } = self;
-        let Some(connection) = table.get_mut(id) else { return };
+        let Some(connection) = table.get_mut(id).filter(|connection| place.is_of(connection)) else { return };
         connection.flows[from].queued = false;
         let Party::Guest(guest) = connection.ends[from].party else { return };
         let Some(stream) = host.streams.get_mut(id) else { return };

@@ -47,8 +47,12 @@ impl GuestDevice {
         }
     }
 
-    /// Counts connections that were added or, with a negative number, removed.
-    pub(crate) fn count_connections(&mut self, change: i32) {
+    /// Counts connections that were added or, with a negative number, removed. `own` ones count to
+    /// the guest's limit.
+    pub(crate) fn count_connections(&mut self, change: i32, own: bool) {
+        if own {
+            self.usage.own = self.usage.own.saturating_add_signed(change);
+        }
         let connections = self.usage.connections.saturating_add_signed(change);
         self.usage.connections = connections;
         self.counters.set(SocketWord::Connections, connections.into());

@@ -21,7 +21,7 @@ pub(crate) use self::device::GuestDevice;
 pub(crate) use self::event_source::EventSource;
 pub(crate) use self::receiver::{Receiver, RxRing};
 pub(crate) use self::sender::{RingPlace, Sender, TxRing};
-use super::proto::{Connection, End, GuestIdx, Party, PerGuest, may_talk};
+use super::proto::{Connection, End, GuestIdx, Party, PerGuest, Pledged, may_talk};
 use crate::sys::epoll::Watched;
 
 /// The descriptor by which a guest's driver kicks a ring.
@@ -150,11 +150,26 @@ impl Guests {
         }
     }
 
-    /// Tells whether an end may have one more connection.
-    pub(crate) fn has_room(&self, end: &End) -> bool {
-        match end.party {
-            Party::Guest(guest) => self.is(guest, |guest| guest.usage.may_connect(&guest.config)),
-            Party::Host => true,
+    /// What was promised for a guest; `None` for the host.
+    pub(crate) fn pledged(&mut self, party: Party) -> Option<&mut Pledged> {
+        match party {
+            Party::Guest(guest) => Some(&mut self.receivers[guest].pledged),
+            Party::Host => None,
+        }
+    }
+
+    /// Tells whether the guest to whose limit a connection counts may have one more.
+    pub(crate) fn may_own(&self, connection: &Connection) -> bool {
+        let owner = connection.owner();
+        owner.is_none_or(|guest| self.is(guest, |guest| guest.usage.may_own(&guest.config)))
+    }
+
+    /// Counts a connection that was added (`change` is 1) or removed (-1).
+    pub(crate) fn count_connection(&mut self, connection: &Connection, change: i32) {
+        for guest in connection.guests() {
+            if let Some(device) = &mut self.devices[guest] {
+                device.count_connections(change, connection.owner() == Some(guest));
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use taut_virtq::device::socket::{Piece, SocketRx};
 use taut_virtq::fault::RingFault;
@@ -9,6 +10,7 @@ use taut_virtq::socket_header::{RST, SocketHeader};
 
 use super::Kick;
 use crate::sys::event_fd::EventFd;
+use crate::vsock::proto::Pledged;
 
 /// A guest's receive ring that runs.
 #[derive(Debug)]
@@ -27,8 +29,16 @@ pub(crate) struct Receiver {
     pub(crate) replies: VecDeque<SocketHeader>,
     /// The guest has no buffer, and will kick when it has one.
     pub(crate) full: bool,
+    /// Time since which something waits for the guest, which has had no buffer.
+    pub(crate) starved_since: Option<Instant>,
+    /// The guest was reported since it last got something.
+    pub(crate) starving_reported: bool,
+    /// A look at whether the guest has buffers again is scheduled.
+    pub(crate) check_is_due: bool,
     /// Packets were delivered that the guest has not been shown.
     pub(crate) unpublished: bool,
+    /// Bytes that senders were promised to be taken by the guest and that it has not been handed.
+    pub(crate) pledged: Pledged,
 }
 
 impl Receiver {

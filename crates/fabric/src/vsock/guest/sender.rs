@@ -59,6 +59,8 @@ pub(crate) struct Sender {
     pub(crate) owes_interrupt: bool,
     /// Position of the used ring at the last interrupt.
     pub(crate) interrupted_at: u16,
+    /// The ring is crowded, and is to be looked at.
+    pub(crate) relief_is_due: bool,
 }
 
 impl Sender {
@@ -76,6 +78,13 @@ impl Sender {
         while let Some(packet) = packets.pop(&self.slots) {
             self.give_back(packet);
         }
+    }
+
+    /// Tells whether packets that wait fill so much of the ring that the guest may soon be unable to
+    /// send on any connection. A packet takes up one entry of the ring, or a few.
+    #[inline]
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.ring.as_ref().is_some_and(|ring| self.taken >= usize::from(ring.place.size) / 4)
     }
 
     /// Tells whether a guest that is owed an interrupt has filled half of its ring since the last

@@ -10,7 +10,7 @@ use taut_virtq::fault::RingFault;
 use taut_virtq::socket_header::RW;
 
 use crate::vsock::guest::Sender;
-use crate::vsock::proto::{Address, ConnectionTable, GuestIdx, State};
+use crate::vsock::proto::{Address, ConnectionTable, FlowId, GuestIdx, State};
 
 /// Result of taking up a ring's packets.
 #[derive(Debug)]
@@ -46,13 +46,19 @@ pub(crate) fn take_up_packets(
         let from = Address { cid: own, port: header.src_port };
         let peer = u32::try_from(header.dst_cid).map_or(Cid(0), Cid);
         let found = table.find(from, Address { cid: peer, port: header.dst_port });
-        if let Some((_, side, connection)) = found
+        if let Some((id, side, connection)) = found
             && connection.state == State::Open
             && header.op == RW
             && packet.payload >= header.len
         {
             let packets = &mut connection.flows[side].packets;
-            packets.push(&mut sender.slots, packet.head, header.len, header.flags);
+            packets.push(
+                &mut sender.slots,
+                FlowId { connection: id, from: side },
+                packet.head,
+                header.len,
+                header.flags,
+            );
             sender.taken += 1;
         } else {
             ring.queue.give_back(packet.head);

@@ -16,8 +16,8 @@ use taut_api::vmci::Cid;
 use taut_virtq::counters::SharedWords;
 
 use crate::vsock::proto::{
-    Address, BySide, ConnId, Connection, ConnectionTable, Credit, End, Flow, Party, PendingControl, Side,
-    SocketType, State, Window,
+    Address, BySide, ConnId, Connection, ConnectionTable, Credit, End, Flow, Party, PendingControl, Promise,
+    Side, SocketType, State, Window,
 };
 
 /// Value of the first word of connection 0 after an orderly stop.
@@ -32,10 +32,14 @@ const USED: u64 = 1;
 const SEQPACKET: u64 = 1 << 1;
 const OPEN: u64 = 1 << 2;
 const OVER: u64 = 1 << 3;
+/// [`EDGES_WORD`] is written. Fabrics of older builds told senders all of the credit.
+const HAS_EDGES: u64 = 1 << 4;
 /// First of the 16 bits of each flow in a connection's first word.
 const FLOW_BITS: BySide<u32> = BySide([16, 32]);
 /// First of the two words of each flow.
 const FLOW_WORDS: BySide<usize> = BySide([3, 5]);
+/// The word with the edges of both flows' promises.
+const EDGES_WORD: usize = 7;
 
 /// The connections' part of the counters file.
 #[derive(Debug)]
@@ -90,7 +94,9 @@ impl ConnectionRecord {
     pub(crate) fn write_all(&self, table: &ConnectionTable) {
         for (id, connection) in table.iter() {
             let slot = self.slot(id);
-            slot[0].store(summary(connection), Relaxed);
+            slot[0].store(summary(connection) | HAS_EDGES, Relaxed);
+            let [a, b] = Side::BOTH.map(|side| connection.flows[side].promise.edge);
+            slot[EDGES_WORD].store(halves(a, b), Relaxed);
             for side in Side::BOTH {
                 let (flow, words) = (&connection.flows[side], &slot[FLOW_WORDS[side]..]);
                 let Credit { buf_alloc, fwd_cnt } = flow.window.credit;
@@ -134,7 +140,12 @@ impl ConnectionRecord {
             let flow = flow_from_bits(summary >> FLOW_BITS[side]);
             let window = Window { sent, credit: Credit { buf_alloc, fwd_cnt }, unread: 0 };
             let over = flow.over && summary & OVER != 0;
-            Flow { offset, window, over, ..flow }
+            let edge = match side {
+                _ if summary & HAS_EDGES == 0 => sent.wrapping_add(window.room()),
+                Side::Requester => load(EDGES_WORD).0,
+                Side::Responder => load(EDGES_WORD).1,
+            };
+            Flow { offset, window, promise: Promise::taken_over(edge, sent), over, ..flow }
         };
         Some(Written {
             id,
@@ -154,13 +165,20 @@ impl Written {
     /// The connection, with these parties at its ends.
     pub(crate) fn into_connection(self, parties: [Party; 2], now: Instant) -> Connection {
         let [a, b] = self.ends.0;
-        Connection {
+        let mut connection = Connection {
             ends: BySide([End { address: a, party: parties[0] }, End { address: b, party: parties[1] }]),
             socket_type: self.socket_type,
             state: self.state,
             since: now,
+            id: self.id,
+            serial: 0,
             flows: self.flows,
+        };
+        for side in Side::BOTH {
+            // What was not told yet is recorded as a pending update.
+            connection.flows[side].advertised.credit = connection.credit_of(side);
         }
+        connection
     }
 }
 
@@ -176,16 +194,18 @@ fn summary(connection: &Connection) -> u64 {
         State::Over => OVER,
     };
     let socket_type = if connection.socket_type == SocketType::SeqPacket { SEQPACKET } else { 0 };
-    let flows = Side::BOTH.map(|side| flow_bits(&connection.flows[side]) << FLOW_BITS[side]);
+    let flows = Side::BOTH.map(|side| flow_bits(connection, side) << FLOW_BITS[side]);
     USED | socket_type | state | flows[0] | flows[1]
 }
 
-fn flow_bits(flow: &Flow) -> u64 {
+fn flow_bits(connection: &Connection, from: Side) -> u64 {
+    let flow = &connection.flows[from];
     let PendingControl { request, response, credit_update, credit_request, shutdown, reset } = flow.pending;
-    let credit_update = credit_update || flow.advertised.update_deferred;
+    let is_news = connection.host_side().is_none() && flow.advertised.credit != connection.credit_of(from);
+    let credit_update = credit_update || flow.advertised.update_deferred || is_news;
     let flags = [request, response, credit_update, credit_request, reset, flow.ended, flow.over];
     let bits = flags.into_iter().zip(0..).map(|(flag, bit)| u64::from(flag) << bit).sum::<u64>();
-    bits | u64::from(shutdown & 3) << 8
+    bits | u64::from(shutdown & 3) << 8 | u64::from(flow.spill.is_some()) << 10
 }
 
 fn flow_from_bits(bits: u64) -> Flow {
@@ -199,6 +219,8 @@ fn flow_from_bits(bits: u64) -> Flow {
             reset: bit(4),
             shutdown: (bits >> 8 & 3) as u32,
         },
+        // Filled from the file of spills, if that comes.
+        spill: bit(10).then(Box::default),
         ended: bit(5),
         over: bit(6),
         ..Flow::default()

@@ -1,4 +1,4 @@
-//! Numbers of the Unix sockets that one fabric hands to the next.
+//! Numbers of the Unix sockets, and of one file, that one fabric hands to the next.
 
 use taut_api::fabric::PortId;
 
@@ -7,6 +7,9 @@ use crate::vsock::proto::ConnId;
 /// In the number of a client's socket; the rest is the number of the device.
 const CLIENT: u32 = 1 << 31;
 
+/// The number of the file with the payload that was copied out of rings.
+const SPILLS: u32 = 1 << 30;
+
 /// Owner of a socket that is handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandedOver {
@@ -14,18 +17,23 @@ pub(crate) enum HandedOver {
     Stream(ConnId),
     /// A client of this device's guest that has not named its port.
     Client(PortId),
+    /// All connections: a file with the payload that was copied out of rings.
+    Spills,
 }
 
 impl HandedOver {
     pub(crate) fn to_number(self) -> u32 {
         match self {
             Self::Stream(id) => id.0,
+            Self::Spills => SPILLS,
             Self::Client(device) => CLIENT | u32::from(device.0),
         }
     }
 
     pub(crate) fn from_number(number: u32) -> Self {
-        if number & CLIENT == 0 {
+        if number == SPILLS {
+            Self::Spills
+        } else if number & CLIENT == 0 {
             Self::Stream(ConnId(number))
         } else {
             Self::Client(PortId((number & !CLIENT) as u16))

@@ -7,8 +7,13 @@ use taut_virtq::socket_header::{CREDIT_REQUEST, RW, SocketHeader};
 
 use super::credit::Credit;
 use super::flow::Flow;
-use super::ids::{BySide, GuestIdx, Side};
+use super::ids::{BySide, ConnId, GuestIdx, Side};
+use super::promise::ahead;
 use super::socket_type::SocketType;
+
+/// Most bytes that a side may have sent without being told which of them were taken: half of the
+/// buffer that Linux gives a socket by default.
+const MAX_UNTOLD: u32 = 128 << 10;
 
 /// Address of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,6 +56,10 @@ pub(crate) struct Connection {
     pub(crate) state: State,
     /// Time of the request, or of the takeover from the fabric before.
     pub(crate) since: Instant,
+    /// Number of the connection in the table.
+    pub(crate) id: ConnId,
+    /// Tells this connection from others that had, or will have, the same number.
+    pub(crate) serial: u32,
     /// `flows[side]` is what that side sends.
     pub(crate) flows: BySide<Flow>,
 }
@@ -70,7 +79,25 @@ pub(crate) enum Next {
 
 impl Connection {
     pub(crate) fn new(ends: BySide<End>, socket_type: SocketType, since: Instant) -> Self {
-        Self { ends, socket_type, state: State::Requested, since, flows: BySide::default() }
+        Self {
+            ends,
+            socket_type,
+            state: State::Requested,
+            since,
+            id: ConnId(0),
+            serial: 0,
+            flows: BySide::default(),
+        }
+    }
+
+    /// The credit of a side, as far as the other side is told of it.
+    #[inline]
+    pub(crate) fn credit_of(&self, side: Side) -> Credit {
+        let flow = &self.flows[side.other()];
+        match self.ends[side].party {
+            Party::Guest(_) => flow.promise.credit(&flow.window),
+            Party::Host => flow.window.credit,
+        }
     }
 
     /// Header of a packet from one side to the other, without payload and operation. It carries the
@@ -78,7 +105,7 @@ impl Connection {
     #[inline]
     pub(crate) fn header(&self, from: Side) -> SocketHeader {
         let (source, destination) = (self.ends[from].address, self.ends[from.other()].address);
-        let Credit { buf_alloc, fwd_cnt } = self.flows[from.other()].window.credit;
+        let Credit { buf_alloc, fwd_cnt } = self.credit_of(from);
         SocketHeader {
             src_cid: source.cid.0.into(),
             dst_cid: destination.cid.0.into(),
@@ -102,7 +129,7 @@ impl Connection {
             Next::Nothing
         } else if let Some(op) = flow.pending.before_payload() {
             Next::Control(SocketHeader { op, ..self.header(from) })
-        } else if !flow.packets.is_empty() {
+        } else if flow.has_payload() {
             Next::Payload(self.header(from))
         } else if self.ends[from].party == Party::Host && flow.pending.is_empty() {
             Next::HostBytes(self.header(from))
@@ -145,6 +172,13 @@ impl Connection {
         }
     }
 
+    /// Bytes that the sender of a flow was promised and that the receiver has not been handed.
+    /// There are none on connections with the host.
+    pub(crate) fn outstanding(&self, from: Side) -> u32 {
+        let flow = &self.flows[from];
+        if self.host_side().is_some() { 0 } else { flow.promise.outstanding(&flow.window) }
+    }
+
     /// The host's side, if the connection is one with the host.
     pub(crate) fn host_side(&self) -> Option<Side> {
         Side::BOTH.into_iter().find(|&side| self.ends[side].party == Party::Host)
@@ -158,6 +192,13 @@ impl Connection {
         })
     }
 
+    /// The guest to whose limit the connection counts: the one that requested it, so that nobody
+    /// uses up the limit of another guest. A connection that a program on the host requested counts
+    /// to the guest at the other end.
+    pub(crate) fn owner(&self) -> Option<GuestIdx> {
+        self.guests().next()
+    }
+
     /// Tells whether a guest is at one of the ends.
     pub(crate) fn involves(&self, guest: GuestIdx) -> bool {
         self.guests().any(|other| other == guest)
@@ -169,13 +210,19 @@ impl Connection {
         self.state == State::Over && self.flows.iter().all(|flow| flow.over)
     }
 
-    /// Tells whether the other side must know at once of the credit that `of` gives: the other side
-    /// has used up half of what it knows of, or the size of the buffer has changed.
+    /// Tells whether the other side must know at once of the credit that `of` gives. It must if it
+    /// may send more, and by what it knows may send less than half as much as it could; or if it
+    /// knows of too few of the bytes that `of` has taken, since Linux keeps account of these by
+    /// itself.
     #[inline]
     pub(crate) fn must_advertise(&self, of: Side) -> bool {
         let (told, flow) = (self.flows[of].advertised.credit, &self.flows[of.other()]);
-        let accepted = flow.window.sent.wrapping_add(flow.packets.bytes as u32).wrapping_sub(flow.offset);
-        let known = told.buf_alloc.saturating_sub(accepted.wrapping_sub(told.fwd_cnt));
-        flow.window.credit.buf_alloc != told.buf_alloc || known < told.buf_alloc / 2
+        let accepted = flow.window.sent.wrapping_add(flow.waiting() as u32);
+        let edge_told = told.fwd_cnt.wrapping_add(told.buf_alloc);
+        let known = ahead(edge_told, accepted);
+        let may_send_more = ahead(flow.promise.edge, edge_told) > 0;
+        let news_of_taken = flow.promise.credit(&flow.window).fwd_cnt != told.fwd_cnt;
+        may_send_more && known < flow.promise.limit(&flow.window) / 2
+            || news_of_taken && ahead(accepted, told.fwd_cnt) >= MAX_UNTOLD
     }
 }

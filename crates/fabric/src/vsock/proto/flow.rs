@@ -7,6 +7,9 @@ use taut_virtq::socket_header::{CREDIT_REQUEST, REQUEST, RESPONSE, RST, SHUTDOWN
 use super::credit::{Credit, Window};
 use super::packet_queue::{PacketQueue, PacketSlots};
 use super::pending_control::PendingControl;
+use super::promise::{Pledged, Promise};
+use super::socket_type::SocketType;
+use super::spill::Spill;
 
 /// The sender's credit as the receiver of a flow knows it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -24,11 +27,18 @@ pub(crate) struct Flow {
     pub(crate) pending: PendingControl,
     /// The sender's packets with payload, still in the sender's ring.
     pub(crate) packets: PacketQueue,
-    /// Bytes of the first packet that the receiver has already got.
+    /// Payload of older packets that was copied out of the sender's ring; never empty.
+    pub(crate) spill: Option<Box<Spill>>,
+    /// Time at which the receiver last got payload.
+    pub(crate) moved: Option<Instant>,
+    /// Bytes of the first packet in the ring that the receiver has already got.
     pub(crate) offset: u32,
     /// Bytes delivered, against the credit of the flow's receiver. So `flows[side].window.credit`
     /// is what the *other* side of the connection announced.
     pub(crate) window: Window,
+    /// How far the sender may go by what it was, or is to be, told. Without meaning if the host is
+    /// at either end: the fabric itself is one of the sides there.
+    pub(crate) promise: Promise,
     /// Start of the wait of small packets for more of them.
     pub(crate) held_since: Option<Instant>,
     /// The sender's credit as the receiver knows it.
@@ -47,15 +57,57 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// Payload bytes of the first waiting packet.
+    /// Tells whether payload waits for the receiver.
+    #[inline]
+    pub(crate) fn has_payload(&self) -> bool {
+        !self.packets.is_empty() || self.spill.is_some()
+    }
+
+    /// Payload bytes that wait for the receiver.
+    #[inline]
+    pub(crate) fn waiting(&self) -> u64 {
+        self.packets.bytes - u64::from(self.offset)
+            + self.spill.as_ref().map_or(0, |spill| spill.len() as u64)
+    }
+
+    /// Payload bytes of the first packet in the sender's ring.
     pub(crate) fn first_len(&self, slots: &PacketSlots) -> u32 {
         self.packets.first().map_or(0, |packet| slots.get(packet).len)
     }
 
-    /// Removes all waiting packets. The caller gives them back to their sender.
+    /// Payload bytes of the first packet that waits for the receiver.
+    #[inline]
+    pub(crate) fn next_len(&self, slots: &PacketSlots) -> u32 {
+        self.spill.as_ref().map_or_else(|| self.first_len(slots), |spill| spill.first_len())
+    }
+
+    /// Removes all payload that waits. The caller gives the packets in the ring back to their
+    /// sender.
     pub(crate) fn take_packets(&mut self) -> PacketQueue {
         self.offset = 0;
+        self.spill = None;
         std::mem::take(&mut self.packets)
+    }
+
+    /// Takes up the receiver's new credit. `pledged` is what was promised for the receiver.
+    #[inline]
+    pub(crate) fn on_credit(&mut self, credit: Credit, socket_type: SocketType, pledged: &mut Pledged) {
+        self.window.on_credit(credit);
+        self.promise.raise(&self.window, socket_type, pledged);
+    }
+
+    /// Counts one packet with this much payload that the receiver got.
+    #[inline]
+    pub(crate) fn on_payload_delivered(
+        &mut self,
+        bytes: u32,
+        socket_type: SocketType,
+        pledged: &mut Pledged,
+    ) {
+        let before = self.promise.outstanding(&self.window);
+        self.window.on_delivered(bytes);
+        self.promise.on_delivered(bytes, before, pledged);
+        self.promise.raise(&self.window, socket_type, pledged);
     }
 
     /// Notes that the receiver got a packet with this header: every packet carries the sender's

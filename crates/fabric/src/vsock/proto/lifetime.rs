@@ -7,11 +7,17 @@ use super::connection::{Connection, State};
 use super::credit::Credit;
 use super::ids::Side;
 use super::pending_control::PendingControl;
+use super::promise::Pledged;
 
 impl Connection {
-    /// Sets the credit that a side gives at first.
-    pub(crate) fn grant_credit(&mut self, by: Side, credit: Credit) {
-        self.flows[by.other()].window.credit = credit;
+    /// Sets the credit that a side gives at first. `pledged` is what was promised for that
+    /// side, if the connection is one between guests.
+    pub(crate) fn grant_credit(&mut self, by: Side, credit: Credit, pledged: Option<&mut Pledged>) {
+        let flow = &mut self.flows[by.other()];
+        match pledged {
+            Some(pledged) => flow.on_credit(credit, self.socket_type, pledged),
+            None => flow.window.credit = credit,
+        }
     }
 
     /// Opens a requested connection. Returns `true` if the request was unanswered until now.
@@ -78,7 +84,7 @@ impl Connection {
     /// socket.
     pub(crate) fn on_host_written(&mut self, from: Side, writable: bool, actions: &mut Actions) -> u32 {
         let flow = &mut self.flows[from];
-        if !flow.packets.is_empty() {
+        if flow.has_payload() {
             if flow.pending.reset && !writable {
                 // The program does not read what is left, and the guest no longer waits for it.
                 actions.rare.discard.add(from);
@@ -108,7 +114,7 @@ impl Connection {
     /// Handles the end of the program's stream.
     pub(crate) fn on_host_end(&mut self, host: Side, actions: &mut Actions) {
         let guests = &self.flows[host.other()];
-        let guest_ended = guests.ended && guests.packets.is_empty();
+        let guest_ended = guests.ended && !guests.has_payload();
         self.flows[host].ended = true;
         if guest_ended {
             self.reset(Some(host), actions);

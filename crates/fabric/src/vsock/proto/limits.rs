@@ -17,14 +17,18 @@ pub(crate) const HALF_OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Usage {
     /// Connections with an end at the guest.
     pub(crate) connections: u32,
+    /// Those of them that count to the guest's limit ([`Connection::owner`]).
+    ///
+    /// [`Connection::owner`]: super::Connection::owner
+    pub(crate) own: u32,
     /// Connections that the guest requested and nobody has accepted.
     pub(crate) half_open: u32,
 }
 
 impl Usage {
-    /// Tells whether the guest may have one more connection.
-    pub(crate) fn may_connect(self, limits: &SocketConfig) -> bool {
-        self.connections < limits.connections
+    /// Tells whether the guest may have one more connection that counts to its limit.
+    pub(crate) fn may_own(self, limits: &SocketConfig) -> bool {
+        self.own < limits.connections
     }
 
     /// Tells whether the guest may have one more unanswered request.

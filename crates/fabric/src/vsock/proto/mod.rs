@@ -11,9 +11,10 @@
 //!
 //! * [`ids`]: typed indices, and the two sides of a connection.
 //! * [`connection`], [`flow`]: the state of a connection and of its two directions.
-//! * [`credit`]: how much a receiver has room for.
+//! * [`credit`]: how much a receiver has room for; [`promise`]: how much of it the sender is told.
 //! * [`on_packet`], [`lifetime`]: the state machine's steps; [`actions`]: their results.
-//! * [`packet_queue`]: the order of packets that wait for their receiver; [`pending_control`]: the
+//! * [`packet_queue`]: the order of packets that wait for their receiver; [`spill`]: payload that was
+//!   copied out of its sender's ring; [`pending_control`]: the
 //!   packets without payload that are still to be sent.
 //! * [`table`]: all connections; [`policy`] and [`limits`]: which connections may exist.
 
@@ -28,7 +29,9 @@ mod on_packet;
 mod packet_queue;
 mod pending_control;
 mod policy;
+mod promise;
 mod socket_type;
+mod spill;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -43,5 +46,7 @@ pub(crate) use on_packet::Verdict;
 pub(crate) use packet_queue::{PacketQueue, PacketSlots};
 pub(crate) use pending_control::PendingControl;
 pub(crate) use policy::may_talk;
+pub(crate) use promise::{Pledged, Promise};
 pub(crate) use socket_type::SocketType;
+pub(crate) use spill::{Front, MAX_RECORDS, Spill};
 pub(crate) use table::ConnectionTable;

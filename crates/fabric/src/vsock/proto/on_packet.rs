@@ -20,8 +20,9 @@ use taut_virtq::socket_header::{
 use super::actions::Actions;
 use super::connection::{Connection, Party, State};
 use super::credit::Credit;
-use super::ids::Side;
+use super::ids::{FlowId, Side};
 use super::packet_queue::PacketSlots;
+use super::promise::Pledged;
 use super::socket_type::SocketType;
 
 /// Decision about a packet.
@@ -39,7 +40,8 @@ pub(crate) enum Verdict {
 
 impl Connection {
     /// Takes up a packet that `side` sent on this connection. `packet` is the number by which the
-    /// sender's ring knows the packet, `slots` those of the sender.
+    /// sender's ring knows the packet, `slots` those of the sender, and `pledged` what was promised
+    /// for the sender as a receiver.
     #[inline]
     pub(crate) fn on_packet(
         &mut self,
@@ -48,16 +50,18 @@ impl Connection {
         socket_type: SocketType,
         packet: u16,
         slots: &mut PacketSlots,
+        pledged: &mut Pledged,
     ) -> (Verdict, Actions) {
         if self.state == State::Over || self.socket_type != socket_type {
             return self.on_stray_packet(side, header);
         }
         let mut actions = Actions::default();
-        self.take_up_credit(side, header, &mut actions);
+        self.take_up_credit(side, header, pledged, &mut actions);
+        let flow_id = FlowId { connection: self.id, from: side };
         let flow = &mut self.flows[side];
         match (header.op, self.state) {
             (RW, State::Open) if !flow.ended => {
-                flow.packets.push(slots, packet, header.len, header.flags);
+                flow.packets.push(slots, flow_id, packet, header.len, header.flags);
                 actions.ready.add(side);
                 self.on_credit_spent(side, &mut actions);
                 return (Verdict::Queued, actions);
@@ -106,13 +110,24 @@ impl Connection {
 
     /// Takes up the credit that its sender gives: every packet carries it.
     #[inline]
-    fn take_up_credit(&mut self, by: Side, header: &SocketHeader, actions: &mut Actions) {
+    fn take_up_credit(
+        &mut self,
+        by: Side,
+        header: &SocketHeader,
+        pledged: &mut Pledged,
+        actions: &mut Actions,
+    ) {
         let credit = Credit { buf_alloc: header.buf_alloc, fwd_cnt: header.fwd_cnt };
         let sender = by.other();
+        let from_host = self.ends[sender].party == Party::Host;
         let flow = &mut self.flows[sender];
         if flow.window.credit != credit {
-            flow.window.on_credit(credit);
-            if !flow.packets.is_empty() || self.ends[sender].party == Party::Host {
+            if from_host {
+                flow.window.on_credit(credit);
+            } else {
+                flow.on_credit(credit, self.socket_type, pledged);
+            }
+            if flow.has_payload() || from_host {
                 actions.ready.add(sender);
             }
         }
@@ -130,6 +145,16 @@ impl Connection {
             actions.ready.add(of);
         } else if !std::mem::replace(&mut self.flows[of].advertised.update_deferred, true) {
             actions.update_later = Some(of);
+        }
+    }
+
+    /// Queues a credit update if the side that payload was handed to can now be sent much more than
+    /// its peer knows.
+    #[inline]
+    pub(crate) fn on_promise_raised(&mut self, of: Side, actions: &mut Actions) {
+        if self.must_advertise(of) {
+            self.flows[of].pending.credit_update = true;
+            actions.ready.add(of);
         }
     }
 

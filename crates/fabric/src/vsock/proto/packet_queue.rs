@@ -3,6 +3,8 @@
 //! A waiting packet stays in its sender's ring. The queue holds only its number there, as a linked
 //! list through one slot per number, so queueing never allocates.
 
+use super::ids::{ConnId, FlowId, Side};
+
 /// Marks the end of a list: no packet has this number.
 const NONE: u16 = u16::MAX;
 
@@ -13,6 +15,8 @@ pub(crate) struct QueuedPacket {
     pub(crate) len: u32,
     /// Flags of the packet's header.
     pub(crate) flags: u32,
+    /// The flow that the packet belongs to.
+    flow: FlowId,
     /// Number of the packet behind this one in the same queue.
     next: u16,
 }
@@ -26,13 +30,19 @@ impl PacketSlots {
     pub(crate) fn provide(&mut self, size: u16) {
         let size = usize::from(size);
         if self.0.len() < size {
-            self.0.resize(size, QueuedPacket { len: 0, flags: 0, next: NONE });
+            let flow = FlowId { connection: ConnId(0), from: Side::Requester };
+            self.0.resize(size, QueuedPacket { len: 0, flags: 0, flow, next: NONE });
         }
     }
 
     /// The packet with this number.
     pub(crate) fn get(&self, packet: u16) -> QueuedPacket {
         self.0[usize::from(packet)]
+    }
+
+    /// The flow that a waiting packet belongs to.
+    pub(crate) fn flow_of(&self, packet: u16) -> FlowId {
+        self.get(packet).flow
     }
 }
 
@@ -64,8 +74,8 @@ impl PacketQueue {
     }
 
     /// Appends a packet.
-    pub(crate) fn push(&mut self, slots: &mut PacketSlots, packet: u16, len: u32, flags: u32) {
-        slots.0[usize::from(packet)] = QueuedPacket { len, flags, next: NONE };
+    pub(crate) fn push(&mut self, slots: &mut PacketSlots, flow: FlowId, packet: u16, len: u32, flags: u32) {
+        slots.0[usize::from(packet)] = QueuedPacket { len, flags, flow, next: NONE };
         if self.first == NONE {
             self.first = packet;
         } else {
@@ -110,15 +120,18 @@ mod tests {
         let mut slots = PacketSlots::default();
         slots.provide(8);
         let (mut a, mut b) = (PacketQueue::default(), PacketQueue::default());
-        a.push(&mut slots, 3, 10, 0);
-        b.push(&mut slots, 0, 20, 1);
-        a.push(&mut slots, 7, 30, 2);
-        b.push(&mut slots, 1, 5, 0);
+        let flow = |from| FlowId { connection: ConnId(1), from };
+        let (of_a, of_b) = (flow(Side::Requester), flow(Side::Responder));
+        a.push(&mut slots, of_a, 3, 10, 0);
+        b.push(&mut slots, of_b, 0, 20, 1);
+        a.push(&mut slots, of_a, 7, 30, 2);
+        b.push(&mut slots, of_b, 1, 5, 0);
         assert_eq!(a.iter(&slots).map(|(packet, _)| packet).collect::<Vec<_>>(), [3, 7]);
         assert_eq!((a.bytes, a.count, b.bytes), (40, 2, 25));
         assert_eq!((a.pop(&slots), a.pop(&slots), a.pop(&slots)), (Some(3), Some(7), None));
-        a.push(&mut slots, 3, 1, 0);
+        a.push(&mut slots, of_a, 3, 1, 0);
         assert_eq!((a.first(), b.first(), a.bytes), (Some(3), Some(0), 1));
         assert!(!b.is_empty());
+        assert_eq!((slots.flow_of(3), slots.flow_of(0)), (of_a, of_b));
     }
 }

@@ -24,12 +24,14 @@ pub(crate) struct ConnectionTable {
     connections: Vec<Option<Box<Connection>>>,
     by_addresses: HashMap<Pair, ConnId>,
     free: Vec<ConnId>,
+    /// Serial number of the newest connection.
+    last_serial: u32,
 }
 
 impl ConnectionTable {
     /// A table without connections.
     pub(crate) fn new() -> Self {
-        Self { connections: vec![None], by_addresses: HashMap::new(), free: Vec::new() }
+        Self { connections: vec![None], by_addresses: HashMap::new(), free: Vec::new(), last_serial: 0 }
     }
 
     #[inline]
@@ -65,7 +67,7 @@ impl ConnectionTable {
 
     /// Adds a connection under `id`, or under any free number. Returns `None` if there are too many
     /// connections, or one between the same addresses.
-    pub(crate) fn add(&mut self, connection: Connection, id: Option<ConnId>) -> Option<ConnId> {
+    pub(crate) fn add(&mut self, mut connection: Connection, id: Option<ConnId>) -> Option<ConnId> {
         let key = pair_of(&connection);
         if self.by_addresses.contains_key(&key) {
             return None;
@@ -79,6 +81,8 @@ impl ConnectionTable {
             // The numbers in between are free, or taken up later.
             self.connections.push(None);
         }
+        self.last_serial = self.last_serial.wrapping_add(1);
+        (connection.id, connection.serial) = (id, self.last_serial);
         self.by_addresses.insert(key, id);
         self.connections[id.0 as usize] = Some(Box::new(connection));
         Some(id)

@@ -21,6 +21,8 @@ struct World {
     received: BySide<Vec<u16>>,
     /// Payload bytes that each side has received.
     bytes: BySide<u32>,
+    /// What was promised for each side as a receiver.
+    pledged: BySide<Pledged>,
 }
 
 impl World {
@@ -32,7 +34,9 @@ impl World {
         };
         let ends = BySide([end(3, 0), end(4, 1)]);
         let mut connection = Connection::new(ends, SocketType::Stream, Instant::now());
-        connection.grant_credit(Side::Requester, Credit { buf_alloc: BUF_ALLOC, fwd_cnt: 0 });
+        let mut pledged = BySide::<Pledged>::default();
+        let credit = Credit { buf_alloc: BUF_ALLOC, fwd_cnt: 0 };
+        connection.grant_credit(Side::Requester, credit, Some(&mut pledged[Side::Requester]));
         connection.flows[Side::Requester].pending.request = true;
         let slots = || {
             let mut slots = PacketSlots::default();
@@ -45,6 +49,7 @@ impl World {
             next_packet: BySide::default(),
             received: BySide::default(),
             bytes: BySide::default(),
+            pledged,
         }
     }
 
@@ -71,8 +76,9 @@ impl World {
         let Credit { buf_alloc, fwd_cnt } = credit;
         let header = SocketHeader { op, len, flags, buf_alloc, fwd_cnt, ..self.connection.header(from) };
         let packet = self.next_packet[from];
-        let slots = &mut self.slots[from];
-        let (verdict, actions) = self.connection.on_packet(from, &header, SocketType::Stream, packet, slots);
+        let (slots, pledged) = (&mut self.slots[from], &mut self.pledged[from]);
+        let kind = SocketType::Stream;
+        let (verdict, actions) = self.connection.on_packet(from, &header, kind, packet, slots, pledged);
         if verdict == Verdict::Queued {
             self.next_packet[from] += 1;
         }
@@ -92,7 +98,8 @@ impl World {
                 let len = (flow.first_len(&self.slots[from]) - flow.offset).min(flow.window.room());
                 if len > 0 {
                     self.bytes[from.other()] += len;
-                    flow.window.on_delivered(len);
+                    let pledged = &mut self.pledged[from.other()];
+                    flow.on_payload_delivered(len, SocketType::Stream, pledged);
                     flow.on_header_delivered(&header);
                     flow.offset += len;
                     if flow.offset == flow.first_len(&self.slots[from]) {
@@ -218,8 +225,9 @@ fn of_a_connection_that_is_over_only_requests_are_answered() {
 fn a_packet_of_another_socket_type_changes_nothing() {
     let mut world = World::open();
     let header = SocketHeader { op: RST, ..world.connection.header(Responder) };
-    let slots = &mut world.slots[Responder];
-    let result = world.connection.on_packet(Responder, &header, SocketType::SeqPacket, 0, slots);
+    let (slots, pledged) = (&mut world.slots[Responder], &mut world.pledged[Responder]);
+    let kind = SocketType::SeqPacket;
+    let result = world.connection.on_packet(Responder, &header, kind, 0, slots, pledged);
     assert_eq!(result, (Verdict::Done, Actions::default()));
     assert_eq!(world.connection.state, State::Open);
 }

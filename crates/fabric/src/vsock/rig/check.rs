@@ -7,14 +7,18 @@ use taut_api::fabric::counters::SocketWord;
 
 use crate::vsock::engine::VsockSwitch;
 use crate::vsock::proto::{
-    ConnId, Connection, FlowId, GuestIdx, MAX_REPLIES, MAX_WAITING_PACKETS, Party, Side, State,
+    ConnId, Connection, FlowId, GuestIdx, MAX_REPLIES, MAX_WAITING_PACKETS, Party, Pledged, Side, State,
+    Usage,
 };
 
 /// Sums over the connections of one guest.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Sum {
     connections: u32,
+    own: u32,
     half_open: u32,
+    /// Bytes promised for the guest as a receiver.
+    pledged: u64,
     /// Numbers of the guest's packets that wait.
     waiting: BTreeSet<u16>,
 }
@@ -50,6 +54,8 @@ impl VsockSwitch {
         let half_open = connection.state == State::Requested && side == Side::Requester;
         let sum = sums.entry(guest).or_default();
         sum.connections += 1;
+        sum.own += u32::from(connection.owner() == Some(guest));
+        sum.pledged += u64::from(connection.outstanding(side.other()));
         sum.half_open += u32::from(half_open);
         if let Some(device) = &self.guests.devices[guest] {
             assert_eq!(device.config.cid, end.address.cid, "another guest's connection");
@@ -85,6 +91,7 @@ impl VsockSwitch {
         let packets: Vec<_> = flow.packets.iter(&sender.slots).collect();
         assert_eq!(packets.len(), usize::from(flow.packets.count));
         assert_eq!(packets.iter().map(|(_, packet)| u64::from(packet.len)).sum::<u64>(), flow.packets.bytes);
+        assert!(flow.spill.as_ref().is_none_or(|spill| !spill.is_empty()));
         if sender.ring.is_some() {
             assert!(flow.offset <= flow.first_len(&sender.slots), "{flow:?}");
         }
@@ -96,8 +103,11 @@ impl VsockSwitch {
 
     fn places(&self) -> Places {
         let mut places = Places::new();
-        for (flow, at) in self.sched.turns.all() {
-            places.entry((flow.connection, flow.from)).or_default().push(at);
+        for (place, at) in self.sched.turns.all() {
+            let FlowId { connection: id, from } = place.flow;
+            if self.table.get(id).is_some_and(|connection| place.is_of(connection)) {
+                places.entry((id, from)).or_default().push(at);
+            }
         }
         places
     }
@@ -112,7 +122,9 @@ impl VsockSwitch {
         }
         let Some(device) = &self.guests.devices[guest] else { return };
         let usage = device.usage;
-        assert_eq!((usage.connections, usage.half_open), (sum.connections, sum.half_open));
+        let Usage { connections, own, half_open } = usage;
+        assert_eq!((connections, own, half_open), (sum.connections, sum.own, sum.half_open));
+        assert_eq!(receiver.pledged, Pledged(sum.pledged));
         let counted = device.counters.words_from(SocketWord::Connections)[0].load(Relaxed);
         assert_eq!(counted, u64::from(sum.connections));
         let (has_flows, is_busy) = self.sched.turns.state(guest);
@@ -143,7 +155,7 @@ impl VsockSwitch {
         assert!(self.places().is_empty());
         for (_, device) in self.guests.devices.iter() {
             if let Some(device) = device {
-                assert_eq!((device.usage.connections, device.usage.half_open), (0, 0));
+                assert_eq!(device.usage, Usage::default());
             }
         }
     }

@@ -9,8 +9,6 @@ use std::time::{Duration, Instant};
 
 use crate::vsock::proto::{Flow, PacketSlots, SocketType};
 
-/// Most payload that a flow hands over in one turn, whatever the receiver's buffers are.
-pub(crate) const MAX_TURN_BYTES: u32 = 64 << 10;
 /// A receiver with this many unread packets is no longer given small ones one by one.
 const MANY_UNREAD: u32 = 128;
 /// With payload of this size a receiver's buffer is full before its packets are too many.
@@ -35,21 +33,22 @@ pub(crate) enum Allowance {
 }
 
 impl Allowance {
-    /// Decides how much `flow`, which has waiting packets, may put into a buffer of `buffer` bytes.
+    /// Decides how much `flow`, which has waiting packets, may hand over if a turn and the
+    /// receiver's buffer allow `most` bytes.
     #[inline]
     pub(crate) fn of(
         flow: &mut Flow,
         socket_type: SocketType,
         slots: &PacketSlots,
-        buffer: u32,
+        most: u32,
         now: Instant,
     ) -> Self {
-        let most = buffer.min(flow.window.room()).min(MAX_TURN_BYTES);
+        let most = most.min(flow.window.room());
         // A record without payload needs no credit.
-        if most == 0 && flow.first_len(slots) != 0 {
+        if most == 0 && flow.next_len(slots) != 0 {
             return Self::NoCredit;
         }
-        let is_small = flow.packets.bytes < LARGE.min(most.into());
+        let is_small = flow.spill.is_none() && flow.packets.bytes < LARGE.min(most.into());
         if socket_type == SocketType::Stream && flow.window.unread >= MANY_UNREAD && is_small {
             let since = *flow.held_since.get_or_insert(now);
             if now.duration_since(since) < HOLD && flow.packets.count < MAX_HELD {

@@ -22,6 +22,8 @@ pub(crate) struct Deferred {
     updates: VecDeque<(Instant, FlowId)>,
     /// Guests to interrupt for transmitted packets that they have got back.
     interrupts: VecDeque<(Instant, GuestIdx)>,
+    /// Guests whose transmit rings are crowded.
+    reliefs: VecDeque<(Instant, GuestIdx)>,
 }
 
 impl Deferred {
@@ -39,16 +41,30 @@ impl Deferred {
         }
     }
 
+    /// Schedules a look at the transmit ring of a guest, which is crowded.
+    #[inline]
+    pub(crate) fn relief(&mut self, guest: GuestIdx, sender: &mut Sender, now: Instant) {
+        if !std::mem::replace(&mut sender.relief_is_due, true) {
+            self.reliefs.push_back((now + DELAY, guest));
+        }
+    }
+
     /// Time at which the first news is due.
     pub(crate) fn next(&self) -> Option<Instant> {
         let update = self.updates.front().map(|(at, _)| *at);
         let interrupt = self.interrupts.front().map(|(at, _)| *at);
-        update.into_iter().chain(interrupt).min()
+        let relief = self.reliefs.front().map(|(at, _)| *at);
+        update.into_iter().chain(interrupt).chain(relief).min()
     }
 
     /// Takes a credit update that is due.
     pub(crate) fn due_update(&mut self, now: Instant) -> Option<FlowId> {
         take_due(&mut self.updates, now)
+    }
+
+    /// Takes a guest whose transmit ring is to be looked at.
+    pub(crate) fn due_relief(&mut self, now: Instant) -> Option<GuestIdx> {
+        take_due(&mut self.reliefs, now)
     }
 
     /// Takes an interrupt that is due.

@@ -4,7 +4,7 @@
 //! * [`turns`]: the order in which flows have their turn.
 //! * [`allowance`], [`batch`]: how much a turn hands over, and which packets become one.
 //! * [`unpublished`], [`deferred`]: what guests are shown at the end of a round, and what later.
-//! * [`half_open`]: the time-out of unanswered requests.
+//! * [`half_open`]: the time-out of unanswered requests; [`starving`]: receivers that take nothing.
 //! * [`polling`], [`sharing`]: which rings are polled, and when the thread leaves its CPU.
 
 mod allowance;
@@ -13,18 +13,20 @@ mod deferred;
 mod half_open;
 mod polling;
 mod sharing;
+mod starving;
 mod turns;
 mod unpublished;
 
 use std::time::{Duration, Instant};
 
-pub(crate) use self::allowance::{Allowance, MAX_TURN_BYTES};
+pub(crate) use self::allowance::Allowance;
 pub(crate) use self::batch::Batch;
 pub(crate) use self::deferred::Deferred;
 pub(crate) use self::half_open::HalfOpen;
 pub(crate) use self::polling::Polling;
 pub(crate) use self::sharing::Sharing;
-pub(crate) use self::turns::{Served, Turns};
+pub(crate) use self::starving::{LONG, Starving};
+pub(crate) use self::turns::{MAX_TURN_BYTES, Place, Served, Turns};
 pub(crate) use self::unpublished::Unpublished;
 use super::proto::{Actions, ConnId, Connection, FlowId, GuestIdx, Sides};
 
@@ -39,6 +41,7 @@ pub(crate) struct Schedule {
     pub(crate) polling: Polling,
     pub(crate) unpublished: Unpublished,
     pub(crate) half_open: HalfOpen,
+    pub(crate) starving: Starving,
 }
 
 impl Schedule {
@@ -49,6 +52,7 @@ impl Schedule {
             polling: Polling::new(),
             unpublished: Unpublished::default(),
             half_open: HalfOpen::new(now),
+            starving: Starving::default(),
         }
     }
 
@@ -94,7 +98,8 @@ impl Schedule {
         if !self.polling.is_idle() || !self.turns.is_idle() {
             return None;
         }
-        let times = [self.turns.next_release(), self.half_open.next_sweep(), self.deferred.next()];
+        let Self { turns, half_open, deferred, starving, .. } = self;
+        let times = [turns.next_release(), half_open.next_sweep(), deferred.next(), starving.next()];
         let next = times.into_iter().flatten().min();
         Some(next.map_or(FOREVER, |next| next.saturating_duration_since(now)))
     }

@@ -4,12 +4,41 @@
 //! A flow without credit is queued as well. Its turn ends without payload ([`Served::Idle`]) and it
 //! leaves the queue until its receiver gives credit, so a slow reader delays only its own
 //! connection. A bulk stream waits after each packet until all other flows to the same receiver
-//! have had their turn.
+//! have had their turn. Flows that had nothing to send before go first, as new flows do in
+//! RFC 8290: a small message does not wait for a turn of each bulk stream. And where many flows
+//! wait, each turn is shorter.
+//!
+//! A place in a queue outlives its connection: places of closed connections are left out when their
+//! turn comes. They are removed earlier if they are many, so they take no memory without bound.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use crate::vsock::proto::{ConnId, Connection, ConnectionTable, FlowId, GuestIdx, Party, PerGuest, Side};
+use crate::vsock::proto::{Connection, ConnectionTable, FlowId, GuestIdx, Party, PerGuest, Side};
+
+/// Most payload that a flow hands over in one turn, whatever the receiver's buffers are.
+pub(crate) const MAX_TURN_BYTES: u32 = 64 << 10;
+/// The same while more than [`FEW_FLOWS`] wait for the receiver.
+const SHORT_TURN_BYTES: u32 = 16 << 10;
+const FEW_FLOWS: usize = 4;
+/// Places of closed connections that a queue may have, unless most of its places are of others.
+const MAX_STALE: usize = 64;
+
+/// A flow's place in a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) flow: FlowId,
+    /// Serial number of the connection.
+    serial: u32,
+}
+
+impl Place {
+    /// Tells whether the place is of this connection, not of a closed one with the same number.
+    #[inline]
+    pub(crate) fn is_of(self, connection: &Connection) -> bool {
+        self.serial == connection.serial
+    }
+}
 
 /// Result of a flow's turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,9 +56,28 @@ pub(crate) enum Served {
 /// The flows with something for one guest.
 #[derive(Debug, Default)]
 struct GuestTurns {
-    flows: VecDeque<FlowId>,
+    /// Flows that were queued and have had no turn since. They go first.
+    fresh: VecDeque<Place>,
+    /// Flows that have had a turn.
+    flows: VecDeque<Place>,
+    /// Number of places that are of closed connections.
+    stale: usize,
     /// The guest is in [`Turns::busy`].
     listed: bool,
+}
+
+impl GuestTurns {
+    fn len(&self) -> usize {
+        self.fresh.len() + self.flows.len()
+    }
+
+    fn first(&self) -> Option<Place> {
+        self.fresh.front().or_else(|| self.flows.front()).copied()
+    }
+
+    fn pop(&mut self) -> Option<Place> {
+        self.fresh.pop_front().or_else(|| self.flows.pop_front())
+    }
 }
 
 /// All queues of flows.
@@ -39,9 +87,11 @@ pub(crate) struct Turns {
     /// Guests for which there may be something to do.
     busy: Vec<GuestIdx>,
     /// Flows with something for a program on the host.
-    host: VecDeque<FlowId>,
+    host: VecDeque<Place>,
+    /// Number of places among them that are of closed connections.
+    stale_host: usize,
     /// Flows of small packets that wait for more of them, and until when.
-    held: Vec<(Instant, FlowId)>,
+    held: Vec<(Instant, Place)>,
 }
 
 impl Turns {
@@ -58,12 +108,13 @@ impl Turns {
         if std::mem::replace(&mut connection.flows[flow.from].queued, true) {
             return;
         }
+        let place = Place { flow, serial: connection.serial };
         match connection.ends[flow.from.other()].party {
             Party::Guest(guest) => {
-                self.guests[guest].flows.push_back(flow);
+                self.guests[guest].fresh.push_back(place);
                 self.mark_busy(guest);
             }
-            Party::Host => self.host.push_back(flow),
+            Party::Host => self.host.push_back(place),
         }
     }
 
@@ -90,8 +141,14 @@ impl Turns {
 
     /// The flow whose turn at a guest it is.
     #[inline]
-    pub(crate) fn first(&self, guest: GuestIdx) -> Option<FlowId> {
-        self.guests[guest].flows.front().copied()
+    pub(crate) fn first(&self, guest: GuestIdx) -> Option<Place> {
+        self.guests[guest].first()
+    }
+
+    /// Most payload bytes that a turn at a guest hands over.
+    #[inline]
+    pub(crate) fn most_bytes(&self, guest: GuestIdx) -> u32 {
+        if self.guests[guest].len() > FEW_FLOWS { SHORT_TURN_BYTES } else { MAX_TURN_BYTES }
     }
 
     /// Ends the turn of the first flow at a guest. A flow for which the guest has no buffer keeps
@@ -101,18 +158,20 @@ impl Turns {
         if served == Served::Full {
             return;
         }
-        let flows = &mut self.guests[guest].flows;
-        let Some(flow) = flows.pop_front() else { return };
+        let turns = &mut self.guests[guest];
+        let Some(place) = turns.pop() else { return };
         match served {
-            Served::More => flows.push_back(flow),
-            Served::Held(until) => self.held.push((until, flow)),
-            Served::Idle | Served::Full => connection.flows[flow.from].queued = false,
+            Served::More => turns.flows.push_back(place),
+            Served::Held(until) => self.held.push((until, place)),
+            Served::Idle | Served::Full => connection.flows[place.flow.from].queued = false,
         }
     }
 
     /// Removes the first flow at a guest, whose connection is gone.
     pub(crate) fn drop_first(&mut self, guest: GuestIdx) {
-        self.guests[guest].flows.pop_front();
+        let turns = &mut self.guests[guest];
+        turns.pop();
+        turns.stale = turns.stale.saturating_sub(1);
     }
 
     /// Number of flows with something for the host.
@@ -121,7 +180,7 @@ impl Turns {
     }
 
     /// Takes the flow whose turn at the host it is.
-    pub(crate) fn next_host_flow(&mut self) -> Option<FlowId> {
+    pub(crate) fn next_host_flow(&mut self) -> Option<Place> {
         self.host.pop_front()
     }
 
@@ -131,13 +190,14 @@ impl Turns {
             return false;
         }
         let mut any = false;
-        for (until, flow) in std::mem::take(&mut self.held) {
+        for (until, place) in std::mem::take(&mut self.held) {
             if now < until {
-                self.held.push((until, flow));
+                self.held.push((until, place));
                 continue;
             }
             any = true;
-            if let Some(connection) = table.get_mut(flow.connection) {
+            let flow = place.flow;
+            if let Some(connection) = table.get_mut(flow.connection).filter(|it| place.is_of(it)) {
                 connection.flows[flow.from].queued = false;
                 self.queue(flow, connection);
             }
@@ -155,22 +215,37 @@ impl Turns {
         self.busy.is_empty() && self.host.is_empty()
     }
 
-    /// Removes the flows of a closed connection: its number may soon be that of a connection with
-    /// other ends.
-    pub(crate) fn forget(&mut self, id: ConnId, connection: &Connection) {
-        let others = |flow: &FlowId| flow.connection != id;
+    /// Notes that a connection was removed from the table. Its places in queues count no longer.
+    pub(crate) fn forget(&mut self, connection: &Connection, table: &ConnectionTable) {
+        let is_live = |place: &Place| table.get(place.flow.connection).is_some_and(|it| place.is_of(it));
         for from in Side::BOTH.into_iter().filter(|&from| connection.flows[from].queued) {
             match connection.ends[from.other()].party {
-                Party::Guest(guest) => self.guests[guest].flows.retain(others),
-                Party::Host => self.host.retain(others),
+                Party::Guest(guest) => {
+                    let turns = &mut self.guests[guest];
+                    turns.stale += 1;
+                    if turns.stale > MAX_STALE.max(turns.len() / 2) {
+                        turns.fresh.retain(is_live);
+                        turns.flows.retain(is_live);
+                        turns.stale = 0;
+                    }
+                }
+                Party::Host => {
+                    self.stale_host += 1;
+                    if self.stale_host > MAX_STALE.max(self.host.len() / 2) {
+                        self.host.retain(is_live);
+                        self.stale_host = 0;
+                    }
+                }
             }
-            self.held.retain(|(_, flow)| others(flow));
         }
     }
 
     /// Empties the queue of a guest that is gone or has started anew.
     pub(crate) fn clear(&mut self, guest: GuestIdx) {
-        self.guests[guest].flows.clear();
+        let turns = &mut self.guests[guest];
+        turns.fresh.clear();
+        turns.flows.clear();
+        turns.stale = 0;
     }
 
     /// Empties the queue of a removed guest, and looks at it no more.
@@ -182,13 +257,14 @@ impl Turns {
 
 #[cfg(any(test, feature = "rig"))]
 impl Turns {
-    /// All queued flows, with the receiver in whose queue they are (`None`: they are held).
-    pub(crate) fn all(&self) -> Vec<(FlowId, Option<Party>)> {
+    /// All places, with the receiver in whose queue they are (`None`: they are held).
+    pub(crate) fn all(&self) -> Vec<(Place, Option<Party>)> {
         let guests = self.guests.iter().flat_map(|(guest, turns)| {
-            turns.flows.iter().map(move |&flow| (flow, Some(Party::Guest(guest))))
+            let places = turns.fresh.iter().chain(&turns.flows);
+            places.map(move |&place| (place, Some(Party::Guest(guest))))
         });
-        let host = self.host.iter().map(|&flow| (flow, Some(Party::Host)));
-        let held = self.held.iter().map(|&(_, flow)| (flow, None));
+        let host = self.host.iter().map(|&place| (place, Some(Party::Host)));
+        let held = self.held.iter().map(|&(_, place)| (place, None));
         guests.chain(host).chain(held).collect()
     }
 
@@ -196,6 +272,6 @@ impl Turns {
     pub(crate) fn state(&self, guest: GuestIdx) -> (bool, bool) {
         let listed = self.busy.iter().filter(|&&other| other == guest).count();
         assert_eq!(listed, usize::from(self.guests[guest].listed));
-        (!self.guests[guest].flows.is_empty(), self.guests[guest].listed)
+        (self.guests[guest].len() > 0, self.guests[guest].listed)
     }
 }

@@ -20,6 +20,26 @@ fn a_small_message_does_not_wait_for_bulk_of_another_connection() {
 }
 
 #[test]
+fn a_small_message_goes_before_the_next_turns_of_many_bulk_streams() {
+    let mut rig = rig(&[&["d"], &["d"]], 64 << 10);
+    let bulk: Vec<_> = (0..10).map(|port| rig.connect(0, 1, 5000 + port).0).collect();
+    let (small, _) = rig.connect(0, 1, 6000);
+    rig.drivers[1].stuck = true;
+    for own in bulk.iter().chain(&bulk) {
+        rig.write(*own, &pattern(0, 1 << 16));
+    }
+    // Each stream has had a turn, as far as the receiver has buffers.
+    while rig.step() {}
+    rig.write(small, b"small");
+    rig.drivers[1].stuck = false;
+    rig.settle();
+    let inbox = &rig.drivers[1].inbox;
+    assert!(inbox.iter().take(64).all(|(header, _)| header.len <= 16 << 10));
+    let at = inbox.iter().position(|(header, _)| header.src_port == 6000);
+    assert!((64..66).contains(&at.unwrap()), "{at:?} packets before it");
+}
+
+#[test]
 fn connections_to_one_guest_get_equal_shares() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let own: Vec<_> = (0..5).map(|port| rig.connect(0, 1, 5000 + port).0).collect();

@@ -91,8 +91,130 @@ fn limits_of_connections_hold_and_refusals_are_counted() {
     rig.connect(0, 1, 5005);
     rig.is_refused(rig.ends(0, 1, 5006).0);
     assert_eq!((rig.count(0, SocketWord::Limited), rig.count(0, SocketWord::Connections)), (2, 3));
-    // The limit also holds for requests from the other side.
-    rig.is_refused(Own { guest: 1, port: 1, peer: (3, 80), taken: 0 });
+    // Requests from the other side count to its own limit.
+    let own = Own { guest: 1, port: 1, peer: (3, 80), taken: 0 };
+    rig.send_control(own, REQUEST, 0);
+    rig.settle();
+    assert_eq!((rig.ops(0), rig.count(1, SocketWord::Limited)), (vec![REQUEST], 0));
+}
+
+#[test]
+fn a_peer_that_announces_much_and_takes_nothing_leaves_room_for_other_connections() {
+    let mut rig = rig(&[&["d"], &["d"], &["d"]], 4096);
+    let open = |rig: &mut Rig, to, port, buf_alloc| {
+        let (a, b) = rig.ends(0, to, port);
+        rig.send_control(a, REQUEST, 0);
+        rig.settle();
+        rig.ops(to);
+        let response = SocketHeader { buf_alloc, ..rig.header(b, RESPONSE) };
+        assert!(rig.drivers[to].send(response, &[]));
+        rig.settle();
+        let (header, _) = rig.next(0);
+        assert_eq!(header.op, RESPONSE);
+        (a, b, header.buf_alloc)
+    };
+    let hostile: Vec<_> = (5000..5020).map(|port| open(&mut rig, 1, port, u32::MAX)).collect();
+    let (a, mut b, _) = open(&mut rig, 2, 6000, ALLOC);
+    rig.drivers[1].stuck = true;
+    let promised: u32 = hostile.iter().map(|(.., promised)| promised).sum();
+    assert!(promised <= 5 << 20, "{promised} bytes");
+    // The sender's kernel sends no more than it was promised.
+    for (own, _, promised) in &hostile {
+        let len = (*promised).min(64 << 10) as usize;
+        rig.write(*own, &pattern(0, len));
+        rig.settle();
+    }
+    for turn in 0..100 {
+        rig.write(a, &pattern(turn, 3000));
+        rig.settle();
+        assert!(rig.read(&mut b) == pattern(turn, 3000), "turn {turn}");
+        rig.send_control(b, CREDIT_UPDATE, 0);
+        rig.settle();
+    }
+}
+
+#[test]
+fn small_packets_for_a_peer_that_takes_nothing_are_copied_out_of_the_ring() {
+    for own_type in [STREAM, SEQPACKET] {
+        let mut rig = rig(&[&["d"], &["d"], &["d"]], 2000);
+        let (to_stuck, stuck) = rig.connect_as(own_type, 0, 1, 5000);
+        let (a, mut b) = rig.connect(0, 2, 5001);
+        rig.drivers[1].stuck = true;
+        let mut sent = 0;
+        let mut write = |rig: &mut Rig, len| {
+            let header = SocketHeader { kind: own_type, flags: 0, ..rig.header(to_stuck, RW) };
+            assert!(rig.drivers[0].send(header, &pattern(sent, len)), "the ring is full");
+            sent += len;
+        };
+        // Fills the receiver's 64 buffers.
+        for _ in 0..64 {
+            write(&mut rig, 10);
+            rig.settle();
+        }
+        for turn in 0..30 {
+            (0..20).for_each(|_| write(&mut rig, 100));
+            rig.write(a, &pattern(turn, 3000));
+            rig.settle();
+            assert!(rig.read(&mut b) == pattern(turn, 3000), "turn {turn}");
+            rig.send_control(b, CREDIT_UPDATE, 0);
+            rig.now += Duration::from_millis(2);
+            rig.settle();
+            match turn {
+                10 => rig.pause(0),
+                15 | 20 => {
+                    let streams = rig.switch.stop();
+                    rig.replace_switch(streams);
+                }
+                _ => {}
+            }
+        }
+        rig.drivers[1].stuck = false;
+        for _ in 0..3 {
+            rig.settle();
+            rig.now += Duration::from_millis(2);
+        }
+        let got: Vec<u8> = rig.drivers[1].inbox.drain(..).flat_map(|(_, bytes)| bytes).collect();
+        assert!(got == pattern(0, sent), "{} of {sent}", got.len());
+        assert_eq!((rig.drivers[0].outstanding(), stuck.taken), (0, 0));
+    }
+}
+
+#[test]
+fn a_guest_that_takes_nothing_for_a_second_is_reported_once() {
+    let mut rig = rig(&[&["d"], &["d"]], 2000);
+    let (a, _) = rig.connect(0, 1, 5000);
+    rig.drivers[1].stuck = true;
+    for _ in 0..70 {
+        if rig.drivers[0].outstanding() < 5 {
+            rig.write(a, &[7; 10]);
+        }
+        rig.settle();
+    }
+    let mut reports = || {
+        rig.now += Duration::from_millis(600);
+        rig.settle();
+        let told = std::mem::take(&mut rig.switch.events);
+        assert!(told.iter().all(|event| matches!(event, VsockEvent::TakesNothing { port } if port.0 == 4)));
+        told.len()
+    };
+    assert_eq!([reports(), reports(), reports(), reports()], [0, 1, 0, 0]);
+    assert_eq!(rig.count(1, SocketWord::Stalls), 1);
+}
+
+#[test]
+fn connections_that_come_and_go_at_a_peer_that_takes_nothing_leave_nothing() {
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
+    rig.drivers[1].stuck = true;
+    rig.settle();
+    for turn in 0..3000 {
+        let (a, _) = rig.ends(0, 1, 5000 + turn);
+        rig.send_control(a, REQUEST, 0);
+        rig.settle();
+        rig.send_control(a, RST, 0);
+        rig.settle();
+    }
+    let places = rig.switch.sched.turns.all().len();
+    assert!(places < 400, "{places} places");
 }
 
 #[test]

@@ -154,6 +154,21 @@ impl Model {
     fn write(&mut self, pair: usize, side: usize) {
         let wished = [1, 10, 200, 4000, 5000, 65_536][self.chance.below(6)];
         let len = 1 + self.chance.below(wished);
+        self.write_at_most(pair, side, len);
+    }
+
+    /// Writes many small pieces for a guest that takes nothing, so that the writer's ring fills.
+    fn flood(&mut self, pair: usize, side: usize) {
+        let stuck = self.pairs[pair].ends[1 - side].own.guest;
+        self.rig.drivers[stuck].stuck = true;
+        for _ in 0..self.chance.below(200) {
+            self.write_at_most(pair, side, 30);
+            self.rig.now += std::time::Duration::from_micros(100);
+            self.rig.step();
+        }
+    }
+
+    fn write_at_most(&mut self, pair: usize, side: usize, len: usize) {
         let end = &mut self.pairs[pair].ends[side];
         if end.over || end.shut || self.rig.drivers[end.own.guest].outstanding() > 55 {
             return;
@@ -267,11 +282,13 @@ impl Model {
             0..450 => self.write(pair, side),
             450..800 => self.read(pair, side),
             800..900 => (0..self.chance.below(5)).for_each(|_| {
+                self.rig.now += std::time::Duration::from_micros(700);
                 self.rig.step();
             }),
             900..920 => self.shut(pair, side),
             920..935 => self.close(pair, side),
-            935..960 => {
+            935..940 => self.flood(pair, side),
+            940..960 => {
                 let guest = self.chance.below(GUESTS);
                 self.rig.drivers[guest].stuck = true;
             }

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use taut_api::fabric::config::{SocketConfig, WorkerMode};
 use taut_virtq::Start;
-use taut_virtq::socket_header::{REQUEST, RESPONSE, RST, RW, STREAM, SocketHeader};
+use taut_virtq::socket_header::{CREDIT_UPDATE, REQUEST, RESPONSE, RST, RW, STREAM, SocketHeader};
 
 pub(super) use crate::vsock::rig::*;
 
@@ -80,11 +80,16 @@ impl Rig {
         self.drivers[guest].inbox.pop_front().expect("nothing has arrived")
     }
 
-    /// Takes the payload of a connection that has arrived. Nothing else may have arrived.
+    /// Takes the payload of a connection that has arrived. Nothing else may have arrived, except
+    /// news of credit.
     pub(super) fn read(&mut self, own: &mut Own) -> Vec<u8> {
         let mut all = Vec::new();
         while let Some((header, bytes)) = self.drivers[own.guest].inbox.pop_front() {
-            assert_eq!((header.op, header.dst_port, header.src_port), (RW, own.port, own.peer.1));
+            assert_eq!((header.dst_port, header.src_port), (own.port, own.peer.1));
+            if header.op == CREDIT_UPDATE {
+                continue;
+            }
+            assert_eq!(header.op, RW);
             own.taken = own.taken.wrapping_add(bytes.len() as u32);
             all.extend(bytes);
         }
@@ -105,11 +110,18 @@ impl Rig {
 
     /// Opens a connection between two guests.
     pub(super) fn connect(&mut self, from: usize, to: usize, port: u32) -> (Own, Own) {
+        self.connect_as(STREAM, from, to, port)
+    }
+
+    /// Opens a connection of this socket type.
+    pub(super) fn connect_as(&mut self, kind: u16, from: usize, to: usize, port: u32) -> (Own, Own) {
         let (own, other) = self.ends(from, to, port);
-        self.send_control(own, REQUEST, 0);
+        let request = SocketHeader { kind, ..self.header(own, REQUEST) };
+        assert!(self.drivers[from].send(request, &[]));
         self.settle();
         assert_eq!(self.ops(to), [REQUEST]);
-        self.send_control(other, RESPONSE, 0);
+        let response = SocketHeader { kind, ..self.header(other, RESPONSE) };
+        assert!(self.drivers[to].send(response, &[]));
         self.settle();
         assert_eq!(self.ops(from), [RESPONSE]);
         (own, other)

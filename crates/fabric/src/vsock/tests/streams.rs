@@ -105,12 +105,14 @@ fn credit_is_passed_on_and_asked_for() {
     rig.send_control(a, CREDIT_REQUEST, 0);
     rig.settle();
     assert_eq!(rig.ops(1), [CREDIT_REQUEST]);
-    b.taken = 77;
+    rig.write(a, &[1; 77]);
+    rig.settle();
+    assert_eq!(rig.read(&mut b).len(), 77);
     rig.send_control(b, CREDIT_UPDATE, 0);
     rig.send_control(b, CREDIT_UPDATE, 0);
     rig.settle();
     let (header, _) = rig.next(0);
-    assert_eq!((header.op, header.buf_alloc, header.fwd_cnt), (CREDIT_UPDATE, ALLOC, 77));
+    assert_eq!((header.op, header.buf_alloc, header.fwd_cnt), (CREDIT_UPDATE, 64 << 10, 77));
     assert!(rig.drivers[0].inbox.is_empty(), "two updates are one");
 }
 

@@ -1,0 +1,222 @@
+//! Promises: the part of a receiver's credit that the sender is told of.
+//!
+//! A receiver can announce a buffer of 4 GiB and take nothing. Its peers' packets would then fill
+//! the peers' rings, and stop the peers' other connections. So a sender is promised only a little
+//! more than its receiver was lately seen to take. This is allowed: to a driver, the device is the
+//! peer, and a device may announce any buffer that is really there (virtio 1.2, 5.10.6.3).
+//!
+//! Rules that Linux needs:
+//! - The *edge*, the count of bytes up to which a sender may send, never goes back: Linux before
+//!   6.19 would take the difference for a very large credit. If a receiver takes credit back, the
+//!   sender's bytes wait in the sender's ring.
+//! - The edge is told by the size of the buffer (`buf_alloc`), not by the count of bytes taken
+//!   (`fwd_cnt`): Linux from 6.19 on compares the latter with its own buffer.
+//! - Linux never asks for credit, so news of the edge must be sent.
+//! - Linux refuses a record that is longer than the peer's buffer, so a promise to a sender of
+//!   records has room for [`RECORD`] bytes if the receiver has.
+
+use super::credit::{Credit, Window};
+use super::socket_type::SocketType;
+
+/// Bytes promised in advance on a new connection.
+const FIRST_PACE: u32 = 64 << 10;
+/// Most bytes promised in advance. More than this does not make a stream faster, since the bytes
+/// between sender and receiver then no longer fit into a CPU's second-level cache.
+const FASTEST_PACE: u32 = 1 << 20;
+/// Bytes promised in advance whatever the receiver's other connections were promised.
+const LEAST: u32 = 4 << 10;
+/// Most bytes that are promised in advance for one receiver, apart from [`LEAST`] for each
+/// connection.
+pub(crate) const MAX_PLEDGED: u64 = 4 << 20;
+/// Length of records that a sender of records can always send, if its receiver has a buffer for
+/// them.
+const RECORD: u32 = 1 << 20;
+
+/// The bytes that all senders to one receiver may send and that it has not been handed yet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Pledged(pub(crate) u64);
+
+impl Pledged {
+    /// Most bytes that one connection may be promised in advance: as many as are left for all
+    /// others together. So a few connections get much, many get equal parts, and there is always a
+    /// part left for a new one.
+    fn most(self) -> u32 {
+        MAX_PLEDGED.saturating_sub(self.0).max(LEAST.into()) as u32
+    }
+
+    /// Tells whether more was promised than streams alone are.
+    pub(crate) fn is_too_much(self) -> bool {
+        self.0 > MAX_PLEDGED
+    }
+
+    /// Takes up the promise of a flow that another fabric has made.
+    pub(crate) fn add(&mut self, bytes: u32) {
+        self.0 += u64::from(bytes);
+    }
+
+    /// Forgets the promise of a flow that is no more, or of bytes that were handed over.
+    pub(crate) fn remove(&mut self, bytes: u32) {
+        self.0 = self.0.saturating_sub(bytes.into());
+    }
+}
+
+/// What the sender of one flow may send, as far as this fabric will have told it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Promise {
+    /// The count of payload bytes up to which the sender may send, modulo 2³².
+    pub(crate) edge: u32,
+    /// Bytes promised in advance. Doubles each time that the receiver has taken as many.
+    pace: u32,
+    /// Bytes that the receiver has taken since the pace changed.
+    taken: u32,
+}
+
+impl Default for Promise {
+    fn default() -> Self {
+        Self { edge: 0, pace: FIRST_PACE, taken: 0 }
+    }
+}
+
+impl Promise {
+    /// The promise that another fabric has made, when the receiver had been handed `sent` bytes.
+    pub(crate) fn taken_over(edge: u32, sent: u32) -> Self {
+        Self { edge: sent.wrapping_add(ahead(edge, sent)), ..Self::default() }
+    }
+
+    /// Bytes that the sender may send and that the receiver has not been handed.
+    #[inline]
+    pub(crate) fn outstanding(&self, window: &Window) -> u32 {
+        ahead(self.edge, window.sent)
+    }
+
+    /// Bytes up to which the sender may be ahead of its receiver.
+    #[inline]
+    pub(crate) fn limit(&self, window: &Window) -> u32 {
+        window.credit.buf_alloc.min(self.pace)
+    }
+
+    /// Moves the edge as far as the receiver's credit and its other promises allow.
+    #[inline]
+    pub(crate) fn raise(&mut self, window: &Window, socket_type: SocketType, pledged: &mut Pledged) {
+        let mut wanted = window.room().min(self.pace).min(pledged.most());
+        if socket_type == SocketType::SeqPacket {
+            let unread = window.sent.wrapping_sub(window.credit.fwd_cnt);
+            let record = window.credit.buf_alloc.min(RECORD).saturating_sub(unread);
+            wanted = wanted.max(record);
+        }
+        let outstanding = self.outstanding(window);
+        if wanted > outstanding {
+            self.edge = window.sent.wrapping_add(wanted);
+            pledged.add(wanted - outstanding);
+        }
+    }
+
+    /// Counts bytes that the receiver was handed. `before` is what was outstanding then.
+    #[inline]
+    pub(crate) fn on_delivered(&mut self, bytes: u32, before: u32, pledged: &mut Pledged) {
+        pledged.remove(bytes.min(before));
+        self.taken = self.taken.saturating_add(bytes);
+        if self.taken >= self.pace && self.pace < FASTEST_PACE {
+            self.pace = (2 * self.pace).min(FASTEST_PACE);
+            self.taken = 0;
+        }
+    }
+
+    /// The credit to tell the sender.
+    #[inline]
+    pub(crate) fn credit(&self, window: &Window) -> Credit {
+        // A receiver cannot have taken more than it was handed.
+        let taken = window.credit.fwd_cnt;
+        let fwd_cnt = if is_behind(window.sent, taken) { window.sent } else { taken };
+        Credit { buf_alloc: self.edge.wrapping_sub(fwd_cnt), fwd_cnt }
+    }
+}
+
+/// Tells whether `count` is less than `other`, for counts modulo 2³² that are close together.
+#[inline]
+fn is_behind(count: u32, other: u32) -> bool {
+    count.wrapping_sub(other).cast_signed() < 0
+}
+
+/// By how much `count` is more than `other`; 0 if it is less.
+#[inline]
+pub(crate) fn ahead(count: u32, other: u32) -> u32 {
+    if is_behind(count, other) { 0 } else { count.wrapping_sub(other) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HUGE: Credit = Credit { buf_alloc: u32::MAX, fwd_cnt: 0 };
+
+    fn deliver(promise: &mut Promise, window: &mut Window, bytes: u32, pledged: &mut Pledged) {
+        let before = promise.outstanding(window);
+        window.on_delivered(bytes);
+        promise.on_delivered(bytes, before, pledged);
+        promise.raise(window, SocketType::Stream, pledged);
+    }
+
+    #[test]
+    fn a_receiver_that_takes_nothing_is_promised_little_whatever_it_announces() {
+        let (mut pledged, window) = (Pledged::default(), Window { credit: HUGE, ..Window::default() });
+        let mut sum = 0;
+        for connections in 1..=5000 {
+            let mut promise = Promise::default();
+            promise.raise(&window, SocketType::Stream, &mut pledged);
+            promise.raise(&window, SocketType::Stream, &mut pledged);
+            sum += u64::from(promise.outstanding(&window));
+            assert!(promise.outstanding(&window) >= LEAST);
+            assert!(sum <= MAX_PLEDGED + connections * u64::from(LEAST), "{connections}: {sum}");
+        }
+        assert_eq!(pledged, Pledged(sum));
+    }
+
+    #[test]
+    fn a_receiver_that_takes_what_it_is_handed_is_promised_more_until_its_buffer_or_the_most() {
+        for (buffer, most) in [(256 << 10, 256 << 10), (u32::MAX, FASTEST_PACE)] {
+            let (mut pledged, mut window, mut promise) =
+                (Pledged::default(), Window::default(), Promise::default());
+            window.on_credit(Credit { buf_alloc: buffer, fwd_cnt: 0 });
+            promise.raise(&window, SocketType::Stream, &mut pledged);
+            assert_eq!(promise.outstanding(&window), FIRST_PACE);
+            for _ in 0..200 {
+                deliver(&mut promise, &mut window, 32 << 10, &mut pledged);
+                window.on_credit(Credit { buf_alloc: buffer, fwd_cnt: window.sent });
+                promise.raise(&window, SocketType::Stream, &mut pledged);
+            }
+            assert_eq!(promise.outstanding(&window), most);
+            assert_eq!(pledged, Pledged(most.into()));
+        }
+    }
+
+    #[test]
+    fn the_edge_never_goes_back_and_the_credit_told_is_never_contradictory() {
+        let (mut pledged, mut window, mut promise) =
+            (Pledged::default(), Window::default(), Promise::default());
+        let mut edge = 0;
+        for (buf_alloc, fwd_cnt) in
+            [(1 << 18, 0), (10, 0), (0, 0), (u32::MAX, 77), (1 << 18, u32::MAX), (1 << 18, 100), (5000, 100)]
+        {
+            window.on_credit(Credit { buf_alloc, fwd_cnt });
+            promise.raise(&window, SocketType::Stream, &mut pledged);
+            assert!(!is_behind(promise.edge, edge));
+            edge = promise.edge;
+            deliver(&mut promise, &mut window, 100, &mut pledged);
+            edge = if is_behind(promise.edge, edge) { edge } else { promise.edge };
+            let told = promise.credit(&window);
+            assert_eq!(told.fwd_cnt.wrapping_add(told.buf_alloc), promise.edge);
+            assert_eq!(ahead(told.fwd_cnt, window.sent), 0, "more taken than was handed over");
+        }
+    }
+
+    #[test]
+    fn a_sender_of_records_can_send_the_longest_that_its_receiver_takes_up_to_a_mebibyte() {
+        for (buffer, most) in [(256 << 10, 256 << 10), (u32::MAX, RECORD)] {
+            let mut promise = Promise::default();
+            let window = Window { credit: Credit { buf_alloc: buffer, fwd_cnt: 0 }, ..Window::default() };
+            promise.raise(&window, SocketType::SeqPacket, &mut Pledged(MAX_PLEDGED));
+            assert_eq!(promise.credit(&window).buf_alloc, most);
+        }
+    }
+}
