@@ -18,8 +18,8 @@ use crate::process::Process;
 
 /// Time limit for a fabric's first answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// A fabric with a shorter life counts as a failed start.
-const SHORT_LIFE: Duration = Duration::from_millis(250);
+/// A fabric that served its ports for a shorter time counts as a failed start.
+const SHORT_LIFE: Duration = Duration::from_millis(100);
 /// Number of restarts without a pause; later pauses grow.
 const FREE_RESTARTS: u32 = 5;
 /// Longest pause before the next start.
@@ -78,16 +78,20 @@ impl Shared {
         let mut next = self.paths.adopt().map(found);
         let mut short_lives = 0;
         while !self.ending.load(Ordering::SeqCst) {
-            let born = Instant::now();
+            let mut served = Duration::ZERO;
             match next.take().map_or_else(|| self.start_one(), Ok) {
-                Ok(running) => next = self.serve(running),
+                Ok(running) => {
+                    let begun = Instant::now();
+                    next = self.serve(running);
+                    served = begun.elapsed();
+                }
                 Err(error) => {
                     let message = format!("cannot start the fabric: {error}");
                     self.store.event(Level::Error, "fabric", "fabric.not-started", &message);
                 }
             }
             if next.is_none() {
-                short_lives = if born.elapsed() < SHORT_LIFE { short_lives + 1 } else { 0 };
+                short_lives = if served < SHORT_LIFE { short_lives + 1 } else { 0 };
                 self.pause(short_lives);
             }
         }

@@ -11,6 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::counters::SharedWords;
+use crate::device::MAX_PARTS;
 use crate::driver::{QueueLayout, Ram, Shape, SocketRxDriver, SocketTxDriver};
 use crate::features::{EVENT_IDX, INDIRECT_DESC, VERSION_1};
 use crate::ring::Start;
@@ -79,8 +80,10 @@ fn header(connection: u32) -> SocketHeader {
     }
 }
 
+/// Pieces are long enough that the longest packet has at most `MAX_PARTS` of them.
 fn shape() -> impl Strategy<Value = Shape> {
-    prop_oneof![Just(Shape::Whole), Just(Shape::Apart), (50..5000u32).prop_map(Shape::Pieces)]
+    let shortest = MAX_PAYLOAD.div_ceil(MAX_PARTS as u32 - 1);
+    prop_oneof![Just(Shape::Whole), Just(Shape::Apart), (shortest..5000).prop_map(Shape::Pieces)]
 }
 
 fn feature_sets() -> impl Strategy<Value = u64> {
