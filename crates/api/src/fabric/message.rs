@@ -161,8 +161,8 @@ pub enum FromFabric {
         to: u32,
     },
     /// Sent while stopping, before [`FromFabric::Stopped`]: Unix sockets of connections between
-    /// guests and the host, as many as fit into one message, and a file with payload that was copied
-    /// out of guests' rings. The counters file describes the connections.
+    /// guests and the host, as many as fit into one message, and a file with payload that was
+    /// copied out of guests' rings. The counters file describes the connections.
     HostStreams {
         /// Number of each connection, or of the file, in the order of the descriptors.
         connections: Vec<u32>,

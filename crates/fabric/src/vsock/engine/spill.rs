@@ -42,9 +42,9 @@ impl VsockSwitch {
     }
 }
 
-/// Copies the packets of a flow out of its sender's ring, as far as the sender was promised room for
-/// them. `pledged` is what was promised for the receiver. Returns `true` if any packet was given
-/// back.
+/// Copies the packets of a flow out of its sender's ring, as far as the sender was promised room
+/// for them. `pledged` is what was promised for the receiver. Returns `true` if any packet was
+/// given back.
 pub(super) fn spill(connection: &mut Connection, from: Side, sender: &mut Sender, pledged: Pledged) -> bool {
     let socket_type = connection.socket_type;
     // Senders of records are promised more than others.

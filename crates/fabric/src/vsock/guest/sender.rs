@@ -80,8 +80,8 @@ impl Sender {
         }
     }
 
-    /// Tells whether packets that wait fill so much of the ring that the guest may soon be unable to
-    /// send on any connection. A packet takes up one entry of the ring, or a few.
+    /// Tells whether packets that wait fill so much of the ring that the guest may soon be unable
+    /// to send on any connection. A packet takes up one entry of the ring, or a few.
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
         self.ring.as_ref().is_some_and(|ring| self.taken >= usize::from(ring.place.size) / 4)

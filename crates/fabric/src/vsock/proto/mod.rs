@@ -13,9 +13,9 @@
 //! * [`connection`], [`flow`]: the state of a connection and of its two directions.
 //! * [`credit`]: how much a receiver has room for; [`promise`]: how much of it the sender is told.
 //! * [`on_packet`], [`lifetime`]: the state machine's steps; [`actions`]: their results.
-//! * [`packet_queue`]: the order of packets that wait for their receiver; [`spill`]: payload that was
-//!   copied out of its sender's ring; [`pending_control`]: the
-//!   packets without payload that are still to be sent.
+//! * [`packet_queue`]: the order of packets that wait for their receiver; [`spill`]: payload that
+//!   was copied out of its sender's ring; [`pending_control`]: the packets without payload that are
+//!   still to be sent.
 //! * [`table`]: all connections; [`policy`] and [`limits`]: which connections may exist.
 
 mod actions;
