@@ -49,12 +49,15 @@ forget-skips:
 
 .PHONY: test-unit
 test-unit: ## Tests that need nothing of the host
-	$(CARGO) test --workspace --exclude taut-tests
+	$(CARGO) test --workspace --exclude taut-tests --exclude taut-launch
+	$(CARGO) test -p taut-launch --lib --bins
 	$(CARGO) test -p taut-tests --lib --test architecture
 	$(CARGO) check --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)/fuzz/check
 
 .PHONY: test-host
 test-host: build ## Tests that need root and network namespaces
+	$(CARGO) test -p taut-launch --test launch --example forbidden_acts --no-run
+	$(SUDO) $(CARGO) test -p taut-launch --test launch --example forbidden_acts
 	$(CARGO) test -p taut-tests --test host --no-run
 	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) $(CARGO) test -p taut-tests --test host -- --test-threads=1
 

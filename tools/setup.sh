@@ -7,7 +7,7 @@ set -euo pipefail
 
 declare -A groups=(
   [run]="gcc libc6-dev make qemu-system-x86 iproute2 iputils-ping kmod xz-utils zstd ca-certificates"
-  [test]="iperf3 redis-tools socat dropbear-bin openssh-client curl python3 mmdebstrap e2fsprogs fdisk dosfstools mtools syslinux syslinux-common jq ethtool procps cpio nftables g++ shellcheck"
+  [test]="qemu-utils iperf3 redis-tools socat dropbear-bin openssh-client curl python3 mmdebstrap e2fsprogs fdisk dosfstools mtools syslinux syslinux-common jq ethtool procps cpio nftables g++ shellcheck"
   [fuzz]="g++"
   [rivals]="bridge-utils dpdk dpdk-dev openvswitch-switch-dpdk pkg-config"
 )

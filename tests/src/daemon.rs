@@ -226,6 +226,8 @@ pub(crate) fn spawn<const N: usize>(dir: &Path, args: &[&str], environment: [(&s
         .arg(dir.join("state"))
         .arg("--run-dir")
         .arg(dir.join("run"))
+        .arg("--log-dir")
+        .arg(dir.join("log"))
         .args(args)
         .envs(environment)
         .stdin(Stdio::null())

@@ -13,6 +13,7 @@ mod process;
 mod raw_port;
 mod raw_vmci;
 mod wait;
+mod walls;
 
 pub use daemon::{Outcome, Taut};
 pub use leftovers::{clear_away, directory, is_left_over, owner};
@@ -22,6 +23,7 @@ pub use process::{Background, Pids, alive, kill_9};
 pub use raw_port::RawPort;
 pub use raw_vmci::{RawVmci, idle_microguests};
 pub use wait::eventually;
+pub use walls::WallsSeen;
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! A VMCI device whose guest sends any packet that a test wants.
 
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use taut_bench::front_end::{self, Event, Wanted};
@@ -39,10 +39,13 @@ impl std::fmt::Debug for RawVmci {
 pub fn idle_microguests(dir: &Path) -> PathBuf {
     let libexec = dir.join("libexec");
     std::fs::create_dir(&libexec).expect("the directory is ours");
-    std::os::unix::fs::symlink(bin_dir().join("taut-fabric"), libexec.join("taut-fabric")).expect("likewise");
+    for program in ["taut-console", "taut-fabric", "taut-inspect", "taut-launch"] {
+        std::os::unix::fs::symlink(bin_dir().join(program), libexec.join(program)).expect("likewise");
+    }
     let micro = libexec.join("taut-micro");
-    // A file in the place of its agent's socket shows the daemon that it runs.
-    std::fs::write(&micro, "#!/bin/sh\n: >\"$4\"\nexec sleep 3600\n").expect("likewise");
+    // It closes the sockets that it inherits, so that tests can listen in its place.
+    let idle = "#!/bin/bash\nexec 10>&- 11>&- 12>&- 13>&- 14>&- 15>&-\nexec sleep 3600\n";
+    std::fs::write(&micro, idle).expect("likewise");
     std::fs::set_permissions(&micro, PermissionsExt::from_mode(0o755)).expect("likewise");
     libexec
 }
@@ -53,7 +56,10 @@ impl RawVmci {
     pub fn start(taut: &Taut, vm: &str) -> Self {
         let pid = || taut.json(["vm", "show", vm])["status"]["pid"].as_i64();
         eventually("the VM's process is there", pid);
-        let listener = UnixListener::bind(taut.dir().join(format!("run/vms/{vm}/vmci.front.sock")));
+        let front = taut.dir().join(format!("run/vms/{vm}/vmci.front.sock"));
+        eventually("its process has closed its socket", || UnixStream::connect(&front).err());
+        std::fs::remove_file(&front).expect("the directory is ours");
+        let listener = UnixListener::bind(front);
         let (stream, _) = listener.and_then(|listener| listener.accept()).expect("the daemon connects");
         let ram = Ram::new(MEMORY).expect("memory");
         let features = features::EVENT_IDX;

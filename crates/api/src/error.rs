@@ -25,6 +25,8 @@ pub struct ApiError {
 pub enum ErrorKind {
     /// The request or file is wrong (400).
     Invalid,
+    /// The caller may not do this (403).
+    Forbidden,
     /// No resource has that name (404).
     NotFound,
     /// The resource exists already, or is in use (409).
@@ -44,6 +46,7 @@ impl ErrorKind {
     pub const fn http_status(self) -> u16 {
         match self {
             Self::Invalid => 400,
+            Self::Forbidden => 403,
             Self::NotFound => 404,
             Self::Conflict => 409,
             Self::Changed => 412,

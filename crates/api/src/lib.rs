@@ -4,15 +4,17 @@
 //!
 //! * **user ↔ `tautd`**: JSON documents over HTTP. [`path`] has the routes, [`route`] the bodies,
 //!   [`patch`] the changes of a VM; the documents are in [`vm`], [`vmci`], [`network`], [`event`],
-//!   [`host`], [`kvm`], [`tune`] and [`error`].
+//!   [`audit`], [`host`], [`kvm`], [`tune`] and [`error`]. [`role`] says who may use which.
 //! * **`tautd` ↔ `taut-fabric`**: [`fabric`], as framed messages with file descriptors over a Unix
 //!   socket.
 //!
 //! The crate contains data and its validation. It opens no file, reads no clock, and starts no
 //! thread.
 
+pub mod audit;
 pub mod check;
 pub mod coalescing;
+pub mod confinement;
 pub mod document;
 pub mod enforcement;
 pub mod error;
@@ -34,6 +36,7 @@ pub mod path;
 pub mod placement;
 pub mod queues;
 pub mod resources;
+pub mod role;
 pub mod route;
 pub mod shaping;
 pub mod shares;

@@ -46,6 +46,10 @@ pub const EXTERNAL_PORT: NamedPath = NamedPath("/v1/external-ports/{name}");
 pub const PORTS: &str = "/v1/ports";
 /// The event log.
 pub const EVENTS: &str = "/v1/events";
+/// The audit record.
+pub const AUDIT: &str = "/v1/audit";
+/// Check of the audit record's hash chain.
+pub const AUDIT_CHECK: &str = "/v1/audit/check";
 /// The host.
 pub const HOST: &str = "/v1/host";
 /// Settings of the host.

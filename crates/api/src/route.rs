@@ -12,6 +12,7 @@ use crate::network::{
     ExternalPortSpec, ExternalPortStatus, NetnsSpec, NetnsStatus, PortGroupSpec, PortGroupStatus,
     VSwitchSpec, VSwitchStatus,
 };
+use crate::role::Role;
 use crate::shaping::PortShaping;
 use crate::vm::{Power, VmDesired, VmStatus};
 use crate::{Coalescing, Document, MacAddr, Name};
@@ -141,6 +142,18 @@ pub struct DaemonInfo {
     /// The fabric's worker threads.
     #[serde(default)]
     pub workers: Vec<WorkerInfo>,
+    /// The caller, as the daemon sees it; absent from earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<CallerInfo>,
+}
+
+/// Sender of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CallerInfo {
+    /// User ID.
+    pub uid: u32,
+    /// Role that the roles file gives the user.
+    pub role: Role,
 }
 
 /// A worker thread of the fabric.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::coalescing::NicCoalescing;
+use crate::confinement::Confinement;
 use crate::fabric::counters::VmciCounters;
 use crate::latency::LatencyStatus;
 use crate::link::{Link, WantedLink};
@@ -340,6 +341,10 @@ pub struct VmStatus {
     /// Process ID, while the VM runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
+    /// User ID of the owner: who created the VM, or 0 if an administrator did. The files that the
+    /// VM's description names are opened with the owner's rights.
+    #[serde(default)]
+    pub owner: u32,
     /// vCPUs and memory that the running VM was started with; the next start takes those of the
     /// description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -348,6 +353,10 @@ pub struct VmStatus {
     /// microguest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<VmAccelerator>,
+    /// Walls between the process and the host; absent for a process that an earlier version started
+    /// without them, until the VM is started again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confinement: Option<Confinement>,
     /// Unix socket of the agent inside the VM, which `taut bench` uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_socket: Option<String>,

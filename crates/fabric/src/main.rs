@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write as _};
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
+use std::process::ExitCode;
 
 use anyhow::Context;
 use taut_api::fabric::counters::FILE_SIZE;
@@ -12,7 +13,18 @@ use taut_fabric::sys::{descriptor, sandbox};
 use taut_virtq::counters::SharedWords;
 use tracing_subscriber::EnvFilter;
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Without a backtrace: the sandbox forbids the files that it would be made of.
+            let _ = writeln!(std::io::stderr(), "Error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
     if std::env::args().nth(1).is_some_and(|word| word == "--version") {
         return Ok(writeln!(std::io::stdout(), "taut-fabric {}", env!("CARGO_PKG_VERSION"))?);
     }
@@ -21,6 +33,8 @@ fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // They would be reported on standard error, too, and end the process if that is full.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     let words = SharedWords::map(inherited.counters.as_fd(), FILE_SIZE as usize / 8)

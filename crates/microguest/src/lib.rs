@@ -13,10 +13,12 @@
 
 mod agent;
 mod back_end;
+mod inherited;
 mod machine;
 mod nic;
 mod options;
 mod queues;
+mod say;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -24,7 +26,7 @@ mod vcpu;
 mod vsock;
 
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
@@ -42,6 +44,7 @@ use back_end::BackEnd;
 use machine::DeviceId;
 use machine::Machine;
 use nic::Nic;
+use say::say;
 use task::{ServerTask, echo};
 use vcpu::{Command, TaskId, ToVcpu, Vcpu};
 use vsock::Vsock;
@@ -89,8 +92,13 @@ impl Sockets {
     fn listen(options: &MicroOptions) -> Result<Self> {
         let mut paths = Vec::new();
         let mut listen = |path: &PathBuf| {
-            let listener = back_end::listen(path)?;
-            paths.push(path.clone());
+            let listener = if let Some(number) = inherited_number(path) {
+                inherited::listener(number)?
+            } else {
+                let listener = back_end::listen(path)?;
+                paths.push(path.clone());
+                listener
+            };
             Ok(Arc::new(listener))
         };
         let agent = listen(&options.agent_socket)?;
@@ -99,6 +107,11 @@ impl Sockets {
         let vsock = listening.map(|vsock| listen(&vsock.socket)).transpose()?;
         Ok(Self { agent, nics, vsock, paths })
     }
+}
+
+/// Returns the number in `fd:NUMBER`, which names an inherited listening socket instead of a path.
+fn inherited_number(path: &Path) -> Option<i32> {
+    path.to_str()?.strip_prefix("fd:")?.parse().ok()
 }
 
 impl Drop for Sockets {
@@ -150,7 +163,7 @@ fn start(options: MicroOptions, sockets: &Sockets) -> Result<()> {
             let down = || _ = to_vcpu.send(Command::Disconnect(device));
             let wanted = || back_end::of_nic(&nic, options.memory);
             if let Err(error) = back_end::serve(&back_end, &nic.socket, wanted, up, down) {
-                eprintln!("taut-micro: {}: {error:#}\n{RESTART}", nic.socket.display());
+                say(format_args!("{}: {error:#}\n{RESTART}", nic.socket.display()));
             }
         })?;
     }
@@ -162,7 +175,7 @@ fn start(options: MicroOptions, sockets: &Sockets) -> Result<()> {
             let back_end = listener.map_or(BackEnd::Listens(&vsock.socket), BackEnd::Connects);
             let wanted = || back_end::of_vsock(&vsock, options.memory);
             if let Err(error) = back_end::serve(&back_end, &vsock.socket, wanted, up, down) {
-                eprintln!("taut-micro: {}: {error:#}\n{RESTART}", vsock.socket.display());
+                say(format_args!("{}: {error:#}\n{RESTART}", vsock.socket.display()));
             }
         })?;
     }

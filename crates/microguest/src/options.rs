@@ -12,7 +12,7 @@ use taut_virtq::socket_header::MAX_PAYLOAD;
 /// `offloads=on|off`, `packed=on|off` and `in-order=on|off` after further commas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicOptions {
-    /// vhost-user socket to listen on.
+    /// vhost-user socket to listen on: a path, or `fd:NUMBER` of an inherited one.
     pub socket: PathBuf,
     /// MAC address.
     pub mac: EthernetAddress,

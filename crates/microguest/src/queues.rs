@@ -5,6 +5,8 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use taut_bench::front_end::{Event, QueueEnds};
 use taut_virtq::driver::{Ring, RxDriver, SocketRxDriver, SocketTxDriver, TxDriver, UsedFault};
 
+use crate::say::say;
+
 /// The driver end of one queue, whatever the queue carries.
 pub(crate) trait Driver {
     /// Returns the queue's ring.
@@ -86,7 +88,7 @@ impl<R: Driver, T: Driver> Queues<R, T> {
     /// Reports the fault of the back end, if there was one. Returns false then.
     pub(crate) fn are_sound(&self) -> bool {
         if let Some(fault) = &self.fault {
-            eprintln!("taut-micro: the back end broke the rules: {fault}");
+            say(format_args!("the back end broke the rules: {fault}"));
         }
         self.fault.is_none()
     }

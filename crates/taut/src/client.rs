@@ -188,7 +188,9 @@ impl Client {
     fn unreachable(&self, error: &std::io::Error) -> ApiError {
         let socket = self.socket.display();
         let hint = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => "run taut as root".to_owned(),
+            std::io::ErrorKind::PermissionDenied => {
+                "run taut as root, or as a member of the group that the roles file names".to_owned()
+            }
             _ => "start tautd, or name its socket with --socket or TAUT_SOCKET".to_owned(),
         };
         ApiError::new(ErrorKind::Unavailable, format!("no daemon answers on {socket}"), hint).because(error)

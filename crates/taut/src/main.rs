@@ -62,6 +62,8 @@ enum Command {
     Vmci(commands::vmci::Command),
     /// Print the event log, oldest first; a long message is cut, and `-o json` has all of it
     Events(commands::events::Args),
+    /// Print who changed what, or check that record
+    Audit(commands::audit::Args),
     /// Measure between VMs, microguests, network namespaces and the host
     #[command(subcommand)]
     Bench(bench::Command),
@@ -115,6 +117,7 @@ fn run(cli: Cli) -> Result<ExitCode, ApiError> {
         Command::Port(command) => commands::port::run(command, &client, out),
         Command::Vmci(command) => commands::vmci::run(&command, &client, format),
         Command::Events(args) => commands::events::run(&args, &client, format),
+        Command::Audit(args) => commands::audit::run(&args, &client, format),
         Command::Bench(command) => bench::run(command, &client, format),
         Command::Host(command) => commands::host::run(&command, &client, out),
         Command::Latency(args) => commands::latency::run(&args, &client, format),

@@ -1,6 +1,6 @@
 //! Command line of `tautd`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Parser, ValueEnum};
 use taut_api::ApiError;
@@ -8,19 +8,34 @@ use taut_api::error::ErrorKind;
 use taut_api::fabric::config::{SocketWorker, WorkerConfig, WorkerMode};
 use taut_api::placement::Numbers;
 
+use crate::confine::FIRST_USER;
+
+/// Default of `--state-dir`.
+const STATE_DIR: &str = "/var/lib/taut";
+/// Default of `--log-dir` beside it.
+const LOG_DIR: &str = "/var/log/taut";
+
 /// The taut daemon: runs VMs, vSwitches and their ports on this host
 #[derive(Debug, Parser)]
 #[command(version)]
 pub(crate) struct Args {
     /// Directory for the store and the ledger of changed host settings
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/taut")]
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     pub(crate) state_dir: PathBuf,
-    /// Directory for sockets, logs and process records; empty after a boot
+    /// Directory for sockets and process records; empty after a boot
     #[arg(long, value_name = "DIR", default_value = "/run/taut")]
     pub(crate) run_dir: PathBuf,
+    /// Directory for the logs of VMs and of the fabric [default: /var/log/taut; the folder `log` of
+    /// --state-dir if that is given]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) log_dir: Option<PathBuf>,
     /// Directory of taut's other programs [default: that of this program]
     #[arg(long, value_name = "DIR")]
     pub(crate) libexec: Option<PathBuf>,
+    /// File that says which users and groups may do what; SIGHUP has it read again [default:
+    /// /etc/taut/roles.toml, if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) roles: Option<PathBuf>,
     /// pCPUs to bind the fabric's workers to, one worker each, such as 2,3 [default: one unbound
     /// worker]
     #[arg(long, value_name = "CPUS", value_delimiter = ',', value_parser = number)]
@@ -39,6 +54,10 @@ pub(crate) struct Args {
     /// v2) to create the VMs' groups in [default: that of the whole host]
     #[arg(long, value_name = "DIR")]
     pub(crate) cpuset: Option<PathBuf>,
+    /// First number of the users and groups that VMs and the fabric run as; the next 65535 are
+    /// taut's, too
+    #[arg(long, value_name = "UID", default_value_t = FIRST_USER, value_parser = user)]
+    pub(crate) first_user: u32,
     /// Print the OpenAPI description of the HTTP API and exit
     #[arg(long)]
     pub(crate) print_openapi: bool,
@@ -58,12 +77,30 @@ pub(crate) enum FabricMode {
     Polling,
 }
 
+/// Reads the first number of a range of users.
+fn user(text: &str) -> Result<u32, &'static str> {
+    let usable = |first: &u32| *first > 0 && *first <= u32::MAX - 65_536;
+    text.parse()
+        .ok()
+        .filter(usable)
+        .ok_or("write a number from 1 to 4294901759, with 65535 unused ones behind it")
+}
+
 /// Reads a number, and says what is wrong with anything else.
 fn number(text: &str) -> Result<u32, &'static str> {
     text.parse().map_err(|_| "write a whole number, from 0 on")
 }
 
 impl Args {
+    /// Returns the directory of logs. Two daemons must not share one.
+    pub(crate) fn log_dir(&self) -> PathBuf {
+        match &self.log_dir {
+            Some(dir) => dir.clone(),
+            None if self.state_dir == Path::new(STATE_DIR) => PathBuf::from(LOG_DIR),
+            None => self.state_dir.join("log"),
+        }
+    }
+
     /// Returns the configuration of the fabric's workers.
     pub(crate) fn workers(&self) -> WorkerConfig {
         WorkerConfig { mode: self.mode(), cpus: self.fabric_cpus.clone(), near: Vec::new() }
@@ -109,6 +146,14 @@ mod tests {
             let error = Args::try_parse_from(["tautd"].iter().chain(&options)).unwrap_err().to_string();
             assert!(error.contains("write a whole number, from 0 on"), "{error}");
         }
+    }
+
+    #[test]
+    fn daemons_with_their_own_state_have_their_own_logs() {
+        let dir = |options: &[&str]| Args::parse_from(["tautd"].iter().chain(options)).log_dir();
+        assert_eq!(dir(&[]), Path::new("/var/log/taut"));
+        assert_eq!(dir(&["--state-dir", "/x"]), Path::new("/x/log"));
+        assert_eq!(dir(&["--state-dir", "/x", "--log-dir", "/y"]), Path::new("/y"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! The reconcile loop and the fabric's supervisor write it; the HTTP API reads it.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 
 use taut_api::Name;
@@ -18,6 +19,8 @@ pub(crate) struct Board(Mutex<Seen>);
 /// The last observed state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
+    /// The directory of logs.
+    pub(crate) log_dir: PathBuf,
     /// Input of the plans.
     pub(crate) observed: Observed,
     /// Outcome of the last plan on the host; an input of the next one.

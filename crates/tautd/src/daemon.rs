@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
@@ -18,8 +19,12 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
+use crate::access::audit::Audit;
+use crate::access::roles::Roles;
 use crate::args::Args;
 use crate::board::Board;
+use crate::confine::Confiner;
+use crate::console::{Console, LogFolder};
 use crate::fabric::{Fabric, Paths, counters::Counters};
 use crate::http::{self, App};
 use crate::inbox::{Inbox, Message};
@@ -72,8 +77,9 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     let (inbox, messages) = Inbox::new();
     let (parts, app) = prepare(args, run_dir, &inbox)?;
     let socket = app.run_dir.join("tautd.sock");
-    let listener = listen(&socket)?;
+    let listener = listen(&socket, app.roles.members().group)?;
     let store = app.store.clone();
+    parts.vms.console().start(store.clone()).map_err(|error| cannot("keep logs", &error))?;
     let reconciler = Reconciler::new(parts);
     let (ended, end) = oneshot::channel();
     let thread = std::thread::Builder::new().name("reconcile".into()).spawn(move || {
@@ -85,14 +91,12 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     let thread = thread.map_err(|error| cannot("start its reconcile loop", &error))?;
     tracing::info!(socket = %socket.display(), "answering");
     let until_signal = signals(inbox)?;
-    let served = axum::serve(listener, http::router(Arc::new(app)))
-        .with_graceful_shutdown(async {
-            // An error means that the loop has ended, too.
-            let _ = end.await;
-        })
-        .await;
-    served.map_err(|error| cannot("answer requests", &error))?;
+    let app = Arc::new(app);
+    let until_end = http::read_roles_at_hangup(app.clone(), socket.clone())
+        .map_err(|error| cannot("listen for signals", &error))?;
+    http::serve(listener, app, end).await.map_err(|error| cannot("answer requests", &error))?;
     until_signal.abort();
+    until_end.abort();
     let _ = fs::remove_file(&socket);
     // The fabric's supervisor keeps the store open.
     store.flush_events();
@@ -112,6 +116,7 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
 
 /// Opens the store and reads what earlier daemons left: VMs, changes on the host, counters.
 fn prepare(args: &Args, run_dir: PathBuf, inbox: &Inbox) -> Result<(Parts, App), ApiError> {
+    let roles = Arc::new(Roles::open(args.roles.as_deref())?);
     let host = topology::read(Path::new("/")).map_err(|error| cannot("read this host", &error))?;
     let online = Numbers(host.cpus.iter().map(|cpu| cpu.id).collect());
     args.check_cpus(&online, |cpu| Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists())?;
@@ -122,11 +127,19 @@ fn prepare(args: &Args, run_dir: PathBuf, inbox: &Inbox) -> Result<(Parts, App),
         fs::canonicalize(&args.state_dir).map_err(|error| cannot("find the state directory", &error))?;
     let (store, board) = (Arc::new(store), Arc::new(Board::default()));
     note(&board, host);
+    let logs = std::path::absolute(args.log_dir()).map(LogFolder::at);
+    let logs = logs.map_err(|error| cannot("find the directory of logs", &error))?;
+    let log_lock = lock_logs(&logs)?;
+    logs.path().clone_into(&mut board.lock().log_dir);
     let counters = Counters::open(&run_dir.join("counters"));
     let counters = Arc::new(counters.map_err(|error| cannot("make the counters file", &error))?);
     let libexec = libexec(args)?;
-    let vms = Vms::adopt(&run_dir, &libexec).map_err(|error| cannot("look for running VMs", &error))?;
-    let paths = Paths { run_dir: run_dir.clone(), libexec, counters: counters.clone() };
+    let confiner = Confiner::new(&libexec, args.first_user);
+    let console = Console::new(&run_dir, &libexec, logs, Some(log_lock), confiner.clone())
+        .map_err(|error| cannot("prepare for the console process", &error))?;
+    let vms = Vms::adopt(&run_dir, &libexec, confiner.clone(), console.clone())
+        .map_err(|error| cannot("look for running VMs", &error))?;
+    let paths = Paths { run_dir: run_dir.clone(), libexec, counters: counters.clone(), confiner, console };
     paths.reserve_record().map_err(|error| cannot("make room for the fabric's record", &error))?;
     let fabric = Fabric::new(paths, store.clone(), board.clone(), inbox.clone())
         .map_err(|error| cannot("prepare for the fabric", &error))?;
@@ -142,8 +155,18 @@ fn prepare(args: &Args, run_dir: PathBuf, inbox: &Inbox) -> Result<(Parts, App),
         enforcer,
         inbox: inbox.clone(),
     };
-    let refusals = http::Refusals::default();
-    let app = App { store, board, counters, inbox: inbox.clone(), refusals, run_dir, state_dir };
+    let app = App {
+        store,
+        board,
+        counters,
+        inbox: inbox.clone(),
+        refusals: http::Refusals::default(),
+        roles,
+        audit: Audit::start(&state_dir).map_err(|error| cannot("open its audit record", &error))?,
+        forbidden: AtomicU64::new(0),
+        run_dir,
+        state_dir,
+    };
     Ok((parts, app))
 }
 
@@ -176,36 +199,59 @@ fn open_lock(path: &Path) -> io::Result<File> {
 
 /// Locks the run directory, so that only one daemon works on it.
 fn lock(run_dir: &Path) -> Result<File, ApiError> {
-    let path = run_dir.join("tautd.lock");
-    let file = open_lock(&path).map_err(|error| cannot(&format!("make {}", path.display()), &error))?;
+    let socket = run_dir.join("tautd.sock");
+    lock_or(&run_dir.join("tautd.lock"), || {
+        ApiError::new(
+            ErrorKind::Conflict,
+            format!("another tautd runs on {}", run_dir.display()),
+            format!(
+                "use that one, end it (taut --socket {} shutdown), or give this one its own --run-dir and \
+                 --state-dir",
+                socket.display()
+            ),
+        )
+    })
+}
+
+/// Makes and locks the directory of logs, because a daemon removes the logs of VMs that it does not
+/// have.
+fn lock_logs(logs: &LogFolder) -> Result<File, ApiError> {
+    logs.make().map_err(|error| {
+        let what = format!("make the directory of logs {}", logs.path().display());
+        cannot_unless(&what, "give it a --log-dir that can be written to", &error)
+    })?;
+    lock_or(&logs.path().join("tautd.lock"), || {
+        ApiError::new(
+            ErrorKind::Conflict,
+            format!("another tautd has its logs in {}", logs.path().display()),
+            "give this one its own --log-dir",
+        )
+    })
+}
+
+/// Locks a file. Returns the given error if another daemon has locked it.
+fn lock_or(path: &Path, is_locked: impl Fn() -> ApiError) -> Result<File, ApiError> {
+    let file = open_lock(path).map_err(|error| cannot(&format!("make {}", path.display()), &error))?;
     let end = Instant::now() + LOCK_PATIENCE;
     while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         if Instant::now() > end {
-            return Err(ApiError::new(
-                ErrorKind::Conflict,
-                format!("another tautd runs on {}", run_dir.display()),
-                format!(
-                    "use that one, end it (taut --socket {} shutdown), or give this one its own --run-dir \
-                     and --state-dir",
-                    run_dir.join("tautd.sock").display()
-                ),
-            ));
+            return Err(is_locked());
         }
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(file)
 }
 
-/// Listens on the API's socket. The caller holds the lock, so an existing socket is stale.
-fn listen(path: &Path) -> Result<UnixListener, ApiError> {
+/// Listens on the API's socket, for root and a group. The caller holds the lock, so an existing
+/// socket is stale.
+fn listen(path: &Path, group: Option<u32>) -> Result<UnixListener, ApiError> {
     // The file may not exist; any other error shows at the next step.
     let _ = fs::remove_file(path);
     let listener = UnixListener::bind(path).map_err(|error| {
         let hint = "give it a --run-dir that can be written to, with a short path: a Unix socket's has at most 107 bytes";
         cannot_unless(&format!("listen at {}", path.display()), hint, &error)
     })?;
-    fs::set_permissions(path, Permissions::from_mode(0o660))
-        .map_err(|error| cannot("protect its socket", &error))?;
+    http::protect(path, group).map_err(|error| cannot("protect its socket", &error))?;
     Ok(listener)
 }
 

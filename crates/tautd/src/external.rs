@@ -42,9 +42,14 @@ pub(crate) fn detach(spec: &ExternalPortSpec) -> io::Result<()> {
 
 /// Connects without blocking. If the server's queue is full, the caller tries again later.
 pub(crate) fn connect_now(path: &Path) -> io::Result<OwnedFd> {
+    connect_to(&SocketAddrUnix::new(path)?)
+}
+
+/// Connects to a socket as [`connect_now`] does.
+pub(crate) fn connect_to(address: &SocketAddrUnix) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    connect(&socket, address)?;
     // The fabric expects a blocking descriptor.
     rustix::io::ioctl_fionbio(&socket, false)?;
     Ok(socket)

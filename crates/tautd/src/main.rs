@@ -6,8 +6,11 @@
 //! The daemon may be killed at any moment. VMs and the fabric go on, and the next daemon adopts
 //! them.
 
+mod access;
 mod args;
 mod board;
+mod confine;
+mod console;
 mod daemon;
 mod external;
 mod fabric;

@@ -3,17 +3,20 @@
 
 mod detach;
 mod exit;
+mod reserved;
 
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
+
+pub(crate) use reserved::ReservedRecord;
 
 /// Identity of a process, which tells it from a later one with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +38,11 @@ impl OomScore {
     /// The process is one VM.
     pub(crate) const VM: Self = Self(0);
 
+    /// The kernel's number.
+    pub(crate) const fn value(self) -> i16 {
+        self.0
+    }
+
     /// Gives a process this value. In a container the kernel may refuse a lower one than that of
     /// this process.
     pub(crate) fn set(self, pid: u32) {
@@ -49,7 +57,8 @@ impl OomScore {
 pub(crate) struct Process {
     identity: Identity,
     pidfd: OwnedFd,
-    child: Option<Child>,
+    /// True if this daemon is its parent, to which the kernel tells the exit status.
+    is_child: bool,
 }
 
 impl Identity {
@@ -63,7 +72,7 @@ impl Identity {
 }
 
 /// Reads the start time in the text of `/proc/PID/stat`.
-fn start_time(stat: &str) -> Option<u64> {
+pub(crate) fn start_time(stat: &str) -> Option<u64> {
     // The name in parentheses may hold any byte; field 22 is the 20th after it.
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
@@ -73,16 +82,11 @@ impl Process {
     /// at the given number, and no other descriptor.
     ///
     /// An error leaves no process behind.
-    pub(crate) fn spawn(
-        command: &mut Command,
-        fds: &[(BorrowedFd<'_>, i32)],
-        oom: OomScore,
-    ) -> io::Result<Self> {
+    pub(crate) fn spawn(command: &mut Command, fds: &[(BorrowedFd<'_>, i32)]) -> io::Result<Self> {
         let mut child = detach::spawn(command, fds)?;
         let pid = child.id();
-        oom.set(pid);
         match Identity::of(pid).and_then(|identity| Ok((identity, open(pid)?))) {
-            Ok((identity, pidfd)) => Ok(Self { identity, pidfd, child: Some(child) }),
+            Ok((identity, pidfd)) => Ok(Self { identity, pidfd, is_child: true }),
             Err(error) => {
                 // Nobody could watch or end it. Both calls fail only for a process that has ended
                 // and was waited for.
@@ -93,6 +97,12 @@ impl Process {
         }
     }
 
+    /// Takes over a child of this daemon that nobody has waited for, so that its number is still
+    /// its own.
+    pub(crate) fn of_child(pid: u32) -> io::Result<Self> {
+        Ok(Self { identity: Identity::of(pid)?, pidfd: open(pid)?, is_child: true })
+    }
+
     /// Opens a process that an earlier daemon started. Returns `None` if it has ended.
     pub(crate) fn adopt(identity: Identity) -> Option<Self> {
         let pidfd = open(identity.pid).ok()?;
@@ -100,7 +110,7 @@ impl Process {
         let process = (Identity::of(identity.pid).ok()? == identity).then_some(Self {
             identity,
             pidfd,
-            child: None,
+            is_child: false,
         })?;
         (!process.has_ended(Duration::ZERO)).then_some(process)
     }
@@ -132,7 +142,7 @@ impl Process {
     }
 
     /// Kills the process and waits at most `patience` for its end.
-    pub(crate) fn kill(mut self, patience: Duration) {
+    pub(crate) fn kill(self, patience: Duration) {
         self.signal(Signal::KILL);
         if self.has_ended(patience) {
             self.status();
@@ -141,11 +151,9 @@ impl Process {
 
     /// Returns the exit status of an ended process. For one that an earlier daemon started, the
     /// kernel tells it from Linux 6.15 on, and before that only until the process is reaped.
-    pub(crate) fn status(&mut self) -> Option<ExitStatus> {
-        match &mut self.child {
-            Some(child) => child.wait().ok(),
-            None => exit::status(&self.pidfd, self.identity),
-        }
+    pub(crate) fn status(&self) -> Option<ExitStatus> {
+        let told = if self.is_child { exit::reap(&self.pidfd) } else { None };
+        told.or_else(|| exit::status(&self.pidfd, self.identity))
     }
 }
 
@@ -167,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_process_is_adopted_by_number_and_start_time() {
-        let mut process = Process::spawn(Command::new("sleep").arg("60"), &[], OomScore::VM).unwrap();
+        let process = Process::spawn(Command::new("sleep").arg("60"), &[]).unwrap();
         let identity = process.identity();
         assert!(Process::adopt(identity).is_some());
         assert!(Process::adopt(Identity { start_time: identity.start_time + 1, ..identity }).is_none());
@@ -182,7 +190,7 @@ mod tests {
         let (a, b) = std::os::unix::net::UnixStream::pair().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "echo three >&3; echo four >&4"]);
-        let process = Process::spawn(&mut command, &[(b.as_fd(), 3), (b.as_fd(), 4)], OomScore::VM).unwrap();
+        let process = Process::spawn(&mut command, &[(b.as_fd(), 3), (b.as_fd(), 4)]).unwrap();
         // The command keeps duplicates for further starts.
         drop((b, command));
         assert!(process.has_ended(Duration::from_secs(10)));

@@ -24,6 +24,7 @@ use taut_plan::{Desired, Owner};
 use taut_vm::launch::RunPaths;
 
 use crate::board::Seen;
+use crate::console::{Console, LogFolder};
 
 /// Reason for a missing device that was added after the start.
 const STARTED_WITHOUT: &str = "the VM was started without the device; it is added at the next start";
@@ -48,15 +49,19 @@ pub(crate) fn vm(
     let paths = RunPaths::new(run_dir.join("vms").join(name.as_str()));
     let path = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
     let console = process.is_some() && vm.vm.kind == VmKind::Qemu;
+    let log = Console::console_log(&LogFolder::at(&seen.log_dir).vm(name), &paths);
     VmStatus {
         phase,
         reason,
         pid: process.map(|process| process.pid),
+        // The store knows it.
+        owner: 0,
         size: process.and_then(|process| process.machine.size).map(size),
         accelerator: process.map(|process| process.accelerator),
+        confinement: process.and_then(|process| process.confinement.clone()),
         agent_socket: process.map(|_| path(paths.agent())),
         console_socket: console.then(|| path(paths.console())),
-        console_log: paths.console_log().exists().then(|| path(paths.console_log())),
+        console_log: log.exists().then(|| path(log)),
         nics,
         vmci: vmci(running, seen, &paths, name, vm),
         latency: explain_latency(&seen.observed, &seen.report, decided, name, as_running),

@@ -2,13 +2,18 @@
 
 mod kvm;
 
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, IoSlice, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, connect, sendmsg, socket_with,
+};
 use serde_json::{Value, json};
 
 /// Longest accepted line in bytes. QEMU's longest answers have some hundred bytes per vCPU.
@@ -137,16 +142,30 @@ impl Qmp {
         }
     }
 
+    /// Hands QEMU a descriptor, which later commands of this connection call `name`.
+    pub(crate) fn hand(&mut self, name: &str, descriptor: BorrowedFd<'_>) -> Result<(), QmpError> {
+        let deadline = Instant::now() + self.timeout;
+        let line = request("getfd", &json!({ "fdname": name }));
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [descriptor];
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+        // QEMU takes the descriptor with the first byte.
+        let sent = sendmsg(self.stream.get_ref(), &[IoSlice::new(&line)], &mut control, SendFlags::NOSIGNAL)
+            .map_err(io::Error::from)?;
+        self.stream.get_mut().write_all(&line[sent..])?;
+        self.answer("getfd", deadline).map(drop)
+    }
+
     /// Executes a command. [`Value::Null`] stands for no arguments.
     pub(crate) fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, QmpError> {
         let deadline = Instant::now() + self.timeout;
-        let mut request = json!({ "execute": command });
-        if !arguments.is_null() {
-            request["arguments"] = arguments.clone();
-        }
-        let mut line = request.to_string();
-        line.push('\n');
-        self.stream.get_mut().write_all(line.as_bytes())?;
+        self.stream.get_mut().write_all(&request(command, arguments))?;
+        self.answer(command, deadline)
+    }
+
+    /// Waits for the answer to the command that was sent last. Keeps events that come before it.
+    fn answer(&mut self, command: &str, deadline: Instant) -> Result<Value, QmpError> {
         loop {
             let mut message = self.message(deadline)?;
             if let Some(value) = message.get_mut("return") {
@@ -213,6 +232,17 @@ pub fn connect_socket(path: &Path, timeout: Duration) -> io::Result<UnixStream> 
     set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket.into())
+}
+
+/// Returns the line that asks for a command.
+fn request(command: &str, arguments: &Value) -> Vec<u8> {
+    let mut request = json!({ "execute": command });
+    if !arguments.is_null() {
+        request["arguments"] = arguments.clone();
+    }
+    let mut line = request.to_string().into_bytes();
+    line.push(b'\n');
+    line
 }
 
 fn timed_out(error: &io::Error) -> bool {

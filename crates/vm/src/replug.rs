@@ -2,6 +2,7 @@
 //! connects again, but another device can be plugged into its slot. The guest's listening sockets
 //! survive that; its connections do not.
 
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,7 +10,10 @@ use serde_json::{Value, json};
 
 use crate::launch::MSIX_WORKS_FROM;
 use crate::launch::vmci::{BUS, DRIVER, ID};
-use crate::qmp::{Qmp, QmpError};
+use crate::qmp::{Qmp, QmpError, connect_socket};
+
+/// Time limit of the connection to the device's back end, which listens on this host.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Result of a replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +41,10 @@ pub fn vmci(qmp: &mut Qmp, socket: &Path, patience: Duration) -> Result<Replug, 
     if chardev(qmp)?.is_some() {
         qmp.execute("chardev-remove", &json!({ "id": ID }))?;
     }
-    let address = json!({ "type": "unix", "data": { "path": socket } });
+    // QEMU cannot reach the socket's path.
+    let connection = connect_socket(socket, CONNECTED_WITHIN)?;
+    qmp.hand(ID, connection.as_fd())?;
+    let address = json!({ "type": "fd", "data": { "str": ID } });
     let backend = json!({ "type": "socket", "data": { "addr": address, "server": false } });
     qmp.execute("chardev-add", &json!({ "id": ID, "backend": backend }))?;
     let mut device = json!({ "driver": DRIVER, "id": ID, "chardev": ID, "bus": BUS });

@@ -8,11 +8,15 @@
 pub mod connection;
 pub mod frame;
 pub mod handshake;
+pub mod launch;
 pub mod message;
+pub mod qcow2;
 pub mod ring;
 pub mod session;
 pub mod socket;
+pub mod vmdk;
 
+mod image_file;
 mod input;
 mod setup;
 mod world;
@@ -21,7 +25,7 @@ mod world;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const ALL: [Target; 7] = [
+pub const ALL: [Target; 10] = [
     ("ring", ring::run),
     ("frame", frame::run),
     ("message", message::run),
@@ -29,4 +33,7 @@ pub const ALL: [Target; 7] = [
     ("socket", socket::run),
     ("connection", connection::run),
     ("handshake", handshake::run),
+    ("qcow2", qcow2::run),
+    ("vmdk", vmdk::run),
+    ("launch", launch::run),
 ];

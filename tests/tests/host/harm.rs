@@ -69,11 +69,11 @@ fn a_fabric_that_stands_still_is_replaced() {
 fn other_users_can_neither_lock_nor_read_nor_connect() {
     let taut = Taut::start().with_lan();
     taut.boot("m1", &micro("10.71.0.3"));
-    let (state, run) = (taut.dir().join("state"), taut.dir().join("run"));
+    let [state, run, log] = ["state", "run", "log"].map(|folder| taut.dir().join(folder));
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(&state), mode(&run)), (0o700, 0o711));
+    assert_eq!((mode(&state), mode(&run), mode(&log)), (0o700, 0o711, 0o700));
     let mut open = Vec::new();
-    let mut folders = vec![state, run.clone()];
+    let mut folders = vec![state, run.clone(), log];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

@@ -1,8 +1,10 @@
 //! Tests that need root, network namespaces and TAP, but boot no guest.
 
+mod access;
 mod bench;
 mod cards;
 mod check;
+mod console;
 mod crash;
 mod dense;
 mod evidence;
@@ -21,3 +23,4 @@ mod settings;
 mod shape;
 mod shares;
 mod vmci;
+mod walls;

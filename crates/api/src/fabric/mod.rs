@@ -33,12 +33,11 @@ pub use session::SessionRecord;
 /// Version of this protocol; both ends must have the same. Raised with every incompatible change.
 pub const PROTOCOL: u32 = 4;
 
-/// Descriptor numbers at the start of the fabric.
+/// Descriptor numbers at the start of the fabric. Smaller ones belong to the program that starts it
+/// behind walls.
 pub mod fd {
     /// Listening `SOCK_STREAM` Unix socket for the control connection.
-    pub const CONTROL: i32 = 3;
+    pub const CONTROL: i32 = 10;
     /// Counters memfd, sized by [`super::counters::FILE_SIZE`].
-    pub const COUNTERS: i32 = 4;
-    /// First descriptor number that must be closed.
-    pub const END: i32 = 5;
+    pub const COUNTERS: i32 = 11;
 }

@@ -4,7 +4,7 @@
 //! can imitate it: the name of anything that has a path begins with `/`.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 
 use rustix::fs::{Mode, OFlags, open, readlinkat};
@@ -23,6 +23,11 @@ fn folder() -> io::Result<&'static OwnedFd> {
     }
     let opened = open("/proc/self/fd", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     Ok(FOLDER.get_or_init(|| opened))
+}
+
+/// The number of the only descriptor below which this process reads links.
+pub(super) fn folder_number() -> io::Result<RawFd> {
+    Ok(folder()?.as_raw_fd())
 }
 
 /// Tells whether the descriptor is an eventfd.

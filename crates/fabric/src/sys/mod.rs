@@ -1,7 +1,7 @@
 //! The host's services: event queues, threads, locks, counters, kinds of descriptors, inherited
 //! ones, the watch over writes to descriptors of others, and the sandbox.
 
-mod affinity;
+pub(crate) mod affinity;
 pub mod counters;
 pub mod descriptor;
 pub mod epoll;

@@ -176,7 +176,7 @@ impl Watch {
 
 /// The signal that interrupts a write. The runtime and libc use no real-time signal but the first
 /// two.
-fn interrupt_signal() -> i32 {
+pub(super) fn interrupt_signal() -> i32 {
     libc::SIGRTMIN() + 2
 }
 

@@ -46,18 +46,12 @@ impl VsockHandle {
         worker: &SocketWorker,
         near: &[u32],
     ) -> Vec<(PortId, String)> {
-        let refused = self.shared.enter().configure(devices, worker);
-        self.bind(worker.cpu.as_ref().map_or(near, std::slice::from_ref));
+        let mut switch = self.shared.enter();
+        let refused = switch.configure(devices, worker);
+        switch.bind_to = Some(worker.cpu.map_or_else(|| near.to_vec(), |own| vec![own]));
+        drop(switch);
         self.shared.waker.wake();
         refused
-    }
-
-    fn bind(&mut self, cpus: &[u32]) {
-        if let Some(thread) = &mut self.thread
-            && let Err(error) = thread.bind(cpus)
-        {
-            tracing::warn!(?cpus, %error, "the vsock thread cannot be bound to these pCPUs");
-        }
     }
 
     /// The device that a front end's session drives; `None` if it is not configured.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::engine::VsockSwitch;
 use super::guest::EventSource;
 use super::sched::{FOREVER, Sharing};
+use crate::sys::affinity::CpuAffinity;
 use crate::sys::epoll::{Ready, Waker};
 use crate::sys::lock::lock;
 use crate::sys::thread::Thread;
@@ -74,6 +75,7 @@ fn run(shared: &Shared) {
     let mut now = Instant::now();
     let mut looked = now;
     let mut sharing = Sharing::default();
+    let mut affinity = CpuAffinity::default();
     loop {
         shared.passes.store(shared.passes.load(Relaxed).wrapping_add(1), Relaxed);
         let mut switch = lock(&shared.switch);
@@ -83,10 +85,16 @@ fn run(shared: &Shared) {
         let worked = switch.round(now);
         let pause = switch.pause(now);
         let has_events = !switch.events.is_empty();
+        let bind_to = switch.bind_to.take();
         let (shares_cpu, last_shown) = (switch.shares_cpu, switch.sched.unpublished.last_shown);
         drop(switch);
         if has_events {
             shared.alarm.wake();
+        }
+        if let Some(cpus) = bind_to
+            && let Err(error) = affinity.bind(&cpus)
+        {
+            tracing::warn!(?cpus, %error, "the vsock thread cannot be bound to these pCPUs");
         }
         // The lock is not fair: callers that wait for it are let in here.
         while shared.waiting.load(SeqCst) > 0 {

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use taut_api::fabric::PortId;
 
+use super::WorkerError;
 use super::plan::Plan;
 use crate::net::queue::QueueIdx;
 use crate::port::Failure;
@@ -31,6 +32,8 @@ pub(super) struct Crew {
     /// Locked while the owner of a source changes.
     pub(super) moving: Mutex<Moving>,
     pub(super) incidents: Mutex<Vec<Incident>>,
+    /// Workers that could not bind themselves to their pCPUs.
+    pub(super) unbound: Mutex<Vec<WorkerError>>,
     /// Wakes the control thread for incidents.
     pub(super) alarm: Waker,
 }

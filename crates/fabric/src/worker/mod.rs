@@ -16,8 +16,9 @@
 //! nothing else.
 //!
 //! The control thread changes what workers see by replacing the [`plan`] and by putting ends into
-//! ports. It then posts a message, upon which each worker looks at the change once. A worker with
-//! much more to do than another gives a source away between two bursts ([`balance`]).
+//! ports. It then posts a message, upon which each worker looks at the change once, and binds
+//! itself to its pCPUs. A worker with much more to do than another gives a source away between two
+//! bursts ([`balance`]).
 
 mod balance;
 mod burst;
@@ -92,9 +93,10 @@ impl Workers {
     pub fn start(words: &Arc<SharedWords>) -> io::Result<Self> {
         let crew = Crew {
             mailboxes: Arc::new(Mailboxes::new()?),
-            plan: Mutex::new(Arc::new(Plan::new(Switch::default(), WorkerMode::default(), 1))),
+            plan: Mutex::new(Arc::new(Plan::new(Switch::default(), WorkerMode::default(), vec![Vec::new()]))),
             moving: Mutex::new(Moving { workers: 1, last: None }),
             incidents: Mutex::default(),
+            unbound: Mutex::default(),
             alarm: Waker::new()?,
         };
         let mut workers = Self { crew: Arc::new(crew), words: Arc::clone(words), threads: Vec::new() };
@@ -147,20 +149,15 @@ impl Workers {
             }
         }
         let workers = wanted.min(self.threads.len());
-        let plan = Arc::new(Plan::new(switch, config.mode, workers));
+        let own = |number| config.cpus.get(number).map_or_else(|| config.near.clone(), |&own| vec![own]);
+        let plan = Arc::new(Plan::new(switch, config.mode, (0..workers).map(own).collect()));
         self.assign(&plan);
         let before = std::mem::replace(&mut *lock(&self.crew.plan), plan);
         self.dismiss(workers);
         self.post_all(Message::NewPlan);
         until_unused(&before);
-        for (number, thread) in self.threads.iter_mut().enumerate() {
-            let own = config.cpus.get(number).map(std::slice::from_ref);
-            let cpus = own.unwrap_or(&config.near);
-            if let Err(source) = thread.bind(cpus) {
-                result = Err(WorkerError::Bind { number, cpus: cpus.to_vec(), source });
-            }
-        }
-        result
+        let unbound = std::mem::take(&mut *lock(&self.crew.unbound));
+        unbound.into_iter().next().map_or(result, Err)
     }
 
     /// Gives every source of the plan an owner among its workers.

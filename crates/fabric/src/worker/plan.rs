@@ -51,12 +51,14 @@ pub(super) struct Plan {
     pub(super) mode: WorkerMode,
     /// Number of workers.
     pub(super) workers: usize,
+    /// The pCPUs of each worker; an empty list permits all.
+    cpus: Vec<Vec<u32>>,
 }
 
 impl Plan {
-    /// Enumerates the sources of a switch.
-    pub(super) fn new(switch: Switch, mode: WorkerMode, workers: usize) -> Self {
-        let mut plan = Self { mode, workers, ..Self::default() };
+    /// Enumerates the sources of a switch. There is a worker for each list of pCPUs.
+    pub(super) fn new(switch: Switch, mode: WorkerMode, cpus: Vec<Vec<u32>>) -> Self {
+        let mut plan = Self { mode, workers: cpus.len(), cpus, ..Self::default() };
         for (segment, members) in (0..).map(SegmentIdx).zip(&switch.segments) {
             for (member, place) in members.members.iter().zip((0..).map(MemberIdx)) {
                 let port = usize::from(member.port.id.0);
@@ -69,6 +71,11 @@ impl Plan {
             }
         }
         Self { switch, ..plan }
+    }
+
+    /// The pCPUs that a worker binds itself to.
+    pub(super) fn cpus(&self, worker: WorkerIdx) -> &[u32] {
+        self.cpus.get(worker.index()).map_or(&[], Vec::as_slice)
     }
 
     /// The source with this index.

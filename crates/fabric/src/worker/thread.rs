@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use taut_api::fabric::config::WorkerMode;
 use taut_api::fabric::counters::WorkerWord;
 
-use super::burst;
 use super::crew::Crew;
 use super::next::Next;
 use super::plan::Plan;
 use super::state::{SourceStates, State};
+use super::{WorkerError, burst};
 use crate::switch::forward::Workspace;
+use crate::sys::affinity::CpuAffinity;
 use crate::sys::counters::WorkerBlock;
 use crate::sys::epoll::Ready;
 use crate::sys::lock::lock;
@@ -42,6 +43,7 @@ pub(super) struct Worker {
     pub(super) crew: Arc<Crew>,
     pub(super) number: WorkerIdx,
     pub(super) counters: WorkerBlock,
+    affinity: CpuAffinity,
     pub(super) plan: Arc<Plan>,
     pub(super) sources: SourceStates,
     pub(super) work: Workspace,
@@ -61,6 +63,7 @@ impl Worker {
             crew,
             number,
             counters,
+            affinity: CpuAffinity::default(),
             plan: Arc::default(),
             sources: SourceStates::default(),
             work: Workspace::default(),
@@ -120,7 +123,10 @@ impl Worker {
 
     /// Takes up the plan in force and activates all sources that the worker owns.
     pub(super) fn take_up_plan(&mut self) {
-        self.plan = Arc::clone(&lock(&self.crew.plan));
+        let plan = Arc::clone(&lock(&self.crew.plan));
+        // Before the last plan is given up, for which the control thread waits.
+        self.bind(plan.cpus(self.number));
+        self.plan = plan;
         let now = Instant::now();
         self.mailbox().waiting.store(0, SeqCst);
         self.timers.forget_sources();
@@ -130,6 +136,14 @@ impl Worker {
         self.sources.reset(states);
         for source in plan.owned_by(self.number) {
             self.activate(source);
+        }
+    }
+
+    /// Binds the worker to its pCPUs.
+    fn bind(&mut self, cpus: &[u32]) {
+        if let Err(source) = self.affinity.bind(cpus) {
+            let error = WorkerError::Bind { number: self.number.index(), cpus: cpus.to_vec(), source };
+            lock(&self.crew.unbound).push(error);
         }
     }
 

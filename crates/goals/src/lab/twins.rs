@@ -1,6 +1,6 @@
 //! Twins: the command line of a running VM once more, with a rival in the place of taut's switch.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Lab;
 use crate::machine::Command;
@@ -40,12 +40,10 @@ const BRIDGE: &str = "taut-goal-br";
 impl Lab<'_> {
     /// Starts a VM's twin. `rewrite` decides about each word of its command line.
     pub fn start_twin(&mut self, name: &str, rewrite: impl Fn(&str) -> Rewrite) -> Measured<Twin> {
-        let daemon = self.daemon()?;
         let folder = self.folder.join("twins").join(name);
         self.machine.make_folder(&folder)?;
-        let own = daemon.folder.join("run/vms").join(name).display().to_string();
-        let words = self.command_line(name)?;
-        let words = words.iter().map(|word| word.replace(&own, &folder.display().to_string()));
+        let (pid, words) = (self.vm_pid(name)?, self.command_line(name)?);
+        let words = words.iter().map(|word| with_paths(word, pid, &folder));
         let arguments = rewritten(words, rewrite);
         let Some((program, arguments)) = arguments.split_first() else {
             return Err(NotMeasured::because(format!("the command line of {name} is empty")));
@@ -91,6 +89,17 @@ impl Lab<'_> {
     }
 }
 
+/// Replaces what the VM's process inherited: a twin makes sockets in its own folder, and opens
+/// files of the VM's process.
+fn with_paths(word: &str, pid: u32, folder: &Path) -> String {
+    let socket = || {
+        let id = word.strip_prefix("socket,id=")?.split(',').next()?;
+        let (before, _) = word.split_once(",fd=").or_else(|| word.split_once(",abstract=on"))?;
+        Some(format!("{before},path={}", folder.join(format!("{id}.sock")).display()))
+    };
+    socket().unwrap_or_else(|| word.replace("/proc/self/fd/", &format!("/proc/{pid}/fd/")))
+}
+
 fn on_tap(name: &str, word: &str) -> Rewrite {
     if word.starts_with("socket,id=nic0,") {
         Rewrite::LeaveOut
@@ -115,6 +124,17 @@ fn rewritten(words: impl Iterator<Item = String>, rewrite: impl Fn(&str) -> Rewr
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_twin_has_sockets_and_files_of_its_own() {
+        let own = |word: &str| with_paths(word, 7, Path::new("/twin"));
+        let agent = own("socket,id=agent,server=on,wait=off,fd=12");
+        assert_eq!(agent, "socket,id=agent,server=on,wait=off,path=/twin/agent.sock");
+        let card = own("socket,id=nic0,server=on,abstract=on,path=nic0");
+        assert_eq!(card, "socket,id=nic0,server=on,path=/twin/nic0.sock");
+        assert_eq!(own("/proc/self/fd/13"), "/proc/7/fd/13");
+        assert_eq!(own("chardev=qmp,mode=control"), "chardev=qmp,mode=control");
+    }
 
     #[test]
     fn a_twin_on_a_bridge_has_a_tap_in_place_of_the_socket() {

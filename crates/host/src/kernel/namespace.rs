@@ -1,11 +1,12 @@
-//! Network namespaces by name, as `ip netns` of iproute2 makes, finds and removes them.
+//! Network namespaces: by name, as `ip netns` of iproute2 makes, finds and removes them, and of
+//! confined processes.
 //!
 //! A name is a file in `/run/netns` with the namespace mounted on it. Namespaces made here are
 //! visible to `ip netns`, and the other way round.
 
 use std::fs::{File, Permissions};
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -15,7 +16,9 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use rustix::fs::{Mode, OFlags};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::thread::{
+    LinkNameSpaceType, ThreadNameSpaceType, move_into_link_name_space, move_into_thread_name_spaces,
+};
 
 /// The folder of names.
 const NAMES: &str = "/run/netns";
@@ -78,6 +81,17 @@ pub fn within<T: Send>(name: &str, work: impl FnOnce() -> io::Result<T> + Send) 
     let namespace = File::open(path(name))?;
     in_thread(|| {
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        work()
+    })
+}
+
+/// Runs `work` on a thread inside the network namespace of a process, which a pidfd stands for.
+pub fn within_process<T: Send>(
+    process: BorrowedFd<'_>,
+    work: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    in_thread(|| {
+        move_into_thread_name_spaces(process, ThreadNameSpaceType::NETWORK)?;
         work()
     })
 }

@@ -16,6 +16,7 @@ use taut_virtq::driver::Ram;
 use taut_virtq::features;
 
 use crate::options::{NicOptions, VsockOptions};
+use crate::say::say;
 
 const OFFLOADS: u64 = features::NET_CSUM
     | features::NET_GUEST_CSUM
@@ -83,11 +84,11 @@ pub(super) fn serve(
         let watched = stream.as_fd().try_clone_to_owned()?;
         match front_end::connect(stream, wanted()?, &up) {
             Ok(_session) => wait_for_hang_up(&watched)?,
-            Err(error) => eprintln!(
-                "taut-micro: {}: {error:#}\nhint: the device waits for the next back end; the fabric's log \
-                 and `taut port list` have the other side's reason",
+            Err(error) => say(format_args!(
+                "{}: {error:#}\nhint: the device waits for the next back end; \
+                 `taut port list` and the fabric's log have the other side's reason",
                 path.display()
-            ),
+            )),
         }
         down();
     }

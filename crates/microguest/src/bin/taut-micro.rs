@@ -16,7 +16,8 @@ struct Arguments {
     /// Host name.
     #[arg(long)]
     name: String,
-    /// Unix socket on which the agent listens.
+    /// Unix socket on which the agent listens. Here and below, fd:NUMBER is an inherited socket
+    /// that listens already.
     #[arg(long)]
     agent_socket: PathBuf,
     /// A vNIC: socket=PATH,mac=MAC; repeat for several.

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use taut_bench::front_end::{Event, Link, event};
 
 use crate::machine::{DeviceId, Machine};
+use crate::say::say;
 use crate::task::{Next, Task};
 use anyhow::{Context, Result};
 use halt::HaltPolling;
@@ -113,7 +114,7 @@ impl Vcpu {
             match self.commands.try_recv() {
                 Ok(Command::Connect(device, link)) => {
                     if let Err(error) = self.machine.plug(device, *link) {
-                        eprintln!("taut-micro: {error:#}");
+                        say(format_args!("{error:#}"));
                     }
                 }
                 Ok(Command::Disconnect(device)) => self.machine.unplug(device),

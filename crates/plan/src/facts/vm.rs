@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use taut_api::Bytes;
+use taut_api::confinement::Confinement;
 use taut_api::machine::{DiskLimits, VmAccelerator};
 use taut_api::vm::{VmKind, VmSpec};
 
@@ -30,8 +31,7 @@ pub struct Process {
     pub accelerator: VmAccelerator,
     /// The process was asked to end.
     pub stopping: bool,
-    /// The process has finished starting: QEMU's monitor answers, or the microguest listens for its
-    /// callers.
+    /// The process has finished starting: QEMU's monitor answers. A microguest is ready at once.
     pub ready: bool,
     /// Indices of the vNICs whose sockets exist and can be connected.
     pub sockets: BTreeSet<usize>,
@@ -41,6 +41,8 @@ pub struct Process {
     pub locked: bool,
     /// Other settings of the virtual machine.
     pub machine: MachineSeen,
+    /// Walls between it and the host.
+    pub confinement: Option<Confinement>,
 }
 
 /// Settings of the virtual machine of a running process.

@@ -11,6 +11,8 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use serde::Serialize;
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
+use taut_console::CONSOLE_LOG;
+use taut_console::follow::{Follower, News};
 
 use crate::output::{self, Format, Outcome};
 
@@ -57,19 +59,40 @@ pub(crate) fn attach(socket: &Path) -> Outcome {
 }
 
 /// Prints a console's log; with `follow`, also what is appended until the command is interrupted.
+///
+/// The log has a limited size: its older half is cut off when it is full, and reading goes on at
+/// the same line. What was cut off unread is missing, and standard error says so.
 pub(crate) fn log(file: &Path, follow: bool, format: Format) -> Outcome {
     let unreadable = |error: io::Error| failed("console log", file, &error);
-    let mut log = File::open(file).map_err(unreadable)?;
+    let log = File::open(file).map_err(unreadable)?;
+    let mut news = Follower::new(CONSOLE_LOG);
+    let mut read = || {
+        let News { bytes, missed } = news.read(&log).map_err(unreadable)?;
+        if missed {
+            eprintln!("some output is missing here: the log was cut before it could be read");
+        }
+        Ok(bytes)
+    };
     if format == Format::Json {
-        return log_as_json(log, follow).map_err(unreadable);
+        return log_as_json(&mut read, follow);
     }
     loop {
-        copy(&mut log, io::stdout(), None).map_err(unreadable)?;
+        let bytes = read()?;
+        copy(&bytes[..], io::stdout(), None).map_err(unreadable)?;
+        if has_more(&bytes) {
+            continue;
+        }
         if !follow {
             return Ok(());
         }
         thread::sleep(Duration::from_millis(200));
     }
+}
+
+/// Returns whether a read has left something behind, which only the log of an earlier version of
+/// taut is long enough for.
+fn has_more(bytes: &[u8]) -> bool {
+    bytes.len() as u64 >= CONSOLE_LOG
 }
 
 /// Line of a console's log.
@@ -80,19 +103,23 @@ struct Line {
     text: String,
 }
 
-/// Prints a log as one list of lines; with `follow`, one document per line.
-fn log_as_json(mut log: impl Read, follow: bool) -> io::Result<()> {
+/// Prints a log as one list of lines; with `follow`, one document per line. `read` returns what was
+/// appended.
+fn log_as_json(read: &mut dyn FnMut() -> Result<Vec<u8>, ApiError>, follow: bool) -> Outcome {
     let mut lines = Lines::default();
+    let mut complete = Vec::new();
     loop {
-        let mut bytes = Vec::new();
-        log.read_to_end(&mut bytes)?;
-        let mut complete = lines.split(&bytes);
+        let bytes = read()?;
+        complete.extend(lines.split(&bytes));
+        if has_more(&bytes) {
+            continue;
+        }
         if !follow {
             complete.extend(lines.rest());
             output::print(Format::Json, &complete, |_| String::new());
             return Ok(());
         }
-        for line in complete {
+        for line in complete.drain(..) {
             output::write(&(serde_json::to_string(&line).expect("text is JSON") + "\n"));
         }
         thread::sleep(Duration::from_millis(200));
@@ -153,7 +180,7 @@ fn failed(what: &str, path: &Path, error: &io::Error) -> ApiError {
     ApiError::new(
         ErrorKind::Unavailable,
         message,
-        "run taut as root, and close other clients: the console accepts one at a time",
+        "run taut as root; right after its start a VM has no console yet",
     )
     .because(error)
 }

@@ -51,6 +51,7 @@ fn show(client: &Client, format: Format) -> Outcome {
             ("fabric starts", daemon.fabric_starts.to_string()),
             ("revision", daemon.revision.to_string()),
             ("state", daemon.state_dir.clone()),
+            ("you", daemon.caller.map(|you| format!("user {}, {}", you.uid, you.role)).unwrap_or_default()),
         ]);
         text += "\n";
         text += &workers(&daemon.workers);

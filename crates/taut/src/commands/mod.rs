@@ -1,6 +1,7 @@
 //! One file per noun of the command line: arguments, requests to the daemon, and output.
 
 mod agent;
+pub(crate) mod audit;
 pub(crate) mod check;
 pub(crate) mod completions;
 mod console;

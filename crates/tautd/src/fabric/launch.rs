@@ -1,22 +1,19 @@
 //! Finds a running fabric, or starts one.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use taut_api::fabric::fd;
 
 use super::counters::Counters;
 use super::supervisor::PATIENCE;
-use crate::process::{Identity, OomScore, Process};
-
-/// Size of the process record in bytes: a page, which is what a file system gives out.
-const RECORD: usize = 4096;
+use crate::confine::{Confiner, Devices, Program, Walls};
+use crate::console::Console;
+use crate::process::{OomScore, Process, ReservedRecord};
 
 /// Locations of the fabric's program and files.
 #[derive(Debug, Clone)]
@@ -27,6 +24,10 @@ pub(crate) struct Paths {
     pub(crate) libexec: PathBuf,
     /// The counters file, open.
     pub(crate) counters: Arc<Counters>,
+    /// Starts the fabric behind walls.
+    pub(crate) confiner: Confiner,
+    /// Keeps what it writes.
+    pub(crate) console: Console,
 }
 
 impl Paths {
@@ -40,39 +41,38 @@ impl Paths {
         self.run_dir.join("fabric.next.sock")
     }
 
-    /// Returns the file with the fabric's process identity.
-    fn pid(&self) -> PathBuf {
-        self.run_dir.join("fabric.pid")
+    /// Returns the record of the fabric's process.
+    fn pid(&self) -> ReservedRecord {
+        ReservedRecord::new(self.run_dir.join("fabric.pid"))
     }
 
-    /// Makes room for the record of the fabric's process, so that it can be written when the file
-    /// system is full: without it the fabric could not be replaced.
+    /// Makes room for the record of the fabric's process.
     pub(crate) fn reserve_record(&self) -> io::Result<()> {
-        if self.pid().exists() {
-            return Ok(());
-        }
-        fs::write(self.pid(), [b' '; RECORD])
+        self.pid().reserve()
     }
 
-    /// Records the fabric's process for later daemons, in the place that was reserved. Whoever
-    /// reads it meanwhile finds the old or the new record: both are in one page, written by one
-    /// call.
+    /// Records the fabric's process for later daemons.
     fn record(&self, process: &Process) -> io::Result<()> {
-        let mut text = serde_json::to_vec(&process.identity())?;
-        text.resize(RECORD, b' ');
-        File::options().create(true).write(true).truncate(false).open(self.pid())?.write_all_at(&text, 0)
+        self.pid().write(process)?;
+        // Only a fabric of version 0.1 had it.
+        let _ = fs::remove_file(self.old_log());
+        Ok(())
     }
 
-    /// Returns the log file.
+    /// Returns the log file of the recorded fabric.
     pub(super) fn log(&self) -> PathBuf {
+        let old = self.old_log();
+        if old.exists() { old } else { self.console.logs().fabric() }
+    }
+
+    /// Returns the log file of a fabric that version 0.1 started.
+    fn old_log(&self) -> PathBuf {
         self.run_dir.join("fabric.log")
     }
 
     /// Connects to the fabric that an earlier daemon left running.
     pub(super) fn adopt(&self) -> Option<(Process, UnixStream)> {
-        let record = fs::read(self.pid()).ok()?;
-        let identity: Identity = serde_json::from_slice(&record).ok()?;
-        Some((Process::adopt(identity)?, self.connect().ok()?))
+        Some((self.pid().adopt()?, self.connect().ok()?))
     }
 
     /// Opens another connection to the listening fabric.
@@ -97,17 +97,26 @@ impl Paths {
     fn spawn_at(&self, socket: &Path) -> io::Result<(Process, UnixStream)> {
         remove_if_there(socket)?;
         let listener = UnixListener::bind(socket)?;
-        let log = File::options().create(true).append(true).open(self.log())?;
+        let output = self.console.fabric_output()?;
         let program = self.libexec.join("taut-fabric");
-        let mut command = Command::new(&program);
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir("/");
-        let fds = [(listener.as_fd(), fd::CONTROL), (self.counters.file().as_fd(), fd::COUNTERS)];
-        let process = Process::spawn(&mut command, &fds, OomScore::SERVICE).map_err(|error| {
-            io::Error::new(
-                error.kind(),
-                format!("{}: {error} (--libexec sets its folder)", program.display()),
-            )
+        let started = self.confiner.start(&Program {
+            path: &program,
+            args: &[],
+            descriptors: vec![(listener.as_fd(), fd::CONTROL), (self.counters.file().as_fd(), fd::COUNTERS)],
+            input: None,
+            output: &output,
+            user: self.confiner.users().fabric(),
+            oom: OomScore::SERVICE,
+            devices: Devices::default(),
+            locks_memory: false,
+            threads: u64::MAX,
+            walls: Walls::Fabric,
+            run_dir: &self.run_dir,
         })?;
+        if !started.missing.is_empty() {
+            tracing::warn!(missing = started.missing.join(", "), "the fabric lacks walls on this host");
+        }
+        let process = started.process;
         // The connection waits in the listener's backlog until the fabric accepts it. Only the
         // fabric keeps the listener.
         match UnixStream::connect(socket) {
@@ -124,10 +133,11 @@ impl Paths {
 
     /// Removes the files of a fabric.
     pub(super) fn clean(&self) {
-        for path in [self.socket(), self.next_socket(), self.pid()] {
+        for path in [self.socket(), self.next_socket()] {
             // The files may be absent; other errors appear at the next start.
             let _ = fs::remove_file(path);
         }
+        self.pid().remove();
     }
 }
 
@@ -141,30 +151,5 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_record_replaces_another_one_in_the_room_that_was_reserved() {
-        let dir = tempfile::tempdir().unwrap();
-        let run_dir = dir.path().to_owned();
-        let counters = Arc::new(Counters::open(&run_dir.join("counters")).unwrap());
-        let paths = Paths { run_dir, libexec: "/".into(), counters };
-        paths.reserve_record().unwrap();
-        assert!(paths.adopt().is_none());
-        let length = || paths.pid().metadata().unwrap().len();
-        let reserved = length();
-        let mut command = Command::new("true");
-        let process = Process::spawn(&mut command, &[], OomScore::VM).unwrap();
-        for _ in 0..2 {
-            paths.record(&process).unwrap();
-            assert_eq!(length(), reserved);
-            let read: Identity = serde_json::from_slice(&fs::read(paths.pid()).unwrap()).unwrap();
-            assert_eq!(read, process.identity());
-        }
     }
 }

@@ -96,7 +96,7 @@ impl Shared {
             }
         }
         if let Some(running) = next {
-            self.bury(running.process, None);
+            self.bury(&running.process, None);
         }
         self.paths.clean();
     }
@@ -152,7 +152,7 @@ impl Shared {
                 None => self.converse(&process, &stream),
             };
             if let Ok(End::Succeeded(next)) = end {
-                retire(process);
+                retire(&process);
                 return Some(next);
             }
             *self.wire() = None;
@@ -167,7 +167,7 @@ impl Shared {
                 Err(error) => break Err(error),
             }
         };
-        self.bury(process, end.err());
+        self.bury(&process, end.err());
         None
     }
 
@@ -297,7 +297,7 @@ impl Shared {
 
     /// Makes sure that the fabric has ended before the next one touches the same rings, and reports
     /// its death.
-    fn bury(&self, mut process: Process, error: Option<io::Error>) {
+    fn bury(&self, process: &Process, error: Option<io::Error>) {
         let ending = self.ending.load(Ordering::SeqCst);
         if !process.has_ended(if ending { PATIENCE } else { Duration::ZERO }) {
             process.signal(Signal::KILL);
@@ -336,7 +336,7 @@ impl Shared {
 }
 
 /// Waits for the end of a fabric that has handed everything over.
-fn retire(mut process: Process) {
+fn retire(process: &Process) {
     if !process.has_ended(PATIENCE) {
         process.signal(Signal::KILL);
         process.has_ended(PATIENCE);

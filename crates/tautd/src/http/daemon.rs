@@ -4,18 +4,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{ConnectInfo, State};
 use axum::http::StatusCode;
 use taut_api::error::ErrorKind;
 use taut_api::fabric::counters::MAX_WORKERS;
 use taut_api::host::HostInfo;
-use taut_api::route::{DaemonInfo, Shutdown, UpgradedFabric, WorkerInfo};
+use taut_api::route::{CallerInfo, DaemonInfo, Shutdown, UpgradedFabric, WorkerInfo};
 use taut_api::{ApiError, path};
 use taut_host::kernel::topology;
 use tokio::sync::oneshot;
 
 use super::body::{Body, Failure};
 use super::{App, Shared};
+use crate::access::caller::Caller;
 use crate::board::HostFacts;
 use crate::inbox::Message;
 
@@ -24,8 +25,12 @@ const PROBE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Shows version, processes and workers of the daemon.
 #[utoipa::path(get, path = path::DAEMON, tag = "Daemon", responses((status = 200, body = DaemonInfo)))]
-pub(super) async fn show_daemon(State(app): State<Shared>) -> Result<Json<DaemonInfo>, Failure> {
+pub(super) async fn show_daemon(
+    State(app): State<Shared>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+) -> Result<Json<DaemonInfo>, Failure> {
     let (state, seen) = app.look();
+    let role = app.roles.of(caller.rights());
     Ok(Json(DaemonInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -37,6 +42,7 @@ pub(super) async fn show_daemon(State(app): State<Shared>) -> Result<Json<Daemon
         reconciled: seen.reconciled,
         state_dir: app.state_dir.display().to_string(),
         workers: workers(&app)?,
+        caller: role.map(|role| CallerInfo { uid: caller.uid(), role }),
     }))
 }
 

@@ -1,6 +1,7 @@
 //! `/metrics`, in the OpenMetrics text format that Prometheus reads.
 
 use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
 
 use axum::extract::State;
 use axum::http::header;
@@ -84,6 +85,7 @@ pub(super) async fn metrics(State(app): State<Shared>) -> Result<impl IntoRespon
         workers: daemon::workers(&app)?,
         tune: host::tune(&app)?,
         fabric_starts: app.board.lock().fabric_starts,
+        forbidden: app.forbidden.load(Relaxed),
     };
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, content_type)], snapshot.into_text()))
@@ -97,6 +99,7 @@ struct Snapshot {
     workers: Vec<WorkerInfo>,
     tune: HostTune,
     fabric_starts: u32,
+    forbidden: u64,
 }
 
 impl Snapshot {
@@ -220,7 +223,9 @@ impl Collector for Snapshot {
         self.encode_workers(&mut encoder)?;
         self.encode_tune(&mut encoder)?;
         let help = "Times the fabric was started by this daemon";
-        count(counter(&mut encoder, "taut_fabric_starts", help)?, u64::from(self.fabric_starts))
+        count(counter(&mut encoder, "taut_fabric_starts", help)?, u64::from(self.fabric_starts))?;
+        let help = "Requests refused because their caller lacks the role";
+        count(counter(&mut encoder, "taut_api_forbidden", help)?, self.forbidden)
     }
 }
 
@@ -308,6 +313,7 @@ mod tests {
             workers: vec![worker],
             tune: tune(),
             fabric_starts: 2,
+            forbidden: 3,
         };
         snapshot.into_text()
     }
@@ -331,6 +337,7 @@ mod tests {
             "taut_tune_threshold{load=\"vcpus\"} 4".to_owned(),
             "taut_tune_reading{load=\"vcpus\"} 5".to_owned(),
             "taut_fabric_starts_total 2".to_owned(),
+            "taut_api_forbidden_total 3".to_owned(),
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
@@ -382,7 +389,7 @@ mod tests {
         );
         expect("", "vms", " phase");
         expect("tune_", "threshold reading", " load");
-        expect("", "tune_dense fabric_starts_total", "");
+        expect("", "tune_dense fabric_starts_total api_forbidden_total", "");
         assert_eq!(samples, expected);
     }
 }

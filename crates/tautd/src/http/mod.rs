@@ -1,10 +1,12 @@
 //! The HTTP API: documents in, documents with status out. The handlers write the store and wake the
 //! reconcile loop. They change nothing on the host, so that tests need no host.
 
+mod audit;
 mod body;
 mod daemon;
 mod documents;
 mod events;
+mod gate;
 mod host;
 mod kvm;
 mod metrics;
@@ -13,17 +15,23 @@ mod patch;
 mod ports;
 mod refusals;
 mod resources;
+mod serve;
+mod table;
 mod vms;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{get, post};
+use taut_api::audit::AuditedDocument;
 use taut_api::event::Level;
-use taut_api::{ApiError, Name, path};
+use taut_api::{ApiError, Name};
 
+use crate::access::audit::{Audit, digest};
+use crate::access::rights::Rights;
+use crate::access::roles::Roles;
 use crate::board::{Board, Seen};
 use crate::fabric::counters::Counters;
 use crate::inbox::{Inbox, Message};
@@ -31,9 +39,10 @@ use crate::store::{Change, Kind, State, Store};
 
 pub(crate) use openapi::document as openapi_document;
 pub(crate) use refusals::Refusals;
+pub(crate) use serve::{protect, read_roles_at_hangup, serve};
 
 use body::Failure;
-use resources::{external, netns, portgroups, vswitches};
+use gate::Written;
 
 /// State that handlers work on.
 #[derive(Debug)]
@@ -48,6 +57,12 @@ pub(crate) struct App {
     pub(crate) inbox: Inbox,
     /// Refused changes that were listed as events lately.
     pub(crate) refusals: Refusals,
+    /// Roles of callers.
+    pub(crate) roles: Arc<Roles>,
+    /// Record of all changes.
+    pub(crate) audit: Audit,
+    /// Number of requests that were refused because of their caller's role.
+    pub(crate) forbidden: AtomicU64,
     /// Parent of the VMs' run directories.
     pub(crate) run_dir: PathBuf,
     /// Directory of the store and of the ledger of changed settings.
@@ -58,44 +73,11 @@ type Shared = Arc<App>;
 
 /// Returns the router with all paths of the API.
 pub(crate) fn router(app: Shared) -> Router {
-    Router::new()
-        .route(path::VMS, get(vms::list_vms).post(vms::create_vm))
-        .route(path::VM.pattern(), get(vms::show_vm).patch(patch::patch_vm).delete(vms::delete_vm))
-        .route(path::VM_POWER.pattern(), post(vms::set_power))
-        .route(path::VM_KVM.pattern(), get(kvm::kvm_counters))
-        .route(path::VSWITCHES, get(vswitches::list_vswitches))
-        .route(
-            path::VSWITCH.pattern(),
-            get(vswitches::show_vswitch).put(vswitches::put_vswitch).delete(vswitches::delete_vswitch),
-        )
-        .route(path::PORTGROUPS, get(portgroups::list_portgroups))
-        .route(
-            path::PORTGROUP.pattern(),
-            get(portgroups::show_portgroup)
-                .put(portgroups::put_portgroup)
-                .delete(portgroups::delete_portgroup),
-        )
-        .route(path::NETNS, get(netns::list_netns))
-        .route(
-            path::NETNS_ATTACHMENT.pattern(),
-            get(netns::show_netns).put(netns::put_netns).delete(netns::delete_netns),
-        )
-        .route(path::EXTERNAL_PORTS, get(external::list_external))
-        .route(
-            path::EXTERNAL_PORT.pattern(),
-            get(external::show_external).put(external::put_external).delete(external::delete_external),
-        )
-        .route(path::PORTS, get(ports::list_ports))
-        .route(path::EVENTS, get(events::list_events))
-        .route(path::HOST, get(daemon::show_host))
-        .route(path::HOST_SETTINGS, get(host::show_settings).patch(host::change_settings))
-        .route(path::HOST_TUNE, get(host::show_tune))
-        .route(path::HOST_RESTORE, post(host::restore))
-        .route(path::DAEMON, get(daemon::show_daemon))
-        .route(path::UPGRADE_FABRIC, post(daemon::upgrade_fabric))
-        .route(path::SHUTDOWN, post(daemon::shutdown))
-        .route(path::METRICS, get(metrics::metrics))
-        .route(path::OPENAPI, get(openapi::serve))
+    let mut router = Router::new();
+    for route in table::routes() {
+        router = router.route(route.path, route.gated(&app));
+    }
+    router
         .route_layer(from_fn_with_state(app.clone(), refusals::record))
         .fallback(body::unknown_path)
         .method_not_allowed_fallback(body::wrong_method)
@@ -114,12 +96,22 @@ impl App {
     where
         F: FnOnce(&State) -> Result<Change, ApiError> + Send + 'static,
     {
-        let app = self.clone();
+        self.write_for(None, decide).await
+    }
+
+    /// Like [`App::write`]. A VM that is written gets this owner, if one is given.
+    async fn write_for<F>(self: &Arc<Self>, owner: Option<Rights>, decide: F) -> Result<Arc<State>, Failure>
+    where
+        F: FnOnce(&State) -> Result<Change, ApiError> + Send + 'static,
+    {
+        let (app, audited) = (self.clone(), Written::of_request());
         let written = tokio::task::spawn_blocking(move || {
             let (mut subject, mut what) = (String::new(), String::new());
             let mut verb = "written";
-            let state = app.store.write(|state| {
+            let mut texts = (None, None);
+            let state = app.store.write_for(owner, |state| {
                 let change = decide(state)?;
+                texts = change.texts(&state.desired);
                 subject = format!("{}/{}", change.kind().as_str(), change.name());
                 what = change.describe(&state.desired);
                 if change.is_deletion() {
@@ -127,6 +119,13 @@ impl App {
                 }
                 Ok(change)
             })?;
+            let hash = |text: Option<String>| text.map(|text| digest(text.as_bytes()));
+            audited.note(AuditedDocument {
+                subject: subject.clone(),
+                revision: state.revision,
+                before: hash(texts.0),
+                after: hash(texts.1),
+            });
             let kind = subject.split('/').next().unwrap_or_default();
             let message = format!("{what} (revision {})", state.revision);
             app.store.event(Level::Info, &subject, &format!("{kind}.{verb}"), &message);

@@ -1,10 +1,14 @@
 //! The OpenAPI description.
 
 use axum::Json;
+use axum::http::Method;
 use utoipa::OpenApi;
 
+use utoipa::openapi::path::{Operation, PathItem};
+use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
+
 use super::resources::{external, netns, portgroups, vswitches};
-use super::{daemon, events, host, kvm, metrics, patch, ports, vms};
+use super::{audit, daemon, events, host, kvm, metrics, patch, ports, table, vms};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -35,6 +39,8 @@ use super::{daemon, events, host, kvm, metrics, patch, ports, vms};
         external::delete_external,
         ports::list_ports,
         events::list_events,
+        audit::list_audit,
+        audit::check_audit,
         daemon::show_daemon,
         daemon::show_host,
         host::show_settings,
@@ -48,9 +54,29 @@ use super::{daemon, events, host, kvm, metrics, patch, ports, vms};
 )]
 struct Api;
 
-/// Returns the OpenAPI document.
+/// Returns the OpenAPI document. Each operation names the role that it needs.
 pub(crate) fn document() -> utoipa::openapi::OpenApi {
-    Api::openapi()
+    let mut document = Api::openapi();
+    for route in table::routes() {
+        let item = document.paths.paths.get_mut(route.path);
+        let Some(operation) = item.and_then(|item| operation(item, &route.method)) else { continue };
+        let refused = ResponseBuilder::new()
+            .description(format!("The caller lacks the role `{}`", route.role))
+            .content("application/json", Content::new(Some(Ref::from_schema_name("ApiError"))));
+        operation.responses.responses.insert("403".to_owned(), RefOr::T(refused.build()));
+    }
+    document
+}
+
+fn operation<'a>(item: &'a mut PathItem, method: &Method) -> Option<&'a mut Operation> {
+    match *method {
+        Method::GET => item.get.as_mut(),
+        Method::PUT => item.put.as_mut(),
+        Method::POST => item.post.as_mut(),
+        Method::PATCH => item.patch.as_mut(),
+        Method::DELETE => item.delete.as_mut(),
+        _ => None,
+    }
 }
 
 pub(super) async fn serve() -> Json<utoipa::openapi::OpenApi> {

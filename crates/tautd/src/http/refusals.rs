@@ -2,7 +2,8 @@
 //!
 //! The same refusal of the same resource is listed once a minute, and at most [`MOST`] refusals are
 //! listed in a minute, so that a program that repeats its requests cannot push other events out of
-//! the log. Requests for a resource that does not exist are not listed.
+//! the log. Requests for a resource that does not exist are not listed, nor are those whose caller
+//! lacks the role: these are in the audit record.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -73,7 +74,10 @@ pub(super) async fn record(State(app): State<Shared>, request: Request, next: Ne
         return response;
     }
     if let Some(Failure { error, about }) = response.extensions().get::<Failure>().cloned()
-        && matches!(error.kind, ErrorKind::Invalid | ErrorKind::Conflict | ErrorKind::Refused)
+        && matches!(
+            error.kind,
+            ErrorKind::Invalid | ErrorKind::Forbidden | ErrorKind::Conflict | ErrorKind::Refused
+        )
         && let Some((kind, subject)) = subject(&path, about.as_ref())
     {
         // A failure to write an event is logged, and a panic ends its own thread only.

@@ -1,5 +1,6 @@
 //! Tests of the router with a store of its own. Of the host, only the size of its memory is known.
 
+mod access;
 mod first_hour;
 mod kvm;
 mod patch;
@@ -9,16 +10,19 @@ use std::path::Path;
 use std::sync::mpsc::Receiver;
 
 use axum::body::Body;
+use axum::extract::ConnectInfo;
 use axum::http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use taut_api::machine::VmAccelerator;
+use taut_api::role::Role;
 use taut_api::vm::VmKind;
 use taut_plan::facts::{Process, VmSeen};
 use tempfile::TempDir;
 use tower::ServiceExt as _;
 
 use super::*;
+use crate::access::caller::Caller;
 
 struct Server {
     dir: TempDir,
@@ -38,6 +42,13 @@ impl Server {
             counters: Arc::new(Counters::open(&dir.path().join("counters")).unwrap()),
             inbox,
             refusals: Refusals::default(),
+            roles: Arc::new(Roles::of_users([
+                (VIEWER, Role::View),
+                (OPERATOR, Role::Operate),
+                (DEFINER, Role::Define),
+            ])),
+            audit: Audit::start(dir.path()).unwrap(),
+            forbidden: AtomicU64::new(0),
             run_dir: dir.path().to_owned(),
             state_dir: dir.path().to_owned(),
         });
@@ -52,7 +63,13 @@ impl Server {
     }
 
     fn ask(&self, request: Request<Body>) -> Answer {
+        self.ask_as(0, request)
+    }
+
+    /// Sends a request as a user with this number and no groups of interest.
+    fn ask_as(&self, uid: u32, mut request: Request<Body>) -> Answer {
         let router = router(self.app.clone());
+        request.extensions_mut().insert(connected(uid));
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
             let response = router.oneshot(request).await.unwrap();
@@ -96,6 +113,16 @@ impl Server {
     fn revision(&self) -> u64 {
         self.app.store.state().revision
     }
+}
+
+/// Users with roles.
+const VIEWER: u32 = 60_001;
+const OPERATOR: u32 = 60_002;
+const DEFINER: u32 = 60_003;
+
+/// Returns what the listener says of a connection.
+fn connected(uid: u32) -> ConnectInfo<Caller> {
+    ConnectInfo(Caller::with_rights(Rights { uid, gid: uid, groups: Vec::new() }))
 }
 
 struct Answer {
@@ -375,5 +402,5 @@ fn every_path_is_described() {
         let answer = server.send(Method::OPTIONS, &path.replace("{name}", "x"), String::new());
         assert_eq!(answer.status, 405, "{path} is described and not there");
     }
-    assert_eq!(described["paths"].as_object().unwrap().len(), 22);
+    assert_eq!(described["paths"].as_object().unwrap().len(), 24);
 }

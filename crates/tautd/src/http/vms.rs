@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{ConnectInfo, State};
 use axum::http::StatusCode;
 use taut_api::error::ErrorKind;
+use taut_api::role::Role;
 use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm, VmFormat};
 use taut_api::vm::{Power, VmDesired, VmStatus};
 use taut_api::{ApiError, Document, Name, path};
@@ -21,6 +22,9 @@ use taut_vm::parsed::Parsed;
 
 use super::body::{Body, Failure, Named, exists_already};
 use super::{App, Shared, not_found};
+use crate::access::caller::Caller;
+use crate::access::files;
+use crate::access::rights::Rights;
 use crate::board::Seen;
 use crate::inbox::Message;
 use crate::reconcile::admit_devices;
@@ -55,22 +59,60 @@ pub(super) async fn show_vm(State(app): State<Shared>, Named(name): Named) -> Re
         (status = 503, body = ApiError)))]
 pub(super) async fn create_vm(
     State(app): State<Shared>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
     Body(request): Body<CreateVm>,
 ) -> Result<(StatusCode, Json<CreatedVm>), Failure> {
+    let owner = owner(&app, &caller);
+    let rights = owner.clone();
     // The check looks at the files that the VM names. Their file system may be slow.
     let (request, parsed) = tokio::task::spawn_blocking(move || {
-        let parsed = definition::parse(&request);
+        let parsed = parse(&rights, request.clone());
         (request, parsed)
     })
     .await
     .map_err(|error| Failure::internal("the check of the VM was interrupted", &error))?;
     let parsed = parsed.map_err(|error| Failure::from(error).about(request.name.clone()))?;
     let name = parsed.name.clone();
-    create(&app, &request, parsed).await.map_err(|failure| failure.about(name))
+    if !parsed.spec.passthrough.is_empty() {
+        may(&app, &caller, Role::Admin, "a device that is passed through")
+            .map_err(|error| Failure::from(error).about(name.clone()))?;
+    }
+    create(&app, owner, &request, parsed).await.map_err(|failure| failure.about(name))
+}
+
+/// Returns the owner of a VM that this caller creates: root for an administrator, whose VMs may
+/// name any file.
+fn owner(app: &App, caller: &Caller) -> Rights {
+    match app.roles.of(caller.rights()) {
+        Some(Role::Admin) => Rights::root(),
+        _ => caller.rights().clone(),
+    }
+}
+
+/// Refuses a part of a request that needs a higher role than the request itself.
+fn may(app: &App, caller: &Caller, needed: Role, what: &str) -> Result<(), ApiError> {
+    let has = app.roles.of(caller.rights());
+    if has >= Some(needed) { Ok(()) } else { Err(app.roles.refusal(caller.rights(), has, needed, what)) }
+}
+
+/// Reads and checks a VM file with the rights of the VM's owner: what the owner may not open, the
+/// VM may not either.
+fn parse(owner: &Rights, request: CreateVm) -> Result<Parsed, ApiError> {
+    let parsed = owner.lend(files::PATIENCE, move || definition::parse(&request));
+    let parsed = parsed.map_err(|error| files::not_lent(owner.uid, &error))?;
+    let parsed = parsed.map_err(|mut error| {
+        if !owner.are_roots() && !error.causes.is_empty() {
+            error.causes.push(format!("files are opened with the rights of user {}", owner.uid));
+        }
+        error
+    })?;
+    files::check(owner, &parsed.spec)?;
+    Ok(parsed)
 }
 
 async fn create(
     app: &Shared,
+    owner: Rights,
     request: &CreateVm,
     mut parsed: Parsed,
 ) -> Result<(StatusCode, Json<CreatedVm>), Failure> {
@@ -94,7 +136,7 @@ async fn create(
     let vm = VmDesired { vm: parsed.spec, power: request.power };
     let key = name.clone();
     let state = app
-        .write(move |state| {
+        .write_for(Some(owner), move |state| {
             let desired = &state.desired;
             if desired.vms.contains_key(&key) {
                 return Err(exists_already(Kind::Vm, &key));
@@ -238,6 +280,7 @@ impl<'a> Now<'a> {
 fn document(app: &App, now: &Now<'_>, name: &Name, vm: &VmDesired) -> Result<Vm, Failure> {
     let Now { state, seen, running, decided } = now;
     let mut status = status::vm(running, seen, decided, &app.run_dir, name, vm);
+    status.owner = state.owner_of(name).uid;
     if let Some(port) = state.desired.numbers.port(&Owner::Vmci(name.clone()))
         && let Some(vmci) = &mut status.vmci
     {

@@ -8,8 +8,8 @@ use std::process::{Child, Command};
 
 use rustix::io::fcntl_dupfd_cloexec;
 
-/// Lower bound of temporary descriptors, above every target number.
-const TEMPORARY: i32 = 64;
+/// Lower bound of temporary descriptors, above every target number: a VM has at most 32 cards.
+const TEMPORARY: i32 = 512;
 
 /// Starts `command` in its own session with `fds` at the given numbers.
 pub(super) fn spawn(command: &mut Command, fds: &[(BorrowedFd<'_>, i32)]) -> io::Result<Child> {

@@ -1,12 +1,13 @@
-//! The exit status of a process that is not this daemon's child.
+//! The exit status of an ended process: of a child, and of one that an earlier daemon started.
 #![allow(unsafe_code)]
 
 use std::fs;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
 use nix::libc;
+use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 use super::{Identity, start_time};
 
@@ -14,6 +15,16 @@ use super::{Identity, start_time};
 const EXIT_CODE: usize = 49;
 
 nix::ioctl_readwrite_bad!(pidfd_get_info, libc::PIDFD_GET_INFO, libc::pidfd_info);
+
+/// Waits for the end of a child and returns its exit status; `None` if it was waited for before.
+pub(super) fn reap(pidfd: &OwnedFd) -> Option<ExitStatus> {
+    let ended = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED).ok()??;
+    let code = ended.exit_status().map(|status| status << 8);
+    // The status of a process that a signal has ended is the signal's number, with a bit for a core
+    // dump.
+    let signal = ended.terminating_signal().map(|signal| if ended.dumped() { signal | 0x80 } else { signal });
+    code.or(signal).map(ExitStatus::from_raw)
+}
 
 /// Returns the exit status of an ended process, as far as the kernel tells it to others than the
 /// parent.

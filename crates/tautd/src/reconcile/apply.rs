@@ -11,7 +11,6 @@ use taut_plan::facts::Action;
 use taut_plan::placement::problem::Grant;
 
 use super::Reconciler;
-use crate::external;
 
 /// Time that a guest has to shut down before its process is told to end.
 const GRACE: Duration = Duration::from_secs(30);
@@ -54,7 +53,7 @@ impl Reconciler {
         if !self.is_fabric_ready() {
             return;
         }
-        match external::connect_now(&self.vms.paths(vm).nic(index)) {
+        match self.vms.connect_nic(vm, index) {
             Ok(socket) => self.fabric.attach(port, Attachment::Connected, socket),
             Err(error) => tracing::debug!(%vm, index, %error, "the vNIC's socket is not ready"),
         }

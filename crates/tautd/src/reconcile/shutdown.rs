@@ -22,12 +22,14 @@ impl Reconciler {
             self.leave_host();
             // The fabric holds the devices, so it ends before they are removed.
             self.fabric.end();
+            self.vms.console().end();
             self.detach_all();
             return;
         }
         self.leave_host();
         if self.board.lock().observed.fabric.ports.is_empty() && !self.vms.any_running() {
             self.fabric.end();
+            self.vms.console().end();
         }
     }
 

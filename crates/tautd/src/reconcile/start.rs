@@ -11,6 +11,7 @@ use taut_plan::placement::numa::place_memory;
 use taut_plan::placement::problem::Grant;
 
 use super::{ATTENTION, Reconciler};
+use crate::access::files;
 use crate::board::HostFacts;
 
 impl Reconciler {
@@ -31,8 +32,10 @@ impl Reconciler {
             seen.observed.host.huge_pages = huge_pages;
             place_memory(&seen.observed.host, &vm.vm, grant)
         };
-        let taken = self.take_devices(name, &vm.vm);
-        match taken.and_then(|()| self.vms.start(name, &vm.vm, &host, grant.is_some(), &place)) {
+        let owner = self.store.state().owner_of(name);
+        let allowed = files::check_owner(&owner, &vm.vm);
+        let taken = allowed.and_then(|()| self.take_devices(name, &vm.vm));
+        match taken.and_then(|()| self.vms.start(name, &vm.vm, &owner, &host, grant.is_some(), &place)) {
             Ok(pid) => {
                 self.store.event(Level::Info, &subject, "vm.started", &format!("started as process {pid}"));
                 self.attentive_until = Instant::now() + ATTENTION;

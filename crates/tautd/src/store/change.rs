@@ -134,6 +134,23 @@ impl Change {
         describe(&before, &after)
     }
 
+    /// Returns the document before and after the write as JSON, as the store's file has it.
+    pub(crate) fn texts(&self, desired: &Desired) -> (Option<String>, Option<String>) {
+        fn text<T: Serialize>(document: Option<&T>) -> Option<String> {
+            // A document that is no JSON is refused when it is saved.
+            document.and_then(|document| serde_json::to_string(document).ok())
+        }
+        let before = match self {
+            Self::Vm(name, _) => text(desired.vms.get(name)),
+            Self::VSwitch(name, _) => text(desired.vswitches.get(name)),
+            Self::PortGroup(name, _) => text(desired.portgroups.get(name)),
+            Self::Netns(name, _) => text(desired.netns.get(name)),
+            Self::External(name, _) => text(desired.external.get(name)),
+            Self::Host(..) => text(Some(&desired.host)),
+        };
+        (before, self.to_json().ok().filter(|_| !self.is_deletion()))
+    }
+
     /// Returns the document as JSON; `null` for a deletion.
     pub(super) fn to_json(&self) -> serde_json::Result<String> {
         match self {

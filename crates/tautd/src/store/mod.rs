@@ -22,8 +22,9 @@ use taut_plan::network::numbering::assign_numbers;
 pub(crate) use change::{Change, Kind};
 pub(crate) use schema::OpenError;
 
+use crate::access::rights::Rights;
 use events::EventLog;
-use schema::Revisions;
+use schema::{Owners, Revisions};
 
 /// The store.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ pub(crate) struct State {
     pub(crate) desired: Desired,
     /// Revision of each document.
     revisions: Revisions,
+    /// Owner of each VM that is not root's.
+    owners: Owners,
     /// Revision of the newest write, deletions included.
     pub(crate) revision: u64,
 }
@@ -49,6 +52,11 @@ impl State {
     /// Returns the revision of a document's last write; 0 if there is no such document.
     pub(crate) fn revision_of(&self, kind: Kind, name: &taut_api::Name) -> u64 {
         self.revisions.get(&(kind, name.clone())).copied().unwrap_or(0)
+    }
+
+    /// Returns the owner of a VM, with whose rights its files are opened.
+    pub(crate) fn owner_of(&self, vm: &taut_api::Name) -> Rights {
+        self.owners.get(vm).cloned().unwrap_or_else(Rights::root)
     }
 }
 
@@ -80,6 +88,16 @@ impl Store {
         &self,
         decide: impl FnOnce(&State) -> Result<Change, ApiError>,
     ) -> Result<Arc<State>, ApiError> {
+        self.write_for(None, decide)
+    }
+
+    /// Like [`Store::write`]. A VM that is written gets this owner, if one is given; else it keeps
+    /// its own.
+    pub(crate) fn write_for(
+        &self,
+        owner: Option<Rights>,
+        decide: impl FnOnce(&State) -> Result<Change, ApiError>,
+    ) -> Result<Arc<State>, ApiError> {
         let mut db = self.durable();
         let mut next = State::clone(&lock(&self.state));
         let change = decide(&next)?;
@@ -90,6 +108,15 @@ impl Store {
             next.revisions.remove(&key);
         } else {
             next.revisions.insert(key, next.revision);
+        }
+        if let Change::Vm(name, vm) = &change {
+            match owner {
+                Some(owner) if vm.is_some() && !owner.are_roots() => {
+                    next.owners.insert(name.clone(), owner);
+                }
+                None if vm.is_some() => {}
+                _ => drop(next.owners.remove(name)),
+            }
         }
         next.desired.numbers = assign_numbers(&next.desired)?;
         schema::save(&mut db, &change, &next).map_err(|error| refused_by_disk(&error))?;

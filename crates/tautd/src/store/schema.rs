@@ -13,6 +13,7 @@ use taut_plan::facts::Numbers;
 use taut_plan::network::numbering::assign_numbers;
 
 use super::{Change, Kind, State};
+use crate::access::rights::Rights;
 
 /// Name of the file in the state directory.
 const FILE: &str = "taut.db";
@@ -34,6 +35,13 @@ const TABLES: &str = "
 
 /// Revision of each document.
 pub(super) type Revisions = BTreeMap<(Kind, Name), u64>;
+
+/// Owners of VMs by name; root's VMs have no entry.
+pub(super) type Owners = BTreeMap<Name, Rights>;
+
+/// Owners of VMs. The table is not part of the format: a version that does not know it leaves it as
+/// it is, so a store can go back to that version. There every VM is root's.
+const OWNERS: &str = "CREATE TABLE IF NOT EXISTS owners (vm TEXT PRIMARY KEY, rights TEXT NOT NULL) STRICT";
 
 /// Why the store could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -192,12 +200,35 @@ pub(super) fn load(db: &Connection) -> Result<State, OpenError> {
         query.query_map([kind], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
     };
     state.desired.numbers = Numbers { ports: numbers("port")?, segments: numbers("segment")? };
+    state.owners = owners(db, &state)?;
     // Another version may have numbered differently.
     state.desired.numbers = assign_numbers(&state.desired).map_err(OpenError::Numbers)?;
     Ok(state)
 }
 
-/// Writes one change with its revision and numbers, or nothing.
+/// Reads the owners of VMs that exist.
+fn owners(db: &Connection, state: &State) -> Result<Owners, OpenError> {
+    let mut owners = Owners::new();
+    let exists = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'owners'";
+    if db.query_row(exists, [], |row| row.get::<_, u64>(0))? == 0 {
+        return Ok(owners);
+    }
+    let mut query = db.prepare("SELECT vm, rights FROM owners")?;
+    let mut rows = query.query([])?;
+    while let Some(row) = rows.next()? {
+        let (name, rights): (String, String) = (row.get(0)?, row.get(1)?);
+        let bad = |source| OpenError::Document { kind: "owner of", name: name.clone(), source };
+        let vm: Name = name.parse().map_err(|error| bad(Box::new(error)))?;
+        let rights = serde_json::from_str(&rights).map_err(|error| bad(Box::new(error)))?;
+        // A version that does not know owners may have deleted the VM.
+        if state.desired.vms.contains_key(&vm) {
+            owners.insert(vm, rights);
+        }
+    }
+    Ok(owners)
+}
+
+/// Writes one change with its revision, numbers and owner, or nothing.
 pub(super) fn save(db: &mut Connection, change: &Change, next: &State) -> rusqlite::Result<()> {
     let transaction = db.transaction()?;
     let (kind, name) = (change.kind().as_str(), change.name().as_str());
@@ -212,6 +243,9 @@ pub(super) fn save(db: &mut Connection, change: &Change, next: &State) -> rusqli
             params![kind, name, next.revision, spec],
         )?;
     }
+    if let Change::Vm(vm, _) = change {
+        save_owner(&transaction, vm, next.owners.get(vm))?;
+    }
     transaction.execute("UPDATE counter SET revision = ?1", [next.revision])?;
     transaction.execute("DELETE FROM numbers", [])?;
     let numbers = &next.desired.numbers;
@@ -223,4 +257,18 @@ pub(super) fn save(db: &mut Connection, change: &Change, next: &State) -> rusqli
     }
     drop(insert);
     transaction.commit()
+}
+
+/// Writes the owner of one VM; root's VMs have none.
+fn save_owner(db: &Connection, vm: &Name, owner: Option<&Rights>) -> rusqlite::Result<()> {
+    db.execute(OWNERS, [])?;
+    let Some(owner) = owner else {
+        db.execute("DELETE FROM owners WHERE vm = ?1", [vm.as_str()])?;
+        return Ok(());
+    };
+    let rights = serde_json::to_string(owner)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+    let sql = "INSERT INTO owners VALUES (?1, ?2) ON CONFLICT (vm) DO UPDATE SET rights = ?2";
+    db.execute(sql, params![vm.as_str(), rights])?;
+    Ok(())
 }

@@ -270,3 +270,48 @@ fn numbers_of_another_version_are_reassigned_except_ports() {
     let store = Store::open(dir.path()).unwrap();
     assert_eq!(store.state().desired.numbers, before);
 }
+
+#[test]
+fn a_vm_keeps_its_owner_until_it_is_deleted() {
+    let (dir, store) = store();
+    for change in [vswitch("sw"), portgroup("lan", 0)] {
+        write(&store, change);
+    }
+    let alice = Rights { uid: 1000, gid: 100, groups: vec![27, 1000] };
+    let vm1 = name("vm1");
+    assert_eq!(store.write_for(Some(alice.clone()), |_| Ok(vm())).unwrap().owner_of(&vm1), alice);
+    write(&store, vm());
+    drop(store);
+    let store = Store::open(dir.path()).unwrap();
+    assert_eq!(store.state().owner_of(&vm1), alice, "also after a restart");
+    assert_eq!(store.state().owner_of(&name("other")), Rights::root());
+    write(&store, Change::Vm(vm1.clone(), None));
+    write(&store, vm());
+    assert_eq!(store.state().owner_of(&vm1), Rights::root(), "the next one of this name is another VM");
+    store.write_for(Some(alice), |_| Ok(vm())).unwrap();
+    store.write_for(Some(Rights::root()), |_| Ok(vm())).unwrap();
+    assert_eq!(store.state().owner_of(&vm1), Rights::root());
+}
+
+#[test]
+fn a_store_of_the_version_before_owners_is_opened() {
+    let (dir, store) = store();
+    for change in [vswitch("sw"), portgroup("lan", 0), vm()] {
+        write(&store, change);
+    }
+    drop(store);
+    let db = Connection::open(dir.path().join("taut.db")).unwrap();
+    db.execute_batch("DROP TABLE owners").unwrap();
+    drop(db);
+    let store = Store::open(dir.path()).unwrap();
+    assert_eq!(store.state().owner_of(&name("vm1")), Rights::root());
+    let alice = Rights { uid: 1000, gid: 100, groups: Vec::new() };
+    store.write_for(Some(alice.clone()), |_| Ok(vm())).unwrap();
+    // That version deletes VMs without their owners.
+    drop(store);
+    let db = Connection::open(dir.path().join("taut.db")).unwrap();
+    db.execute("DELETE FROM documents WHERE kind = 'vm'", []).unwrap();
+    drop(db);
+    let store = Store::open(dir.path()).unwrap();
+    assert_eq!(store.state().owner_of(&name("vm1")), Rights::root());
+}

@@ -1,28 +1,39 @@
 //! Processes of VMs: starting, adopting, stopping, and recording why one ended.
 //!
-//! A VM's run directory holds its sockets and logs, the file `pid` with the process's identity
-//! while it runs, and the file `failed` with the reason of a failure until its next start.
+//! A VM's run directory holds its sockets, the file `pid` with the process's identity while it
+//! runs, and the file `failed` with the reason of a failure until its next start. Its logs are
+//! elsewhere ([`crate::console`]).
 
+mod chain;
+mod descriptors;
+mod inspector;
 mod reason;
 mod start;
 mod stop;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use rustix::net::SocketAddrUnix;
 use serde::{Deserialize, Serialize};
 use taut_api::Name;
+use taut_api::confinement::Confinement;
 use taut_api::fabric::counters::MAX_PORTS;
 use taut_api::link::WantedLink;
 use taut_api::machine::{DiskLimits, VmAccelerator};
 use taut_api::vm::VmKind;
+use taut_host::kernel::namespace;
 use taut_plan::Desired;
 use taut_plan::facts::{MachineSeen, MachineSize, VmSeen};
-use taut_vm::launch::{RunPaths, Tuning};
+use taut_vm::launch::{RunPaths, Tuning, private_socket};
 
+use crate::confine::Confiner;
+use crate::console::Console;
+use crate::external::{connect_now, connect_to};
 use crate::process::{Identity, Process, write_record};
+use descriptors::Copies;
 use reason::Ending;
 use stop::Stopping;
 
@@ -33,6 +44,12 @@ pub(crate) struct Vms {
     dir: PathBuf,
     /// Folder of taut's programs.
     libexec: PathBuf,
+    /// Starts their processes behind walls.
+    confiner: Confiner,
+    /// Keeps what they write.
+    console: Console,
+    /// Copies of kernels and initrds.
+    copies: Copies,
     running: BTreeMap<Name, Running>,
 }
 
@@ -51,8 +68,16 @@ struct Running {
     size: Option<MachineSize>,
     /// Indices of the cards whose link QEMU has taken down.
     links_down: BTreeSet<usize>,
-    /// QEMU has finished starting. A microguest shows that by its socket.
+    /// QEMU has finished starting.
     ready: bool,
+    /// Indices of the cards whose sockets are in the network namespace of its process.
+    private_cards: BTreeSet<usize>,
+    /// Path of its disk.
+    disk: Option<String>,
+    /// User of its process; `None` if an earlier version started it as root.
+    user: Option<u32>,
+    /// Walls around its process that this host lacks.
+    missing_walls: Vec<String>,
     stopping: Option<Stopping>,
 }
 
@@ -75,6 +100,14 @@ struct Record {
     links_down: BTreeSet<usize>,
     #[serde(default = "ready_without_record")]
     ready: bool,
+    #[serde(default)]
+    private_cards: BTreeSet<usize>,
+    #[serde(default)]
+    disk: Option<String>,
+    #[serde(default)]
+    user: Option<u32>,
+    #[serde(default)]
+    missing_walls: Vec<String>,
 }
 
 /// A VM counts as started if an earlier version of the daemon, which did not record it, left it.
@@ -96,7 +129,12 @@ pub(crate) enum End {
 impl Vms {
     /// Adopts the VMs that an earlier daemon left running below `run_dir`. `libexec` has taut's
     /// programs.
-    pub(crate) fn adopt(run_dir: &Path, libexec: &Path) -> io::Result<Self> {
+    pub(crate) fn adopt(
+        run_dir: &Path,
+        libexec: &Path,
+        confiner: Confiner,
+        console: Console,
+    ) -> io::Result<Self> {
         let dir = run_dir.join("vms");
         fs::create_dir_all(&dir)?;
         let mut running = BTreeMap::new();
@@ -104,14 +142,28 @@ impl Vms {
             let paths = RunPaths::new(dir.join(name.as_str()));
             let Some(record) = record(&paths) else { continue };
             if let Some(process) = Process::adopt(record.identity) {
+                console.adopt(&name, &paths);
                 running.insert(name, Running::new(process, record));
             } else {
-                let ending =
-                    Ending { pid: record.identity.pid, kind: record.kind, status: None, while_away: true };
-                clean_up(&paths, Some(&reason::describe(ending, &paths, |_| None)));
+                let ending = Ending {
+                    pid: record.identity.pid,
+                    status: None,
+                    while_away: true,
+                    disk: record.disk.as_deref(),
+                };
+                console.flush_output(&name, &paths);
+                let log = Console::process_log(&console.logs().vm(&name), &paths);
+                clean_up(&paths, Some(&reason::describe(ending, &log, |_| None)));
+                console.forget(&name, &paths);
             }
         }
-        Ok(Self { dir, libexec: libexec.to_owned(), running })
+        let (libexec, copies) = (libexec.to_owned(), Copies::default());
+        Ok(Self { dir, libexec, confiner, console, copies, running })
+    }
+
+    /// Returns the handle of the process that keeps what VMs write.
+    pub(crate) fn console(&self) -> &Console {
+        &self.console
     }
 
     /// Returns the paths of one VM's files.
@@ -119,13 +171,14 @@ impl Vms {
         RunPaths::new(self.dir.join(name.as_str()))
     }
 
-    /// Observes every VM that has a run directory or a process.
+    /// Observes every VM that has a run directory, logs or a process.
     pub(crate) fn seen(&self) -> BTreeMap<Name, VmSeen> {
         let names = names_in(&self.dir).unwrap_or_else(|error| {
             tracing::warn!(%error, "the VMs' run directory cannot be read");
             Vec::new()
         });
-        let all: BTreeSet<Name> = names.into_iter().chain(self.running.keys().cloned()).collect();
+        let names = names.into_iter().chain(self.console.logs().vms());
+        let all: BTreeSet<Name> = names.chain(self.running.keys().cloned()).collect();
         all.into_iter().map(|name| (name.clone(), self.observe(&name))).collect()
     }
 
@@ -136,11 +189,11 @@ impl Vms {
             kind: vm.kind,
             accelerator: vm.accelerator,
             stopping: vm.stopping.is_some(),
-            ready: match vm.kind {
-                VmKind::Qemu => vm.ready,
-                VmKind::Micro => paths.agent().exists(),
-            },
-            sockets: (0..MAX_PORTS).take_while(|&index| paths.nic(index).exists()).collect(),
+            // A microguest has its sockets from the start, and needs no time for anything else.
+            ready: vm.ready || vm.kind == VmKind::Micro,
+            sockets: (0..MAX_PORTS)
+                .take_while(|index| vm.private_cards.contains(index) || paths.nic(*index).exists())
+                .collect(),
             vmci: vm.vmci,
             locked: vm.tuning.locked,
             machine: MachineSeen {
@@ -152,6 +205,7 @@ impl Vms {
                 size: vm.size,
                 links_down: vm.links_down.clone(),
             },
+            confinement: vm.user.map(|user| Confinement { user, missing: vm.missing_walls.clone() }),
         });
         let failure = process.is_none().then(|| fs::read_to_string(failed(&paths)).ok()).flatten();
         let (vmci_socket, host_socket) = (paths.vmci_front().exists(), paths.vmci().exists());
@@ -202,6 +256,18 @@ impl Vms {
         }
     }
 
+    /// Connects to the socket of a VM's card without blocking. QEMU listens some time after its
+    /// start.
+    pub(crate) fn connect_nic(&self, name: &Name, index: usize) -> io::Result<OwnedFd> {
+        match self.running.get(name).filter(|vm| vm.private_cards.contains(&index)) {
+            Some(vm) => {
+                let socket = SocketAddrUnix::new_abstract_name(private_socket(index).as_bytes())?;
+                namespace::within_process(vm.process.watch()?.as_fd(), || connect_to(&socket))
+            }
+            None => connect_now(&self.paths(name).nic(index)),
+        }
+    }
+
     /// Returns a descriptor for each VM that becomes readable when its process ends.
     pub(crate) fn watches(&self) -> Vec<(Name, OwnedFd)> {
         let watch = |(name, vm): (&Name, &Running)| Some((name.clone(), vm.process.watch().ok()?));
@@ -221,17 +287,21 @@ impl Vms {
         if !self.running.get(name)?.process.has_ended(std::time::Duration::ZERO) {
             return None;
         }
-        let mut vm = self.running.remove(name)?;
+        let vm = self.running.remove(name)?;
         let paths = self.paths(name);
         let end = match vm.process.status() {
             _ if vm.stopping.is_some() => End::Stopped,
             Some(status) if status.success() => End::ShutDown,
             status => {
-                let ending = Ending { pid: vm.process.pid(), kind: vm.kind, status, while_away: false };
+                let disk = vm.disk.as_deref();
+                let ending = Ending { pid: vm.process.pid(), status, while_away: false, disk };
                 let holder = |disk: &str| reason::holder(desired, self.running.keys(), name, disk);
-                End::Failed(reason::describe(ending, &paths, holder))
+                self.console.flush_output(name, &paths);
+                let log = Console::process_log(&self.console.logs().vm(name), &paths);
+                End::Failed(reason::describe(ending, &log, holder))
             }
         };
+        self.console.forget(name, &paths);
         clean_up(&paths, if let End::Failed(reason) = &end { Some(reason) } else { None });
         Some(end)
     }
@@ -251,10 +321,15 @@ impl Vms {
         }
     }
 
-    /// Removes the run directory of a VM without a process.
+    /// Removes the run directory and the logs of a VM without a process.
     pub(crate) fn remove_dir(&self, name: &Name) {
-        if let Err(error) = fs::remove_dir_all(self.dir.join(name.as_str())) {
+        if let Err(error) = fs::remove_dir_all(self.dir.join(name.as_str()))
+            && error.kind() != io::ErrorKind::NotFound
+        {
             tracing::warn!(%error, vm = %name, "its run directory cannot be removed");
+        }
+        if let Err(error) = self.console.logs().vm(name).remove() {
+            tracing::warn!(%error, vm = %name, "its logs cannot be removed");
         }
     }
 
@@ -277,8 +352,8 @@ impl Vms {
 impl Running {
     /// A VM with this process, as recorded.
     fn new(process: Process, record: Record) -> Self {
-        let Record { identity: _, kind, accelerator, vmci, tuning, disk_limits, size, links_down, ready } =
-            record;
+        let Record { identity: _, kind, accelerator, vmci, tuning, disk_limits, .. } = record;
+        let Record { size, links_down, ready, private_cards, disk, user, missing_walls, .. } = record;
         Self {
             process,
             kind,
@@ -289,6 +364,10 @@ impl Running {
             size,
             links_down,
             ready,
+            private_cards,
+            disk,
+            user,
+            missing_walls,
             stopping: None,
         }
     }
@@ -304,6 +383,10 @@ impl Running {
             size: self.size,
             links_down: self.links_down.clone(),
             ready: self.ready,
+            private_cards: self.private_cards.clone(),
+            disk: self.disk.clone(),
+            user: self.user,
+            missing_walls: self.missing_walls.clone(),
         }
     }
 }

@@ -1,12 +1,11 @@
 //! The reason of a VM's failure, for its user: how its process ended, and its last words.
 
 use std::fs;
+use std::path::Path;
 use std::process::ExitStatus;
 
 use taut_api::Name;
-use taut_api::vm::VmKind;
 use taut_plan::Desired;
-use taut_vm::launch::RunPaths;
 
 /// Maximum number of bytes at the end of a log that are read.
 const LOG_READ: usize = 64 << 10;
@@ -14,27 +13,30 @@ const LOG_READ: usize = 64 << 10;
 const LOG_TAIL: usize = 1000;
 /// QEMU prints a line with these words for each socket that it opens.
 const HARMLESS: &str = ": info: QEMU waiting for connection on: ";
-/// QEMU prints the path of a locked image after these words, in brackets.
+/// QEMU's name for the image that a disk names.
+const DESCRIPTOR: &str = "/dev/fdset/1";
+/// QEMU prints the name of a locked image after these words, in brackets.
 const LOCKED: &str = "Is another process using the image [";
 
 /// The end of a VM's process.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ending {
+pub(super) struct Ending<'a> {
     pub(super) pid: u32,
-    pub(super) kind: VmKind,
     /// Exit status, if the kernel told it.
     pub(super) status: Option<ExitStatus>,
     /// The process ended before this daemon started.
     pub(super) while_away: bool,
+    /// Path of its disk.
+    pub(super) disk: Option<&'a str>,
 }
 
-/// Returns the reason of a failure. `holder` returns the VM that has a disk open.
-pub(super) fn describe(
-    ending: Ending,
-    paths: &RunPaths,
-    holder: impl FnOnce(&str) -> Option<Name>,
-) -> String {
-    let log = last_words(paths);
+/// Returns the reason of a failure. `log` is that of the process. `holder` returns the VM that has
+/// a disk open.
+pub(super) fn describe(ending: Ending<'_>, log: &Path, holder: impl FnOnce(&str) -> Option<Name>) -> String {
+    let mut log = last_words(log);
+    if let Some(disk) = ending.disk {
+        log = log.replace(DESCRIPTOR, disk);
+    }
     let mut reason = String::new();
     if let Some(disk) = locked_disk(&log) {
         reason = match holder(disk) {
@@ -42,7 +44,7 @@ pub(super) fn describe(
             None => format!("its disk {disk} is in use by another process; "),
         };
     }
-    reason += &how(ending, paths);
+    reason += &how(ending);
     if !log.is_empty() {
         reason += "; it said: ";
         reason += tail(&log);
@@ -66,23 +68,19 @@ pub(super) fn holder<'a>(
     running.find(|vm| *vm != name && has_it(vm)).cloned()
 }
 
-fn how(ending: Ending, paths: &RunPaths) -> String {
-    let Ending { pid, kind, status, while_away } = ending;
+fn how(ending: Ending<'_>) -> String {
+    let Ending { pid, status, while_away, .. } = ending;
     let ended =
         format!("its process {pid} ended{}", if while_away { " while the daemon was away" } else { "" });
     match status {
         Some(status) => format!("{ended} with {status}"),
-        // QEMU removes its sockets when it ends in an orderly way.
-        None if kind == VmKind::Qemu && paths.qmp().exists() => {
-            format!("{ended} and left its sockets, so it was killed or crashed; its exit status is not known")
-        }
         None => format!("{ended}; its exit status is not known"),
     }
 }
 
 /// Returns the end of a process's log without the lines that QEMU prints in any case.
-fn last_words(paths: &RunPaths) -> String {
-    let log = fs::read(paths.log()).unwrap_or_default();
+fn last_words(log: &Path) -> String {
+    let log = fs::read(log).unwrap_or_default();
     let log = String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_READ)..]);
     let lines: Vec<&str> = log.trim().lines().filter(|line| !line.contains(HARMLESS)).collect();
     lines.join("\n")
@@ -104,50 +102,48 @@ fn locked_disk(log: &str) -> Option<&str> {
 mod first_hour {
     use super::*;
 
-    fn paths(log: &str) -> (tempfile::TempDir, RunPaths) {
+    fn log(text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
         let dir = tempfile::tempdir().unwrap();
-        let paths = RunPaths::new(dir.path().to_owned());
-        fs::write(paths.log(), log).unwrap();
-        (dir, paths)
+        let log = dir.path().join("vm.log");
+        fs::write(&log, text).unwrap();
+        (dir, log)
     }
 
-    fn ending(status: Option<ExitStatus>) -> Ending {
-        Ending { pid: 7, kind: VmKind::Qemu, status, while_away: false }
+    fn ending(status: Option<ExitStatus>) -> Ending<'static> {
+        Ending { pid: 7, status, while_away: false, disk: Some("/d.qcow2") }
     }
 
     #[test]
     fn the_lock_error_comes_first_and_names_the_vm() {
         let waits = "qemu: -chardev x: info: QEMU waiting for connection on: disconnected:unix:a,server=on";
         let error = "qemu: -drive x: Failed to get \"write\" lock";
-        let question = "Is another process using the image [/d.qcow2]?";
-        let (_dir, paths) = paths(&format!("{waits}\n{error}\n{question}\n"));
+        let question = |name: &str| format!("Is another process using the image [{name}]?");
+        let (_dir, log) = log(&format!("{waits}\n{error}\n{}\n", question("/dev/fdset/1")));
+        let question = question("/d.qcow2");
         let status = <ExitStatus as std::os::unix::process::ExitStatusExt>::from_raw(1 << 8);
         let asked = std::cell::Cell::new(false);
-        let reason = describe(ending(Some(status)), &paths, |disk| {
+        let reason = describe(ending(Some(status)), &log, |disk| {
             asked.set(disk == "/d.qcow2");
             Some("db1".parse().unwrap())
         });
         let first = "its disk /d.qcow2 is in use by VM `db1`; its process 7 ended with exit status: 1";
         assert_eq!(reason, format!("{first}; it said: {error}\n{question}"));
         assert!(asked.get());
-        assert!(describe(ending(Some(status)), &paths, |_| None).contains("in use by another process"));
+        assert!(describe(ending(Some(status)), &log, |_| None).contains("in use by another process"));
     }
 
     #[test]
     fn a_long_log_is_cut_at_a_character() {
-        let (_dir, paths) = paths(&"é".repeat(LOG_TAIL));
-        let reason = describe(ending(None), &paths, |_| unreachable!("the log names no disk"));
+        let (_dir, log) = log(&"é".repeat(LOG_TAIL));
+        let reason = describe(ending(None), &log, |_| unreachable!("the log names no disk"));
         let words = reason.split_once("it said: ").unwrap().1;
         assert_eq!(words.len(), LOG_TAIL);
     }
 
     #[test]
-    fn sockets_that_are_left_tell_of_a_violent_end() {
-        let (_dir, paths) = paths("");
-        let told = || describe(ending(None), &paths, |_| None);
-        assert_eq!(told(), "its process 7 ended; its exit status is not known");
-        fs::write(paths.qmp(), "").unwrap();
-        let killed = "its process 7 ended and left its sockets, so it was killed or crashed";
-        assert_eq!(told(), format!("{killed}; its exit status is not known"));
+    fn an_unknown_exit_status_is_told() {
+        let (_dir, log) = log("");
+        let told = describe(ending(None), &log, |_| None);
+        assert_eq!(told, "its process 7 ended; its exit status is not known");
     }
 }

@@ -1,36 +1,44 @@
 //! Starting a VM's process.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::Duration;
 
 use taut_api::error::ErrorKind;
 use taut_api::host::AcceleratorKind;
 use taut_api::machine::VmAccelerator;
-use taut_api::vm::{VmKind, VmSpec};
+use taut_api::vm::{NicModel, VmKind, VmSpec};
 use taut_api::{ApiError, Name};
 use taut_plan::facts::{MachineSize, MemoryPlace};
 use taut_plan::resources::disk_limits::wanted_limits;
 use taut_vm::launch::{self, Launch, MemoryTuning, RunPaths, Tuning};
 
+use super::chain::{OpenChain, open_chain};
+use super::descriptors::open_all;
+use super::inspector::Inspectors;
 use super::{Record, Running, Vms};
+use crate::access::rights::Rights;
 use crate::board::HostFacts;
-use crate::process::{OomScore, Process, write_record};
+use crate::confine::{self, Devices, Program, Walls};
+use crate::process::{OomScore, write_record};
 
+/// Threads of a VM's process besides its vCPUs: QEMU reads and writes disks with up to 64.
+const HELPER_THREADS: u64 = 96;
 /// Time limit for the end of a process that was killed right after its start.
 const KILLED_WITHIN: Duration = Duration::from_secs(5);
 
 impl Vms {
-    /// Starts a VM's process. `exclusive` tells whether its vCPUs will own pCPUs. The sockets of
-    /// its vNICs appear some time later.
+    /// Starts a VM's process. Its files are opened with the rights of `owner`. `exclusive` tells
+    /// whether its vCPUs will own pCPUs. QEMU listens for its virtio cards some time later.
     pub(crate) fn start(
         &mut self,
         name: &Name,
         spec: &VmSpec,
+        owner: &Rights,
         host: &HostFacts,
         exclusive: bool,
         memory: &MemoryPlace,
@@ -40,12 +48,16 @@ impl Vms {
             ApiError::new(
                 ErrorKind::Unavailable,
                 format!("{what} for VM `{name}` failed"),
-                "remove the cause, then start it again",
+                confine::hint(error).unwrap_or("remove the cause, then start it again"),
             )
             .because(error)
         };
         let chosen = launch::accelerator(spec, &host.accelerator);
         let tuning = Tuning { memory: tuned(memory), ..Tuning::of(spec, &chosen, exclusive) };
+        let disk = spec.disk.as_ref().filter(|_| spec.kind == VmKind::Qemu);
+        let inspectors = Inspectors { confiner: &self.confiner, libexec: &self.libexec };
+        let OpenChain { chain, files } =
+            disk.map(|disk| open_chain(disk, owner, &inspectors)).transpose()?.unwrap_or_default();
         let launch = Launch {
             name,
             spec,
@@ -54,18 +66,39 @@ impl Vms {
             qemu: host.qemu.as_ref(),
             libexec: &self.libexec,
             tuning,
+            disk: disk.map(|_| &chain),
         };
-        let mut command = launch.command()?;
+        let start = launch.start()?;
         make_dir(&paths).map_err(|error| failed("making the run directory", &error))?;
         remove_sockets(&paths, &listening_sockets(spec.kind, &paths));
-        let log = File::create(paths.log()).map_err(|error| failed("making the log", &error))?;
-        let errors = log.try_clone().map_err(|error| failed("making the log", &error))?;
-        command.stdin(Stdio::null()).stdout(log).stderr(errors).current_dir(paths.dir());
-        let program = command.get_program().to_string_lossy().into_owned();
-        let process = Process::spawn(&mut command, &[], OomScore::VM)
-            .map_err(|error| failed(&format!("starting `{program}`"), &error))?;
+        remove_old_logs(&paths);
+        let descriptors = open_all(&start.sources, owner, files, &mut self.copies)?;
+        let user = self.confiner.users().of_vm(&self.running.values().filter_map(|vm| vm.user).collect())?;
+        let output = self.console.begin_output(name, &paths);
+        let output = output.map_err(|error| failed("keeping its output", &error))?;
+        let started = self.confiner.start(&Program {
+            path: &start.program,
+            args: &start.args,
+            descriptors: descriptors.iter().zip(launch::FIRST..).map(|(fd, at)| (fd.as_fd(), at)).collect(),
+            input: None,
+            output: &output,
+            user,
+            oom: OomScore::VM,
+            devices: devices(spec, chosen.kind),
+            locks_memory: tuning.locked || !spec.passthrough.is_empty(),
+            threads: u64::from(spec.vcpus) + HELPER_THREADS,
+            walls: Walls::Vm,
+            run_dir: paths.dir(),
+        });
+        // The process alone keeps locks on images, and sockets that listen.
+        drop((descriptors, output));
+        if started.is_err() {
+            self.console.forget(name, &paths);
+        }
+        let started =
+            started.map_err(|error| failed(&format!("starting `{}`", start.program.display()), &error))?;
         let record = Record {
-            identity: process.identity(),
+            identity: started.process.identity(),
             kind: spec.kind,
             accelerator: accelerator(spec.kind, chosen.kind),
             vmci: spec.vmci.is_some(),
@@ -74,14 +107,22 @@ impl Vms {
             size: Some(MachineSize::of(spec)),
             links_down: BTreeSet::new(),
             ready: false,
+            private_cards: private_cards(spec),
+            disk: disk.map(|disk| disk.path.clone()),
+            user: started.user,
+            missing_walls: started.missing,
         };
         if let Err(error) = write_record(&paths.pid(), &record) {
             // Without its record no daemon could adopt it.
-            process.kill(KILLED_WITHIN);
+            started.process.kill(KILLED_WITHIN);
+            self.console.forget(name, &paths);
             return Err(failed("recording the process", &error));
         }
-        let pid = process.pid();
-        self.running.insert(name.clone(), Running::new(process, record));
+        if spec.kind == VmKind::Qemu {
+            self.console.connect_serial(name, &paths);
+        }
+        let pid = started.process.pid();
+        self.running.insert(name.clone(), Running::new(started.process, record));
         Ok(pid)
     }
 
@@ -100,6 +141,20 @@ impl Vms {
         let paths = self.paths(name);
         make_dir(&paths)?;
         Ok(paths)
+    }
+}
+
+/// Returns the cards for which QEMU listens in its own network namespace.
+fn private_cards(spec: &VmSpec) -> BTreeSet<usize> {
+    let cards = spec.nics.iter().enumerate().filter(|(_, card)| card.model == NicModel::Virtio);
+    cards.map(|(index, _)| index).filter(|_| spec.kind == VmKind::Qemu).collect()
+}
+
+/// Returns the devices of the host that a VM's process uses.
+fn devices(spec: &VmSpec, accelerator: AcceleratorKind) -> Devices {
+    Devices {
+        kvm: spec.kind == VmKind::Qemu && accelerator == AcceleratorKind::Kvm,
+        passed: spec.passthrough.iter().map(|device| device.address).collect(),
     }
 }
 
@@ -132,6 +187,14 @@ pub(super) fn seen(tuning: &MemoryTuning) -> MemoryPlace {
 
 fn make_dir(paths: &RunPaths) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o750).create(paths.dir())
+}
+
+/// Removes the logs that version 0.1 left in the run directory.
+fn remove_old_logs(paths: &RunPaths) {
+    for path in [paths.log(), paths.console_log()] {
+        // They rarely exist.
+        let _ = fs::remove_file(path);
+    }
 }
 
 /// Returns the sockets on which the fabric listens for the VM before the VM is started.

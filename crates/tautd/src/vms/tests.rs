@@ -6,7 +6,9 @@ use taut_api::machine::VmAccelerator;
 use taut_plan::facts::MemoryPlace;
 
 use super::*;
+use crate::access::rights::Rights;
 use crate::board::HostFacts;
+use crate::console::LogFolder;
 
 fn host() -> HostFacts {
     HostFacts { accelerator: Accelerator { kind: AcceleratorKind::Tcg, why: "a test".into() }, qemu: None }
@@ -23,6 +25,11 @@ fn spec() -> taut_api::vm::VmSpec {
     serde_json::from_str(r#"{"kind": "micro"}"#).unwrap()
 }
 
+fn adopt(dir: &Path) -> io::Result<Vms> {
+    let console = Console::new(dir, dir, LogFolder::at(dir.join("log")), None, Confiner::without_walls())?;
+    Vms::adopt(dir, dir, Confiner::without_walls(), console)
+}
+
 fn wait_for_end(vms: &mut Vms, name: &Name) -> End {
     assert!(vms.running[name].process.has_ended(Duration::from_secs(20)));
     vms.ended(name, &Desired::default()).unwrap()
@@ -33,11 +40,11 @@ fn the_next_daemon_adopts_a_running_vm() {
     let dir = tempfile::tempdir().unwrap();
     let name: Name = "m1".parse().unwrap();
     make_program(dir.path(), "exec sleep 60");
-    let mut first = Vms::adopt(dir.path(), dir.path()).unwrap();
-    let pid = first.start(&name, &spec(), &host(), false, &MemoryPlace::default()).unwrap();
+    let mut first = adopt(dir.path()).unwrap();
+    let pid = first.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
     assert_eq!(first.observe(&name).process.unwrap().accelerator, VmAccelerator::Native);
 
-    let mut second = Vms::adopt(dir.path(), dir.path()).unwrap();
+    let mut second = adopt(dir.path()).unwrap();
     assert_eq!(second.observe(&name).process.unwrap().pid, pid);
     second.stop(&name, Duration::ZERO);
     assert!(second.observe(&name).process.unwrap().stopping);
@@ -54,14 +61,11 @@ fn a_failures_reason_is_kept_until_it_is_cleared() {
     let dir = tempfile::tempdir().unwrap();
     let name: Name = "m1".parse().unwrap();
     make_program(dir.path(), "echo no such luck >&2; exit 3");
-    let mut vms = Vms::adopt(dir.path(), dir.path()).unwrap();
-    vms.start(&name, &spec(), &host(), false, &MemoryPlace::default()).unwrap();
+    let mut vms = adopt(dir.path()).unwrap();
+    vms.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
     let End::Failed(reason) = wait_for_end(&mut vms, &name) else { panic!("it failed") };
     assert!(reason.contains("no such luck") && reason.contains('3'), "{reason}");
-    assert_eq!(
-        Vms::adopt(dir.path(), dir.path()).unwrap().observe(&name).failure.as_deref(),
-        Some(reason.as_str())
-    );
+    assert_eq!(adopt(dir.path()).unwrap().observe(&name).failure.as_deref(), Some(reason.as_str()));
     Vms::clear_failure(dir.path(), &name);
     assert_eq!(vms.observe(&name), VmSeen::default());
 }
@@ -71,9 +75,9 @@ fn first_hour_the_signal_that_killed_an_adopted_vm_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let name: Name = "m1".parse().unwrap();
     make_program(dir.path(), "exec sleep 60");
-    let mut first = Vms::adopt(dir.path(), dir.path()).unwrap();
-    let pid = first.start(&name, &spec(), &host(), false, &MemoryPlace::default()).unwrap();
-    let mut second = Vms::adopt(dir.path(), dir.path()).unwrap();
+    let mut first = adopt(dir.path()).unwrap();
+    let pid = first.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
+    let mut second = adopt(dir.path()).unwrap();
     second.running[&name].process.signal(rustix::process::Signal::KILL);
     // The first daemon has not reaped its child.
     let killed = End::Failed(format!("its process {pid} ended with signal: 9 (SIGKILL)"));
@@ -84,9 +88,10 @@ fn first_hour_the_signal_that_killed_an_adopted_vm_is_told() {
 #[test]
 fn an_error_names_the_missing_program() {
     let dir = tempfile::tempdir().unwrap();
-    let mut vms = Vms::adopt(dir.path(), dir.path()).unwrap();
-    let error =
-        vms.start(&"m1".parse().unwrap(), &spec(), &host(), false, &MemoryPlace::default()).unwrap_err();
+    let mut vms = adopt(dir.path()).unwrap();
+    let error = vms
+        .start(&"m1".parse().unwrap(), &spec(), &Rights::root(), &host(), false, &MemoryPlace::default())
+        .unwrap_err();
     assert!(error.message.contains("taut-micro"), "{error}");
     assert!(!vms.any_running());
 }
@@ -96,8 +101,8 @@ fn a_guest_that_shuts_itself_down_has_not_failed() {
     let dir = tempfile::tempdir().unwrap();
     let name: Name = "m1".parse().unwrap();
     make_program(dir.path(), "exit 0");
-    let mut vms = Vms::adopt(dir.path(), dir.path()).unwrap();
-    vms.start(&name, &spec(), &host(), false, &MemoryPlace::default()).unwrap();
+    let mut vms = adopt(dir.path()).unwrap();
+    vms.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
     assert_eq!(wait_for_end(&mut vms, &name), End::ShutDown);
 }
 
@@ -106,8 +111,8 @@ fn a_running_vm_is_observed_without_its_run_directory() {
     let dir = tempfile::tempdir().unwrap();
     let name: Name = "m1".parse().unwrap();
     make_program(dir.path(), "exec sleep 60");
-    let mut vms = Vms::adopt(dir.path(), dir.path()).unwrap();
-    let pid = vms.start(&name, &spec(), &host(), false, &MemoryPlace::default()).unwrap();
+    let mut vms = adopt(dir.path()).unwrap();
+    let pid = vms.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
     fs::remove_dir_all(dir.path().join("vms")).unwrap();
     assert_eq!(vms.seen()[&name].process.as_ref().map(|process| process.pid), Some(pid));
     vms.kill(&name);

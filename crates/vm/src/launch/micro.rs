@@ -1,18 +1,19 @@
 //! The command line of a microguest.
 
 use std::fmt::Write as _;
-use std::process::Command;
 
-use super::Launch;
+use super::inherit::{Inherited, Source};
+use super::{Launch, Start};
 
-pub(super) fn command(launch: &Launch<'_>) -> Command {
+pub(super) fn start(launch: &Launch<'_>) -> Start {
     let Launch { name, spec, paths, libexec, .. } = *launch;
-    let mut command = Command::new(libexec.join("taut-micro"));
-    command.arg("--name").arg(name.as_str());
-    command.arg("--agent-socket").arg(paths.agent());
-    command.arg("--memory").arg(spec.memory.0.to_string());
+    let mut inherited = Inherited::default();
+    let mut args = vec!["--name".to_owned(), name.to_string()];
+    let agent = inherited.add(Source::Listener(paths.agent()));
+    args.extend(["--agent-socket".to_owned(), format!("fd:{agent}")]);
+    args.extend(["--memory".to_owned(), spec.memory.0.to_string()]);
     for (index, nic) in spec.nics.iter().enumerate() {
-        let mut value = format!("socket={}", paths.nic(index).display());
+        let mut value = format!("socket=fd:{}", inherited.add(Source::Listener(paths.nic(index))));
         if let Some(mac) = nic.mac {
             let _ = write!(value, ",mac={mac}");
         }
@@ -27,10 +28,11 @@ pub(super) fn command(launch: &Launch<'_>) -> Command {
         if nic.rings.packed {
             value.push_str(",packed=on");
         }
-        command.arg("--nic").arg(value);
+        args.extend(["--nic".to_owned(), value]);
     }
     if spec.vmci.is_some() {
-        command.arg("--vmci").arg(format!("socket={}", paths.vmci_front().display()));
+        let number = inherited.add(Source::Listener(paths.vmci_front()));
+        args.extend(["--vmci".to_owned(), format!("socket=fd:{number}")]);
     }
-    command
+    Start { program: libexec.join("taut-micro"), args, sources: inherited.into_sources() }
 }

@@ -1,9 +1,13 @@
-//! Builds the command that runs a VM.
+//! Builds the command line that runs a VM.
 //!
 //! For virtio cards the VM is the vhost-user *socket server*: its start waits until the socket of
 //! every card has a peer. For its VMCI device QEMU is the client; its start waits until a server
 //! answers. All sockets of a VM are in its run directory ([`RunPaths`]).
+//!
+//! A VM's process opens neither sockets nor images: it inherits them ([`Source`]).
 
+mod disk;
+mod inherit;
 pub mod link;
 mod memory;
 mod micro;
@@ -13,16 +17,18 @@ pub mod throttle;
 mod tuning;
 pub(crate) mod vmci;
 
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
 
 use taut_api::error::ErrorKind;
 use taut_api::host::{Accelerator, QemuInfo};
 use taut_api::vm::{VmKind, VmSpec};
 use taut_api::{ApiError, Name};
 
+pub use disk::{DiskChain, DiskImage};
+pub use inherit::{FIRST, Source};
 pub use memory::MemoryTuning;
 pub use paths::RunPaths;
+pub use qemu::private_socket;
 pub use tuning::{Tuning, accelerator};
 
 /// First major version of QEMU that supports MSI-X of vhost-user devices under emulation. Older
@@ -46,19 +52,31 @@ pub struct Launch<'a> {
     pub libexec: &'a Path,
     /// Settings that are decided at the start.
     pub tuning: Tuning,
+    /// The images of the VM's disk, if it has one.
+    pub disk: Option<&'a DiskChain>,
+}
+
+/// What is needed to start a VM's process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Start {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments, without its name.
+    pub args: Vec<String>,
+    /// Its descriptors from [`FIRST`] on.
+    pub sources: Vec<Source>,
 }
 
 impl Launch<'_> {
-    /// The command that runs the VM. The caller sets standard streams, session and working
-    /// directory.
+    /// Returns the program that runs the VM, its arguments and its descriptors.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] when the VM needs QEMU and the host has none;
     /// [`ErrorKind::Invalid`] when the path of the run directory is too long for Unix sockets.
-    pub fn command(&self) -> Result<Command, ApiError> {
+    pub fn start(&self) -> Result<Start, ApiError> {
         self.paths.check(self.spec)?;
         match self.spec.kind {
-            VmKind::Micro => Ok(micro::command(self)),
+            VmKind::Micro => Ok(micro::start(self)),
             VmKind::Qemu => {
                 let qemu = self.qemu.ok_or_else(|| {
                     ApiError::new(
@@ -67,7 +85,7 @@ impl Launch<'_> {
                         "install qemu-system-x86 (10.0 preferred, 7.2 works)",
                     )
                 })?;
-                Ok(qemu::command(self, qemu))
+                Ok(qemu::start(self, qemu))
             }
         }
     }

@@ -37,17 +37,28 @@ impl RunPaths {
         self.dir.join("agent.sock")
     }
 
-    /// Socket of the serial console. QEMU listens.
+    /// Socket of the guest's serial port. QEMU serves one client at a time: the console process.
+    pub fn serial(&self) -> PathBuf {
+        self.dir.join("serial.sock")
+    }
+
+    /// Socket of the serial console for people. The console process listens.
     pub fn console(&self) -> PathBuf {
         self.dir.join("console.sock")
     }
 
-    /// Log of the serial console's output.
+    /// FIFO that the VM's process has as standard output and error.
+    pub fn pipe(&self) -> PathBuf {
+        self.dir.join("vm.pipe")
+    }
+
+    /// Log of the serial console's output, of a VM that version 0.1 started. Others have it in the
+    /// directory of logs.
     pub fn console_log(&self) -> PathBuf {
         self.dir.join("console.log")
     }
 
-    /// Log of the output of the VM's process.
+    /// Log of the output of the VM's process, likewise.
     pub fn log(&self) -> PathBuf {
         self.dir.join("vm.log")
     }

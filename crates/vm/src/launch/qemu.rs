@@ -1,16 +1,15 @@
 //! QEMU's command line.
 
-use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
 
 use taut_api::Name;
 use taut_api::host::{AcceleratorKind, QemuInfo};
 use taut_api::passthrough::PciAddress;
-use taut_api::vm::{Boot, Disk, DiskBus, DiskFormat, NicModel, NicSpec, VmSpec};
+use taut_api::vm::{Boot, NicModel, NicSpec, VmSpec};
 
-use super::{Launch, MSIX_WORKS_FROM, RunPaths, memory, throttle, tuning, vmci};
+use super::inherit::{Inherited, Source};
+use super::{Launch, MSIX_WORKS_FROM, RunPaths, Start, disk, memory, tuning, vmci};
 
 /// Name of the agent's virtio-serial port in the guest's `/dev/virtio-ports`.
 const AGENT_PORT: &str = "org.taut.agent.0";
@@ -19,24 +18,33 @@ const AGENT_PORT: &str = "org.taut.agent.0";
 /// use up the host. Guests boot and run at the same speed with this value.
 const TCG_CACHE: u32 = 64;
 
-/// Name of the drive.
-pub(crate) const DISK: &str = "disk0";
+/// Forbids QEMU what it never needs here: programs, more privileges, and changes of its own
+/// scheduling, which the daemon sets from outside.
+const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 
 /// Name of the network end of a card.
 pub(super) fn card_name(index: usize) -> String {
     format!("net{index}")
 }
 
+/// Abstract name of the socket on which QEMU listens for the back end of a virtio card. The name
+/// exists only in the network namespace of QEMU's process, where nobody else is. QEMU does not take
+/// an inherited socket for a vhost-user card, because it tells by the socket's address whether
+/// descriptors can be passed.
+pub fn private_socket(index: usize) -> String {
+    format!("nic{index}")
+}
+
 /// First PCI slot of the cards, clear of the other devices. Each slot has eight cards, in their
 /// order.
 const NIC_SLOT: usize = 8;
 
-pub(super) fn command(launch: &Launch<'_>, qemu: &QemuInfo) -> Command {
-    let Launch { name, spec, paths, accelerator, tuning, .. } = *launch;
+pub(super) fn start(launch: &Launch<'_>, qemu: &QemuInfo) -> Start {
+    let Launch { name, spec, paths, accelerator, tuning, disk, .. } = *launch;
     let works = accelerator.kind == AcceleratorKind::Kvm;
     let emulated = tuning::accelerator(spec, accelerator).kind == AcceleratorKind::Tcg;
-    let mut args = Args(Command::new(&qemu.path));
-    args.flags(&["-nodefaults", "-no-user-config"]);
+    let mut args = Args::default();
+    args.flag("-nodefaults").flag("-no-user-config").option("-sandbox", SANDBOX);
     args.option("-display", "none");
     args.option("-name", format!("guest={name},debug-threads=on"));
     for (name, value) in memory::options(spec, &tuning) {
@@ -64,32 +72,39 @@ pub(super) fn command(launch: &Launch<'_>, qemu: &QemuInfo) -> Command {
         Some(boot) => direct_boot(&mut args, name, spec, boot, emulated),
         None => firmware_addresses(&mut args, spec),
     }
-    if let Some(drive) = &spec.disk {
-        disk(&mut args, drive);
+    if let (Some(spec), Some(chain)) = (&spec.disk, disk) {
+        for (name, value) in disk::options(spec, chain, &mut args.inherited) {
+            args.option(name, value);
+        }
     }
     args.option("-device", "virtio-rng-pci");
     let without_msix = emulated && major(qemu) < MSIX_WORKS_FROM;
     for (index, nic) in spec.nics.iter().enumerate() {
-        card(&mut args, index, nic, &paths.nic(index), without_msix);
+        card(&mut args, index, nic, paths, without_msix);
     }
     for (index, device) in spec.passthrough.iter().enumerate() {
         passthrough_device(&mut args, index, device.address);
     }
     if spec.vmci.is_some() {
-        for (name, value) in vmci::options(&paths.vmci_front(), without_msix) {
+        let connection = args.inherited.add(Source::Connection(paths.vmci_front()));
+        for (name, value) in vmci::options(connection, without_msix) {
             args.option(name, value);
         }
     }
-    args.0
+    Start { program: PathBuf::from(&qemu.path), args: args.words, sources: args.inherited.into_sources() }
 }
 
 /// Adds monitor, console and agent channel. QEMU listens and does not wait for a client.
 fn sockets(args: &mut Args, paths: &RunPaths) {
-    let listen = |id: &str, path: &Path| format!("socket,id={id},server=on,wait=off,path={}", path.display());
-    args.option("-chardev", listen("qmp", &paths.qmp())).option("-mon", "chardev=qmp,mode=control");
-    let log = format!(",logappend=on,logfile={}", paths.console_log().display());
-    args.option("-chardev", listen("console", &paths.console()) + &log).option("-serial", "chardev:console");
-    args.option("-chardev", listen("agent", &paths.agent()));
+    let listen = |args: &mut Args, id: &str, path: PathBuf| {
+        let number = args.inherited.add(Source::Listener(path));
+        args.option("-chardev", format!("socket,id={id},server=on,wait=off,fd={number}"));
+    };
+    listen(args, "qmp", paths.qmp());
+    args.option("-mon", "chardev=qmp,mode=control");
+    listen(args, "console", paths.serial());
+    args.option("-serial", "chardev:console");
+    listen(args, "agent", paths.agent());
     args.option("-device", "virtio-serial-pci,id=serial0");
     args.option("-device", format!("virtserialport,bus=serial0.0,chardev=agent,name={AGENT_PORT}"));
 }
@@ -114,8 +129,10 @@ fn direct_boot(args: &mut Args, name: &Name, spec: &VmSpec, boot: &Boot, emulate
         cmdline.push(' ');
         cmdline.push_str(&boot.cmdline);
     }
-    args.option("-kernel", &boot.kernel).option("-append", cmdline).flags(&["-no-reboot"]);
+    let kernel = args.copy(&boot.kernel);
+    args.option("-kernel", kernel).option("-append", cmdline).flag("-no-reboot");
     if let Some(initrd) = &boot.initrd {
+        let initrd = args.copy(initrd);
         args.option("-initrd", initrd);
     }
 }
@@ -137,33 +154,7 @@ fn addresses(spec: &VmSpec) -> impl Iterator<Item = String> {
     ips.chain(gateways)
 }
 
-fn disk(args: &mut Args, disk: &Disk) {
-    let format = match disk.format {
-        DiskFormat::Raw => "raw",
-        DiskFormat::Qcow2 => "qcow2",
-        DiskFormat::Vmdk => "vmdk",
-    };
-    let snapshot = if disk.snapshot { "on" } else { "off" };
-    let path = escaped(&disk.path);
-    let limits = throttle::options(disk.limits);
-    args.option(
-        "-drive",
-        format!("if=none,id={DISK},format={format},snapshot={snapshot}{limits},file={path}"),
-    );
-    let (controller, device) = match disk.bus {
-        DiskBus::Virtio => (None, "virtio-blk-pci,drive=disk0"),
-        DiskBus::Pvscsi => (Some("pvscsi,id=scsi0"), "scsi-hd,bus=scsi0.0,drive=disk0"),
-        DiskBus::Lsisas1068 => (Some("mptsas1068,id=scsi0"), "scsi-hd,bus=scsi0.0,drive=disk0"),
-        // The machine's own AHCI controller.
-        DiskBus::Sata => (None, "ide-hd,bus=ide.0,drive=disk0"),
-        DiskBus::Nvme => (None, "nvme,serial=disk0,drive=disk0"),
-    };
-    for part in controller.into_iter().chain([device]) {
-        args.option("-device", part);
-    }
-}
-
-fn card(args: &mut Args, index: usize, nic: &NicSpec, socket: &Path, without_msix: bool) {
+fn card(args: &mut Args, index: usize, nic: &NicSpec, paths: &RunPaths, without_msix: bool) {
     let (slot, function) = (NIC_SLOT + index / 8, index % 8);
     let mut place = format!("addr={slot:x}.{function:x},romfile=");
     if function == 0 {
@@ -181,7 +172,6 @@ fn card(args: &mut Args, index: usize, nic: &NicSpec, socket: &Path, without_msi
     };
     let net = card_name(index);
     let mut device = format!("{model},netdev={net},{place}");
-    let socket = socket.display();
     if nic.model == NicModel::Virtio {
         device.push_str(&format!(",rx_queue_size={},tx_queue_size={}", nic.rings.rx, nic.rings.tx));
         if nic.rings.packed {
@@ -203,14 +193,16 @@ fn card(args: &mut Args, index: usize, nic: &NicSpec, socket: &Path, without_msi
             // One vector for each queue, one for configuration changes, one for the control queue.
             let _ = write!(device, ",vectors={}", 2 * queues + 2);
         }
-        args.option("-chardev", format!("socket,id=nic{index},server=on,path={socket}"));
+        let socket = private_socket(index);
+        args.option("-chardev", format!("socket,id=nic{index},server=on,abstract=on,path={socket}"));
         let mut netdev = format!("vhost-user,id={net},chardev=nic{index}");
         if queues > 1 {
             let _ = write!(netdev, ",queues={queues}");
         }
         args.option("-netdev", netdev);
     } else {
-        args.option("-netdev", format!("stream,id={net},server=on,addr.type=unix,addr.path={socket}"));
+        let number = args.inherited.add(Source::Listener(paths.nic(index)));
+        args.option("-netdev", format!("stream,id={net},server=on,addr.type=fd,addr.str={number}"));
     }
     args.option("-device", device);
 }
@@ -231,18 +223,28 @@ fn major(qemu: &QemuInfo) -> u64 {
 /// First PCI slot of the root ports for pass-through devices, behind that of the VMCI device.
 const PASSTHROUGH_SLOT: usize = 0x12;
 
-/// A command under construction.
-struct Args(Command);
+/// A command line under construction.
+#[derive(Default)]
+struct Args {
+    words: Vec<String>,
+    inherited: Inherited,
+}
 
 impl Args {
-    fn flags(&mut self, flags: &[&str]) -> &mut Self {
-        self.0.args(flags);
+    fn flag(&mut self, flag: &str) -> &mut Self {
+        self.words.push(flag.to_owned());
         self
     }
 
-    fn option(&mut self, name: &str, value: impl Into<OsString>) -> &mut Self {
-        self.0.arg(name).arg(value.into());
+    fn option(&mut self, name: &str, value: impl Into<String>) -> &mut Self {
+        self.words.extend([name.to_owned(), value.into()]);
         self
+    }
+
+    /// Adds a copy of a file and returns the path by which QEMU opens it.
+    fn copy(&mut self, path: &str) -> String {
+        let number = self.inherited.add(Source::Copy(Path::new(path).to_owned()));
+        format!("/proc/self/fd/{number}")
     }
 }
 

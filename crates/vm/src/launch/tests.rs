@@ -45,12 +45,13 @@ fn direct(nics: Vec<NicSpec>) -> VmSpec {
     VmSpec { boot: Some(boot), nics, memory: Bytes::mib(128), ..VmSpec::default() }
 }
 
-/// The command with one option a line.
+/// The command line with one option a line, and the inherited descriptors.
 fn shown(spec: &VmSpec, kind: AcceleratorKind, version: &str) -> String {
     let paths = RunPaths::new("/run/taut/vms/db1");
     let name = "db1".parse().unwrap();
     let accelerator = accelerator(kind);
     let chosen = super::accelerator(spec, &accelerator);
+    let chain = spec.disk.as_ref().map(one_image);
     let launch = Launch {
         name: &name,
         spec,
@@ -59,16 +60,24 @@ fn shown(spec: &VmSpec, kind: AcceleratorKind, version: &str) -> String {
         qemu: Some(&qemu(version)),
         libexec: Path::new("/usr/libexec/taut"),
         tuning: Tuning::of(spec, &chosen, spec.latency_sensitivity != LatencySensitivity::Normal),
+        disk: chain.as_ref(),
     };
-    let command = launch.command();
-    let command = command.unwrap();
-    let mut text = command.get_program().to_string_lossy().into_owned();
-    for arg in command.get_args() {
-        let arg = arg.to_string_lossy();
+    let start = launch.start().unwrap();
+    let mut text = start.program.display().to_string();
+    for arg in &start.args {
         text.push_str(if arg.starts_with('-') { "\n" } else { " " });
-        text.push_str(&arg);
+        text.push_str(arg);
+    }
+    for (number, source) in (FIRST..).zip(&start.sources) {
+        text.push_str(&format!("\n{number}: {source:?}"));
     }
     text
+}
+
+/// A chain of one image of 1 GiB.
+fn one_image(disk: &Disk) -> DiskChain {
+    let image = DiskImage { format: disk.format, is_device: false, part: None };
+    DiskChain { images: vec![image], virtual_size: 1 << 30 }
 }
 
 #[test]
@@ -180,21 +189,24 @@ fn a_vmci_device_is_on_a_port_of_its_own() {
     let with = |kind| VmSpec { vmci: Some(VmciSpec::default()), kind, ..direct(vec![nic(NicModel::Virtio)]) };
     let added = |spec: &VmSpec, version| {
         let without = VmSpec { vmci: None, ..spec.clone() };
-        let (with, without) =
-            (shown(spec, AcceleratorKind::Tcg, version), shown(&without, AcceleratorKind::Tcg, version));
+        // The inherited descriptors follow the options.
+        let options = |spec: &VmSpec| {
+            shown(spec, AcceleratorKind::Tcg, version).split("\n10: ").next().unwrap().to_owned()
+        };
+        let (with, without) = (options(spec), options(&without));
         with.strip_prefix(&without).expect("it comes last: no other device moves").trim_start().to_owned()
     };
     insta::assert_snapshot!(added(&with(VmKind::Qemu), "10.0.2"), @r"
     -device pcie-root-port,id=vmciport,chassis=1,addr=10
-    -chardev socket,id=vmci0,path=/run/taut/vms/db1/vmci.front.sock
+    -chardev socket,id=vmci0,fd=15
     -device vhost-user-vsock-pci,id=vmci0,chardev=vmci0,bus=vmciport
     ");
-    insta::assert_snapshot!(added(&with(VmKind::Micro), "10.0.2"), @"--vmci socket=/run/taut/vms/db1/vmci.front.sock");
+    insta::assert_snapshot!(added(&with(VmKind::Micro), "10.0.2"), @"--vmci socket=fd:12");
     assert!(added(&with(VmKind::Qemu), "7.2.22").ends_with(",vectors=0"), "an old QEMU gets no MSI-X");
 }
 
-/// The command under emulation and without tuning.
-fn started(spec: &VmSpec, dir: &str, qemu: Option<&QemuInfo>) -> Result<Command, ApiError> {
+/// The start under emulation and without tuning.
+fn started(spec: &VmSpec, dir: &str, qemu: Option<&QemuInfo>) -> Result<Start, ApiError> {
     let launch = Launch {
         name: &"db1".parse().unwrap(),
         spec,
@@ -203,8 +215,9 @@ fn started(spec: &VmSpec, dir: &str, qemu: Option<&QemuInfo>) -> Result<Command,
         qemu,
         libexec: Path::new("/usr/libexec/taut"),
         tuning: Tuning::default(),
+        disk: None,
     };
-    launch.command()
+    launch.start()
 }
 
 #[test]
@@ -282,10 +295,10 @@ fn a_disk_may_have_limits() {
         };
         let spec = VmSpec { disk: Some(disk), ..VmSpec::default() };
         let text = shown(&spec, AcceleratorKind::Tcg, "10.0.2");
-        text.lines().find(|line| line.starts_with("-drive")).unwrap().to_owned()
+        text.lines().find(|line| line.contains("qom-type")).unwrap().to_owned()
     };
-    insta::assert_snapshot!(limits(Some(10 << 20), Some(80)), @"-drive if=none,id=disk0,format=raw,snapshot=off,throttling.bps-total=10485760,throttling.iops-total=80,file=/d");
-    assert!(!limits(None, None).contains("throttling"));
+    insta::assert_snapshot!(limits(Some(10 << 20), Some(80)), @r#"-object {"id":"disk0-limits","limits":{"bps-total":10485760,"iops-total":80},"qom-type":"throttle-group"}"#);
+    assert!(limits(None, None).contains(r#""bps-total":0,"iops-total":0"#));
 }
 
 #[test]

@@ -50,8 +50,11 @@ impl Machine {
                 empty()
             }
             "chardev-add" => {
-                assert_eq!(arguments["backend"]["data"]["addr"]["data"]["path"], "/run/front");
-                self.chardev = Some("unix:/run/front");
+                assert_eq!(
+                    arguments["backend"]["data"]["addr"],
+                    json!({ "type": "fd", "data": { "str": "vmci0" } })
+                );
+                self.chardev = Some("fd:vmci0");
                 empty()
             }
             "device_add" => {
@@ -73,7 +76,9 @@ fn replugged(machine: Machine) -> (Result<Replug, QmpError>, Machine, Vec<Value>
     let patience = if machine.lets_go { PATIENCE } else { Duration::ZERO };
     let monitor = serve(UnixListener::bind(&path).unwrap(), machine);
     let mut qmp = Qmp::connect(&path, PATIENCE).unwrap();
-    let result = vmci(&mut qmp, Path::new("/run/front"), patience);
+    let front = dir.path().join("front");
+    let _back_end = UnixListener::bind(&front).unwrap();
+    let result = vmci(&mut qmp, &front, patience);
     drop(qmp);
     let (machine, commands) = monitor.join().unwrap();
     (result, machine, commands)
@@ -116,11 +121,11 @@ fn a_connected_device_is_left_alone() {
 fn a_device_that_lost_its_peer_is_replaced() {
     let (result, machine, commands) = replugged(LOST);
     assert_eq!(result.unwrap(), Replug::Done);
-    assert!(machine.device && machine.chardev == Some("unix:/run/front"));
-    assert_eq!(names(&commands), ["device_del", "chardev-remove", "chardev-add", "device_add"]);
+    assert!(machine.device && machine.chardev == Some("fd:vmci0"));
+    assert_eq!(names(&commands), ["device_del", "chardev-remove", "getfd", "chardev-add", "device_add"]);
     let wanted =
         json!({ "driver": "vhost-user-vsock-pci", "id": "vmci0", "chardev": "vmci0", "bus": "vmciport" });
-    assert_eq!(commands[3]["arguments"], wanted);
+    assert_eq!(commands[4]["arguments"], wanted);
 }
 
 #[test]

@@ -39,6 +39,21 @@ fn a_second_daemon_is_told_of_the_first() {
 }
 
 #[test]
+fn two_daemons_do_not_share_their_logs() {
+    let taut = Taut::start();
+    let other = directory();
+    let mut command = Command::new(bin_dir().join("tautd"));
+    command.arg("--state-dir").arg(other.path().join("state")).arg("--run-dir").arg(other.path().join("run"));
+    let output = command.arg("--log-dir").arg(taut.dir().join("log")).output().expect("tautd can be run");
+    let said = refused(&output);
+    assert!(
+        said.contains(&format!("another tautd has its logs in {}", taut.dir().join("log").display())),
+        "{said}"
+    );
+    assert!(said.contains("hint: give this one its own --log-dir"), "{said}");
+}
+
+#[test]
 fn a_file_that_is_no_store_is_named_with_the_way_out() {
     let dir = directory();
     let (state, run) = (dir.path().join("state"), dir.path().join("run"));

@@ -49,7 +49,8 @@ impl<'a> Reader<'a> {
         let daemon = dir.join("bin/tautd");
         let (program, directory) = (bin_dir().join("tautd"), taut.dir().display());
         let text = format!(
-            "#!/bin/sh\nexec {} --state-dir {directory}/state --run-dir {directory}/run \"$@\"\n",
+            "#!/bin/sh\nexec {} --state-dir {directory}/state --run-dir {directory}/run \\\n  --log-dir \
+             {directory}/log \"$@\"\n",
             program.display()
         );
         fs::write(&daemon, text).unwrap();
@@ -62,6 +63,7 @@ impl<'a> Reader<'a> {
         let directory = self.taut.dir().to_str().unwrap();
         let mut text = text.replace("/run/taut", &format!("{directory}/run"));
         text = text.replace("/var/lib/taut", &format!("{directory}/state"));
+        text = text.replace("/var/log/taut", &format!("{directory}/log"));
         let lines = document.blocks.iter().flat_map(|block| &block.lines);
         let attached = lines.filter_map(|line| line.strip_prefix("taut netns attach ")?.split(' ').next());
         for name in attached {

@@ -151,6 +151,7 @@ impl VsockSwitch {
         }
         self.guests.count_connection(connection, 1);
         if connection.state == State::Requested {
+            self.sched.half_open.add(connection);
             let requester = connection.ends[Side::Requester].party;
             self.count_half_open(requester, 1);
         }
@@ -184,6 +185,7 @@ impl VsockSwitch {
     pub(super) fn carry_out_rare(&mut self, id: ConnId, rare: Rare) {
         let Some(connection) = self.table.get(id) else { return };
         if rare.answered {
+            self.sched.half_open.remove(connection);
             let requester = connection.ends[Side::Requester].party;
             self.count_half_open(requester, -1);
         }
@@ -197,8 +199,6 @@ impl VsockSwitch {
 
     /// Counts an unanswered request that was added or removed.
     fn count_half_open(&mut self, requester: Party, change: i32) {
-        let count = &mut self.sched.half_open.count;
-        *count = count.saturating_add_signed(change as isize);
         if let Party::Guest(guest) = requester
             && let Some(device) = &mut self.guests.devices[guest]
         {
@@ -244,8 +244,8 @@ impl VsockSwitch {
     /// Ends the connections of a guest that is gone or has started anew. Its waiting packets are
     /// lost.
     pub(super) fn end_all_of(&mut self, guest: GuestIdx) {
-        for id in self.table.ids() {
-            let Some(connection) = self.table.get_mut(id).filter(|it| it.involves(guest)) else { continue };
+        for id in self.table.ids_of(guest) {
+            let Some(connection) = self.table.get_mut(id) else { continue };
             let side = connection.side_of(guest);
             // These packets were in a ring that is gone or was replaced.
             let _ = connection.flows[side].take_packets();

@@ -1,7 +1,5 @@
 //! Configuration of devices, and devices that fail.
 
-use std::collections::HashSet;
-
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::{SocketConfig, SocketWorker};
 
@@ -25,9 +23,10 @@ impl VsockSwitch {
             self.remove(id);
         }
         let mut refused = Vec::new();
+        let mut changed = Vec::new();
         for device in devices {
             if let Some(guest) = self.guests.by_id(device.id) {
-                self.guests.reconfigure(guest, device);
+                changed.extend(self.guests.reconfigure(guest, device).then_some(guest));
             } else if !device.cid.is_a_vms() || self.guests.by_cid(device.cid).is_some() {
                 let why = format!("the context ID {} is another's, or no VM's", device.cid);
                 refused.push((device.id, why));
@@ -35,7 +34,8 @@ impl VsockSwitch {
                 self.insert(device);
             }
         }
-        for id in self.table.ids() {
+        // Connections of removed devices have ended already.
+        for id in changed.into_iter().flat_map(|guest| self.table.ids_of(guest)).collect::<Vec<_>>() {
             if self.table.get(id).is_some_and(|connection| !self.guests.may_have(connection)) {
                 self.end(id, None);
             }
@@ -46,9 +46,8 @@ impl VsockSwitch {
     fn insert(&mut self, device: &SocketConfig) {
         // Connections that are over may still name the index of a removed device, until their peers
         // have been told. Such an index is not reused yet.
-        let in_use: HashSet<GuestIdx> =
-            self.table.iter().flat_map(|(_, connection)| connection.guests()).collect();
-        let guest = self.guests.insert(device, &in_use);
+        let Self { table, guests, .. } = self;
+        let guest = guests.insert(device, |guest| table.names(guest));
         self.sched.provide_guest(guest);
     }
 

@@ -35,7 +35,7 @@ use super::guest::{EventSource, Guests};
 use super::handover::ConnectionRecord;
 use super::host::HostSockets;
 use super::proto::{ConnectionTable, FlowId, GuestIdx};
-use super::sched::{HalfOpen, LONG, Schedule};
+use super::sched::{LONG, Schedule};
 use crate::sys::epoll::{Epoll, EventFlags};
 
 /// All devices and connections. One lock protects it.
@@ -57,6 +57,8 @@ pub(crate) struct VsockSwitch {
     pub(crate) events: Vec<VsockEvent>,
     /// The thread has no CPU of its own.
     pub(crate) shares_cpu: bool,
+    /// The pCPUs that the thread is to bind itself to; `None` after it has.
+    pub(crate) bind_to: Option<Vec<u32>>,
     /// This fabric serves, and no other does.
     begun: bool,
     /// The thread is to end.
@@ -75,6 +77,7 @@ impl VsockSwitch {
             epoll: Epoll::new()?,
             events: Vec::new(),
             shares_cpu: SocketWorker::default().cpu.is_none(),
+            bind_to: None,
             begun: false,
             quit: false,
         })
@@ -195,10 +198,8 @@ impl VsockSwitch {
 
     /// Resets the connections that nobody has accepted in time.
     fn reset_unanswered_requests(&mut self, now: Instant) {
-        for id in self.table.ids() {
-            if self.table.get(id).is_some_and(|connection| HalfOpen::has_expired(connection, now)) {
-                self.end(id, None);
-            }
+        while let Some(id) = self.sched.half_open.take_expired(now) {
+            self.end(id, None);
         }
     }
 }

@@ -82,8 +82,8 @@ impl VsockSwitch {
 
     /// Queues the flows of a guest whose ring is back.
     fn resume_flows(&mut self, guest: GuestIdx) {
-        for id in self.table.ids() {
-            let Some(connection) = self.table.get_mut(id).filter(|it| it.involves(guest)) else { continue };
+        for id in self.table.ids_of(guest) {
+            let Some(connection) = self.table.get_mut(id) else { continue };
             let from = connection.side_of(guest);
             let flow = &mut connection.flows[from];
             // The guest may have changed the packet of which the receiver has a part.

@@ -6,7 +6,7 @@ mod event_source;
 mod receiver;
 mod sender;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -33,6 +33,8 @@ pub(crate) struct Guests {
     words: Arc<SharedWords>,
     /// `None` for an index whose device was removed.
     pub(crate) devices: PerGuest<Option<GuestDevice>>,
+    /// The indices whose devices were removed.
+    vacant: Vec<GuestIdx>,
     pub(crate) senders: PerGuest<Sender>,
     pub(crate) receivers: PerGuest<Receiver>,
     by_cid: HashMap<Cid, GuestIdx>,
@@ -44,6 +46,7 @@ impl Guests {
         Self {
             words: Arc::clone(words),
             devices: PerGuest::default(),
+            vacant: Vec::new(),
             senders: PerGuest::default(),
             receivers: PerGuest::default(),
             by_cid: HashMap::new(),
@@ -68,28 +71,29 @@ impl Guests {
 
     /// Devices that are not among the wanted ones, or have another context ID there.
     pub(crate) fn unwanted(&self, wanted: &[SocketConfig]) -> Vec<PortId> {
+        let wanted: HashMap<_, _> = wanted.iter().map(|device| (device.id, device.cid)).collect();
         let is_wanted = |id, guest: GuestIdx| {
-            let cid = self.devices[guest].as_ref().map(|guest| guest.config.cid);
-            wanted.iter().any(|device| device.id == id && Some(device.cid) == cid)
+            let device = self.devices[guest].as_ref();
+            device.is_some_and(|device| wanted.get(&id) == Some(&device.config.cid))
         };
         self.by_id.iter().filter(|&(&id, &guest)| !is_wanted(id, guest)).map(|(&id, _)| id).collect()
     }
 
-    /// Changes a device's configuration; its context ID stays as it is.
-    pub(crate) fn reconfigure(&mut self, guest: GuestIdx, config: &SocketConfig) {
-        if let Some(known) = &mut self.devices[guest]
-            && known.config != *config
-        {
-            known.config = config.clone();
-            self.introduce(guest);
-        }
+    /// Changes a device's configuration; its context ID stays as it is. Returns `false` if nothing
+    /// changes.
+    pub(crate) fn reconfigure(&mut self, guest: GuestIdx, config: &SocketConfig) -> bool {
+        let changes = self.devices[guest].as_mut().filter(|known| known.config != *config);
+        let Some(known) = changes else { return false };
+        known.config = config.clone();
+        self.introduce(guest);
+        true
     }
 
-    /// Adds a device under an index that no connection names; those in use are `in_use`.
-    pub(crate) fn insert(&mut self, config: &SocketConfig, in_use: &HashSet<GuestIdx>) -> GuestIdx {
+    /// Adds a device under an index that is not in use: that no connection names.
+    pub(crate) fn insert(&mut self, config: &SocketConfig, in_use: impl Fn(GuestIdx) -> bool) -> GuestIdx {
         let device = GuestDevice::new(config.clone(), DeviceCounters::new(&self.words, config.id));
-        let free = self.devices.iter().find(|(guest, device)| device.is_none() && !in_use.contains(guest));
-        let guest = free.map_or_else(|| self.devices.next_index(), |(guest, _)| guest);
+        let free = self.vacant.iter().position(|&guest| !in_use(guest));
+        let guest = free.map_or_else(|| self.devices.next_index(), |at| self.vacant.swap_remove(at));
         if !self.devices.contains(guest) {
             self.devices.push(None);
             self.senders.push(Sender::default());
@@ -116,11 +120,12 @@ impl Guests {
         let Some(device) = self.devices[guest].take() else { return };
         device.counters.set(SocketWord::Connections, 0);
         self.by_cid.remove(&device.config.cid);
-        for (_, other) in self.devices.iter_mut() {
-            if let Some(other) = other {
-                other.peers.remove(&device.config.cid);
+        for &peer in device.peers.values() {
+            if let Some(peer) = &mut self.devices[peer] {
+                peer.peers.remove(&device.config.cid);
             }
         }
+        self.vacant.push(guest);
     }
 
     /// Makes a guest, and every guest that may talk to it, know each other.

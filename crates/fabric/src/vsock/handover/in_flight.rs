@@ -72,9 +72,6 @@ pub(crate) fn take_up_packets(
 
 /// Numbers of the packets that connections of this guest wait for.
 fn waiting_packets(guest: GuestIdx, sender: &Sender, table: &ConnectionTable) -> HashSet<u16> {
-    let connections = table.iter().map(|(_, connection)| connection);
-    let flows = connections
-        .filter(|connection| connection.involves(guest))
-        .map(|connection| &connection.flows[connection.side_of(guest)]);
+    let flows = table.of(guest).map(|connection| &connection.flows[connection.side_of(guest)]);
     flows.flat_map(|flow| flow.packets.iter(&sender.slots).map(|(packet, _)| packet)).collect()
 }

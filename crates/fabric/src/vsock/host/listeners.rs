@@ -1,6 +1,6 @@
 //! The listening sockets of guests on the host, and clients that have not named their port yet.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -35,6 +35,8 @@ pub(crate) struct Listeners {
     /// The listening sockets.
     sockets: HashMap<GuestIdx, Watched<OwnedFd>>,
     clients: HashMap<u32, Client>,
+    /// Numbers of the clients of each guest.
+    of_guests: HashMap<GuestIdx, HashSet<u32>>,
     /// Number of the newest client.
     newest: u32,
 }
@@ -57,7 +59,7 @@ impl Listeners {
 
     /// Tells whether a guest has as many clients as may wait.
     pub(crate) fn is_full(&self, guest: GuestIdx) -> bool {
-        self.clients.values().filter(|client| client.guest == guest).count() >= MAX_CLIENTS
+        self.of_guests.get(&guest).is_some_and(|clients| clients.len() >= MAX_CLIENTS)
     }
 
     /// Adds a client, and returns its number.
@@ -66,6 +68,7 @@ impl Listeners {
         let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         let socket = events.watch(socket, EventSource::Client(self.newest).token(), flags)?;
         self.clients.insert(self.newest, Client { guest, socket });
+        self.of_guests.entry(guest).or_default().insert(self.newest);
         Ok(self.newest)
     }
 
@@ -79,6 +82,9 @@ impl Listeners {
             return None;
         }
         let Client { guest, socket } = self.clients.remove(&client)?;
+        if let Some(clients) = self.of_guests.get_mut(&guest) {
+            clients.remove(&client);
+        }
         let ConnectLine::Port(port) = line else { return None };
         Some(ConnectRequest { guest, port, socket: socket.try_clone().ok()? })
     }
@@ -86,7 +92,9 @@ impl Listeners {
     /// Closes the sockets of a removed guest.
     pub(crate) fn forget(&mut self, guest: GuestIdx) {
         self.sockets.remove(&guest);
-        self.clients.retain(|_, client| client.guest != guest);
+        for client in self.of_guests.remove(&guest).unwrap_or_default() {
+            self.clients.remove(&client);
+        }
     }
 
     /// Duplicates of all clients' sockets, with their guests.

@@ -1,6 +1,6 @@
 //! Connections for which `tautd` has been asked: only `tautd` can connect to a program on the host.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::vsock::proto::{ConnId, GuestIdx};
 
@@ -16,6 +16,8 @@ struct Question {
 #[derive(Debug, Default)]
 pub(crate) struct Questions {
     open: HashMap<u32, Question>,
+    /// Numbers of the open questions of each guest.
+    of_guests: HashMap<GuestIdx, HashSet<u32>>,
     /// Number of the newest question.
     newest: u32,
 }
@@ -23,19 +25,24 @@ pub(crate) struct Questions {
 impl Questions {
     /// Number of questions of a guest that are open.
     pub(crate) fn count(&self, guest: GuestIdx) -> usize {
-        self.open.values().filter(|question| question.guest == guest).count()
+        self.of_guests.get(&guest).map_or(0, HashSet::len)
     }
 
     /// Adds a question for a connection, and returns its number.
     pub(crate) fn add(&mut self, guest: GuestIdx, connection: ConnId) -> u32 {
         self.newest = self.newest.wrapping_add(1);
         self.open.insert(self.newest, Question { guest, connection: Some(connection) });
+        self.of_guests.entry(guest).or_default().insert(self.newest);
         self.newest
     }
 
     /// Ends a question with its answer. Returns the connection that waits for it.
     pub(crate) fn answer(&mut self, question: u32) -> Option<ConnId> {
-        self.open.remove(&question)?.connection
+        let Question { guest, connection } = self.open.remove(&question)?;
+        if let Some(open) = self.of_guests.get_mut(&guest) {
+            open.remove(&question);
+        }
+        connection
     }
 
     /// Notes that the connection is over. The answer is not for the next connection of its number.
@@ -47,7 +54,9 @@ impl Questions {
 
     /// Forgets the questions of a removed guest.
     pub(crate) fn forget(&mut self, guest: GuestIdx) {
-        self.open.retain(|_, question| question.guest != guest);
+        for question in self.of_guests.remove(&guest).unwrap_or_default() {
+            self.open.remove(&question);
+        }
     }
 
     /// The connections that wait for an answer.

@@ -199,11 +199,6 @@ impl Connection {
         self.guests().next()
     }
 
-    /// Tells whether a guest is at one of the ends.
-    pub(crate) fn involves(&self, guest: GuestIdx) -> bool {
-        self.guests().any(|other| other == guest)
-    }
-
     /// Tells whether both sides know of the end: the connection can be forgotten.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {

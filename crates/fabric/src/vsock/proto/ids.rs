@@ -105,6 +105,7 @@ impl<T> PerGuest<T> {
         (0..self.0.len() as u32).map(GuestIdx)
     }
 
+    #[cfg(any(test, feature = "rig"))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (GuestIdx, &T)> {
         (0..).map(GuestIdx).zip(&self.0)
     }

@@ -29,6 +29,7 @@ type Places = BTreeMap<(ConnId, Side), Vec<Option<Party>>>;
 impl VsockSwitch {
     /// Panics if an invariant does not hold.
     pub(super) fn check(&self) {
+        self.table.check_lists();
         let places = self.places();
         let mut sums: BTreeMap<GuestIdx, Sum> = BTreeMap::new();
         let mut requested = 0;
@@ -41,7 +42,7 @@ impl VsockSwitch {
             }
         }
         assert_eq!(queued, places.values().map(Vec::len).sum::<usize>(), "turns of nothing: {places:?}");
-        assert_eq!(requested, self.sched.half_open.count);
+        assert_eq!(requested, self.sched.half_open.count());
         for guest in self.guests.devices.indices() {
             self.check_guest(guest, &sums.remove(&guest).unwrap_or_default());
         }

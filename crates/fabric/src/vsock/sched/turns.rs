@@ -90,8 +90,8 @@ pub(crate) struct Turns {
     host: VecDeque<Place>,
     /// Number of places among them that are of closed connections.
     stale_host: usize,
-    /// Flows of small packets that wait for more of them, and until when.
-    held: Vec<(Instant, Place)>,
+    /// Flows of small packets that wait for more of them, and until when; the earliest first.
+    held: VecDeque<(Instant, Place)>,
 }
 
 impl Turns {
@@ -162,7 +162,7 @@ impl Turns {
         let Some(place) = turns.pop() else { return };
         match served {
             Served::More => turns.flows.push_back(place),
-            Served::Held(until) => self.held.push((until, place)),
+            Served::Held(until) => self.held.push_back((until, place)),
             Served::Idle | Served::Full => connection.flows[place.flow.from].queued = false,
         }
     }
@@ -186,15 +186,9 @@ impl Turns {
 
     /// Queues the held flows whose wait is over. Returns `true` if there were any.
     pub(crate) fn release_held(&mut self, table: &mut ConnectionTable, now: Instant) -> bool {
-        if self.held.is_empty() {
-            return false;
-        }
         let mut any = false;
-        for (until, place) in std::mem::take(&mut self.held) {
-            if now < until {
-                self.held.push((until, place));
-                continue;
-            }
+        while let Some(&(_, place)) = self.held.front().filter(|(until, _)| *until <= now) {
+            self.held.pop_front();
             any = true;
             let flow = place.flow;
             if let Some(connection) = table.get_mut(flow.connection).filter(|it| place.is_of(it)) {
@@ -207,7 +201,7 @@ impl Turns {
 
     /// End of the earliest wait of a held flow.
     pub(crate) fn next_release(&self) -> Option<Instant> {
-        self.held.iter().map(|(until, _)| *until).min()
+        self.held.front().map(|(until, _)| *until)
     }
 
     /// Tells whether nothing has to be done before an event or [`Self::next_release`].

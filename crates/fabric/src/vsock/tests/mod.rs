@@ -1,6 +1,7 @@
 //! Tests of the whole switch, without its thread, with guests that have rings of their own.
 
 mod bulk;
+mod closing;
 mod handover;
 mod host;
 mod hostile;

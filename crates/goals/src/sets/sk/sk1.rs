@@ -67,7 +67,9 @@ fn inventory(lab: &mut Lab) -> Measured<BTreeSet<String>> {
     for process in lab.machine().list(Path::new("/proc"))? {
         let name = lab.read(process.join("comm"));
         let name = name.as_ref().map_or("", |name| name.trimmed());
-        if ["tautd", "taut-fabric", "taut-micro", "taut"].contains(&name) || name.starts_with("qemu-system") {
+        if ["tautd", "taut-console", "taut-fabric", "taut-micro", "taut"].contains(&name)
+            || name.starts_with("qemu-system")
+        {
             found.insert(format!("{name}, process {}", process.display()));
         }
     }

@@ -19,7 +19,7 @@ use taut_api::import::{Fate, ImportedKey};
 use taut_api::path;
 use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm, VmFormat};
 use taut_api::shaping::PortShape;
-use taut_api::vm::{NicSpec, Phase, Power, VmKind};
+use taut_api::vm::{NicSpec, Phase, Power, VmKind, VmStatus};
 use taut_api::word::counted;
 use taut_api::{ApiError, Name};
 
@@ -283,6 +283,15 @@ fn address(nic: &NicSpec) -> String {
     nic.ip.map(|ip| format!("{ip}{gateway}")).unwrap_or_default()
 }
 
+/// Describes the walls around a VM's process; empty without a process.
+fn confinement(status: &VmStatus) -> String {
+    match (&status.confinement, status.pid) {
+        (Some(walls), _) => walls.to_string(),
+        (None, Some(_)) => "none: an earlier version started it; stop and start it".to_owned(),
+        (None, None) => String::new(),
+    }
+}
+
 fn show(vm: &Vm) -> String {
     let (spec, status) = (&vm.spec.vm, &vm.status);
     let boot = spec.boot.as_ref().map(|boot| boot.kernel.clone()).unwrap_or_default();
@@ -298,7 +307,9 @@ fn show(vm: &Vm) -> String {
         ("phase", output::word(&status.phase)),
         ("reason", status.reason.clone().unwrap_or_default()),
         ("pid", status.pid.map(|pid| pid.to_string()).unwrap_or_default()),
+        ("owner", if status.owner == 0 { String::new() } else { format!("user {}", status.owner) }),
         ("accelerator", status.accelerator.map(|accelerator| accelerator.to_string()).unwrap_or_default()),
+        ("confinement", confinement(status)),
         ("vcpus", spec.vcpus.to_string()),
         ("memory", spec.memory.to_string()),
         ("kernel", boot),

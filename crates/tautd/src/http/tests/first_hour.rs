@@ -63,7 +63,8 @@ fn a_thousand_refusals_leave_other_events_in_the_log() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let refuse = |name: &str| {
         let body = Body::from(json!({ "vswitch": "nowhere" }).to_string());
-        let request = Request::put(format!("/v1/portgroups/{name}")).body(body).unwrap();
+        let mut request = Request::put(format!("/v1/portgroups/{name}")).body(body).unwrap();
+        request.extensions_mut().insert(connected(0));
         let answer = runtime.block_on(router(server.app.clone()).oneshot(request)).unwrap();
         assert_eq!(answer.status(), 400);
     };

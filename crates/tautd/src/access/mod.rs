@@ -1,0 +1,15 @@
+//! Who may do what, and who did: callers of the API, their roles, the rights with which files that
+//! they name are opened, and the audit record.
+//!
+//! - [`listener`] accepts connections and reads each [`caller`] once.
+//! - [`roles`] maps users and groups to roles, from a file.
+//! - [`rights`] lends a thread the permissions of a user; [`files`] opens a VM's files with them.
+//! - [`audit`] records each change before it is made, and its outcome before it is answered.
+
+pub(crate) mod audit;
+pub(crate) mod caller;
+pub(crate) mod files;
+pub(crate) mod listener;
+mod peer_groups;
+pub(crate) mod rights;
+pub(crate) mod roles;

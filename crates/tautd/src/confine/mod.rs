@@ -1,0 +1,250 @@
+//! Starts programs behind walls, so that a program that a stranger has taken over reaches nothing
+//! but its own descriptors.
+//!
+//! `taut-launch` builds the walls and becomes the program: see the documentation of `taut_launch`.
+//! VMs, the fabric and the inspector of images are started here. What each kind of program gets is
+//! in [`walls`].
+
+mod skeleton;
+mod users;
+mod walls;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open};
+use rustix::pipe::{PipeFlags, pipe_with};
+use taut_api::passthrough::PciAddress;
+use taut_launch::{DOCUMENT_FD, FIRST_INHERITED, Launched, Missing, REPORT_FD, read_report};
+
+use crate::process::{OomScore, Process};
+use skeleton::Skeleton;
+pub(crate) use users::{FIRST as FIRST_USER, Users};
+
+/// Maximum time until a program has started. It takes milliseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A program and what it gets.
+#[derive(Debug)]
+pub(crate) struct Program<'a> {
+    /// The program's file.
+    pub(crate) path: &'a Path,
+    /// Its arguments, without its name.
+    pub(crate) args: &'a [String],
+    /// Descriptors that it inherits, each at its number, from 10 on without a gap.
+    pub(crate) descriptors: Vec<(BorrowedFd<'a>, i32)>,
+    /// Standard input; nothing without it.
+    pub(crate) input: Option<BorrowedFd<'a>>,
+    /// Standard output and error output.
+    pub(crate) output: &'a File,
+    /// User and group.
+    pub(crate) user: u32,
+    /// Place among the kernel's victims when memory runs out.
+    pub(crate) oom: OomScore,
+    /// Devices of the host.
+    pub(crate) devices: Devices,
+    /// Whether it may lock any amount of memory.
+    pub(crate) locks_memory: bool,
+    /// Maximum number of its threads.
+    pub(crate) threads: u64,
+    /// The kind of program.
+    pub(crate) walls: Walls,
+    /// Folder of its files on the host, which is in its environment for whoever looks for it.
+    pub(crate) run_dir: &'a Path,
+}
+
+/// Devices of the host that a program uses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Devices {
+    /// KVM.
+    pub(crate) kvm: bool,
+    /// PCI devices that it has for itself.
+    pub(crate) passed: Vec<PciAddress>,
+}
+
+/// The kind of a program, which decides about its system calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Walls {
+    /// QEMU or a microguest.
+    Vm,
+    /// The fabric, which adds stricter walls by itself.
+    Fabric,
+    /// The console process, which opens nothing.
+    Console,
+    /// The inspector of images.
+    Inspector,
+}
+
+/// A program that has started.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) process: Process,
+    /// Its user; `None` if it has no walls at all.
+    pub(crate) user: Option<u32>,
+    /// Walls that this host lacks, with the reasons.
+    pub(crate) missing: Vec<String>,
+}
+
+/// A wall that cannot be built.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+struct LaunchFailed {
+    text: String,
+    hint: &'static str,
+}
+
+/// Returns what to do about a program that was not started, if the launcher says so.
+pub(crate) fn hint(error: &io::Error) -> Option<&'static str> {
+    error.get_ref()?.downcast_ref::<LaunchFailed>().map(|failed| failed.hint)
+}
+
+/// Starts programs behind walls.
+#[derive(Debug, Clone)]
+pub(crate) struct Confiner {
+    users: Users,
+    /// The launcher and the mounts that all programs share; `None` in tests, whose programs are
+    /// started without walls.
+    launcher: Option<Arc<Launcher>>,
+}
+
+#[derive(Debug)]
+struct Launcher {
+    program: PathBuf,
+    skeleton: Skeleton,
+}
+
+impl Confiner {
+    /// Starts programs by the launcher in this folder. `first_user` is the first number of taut's
+    /// users.
+    pub(crate) fn new(libexec: &Path, first_user: u32) -> Self {
+        let launcher = Launcher { program: libexec.join("taut-launch"), skeleton: Skeleton::default() };
+        Self { users: Users::from(first_user), launcher: Some(Arc::new(launcher)) }
+    }
+
+    /// Starts programs without walls, for tests without privileges.
+    #[cfg(test)]
+    pub(crate) const fn without_walls() -> Self {
+        Self { users: Users::from(FIRST_USER), launcher: None }
+    }
+
+    /// Returns the users of programs.
+    pub(crate) const fn users(&self) -> Users {
+        self.users
+    }
+
+    /// Starts a program in a session of its own. An error leaves no process behind; [`hint`] tells
+    /// how to mend its cause.
+    pub(crate) fn start(&self, program: &Program<'_>) -> io::Result<Started> {
+        match &self.launcher {
+            Some(launcher) => launcher.start(program),
+            None => start_directly(program),
+        }
+    }
+}
+
+/// Starts a program without walls.
+fn start_directly(program: &Program<'_>) -> io::Result<Started> {
+    let mut command = Command::new(program.path);
+    command.args(program.args);
+    streams(&mut command, program)?;
+    let process = Process::spawn(&mut command, &program.descriptors)?;
+    program.oom.set(process.pid());
+    Ok(Started { process, user: None, missing: Vec::new() })
+}
+
+fn streams(command: &mut Command, program: &Program<'_>) -> io::Result<()> {
+    let input = match program.input {
+        Some(input) => Stdio::from(input.try_clone_to_owned()?),
+        None => Stdio::null(),
+    };
+    command.stdin(input).stdout(program.output.try_clone()?).stderr(program.output.try_clone()?);
+    command.current_dir("/");
+    Ok(())
+}
+
+impl Launcher {
+    fn start(&self, program: &Program<'_>) -> io::Result<Started> {
+        let file = open(program.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(|error| {
+            let error = io::Error::from(error);
+            io::Error::new(error.kind(), format!("{}: {error}", program.path.display()))
+        })?;
+        let skeleton = self.skeleton.namespace(&self.program);
+        let count = i32::try_from(program.descriptors.len()).map_err(io::Error::other)?;
+        let (at_program, at_skeleton) = (FIRST_INHERITED + count, FIRST_INHERITED + count + 1);
+        let mut document = walls::document(program, at_program, skeleton.as_ref().map(|_| at_skeleton));
+        if is_script(&file) {
+            // Its interpreter reads it by its descriptor.
+            document.keep.push(at_program);
+        }
+        let document = in_memory(&document.to_bytes().map_err(io::Error::other)?)?;
+        let (report, report_end) = pipe_with(PipeFlags::CLOEXEC)?;
+
+        let mut descriptors = program.descriptors.clone();
+        descriptors.extend([(document.as_fd(), DOCUMENT_FD), (report_end.as_fd(), REPORT_FD)]);
+        descriptors.push((file.as_fd(), at_program));
+        descriptors.extend(skeleton.as_ref().map(|namespace| (namespace.as_fd(), at_skeleton)));
+        let mut command = Command::new(&self.program);
+        streams(&mut command, program)?;
+        let launcher = Process::spawn(&mut command, &descriptors).map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("{}: {error} (--libexec sets its folder)", self.program.display()),
+            )
+        })?;
+        // The report ends when nobody else has the writing end.
+        drop(command);
+        drop(descriptors);
+        drop(report_end);
+        let launched = read_report(&report, PATIENCE);
+        let launched = launched.map_err(|error| {
+            error.pid().map(Process::of_child).into_iter().flatten().for_each(|half| half.kill(PATIENCE));
+            io::Error::other(LaunchFailed { text: in_full(&error), hint: error.hint() })
+        });
+        let Launched { pid, missing } = match launched {
+            Ok(launched) => launched,
+            Err(error) => {
+                launcher.kill(PATIENCE);
+                return Err(error);
+            }
+        };
+        let process = if pid == launcher.pid() {
+            launcher
+        } else {
+            launcher.kill(PATIENCE);
+            Process::of_child(pid)?
+        };
+        let shown = |Missing { wall, reason }: Missing| format!("{wall} ({reason})");
+        let missing = missing.into_iter().map(shown).collect();
+        Ok(Started { process, user: Some(program.user), missing })
+    }
+}
+
+/// Returns whether an interpreter runs the file.
+fn is_script(file: &OwnedFd) -> bool {
+    let mut beginning = [0; 2];
+    rustix::io::pread(file, &mut beginning, 0) == Ok(2) && beginning == *b"#!"
+}
+
+/// Returns a file in memory with these bytes, to be read from its start.
+fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create("taut-document", MemfdFlags::CLOEXEC)?);
+    io::Write::write_all(&mut file, bytes)?;
+    io::Seek::rewind(&mut file)?;
+    Ok(file.into())
+}
+
+/// Returns an error with its causes in one line.
+fn in_full(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,71 @@
+//! The mounts that all confined programs share.
+//!
+//! A new mount namespace is a copy of the old one, and takes the longer the more mounts the host
+//! has. The skeleton has the folders of the system and nothing else, so that its copies are cheap.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::pipe::{PipeFlags, pipe_with};
+use taut_launch::{DOCUMENT_FD, REPORT_FD, read_skeleton_report};
+
+use super::{PATIENCE, in_full, in_memory, walls};
+use crate::process::Process;
+
+/// The mount namespace of the skeleton, made when it is first needed.
+#[derive(Debug, Default)]
+pub(super) struct Skeleton(Mutex<Made>);
+
+#[derive(Debug, Default)]
+enum Made {
+    #[default]
+    NotYet,
+    Namespace(Arc<OwnedFd>),
+    /// Programs copy the mounts of the host.
+    Impossible,
+}
+
+impl Skeleton {
+    /// Returns the namespace; `None` if this host does not allow it, which is logged once.
+    pub(super) fn namespace(&self, launcher: &Path) -> Option<Arc<OwnedFd>> {
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*made, Made::NotYet) {
+            *made = match make(launcher) {
+                Ok(namespace) => Made::Namespace(Arc::new(namespace)),
+                Err(error) => {
+                    tracing::warn!(%error, "each start of a VM copies all mounts of this host");
+                    Made::Impossible
+                }
+            };
+        }
+        match &*made {
+            Made::Namespace(namespace) => Some(namespace.clone()),
+            Made::NotYet | Made::Impossible => None,
+        }
+    }
+}
+
+fn make(launcher: &Path) -> io::Result<OwnedFd> {
+    let document = in_memory(&walls::skeleton().to_bytes().map_err(io::Error::other)?)?;
+    let (report, report_end) = pipe_with(PipeFlags::CLOEXEC)?;
+    // The process waits for the end of its input.
+    let (input, input_end) = pipe_with(PipeFlags::CLOEXEC)?;
+    let mut command = Command::new(launcher);
+    command.arg("--skeleton").stdin(Stdio::from(input)).stdout(Stdio::null()).current_dir("/");
+    let descriptors = [(document.as_fd(), DOCUMENT_FD), (report_end.as_fd(), REPORT_FD)];
+    let process = Process::spawn(&mut command, &descriptors)?;
+    drop((command, report_end));
+    let namespace = read_skeleton_report(&report, PATIENCE)
+        .map_err(|error| io::Error::other(format!("{}; {}", in_full(&error), error.hint())))
+        .and_then(|()| {
+            let path = format!("/proc/{}/ns/mnt", process.pid());
+            Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+        });
+    drop(input_end);
+    process.kill(PATIENCE);
+    namespace
+}

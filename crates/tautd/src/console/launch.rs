@@ -1,0 +1,104 @@
+//! Finds a running console process, or starts one.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+
+use super::LogFolder;
+use crate::confine::{Confiner, Devices, Program, Started, Walls};
+use crate::process::{OomScore, Process, ReservedRecord};
+
+/// Time limit for the end of a process that was killed.
+const KILLED_WITHIN: Duration = Duration::from_secs(5);
+/// Number of connections that may wait to be accepted.
+const BACKLOG: i32 = 16;
+
+/// Locations of the process's program and files.
+#[derive(Debug, Clone)]
+pub(super) struct Places {
+    pub(super) run_dir: PathBuf,
+    pub(super) libexec: PathBuf,
+    pub(super) logs: LogFolder,
+    pub(super) confiner: Confiner,
+}
+
+impl Places {
+    /// Returns the socket on which the process awaits the daemon.
+    pub(super) fn control(&self) -> PathBuf {
+        self.run_dir.join("console-control.sock")
+    }
+
+    /// Returns the FIFO of the fabric's log.
+    pub(super) fn fabric_pipe(&self) -> PathBuf {
+        self.run_dir.join("fabric.pipe")
+    }
+
+    /// Returns the record of the process.
+    pub(super) fn record(&self) -> ReservedRecord {
+        ReservedRecord::new(self.run_dir.join("console.pid"))
+    }
+
+    /// Starts a process.
+    pub(super) fn spawn(&self) -> io::Result<Process> {
+        let listener = listen_at(&self.control())?;
+        let said = self.logs.console_process();
+        let flags = OFlags::NOFOLLOW.bits().cast_signed();
+        let mut options = File::options();
+        let said =
+            options.write(true).create(true).truncate(true).mode(0o600).custom_flags(flags).open(said)?;
+        let program = self.libexec.join("taut-console");
+        let Started { process, .. } = self.confiner.start(&Program {
+            path: &program,
+            args: &[],
+            descriptors: Vec::new(),
+            input: Some(listener.as_fd()),
+            output: &said,
+            user: self.confiner.users().console(),
+            oom: OomScore::SERVICE,
+            devices: Devices::default(),
+            locks_memory: false,
+            threads: 1,
+            walls: Walls::Console,
+            run_dir: &self.run_dir,
+        })?;
+        match self.record().write(&process) {
+            Ok(()) => Ok(process),
+            Err(error) => {
+                // No later daemon could find it.
+                process.kill(KILLED_WITHIN);
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes the files of a process that has ended, and of the fabric's FIFO.
+    pub(super) fn clean(&self) {
+        for path in [self.control(), self.fabric_pipe()] {
+            // The files may be absent; other errors appear at the next start.
+            let _ = fs::remove_file(path);
+        }
+        self.record().remove();
+    }
+}
+
+/// Listens on a socket at `path` for the owner only. The socket atomically replaces an existing
+/// one.
+pub(super) fn listen_at(path: &Path) -> io::Result<OwnedFd> {
+    let new = path.with_extension("new");
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, &SocketAddrUnix::new(&new)?)?;
+    fs::set_permissions(&new, Permissions::from_mode(0o600))?;
+    listen(&socket, BACKLOG)?;
+    fs::rename(&new, path)?;
+    Ok(socket)
+}

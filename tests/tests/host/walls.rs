@@ -1,0 +1,67 @@
+//! Walls around the fabric and microguests (decision 13: nothing that parses a stranger's bytes is
+//! root).
+
+use std::path::Path;
+
+use taut_tests::{Taut, WallsSeen, alive, eventually, kill_9};
+
+use crate::micro::micro;
+
+fn pid(taut: &Taut, vm: &str) -> i32 {
+    i32::try_from(taut.json(["vm", "show", vm])["status"]["pid"].as_i64().unwrap()).unwrap()
+}
+
+#[test]
+fn the_fabric_and_each_vm_have_users_of_their_own_and_all_walls() {
+    let taut = Taut::start().with_lan();
+    taut.boot("m1", &micro("10.71.1.1"));
+    taut.boot("m2", &micro("10.71.1.2"));
+    let fabric = WallsSeen::of(taut.fabric_pid()).assert_complete();
+    let users = ["m1", "m2"].map(|vm| WallsSeen::of(pid(&taut, vm)).assert_complete());
+    assert!(users[0] != users[1] && !users.contains(&fabric), "{users:?} {fabric}");
+    let status = &taut.json(["vm", "show", "m1"])["status"]["confinement"];
+    assert_eq!(status["user"], users[0]);
+    assert!(taut.ok(["vm", "show", "m1"]).contains(&format!("user {}", users[0])));
+    // Nothing of the host is in their file systems but the folders of the system.
+    for pid in [pid(&taut, "m1"), taut.fabric_pid()] {
+        let root = format!("/proc/{pid}/root");
+        for absent in ["etc", "root", "home", "var", "run", "sys", "dev/kvm", "dev/sda"] {
+            assert!(!Path::new(&root).join(absent).exists(), "{root} has {absent}");
+        }
+        assert!(Path::new(&root).join("usr/lib").exists(), "{root}");
+    }
+}
+
+#[test]
+fn the_next_fabric_has_the_walls_of_the_first_and_vms_keep_their_users() {
+    let mut taut = Taut::start().with_lan();
+    taut.boot("m1", &micro("10.71.2.1"));
+    let user = WallsSeen::of(pid(&taut, "m1")).assert_complete();
+    let fabric = taut.fabric_pid();
+    kill_9(fabric);
+    let next = eventually("another fabric runs", || {
+        let pid = taut.json(["daemon", "show"])["fabric_pid"].as_i64()?;
+        (pid != i64::from(fabric)).then_some(pid)
+    });
+    WallsSeen::of(i32::try_from(next).unwrap()).assert_complete();
+    taut.kill_daemon();
+    taut.restart_daemon();
+    assert_eq!(taut.json(["vm", "show", "m1"])["status"]["confinement"]["user"], user);
+    taut.boot("m2", &micro("10.71.2.2"));
+    assert_ne!(WallsSeen::of(pid(&taut, "m2")).assert_complete(), user);
+}
+
+#[test]
+fn a_vm_that_is_started_again_is_confined_again() {
+    let taut = Taut::start().with_lan();
+    taut.boot("m1", &micro("10.71.3.1"));
+    let first = pid(&taut, "m1");
+    taut.ok(["vm", "stop", "m1"]);
+    assert!(!alive(first));
+    // Its next process is confined, too, and has a user that is free again.
+    taut.ok(["vm", "start", "m1"]);
+    eventually("it runs again", || {
+        (taut.json(["vm", "show", "m1"])["status"]["phase"] == "running").then_some(())
+    });
+    WallsSeen::of(pid(&taut, "m1")).assert_complete();
+}
