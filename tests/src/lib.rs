@@ -23,7 +23,7 @@ pub use process::{Background, Pids, alive, kill_9};
 pub use raw_port::RawPort;
 pub use raw_vmci::{RawVmci, idle_microguests};
 pub use wait::eventually;
-pub use walls::WallsSeen;
+pub use walls::{WallsSeen, missing_walls};
 
 use std::path::{Path, PathBuf};
 

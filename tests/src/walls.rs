@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use serde_json::Value;
+
 /// Namespaces that a confined process has for itself.
 const NAMESPACES: [&str; 6] = ["mnt", "net", "ipc", "uts", "pid", "cgroup"];
 
@@ -19,8 +21,17 @@ pub struct WallsSeen {
     pub no_new_privileges: bool,
     /// Mode of its system call filter: 2 for a program of rules.
     pub seccomp: u32,
+    /// Number of filters: the launcher's, and those that the program adds.
+    pub filters: u32,
     /// Namespaces that it shares with this process.
     pub shared_namespaces: BTreeSet<&'static str>,
+}
+
+/// Returns the walls that a VM's status names as missing, but those that kernels before Linux 6.12
+/// do not have.
+pub fn missing_walls(status: &Value) -> Vec<&str> {
+    let missing = status["confinement"]["missing"].as_array().into_iter().flatten();
+    missing.filter_map(Value::as_str).filter(|wall| !wall.starts_with("landlock_")).collect()
 }
 
 impl WallsSeen {
@@ -46,6 +57,7 @@ impl WallsSeen {
             has_no_capabilities: sets.iter().all(|set| field(set).bytes().all(|digit| digit == b'0')),
             no_new_privileges: field("NoNewPrivs:") == "1",
             seccomp: first("Seccomp:"),
+            filters: first("Seccomp_filters:"),
             shared_namespaces: NAMESPACES
                 .into_iter()
                 .filter(|name| namespace(&number, name) == namespace("self", name))

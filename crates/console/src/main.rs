@@ -34,6 +34,8 @@ fn serve() -> Result<(), Box<dyn std::error::Error>> {
         );
     }
     let listener = stdin.as_fd().try_clone_to_owned()?;
+    // Older kernels name a program that was executed by its descriptor after that number.
+    let _ = rustix::thread::set_name(c"taut-console");
     sandbox::enter()?;
     Ok(Engine::new(listener)?.run()?)
 }

@@ -28,6 +28,8 @@ fn run() -> anyhow::Result<()> {
     if std::env::args().nth(1).is_some_and(|word| word == "--version") {
         return Ok(writeln!(std::io::stdout(), "taut-fabric {}", env!("CARGO_PKG_VERSION"))?);
     }
+    // Older kernels name a program that was executed by its descriptor after that number.
+    let _ = rustix::thread::set_name(c"taut-fabric");
     let inherited = Inherited::take()?;
     let filter = EnvFilter::try_from_env("TAUT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()

@@ -70,6 +70,8 @@ pub struct MicroOptions {
 
 /// Runs a microguest until SIGTERM, SIGINT, or its agent's `poweroff`, then removes its sockets.
 pub fn run(options: MicroOptions) -> Result<()> {
+    // Older kernels name a program that was executed by its descriptor after that number.
+    let _ = rustix::thread::set_name(c"taut-micro");
     // Blocked before the first thread starts, so that all threads inherit it and `wait` gets the
     // signal.
     let ends = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);

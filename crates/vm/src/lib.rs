@@ -7,12 +7,14 @@
 //! * [`image`]: kernels and initial RAM file systems for direct boot;
 //! * [`qmp`]: a client for the monitor of a running QEMU;
 //! * [`replug`]: replaces a VMCI device that lost its back end;
+//! * [`named_file`]: opens files that a stranger named;
 //! * [`probe`]: finds QEMU, and tests whether KVM runs guests on this host.
 
 pub mod definition;
 mod error;
 pub mod image;
 pub mod launch;
+pub mod named_file;
 pub mod parsed;
 pub mod probe;
 pub mod qmp;

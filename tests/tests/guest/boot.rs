@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use taut_tests::{Image, Netns, Taut, any_image, eventually, image};
+use taut_tests::{Image, Netns, Taut, WallsSeen, any_image, eventually, image, missing_walls};
 
 use crate::direct;
 
@@ -15,6 +15,15 @@ fn debian_kernels_talk_to_each_other_and_to_a_namespace() {
     for (index, image) in kernels.iter().enumerate() {
         taut.boot(&format!("g{index}"), &direct(image, &format!("ip = \"10.72.0.{}/24\"", index + 1)));
     }
+    let users = ["g0", "g1"].map(|vm| {
+        let status = taut.json(["vm", "show", vm])["status"].clone();
+        let walls = WallsSeen::of(i32::try_from(status["pid"].as_i64().unwrap()).unwrap());
+        // The launcher's filter, which is two programs, and QEMU's own.
+        assert!(walls.filters >= 3, "{walls:?}");
+        assert_eq!(missing_walls(&status), [] as [&str; 0], "{status}");
+        walls.assert_complete()
+    });
+    assert_ne!(users[0], users[1]);
     let a = Netns::attach(&taut, "a", "lan", "10.72.0.9");
     for ip in ["10.72.0.1", "10.72.0.2"] {
         a.reaches(ip, 10);

@@ -104,7 +104,7 @@ fn a_disk_is_limited_while_its_vm_runs() {
     let has = |bandwidth: u64, iops: u64| {
         eventually("its disk has the limits", || {
             let disk = query_disk(&monitor)?;
-            (disk["bps"] == json!(bandwidth) && disk["iops"] == json!(iops)).then_some(())
+            (disk["bps-total"] == json!(bandwidth) && disk["iops-total"] == json!(iops)).then_some(())
         });
     };
     has(0, 500);
@@ -123,14 +123,15 @@ fn a_disk_is_limited_while_its_vm_runs() {
     taut.ok(["vm", "stop", "--force", "fw"]);
 }
 
-/// Asks QEMU's monitor about the disk. Returns `None` while another client uses the monitor.
+/// Asks QEMU's monitor for the limits of the disk. Returns `None` while another client uses the
+/// monitor.
 fn query_disk(monitor: &Path) -> Option<Value> {
     let stream = UnixStream::connect(monitor).ok()?;
     stream.set_read_timeout(Some(std::time::Duration::from_secs(2))).ok()?;
     let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
-    let mut answer = |command: &str| -> Option<Value> {
-        if !command.is_empty() {
-            writeln!(&stream, "{}", json!({ "execute": command })).ok()?;
+    let mut answer = |command: &Value| -> Option<Value> {
+        if !command.is_null() {
+            writeln!(&stream, "{command}").ok()?;
         }
         loop {
             let line: Value = serde_json::from_str(&lines.next()?.ok()?).ok()?;
@@ -139,11 +140,10 @@ fn query_disk(monitor: &Path) -> Option<Value> {
             }
         }
     };
-    answer("")?;
-    answer("qmp_capabilities")?;
-    let blocks = answer("query-block")?;
-    let disk = blocks["return"].as_array()?.iter().find(|block| block["device"] == "disk0")?;
-    Some(disk["inserted"].clone())
+    answer(&Value::Null)?;
+    answer(&json!({ "execute": "qmp_capabilities" }))?;
+    let limits = json!({ "path": "/objects/disk0-limits", "property": "limits" });
+    Some(answer(&json!({ "execute": "qom-get", "arguments": limits }))?["return"].clone())
 }
 
 /// Returns the folder of a process's blkio group (cgroup v1).

@@ -12,6 +12,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use super::channel::{Packet, receive, send};
 use super::message::{PROTOCOL, Reply, Request, SourceId};
 
+/// Maximum number of sources that a process may name: a VM has two.
+const MOST_SOURCES: usize = 16_384;
+
 /// A connection to the console process.
 #[derive(Debug)]
 pub struct Caller {
@@ -77,14 +80,20 @@ impl Caller {
         self.ask(request, fds, limit).map(drop)
     }
 
-    /// Returns the names of all sources.
+    /// Returns the names of all sources, within `limit` for all pages together.
     ///
     /// # Errors
-    /// As for [`Self::ask`].
+    /// As for [`Self::ask`], and if the process names more sources than there can be.
     pub fn list(&mut self, limit: Duration) -> io::Result<Vec<SourceId>> {
-        let mut all = Vec::new();
+        let mut all: Vec<SourceId> = Vec::new();
+        let deadline = Instant::now() + limit;
         loop {
-            match self.ask(&Request::List { after: all.last().cloned() }, &[], limit)? {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if all.len() > MOST_SOURCES {
+                self.out_of_step = true;
+                return Err(io::Error::other(format!("it named more than {MOST_SOURCES} sources")));
+            }
+            match self.ask(&Request::List { after: all.last().cloned() }, &[], left)? {
                 Reply::Sources { ids, more } => {
                     // A page without names would be asked for again and again.
                     let more = more && !ids.is_empty();

@@ -5,6 +5,7 @@ mod dp;
 mod hm;
 mod hs;
 mod pl;
+mod se;
 mod sk;
 mod sw;
 mod vc_g;
@@ -23,7 +24,7 @@ pub struct Set {
 }
 
 /// All sets.
-pub const ALL: &[Set] = &[sk::SET, dp::SET, vc_g::SET, pl::SET, hs::SET, hm::SET, sw::SET];
+pub const ALL: &[Set] = &[sk::SET, dp::SET, vc_g::SET, pl::SET, hs::SET, hm::SET, se::SET, sw::SET];
 
 #[cfg(test)]
 mod tests {

@@ -1,14 +1,15 @@
 //! The files that a VM's description names, opened with the rights of a user.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::fs::{FileType, OFlags};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::vm::VmSpec;
+use taut_vm::named_file::NamedFile;
 
 use super::rights::{LendError, Rights};
 
@@ -32,16 +33,10 @@ impl Named {
     /// Opens the file. One of another type is not opened, because that may block (a FIFO) or have
     /// an effect (a watchdog device).
     pub(crate) fn open(&self) -> io::Result<OwnedFd> {
-        // This only finds the file. The second call opens the same one, whatever the path leads to
-        // by then.
-        let place = open(&self.path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        let kind = FileType::from_raw_mode(fstat(&place)?.st_mode);
-        if kind != FileType::RegularFile && !(self.may_be_device && kind == FileType::BlockDevice) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is a {kind:?}")));
-        }
         let access = if self.written { OFlags::RDWR } else { OFlags::RDONLY };
-        let found = format!("/proc/self/fd/{}", place.as_raw_fd());
-        Ok(open(found, access | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?)
+        let fits =
+            |kind| kind == FileType::RegularFile || (self.may_be_device && kind == FileType::BlockDevice);
+        NamedFile::find(&self.path)?.open(access, fits)
     }
 }
 
@@ -178,7 +173,7 @@ mod tests {
     fn a_fifo_is_refused_and_not_opened() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("fifo");
-        rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
         let fifo = Named { purpose: "disk", path, written: false, may_be_device: true };
         assert_eq!(fifo.open().unwrap_err().to_string(), "it is a Fifo");
     }

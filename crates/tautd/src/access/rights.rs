@@ -69,8 +69,8 @@ impl Rights {
         self.uid == 0
     }
 
-    /// Does a task with these rights, on a thread that ends with it, and waits at most `patience`.
-    /// With root's rights the caller's own thread does it.
+    /// Does a task with these rights, on a thread that ends with it, and waits at most `patience`:
+    /// a file system may not answer.
     ///
     /// A task must not start threads or processes: they would inherit the rights.
     pub(crate) fn lend<T: Send + 'static>(
@@ -78,15 +78,12 @@ impl Rights {
         patience: Duration,
         task: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, LendError> {
-        if self.are_roots() {
-            return Ok(task());
-        }
         let place = Place::take(self.uid)?;
         let rights = self.clone();
         let (answer, answered) = sync_channel(1);
         let lent = move || {
             let _place = place;
-            let done = rights.take_on().map(|()| task());
+            let done = if rights.are_roots() { Ok(task()) } else { rights.take_on().map(|()| task()) };
             // Whoever asked may have lost patience.
             let _ = answer.send(done);
         };

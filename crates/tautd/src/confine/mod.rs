@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open};
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use taut_api::passthrough::PciAddress;
 use taut_launch::{DOCUMENT_FD, FIRST_INHERITED, Launched, Missing, REPORT_FD, read_report};
 
@@ -40,8 +41,10 @@ pub(crate) struct Program<'a> {
     pub(crate) descriptors: Vec<(BorrowedFd<'a>, i32)>,
     /// Standard input; nothing without it.
     pub(crate) input: Option<BorrowedFd<'a>>,
-    /// Standard output and error output.
+    /// Standard output.
     pub(crate) output: &'a File,
+    /// Error output.
+    pub(crate) errors: &'a File,
     /// User and group.
     pub(crate) user: u32,
     /// Place among the kernel's victims when memory runs out.
@@ -162,7 +165,7 @@ fn streams(command: &mut Command, program: &Program<'_>) -> io::Result<()> {
         Some(input) => Stdio::from(input.try_clone_to_owned()?),
         None => Stdio::null(),
     };
-    command.stdin(input).stdout(program.output.try_clone()?).stderr(program.output.try_clone()?);
+    command.stdin(input).stdout(program.output.try_clone()?).stderr(program.errors.try_clone()?);
     command.current_dir("/");
     Ok(())
 }
@@ -202,7 +205,9 @@ impl Launcher {
         drop(report_end);
         let launched = read_report(&report, PATIENCE);
         let launched = launched.map_err(|error| {
-            error.pid().map(Process::of_child).into_iter().flatten().for_each(|half| half.kill(PATIENCE));
+            if let Some(pid) = error.pid() {
+                end_child(pid);
+            }
             io::Error::other(LaunchFailed { text: in_full(&error), hint: error.hint() })
         });
         let Launched { pid, missing } = match launched {
@@ -216,12 +221,20 @@ impl Launcher {
             launcher
         } else {
             launcher.kill(PATIENCE);
-            Process::of_child(pid)?
+            Process::of_child(pid).inspect_err(|_| end_child(pid))?
         };
         let shown = |Missing { wall, reason }: Missing| format!("{wall} ({reason})");
         let missing = missing.into_iter().map(shown).collect();
         Ok(Started { process, user: Some(program.user), missing })
     }
+}
+
+/// Ends a child that nobody has waited for, so that its number is still its own.
+fn end_child(pid: u32) {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
+    // Both fail only if the process has ended, or if it is no child.
+    let _ = kill_process(pid, Signal::KILL);
+    let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
 }
 
 /// Returns whether an interpreter runs the file.

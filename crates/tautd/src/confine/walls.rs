@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Resource, getrlimit};
 use taut_api::passthrough::PciAddress;
 use taut_launch::{Device, Document, Filter, Landlock, Limit, Limits, Root, Skeleton, Wall};
 
@@ -21,7 +22,7 @@ const VM_FILES: u64 = 4096;
 /// Maximum address space of the inspector, in bytes.
 const INSPECTOR_MEMORY: u64 = 64 << 20;
 /// Maximum CPU time of the inspector, in seconds.
-const INSPECTOR_SECONDS: u64 = 2;
+const INSPECTOR_SECONDS: u64 = 1;
 
 /// Returns the mounts that all programs share.
 pub(super) fn skeleton() -> Skeleton {
@@ -67,6 +68,8 @@ pub(super) fn document(program: &Program<'_>, program_at: i32, skeleton_at: Opti
     // of cards in the network namespace must not be reachable from elsewhere.
     document.may_lack = BTreeSet::from(Wall::ALL);
     document.may_lack.remove(&Wall::NetNamespace);
+    // Processes of a VM end together only if they share a process namespace.
+    document.may_lack.remove(&Wall::PidNamespace);
     document
 }
 
@@ -74,7 +77,7 @@ fn limits(program: &Program<'_>) -> Limits {
     let memlock = if program.locks_memory { Some(Limit::Unlimited) } else { None };
     match program.walls {
         Walls::Vm => Limits {
-            nofile: Some(Limit::At(VM_FILES)),
+            nofile: Some(Limit::At(VM_FILES.min(own_files()))),
             nproc: Some(Limit::At(program.threads)),
             memlock,
             ..Limits::default()
@@ -89,6 +92,11 @@ fn limits(program: &Program<'_>) -> Limits {
             ..Limits::default()
         },
     }
+}
+
+/// Returns this daemon's limit of descriptors, which it may not be able to raise.
+fn own_files() -> u64 {
+    getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
 }
 
 /// Returns the folders of the system that this host has.
@@ -109,7 +117,10 @@ fn own_folder(program: &Path) -> Option<PathBuf> {
 }
 
 fn environment(run_dir: &Path) -> Vec<String> {
-    let inherited = std::env::vars()
+    // A variable that is no text is none of taut's.
+    let texts = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let inherited = texts
         .filter(|(name, _)| VARIABLES.iter().any(|beginning| name.starts_with(beginning)))
         .map(|(name, value)| format!("{name}={value}"));
     let own =
@@ -154,6 +165,7 @@ mod tests {
             descriptors: Vec::new(),
             input: None,
             output: &output,
+            errors: &output,
             user: 0x7000_0010,
             oom: OomScore::VM,
             devices,

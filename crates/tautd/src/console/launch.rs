@@ -53,12 +53,13 @@ impl Places {
         let said =
             options.write(true).create(true).truncate(true).mode(0o600).custom_flags(flags).open(said)?;
         let program = self.libexec.join("taut-console");
-        let Started { process, .. } = self.confiner.start(&Program {
+        let Started { process, missing, .. } = self.confiner.start(&Program {
             path: &program,
             args: &[],
             descriptors: Vec::new(),
             input: Some(listener.as_fd()),
             output: &said,
+            errors: &said,
             user: self.confiner.users().console(),
             oom: OomScore::SERVICE,
             devices: Devices::default(),
@@ -67,6 +68,9 @@ impl Places {
             walls: Walls::Console,
             run_dir: &self.run_dir,
         })?;
+        if !missing.is_empty() {
+            tracing::warn!(missing = missing.join(", "), "the console process lacks walls on this host");
+        }
         match self.record().write(&process) {
             Ok(()) => Ok(process),
             Err(error) => {

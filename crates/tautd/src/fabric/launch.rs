@@ -105,6 +105,7 @@ impl Paths {
             descriptors: vec![(listener.as_fd(), fd::CONTROL), (self.counters.file().as_fd(), fd::COUNTERS)],
             input: None,
             output: &output,
+            errors: &output,
             user: self.confiner.users().fabric(),
             oom: OomScore::SERVICE,
             devices: Devices::default(),

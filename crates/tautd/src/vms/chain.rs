@@ -10,14 +10,14 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::vm::{Disk, DiskFormat};
-use taut_inspect::{Answer, Format, Image};
+use taut_inspect::{Answer, AnswerError, Format, Image};
 use taut_vm::launch::{DiskChain, DiskImage};
+use taut_vm::named_file::NamedFile;
 
-use super::descriptors::open_file;
 use crate::access::rights::Rights;
 
 /// Maximum number of images of a chain.
@@ -58,7 +58,8 @@ pub(super) fn open_chain(
     let access = if disk.snapshot { OFlags::RDONLY } else { OFlags::RDWR };
     let name = path.clone();
     let image = move || {
-        open_file(&name, access, |kind| matches!(kind, FileType::RegularFile | FileType::BlockDevice))
+        let fits = |kind| matches!(kind, FileType::RegularFile | FileType::BlockDevice);
+        NamedFile::find(&name)?.open(access, fits)
     };
     let file = owner.open(image).map_err(|error| cannot_open(&path, &error))?;
     let mut next = Some(Link { path, format: format_of(disk.format), file });
@@ -144,12 +145,13 @@ fn inspected(link: &Link, inspector: &dyn Inspector) -> Result<Image, ApiError> 
             format!("the image {} is refused: {}", link.path.display(), refused.message),
             refused.hint,
         )),
-        Err(error) => Err(ApiError::new(
-            ErrorKind::Unavailable,
-            format!("the image {} cannot be inspected", link.path.display()),
-            "see the cause; `qemu-img check` tells whether the image is sound",
-        )
-        .because(&error)),
+        Err(error) => {
+            let answer = error.get_ref().and_then(|error| error.downcast_ref::<AnswerError>());
+            let usual = || "see the cause; `qemu-img check` tells whether the image is sound".to_owned();
+            let message = format!("the image {} cannot be inspected", link.path.display());
+            let hint = answer.map_or_else(usual, AnswerError::hint);
+            Err(ApiError::new(ErrorKind::Unavailable, message, hint).because(&error))
+        }
     }
 }
 
@@ -158,11 +160,8 @@ fn open_below(owner: &Rights, image: &Path, name: &str, access: OFlags) -> io::R
     let folder = image.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (folder, name) = (folder.to_owned(), name.to_owned());
     owner.open(move || {
-        let folder = open(&folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let place = openat2(&folder, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
-        let found = format!("/proc/self/fd/{}", place.as_raw_fd());
-        open_file(Path::new(&found), access, |kind| kind == FileType::RegularFile)
+        let file = NamedFile::find_below(&folder, &name)?;
+        file.open(access, |kind| kind == FileType::RegularFile)
     })
 }
 

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::fs::{File, Permissions};
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fstat, memfd_create, open};
+use rustix::fs::{FileType, MemfdFlags, OFlags, SealFlags, fcntl_add_seals, memfd_create};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_vm::launch::Source;
+use taut_vm::named_file::NamedFile;
 
 use crate::access::rights::Rights;
 use crate::external::connect_now;
@@ -43,6 +44,16 @@ pub(super) enum Opened {
     Own(OwnedFd),
     /// Several processes may have it.
     Shared(Arc<OwnedFd>),
+}
+
+impl Opened {
+    /// Returns the descriptor if several processes may have it.
+    pub(super) fn shared(&self) -> Option<Arc<OwnedFd>> {
+        match self {
+            Self::Own(_) => None,
+            Self::Shared(fd) => Some(fd.clone()),
+        }
+    }
 }
 
 impl std::os::fd::AsFd for Opened {
@@ -108,33 +119,16 @@ fn open_one(
     }
 }
 
-/// Opens a file of one of the types that fit. Others are not opened, because that may block (a
-/// FIFO) or have an effect (a watchdog device).
-pub(super) fn open_file(path: &Path, access: OFlags, fits: fn(FileType) -> bool) -> io::Result<OwnedFd> {
-    // This only finds the file. The second call opens the same one, whatever the path leads to by
-    // then.
-    let place = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    let kind = FileType::from_raw_mode(fstat(&place)?.st_mode);
-    if !fits(kind) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is a {kind:?}")));
-    }
-    let found = format!("/proc/self/fd/{}", place.as_raw_fd());
-    let file = open(found, access | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
-    // The flag was for the call alone: it is shared with the process that inherits the file.
-    rustix::fs::fcntl_setfl(&file, access)?;
-    Ok(file)
-}
-
 impl Copies {
     /// Returns a sealed copy of a file.
     fn of(&mut self, owner: &Rights, path: &Path) -> io::Result<Arc<OwnedFd>> {
         self.0.retain(|_, copy| copy.strong_count() > 0);
         let name = path.to_owned();
-        let open = move || open_file(&name, OFlags::RDONLY, |kind| kind == FileType::RegularFile);
+        let open = move || NamedFile::find(&name)?.open(OFlags::RDONLY, |kind| kind == FileType::RegularFile);
         let file = File::from(owner.open(open)?);
         let found = file.metadata()?;
         let (device, inode, size) = (found.dev(), found.ino(), found.size());
-        let state = FileState { device, inode, size, changed: (found.mtime(), found.mtime_nsec()) };
+        let state = FileState { device, inode, size, changed: (found.ctime(), found.ctime_nsec()) };
         if let Some(copy) = self.0.get(&state).and_then(Weak::upgrade) {
             return Ok(copy);
         }
@@ -172,7 +166,9 @@ fn overlay(virtual_size: u64) -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd as _;
+    use std::os::fd::{AsFd as _, AsRawFd as _};
+
+    use rustix::fs::Mode;
 
     use super::*;
 

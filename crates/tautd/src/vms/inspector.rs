@@ -30,7 +30,7 @@ pub(super) struct Inspectors<'a> {
 impl Inspector for Inspectors<'_> {
     fn inspect(&self, image: BorrowedFd<'_>, format: Format) -> io::Result<Answer> {
         let (answer, output) = pipe_with(PipeFlags::CLOEXEC)?;
-        let output = File::from(output);
+        let (output, nowhere) = (File::from(output), File::options().write(true).open("/dev/null")?);
         let program: PathBuf = self.libexec.join("taut-inspect");
         let started = self.confiner.start(&Program {
             path: &program,
@@ -38,6 +38,7 @@ impl Inspector for Inspectors<'_> {
             descriptors: Vec::new(),
             input: Some(image),
             output: &output,
+            errors: &nowhere,
             user: self.confiner.users().inspector(),
             oom: OomScore::VM,
             devices: Devices::default(),
@@ -54,10 +55,8 @@ impl Inspector for Inspectors<'_> {
             return Err(text.err().unwrap_or_else(late));
         }
         let (text, status) = (text?, started.process.status());
-        Answer::read(text.as_slice(), format).map_err(|error| {
-            let ended = status.map_or_else(|| "ended".to_owned(), |status| format!("ended with {status}"));
-            io::Error::other(format!("the inspector {ended}: {error}"))
-        })
+        tracing::debug!(?status, "an image was inspected");
+        Answer::read(text.as_slice(), format).map_err(io::Error::other)
     }
 }
 

@@ -14,6 +14,7 @@ mod stop;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::{fs, io};
 
 use rustix::net::SocketAddrUnix;
@@ -74,6 +75,8 @@ struct Running {
     private_cards: BTreeSet<usize>,
     /// Path of its disk.
     disk: Option<String>,
+    /// Copies of its kernel and initrd, which serve other VMs as long as it runs.
+    _copies: Vec<Arc<OwnedFd>>,
     /// User of its process; `None` if an earlier version started it as root.
     user: Option<u32>,
     /// Walls around its process that this host lacks.
@@ -366,6 +369,7 @@ impl Running {
             ready,
             private_cards,
             disk,
+            _copies: Vec::new(),
             user,
             missing_walls,
             stopping: None,

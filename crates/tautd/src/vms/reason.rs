@@ -35,7 +35,7 @@ pub(super) struct Ending<'a> {
 pub(super) fn describe(ending: Ending<'_>, log: &Path, holder: impl FnOnce(&str) -> Option<Name>) -> String {
     let mut log = last_words(log);
     if let Some(disk) = ending.disk {
-        log = log.replace(DESCRIPTOR, disk);
+        log = named(&log, disk);
     }
     let mut reason = String::new();
     if let Some(disk) = locked_disk(&log) {
@@ -50,6 +50,18 @@ pub(super) fn describe(ending: Ending<'_>, log: &Path, holder: impl FnOnce(&str)
         reason += tail(&log);
     }
     reason
+}
+
+/// Replaces QEMU's name for the image that a disk names by its path, and no longer name.
+fn named(log: &str, disk: &str) -> String {
+    let mut parts = log.split(DESCRIPTOR);
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_longer = part.starts_with(|next: char| next.is_ascii_digit());
+        text.push_str(if is_longer { DESCRIPTOR } else { disk });
+        text.push_str(part);
+    }
+    text
 }
 
 /// Returns the name of a running VM, other than `name`, whose document names this disk.

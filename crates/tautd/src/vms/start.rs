@@ -18,7 +18,7 @@ use taut_plan::resources::disk_limits::wanted_limits;
 use taut_vm::launch::{self, Launch, MemoryTuning, RunPaths, Tuning};
 
 use super::chain::{OpenChain, open_chain};
-use super::descriptors::open_all;
+use super::descriptors::{Opened, open_all};
 use super::inspector::Inspectors;
 use super::{Record, Running, Vms};
 use crate::access::rights::Rights;
@@ -82,6 +82,7 @@ impl Vms {
             descriptors: descriptors.iter().zip(launch::FIRST..).map(|(fd, at)| (fd.as_fd(), at)).collect(),
             input: None,
             output: &output,
+            errors: &output,
             user,
             oom: OomScore::VM,
             devices: devices(spec, chosen.kind),
@@ -90,6 +91,7 @@ impl Vms {
             walls: Walls::Vm,
             run_dir: paths.dir(),
         });
+        let copies = descriptors.iter().filter_map(Opened::shared).collect();
         // The process alone keeps locks on images, and sockets that listen.
         drop((descriptors, output));
         if started.is_err() {
@@ -122,7 +124,8 @@ impl Vms {
             self.console.connect_serial(name, &paths);
         }
         let pid = started.process.pid();
-        self.running.insert(name.clone(), Running::new(started.process, record));
+        self.running
+            .insert(name.clone(), Running { _copies: copies, ..Running::new(started.process, record) });
         Ok(pid)
     }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::path::Path;
 
-use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::fs::{FileType, OFlags};
 use taut_api::ip::{BadGateway, check_gateway};
 use taut_api::machine::MOST_SPIN_US;
 use taut_api::resources::MemoryReservation;
@@ -14,6 +14,7 @@ use taut_api::{ApiError, Bytes};
 
 use super::{passthrough, vmci};
 use crate::error::invalid;
+use crate::named_file::NamedFile;
 
 /// Least memory of a VM under QEMU. A Debian kernel with an initial RAM file system needs a little
 /// more, other systems need less.
@@ -226,18 +227,13 @@ fn readable(what: &str, path: &str, device_allowed: bool) -> Result<(), ApiError
     Err(invalid(format!("the {what} `{path}` is not {expected}"), hint))
 }
 
-/// Opens a file for reading, and closes it again. Returns `false` if its type does not fit: such a
-/// file is not opened, because that may block (a FIFO) or have an effect (a watchdog device).
+/// Opens a file for reading, and closes it again. Returns `false` if its type does not fit.
 fn is_readable(path: &str, fits: impl Fn(FileType) -> bool) -> io::Result<bool> {
-    // This only finds the file. The second call opens the same one, whatever the path leads to by
-    // then.
-    let place = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    if !fits(FileType::from_raw_mode(fstat(&place)?.st_mode)) {
+    let file = NamedFile::find(Path::new(path))?;
+    if !fits(file.kind()?) {
         return Ok(false);
     }
-    let found = format!("/proc/self/fd/{}", place.as_raw_fd());
-    open(found, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
-    Ok(true)
+    file.open(OFlags::RDONLY, fits).map(|_| true)
 }
 
 /// Checks that each gateway is in its card's network, and that there is one at most: a guest has

@@ -22,6 +22,9 @@ const TCG_CACHE: u32 = 64;
 /// scheduling, which the daemon sets from outside.
 const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 
+/// Name of the process, as the kernel shortens that of the program.
+const PROCESS: &str = "qemu-system-x86";
+
 /// Name of the network end of a card.
 pub(super) fn card_name(index: usize) -> String {
     format!("net{index}")
@@ -46,7 +49,8 @@ pub(super) fn start(launch: &Launch<'_>, qemu: &QemuInfo) -> Start {
     let mut args = Args::default();
     args.flag("-nodefaults").flag("-no-user-config").option("-sandbox", SANDBOX);
     args.option("-display", "none");
-    args.option("-name", format!("guest={name},debug-threads=on"));
+    // Older kernels name a program that was executed by its descriptor after that number.
+    args.option("-name", format!("guest={name},process={PROCESS},debug-threads=on"));
     for (name, value) in memory::options(spec, &tuning) {
         args.option(name, value);
     }
