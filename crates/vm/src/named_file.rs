@@ -42,8 +42,8 @@ impl NamedFile {
         Ok(FileType::from_raw_mode(fstat(&self.0)?.st_mode))
     }
 
-    /// Opens the file if its type fits, whatever its path leads to by now. A file of another type is
-    /// not opened, because that may block (a FIFO) or have an effect (a watchdog device).
+    /// Opens the file if its type fits, whatever its path leads to by now. A file of another type
+    /// is not opened, because that may block (a FIFO) or have an effect (a watchdog device).
     ///
     /// # Errors
     /// The kernel's, and [`io::ErrorKind::InvalidInput`] with the type if it does not fit.
