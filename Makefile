@@ -56,8 +56,9 @@ test-unit: ## Tests that need nothing of the host
 
 .PHONY: test-host
 test-host: build ## Tests that need root and network namespaces
-	$(CARGO) test -p taut-launch --test launch --example forbidden_acts --no-run
-	$(SUDO) $(CARGO) test -p taut-launch --test launch --example forbidden_acts
+	$(CARGO) build -p taut-launch --example forbidden_acts
+	$(CARGO) test -p taut-launch --test launch --no-run
+	$(SUDO) $(CARGO) test -p taut-launch --test launch
 	$(CARGO) test -p taut-tests --test host --no-run
 	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) $(CARGO) test -p taut-tests --test host -- --test-threads=1
 

@@ -55,7 +55,7 @@ pub struct AuditCaller {
     pub role: Option<Role>,
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditOutcome {

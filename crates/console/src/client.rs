@@ -69,7 +69,7 @@ impl Outbox {
 
 /// Input that waits for the guest.
 ///
-/// It is passed on without loss as long as the guest takes some of it. When the guest has taken
+/// Input is passed on without loss as long as the guest takes some of it. When the guest has taken
 /// nothing for a while, further input is discarded: nobody reads that serial port.
 #[derive(Debug, Default)]
 pub struct Input {

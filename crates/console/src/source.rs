@@ -12,11 +12,11 @@ use crate::rate::{Limiter, RateLimit};
 pub struct Source<S> {
     limiter: Limiter,
     log: BoundedLog<S>,
-    /// What waits for each client, by its number.
+    /// Output that waits for each client, by its number.
     pub clients: BTreeMap<u64, Outbox>,
-    /// What waits for the guest.
+    /// Input that waits for the guest.
     pub input: Input,
-    /// What has passed the rate limit; empty between calls.
+    /// Output that has passed the rate limit; empty between calls.
     passed: Vec<u8>,
 }
 

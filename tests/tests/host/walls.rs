@@ -17,6 +17,12 @@ fn the_fabric_and_each_vm_have_users_of_their_own_and_all_walls() {
     taut.boot("m1", &micro("10.71.1.1"));
     taut.boot("m2", &micro("10.71.1.2"));
     let fabric = WallsSeen::of(taut.fabric_pid()).assert_complete();
+    let console = eventually("the console process is recorded", || {
+        let record = std::fs::read_to_string(taut.dir().join("run/console.pid")).ok()?;
+        let record: serde_json::Value = serde_json::from_str(record.trim()).ok()?;
+        i32::try_from(record["pid"].as_i64()?).ok()
+    });
+    assert_ne!(WallsSeen::of(console).assert_complete(), fabric);
     let users = ["m1", "m2"].map(|vm| WallsSeen::of(pid(&taut, vm)).assert_complete());
     assert!(users[0] != users[1] && !users.contains(&fabric), "{users:?} {fabric}");
     let status = taut.json(["vm", "show", "m1"])["status"].clone();

@@ -91,7 +91,7 @@ pub enum Reply {
         /// [`PROTOCOL`] of the answering side.
         protocol: u32,
     },
-    /// It is done.
+    /// The request is carried out.
     Done,
     /// To [`Request::List`].
     Sources {
@@ -100,7 +100,7 @@ pub enum Reply {
         /// There are more behind the last name.
         more: bool,
     },
-    /// It cannot be done.
+    /// The request cannot be carried out.
     Refused {
         /// The reason.
         why: String,

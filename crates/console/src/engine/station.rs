@@ -130,7 +130,7 @@ impl Station {
     pub(super) fn on_person(&mut self, token: u64, flags: EventFlags, buffer: &mut [u8], now: Instant) {
         if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
             if self.people.get(&token).is_some_and(|person| person.types) {
-                // What someone typed before leaving waits for the guest, too.
+                // Input that was typed before the client left waits for the guest, too.
                 self.read_input(token, buffer, now);
                 self.pass_input();
             } else {

@@ -9,10 +9,11 @@ use std::path::PathBuf;
 
 use crate::fixture::{FIRST_USER, Start, skeleton, system};
 
-/// The example `forbidden_acts`, which is built with the tests.
+/// The example `forbidden_acts`, which has to be built first.
 fn program() -> PathBuf {
     let here = std::env::current_exe().unwrap();
-    here.parent().unwrap().join("../examples/forbidden_acts").canonicalize().unwrap()
+    let program = here.parent().unwrap().join("../examples/forbidden_acts").canonicalize();
+    program.expect("no example\nhint: cargo build -p taut-launch --example forbidden_acts")
 }
 
 /// Runs the acts and returns their output.
