@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 /// Most bytes of an answer with its newline: 64 KiB.
 pub const MAX_ANSWER: usize = 64 << 10;
 
-/// What the program prints.
+/// The answer that the program prints.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
@@ -28,7 +28,7 @@ pub enum Answer {
 pub struct Refused {
     /// The reason with its causes.
     pub message: String,
-    /// What the user can do.
+    /// Advice for the user.
     pub hint: String,
 }
 

@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 /// An image that must be refused.
 #[derive(Debug, Clone)]
 pub struct Hostile {
-    /// What it tries, in words.
+    /// The attack that the image tries, in words.
     pub name: String,
     /// Format that the inspector is told.
     pub format: Format,
@@ -25,13 +25,13 @@ pub struct Hostile {
 /// An image that must be accepted.
 #[derive(Debug, Clone)]
 pub struct Valid {
-    /// What is special about it, in words.
+    /// The property that sets the image apart, in words.
     pub name: String,
     /// Format that the inspector is told.
     pub format: Format,
     /// Bytes of the file.
     pub image: Vec<u8>,
-    /// What the inspector answers.
+    /// The expected answer of the inspector.
     pub answer: Image,
 }
 

@@ -2,8 +2,8 @@
 //! but its own descriptors.
 //!
 //! `taut-launch` builds the walls and becomes the program: see the documentation of `taut_launch`.
-//! VMs, the fabric and the inspector of images are started here. What each kind of program gets is
-//! in [`walls`].
+//! VMs, the fabric, the console process and inspectors of images are started here. What each kind
+//! of program gets is in [`walls`].
 
 mod skeleton;
 mod users;
@@ -208,7 +208,8 @@ impl Launcher {
             if let Some(pid) = error.pid() {
                 end_child(pid);
             }
-            io::Error::other(LaunchFailed { text: in_full(&error), hint: error.hint() })
+            let hint = error.hint();
+            io::Error::other(LaunchFailed { text: format!("{:#}", anyhow::Error::from(error)), hint })
         });
         let Launched { pid, missing } = match launched {
             Ok(launched) => launched,
@@ -249,15 +250,4 @@ fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
     io::Write::write_all(&mut file, bytes)?;
     io::Seek::rewind(&mut file)?;
     Ok(file.into())
-}
-
-/// Returns an error with its causes in one line.
-fn in_full(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

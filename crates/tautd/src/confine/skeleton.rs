@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::pipe::{PipeFlags, pipe_with};
 use taut_launch::{DOCUMENT_FD, REPORT_FD, read_skeleton_report};
 
-use super::{PATIENCE, in_full, in_memory, walls};
+use super::{PATIENCE, in_memory, walls};
 use crate::process::Process;
 
 /// The mount namespace of the skeleton, made when it is first needed.
@@ -60,7 +60,10 @@ fn make(launcher: &Path) -> io::Result<OwnedFd> {
     let process = Process::spawn(&mut command, &descriptors)?;
     drop((command, report_end));
     let namespace = read_skeleton_report(&report, PATIENCE)
-        .map_err(|error| io::Error::other(format!("{}; {}", in_full(&error), error.hint())))
+        .map_err(|error| {
+            let hint = error.hint();
+            io::Error::other(format!("{:#}; {hint}", anyhow::Error::from(error)))
+        })
         .and_then(|()| {
             let path = format!("/proc/{}/ns/mnt", process.pid());
             Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)

@@ -38,7 +38,7 @@ pub(super) enum Width {
     Long,
 }
 
-/// What the rules need to know of the process.
+/// Values of this process that the rules compare arguments with.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Own {
     pid: c_int,

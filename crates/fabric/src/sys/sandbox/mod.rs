@@ -79,7 +79,7 @@ pub fn enter() -> Result<(), SandboxError> {
 fn print_panics_without_backtrace() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
-        // Nobody is left to whom a failure could be reported.
+        // A failure can be reported to nobody any more.
         let _ = writeln!(io::stderr(), "thread '{}' {panic}", thread.name().unwrap_or("unnamed"));
     }));
 }

@@ -277,7 +277,7 @@ fn attempt(number: c_long, arguments: &[c_long]) -> End {
     let mut all = [0; 6];
     all[..arguments.len()].copy_from_slice(arguments);
     // SAFETY: the only other thread of this process waits for this one to end, and holds no lock.
-    // So the copy may use memory and locks as this process does.
+    // Therefore the copy may use memory and locks as this process does.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", io::Error::last_os_error());
     if child == 0 {
