@@ -6,7 +6,6 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use taut_api::error::ErrorKind;
 use taut_api::host::AcceleratorKind;
@@ -23,13 +22,11 @@ use super::inspector::Inspectors;
 use super::{Record, Running, Vms};
 use crate::access::rights::Rights;
 use crate::board::HostFacts;
-use crate::confine::{self, Devices, Program, Walls};
+use crate::confine::{self, Devices, Program, Started, Walls};
 use crate::process::{OomScore, write_record};
 
 /// Threads of a VM's process besides its vCPUs: QEMU reads and writes disks with up to 64.
 const HELPER_THREADS: u64 = 96;
-/// Time limit for the end of a process that was killed right after its start.
-const KILLED_WITHIN: Duration = Duration::from_secs(5);
 
 impl Vms {
     /// Starts a VM's process. Its files are opened with the rights of `owner`. `exclusive` tells
@@ -76,7 +73,7 @@ impl Vms {
         let user = self.confiner.users().of_vm(&self.running.values().filter_map(|vm| vm.user).collect())?;
         let output = self.console.begin_output(name, &paths);
         let output = output.map_err(|error| failed("keeping its output", &error))?;
-        let started = self.confiner.start(&Program {
+        let program = Program {
             path: &start.program,
             args: &start.args,
             descriptors: descriptors.iter().zip(launch::FIRST..).map(|(fd, at)| (fd.as_fd(), at)).collect(),
@@ -90,16 +87,8 @@ impl Vms {
             threads: u64::from(spec.vcpus) + HELPER_THREADS,
             walls: Walls::Vm,
             run_dir: paths.dir(),
-        });
-        let copies = descriptors.iter().filter_map(Opened::shared).collect();
-        // The process alone keeps locks on images, and sockets that listen.
-        drop((descriptors, output));
-        if started.is_err() {
-            self.console.forget(name, &paths);
-        }
-        let started =
-            started.map_err(|error| failed(&format!("starting `{}`", start.program.display()), &error))?;
-        let record = Record {
+        };
+        let record = |started: &Started, waiting| Record {
             identity: started.process.identity(),
             kind: spec.kind,
             accelerator: accelerator(spec.kind, chosen.kind),
@@ -112,20 +101,34 @@ impl Vms {
             private_cards: private_cards(spec),
             disk: disk.map(|disk| disk.path.clone()),
             user: started.user,
-            missing_walls: started.missing,
+            missing_walls: started.missing.clone(),
+            waiting,
         };
-        if let Err(error) = write_record(&paths.pid(), &record) {
-            // Without its record no daemon could adopt it.
-            started.process.kill(KILLED_WITHIN);
-            self.console.forget(name, &paths);
-            return Err(failed("recording the process", &error));
-        }
+        // Without its record no daemon could adopt it.
+        let started = self.confiner.start(&program, |started| {
+            let written = write_record(&paths.pid(), &record(started, true));
+            written.map_err(|error| io::Error::new(error.kind(), format!("recording its process: {error}")))
+        });
+        let copies = descriptors.iter().filter_map(Opened::shared).collect();
+        // The process alone keeps locks on images, and sockets that listen.
+        drop((descriptors, output));
+        let started = match started {
+            Ok(started) => started,
+            Err(error) => {
+                // The file may not have been written.
+                let _ = fs::remove_file(paths.pid());
+                self.console.forget(name, &paths);
+                return Err(failed(&format!("starting `{}`", start.program.display()), &error));
+            }
+        };
         if spec.kind == VmKind::Qemu {
             self.console.connect_serial(name, &paths);
         }
-        let pid = started.process.pid();
+        let (pid, record) = (started.process.pid(), record(&started, false));
         self.running
             .insert(name.clone(), Running { _copies: copies, ..Running::new(started.process, record) });
+        let message = "its start cannot be recorded: if it ends while no daemon runs, it is started again";
+        self.record_change(name, message, |_| {});
         Ok(pid)
     }
 

@@ -86,6 +86,37 @@ fn first_hour_the_signal_that_killed_an_adopted_vm_is_told() {
 }
 
 #[test]
+fn a_start_in_whose_middle_the_daemon_ended_is_no_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let name: Name = "m1".parse().unwrap();
+    make_program(dir.path(), "exec sleep 60");
+    let mut first = adopt(dir.path()).unwrap();
+    first.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
+    first.kill(&name);
+    assert!(first.running[&name].process.has_ended(Duration::from_secs(20)));
+    let path = first.paths(&name).pid();
+    let record = first.running[&name].record();
+    assert!(!serde_json::from_slice::<Record>(&fs::read(&path).unwrap()).unwrap().waiting);
+    write_record(&path, &Record { waiting: true, ..record }).unwrap();
+    assert_eq!(adopt(dir.path()).unwrap().observe(&name), VmSeen::default());
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_record_that_cannot_be_written_starts_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let name: Name = "m1".parse().unwrap();
+    make_program(dir.path(), "touch \"$(dirname \"$0\")/ran\"; exec sleep 60");
+    let mut vms = adopt(dir.path()).unwrap();
+    // A folder in the record's place.
+    fs::create_dir_all(vms.paths(&name).pid().join("full")).unwrap();
+    let error =
+        vms.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap_err();
+    assert!(error.to_string().contains("starting"), "{error}");
+    assert!(!vms.any_running());
+}
+
+#[test]
 fn an_error_names_the_missing_program() {
     let dir = tempfile::tempdir().unwrap();
     let mut vms = adopt(dir.path()).unwrap();
