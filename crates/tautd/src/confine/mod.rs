@@ -61,7 +61,7 @@ pub(crate) struct Program<'a> {
     pub(crate) devices: Devices,
     /// Whether it may lock any amount of memory.
     pub(crate) locks_memory: bool,
-    /// Maximum number of its threads.
+    /// Maximum number of processes and threads of its user.
     pub(crate) threads: u64,
     /// The kind of program.
     pub(crate) walls: Walls,

@@ -13,6 +13,8 @@ use super::LogFolder;
 use crate::confine::{Confiner, Devices, Program, Started, Walls};
 use crate::process::{OomScore, Process, ReservedRecord};
 
+/// Maximum number of threads of all console processes of this host: each has one.
+const THREADS: u64 = 64;
 /// Number of connections that may wait to be accepted.
 const BACKLOG: i32 = 16;
 
@@ -61,7 +63,7 @@ impl Places {
             oom: OomScore::SERVICE,
             devices: Devices::default(),
             locks_memory: false,
-            threads: 1,
+            threads: THREADS,
             walls: Walls::Console,
             run_dir: &self.run_dir,
         };

@@ -16,6 +16,8 @@ use crate::process::OomScore;
 
 /// Maximum time for an answer. The process has one second of CPU time for it.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum number of inspectors at a time. Their filter forbids them to create threads.
+const THREADS: u64 = 64;
 /// Maximum time for the process to end after its answer, or when it is killed.
 const ENDED_WITHIN: Duration = Duration::from_secs(5);
 
@@ -43,7 +45,7 @@ impl Inspector for Inspectors<'_> {
             oom: OomScore::VM,
             devices: Devices::default(),
             locks_memory: false,
-            threads: 1,
+            threads: THREADS,
             walls: Walls::Inspector,
             run_dir: Path::new("/"),
         };

@@ -36,6 +36,7 @@ use crate::external::{connect_now, connect_to};
 use crate::process::{Identity, Process, write_record};
 use descriptors::Copies;
 use reason::Ending;
+pub(crate) use start::Place;
 use stop::Stopping;
 
 /// The VMs of one run directory.
@@ -216,7 +217,11 @@ impl Vms {
                 size: vm.size,
                 links_down: vm.links_down.clone(),
             },
-            confinement: vm.user.map(|user| Confinement { user, missing: vm.missing_walls.clone() }),
+            confinement: vm.user.map(|user| Confinement {
+                user,
+                missing: vm.missing_walls.clone(),
+                ..Confinement::default()
+            }),
         });
         let failure = process.is_none().then(|| fs::read_to_string(failed(&paths)).ok()).flatten();
         let (vmci_socket, host_socket) = (paths.vmci_front().exists(), paths.vmci().exists());

@@ -7,6 +7,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 
+use taut_api::enforcement::ProcessLimits;
 use taut_api::error::ErrorKind;
 use taut_api::host::AcceleratorKind;
 use taut_api::machine::VmAccelerator;
@@ -14,6 +15,7 @@ use taut_api::vm::{NicModel, VmKind, VmSpec};
 use taut_api::{ApiError, Name};
 use taut_plan::facts::{MachineSize, MemoryPlace};
 use taut_plan::resources::disk_limits::wanted_limits;
+use taut_plan::resources::process_limits::limits;
 use taut_vm::launch::{self, Launch, MemoryTuning, RunPaths, Tuning};
 
 use super::chain::{OpenChain, open_chain};
@@ -25,20 +27,31 @@ use crate::board::HostFacts;
 use crate::confine::{self, Devices, Program, Started, Walls};
 use crate::process::{OomScore, write_record};
 
-/// Threads of a VM's process besides its vCPUs: QEMU reads and writes disks with up to 64.
-const HELPER_THREADS: u64 = 96;
+/// Threads of the VM's user beyond the limit of its control group, which is reached first: only
+/// that limit leads to an event. Where there is no such group, the user's limit holds.
+const MORE_THREADS: u64 = 16;
+
+/// What is decided about a VM that starts.
+#[derive(Debug)]
+pub(crate) struct Place<'a> {
+    /// Its vCPUs will own pCPUs.
+    pub(crate) exclusive: bool,
+    /// The place of its memory.
+    pub(crate) memory: &'a MemoryPlace,
+}
 
 impl Vms {
-    /// Starts a VM's process. Its files are opened with the rights of `owner`. `exclusive` tells
-    /// whether its vCPUs will own pCPUs. QEMU listens for its virtio cards some time later.
+    /// Starts a VM's process. Its files are opened with the rights of `owner`. `limit` puts the
+    /// process with this number into its control groups before its program runs. QEMU listens for
+    /// its virtio cards some time later.
     pub(crate) fn start(
         &mut self,
         name: &Name,
         spec: &VmSpec,
         owner: &Rights,
         host: &HostFacts,
-        exclusive: bool,
-        memory: &MemoryPlace,
+        place: &Place<'_>,
+        limit: impl FnOnce(u32, &ProcessLimits),
     ) -> Result<u32, ApiError> {
         let paths = self.paths(name);
         let failed = |what: &str, error: &io::Error| {
@@ -50,7 +63,7 @@ impl Vms {
             .because(error)
         };
         let chosen = launch::accelerator(spec, &host.accelerator);
-        let tuning = Tuning { memory: tuned(memory), ..Tuning::of(spec, &chosen, exclusive) };
+        let tuning = Tuning { memory: tuned(place.memory), ..Tuning::of(spec, &chosen, place.exclusive) };
         let disk = spec.disk.as_ref().filter(|_| spec.kind == VmKind::Qemu);
         let inspectors = Inspectors { confiner: &self.confiner, libexec: &self.libexec };
         let OpenChain { chain, files } =
@@ -73,6 +86,8 @@ impl Vms {
         let user = self.confiner.users().of_vm(&self.running.values().filter_map(|vm| vm.user).collect())?;
         let output = self.console.begin_output(name, &paths);
         let output = output.map_err(|error| failed("keeping its output", &error))?;
+        let accelerator = accelerator(spec.kind, chosen.kind);
+        let limits = limits(accelerator, MachineSize::of(spec), place.memory.huge, tuning.locked);
         let program = Program {
             path: &start.program,
             args: &start.args,
@@ -84,14 +99,14 @@ impl Vms {
             oom: OomScore::VM,
             devices: devices(spec, chosen.kind),
             locks_memory: tuning.locked || !spec.passthrough.is_empty(),
-            threads: u64::from(spec.vcpus) + HELPER_THREADS,
+            threads: limits.processes + MORE_THREADS,
             walls: Walls::Vm,
             run_dir: paths.dir(),
         };
         let record = |started: &Started, waiting| Record {
             identity: started.process.identity(),
             kind: spec.kind,
-            accelerator: accelerator(spec.kind, chosen.kind),
+            accelerator,
             vmci: spec.vmci.is_some(),
             tuning,
             disk_limits: wanted_limits(spec),
@@ -107,7 +122,10 @@ impl Vms {
         // Without its record no daemon could adopt it.
         let started = self.confiner.start(&program, |started| {
             let written = write_record(&paths.pid(), &record(started, true));
-            written.map_err(|error| io::Error::new(error.kind(), format!("recording its process: {error}")))
+            written
+                .map_err(|error| io::Error::new(error.kind(), format!("recording its process: {error}")))?;
+            limit(started.process.pid(), &limits);
+            Ok(())
         });
         let copies = descriptors.iter().filter_map(Opened::shared).collect();
         // The process alone keeps locks on images, and sockets that listen.
