@@ -6,6 +6,8 @@
 //! ([`Prerequisite`]).
 
 mod daemon;
+pub mod fuse;
+pub mod hostile;
 mod leftovers;
 mod netns;
 mod prerequisite;

@@ -1,9 +1,33 @@
-//! A guest that writes garbage into its ring loses its own port, with the reason; other ports go
-//! on.
+//! Hostile front ends and guests: each loses its own port, with the reason; other ports go on.
 
 use std::process::Command;
+use std::time::Duration;
 
+use taut_tests::hostile::{Stage, acts};
 use taut_tests::{Background, Netns, Taut, bin_dir, eventually};
+
+/// Longest delay of a neighbour's frame on a machine that has other things to do. The goal SE1
+/// measures it.
+const LONGEST: Duration = Duration::from_secs(1);
+
+#[test]
+fn no_act_of_a_hostile_front_end_harms_others() {
+    let stage = Stage::start();
+    let fabric = stage.taut.fabric_pid();
+    stage.neighbours.take();
+    let mut problems = Vec::new();
+    for act in acts() {
+        problems.extend(stage.perform(&act, true).err());
+        let seen = stage.neighbours.take();
+        if seen.lost > 0 || seen.longest() > LONGEST {
+            let (lost, longest) = (seen.lost, seen.longest());
+            problems.push(format!("{}: neighbours lost {lost} frames, longest {longest:?}", act.name));
+        }
+        assert_eq!(stage.taut.fabric_pid(), fabric, "{} has ended the fabric", act.name);
+    }
+    assert!(problems.is_empty(), "{problems:#?}");
+    stage.await_event("port.close-blocked", "is being closed for more than 1 s");
+}
 
 /// Attacks of `taut-micro --hostile`.
 const KINDS: &[&str] = &["avail-index", "loop", "outside", "length", "indirect"];

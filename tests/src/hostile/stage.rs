@@ -1,0 +1,121 @@
+//! The stage of the acts: a daemon, the port under attack, and its neighbours.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::front_end::FrontEnd;
+use super::{Act, Effect, Neighbours, Tools};
+use crate::fuse::Fuse;
+use crate::{Taut, eventually};
+
+/// Name of the port under attack.
+const PORT: &str = "hostile";
+/// Its address.
+pub(super) const MAC: [u8; 6] = [2, 0x66, 0, 0, 0, 0x66];
+
+/// A daemon with a port under attack.
+#[derive(Debug)]
+pub struct Stage {
+    /// The honest ports.
+    pub neighbours: Neighbours,
+    tools: Tools,
+    socket: PathBuf,
+    /// The daemon.
+    pub taut: Taut,
+}
+
+impl Stage {
+    /// Starts a daemon, its neighbours and the port under attack.
+    pub fn start() -> Self {
+        let taut = Taut::start().with_lan();
+        let neighbours = Neighbours::start(&taut, "lan");
+        let fuse = Fuse::mount(&taut.dir().join("fuse")).expect("root can mount FUSE");
+        let socket = taut.dir().join("hostile.sock");
+        let stage = Self { neighbours, tools: Tools { fuse, sink: Neighbours::sink() }, socket, taut };
+        stage.attach();
+        stage
+    }
+
+    fn attach(&self) {
+        let socket = self.socket.to_str().expect("a temporary path is text");
+        let mac = MAC.map(|octet| format!("{octet:02x}")).join(":");
+        let words = ["port", "attach", PORT, "--portgroup", "lan", "--mac", &mac, "--path", socket];
+        self.taut.ok(words.into_iter().chain(["--listen", "--offloads"]));
+    }
+
+    /// Performs an act once. With `explained`, what the port's user is told about it is checked,
+    /// too.
+    ///
+    /// # Errors
+    /// The act did not do what it claims, or did not have its effect.
+    pub fn perform(&self, act: &Act, explained: bool) -> Result<(), String> {
+        let failed = |why: &str| format!("{}: {why}", act.name);
+        let mut front = FrontEnd::connect(&self.socket).map_err(|error| failed(&error.to_string()))?;
+        let done = (act.run)(&mut front, &self.tools);
+        done.map_err(|error| failed(&format!("it could not be done: {error}\n{}", self.taut.logs())))?;
+        match act.effect {
+            Effect::Ended(words) => {
+                require(front.is_ended(), || failed("the session goes on"))?;
+                if explained {
+                    self.await_reason(words);
+                }
+            }
+            Effect::Quarantined(words) => {
+                require(front.is_ended(), || failed("the session goes on"))?;
+                self.await_reason("in quarantine");
+                if explained {
+                    self.await_event("port.quarantined", words);
+                }
+                drop(front);
+                self.taut.ok(["port", "detach", PORT]);
+                self.attach();
+            }
+            Effect::Broken(words) => {
+                require(front.is_broken(), || failed("no ring is broken"))?;
+                if explained {
+                    self.await_reason(words);
+                }
+                require(front.is_served(), || failed("a broken ring has ended the session"))?;
+            }
+            Effect::Served => require(front.is_served(), || failed("the session was ended"))?,
+            Effect::Any => _ = front.is_served(),
+            Effect::Left => {}
+        }
+        Ok(())
+    }
+
+    /// Begins a session as an honest front end does, and ends it.
+    ///
+    /// # Errors
+    /// The fabric does not serve it.
+    pub fn behave(&self) -> Result<(), String> {
+        let mut front = FrontEnd::connect(&self.socket).map_err(|error| error.to_string())?;
+        front.set_up().map_err(|error| format!("an honest session: {error}"))?;
+        require(front.is_served(), || "an honest session was ended".to_owned())
+    }
+
+    /// Waits until the port's reason has these words.
+    fn await_reason(&self, words: &str) {
+        eventually(&format!("the port's reason is `{words}`"), || {
+            let ports = self.taut.json(["port", "list"]);
+            let owner = format!("external/{PORT}");
+            let port = ports.as_array()?.iter().find(|port| port["owner"] == *owner)?.clone();
+            port["reason"].as_str()?.contains(words).then_some(())
+        });
+    }
+
+    /// Waits for an event about the port under attack.
+    pub fn await_event(&self, kind: &str, words: &str) {
+        eventually(&format!("an event {kind} with `{words}`"), || {
+            let told = |event: &&Value| {
+                event["kind"] == kind && event["message"].as_str().is_some_and(|text| text.contains(words))
+            };
+            self.taut.json(["events"]).as_array()?.iter().find(told).map(drop)
+        });
+    }
+}
+
+fn require(holds: bool, why: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(why()) }
+}
