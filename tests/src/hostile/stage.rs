@@ -85,6 +85,19 @@ impl Stage {
         Ok(())
     }
 
+    /// Calls `meanwhile` while a thread of the fabric waits for the close of a descriptor.
+    pub fn while_a_close_waits(&self, meanwhile: impl FnOnce()) {
+        let front = FrontEnd::connect(&self.socket).expect("the port listens");
+        front.negotiate().expect("the fabric takes a session");
+        self.tools.fuse.withhold();
+        let file = self.tools.fuse.open().expect("the file system answers this process");
+        super::send_kick(&front, &file).expect("the session goes on");
+        drop(file);
+        eventually("the fabric closes the file", || (self.tools.fuse.waiting() > 0).then_some(()));
+        meanwhile();
+        self.tools.fuse.release();
+    }
+
     /// Begins a session as an honest front end does, and ends it.
     ///
     /// # Errors

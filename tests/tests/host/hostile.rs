@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use taut_tests::hostile::{Stage, acts};
-use taut_tests::{Background, Netns, Taut, bin_dir, eventually};
+use taut_tests::{Background, Netns, Taut, alive, bin_dir, eventually, kill_9};
 
 /// Longest delay of a neighbour's frame on a machine that has other things to do. The goal SE1
 /// measures it.
@@ -31,6 +31,22 @@ fn no_act_of_a_hostile_front_end_harms_others() {
 
 /// Attacks of `taut-micro --hostile`.
 const KINDS: &[&str] = &["avail-index", "loop", "outside", "length", "indirect"];
+
+#[test]
+fn a_killed_fabric_whose_thread_waits_for_a_close_is_replaced_at_once() {
+    let stage = Stage::start();
+    let fabric = stage.taut.fabric_pid();
+    stage.while_a_close_waits(|| {
+        kill_9(fabric);
+        let another = || stage.taut.json(["daemon", "show"])["fabric_pid"].as_i64();
+        eventually("another fabric runs", || another().filter(|pid| *pid != i64::from(fabric)));
+        stage.neighbours.take();
+        let exchange = || (stage.neighbours.take().delays.len() > 10).then_some(());
+        eventually("the neighbours exchange frames again", exchange);
+        assert!(alive(fabric), "no thread of it waits");
+    });
+    eventually("the killed fabric ends", || (!alive(fabric)).then_some(()));
+}
 
 #[test]
 fn a_hostile_guest_breaks_its_own_port_only() {
