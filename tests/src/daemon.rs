@@ -41,8 +41,7 @@ impl Taut {
         let daemon = spawn(dir.path(), args, []);
         let taut = Self { dir, daemon, args };
         taut.wait_until_it_answers();
-        // If the daemon is killed between starting the fabric and recording it, nobody owns the
-        // fabric.
+        // Tests may expect ports to be served at once.
         taut.fabric_pid();
         taut
     }

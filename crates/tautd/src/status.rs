@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use taut_api::Name;
+use taut_api::confinement::Confinement;
+use taut_api::enforcement::{LimitKind, VmReport};
 use taut_api::fabric::PortId;
 use taut_api::fabric::counters::VmciCounters;
 use taut_api::latency::Decision;
@@ -20,6 +22,7 @@ use taut_plan::network::lro::choose_lro;
 use taut_plan::network::shaping::choose_shaping;
 use taut_plan::network::vsock_devices;
 use taut_plan::resources::Decided;
+use taut_plan::resources::process_limits::limit_process;
 use taut_plan::{Desired, Owner};
 use taut_vm::launch::RunPaths;
 
@@ -58,7 +61,7 @@ pub(crate) fn vm(
         owner: 0,
         size: process.and_then(|process| process.machine.size).map(size),
         accelerator: process.map(|process| process.accelerator),
-        confinement: process.and_then(|process| process.confinement.clone()),
+        confinement: process.and_then(|process| confinement(process, seen.report.vms.get(name))),
         agent_socket: process.map(|_| path(paths.agent())),
         console_socket: console.then(|| path(paths.console())),
         console_log: log.exists().then(|| path(log)),
@@ -68,6 +71,18 @@ pub(crate) fn vm(
         resources: explain_resources(running, &seen.observed, &seen.report, decided, name, as_running),
         machine: with_vmci_restart(explain_machine(&seen.observed, &seen.report, name, vm), process, vm),
     }
+}
+
+/// Returns the walls around a process, with the limits that are in force.
+fn confinement(process: &Process, report: Option<&VmReport>) -> Option<Confinement> {
+    let mut walls = process.confinement.clone()?;
+    let unlimited = report.map(|report| report.unlimited.clone()).unwrap_or_default();
+    let limits = limit_process(process);
+    let in_force = |kind| limits.filter(|_| !unlimited.contains_key(&kind));
+    walls.memory = in_force(LimitKind::Memory).map(|limits| limits.memory);
+    walls.processes = in_force(LimitKind::Processes).map(|limits| limits.processes);
+    walls.missing.extend(unlimited.iter().map(|(kind, why)| format!("{kind} ({why})")));
+    Some(walls)
 }
 
 const fn size(MachineSize { vcpus, memory }: MachineSize) -> VmSize {

@@ -14,6 +14,7 @@ mod harm;
 mod hostile;
 mod input;
 mod latency;
+mod limits;
 mod load;
 mod micro;
 mod network;

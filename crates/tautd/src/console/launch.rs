@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
@@ -14,8 +13,8 @@ use super::LogFolder;
 use crate::confine::{Confiner, Devices, Program, Started, Walls};
 use crate::process::{OomScore, Process, ReservedRecord};
 
-/// Time limit for the end of a process that was killed.
-const KILLED_WITHIN: Duration = Duration::from_secs(5);
+/// Maximum number of threads of all console processes of this host: each has one.
+const THREADS: u64 = 64;
 /// Number of connections that may wait to be accepted.
 const BACKLOG: i32 = 16;
 
@@ -52,9 +51,9 @@ impl Places {
         let mut options = File::options();
         let said =
             options.write(true).create(true).truncate(true).mode(0o600).custom_flags(flags).open(said)?;
-        let program = self.libexec.join("taut-console");
-        let Started { process, missing, .. } = self.confiner.start(&Program {
-            path: &program,
+        let path = self.libexec.join("taut-console");
+        let program = Program {
+            path: &path,
             args: &[],
             descriptors: Vec::new(),
             input: Some(listener.as_fd()),
@@ -64,21 +63,16 @@ impl Places {
             oom: OomScore::SERVICE,
             devices: Devices::default(),
             locks_memory: false,
-            threads: 1,
+            threads: THREADS,
             walls: Walls::Console,
             run_dir: &self.run_dir,
-        })?;
+        };
+        let Started { process, missing, .. } =
+            self.confiner.start(&program, |started| self.record().write(&started.process))?;
         if !missing.is_empty() {
             tracing::warn!(missing = missing.join(", "), "the console process lacks walls on this host");
         }
-        match self.record().write(&process) {
-            Ok(()) => Ok(process),
-            Err(error) => {
-                // No later daemon could find it.
-                process.kill(KILLED_WITHIN);
-                Err(error)
-            }
-        }
+        Ok(process)
     }
 
     /// Removes the files of a process that has ended, and of the fabric's FIFO.

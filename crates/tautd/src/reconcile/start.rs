@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use taut_api::Name;
+use taut_api::enforcement::ProcessLimits;
 use taut_api::event::Level;
 use taut_api::host::{Accelerator, AcceleratorKind};
 use taut_host::kernel::topology;
@@ -13,6 +14,7 @@ use taut_plan::placement::problem::Grant;
 use super::{ATTENTION, Reconciler};
 use crate::access::files;
 use crate::board::HostFacts;
+use crate::vms::Place;
 
 impl Reconciler {
     /// Takes a VM's devices from the host and starts its process. `grant` are its exclusive pCPUs.
@@ -35,7 +37,10 @@ impl Reconciler {
         let owner = self.store.state().owner_of(name);
         let allowed = files::check_owner(&owner, &vm.vm);
         let taken = allowed.and_then(|()| self.take_devices(name, &vm.vm));
-        match taken.and_then(|()| self.vms.start(name, &vm.vm, &owner, &host, grant.is_some(), &place)) {
+        let place = Place { exclusive: grant.is_some(), memory: &place };
+        let enforcer = &mut self.enforcer;
+        let limit = |pid, limits: &ProcessLimits| enforcer.limit(name, pid, limits);
+        match taken.and_then(|()| self.vms.start(name, &vm.vm, &owner, &host, &place, limit)) {
             Ok(pid) => {
                 self.store.event(Level::Info, &subject, "vm.started", &format!("started as process {pid}"));
                 self.attentive_until = Instant::now() + ATTENTION;

@@ -30,12 +30,13 @@ use taut_plan::Desired;
 use taut_plan::facts::{MachineSeen, MachineSize, VmSeen};
 use taut_vm::launch::{RunPaths, Tuning, private_socket};
 
-use crate::confine::Confiner;
+use crate::confine::{Confiner, is_program};
 use crate::console::Console;
 use crate::external::{connect_now, connect_to};
 use crate::process::{Identity, Process, write_record};
 use descriptors::Copies;
 use reason::Ending;
+pub(crate) use start::Place;
 use stop::Stopping;
 
 /// The VMs of one run directory.
@@ -111,6 +112,9 @@ struct Record {
     user: Option<u32>,
     #[serde(default)]
     missing_walls: Vec<String>,
+    /// The process waits behind its walls until this record is written; then its program runs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    waiting: bool,
 }
 
 /// A VM counts as started if an earlier version of the daemon, which did not record it, left it.
@@ -144,9 +148,14 @@ impl Vms {
         for name in names_in(&dir)? {
             let paths = RunPaths::new(dir.join(name.as_str()));
             let Some(record) = record(&paths) else { continue };
-            if let Some(process) = Process::adopt(record.identity) {
+            let process = Process::adopt(record.identity);
+            if let Some(process) = process.filter(|process| !record.waiting || is_program(process)) {
                 console.adopt(&name, &paths);
                 running.insert(name, Running::new(process, record));
+            } else if record.waiting {
+                // The daemon ended in the middle of a start, which this one begins anew.
+                clean_up(&paths, None);
+                console.forget(&name, &paths);
             } else {
                 let ending = Ending {
                     pid: record.identity.pid,
@@ -208,7 +217,11 @@ impl Vms {
                 size: vm.size,
                 links_down: vm.links_down.clone(),
             },
-            confinement: vm.user.map(|user| Confinement { user, missing: vm.missing_walls.clone() }),
+            confinement: vm.user.map(|user| Confinement {
+                user,
+                missing: vm.missing_walls.clone(),
+                ..Confinement::default()
+            }),
         });
         let failure = process.is_none().then(|| fs::read_to_string(failed(&paths)).ok()).flatten();
         let (vmci_socket, host_socket) = (paths.vmci_front().exists(), paths.vmci().exists());
@@ -391,6 +404,7 @@ impl Running {
             disk: self.disk.clone(),
             user: self.user,
             missing_walls: self.missing_walls.clone(),
+            waiting: false,
         }
     }
 }

@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
-use std::time::Duration;
 
+use taut_api::enforcement::ProcessLimits;
 use taut_api::error::ErrorKind;
 use taut_api::host::AcceleratorKind;
 use taut_api::machine::VmAccelerator;
@@ -15,6 +15,7 @@ use taut_api::vm::{NicModel, VmKind, VmSpec};
 use taut_api::{ApiError, Name};
 use taut_plan::facts::{MachineSize, MemoryPlace};
 use taut_plan::resources::disk_limits::wanted_limits;
+use taut_plan::resources::process_limits::limits;
 use taut_vm::launch::{self, Launch, MemoryTuning, RunPaths, Tuning};
 
 use super::chain::{OpenChain, open_chain};
@@ -23,25 +24,34 @@ use super::inspector::Inspectors;
 use super::{Record, Running, Vms};
 use crate::access::rights::Rights;
 use crate::board::HostFacts;
-use crate::confine::{self, Devices, Program, Walls};
+use crate::confine::{self, Devices, Program, Started, Walls};
 use crate::process::{OomScore, write_record};
 
-/// Threads of a VM's process besides its vCPUs: QEMU reads and writes disks with up to 64.
-const HELPER_THREADS: u64 = 96;
-/// Time limit for the end of a process that was killed right after its start.
-const KILLED_WITHIN: Duration = Duration::from_secs(5);
+/// Threads of the VM's user beyond the limit of its control group, which is reached first: only
+/// that limit leads to an event. Where there is no such group, the user's limit holds.
+const MORE_THREADS: u64 = 16;
+
+/// What is decided about a VM that starts.
+#[derive(Debug)]
+pub(crate) struct Place<'a> {
+    /// Its vCPUs will own pCPUs.
+    pub(crate) exclusive: bool,
+    /// The place of its memory.
+    pub(crate) memory: &'a MemoryPlace,
+}
 
 impl Vms {
-    /// Starts a VM's process. Its files are opened with the rights of `owner`. `exclusive` tells
-    /// whether its vCPUs will own pCPUs. QEMU listens for its virtio cards some time later.
+    /// Starts a VM's process. Its files are opened with the rights of `owner`. `limit` puts the
+    /// process with this number into its control groups before its program runs. QEMU listens for
+    /// its virtio cards some time later.
     pub(crate) fn start(
         &mut self,
         name: &Name,
         spec: &VmSpec,
         owner: &Rights,
         host: &HostFacts,
-        exclusive: bool,
-        memory: &MemoryPlace,
+        place: &Place<'_>,
+        limit: impl FnOnce(u32, &ProcessLimits),
     ) -> Result<u32, ApiError> {
         let paths = self.paths(name);
         let failed = |what: &str, error: &io::Error| {
@@ -53,7 +63,7 @@ impl Vms {
             .because(error)
         };
         let chosen = launch::accelerator(spec, &host.accelerator);
-        let tuning = Tuning { memory: tuned(memory), ..Tuning::of(spec, &chosen, exclusive) };
+        let tuning = Tuning { memory: tuned(place.memory), ..Tuning::of(spec, &chosen, place.exclusive) };
         let disk = spec.disk.as_ref().filter(|_| spec.kind == VmKind::Qemu);
         let inspectors = Inspectors { confiner: &self.confiner, libexec: &self.libexec };
         let OpenChain { chain, files } =
@@ -76,7 +86,9 @@ impl Vms {
         let user = self.confiner.users().of_vm(&self.running.values().filter_map(|vm| vm.user).collect())?;
         let output = self.console.begin_output(name, &paths);
         let output = output.map_err(|error| failed("keeping its output", &error))?;
-        let started = self.confiner.start(&Program {
+        let accelerator = accelerator(spec.kind, chosen.kind);
+        let limits = limits(accelerator, MachineSize::of(spec), place.memory.huge, tuning.locked);
+        let program = Program {
             path: &start.program,
             args: &start.args,
             descriptors: descriptors.iter().zip(launch::FIRST..).map(|(fd, at)| (fd.as_fd(), at)).collect(),
@@ -87,22 +99,14 @@ impl Vms {
             oom: OomScore::VM,
             devices: devices(spec, chosen.kind),
             locks_memory: tuning.locked || !spec.passthrough.is_empty(),
-            threads: u64::from(spec.vcpus) + HELPER_THREADS,
+            threads: limits.processes + MORE_THREADS,
             walls: Walls::Vm,
             run_dir: paths.dir(),
-        });
-        let copies = descriptors.iter().filter_map(Opened::shared).collect();
-        // The process alone keeps locks on images, and sockets that listen.
-        drop((descriptors, output));
-        if started.is_err() {
-            self.console.forget(name, &paths);
-        }
-        let started =
-            started.map_err(|error| failed(&format!("starting `{}`", start.program.display()), &error))?;
-        let record = Record {
+        };
+        let record = |started: &Started, waiting| Record {
             identity: started.process.identity(),
             kind: spec.kind,
-            accelerator: accelerator(spec.kind, chosen.kind),
+            accelerator,
             vmci: spec.vmci.is_some(),
             tuning,
             disk_limits: wanted_limits(spec),
@@ -112,20 +116,37 @@ impl Vms {
             private_cards: private_cards(spec),
             disk: disk.map(|disk| disk.path.clone()),
             user: started.user,
-            missing_walls: started.missing,
+            missing_walls: started.missing.clone(),
+            waiting,
         };
-        if let Err(error) = write_record(&paths.pid(), &record) {
-            // Without its record no daemon could adopt it.
-            started.process.kill(KILLED_WITHIN);
-            self.console.forget(name, &paths);
-            return Err(failed("recording the process", &error));
-        }
+        // Without its record no daemon could adopt it.
+        let started = self.confiner.start(&program, |started| {
+            let written = write_record(&paths.pid(), &record(started, true));
+            written
+                .map_err(|error| io::Error::new(error.kind(), format!("recording its process: {error}")))?;
+            limit(started.process.pid(), &limits);
+            Ok(())
+        });
+        let copies = descriptors.iter().filter_map(Opened::shared).collect();
+        // The process alone keeps locks on images, and sockets that listen.
+        drop((descriptors, output));
+        let started = match started {
+            Ok(started) => started,
+            Err(error) => {
+                // The file may not have been written.
+                let _ = fs::remove_file(paths.pid());
+                self.console.forget(name, &paths);
+                return Err(failed(&format!("starting `{}`", start.program.display()), &error));
+            }
+        };
         if spec.kind == VmKind::Qemu {
             self.console.connect_serial(name, &paths);
         }
-        let pid = started.process.pid();
+        let (pid, record) = (started.process.pid(), record(&started, false));
         self.running
             .insert(name.clone(), Running { _copies: copies, ..Running::new(started.process, record) });
+        let message = "its start cannot be recorded: if it ends while no daemon runs, it is started again";
+        self.record_change(name, message, |_| {});
         Ok(pid)
     }
 

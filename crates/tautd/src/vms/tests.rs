@@ -14,6 +14,11 @@ fn host() -> HostFacts {
     HostFacts { accelerator: Accelerator { kind: AcceleratorKind::Tcg, why: "a test".into() }, qemu: None }
 }
 
+fn place() -> Place<'static> {
+    const ANYWHERE: &MemoryPlace = &MemoryPlace { nodes: Vec::new(), huge: false };
+    Place { exclusive: false, memory: ANYWHERE }
+}
+
 /// Makes a `taut-micro` that is a shell script.
 fn make_program(dir: &Path, script: &str) {
     let program = dir.join("taut-micro");
@@ -41,7 +46,7 @@ fn the_next_daemon_adopts_a_running_vm() {
     let name: Name = "m1".parse().unwrap();
     make_program(dir.path(), "exec sleep 60");
     let mut first = adopt(dir.path()).unwrap();
-    let pid = first.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
+    let pid = first.start(&name, &spec(), &Rights::root(), &host(), &place(), |_, _| {}).unwrap();
     assert_eq!(first.observe(&name).process.unwrap().accelerator, VmAccelerator::Native);
 
     let mut second = adopt(dir.path()).unwrap();
@@ -62,7 +67,7 @@ fn a_failures_reason_is_kept_until_it_is_cleared() {
     let name: Name = "m1".parse().unwrap();
     make_program(dir.path(), "echo no such luck >&2; exit 3");
     let mut vms = adopt(dir.path()).unwrap();
-    vms.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
+    vms.start(&name, &spec(), &Rights::root(), &host(), &place(), |_, _| {}).unwrap();
     let End::Failed(reason) = wait_for_end(&mut vms, &name) else { panic!("it failed") };
     assert!(reason.contains("no such luck") && reason.contains('3'), "{reason}");
     assert_eq!(adopt(dir.path()).unwrap().observe(&name).failure.as_deref(), Some(reason.as_str()));
@@ -76,7 +81,7 @@ fn first_hour_the_signal_that_killed_an_adopted_vm_is_told() {
     let name: Name = "m1".parse().unwrap();
     make_program(dir.path(), "exec sleep 60");
     let mut first = adopt(dir.path()).unwrap();
-    let pid = first.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
+    let pid = first.start(&name, &spec(), &Rights::root(), &host(), &place(), |_, _| {}).unwrap();
     let mut second = adopt(dir.path()).unwrap();
     second.running[&name].process.signal(rustix::process::Signal::KILL);
     // The first daemon has not reaped its child.
@@ -86,11 +91,41 @@ fn first_hour_the_signal_that_killed_an_adopted_vm_is_told() {
 }
 
 #[test]
+fn a_start_in_whose_middle_the_daemon_ended_is_no_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let name: Name = "m1".parse().unwrap();
+    make_program(dir.path(), "exec sleep 60");
+    let mut first = adopt(dir.path()).unwrap();
+    first.start(&name, &spec(), &Rights::root(), &host(), &place(), |_, _| {}).unwrap();
+    first.kill(&name);
+    assert!(first.running[&name].process.has_ended(Duration::from_secs(20)));
+    let path = first.paths(&name).pid();
+    let record = first.running[&name].record();
+    assert!(!serde_json::from_slice::<Record>(&fs::read(&path).unwrap()).unwrap().waiting);
+    write_record(&path, &Record { waiting: true, ..record }).unwrap();
+    assert_eq!(adopt(dir.path()).unwrap().observe(&name), VmSeen::default());
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_record_that_cannot_be_written_starts_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let name: Name = "m1".parse().unwrap();
+    make_program(dir.path(), "touch \"$(dirname \"$0\")/ran\"; exec sleep 60");
+    let mut vms = adopt(dir.path()).unwrap();
+    // A folder in the record's place.
+    fs::create_dir_all(vms.paths(&name).pid().join("full")).unwrap();
+    let error = vms.start(&name, &spec(), &Rights::root(), &host(), &place(), |_, _| {}).unwrap_err();
+    assert!(error.to_string().contains("starting"), "{error}");
+    assert!(!vms.any_running());
+}
+
+#[test]
 fn an_error_names_the_missing_program() {
     let dir = tempfile::tempdir().unwrap();
     let mut vms = adopt(dir.path()).unwrap();
     let error = vms
-        .start(&"m1".parse().unwrap(), &spec(), &Rights::root(), &host(), false, &MemoryPlace::default())
+        .start(&"m1".parse().unwrap(), &spec(), &Rights::root(), &host(), &place(), |_, _| {})
         .unwrap_err();
     assert!(error.message.contains("taut-micro"), "{error}");
     assert!(!vms.any_running());
@@ -102,7 +137,7 @@ fn a_guest_that_shuts_itself_down_has_not_failed() {
     let name: Name = "m1".parse().unwrap();
     make_program(dir.path(), "exit 0");
     let mut vms = adopt(dir.path()).unwrap();
-    vms.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
+    vms.start(&name, &spec(), &Rights::root(), &host(), &place(), |_, _| {}).unwrap();
     assert_eq!(wait_for_end(&mut vms, &name), End::ShutDown);
 }
 
@@ -112,7 +147,7 @@ fn a_running_vm_is_observed_without_its_run_directory() {
     let name: Name = "m1".parse().unwrap();
     make_program(dir.path(), "exec sleep 60");
     let mut vms = adopt(dir.path()).unwrap();
-    let pid = vms.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
+    let pid = vms.start(&name, &spec(), &Rights::root(), &host(), &place(), |_, _| {}).unwrap();
     fs::remove_dir_all(dir.path().join("vms")).unwrap();
     assert_eq!(vms.seen()[&name].process.as_ref().map(|process| process.pid), Some(pid));
     vms.kill(&name);
