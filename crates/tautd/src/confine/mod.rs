@@ -140,6 +140,13 @@ impl Confiner {
         self.users
     }
 
+    /// Prepares for starts by threads that have a table of descriptors of their own.
+    pub(crate) fn prepare(&self) {
+        if let Some(launcher) = &self.launcher {
+            launcher.skeleton.prepare(&launcher.program);
+        }
+    }
+
     /// Starts a program in a session of its own. An error leaves no process behind; [`hint`] tells
     /// how to mend its cause.
     pub(crate) fn start(&self, program: &Program<'_>) -> io::Result<Started> {
@@ -176,7 +183,8 @@ impl Launcher {
             let error = io::Error::from(error);
             io::Error::new(error.kind(), format!("{}: {error}", program.path.display()))
         })?;
-        let skeleton = self.skeleton.namespace(&self.program);
+        self.skeleton.prepare(&self.program);
+        let skeleton = self.skeleton.namespace();
         let count = i32::try_from(program.descriptors.len()).map_err(io::Error::other)?;
         let (at_program, at_skeleton) = (FIRST_INHERITED + count, FIRST_INHERITED + count + 1);
         let mut document = walls::document(program, at_program, skeleton.as_ref().map(|_| at_skeleton));
@@ -231,7 +239,7 @@ impl Launcher {
 }
 
 /// Ends a child that nobody has waited for, so that its number is still its own.
-fn end_child(pid: u32) {
+pub(crate) fn end_child(pid: u32) {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
     // Both fail only if the process has ended, or if it is no child.
     let _ = kill_process(pid, Signal::KILL);

@@ -1,12 +1,11 @@
-//! Starting a VM's process.
+//! Starting a VM's process: the part of the reconcile loop, which waits for no file of a user.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::os::fd::AsFd as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use taut_api::error::ErrorKind;
 use taut_api::host::AcceleratorKind;
@@ -17,47 +16,46 @@ use taut_plan::facts::{MachineSize, MemoryPlace};
 use taut_plan::resources::disk_limits::wanted_limits;
 use taut_vm::launch::{self, Launch, MemoryTuning, RunPaths, Tuning};
 
-use super::chain::{OpenChain, open_chain};
-use super::descriptors::{Opened, open_all};
-use super::inspector::Inspectors;
-use super::{Record, Running, Vms};
+use super::preparation::{Launched, Order, Request};
+use super::record::{Facts, Record};
+use super::{Running, Vms};
 use crate::access::rights::Rights;
-use crate::board::HostFacts;
-use crate::confine::{self, Devices, Program, Walls};
-use crate::process::{OomScore, write_record};
+use crate::board::{HostFacts, StartStep};
+use crate::confine::{Devices, end_child};
+use crate::process::Process;
 
 /// Threads of a VM's process besides its vCPUs: QEMU reads and writes disks with up to 64.
 const HELPER_THREADS: u64 = 96;
-/// Time limit for the end of a process that was killed right after its start.
-const KILLED_WITHIN: Duration = Duration::from_secs(5);
+/// Time between two looks at a process that is being launched when the daemon ends.
+const LOOK: Duration = Duration::from_millis(10);
 
 impl Vms {
-    /// Starts a VM's process. Its files are opened with the rights of `owner`. `exclusive` tells
-    /// whether its vCPUs will own pCPUs. QEMU listens for its virtio cards some time later.
-    pub(crate) fn start(
+    /// Has the files that a VM's description names opened with the rights of `owner`, on another
+    /// thread. Returns whether the VM can be launched now.
+    pub(crate) fn prepare(&mut self, name: &Name, spec: &VmSpec, owner: &Rights) -> bool {
+        self.preparations.want(name, Request { spec: spec.clone(), owner: owner.clone() })
+    }
+
+    /// Launches the process of a VM that was prepared, on another thread. `exclusive` tells whether
+    /// its vCPUs will own pCPUs. [`Vms::finish_starts`] returns the result.
+    pub(crate) fn launch(
         &mut self,
         name: &Name,
         spec: &VmSpec,
-        owner: &Rights,
         host: &HostFacts,
         exclusive: bool,
         memory: &MemoryPlace,
-    ) -> Result<u32, ApiError> {
+    ) -> Result<(), ApiError> {
+        let Some(prepared) = self.preparations.prepared(name) else { return Ok(()) };
         let paths = self.paths(name);
         let failed = |what: &str, error: &io::Error| {
-            ApiError::new(
-                ErrorKind::Unavailable,
-                format!("{what} for VM `{name}` failed"),
-                confine::hint(error).unwrap_or("remove the cause, then start it again"),
-            )
-            .because(error)
+            let message = format!("{what} for VM `{name}` failed");
+            ApiError::new(ErrorKind::Unavailable, message, "remove the cause, then start it again")
+                .because(error)
         };
         let chosen = launch::accelerator(spec, &host.accelerator);
         let tuning = Tuning { memory: tuned(memory), ..Tuning::of(spec, &chosen, exclusive) };
         let disk = spec.disk.as_ref().filter(|_| spec.kind == VmKind::Qemu);
-        let inspectors = Inspectors { confiner: &self.confiner, libexec: &self.libexec };
-        let OpenChain { chain, files } =
-            disk.map(|disk| open_chain(disk, owner, &inspectors)).transpose()?.unwrap_or_default();
         let launch = Launch {
             name,
             spec,
@@ -66,41 +64,10 @@ impl Vms {
             qemu: host.qemu.as_ref(),
             libexec: &self.libexec,
             tuning,
-            disk: disk.map(|_| &chain),
+            disk: disk.map(|_| &prepared.chain),
         };
         let start = launch.start()?;
-        make_dir(&paths).map_err(|error| failed("making the run directory", &error))?;
-        remove_sockets(&paths, &listening_sockets(spec.kind, &paths));
-        remove_old_logs(&paths);
-        let descriptors = open_all(&start.sources, owner, files, &mut self.copies)?;
-        let user = self.confiner.users().of_vm(&self.running.values().filter_map(|vm| vm.user).collect())?;
-        let output = self.console.begin_output(name, &paths);
-        let output = output.map_err(|error| failed("keeping its output", &error))?;
-        let started = self.confiner.start(&Program {
-            path: &start.program,
-            args: &start.args,
-            descriptors: descriptors.iter().zip(launch::FIRST..).map(|(fd, at)| (fd.as_fd(), at)).collect(),
-            input: None,
-            output: &output,
-            errors: &output,
-            user,
-            oom: OomScore::VM,
-            devices: devices(spec, chosen.kind),
-            locks_memory: tuning.locked || !spec.passthrough.is_empty(),
-            threads: u64::from(spec.vcpus) + HELPER_THREADS,
-            walls: Walls::Vm,
-            run_dir: paths.dir(),
-        });
-        let copies = descriptors.iter().filter_map(Opened::shared).collect();
-        // The process alone keeps locks on images, and sockets that listen.
-        drop((descriptors, output));
-        if started.is_err() {
-            self.console.forget(name, &paths);
-        }
-        let started =
-            started.map_err(|error| failed(&format!("starting `{}`", start.program.display()), &error))?;
-        let record = Record {
-            identity: started.process.identity(),
+        let facts = Facts {
             kind: spec.kind,
             accelerator: accelerator(spec.kind, chosen.kind),
             vmci: spec.vmci.is_some(),
@@ -111,28 +78,83 @@ impl Vms {
             ready: false,
             private_cards: private_cards(spec),
             disk: disk.map(|disk| disk.path.clone()),
-            user: started.user,
-            missing_walls: started.missing,
+            disk_file: prepared.disk_file,
+            user: None,
+            missing_walls: Vec::new(),
         };
-        if let Err(error) = write_record(&paths.pid(), &record) {
-            // Without its record no daemon could adopt it.
-            started.process.kill(KILLED_WITHIN);
-            self.console.forget(name, &paths);
-            return Err(failed("recording the process", &error));
+        make_dir(&paths).map_err(|error| failed("making the run directory", &error))?;
+        remove_sockets(&paths, &listening_sockets(spec.kind, &paths));
+        remove_old_logs(&paths);
+        let mut users = self.preparations.users();
+        users.extend(self.running.values().filter_map(|vm| vm.facts.user));
+        let user = self.confiner.users().of_vm(&users)?;
+        self.console.begin_output(name, &paths).map_err(|error| failed("keeping its output", &error))?;
+        let order = Order {
+            start,
+            paths,
+            user,
+            devices: devices(spec, chosen.kind),
+            locks_memory: tuning.locked || !spec.passthrough.is_empty(),
+            threads: u64::from(spec.vcpus) + HELPER_THREADS,
+            facts,
+        };
+        self.preparations.launch(name, order)
+    }
+
+    /// Returns the process of each VM that was started since the last call, or why it was not.
+    pub(crate) fn finish_starts(&mut self) -> Vec<(Name, Result<u32, ApiError>)> {
+        let results = self.preparations.results();
+        results.into_iter().map(|(name, result)| (name.clone(), self.finish_start(name, result))).collect()
+    }
+
+    fn finish_start(&mut self, name: Name, result: Result<Launched, ApiError>) -> Result<u32, ApiError> {
+        let paths = self.paths(&name);
+        let Launched { record, copies } = result.inspect_err(|_| self.console.forget(&name, &paths))?;
+        let Record { identity, facts } = *record;
+        let process = Process::of_child(identity.pid).map_err(|error| {
+            end_child(identity.pid);
+            let message = format!("the process {} of VM `{name}` cannot be watched", identity.pid);
+            ApiError::new(ErrorKind::Unavailable, message, "remove the cause, then start it again")
+                .because(&error)
+        })?;
+        if facts.kind == VmKind::Qemu {
+            self.console.connect_serial(&name, &paths);
         }
-        if spec.kind == VmKind::Qemu {
-            self.console.connect_serial(name, &paths);
+        self.running.insert(name, Running { process, facts, _copies: copies, stopping: None });
+        Ok(identity.pid)
+    }
+
+    /// Ends the start of a VM that could not be launched.
+    pub(crate) fn abort_start(&mut self, name: &Name) {
+        self.preparations.give_up(name);
+        self.console.forget(name, &self.paths(name));
+    }
+
+    /// Gives up the starts of VMs that nobody wants on any more.
+    pub(crate) fn give_up_starts_unless(&mut self, is_wanted: impl Fn(&Name) -> bool) {
+        self.preparations.give_up_unless(is_wanted);
+    }
+
+    /// Gives up all starts, and waits at most `patience` for processes that are being launched.
+    pub(crate) fn end_starts(&mut self, patience: Duration) {
+        self.preparations.give_up_unless(|_| false);
+        let end = Instant::now() + patience;
+        while !self.preparations.users().is_empty() && Instant::now() < end {
+            self.finish_starts();
+            std::thread::sleep(LOOK);
         }
-        let pid = started.process.pid();
-        self.running
-            .insert(name.clone(), Running { _copies: copies, ..Running::new(started.process, record) });
-        Ok(pid)
+        self.finish_starts();
+    }
+
+    /// Returns what the start of each VM without a process does.
+    pub(crate) fn start_steps(&self) -> BTreeMap<Name, StartStep> {
+        self.preparations.steps()
     }
 
     /// Removes the sockets on which the daemon listens for a VM's VMCI device.
     pub(crate) fn remove_vsock_sockets(&self, name: &Name) {
         let paths = self.paths(name);
-        let kind = self.running.get(name).map_or(VmKind::Qemu, |vm| vm.kind);
+        let kind = self.running.get(name).map_or(VmKind::Qemu, |vm| vm.facts.kind);
         for path in listening_sockets(kind, &paths) {
             // The file may not exist; any other error shows at the next attempt.
             let _ = fs::remove_file(path);

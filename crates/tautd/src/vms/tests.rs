@@ -1,5 +1,6 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use taut_api::ApiError;
 use taut_api::host::{Accelerator, AcceleratorKind};
 use taut_api::machine::VmAccelerator;
 
@@ -27,12 +28,29 @@ fn spec() -> taut_api::vm::VmSpec {
 
 fn adopt(dir: &Path) -> io::Result<Vms> {
     let console = Console::new(dir, dir, LogFolder::at(dir.join("log")), None, Confiner::without_walls())?;
-    Vms::adopt(dir, dir, Confiner::without_walls(), console)
+    Vms::adopt(dir, dir, Confiner::without_walls(), console, Inbox::new().0)
+}
+
+/// Prepares and launches a microguest, and returns its process.
+fn start(vms: &mut Vms, name: &Name) -> Result<u32, ApiError> {
+    let (spec, end) = (spec(), Instant::now() + Duration::from_secs(20));
+    while !vms.prepare(name, &spec, &Rights::root()) {
+        assert!(Instant::now() < end, "{:?}", vms.start_steps());
+        assert!(vms.finish_starts().is_empty());
+    }
+    vms.launch(name, &spec, &host(), false, &MemoryPlace::default())?;
+    loop {
+        assert!(Instant::now() < end, "{:?}", vms.start_steps());
+        if let Some((started, result)) = vms.finish_starts().pop() {
+            assert_eq!(started, *name);
+            return result;
+        }
+    }
 }
 
 fn wait_for_end(vms: &mut Vms, name: &Name) -> End {
     assert!(vms.running[name].process.has_ended(Duration::from_secs(20)));
-    vms.ended(name, &Desired::default()).unwrap()
+    vms.ended(name).unwrap()
 }
 
 #[test]
@@ -41,7 +59,7 @@ fn the_next_daemon_adopts_a_running_vm() {
     let name: Name = "m1".parse().unwrap();
     make_program(dir.path(), "exec sleep 60");
     let mut first = adopt(dir.path()).unwrap();
-    let pid = first.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
+    let pid = start(&mut first, &name).unwrap();
     assert_eq!(first.observe(&name).process.unwrap().accelerator, VmAccelerator::Native);
 
     let mut second = adopt(dir.path()).unwrap();
@@ -62,7 +80,7 @@ fn a_failures_reason_is_kept_until_it_is_cleared() {
     let name: Name = "m1".parse().unwrap();
     make_program(dir.path(), "echo no such luck >&2; exit 3");
     let mut vms = adopt(dir.path()).unwrap();
-    vms.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
+    start(&mut vms, &name).unwrap();
     let End::Failed(reason) = wait_for_end(&mut vms, &name) else { panic!("it failed") };
     assert!(reason.contains("no such luck") && reason.contains('3'), "{reason}");
     assert_eq!(adopt(dir.path()).unwrap().observe(&name).failure.as_deref(), Some(reason.as_str()));
@@ -76,7 +94,7 @@ fn first_hour_the_signal_that_killed_an_adopted_vm_is_told() {
     let name: Name = "m1".parse().unwrap();
     make_program(dir.path(), "exec sleep 60");
     let mut first = adopt(dir.path()).unwrap();
-    let pid = first.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
+    let pid = start(&mut first, &name).unwrap();
     let mut second = adopt(dir.path()).unwrap();
     second.running[&name].process.signal(rustix::process::Signal::KILL);
     // The first daemon has not reaped its child.
@@ -89,9 +107,7 @@ fn first_hour_the_signal_that_killed_an_adopted_vm_is_told() {
 fn an_error_names_the_missing_program() {
     let dir = tempfile::tempdir().unwrap();
     let mut vms = adopt(dir.path()).unwrap();
-    let error = vms
-        .start(&"m1".parse().unwrap(), &spec(), &Rights::root(), &host(), false, &MemoryPlace::default())
-        .unwrap_err();
+    let error = start(&mut vms, &"m1".parse().unwrap()).unwrap_err();
     assert!(error.message.contains("taut-micro"), "{error}");
     assert!(!vms.any_running());
 }
@@ -102,7 +118,7 @@ fn a_guest_that_shuts_itself_down_has_not_failed() {
     let name: Name = "m1".parse().unwrap();
     make_program(dir.path(), "exit 0");
     let mut vms = adopt(dir.path()).unwrap();
-    vms.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
+    start(&mut vms, &name).unwrap();
     assert_eq!(wait_for_end(&mut vms, &name), End::ShutDown);
 }
 
@@ -112,7 +128,7 @@ fn a_running_vm_is_observed_without_its_run_directory() {
     let name: Name = "m1".parse().unwrap();
     make_program(dir.path(), "exec sleep 60");
     let mut vms = adopt(dir.path()).unwrap();
-    let pid = vms.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
+    let pid = start(&mut vms, &name).unwrap();
     fs::remove_dir_all(dir.path().join("vms")).unwrap();
     assert_eq!(vms.seen()[&name].process.as_ref().map(|process| process.pid), Some(pid));
     vms.kill(&name);
