@@ -149,6 +149,8 @@ impl Drop for Place {
 mod tests {
     use std::sync::mpsc::channel;
 
+    use taut_tests::{Prerequisite, require};
+
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(10);
@@ -157,14 +159,9 @@ mod tests {
         Rights { uid, gid: 65_534, groups: vec![7, 8] }
     }
 
-    /// Only root can lend rights.
-    fn is_root() -> bool {
-        geteuid().is_root()
-    }
-
     #[test]
     fn a_task_has_the_users_rights_and_the_process_keeps_its_own() {
-        if !is_root() {
+        if !require(Prerequisite::Root) {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
@@ -187,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_file_system_that_does_not_answer_holds_up_its_user_alone() {
-        if !is_root() {
+        if !require(Prerequisite::Root) {
             return;
         }
         let (ends, end) = channel::<()>();
@@ -210,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_task_that_panics_is_an_error() {
-        if !is_root() {
+        if !require(Prerequisite::Root) {
             return;
         }
         let error = nobody(60_003).lend(PATIENCE, || panic!("on purpose")).unwrap_err();
