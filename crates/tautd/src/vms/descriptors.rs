@@ -19,7 +19,7 @@ use crate::access::rights::Rights;
 use crate::external::connect_now;
 
 /// Folder of files without a name that take the discarded writes to disks, as of QEMU's own.
-const OVERLAYS: &str = "/var/tmp";
+pub(super) const OVERLAYS: &str = "/var/tmp";
 /// Maximum size of a kernel or an initrd, in bytes.
 const MOST_COPIED: u64 = 2 << 30;
 
@@ -93,7 +93,9 @@ fn open_one(
         Source::Listener(path) => {
             let what = format!("the socket {} cannot be made", path.display());
             let listener = UnixListener::bind(path);
-            Ok(Opened::Own(listener.map_err(failed(&what, "look at the run directory"))?.into()))
+            Ok(Opened::Own(
+                listener.map_err(failed(&what, "see whether the run directory exists and has room"))?.into(),
+            ))
         }
         Source::Connection(path) => {
             let what = format!("the fabric does not answer at {}", path.display());

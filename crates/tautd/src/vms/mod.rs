@@ -73,8 +73,8 @@ struct Running {
     ready: bool,
     /// Indices of the cards whose sockets are in the network namespace of its process.
     private_cards: BTreeSet<usize>,
-    /// Path of its disk.
-    disk: Option<String>,
+    /// Names of the files of its disk: the image that it names, then those below.
+    images: Vec<String>,
     /// Copies of its kernel and initrd, which serve other VMs as long as it runs.
     _copies: Vec<Arc<OwnedFd>>,
     /// User of its process; `None` if an earlier version started it as root.
@@ -105,8 +105,9 @@ struct Record {
     ready: bool,
     #[serde(default)]
     private_cards: BTreeSet<usize>,
+    /// Names of the files of its disk: the image that it names, then those below.
     #[serde(default)]
-    disk: Option<String>,
+    images: Vec<String>,
     #[serde(default)]
     user: Option<u32>,
     #[serde(default)]
@@ -152,7 +153,7 @@ impl Vms {
                     pid: record.identity.pid,
                     status: None,
                     while_away: true,
-                    disk: record.disk.as_deref(),
+                    images: &record.images,
                 };
                 console.flush_output(&name, &paths);
                 let log = Console::process_log(&console.logs().vm(&name), &paths);
@@ -296,9 +297,9 @@ impl Vms {
             _ if vm.stopping.is_some() => End::Stopped,
             Some(status) if status.success() => End::ShutDown,
             status => {
-                let disk = vm.disk.as_deref();
-                let ending = Ending { pid: vm.process.pid(), status, while_away: false, disk };
-                let holder = |disk: &str| reason::holder(desired, self.running.keys(), name, disk);
+                let images = &vm.images;
+                let ending = Ending { pid: vm.process.pid(), status, while_away: false, images };
+                let holder = |image: &str| reason::holder(desired, self.running.keys(), name, image);
                 self.console.flush_output(name, &paths);
                 let log = Console::process_log(&self.console.logs().vm(name), &paths);
                 End::Failed(reason::describe(ending, &log, holder))
@@ -356,7 +357,7 @@ impl Running {
     /// A VM with this process, as recorded.
     fn new(process: Process, record: Record) -> Self {
         let Record { identity: _, kind, accelerator, vmci, tuning, disk_limits, .. } = record;
-        let Record { size, links_down, ready, private_cards, disk, user, missing_walls, .. } = record;
+        let Record { size, links_down, ready, private_cards, images, user, missing_walls, .. } = record;
         Self {
             process,
             kind,
@@ -368,7 +369,7 @@ impl Running {
             links_down,
             ready,
             private_cards,
-            disk,
+            images,
             _copies: Vec::new(),
             user,
             missing_walls,
@@ -388,7 +389,7 @@ impl Running {
             links_down: self.links_down.clone(),
             ready: self.ready,
             private_cards: self.private_cards.clone(),
-            disk: self.disk.clone(),
+            images: self.images.clone(),
             user: self.user,
             missing_walls: self.missing_walls.clone(),
         }

@@ -18,7 +18,7 @@ use taut_plan::resources::disk_limits::wanted_limits;
 use taut_vm::launch::{self, Launch, MemoryTuning, RunPaths, Tuning};
 
 use super::chain::{OpenChain, open_chain};
-use super::descriptors::{Opened, open_all};
+use super::descriptors::{OVERLAYS, Opened, open_all};
 use super::inspector::Inspectors;
 use super::{Record, Running, Vms};
 use crate::access::rights::Rights;
@@ -56,8 +56,11 @@ impl Vms {
         let tuning = Tuning { memory: tuned(memory), ..Tuning::of(spec, &chosen, exclusive) };
         let disk = spec.disk.as_ref().filter(|_| spec.kind == VmKind::Qemu);
         let inspectors = Inspectors { confiner: &self.confiner, libexec: &self.libexec };
-        let OpenChain { chain, files } =
+        let OpenChain { chain, files, mut names } =
             disk.map(|disk| open_chain(disk, owner, &inspectors)).transpose()?.unwrap_or_default();
+        if disk.is_some_and(|disk| disk.snapshot) {
+            names.push(format!("the file for discarded writes in {OVERLAYS}"));
+        }
         let launch = Launch {
             name,
             spec,
@@ -110,7 +113,7 @@ impl Vms {
             links_down: BTreeSet::new(),
             ready: false,
             private_cards: private_cards(spec),
-            disk: disk.map(|disk| disk.path.clone()),
+            images: names,
             user: started.user,
             missing_walls: started.missing,
         };
