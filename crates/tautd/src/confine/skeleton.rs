@@ -8,6 +8,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -15,6 +16,9 @@ use taut_launch::{DOCUMENT_FD, REPORT_FD, read_skeleton_report};
 
 use super::{PATIENCE, in_memory, walls};
 use crate::process::Process;
+
+/// Time after which a skeleton that could not be made is tried again.
+const RETRY: Duration = Duration::from_secs(60);
 
 /// The mount namespace of the skeleton, made when it is first needed.
 #[derive(Debug, Default)]
@@ -25,26 +29,37 @@ enum Made {
     #[default]
     NotYet,
     Namespace(Arc<OwnedFd>),
-    /// Programs copy the mounts of the host.
-    Impossible,
+    /// Programs copy the mounts of the host until this time, after which it is tried again.
+    Failed {
+        until: Instant,
+    },
 }
 
 impl Skeleton {
-    /// Returns the namespace; `None` if this host does not allow it, which is logged once.
+    /// Returns the namespace; `None` if it cannot be made, which is logged.
     pub(super) fn namespace(&self, launcher: &Path) -> Option<Arc<OwnedFd>> {
+        self.get_or(|| make(launcher), Instant::now())
+    }
+
+    fn get_or(&self, make: impl FnOnce() -> io::Result<OwnedFd>, now: Instant) -> Option<Arc<OwnedFd>> {
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*made, Made::NotYet) {
-            *made = match make(launcher) {
+        let is_due = match *made {
+            Made::NotYet => true,
+            Made::Namespace(_) => false,
+            Made::Failed { until } => until <= now,
+        };
+        if is_due {
+            *made = match make() {
                 Ok(namespace) => Made::Namespace(Arc::new(namespace)),
                 Err(error) => {
-                    tracing::warn!(%error, "each start of a VM copies all mounts of this host");
-                    Made::Impossible
+                    tracing::warn!(%error, "each start of a VM copies all mounts of this host for {RETRY:?}");
+                    Made::Failed { until: now + RETRY }
                 }
             };
         }
         match &*made {
             Made::Namespace(namespace) => Some(namespace.clone()),
-            Made::NotYet | Made::Impossible => None,
+            Made::NotYet | Made::Failed { .. } => None,
         }
     }
 }
@@ -71,4 +86,30 @@ fn make(launcher: &Path) -> io::Result<OwnedFd> {
     drop(input_end);
     process.kill(PATIENCE);
     namespace
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_failed_is_tried_again_after_a_while() {
+        let skeleton = Skeleton::default();
+        let (now, calls) = (Instant::now(), std::cell::Cell::new(0));
+        let get = |works: bool, now| {
+            let make = || {
+                calls.set(calls.get() + 1);
+                if works {
+                    Ok(std::fs::File::open("/dev/null")?.into())
+                } else {
+                    Err(io::ErrorKind::Other.into())
+                }
+            };
+            skeleton.get_or(make, now).is_some()
+        };
+        assert!(!get(false, now) && !get(true, now + RETRY / 2));
+        assert_eq!(calls.get(), 1);
+        assert!(get(true, now + RETRY) && get(false, now + 3 * RETRY));
+        assert_eq!(calls.get(), 2, "one that was made stays");
+    }
 }
