@@ -68,14 +68,21 @@ fn listen(path: &Path) -> Result<OwnedFd, ApiError> {
         }
         let stale = std::fs::remove_file(path);
         stale.map_err(|error| {
-            failed("its stale socket cannot be removed", "look at the directory").because(&error)
+            failed(
+                "its stale socket cannot be removed",
+                "see whether the folder exists and root may write to it",
+            )
+            .because(&error)
         })?;
     }
     let bound = UnixListener::bind(path).and_then(|listener| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
         Ok(listener.into())
     });
-    bound.map_err(|error| failed("the socket cannot be made", "look at the directory").because(&error))
+    bound.map_err(|error| {
+        failed("the socket cannot be made", "see whether the folder exists and root may write to it")
+            .because(&error)
+    })
 }
 
 /// Returns whether a program has the socket open. A stream socket that does not listen yet, or
