@@ -154,6 +154,7 @@ fn prepare(args: &Args, run_dir: PathBuf, inbox: &Inbox) -> Result<(Parts, App),
         vms,
         enforcer,
         inbox: inbox.clone(),
+        run_dir: run_dir.clone(),
     };
     let app = App {
         store,

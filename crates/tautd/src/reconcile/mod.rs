@@ -9,6 +9,7 @@ mod counters;
 mod dense;
 mod devices;
 mod disk_limits;
+mod group_folders;
 mod host;
 mod incidents;
 mod links;
@@ -21,6 +22,7 @@ mod shutdown;
 mod start;
 mod vsock;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -38,6 +40,7 @@ use crate::store::Store;
 use crate::vms::Vms;
 use counters::PortCounters;
 use dense::DenseMode;
+use group_folders::SharedFolders;
 use incidents::Incidents;
 use probe::Probe;
 use retries::Retries;
@@ -68,6 +71,8 @@ pub(crate) struct Reconciler {
     /// End of the time in which rounds follow each other quickly.
     attentive_until: Instant,
     dense: DenseMode,
+    /// Folders of groups.
+    shared: SharedFolders,
     /// The probe for QEMU and KVM, while it runs.
     probe: Option<Probe>,
     /// Revision of the documents for which a user asked to restore the host.
@@ -91,12 +96,15 @@ pub(crate) struct Parts {
     pub(crate) enforcer: Enforcer,
     /// The sending end of the loop's messages.
     pub(crate) inbox: Inbox,
+    /// The run directory.
+    pub(crate) run_dir: PathBuf,
 }
 
 impl Reconciler {
     /// Creates the loop; [`Reconciler::run`] runs it.
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { store, board, fabric, counters, vms, enforcer, inbox } = parts;
+        let Parts { store, board, fabric, counters, vms, enforcer, inbox, run_dir } = parts;
+        let shared = SharedFolders::at(&run_dir);
         let counters = PortCounters::new(counters, &store.state().desired.numbers.ports);
         Self {
             store,
@@ -110,6 +118,7 @@ impl Reconciler {
             retries: Retries::default(),
             attentive_until: Instant::now() + ATTENTION,
             dense: DenseMode::default(),
+            shared,
             probe: None,
             restored_at: None,
         }
@@ -179,6 +188,7 @@ impl Reconciler {
         for action in plan.actions {
             self.apply(action, &plan.exclusive);
         }
+        self.keep_group_folders();
         // The shares of VMs that were just started need their processes, which this plan lacks.
         let host = if starts_vms { self.plan().host } else { plan.host };
         self.settle_host(&host);

@@ -51,7 +51,7 @@ fn a_device_is_changed_added_and_removed() {
     change(&server, "a", &json!({ "cid": 2 })).refuses(400, &["context ID 2", "3 to 4294967294"]);
     change(&server, "a", &json!({ "cdi": 7 })).refuses(400, &["cdi"]);
     change(&server, "a", &json!({ "present": false, "domains": [] }))
-        .refuses(400, &["removes the VMCI device", "one of the two"]);
+        .refuses(400, &["removes the VMCI device", "one of the two requests"]);
     assert_eq!(server.revision(), before);
     let removed = change(&server, "a", &json!({ "present": false })).is(200);
     assert_eq!((&removed["spec"]["vmci"], &removed["status"]["vmci"]), (&Value::Null, &Value::Null));
