@@ -90,8 +90,9 @@ impl HostTurn<'_> {
     /// Writes the guest's waiting packets, as far as the socket takes them.
     fn write_payload(&mut self) -> Result<(), Broken> {
         let flow = &mut self.connection.flows[self.flow.from];
-        let written = self.stream.write_packets(flow, self.sender)?;
-        if written > 0 {
+        let waiting = flow.packets.count;
+        self.stream.write_packets(flow, self.sender)?;
+        if flow.packets.count < waiting {
             self.sched.unpublished.add_sender(self.guest, self.sender);
         }
         // Packets in a ring that has stopped are queued again when the ring is back.

@@ -77,11 +77,10 @@ impl HostStream {
         if sent == Ok(line.len()) { Ok(()) } else { Err(Broken) }
     }
 
-    /// Writes the waiting packets of a guest, and gives those back that have been written. Returns
-    /// the number of bytes.
-    pub(crate) fn write_packets(&mut self, flow: &mut Flow, sender: &mut Sender) -> Result<u64, Broken> {
+    /// Writes the waiting packets of a guest, and gives those back that have been written.
+    pub(crate) fn write_packets(&mut self, flow: &mut Flow, sender: &mut Sender) -> Result<(), Broken> {
         let socket = self.socket.as_ref().ok_or(Broken)?;
-        let mut written = 0;
+        let mut written = 0_u64;
         while self.writable
             && let Some(ring) = &sender.ring
             && let Some(packet) = flow.packets.first()
@@ -109,7 +108,7 @@ impl HostStream {
                 break;
             }
         }
-        Ok(written)
+        Ok(())
     }
 
     /// Reads bytes of the program.

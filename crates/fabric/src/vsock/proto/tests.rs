@@ -95,14 +95,16 @@ impl World {
             let mut next = self.connection.next(from);
             if let Next::Payload(header) = next {
                 let flow = &mut self.connection.flows[from];
-                let len = (flow.first_len(&self.slots[from]) - flow.offset).min(flow.window.room());
-                if len > 0 {
+                let first = flow.first_len(&self.slots[from]);
+                let len = (first - flow.offset).min(flow.window.room());
+                // A packet without bytes needs no credit.
+                if len > 0 || first == 0 {
                     self.bytes[from.other()] += len;
                     let pledged = &mut self.pledged[from.other()];
                     flow.on_payload_delivered(len, SocketType::Stream, pledged);
                     flow.on_header_delivered(&header);
                     flow.offset += len;
-                    if flow.offset == flow.first_len(&self.slots[from]) {
+                    if flow.offset == first {
                         flow.offset = 0;
                         flow.packets.pop(&self.slots[from]);
                     }
@@ -125,6 +127,15 @@ impl World {
     }
 }
 
+impl World {
+    /// Tells whether the first packet with payload of a side can be handed over: it has no bytes,
+    /// or the receiver has room for some.
+    fn can_pass(&self, from: Side) -> bool {
+        let flow = &self.connection.flows[from];
+        flow.window.room() > 0 || flow.first_len(&self.slots[from]) == 0
+    }
+}
+
 fn ready(actions: Actions) -> Vec<Side> {
     actions.ready.into_iter().collect()
 }
@@ -144,6 +155,23 @@ fn payload_is_queued_and_delivered_up_to_the_receivers_credit() {
     assert!(ready(actions).contains(&Requester));
     assert_eq!(world.deliver(Requester), [RW]);
     assert_eq!(world.bytes[Responder], BUF_ALLOC + 10);
+}
+
+#[test]
+fn packets_without_bytes_keep_their_place_and_need_no_credit() {
+    let mut world = World::open();
+    for len in [0, BUF_ALLOC, 0, 1, 0] {
+        let (verdict, actions) = world.send(Requester, RW, len);
+        assert_eq!((verdict, ready(actions)), (Verdict::Queued, vec![Requester]));
+    }
+    // The receiver has room for the first three only.
+    assert_eq!(world.deliver(Requester), [RW; 3]);
+    assert_eq!(world.connection.flows[Requester].packets.count, 2);
+    assert_eq!(world.bytes[Responder], BUF_ALLOC);
+    let _ = world.send(Responder, CREDIT_UPDATE, 0);
+    assert_eq!(world.deliver(Requester), [RW; 2]);
+    assert!(world.connection.flows[Requester].packets.is_empty());
+    assert_eq!(world.bytes[Responder], BUF_ALLOC + 1);
 }
 
 #[test]
@@ -263,7 +291,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(RST),
         1 => 0..10_u16,
     ];
-    let send = (side(), ops, 0..2000_u32, 0..4_u32, 0..3000_u32, 0..500_u32).prop_map(
+    let lens = prop_oneof![1 => Just(0), 6 => 0..2000_u32];
+    let send = (side(), ops, lens, 0..4_u32, 0..3000_u32, 0..500_u32).prop_map(
         |(from, op, len, flags, buf_alloc, unread)| Step::Send { from, op, len, flags, buf_alloc, unread },
     );
     prop_oneof![3 => send, 2 => side().prop_map(Step::Deliver)]
@@ -299,11 +328,13 @@ proptest! {
                 Step::Deliver(from) if announced[from] => {
                     world.deliver(from);
                     announced[from] = false;
+                    let waits = world.connection.flows[from].has_payload();
+                    prop_assert!(!waits || !world.can_pass(from), "a packet is forgotten");
                 }
                 Step::Deliver(from) => {
                     let next = world.connection.next(from);
                     let can_send = match next {
-                        Next::Payload(_) => world.connection.flows[from].window.room() > 0,
+                        Next::Payload(_) => world.can_pass(from),
                         Next::Control(header) => header.op != CREDIT_UPDATE,
                         _ => false,
                     };

@@ -214,3 +214,19 @@ fn a_program_that_does_not_read_delays_only_its_own_connection() {
     assert!(got == pattern(0, sent));
     assert_eq!(rig.drivers[0].outstanding(), 0);
 }
+
+#[test]
+fn packets_without_bytes_to_the_host_are_given_back() {
+    let mut rig = rig(&[&[]], 4096);
+    let listener = listen(&mut rig);
+    let (mut stream, own) = client(&mut rig, &listener);
+    rig.send_control(own, RESPONSE, 0);
+    settle(&mut rig);
+    assert_eq!(read(&mut stream), format!("OK {}\n", own.peer.1).as_bytes());
+    (0..10).for_each(|_| rig.write(own, b""));
+    settle(&mut rig);
+    assert_eq!(rig.drivers[0].outstanding(), 0);
+    rig.write(own, b"bytes");
+    settle(&mut rig);
+    assert_eq!(read(&mut stream), b"bytes");
+}
