@@ -119,6 +119,8 @@ impl Lab<'_> {
             .arg("--run-dir")
             .arg(daemon.folder.join("run"))
             .args(daemon.options.words.clone())
+            // All that it starts inherits the mark by which leftovers are found.
+            .env("TAUT_GOALS_LAB", self.folder.join(""))
             .session()
             .record("tautd");
         if let Some(scope) = &self.scope {
@@ -176,7 +178,8 @@ impl Lab<'_> {
         let ended = self.machine.wait(&job, Duration::from_secs(20)).map(drop);
         self.daemons.retain(|other| other.folder != daemon.folder);
         self.current = self.daemons.last().map(|other| other.folder.clone());
-        for folder in ["state", "run"] {
+        self.unmount_in(&daemon.folder);
+        for folder in ["state", "run", "log"] {
             self.machine.remove_all(&daemon.folder.join(folder))?;
         }
         shutdown.and(ended)

@@ -5,11 +5,15 @@ mod checkout;
 mod cpu_distance;
 mod daemon;
 mod dead;
+mod file_system;
 mod guests;
+pub mod inventory;
 mod namespaces;
+mod qemu;
 pub mod rig;
 mod scope;
 mod twins;
+mod walls;
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -22,8 +26,10 @@ use crate::rival::Rival;
 pub use checkout::Tests;
 pub use daemon::{Daemon, DaemonOptions};
 pub use dead::clear_away_the_dead;
+pub use file_system::FileSystem;
 pub use guests::{NEWEST, OLDEST};
 pub use twins::{Rewrite, Twin};
+pub use walls::Walls;
 
 /// Settings of a run.
 #[derive(Debug, Clone)]
@@ -87,6 +93,8 @@ impl<'a> Lab<'a> {
         for job in std::mem::take(&mut self.jobs).into_iter().rev() {
             self.end(&job);
         }
+        // A daemon on a frozen file system cannot end.
+        self.thaw_all();
         let mut problems: Vec<NotMeasured> = Vec::new();
         while let Some(daemon) = self.daemons.last().cloned() {
             problems.extend(self.stop(&daemon).err());
