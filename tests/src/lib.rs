@@ -6,6 +6,7 @@
 //! ([`Prerequisite`]).
 
 mod daemon;
+pub mod fuse;
 mod leftovers;
 mod netns;
 mod prerequisite;

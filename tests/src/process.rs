@@ -20,6 +20,11 @@ impl Background {
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Self(command.spawn().expect("the program is installed"))
     }
+
+    /// Takes over a program that runs.
+    pub(crate) const fn of(program: Child) -> Self {
+        Self(program)
+    }
 }
 
 impl Drop for Background {

@@ -137,7 +137,7 @@ fn prepare(args: &Args, run_dir: PathBuf, inbox: &Inbox) -> Result<(Parts, App),
     let confiner = Confiner::new(&libexec, args.first_user);
     let console = Console::new(&run_dir, &libexec, logs, Some(log_lock), confiner.clone())
         .map_err(|error| cannot("prepare for the console process", &error))?;
-    let vms = Vms::adopt(&run_dir, &libexec, confiner.clone(), console.clone())
+    let vms = Vms::adopt(&run_dir, &libexec, confiner.clone(), console.clone(), inbox.clone())
         .map_err(|error| cannot("look for running VMs", &error))?;
     let paths = Paths { run_dir: run_dir.clone(), libexec, counters: counters.clone(), confiner, console };
     paths.reserve_record().map_err(|error| cannot("make room for the fabric's record", &error))?;

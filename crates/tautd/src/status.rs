@@ -148,7 +148,10 @@ fn phase(
         (Power::On, None) if !seen.observed.host.probed && vm.vm.kind == VmKind::Qemu => {
             (Phase::Starting, Some("probing whether KVM runs guests on this host".to_owned()))
         }
-        (Power::On, None) => (Phase::Starting, waits_for_vmci(desired, seen, name, vm)),
+        (Power::On, None) => {
+            let step = seen.starts.get(name).map(ToString::to_string);
+            (Phase::Starting, waits_for_vmci(desired, seen, name, vm).or(step))
+        }
         (Power::On, Some(process)) => {
             let unattached = |index: &usize| {
                 let port = desired.numbers.port(&Owner::Nic(name.clone(), *index));

@@ -52,7 +52,8 @@ impl NamedFile {
         if !fits(kind) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is a {kind:?}")));
         }
-        let found = format!("/proc/self/fd/{}", self.0.as_raw_fd());
+        // The thread may have a table of descriptors of its own.
+        let found = format!("/proc/thread-self/fd/{}", self.0.as_raw_fd());
         let file = open(found, access | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
         // The flag was for the call alone: whoever gets the file gets its flags, too.
         fcntl_setfl(&file, access)?;

@@ -10,6 +10,7 @@ mod dense;
 mod evidence;
 mod first_hour;
 mod guide;
+mod hanging;
 mod harm;
 mod hostile;
 mod input;

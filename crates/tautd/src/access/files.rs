@@ -76,11 +76,13 @@ pub(crate) fn check(rights: &Rights, spec: &VmSpec) -> Result<(), ApiError> {
     opened.map_err(|error| not_lent(uid, &error))?.map_err(|(file, error)| refused(uid, &file, &error))
 }
 
-/// Refuses to start a VM whose owner may no longer open its files.
-pub(crate) fn check_owner(owner: &Rights, spec: &VmSpec) -> Result<(), ApiError> {
-    check(owner, spec).map_err(|error| ApiError {
-        message: format!("its owner's rights do not suffice: {}", error.message),
-        ..error
+/// Refuses to start a VM with this file if its owner may no longer open it. Waits for the file
+/// system as long as it takes.
+pub(crate) fn check_owner(owner: &Rights, file: &Named) -> Result<(), ApiError> {
+    let opened = owner.act(|| file.open().map(drop));
+    opened.map_err(|error| {
+        let refused = refused(owner.uid, file, &error);
+        ApiError { message: format!("its owner's rights do not suffice: {}", refused.message), ..refused }
     })
 }
 
@@ -160,7 +162,7 @@ mod tests {
         let error = text(&user(&[4711]), false);
         assert!(error.contains("may not read and write") && error.contains("snapshot = true"), "{error}");
         check(&Rights::root(), &with(false)).unwrap();
-        let error = check_owner(&user(&[]), &with(true)).unwrap_err();
+        let error = check_owner(&user(&[]), &named(&with(true))[0]).unwrap_err();
         assert!(error.message.starts_with("its owner's rights do not suffice: user 65534"), "{error}");
 
         // A folder that nobody may enter hides what is in it.

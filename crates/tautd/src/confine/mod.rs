@@ -148,6 +148,14 @@ impl Confiner {
         self.users
     }
 
+    /// Makes the mounts that all programs share, if that is due. Only threads with the daemon's table
+    /// of descriptors may do so; starts by other threads use what is there.
+    pub(crate) fn prepare(&self) {
+        if let Some(launcher) = &self.launcher {
+            launcher.skeleton.prepare(&launcher.program);
+        }
+    }
+
     /// Starts a program in a session of its own. With all its walls up, the process waits until
     /// `record` has noted it for later daemons; only then the program runs. So a daemon that is
     /// killed leaves a process that is recorded, or none.
@@ -202,7 +210,7 @@ impl Launcher {
             let error = io::Error::from(error);
             io::Error::new(error.kind(), format!("{}: {error}", program.path.display()))
         })?;
-        let skeleton = self.skeleton.namespace(&self.program);
+        let skeleton = self.skeleton.namespace();
         let count = i32::try_from(program.descriptors.len()).map_err(io::Error::other)?;
         let (at_program, at_skeleton) = (FIRST_INHERITED + count, FIRST_INHERITED + count + 1);
         let mut document = walls::document(program, at_program, skeleton.as_ref().map(|_| at_skeleton));

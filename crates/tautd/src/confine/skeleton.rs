@@ -4,10 +4,10 @@
 //! has. The skeleton has the folders of the system and nothing else, so that its copies are cheap.
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -24,26 +24,37 @@ pub(super) struct Skeleton(Mutex<Made>);
 enum Made {
     #[default]
     NotYet,
-    Namespace(Arc<OwnedFd>),
+    Namespace(OwnedFd),
     /// Programs copy the mounts of the host.
     Impossible,
 }
 
 impl Skeleton {
-    /// Returns the namespace; `None` if this host does not allow it, which is logged once.
-    pub(super) fn namespace(&self, launcher: &Path) -> Option<Arc<OwnedFd>> {
+    /// Makes the namespace unless that was tried before. Only threads with the daemon's table of
+    /// descriptors may be the first to call this.
+    pub(super) fn prepare(&self, launcher: &Path) {
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*made, Made::NotYet) {
             *made = match make(launcher) {
-                Ok(namespace) => Made::Namespace(Arc::new(namespace)),
+                Ok(namespace) => Made::Namespace(namespace),
                 Err(error) => {
                     tracing::warn!(%error, "each start of a VM copies all mounts of this host");
                     Made::Impossible
                 }
             };
         }
-        match &*made {
-            Made::Namespace(namespace) => Some(namespace.clone()),
+    }
+
+    /// Opens the namespace for the calling thread, which may have a table of descriptors of its
+    /// own. Returns `None` if this host does not allow it.
+    pub(super) fn namespace(&self) -> Option<OwnedFd> {
+        match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Made::Namespace(namespace) => {
+                let path = format!("/proc/{}/fd/{}", std::process::id(), namespace.as_raw_fd());
+                let opened = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+                let warn = |error: &_| tracing::warn!(%error, "a program copies all mounts of this host");
+                opened.inspect_err(warn).ok()
+            }
             Made::NotYet | Made::Impossible => None,
         }
     }

@@ -67,6 +67,7 @@ impl Places {
             walls: Walls::Console,
             run_dir: &self.run_dir,
         };
+        self.confiner.prepare();
         let Started { process, missing, .. } =
             self.confiner.start(&program, |started| self.record().write(&started.process))?;
         if !missing.is_empty() {

@@ -127,11 +127,10 @@ impl Console {
         Ok(pipe::again(&self.0.fabric_pipe)?.into())
     }
 
-    /// Begins to keep the output of a VM's process, which is about to be started, and returns what
-    /// it gets as standard output and error. The log begins anew.
-    pub(crate) fn begin_output(&self, vm: &Name, paths: &RunPaths) -> io::Result<File> {
+    /// Begins to keep the output of a VM's process, which is about to be started. The log begins
+    /// anew.
+    pub(crate) fn begin_output(&self, vm: &Name, paths: &RunPaths) -> io::Result<()> {
         let pipe = Arc::new(pipe::make(&paths.pipe())?);
-        let output = pipe::again(&pipe)?;
         if let Err(error) = logs::open(&self.logs().vm(vm).process(), true) {
             tracing::warn!(%vm, %error, "the log of its process cannot be made now");
         }
@@ -140,7 +139,12 @@ impl Console {
         if let Err(Hindrance::Failed(error)) = self.0.give(&wanted::output_of(vm), &wanted) {
             tracing::debug!(%vm, %error, "the console process gets its output later");
         }
-        Ok(output.into())
+        Ok(())
+    }
+
+    /// Opens what a VM's process gets as standard output and error.
+    pub(crate) fn output(paths: &RunPaths) -> io::Result<File> {
+        Ok(pipe::find(&paths.pipe())?.into())
     }
 
     /// Connects a VM's serial console. QEMU listens already, or will soon.

@@ -64,7 +64,8 @@ fn the_output_of_a_vm_is_kept_with_and_without_a_process() {
     let folders = Folders::new();
     let (vm, paths) = (name(), folders.paths("db1"));
     let log = folders.console.logs().vm(&vm).process();
-    let mut output = folders.console.begin_output(&vm, &paths).unwrap();
+    folders.console.begin_output(&vm, &paths).unwrap();
+    let mut output = Console::output(&paths).unwrap();
     output.write_all(b"alone\n").unwrap();
     folders.console.flush_output(&vm, &paths);
     assert_eq!(fs::read(&log).unwrap(), b"alone\n", "the daemon reads it itself");
@@ -79,7 +80,8 @@ fn the_output_of_a_vm_is_kept_with_and_without_a_process() {
     assert_eq!(fs::read(&log).unwrap(), b"alone\nwaits\nfirst\nsecond\n");
 
     // The next start begins a new log, and its end forgets the source.
-    let mut output = folders.console.begin_output(&vm, &paths).unwrap();
+    folders.console.begin_output(&vm, &paths).unwrap();
+    let mut output = Console::output(&paths).unwrap();
     output.write_all(b"new\n").unwrap();
     folders.console.forget(&vm, &paths);
     assert_eq!(fs::read(&log).unwrap(), b"new\n");
@@ -124,8 +126,10 @@ fn sources_of_an_earlier_daemon_are_kept_or_forgotten() {
     let folders = Folders::new();
     folders.start_engine();
     let (gone, stays) = (folders.paths("gone"), folders.paths("stays"));
-    let mut output = folders.console.begin_output(&"stays".parse().unwrap(), &stays).unwrap();
-    let _ended = folders.console.begin_output(&"gone".parse().unwrap(), &gone).unwrap();
+    folders.console.begin_output(&"stays".parse().unwrap(), &stays).unwrap();
+    folders.console.begin_output(&"gone".parse().unwrap(), &gone).unwrap();
+    let mut output = Console::output(&stays).unwrap();
+    let _ended = Console::output(&gone).unwrap();
     assert!(folders.settle());
     assert_eq!(folders.names(), ["fabric", "vm/gone/output", "vm/stays/output"]);
 

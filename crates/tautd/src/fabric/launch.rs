@@ -130,6 +130,7 @@ impl Paths {
             walls: Walls::Fabric,
             run_dir: &self.run_dir,
         };
+        self.confiner.prepare();
         let started = self.confiner.start(&program, |started| record(&started.process))?;
         if !started.missing.is_empty() {
             tracing::warn!(missing = started.missing.join(", "), "the fabric lacks walls on this host");

@@ -14,8 +14,9 @@ use super::chain::Inspector;
 use crate::confine::{Confiner, Devices, Program, Walls};
 use crate::process::OomScore;
 
-/// Maximum time for an answer. The process has one second of CPU time for it.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum time for an answer. The process has one second of CPU time for it. A start that has made
+/// no progress is given up before.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Maximum number of inspectors at a time. Their filter forbids them to create threads.
 const THREADS: u64 = 64;
 /// Maximum time for the process to end after its answer, or when it is killed.

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 use taut_api::Name;
-use taut_plan::Desired;
 
 /// Maximum number of bytes at the end of a log that are read.
 const LOG_READ: usize = 64 << 10;
@@ -30,16 +29,16 @@ pub(super) struct Ending<'a> {
     pub(super) disk: Option<&'a str>,
 }
 
-/// Returns the reason of a failure. `log` is that of the process. `holder` returns the VM that has
-/// a disk open.
-pub(super) fn describe(ending: Ending<'_>, log: &Path, holder: impl FnOnce(&str) -> Option<Name>) -> String {
+/// Returns the reason of a failure. `log` is that of the process. `holder` returns the other VM
+/// that has the same disk.
+pub(super) fn describe(ending: Ending<'_>, log: &Path, holder: impl FnOnce() -> Option<Name>) -> String {
     let mut log = last_words(log);
     if let Some(disk) = ending.disk {
         log = named(&log, disk);
     }
     let mut reason = String::new();
     if let Some(disk) = locked_disk(&log) {
-        reason = match holder(disk) {
+        reason = match holder() {
             Some(vm) => format!("its disk {disk} is in use by VM `{vm}`; "),
             None => format!("its disk {disk} is in use by another process; "),
         };
@@ -62,22 +61,6 @@ fn named(log: &str, disk: &str) -> String {
         text.push_str(part);
     }
     text
-}
-
-/// Returns the name of a running VM, other than `name`, whose document names this disk.
-pub(super) fn holder<'a>(
-    desired: &Desired,
-    mut running: impl Iterator<Item = &'a Name>,
-    name: &Name,
-    disk: &str,
-) -> Option<Name> {
-    let real = |path: &str| fs::canonicalize(path).unwrap_or_else(|_| path.into());
-    let disk = real(disk);
-    let has_it = |vm: &Name| {
-        let spec = desired.vms.get(vm).and_then(|vm| vm.vm.disk.as_ref());
-        spec.is_some_and(|spec| real(&spec.path) == disk)
-    };
-    running.find(|vm| *vm != name && has_it(vm)).cloned()
 }
 
 fn how(ending: Ending<'_>) -> String {
@@ -134,20 +117,20 @@ mod first_hour {
         let question = question("/d.qcow2");
         let status = <ExitStatus as std::os::unix::process::ExitStatusExt>::from_raw(1 << 8);
         let asked = std::cell::Cell::new(false);
-        let reason = describe(ending(Some(status)), &log, |disk| {
-            asked.set(disk == "/d.qcow2");
+        let reason = describe(ending(Some(status)), &log, || {
+            asked.set(true);
             Some("db1".parse().unwrap())
         });
         let first = "its disk /d.qcow2 is in use by VM `db1`; its process 7 ended with exit status: 1";
         assert_eq!(reason, format!("{first}; it said: {error}\n{question}"));
         assert!(asked.get());
-        assert!(describe(ending(Some(status)), &log, |_| None).contains("in use by another process"));
+        assert!(describe(ending(Some(status)), &log, || None).contains("in use by another process"));
     }
 
     #[test]
     fn a_long_log_is_cut_at_a_character() {
         let (_dir, log) = log(&"é".repeat(LOG_TAIL));
-        let reason = describe(ending(None), &log, |_| unreachable!("the log names no disk"));
+        let reason = describe(ending(None), &log, || unreachable!("the log names no disk"));
         let words = reason.split_once("it said: ").unwrap().1;
         assert_eq!(words.len(), LOG_TAIL);
     }
@@ -155,7 +138,7 @@ mod first_hour {
     #[test]
     fn an_unknown_exit_status_is_told() {
         let (_dir, log) = log("");
-        let told = describe(ending(None), &log, |_| None);
+        let told = describe(ending(None), &log, || None);
         assert_eq!(told, "its process 7 ended; its exit status is not known");
     }
 }
