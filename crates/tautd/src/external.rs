@@ -90,7 +90,11 @@ fn listen_at(path: &Path, socket: &OwnedFd) -> Result<(), ApiError> {
         }
         let stale = std::fs::remove_file(path);
         stale.map_err(|error| {
-            failed("its stale socket cannot be removed", "look at the directory").because(&error)
+            failed(
+                "its stale socket cannot be removed",
+                "see whether the folder exists and root may write to it",
+            )
+            .because(&error)
         })?;
     }
     let bound = SocketAddrUnix::new(path).and_then(|address| bind(socket, &address)).map_err(io::Error::from);
@@ -99,7 +103,10 @@ fn listen_at(path: &Path, socket: &OwnedFd) -> Result<(), ApiError> {
         rustix::io::ioctl_fionbio(socket, false)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
     });
-    bound.map_err(|error| failed("the socket cannot be made", "look at the directory").because(&error))
+    bound.map_err(|error| {
+        failed("the socket cannot be made", "see whether the folder exists and root may write to it")
+            .because(&error)
+    })
 }
 
 /// Returns whether a program has the socket open. A stream socket that does not listen yet, or

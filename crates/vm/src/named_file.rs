@@ -4,7 +4,7 @@
 //! this process, among them the memory of guests.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fcntl_setfl, fstat, open, openat2};
@@ -58,6 +58,12 @@ impl NamedFile {
         // The flag was for the call alone: whoever gets the file gets its flags, too.
         fcntl_setfl(&file, access)?;
         Ok(file)
+    }
+}
+
+impl AsFd for NamedFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -23,6 +23,8 @@ const KVM_NUMBER: (u32, u32) = (10, 232);
 /// A property of the host that some tests need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prerequisite {
+    /// The user root.
+    Root,
     /// The node of KVM.
     Kvm,
     /// A controller of cgroup v1.
@@ -106,6 +108,7 @@ pub fn any_image() -> PathBuf {
 impl Prerequisite {
     /// All prerequisites, one of each name.
     pub const ALL: [Self; 13] = [
+        Self::Root,
         Self::Kvm,
         Self::CgroupV1(Controller::Cpu),
         Self::LimitGroups,
@@ -124,6 +127,7 @@ impl Prerequisite {
     /// The name in `TAUT_ALLOW_SKIP`.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Root => "root",
             Self::Kvm => "kvm",
             Self::CgroupV1(_) => "cgroup-v1",
             Self::LimitGroups => "limit-groups",
@@ -141,6 +145,7 @@ impl Prerequisite {
     /// A way to provide it.
     fn advice(self) -> &'static str {
         match self {
+            Self::Root => "run the test as root",
             Self::Kvm => "load kvm_intel or kvm_amd, and run the test as root",
             Self::CgroupV1(_) => "boot with systemd.unified_cgroup_hierarchy=0, or mount the controller",
             Self::LimitGroups => "boot with cgroup_enable=memory, or mount the controllers memory and pids",
@@ -159,6 +164,8 @@ impl Prerequisite {
     /// is missing.
     fn check(self) -> Result<(), String> {
         match self {
+            Self::Root if rustix::process::geteuid().is_root() => Ok(()),
+            Self::Root => Err(format!("this is user {}", rustix::process::geteuid().as_raw())),
             Self::Kvm => check_kvm(Path::new("/dev/kvm")),
             Self::CgroupV1(controller) => exists(Path::new(controller.file())),
             Self::LimitGroups => check_limit_groups(Path::new("/sys/fs/cgroup")),

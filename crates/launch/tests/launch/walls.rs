@@ -1,10 +1,11 @@
 //! The walls, as the process and the host see them in `/proc`.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use taut_launch::{Filter, Limit, Namespaces, Wall};
+use taut_launch::{Device, Filter, Limit, Namespaces, Wall};
 
 use crate::fixture::{CAP_MKNOD, CAP_SYS_ADMIN, CAP_SYS_RESOURCE, FIRST_USER, Start, shell};
 
@@ -221,6 +222,15 @@ fn a_container_s_refusals_are_tolerated_if_the_document_says_so() {
     let reason = &finished.launched.missing.iter().find(|one| one.wall == Wall::DeviceNodes).unwrap().reason;
     assert!(reason.ends_with("user 0, group 0, mode 666"), "{reason}");
     assert_eq!(finished.output, "written\n");
+
+    // A node of the host that the program's user may not open is told at once.
+    let mut start = Start::script("").without(CAP_MKNOD);
+    start.document.may_lack.insert(Wall::DeviceNodes);
+    let found = fs::metadata("/dev/console").unwrap();
+    let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
+    start.document.root.devices.push(Device { path: "/dev/console".into(), major, minor, mode: 0o600 });
+    let error = start.start().failed().to_string();
+    assert!(error.contains("mknod of /dev/console is refused") && error.contains("CAP_MKNOD"), "{error}");
 
     let mut start = Start::script("").without(CAP_SYS_RESOURCE);
     start.document.oom_score_adj = Some(-1000);

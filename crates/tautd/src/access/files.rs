@@ -105,7 +105,9 @@ fn refused(uid: u32, file: &Named, error: &io::Error) -> ApiError {
 /// Returns the error for files that could not be looked at with a user's rights.
 pub(crate) fn not_lent(uid: u32, error: &LendError) -> ApiError {
     let hint = match error {
-        LendError::Slow(_) | LendError::Busy(..) => "look at the file systems that the VM's files are on",
+        LendError::Slow(_) | LendError::Busy(..) => {
+            "see whether the file systems of the VM's files answer, then try again"
+        }
         LendError::NotAllowed(..) => "give tautd the capabilities CAP_SETUID and CAP_SETGID",
         LendError::NoThread(_) => "raise the limit of the daemon's threads",
         LendError::Panicked => "report this fault",
@@ -118,6 +120,8 @@ pub(crate) fn not_lent(uid: u32, error: &LendError) -> ApiError {
 mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt as _, chown};
+
+    use taut_tests::{Prerequisite, require};
 
     use super::*;
 
@@ -137,7 +141,7 @@ mod tests {
 
     #[test]
     fn files_are_opened_with_the_users_rights() {
-        if !rustix::process::geteuid().is_root() {
+        if !require(Prerequisite::Root) {
             return;
         }
         let dir = tempfile::tempdir().unwrap();

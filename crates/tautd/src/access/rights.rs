@@ -159,6 +159,8 @@ impl Drop for Place {
 mod tests {
     use std::sync::mpsc::channel;
 
+    use taut_tests::{Prerequisite, require};
+
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(10);
@@ -167,14 +169,9 @@ mod tests {
         Rights { uid, gid: 65_534, groups: vec![7, 8] }
     }
 
-    /// Only root can lend rights.
-    fn is_root() -> bool {
-        geteuid().is_root()
-    }
-
     #[test]
     fn a_task_has_the_users_rights_and_the_process_keeps_its_own() {
-        if !is_root() {
+        if !require(Prerequisite::Root) {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
@@ -197,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_file_system_that_does_not_answer_holds_up_its_user_alone() {
-        if !is_root() {
+        if !require(Prerequisite::Root) {
             return;
         }
         let (ends, end) = channel::<()>();
@@ -220,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_task_shares_the_descriptors_of_a_caller_that_waits() {
-        if !is_root() {
+        if !require(Prerequisite::Root) {
             return;
         }
         let opened = nobody(60_004).act(|| std::fs::File::open("/dev/null")).unwrap();
@@ -232,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_task_that_panics_is_an_error() {
-        if !is_root() {
+        if !require(Prerequisite::Root) {
             return;
         }
         let error = nobody(60_003).lend(PATIENCE, || panic!("on purpose")).unwrap_err();

@@ -29,7 +29,7 @@ use taut_launch::{
 
 use crate::process::{OomScore, Process};
 use skeleton::Skeleton;
-pub(crate) use users::{FIRST as FIRST_USER, Users};
+pub(crate) use users::{FIRST as FIRST_USER, USERS, Users};
 
 /// Maximum time until a program has started. It takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -130,11 +130,10 @@ struct Launcher {
 }
 
 impl Confiner {
-    /// Starts programs by the launcher in this folder. `first_user` is the first number of taut's
-    /// users.
-    pub(crate) fn new(libexec: &Path, first_user: u32) -> Self {
+    /// Starts programs as these users by the launcher in this folder.
+    pub(crate) fn new(libexec: &Path, users: Users) -> Self {
         let launcher = Launcher { program: libexec.join(LAUNCHER), skeleton: Skeleton::default() };
-        Self { users: Users::from(first_user), launcher: Some(Arc::new(launcher)) }
+        Self { users, launcher: Some(Arc::new(launcher)) }
     }
 
     /// Starts programs without walls, for tests without privileges.

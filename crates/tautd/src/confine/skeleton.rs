@@ -8,6 +8,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -15,6 +16,9 @@ use taut_launch::{DOCUMENT_FD, REPORT_FD, read_skeleton_report};
 
 use super::{PATIENCE, in_memory, walls};
 use crate::process::Process;
+
+/// Time after which a skeleton that could not be made is tried again.
+const RETRY: Duration = Duration::from_secs(60);
 
 /// The mount namespace of the skeleton, made when it is first needed.
 #[derive(Debug, Default)]
@@ -25,28 +29,39 @@ enum Made {
     #[default]
     NotYet,
     Namespace(OwnedFd),
-    /// Programs copy the mounts of the host.
-    Impossible,
+    /// Programs copy the mounts of the host until this time, after which it is tried again.
+    Failed {
+        until: Instant,
+    },
 }
 
 impl Skeleton {
-    /// Makes the namespace unless that was tried before. Only threads with the daemon's table of
-    /// descriptors may be the first to call this.
+    /// Makes the namespace unless it is there, or could not be made a short time ago. Only threads
+    /// with the daemon's table of descriptors may call this.
     pub(super) fn prepare(&self, launcher: &Path) {
+        self.prepare_with(|| make(launcher), Instant::now());
+    }
+
+    fn prepare_with(&self, make: impl FnOnce() -> io::Result<OwnedFd>, now: Instant) {
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*made, Made::NotYet) {
-            *made = match make(launcher) {
+        let is_due = match *made {
+            Made::NotYet => true,
+            Made::Namespace(_) => false,
+            Made::Failed { until } => until <= now,
+        };
+        if is_due {
+            *made = match make() {
                 Ok(namespace) => Made::Namespace(namespace),
                 Err(error) => {
-                    tracing::warn!(%error, "each start of a VM copies all mounts of this host");
-                    Made::Impossible
+                    tracing::warn!(%error, "each start of a VM copies all mounts of this host for {RETRY:?}");
+                    Made::Failed { until: now + RETRY }
                 }
             };
         }
     }
 
     /// Opens the namespace for the calling thread, which may have a table of descriptors of its
-    /// own. Returns `None` if this host does not allow it.
+    /// own. Returns `None` if there is none.
     pub(super) fn namespace(&self) -> Option<OwnedFd> {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             Made::Namespace(namespace) => {
@@ -55,7 +70,7 @@ impl Skeleton {
                 let warn = |error: &_| tracing::warn!(%error, "a program copies all mounts of this host");
                 opened.inspect_err(warn).ok()
             }
-            Made::NotYet | Made::Impossible => None,
+            Made::NotYet | Made::Failed { .. } => None,
         }
     }
 }
@@ -82,4 +97,31 @@ fn make(launcher: &Path) -> io::Result<OwnedFd> {
     drop(input_end);
     process.kill(PATIENCE);
     namespace
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_failed_is_tried_again_after_a_while() {
+        let skeleton = Skeleton::default();
+        let (now, calls) = (Instant::now(), std::cell::Cell::new(0));
+        let get = |works: bool, now| {
+            let make = || {
+                calls.set(calls.get() + 1);
+                if works {
+                    Ok(std::fs::File::open("/dev/null")?.into())
+                } else {
+                    Err(io::ErrorKind::Other.into())
+                }
+            };
+            skeleton.prepare_with(make, now);
+            skeleton.namespace().is_some()
+        };
+        assert!(!get(false, now) && !get(true, now + RETRY / 2));
+        assert_eq!(calls.get(), 1);
+        assert!(get(true, now + RETRY) && get(false, now + 3 * RETRY));
+        assert_eq!(calls.get(), 2, "one that was made stays");
+    }
 }

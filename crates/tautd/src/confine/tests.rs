@@ -21,7 +21,7 @@ fn confiner(dir: &Path) -> Confiner {
     let program = dir.join(LAUNCHER);
     fs::write(&program, script).unwrap();
     fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
-    Confiner::new(dir, FIRST_USER)
+    Confiner::new(dir, Users::from(FIRST_USER))
 }
 
 fn start(dir: &Path, record: impl FnOnce(&Started) -> io::Result<()>) -> io::Result<Started> {

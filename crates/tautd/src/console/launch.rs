@@ -1,22 +1,21 @@
 //! Finds a running console process, or starts one.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
 
 use rustix::fs::OFlags;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::net::SocketType;
 
 use super::LogFolder;
 use crate::confine::{Confiner, Devices, Program, Started, Walls};
+use crate::listen::listen_at;
 use crate::process::{OomScore, Process, ReservedRecord};
 
 /// Maximum number of threads of all console processes of this host: each has one.
 const THREADS: u64 = 64;
-/// Number of connections that may wait to be accepted.
-const BACKLOG: i32 = 16;
 
 /// Locations of the process's program and files.
 #[derive(Debug, Clone)]
@@ -45,7 +44,7 @@ impl Places {
 
     /// Starts a process.
     pub(super) fn spawn(&self) -> io::Result<Process> {
-        let listener = listen_at(&self.control())?;
+        let listener = listen_at(&self.control(), SocketType::SEQPACKET)?;
         let said = self.logs.console_process();
         let flags = OFlags::NOFOLLOW.bits().cast_signed();
         let mut options = File::options();
@@ -84,20 +83,4 @@ impl Places {
         }
         self.record().remove();
     }
-}
-
-/// Listens on a socket at `path` for the owner only. The socket atomically replaces an existing
-/// one.
-pub(super) fn listen_at(path: &Path) -> io::Result<OwnedFd> {
-    let new = path.with_extension("new");
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    bind(&socket, &SocketAddrUnix::new(&new)?)?;
-    fs::set_permissions(&new, Permissions::from_mode(0o600))?;
-    listen(&socket, BACKLOG)?;
-    fs::rename(&new, path)?;
-    Ok(socket)
 }

@@ -4,10 +4,12 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 
+use rustix::net::SocketType;
 use taut_console::engine::Engine;
 
 use super::supervisor::Supervisor;
 use super::*;
+use crate::listen::listen_at;
 
 /// A daemon's folders.
 struct Folders {
@@ -34,7 +36,7 @@ impl Folders {
     /// Starts the loop of another process; earlier ones get no further requests.
     fn start_engine(&self) {
         *self.console.0.caller() = None;
-        let listener = launch::listen_at(&self.console.0.places.control()).unwrap();
+        let listener = listen_at(&self.console.0.places.control(), SocketType::SEQPACKET).unwrap();
         thread::spawn(move || Engine::new(listener).unwrap().run().unwrap());
     }
 
@@ -87,6 +89,24 @@ fn the_output_of_a_vm_is_kept_with_and_without_a_process() {
     assert_eq!(fs::read(&log).unwrap(), b"new\n");
     assert_eq!(folders.names(), ["fabric"]);
     assert!(!paths.pipe().exists());
+}
+
+#[test]
+fn a_source_of_the_last_start_does_not_replace_that_of_the_next() {
+    let folders = Folders::new();
+    let (vm, paths) = (name(), folders.paths("db1"));
+    folders.start_engine();
+    let _last = folders.console.begin_output(&vm, &paths).unwrap();
+    // The supervisor is about to give it when the VM is started again.
+    let id = wanted::output_of(&vm);
+    let late = folders.console.0.wanted()[&id].clone();
+    assert!(folders.settle());
+    folders.console.forget(&vm, &paths);
+    let mut next = folders.console.begin_output(&vm, &paths).unwrap();
+    folders.console.0.give(&id, &late).unwrap();
+    next.write_all(b"said\n").unwrap();
+    folders.console.flush_output(&vm, &paths);
+    assert_eq!(fs::read(folders.console.logs().vm(&vm).process()).unwrap(), b"said\n");
 }
 
 #[test]

@@ -103,7 +103,7 @@ impl Task {
     fn silent(&self) -> ApiError {
         let (Self::Attach(spec) | Self::Detach(spec)) = self;
         let message = format!("`{}` did not answer within {} s", spec.socket, PATIENCE.as_secs());
-        ApiError::new(ErrorKind::Unavailable, message, "look at the file system that it is on")
+        ApiError::new(ErrorKind::Unavailable, message, "see whether the file system that it is on answers")
     }
 }
 

@@ -11,6 +11,7 @@ mod dense;
 mod devices;
 mod disk_limits;
 mod external;
+mod group_folders;
 mod host;
 mod incidents;
 mod links;
@@ -23,6 +24,7 @@ mod shutdown;
 mod start;
 mod vsock;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -40,6 +42,7 @@ use crate::vms::Vms;
 use counters::PortCounters;
 use dense::DenseMode;
 use external::Attempts;
+use group_folders::SharedFolders;
 use incidents::Incidents;
 use probe::Probe;
 use retries::Retries;
@@ -72,6 +75,8 @@ pub(crate) struct Reconciler {
     /// End of the time in which rounds follow each other quickly.
     attentive_until: Instant,
     dense: DenseMode,
+    /// Folders of groups.
+    shared: SharedFolders,
     /// The probe for QEMU and KVM, while it runs.
     probe: Option<Probe>,
     /// Revision of the documents for which a user asked to restore the host.
@@ -95,12 +100,15 @@ pub(crate) struct Parts {
     pub(crate) enforcer: Enforcer,
     /// The sending end of the loop's messages.
     pub(crate) inbox: Inbox,
+    /// The run directory.
+    pub(crate) run_dir: PathBuf,
 }
 
 impl Reconciler {
     /// Creates the loop; [`Reconciler::run`] runs it.
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { store, board, fabric, counters, vms, enforcer, inbox } = parts;
+        let Parts { store, board, fabric, counters, vms, enforcer, inbox, run_dir } = parts;
+        let shared = SharedFolders::at(&run_dir);
         let counters = PortCounters::new(counters, &store.state().desired.numbers.ports);
         Self {
             store,
@@ -115,6 +123,7 @@ impl Reconciler {
             attempts: Attempts::default(),
             attentive_until: Instant::now() + ATTENTION,
             dense: DenseMode::default(),
+            shared,
             probe: None,
             restored_at: None,
         }
@@ -184,6 +193,7 @@ impl Reconciler {
         for action in plan.actions {
             self.apply(action, &plan.exclusive);
         }
+        self.keep_group_folders();
         self.settle_host(&plan.host);
         self.observe_vms();
         self.board.lock().reconciled = revision;

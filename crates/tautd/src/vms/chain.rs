@@ -35,6 +35,8 @@ pub(super) trait Inspector {
 pub(super) struct OpenChain {
     pub(super) chain: DiskChain,
     pub(super) files: Vec<OwnedFd>,
+    /// Names of the files.
+    pub(super) names: Vec<String>,
 }
 
 /// An image of a chain that is being opened.
@@ -123,6 +125,7 @@ impl OpenChain {
             }
             let part = Some((extent.offset, extent.size));
             self.chain.images.push(DiskImage { format: DiskFormat::Raw, is_device: false, part });
+            self.names.push(path.to_string_lossy().into_owned());
             self.files.push(file);
             return Ok(None);
         }
@@ -137,6 +140,7 @@ impl OpenChain {
             let file = way.open_below(&link.path, &backing.name, OFlags::RDONLY)?;
             Ok(Link { path, format: backing.format, file })
         });
+        self.names.push(link.path.to_string_lossy().into_owned());
         self.files.push(link.file);
         below.transpose()
     }

@@ -17,7 +17,7 @@ use super::copies::FileState;
 use crate::external::connect_now;
 
 /// Folder of files without a name that take the discarded writes to disks, as of QEMU's own.
-const OVERLAYS: &str = "/var/tmp";
+pub(super) const OVERLAYS: &str = "/var/tmp";
 
 /// The open files that a VM's description names.
 #[derive(Debug, Default)]
@@ -51,7 +51,8 @@ fn open_one(
         Source::Listener(path) => {
             let what = format!("the socket {} cannot be made", path.display());
             let listener = UnixListener::bind(path);
-            Ok(listener.map_err(failed(&what, "look at the run directory"))?.into())
+            let hint = "see whether the run directory exists and has room";
+            Ok(listener.map_err(failed(&what, hint))?.into())
         }
         Source::Connection(path) => {
             let what = format!("the fabric does not answer at {}", path.display());

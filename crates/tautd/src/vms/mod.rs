@@ -98,7 +98,6 @@ impl Vms {
             let process = Process::adopt(identity);
             if let Some(process) = process.filter(|process| !facts.waiting || is_program(process)) {
                 console.adopt(&name, &paths);
-                let facts = Facts { waiting: false, ..facts };
                 running.insert(name, Running { process, facts, _copies: Vec::new(), stopping: None });
             } else if facts.waiting {
                 // The daemon ended in the middle of a start, which this one begins anew.
@@ -106,17 +105,21 @@ impl Vms {
                 console.forget(&name, &paths);
             } else {
                 let ending =
-                    Ending { pid: identity.pid, status: None, while_away: true, disk: facts.disk.as_deref() };
+                    Ending { pid: identity.pid, status: None, while_away: true, images: &facts.images };
                 console.flush_output(&name, &paths);
                 let log = Console::process_log(&console.logs().vm(&name), &paths);
-                clean_up(&paths, Some(&reason::describe(ending, &log, || None)));
+                clean_up(&paths, Some(&reason::describe(ending, &log, |_| None)));
                 console.forget(&name, &paths);
             }
         }
         let libexec = libexec.to_owned();
         let tools = Tools { confiner: confiner.clone(), libexec: libexec.clone(), copies: Copies::default() };
         let preparations = Preparations::new(tools, inbox);
-        Ok(Self { dir, libexec, confiner, console, preparations, running })
+        let waited: Vec<Name> =
+            running.iter().filter(|(_, vm)| vm.facts.waiting).map(|(name, _)| name.clone()).collect();
+        let mut vms = Self { dir, libexec, confiner, console, preparations, running };
+        waited.iter().for_each(|name| vms.record_start(name));
+        Ok(vms)
     }
 
     /// Returns the handle of the process that keeps what VMs write.
@@ -161,6 +164,12 @@ impl Vms {
             WantedLink::Up => drop(vm.facts.links_down.remove(&index)),
             WantedLink::Down => drop(vm.facts.links_down.insert(index)),
         });
+    }
+
+    /// Records that a VM's process has become its program.
+    fn record_start(&mut self, name: &Name) {
+        let message = "its start cannot be recorded: if it ends while no daemon runs, it is started again";
+        self.record_change(name, message, |vm| vm.facts.waiting = false);
     }
 
     /// Records that QEMU has finished starting; `pid` is its process.
@@ -230,11 +239,12 @@ impl Vms {
             _ if vm.stopping.is_some() => End::Stopped,
             Some(status) if status.success() => End::ShutDown,
             status => {
-                let disk = vm.facts.disk.as_deref();
-                let ending = Ending { pid: vm.process.pid(), status, while_away: false, disk };
+                let images = &vm.facts.images;
+                let ending = Ending { pid: vm.process.pid(), status, while_away: false, images };
+                let holder = |name: &str| self.holder(images.iter().find(|image| image.name == name)?.file?);
                 self.console.flush_output(name, &paths);
                 let log = Console::process_log(&self.console.logs().vm(name), &paths);
-                End::Failed(reason::describe(ending, &log, || self.holder(vm.facts.disk_file?)))
+                End::Failed(reason::describe(ending, &log, holder))
             }
         };
         self.console.forget(name, &paths);
@@ -242,9 +252,10 @@ impl Vms {
         Some(end)
     }
 
-    /// Returns the running VM that has this file as its disk.
-    fn holder(&self, disk_file: (u64, u64)) -> Option<Name> {
-        let holds = |(_, vm): &(&Name, &Running)| vm.facts.disk_file == Some(disk_file);
+    /// Returns the running VM whose disk has this file as an image.
+    fn holder(&self, file: (u64, u64)) -> Option<Name> {
+        let holds =
+            |(_, vm): &(&Name, &Running)| vm.facts.images.iter().any(|image| image.file == Some(file));
         self.running.iter().find(holds).map(|(name, _)| name.clone())
     }
 

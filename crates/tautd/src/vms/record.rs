@@ -45,12 +45,9 @@ pub(super) struct Facts {
     /// Indices of the cards whose sockets are in the network namespace of its process.
     #[serde(default)]
     pub(super) private_cards: BTreeSet<usize>,
-    /// Path of its disk.
+    /// Images of its disk: the one that the disk names, then those below.
     #[serde(default)]
-    pub(super) disk: Option<String>,
-    /// Device and inode of the file that its disk names.
-    #[serde(default)]
-    pub(super) disk_file: Option<(u64, u64)>,
+    pub(super) images: Vec<ImageFile>,
     /// User of its process; `None` if an earlier version started it as root.
     #[serde(default)]
     pub(super) user: Option<u32>,
@@ -60,6 +57,16 @@ pub(super) struct Facts {
     /// The process waits behind its walls, or is about to become its program.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) waiting: bool,
+}
+
+/// An image of a VM's disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ImageFile {
+    /// Name of its file, or a description for users.
+    pub(super) name: String,
+    /// Device and inode of its file.
+    #[serde(default)]
+    pub(super) file: Option<(u64, u64)>,
 }
 
 /// A VM counts as started if an earlier version of the daemon, which did not record it, left it.

@@ -90,8 +90,7 @@ impl Vms {
             links_down: BTreeSet::new(),
             ready: false,
             private_cards: private_cards(spec),
-            disk: disk.map(|disk| disk.path.clone()),
-            disk_file: prepared.disk_file,
+            images: prepared.images.clone(),
             user: None,
             missing_walls: Vec::new(),
             waiting: false,
@@ -160,8 +159,7 @@ impl Vms {
 
     /// Takes note of a program that runs, and returns its process.
     fn started(&mut self, name: &Name) -> Option<u32> {
-        let message = "its start cannot be recorded: if it ends while no daemon runs, it is started again";
-        self.record_change(name, message, |vm| vm.facts.waiting = false);
+        self.record_start(name);
         let vm = self.running.get(name)?;
         if vm.facts.kind == VmKind::Qemu {
             self.console.connect_serial(name, &self.paths(name));

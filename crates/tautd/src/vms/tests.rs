@@ -146,6 +146,7 @@ fn a_program_that_ran_before_its_daemon_could_record_that_is_adopted() {
     write_record(&first.paths(&name).pid(), &record).unwrap();
     let mut second = adopt(dir.path()).unwrap();
     assert_eq!(second.observe(&name).process.unwrap().pid, pid);
+    assert!(!Record::read(&first.paths(&name)).unwrap().facts.waiting);
     second.kill(&name);
     assert_eq!(wait_for_end(&mut second, &name), End::Stopped);
 }

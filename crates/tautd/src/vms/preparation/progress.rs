@@ -101,7 +101,7 @@ impl Progress {
         let is_overdue = state.verdict == Verdict::Open && state.moved.elapsed() > patience;
         is_overdue.then(|| {
             let message = format!("{} did not answer within {} s", state.step.subject, patience.as_secs());
-            let hint = "look at the file system that it is on, then start the VM again";
+            let hint = "see whether the file system that it is on answers, then start the VM again";
             ApiError::new(ErrorKind::Unavailable, message, hint)
         })
     }

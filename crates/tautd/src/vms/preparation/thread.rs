@@ -28,9 +28,9 @@ use crate::inbox::{Inbox, Message};
 use crate::process::{OomScore, write_record};
 use crate::vms::chain::{OpenChain, open_chain};
 use crate::vms::copies::{Copies, FileState, InUse, sealed_copy};
-use crate::vms::descriptors::{Files, open_all};
+use crate::vms::descriptors::{Files, OVERLAYS, open_all};
 use crate::vms::inspector::Inspectors;
-use crate::vms::record::{Facts, Record};
+use crate::vms::record::{Facts, ImageFile, Record};
 
 /// What the thread works on.
 #[derive(Debug)]
@@ -64,8 +64,8 @@ pub(super) enum Report {
 pub(in crate::vms) struct Prepared {
     /// The images of its disk.
     pub(in crate::vms) chain: DiskChain,
-    /// Device and inode of the file that its disk names.
-    pub(in crate::vms) disk_file: Option<(u64, u64)>,
+    /// The files of these images, for users.
+    pub(in crate::vms) images: Vec<ImageFile>,
     /// Copies of its kernel and initrd, each with its number in the thread's table.
     pub(super) copies: Vec<(FileState, RawFd)>,
     /// The thread.
@@ -142,9 +142,14 @@ fn prepare(job: &Job) -> Result<(Files, Prepared), ApiError> {
     }
     if let Some(disk) = &spec.disk {
         let inspectors = Inspectors { confiner: &tools.confiner, libexec: &tools.libexec };
-        let OpenChain { chain, files: images } = open_chain(disk, owner, &inspectors, progress)?;
+        let OpenChain { chain, files: images, names } = open_chain(disk, owner, &inspectors, progress)?;
         prepared.chain = chain;
-        prepared.disk_file = images.first().and_then(identity);
+        let named = names.into_iter().zip(&images);
+        prepared.images = named.map(|(name, image)| ImageFile { name, file: identity(image) }).collect();
+        if disk.snapshot {
+            let name = format!("the file for discarded writes in {OVERLAYS}");
+            prepared.images.push(ImageFile { name, file: None });
+        }
         files.images = images;
     }
     prepared.thread = Some(gettid());
