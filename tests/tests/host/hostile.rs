@@ -17,7 +17,9 @@ fn no_act_of_a_hostile_front_end_harms_others() {
     stage.neighbours.take();
     let mut problems = Vec::new();
     for act in acts() {
+        let begun = std::time::Instant::now();
         problems.extend(stage.perform(&act, true).err());
+        eprintln!("DEBUG {:?} {} {:?}", begun.elapsed(), act.name, problems.last().filter(|p| p.starts_with(&act.name)));
         let seen = stage.neighbours.take();
         if seen.lost > 0 || seen.longest() > LONGEST {
             let (lost, longest) = (seen.lost, seen.longest());
