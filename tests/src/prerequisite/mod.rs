@@ -107,7 +107,7 @@ pub fn any_image() -> PathBuf {
 
 impl Prerequisite {
     /// All prerequisites, one of each name.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Root,
         Self::Kvm,
         Self::CgroupV1(Controller::Cpu),
