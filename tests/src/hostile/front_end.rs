@@ -14,7 +14,7 @@ use taut_virtq::features;
 use vhost::vhost_user::message::FrontendReq;
 
 /// Longest wait for something that the fabric does at once.
-const PATIENCE: Duration = Duration::from_secs(6);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Version of the protocol, in the flags of each message.
 const VERSION: u32 = 1;
 /// Flag of a message that asks for an acknowledgement.

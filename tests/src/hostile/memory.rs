@@ -66,10 +66,20 @@ fn tables() -> Vec<Act> {
             vec![[BASE, MIB, BASE, 0], [BASE + 4096, MIB, BASE + MIB, 0]],
         ),
         table("no region", Effect::Ended("out of range"), MIB, Vec::new()),
-        table("33 regions", Effect::Ended("a body of"), MIB, many(33, MIB)),
-        table("32 regions of 1 GiB", Effect::Served, 1 << 30, many(32, 1 << 30)),
-        table("a region of 64 TiB", Effect::Any, 1 << 46, vec![[BASE, 1 << 46, BASE, 0]]),
-        table("32 regions of 64 TiB", Effect::Any, 1 << 46, many(32, 1 << 46)),
+        table("33 regions", Effect::Ended("descriptors in one message"), MIB, many(33, MIB)),
+        table("32 regions", Effect::Served, MIB, many(32, MIB)),
+        table(
+            "a region of 64 TiB",
+            Effect::Ended("of guest memory; its guest has"),
+            1 << 46,
+            vec![[BASE, 1 << 46, BASE, 0]],
+        ),
+        table(
+            "32 regions of 1 TiB",
+            Effect::Ended("of guest memory; its guest has"),
+            1 << 40,
+            many(32, 1 << 40),
+        ),
         Act::new("more regions than descriptors", Effect::Ended("descriptors instead of"), |front, _| {
             front.negotiate()?;
             let table = memory_table(&[[BASE, MIB, BASE, 0], [BASE + MIB, MIB, BASE + MIB, 0]]);

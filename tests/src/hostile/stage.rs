@@ -1,6 +1,7 @@
 //! The stage of the acts: a daemon, the port under attack, and its neighbours.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -13,6 +14,9 @@ use crate::{Taut, eventually};
 const PORT: &str = "hostile";
 /// Its address.
 pub(super) const MAC: [u8; 6] = [2, 0x66, 0, 0, 0, 0x66];
+
+/// Longest wait until `tautd` tells about an act.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A daemon with a port under attack.
 #[derive(Debug)]
@@ -53,19 +57,19 @@ impl Stage {
         let failed = |why: &str| format!("{}: {why}", act.name);
         let mut front = FrontEnd::connect(&self.socket).map_err(|error| failed(&error.to_string()))?;
         let done = (act.run)(&mut front, &self.tools);
-        done.map_err(|error| failed(&format!("it could not be done: {error}\n{}", self.taut.logs())))?;
+        done.map_err(|error| failed(&format!("it could not be done: {error}")))?;
         match act.effect {
             Effect::Ended(words) => {
                 require(front.is_ended(), || failed("the session goes on"))?;
                 if explained {
-                    self.await_reason(words);
+                    self.await_reason(words).map_err(|why| failed(&why))?;
                 }
             }
             Effect::Quarantined(words) => {
                 require(front.is_ended(), || failed("the session goes on"))?;
-                self.await_reason("in quarantine");
+                self.await_reason("in quarantine").map_err(|why| failed(&why))?;
                 if explained {
-                    self.await_event("port.quarantined", words);
+                    self.await_event("port.quarantined", words).map_err(|why| failed(&why))?;
                 }
                 drop(front);
                 self.taut.ok(["port", "detach", PORT]);
@@ -74,11 +78,13 @@ impl Stage {
             Effect::Broken(words) => {
                 require(front.is_broken(), || failed("no ring is broken"))?;
                 if explained {
-                    self.await_reason(words);
+                    self.await_reason(words).map_err(|why| failed(&why))?;
                 }
                 require(front.is_served(), || failed("a broken ring has ended the session"))?;
             }
-            Effect::Served => require(front.is_served(), || failed("the session was ended"))?,
+            Effect::Served => {
+                require(front.is_served(), || failed(&format!("the session was ended: {}", self.reason())))?;
+            }
             Effect::Any => _ = front.is_served(),
             Effect::Left => {}
         }
@@ -108,24 +114,42 @@ impl Stage {
         require(front.is_served(), || "an honest session was ended".to_owned())
     }
 
-    /// Waits until the port's reason has these words.
-    fn await_reason(&self, words: &str) {
-        eventually(&format!("the port's reason is `{words}`"), || {
-            let ports = self.taut.json(["port", "list"]);
-            let owner = format!("external/{PORT}");
-            let port = ports.as_array()?.iter().find(|port| port["owner"] == *owner)?.clone();
-            port["reason"].as_str()?.contains(words).then_some(())
-        });
+    /// Returns why the port's link is not up.
+    fn reason(&self) -> String {
+        let ports = self.taut.json(["port", "list"]);
+        let owner = format!("external/{PORT}");
+        let port = ports.as_array().and_then(|all| all.iter().find(|port| port["owner"] == *owner));
+        port.and_then(|port| port["reason"].as_str()).unwrap_or("no reason").to_owned()
     }
 
-    /// Waits for an event about the port under attack.
-    pub fn await_event(&self, kind: &str, words: &str) {
-        eventually(&format!("an event {kind} with `{words}`"), || {
-            let told = |event: &&Value| {
-                event["kind"] == kind && event["message"].as_str().is_some_and(|text| text.contains(words))
-            };
-            self.taut.json(["events"]).as_array()?.iter().find(told).map(drop)
-        });
+    /// Waits until the port's reason has these words.
+    fn await_reason(&self, words: &str) -> Result<(), String> {
+        let mut reason = String::new();
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            reason = self.reason();
+            if reason.contains(words) {
+                return Ok(());
+            }
+        }
+        Err(format!("the reason is `{reason}` instead of `{words}`"))
+    }
+
+    /// Waits for an event of this kind with these words.
+    ///
+    /// # Errors
+    /// It does not come.
+    pub fn await_event(&self, kind: &str, words: &str) -> Result<(), String> {
+        let end = Instant::now() + PATIENCE;
+        let told = |event: &Value| {
+            event["kind"] == kind && event["message"].as_str().is_some_and(|text| text.contains(words))
+        };
+        while Instant::now() < end {
+            if self.taut.json(["events"]).as_array().is_some_and(|events| events.iter().any(told)) {
+                return Ok(());
+            }
+        }
+        Err(format!("no event {kind} with `{words}`"))
     }
 }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 use taut_tests::hostile::{Stage, acts};
 use taut_tests::{Background, Netns, Taut, alive, bin_dir, eventually, kill_9};
 
+/// Attacks of `taut-micro --hostile`.
+const KINDS: &[&str] = &["avail-index", "loop", "outside", "length", "indirect"];
 /// Longest delay of a neighbour's frame on a machine that has other things to do. The goal SE1
 /// measures it.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -17,9 +19,7 @@ fn no_act_of_a_hostile_front_end_harms_others() {
     stage.neighbours.take();
     let mut problems = Vec::new();
     for act in acts() {
-        let begun = std::time::Instant::now();
         problems.extend(stage.perform(&act, true).err());
-        eprintln!("DEBUG {:?} {} {:?}", begun.elapsed(), act.name, problems.last().filter(|p| p.starts_with(&act.name)));
         let seen = stage.neighbours.take();
         if seen.lost > 0 || seen.longest() > LONGEST {
             let (lost, longest) = (seen.lost, seen.longest());
@@ -27,12 +27,9 @@ fn no_act_of_a_hostile_front_end_harms_others() {
         }
         assert_eq!(stage.taut.fabric_pid(), fabric, "{} has ended the fabric", act.name);
     }
+    problems.extend(stage.await_event("port.close-blocked", "is being closed for more than 1 s").err());
     assert!(problems.is_empty(), "{problems:#?}");
-    stage.await_event("port.close-blocked", "is being closed for more than 1 s");
 }
-
-/// Attacks of `taut-micro --hostile`.
-const KINDS: &[&str] = &["avail-index", "loop", "outside", "length", "indirect"];
 
 #[test]
 fn a_killed_fabric_whose_thread_waits_for_a_close_is_replaced_at_once() {
