@@ -96,13 +96,15 @@ fn a_source_of_the_last_start_does_not_replace_that_of_the_next() {
     let folders = Folders::new();
     let (vm, paths) = (name(), folders.paths("db1"));
     folders.start_engine();
-    let _last = folders.console.begin_output(&vm, &paths).unwrap();
+    folders.console.begin_output(&vm, &paths).unwrap();
+    let _last = Console::output(&paths).unwrap();
     // The supervisor is about to give it when the VM is started again.
     let id = wanted::output_of(&vm);
     let late = folders.console.0.wanted()[&id].clone();
     assert!(folders.settle());
     folders.console.forget(&vm, &paths);
-    let mut next = folders.console.begin_output(&vm, &paths).unwrap();
+    folders.console.begin_output(&vm, &paths).unwrap();
+    let mut next = Console::output(&paths).unwrap();
     folders.console.0.give(&id, &late).unwrap();
     next.write_all(b"said\n").unwrap();
     folders.console.flush_output(&vm, &paths);

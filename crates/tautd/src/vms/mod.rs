@@ -118,7 +118,9 @@ impl Vms {
         let waited: Vec<Name> =
             running.iter().filter(|(_, vm)| vm.facts.waiting).map(|(name, _)| name.clone()).collect();
         let mut vms = Self { dir, libexec, confiner, console, preparations, running };
-        waited.iter().for_each(|name| vms.record_start(name));
+        for name in &waited {
+            vms.record_start(name);
+        }
         Ok(vms)
     }
 
