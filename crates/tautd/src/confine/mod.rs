@@ -290,7 +290,8 @@ pub(crate) fn is_program(process: &Process) -> bool {
         Some(name.starts_with(LAUNCHER))
     };
     let end = Instant::now() + PATIENCE;
-    while is_launcher() == Some(true) && Instant::now() < end {
+    // A process that is about to end has no program any more.
+    while is_launcher() != Some(false) && Instant::now() < end {
         if process.has_ended(LOOK_AGAIN) {
             return false;
         }
