@@ -20,10 +20,10 @@
 //!
 //! # Confirmation
 //!
-//! With all walls up the process waits for one byte on [`CONFIRM_FD`] ([`read_waiting`]). The caller
-//! records the process, and then writes the byte ([`Waiting::finish`]). If the other end of the pipe
-//! is closed without it, the process ends and the program never runs. So a caller that is killed
-//! leaves a process that it has recorded, or none.
+//! With all walls up the process waits for one byte on [`CONFIRM_FD`] ([`read_waiting`]). The
+//! caller records the process, and then writes the byte ([`Waiting::finish`]). If the other end of
+//! the pipe is closed without it, the process ends and the program never runs. So a caller that is
+//! killed leaves a process that it has recorded, or none.
 //!
 //! # Processes
 //!

@@ -5,8 +5,8 @@
 //! VM's own run directory stays closed to them.
 //!
 //! - The folder is sticky: a member cannot remove or rename what belongs to root or to another one.
-//! - `vmci.sock` is a hard link to the socket in the VM's run directory. Before the VM's first start
-//!   a socket that no program serves keeps members from taking the name.
+//! - `vmci.sock` is a hard link to the socket in the VM's run directory. Before the VM's first
+//!   start a socket that no program serves keeps members from taking the name.
 //! - Folders are made, and emptied, under names that no member can open.
 //! - Files in a folder are not trusted: see [`GroupFolders::connect`].
 

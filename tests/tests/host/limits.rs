@@ -1,5 +1,5 @@
-//! Limits of VMs' processes (SE17): a VM that goes over its memory, processes or descriptors affects
-//! nobody else, and an event names the limit.
+//! Limits of VMs' processes (SE17): a VM that goes over its memory, processes or descriptors
+//! affects nobody else, and an event names the limit.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -43,7 +43,8 @@ fn start_stand_in(taut: &Taut, name: &str) {
     let file = taut.file("vm.toml", "memory = \"64MiB\"\n[disk]\npath = \"disk.img\"\n");
     taut.ok(["vm", "create", "-f", file.to_str().unwrap(), "--name", name]);
     let started = taut.run(["vm", "start", name]);
-    assert!(started.success, "{}", started.stderr);
+    // It may go over its limit, and end, before the command returns.
+    assert!(started.success || started.stderr.contains("has failed"), "{}", started.stderr);
 }
 
 fn status(taut: &Taut, vm: &str) -> Value {

@@ -74,8 +74,8 @@ fn a_vm_that_is_started_again_is_confined_again() {
     WallsSeen::of(pid(&taut, "m1")).assert_complete();
 }
 
-/// The daemon is killed at the moment at which a file of a starting VM appears. The fixture fails if
-/// a process is left that the next daemon does not know.
+/// The daemon is killed at the moment at which a file of a starting VM appears. The fixture fails
+/// if a process is left that the next daemon does not know.
 #[test]
 fn a_daemon_that_is_killed_while_it_starts_a_vm_leaves_no_process_without_a_record() {
     let mut taut = Taut::start().with_lan();

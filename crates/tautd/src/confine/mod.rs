@@ -147,8 +147,8 @@ impl Confiner {
         self.users
     }
 
-    /// Makes the mounts that all programs share, if that is due. Only threads with the daemon's table
-    /// of descriptors may do so; starts by other threads use what is there.
+    /// Makes the mounts that all programs share, if that is due. Only threads with the daemon's
+    /// table of descriptors may do so; starts by other threads use what is there.
     pub(crate) fn prepare(&self) {
         if let Some(launcher) = &self.launcher {
             launcher.skeleton.prepare(&launcher.program);

@@ -15,8 +15,8 @@ use crate::confine::{Confiner, Devices, Program, Walls};
 use crate::console::Console;
 use crate::process::{OomScore, Process, ReservedRecord};
 
-/// Maximum number of threads of all fabrics of this host, of which there are two in an upgrade. Each
-/// has a worker for each pCPU that it is given, and a few threads besides.
+/// Maximum number of threads of all fabrics of this host, of which there are two in an upgrade.
+/// Each has a worker for each pCPU that it is given, and a few threads besides.
 const THREADS: u64 = 4096;
 
 /// Locations of the fabric's program and files.

@@ -228,8 +228,8 @@ impl Vms {
         starts.map(|(name, vm)| (name.clone(), vm.process.pid(), vm.process.watch())).collect()
     }
 
-    /// Cleans up after a VM's process and returns how it ended; `None` while it runs. The thread of a
-    /// start reports the end of a process that has not become its program.
+    /// Cleans up after a VM's process and returns how it ended; `None` while it runs. The thread of
+    /// a start reports the end of a process that has not become its program.
     pub(crate) fn ended(&mut self, name: &Name) -> Option<End> {
         let vm = self.running.get(name).filter(|vm| !vm.facts.waiting)?;
         if !vm.process.has_ended(std::time::Duration::ZERO) {

@@ -1,9 +1,9 @@
 //! Preparation of starts: whatever touches a path that a user named happens on a thread per start.
 //!
 //! A start is queued, prepared by its thread, launched by the same thread at the loop's order,
-//! confirmed by the loop, and ends with its thread. The loop never waits for any of it. A start that
-//! makes no progress for [`PATIENCE`], or that nobody wants any more, is given up: its thread is
-//! left behind and counted until it ends. A process that is not confirmed ends.
+//! confirmed by the loop, and ends with its thread. The loop never waits for any of it. A start
+//! that makes no progress for [`PATIENCE`], or that nobody wants any more, is given up: its thread
+//! is left behind and counted until it ends. A process that is not confirmed ends.
 
 mod progress;
 mod stage;

@@ -1,6 +1,6 @@
 # shellcheck shell=sh
-# Limits of VMs' processes with cgroup v2. A script in QEMU's place goes over the limit that the name
-# of its VM says.
+# Limits of VMs' processes with cgroup v2. A script in QEMU's place goes over the limit that the
+# name of its VM says.
 
 diagnose() { taut events; taut vm list; ls -d /sys/fs/cgroup/taut.vm.*; cat /tautd.log; }
 group() { echo /sys/fs/cgroup/taut.vm."$1".*; }

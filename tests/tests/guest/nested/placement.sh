@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # Placement, shares and latency sensitivity on a host with two NUMA nodes and cgroup v2. Each line
-# `ok …` or `not ok …` is one fact (fact.sh). The VM stays in its firmware, with all memory reserved,
-# so that each page has a node.
+# `ok …` or `not ok …` is one fact (fact.sh). The VM stays in its firmware, with all memory
+# reserved, so that each page has a node.
 
 pid() { ps -C qemu-system-x86_64 -o pid= | tr -d ' '; }
 # Prints the pCPUs that vCPU $1 may run on.
