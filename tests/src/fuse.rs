@@ -36,8 +36,10 @@ const FILE: u64 = 2;
 const SIZE: u64 = 1 << 20;
 /// Length of a request's header.
 const HEADER: usize = 40;
-/// Smallest buffer that the kernel writes requests to.
-const BUFFER: usize = 1 << 16;
+/// Most bytes of a write.
+const WRITE: u32 = 1 << 16;
+/// Buffer of a request: the kernel wants room for the longest write and its headers.
+const BUFFER: usize = 2 * WRITE as usize;
 const NOT_IMPLEMENTED: i32 = -38;
 
 /// A mounted file system. Dropping it ends all waits of others for its answers.
@@ -209,7 +211,7 @@ impl Shared {
 fn init() -> Vec<u8> {
     let mut body: Vec<u8> = [7_u32, 31, 0, 0].map(u32::to_ne_bytes).concat();
     // Requests in the background, one number for two; bytes of a write; the grain of time.
-    body.extend([16_u32 | 12 << 16, 1 << 16, 1].map(u32::to_ne_bytes).concat());
+    body.extend([16_u32 | 12 << 16, WRITE, 1].map(u32::to_ne_bytes).concat());
     body.resize(64, 0);
     body
 }

@@ -138,7 +138,7 @@ fn a_daemon_that_is_killed_meanwhile_leaves_nothing_that_holds_up_the_next() {
     let began = Instant::now();
     _killed = host.taut.replace_daemon();
     assert!(began.elapsed() < SOON, "took {:?}", began.elapsed());
-    eventually("the start begins again", || reason(&host.taut)?.contains("reading its kernel").then_some(()));
+    eventually("the start begins again", || reason(&host.taut)?.contains(" its kernel ").then_some(()));
     others_go_on(&host.taut, "other");
     fails_with(&host.taut, began, &kernel);
     host.fuse.release();
