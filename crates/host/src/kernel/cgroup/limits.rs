@@ -13,6 +13,12 @@ use super::put;
 const MEMORY_V1: &str = "memory.limit_in_bytes";
 /// Limit of memory and swap together in cgroup v1, if the kernel accounts for swap.
 pub(crate) const SWAP_V1: &str = "memory.memsw.limit_in_bytes";
+/// Most memory that a group of cgroup v1 has used, and its limit.
+const MOST_V1: (&str, &str) = ("memory.max_usage_in_bytes", MEMORY_V1);
+/// The same for memory and swap together.
+const MOST_SWAP_V1: (&str, &str) = ("memory.memsw.max_usage_in_bytes", SWAP_V1);
+/// Most bytes that the kernel charges to a group at a time.
+const CHARGE: u64 = 64 * 4096;
 /// Limit of memory in cgroup v2.
 const MEMORY: &str = "memory.max";
 /// Limit of swap in cgroup v2, if the kernel accounts for swap.
@@ -104,7 +110,7 @@ fn charges_huge_pages(root: &Path) -> bool {
 
 /// Reads from a group's folder which limits its processes have reached.
 pub(crate) fn hits(dir: &Path) -> LimitHits {
-    let number = |file: &str| fs::read_to_string(dir.join(file)).ok()?.trim().parse().ok();
+    let number = |file: &str| fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok();
     let field = |file: &str, name: &str| {
         let text = fs::read_to_string(dir.join(file)).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -120,8 +126,14 @@ pub(crate) fn hits(dir: &Path) -> LimitHits {
     let killed = "oom_kill";
     let v2 = reached("memory.events", "oom").and_then(|_| field("memory.events", killed));
     let v1 = || {
-        let reached = number("memory.failcnt").filter(|failed: &u64| *failed > 0);
-        reached.and_then(|_| field("memory.oom_control", killed))
+        // The limit of memory and swap together has the same value, and is reached first. Recent
+        // kernels do not count its failures.
+        let failed = number("memory.failcnt").is_some_and(|failed| failed > 0);
+        let full = |(most, limit)| {
+            number(most).zip(number(limit)).is_some_and(|(most, limit)| most + CHARGE >= limit)
+        };
+        let reached = failed || [MOST_V1, MOST_SWAP_V1].into_iter().any(full);
+        reached.then(|| field("memory.oom_control", killed)).flatten()
     };
     let memory = v2.or_else(v1);
     LimitHits {
@@ -165,7 +177,13 @@ mod tests {
         let files = [("memory.oom_control", control), ("memory.limit_in_bytes", "4096\n")];
         let v1 = dir(&[&files[..], &[("memory.failcnt", "0\n")]].concat());
         assert_eq!(hits(v1.path()), LimitHits::default());
-        let v1 = dir(&[&files[..], &[("memory.failcnt", "7\n")]].concat());
-        assert_eq!(hits(v1.path()).memory, Some(LimitHit { count: 1, limit: 4096 }));
+        let most = ("memory.memsw.max_usage_in_bytes", "1048576\n");
+        let roomy = dir(&[&files[..], &[most, ("memory.memsw.limit_in_bytes", "2097152\n")]].concat());
+        assert_eq!(hits(roomy.path()), LimitHits::default());
+        let full = [most, ("memory.memsw.limit_in_bytes", "1048576\n")];
+        for reached in [&[("memory.failcnt", "7\n")][..], &full] {
+            let v1 = dir(&[&files[..], reached].concat());
+            assert_eq!(hits(v1.path()).memory, Some(LimitHit { count: 1, limit: 4096 }));
+        }
     }
 }
