@@ -28,7 +28,9 @@ pub fn limits(accelerator: VmAccelerator, size: MachineSize, huge: bool, locked:
     let processes = u64::from(size.vcpus) + OTHER_THREADS;
     let translated = if accelerator == VmAccelerator::Tcg { TCG_CACHE.0 } else { 0 };
     let stacks = if locked { STACK.0 * processes } else { 0 };
-    let own = PROGRAM.0 + size.memory.0 / PAGE_TABLES + translated + stacks;
+    // Whole MiB are easier to read.
+    let page_tables = (size.memory.0 / PAGE_TABLES).next_multiple_of(Bytes::mib(1).0);
+    let own = PROGRAM.0 + page_tables + translated + stacks;
     let (pages, huge) = if huge { (0, size.memory.0) } else { (size.memory.0, 0) };
     ProcessLimits { memory: Bytes(pages.saturating_add(own)), huge: Bytes(huge), processes }
 }
