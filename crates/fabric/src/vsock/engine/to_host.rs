@@ -92,6 +92,7 @@ impl HostTurn<'_> {
         let flow = &mut self.connection.flows[self.flow.from];
         let waiting = flow.packets.count;
         self.stream.write_packets(flow, self.sender)?;
+        // Packets without bytes are given back, too.
         if flow.packets.count < waiting {
             self.sched.unpublished.add_sender(self.guest, self.sender);
         }

@@ -125,9 +125,7 @@ impl World {
         self.received[from.other()].extend(&ops);
         ops
     }
-}
 
-impl World {
     /// Tells whether the first packet with payload of a side can be handed over: it has no bytes,
     /// or the receiver has room for some.
     fn can_pass(&self, from: Side) -> bool {
