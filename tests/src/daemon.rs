@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{Pids, alive, bin_dir, directory, eventually, kill_9, process};
+use crate::{Background, Pids, alive, bin_dir, directory, eventually, kill_9, process};
 
 /// A running `tautd`; dropping it stops everything that it started.
 #[derive(Debug)]
@@ -41,8 +41,7 @@ impl Taut {
         let daemon = spawn(dir.path(), args, []);
         let taut = Self { dir, daemon, args };
         taut.wait_until_it_answers();
-        // If the daemon is killed between starting the fabric and recording it, nobody owns the
-        // fabric.
+        // Tests may expect ports to be served at once.
         taut.fabric_pid();
         taut
     }
@@ -69,6 +68,16 @@ impl Taut {
     pub fn kill_daemon(&mut self) {
         kill_9(self.daemon_pid());
         self.daemon.wait().expect("our child");
+    }
+
+    /// Ends the daemon by SIGKILL and starts the next one at once. Returns the killed one: a thread
+    /// that waits for a file system may keep it from ending.
+    pub fn replace_daemon(&mut self) -> Background {
+        kill_9(self.daemon_pid());
+        let next = spawn(self.dir.path(), self.args, []);
+        let killed = Background::of(std::mem::replace(&mut self.daemon, next));
+        self.wait_until_it_answers();
+        killed
     }
 
     /// Ends the daemon with all its VMs, and waits until it has ended.

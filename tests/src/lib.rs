@@ -6,6 +6,7 @@
 //! ([`Prerequisite`]).
 
 mod daemon;
+pub mod fuse;
 mod leftovers;
 mod netns;
 mod prerequisite;
@@ -19,7 +20,7 @@ pub use daemon::{Outcome, Taut};
 pub use leftovers::{clear_away, directory, is_left_over, owner};
 pub use netns::{Netns, Pings};
 pub use prerequisite::{Controller, Image, Prerequisite, any_image, image, require, require_found};
-pub use process::{Background, Pids, alive, kill_9};
+pub use process::{Background, Pids, alive, cpu_group, kill_9};
 pub use raw_port::RawPort;
 pub use raw_vmci::{RawVmci, idle_microguests};
 pub use wait::eventually;

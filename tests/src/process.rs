@@ -1,7 +1,7 @@
 //! Processes of a fixture, found by its directory, so that no other process is touched.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,6 +20,11 @@ impl Background {
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Self(command.spawn().expect("the program is installed"))
     }
+
+    /// Takes over a program that runs.
+    pub(crate) const fn of(program: Child) -> Self {
+        Self(program)
+    }
 }
 
 impl Drop for Background {
@@ -34,6 +39,15 @@ impl Drop for Background {
 pub fn kill_9(pid: i32) {
     let pid = Pid::from_raw(pid).expect("a process number");
     kill_process(pid, Signal::KILL).expect("the process was there to be killed");
+}
+
+/// Returns the folder of a process's group in the hierarchy of CPU time (cgroup v1).
+pub fn cpu_group(pid: u64) -> PathBuf {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("the process runs");
+    let is_cpu = |names: &str| names.split(',').any(|name| name == "cpu");
+    let line = text.lines().find(|line| line.split(':').nth(1).is_some_and(is_cpu));
+    let path = line.and_then(|line| line.splitn(3, ':').nth(2)).expect("a group of CPU time");
+    Path::new("/sys/fs/cgroup/cpu").join(path.trim_start_matches('/'))
 }
 
 /// Returns true if a process with this number runs. It ends with its last thread, which may be

@@ -36,6 +36,8 @@ pub struct HostFacts {
     pub idle: IdleFacts,
     /// Memory.
     pub memory: MemoryFacts,
+    /// Limits of processes; absent if control groups are not visible.
+    pub limits: Option<LimitFacts>,
     /// Kernel.
     pub kernel: KernelFacts,
     /// Network cards.
@@ -144,6 +146,17 @@ pub struct MemoryFacts {
     pub numa_balancing: Option<Knob>,
     /// Reclaim of a node's memory before memory of another node is used.
     pub zone_reclaim: Option<Knob>,
+}
+
+/// Limits that control groups can set for processes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LimitFacts {
+    /// Memory.
+    pub memory: bool,
+    /// Swap.
+    pub swap: bool,
+    /// Processes and threads.
+    pub processes: bool,
 }
 
 /// A pool of huge pages.

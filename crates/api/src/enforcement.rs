@@ -30,8 +30,10 @@ pub struct VmShare {
     pub pid: u32,
     /// The pCPUs of its vCPUs.
     pub cpus: CpuShare,
-    /// The settings of its control group; `None` gives it no group.
+    /// The shares, limits and reservations of its control group; `None` sets none.
     pub group: Option<GroupSettings>,
+    /// The limits of its process; `None` if its size is not known.
+    pub limits: Option<ProcessLimits>,
     /// NUMA nodes to which its memory is moved; empty leaves it where it is.
     pub memory: BTreeSet<u32>,
     /// Gives the VM's threads other than vCPUs real-time priority.
@@ -90,6 +92,38 @@ pub struct GroupSettings {
     pub disk_shares: Option<u64>,
 }
 
+/// Limits of a VM's process, so that one that is faulty or taken over harms only its own VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessLimits {
+    /// Memory that is not on huge pages: the guest's, and what the program needs besides.
+    pub memory: Bytes,
+    /// Guest memory on huge pages. It counts where the kernel charges huge pages to control groups.
+    pub huge: Bytes,
+    /// Processes and threads.
+    pub processes: u64,
+}
+
+/// A limit of a VM's process that a control group keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LimitKind {
+    /// Memory.
+    Memory,
+    /// Swap space.
+    Swap,
+    /// Processes and threads.
+    Processes,
+}
+
+impl fmt::Display for LimitKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "memory limit",
+            Self::Swap => "swap limit",
+            Self::Processes => "process limit",
+        })
+    }
+}
+
 /// The state of the host after a plan was settled.
 ///
 /// A part whose changes could not be recorded in the ledger (see [`HostReport::unrecorded`]) keeps
@@ -134,8 +168,33 @@ pub struct VmReport {
     pub group_problem: Option<String>,
     /// Why the weight of its disk has no effect.
     pub weightless: Option<String>,
+    /// The limits of its process that are not in force, and why.
+    pub unlimited: BTreeMap<LimitKind, String>,
+    /// The limits that processes of it have reached, by number. A process that has ended is there
+    /// once more.
+    pub hits: BTreeMap<u32, LimitHits>,
     /// The move of its memory to other nodes, under way or done.
     pub memory: Option<MemoryMove>,
+}
+
+/// The limits that a process has reached since its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LimitHits {
+    /// Memory: processes that the kernel ended for lack of it.
+    pub memory: Option<LimitHit>,
+    /// Processes and threads: those that the kernel refused to create.
+    pub processes: Option<LimitHit>,
+    /// Descriptors: those that are open, while nearly all are.
+    pub descriptors: Option<LimitHit>,
+}
+
+/// A limit that a process has reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitHit {
+    /// Number of events, or of descriptors.
+    pub count: u64,
+    /// The limit.
+    pub limit: u64,
 }
 
 /// Progress of moving a running VM's memory to other NUMA nodes.

@@ -19,6 +19,7 @@ use crate::resources::{CpuReservation, MemoryReservation};
 use crate::shaping::OwnShape;
 use crate::shares::{CpuLimit, MemoryLimit, Shares};
 use crate::vm::LatencySensitivity;
+use crate::vmci::GroupChoice;
 #[cfg(feature = "clap")]
 use crate::word::SwitchArg as _;
 use crate::word::removes;
@@ -296,6 +297,10 @@ pub struct VmciPatch {
         arg(long = "vmci-half-open", value_name = "N", value_parser = count_or_default, group = "setting")
     )]
     pub half_open: Option<u32>,
+    /// Group of users on the host that may connect to the VM over VMCI, and listen for it: a name
+    /// or number, or none.
+    #[cfg_attr(feature = "clap", arg(long = "vmci-group", value_name = "GROUP|none", group = "setting"))]
+    pub group: Option<GroupChoice>,
 }
 
 /// All VMCI domains of a VM. The command line writes `A,B`, or `none`.
@@ -364,7 +369,7 @@ mod tests {
     #[test]
     fn a_request_carries_only_what_it_changes() {
         assert_eq!(serde_json::to_string(&VmPatch::default()).unwrap(), "{}");
-        let text = r#"{"nics":{"0":{"lro":true},"10":{"coalescing":"adapt"}},"latency":{"cpu_reservation":"full"},"machine":{"halt":{"spin":"default"},"disk_iops":0},"vmci":{"cid":7,"domains":[]}}"#;
+        let text = r#"{"nics":{"0":{"lro":true},"10":{"coalescing":"adapt"}},"latency":{"cpu_reservation":"full"},"machine":{"halt":{"spin":"default"},"disk_iops":0},"vmci":{"cid":7,"domains":[],"group":"none"}}"#;
         let patch: VmPatch = serde_json::from_str(text).unwrap();
         assert_eq!(patch.nics[&10].coalescing, Some("adapt".parse().unwrap()));
         assert_eq!(serde_json::to_string(&patch).unwrap(), text);

@@ -451,6 +451,10 @@ pub struct VmciStatus {
     /// and receive `OK <port>\n`. Connections of the guest to the host go to Unix sockets with this
     /// name and `_<port>` appended.
     pub socket: String,
+    /// The same for members of the device's group; absent for a device without one. A guest's
+    /// connection comes to this one if nothing listens at the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_socket: Option<String>,
     /// Counters of the device.
     #[serde(default)]
     pub counters: VmciCounters,

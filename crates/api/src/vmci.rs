@@ -2,11 +2,15 @@
 //! use them as `AF_VSOCK`.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 use utoipa::ToSchema;
 
 use crate::Name;
+use crate::name::BadName;
+use crate::word::removes;
 
 /// A context ID: the address of a machine. 0 to 2 are the hypervisor, the local machine and the
 /// host (virtio 1.2, 5.10.4).
@@ -63,6 +67,33 @@ pub struct VmciSpec {
     /// Limit of connections that are not accepted yet; [`HALF_OPEN`] if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half_open: Option<u32>,
+    /// Group of users on the host, by name or number. Its members may connect to the guest, and
+    /// listen for the guest's connections, in a folder of their own. Only members of a group and
+    /// administrators can name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<Name>,
+}
+
+/// The group of a VMCI device in a request: a name or number, or `none`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr, ToSchema)]
+#[schema(value_type = String)]
+pub struct GroupChoice(pub Option<Name>);
+
+impl FromStr for GroupChoice {
+    type Err = BadName;
+
+    fn from_str(text: &str) -> Result<Self, BadName> {
+        if removes(text) { Ok(Self::default()) } else { text.parse().map(|name| Self(Some(name))) }
+    }
+}
+
+impl fmt::Display for GroupChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(group) => group.fmt(f),
+            None => f.pad("none"),
+        }
+    }
 }
 
 impl VmciSpec {

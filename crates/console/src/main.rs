@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use rustix::net::sockopt::socket_acceptconn;
 use taut_console::engine::Engine;
 use taut_console::sandbox;
@@ -20,33 +21,20 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Standard error may be gone, too.
-            let _ = writeln!(std::io::stderr(), "taut-console: {}", in_full(&*error));
+            let _ = writeln!(std::io::stderr(), "taut-console: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn serve() -> Result<(), Box<dyn std::error::Error>> {
+fn serve() -> anyhow::Result<()> {
     let stdin = std::io::stdin();
     if !socket_acceptconn(&stdin).unwrap_or(false) {
-        return Err(
-            "its standard input is no listening socket\nhint: it is started by tautd, not by hand".into()
-        );
+        bail!("its standard input is no listening socket\nhint: it is started by tautd, not by hand");
     }
     let listener = stdin.as_fd().try_clone_to_owned()?;
     // Older kernels name a program that was executed by its descriptor after that number.
     let _ = rustix::thread::set_name(c"taut-console");
     sandbox::enter()?;
     Ok(Engine::new(listener)?.run()?)
-}
-
-/// Returns an error with its causes in one line.
-fn in_full(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -9,7 +9,8 @@ use crate::reporter::Reporter;
 use crate::steps::pid_namespace::Role;
 use crate::steps::root::Sources;
 use crate::steps::{
-    cgroup, descriptors, document, exec, filter, identity, landlock, limits, namespaces, pid_namespace, root,
+    confirm::Confirmation, descriptors, document, exec, filter, identity, landlock, limits, namespaces,
+    pid_namespace, root,
 };
 
 /// Becomes the program, or reports the step that failed. Returns in a process that has nothing more
@@ -41,10 +42,10 @@ pub(crate) fn without_reporter(error: &std::io::Error) -> ExitCode {
 
 /// Returns only in a process that does not become the program, or with the step that failed.
 fn launch(reporter: &mut Reporter) -> Result<(), Failed> {
+    let confirmation = Confirmation::take()?;
     let document = document::read(Document::parse)?;
     reporter.tolerate(document.may_lack.iter().copied());
     let inherited = descriptors::prepare(&document)?;
-    cgroup::join(&document.cgroups)?;
     let kept = limits::set(&document.limits, reporter)?;
     if let Some(score) = document.oom_score_adj {
         limits::set_oom_score(score, reporter)?;
@@ -70,5 +71,5 @@ fn launch(reporter: &mut Reporter) -> Result<(), Failed> {
     identity::change(document.uid, document.gid, kept)?;
     landlock::enter(&document, inherited.program, reporter)?;
     filter::install(document.filter, document.program, reporter)?;
-    exec::start(&document, inherited.program, reporter)
+    exec::start(&document, inherited.program, confirmation, reporter)
 }

@@ -11,11 +11,19 @@
 //! | 0 to 2 | standard streams, which the program inherits |
 //! | [`DOCUMENT_FD`] | the document, read to its end, at most [`MAX_DOCUMENT`] bytes |
 //! | [`REPORT_FD`] | the writing end of a pipe for the report |
+//! | [`CONFIRM_FD`] | the reading end of a pipe on which the caller confirms the start |
 //! | from [`FIRST_INHERITED`] | descriptors that the document names |
 //!
-//! The caller must close its own copies of the pipe's writing end, those inside a
+//! The caller must close its own copies of the report's writing end, those inside a
 //! [`std::process::Command`] too. The report ends when the launcher has become the program, or with
 //! the step that failed.
+//!
+//! # Confirmation
+//!
+//! With all walls up the process waits for one byte on [`CONFIRM_FD`] ([`read_waiting`]). The
+//! caller records the process, and then writes the byte ([`Waiting::finish`]). If the other end of
+//! the pipe is closed without it, the process ends and the program never runs. So a caller that is
+//! killed leaves a process that it has recorded, or none.
 //!
 //! # Processes
 //!
@@ -44,11 +52,11 @@ mod step;
 mod wall;
 
 pub use document::{
-    DOCUMENT_FD, Device, Document, DocumentError, FIRST_INHERITED, Filter, Landlock, Limit, Limits,
-    MAX_DOCUMENT, Namespaces, REPORT_FD, Root, Rule, Skeleton,
+    CONFIRM_FD, DOCUMENT_FD, Device, Document, DocumentError, FIRST_INHERITED, Filter, Landlock, Limit,
+    Limits, MAX_DOCUMENT, Namespaces, REPORT_FD, Root, Rule, Skeleton,
 };
 pub use report::{
-    LaunchError, Launched, Line, MAX_REPORT, Missing, Report, read_report, read_skeleton_report,
+    LaunchError, Launched, Line, MAX_REPORT, Missing, Report, Waiting, read_skeleton_report, read_waiting,
 };
 pub use step::Step;
 pub use wall::Wall;

@@ -1,7 +1,7 @@
 //! The launcher's report: one JSON value a line.
 //!
 //! 1. `{"pid":N}`: number of the process that becomes the program, as the caller sees it.
-//! 2. `{"missing":[…]}`: the walls that are not in force. Written last before the program starts.
+//! 2. `{"missing":[…]}`: the walls that are not in force. The process then waits to be confirmed.
 //! 3. The end, when the program has started, or `{"failed":{"step":…,"error":…}}`. A failure can
 //!    also be the only line.
 //!
@@ -12,7 +12,7 @@
 mod tests;
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -148,7 +148,7 @@ impl LaunchError {
 }
 
 /// A report that is being read.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Report {
     /// Bytes of the line that is not complete yet.
     rest: Vec<u8>,
@@ -235,19 +235,51 @@ impl Report {
     }
 }
 
-/// Reads the report of a launch. It ends when the program has started, which takes milliseconds;
+/// A process that has all its walls and waits to be confirmed.
+#[derive(Debug)]
+pub struct Waiting {
+    /// Its process and the walls that are not in force.
+    pub launched: Launched,
+    report: Report,
+}
+
+impl Waiting {
+    /// Confirms the start on the other end of [`CONFIRM_FD`](crate::CONFIRM_FD), and reads the rest
+    /// of the report, which ends when the program has started. `patience` bounds the reading.
+    /// Writing one byte to a pipe without others never waits.
+    pub fn finish(
+        self,
+        confirm: OwnedFd,
+        pipe: impl AsFd,
+        patience: Duration,
+    ) -> Result<Launched, LaunchError> {
+        // The process may have ended, of which the report tells.
+        let _ = rustix::io::write(&confirm, &[1]);
+        drop(confirm);
+        read(self.report, pipe, patience, |_| false)?.finish()
+    }
+}
+
+/// Reads the report of a launch until the process waits to be confirmed, which takes milliseconds.
 /// `patience` bounds the whole time.
-pub fn read_report(pipe: impl AsFd, patience: Duration) -> Result<Launched, LaunchError> {
-    read(pipe, patience)?.finish()
+pub fn read_waiting(pipe: impl AsFd, patience: Duration) -> Result<Waiting, LaunchError> {
+    let report = read(Report::default(), pipe, patience, |report| report.missing.is_some())?;
+    let launched = report.clone().finish()?;
+    Ok(Waiting { launched, report })
 }
 
 /// Reads the report of a skeleton, which ends when the skeleton is complete.
 pub fn read_skeleton_report(pipe: impl AsFd, patience: Duration) -> Result<(), LaunchError> {
-    read(pipe, patience)?.finish_skeleton()
+    read(Report::default(), pipe, patience, |_| false)?.finish_skeleton()
 }
 
-fn read(pipe: impl AsFd, patience: Duration) -> Result<Report, LaunchError> {
-    let mut report = Report::default();
+/// Reads on until `is_enough` or to the end of the pipe.
+fn read(
+    mut report: Report,
+    pipe: impl AsFd,
+    patience: Duration,
+    is_enough: impl Fn(&Report) -> bool,
+) -> Result<Report, LaunchError> {
     let deadline = Instant::now().checked_add(patience);
     let mut buffer = [0; 4096];
     loop {
@@ -263,7 +295,12 @@ fn read(pipe: impl AsFd, patience: Duration) -> Result<Report, LaunchError> {
         }
         match rustix::io::read(&pipe, &mut buffer) {
             Ok(0) => return Ok(report),
-            Ok(size) => report.feed(&buffer[..size])?,
+            Ok(size) => {
+                report.feed(&buffer[..size])?;
+                if is_enough(&report) {
+                    return Ok(report);
+                }
+            }
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
             Err(error) => return Err(failed(error)),
         }

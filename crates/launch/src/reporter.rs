@@ -50,7 +50,7 @@ impl Reporter {
     /// States the missing walls. If nobody reads the report any more, the program does not start.
     pub(crate) fn missing(&mut self) -> Result<(), Failed> {
         let missing = std::mem::take(&mut self.missing);
-        self.send(&Line::Missing(missing)).within(Step::Exec, || "reporting the missing walls".to_owned())
+        self.send(&Line::Missing(missing)).within(Step::Confirm, || "reporting the missing walls".to_owned())
     }
 
     /// States that the skeleton is complete.

@@ -12,8 +12,6 @@ pub enum Step {
     Document = 1,
     /// Marking all descriptors but the kept ones to be closed when the program starts.
     Descriptors,
-    /// Joining the control groups.
-    Cgroups,
     /// Setting resource limits.
     Limits,
     /// Setting the place among the kernel's victims when memory runs out.
@@ -38,6 +36,8 @@ pub enum Step {
     Landlock,
     /// Installing the system call filter.
     Filter,
+    /// Waiting until the caller has recorded the process and confirms the start.
+    Confirm,
     /// Starting the program.
     Exec,
 }
@@ -47,7 +47,6 @@ impl Step {
     pub const ALL: [Self; 16] = [
         Self::Document,
         Self::Descriptors,
-        Self::Cgroups,
         Self::Limits,
         Self::OomScore,
         Self::Sources,
@@ -60,6 +59,7 @@ impl Step {
         Self::NoNewPrivileges,
         Self::Landlock,
         Self::Filter,
+        Self::Confirm,
         Self::Exec,
     ];
 
@@ -73,7 +73,6 @@ impl Step {
         match self {
             Self::Document => "document",
             Self::Descriptors => "descriptors",
-            Self::Cgroups => "cgroups",
             Self::Limits => "limits",
             Self::OomScore => "oom_score",
             Self::Sources => "sources",
@@ -86,6 +85,7 @@ impl Step {
             Self::NoNewPrivileges => "no_new_privileges",
             Self::Landlock => "landlock",
             Self::Filter => "filter",
+            Self::Confirm => "confirm",
             Self::Exec => "exec",
         }
     }
@@ -96,7 +96,6 @@ impl Step {
             Self::Document | Self::Descriptors => {
                 "this is a fault of taut unless tautd and taut-launch differ in version: restart tautd"
             }
-            Self::Cgroups => "see whether the control group exists and admits processes: taut check host",
             Self::Limits => "tautd needs CAP_SYS_RESOURCE to raise a limit; run it as root of the host",
             Self::OomScore => "tautd needs CAP_SYS_RESOURCE to lower this value; run it as root of the host",
             Self::Sources => "see whether the named file or folder exists on the host",
@@ -109,6 +108,7 @@ impl Step {
             }
             Self::Landlock => "see whether the kernel has Landlock (lsm=…,landlock): taut check host",
             Self::Filter => "the kernel needs CONFIG_SECCOMP_FILTER: taut check host",
+            Self::Confirm => "the cause is in tautd, which has ended or could not record the process",
             Self::Exec => {
                 "see whether the program and its libraries are below the system's folders, \
                  and whether all users may execute it"

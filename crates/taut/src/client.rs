@@ -177,7 +177,7 @@ impl Client {
                 ApiError::new(
                     ErrorKind::Unavailable,
                     format!("the daemon closed the connection before it answered {path}"),
-                    "look at the daemon's log, then try again",
+                    "read the daemon's log, then try again",
                 )
                 .because(&error)
             })?;

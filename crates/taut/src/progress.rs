@@ -31,6 +31,11 @@ impl Progress {
         Self { bar, reports: None }
     }
 
+    /// Shows another description of the operation.
+    pub(crate) fn show(&self, what: String) {
+        self.bar.set_message(what);
+    }
+
     /// Starts the spinner for a wait of at most `patience`. Unless it ends soon, lines tell how
     /// much longer it may take; the first one ends in `advice`.
     pub(crate) fn with_reports(what: &str, patience: Duration, advice: String) -> Self {

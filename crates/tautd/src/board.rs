@@ -3,8 +3,10 @@
 //! The reconcile loop and the fabric's supervisor write it; the HTTP API reads it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
 
 use taut_api::Name;
 use taut_api::enforcement::HostReport;
@@ -29,6 +31,8 @@ pub(crate) struct Seen {
     pub(crate) reconciled: u64,
     /// VMs that the last plan refused to start, and why.
     pub(crate) refusals: BTreeMap<Name, String>,
+    /// What the start of each VM without a process does.
+    pub(crate) starts: BTreeMap<Name, StartStep>,
     /// Number of failures of VMs that requests have cleared.
     pub(crate) failures_cleared: u64,
     /// What failed and is tried again, by document (`netns/NAME`, `vm/NAME/disk`), and why.
@@ -53,6 +57,25 @@ pub(crate) struct HostFacts {
     pub(crate) accelerator: Accelerator,
     /// The QEMU that was found, if any.
     pub(crate) qemu: Option<QemuInfo>,
+}
+
+/// What the start of a VM does.
+#[derive(Debug, Clone)]
+pub(crate) struct StartStep {
+    /// The step, such as `opening its kernel /boot/vmlinuz`.
+    pub(crate) text: String,
+    /// Begin of the step, if its length is of interest.
+    pub(crate) since: Option<Instant>,
+}
+
+impl fmt::Display for StartStep {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.text)?;
+        match self.since.map(|since| since.elapsed().as_secs()) {
+            Some(seconds) if seconds > 0 => write!(out, ", for {seconds} s now"),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Seen {

@@ -23,7 +23,7 @@ use crate::access::audit::Audit;
 use crate::access::roles::Roles;
 use crate::args::Args;
 use crate::board::Board;
-use crate::confine::Confiner;
+use crate::confine::{Confiner, USERS, Users};
 use crate::console::{Console, LogFolder};
 use crate::fabric::{Fabric, Paths, counters::Counters};
 use crate::http::{self, App};
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<(), ApiError> {
         return Err(ApiError::new(
             ErrorKind::Invalid,
             format!("--cpuset names {}, which is no control group", scope.display()),
-            "make it first (mkdir, in a mounted cgroup file system), or leave --cpuset out: then the whole host makes room",
+            "make it first (mkdir, in a mounted cgroup file system), or leave --cpuset out: then all tasks of the host make room for latency-sensitive VMs",
         ));
     }
     make_run_dir(&args.run_dir).map_err(|error| {
@@ -134,10 +134,10 @@ fn prepare(args: &Args, run_dir: PathBuf, inbox: &Inbox) -> Result<(Parts, App),
     let counters = Counters::open(&run_dir.join("counters"));
     let counters = Arc::new(counters.map_err(|error| cannot("make the counters file", &error))?);
     let libexec = libexec(args)?;
-    let confiner = Confiner::new(&libexec, args.first_user);
+    let confiner = Confiner::new(&libexec, Users::of_host(args.first_user)?);
     let console = Console::new(&run_dir, &libexec, logs, Some(log_lock), confiner.clone())
         .map_err(|error| cannot("prepare for the console process", &error))?;
-    let vms = Vms::adopt(&run_dir, &libexec, confiner.clone(), console.clone())
+    let vms = Vms::adopt(&run_dir, &libexec, confiner.clone(), console.clone(), inbox.clone())
         .map_err(|error| cannot("look for running VMs", &error))?;
     let paths = Paths { run_dir: run_dir.clone(), libexec, counters: counters.clone(), confiner, console };
     paths.reserve_record().map_err(|error| cannot("make room for the fabric's record", &error))?;
@@ -154,6 +154,7 @@ fn prepare(args: &Args, run_dir: PathBuf, inbox: &Inbox) -> Result<(Parts, App),
         vms,
         enforcer,
         inbox: inbox.clone(),
+        run_dir: run_dir.clone(),
     };
     let app = App {
         store,
@@ -205,8 +206,8 @@ fn lock(run_dir: &Path) -> Result<File, ApiError> {
             ErrorKind::Conflict,
             format!("another tautd runs on {}", run_dir.display()),
             format!(
-                "use that one, end it (taut --socket {} shutdown), or give this one its own --run-dir and \
-                 --state-dir",
+                "use that one, end it (taut --socket {} shutdown), or give this one its own --run-dir, \
+                 --state-dir and --log-dir, and a --first-user that is at least {USERS} higher or lower",
                 socket.display()
             ),
         )
@@ -224,7 +225,9 @@ fn lock_logs(logs: &LogFolder) -> Result<File, ApiError> {
         ApiError::new(
             ErrorKind::Conflict,
             format!("another tautd has its logs in {}", logs.path().display()),
-            "give this one its own --log-dir",
+            format!(
+                "give this one its own --log-dir, and a --first-user that is at least {USERS} higher or lower"
+            ),
         )
     })
 }

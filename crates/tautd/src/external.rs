@@ -3,32 +3,51 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::fabric::message::Attachment;
 use taut_api::network::{ExternalPortSpec, SocketRole};
 
-/// Connects to a front end or listens for it.
-pub(crate) fn attach(spec: &ExternalPortSpec) -> Result<(Attachment, OwnedFd), ApiError> {
+/// Number of front ends that may wait at a socket.
+const BACKLOG: i32 = 128;
+
+/// Makes the socket for an attachment, which is not connected yet.
+pub(crate) fn unconnected() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+}
+
+/// Connects `socket` to a front end, or has it listen for one. The file system of the path may not
+/// answer.
+pub(crate) fn attach(spec: &ExternalPortSpec, socket: &OwnedFd) -> Result<(), ApiError> {
     let path = Path::new(&spec.socket);
     match spec.role {
         SocketRole::Connect => {
-            let failed = |error: io::Error| {
+            let connected = SocketAddrUnix::new(path).and_then(|address| connect_socket(socket, &address));
+            connected.map_err(|error| {
                 ApiError::new(
                     ErrorKind::Unavailable,
                     format!("no front end answers at `{}`", spec.socket),
                     "start the front end as the socket's server; taut connects as soon as it listens",
                 )
-                .because(&error)
-            };
-            Ok((Attachment::Connected, connect_now(path).map_err(failed)?))
+                .because(&io::Error::from(error))
+            })
         }
-        SocketRole::Listen => Ok((Attachment::Listening, listen(path)?)),
+        SocketRole::Listen => listen_at(path, socket),
+    }
+}
+
+/// Returns the kind of attachment that [`attach`] makes.
+pub(crate) const fn kind(spec: &ExternalPortSpec) -> Attachment {
+    match spec.role {
+        SocketRole::Connect => Attachment::Connected,
+        SocketRole::Listen => Attachment::Listening,
     }
 }
 
@@ -47,15 +66,18 @@ pub(crate) fn connect_now(path: &Path) -> io::Result<OwnedFd> {
 
 /// Connects to a socket as [`connect_now`] does.
 pub(crate) fn connect_to(address: &SocketAddrUnix) -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    connect(&socket, address)?;
-    // The fabric expects a blocking descriptor.
-    rustix::io::ioctl_fionbio(&socket, false)?;
+    let socket = unconnected()?;
+    connect_socket(&socket, address)?;
     Ok(socket)
 }
 
-fn listen(path: &Path) -> Result<OwnedFd, ApiError> {
+fn connect_socket(socket: &OwnedFd, address: &SocketAddrUnix) -> rustix::io::Result<()> {
+    connect(socket, address)?;
+    // The fabric expects a blocking descriptor.
+    rustix::io::ioctl_fionbio(socket, false)
+}
+
+fn listen_at(path: &Path, socket: &OwnedFd) -> Result<(), ApiError> {
     let failed = |what: &str, hint: &str| {
         ApiError::new(ErrorKind::Unavailable, format!("cannot listen at `{}`: {what}", path.display()), hint)
     };
@@ -68,14 +90,23 @@ fn listen(path: &Path) -> Result<OwnedFd, ApiError> {
         }
         let stale = std::fs::remove_file(path);
         stale.map_err(|error| {
-            failed("its stale socket cannot be removed", "look at the directory").because(&error)
+            failed(
+                "its stale socket cannot be removed",
+                "see whether the folder exists and root may write to it",
+            )
+            .because(&error)
         })?;
     }
-    let bound = UnixListener::bind(path).and_then(|listener| {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
-        Ok(listener.into())
+    let bound = SocketAddrUnix::new(path).and_then(|address| bind(socket, &address)).map_err(io::Error::from);
+    let bound = bound.and_then(|()| {
+        listen(socket, BACKLOG)?;
+        rustix::io::ioctl_fionbio(socket, false)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
     });
-    bound.map_err(|error| failed("the socket cannot be made", "look at the directory").because(&error))
+    bound.map_err(|error| {
+        failed("the socket cannot be made", "see whether the folder exists and root may write to it")
+            .because(&error)
+    })
 }
 
 /// Returns whether a program has the socket open. A stream socket that does not listen yet, or
@@ -93,6 +124,8 @@ fn is_socket(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use taut_api::QueuePairs;
     use taut_api::coalescing::NicCoalescing;
 
@@ -112,31 +145,36 @@ mod tests {
         }
     }
 
+    fn attached(spec: &ExternalPortSpec) -> Result<OwnedFd, ApiError> {
+        let socket = unconnected().unwrap();
+        attach(spec, &socket).map(|()| socket)
+    }
+
     #[test]
     fn listening_replaces_only_a_stale_socket() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("port.sock");
         std::fs::write(&path, "precious").unwrap();
         let spec = spec(&path, SocketRole::Listen);
-        assert!(attach(&spec).unwrap_err().to_string().contains("not a socket"));
+        assert!(attached(&spec).unwrap_err().to_string().contains("not a socket"));
         detach(&spec).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
 
         std::fs::remove_file(&path).unwrap();
-        let listening = attach(&spec).unwrap();
-        assert!(attach(&spec).unwrap_err().to_string().contains("another program"));
+        let listening = attached(&spec).unwrap();
+        assert!(attached(&spec).unwrap_err().to_string().contains("another program"));
         drop(listening);
         detach(&spec).unwrap();
         let silent =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
         rustix::net::bind(&silent, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         assert!(
-            attach(&spec).unwrap_err().to_string().contains("another program"),
+            attached(&spec).unwrap_err().to_string().contains("another program"),
             "the socket does not listen yet"
         );
         drop(silent);
-        let (via, _again) = attach(&spec).unwrap();
-        assert_eq!(via, Attachment::Listening);
+        let _again = attached(&spec).unwrap();
+        assert_eq!(kind(&spec), Attachment::Listening);
         detach(&spec).unwrap();
         assert!(!path.exists());
     }
@@ -146,8 +184,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("port.sock");
         let spec = spec(&path, SocketRole::Connect);
-        assert!(attach(&spec).unwrap_err().to_string().contains("port.sock"));
+        assert!(attached(&spec).unwrap_err().to_string().contains("port.sock"));
         let _front_end = UnixListener::bind(&path).unwrap();
-        assert_eq!(attach(&spec).unwrap().0, Attachment::Connected);
+        attached(&spec).unwrap();
+        assert_eq!(kind(&spec), Attachment::Connected);
     }
 }

@@ -14,6 +14,7 @@ mod console;
 mod daemon;
 mod external;
 mod fabric;
+mod group_folders;
 mod http;
 mod inbox;
 mod listen;

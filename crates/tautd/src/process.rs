@@ -3,6 +3,7 @@
 
 mod detach;
 mod exit;
+pub(crate) mod own_table;
 mod reserved;
 
 use std::fs;

@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use taut_api::Name;
+use taut_api::confinement::Confinement;
+use taut_api::enforcement::{LimitKind, VmReport};
 use taut_api::fabric::PortId;
 use taut_api::fabric::counters::VmciCounters;
 use taut_api::latency::Decision;
@@ -11,6 +13,7 @@ use taut_api::network::{ExternalPortStatus, NetnsStatus, PortGroupStatus, VSwitc
 use taut_api::shares::ResourceStatus;
 use taut_api::tune::{HostTune, TuneTest};
 use taut_api::vm::{NicStatus, Phase, Power, VmDesired, VmKind, VmSize, VmStatus, VmciStatus};
+use taut_api::vmci::VmciSpec;
 use taut_plan::explain::{explain_latency, explain_machine, explain_resources};
 use taut_plan::facts::{MachineSize, Process};
 use taut_plan::network::coalescing::choose_coalescing;
@@ -20,11 +23,13 @@ use taut_plan::network::lro::choose_lro;
 use taut_plan::network::shaping::choose_shaping;
 use taut_plan::network::vsock_devices;
 use taut_plan::resources::Decided;
+use taut_plan::resources::process_limits::limit_process;
 use taut_plan::{Desired, Owner};
 use taut_vm::launch::RunPaths;
 
 use crate::board::Seen;
 use crate::console::{Console, LogFolder};
+use crate::group_folders::GroupFolders;
 
 /// Reason for a missing device that was added after the start.
 const STARTED_WITHOUT: &str = "the VM was started without the device; it is added at the next start";
@@ -46,8 +51,7 @@ pub(crate) fn vm(
     let process = observed.and_then(|seen| seen.process.as_ref());
     let failure = observed.and_then(|seen| seen.failure.as_ref()).or_else(|| seen.refusals.get(name));
     let (phase, reason) = phase(running, seen, name, vm, process, failure);
-    let paths = RunPaths::new(run_dir.join("vms").join(name.as_str()));
-    let path = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
+    let paths = run_paths(run_dir, name);
     let console = process.is_some() && vm.vm.kind == VmKind::Qemu;
     let log = Console::console_log(&LogFolder::at(&seen.log_dir).vm(name), &paths);
     VmStatus {
@@ -58,16 +62,28 @@ pub(crate) fn vm(
         owner: 0,
         size: process.and_then(|process| process.machine.size).map(size),
         accelerator: process.map(|process| process.accelerator),
-        confinement: process.and_then(|process| process.confinement.clone()),
-        agent_socket: process.map(|_| path(paths.agent())),
-        console_socket: console.then(|| path(paths.console())),
-        console_log: log.exists().then(|| path(log)),
+        confinement: process.and_then(|process| confinement(process, seen.report.vms.get(name))),
+        agent_socket: process.map(|_| text(&paths.agent())),
+        console_socket: console.then(|| text(&paths.console())),
+        console_log: log.exists().then(|| text(&log)),
         nics,
-        vmci: vmci(running, seen, &paths, name, vm),
+        vmci: vmci(running, seen, run_dir, name, vm),
         latency: explain_latency(&seen.observed, &seen.report, decided, name, as_running),
         resources: explain_resources(running, &seen.observed, &seen.report, decided, name, as_running),
         machine: with_vmci_restart(explain_machine(&seen.observed, &seen.report, name, vm), process, vm),
     }
+}
+
+/// Returns the walls around a process, with the limits that are in force.
+fn confinement(process: &Process, report: Option<&VmReport>) -> Option<Confinement> {
+    let mut walls = process.confinement.clone()?;
+    let unlimited = report.map(|report| report.unlimited.clone()).unwrap_or_default();
+    let limits = limit_process(process);
+    let in_force = |kind| limits.filter(|_| !unlimited.contains_key(&kind));
+    walls.memory = in_force(LimitKind::Memory).map(|limits| limits.memory);
+    walls.processes = in_force(LimitKind::Processes).map(|limits| limits.processes);
+    walls.missing.extend(unlimited.iter().map(|(kind, why)| format!("{kind} ({why})")));
+    Some(walls)
 }
 
 const fn size(MachineSize { vcpus, memory }: MachineSize) -> VmSize {
@@ -96,9 +112,19 @@ fn with_vmci_restart(
     Some(machine)
 }
 
+/// Returns the paths of a VM's run directory.
+fn run_paths(run_dir: &Path, name: &Name) -> RunPaths {
+    RunPaths::new(run_dir.join("vms").join(name.as_str()))
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
 /// Returns the status of a VMCI device, without its counters.
-fn vmci(desired: &Desired, seen: &Seen, paths: &RunPaths, name: &Name, vm: &VmDesired) -> Option<VmciStatus> {
-    let cid = vm.vm.vmci.as_ref()?.cid?;
+fn vmci(desired: &Desired, seen: &Seen, run_dir: &Path, name: &Name, vm: &VmDesired) -> Option<VmciStatus> {
+    let VmciSpec { cid, group, .. } = vm.vm.vmci.as_ref()?;
+    let cid = (*cid)?;
     let owner = Owner::Vmci(name.clone());
     let port = desired.numbers.port(&owner);
     let (link, why) = link(seen, port);
@@ -112,7 +138,8 @@ fn vmci(desired: &Desired, seen: &Seen, paths: &RunPaths, name: &Name, vm: &VmDe
         port: port.map_or(0, |port| u32::from(port.0)),
         link,
         reason: reason.filter(|_| link != Link::Up),
-        socket: paths.vmci().to_string_lossy().into_owned(),
+        socket: text(&run_paths(run_dir, name).vmci()),
+        group_socket: group.as_ref().map(|_| text(&GroupFolders::at(run_dir).socket(name))),
         counters: VmciCounters::default(),
     })
 }
@@ -133,7 +160,10 @@ fn phase(
         (Power::On, None) if !seen.observed.host.probed && vm.vm.kind == VmKind::Qemu => {
             (Phase::Starting, Some("probing whether KVM runs guests on this host".to_owned()))
         }
-        (Power::On, None) => (Phase::Starting, waits_for_vmci(desired, seen, name, vm)),
+        (Power::On, None) => {
+            let step = seen.starts.get(name).map(ToString::to_string);
+            (Phase::Starting, waits_for_vmci(desired, seen, name, vm).or(step))
+        }
         (Power::On, Some(process)) => {
             let unattached = |index: &usize| {
                 let port = desired.numbers.port(&Owner::Nic(name.clone(), *index));

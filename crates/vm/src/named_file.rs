@@ -4,7 +4,7 @@
 //! this process, among them the memory of guests.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fcntl_setfl, fstat, open, openat2};
@@ -52,11 +52,18 @@ impl NamedFile {
         if !fits(kind) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is a {kind:?}")));
         }
-        let found = format!("/proc/self/fd/{}", self.0.as_raw_fd());
+        // The thread may have a table of descriptors of its own.
+        let found = format!("/proc/thread-self/fd/{}", self.0.as_raw_fd());
         let file = open(found, access | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
         // The flag was for the call alone: whoever gets the file gets its flags, too.
         fcntl_setfl(&file, access)?;
         Ok(file)
+    }
+}
+
+impl AsFd for NamedFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -52,9 +52,18 @@ pub enum QmpError {
     Refused {
         /// The command.
         command: String,
+        /// Class of the error, such as `GenericError`.
+        class: String,
         /// Reason given by QEMU.
         reason: String,
     },
+}
+
+impl QmpError {
+    /// Returns whether QEMU refused a command because what it names does not exist.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Refused { class, .. } if class == "DeviceNotFound")
+    }
 }
 
 impl Qmp {
@@ -172,8 +181,10 @@ impl Qmp {
                 return Ok(value.take());
             }
             if let Some(error) = message.get("error") {
-                let reason = error["desc"].as_str().unwrap_or("no reason given").to_owned();
-                return Err(QmpError::Refused { command: command.to_owned(), reason });
+                let text = |key: &str| error[key].as_str().map(str::to_owned);
+                let class = text("class").unwrap_or_default();
+                let reason = text("desc").unwrap_or_else(|| "no reason given".to_owned());
+                return Err(QmpError::Refused { command: command.to_owned(), class, reason });
             }
             self.note_event(message)?;
         }

@@ -75,7 +75,7 @@ mod tests {
             error.starts_with("TAUT_ALLOW_SKIP names `cgroups`, which is not a prerequisite\n"),
             "{error}"
         );
-        assert!(error.contains("\nhint: the names are kvm, cgroup-v1, huge-pages, "), "{error}");
+        assert!(error.contains("\nhint: the names are root, kvm, cgroup-v1, "), "{error}");
     }
 
     #[test]

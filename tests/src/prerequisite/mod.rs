@@ -23,10 +23,14 @@ const KVM_NUMBER: (u32, u32) = (10, 232);
 /// A property of the host that some tests need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prerequisite {
+    /// The user root.
+    Root,
     /// The node of KVM.
     Kvm,
     /// A controller of cgroup v1.
     CgroupV1(Controller),
+    /// The controllers of memory and of processes, of cgroup v1 or v2.
+    LimitGroups,
     /// A pool of huge pages that can grow to the size of a small VM.
     HugePages,
     /// Two pCPUs: one for a VM, one for the host.
@@ -103,9 +107,11 @@ pub fn any_image() -> PathBuf {
 
 impl Prerequisite {
     /// All prerequisites, one of each name.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
+        Self::Root,
         Self::Kvm,
         Self::CgroupV1(Controller::Cpu),
+        Self::LimitGroups,
         Self::HugePages,
         Self::TwoPcpus,
         Self::RealTimeGroups,
@@ -121,8 +127,10 @@ impl Prerequisite {
     /// The name in `TAUT_ALLOW_SKIP`.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Root => "root",
             Self::Kvm => "kvm",
             Self::CgroupV1(_) => "cgroup-v1",
+            Self::LimitGroups => "limit-groups",
             Self::HugePages => "huge-pages",
             Self::TwoPcpus => "two-pcpus",
             Self::RealTimeGroups => "real-time-groups",
@@ -137,8 +145,10 @@ impl Prerequisite {
     /// A way to provide it.
     fn advice(self) -> &'static str {
         match self {
+            Self::Root => "run the test as root",
             Self::Kvm => "load kvm_intel or kvm_amd, and run the test as root",
             Self::CgroupV1(_) => "boot with systemd.unified_cgroup_hierarchy=0, or mount the controller",
+            Self::LimitGroups => "boot with cgroup_enable=memory, or mount the controllers memory and pids",
             Self::HugePages => "free memory, or reserve it: sysctl vm.nr_hugepages=64",
             Self::TwoPcpus => "use a host with two pCPUs",
             Self::RealTimeGroups => "use a kernel with CONFIG_RT_GROUP_SCHED",
@@ -154,8 +164,11 @@ impl Prerequisite {
     /// is missing.
     fn check(self) -> Result<(), String> {
         match self {
+            Self::Root if rustix::process::geteuid().is_root() => Ok(()),
+            Self::Root => Err(format!("this is user {}", rustix::process::geteuid().as_raw())),
             Self::Kvm => check_kvm(Path::new("/dev/kvm")),
             Self::CgroupV1(controller) => exists(Path::new(controller.file())),
+            Self::LimitGroups => check_limit_groups(Path::new("/sys/fs/cgroup")),
             Self::HugePages => exists(Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB")),
             Self::TwoPcpus => match std::thread::available_parallelism() {
                 Ok(pcpus) if pcpus.get() >= 2 => Ok(()),
@@ -212,6 +225,17 @@ fn check_kvm(node: &Path) -> Result<(), String> {
     OpenOptions::new().read(true).write(true).open(node).map(drop).map_err(problem)
 }
 
+/// Looks for two hierarchies of cgroup v1, or for two controllers of cgroup v2.
+fn check_limit_groups(groups: &Path) -> Result<(), String> {
+    let v2 = fs::read_to_string(groups.join("cgroup.controllers")).unwrap_or_default();
+    for (name, file) in [("memory", "memory/memory.limit_in_bytes"), ("pids", "pids/cgroup.procs")] {
+        if !v2.split_whitespace().any(|found| found == name) {
+            exists(&groups.join(file))?;
+        }
+    }
+    Ok(())
+}
+
 fn check_ping(file: &Path) -> Result<(), String> {
     match fs::read_to_string(file) {
         Ok(set) if set.trim() != "0" => Err(format!("{} is {}", file.display(), set.trim())),
@@ -253,6 +277,20 @@ mod tests {
         assert!(check_kvm(Path::new("/nowhere/kvm")).unwrap_err().contains("No such file"));
         let other = check_kvm(Path::new("/dev/null")).unwrap_err();
         assert_eq!(other, "/dev/null is not the device of KVM");
+    }
+
+    #[test]
+    fn limits_need_controllers_of_either_version() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(check_limit_groups(folder.path()).unwrap_err().contains("memory.limit_in_bytes"));
+        for file in ["memory/memory.limit_in_bytes", "pids/cgroup.procs"] {
+            fs::create_dir_all(folder.path().join(file).parent().unwrap()).unwrap();
+            fs::write(folder.path().join(file), "").unwrap();
+        }
+        assert_eq!(check_limit_groups(folder.path()), Ok(()));
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("cgroup.controllers"), "cpu memory pids\n").unwrap();
+        assert_eq!(check_limit_groups(folder.path()), Ok(()));
     }
 
     #[test]

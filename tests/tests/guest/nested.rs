@@ -21,14 +21,25 @@ const NODES: [&str; 12] = [
     "node,nodeid=1,cpus=2-3,memdev=m1",
 ];
 
-/// Boots a host with the kernel of `image` that only runs a script, and returns its output.
+/// Boots a host with the kernel of `image` that only runs a script, and checks that all its facts
+/// come true.
+fn check(image: &Path, script: &str) {
+    let said = run(image, script);
+    let wanted = script.lines().filter(|line| line.starts_with("fact \"")).count();
+    let facts: Vec<_> = said.lines().map(str::trim_end).filter(|line| line.starts_with("ok ")).collect();
+    assert!(said.contains("finished") && !said.contains("not ok"), "{said}");
+    assert_eq!(facts.len(), wanted, "{said}");
+}
+
 fn run(image: &Path, script: &str) -> String {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR"));
     let dir = tempfile::tempdir().unwrap();
     let initrd: PathBuf = dir.path().join("initrd");
+    let file = dir.path().join("script");
+    std::fs::write(&file, format!("{}\n{script}", include_str!("nested/fact.sh"))).unwrap();
     let made = Command::new(checkout.parent().unwrap().join("tools/make-host.sh"))
         .arg(bin_dir())
-        .arg(checkout.join("tests/guest/nested").join(script))
+        .arg(&file)
         .arg(&initrd)
         .status()
         .unwrap();
@@ -64,10 +75,11 @@ fn run(image: &Path, script: &str) -> String {
 fn placement_shares_and_partitions_on_two_nodes_with_cgroup_v2() {
     // Isolated partitions need Linux 6.7.
     let Some(image) = image(Image::Debian6_12) else { return };
-    let said = run(&image, "placement.sh");
-    let wanted =
-        include_str!("nested/placement.sh").lines().filter(|line| line.starts_with("fact \"")).count();
-    let facts: Vec<_> = said.lines().map(str::trim_end).filter(|line| line.starts_with("ok ")).collect();
-    assert!(said.contains("finished") && !said.contains("not ok"), "{said}");
-    assert_eq!(facts.len(), wanted, "{said}");
+    check(&image, include_str!("nested/placement.sh"));
+}
+
+#[test]
+fn limits_with_cgroup_v2() {
+    let Some(image) = image(Image::Debian6_12) else { return };
+    check(&image, include_str!("nested/limits.sh"));
 }

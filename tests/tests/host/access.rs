@@ -67,7 +67,7 @@ fn write_roles(file: &Path, roles: &str) {
 }
 
 /// Does something as another user, on a thread that ends with it.
-fn as_user<T: Send + 'static>(uid: u32, gid: u32, task: impl FnOnce() -> T + Send + 'static) -> T {
+pub(super) fn as_user<T: Send + 'static>(uid: u32, gid: u32, task: impl FnOnce() -> T + Send + 'static) -> T {
     let thread = std::thread::spawn(move || {
         let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
         set_thread_groups(&[]).unwrap();
@@ -269,4 +269,28 @@ fn a_user_with_many_connections_leaves_room_for_others() {
         (&client.0).read_exact(&mut answer).ok()?;
         answer.ends_with(b"200").then_some(())
     });
+}
+
+#[test]
+fn only_members_name_a_group_for_vmci() {
+    let host = Host::start();
+    let client = host.member(DEFINER);
+    let create = |name: &str, group: &str| {
+        let text = format!("kind = \"micro\"\n[vmci]\ngroup = \"{group}\"\n");
+        let body = json!({ "name": name, "format": "toml", "text": text, "base_dir": "/" });
+        client.send("POST", "/v1/vms", &body.to_string())
+    };
+    let (status, answer) = create("m", "0");
+    assert_eq!(status, 403, "{answer}");
+    let message = answer["message"].as_str().unwrap();
+    assert_eq!(message, format!("vmci: user {DEFINER} is not a member of the group `0`"));
+    let (status, answer) = create("m", "no-such-group");
+    assert_eq!(status, 400, "{answer}");
+    let (status, answer) = create("m", &GROUP.to_string());
+    assert_eq!(status, 201, "{answer}");
+    let change =
+        |group: &str| client.send("PATCH", "/v1/vms/m", &json!({ "vmci": { "group": group } }).to_string()).0;
+    assert_eq!([change("0"), change("none"), change(&GROUP.to_string())], [403, 200, 200]);
+    assert_eq!(host.taut.json(["vm", "show", "m"])["spec"]["vmci"]["group"], GROUP.to_string());
+    host.taut.ok(["vm", "set", "m", "--vmci-group", "root"]);
 }

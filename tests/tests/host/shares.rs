@@ -2,21 +2,10 @@
 //! again, whatever dies.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
-use taut_tests::{Controller, Prerequisite, Taut, eventually, require};
+use taut_tests::{Controller, Prerequisite, Taut, cpu_group, eventually, require};
 
 const MICRO: &str = "kind = \"micro\"\nmemory = \"64MiB\"\n";
-
-/// Returns the folder of the process's cpu group.
-fn folder(pid: u64) -> PathBuf {
-    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
-    let line = text
-        .lines()
-        .find(|line| line.split(':').nth(1).is_some_and(|names| names.split(',').any(|name| name == "cpu")));
-    let path = line.unwrap().splitn(3, ':').nth(2).unwrap().trim_start_matches('/').to_owned();
-    Path::new("/sys/fs/cgroup/cpu").join(path)
-}
 
 fn pid(taut: &Taut, vm: &str) -> u64 {
     taut.json(["vm", "show", vm])["status"]["pid"].as_u64().unwrap()
@@ -29,7 +18,7 @@ fn set(taut: &Taut, vm: &str, args: &[&str]) {
 /// Waits for these contents of `cpu.shares` and `cpu.cfs_quota_us`.
 fn is(vm: u64, shares: &str, quota: &str) {
     eventually(&format!("process {vm} has {shares} and {quota}"), || {
-        let folder = folder(vm);
+        let folder = cpu_group(vm);
         let read = |file: &str| fs::read_to_string(folder.join(file)).unwrap_or_default().trim().to_owned();
         (read("cpu.shares") == shares && read("cpu.cfs_quota_us") == quota).then_some(())
     });
@@ -44,11 +33,11 @@ fn shares_and_limits_apply_to_running_vms_and_are_restored() {
     taut.boot("m1", MICRO);
     taut.boot("m2", MICRO);
     let (first, second) = (pid(&taut, "m1"), pid(&taut, "m2"));
-    let home = folder(first);
+    let home = cpu_group(first);
     set(&taut, "m1", &["--cpu-shares", "high", "--cpu-limit", "50%"]);
     is(first, "2048", "50000");
     is(second, "1024", "-1");
-    let group = folder(first);
+    let group = cpu_group(first);
     assert_eq!(group.parent(), Some(&*home));
     let explained = taut.ok(["vm", "explain", "m1"]);
     assert!(explained.contains("it has 2000 of all running VMs' 3000 CPU shares (high)"), "{explained}");
@@ -64,20 +53,20 @@ fn shares_and_limits_apply_to_running_vms_and_are_restored() {
     set(&taut, "m1", &["--cpu-shares", "low"]);
     is(first, "512", "-1");
     taut.ok(["host", "restore"]);
-    eventually("put back by order", || (folder(first) == home).then_some(()));
+    eventually("put back by order", || (cpu_group(first) == home).then_some(()));
     set(&taut, "m1", &["--cpu-shares", "high"]);
     is(first, "2048", "-1");
     taut.ok(["vm", "stop", "m1"]);
     eventually("its group goes with its process, and the other's with the last reason", || {
-        (!group.exists() && folder(second) == home).then_some(())
+        (!group.exists() && cpu_group(second) == home).then_some(())
     });
     taut.ok(["vm", "start", "m1"]);
     eventually("a new process has a new group", || {
         let now = taut.json(["vm", "show", "m1"])["status"]["pid"].as_u64()?;
-        (folder(now) != home).then_some(())
+        (cpu_group(now) != home).then_some(())
     });
     set(&taut, "m1", &["--cpu-shares", "normal"]);
-    eventually("nobody asks for anything", || (folder(second) == home).then_some(()));
+    eventually("nobody asks for anything", || (cpu_group(second) == home).then_some(()));
     let left = fs::read_dir(&home).unwrap().flatten();
     let left: Vec<_> = left
         .map(|entry| entry.file_name())

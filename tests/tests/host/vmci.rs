@@ -2,8 +2,9 @@
 //! and fabric.
 
 use std::ffi::OsStr;
-use std::io::{Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs::{self, Permissions};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,6 +15,8 @@ use taut_tests::{RawVmci, Taut, eventually, idle_microguests, kill_9};
 use taut_virtq::SocketHeader;
 use taut_virtq::socket_header::{REQUEST, RESPONSE, RST, RW};
 use tempfile::TempDir;
+
+use super::access::as_user;
 
 const HOST: u64 = 2;
 
@@ -152,18 +155,21 @@ fn a_forged_context_id_causes_an_event() {
     assert_eq!(device(&taut, "m1")["counters"]["forged"], 1);
 }
 
+/// Connects the guest to a port of the host, and returns the operation of the answer.
+fn connect(raw: &mut RawVmci, from: u32, to: u32) -> u16 {
+    raw.send(raw.request(from, (HOST, to)), &[]);
+    let answers = std::iter::from_fn(|| Some(raw.receive().0));
+    let answer = answers.into_iter().find(|answer| answer.dst_port == from).unwrap();
+    assert_eq!((answer.src_cid, answer.src_port), (HOST, to));
+    answer.op
+}
+
 #[test]
 fn a_guest_reaches_programs_of_the_host_while_a_daemon_runs() {
     let (mut taut, mut raw, _libexec) = with_raw_guest("m1");
     let socket = PathBuf::from(device(&taut, "m1")["socket"].as_str().unwrap());
     let program = UnixListener::bind(socket.with_file_name("vmci.sock_77")).unwrap();
 
-    let connect = |raw: &mut RawVmci, from: u32, to: u32| {
-        raw.send(raw.request(from, (HOST, to)), &[]);
-        let (answer, _) = raw.receive();
-        assert_eq!((answer.src_cid, answer.src_port, answer.dst_port), (HOST, to, from));
-        answer.op
-    };
     assert_eq!(connect(&mut raw, 1000, 77), RESPONSE);
     let (mut stream, _) = program.accept().unwrap();
     assert_eq!(connect(&mut raw, 1001, 78), RST, "nobody listens there");
@@ -177,6 +183,71 @@ fn a_guest_reaches_programs_of_the_host_while_a_daemon_runs() {
     assert_eq!(connect(&mut raw, 1002, 77), RST, "nobody opens the socket");
     taut.restart_daemon();
     eventually("the next daemon answers", || (connect(&mut raw, 1003, 77) == RESPONSE).then_some(()));
+}
+
+#[test]
+fn a_group_has_the_hosts_sockets_until_they_are_taken_back() {
+    const MEMBER: u32 = 61_011;
+    const OTHER: u32 = 61_012;
+    const GROUP: u32 = 61_010;
+    let (taut, mut raw, _libexec) = with_raw_guest("m1");
+    fs::set_permissions(taut.dir(), Permissions::from_mode(0o755)).unwrap();
+    let before = pids(&taut, &["m1"]);
+    let own = PathBuf::from(device(&taut, "m1")["socket"].as_str().unwrap());
+    let said = taut.refused(["vm", "set", "m1", "--vmci-group", "no-such-group"]);
+    assert!(said.contains("this host has no group `no-such-group`") && said.contains("hint: "), "{said}");
+    let set = |group: &str| taut.ok(["vm", "set", "m1", "--vmci-group", group]);
+    let said = set(&GROUP.to_string());
+    assert!(said.contains("vmci group 61010"), "{said}");
+    let socket = PathBuf::from(device(&taut, "m1")["group_socket"].as_str().unwrap());
+    let shown = taut.ok(["vm", "show", "m1"]);
+    assert!(shown.contains(&format!("members of group 61010 use {}", socket.display())), "{shown}");
+
+    // Members reach the guest.
+    let reach = |uid, gid| {
+        let socket = socket.clone();
+        as_user(uid, gid, move || UnixStream::connect(socket).map_err(|error| error.kind()))
+    };
+    let mut stream = eventually("a member may connect", || reach(MEMBER, GROUP).ok());
+    stream.write_all(b"CONNECT 1234\n").unwrap();
+    let request = std::iter::from_fn(|| Some(raw.receive().0)).find(|packet| packet.op == REQUEST).unwrap();
+    assert_eq!((request.src_cid, request.dst_port), (HOST, 1234));
+    assert_eq!(reach(MEMBER, OTHER).unwrap_err(), ErrorKind::PermissionDenied);
+
+    // Members listen for the guest, each for itself.
+    let listen = |gid, port: u32| {
+        let path = socket.with_file_name(format!("vmci.sock_{port}"));
+        as_user(MEMBER, gid, move || UnixListener::bind(path).map_err(|error| error.kind()))
+    };
+    assert_eq!(listen(OTHER, 77).unwrap_err(), ErrorKind::PermissionDenied);
+    let program = listen(GROUP, 77).unwrap();
+    assert_eq!(connect(&mut raw, 1000, 77), RESPONSE);
+    let _connection = program.accept().unwrap();
+    for file in ["vmci.sock", "vmci.sock_77"] {
+        let path = socket.with_file_name(file);
+        let removed = as_user(OTHER, GROUP, move || fs::remove_file(path).map_err(|error| error.kind()));
+        assert_eq!(removed.unwrap_err(), ErrorKind::PermissionDenied, "{file}");
+    }
+
+    // A link leads nowhere.
+    let private = taut.dir().join("private.sock");
+    let _private = UnixListener::bind(&private).unwrap();
+    let link = socket.with_file_name("vmci.sock_78");
+    as_user(MEMBER, GROUP, move || symlink(private, link).unwrap());
+    assert_eq!(connect(&mut raw, 1001, 78), RST);
+
+    // Another group finds nothing of this one, and in the end there is none.
+    set("61013");
+    eventually("its members may no longer connect", || reach(MEMBER, GROUP).err());
+    drop(eventually("those of another group may", || reach(OTHER, 61_013).ok()));
+    assert_eq!(connect(&mut raw, 1002, 77), RST);
+    set("none");
+    eventually("the folder is gone", || (!socket.parent().unwrap().exists()).then_some(()));
+    assert_eq!(own.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(device(&taut, "m1")["group_socket"], Value::Null);
+    let _own = UnixListener::bind(own.with_file_name("vmci.sock_77")).unwrap();
+    assert_eq!(connect(&mut raw, 1003, 77), RESPONSE);
+    assert_eq!(pids(&taut, &["m1"]), before, "the VM was not restarted");
 }
 
 fn signal(pid: i32, name: &str) {

@@ -2,6 +2,7 @@
 //! root).
 
 use std::path::Path;
+use std::process::Stdio;
 
 use taut_tests::{Taut, WallsSeen, alive, eventually, kill_9, missing_walls};
 
@@ -71,4 +72,32 @@ fn a_vm_that_is_started_again_is_confined_again() {
         (taut.json(["vm", "show", "m1"])["status"]["phase"] == "running").then_some(())
     });
     WallsSeen::of(pid(&taut, "m1")).assert_complete();
+}
+
+/// The daemon is killed at the moment at which a file of a starting VM appears. The fixture fails
+/// if a process is left that the next daemon does not know.
+#[test]
+fn a_daemon_that_is_killed_while_it_starts_a_vm_leaves_no_process_without_a_record() {
+    let mut taut = Taut::start().with_lan();
+    let file = taut.file("vm.toml", &micro("10.71.4.1"));
+    for (number, appears) in ["pid", "", "pid", "", "pid"].into_iter().enumerate() {
+        let name = format!("m{number}");
+        taut.ok(["vm", "create", "-f", file.to_str().unwrap(), "--name", &name]);
+        let mut started = taut.command();
+        started.args(["vm", "start", &name]).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut started = started.spawn().unwrap();
+        let awaited = taut.dir().join("run/vms").join(&name).join(appears);
+        while !awaited.exists() {
+            std::thread::yield_now();
+        }
+        taut.kill_daemon();
+        started.wait().unwrap();
+        taut.restart_daemon();
+        eventually("it runs", || {
+            let status = taut.json(["vm", "show", &name])["status"].clone();
+            assert_ne!(status["phase"], "failed", "{status}");
+            (status["phase"] == "running").then_some(())
+        });
+        taut.ok(["vm", "delete", "--force", &name]);
+    }
 }

@@ -8,6 +8,7 @@ mod cpu;
 mod guest;
 mod idle;
 mod kernel;
+mod limits;
 mod memory;
 mod network;
 mod power;
@@ -31,6 +32,7 @@ pub fn host(root: &Path) -> Result<HostFacts, TopologyError> {
         power: power::read(tree, &cpus),
         idle: idle::read(tree, &cpus),
         memory: memory::read(tree),
+        limits: limits::read(tree),
         kernel: kernel::read(tree),
         network: network::read(tree),
         commitment: None,

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use taut_api::Name;
-use taut_api::enforcement::{Controllers, HostPlan, HostReport, Unrecorded, VmReport};
+use taut_api::enforcement::{Controllers, HostPlan, HostReport, ProcessLimits, Unrecorded, VmReport};
 use taut_api::passthrough::PciAddress;
 
 use crate::ledger::{Ledger, LedgerError};
@@ -95,6 +95,13 @@ impl Enforcer {
         taken
     }
 
+    /// Limits a VM's process that waits for its program. The next plan has the same process and
+    /// limits, and the report on it names the limits that are not in force.
+    pub fn limit(&mut self, vm: &Name, pid: u32, limits: &ProcessLimits) {
+        // The next report says what cannot be recorded, and the ledger's error.
+        let _ = self.groups.limit(vm, pid, limits);
+    }
+
     /// Makes the host as the plan wants it, and reports what is in force.
     ///
     /// The order matters: a VM's group exists before its partition is made below it, and is removed
@@ -107,10 +114,14 @@ impl Enforcer {
         self.report.greedy.clear();
         self.priority.pause(self.groups.arriving(plan));
         self.step("control groups", |parts, report| parts.groups.make(plan, report));
+        if !self.report.unrecorded.is_empty() {
+            self.groups.note_unrecorded(plan, &mut self.report);
+        }
         self.devices.give_back_unused(plan, &mut self.report);
         let interrupts = self.devices.interrupts(plan);
         self.step("exclusive pCPUs", |parts, report| parts.cpus.settle(plan, &interrupts, report));
         self.priority.pause(self.groups.leaving(plan));
+        self.groups.watch(plan, now, &mut self.report);
         self.step("control groups", |parts, _| parts.groups.clear(plan));
         self.step("real-time priority", |parts, report| parts.priority.settle(plan, now, report));
         self.memory.step(plan, now, &mut self.report);

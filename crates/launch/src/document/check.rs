@@ -32,8 +32,6 @@ impl Document {
         for (field, number) in [("uid", self.uid), ("gid", self.gid)] {
             rule(field, number, number != 0 && number != u32::MAX, Rule::NotRoot)?;
         }
-        entries("cgroups", &self.cgroups)?;
-        each("cgroups", &self.cgroups, path)?;
         if let Some(score) = self.oom_score_adj {
             rule("oom_score_adj", score, (-1000..=1000).contains(&score), Rule::OomScore)?;
         }
@@ -46,7 +44,7 @@ impl Document {
             ("landlock.devices", &self.landlock.devices),
         ] {
             entries(field, paths)?;
-            each(field, paths, path_or_root)?;
+            paths.iter().try_for_each(|path| path_or_root(field, path))?;
         }
         Ok(())
     }
@@ -170,14 +168,6 @@ fn path_or_root(field: &'static str, whole: &Path) -> Checked {
 
 fn entries<T>(field: &'static str, list: &[T]) -> Checked {
     rule(field, format!("a list of {}", list.len()), list.len() <= MAX_ENTRIES, Rule::Entries)
-}
-
-fn each<T: AsRef<Path>>(
-    field: &'static str,
-    list: &[T],
-    check: fn(&'static str, &Path) -> Checked,
-) -> Checked {
-    list.iter().try_for_each(|path| check(field, path.as_ref()))
 }
 
 /// Returns an error with the value unless the rule holds.

@@ -19,6 +19,9 @@ pub const DOCUMENT_FD: i32 = 3;
 /// Number of the descriptor to which the launcher writes its report.
 pub const REPORT_FD: i32 = 4;
 
+/// Number of the descriptor on which the launcher waits until the caller confirms the start.
+pub const CONFIRM_FD: i32 = 5;
+
 /// Smallest number of a descriptor that a document may name.
 pub const FIRST_INHERITED: i32 = 10;
 
@@ -44,9 +47,6 @@ pub struct Document {
     pub uid: u32,
     /// Group of the process, its only one. Not root.
     pub gid: u32,
-    /// Folders of the control groups that the process joins. With cgroup v1 there are several.
-    #[serde(default)]
-    pub cgroups: Vec<PathBuf>,
     /// Resource limits. Core dumps and message queues are always forbidden.
     #[serde(default)]
     pub limits: Limits,
@@ -205,7 +205,6 @@ impl Document {
             keep: Vec::new(),
             uid,
             gid,
-            cgroups: Vec::new(),
             limits: Limits::default(),
             oom_score_adj: None,
             namespaces: Namespaces::default(),

@@ -7,7 +7,6 @@ fn full() -> Document {
     let mut document = Document::new(10, vec!["vm".to_owned(), "-x".to_owned()], 70_000, 70_001, Filter::Vm);
     document.env = vec!["PATH=/usr/bin".to_owned(), "EMPTY=".to_owned()];
     document.keep = vec![11, 12];
-    document.cgroups = vec!["/sys/fs/cgroup/taut/vm".into()];
     document.limits = Limits {
         nofile: Some(Limit::At(4096)),
         nproc: Some(Limit::At(68)),
@@ -129,11 +128,9 @@ fn paths_are_absolute_and_plain() {
     for path in ["usr", "", "//", "//usr", "/usr/", "/usr/../etc", "/./usr", "/usr//lib"] {
         let path = || vec![path.into()];
         assert_eq!(refused(|d| d.root.read_only = path()), ("root.read_only", Rule::Path));
-        assert_eq!(refused(|d| d.cgroups = path()), ("cgroups", Rule::Path));
         assert_eq!(refused(|d| d.landlock.write = path()), ("landlock.write", Rule::Path));
     }
     assert_eq!(refused(|d| d.root.read_only = vec!["/".into()]), ("root.read_only", Rule::Path));
-    assert_eq!(refused(|d| d.cgroups = vec!["/".into()]), ("cgroups", Rule::Path));
     let mut whole = full();
     whole.landlock.read = vec!["/".into()];
     whole.check().unwrap();

@@ -1,4 +1,4 @@
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 
 use proptest::prelude::*;
 
@@ -38,9 +38,9 @@ fn lines_are_written_as_they_are_read() {
 
 #[test]
 fn a_failure_names_step_cause_and_process() {
-    let error = read_all("{\"failed\":{\"step\":\"cgroups\",\"error\":\"no such folder\"}}\n").unwrap_err();
-    assert_eq!(error.to_string(), "step 3 of the launch, cgroups, failed: no such folder");
-    assert_eq!(error.hint(), Step::Cgroups.hint());
+    let error = read_all("{\"failed\":{\"step\":\"limits\",\"error\":\"no such folder\"}}\n").unwrap_err();
+    assert_eq!(error.to_string(), "step 3 of the launch, limits, failed: no such folder");
+    assert_eq!(error.hint(), Step::Limits.hint());
     assert_eq!(error.pid(), None);
     let text = "{\"pid\":8}\n{\"missing\":[]}\n{\"failed\":{\"step\":\"exec\",\"error\":\"ENOENT\"}}\n";
     let error = read_all(text).unwrap_err();
@@ -108,12 +108,16 @@ fn texts_are_fit_for_a_terminal() {
 fn a_pipe_is_read_to_its_end_and_not_longer_than_allowed() {
     let (reader, mut writer) = io::pipe().unwrap();
     writer.write_all(b"{\"pid\":8}\n{\"mis").unwrap();
-    let error = read_report(&reader, Duration::from_millis(20)).unwrap_err();
+    let error = read_waiting(&reader, Duration::from_millis(20)).unwrap_err();
     assert!(matches!(error, LaunchError::Silent { pid: Some(8), .. }), "{error:?}");
     let (reader, mut writer) = io::pipe().unwrap();
     writer.write_all(b"{\"pid\":8}\n{\"missing\":[]}\n").unwrap();
+    let waiting = read_waiting(&reader, PATIENCE).unwrap();
+    assert_eq!(waiting.launched, Launched { pid: 8, missing: Vec::new() });
     drop(writer);
-    assert_eq!(read_report(&reader, PATIENCE).unwrap().pid, 8);
+    let (mut confirmed, confirm) = io::pipe().unwrap();
+    assert_eq!(waiting.finish(confirm.into(), &reader, PATIENCE).unwrap().pid, 8);
+    assert_eq!(confirmed.read(&mut [0; 9]).unwrap(), 1);
     let (reader, mut writer) = io::pipe().unwrap();
     writer.write_all(b"{\"skeleton\":true}\n").unwrap();
     drop(writer);

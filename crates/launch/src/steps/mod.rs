@@ -1,6 +1,6 @@
 //! The steps of a launch, a file each.
 
-pub(crate) mod cgroup;
+pub(crate) mod confirm;
 pub(crate) mod descriptors;
 pub(crate) mod document;
 pub(crate) mod exec;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
-use crate::fixture::{PATIENCE, Start, cpu_time, skeleton, system};
+use crate::fixture::{Launching, PATIENCE, Start, cpu_time, skeleton, system};
 
 const STARTS: usize = 30;
 
@@ -81,8 +81,9 @@ fn launch(namespace: Option<&OwnedFd>) -> (Duration, Duration) {
     start.document.root.skeleton = namespace.map(|namespace| start.inherit(namespace.try_clone().unwrap()));
     let document = start.document.to_bytes().unwrap();
     let begin = Instant::now();
-    let (report, launcher, _input, _output) = start.spawn(&document, &[]);
-    let launched = taut_launch::read_report(&report, PATIENCE).unwrap();
+    let Launching { launcher, report, confirm, input: _input, output: _output } = start.spawn(&document, &[]);
+    let waiting = taut_launch::read_waiting(&report, PATIENCE).unwrap();
+    let launched = waiting.finish(confirm.into(), &report, PATIENCE).unwrap();
     let elapsed = begin.elapsed();
     (cpu_time(launcher.id()) + cpu_time(launched.pid), elapsed)
 }

@@ -13,8 +13,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
 use taut_launch::{
-    DOCUMENT_FD, Device, Document, FIRST_INHERITED, Filter, LaunchError, Launched, REPORT_FD, Skeleton, Wall,
-    read_report, read_skeleton_report,
+    CONFIRM_FD, DOCUMENT_FD, Device, Document, FIRST_INHERITED, Filter, LaunchError, Launched, REPORT_FD,
+    Skeleton, Waiting, Wall, read_skeleton_report, read_waiting,
 };
 
 /// First user of the tests, as taut's own: a number that no account has.
@@ -38,6 +38,17 @@ pub(crate) struct Start {
     descriptors: Vec<(OwnedFd, RawFd)>,
     /// Capabilities that the launcher does not have.
     without: Vec<libc::c_ulong>,
+}
+
+/// The launcher, as its caller sees it.
+#[derive(Debug)]
+pub(crate) struct Launching {
+    pub(crate) launcher: Child,
+    pub(crate) report: PipeReader,
+    /// The other end of the pipe on which the start is confirmed.
+    pub(crate) confirm: PipeWriter,
+    pub(crate) input: PipeWriter,
+    pub(crate) output: PipeReader,
 }
 
 /// The launcher, and the program if it has started.
@@ -126,8 +137,9 @@ impl Start {
 
     /// The same with any bytes as document.
     pub(crate) fn start_with(&self, document: &[u8]) -> Running {
-        let (report, mut launcher, input, output) = self.spawn(document, &[]);
-        let report = read_report(&report, PATIENCE);
+        let Launching { report: pipe, confirm, mut launcher, input, output } = self.spawn(document, &[]);
+        let waiting = read_waiting(&pipe, PATIENCE);
+        let report = waiting.and_then(|waiting| waiting.finish(confirm.into(), &pipe, PATIENCE));
         // Without a pid namespace of its own the program is the launcher's process.
         let is_program = report.as_ref().is_ok_and(|launched| launched.pid == launcher.id());
         if !is_program {
@@ -137,13 +149,17 @@ impl Start {
         Running { report, launcher: launcher.id(), input, output }
     }
 
-    /// Starts the launcher; returns the report, the process, and its standard streams.
-    pub(crate) fn spawn(
-        &self,
-        document: &[u8],
-        args: &[&str],
-    ) -> (PipeReader, Child, PipeWriter, PipeReader) {
+    /// Starts the launcher and returns once its process waits to be confirmed.
+    pub(crate) fn start_unconfirmed(&self) -> (Launching, Waiting) {
+        let launching = self.spawn(&self.document.to_bytes().unwrap(), &[]);
+        let waiting = read_waiting(&launching.report, PATIENCE).unwrap();
+        (launching, waiting)
+    }
+
+    /// Starts the launcher.
+    pub(crate) fn spawn(&self, document: &[u8], args: &[&str]) -> Launching {
         let (report, report_end) = std::io::pipe().unwrap();
+        let (confirmed, confirm) = std::io::pipe().unwrap();
         let (stdin, input) = std::io::pipe().unwrap();
         let (output, stdout) = std::io::pipe().unwrap();
         let mut moved: Vec<(OwnedFd, RawFd)> = Vec::new();
@@ -152,6 +168,7 @@ impl Start {
         };
         add(&memory(document), DOCUMENT_FD);
         add(&report_end.into(), REPORT_FD);
+        add(&confirmed.into(), CONFIRM_FD);
         for (descriptor, number) in &self.descriptors {
             add(descriptor, *number);
         }
@@ -181,7 +198,7 @@ impl Start {
         let launcher = command.spawn().unwrap();
         // Its copies of the pipes would keep the report from ending.
         drop(command);
-        (report, launcher, input, output)
+        Launching { launcher, report, confirm, input, output }
     }
 
     /// Starts the program and waits for its end.
@@ -207,18 +224,23 @@ impl Running {
         if let Some(pid) = error.pid() {
             assert_eq!(wait(pid).exit_status(), Some(1));
         }
-        // All that the launcher has started has this session, or has left a zombie.
-        for process in fs::read_dir("/proc").unwrap() {
-            let stat = fs::read_to_string(process.unwrap().path().join("stat")).unwrap_or_default();
-            let session = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(3));
-            assert_ne!(session, Some(self.launcher.to_string().as_str()), "a process is left: {stat}");
-        }
+        assert_nothing_left(self.launcher);
         error
     }
 
     /// Lets a script that waits for a line go on.
     pub(crate) fn write_line(&mut self) {
         self.input.write_all(b"\n").unwrap();
+    }
+}
+
+/// Fails if a process of a launcher's session is left. All that it has started has this session, or
+/// has left a zombie.
+pub(crate) fn assert_nothing_left(launcher: u32) {
+    for process in fs::read_dir("/proc").unwrap() {
+        let stat = fs::read_to_string(process.unwrap().path().join("stat")).unwrap_or_default();
+        let session = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(3));
+        assert_ne!(session, Some(launcher.to_string().as_str()), "a process is left: {stat}");
     }
 }
 
@@ -241,7 +263,7 @@ pub(crate) fn memory(bytes: &[u8]) -> OwnedFd {
 pub(crate) fn skeleton(system: Vec<PathBuf>) -> Result<OwnedFd, LaunchError> {
     let start = Start::script("");
     let document = Skeleton { system }.to_bytes().unwrap();
-    let (report, mut process, input, _output) = start.spawn(&document, &["--skeleton"]);
+    let Launching { report, launcher: mut process, input, .. } = start.spawn(&document, &["--skeleton"]);
     let reported = read_skeleton_report(report.as_fd(), PATIENCE);
     let namespace = File::open(format!("/proc/{}/ns/mnt", process.id()));
     drop(input);

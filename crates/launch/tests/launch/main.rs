@@ -2,6 +2,7 @@
 //! in a VM's place. The tests need root, as the launcher does.
 
 mod acts;
+mod confirm;
 mod cost;
 mod failures;
 mod fixture;

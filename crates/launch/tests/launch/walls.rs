@@ -1,10 +1,11 @@
 //! The walls, as the process and the host see them in `/proc`.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use taut_launch::{Filter, Limit, Namespaces, Wall};
+use taut_launch::{Device, Filter, Limit, Namespaces, Wall};
 
 use crate::fixture::{CAP_MKNOD, CAP_SYS_ADMIN, CAP_SYS_RESOURCE, FIRST_USER, Start, shell};
 
@@ -175,12 +176,9 @@ fn descriptors_are_inherited_only_if_the_document_keeps_them() {
 }
 
 #[test]
-fn limits_cgroups_and_oom_score_are_set_before_the_program_runs() {
-    let folder = tempfile::tempdir().unwrap();
-    File::create(folder.path().join("cgroup.procs")).unwrap();
+fn limits_and_oom_score_are_set_before_the_program_runs() {
     let script = "cat /proc/self/oom_score_adj; umask; ulimit -n; ulimit -c; grep -E 'locked|msgqueue|processes' /proc/self/limits";
     let mut start = Start::script(script);
-    start.document.cgroups = vec![folder.path().into()];
     start.document.oom_score_adj = Some(321);
     start.document.limits.nofile = Some(Limit::At(96));
     start.document.limits.memlock = Some(Limit::At(65536));
@@ -192,31 +190,6 @@ fn limits_cgroups_and_oom_score_are_set_before_the_program_runs() {
         ["Max processes 5 5 processes", "Max locked memory 65536 65536 bytes", "Max msgqueue size 0 0 bytes"]
     {
         assert!(words.join(" ").contains(line), "{output}");
-    }
-    assert_eq!(fs::read_to_string(folder.path().join("cgroup.procs")).unwrap(), "0");
-}
-
-/// Real control groups, of whichever versions this host has.
-#[test]
-fn a_process_joins_its_control_groups_and_sees_them_as_roots() {
-    let roots = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup/pids", "/sys/fs/cgroup"];
-    let name = format!("taut-launch-test-{}", std::process::id());
-    let groups = roots.map(|root| Path::new(root).join(&name)).into_iter().filter(|group| {
-        group.parent().is_some_and(|root| root.join("cgroup.procs").exists()) && fs::create_dir(group).is_ok()
-    });
-    let groups: Vec<PathBuf> = groups.collect();
-    assert!(!groups.is_empty(), "no control group can be made below /sys/fs/cgroup");
-    let mut start = Start::script("read line; cat /proc/self/cgroup");
-    start.document.cgroups.clone_from(&groups);
-    let running = start.start();
-    for group in &groups {
-        let members = fs::read_to_string(group.join("cgroup.procs")).unwrap();
-        assert_eq!(members.trim(), running.report.as_ref().unwrap().pid.to_string());
-    }
-    let finished = running.finish();
-    assert!(!finished.output.contains(&name), "{}", finished.output);
-    for group in groups {
-        fs::remove_dir(group).unwrap();
     }
 }
 
@@ -249,6 +222,15 @@ fn a_container_s_refusals_are_tolerated_if_the_document_says_so() {
     let reason = &finished.launched.missing.iter().find(|one| one.wall == Wall::DeviceNodes).unwrap().reason;
     assert!(reason.ends_with("user 0, group 0, mode 666"), "{reason}");
     assert_eq!(finished.output, "written\n");
+
+    // A node of the host that the program's user may not open is told at once.
+    let mut start = Start::script("").without(CAP_MKNOD);
+    start.document.may_lack.insert(Wall::DeviceNodes);
+    let found = fs::metadata("/dev/console").unwrap();
+    let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
+    start.document.root.devices.push(Device { path: "/dev/console".into(), major, minor, mode: 0o600 });
+    let error = start.start().failed().to_string();
+    assert!(error.contains("mknod of /dev/console is refused") && error.contains("CAP_MKNOD"), "{error}");
 
     let mut start = Start::script("").without(CAP_SYS_RESOURCE);
     start.document.oom_score_adj = Some(-1000);

@@ -12,6 +12,7 @@ mod idle;
 mod interrupts;
 mod kernel;
 mod knobs;
+mod limits;
 mod line;
 mod memory;
 mod network;
@@ -27,12 +28,13 @@ use taut_api::check::{GuestFacts, HostFacts};
 
 /// Judges a host.
 pub fn host(facts: &HostFacts, profile: Profile) -> Report {
-    let topics: [fn(&HostFacts, Profile) -> Vec<Line>; 8] = [
+    let topics: [fn(&HostFacts, Profile) -> Vec<Line>; 9] = [
         power::lines,
         idle::lines,
         cpu::lines,
         numa::lines,
         memory::lines,
+        limits::lines,
         kernel::lines,
         interrupts::lines,
         network::lines,

@@ -10,6 +10,7 @@ use super::decided::Decided;
 use super::halt::poll_for_halted_vcpus;
 use super::migration::move_memory_to_vcpus;
 use super::passthrough::place_interrupts;
+use super::process_limits::limit_process;
 use crate::facts::{Desired, Observed, Process};
 
 /// States what every VM that has a process gets. A VM that is no longer wanted gets nothing beyond
@@ -20,6 +21,8 @@ pub fn share_host(desired: &Desired, observed: &Observed, decided: &Decided) -> 
         pid: process.pid,
         cpus: share_pcpus(decided, name),
         group: decided.groups.get(name).cloned(),
+        // A wall, so it stays when the host is restored, and until the process has ended.
+        limits: limit_process(process),
         memory: moves.get(name).cloned().unwrap_or_default(),
         priority: decided.placement.granted.contains_key(name),
         interrupts: place_interrupts(desired, &observed.host, &decided.placement, name),
@@ -100,6 +103,19 @@ mod tests {
         assert_eq!(plan.fabric, Some(99));
         desired.workers.mode = WorkerMode::Polling;
         assert_eq!(shared(&desired, &observed).fabric, None, "a polling worker gets no priority");
+    }
+
+    #[test]
+    fn a_process_has_its_limits_whatever_becomes_of_its_vm() {
+        let (mut desired, mut observed) = world(&[("m1", serde_json::json!({}))]);
+        let name: Name = "m1".parse().unwrap();
+        let process = observed.vms.get_mut(&name).unwrap().process.as_mut().unwrap();
+        process.machine.size = Some(crate::facts::MachineSize { vcpus: 1, memory: Bytes::mib(64) });
+        let limits = shared(&desired, &observed).vms[&name].limits;
+        assert_eq!(limits.map(|limits| limits.processes), Some(81));
+        desired.vms.clear();
+        observed.restored = true;
+        assert_eq!(shared(&desired, &observed).vms[&name].limits, limits);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! [`Decided`] collects what is decided for all VMs together. [`host_plan`] makes of it the wanted
 //! state of the host. [`shares`] and [`memory_shares`] divide CPU, memory and disks; [`migration`]
-//! moves memory after its VM; [`processes`] starts and stops VMs. [`next_start`] explains what a
-//! running VM gets when it is started again.
+//! moves memory after its VM; [`process_limits`] bounds what a process may use; [`processes`]
+//! starts and stops VMs. [`next_start`] explains what a running VM gets when it is started again.
 
 pub mod accelerator;
 mod decided;
@@ -15,6 +15,7 @@ pub mod memory_shares;
 pub mod migration;
 pub mod next_start;
 pub mod passthrough;
+pub mod process_limits;
 pub mod processes;
 pub mod shares;
 

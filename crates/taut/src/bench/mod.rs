@@ -75,7 +75,7 @@ fn unanswered(measured: &Configuration) -> Option<ApiError> {
         ApiError::new(
             ErrorKind::Unavailable,
             format!("{}: no echo came back, {lost} were lost", measured.name),
-            "look at the links and drops on the way (taut port list), and at firewalls in between",
+            "`taut port list` shows links and drops on the way; check firewalls in between, too",
         )
     })
 }

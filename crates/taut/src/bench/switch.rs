@@ -113,7 +113,7 @@ pub(super) fn run(args: Args, format: Format) -> Outcome {
         ApiError::new(
             ErrorKind::Unavailable,
             format!("the switch could not be measured: {error:#}"),
-            "a switch that polls and forwards must be at both sockets",
+            "start a polling switch that forwards between the two sockets",
         )
     })?;
     output::print(format, &load, table);

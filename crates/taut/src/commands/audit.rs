@@ -43,7 +43,7 @@ fn verify(args: &Args, client: &Client, format: Format) -> Outcome {
         return Err(ApiError::new(
             ErrorKind::Conflict,
             format!("the audit record is broken: {fault}"),
-            "look at that line of the file, and at who could write to it",
+            "read that line of the file, and find out which users could write to the file",
         ));
     }
     output::print(format, &check, |check| {

@@ -47,10 +47,19 @@ fn within<T>(
     what: &str,
     mut ask: impl FnMut() -> Result<Option<T>, ApiError>,
 ) -> Result<Option<T>, ApiError> {
-    let _progress = Progress::start(&format!("waiting until {what}"));
+    within_steps(patience, what, |_| ask())
+}
+
+/// Like [`within`]; `ask` can show the present step of what is awaited.
+fn within_steps<T>(
+    patience: Duration,
+    what: &str,
+    mut ask: impl FnMut(&Progress) -> Result<Option<T>, ApiError>,
+) -> Result<Option<T>, ApiError> {
+    let progress = Progress::start(&format!("waiting until {what}"));
     let end = Instant::now() + patience;
     loop {
-        let answer = ask()?;
+        let answer = ask(&progress)?;
         if answer.is_some() || Instant::now() > end {
             return Ok(answer);
         }

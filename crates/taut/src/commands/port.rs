@@ -74,8 +74,8 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
             let socket = std::path::absolute(&path).map_err(|error| {
                 ApiError::new(
                     ErrorKind::Invalid,
-                    format!("the path {} is not valid UTF-8", path.display()),
-                    "name the socket",
+                    format!("the path {} cannot be made absolute", path.display()),
+                    "give the absolute path of the socket",
                 )
                 .because(&error)
             })?;

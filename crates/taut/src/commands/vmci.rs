@@ -61,10 +61,13 @@ fn show(vm: &Vm, spec: &VmciSpec, status: &VmciStatus) -> String {
         ("sent", format!("{} bytes", counters.tx_bytes)),
         ("refused, forged", format!("{}, {}", counters.refused, counters.forged)),
         ("host socket", status.socket.clone()),
+        ("group", spec.group.as_ref().map(ToString::to_string).unwrap_or_default()),
+        ("group's socket", status.group_socket.clone().unwrap_or_default()),
     ])
 }
 
-/// Renders devices and their counters, followed by the reason for each device that is down.
+/// Renders devices and their counters, followed by the sockets of groups, and by the reason for
+/// each device that is down.
 pub(super) fn table(vms: &[Vm]) -> String {
     let devices = vms.iter().filter_map(|vm| Some((vm, vm.spec.vm.vmci.as_ref()?, vm.status.vmci.as_ref()?)));
     let rows: Vec<_> = devices.clone().map(|(vm, spec, status)| row(vm, spec, status)).collect();
@@ -83,6 +86,11 @@ pub(super) fn table(vms: &[Vm]) -> String {
         ],
         &rows,
     );
+    for (vm, spec, status) in devices.clone() {
+        if let (Some(group), Some(socket)) = (&spec.group, &status.group_socket) {
+            text += &format!("{}: members of group {group} use {socket}\n", vm.name);
+        }
+    }
     for (vm, _, status) in devices.filter(|(vm, ..)| vm.status.pid.is_some()) {
         if let Some(reason) = &status.reason {
             text += &format!("{}: {reason}\n", vm.name);
@@ -134,13 +142,14 @@ mod tests {
             link,
             reason: reason.map(str::to_owned),
             socket: format!("/run/taut/vms/{cid}/vmci.sock"),
+            group_socket: (cid == 3).then(|| "/run/taut/vmci/db1/vmci.sock".to_owned()),
             counters,
         };
         let counters = VmciCounters { connections: 2, rx_bytes: 70, forged: 1, ..VmciCounters::default() };
         let vms = [
             vm(
                 "db1",
-                &serde_json::json!({ "domains": ["a", "b"] }),
+                &serde_json::json!({ "domains": ["a", "b"], "group": "web" }),
                 Some(status(3, Link::Up, None, counters)),
             ),
             vm("plain", &serde_json::Value::Null, None),
@@ -154,6 +163,7 @@ mod tests {
         VM    CID  LINK  DOMAINS         CONNECTIONS  RX BYTES  TX BYTES  REFUSED  FORGED  HOST SOCKET
         db1     3  up    a,b                       2        70         0        0       1  /run/taut/vms/3/vmci.sock
         web1    4  down  (unrestricted)            0         0         0        0       0  /run/taut/vms/4/vmci.sock
+        db1: members of group web use /run/taut/vmci/db1/vmci.sock
         web1: no front end has connected
         ");
         let db1 = &vms[0];
@@ -170,6 +180,8 @@ mod tests {
         sent             0 bytes
         refused, forged  0, 1
         host socket      /run/taut/vms/3/vmci.sock
+        group            web
+        group's socket   /run/taut/vmci/db1/vmci.sock
         ");
     }
 }

@@ -76,11 +76,13 @@ pub(crate) fn check(rights: &Rights, spec: &VmSpec) -> Result<(), ApiError> {
     opened.map_err(|error| not_lent(uid, &error))?.map_err(|(file, error)| refused(uid, &file, &error))
 }
 
-/// Refuses to start a VM whose owner may no longer open its files.
-pub(crate) fn check_owner(owner: &Rights, spec: &VmSpec) -> Result<(), ApiError> {
-    check(owner, spec).map_err(|error| ApiError {
-        message: format!("its owner's rights do not suffice: {}", error.message),
-        ..error
+/// Refuses to start a VM with this file if its owner may no longer open it. Waits for the file
+/// system as long as it takes.
+pub(crate) fn check_owner(owner: &Rights, file: &Named) -> Result<(), ApiError> {
+    let opened = owner.act(|| file.open().map(drop));
+    opened.map_err(|error| {
+        let refused = refused(owner.uid, file, &error);
+        ApiError { message: format!("its owner's rights do not suffice: {}", refused.message), ..refused }
     })
 }
 
@@ -103,7 +105,9 @@ fn refused(uid: u32, file: &Named, error: &io::Error) -> ApiError {
 /// Returns the error for files that could not be looked at with a user's rights.
 pub(crate) fn not_lent(uid: u32, error: &LendError) -> ApiError {
     let hint = match error {
-        LendError::Slow(_) | LendError::Busy(..) => "look at the file systems that the VM's files are on",
+        LendError::Slow(_) | LendError::Busy(..) => {
+            "see whether the file systems of the VM's files answer, then try again"
+        }
         LendError::NotAllowed(..) => "give tautd the capabilities CAP_SETUID and CAP_SETGID",
         LendError::NoThread(_) => "raise the limit of the daemon's threads",
         LendError::Panicked => "report this fault",
@@ -116,6 +120,8 @@ pub(crate) fn not_lent(uid: u32, error: &LendError) -> ApiError {
 mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt as _, chown};
+
+    use taut_tests::{Prerequisite, require};
 
     use super::*;
 
@@ -135,7 +141,7 @@ mod tests {
 
     #[test]
     fn files_are_opened_with_the_users_rights() {
-        if !rustix::process::geteuid().is_root() {
+        if !require(Prerequisite::Root) {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
@@ -160,7 +166,7 @@ mod tests {
         let error = text(&user(&[4711]), false);
         assert!(error.contains("may not read and write") && error.contains("snapshot = true"), "{error}");
         check(&Rights::root(), &with(false)).unwrap();
-        let error = check_owner(&user(&[]), &with(true)).unwrap_err();
+        let error = check_owner(&user(&[]), &named(&with(true))[0]).unwrap_err();
         assert!(error.message.starts_with("its owner's rights do not suffice: user 65534"), "{error}");
 
         // A folder that nobody may enter hides what is in it.

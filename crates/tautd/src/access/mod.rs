@@ -4,11 +4,13 @@
 //! - [`listener`] accepts connections and reads each [`caller`] once.
 //! - [`roles`] maps users and groups to roles, from a file.
 //! - [`rights`] lends a thread the permissions of a user; [`files`] opens a VM's files with them.
+//! - [`ids`] finds users and groups by name, and refuses groups of which a user is no member.
 //! - [`audit`] records each change before it is made, and its outcome before it is answered.
 
 pub(crate) mod audit;
 pub(crate) mod caller;
 pub(crate) mod files;
+pub(crate) mod ids;
 pub(crate) mod listener;
 mod peer_groups;
 pub(crate) mod rights;

@@ -17,8 +17,8 @@ use rustix::process::{Gid, Uid, getegid, geteuid};
 use rustix::thread::{capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use serde::{Deserialize, Serialize};
 
-/// Longest time that a file system may take to open a file.
-const OPENED_WITHIN: Duration = Duration::from_secs(10);
+use crate::process::own_table;
+
 /// Maximum number of threads that one user's file systems can hold up at a time.
 const MOST_OF_USER: usize = 4;
 /// Maximum number of such threads of all users.
@@ -72,7 +72,8 @@ impl Rights {
     /// Does a task with these rights, on a thread that ends with it, and waits at most `patience`:
     /// a file system may not answer.
     ///
-    /// A task must not start threads or processes: they would inherit the rights.
+    /// A task must not start threads or processes: they would inherit the rights. It neither gets
+    /// nor returns descriptors, because the thread has a table of its own.
     pub(crate) fn lend<T: Send + 'static>(
         &self,
         patience: Duration,
@@ -87,7 +88,7 @@ impl Rights {
             // Whoever asked may have lost patience.
             let _ = answer.send(done);
         };
-        thread::Builder::new().name("as-user".into()).spawn(lent).map_err(LendError::NoThread)?;
+        own_table::spawn("as-user", lent).map_err(LendError::NoThread)?;
         match answered.recv_timeout(patience) {
             Ok(done) => done.map_err(|error| LendError::NotAllowed(self.uid, error)),
             Err(RecvTimeoutError::Timeout) => Err(LendError::Slow(patience)),
@@ -95,12 +96,21 @@ impl Rights {
         }
     }
 
-    /// Opens a file with these rights.
-    pub(crate) fn open<T: Send + 'static>(
-        &self,
-        open: impl FnOnce() -> io::Result<T> + Send + 'static,
-    ) -> io::Result<T> {
-        self.lend(OPENED_WITHIN, open).map_err(io::Error::other)?
+    /// Does a task with these rights and waits for it as long as it takes, for callers that are
+    /// bounded themselves. The task shares the descriptors of the calling thread.
+    pub(crate) fn act<T: Send>(&self, task: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        if self.are_roots() {
+            return task();
+        }
+        thread::scope(|scope| {
+            let act = || {
+                self.take_on().map_err(|error| io::Error::other(LendError::NotAllowed(self.uid, error)))?;
+                task()
+            };
+            let thread = thread::Builder::new().name("as-user".into()).spawn_scoped(scope, act);
+            let done = thread.map_err(|error| io::Error::other(LendError::NoThread(error)))?.join();
+            done.map_err(|_| io::Error::other(LendError::Panicked))?
+        })
     }
 
     /// Gives the calling thread these rights and no capability.
@@ -149,6 +159,8 @@ impl Drop for Place {
 mod tests {
     use std::sync::mpsc::channel;
 
+    use taut_tests::{Prerequisite, require};
+
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(10);
@@ -157,14 +169,9 @@ mod tests {
         Rights { uid, gid: 65_534, groups: vec![7, 8] }
     }
 
-    /// Only root can lend rights.
-    fn is_root() -> bool {
-        geteuid().is_root()
-    }
-
     #[test]
     fn a_task_has_the_users_rights_and_the_process_keeps_its_own() {
-        if !is_root() {
+        if !require(Prerequisite::Root) {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
@@ -187,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_file_system_that_does_not_answer_holds_up_its_user_alone() {
-        if !is_root() {
+        if !require(Prerequisite::Root) {
             return;
         }
         let (ends, end) = channel::<()>();
@@ -209,8 +216,20 @@ mod tests {
     }
 
     #[test]
+    fn a_task_shares_the_descriptors_of_a_caller_that_waits() {
+        if !require(Prerequisite::Root) {
+            return;
+        }
+        let opened = nobody(60_004).act(|| std::fs::File::open("/dev/null")).unwrap();
+        assert!(std::io::Write::write(&mut &opened, b"x").is_err(), "it is open for reading");
+        let path = tempfile::tempdir().unwrap().path().join("file");
+        let error = nobody(60_004).act(|| std::fs::File::open(&path)).unwrap_err();
+        assert!(geteuid().is_root(), "{error}");
+    }
+
+    #[test]
     fn a_task_that_panics_is_an_error() {
-        if !is_root() {
+        if !require(Prerequisite::Root) {
             return;
         }
         let error = nobody(60_003).lend(PATIENCE, || panic!("on purpose")).unwrap_err();

@@ -6,6 +6,8 @@
 //! of program gets is in [`walls`].
 
 mod skeleton;
+#[cfg(test)]
+mod tests;
 mod users;
 mod walls;
 
@@ -15,20 +17,26 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use taut_api::passthrough::PciAddress;
-use taut_launch::{DOCUMENT_FD, FIRST_INHERITED, Launched, Missing, REPORT_FD, read_report};
+use taut_launch::{
+    CONFIRM_FD, DOCUMENT_FD, FIRST_INHERITED, LaunchError, Missing, REPORT_FD, Waiting, read_waiting,
+};
 
 use crate::process::{OomScore, Process};
 use skeleton::Skeleton;
-pub(crate) use users::{FIRST as FIRST_USER, Users};
+pub(crate) use users::{FIRST as FIRST_USER, USERS, Users};
 
 /// Maximum time until a program has started. It takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Time after which an earlier daemon's launcher is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// Name of the launcher's file.
+const LAUNCHER: &str = "taut-launch";
 
 /// A program and what it gets.
 #[derive(Debug)]
@@ -53,7 +61,7 @@ pub(crate) struct Program<'a> {
     pub(crate) devices: Devices,
     /// Whether it may lock any amount of memory.
     pub(crate) locks_memory: bool,
-    /// Maximum number of its threads.
+    /// Maximum number of processes and threads of its user.
     pub(crate) threads: u64,
     /// The kind of program.
     pub(crate) walls: Walls,
@@ -83,7 +91,7 @@ pub(crate) enum Walls {
     Inspector,
 }
 
-/// A program that has started.
+/// The process of a program that starts, or has started.
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) process: Process,
@@ -122,11 +130,10 @@ struct Launcher {
 }
 
 impl Confiner {
-    /// Starts programs by the launcher in this folder. `first_user` is the first number of taut's
-    /// users.
-    pub(crate) fn new(libexec: &Path, first_user: u32) -> Self {
-        let launcher = Launcher { program: libexec.join("taut-launch"), skeleton: Skeleton::default() };
-        Self { users: Users::from(first_user), launcher: Some(Arc::new(launcher)) }
+    /// Starts programs as these users by the launcher in this folder.
+    pub(crate) fn new(libexec: &Path, users: Users) -> Self {
+        let launcher = Launcher { program: libexec.join(LAUNCHER), skeleton: Skeleton::default() };
+        Self { users, launcher: Some(Arc::new(launcher)) }
     }
 
     /// Starts programs without walls, for tests without privileges.
@@ -140,24 +147,46 @@ impl Confiner {
         self.users
     }
 
-    /// Starts a program in a session of its own. An error leaves no process behind; [`hint`] tells
-    /// how to mend its cause.
-    pub(crate) fn start(&self, program: &Program<'_>) -> io::Result<Started> {
+    /// Makes the mounts that all programs share, if that is due. Only threads with the daemon's
+    /// table of descriptors may do so; starts by other threads use what is there.
+    pub(crate) fn prepare(&self) {
+        if let Some(launcher) = &self.launcher {
+            launcher.skeleton.prepare(&launcher.program);
+        }
+    }
+
+    /// Starts a program in a session of its own. With all its walls up, the process waits until
+    /// `record` has noted it for later daemons; only then the program runs. So a daemon that is
+    /// killed leaves a process that is recorded, or none.
+    ///
+    /// An error, of `record` too, leaves no process behind; [`hint`] tells how to mend its cause.
+    pub(crate) fn start(
+        &self,
+        program: &Program<'_>,
+        record: impl FnOnce(&Started) -> io::Result<()>,
+    ) -> io::Result<Started> {
         match &self.launcher {
-            Some(launcher) => launcher.start(program),
-            None => start_directly(program),
+            Some(launcher) => launcher.start(program, record),
+            None => start_directly(program, record),
         }
     }
 }
 
-/// Starts a program without walls.
-fn start_directly(program: &Program<'_>) -> io::Result<Started> {
+/// Starts a program without walls, and without waiting for its record.
+fn start_directly(
+    program: &Program<'_>,
+    record: impl FnOnce(&Started) -> io::Result<()>,
+) -> io::Result<Started> {
     let mut command = Command::new(program.path);
     command.args(program.args);
     streams(&mut command, program)?;
     let process = Process::spawn(&mut command, &program.descriptors)?;
     program.oom.set(process.pid());
-    Ok(Started { process, user: None, missing: Vec::new() })
+    let started = Started { process, user: None, missing: Vec::new() };
+    match record(&started) {
+        Ok(()) => Ok(started),
+        Err(error) => Err(end(started, error)),
+    }
 }
 
 fn streams(command: &mut Command, program: &Program<'_>) -> io::Result<()> {
@@ -171,12 +200,16 @@ fn streams(command: &mut Command, program: &Program<'_>) -> io::Result<()> {
 }
 
 impl Launcher {
-    fn start(&self, program: &Program<'_>) -> io::Result<Started> {
+    fn start(
+        &self,
+        program: &Program<'_>,
+        record: impl FnOnce(&Started) -> io::Result<()>,
+    ) -> io::Result<Started> {
         let file = open(program.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(|error| {
             let error = io::Error::from(error);
             io::Error::new(error.kind(), format!("{}: {error}", program.path.display()))
         })?;
-        let skeleton = self.skeleton.namespace(&self.program);
+        let skeleton = self.skeleton.namespace();
         let count = i32::try_from(program.descriptors.len()).map_err(io::Error::other)?;
         let (at_program, at_skeleton) = (FIRST_INHERITED + count, FIRST_INHERITED + count + 1);
         let mut document = walls::document(program, at_program, skeleton.as_ref().map(|_| at_skeleton));
@@ -186,9 +219,11 @@ impl Launcher {
         }
         let document = in_memory(&document.to_bytes().map_err(io::Error::other)?)?;
         let (report, report_end) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (confirmed, confirm) = pipe_with(PipeFlags::CLOEXEC)?;
 
         let mut descriptors = program.descriptors.clone();
         descriptors.extend([(document.as_fd(), DOCUMENT_FD), (report_end.as_fd(), REPORT_FD)]);
+        descriptors.push((confirmed.as_fd(), CONFIRM_FD));
         descriptors.push((file.as_fd(), at_program));
         descriptors.extend(skeleton.as_ref().map(|namespace| (namespace.as_fd(), at_skeleton)));
         let mut command = Command::new(&self.program);
@@ -202,32 +237,66 @@ impl Launcher {
         // The report ends when nobody else has the writing end.
         drop(command);
         drop(descriptors);
-        drop(report_end);
-        let launched = read_report(&report, PATIENCE);
-        let launched = launched.map_err(|error| {
-            if let Some(pid) = error.pid() {
-                end_child(pid);
-            }
-            let hint = error.hint();
-            io::Error::other(LaunchFailed { text: format!("{:#}", anyhow::Error::from(error)), hint })
-        });
-        let Launched { pid, missing } = match launched {
-            Ok(launched) => launched,
+        drop((report_end, confirmed));
+        let waiting = match read_waiting(&report, PATIENCE) {
+            Ok(waiting) => waiting,
             Err(error) => {
+                if let Some(pid) = error.pid() {
+                    end_child(pid);
+                }
                 launcher.kill(PATIENCE);
-                return Err(error);
+                return Err(failed(error));
             }
         };
+        let pid = waiting.launched.pid;
         let process = if pid == launcher.pid() {
             launcher
         } else {
             launcher.kill(PATIENCE);
             Process::of_child(pid).inspect_err(|_| end_child(pid))?
         };
-        let shown = |Missing { wall, reason }: Missing| format!("{wall} ({reason})");
-        let missing = missing.into_iter().map(shown).collect();
-        Ok(Started { process, user: Some(program.user), missing })
+        let shown = |Missing { wall, reason }: &Missing| format!("{wall} ({reason})");
+        let missing = waiting.launched.missing.iter().map(shown).collect();
+        let started = Started { process, user: Some(program.user), missing };
+        match record(&started).and_then(|()| confirm_start(waiting, confirm, &report)) {
+            Ok(()) => Ok(started),
+            Err(error) => Err(end(started, error)),
+        }
     }
+}
+
+/// Lets a waiting process become its program.
+fn confirm_start(waiting: Waiting, confirm: OwnedFd, report: &OwnedFd) -> io::Result<()> {
+    waiting.finish(confirm, report, PATIENCE).map(drop).map_err(failed)
+}
+
+/// Ends a process whose program must not run, and returns the reason.
+fn end(started: Started, reason: io::Error) -> io::Error {
+    started.process.kill(PATIENCE);
+    reason
+}
+
+fn failed(error: LaunchError) -> io::Error {
+    let hint = error.hint();
+    io::Error::other(LaunchFailed { text: format!("{:#}", anyhow::Error::from(error)), hint })
+}
+
+/// Returns whether a process that an earlier daemon has recorded runs its program. Waits for a
+/// launcher to end: with the daemon that it waits for gone, that takes a moment.
+pub(crate) fn is_program(process: &Process) -> bool {
+    let executable = format!("/proc/{}/exe", process.pid());
+    let is_launcher = || {
+        let name = std::fs::read_link(&executable).ok()?.file_name()?.to_str()?.to_owned();
+        Some(name.starts_with(LAUNCHER))
+    };
+    let end = Instant::now() + PATIENCE;
+    // A process that is about to end has no program any more.
+    while is_launcher() != Some(false) && Instant::now() < end {
+        if process.has_ended(LOOK_AGAIN) {
+            return false;
+        }
+    }
+    !process.has_ended(Duration::ZERO)
 }
 
 /// Ends a child that nobody has waited for, so that its number is still its own.

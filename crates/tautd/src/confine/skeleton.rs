@@ -4,10 +4,11 @@
 //! has. The skeleton has the folders of the system and nothing else, so that its copies are cheap.
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -15,6 +16,9 @@ use taut_launch::{DOCUMENT_FD, REPORT_FD, read_skeleton_report};
 
 use super::{PATIENCE, in_memory, walls};
 use crate::process::Process;
+
+/// Time after which a skeleton that could not be made is tried again.
+const RETRY: Duration = Duration::from_secs(60);
 
 /// The mount namespace of the skeleton, made when it is first needed.
 #[derive(Debug, Default)]
@@ -24,27 +28,49 @@ pub(super) struct Skeleton(Mutex<Made>);
 enum Made {
     #[default]
     NotYet,
-    Namespace(Arc<OwnedFd>),
-    /// Programs copy the mounts of the host.
-    Impossible,
+    Namespace(OwnedFd),
+    /// Programs copy the mounts of the host until this time, after which it is tried again.
+    Failed {
+        until: Instant,
+    },
 }
 
 impl Skeleton {
-    /// Returns the namespace; `None` if this host does not allow it, which is logged once.
-    pub(super) fn namespace(&self, launcher: &Path) -> Option<Arc<OwnedFd>> {
+    /// Makes the namespace unless it is there, or could not be made a short time ago. Only threads
+    /// with the daemon's table of descriptors may call this.
+    pub(super) fn prepare(&self, launcher: &Path) {
+        self.prepare_with(|| make(launcher), Instant::now());
+    }
+
+    fn prepare_with(&self, make: impl FnOnce() -> io::Result<OwnedFd>, now: Instant) {
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*made, Made::NotYet) {
-            *made = match make(launcher) {
-                Ok(namespace) => Made::Namespace(Arc::new(namespace)),
+        let is_due = match *made {
+            Made::NotYet => true,
+            Made::Namespace(_) => false,
+            Made::Failed { until } => until <= now,
+        };
+        if is_due {
+            *made = match make() {
+                Ok(namespace) => Made::Namespace(namespace),
                 Err(error) => {
-                    tracing::warn!(%error, "each start of a VM copies all mounts of this host");
-                    Made::Impossible
+                    tracing::warn!(%error, "each start of a VM copies all mounts of this host for {RETRY:?}");
+                    Made::Failed { until: now + RETRY }
                 }
             };
         }
-        match &*made {
-            Made::Namespace(namespace) => Some(namespace.clone()),
-            Made::NotYet | Made::Impossible => None,
+    }
+
+    /// Opens the namespace for the calling thread, which may have a table of descriptors of its
+    /// own. Returns `None` if there is none.
+    pub(super) fn namespace(&self) -> Option<OwnedFd> {
+        match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Made::Namespace(namespace) => {
+                let path = format!("/proc/{}/fd/{}", std::process::id(), namespace.as_raw_fd());
+                let opened = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+                let warn = |error: &_| tracing::warn!(%error, "a program copies all mounts of this host");
+                opened.inspect_err(warn).ok()
+            }
+            Made::NotYet | Made::Failed { .. } => None,
         }
     }
 }
@@ -71,4 +97,31 @@ fn make(launcher: &Path) -> io::Result<OwnedFd> {
     drop(input_end);
     process.kill(PATIENCE);
     namespace
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_failed_is_tried_again_after_a_while() {
+        let skeleton = Skeleton::default();
+        let (now, calls) = (Instant::now(), std::cell::Cell::new(0));
+        let get = |works: bool, now| {
+            let make = || {
+                calls.set(calls.get() + 1);
+                if works {
+                    Ok(std::fs::File::open("/dev/null")?.into())
+                } else {
+                    Err(io::ErrorKind::Other.into())
+                }
+            };
+            skeleton.prepare_with(make, now);
+            skeleton.namespace().is_some()
+        };
+        assert!(!get(false, now) && !get(true, now + RETRY / 2));
+        assert_eq!(calls.get(), 1);
+        assert!(get(true, now + RETRY) && get(false, now + 3 * RETRY));
+        assert_eq!(calls.get(), 2, "one that was made stays");
+    }
 }

@@ -82,8 +82,11 @@ fn limits(program: &Program<'_>) -> Limits {
             memlock,
             ..Limits::default()
         },
-        // Both have the daemon's limit of descriptors: each port takes a dozen, each VM some.
-        Walls::Fabric | Walls::Console => Limits::default(),
+        // Both have the daemon's limit of descriptors: each port takes a dozen, each VM some. Their
+        // memory is not limited: the fabric touches that of all guests.
+        Walls::Fabric | Walls::Console => {
+            Limits { nproc: Some(Limit::At(program.threads)), ..Limits::default() }
+        }
         Walls::Inspector => Limits {
             nofile: Some(Limit::At(64)),
             nproc: Some(Limit::At(program.threads)),

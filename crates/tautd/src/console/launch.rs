@@ -1,23 +1,21 @@
 //! Finds a running console process, or starts one.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
 
 use rustix::fs::OFlags;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::net::SocketType;
 
 use super::LogFolder;
 use crate::confine::{Confiner, Devices, Program, Started, Walls};
+use crate::listen::listen_at;
 use crate::process::{OomScore, Process, ReservedRecord};
 
-/// Time limit for the end of a process that was killed.
-const KILLED_WITHIN: Duration = Duration::from_secs(5);
-/// Number of connections that may wait to be accepted.
-const BACKLOG: i32 = 16;
+/// Maximum number of threads of all console processes of this host: each has one.
+const THREADS: u64 = 64;
 
 /// Locations of the process's program and files.
 #[derive(Debug, Clone)]
@@ -46,15 +44,15 @@ impl Places {
 
     /// Starts a process.
     pub(super) fn spawn(&self) -> io::Result<Process> {
-        let listener = listen_at(&self.control())?;
+        let listener = listen_at(&self.control(), SocketType::SEQPACKET)?;
         let said = self.logs.console_process();
         let flags = OFlags::NOFOLLOW.bits().cast_signed();
         let mut options = File::options();
         let said =
             options.write(true).create(true).truncate(true).mode(0o600).custom_flags(flags).open(said)?;
-        let program = self.libexec.join("taut-console");
-        let Started { process, missing, .. } = self.confiner.start(&Program {
-            path: &program,
+        let path = self.libexec.join("taut-console");
+        let program = Program {
+            path: &path,
             args: &[],
             descriptors: Vec::new(),
             input: Some(listener.as_fd()),
@@ -64,21 +62,17 @@ impl Places {
             oom: OomScore::SERVICE,
             devices: Devices::default(),
             locks_memory: false,
-            threads: 1,
+            threads: THREADS,
             walls: Walls::Console,
             run_dir: &self.run_dir,
-        })?;
+        };
+        self.confiner.prepare();
+        let Started { process, missing, .. } =
+            self.confiner.start(&program, |started| self.record().write(&started.process))?;
         if !missing.is_empty() {
             tracing::warn!(missing = missing.join(", "), "the console process lacks walls on this host");
         }
-        match self.record().write(&process) {
-            Ok(()) => Ok(process),
-            Err(error) => {
-                // No later daemon could find it.
-                process.kill(KILLED_WITHIN);
-                Err(error)
-            }
-        }
+        Ok(process)
     }
 
     /// Removes the files of a process that has ended, and of the fabric's FIFO.
@@ -89,20 +83,4 @@ impl Places {
         }
         self.record().remove();
     }
-}
-
-/// Listens on a socket at `path` for the owner only. The socket atomically replaces an existing
-/// one.
-pub(super) fn listen_at(path: &Path) -> io::Result<OwnedFd> {
-    let new = path.with_extension("new");
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    bind(&socket, &SocketAddrUnix::new(&new)?)?;
-    fs::set_permissions(&new, Permissions::from_mode(0o600))?;
-    listen(&socket, BACKLOG)?;
-    fs::rename(&new, path)?;
-    Ok(socket)
 }

@@ -49,7 +49,7 @@ pub(crate) struct Console(Arc<Shared>);
 struct Shared {
     places: Places,
     fabric_pipe: Arc<OwnedFd>,
-    wanted: Mutex<BTreeMap<SourceId, Wanted>>,
+    wanted: Mutex<BTreeMap<SourceId, Arc<Wanted>>>,
     /// The connection, while there is one. Locked for one request.
     caller: Mutex<Option<Caller>>,
     /// The process that an earlier daemon left running, until the supervisor takes it over.
@@ -80,7 +80,8 @@ impl Console {
         places.record().reserve().map_err(cannot("the record of the console process".to_owned()))?;
         let path = places.fabric_pipe();
         let fabric_pipe = Arc::new(pipe::find(&path).or_else(|_| pipe::make(&path))?);
-        let wanted = BTreeMap::from([(wanted::fabric(), Wanted::fabric(fabric_pipe.clone(), &places.logs))]);
+        let wanted = Wanted::fabric(fabric_pipe.clone(), &places.logs);
+        let wanted = BTreeMap::from([(wanted::fabric(), Arc::new(wanted))]);
         let found = places.record().adopt();
         let caller = found.as_ref().and_then(|_| Caller::connect(&places.control(), PATIENCE).ok());
         Ok(Self(Arc::new(Shared {
@@ -127,20 +128,23 @@ impl Console {
         Ok(pipe::again(&self.0.fabric_pipe)?.into())
     }
 
-    /// Begins to keep the output of a VM's process, which is about to be started, and returns what
-    /// it gets as standard output and error. The log begins anew.
-    pub(crate) fn begin_output(&self, vm: &Name, paths: &RunPaths) -> io::Result<File> {
+    /// Begins to keep the output of a VM's process, which is about to be started. The log begins
+    /// anew.
+    pub(crate) fn begin_output(&self, vm: &Name, paths: &RunPaths) -> io::Result<()> {
         let pipe = Arc::new(pipe::make(&paths.pipe())?);
-        let output = pipe::again(&pipe)?;
         if let Err(error) = logs::open(&self.logs().vm(vm).process(), true) {
             tracing::warn!(%vm, %error, "the log of its process cannot be made now");
         }
-        let wanted = Wanted::output(pipe, vm, self.logs());
-        self.0.want(wanted::output_of(vm), wanted.clone());
+        let wanted = self.0.want(wanted::output_of(vm), Wanted::output(pipe, vm, self.logs()));
         if let Err(Hindrance::Failed(error)) = self.0.give(&wanted::output_of(vm), &wanted) {
             tracing::debug!(%vm, %error, "the console process gets its output later");
         }
-        Ok(output.into())
+        Ok(())
+    }
+
+    /// Opens what a VM's process gets as standard output and error.
+    pub(crate) fn output(paths: &RunPaths) -> io::Result<File> {
+        Ok(pipe::find(&paths.pipe())?.into())
     }
 
     /// Connects a VM's serial console. QEMU listens already, or will soon.
@@ -203,7 +207,7 @@ impl Console {
 }
 
 impl Shared {
-    fn wanted(&self) -> MutexGuard<'_, BTreeMap<SourceId, Wanted>> {
+    fn wanted(&self) -> MutexGuard<'_, BTreeMap<SourceId, Arc<Wanted>>> {
         self.wanted.lock().expect("no holder panics")
     }
 
@@ -211,9 +215,12 @@ impl Shared {
         self.caller.lock().expect("no holder panics")
     }
 
-    fn want(&self, id: SourceId, wanted: Wanted) {
-        self.wanted().insert(id, wanted);
+    /// Adds a source, in the place of an earlier one with this name.
+    fn want(&self, id: SourceId, wanted: Wanted) -> Arc<Wanted> {
+        let wanted = Arc::new(wanted);
+        self.wanted().insert(id, wanted.clone());
         self.wake();
+        wanted
     }
 
     fn wake(&self) {
@@ -221,17 +228,31 @@ impl Shared {
         let _ = rustix::io::write(&self.changed, &1_u64.to_ne_bytes());
     }
 
-    /// Opens a source's descriptors and gives them to the process.
-    fn give(&self, id: &SourceId, wanted: &Wanted) -> Result<(), Hindrance> {
+    /// Opens a source's descriptors and gives them to the process, unless another source has taken
+    /// its name meanwhile.
+    fn give(&self, id: &SourceId, wanted: &Arc<Wanted>) -> Result<(), Hindrance> {
         let opened = wanted.open()?;
-        Ok(self.tell(&opened.request(id.clone()), &opened.fds())?)
+        // The next source is given by a later holder of the lock.
+        let mut caller = self.caller();
+        if !self.wanted().get(id).is_some_and(|now| Arc::ptr_eq(now, wanted)) {
+            return Ok(());
+        }
+        Ok(self.tell_by(&mut caller, &opened.request(id.clone()), &opened.fds())?)
+    }
+
+    fn tell(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.tell_by(&mut self.caller(), request, fds)
     }
 
     /// Sends a request and waits for its answer. A connection on which none came is given up, so
     /// that a process which stands still is waited for only once.
-    fn tell(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let mut caller = self.caller();
-        let Some(open) = caller.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
+    fn tell_by(
+        &self,
+        caller: &mut Option<Caller>,
+        request: &Request,
+        fds: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        let Some(open) = caller else { return Err(io::ErrorKind::NotConnected.into()) };
         let told = open.tell(request, fds, PATIENCE);
         if open.is_broken() {
             *caller = None;

@@ -4,10 +4,12 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 
+use rustix::net::SocketType;
 use taut_console::engine::Engine;
 
 use super::supervisor::Supervisor;
 use super::*;
+use crate::listen::listen_at;
 
 /// A daemon's folders.
 struct Folders {
@@ -34,7 +36,7 @@ impl Folders {
     /// Starts the loop of another process; earlier ones get no further requests.
     fn start_engine(&self) {
         *self.console.0.caller() = None;
-        let listener = launch::listen_at(&self.console.0.places.control()).unwrap();
+        let listener = listen_at(&self.console.0.places.control(), SocketType::SEQPACKET).unwrap();
         thread::spawn(move || Engine::new(listener).unwrap().run().unwrap());
     }
 
@@ -64,7 +66,8 @@ fn the_output_of_a_vm_is_kept_with_and_without_a_process() {
     let folders = Folders::new();
     let (vm, paths) = (name(), folders.paths("db1"));
     let log = folders.console.logs().vm(&vm).process();
-    let mut output = folders.console.begin_output(&vm, &paths).unwrap();
+    folders.console.begin_output(&vm, &paths).unwrap();
+    let mut output = Console::output(&paths).unwrap();
     output.write_all(b"alone\n").unwrap();
     folders.console.flush_output(&vm, &paths);
     assert_eq!(fs::read(&log).unwrap(), b"alone\n", "the daemon reads it itself");
@@ -79,12 +82,33 @@ fn the_output_of_a_vm_is_kept_with_and_without_a_process() {
     assert_eq!(fs::read(&log).unwrap(), b"alone\nwaits\nfirst\nsecond\n");
 
     // The next start begins a new log, and its end forgets the source.
-    let mut output = folders.console.begin_output(&vm, &paths).unwrap();
+    folders.console.begin_output(&vm, &paths).unwrap();
+    let mut output = Console::output(&paths).unwrap();
     output.write_all(b"new\n").unwrap();
     folders.console.forget(&vm, &paths);
     assert_eq!(fs::read(&log).unwrap(), b"new\n");
     assert_eq!(folders.names(), ["fabric"]);
     assert!(!paths.pipe().exists());
+}
+
+#[test]
+fn a_source_of_the_last_start_does_not_replace_that_of_the_next() {
+    let folders = Folders::new();
+    let (vm, paths) = (name(), folders.paths("db1"));
+    folders.start_engine();
+    folders.console.begin_output(&vm, &paths).unwrap();
+    let _last = Console::output(&paths).unwrap();
+    // The supervisor is about to give it when the VM is started again.
+    let id = wanted::output_of(&vm);
+    let late = folders.console.0.wanted()[&id].clone();
+    assert!(folders.settle());
+    folders.console.forget(&vm, &paths);
+    folders.console.begin_output(&vm, &paths).unwrap();
+    let mut next = Console::output(&paths).unwrap();
+    folders.console.0.give(&id, &late).unwrap();
+    next.write_all(b"said\n").unwrap();
+    folders.console.flush_output(&vm, &paths);
+    assert_eq!(fs::read(folders.console.logs().vm(&vm).process()).unwrap(), b"said\n");
 }
 
 #[test]
@@ -124,8 +148,10 @@ fn sources_of_an_earlier_daemon_are_kept_or_forgotten() {
     let folders = Folders::new();
     folders.start_engine();
     let (gone, stays) = (folders.paths("gone"), folders.paths("stays"));
-    let mut output = folders.console.begin_output(&"stays".parse().unwrap(), &stays).unwrap();
-    let _ended = folders.console.begin_output(&"gone".parse().unwrap(), &gone).unwrap();
+    folders.console.begin_output(&"stays".parse().unwrap(), &stays).unwrap();
+    folders.console.begin_output(&"gone".parse().unwrap(), &gone).unwrap();
+    let mut output = Console::output(&stays).unwrap();
+    let _ended = Console::output(&gone).unwrap();
     assert!(folders.settle());
     assert_eq!(folders.names(), ["fabric", "vm/gone/output", "vm/stays/output"]);
 

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rustix::net::SocketType;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use taut_api::Name;
 use taut_console::control::message::{Kind, Request, SourceId, SourceSpec};
@@ -14,7 +15,7 @@ use taut_vm::launch::RunPaths;
 
 use super::{LogFolder, logs, pipe};
 use crate::external::connect_now;
-use crate::listen::listen;
+use crate::listen::listen_at;
 
 /// Number of typed bytes that the kernel may keep for a guest. Whoever types next waits behind
 /// them.
@@ -100,7 +101,7 @@ impl Wanted {
             What::Console { serial, door } => {
                 let port = connect_now(serial).map_err(|_| Hindrance::NotYet)?;
                 set_socket_send_buffer_size(&port, TYPED).map_err(io::Error::from)?;
-                let door = listen(door).map_err(|error| {
+                let door = listen_at(door, SocketType::STREAM).map_err(|error| {
                     io::Error::new(error.kind(), format!("cannot listen at {}: {error}", door.display()))
                 })?;
                 (Kind::Console, vec![port, door])

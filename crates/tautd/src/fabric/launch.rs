@@ -15,6 +15,10 @@ use crate::confine::{Confiner, Devices, Program, Walls};
 use crate::console::Console;
 use crate::process::{OomScore, Process, ReservedRecord};
 
+/// Maximum number of threads of all fabrics of this host, of which there are two in an upgrade.
+/// Each has a worker for each pCPU that it is given, and a few threads besides.
+const THREADS: u64 = 4096;
+
 /// Locations of the fabric's program and files.
 #[derive(Debug, Clone)]
 pub(crate) struct Paths {
@@ -46,6 +50,11 @@ impl Paths {
         ReservedRecord::new(self.run_dir.join("fabric.pid"))
     }
 
+    /// Returns the record of a successor's process until it takes over.
+    fn next_pid(&self) -> ReservedRecord {
+        ReservedRecord::new(self.run_dir.join("fabric.next.pid"))
+    }
+
     /// Makes room for the record of the fabric's process.
     pub(crate) fn reserve_record(&self) -> io::Result<()> {
         self.pid().reserve()
@@ -70,8 +79,15 @@ impl Paths {
         self.run_dir.join("fabric.log")
     }
 
-    /// Connects to the fabric that an earlier daemon left running.
+    /// Connects to the fabric that an earlier daemon left running, after ending a successor that
+    /// has not taken over.
     pub(super) fn adopt(&self) -> Option<(Process, UnixStream)> {
+        let serving = self.pid().adopt().map(|process| process.identity());
+        let successor = self.next_pid().adopt();
+        if let Some(process) = successor.filter(|process| Some(process.identity()) != serving) {
+            process.kill(PATIENCE);
+        }
+        self.next_pid().remove();
         Some((self.pid().adopt()?, self.connect().ok()?))
     }
 
@@ -82,25 +98,25 @@ impl Paths {
 
     /// Starts a fabric and connects to it.
     pub(super) fn spawn(&self) -> io::Result<(Process, UnixStream)> {
-        let (process, stream) = self.spawn_at(&self.socket())?;
-        match self.record(&process) {
-            Ok(()) => Ok((process, stream)),
-            Err(error) => Err(end_unknown(process, error)),
-        }
+        self.spawn_at(&self.socket(), |process| self.record(process))
     }
 
     /// Starts a fabric beside the serving one; [`Self::succeed`] replaces that.
     pub(super) fn spawn_beside(&self) -> io::Result<(Process, UnixStream)> {
-        self.spawn_at(&self.next_socket())
+        self.spawn_at(&self.next_socket(), |process| self.next_pid().write(process))
     }
 
-    fn spawn_at(&self, socket: &Path) -> io::Result<(Process, UnixStream)> {
+    fn spawn_at(
+        &self,
+        socket: &Path,
+        record: impl FnOnce(&Process) -> io::Result<()>,
+    ) -> io::Result<(Process, UnixStream)> {
         remove_if_there(socket)?;
         let listener = UnixListener::bind(socket)?;
         let output = self.console.fabric_output()?;
-        let program = self.libexec.join("taut-fabric");
-        let started = self.confiner.start(&Program {
-            path: &program,
+        let path = self.libexec.join("taut-fabric");
+        let program = Program {
+            path: &path,
             args: &[],
             descriptors: vec![(listener.as_fd(), fd::CONTROL), (self.counters.file().as_fd(), fd::COUNTERS)],
             input: None,
@@ -110,10 +126,12 @@ impl Paths {
             oom: OomScore::SERVICE,
             devices: Devices::default(),
             locks_memory: false,
-            threads: u64::MAX,
+            threads: THREADS,
             walls: Walls::Fabric,
             run_dir: &self.run_dir,
-        })?;
+        };
+        self.confiner.prepare();
+        let started = self.confiner.start(&program, |started| record(&started.process))?;
         if !started.missing.is_empty() {
             tracing::warn!(missing = started.missing.join(", "), "the fabric lacks walls on this host");
         }
@@ -122,14 +140,19 @@ impl Paths {
         // fabric keeps the listener.
         match UnixStream::connect(socket) {
             Ok(stream) => Ok((process, stream)),
-            Err(error) => Err(end_unknown(process, error)),
+            Err(error) => {
+                process.kill(PATIENCE);
+                Err(error)
+            }
         }
     }
 
     /// From now on, daemons that look for the fabric find this one.
     pub(super) fn succeed(&self, process: &Process) -> io::Result<()> {
         fs::rename(self.next_socket(), self.socket())?;
-        self.record(process)
+        self.record(process)?;
+        self.next_pid().remove();
+        Ok(())
     }
 
     /// Removes the files of a fabric.
@@ -139,13 +162,8 @@ impl Paths {
             let _ = fs::remove_file(path);
         }
         self.pid().remove();
+        self.next_pid().remove();
     }
-}
-
-/// Ends a fabric that nobody could find again, and returns the reason.
-fn end_unknown(process: Process, reason: io::Error) -> io::Error {
-    process.kill(PATIENCE);
-    reason
 }
 
 fn remove_if_there(path: &Path) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! `PATCH /v1/vms/{name}`: changes settings of one VM, all or none.
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{ConnectInfo, State};
 use taut_api::enforcement::HostReport;
 use taut_api::error::ErrorKind;
 use taut_api::patch::{
@@ -10,7 +10,7 @@ use taut_api::patch::{
 };
 use taut_api::route::Vm;
 use taut_api::vm::{Disk, NicSpec, VmDesired, VmSpec, VmStatus};
-use taut_api::vmci::{Cid, VmciSpec};
+use taut_api::vmci::{Cid, GroupChoice, VmciSpec};
 use taut_api::word::counted;
 use taut_api::{ApiError, Document, Name, path};
 use taut_plan::admission::documents::admit_vm;
@@ -22,7 +22,9 @@ use taut_vm::definition;
 
 use super::Shared;
 use super::body::{Body, Failure, Named};
-use super::vms::{answer, write_vm};
+use super::vms::{answer, owner, write_vm};
+use crate::access::caller::Caller;
+use crate::access::ids::check_membership;
 
 /// Changes settings of a VM, also while it runs: all that the request names, or none. The answer
 /// precedes the change of the host: its status says what is decided, what the host cannot enforce
@@ -34,9 +36,17 @@ use super::vms::{answer, write_vm};
         (status = 404, body = ApiError), (status = 409, body = ApiError), (status = 503, body = ApiError)))]
 pub(super) async fn patch_vm(
     State(app): State<Shared>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
     Named(name): Named,
     Body(patch): Body<VmPatch>,
 ) -> Result<Json<Vm>, Failure> {
+    if let Some(GroupChoice(Some(group))) = patch.vmci.group.clone() {
+        let rights = owner(&app, &caller);
+        // Looking a group up may take long.
+        let may = tokio::task::spawn_blocking(move || check_membership(&rights, &group)).await;
+        may.map_err(|error| Failure::internal("the look-up of the group was interrupted", &error))?
+            .map_err(|error| Failure::from(error).about(Some(name.clone())))?;
+    }
     let (observed, report) = app.board.lock().for_rules();
     let change = move |desired: &Desired, name: &Name, vm: &mut VmDesired| {
         apply(&patch, desired, name, &mut vm.vm)?;
@@ -171,7 +181,7 @@ fn change_vmci(
     name: &Name,
     before: Option<VmciSpec>,
 ) -> Result<Option<VmciSpec>, ApiError> {
-    let VmciPatch { present, cid, domains, unrestricted, connections, half_open } = change;
+    let VmciPatch { present, cid, domains, unrestricted, connections, half_open, group } = change;
     if *present == Some(false) {
         return if *change == (VmciPatch { present: Some(false), ..VmciPatch::default() }) {
             Ok(None)
@@ -179,7 +189,7 @@ fn change_vmci(
             Err(ApiError::new(
                 ErrorKind::Invalid,
                 format!("the request removes the VMCI device of VM `{name}` and changes its settings"),
-                "send only one of the two",
+                "send one of the two requests at a time",
             ))
         };
     }
@@ -195,6 +205,9 @@ fn change_vmci(
     }
     if let Some(domains) = domains {
         vmci.domains.clone_from(&domains.0);
+    }
+    if let Some(group) = group {
+        vmci.group.clone_from(&group.0);
     }
     vmci.unrestricted = unrestricted.unwrap_or(vmci.unrestricted);
     for (given, place) in [(connections, &mut vmci.connections), (half_open, &mut vmci.half_open)] {

@@ -75,7 +75,12 @@ fn read_roles(app: &App, socket: &Path) {
     let done = read.and_then(|members| {
         protect(socket, members.group).map_err(|error| {
             let message = format!("the group of {} cannot be set", socket.display());
-            ApiError::new(ErrorKind::Unavailable, message, "look at the run directory").because(&error)
+            ApiError::new(
+                ErrorKind::Unavailable,
+                message,
+                "see whether another program has replaced the file",
+            )
+            .because(&error)
         })
     });
     match done {
@@ -94,11 +99,13 @@ fn read_roles(app: &App, socket: &Path) {
 mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
+    use taut_tests::{Prerequisite, require};
+
     use super::*;
 
     #[test]
     fn the_socket_is_for_root_and_the_group_of_the_roles_file() {
-        if !rustix::process::geteuid().is_root() {
+        if !require(Prerequisite::Root) {
             return;
         }
         let dir = tempfile::tempdir().unwrap();

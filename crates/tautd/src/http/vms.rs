@@ -24,6 +24,7 @@ use super::body::{Body, Failure, Named, exists_already};
 use super::{App, Shared, not_found};
 use crate::access::caller::Caller;
 use crate::access::files;
+use crate::access::ids::check_membership;
 use crate::access::rights::Rights;
 use crate::board::Seen;
 use crate::inbox::Message;
@@ -64,7 +65,7 @@ pub(super) async fn create_vm(
 ) -> Result<(StatusCode, Json<CreatedVm>), Failure> {
     let owner = owner(&app, &caller);
     let rights = owner.clone();
-    // The check looks at the files that the VM names. Their file system may be slow.
+    // The check looks at the files and the group that the VM names, which may take long.
     let (request, parsed) = tokio::task::spawn_blocking(move || {
         let parsed = parse(&rights, request.clone());
         (request, parsed)
@@ -82,7 +83,7 @@ pub(super) async fn create_vm(
 
 /// Returns the owner of a VM that this caller creates: root for an administrator, whose VMs may
 /// name any file.
-fn owner(app: &App, caller: &Caller) -> Rights {
+pub(super) fn owner(app: &App, caller: &Caller) -> Rights {
     match app.roles.of(caller.rights()) {
         Some(Role::Admin) => Rights::root(),
         _ => caller.rights().clone(),
@@ -107,6 +108,8 @@ fn parse(owner: &Rights, request: CreateVm) -> Result<Parsed, ApiError> {
         error
     })?;
     files::check(owner, &parsed.spec)?;
+    let group = parsed.spec.vmci.as_ref().and_then(|vmci| vmci.group.as_ref());
+    group.map_or(Ok(()), |group| check_membership(owner, group))?;
     Ok(parsed)
 }
 

@@ -1,4 +1,4 @@
-//! Attachments to ports: network namespaces, and front ends that taut did not start.
+//! Attachments of network namespaces to ports, and what all attachments have in common.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use taut_api::fabric::message::Attachment;
 use taut_api::network::NetnsSpec;
 use taut_api::{ApiError, Name};
 use taut_plan::Owner;
-use taut_plan::facts::{ExternalSeen, NetnsSeen};
+use taut_plan::facts::NetnsSeen;
 
 use super::Reconciler;
-use crate::{external, netns};
+use crate::netns;
 
 /// Time after which a failed attachment is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -35,12 +35,12 @@ fn namespace_deleted(name: &Name, spec: &NetnsSpec) -> ApiError {
 }
 
 impl Reconciler {
-    /// Calls `attach` unless it failed a moment ago. Raises an event for success and for each new
-    /// problem.
+    /// Calls `attach`, which returns whether it is done, unless it failed a moment ago. Raises an
+    /// event for success and for each new problem.
     pub(super) fn try_attaching(
         &mut self,
         owner: &Owner,
-        attach: impl FnOnce(&Self) -> Result<(), ApiError>,
+        attach: impl FnOnce(&mut Self) -> Result<bool, ApiError>,
     ) {
         let document = owner.document();
         if !self.is_fabric_ready() || !self.retries.is_due(&document) {
@@ -48,7 +48,8 @@ impl Reconciler {
         }
         let kind = if matches!(owner, Owner::Netns(_)) { "netns" } else { "external" };
         match attach(self) {
-            Ok(()) => {
+            Ok(false) => {}
+            Ok(true) => {
                 self.retries.reset(&document);
                 self.board.lock().problems.remove(&document);
                 self.store.event(Level::Info, &document, &format!("{kind}.attached"), "attached to its port");
@@ -61,16 +62,16 @@ impl Reconciler {
     }
 
     /// Notes a problem of a document, and raises an event unless it is known already.
-    fn tell_problem(&self, document: &str, kind: &str, problem: &str) {
+    pub(super) fn tell_problem(&self, document: &str, kind: &str, problem: &str) {
         if self.board.is_new_problem(document, problem) {
             self.store.event(Level::Warning, document, kind, problem);
         }
     }
 
     /// Attaches a namespace's TAP device to a port. What is about to be made is in the store first.
-    pub(super) fn attach_netns(&self, name: &Name, port: PortId) -> Result<(), ApiError> {
+    pub(super) fn attach_netns(&self, name: &Name, port: PortId) -> Result<bool, ApiError> {
         let state = self.store.state();
-        let Some(spec) = state.desired.netns.get(name) else { return Ok(()) };
+        let Some(spec) = state.desired.netns.get(name) else { return Ok(false) };
         let owner = Owner::Netns(name.clone());
         let before = self.board.lock().observed.netns.get(name).cloned();
         let exists = netns::exists(&spec.netns);
@@ -84,7 +85,7 @@ impl Reconciler {
         seen.namespace = netns::identity(&spec.netns);
         self.note_netns(name, &seen)?;
         self.fabric.attach(port, Attachment::Tap { uso: tap.uso }, tap.device);
-        Ok(())
+        Ok(true)
     }
 
     /// Records an attachment in the store and on the board.
@@ -122,20 +123,6 @@ impl Reconciler {
         }
     }
 
-    /// Attaches an external front end's socket to a port.
-    pub(super) fn attach_external(&self, name: &Name, port: PortId) -> Result<(), ApiError> {
-        let state = self.store.state();
-        let Some(spec) = state.desired.external.get(name) else { return Ok(()) };
-        let seen = ExternalSeen { spec: spec.clone() };
-        if self.board.lock().observed.external.get(name) != Some(&seen) {
-            self.store.remember(&Owner::External(name.clone()).document(), &seen)?;
-            self.board.lock().observed.external.insert(name.clone(), seen);
-        }
-        let (via, socket) = external::attach(spec)?;
-        self.fabric.attach(port, via, socket);
-        Ok(())
-    }
-
     /// Removes a namespace's TAP device, and the namespace if taut made it.
     pub(super) fn detach_netns(&mut self, name: &Name) {
         let Some(mut seen) = self.board.lock().observed.netns.get(name).cloned() else { return };
@@ -164,15 +151,8 @@ impl Reconciler {
         true
     }
 
-    /// Removes the socket of an external front end if taut listens on it.
-    pub(super) fn detach_external(&mut self, name: &Name) {
-        let Some(seen) = self.board.lock().observed.external.get(name).cloned() else { return };
-        let detached = external::detach(&seen.spec);
-        self.forget(&Owner::External(name.clone()), "external", detached);
-    }
-
     /// Forgets an attachment that was undone. If it was not, it stays known and is tried again.
-    fn forget(&mut self, owner: &Owner, kind: &str, undone: std::io::Result<()>) {
+    pub(super) fn forget<E: ToString>(&mut self, owner: &Owner, kind: &str, undone: Result<(), E>) {
         let document = owner.document();
         let undone = undone.map_err(|error| error.to_string());
         let forgotten = undone.and_then(|()| self.store.forget(&document).map_err(|error| error.to_string()));

@@ -41,7 +41,7 @@ impl Reconciler {
 fn not_taken(error: &DeviceError) -> ApiError {
     ApiError::new(
         ErrorKind::Unavailable,
-        "the device is not taken from the host",
+        "the device cannot be taken from the host",
         "see the kernel's messages (dmesg), remove the cause, then start the VM again",
     )
     .because(error)

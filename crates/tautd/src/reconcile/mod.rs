@@ -1,7 +1,8 @@
 //! The loop that makes the host what the store says: observe, plan, apply, settle.
 //!
 //! A round runs at every message and at least once a second. It configures the fabric, takes the
-//! plan's actions, and then settles the plan's shares of the host.
+//! plan's actions, and then settles the plan's shares of the host. Other threads
+//! do whatever touches a path that a user named, because its file system may not answer.
 
 mod apply;
 mod attach;
@@ -9,6 +10,8 @@ mod counters;
 mod dense;
 mod devices;
 mod disk_limits;
+mod external;
+mod group_folders;
 mod host;
 mod incidents;
 mod links;
@@ -21,12 +24,12 @@ mod shutdown;
 mod start;
 mod vsock;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use taut_host::enforce::Enforcer;
-use taut_plan::facts::Action;
 use taut_plan::{Plan, plan};
 
 pub(crate) use devices::admit_devices;
@@ -38,6 +41,8 @@ use crate::store::Store;
 use crate::vms::Vms;
 use counters::PortCounters;
 use dense::DenseMode;
+use external::Attempts;
+use group_folders::SharedFolders;
 use incidents::Incidents;
 use probe::Probe;
 use retries::Retries;
@@ -65,9 +70,13 @@ pub(crate) struct Reconciler {
     enforcer: Enforcer,
     /// Pauses of failed operations, by document or owner.
     retries: Retries,
+    /// Attachments of external front ends in progress.
+    attempts: Attempts,
     /// End of the time in which rounds follow each other quickly.
     attentive_until: Instant,
     dense: DenseMode,
+    /// Folders of groups.
+    shared: SharedFolders,
     /// The probe for QEMU and KVM, while it runs.
     probe: Option<Probe>,
     /// Revision of the documents for which a user asked to restore the host.
@@ -91,12 +100,15 @@ pub(crate) struct Parts {
     pub(crate) enforcer: Enforcer,
     /// The sending end of the loop's messages.
     pub(crate) inbox: Inbox,
+    /// The run directory.
+    pub(crate) run_dir: PathBuf,
 }
 
 impl Reconciler {
     /// Creates the loop; [`Reconciler::run`] runs it.
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { store, board, fabric, counters, vms, enforcer, inbox } = parts;
+        let Parts { store, board, fabric, counters, vms, enforcer, inbox, run_dir } = parts;
+        let shared = SharedFolders::at(&run_dir);
         let counters = PortCounters::new(counters, &store.state().desired.numbers.ports);
         Self {
             store,
@@ -108,8 +120,10 @@ impl Reconciler {
             inbox,
             enforcer,
             retries: Retries::default(),
+            attempts: Attempts::default(),
             attentive_until: Instant::now() + ATTENTION,
             dense: DenseMode::default(),
+            shared,
             probe: None,
             restored_at: None,
         }
@@ -167,6 +181,7 @@ impl Reconciler {
     /// Observes, plans, applies and settles. Returns the maximum time until the next round.
     fn round(&mut self) -> Duration {
         self.vms.enforce_stops();
+        self.finish_starts();
         self.notice_ends();
         self.look_for_interfaces();
         let revision = self.store.state().revision;
@@ -175,13 +190,11 @@ impl Reconciler {
         self.note_refusals(&plan);
         self.report_incidents();
         self.fabric.configure(plan.fabric);
-        let starts_vms = plan.actions.iter().any(|action| matches!(action, Action::StartVm(_)));
         for action in plan.actions {
             self.apply(action, &plan.exclusive);
         }
-        // The shares of VMs that were just started need their processes, which this plan lacks.
-        let host = if starts_vms { self.plan().host } else { plan.host };
-        self.settle_host(&host);
+        self.keep_group_folders();
+        self.settle_host(&plan.host);
         self.observe_vms();
         self.board.lock().reconciled = revision;
         self.pause()

@@ -53,11 +53,12 @@ impl Reconciler {
     pub(super) fn observe_vms(&self) {
         loop {
             let cleared = self.board.lock().failures_cleared;
-            let vms = self.vms.seen();
+            let (vms, starts) = (self.vms.seen(), self.vms.start_steps());
             let mut seen = self.board.lock();
             // A failure that a request has cleared meanwhile must not come back.
             if seen.failures_cleared == cleared {
                 seen.observed.vms = vms;
+                seen.starts = starts;
                 return;
             }
         }
@@ -81,9 +82,8 @@ impl Reconciler {
 
     /// Raises events for VMs whose process has ended.
     pub(super) fn notice_ends(&mut self) {
-        let state = self.store.state();
         for name in self.vms.running() {
-            let Some(end) = self.vms.ended(&name, &state.desired) else { continue };
+            let Some(end) = self.vms.ended(&name) else { continue };
             let subject = format!("vm/{name}");
             self.board.lock().forget_problems_of_process(&name);
             match end {

@@ -1,5 +1,6 @@
 //! Probe for QEMU and KVM: runs a guest on a thread of its own to find out how guests run here.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -24,24 +25,25 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    fn start(board: Arc<Board>, inbox: Inbox) -> Self {
+    /// Starts a probe.
+    ///
+    /// # Errors
+    /// There is no room for another thread.
+    fn start(board: Arc<Board>, inbox: Inbox) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (running, ended) = channel();
         let stopped = stop.clone();
-        std::thread::spawn(move || {
+        std::thread::Builder::new().name("probe".into()).spawn(move || {
             let _running = running;
             let host = run_probe(&stopped);
             if stopped.load(Ordering::Relaxed) {
                 return;
             }
             tracing::info!(accelerator = ?host.accelerator, qemu = ?host.qemu, "how guests run here");
-            let mut seen = board.lock();
-            seen.host = Some(host);
-            seen.observed.host.probed = true;
-            drop(seen);
+            note(&board, host);
             inbox.send(Message::Wake);
-        });
-        Self { stop, ended }
+        })?;
+        Ok(Self { stop, ended })
     }
 }
 
@@ -51,6 +53,13 @@ impl Drop for Probe {
         // No message is ever sent: this returns when the thread has ended, or after the timeout.
         let _ = self.ended.recv_timeout(PATIENCE);
     }
+}
+
+/// Notes on the board how guests run here.
+fn note(board: &Board, host: HostFacts) {
+    let mut seen = board.lock();
+    seen.host = Some(host);
+    seen.observed.host.probed = true;
 }
 
 fn run_probe(stop: &AtomicBool) -> HostFacts {
@@ -78,6 +87,14 @@ impl Reconciler {
         seen.host = None;
         seen.observed.host.probed = false;
         drop(seen);
-        self.probe = Some(Probe::start(self.board.clone(), self.inbox.clone()));
+        match Probe::start(self.board.clone(), self.inbox.clone()) {
+            Ok(probe) => self.probe = Some(probe),
+            Err(error) => {
+                // The next start of a VM by a user probes again.
+                let why = format!("this host could not be probed, because no thread can be started: {error}");
+                let accelerator = Accelerator { kind: AcceleratorKind::Tcg, why };
+                note(&self.board, HostFacts { accelerator, qemu: None });
+            }
+        }
     }
 }

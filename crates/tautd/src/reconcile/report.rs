@@ -1,9 +1,11 @@
 //! Events about the host: what a report says that the one before did not.
 
-use taut_api::Name;
-use taut_api::enforcement::{CpuShare, GreedyProcess, HostPlan, HostReport, MemoryMove, VmReport};
+use taut_api::enforcement::{
+    CpuShare, GreedyProcess, HostPlan, HostReport, LimitHit, LimitHits, MemoryMove, VmReport,
+};
 use taut_api::event::Level;
 use taut_api::placement::Numbers;
+use taut_api::{Bytes, Name};
 
 use crate::store::Store;
 
@@ -71,6 +73,13 @@ fn compare_vm(name: &Name, plan: &HostPlan, before: &VmReport, now: &VmReport, e
         let nodes = Numbers(nodes.clone());
         info("memory.moved", format!("{moved} of its memory were moved to node {nodes}"));
     }
+    for (pid, hits) in &now.hits {
+        let before = before.hits.get(pid).copied().unwrap_or_default();
+        events.extend(
+            limits_reached(*pid, before, *hits)
+                .map(|(kind, message)| of_vm(Level::Warning, name, kind, message)),
+        );
+    }
     let mut warn = |kind, now: Option<&String>, before: Option<&String>| {
         if let Some(message) = now.filter(|now| Some(*now) != before) {
             events.push(of_vm(Level::Warning, name, kind, message.clone()));
@@ -79,6 +88,39 @@ fn compare_vm(name: &Name, plan: &HostPlan, before: &VmReport, now: &VmReport, e
     warn("resources.problem", now.group_problem.as_ref(), before.group_problem.as_ref());
     warn("placement.not-bound", now.unbound.as_ref(), before.unbound.as_ref());
     warn("memory.not-moved", moved.and_then(MemoryMove::shortfall).as_ref(), None);
+}
+
+/// Returns kind and message of an event for each limit that a process has reached since `before`.
+fn limits_reached(
+    pid: u32,
+    before: LimitHits,
+    now: LimitHits,
+) -> impl Iterator<Item = (&'static str, String)> {
+    let more = |now: Option<LimitHit>, before: Option<LimitHit>| {
+        let before = before.map_or(0, |hit| hit.count);
+        now.filter(|hit| hit.count > before).map(|hit| LimitHit { count: hit.count - before, ..hit })
+    };
+    let memory = more(now.memory, before.memory).map(|LimitHit { count, limit }| {
+        let limit = Bytes(limit);
+        let message = format!(
+            "process {pid} has reached its memory limit of {limit}, so the kernel ended {count} of this VM's \
+             processes"
+        );
+        ("limits.memory", message)
+    });
+    let processes = more(now.processes, before.processes).map(|LimitHit { count, limit }| {
+        let message = format!(
+            "process {pid} has reached its process limit: {limit} processes and threads, {count} more were refused"
+        );
+        ("limits.processes", message)
+    });
+    let descriptors = now.descriptors.filter(|_| before.descriptors.is_none());
+    let descriptors = descriptors.map(|LimitHit { count, limit }| {
+        let message =
+            format!("process {pid} reaches its descriptor limit: {count} of {limit} descriptors are open");
+        ("limits.descriptors", message)
+    });
+    memory.into_iter().chain(processes).chain(descriptors)
 }
 
 fn granted(plan: &HostPlan, name: &Name, now: &VmReport) -> String {
@@ -99,7 +141,6 @@ fn of_host(kind: &'static str, message: String) -> Event {
 
 #[cfg(test)]
 mod tests {
-    use taut_api::Bytes;
     use taut_api::enforcement::VmShare;
 
     use super::*;
@@ -151,6 +192,34 @@ mod tests {
         assert_eq!(told(&HostReport::default(), &a), [("placement.not-bound", "a".to_owned())]);
         assert_eq!(told(&a, &a), []);
         assert_eq!(told(&a, &b), [("placement.not-bound", "b".to_owned())]);
+    }
+
+    #[test]
+    fn each_limit_that_is_reached_is_named() {
+        let hit = |count, limit| Some(LimitHit { count, limit });
+        let of = |hits| report(VmReport { hits: [(7, hits)].into(), ..VmReport::default() });
+        let kinds = |before: &HostReport, now: &HostReport| {
+            told(before, now).into_iter().map(|(kind, _)| kind).collect::<Vec<_>>()
+        };
+        let none = HostReport::default();
+        let memory = of(LimitHits { memory: hit(1, 385 << 20), ..LimitHits::default() });
+        let message = "process 7 has reached its memory limit of 385MiB, so the kernel ended 1 of this VM's \
+                       processes";
+        assert_eq!(told(&none, &memory), [("limits.memory", message.to_owned())]);
+        assert_eq!(told(&memory, &memory), []);
+        let some = of(LimitHits { processes: hit(3, 81), ..LimitHits::default() });
+        assert_eq!(kinds(&none, &some), ["limits.processes"]);
+        let more = of(LimitHits { processes: hit(5, 81), ..LimitHits::default() });
+        assert!(told(&some, &more)[0].1.ends_with("81 processes and threads, 2 more were refused"));
+        let open = |count| of(LimitHits { descriptors: hit(count, 4096), ..LimitHits::default() });
+        assert_eq!(kinds(&none, &open(3900)), ["limits.descriptors"]);
+        assert_eq!(told(&open(3900), &open(4000)), []);
+        // The next process of the VM counts from zero.
+        let next = report(VmReport {
+            hits: [(8, LimitHits { processes: hit(1, 81), ..LimitHits::default() })].into(),
+            ..VmReport::default()
+        });
+        assert_eq!(kinds(&more, &next), ["limits.processes"]);
     }
 
     #[test]

@@ -6,10 +6,14 @@ use taut_api::event::Level;
 
 use super::Reconciler;
 
-/// Time that guests have to shut down when everything ends.
+/// Time that guests have to shut down when everything ends, and that processes which are being
+/// launched have to be there.
 const GRACE: Duration = Duration::from_secs(5);
 /// Time after which a VM's process is killed.
 const LAST: Duration = Duration::from_secs(12);
+/// Time for the removal of sockets on which taut listened for front ends. The next daemon removes
+/// those that remain.
+const DETACHED: Duration = Duration::from_secs(2);
 
 impl Reconciler {
     /// Ends the daemon's work on the host. Without `everything`, VMs and their traffic continue.
@@ -17,6 +21,7 @@ impl Reconciler {
         let what = if everything { "the daemon ends with everything it runs" } else { "the daemon ends" };
         self.store.event(Level::Info, "daemon", "daemon.ending", what);
         self.probe = None;
+        self.vms.end_starts(GRACE);
         if everything {
             self.stop_vms();
             self.leave_host();
@@ -43,6 +48,7 @@ impl Reconciler {
                 self.vms.running().iter().for_each(|name| self.vms.kill(name));
             }
             self.vms.enforce_stops();
+            self.finish_starts();
             self.notice_ends();
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -53,8 +59,13 @@ impl Reconciler {
         for name in seen.netns.keys() {
             self.detach_netns(name);
         }
-        for name in seen.external.keys() {
-            self.detach_external(name);
+        let end = Instant::now() + DETACHED;
+        let external = |this: &Self| this.board.lock().observed.external.clone();
+        while !external(self).is_empty() && Instant::now() < end {
+            for name in external(self).keys() {
+                self.detach_external(name);
+            }
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }

@@ -1,24 +1,38 @@
-//! Starting a VM.
+//! Starting a VM: its files are prepared off the loop, and then its process is launched.
 
 use std::path::Path;
 use std::time::Instant;
 
-use taut_api::Name;
+use taut_api::enforcement::ProcessLimits;
 use taut_api::event::Level;
 use taut_api::host::{Accelerator, AcceleratorKind};
+use taut_api::vm::{Power, VmSpec};
+use taut_api::{ApiError, Name};
 use taut_host::kernel::topology;
 use taut_plan::placement::numa::place_memory;
 use taut_plan::placement::problem::Grant;
 
 use super::{ATTENTION, Reconciler};
-use crate::access::files;
 use crate::board::HostFacts;
+use crate::vms::Place;
 
 impl Reconciler {
-    /// Takes a VM's devices from the host and starts its process. `grant` are its exclusive pCPUs.
+    /// Has a VM's files prepared. Once they are, takes its devices from the host and launches its
+    /// process. `grant` are its exclusive pCPUs.
     pub(super) fn start_vm(&mut self, name: &Name, grant: Option<&Grant>) {
-        let Some(vm) = self.store.state().desired.vms.get(name).cloned() else { return };
-        let subject = format!("vm/{name}");
+        let state = self.store.state();
+        let Some(vm) = state.desired.vms.get(name) else { return };
+        if !self.vms.prepare(name, &vm.vm, &state.owner_of(name)) {
+            return;
+        }
+        let launched = self.take_devices(name, &vm.vm).and_then(|()| self.launch_vm(name, &vm.vm, grant));
+        if let Err(error) = launched {
+            self.vms.abort_start(name);
+            self.note_failed_start(name, &error);
+        }
+    }
+
+    fn launch_vm(&mut self, name: &Name, spec: &VmSpec, grant: Option<&Grant>) -> Result<(), ApiError> {
         let host = self.board.lock().host.clone();
         // Only a microguest is started before the probe has ended, and it needs no accelerator.
         let host = host.unwrap_or_else(|| HostFacts {
@@ -30,28 +44,50 @@ impl Reconciler {
         let place = {
             let mut seen = self.board.lock();
             seen.observed.host.huge_pages = huge_pages;
-            place_memory(&seen.observed.host, &vm.vm, grant)
+            place_memory(&seen.observed.host, spec, grant)
         };
-        let owner = self.store.state().owner_of(name);
-        let allowed = files::check_owner(&owner, &vm.vm);
-        let taken = allowed.and_then(|()| self.take_devices(name, &vm.vm));
-        match taken.and_then(|()| self.vms.start(name, &vm.vm, &owner, &host, grant.is_some(), &place)) {
-            Ok(pid) => {
-                self.store.event(Level::Info, &subject, "vm.started", &format!("started as process {pid}"));
-                self.attentive_until = Instant::now() + ATTENTION;
-                let watches = self.vms.watches().into_iter().filter(|(started, _)| started == name);
-                for (name, watch) in watches {
-                    self.watch(&name, watch);
-                }
-                let starting = self.vms.starting().into_iter().filter(|(started, ..)| started == name);
-                for (name, pid, watch) in starting {
-                    self.await_ready(name, pid, watch);
-                }
-            }
-            Err(error) => {
-                self.vms.fail(name, &error.to_string());
-                self.store.event(Level::Error, &subject, "vm.failed", &error.to_string());
+        self.vms.launch(name, spec, &host, &Place { exclusive: grant.is_some(), memory: &place })
+    }
+
+    /// Gives up the starts of VMs that nobody wants on any more. Limits processes that wait for
+    /// their programs, and takes note of the starts that have come to a result. The next plan keeps
+    /// the limits.
+    pub(super) fn finish_starts(&mut self) {
+        let state = self.store.state();
+        let is_wanted = |name: &Name| state.desired.vms.get(name).is_some_and(|vm| vm.power == Power::On);
+        self.vms.give_up_starts_unless(is_wanted);
+        let enforcer = &mut self.enforcer;
+        let limit = |name: &Name, pid, limits: &ProcessLimits| enforcer.limit(name, pid, limits);
+        for (name, result) in self.vms.finish_starts(limit) {
+            match result {
+                Ok(pid) => self.note_start(&name, pid),
+                Err(error) => self.note_failed_start(&name, &error),
             }
         }
+    }
+
+    fn note_start(&mut self, name: &Name, pid: u32) {
+        self.store.event(
+            Level::Info,
+            &format!("vm/{name}"),
+            "vm.started",
+            &format!("started as process {pid}"),
+        );
+        self.attentive_until = Instant::now() + ATTENTION;
+        for (started, watch) in self.vms.watches() {
+            if started == *name {
+                self.watch(&started, watch);
+            }
+        }
+        for (started, pid, watch) in self.vms.starting() {
+            if started == *name {
+                self.await_ready(started, pid, watch);
+            }
+        }
+    }
+
+    fn note_failed_start(&self, name: &Name, error: &ApiError) {
+        self.vms.fail(name, &error.to_string());
+        self.store.event(Level::Error, &format!("vm/{name}"), "vm.failed", &error.to_string());
     }
 }

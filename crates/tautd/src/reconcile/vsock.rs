@@ -4,19 +4,20 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::net::SocketType;
 use taut_api::Name;
 use taut_api::event::Level;
 use taut_api::fabric::PortId;
 use taut_api::fabric::message::Attachment;
 use taut_plan::Owner;
 use taut_vm::launch::RunPaths;
-use taut_vm::qmp::{Qmp, QmpError};
+use taut_vm::qmp::Qmp;
 use taut_vm::replug::{self, Replug};
 
 use super::Reconciler;
 use crate::board::Board;
 use crate::inbox::Message;
-use crate::listen::listen;
+use crate::listen::listen_at;
 use crate::{external, monitor_thread, store::Store};
 
 /// Maximum time for QEMU's monitor to answer, and for a guest to release a device. The monitor
@@ -30,7 +31,7 @@ const REPLUG_AGAIN: Duration = Duration::from_secs(2);
 impl Reconciler {
     /// Listens on the socket that QEMU connects to while it starts.
     pub(super) fn listen_for_vsock(&self, vm: &Name, port: PortId) {
-        if let Some(listener) = self.listen_at(vm, RunPaths::vmci_front) {
+        if let Some(listener) = self.listen_for(vm, RunPaths::vmci_front) {
             self.fabric.attach(port, Attachment::Listening, listener);
             // The next plan may start the VM.
             self.inbox.send(Message::Wake);
@@ -50,19 +51,19 @@ impl Reconciler {
 
     /// Listens on the socket by which programs of the host reach the guest.
     pub(super) fn listen_for_host(&self, vm: &Name, port: PortId) {
-        if let Some(listener) = self.listen_at(vm, RunPaths::vmci) {
+        if let Some(listener) = self.listen_for(vm, RunPaths::vmci) {
             self.fabric.listen_for_host(port, listener);
         }
     }
 
     /// Listens on one of a VM's sockets. Raises an event for each new problem.
-    fn listen_at(&self, vm: &Name, socket: fn(&RunPaths) -> PathBuf) -> Option<std::os::fd::OwnedFd> {
+    fn listen_for(&self, vm: &Name, socket: fn(&RunPaths) -> PathBuf) -> Option<std::os::fd::OwnedFd> {
         if !self.is_fabric_ready() {
             return None;
         }
         let listening = self.vms.made_paths(vm).and_then(|paths| {
             let path = socket(&paths);
-            listen(&path)
+            listen_at(&path, SocketType::STREAM)
                 .map_err(|error| io::Error::other(format!("cannot listen at {}: {error}", path.display())))
         });
         report(&self.board, &self.store, vm, "vmci.no-socket", listening)
@@ -86,7 +87,7 @@ impl Reconciler {
                 &store,
                 &vm,
                 "vmci.not-replugged",
-                replugged.map_err(|error| in_full(&error)),
+                replugged.map_err(|error| io::Error::other(format!("{:#}", anyhow::Error::from(error)))),
             ) {
                 Some(Replug::Done) => {
                     let message = "the device had lost the fabric and was plugged in again: its connections \
@@ -99,12 +100,6 @@ impl Reconciler {
             }
         });
     }
-}
-
-/// Returns an error with its cause in one line.
-fn in_full(error: &QmpError) -> io::Error {
-    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
-    io::Error::other(format!("{error}{cause}"))
 }
 
 /// Returns the value. Notes an error on the board and, unless it is known already, raises an event.

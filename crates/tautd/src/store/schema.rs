@@ -116,7 +116,7 @@ impl OpenError {
             Self::InUse { pid, .. } => {
                 let end = pid.map(|pid| format!("end it first (kill {pid}; its VMs go on)"));
                 let end = end.unwrap_or_else(|| "end the other one first".to_owned());
-                format!("{end}, or give this one its own --state-dir and --run-dir")
+                format!("{end}, or give this one its own --state-dir, --run-dir, --log-dir and --first-user")
             }
             Self::Damaged { path, .. } => {
                 let path = path.display();

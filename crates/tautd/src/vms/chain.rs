@@ -18,6 +18,7 @@ use taut_inspect::{Answer, AnswerError, Format, Image};
 use taut_vm::launch::{DiskChain, DiskImage};
 use taut_vm::named_file::NamedFile;
 
+use super::preparation::Progress;
 use crate::access::rights::Rights;
 
 /// Maximum number of images of a chain.
@@ -34,6 +35,8 @@ pub(super) trait Inspector {
 pub(super) struct OpenChain {
     pub(super) chain: DiskChain,
     pub(super) files: Vec<OwnedFd>,
+    /// Names of the files.
+    pub(super) names: Vec<String>,
 }
 
 /// An image of a chain that is being opened.
@@ -41,6 +44,14 @@ struct Link {
     path: PathBuf,
     format: Format,
     file: OwnedFd,
+}
+
+/// How images are opened.
+struct Way<'a> {
+    owner: &'a Rights,
+    progress: &'a Progress,
+    /// Access to the image that the disk names.
+    access: OFlags,
 }
 
 /// Opens the images of a disk, from the one that it names downwards, with the rights of the VM's
@@ -53,15 +64,16 @@ pub(super) fn open_chain(
     disk: &Disk,
     owner: &Rights,
     inspector: &dyn Inspector,
+    progress: &Progress,
 ) -> Result<OpenChain, ApiError> {
     let path = PathBuf::from(&disk.path);
     let access = if disk.snapshot { OFlags::RDONLY } else { OFlags::RDWR };
-    let name = path.clone();
-    let image = move || {
+    begin(progress, "opening", &path)?;
+    let image = || {
         let fits = |kind| matches!(kind, FileType::RegularFile | FileType::BlockDevice);
-        NamedFile::find(&name)?.open(access, fits)
+        NamedFile::find(&path)?.open(access, fits)
     };
-    let file = owner.open(image).map_err(|error| cannot_open(&path, &error))?;
+    let file = owner.act(image).map_err(|error| cannot_open(&path, &error))?;
     let mut next = Some(Link { path, format: format_of(disk.format), file });
     let mut opened = OpenChain::default();
     let mut identities = Vec::new();
@@ -78,12 +90,14 @@ pub(super) fn open_chain(
             return Err(ApiError::new(ErrorKind::Refused, message, hint));
         }
         identities.push(identity);
+        begin(progress, "inspecting", &link.path)?;
         let image = inspected(&link, inspector)?;
         if opened.files.is_empty() {
             opened.chain.virtual_size = image.virtual_size;
         }
         let is_device = FileType::from_raw_mode(found.mode()) == FileType::BlockDevice;
-        next = opened.add(link, owner, &image, is_device, access)?;
+        let way = Way { owner, progress, access };
+        next = opened.add(link, &image, is_device, &way)?;
     }
     Ok(opened)
 }
@@ -93,17 +107,15 @@ impl OpenChain {
     fn add(
         &mut self,
         link: Link,
-        owner: &Rights,
         image: &Image,
         is_device: bool,
-        access: OFlags,
+        way: &Way<'_>,
     ) -> Result<Option<Link>, ApiError> {
         if let Some(extent) = image.extents.first() {
             // The disk's bytes are in a raw file beside the descriptor, which is read no further.
             let path = link.path.with_file_name(&extent.name);
-            let access = if self.files.is_empty() { access } else { OFlags::RDONLY };
-            let file = open_below(owner, &link.path, &extent.name, access)
-                .map_err(|error| cannot_open(&path, &error))?;
+            let access = if self.files.is_empty() { way.access } else { OFlags::RDONLY };
+            let file = way.open_below(&link.path, &extent.name, access)?;
             let length = fstat(&file).map(|found| found.st_size as u64).unwrap_or_default();
             let end = extent.offset.checked_add(extent.size);
             if end.is_none_or(|end| end > length) {
@@ -113,6 +125,7 @@ impl OpenChain {
             }
             let part = Some((extent.offset, extent.size));
             self.chain.images.push(DiskImage { format: DiskFormat::Raw, is_device: false, part });
+            self.names.push(path.to_string_lossy().into_owned());
             self.files.push(file);
             return Ok(None);
         }
@@ -124,10 +137,10 @@ impl OpenChain {
         self.chain.images.push(DiskImage { format, is_device, part: None });
         let below = image.backing.as_ref().map(|backing| {
             let path = link.path.with_file_name(&backing.name);
-            let file = open_below(owner, &link.path, &backing.name, OFlags::RDONLY);
-            let file = file.map_err(|error| cannot_open(&path, &error))?;
+            let file = way.open_below(&link.path, &backing.name, OFlags::RDONLY)?;
             Ok(Link { path, format: backing.format, file })
         });
+        self.names.push(link.path.to_string_lossy().into_owned());
         self.files.push(link.file);
         below.transpose()
     }
@@ -135,7 +148,7 @@ impl OpenChain {
 
 /// Has an image inspected through a descriptor that cannot write.
 fn inspected(link: &Link, inspector: &dyn Inspector) -> Result<Image, ApiError> {
-    let again = format!("/proc/self/fd/{}", link.file.as_raw_fd());
+    let again = format!("/proc/thread-self/fd/{}", link.file.as_raw_fd());
     let file = open(again, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty());
     let file = file.map_err(|error| cannot_open(&link.path, &error.into()))?;
     match inspector.inspect(file.as_fd(), link.format) {
@@ -155,14 +168,20 @@ fn inspected(link: &Link, inspector: &dyn Inspector) -> Result<Image, ApiError> 
     }
 }
 
-/// Opens a regular file by its name in an image, below the folder of that image.
-fn open_below(owner: &Rights, image: &Path, name: &str, access: OFlags) -> io::Result<OwnedFd> {
-    let folder = image.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let (folder, name) = (folder.to_owned(), name.to_owned());
-    owner.open(move || {
-        let file = NamedFile::find_below(&folder, &name)?;
-        file.open(access, |kind| kind == FileType::RegularFile)
-    })
+impl Way<'_> {
+    /// Opens a regular file by its name in an image, below the folder of that image.
+    fn open_below(&self, image: &Path, name: &str, access: OFlags) -> Result<OwnedFd, ApiError> {
+        let folder = image.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        let path = image.with_file_name(name);
+        begin(self.progress, "opening", &path)?;
+        let open = || NamedFile::find_below(folder, name)?.open(access, |kind| kind == FileType::RegularFile);
+        self.owner.act(open).map_err(|error| cannot_open(&path, &error))
+    }
+}
+
+fn begin(progress: &Progress, act: &'static str, image: &Path) -> Result<(), ApiError> {
+    progress.begin(act, format!("its disk {}", image.display())).map_err(|error| cannot_open(image, &error))
 }
 
 fn cannot_open(path: &Path, error: &io::Error) -> ApiError {

@@ -14,8 +14,11 @@ use super::chain::Inspector;
 use crate::confine::{Confiner, Devices, Program, Walls};
 use crate::process::OomScore;
 
-/// Maximum time for an answer. The process has one second of CPU time for it.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum time for an answer. The process has one second of CPU time for it. A start that has made
+/// no progress is given up before.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum number of inspectors at a time. Their filter forbids them to create threads.
+const THREADS: u64 = 64;
 /// Maximum time for the process to end after its answer, or when it is killed.
 const ENDED_WITHIN: Duration = Duration::from_secs(5);
 
@@ -31,9 +34,9 @@ impl Inspector for Inspectors<'_> {
     fn inspect(&self, image: BorrowedFd<'_>, format: Format) -> io::Result<Answer> {
         let (answer, output) = pipe_with(PipeFlags::CLOEXEC)?;
         let (output, nowhere) = (File::from(output), File::options().write(true).open("/dev/null")?);
-        let program: PathBuf = self.libexec.join("taut-inspect");
-        let started = self.confiner.start(&Program {
-            path: &program,
+        let path: PathBuf = self.libexec.join("taut-inspect");
+        let program = Program {
+            path: &path,
             args: &[format.to_string()],
             descriptors: Vec::new(),
             input: Some(image),
@@ -43,10 +46,12 @@ impl Inspector for Inspectors<'_> {
             oom: OomScore::VM,
             devices: Devices::default(),
             locks_memory: false,
-            threads: 1,
+            threads: THREADS,
             walls: Walls::Inspector,
             run_dir: Path::new("/"),
-        })?;
+        };
+        // It ends with its answer, or with this daemon, and no other daemon looks for it.
+        let started = self.confiner.start(&program, |_| Ok(()))?;
         drop(output);
         let text = read_all(File::from(answer));
         if !started.process.has_ended(ENDED_WITHIN) || text.is_err() {

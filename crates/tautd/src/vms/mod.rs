@@ -5,37 +5,41 @@
 //! elsewhere ([`crate::console`]).
 
 mod chain;
+mod copies;
 mod descriptors;
 mod inspector;
+mod preparation;
 mod reason;
+mod record;
 mod start;
 mod stop;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::{fs, io};
 
 use rustix::net::SocketAddrUnix;
-use serde::{Deserialize, Serialize};
 use taut_api::Name;
 use taut_api::confinement::Confinement;
 use taut_api::fabric::counters::MAX_PORTS;
 use taut_api::link::WantedLink;
-use taut_api::machine::{DiskLimits, VmAccelerator};
+use taut_api::machine::DiskLimits;
 use taut_api::vm::VmKind;
 use taut_host::kernel::namespace;
-use taut_plan::Desired;
 use taut_plan::facts::{MachineSeen, MachineSize, VmSeen};
-use taut_vm::launch::{RunPaths, Tuning, private_socket};
+use taut_vm::launch::{RunPaths, private_socket};
 
-use crate::confine::Confiner;
+use crate::confine::{Confiner, is_program};
 use crate::console::Console;
 use crate::external::{connect_now, connect_to};
-use crate::process::{Identity, Process, write_record};
-use descriptors::Copies;
+use crate::inbox::Inbox;
+use crate::process::{Process, write_record};
+use copies::{Copies, InUse};
+use preparation::{Preparations, Tools};
 use reason::Ending;
+use record::{Facts, Record};
+pub(crate) use start::Place;
 use stop::Stopping;
 
 /// The VMs of one run directory.
@@ -49,8 +53,8 @@ pub(crate) struct Vms {
     confiner: Confiner,
     /// Keeps what they write.
     console: Console,
-    /// Copies of kernels and initrds.
-    copies: Copies,
+    /// Starts in progress.
+    preparations: Preparations,
     running: BTreeMap<Name, Running>,
 }
 
@@ -58,64 +62,10 @@ pub(crate) struct Vms {
 #[derive(Debug)]
 struct Running {
     process: Process,
-    kind: VmKind,
-    accelerator: VmAccelerator,
-    /// True if it was started with a VMCI device.
-    vmci: bool,
-    tuning: Tuning,
-    /// Limits of its disk.
-    disk_limits: DiskLimits,
-    /// vCPUs and memory that it was started with.
-    size: Option<MachineSize>,
-    /// Indices of the cards whose link QEMU has taken down.
-    links_down: BTreeSet<usize>,
-    /// QEMU has finished starting.
-    ready: bool,
-    /// Indices of the cards whose sockets are in the network namespace of its process.
-    private_cards: BTreeSet<usize>,
-    /// Path of its disk.
-    disk: Option<String>,
+    facts: Facts,
     /// Copies of its kernel and initrd, which serve other VMs as long as it runs.
-    _copies: Vec<Arc<OwnedFd>>,
-    /// User of its process; `None` if an earlier version started it as root.
-    user: Option<u32>,
-    /// Walls around its process that this host lacks.
-    missing_walls: Vec<String>,
+    _copies: Vec<InUse>,
     stopping: Option<Stopping>,
-}
-
-/// The record of a running VM for the next daemon.
-#[derive(Debug, Serialize, Deserialize)]
-struct Record {
-    #[serde(flatten)]
-    identity: Identity,
-    kind: VmKind,
-    accelerator: VmAccelerator,
-    #[serde(default)]
-    vmci: bool,
-    #[serde(default)]
-    tuning: Tuning,
-    #[serde(default)]
-    disk_limits: DiskLimits,
-    #[serde(default)]
-    size: Option<MachineSize>,
-    #[serde(default)]
-    links_down: BTreeSet<usize>,
-    #[serde(default = "ready_without_record")]
-    ready: bool,
-    #[serde(default)]
-    private_cards: BTreeSet<usize>,
-    #[serde(default)]
-    disk: Option<String>,
-    #[serde(default)]
-    user: Option<u32>,
-    #[serde(default)]
-    missing_walls: Vec<String>,
-}
-
-/// A VM counts as started if an earlier version of the daemon, which did not record it, left it.
-const fn ready_without_record() -> bool {
-    true
 }
 
 /// The way in which a VM's process ended.
@@ -137,31 +87,41 @@ impl Vms {
         libexec: &Path,
         confiner: Confiner,
         console: Console,
+        inbox: Inbox,
     ) -> io::Result<Self> {
         let dir = run_dir.join("vms");
         fs::create_dir_all(&dir)?;
         let mut running = BTreeMap::new();
         for name in names_in(&dir)? {
             let paths = RunPaths::new(dir.join(name.as_str()));
-            let Some(record) = record(&paths) else { continue };
-            if let Some(process) = Process::adopt(record.identity) {
+            let Some(Record { identity, facts }) = Record::read(&paths) else { continue };
+            let process = Process::adopt(identity);
+            if let Some(process) = process.filter(|process| !facts.waiting || is_program(process)) {
                 console.adopt(&name, &paths);
-                running.insert(name, Running::new(process, record));
+                running.insert(name, Running { process, facts, _copies: Vec::new(), stopping: None });
+            } else if facts.waiting {
+                // The daemon ended in the middle of a start, which this one begins anew.
+                clean_up(&paths, None);
+                console.forget(&name, &paths);
             } else {
-                let ending = Ending {
-                    pid: record.identity.pid,
-                    status: None,
-                    while_away: true,
-                    disk: record.disk.as_deref(),
-                };
+                let ending =
+                    Ending { pid: identity.pid, status: None, while_away: true, images: &facts.images };
                 console.flush_output(&name, &paths);
                 let log = Console::process_log(&console.logs().vm(&name), &paths);
                 clean_up(&paths, Some(&reason::describe(ending, &log, |_| None)));
                 console.forget(&name, &paths);
             }
         }
-        let (libexec, copies) = (libexec.to_owned(), Copies::default());
-        Ok(Self { dir, libexec, confiner, console, copies, running })
+        let libexec = libexec.to_owned();
+        let tools = Tools { confiner: confiner.clone(), libexec: libexec.clone(), copies: Copies::default() };
+        let preparations = Preparations::new(tools, inbox);
+        let waited: Vec<Name> =
+            running.iter().filter(|(_, vm)| vm.facts.waiting).map(|(name, _)| name.clone()).collect();
+        let mut vms = Self { dir, libexec, confiner, console, preparations, running };
+        for name in &waited {
+            vms.record_start(name);
+        }
+        Ok(vms)
     }
 
     /// Returns the handle of the process that keeps what VMs write.
@@ -187,29 +147,7 @@ impl Vms {
 
     fn observe(&self, name: &Name) -> VmSeen {
         let paths = self.paths(name);
-        let process = self.running.get(name).map(|vm| taut_plan::facts::Process {
-            pid: vm.process.pid(),
-            kind: vm.kind,
-            accelerator: vm.accelerator,
-            stopping: vm.stopping.is_some(),
-            // A microguest has its sockets from the start, and needs no time for anything else.
-            ready: vm.ready || vm.kind == VmKind::Micro,
-            sockets: (0..MAX_PORTS)
-                .take_while(|index| vm.private_cards.contains(index) || paths.nic(*index).exists())
-                .collect(),
-            vmci: vm.vmci,
-            locked: vm.tuning.locked,
-            machine: MachineSeen {
-                memory: start::seen(&vm.tuning.memory),
-                cpu_pm: vm.tuning.cpu_pm,
-                hint_dedicated: vm.tuning.hint_dedicated,
-                poll_control: vm.tuning.poll_control,
-                disk_limits: vm.disk_limits,
-                size: vm.size,
-                links_down: vm.links_down.clone(),
-            },
-            confinement: vm.user.map(|user| Confinement { user, missing: vm.missing_walls.clone() }),
-        });
+        let process = self.running.get(name).map(|vm| vm.observe(&paths));
         let failure = process.is_none().then(|| fs::read_to_string(failed(&paths)).ok()).flatten();
         let (vmci_socket, host_socket) = (paths.vmci_front().exists(), paths.vmci().exists());
         VmSeen { process, failure, vmci_socket, host_socket }
@@ -218,34 +156,40 @@ impl Vms {
     /// Records the limits that a running VM's disk has now.
     pub(crate) fn record_disk_limits(&mut self, name: &Name, limits: DiskLimits) {
         let message = "the limits of its disk cannot be recorded: the next daemon sets them again";
-        self.record_change(name, message, |vm| vm.disk_limits = limits);
+        self.record_change(name, message, |vm| vm.facts.disk_limits = limits);
     }
 
     /// Records the link that QEMU shows the guest on one of its cards.
     pub(crate) fn record_link(&mut self, name: &Name, index: usize, link: WantedLink) {
         let message = "the link of its card cannot be recorded: the next daemon sets it again";
         self.record_change(name, message, |vm| match link {
-            WantedLink::Up => drop(vm.links_down.remove(&index)),
-            WantedLink::Down => drop(vm.links_down.insert(index)),
+            WantedLink::Up => drop(vm.facts.links_down.remove(&index)),
+            WantedLink::Down => drop(vm.facts.links_down.insert(index)),
         });
+    }
+
+    /// Records that a VM's process has become its program.
+    fn record_start(&mut self, name: &Name) {
+        let message = "its start cannot be recorded: if it ends while no daemon runs, it is started again";
+        self.record_change(name, message, |vm| vm.facts.waiting = false);
     }
 
     /// Records that QEMU has finished starting; `pid` is its process.
     pub(crate) fn record_ready(&mut self, name: &Name, pid: u32) {
         if self.running.get(name).is_some_and(|vm| vm.process.pid() == pid) {
             let message = "the end of its start cannot be recorded: the next daemon asks QEMU again";
-            self.record_change(name, message, |vm| vm.ready = true);
+            self.record_change(name, message, |vm| vm.facts.ready = true);
         }
     }
 
     /// Records the sizes of VMs that a daemon without such records has started. A size cannot have
     /// changed since their start.
     pub(crate) fn record_missing_sizes(&mut self, size: impl Fn(&Name) -> Option<MachineSize>) {
-        let unknown = self.running.iter().filter(|(_, vm)| vm.size.is_none());
+        let unknown = self.running.iter().filter(|(_, vm)| vm.facts.size.is_none());
         let found = unknown.filter_map(|(name, _)| Some((name.clone(), size(name)?)));
         for (name, size) in found.collect::<Vec<_>>() {
             let message = "its size cannot be recorded: a change of it is not noticed by the next daemon";
-            self.record_change(&name, message, |vm| vm.size = Some(size));
+            self.record_change(&name, message, |vm| vm.facts.size = Some(size));
         }
     }
 
@@ -262,7 +206,7 @@ impl Vms {
     /// Connects to the socket of a VM's card without blocking. QEMU listens some time after its
     /// start.
     pub(crate) fn connect_nic(&self, name: &Name, index: usize) -> io::Result<OwnedFd> {
-        match self.running.get(name).filter(|vm| vm.private_cards.contains(&index)) {
+        match self.running.get(name).filter(|vm| vm.facts.private_cards.contains(&index)) {
             Some(vm) => {
                 let socket = SocketAddrUnix::new_abstract_name(private_socket(index).as_bytes())?;
                 namespace::within_process(vm.process.watch()?.as_fd(), || connect_to(&socket))
@@ -280,14 +224,15 @@ impl Vms {
     /// Returns each QEMU that has not finished starting, with its process and a descriptor that
     /// becomes readable when that ends.
     pub(crate) fn starting(&self) -> Vec<(Name, u32, io::Result<OwnedFd>)> {
-        let starts = self.running.iter().filter(|(_, vm)| vm.kind == VmKind::Qemu && !vm.ready);
+        let starts = self.running.iter().filter(|(_, vm)| vm.facts.kind == VmKind::Qemu && !vm.facts.ready);
         starts.map(|(name, vm)| (name.clone(), vm.process.pid(), vm.process.watch())).collect()
     }
 
-    /// Cleans up after a VM's process and returns how it ended; `None` while it runs. The documents
-    /// in `desired` tell which VM has a disk open that this one could not open.
-    pub(crate) fn ended(&mut self, name: &Name, desired: &Desired) -> Option<End> {
-        if !self.running.get(name)?.process.has_ended(std::time::Duration::ZERO) {
+    /// Cleans up after a VM's process and returns how it ended; `None` while it runs. The thread of
+    /// a start reports the end of a process that has not become its program.
+    pub(crate) fn ended(&mut self, name: &Name) -> Option<End> {
+        let vm = self.running.get(name).filter(|vm| !vm.facts.waiting)?;
+        if !vm.process.has_ended(std::time::Duration::ZERO) {
             return None;
         }
         let vm = self.running.remove(name)?;
@@ -296,9 +241,9 @@ impl Vms {
             _ if vm.stopping.is_some() => End::Stopped,
             Some(status) if status.success() => End::ShutDown,
             status => {
-                let disk = vm.disk.as_deref();
-                let ending = Ending { pid: vm.process.pid(), status, while_away: false, disk };
-                let holder = |disk: &str| reason::holder(desired, self.running.keys(), name, disk);
+                let images = &vm.facts.images;
+                let ending = Ending { pid: vm.process.pid(), status, while_away: false, images };
+                let holder = |name: &str| self.holder(images.iter().find(|image| image.name == name)?.file?);
                 self.console.flush_output(name, &paths);
                 let log = Console::process_log(&self.console.logs().vm(name), &paths);
                 End::Failed(reason::describe(ending, &log, holder))
@@ -307,6 +252,13 @@ impl Vms {
         self.console.forget(name, &paths);
         clean_up(&paths, if let End::Failed(reason) = &end { Some(reason) } else { None });
         Some(end)
+    }
+
+    /// Returns the running VM whose disk has this file as an image.
+    fn holder(&self, file: (u64, u64)) -> Option<Name> {
+        let holds =
+            |(_, vm): &(&Name, &Running)| vm.facts.images.iter().any(|image| image.file == Some(file));
+        self.running.iter().find(holds).map(|(name, _)| name.clone())
     }
 
     /// Records why a VM does not run, until [`Vms::clear_failure`].
@@ -353,54 +305,44 @@ impl Vms {
 }
 
 impl Running {
-    /// A VM with this process, as recorded.
-    fn new(process: Process, record: Record) -> Self {
-        let Record { identity: _, kind, accelerator, vmci, tuning, disk_limits, .. } = record;
-        let Record { size, links_down, ready, private_cards, disk, user, missing_walls, .. } = record;
-        Self {
-            process,
-            kind,
-            accelerator,
-            vmci,
-            tuning,
-            disk_limits,
-            size,
-            links_down,
-            ready,
-            private_cards,
-            disk,
-            _copies: Vec::new(),
-            user,
-            missing_walls,
-            stopping: None,
-        }
+    fn record(&self) -> Record {
+        Record { identity: self.process.identity(), facts: self.facts.clone() }
     }
 
-    fn record(&self) -> Record {
-        Record {
-            identity: self.process.identity(),
-            kind: self.kind,
-            accelerator: self.accelerator,
-            vmci: self.vmci,
-            tuning: self.tuning,
-            disk_limits: self.disk_limits,
-            size: self.size,
-            links_down: self.links_down.clone(),
-            ready: self.ready,
-            private_cards: self.private_cards.clone(),
-            disk: self.disk.clone(),
-            user: self.user,
-            missing_walls: self.missing_walls.clone(),
+    fn observe(&self, paths: &RunPaths) -> taut_plan::facts::Process {
+        let facts = &self.facts;
+        taut_plan::facts::Process {
+            pid: self.process.pid(),
+            kind: facts.kind,
+            accelerator: facts.accelerator,
+            stopping: self.stopping.is_some(),
+            // A microguest has its sockets from the start, and needs no time for anything else.
+            ready: facts.ready || facts.kind == VmKind::Micro,
+            sockets: (0..MAX_PORTS)
+                .take_while(|index| facts.private_cards.contains(index) || paths.nic(*index).exists())
+                .collect(),
+            vmci: facts.vmci,
+            locked: facts.tuning.locked,
+            machine: MachineSeen {
+                memory: start::seen(&facts.tuning.memory),
+                cpu_pm: facts.tuning.cpu_pm,
+                hint_dedicated: facts.tuning.hint_dedicated,
+                poll_control: facts.tuning.poll_control,
+                disk_limits: facts.disk_limits,
+                size: facts.size,
+                links_down: facts.links_down.clone(),
+            },
+            confinement: facts.user.map(|user| Confinement {
+                user,
+                missing: facts.missing_walls.clone(),
+                ..Confinement::default()
+            }),
         }
     }
 }
 
 fn failed(paths: &RunPaths) -> PathBuf {
     paths.dir().join("failed")
-}
-
-fn record(paths: &RunPaths) -> Option<Record> {
-    serde_json::from_slice(&fs::read(paths.pid()).ok()?).ok()
 }
 
 fn names_in(dir: &Path) -> io::Result<Vec<Name>> {

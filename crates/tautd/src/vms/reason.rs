@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 use taut_api::Name;
-use taut_plan::Desired;
+
+use super::record::ImageFile;
 
 /// Maximum number of bytes at the end of a log that are read.
 const LOG_READ: usize = 64 << 10;
@@ -13,8 +14,8 @@ const LOG_READ: usize = 64 << 10;
 const LOG_TAIL: usize = 1000;
 /// QEMU prints a line with these words for each socket that it opens.
 const HARMLESS: &str = ": info: QEMU waiting for connection on: ";
-/// QEMU's name for the image that a disk names.
-const DESCRIPTOR: &str = "/dev/fdset/1";
+/// Beginning of QEMU's names for the images of a disk. Their numbers follow, from 1 on.
+const DESCRIPTOR: &str = "/dev/fdset/";
 /// QEMU prints the name of a locked image after these words, in brackets.
 const LOCKED: &str = "Is another process using the image [";
 
@@ -26,23 +27,20 @@ pub(super) struct Ending<'a> {
     pub(super) status: Option<ExitStatus>,
     /// The process ended before this daemon started.
     pub(super) while_away: bool,
-    /// Path of its disk.
-    pub(super) disk: Option<&'a str>,
+    /// Images of its disk, as recorded.
+    pub(super) images: &'a [ImageFile],
 }
 
-/// Returns the reason of a failure. `log` is that of the process. `holder` returns the VM that has
-/// a disk open.
+/// Returns the reason of a failure. `log` is that of the process. `holder` returns the
+/// other VM that has an image.
 pub(super) fn describe(ending: Ending<'_>, log: &Path, holder: impl FnOnce(&str) -> Option<Name>) -> String {
-    let mut log = last_words(log);
-    if let Some(disk) = ending.disk {
-        log = named(&log, disk);
-    }
+    let log = named(&last_words(log), ending.images);
     let mut reason = String::new();
-    if let Some(disk) = locked_disk(&log) {
-        reason = match holder(disk) {
-            Some(vm) => format!("its disk {disk} is in use by VM `{vm}`; "),
-            None => format!("its disk {disk} is in use by another process; "),
-        };
+    if let Some(image) = locked_image(&log) {
+        let is_disk = ending.images.first().is_none_or(|disk| disk.name == image);
+        let what = if is_disk { "disk" } else { "base image" };
+        let by = holder(image).map_or("another process".to_owned(), |vm| format!("VM `{vm}`"));
+        reason = format!("its {what} {image} is in use by {by}; ");
     }
     reason += &how(ending);
     if !log.is_empty() {
@@ -52,32 +50,20 @@ pub(super) fn describe(ending: Ending<'_>, log: &Path, holder: impl FnOnce(&str)
     reason
 }
 
-/// Replaces QEMU's name for the image that a disk names by its path, and no longer name.
-fn named(log: &str, disk: &str) -> String {
+/// Replaces QEMU's names for the images of a disk by those of their files.
+fn named(log: &str, images: &[ImageFile]) -> String {
     let mut parts = log.split(DESCRIPTOR);
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let is_longer = part.starts_with(|next: char| next.is_ascii_digit());
-        text.push_str(if is_longer { DESCRIPTOR } else { disk });
-        text.push_str(part);
+        let end = part.find(|next: char| !next.is_ascii_digit()).unwrap_or(part.len());
+        let (number, rest) = part.split_at(end);
+        let image = number.parse::<usize>().ok().and_then(|number| images.get(number.checked_sub(1)?));
+        match image {
+            Some(image) => text.extend([image.name.as_str(), rest]),
+            None => text.extend([DESCRIPTOR, part]),
+        }
     }
     text
-}
-
-/// Returns the name of a running VM, other than `name`, whose document names this disk.
-pub(super) fn holder<'a>(
-    desired: &Desired,
-    mut running: impl Iterator<Item = &'a Name>,
-    name: &Name,
-    disk: &str,
-) -> Option<Name> {
-    let real = |path: &str| fs::canonicalize(path).unwrap_or_else(|_| path.into());
-    let disk = real(disk);
-    let has_it = |vm: &Name| {
-        let spec = desired.vms.get(vm).and_then(|vm| vm.vm.disk.as_ref());
-        spec.is_some_and(|spec| real(&spec.path) == disk)
-    };
-    running.find(|vm| *vm != name && has_it(vm)).cloned()
 }
 
 fn how(ending: Ending<'_>) -> String {
@@ -104,8 +90,8 @@ fn tail(log: &str) -> &str {
     &log[start..]
 }
 
-/// Returns the path of the disk that QEMU could not lock.
-fn locked_disk(log: &str) -> Option<&str> {
+/// Returns the name of the image that QEMU could not lock.
+fn locked_image(log: &str) -> Option<&str> {
     let (_, rest) = log.rsplit_once(LOCKED)?;
     rest.split_once("]?").map(|(path, _)| path)
 }
@@ -121,8 +107,16 @@ mod first_hour {
         (dir, log)
     }
 
-    fn ending(status: Option<ExitStatus>) -> Ending<'static> {
-        Ending { pid: 7, status, while_away: false, disk: Some("/d.qcow2") }
+    fn ending(status: Option<ExitStatus>, images: &[ImageFile]) -> Ending<'_> {
+        Ending { pid: 7, status, while_away: false, images }
+    }
+
+    fn db1() -> Name {
+        "db1".parse().unwrap()
+    }
+
+    fn images() -> [ImageFile; 2] {
+        ["/d.qcow2", "/base.qcow2"].map(|name| ImageFile { name: name.to_owned(), file: None })
     }
 
     #[test]
@@ -134,20 +128,32 @@ mod first_hour {
         let question = question("/d.qcow2");
         let status = <ExitStatus as std::os::unix::process::ExitStatusExt>::from_raw(1 << 8);
         let asked = std::cell::Cell::new(false);
-        let reason = describe(ending(Some(status)), &log, |disk| {
+        let reason = describe(ending(Some(status), &images()), &log, |disk| {
             asked.set(disk == "/d.qcow2");
-            Some("db1".parse().unwrap())
+            Some(db1())
         });
         let first = "its disk /d.qcow2 is in use by VM `db1`; its process 7 ended with exit status: 1";
         assert_eq!(reason, format!("{first}; it said: {error}\n{question}"));
         assert!(asked.get());
-        assert!(describe(ending(Some(status)), &log, |_| None).contains("in use by another process"));
+        assert!(
+            describe(ending(Some(status), &images()), &log, |_| None).contains("in use by another process")
+        );
+    }
+
+    #[test]
+    fn images_have_the_names_of_their_files() {
+        let said = "qemu: /dev/fdset/12, /dev/fdset/x, /dev/fdset/0: no\nCould not open '/dev/fdset/2'";
+        let told = named(said, &images());
+        assert_eq!(told, "qemu: /dev/fdset/12, /dev/fdset/x, /dev/fdset/0: no\nCould not open '/base.qcow2'");
+        let (_dir, log) = log("Is another process using the image [/dev/fdset/2]?");
+        let reason = describe(ending(None, &images()), &log, |image| (image == "/base.qcow2").then(db1));
+        assert!(reason.starts_with("its base image /base.qcow2 is in use by VM `db1`; "), "{reason}");
     }
 
     #[test]
     fn a_long_log_is_cut_at_a_character() {
         let (_dir, log) = log(&"é".repeat(LOG_TAIL));
-        let reason = describe(ending(None), &log, |_| unreachable!("the log names no disk"));
+        let reason = describe(ending(None, &images()), &log, |_| unreachable!("the log names no disk"));
         let words = reason.split_once("it said: ").unwrap().1;
         assert_eq!(words.len(), LOG_TAIL);
     }
@@ -155,7 +161,7 @@ mod first_hour {
     #[test]
     fn an_unknown_exit_status_is_told() {
         let (_dir, log) = log("");
-        let told = describe(ending(None), &log, |_| None);
+        let told = describe(ending(None, &images()), &log, |_| None);
         assert_eq!(told, "its process 7 ended; its exit status is not known");
     }
 }

@@ -35,7 +35,7 @@ impl Vms {
     pub(crate) fn stop(&mut self, name: &Name, grace: Duration) {
         let monitor = self.paths(name).qmp();
         let Some(vm) = self.running.get_mut(name) else { return };
-        match vm.kind {
+        match vm.facts.kind {
             VmKind::Micro => vm.terminate(),
             VmKind::Qemu => {
                 let until = Instant::now() + grace;

@@ -1,5 +1,7 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use taut_api::ApiError;
+use taut_api::enforcement::ProcessLimits;
 use taut_api::host::{Accelerator, AcceleratorKind};
 use taut_api::machine::VmAccelerator;
 
@@ -27,12 +29,42 @@ fn spec() -> taut_api::vm::VmSpec {
 
 fn adopt(dir: &Path) -> io::Result<Vms> {
     let console = Console::new(dir, dir, LogFolder::at(dir.join("log")), None, Confiner::without_walls())?;
-    Vms::adopt(dir, dir, Confiner::without_walls(), console)
+    Vms::adopt(dir, dir, Confiner::without_walls(), console, Inbox::new().0)
+}
+
+fn place() -> Place<'static> {
+    const ANYWHERE: &MemoryPlace = &MemoryPlace { nodes: Vec::new(), huge: false };
+    Place { exclusive: false, memory: ANYWHERE }
+}
+
+fn no_limit(_: &Name, _: u32, _: &ProcessLimits) {}
+
+/// Prepares and launches a microguest.
+fn launch(vms: &mut Vms, name: &Name) -> Result<(), ApiError> {
+    let (spec, end) = (spec(), Instant::now() + Duration::from_secs(20));
+    while !vms.prepare(name, &spec, &Rights::root()) {
+        assert!(Instant::now() < end, "{:?}", vms.start_steps());
+        assert!(vms.finish_starts(no_limit).is_empty());
+    }
+    vms.launch(name, &spec, &host(), &place())
+}
+
+/// Starts a microguest, and returns its process.
+fn start(vms: &mut Vms, name: &Name) -> Result<u32, ApiError> {
+    launch(vms, name)?;
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        assert!(Instant::now() < end, "{:?}", vms.start_steps());
+        if let Some((started, result)) = vms.finish_starts(no_limit).pop() {
+            assert_eq!(started, *name);
+            return result;
+        }
+    }
 }
 
 fn wait_for_end(vms: &mut Vms, name: &Name) -> End {
     assert!(vms.running[name].process.has_ended(Duration::from_secs(20)));
-    vms.ended(name, &Desired::default()).unwrap()
+    vms.ended(name).unwrap()
 }
 
 #[test]
@@ -41,7 +73,7 @@ fn the_next_daemon_adopts_a_running_vm() {
     let name: Name = "m1".parse().unwrap();
     make_program(dir.path(), "exec sleep 60");
     let mut first = adopt(dir.path()).unwrap();
-    let pid = first.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
+    let pid = start(&mut first, &name).unwrap();
     assert_eq!(first.observe(&name).process.unwrap().accelerator, VmAccelerator::Native);
 
     let mut second = adopt(dir.path()).unwrap();
@@ -62,7 +94,7 @@ fn a_failures_reason_is_kept_until_it_is_cleared() {
     let name: Name = "m1".parse().unwrap();
     make_program(dir.path(), "echo no such luck >&2; exit 3");
     let mut vms = adopt(dir.path()).unwrap();
-    vms.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
+    start(&mut vms, &name).unwrap();
     let End::Failed(reason) = wait_for_end(&mut vms, &name) else { panic!("it failed") };
     assert!(reason.contains("no such luck") && reason.contains('3'), "{reason}");
     assert_eq!(adopt(dir.path()).unwrap().observe(&name).failure.as_deref(), Some(reason.as_str()));
@@ -76,7 +108,7 @@ fn first_hour_the_signal_that_killed_an_adopted_vm_is_told() {
     let name: Name = "m1".parse().unwrap();
     make_program(dir.path(), "exec sleep 60");
     let mut first = adopt(dir.path()).unwrap();
-    let pid = first.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
+    let pid = start(&mut first, &name).unwrap();
     let mut second = adopt(dir.path()).unwrap();
     second.running[&name].process.signal(rustix::process::Signal::KILL);
     // The first daemon has not reaped its child.
@@ -86,12 +118,109 @@ fn first_hour_the_signal_that_killed_an_adopted_vm_is_told() {
 }
 
 #[test]
+fn a_start_in_whose_middle_the_daemon_ended_is_no_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let name: Name = "m1".parse().unwrap();
+    make_program(dir.path(), "exec sleep 60");
+    let mut first = adopt(dir.path()).unwrap();
+    start(&mut first, &name).unwrap();
+    first.kill(&name);
+    assert!(first.running[&name].process.has_ended(Duration::from_secs(20)));
+    let path = first.paths(&name).pid();
+    let Record { identity, facts } = Record::read(&first.paths(&name)).unwrap();
+    assert!(!facts.waiting);
+    write_record(&path, &Record { identity, facts: Facts { waiting: true, ..facts } }).unwrap();
+    assert_eq!(adopt(dir.path()).unwrap().observe(&name), VmSeen::default());
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_program_that_ran_before_its_daemon_could_record_that_is_adopted() {
+    let dir = tempfile::tempdir().unwrap();
+    let name: Name = "m1".parse().unwrap();
+    make_program(dir.path(), "exec sleep 60");
+    let mut first = adopt(dir.path()).unwrap();
+    let pid = start(&mut first, &name).unwrap();
+    let Record { identity, facts } = Record::read(&first.paths(&name)).unwrap();
+    let record = Record { identity, facts: Facts { waiting: true, ..facts } };
+    write_record(&first.paths(&name).pid(), &record).unwrap();
+    let mut second = adopt(dir.path()).unwrap();
+    assert_eq!(second.observe(&name).process.unwrap().pid, pid);
+    assert!(!Record::read(&first.paths(&name)).unwrap().facts.waiting);
+    second.kill(&name);
+    assert_eq!(wait_for_end(&mut second, &name), End::Stopped);
+}
+
+#[test]
+fn a_process_is_recorded_watched_and_limited_before_its_start_is_confirmed() {
+    let dir = tempfile::tempdir().unwrap();
+    let name: Name = "m1".parse().unwrap();
+    make_program(dir.path(), "exec sleep 60");
+    let mut vms = adopt(dir.path()).unwrap();
+    launch(&mut vms, &name).unwrap();
+    let (paths, end) = (vms.paths(&name), Instant::now() + Duration::from_secs(20));
+    let mut limited = None;
+    while limited.is_none() {
+        assert!(Instant::now() < end, "{:?}", vms.start_steps());
+        let finished = vms.finish_starts(|_, pid, limits| {
+            let record = Record::read(&paths).expect("it is recorded");
+            assert!(record.facts.waiting && record.identity.pid == pid);
+            limited = Some((pid, limits.processes));
+        });
+        assert!(finished.is_empty(), "nothing is confirmed yet");
+    }
+    let pid = vms.running[&name].process.pid();
+    assert_eq!(limited, Some((pid, 81)));
+    // It is not taken for a VM that has ended, whatever becomes of it.
+    assert_eq!(vms.ended(&name), None);
+    let finished = loop {
+        assert!(Instant::now() < end, "{:?}", vms.start_steps());
+        if let Some(finished) = vms.finish_starts(no_limit).pop() {
+            break finished;
+        }
+    };
+    assert_eq!(finished.1.unwrap(), pid);
+    assert!(!Record::read(&paths).unwrap().facts.waiting);
+    vms.kill(&name);
+    assert_eq!(wait_for_end(&mut vms, &name), End::Stopped);
+}
+
+#[test]
+fn a_start_that_is_given_up_leaves_neither_process_nor_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let name: Name = "m1".parse().unwrap();
+    make_program(dir.path(), "exec sleep 60");
+    let mut vms = adopt(dir.path()).unwrap();
+    launch(&mut vms, &name).unwrap();
+    let (path, end) = (vms.paths(&name).pid(), Instant::now() + Duration::from_secs(20));
+    while !path.exists() {
+        assert!(Instant::now() < end, "{:?}", vms.start_steps());
+    }
+    let identity = Record::read(&vms.paths(&name)).unwrap().identity;
+    vms.end_starts(Duration::from_secs(20));
+    assert!(Process::adopt(identity).is_none(), "the process has ended");
+    assert!(!path.exists() && !vms.any_running());
+    assert_eq!(vms.observe(&name), VmSeen::default());
+}
+
+#[test]
+fn a_record_that_cannot_be_written_starts_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let name: Name = "m1".parse().unwrap();
+    make_program(dir.path(), "touch \"$(dirname \"$0\")/ran\"; exec sleep 60");
+    let mut vms = adopt(dir.path()).unwrap();
+    // A folder in the record's place.
+    fs::create_dir_all(vms.paths(&name).pid().join("full")).unwrap();
+    let error = start(&mut vms, &name).unwrap_err();
+    assert!(error.to_string().contains("starting"), "{error}");
+    assert!(!vms.any_running());
+}
+
+#[test]
 fn an_error_names_the_missing_program() {
     let dir = tempfile::tempdir().unwrap();
     let mut vms = adopt(dir.path()).unwrap();
-    let error = vms
-        .start(&"m1".parse().unwrap(), &spec(), &Rights::root(), &host(), false, &MemoryPlace::default())
-        .unwrap_err();
+    let error = start(&mut vms, &"m1".parse().unwrap()).unwrap_err();
     assert!(error.message.contains("taut-micro"), "{error}");
     assert!(!vms.any_running());
 }
@@ -102,7 +231,7 @@ fn a_guest_that_shuts_itself_down_has_not_failed() {
     let name: Name = "m1".parse().unwrap();
     make_program(dir.path(), "exit 0");
     let mut vms = adopt(dir.path()).unwrap();
-    vms.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
+    start(&mut vms, &name).unwrap();
     assert_eq!(wait_for_end(&mut vms, &name), End::ShutDown);
 }
 
@@ -112,7 +241,7 @@ fn a_running_vm_is_observed_without_its_run_directory() {
     let name: Name = "m1".parse().unwrap();
     make_program(dir.path(), "exec sleep 60");
     let mut vms = adopt(dir.path()).unwrap();
-    let pid = vms.start(&name, &spec(), &Rights::root(), &host(), false, &MemoryPlace::default()).unwrap();
+    let pid = start(&mut vms, &name).unwrap();
     fs::remove_dir_all(dir.path().join("vms")).unwrap();
     assert_eq!(vms.seen()[&name].process.as_ref().map(|process| process.pid), Some(pid));
     vms.kill(&name);

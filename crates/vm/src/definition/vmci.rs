@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use taut_api::ApiError;
 use taut_api::fabric::counters::MAX_CONNECTIONS;
 use taut_api::vmci::{Cid, VmciSpec};
+use taut_api::word::removes;
 
 use crate::error::invalid;
 
@@ -31,6 +32,12 @@ pub fn check(vmci: &VmciSpec) -> Result<(), ApiError> {
         return Err(invalid(
             format!("vmci: half_open = {half_open} is outside 1 to {connections}, the limit for connections"),
             "use at most as many as `connections`: half-open ones count as connections",
+        ));
+    }
+    if let Some(group) = vmci.group.as_ref().filter(|group| removes(group.as_str())) {
+        return Err(invalid(
+            format!("vmci: group = \"{group}\" names no group"),
+            "remove `group` if no group may connect, or write the group's number",
         ));
     }
     domains(vmci)

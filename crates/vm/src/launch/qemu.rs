@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use taut_api::Name;
 use taut_api::host::{AcceleratorKind, QemuInfo};
+use taut_api::machine::TCG_CACHE;
 use taut_api::passthrough::PciAddress;
 use taut_api::vm::{Boot, NicModel, NicSpec, VmSpec};
 
@@ -13,10 +14,6 @@ use super::{Launch, MSIX_WORKS_FROM, RunPaths, Start, disk, memory, tuning, vmci
 
 /// Name of the agent's virtio-serial port in the guest's `/dev/virtio-ports`.
 const AGENT_PORT: &str = "org.taut.agent.0";
-
-/// Memory for translated code per VM, in MiB. With QEMU's default (1 GiB), fifty idle guests would
-/// use up the host. Guests boot and run at the same speed with this value.
-const TCG_CACHE: u32 = 64;
 
 /// Forbids QEMU what it never needs here: programs, more privileges, and changes of its own
 /// scheduling, which the daemon sets from outside.
@@ -55,7 +52,7 @@ pub(super) fn start(launch: &Launch<'_>, qemu: &QemuInfo) -> Start {
         args.option(name, value);
     }
     if emulated {
-        args.option("-accel", format!("tcg,tb-size={TCG_CACHE}"));
+        args.option("-accel", format!("tcg,tb-size={}", TCG_CACHE.as_mib()));
         if spec.boot.is_none() {
             // Distributions on users' disks may require more than the instruction set of the
             // default CPU.

@@ -35,7 +35,7 @@ pub fn set(qmp: &mut Qmp, limits: DiskLimits) -> Result<(), QmpError> {
     let path = format!("/objects/{GROUP}");
     let arguments = json!({ "path": path, "property": "limits", "value": object(limits) });
     match qmp.execute("qom-set", &arguments) {
-        Err(QmpError::Refused { .. }) => set_of_drive(qmp, limits),
+        Err(error) if error.is_not_found() => set_of_drive(qmp, limits),
         done => done.map(drop),
     }
 }

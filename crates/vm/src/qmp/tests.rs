@@ -152,3 +152,19 @@ fn silence_ends_at_the_deadline() {
     assert!(matches!(silent, Err(QmpError::Io(_))));
     drop(listener);
 }
+
+#[test]
+fn limits_go_to_the_drive_only_if_there_is_no_group() {
+    let limits = taut_api::machine::DiskLimits { bandwidth: None, iops: Some(7) };
+    let empty = r#"{"return": {}}"#;
+    let refusal = |class: &str| format!(r#"{{"error": {{"class": "{class}", "desc": "no"}}}}"#);
+    let set = |answers: &[&str]| {
+        let (dir, thread) = monitor(GREETING, answers);
+        let done = crate::launch::throttle::set(&mut connect(&dir).unwrap(), limits);
+        (done.map_err(|error| error.to_string()), thread.join().unwrap())
+    };
+    let (done, sent) = set(&[empty, &refusal("DeviceNotFound"), empty]);
+    assert!(done.is_ok() && sent[2].contains("block_set_io_throttle"), "{sent:?}");
+    let (done, sent) = set(&[empty, &refusal("GenericError")]);
+    assert_eq!((done.unwrap_err().as_str(), sent.len()), ("QEMU refused qom-set: no", 2));
+}

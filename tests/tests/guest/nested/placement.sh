@@ -1,22 +1,7 @@
 # shellcheck shell=sh
 # Placement, shares and latency sensitivity on a host with two NUMA nodes and cgroup v2. Each line
-# `ok …` or `not ok …` is one fact. The VM stays in its firmware, with all memory reserved, so that
-# each page has a node.
-
-fact() { # WHAT COMMAND…: does it come true within 30 s?
-  what=$1
-  shift
-  for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
-    if "$@" >/dev/null 2>&1; then echo "ok $what"; return; fi
-    sleep 1
-  done
-  echo "not ok $what"
-  set -x
-  "$@"
-  set +x
-  taut vm explain fw
-  state
-}
+# `ok …` or `not ok …` is one fact (fact.sh). The VM stays in its firmware, with all memory
+# reserved, so that each page has a node.
 
 pid() { ps -C qemu-system-x86_64 -o pid= | tr -d ' '; }
 # Prints the pCPUs that vCPU $1 may run on.
@@ -31,6 +16,7 @@ holds() { [ "$(cat "$(group)/$1")" = "$2" ]; }
 explained() { taut vm explain fw | grep -q "$1"; }
 state() { (cd /sys/fs/cgroup && ls -d ./*/ ./*/*/ 2>/dev/null; cat cpuset.cpus.effective cpuset.cpus.isolated cgroup.subtree_control; cat /sys/devices/system/cpu/cpu*/power/pm_qos_resume_latency_us); }
 isolated() { [ "$(cat /sys/fs/cgroup/cpuset.cpus.isolated)" = "$1" ]; }
+diagnose() { taut vm explain fw; state; }
 as_before() { [ "$(state)" = "$before" ]; }
 alone() { # pCPU $1: of all threads with memory of their own, only one may run there
   count=0
@@ -58,6 +44,11 @@ fact "it sees both nodes" sh -c 'taut host show | grep -q "2 NUMA nodes"'
 before=$(state)
 taut vm create -f /vm.toml && taut vm start fw
 fact "the VM runs, its memory is allocated" sh -c 'grep memfd /proc/$(ps -C qemu-system-x86_64 -o pid= | tr -d " ")/numa_maps | grep -q dirty=16384'
+
+# 64 MiB of the guest, 1 for page tables, 64 for translated code, 256 for the program, and 82 stacks
+# of 8 MiB, which are locked.
+fact "its process has a memory limit" holds memory.max 1091567616
+fact "and a process limit" holds pids.max 82
 
 taut vm set fw --cpu-affinity 3
 fact "vCPUs run where their affinity says" may_run "3 and 3"

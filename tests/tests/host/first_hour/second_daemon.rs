@@ -24,6 +24,7 @@ fn a_second_daemon_is_told_of_the_first() {
     assert!(said.contains("another tautd runs on "), "{said}");
     let end = format!("taut --socket {} shutdown", run.join("tautd.sock").display());
     assert!(said.split_once("\nhint: ").unwrap().1.contains(&end), "{said}");
+    assert!(said.contains("--first-user that is at least 65536 higher or lower"), "{said}");
 
     let other = directory();
     let said = refused(&tautd(&state, &other.path().join("run")));

@@ -68,6 +68,10 @@ fn shared_vcpus_run_on_the_pcpus_of_their_affinity() {
     runs_on(&taut, "m1", "1");
     bind(&taut, "m1", "any");
     runs_on(&taut, "m1", &everywhere);
+    // As long as they run, the ledger has their control groups with the limits of their processes.
+    for vm in ["m1", "m2"] {
+        taut.ok(["vm", "stop", vm]);
+    }
     eventually("nothing is left in the ledger", || {
         (!taut.dir().join("state/host-changes.json").exists()).then_some(())
     });
@@ -80,7 +84,7 @@ fn shares_of_a_latency_sensitive_vm_keep_its_threads_in_real_time() {
     let taut = start(&scope);
     taut.boot("m1", &micro("10.72.0.1"));
     let pid = taut.json(["vm", "show", "m1"])["status"]["pid"].as_u64().unwrap();
-    let group = || std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap().contains("taut.vm.m1");
+    let group = || taut_tests::cpu_group(pid).to_string_lossy().contains("taut.vm.m1");
     let first = |what: &str| eventually(what, || classes(pid).contains(&1).then_some(()));
     set(&taut, "m1", "high");
     granted(&taut, "m1");

@@ -31,6 +31,9 @@ use self::calls::Own;
 /// missing.
 const ALLOW_MISSING: &str = "TAUT_ALLOW_MISSING";
 
+/// Exit status after a panic: what shells show for `SIGABRT`.
+const PANICKED: i32 = 134;
+
 /// Reasons why the sandbox cannot be entered.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
@@ -65,7 +68,7 @@ pub enum SandboxError {
 /// Call it before the process has other threads.
 pub fn enter() -> Result<(), SandboxError> {
     let own = Own::find().map_err(SandboxError::Folder)?;
-    print_panics_without_backtrace();
+    end_at_panics();
     forbid_core_dumps()?;
     drop_privileges()?;
     close_file_system()?;
@@ -76,11 +79,15 @@ pub fn enter() -> Result<(), SandboxError> {
 
 /// Replaces the usual handling of panics, which opens files if `RUST_BACKTRACE` asks for a
 /// backtrace. That would end the process before its message is complete.
-fn print_panics_without_backtrace() {
+///
+/// The process ends by an exit: as the first one of its namespace it would not get `SIGABRT`, and
+/// an abort would end in `SIGSEGV`.
+fn end_at_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
         // A failure can be reported to nobody any more.
         let _ = writeln!(io::stderr(), "thread '{}' {panic}", thread.name().unwrap_or("unnamed"));
+        std::process::exit(PANICKED);
     }));
 }
 

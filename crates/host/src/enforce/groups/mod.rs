@@ -1,25 +1,31 @@
-//! A control group for each VM: shares and limits of CPU and memory, reserved memory, shares of
-//! disks (VN-14).
+//! A control group for each VM: the limits of its process (SE17), shares and limits of CPU and
+//! memory, reserved memory, shares of disks (VN-14).
 //!
 //! With cgroup v1 a VM has a group in each controller's hierarchy, below the group that its process
 //! was in. With cgroup v2 it has one group, in the scope for VMs. A group is in the ledger before
 //! it is made. Taking it back moves the process to its former group and removes the VM's.
 //!
-//! No memory limit that would kill QEMU is ever set: `memory.limit_in_bytes` of cgroup v1 and
-//! `memory.max` of cgroup v2 stay as they are.
+//! Every process has its limits from before its first instruction until its end. The kernel ends a
+//! process that reaches its limit of memory. What the user of a VM sets never ends it.
 
-use std::collections::BTreeSet;
+mod limits;
+mod wanted;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use taut_api::Name;
-use taut_api::enforcement::{Controllers, GroupSettings, Hierarchy, HostPlan, HostReport};
+use taut_api::enforcement::{Controllers, Hierarchy, HostPlan, HostReport, ProcessLimits};
 
 use crate::kernel::cgroup::controller::{self, Controller};
-use crate::kernel::cgroup::{disk, dissolve, group_name, members, put};
+use crate::kernel::cgroup::limits::{Unlimited, allow_swap};
+use crate::kernel::cgroup::{disk, dissolve, members, put};
 use crate::ledger::record::GroupRecord;
 use crate::ledger::{Ledger, LedgerError};
+use limits::{Watched, kind_of};
+use wanted::{Wanted, by_group, wanted};
 
 /// File of a group's processes.
 const PROCS: &str = "cgroup.procs";
@@ -32,32 +38,26 @@ pub(super) struct Groups {
     memory: Option<Controller>,
     cpuset: Option<Controller>,
     disk: Option<Controller>,
+    pids: Option<Controller>,
     ledger: Ledger,
     /// Groups that were made, or begun, as in the ledger.
     record: GroupRecord,
     enter: Enter,
+    /// Processes that have all their limits, and nothing besides.
+    limited: BTreeMap<u32, ProcessLimits>,
+    watched: Watched,
 }
 
 /// Moves a process into the group of a folder.
 type Enter = fn(&Path, u32) -> io::Result<()>;
 
-/// A VM that gets a group.
-struct Wanted<'a> {
-    name: &'a Name,
-    pid: u32,
-    settings: &'a GroupSettings,
-}
-
-impl Wanted<'_> {
-    fn group(&self) -> String {
-        group_name(self.name, self.pid)
-    }
-}
-
-/// Returns the VMs that get a group.
-fn wanted(plan: &HostPlan) -> Vec<Wanted<'_>> {
-    let vms = plan.vms.iter();
-    vms.filter_map(|(name, vm)| Some(Wanted { name, pid: vm.pid, settings: vm.group.as_ref()? })).collect()
+/// What [`Groups::put`] could not do for a VM.
+#[derive(Debug, Default)]
+struct Shortfall {
+    /// Why its shares, limits and reservations are not set.
+    problem: Option<String>,
+    /// Limits of its process that are not in force.
+    unlimited: Vec<Unlimited>,
 }
 
 impl Groups {
@@ -70,9 +70,12 @@ impl Groups {
             memory: find("memory"),
             cpuset: find("cpuset"),
             disk: find("io"),
+            pids: find("pids"),
             record: ledger.book()?.groups,
             ledger,
             enter: |dir, pid| fs::write(dir.join(PROCS), pid.to_string()),
+            limited: BTreeMap::new(),
+            watched: Watched::default(),
         })
     }
 
@@ -99,7 +102,7 @@ impl Groups {
         let Some(cpu) = self.cpu_of_v1() else { return Vec::new() };
         let moves = |vm: &Wanted<'_>| {
             let dir = cpu.group(&self.root, vm.pid, &vm.group());
-            dir.is_some() && dir != cpu.home(&self.root, vm.pid)
+            vm.needs(cpu) && dir.is_some() && dir != cpu.home(&self.root, vm.pid)
         };
         wanted(plan).into_iter().filter(moves).map(|vm| vm.pid).collect()
     }
@@ -107,9 +110,17 @@ impl Groups {
     /// Returns the processes that [`Groups::clear`] will move out of their CPU group of cgroup v1.
     pub(super) fn leaving(&self, plan: &HostPlan) -> Vec<u32> {
         let Some(cpu) = self.cpu_of_v1() else { return Vec::new() };
-        let keep = names(&wanted(plan));
-        let goes = |dir: &&PathBuf| dir.starts_with(&cpu.base) && !is_one_of(dir, &keep);
+        let wanted = by_group(&wanted(plan));
+        let goes = |dir: &&PathBuf| dir.starts_with(&cpu.base) && !self.is_wanted(dir, &wanted);
         self.record.made.keys().filter(goes).flat_map(|dir| members(dir, PROCS)).collect()
+    }
+
+    /// Returns whether a folder is the group of one of these VMs, which needs it.
+    fn is_wanted(&self, dir: &Path, wanted: &BTreeMap<String, Wanted<'_>>) -> bool {
+        let name = dir.file_name().and_then(OsStr::to_str);
+        let Some(vm) = name.and_then(|name| wanted.get(name)) else { return false };
+        let mut v1 = self.all_controllers().filter(|found| found.version() == Hierarchy::V1);
+        v1.find(|found| dir.starts_with(&found.base)).is_none_or(|controller| vm.needs(controller))
     }
 
     fn cpu_of_v1(&self) -> Option<&Controller> {
@@ -120,12 +131,20 @@ impl Groups {
     pub(super) fn make(&mut self, plan: &HostPlan, report: &mut HostReport) -> Result<(), LedgerError> {
         for vm in report.vms.values_mut() {
             (vm.grouped, vm.group_problem, vm.weightless) = (false, None, None);
+            vm.unlimited.clear();
         }
-        let wanted = wanted(plan);
+        let mut wanted = wanted(plan);
+        self.limited.retain(|pid, _| plan.vms.values().any(|vm| vm.pid == *pid));
+        for vm in &wanted {
+            let told = report.vms.entry(vm.name.clone()).or_default();
+            told.unlimited.extend(self.without_controller(vm));
+        }
+        // Reading all files of hundreds of groups in each round would take a pCPU.
+        wanted.retain(|vm| !self.is_limited(vm));
         self.record_before(&wanted)?;
         for controller in self.controllers_for(&wanted) {
             if let Err(error) = controller.switch_on() {
-                for vm in &wanted {
+                for vm in wanted.iter().filter(|vm| vm.settings.is_some()) {
                     let problem = format!("its control group cannot be made: {error}");
                     report.vms.entry(vm.name.clone()).or_default().group_problem = Some(problem);
                 }
@@ -133,12 +152,16 @@ impl Groups {
         }
         for vm in &wanted {
             let told = report.vms.entry(vm.name.clone()).or_default();
-            match self.put(vm) {
-                Ok(()) => {
+            let Shortfall { problem, unlimited } = self.put(vm);
+            self.note_limited(vm, &unlimited);
+            told.unlimited.extend(unlimited);
+            match problem {
+                Some(problem) => drop(told.group_problem.get_or_insert(problem)),
+                None if vm.settings.is_some() => {
                     told.grouped = true;
                     told.weightless = self.disk.as_ref().and_then(|disk| self.weightless(disk, vm));
                 }
-                Err(problem) => drop(told.group_problem.get_or_insert(problem)),
+                None => {}
             }
         }
         Ok(())
@@ -151,7 +174,7 @@ impl Groups {
             if let Some((folder, names)) = controller.to_switch_on() {
                 next.switched_on.entry(folder).or_default().extend(names);
             }
-            for vm in wanted.iter().filter(|vm| controller.is_for(vm.settings)) {
+            for vm in wanted.iter().filter(|vm| vm.needs(controller)) {
                 if let Some(home) = controller.home(&self.root, vm.pid)
                     && let Some(dir) = controller.group(&self.root, vm.pid, &vm.group())
                     && home != dir
@@ -165,21 +188,15 @@ impl Groups {
 
     /// Removes every group that the plan does not have.
     pub(super) fn clear(&mut self, plan: &HostPlan) -> Result<(), LedgerError> {
-        let mut wanted = wanted(plan);
-        let is_empty = wanted.is_empty();
-        let keep = names(&wanted);
-        wanted.retain(|vm| vm.settings.disk_shares.is_some());
-        let with_disk = names(&wanted);
-        let disk = self.disk.as_ref().filter(|disk| disk.version() == Hierarchy::V1);
+        let wanted = by_group(&wanted(plan));
         let mut next = self.record.clone();
         next.made.retain(|dir, home| {
-            let keep = if disk.is_some_and(|disk| dir.starts_with(&disk.base)) { &with_disk } else { &keep };
             // If its former group no longer exists, a process goes to the group above.
             let homes: Vec<&Path> = [Some(home.as_path()), dir.parent()].into_iter().flatten().collect();
             // A group that is busy or has a subgroup is tried again.
-            is_one_of(dir, keep) || dissolve(dir, PROCS, &homes).is_err()
+            self.is_wanted(dir, &wanted) || dissolve(dir, PROCS, &homes).is_err()
         });
-        if is_empty && next.made.is_empty() {
+        if wanted.is_empty() && next.made.is_empty() {
             next.switched_on.retain(|folder, names| controller::switch_off(folder, names).is_err());
         }
         self.keep(next)
@@ -194,60 +211,98 @@ impl Groups {
         Ok(())
     }
 
-    /// Returns the controllers that these VMs need. The disks' controller comes last: with cgroup
-    /// v2 it shares the others' group.
+    /// Returns the controllers that this host has. The disks' controller comes last: with cgroup v2
+    /// it shares the others' group.
+    fn all_controllers(&self) -> impl Iterator<Item = &Controller> {
+        self.pids.iter().chain(&self.cpu).chain(&self.memory).chain(&self.cpuset).chain(&self.disk)
+    }
+
+    /// Returns the controllers whose groups these VMs need.
     fn controllers_for(&self, wanted: &[Wanted<'_>]) -> impl Iterator<Item = &Controller> {
-        let disks = wanted.iter().any(|vm| vm.settings.disk_shares.is_some());
-        let any = !wanted.is_empty();
-        self.cpu
-            .iter()
-            .chain(&self.memory)
-            .chain(self.cpuset.iter().filter(|found| found.version() == Hierarchy::V2))
-            .chain(self.disk.iter().filter(move |_| disks))
-            .filter(move |_| any)
+        // Cpusets of cgroup v1 are made for pCPUs.
+        let is_made_here = |found: &&Controller| found.name != "cpuset" || found.version() == Hierarchy::V2;
+        self.all_controllers()
+            .filter(is_made_here)
+            .filter(move |found| wanted.iter().any(|vm| vm.needs(found)))
     }
 
     /// Returns why the weight of a VM's disk has no effect.
     fn weightless(&self, disk: &Controller, vm: &Wanted<'_>) -> Option<String> {
-        vm.settings.disk_shares?;
+        vm.settings?.disk_shares?;
         let dir = disk.group(&self.root, vm.pid, &vm.group())?;
         disk::weightless(&self.root, disk, &dir)
     }
 
     /// Makes and sets the groups of one VM, and moves its process there.
-    fn put(&self, vm: &Wanted<'_>) -> Result<(), String> {
-        let cannot = |what: &Path, error: &io::Error| format!("{} cannot be set: {error}", what.display());
-        let mut done = BTreeSet::new();
+    fn put(&self, vm: &Wanted<'_>) -> Shortfall {
+        let mut short = Shortfall { unlimited: self.without_controller(vm), ..Shortfall::default() };
+        let mut entered = BTreeSet::new();
         for controller in self.controllers_for(std::slice::from_ref(vm)) {
             let Some(dir) = controller.group(&self.root, vm.pid, &vm.group()) else { continue };
-            if !dir.exists() {
-                fs::create_dir(&dir).map_err(|error| cannot(&dir, &error))?;
-            }
-            for (file, value) in controller.values(vm.settings) {
-                let path = dir.join(file);
-                put(&path, &value).map_err(|error| cannot(&path, &error))?;
-            }
-            for (file, value) in controller.weights(vm.settings) {
-                let path = dir.join(file);
-                if path.exists() {
-                    put(&path, &value).map_err(|error| cannot(&path, &error))?;
+            let done = make_dir(&dir).and_then(|()| {
+                short.unlimited.extend(self.set_limits(controller, vm, &dir));
+                let set = set_shares(controller, vm, &dir);
+                if set.is_err() && kind_of(controller).is_none() {
+                    return set;
                 }
-            }
-            if done.insert(dir.clone()) && controller.home(&self.root, vm.pid).as_ref() != Some(&dir) {
-                (self.enter)(&dir, vm.pid).map_err(|error| cannot(&dir.join(PROCS), &error))?;
+                if !entered.contains(&dir) && controller.home(&self.root, vm.pid).as_ref() != Some(&dir) {
+                    (self.enter)(&dir, vm.pid).map_err(|error| cannot(&dir.join(PROCS), &error))?;
+                }
+                entered.insert(dir.clone());
+                set
+            });
+            if let Err(problem) = done {
+                let limit = vm.limits.and(kind_of(controller));
+                short.unlimited.extend(limit.map(|limit| (limit, problem.clone())));
+                short.problem = short.problem.or_else(|| vm.settings.map(|_| problem));
             }
         }
-        Ok(())
+        self.neutralize(vm);
+        short
+    }
+
+    /// Takes back the shares and reservations of a group that remains for its limits only.
+    fn neutralize(&self, vm: &Wanted<'_>) {
+        for controller in self.all_controllers().filter(|_| vm.settings.is_none()) {
+            let Some(dir) = controller.group(&self.root, vm.pid, &vm.group()) else { continue };
+            for (file, value) in controller.neutral_values() {
+                let path = dir.join(file);
+                if path.exists() {
+                    // A new group has these values already. One that keeps others has them for its
+                    // own VM only.
+                    let _ = put(&path, value);
+                }
+            }
+        }
     }
 }
 
-/// Returns the names of these VMs' groups.
-fn names(wanted: &[Wanted<'_>]) -> BTreeSet<String> {
-    wanted.iter().map(Wanted::group).collect()
+/// Sets the shares, limits and reservations that a controller keeps for a VM.
+fn set_shares(controller: &Controller, vm: &Wanted<'_>, dir: &Path) -> Result<(), String> {
+    let Some(settings) = vm.settings else { return Ok(()) };
+    let set = |path: &Path, value: &str| put(path, value).map_err(|error| cannot(path, &error));
+    for (file, value) in controller.values(settings) {
+        set(&dir.join(file), &value)?;
+    }
+    for (file, value) in controller.weights(settings) {
+        let path = dir.join(file);
+        if path.exists() {
+            set(&path, &value)?;
+        }
+    }
+    // Otherwise the limit of swap says so.
+    if (controller.name, controller.version()) == ("memory", Hierarchy::V2) && vm.limits.is_none() {
+        allow_swap(dir, settings.no_swap).map_err(|error| cannot(dir, &error))?;
+    }
+    Ok(())
 }
 
-fn is_one_of(dir: &Path, names: &BTreeSet<String>) -> bool {
-    dir.file_name().is_some_and(|name| names.contains(&*name.to_string_lossy()))
+fn make_dir(dir: &Path) -> Result<(), String> {
+    if dir.exists() { Ok(()) } else { fs::create_dir(dir).map_err(|error| cannot(dir, &error)) }
+}
+
+fn cannot(what: &Path, error: &io::Error) -> String {
+    format!("{} cannot be set: {error}", what.display())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use taut_api::enforcement::{GroupSettings, Hierarchy};
+use taut_api::enforcement::{GroupSettings, Hierarchy, ProcessLimits};
 
 use super::disk;
 
@@ -19,21 +19,24 @@ const SWITCH: &str = "cgroup.subtree_control";
 /// A controller that this host can use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Controller {
-    name: &'static str,
+    pub(crate) name: &'static str,
     version: Hierarchy,
     /// Root of the hierarchy (cgroup v1), or the group in which VMs' groups are made (cgroup v2).
     pub(crate) base: PathBuf,
 }
 
 impl Controller {
-    /// Finds the controller `cpu`, `memory`, `cpuset` or `io` (`blkio` in cgroup v1). A hierarchy
-    /// of its own takes precedence, since the kernel attaches a controller to one hierarchy only.
+    /// Finds the controller `cpu`, `memory`, `cpuset`, `pids` or `io` (`blkio` in cgroup v1). A
+    /// hierarchy of its own takes precedence, since the kernel attaches a controller to one
+    /// hierarchy only.
     pub(crate) fn find(root: &Path, scope: Option<&Path>, name: &'static str) -> Option<Self> {
         let mounts = root.join("sys/fs/cgroup");
         let (base, file) = match name {
             "cpu" => (mounts.join("cpu"), "cpu.shares"),
             "memory" => (mounts.join("memory"), "memory.limit_in_bytes"),
             "io" => (mounts.join("blkio"), "blkio.reset_stats"),
+            // The root of this hierarchy has no file of its own controller.
+            "pids" => (mounts.join("pids"), "cgroup.procs"),
             _ => (mounts.join("cpuset"), "cpuset.cpus"),
         };
         if base.join(file).exists() {
@@ -93,7 +96,7 @@ impl Controller {
         self.base.ancestors().take_while(group).last().unwrap_or(&self.base).to_owned()
     }
 
-    /// Returns the files of a VM's group and the value of each.
+    /// Returns the files of a VM's shares and reservations, and the value of each.
     pub(crate) fn values(&self, vm: &GroupSettings) -> Vec<(&'static str, String)> {
         let quota = vm.cpu_limit.map(|thousandths| (thousandths * PERIOD_US / 1000).max(1000));
         let most =
@@ -119,15 +122,34 @@ impl Controller {
                 ("memory.min", pages(vm.memory_min.0)),
                 ("memory.low", pages(vm.memory_low.0 + OVERHEAD)),
                 ("memory.high", most(vm.memory_high.map(|bytes| bytes.0))),
-                ("memory.swap.max", if vm.no_swap { "0" } else { "max" }.to_owned()),
             ],
             _ => Vec::new(),
         }
     }
 
-    /// Returns whether the VM needs a group of this controller.
-    pub(crate) fn is_for(&self, vm: &GroupSettings) -> bool {
-        !matches!(self.name, "io" | "blkio") || vm.disk_shares.is_some()
+    /// Returns the files of a group without shares and reservations, and the value that a new group
+    /// has in each. A kernel may lack some.
+    pub(crate) fn neutral_values(&self) -> Vec<(&'static str, &'static str)> {
+        match (self.name, self.version) {
+            ("cpu", Hierarchy::V2) => vec![("cpu.weight", "100"), ("cpu.max", "max 100000")],
+            // The largest number of pages of 4 KiB.
+            ("memory", Hierarchy::V1) => vec![("memory.soft_limit_in_bytes", "9223372036854771712")],
+            ("memory", Hierarchy::V2) => {
+                vec![("memory.min", "0"), ("memory.low", "0"), ("memory.high", "max")]
+            }
+            ("io", Hierarchy::V2) => vec![(disk::IO, "default 100"), (disk::BFQ, "default 100")],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns whether a VM needs a group of this controller.
+    pub(crate) fn is_for(&self, vm: Option<&GroupSettings>, limits: Option<&ProcessLimits>) -> bool {
+        match self.name {
+            "pids" => limits.is_some(),
+            "memory" => limits.is_some() || vm.is_some(),
+            "io" | "blkio" => vm.is_some_and(|vm| vm.disk_shares.is_some()),
+            _ => vm.is_some(),
+        }
     }
 
     /// Returns the weights of a VM's disk, for those of the files that the kernel has. BFQ's
@@ -175,6 +197,6 @@ pub(crate) fn switch_off(folder: &Path, names: &BTreeSet<String>) -> io::Result<
 }
 
 /// Rounds down to whole pages, as the kernel does, so that the value reads back as written.
-fn pages(bytes: u64) -> String {
+pub(super) fn pages(bytes: u64) -> String {
     (bytes & !4095).to_string()
 }

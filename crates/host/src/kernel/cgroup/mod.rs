@@ -5,6 +5,7 @@
 pub(crate) mod controller;
 pub(crate) mod cpuset;
 pub(crate) mod disk;
+pub(crate) mod limits;
 pub(crate) mod partition;
 
 use std::collections::BTreeSet;
@@ -23,6 +24,12 @@ const SWEEPS: usize = 20;
 /// processes of one VM in turn, never share a group.
 pub(crate) fn group_name(vm: &Name, pid: u32) -> String {
     format!("taut.vm.{vm}.{pid}")
+}
+
+/// Returns the VM and the process number of a group's folder.
+pub(crate) fn named_in(dir: &Path) -> Option<(Name, u32)> {
+    let (vm, pid) = dir.file_name()?.to_str()?.strip_prefix("taut.vm.")?.rsplit_once('.')?;
+    Some((vm.parse().ok()?, pid.parse().ok()?))
 }
 
 /// Writes a value unless the file has it already.
@@ -91,6 +98,14 @@ fn remove(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_is_named_after_its_vm_and_process() {
+        let vm: Name = "db1.example".parse().unwrap();
+        let folder = Path::new("/sys/fs/cgroup").join(group_name(&vm, 77));
+        assert_eq!(named_in(&folder), Some((vm, 77)));
+        assert_eq!(named_in(Path::new("/sys/fs/cgroup/system.slice")), None);
+    }
 
     #[test]
     fn members_move_to_the_first_home_that_accepts_them() {

@@ -77,6 +77,9 @@ fn add_devices(
                 let node = node.ok_or(Errno::NOENT).within(Step::Root, at)?;
                 let place = create_file(dev.as_fd(), path).within(Step::Root, at)?;
                 attach(node, place).within(Step::Root, at)?;
+                if let Some(closed) = closed(&dev, path, device, document) {
+                    return Err(Failed::new(Step::Root, closed));
+                }
                 reporter.lack(Step::Root, Wall::DeviceNodes, bound(&dev, path, device))?;
             }
             made => made.within(Step::Root, at)?,
@@ -113,4 +116,26 @@ fn bound(dev: &OwnedFd, path: &Path, device: &Device) -> String {
         ),
         Err(error) => format!("mknod of {path_shown} is refused; the host's node is bound ({error})"),
     }
+}
+
+/// Returns what is wrong if the process's user may not use the host's node.
+fn closed(dev: &OwnedFd, path: &Path, device: &Device, document: &Document) -> Option<String> {
+    let stat = statat(dev, path, AtFlags::empty()).ok()?;
+    let granted = if stat.st_uid == document.uid {
+        stat.st_mode >> 6
+    } else if stat.st_gid == document.gid {
+        stat.st_mode >> 3
+    } else {
+        stat.st_mode
+    };
+    let needed = device.mode >> 6;
+    let shown = device.path.display();
+    (granted & needed != needed).then(|| {
+        format!(
+            "{}, so user {} may not open it; give tautd the capability CAP_MKNOD, or open the node to all \
+             users of the host (chmod a+rw {shown})",
+            bound(dev, path, device),
+            document.uid
+        )
+    })
 }

@@ -5,7 +5,7 @@ use taut_api::vmci::VmciSpec;
 
 /// Renders the settings of a device that was removed.
 pub(super) fn vmci(vm: &Name, device: &VmciSpec) -> String {
-    let VmciSpec { cid, domains, unrestricted, connections, half_open } = device;
+    let VmciSpec { cid, domains, unrestricted, connections, half_open, group } = device;
     let mut what = Vec::new();
     let mut options = String::new();
     let mut setting = |text: String, option: &str, value: &str| {
@@ -31,6 +31,9 @@ pub(super) fn vmci(vm: &Name, device: &VmciSpec) -> String {
             setting(format!("at most {most} {name}"), option, &most.to_string());
         }
     }
+    if let Some(group) = group {
+        setting(format!("group {group}"), "--vmci-group", group.as_str());
+    }
     format!("given up: {}; `taut vm set {vm} --vmci on{options}` restores them", what.join("; "))
 }
 
@@ -47,12 +50,14 @@ mod tests {
             "given up: context ID 7; domain shop; \
              `taut vm set web1 --vmci on --vmci-cid 7 --vmci-domains shop` restores them"
         );
-        let all = of(r#"{"cid":9,"domains":["a","b"],"unrestricted":true,"connections":10,"half_open":5}"#);
+        let all = of(
+            r#"{"cid":9,"domains":["a","b"],"unrestricted":true,"connections":10,"half_open":5,"group":"web"}"#,
+        );
         assert_eq!(
             all,
             "given up: context ID 9; domains a, b; unrestricted; at most 10 connections; at most 5 half-open \
-             connections; `taut vm set web1 --vmci on --vmci-cid 9 --vmci-domains a,b --vmci-unrestricted on \
-             --vmci-connections 10 --vmci-half-open 5` restores them"
+             connections; group web; `taut vm set web1 --vmci on --vmci-cid 9 --vmci-domains a,b \
+             --vmci-unrestricted on --vmci-connections 10 --vmci-half-open 5 --vmci-group web` restores them"
         );
     }
 }

@@ -80,6 +80,8 @@ mod tests {
         insta::assert_snapshot!(line(patch), @"cpu reservation full, disk iops none, halt min spin us default, halt spin default, card 0 coalescing adapt, card 0 lro off, vmci connections default, vmci domains a,b, vmci on");
         assert_eq!(line(r#"{"vmci":{"present":false}}"#), "vmci off");
         assert_eq!(line(r#"{"vmci":{"domains":[]}}"#), "vmci domains none");
+        assert_eq!(line(r#"{"vmci":{"group":"web"}}"#), "vmci group web");
+        assert_eq!(line(r#"{"vmci":{"group":"none"}}"#), "vmci group none");
         assert_eq!(line(r#"{"vmci":{"present":true,"cid":7}}"#), "vmci cid 7, vmci on");
         let shaped = r#"{"nics":{"1":{"to_guest":{"average":"10Mbit"},"to_switch":"default"}}}"#;
         assert_eq!(line(shaped), "card 1 to guest 10Mbit, card 1 to switch default");

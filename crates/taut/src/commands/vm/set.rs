@@ -126,6 +126,7 @@ mod tests {
             "db1 --to-guest fast",
             "db1 --to-switch peak=1Mbit",
             "db1 --vmci-cid many",
+            "db1 --vmci-group a/b",
             "db1 --vcpus many",
             "db1 --latency-sensitivity low",
             "db1 --cpu-reservation 200%",
@@ -155,6 +156,8 @@ mod tests {
             "db1 --to-guest default --to-switch none",
             "db1 --vmci on --vmci-cid 7 --vmci-domains shop",
             "db1 --vmci-cid default",
+            "db1 --vmci-group web",
+            "db1 --vmci-group none",
             "db1 --vcpus 4 --memory 512MiB",
         ] {
             assert!(parse(good).is_ok(), "{good}");

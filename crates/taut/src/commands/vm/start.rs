@@ -16,7 +16,7 @@ use taut_api::{ApiError, Name};
 
 use super::{get, power};
 use crate::client::Client;
-use crate::commands::{PATIENCE, agent, timed_out, within};
+use crate::commands::{PATIENCE, agent, timed_out, within, within_steps};
 use crate::output::{Outcome, Output};
 use crate::progress::Progress;
 
@@ -83,8 +83,10 @@ pub(super) fn state(vm: &Vm) -> String {
 
 fn await_agent(client: &Client, name: &Name, patience: Duration) -> Result<Vm, ApiError> {
     let end = Instant::now() + patience;
-    let running = until_running(client, name, patience)?;
-    let vm = running.ok_or_else(|| timed_out(patience, &format!("{name} is running")))?;
+    let Some(vm) = until_running(client, name, patience)? else {
+        let step = get(client, name)?.status.reason.map(|step| format!(": {step}")).unwrap_or_default();
+        return Err(timed_out(patience, &format!("{name} is running{step}")));
+    };
     let left = end.saturating_duration_since(Instant::now());
     let advice = format!(
         "`taut vm console {name}` shows what the guest does; one without taut's agent does not answer \
@@ -116,9 +118,11 @@ fn await_agent(client: &Client, name: &Name, patience: Duration) -> Result<Vm, A
 
 /// Waits until the VM runs; returns nothing if it is still starting after `patience`.
 fn until_running(client: &Client, name: &Name, patience: Duration) -> Result<Option<Vm>, ApiError> {
-    within(patience, &format!("{name} is running"), || {
+    within_steps(patience, &format!("{name} is running"), |progress| {
         let vm = get(client, name)?;
         has_ended(&vm)?;
+        let step = vm.status.reason.as_ref().map(|step| format!(": {step}")).unwrap_or_default();
+        progress.show(format!("waiting until {name} is running{step}"));
         Ok((vm.status.phase == Phase::Running).then_some(vm))
     })
 }

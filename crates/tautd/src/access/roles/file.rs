@@ -15,7 +15,6 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{Group, User};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use serde::Deserialize;
 use taut_api::ApiError;
@@ -23,11 +22,10 @@ use taut_api::error::ErrorKind;
 use taut_api::role::Role;
 
 use super::Members;
+use crate::access::ids::{self, IdError};
 
 /// Largest file that is read, in bytes.
 const MOST: u64 = 64 << 10;
-/// The highest user or group ID; the next value means "none".
-const LAST_ID: u32 = u32::MAX - 1;
 
 /// Why a roles file is refused.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +40,7 @@ pub(crate) enum RolesError {
     #[error("the roles file {0} is wrong: {1}")]
     Syntax(PathBuf, String),
     /// The host knows no such user or group.
-    #[error("the roles file {0} names {1}, whom this host does not know")]
+    #[error("the roles file {0} names {1}, which does not exist on this host")]
     Unknown(PathBuf, String),
 }
 
@@ -70,7 +68,7 @@ impl From<RolesError> for ApiError {
                 "name another file with --roles, or make it readable for tautd".to_owned()
             }
             RolesError::Unsafe(path, _) => {
-                format!("chown root {0} && chmod go-w {0}, and look at what it says", path.display())
+                format!("chown root {0} && chmod go-w {0}, and check its content", path.display())
             }
             RolesError::Syntax(..) => {
                 "write it as in the section `Who may do what` of docs/guide/operations.md".to_owned()
@@ -120,9 +118,10 @@ fn text(path: &Path) -> Result<String, RolesError> {
 fn parse(path: &Path, text: &str) -> Result<Members, RolesError> {
     let text: Text = toml::from_str(text)
         .map_err(|error| RolesError::Syntax(path.to_owned(), error.to_string().trim_end().to_owned()))?;
-    let wrong = |why: Wrong| match why {
-        Wrong::Unknown(name) => RolesError::Unknown(path.to_owned(), name),
-        Wrong::Text(why) => RolesError::Syntax(path.to_owned(), why),
+    let wrong = |error: IdError| match error {
+        IdError::Unknown(what, name) => RolesError::Unknown(path.to_owned(), format!("the {what} `{name}`")),
+        IdError::OutOfRange(_) => RolesError::Syntax(path.to_owned(), error.to_string()),
+        IdError::LookUp(_, _, cause) => RolesError::Syntax(path.to_owned(), format!("{error}: {cause}")),
     };
     let mut members = Members::default();
     if let Some(group) = text.group {
@@ -142,50 +141,27 @@ fn parse(path: &Path, text: &str) -> Result<Members, RolesError> {
     Ok(members)
 }
 
-/// What is wrong with an ID.
-enum Wrong {
-    Unknown(String),
-    Text(String),
-}
-
-fn user_id(id: &Id) -> Result<u32, Wrong> {
+fn user_id(id: &Id) -> Result<u32, IdError> {
     match id {
-        Id::Number(number) => in_range(*number),
-        Id::Name(name) => find(name, "user", || Ok(User::from_name(name)?.map(|user| user.uid.as_raw()))),
+        Id::Number(number) => ids::in_range(*number),
+        Id::Name(name) => ids::user_id(name),
     }
 }
 
 /// Returns the ID of a group: a number, or a name with or without `@`.
-fn group_id(id: &Id) -> Result<u32, Wrong> {
+fn group_id(id: &Id) -> Result<u32, IdError> {
     match id {
-        Id::Number(number) => in_range(*number),
-        Id::Name(name) => {
-            let name = name.strip_prefix('@').unwrap_or(name);
-            find(name, "group", || Ok(Group::from_name(name)?.map(|group| group.gid.as_raw())))
-        }
+        Id::Number(number) => ids::in_range(*number),
+        Id::Name(name) => ids::group_id(name.strip_prefix('@').unwrap_or(name)),
     }
-}
-
-/// Reads a number in text, or looks a name up.
-fn find(name: &str, what: &str, look_up: impl Fn() -> nix::Result<Option<u32>>) -> Result<u32, Wrong> {
-    if let Ok(number) = name.parse() {
-        return in_range(number);
-    }
-    match look_up() {
-        Ok(Some(id)) => Ok(id),
-        Ok(None) => Err(Wrong::Unknown(format!("the {what} `{name}`"))),
-        Err(error) => Err(Wrong::Text(format!("the {what} `{name}` cannot be looked up: {error}"))),
-    }
-}
-
-fn in_range(id: u32) -> Result<u32, Wrong> {
-    if id <= LAST_ID { Ok(id) } else { Err(Wrong::Text(format!("{id} is no user or group ID"))) }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::{Permissions, set_permissions, write};
     use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+
+    use taut_tests::{Prerequisite, require};
 
     use super::super::Roles;
     use super::*;
@@ -220,7 +196,10 @@ mod tests {
         for (text, word) in [
             ("[roles]\nveiw = []\n", "veiw"),
             ("grup = \"root\"\n", "grup"),
-            ("[roles]\nview = [\"no-such-user-here\"]\n", "the user `no-such-user-here`, whom this host"),
+            (
+                "[roles]\nview = [\"no-such-user-here\"]\n",
+                "the user `no-such-user-here`, which does not exist",
+            ),
             ("[roles]\nview = [\"@no-such-group\"]\n", "the group `no-such-group`"),
             ("group = \"no-such-group\"\n", "the group `no-such-group`"),
             ("[roles]\nview = [4294967295]\n", "4294967295 is no user or group ID"),
@@ -249,7 +228,7 @@ mod tests {
 
     #[test]
     fn only_a_regular_file_that_root_alone_can_write_is_read() {
-        if !rustix::process::geteuid().is_root() {
+        if !require(Prerequisite::Root) {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
@@ -276,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_broken_new_file_changes_nothing() {
-        if !rustix::process::geteuid().is_root() {
+        if !require(Prerequisite::Root) {
             return;
         }
         let dir = tempfile::tempdir().unwrap();

@@ -84,7 +84,10 @@ impl Roles {
         ApiError::new(
             ErrorKind::Forbidden,
             format!("{what} needs the role `{needed}`; user {uid} {has}"),
-            format!("an administrator gives roles in {}, then: kill -HUP of tautd", self.path.display()),
+            format!(
+                "ask an administrator: {} gives roles, and tautd reads it again at SIGHUP",
+                self.path.display()
+            ),
         )
     }
 }

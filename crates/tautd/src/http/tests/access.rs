@@ -1,5 +1,7 @@
 //! Roles and the audit record. The tests walk the table that makes the router.
 
+use taut_tests::{Prerequisite, require};
+
 use super::table::{Route, routes};
 use super::*;
 
@@ -90,7 +92,7 @@ fn a_request_without_a_caller_is_not_served() {
 
 #[test]
 fn a_vm_belongs_to_its_creator_who_needs_rights_for_its_files() {
-    if !rustix::process::geteuid().is_root() {
+    if !require(Prerequisite::Root) {
         return;
     }
     let server = Server::with_lan();

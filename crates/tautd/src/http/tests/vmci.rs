@@ -51,10 +51,31 @@ fn a_device_is_changed_added_and_removed() {
     change(&server, "a", &json!({ "cid": 2 })).refuses(400, &["context ID 2", "3 to 4294967294"]);
     change(&server, "a", &json!({ "cdi": 7 })).refuses(400, &["cdi"]);
     change(&server, "a", &json!({ "present": false, "domains": [] }))
-        .refuses(400, &["removes the VMCI device", "one of the two"]);
+        .refuses(400, &["removes the VMCI device", "one of the two requests"]);
     assert_eq!(server.revision(), before);
     let removed = change(&server, "a", &json!({ "present": false })).is(200);
     assert_eq!((&removed["spec"]["vmci"], &removed["status"]["vmci"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn members_name_a_group_and_the_answer_has_its_socket() {
+    let server = Server::new();
+    server.create("a", &micro("")).is(201);
+    let of = |uid, group: &str| {
+        let body = json!({ "vmci": { "group": group } }).to_string();
+        server.ask_as(uid, Request::patch("/v1/vms/a").body(Body::from(body)).unwrap())
+    };
+    of(DEFINER, "0").refuses(403, &["user 60003 is not a member of the group `0`", "administrator"]);
+    of(0, "no-such-group").refuses(400, &["this host has no group `no-such-group`", "getent group"]);
+    of(0, "a/b").refuses(400, &["a/b"]);
+    // The user's first group has its number.
+    let named = of(DEFINER, "60003").is(200);
+    assert_eq!(named["spec"]["vmci"]["group"], "60003");
+    let socket = server.dir.path().join("vmci/a/vmci.sock");
+    assert_eq!(named["status"]["vmci"]["group_socket"], socket.to_str().unwrap());
+    let unnamed = of(DEFINER, "none").is(200);
+    assert_eq!(unnamed["spec"]["vmci"], json!({ "cid": 3 }));
+    assert_eq!(unnamed["status"]["vmci"]["group_socket"], Value::Null);
 }
 
 #[test]

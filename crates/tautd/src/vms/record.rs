@@ -1,0 +1,82 @@
+//! Records of running VMs for the next daemon.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+use taut_api::machine::{DiskLimits, VmAccelerator};
+use taut_api::vm::VmKind;
+use taut_plan::facts::MachineSize;
+use taut_vm::launch::{RunPaths, Tuning};
+
+use crate::process::Identity;
+
+/// The record of a running VM.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Record {
+    #[serde(flatten)]
+    pub(super) identity: Identity,
+    #[serde(flatten)]
+    pub(super) facts: Facts,
+}
+
+/// What a daemon has to know of a running VM.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Facts {
+    pub(super) kind: VmKind,
+    pub(super) accelerator: VmAccelerator,
+    /// True if it was started with a VMCI device.
+    #[serde(default)]
+    pub(super) vmci: bool,
+    #[serde(default)]
+    pub(super) tuning: Tuning,
+    /// Limits of its disk.
+    #[serde(default)]
+    pub(super) disk_limits: DiskLimits,
+    /// vCPUs and memory that it was started with.
+    #[serde(default)]
+    pub(super) size: Option<MachineSize>,
+    /// Indices of the cards whose link QEMU has taken down.
+    #[serde(default)]
+    pub(super) links_down: BTreeSet<usize>,
+    /// QEMU has finished starting.
+    #[serde(default = "ready_without_record")]
+    pub(super) ready: bool,
+    /// Indices of the cards whose sockets are in the network namespace of its process.
+    #[serde(default)]
+    pub(super) private_cards: BTreeSet<usize>,
+    /// Images of its disk: the one that the disk names, then those below.
+    #[serde(default)]
+    pub(super) images: Vec<ImageFile>,
+    /// User of its process; `None` if an earlier version started it as root.
+    #[serde(default)]
+    pub(super) user: Option<u32>,
+    /// Walls around its process that this host lacks.
+    #[serde(default)]
+    pub(super) missing_walls: Vec<String>,
+    /// The process waits behind its walls, or is about to become its program.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) waiting: bool,
+}
+
+/// An image of a VM's disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ImageFile {
+    /// Name of its file, or a description for users.
+    pub(super) name: String,
+    /// Device and inode of its file.
+    #[serde(default)]
+    pub(super) file: Option<(u64, u64)>,
+}
+
+/// A VM counts as started if an earlier version of the daemon, which did not record it, left it.
+const fn ready_without_record() -> bool {
+    true
+}
+
+impl Record {
+    /// Reads the record of a VM that has or had a process.
+    pub(super) fn read(paths: &RunPaths) -> Option<Self> {
+        serde_json::from_slice(&fs::read(paths.pid()).ok()?).ok()
+    }
+}
