@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
+use taut_api::fabric::ForeignFd;
 use taut_api::fabric::counters::SocketWord;
 
 use super::VsockSwitch;
@@ -87,12 +88,16 @@ impl VsockSwitch {
                 }
             }
             HandedOver::Client(device) => {
+                let socket = ForeignFd::new(socket, &self.strangers(device));
                 if let Some(guest) = self.guests.by_id(device) {
                     self.admit(guest, socket, now);
                 }
             }
             HandedOver::Stream(id) => {
-                if orderly && self.table.get(id).is_some() {
+                let guest = self.table.get(id).and_then(|connection| connection.guests().next());
+                let device = guest.and_then(|guest| self.guests.devices[guest].as_ref());
+                if orderly && let Some(device) = device {
+                    let socket = ForeignFd::new(socket, &device.strangers);
                     // Without its socket the connection is reset below.
                     let _ = self.host.streams.attach(id, socket, &self.epoll);
                 }

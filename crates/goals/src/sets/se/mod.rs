@@ -1,5 +1,6 @@
 //! SE: safety between tenants.
 
+mod se1;
 mod se5;
 mod se8;
 mod se9;
@@ -7,4 +8,4 @@ mod se9;
 use super::Set;
 
 pub(super) const SET: Set =
-    Set { name: "SE", what: "safety between tenants", rows: &[&se5::ROW, &se8::ROW, &se9::ROW] };
+    Set { name: "SE", what: "safety between tenants", rows: &[&se1::ROW, &se5::ROW, &se8::ROW, &se9::ROW] };
