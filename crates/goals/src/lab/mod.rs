@@ -2,14 +2,20 @@
 //! is gone when the row ends.
 
 mod checkout;
+mod clients;
 mod cpu_distance;
 mod daemon;
 mod dead;
+mod fabric_events;
 mod guests;
+pub mod inventory;
+mod logs;
 mod namespaces;
 pub mod rig;
 mod scope;
 mod twins;
+mod usage;
+mod witness;
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -20,10 +26,13 @@ use crate::reason::{Measured, NotMeasured, require};
 use crate::rival::Rival;
 
 pub use checkout::Tests;
+pub use clients::Client;
 pub use daemon::{Daemon, DaemonOptions};
 pub use dead::clear_away_the_dead;
 pub use guests::{NEWEST, OLDEST};
 pub use twins::{Rewrite, Twin};
+pub use usage::Usage;
+pub use witness::{Round, Testimony, Witness};
 
 /// Settings of a run.
 #[derive(Debug, Clone)]

@@ -134,15 +134,6 @@ impl World {
     }
 }
 
-impl World {
-    /// Tells whether the first packet with payload of a side can be handed over: it has no bytes,
-    /// or the receiver has room for some.
-    fn can_pass(&self, from: Side) -> bool {
-        let flow = &self.connection.flows[from];
-        flow.window.room() > 0 || flow.first_len(&self.slots[from]) == 0
-    }
-}
-
 fn ready(actions: Actions) -> Vec<Side> {
     actions.ready.into_iter().collect()
 }
