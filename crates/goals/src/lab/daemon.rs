@@ -187,7 +187,8 @@ impl Lab<'_> {
         let ended = self.machine.wait(&job, Duration::from_secs(20)).map(drop);
         self.daemons.retain(|other| other.folder != daemon.folder);
         self.current = self.daemons.last().map(|other| other.folder.clone());
-        for folder in ["state", "run"] {
+        self.unmount_in(&daemon.folder);
+        for folder in ["state", "run", "log"] {
             self.machine.remove_all(&daemon.folder.join(folder))?;
         }
         shutdown.and(ended)

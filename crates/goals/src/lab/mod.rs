@@ -6,16 +6,27 @@ mod clients;
 mod cpu_distance;
 mod daemon;
 mod dead;
+<<<<<<< HEAD
 mod fabric_events;
 mod guests;
 pub mod inventory;
 mod logs;
+=======
+mod file_system;
+mod guests;
+pub mod inventory;
+>>>>>>> de06c1d5
 mod namespaces;
+mod qemu;
 pub mod rig;
 mod scope;
 mod twins;
+<<<<<<< HEAD
 mod usage;
 mod witness;
+=======
+mod walls;
+>>>>>>> de06c1d5
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -29,10 +40,15 @@ pub use checkout::Tests;
 pub use clients::Client;
 pub use daemon::{Daemon, DaemonOptions};
 pub use dead::clear_away_the_dead;
+pub use file_system::FileSystem;
 pub use guests::{NEWEST, OLDEST};
 pub use twins::{Rewrite, Twin};
+<<<<<<< HEAD
 pub use usage::Usage;
 pub use witness::{Round, Testimony, Witness};
+=======
+pub use walls::Walls;
+>>>>>>> de06c1d5
 
 /// Settings of a run.
 #[derive(Debug, Clone)]
@@ -96,6 +112,8 @@ impl<'a> Lab<'a> {
         for job in std::mem::take(&mut self.jobs).into_iter().rev() {
             self.end(&job);
         }
+        // A daemon on a frozen file system cannot end.
+        self.thaw_all();
         let mut problems: Vec<NotMeasured> = Vec::new();
         while let Some(daemon) = self.daemons.last().cloned() {
             problems.extend(self.stop(&daemon).err());
