@@ -10,6 +10,10 @@ use taut_fabric::vhost_user::message::{Header, Request};
 use taut_fabric::vhost_user::wire::{CONFIG_HEADER, HEADER, MAX_BODY, MAX_CONFIG};
 
 use crate::input::Input;
+use crate::{Budget, Target};
+
+/// This target.
+pub const TARGET: Target = Target { name: "message", run, budget: Budget::of(50, 4) };
 
 /// Most messages of one input.
 const MESSAGES: usize = 8;
@@ -18,8 +22,7 @@ thread_local! {
     static FILE: OwnedFd = memfd_create("fuzz", MemfdFlags::CLOEXEC).expect("a memfd");
 }
 
-/// Runs one input.
-pub fn run(data: &[u8]) {
+fn run(data: &[u8]) {
     let mut input = Input(data);
     let descriptors = usize::from(input.u8() % 4);
     for _ in 0..MESSAGES {

@@ -32,6 +32,10 @@ use taut_virtq::{GuestMemory, RegionSpec, features};
 use vhost::vhost_user::message::FrontendReq as R;
 
 use crate::input::Input;
+use crate::{Budget, Target};
+
+/// This target.
+pub const TARGET: Target = Target { name: "session", run, budget: Budget::of(500, 32) };
 
 /// Most steps of one input.
 const STEPS: usize = 48;
@@ -202,8 +206,7 @@ fn region(index: u64, value: u16) -> Vec<u8> {
     words.map(u64::to_ne_bytes).concat()
 }
 
-/// Runs one input.
-pub fn run(data: &[u8]) {
+fn run(data: &[u8]) {
     WORLD.with_borrow(|world| run_in(world, data));
 }
 

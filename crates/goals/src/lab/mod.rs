@@ -6,27 +6,19 @@ mod clients;
 mod cpu_distance;
 mod daemon;
 mod dead;
-<<<<<<< HEAD
 mod fabric_events;
-mod guests;
-pub mod inventory;
-mod logs;
-=======
 mod file_system;
 mod guests;
 pub mod inventory;
->>>>>>> de06c1d5
+mod logs;
 mod namespaces;
 mod qemu;
 pub mod rig;
 mod scope;
 mod twins;
-<<<<<<< HEAD
 mod usage;
-mod witness;
-=======
 mod walls;
->>>>>>> de06c1d5
+mod witness;
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -43,12 +35,9 @@ pub use dead::clear_away_the_dead;
 pub use file_system::FileSystem;
 pub use guests::{NEWEST, OLDEST};
 pub use twins::{Rewrite, Twin};
-<<<<<<< HEAD
 pub use usage::Usage;
-pub use witness::{Round, Testimony, Witness};
-=======
 pub use walls::Walls;
->>>>>>> de06c1d5
+pub use witness::{Round, Testimony, Witness};
 
 /// Settings of a run.
 #[derive(Debug, Clone)]

@@ -7,6 +7,8 @@
 
 mod admission;
 mod requests;
+#[cfg(feature = "rig")]
+pub mod rig;
 mod rings;
 
 use std::os::fd::{AsFd, BorrowedFd};
