@@ -144,7 +144,7 @@ fn offer_memory(rules: &FrontEndRules, regions: &[(&Sample, MemoryRecord)]) {
     let sum: u128 = records.iter().map(|record| u128::from(record.size)).sum();
     let is_too_much = rules.memory.is_some_and(|memory| sum > u128::from(memory.0 + SPARE));
     let unsealed = regions.iter().find(|(sample, _)| !sample.is_sealed && !rules.trusted);
-    match check_memory(rules, &records, &files) {
+    match check_memory(rules, &records, files) {
         Ok(()) => assert!(!is_too_much && unsealed.is_none(), "{records:?}"),
         Err(SessionError::TooMuchMemory { .. }) => assert!(is_too_much, "{sum} bytes"),
         Err(SessionError::Unsealed(addr)) => {

@@ -33,7 +33,7 @@ fn run(data: &[u8]) {
         assert!(header.size <= MAX_BODY);
         let body = input.slice(header.size);
         let fds = || FILE.with(|file| file.try_clone().expect("a descriptor"));
-        match Request::parse(&header, body, (0..descriptors).map(|_| fds()).collect()) {
+        match Request::parse(&header, body, (0..descriptors).map(|_| fds().into()).collect()) {
             Ok(request) => check(&request, descriptors),
             Err(error) => assert!(!error.to_string().is_empty()),
         }

@@ -88,7 +88,7 @@ fn run(data: &[u8]) {
     theirs.shutdown(Shutdown::Write).expect("a connected socket");
 
     let greeted = Qmp::over(ours, PATIENCE);
-    let Some(mut qmp) = check(greeted, model.greeting()) else { return };
+    let Some(mut qmp) = check(greeted, &model.greeting()) else { return };
     // The answer to one question may hold what the next one is about.
     for shift in [0, 2, 4] {
         if !ask(&mut qmp, &mut model, question >> shift & 3) {
@@ -109,7 +109,7 @@ fn ask(qmp: &mut Qmp, model: &mut Lines<'_>, question: u8) -> bool {
             match (&status, said) {
                 (Ok(status), Some(said)) => assert_eq!(status, said),
                 (Err(QmpError::Protocol(_)), None) if matches!(expected, Outcome::Answer(_)) => return false,
-                _ => return check(status, expected).is_some(),
+                _ => return check(status, &expected).is_some(),
             }
         }
         1 => {
@@ -120,7 +120,7 @@ fn ask(qmp: &mut Qmp, model: &mut Lines<'_>, question: u8) -> bool {
                     assert_eq!(value.as_array().map(Vec::len), Some(threads.len()));
                 }
                 (Err(QmpError::Protocol(_)), Outcome::Answer(_)) => return false,
-                (_, expected) => return check(threads, expected).is_some(),
+                (_, expected) => return check(threads, &expected).is_some(),
             }
         }
         2 => match qmp.kvm_counters() {
@@ -136,23 +136,23 @@ fn ask(qmp: &mut Qmp, model: &mut Lines<'_>, question: u8) -> bool {
                 check_text(&error);
                 match model.outcome() {
                     Outcome::Answer(_) => _ = model.outcome(),
-                    expected => return check(Err::<(), _>(error), expected).is_some(),
+                    expected => return check(Err::<(), _>(error), &expected).is_some(),
                 }
                 return false;
             }
         },
-        _ => return check(qmp.powerdown(), model.outcome()).is_some(),
+        _ => return check(qmp.powerdown(), &model.outcome()).is_some(),
     }
     true
 }
 
 /// Compares the kinds of both outcomes. Returns the value if there is one.
-fn check<T>(found: Result<T, QmpError>, expected: Outcome) -> Option<T> {
+fn check<T>(found: Result<T, QmpError>, expected: &Outcome) -> Option<T> {
     let agrees = match &found {
         Ok(_) => matches!(expected, Outcome::Answer(_)),
-        Err(QmpError::Io(_)) => expected == Outcome::Ended,
-        Err(QmpError::Protocol(_)) => expected == Outcome::Strange,
-        Err(QmpError::Refused { .. }) => expected == Outcome::Refused,
+        Err(QmpError::Io(_)) => *expected == Outcome::Ended,
+        Err(QmpError::Protocol(_)) => *expected == Outcome::Strange,
+        Err(QmpError::Refused { .. }) => *expected == Outcome::Refused,
     };
     assert!(agrees, "{:?} instead of {expected:?}", found.err());
     found.inspect_err(check_text).ok()

@@ -219,7 +219,7 @@ fn run_in(world: &World, data: &[u8]) {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .expect("a socket pair");
     let front = Front { world, socket: ours };
-    let session = Session::new(theirs, front.device(&port), FrontEndRules::default());
+    let session = Session::new(theirs.into(), front.device(&port), FrontEndRules::default());
     steps(&front, &port, session, &mut input);
     for queue in QueueIdx::all(port.queues()) {
         assert!(!port.runs(queue), "queue {queue} runs without its session");
@@ -275,7 +275,8 @@ fn serve(session: &mut Session) -> Result<(), SessionError> {
 /// Restores the session in another process from its record and descriptors.
 fn go_on(front: &Front<'_>, port: &Arc<Port>, session: Session) -> Option<Session> {
     let record = session.record().clone();
-    let fds = session.descriptors().iter().map(|fd| fd.try_clone_to_owned().expect("a descriptor")).collect();
+    let copy = |fd: &BorrowedFd<'_>| fd.try_clone_to_owned().expect("a descriptor").into();
+    let fds = session.descriptors().iter().map(copy).collect();
     drop(session);
     Session::resume(record, fds, front.device(port), FrontEndRules::default()).ok()
 }

@@ -6,6 +6,8 @@
 mod corpus;
 mod mutate;
 
+use std::fmt::Write as _;
+
 use taut_fuzz_targets::ALL;
 
 use corpus::corpus;
@@ -49,7 +51,10 @@ struct OnPanic<'a>(&'static str, &'a [u8]);
 impl Drop for OnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let hex: String = self.1.iter().map(|byte| format!("{byte:02x}")).collect();
+            let mut hex = String::new();
+            for byte in self.1 {
+                let _ = write!(hex, "{byte:02x}");
+            }
             println!("{}: {hex}", self.0);
         }
     }

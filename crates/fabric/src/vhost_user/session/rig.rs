@@ -3,21 +3,23 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use taut_api::fabric::ForeignFd;
 use taut_api::fabric::config::FrontEndRules;
 use taut_api::fabric::session::MemoryRecord;
 
 use crate::vhost_user::error::SessionError;
 
 /// Admits an event descriptor as a session does.
-pub fn admit_event(rules: &FrontEndRules, fd: OwnedFd) -> Result<Arc<OwnedFd>, SessionError> {
-    super::admission::admit_event(rules, fd)
+pub fn admit_event(rules: &FrontEndRules, fd: OwnedFd) -> Result<Arc<ForeignFd>, SessionError> {
+    super::admission::admit_event(rules, fd.into())
 }
 
 /// Checks guest memory as a session does.
 pub fn check_memory(
     rules: &FrontEndRules,
     regions: &[MemoryRecord],
-    files: &[OwnedFd],
+    files: Vec<OwnedFd>,
 ) -> Result<(), SessionError> {
-    super::admission::check_memory(rules, regions, files)
+    let mut files: Vec<ForeignFd> = files.into_iter().map(ForeignFd::from).collect();
+    super::admission::check_memory(rules, regions, &mut files)
 }

@@ -17,13 +17,15 @@ pub(super) const ROW: Row = Row {
 };
 
 fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
-    for (goal, tier, filter, detail) in [
-        ("SE17-host", "host", "limits::", "only that VM is affected, with an event that names the limit"),
-        ("SE17-nested", "guest", "limits::", "the same with cgroup v2"),
-    ] {
-        let words = format!("-p taut-tests --test {tier} -- --test-threads=1 {filter}");
-        let outcome = lab.cargo_test(words).map(|tests| results.record(goal, [tests.passed], detail));
-        results.settle(&[goal], outcome);
-    }
+    let outcome = tests(lab, results, "SE17-host", "host");
+    results.settle(&["SE17-host"], outcome);
+    tests(lab, results, "SE17-nested", "guest")
+}
+
+/// Runs the tests of the limits in a tier.
+fn tests(lab: &mut Lab, results: &mut Results, goal: &str, tier: &str) -> Measured<()> {
+    let words = format!("-p taut-tests --test {tier} -- --test-threads=1 limits::");
+    let tests = lab.cargo_test(words)?;
+    results.record(goal, [tests.passed], "only that VM is affected, with an event that names the limit");
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! SE12: the fabric is killed while the file system of the state is frozen, as on storage that
 //! hangs. Traffic has to come back before it is thawed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::ports::{attach_ports, ports_command};
 use crate::figure::{Bound, shown};
@@ -62,7 +62,7 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
 }
 
 /// Kills the fabric again and again under load.
-fn kills(lab: &mut Lab, load: &PathBuf, disk: &FileSystem, sockets: &[PathBuf]) -> Measured<Doc> {
+fn kills(lab: &mut Lab, load: &Path, disk: &FileSystem, sockets: &[PathBuf]) -> Measured<Doc> {
     let script = lab.keep("kill.sh", KILL)?;
     // Owes the thaw before the first freeze.
     disk.freeze_command(lab)?;

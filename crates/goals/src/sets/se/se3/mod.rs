@@ -1,7 +1,7 @@
 //! SE3: consoles that print without end. Their logs keep within their limit, the consoles stay
 //! usable, and neighbours notice nothing.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::figure::{Bound, Value, shown};
@@ -61,14 +61,14 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     lab.micro("m2", "10.80.0.3", "")?;
     let seconds = lab.pick(20, 5);
     let measuring = measure(lab, &program, seconds)?;
-    let calm = end(lab, measuring, seconds)?;
+    let calm = end(lab, &measuring, seconds)?;
     let outcome = socket(lab, results, &program, &calm, seconds);
     results.settle(&["SE3-socket", "SE3-socket-neighbours"], outcome);
     guest(lab, results, &program, &calm, seconds)
 }
 
 /// Begins to measure the neighbours.
-fn measure(lab: &mut Lab, program: &PathBuf, seconds: u32) -> Measured<Measuring> {
+fn measure(lab: &mut Lab, program: &Path, seconds: u32) -> Measured<Measuring> {
     let door = lab.vm_show("neighbour")?.text("status.console_socket")?;
     let echo = Command::new(program).args(["echo", &door, &seconds.to_string()]).record("echo");
     let echo = lab.start(&echo)?;
@@ -76,7 +76,7 @@ fn measure(lab: &mut Lab, program: &PathBuf, seconds: u32) -> Measured<Measuring
     Ok(Measuring { echo, ping: lab.start(&ping)? })
 }
 
-fn end(lab: &mut Lab, measuring: Measuring, seconds: u32) -> Measured<Neighbours> {
+fn end(lab: &mut Lab, measuring: &Measuring, seconds: u32) -> Measured<Neighbours> {
     let limit = Duration::from_secs(u64::from(seconds) + 60);
     let echo = lab.wait(&measuring.echo, limit)?.json()?;
     let ping = lab.wait(&measuring.ping, limit)?.json()?;
@@ -87,7 +87,7 @@ fn end(lab: &mut Lab, measuring: Measuring, seconds: u32) -> Measured<Neighbours
 fn socket(
     lab: &mut Lab,
     results: &mut Results,
-    program: &PathBuf,
+    program: &Path,
     calm: &Neighbours,
     seconds: u32,
 ) -> Measured<()> {
@@ -106,7 +106,7 @@ fn socket(
     let flood = lab.start(&Command::new(program).args(words).record("flood"))?;
     let looks = look(lab, "flooded", &flood)?;
     let flood = lab.wait(&flood, Duration::from_secs(600))?.json()?;
-    let neighbours = end(lab, measuring, seconds)?;
+    let neighbours = end(lab, &measuring, seconds)?;
     let written = flood.number("bytes")?;
     let is_granted = lab.machine().takes_for_granted();
     require(written >= bytes as f64 || is_granted, format!("{written} bytes were written, not {bytes}"))?;
@@ -129,7 +129,7 @@ fn socket(
 fn guest(
     lab: &mut Lab,
     results: &mut Results,
-    program: &PathBuf,
+    program: &Path,
     calm: &Neighbours,
     seconds: u32,
 ) -> Measured<()> {
@@ -149,7 +149,7 @@ fn guest(
     lab.until("the log grows", 120, |lab| Ok(on_disk(lab, "printing")? > 0.25))?;
     let measuring = measure(lab, program, seconds)?;
     let mut looks = look(lab, "printing", &measuring.echo)?;
-    let neighbours = end(lab, measuring, seconds)?;
+    let neighbours = end(lab, &measuring, seconds)?;
     let mut text = false;
     lab.until("the guest has written everything", 3600, |lab| {
         looks.push(on_disk(lab, "printing")?);
