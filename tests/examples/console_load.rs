@@ -100,7 +100,7 @@ fn put(stream: &mut UnixStream, bytes: &[u8]) -> Outcome<usize> {
         match stream.write(bytes) {
             // QEMU made it non-blocking.
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                if !is_ready(stream, PollFlags::OUT, PATIENCE)? {
+                if !is_ready(&*stream, PollFlags::OUT, PATIENCE)? {
                     return Err(format!("nothing was taken for {PATIENCE:?}").into());
                 }
             }
