@@ -147,9 +147,9 @@ fn echo(door: &str, time: Duration) -> Outcome<Value> {
             is_echoed = part[..count].contains(&character);
         }
         if is_echoed {
-            delays.push(ms(typed.elapsed()))
+            delays.push(ms(typed.elapsed()));
         } else {
-            unanswered += 1
+            unanswered += 1;
         }
         std::thread::sleep(PACE.saturating_sub(typed.elapsed()));
     }
