@@ -229,7 +229,9 @@ fn split_rings_of_two_with_every_descriptor() {
         let all = alphabet(&flags, &[0, 1, 2], &BUFFERS);
         let change = |index, descriptor| write(&desc, index, split::encode(descriptor));
         every_table(2, &all, change, |table| {
-            heads.iter().for_each(|heads| check_split(&mut scene, &avail, &used, table, heads));
+            for heads in heads {
+                check_split(&mut scene, &avail, &used, table, heads);
+            }
         });
         scene.check_untouched();
     }
