@@ -48,7 +48,8 @@ pub(super) const ROW: Row = Row {
 type Lives = BTreeMap<(&'static str, u32), Vec<(f64, Usage)>>;
 
 fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
-    let minutes = lab.pick(60, 3);
+    // A stand-in says the same in each minute.
+    let minutes = if lab.machine().is_stand_in() { 1 } else { lab.pick(60, 3) };
     let mut kills = [Kill::Console, Kill::Fabric, Kill::Launcher, Kill::Daemon, Kill::Qemu, Kill::Both];
     let mut stage = Stage::start(lab)?;
     let mut lives = Lives::new();
