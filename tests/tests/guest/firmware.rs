@@ -71,10 +71,13 @@ fn everything_promised_under_kvm_is_observed_from_outside() {
         let locked = of(pid, "status").lines().find_map(locked_kib);
         locked.filter(|kib| *kib >= 64 << 10)
     });
-    let alone = scope.may_run_on(cpu);
-    let names: Vec<_> = alone.iter().map(|tid| of(pid, &format!("task/{tid}/comm"))).collect();
-    assert_eq!(names, ["CPU 0/KVM\n"], "only its vCPU may run on pCPU {cpu}");
-    let bound = of(pid, &format!("task/{}/status", alone[0]));
+    // A vCPU that begins to run starts a thread of the kernel, which is moved off its pCPU.
+    let vcpu = eventually("only its vCPU may run on its pCPU", || {
+        let alone = scope.may_run_on(cpu);
+        let names: Vec<_> = alone.iter().map(|tid| of(pid, &format!("task/{tid}/comm"))).collect();
+        (names == ["CPU 0/KVM\n"]).then(|| alone[0])
+    });
+    let bound = of(pid, &format!("task/{vcpu}/status"));
     assert!(bound.contains(&format!("Cpus_allowed_list:\t{cpu}\n")), "{bound}");
     let latency = format!("/sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us");
     let bound = std::fs::read_to_string(&latency).unwrap_or_else(|_| "n/a\n".to_owned());

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use taut_api::Name;
 
-use super::{dissolve, members, move_all, put};
+use super::{admit_only, dissolve, move_all, put};
 use crate::kernel::adjust::Adjustments;
 use crate::kernel::list;
 
@@ -83,7 +83,7 @@ impl Cpusets {
         Ok(())
     }
 
-    /// Moves a VM's vCPU threads into a cpuset of their own.
+    /// Moves a VM's vCPU threads, and no others, into a cpuset of their own.
     pub(crate) fn enclose(
         &self,
         vm: &Name,
@@ -92,19 +92,17 @@ impl Cpusets {
     ) -> io::Result<()> {
         let dir = self.vm(vm);
         self.make(&dir, cpus)?;
-        let inside = members(&dir, TASKS);
-        for tid in tids {
-            if !inside.contains(&tid) {
-                fs::write(dir.join(TASKS), tid.to_string())?;
-            }
-        }
-        Ok(())
+        admit_only(&dir, TASKS, tids, &self.home())
     }
 
     /// Removes a VM's cpuset; its threads join all other tasks.
     pub(crate) fn release(&self, vm: &Name) -> io::Result<()> {
-        let home = if self.host().exists() { self.host() } else { self.scope.clone() };
-        dissolve(&self.vm(vm), TASKS, &[&home])
+        dissolve(&self.vm(vm), TASKS, &[&self.home()])
+    }
+
+    /// The cpuset of all other tasks.
+    fn home(&self) -> PathBuf {
+        if self.host().exists() { self.host() } else { self.scope.clone() }
     }
 
     /// Moves all other tasks back to the scope and removes their cpuset.

@@ -45,6 +45,29 @@ pub(crate) fn members(dir: &Path, file: &str) -> BTreeSet<u32> {
     text.lines().filter_map(|line| line.trim().parse().ok()).collect()
 }
 
+/// Makes `numbers` the only members of a group. Others move to `home` as far as the kernel permits:
+/// a thread that a vCPU starts is in the vCPU's group.
+///
+/// # Errors
+/// Returns the kernel's error if it refuses one of `numbers`.
+pub(crate) fn admit_only(
+    dir: &Path,
+    file: &str,
+    numbers: impl IntoIterator<Item = u32>,
+    home: &Path,
+) -> io::Result<()> {
+    let inside = members(dir, file);
+    let wanted: BTreeSet<u32> = numbers.into_iter().collect();
+    for number in wanted.difference(&inside) {
+        fs::write(dir.join(file), number.to_string())?;
+    }
+    for number in inside.difference(&wanted) {
+        // A thread that has ended meanwhile, or that the kernel keeps on its pCPU, is not moved.
+        let _ = fs::write(home.join(file), number.to_string());
+    }
+    Ok(())
+}
+
 /// Moves every member that can be moved, each into the first of `homes` that accepts it.
 pub(crate) fn move_all(from: &Path, file: &str, homes: &[&Path]) {
     let mut stuck = BTreeSet::new();
@@ -119,6 +142,17 @@ mod tests {
         dissolve(&at("vm"), "tasks", &[&at("gone"), &at("home")]).unwrap();
         assert_eq!((members(&at("home"), "tasks"), at("vm").exists()), ([77].into(), false));
         dissolve(&at("vm"), "tasks", &[]).unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_a_vcpu_has_started_does_not_stay_in_its_group() {
+        let root = tempfile::tempdir().unwrap();
+        let vm = root.path().join("vm");
+        fs::create_dir(&vm).unwrap();
+        fs::write(vm.join("tasks"), "77\n78\n").unwrap();
+        admit_only(&vm, "tasks", [77], root.path()).unwrap();
+        assert_eq!(members(root.path(), "tasks"), [78].into());
+        assert!(admit_only(&root.path().join("gone"), "tasks", [77], root.path()).is_err());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use taut_api::Name;
 
-use super::{dissolve, group_name, members, put};
+use super::{admit_only, dissolve, group_name, put};
 use crate::kernel::list;
 
 /// Name of the subgroup of a VM's vCPUs.
@@ -89,13 +89,7 @@ impl Partitions {
         if state.trim_end() != "isolated" {
             return Err(io::Error::other(format!("the kernel says of its partition: {}", state.trim_end())));
         }
-        let inside = members(&vcpus, THREADS);
-        for tid in tids {
-            if !inside.contains(&tid) {
-                fs::write(vcpus.join(THREADS), tid.to_string())?;
-            }
-        }
-        Ok(())
+        admit_only(&vcpus, THREADS, tids, &group)
     }
 
     /// Removes the partitions of all processes that a VM had; the threads join the group above.
