@@ -76,7 +76,9 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     lab.taut("vm start --wait spare")?;
     lab.until("a console process runs", 10, |lab| Ok(console(lab).is_ok()))?;
     let before = lab.inventory()?;
-    require_some(&before, &[Kind::Process])?;
+    if !lab.machine().takes_for_granted() {
+        require_some(&before, &[Kind::Process])?;
+    }
     let stage = Stage { load, sockets, before };
     for (disk, goals) in disks.into_iter().zip(ROW.goals.chunks(2)) {
         let disk = disk?;
