@@ -23,7 +23,6 @@ use taut_plan::network::lro::choose_lro;
 use taut_plan::network::shaping::choose_shaping;
 use taut_plan::network::vsock_devices;
 use taut_plan::resources::Decided;
-use taut_plan::resources::process_limits::limit_process;
 use taut_plan::{Desired, Owner};
 use taut_vm::launch::RunPaths;
 
@@ -78,7 +77,10 @@ pub(crate) fn vm(
 fn confinement(process: &Process, report: Option<&VmReport>) -> Option<Confinement> {
     let mut walls = process.confinement.clone()?;
     let unlimited = report.map(|report| report.unlimited.clone()).unwrap_or_default();
-    let limits = limit_process(process);
+    let limits = process.limits;
+    if limits.is_none() {
+        walls.missing.push("all limits (an earlier version started it; hint: stop and start it)".to_owned());
+    }
     let in_force = |kind| limits.filter(|_| !unlimited.contains_key(&kind));
     walls.memory = in_force(LimitKind::Memory).map(|limits| limits.memory);
     walls.processes = in_force(LimitKind::Processes).map(|limits| limits.processes);

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, memfd_create, open};
 use rustix::thread::Pid;
+use taut_api::Bytes;
 
 /// Maximum size of a kernel or an initrd, in bytes.
 const MOST_COPIED: u64 = 2 << 30;
@@ -50,6 +51,11 @@ impl FileState {
         let found = file.metadata()?;
         let (device, inode, size) = (found.dev(), found.ino(), found.size());
         Ok(Self { device, inode, size, changed: (found.ctime(), found.ctime_nsec()) })
+    }
+
+    /// Returns the size of the file.
+    pub(super) const fn size(&self) -> Bytes {
+        Bytes(self.size)
     }
 }
 

@@ -323,6 +323,7 @@ impl Running {
                 .collect(),
             vmci: facts.vmci,
             locked: facts.tuning.locked,
+            limits: facts.limits,
             machine: MachineSeen {
                 memory: start::seen(&facts.tuning.memory),
                 cpu_pm: facts.tuning.cpu_pm,

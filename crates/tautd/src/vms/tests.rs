@@ -78,6 +78,8 @@ fn the_next_daemon_adopts_a_running_vm() {
 
     let mut second = adopt(dir.path()).unwrap();
     assert_eq!(second.observe(&name).process.unwrap().pid, pid);
+    let limits = |vms: &Vms| vms.observe(&name).process.unwrap().limits;
+    assert!(limits(&first).is_some() && limits(&second) == limits(&first));
     second.stop(&name, Duration::ZERO);
     assert!(second.observe(&name).process.unwrap().stopping);
     assert_eq!(wait_for_end(&mut second, &name), End::Stopped);

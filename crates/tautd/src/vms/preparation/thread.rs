@@ -14,7 +14,7 @@ use rustix::fs::{FileType, OFlags, fstat};
 use rustix::thread::{Pid, gettid};
 use taut_api::error::ErrorKind;
 use taut_api::vm::VmKind;
-use taut_api::{ApiError, Name};
+use taut_api::{ApiError, Bytes, Name};
 use taut_vm::launch::{self, DiskChain};
 use taut_vm::named_file::NamedFile;
 
@@ -73,6 +73,12 @@ pub(in crate::vms) struct Prepared {
 }
 
 impl Prepared {
+    /// Returns the size of the VM's kernel; 0 if it has none.
+    pub(in crate::vms) fn kernel_size(&self) -> Bytes {
+        // The kernel is the first file that is copied.
+        self.copies.first().map_or(Bytes(0), |(state, _)| state.size())
+    }
+
     /// Begins a use of each copy, which the thread has open.
     pub(super) fn share(&self, copies: &Copies) -> io::Result<Vec<InUse>> {
         let Some(thread) = self.thread else { return Ok(Vec::new()) };
