@@ -1,8 +1,8 @@
 //! Loads and measures serial consoles.
 //!
-//! `console_load flood PID SOCKET DOOR BYTES SECONDS` takes from the QEMU process PID its end of the
-//! connection on its serial SOCKET, writes at least so many bytes for at least so many seconds as
-//! its guest could, then a line that has to come out at DOOR, where people connect.
+//! `console_load flood PID SOCKET DOOR BYTES SECONDS` takes from the QEMU process PID its end of
+//! the connection on its serial SOCKET, writes at least so many bytes for at least so many seconds
+//! as its guest could, then a line that has to come out at DOOR, where people connect.
 //!
 //! `console_load echo DOOR SECONDS` types characters one after the other, and measures how long the
 //! guest's terminal takes to echo each.

@@ -1,8 +1,8 @@
 //! What an agent, which a guest may have replaced, answers to its caller: any lines, in any order,
 //! with any numbers.
 //!
-//! Input: 1 byte for the questions, then the bytes of the agent. An input may leave out the greeting,
-//! which nearly all would have in common. Calls have the ids 0, 1, 2 …
+//! Input: 1 byte for the questions, then the bytes of the agent. An input may leave out the
+//! greeting, which nearly all would have in common. Calls have the ids 0, 1, 2 …
 
 use std::io::Write as _;
 use std::net::Shutdown;

@@ -37,8 +37,8 @@ fn count(change: isize) {
     MOST.set(MOST.get().max(live));
 }
 
-// SAFETY: every call goes to the system's allocator unchanged. Counting allocates nothing: the cells
-// have constant initial values and no destructors.
+// SAFETY: every call goes to the system's allocator unchanged. Counting allocates nothing: the
+// cells have constant initial values and no destructors.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size().cast_signed());

@@ -1,10 +1,10 @@
 //! Fuzz targets, one for each border that hostile bytes cross.
 //!
-//! A target is a function that takes any bytes. It must not panic, its assertions say what else must
-//! hold, and each execution has a [`Budget`] of time and memory. `fuzz/` passes targets to libFuzzer
-//! (`make fuzz`); `tests/` replays the kept corpus in the normal test suite, and changes it. Fast
-//! targets reach 50,000 executions a second: expensive state (memory, sockets) is set up once per
-//! thread and reset for each input.
+//! A target is a function that takes any bytes. It must not panic, its assertions say what else
+//! must hold, and each execution has a [`Budget`] of time and memory. `fuzz/` passes targets to
+//! libFuzzer (`make fuzz`); `tests/` replays the kept corpus in the normal test suite, and changes
+//! it. Fast targets reach 50,000 executions a second: expensive state (memory, sockets) is set up
+//! once per thread and reset for each input.
 
 pub mod agent;
 pub mod connection;

@@ -1,4 +1,5 @@
-//! Runs every target on its kept corpus, `fuzz/corpus/<target>.tar.gz`, and on changed inputs of it.
+//! Runs every target on its kept corpus, `fuzz/corpus/<target>.tar.gz`, and on changed inputs of
+//! it.
 //!
 //! The changes are the same in each run: they show whether a parser that was edited still keeps its
 //! assertions and budgets near what fuzzing has reached. They do not replace fuzzing.

@@ -1,5 +1,5 @@
-//! Lists of bounded length. Each entry of some lists has a histogram, which takes ten thousand times
-//! the memory of its text.
+//! Lists of bounded length. Each entry of some lists has a histogram, which takes ten thousand
+//! times the memory of its text.
 
 use std::fmt;
 use std::marker::PhantomData;

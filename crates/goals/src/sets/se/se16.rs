@@ -2,8 +2,8 @@
 //! use, and their logs.
 //!
 //! A process is judged from the time when it has run for [`WARM`] until it ends. Its growth is the
-//! median of the slopes of all pairs of samples (Theil and Sen), so that a moment of more work is no
-//! growth. A process that takes the place of another one is judged by itself.
+//! median of the slopes of all pairs of samples (Theil and Sen), so that a moment of more work is
+//! no growth. A process that takes the place of another one is judged by itself.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! SE17: a VM that reaches one of its limits. Nobody else is affected, and an event names the limit.
+//! SE17: a VM that reaches one of its limits. Nobody else is affected, and an event names the
+//! limit.
 
 use crate::figure::Bound;
 use crate::lab::Lab;

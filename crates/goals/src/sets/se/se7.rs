@@ -1,10 +1,11 @@
 //! SE7: a VM with five connections, beside 64 of its connections to a peer that has granted 4 GiB
 //! of credit on each and posts no receive buffers.
 //!
-//! Streams run on one pCPU, where their throughput tells the CPU time of a byte. Requests take turns
-//! on two. In a round everything is measured with the peer and without it; the peer is another one
-//! each time. What the 64 connections cost the VM itself does not count: its program looks at
-//! connections without progress every 10 ms, as a kernel wakes a program only when there is room.
+//! Streams run on one pCPU, where their throughput tells the CPU time of a byte. Requests take
+//! turns on two. In a round everything is measured with the peer and without it; the peer is
+//! another one each time. What the 64 connections cost the VM itself does not count: its program
+//! looks at connections without progress every 10 ms, as a kernel wakes a program only when there
+//! is room.
 
 use serde_json::json;
 
@@ -108,8 +109,8 @@ fn stalls(lab: &mut Lab) -> Measured<usize> {
     Ok(count)
 }
 
-/// Measures the throughput of streams on one pCPU in Mbit/s, then the 99th percentile of requests on
-/// two, in µs.
+/// Measures the throughput of streams on one pCPU in Mbit/s, then the 99th percentile of requests
+/// on two, in µs.
 fn measure(lab: &mut Lab) -> Measured<(f64, f64)> {
     let seconds = lab.pick(2, 1);
     bind(lab, [0, 0, 0])?;

@@ -1,7 +1,7 @@
 #!/bin/sh
-# kill.sh MOUNT TAUT RECORD: freezes a file system, kills the fabric, and prints its number. The file
-# system stays frozen until the next call, which fails if it has been thawed meanwhile. RECORD is a
-# file for the number.
+# kill.sh MOUNT TAUT RECORD: freezes a file system, kills the fabric, and prints its number. The
+# file system stays frozen until the next call, which fails if it has been thawed meanwhile. RECORD
+# is a file for the number.
 set -eu
 last=0
 if [ -e "$3" ]; then
