@@ -10,6 +10,7 @@ mod counters;
 mod dense;
 mod devices;
 mod disk_limits;
+mod errand;
 mod external;
 mod group_folders;
 mod host;
