@@ -1,13 +1,13 @@
 //! File systems that do not answer: they hold up the VMs whose files are on them, and nothing else.
 
-use std::os::unix::fs::symlink;
+use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use taut_tests::fuse::Fuse;
-use taut_tests::{Background, Taut, bin_dir, directory, eventually, idle_microguests, kill_9};
+use taut_tests::{Background, Taut, eventually};
 
 /// The longest that anything takes which is not held up, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
@@ -177,32 +177,26 @@ fn many_vms_on_a_file_system_that_does_not_answer_leave_room_for_others_of_their
 
 #[test]
 fn a_start_that_the_plan_no_longer_has_keeps_no_file_open() {
-    let folder = directory();
-    let libexec = idle_microguests(folder.path());
-    let args = vec!["--libexec", &*Box::leak(libexec.to_str().unwrap().to_owned().into_boxed_str())];
-    let host =
-        Host::of(Taut::start_with(Box::leak(args.into_boxed_slice())), &format!("{WITH_KERNEL}[vmci]\n"));
+    let host = Host::with(&format!("{WITH_KERNEL}[vmci]\n"));
     let Host { fuse, taut } = &host;
     let has_thread = || {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", taut.daemon_pid())).unwrap();
-        tasks.flatten().any(|task| {
-            std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim() == "start")
-        })
+        let tasks = fs::read_dir(format!("/proc/{}/task", taut.daemon_pid())).unwrap();
+        let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm"));
+        tasks.flatten().any(|task| name(task).is_ok_and(|name| name.trim() == "start"))
     };
     fuse.withhold();
     host.start_stuck("opening its kernel");
     assert!(has_thread());
-    // Without a fabric the VM cannot be started.
-    let fabric = libexec.join("taut-fabric");
-    std::fs::remove_file(&fabric).unwrap();
-    kill_9(taut.fabric_pid());
+    // Without the socket of its VMCI device the VM cannot be started. A file is in its folder's place.
+    let run = taut.dir().join("run/vms/stuck");
+    fs::rename(&run, taut.dir().join("aside")).unwrap();
+    fs::write(&run, "").unwrap();
     let words = "the fabric does not listen for its VMCI device";
-    eventually("the VM waits for the fabric", || reason(taut)?.contains(words).then_some(()));
+    eventually("the VM waits for its socket", || reason(taut)?.contains(words).then_some(()));
     fuse.release();
     eventually("its thread has ended", || (!has_thread()).then_some(()));
     taut.ok(["vm", "stop", "stuck"]);
-    symlink(bin_dir().join("taut-fabric"), fabric).unwrap();
-    taut.fabric_pid();
+    fs::remove_file(run).unwrap();
 }
 
 #[test]
