@@ -156,7 +156,9 @@ fn many_vms_on_a_file_system_that_does_not_answer_leave_room_for_others_of_their
     let host = Host::with_kernel();
     let Host { fuse, taut } = &host;
     let names: Vec<String> = (0..16).map(|number| format!("stuck{number}")).collect();
-    names.iter().for_each(|name| create(taut, name, WITH_KERNEL));
+    for name in &names {
+        create(taut, name, WITH_KERNEL);
+    }
     fuse.withhold();
     let start = |name: &String| Background::start(taut.command().args(["vm", "start", name]));
     let _starts: Vec<Background> = names.iter().map(start).collect();
@@ -166,7 +168,9 @@ fn many_vms_on_a_file_system_that_does_not_answer_leave_room_for_others_of_their
     }
     others_go_on(taut, "other");
     // Those that were given up still have their threads.
-    names.iter().for_each(|name| drop(taut.ok(["vm", "stop", name])));
+    for name in &names {
+        taut.ok(["vm", "stop", name]);
+    }
     let words = format!("waits for other starts with files on {}", taut.dir().join("mnt").display());
     let _start = Background::start(taut.command().args(["vm", "start", "stuck"]));
     eventually("the file system is named", || reason(taut)?.contains(&words).then_some(()));
@@ -187,7 +191,8 @@ fn a_start_that_the_plan_no_longer_has_keeps_no_file_open() {
     fuse.withhold();
     host.start_stuck("opening its kernel");
     assert!(has_thread());
-    // Without the socket of its VMCI device the VM cannot be started. A file is in its folder's place.
+    // Without the socket of its VMCI device the VM cannot be started. A file takes its folder's
+    // place.
     let run = taut.dir().join("run/vms/stuck");
     fs::rename(&run, taut.dir().join("aside")).unwrap();
     fs::write(&run, "").unwrap();
