@@ -188,8 +188,8 @@ fn a_start_that_the_plan_no_longer_has_keeps_no_file_open() {
         let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm"));
         tasks.flatten().any(|task| name(task).is_ok_and(|name| name.trim() == "start"))
     };
-    fuse.withhold();
-    host.start_stuck("opening its kernel");
+    fuse.withhold_content();
+    host.start_stuck("reading its kernel");
     assert!(has_thread());
     // Without the socket of its VMCI device the VM cannot be started. A file takes its folder's
     // place.

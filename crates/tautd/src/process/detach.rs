@@ -69,7 +69,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk");
         let file = File::create(&path).unwrap();
-        let targets: Vec<_> = (10..200).map(|target| (file.as_fd(), target)).collect();
+        let targets: Vec<_> = (3..200).map(|target| (file.as_fd(), target)).collect();
         let error = spawn(&mut Command::new("/does/not/exist"), &targets).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         assert_eq!(path.metadata().unwrap().len(), 0);
