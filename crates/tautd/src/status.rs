@@ -26,7 +26,7 @@ use taut_plan::resources::Decided;
 use taut_plan::{Desired, Owner};
 use taut_vm::launch::RunPaths;
 
-use crate::board::Seen;
+use crate::board::{Seen, group_document};
 use crate::console::{Console, LogFolder};
 use crate::group_folders::GroupFolders;
 
@@ -135,13 +135,18 @@ fn vmci(desired: &Desired, seen: &Seen, run_dir: &Path, name: &Name, vm: &VmDesi
         Some(process) if !process.vmci => Some(STARTED_WITHOUT.to_owned()),
         _ => seen.problems.get(&owner.to_string()).cloned().or(why),
     };
+    // A device may be up although its group has no sockets.
+    let group_problem = group.as_ref().and_then(|_| seen.problems.get(&group_document(name)));
+    let reasons = reason.filter(|_| link != Link::Up).into_iter().chain(group_problem.cloned());
+    let reasons: Vec<String> = reasons.collect();
+    let group_socket = group.as_ref().filter(|_| group_problem.is_none());
     Some(VmciStatus {
         cid,
         port: port.map_or(0, |port| u32::from(port.0)),
         link,
-        reason: reason.filter(|_| link != Link::Up),
+        reason: (!reasons.is_empty()).then(|| reasons.join("; ")),
         socket: text(&run_paths(run_dir, name).vmci()),
-        group_socket: group.as_ref().map(|_| text(&GroupFolders::at(run_dir).socket(name))),
+        group_socket: group_socket.map(|_| text(&GroupFolders::at(run_dir).socket(name))),
         counters: VmciCounters::default(),
     })
 }

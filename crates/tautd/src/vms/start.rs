@@ -42,10 +42,15 @@ pub(crate) struct Place<'a> {
 }
 
 impl Vms {
-    /// Has the files that a VM's description names opened with the rights of `owner`, on another
-    /// thread. Returns whether the VM can be launched now.
+    /// Has the files that a VM's description names opened with the rights of `owner`, on a thread
+    /// that [`Vms::begin_starts`] starts. Returns whether the VM can be launched now.
     pub(crate) fn prepare(&mut self, name: &Name, spec: &VmSpec, owner: &Rights) -> bool {
         self.preparations.want(name, Request { spec: spec.clone(), owner: owner.clone() })
+    }
+
+    /// Starts the threads of starts for which there is room.
+    pub(crate) fn begin_starts(&mut self) {
+        self.preparations.begin_queued();
     }
 
     /// Launches the process of a VM that was prepared, on another thread. [`Vms::finish_starts`]
@@ -192,7 +197,7 @@ impl Vms {
         self.console.forget(name, &self.paths(name));
     }
 
-    /// Gives up the starts of VMs that nobody wants on any more.
+    /// Gives up the starts of VMs that are not wanted.
     pub(crate) fn give_up_starts_unless(&mut self, is_wanted: impl Fn(&Name) -> bool) {
         self.preparations.give_up_unless(is_wanted);
     }
