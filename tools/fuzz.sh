@@ -151,6 +151,12 @@ fuzz() {
   rate=$(sed -n 's/^stat::average_exec_per_sec: *//p' "$log")
   covered=$(sed -n 's/^#[0-9]*.* cov: \([0-9]*\) .*/\1/p' "$log" | tail -n 1)
   instrumented=$(sed -n 's/^INFO: Loaded .* (\([0-9]*\) inline 8-bit counters.*/\1/p' "$log" | tail -n 1)
+  # libFuzzer's status after SIGINT or SIGTERM: what was executed counts.
+  if [ $status = 72 ]; then
+    note "$target" "${executions:-0}" "${covered:-0}" "${instrumented:-0}" 0 0
+    echo "FUZZ $target was interrupted after ${executions:-0} executions"
+    exit 130
+  fi
   over=0
   if [ $status != 0 ]; then
     crashed=$((crashed + 1))

@@ -13,6 +13,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::thread::{CpuSet, sched_setaffinity};
+
 use super::PortId;
 
 /// Descriptors of one source that may wait behind a close that lasts [`LONG`].
@@ -81,6 +83,12 @@ impl ClosingQueue {
         Self(Arc::new(Queue { port, state: Mutex::default() }))
     }
 
+    /// Makes an empty queue for descriptors that belong to no port. A long close is not reported.
+    pub fn unreported() -> Self {
+        let state = State { reported: true, ..State::default() };
+        Self(Arc::new(Queue { port: PortId(0), state: Mutex::new(state) }))
+    }
+
     /// Has the descriptor closed by a thread.
     pub(super) fn close(&self, fd: OwnedFd) {
         let mut state = locked(&self.0.state);
@@ -128,6 +136,7 @@ impl Pool {
     }
 
     fn run(&self) {
+        run_anywhere();
         while let Some(queue) = self.next() {
             queue.close_all();
             locked(&self.state).busy.retain(|busy| !Arc::ptr_eq(busy, &queue));
@@ -168,6 +177,15 @@ impl Queue {
             drop(fd);
         }
     }
+}
+
+/// Lifts the binding to pCPUs that the thread has from the thread that started it, which may own
+/// one.
+fn run_anywhere() {
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
+    // A thread that stays bound closes descriptors all the same.
+    let _ = sched_setaffinity(None, &all);
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

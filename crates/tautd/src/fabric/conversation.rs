@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use taut_api::event::Level;
 use taut_api::fabric::message::Attachment;
-use taut_api::fabric::{FromFabric, PortId, SessionRecord, ToFabric};
+use taut_api::fabric::{FromFabric, PortId, SessionRecord, ToFabric, discard};
 use taut_api::link::Link;
 
 use super::Shared;
 use crate::inbox::Message;
 
 /// Text of the event about a descriptor whose close does not end.
-const CLOSE_BLOCKED: &str = "a descriptor that the front end or a peer of the port sent is being closed for more than \
+const CLOSE_BLOCKED: &str = "a descriptor that the front end or a peer of the port sent has been closing for more than \
                              1 s; other ports are not affected; hint: end the server of that file system or the peer \
                              of that socket, then restart the VM";
 
@@ -51,9 +51,9 @@ impl Shared {
             FromFabric::Welcome { .. }
             | FromFabric::Prepared { .. }
             | FromFabric::TookOver
-            // Useful only to the next fabric, while one takes over.
-            | FromFabric::HostStreams { .. }
             | FromFabric::Stopped => {}
+            // Useful only to the next fabric, while one takes over.
+            FromFabric::HostStreams { .. } => discard(fds),
             FromFabric::Pong { silent_ms } => {
                 (conversation.pinged, conversation.unanswered) = (false, 0);
                 conversation.silence = Duration::from_millis(silent_ms);
@@ -151,12 +151,14 @@ impl Shared {
         let expected = record.descriptors().len();
         if fds.len() != expected {
             tracing::warn!(port = %record.port, got = fds.len(), expected, "a session came without its descriptors");
-            return;
+            return discard(fds);
         }
         let mut wanted = self.wanted();
         let port = record.port;
         if wanted.has(port) {
             wanted.held.keep_session(record, fds);
+        } else {
+            discard(fds);
         }
         drop(wanted);
         self.note_session(port);

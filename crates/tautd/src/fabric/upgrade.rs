@@ -186,15 +186,15 @@ impl Shared {
     /// connections.
     fn stop(&self, old: &Process, stream: &UnixStream, conversation: &mut Conversation) -> io::Result<Left> {
         let mut left = Left::default();
-        // These sockets are of several ports, and the next fabric has them soon.
-        let strangers = ClosingQueue::new(PortId(0));
         // A failed send means that it died; its last messages still count.
         let _ = channel::send_within(stream, &ToFabric::Quit, &[], PATIENCE);
         let stopped = loop {
             match channel::receive_within(stream, PATIENCE) {
                 Ok(Some((FromFabric::Stopped, _))) => break true,
                 Ok(Some((FromFabric::HostStreams { connections }, fds))) => {
-                    left.streams.push((connections, ForeignFd::all(fds, &strangers)));
+                    // The next fabric has these sockets of several ports soon.
+                    let foreign = |fd| ForeignFd::new(fd, &ClosingQueue::unreported());
+                    left.streams.push((connections, fds.into_iter().map(foreign).collect()));
                 }
                 Ok(Some((message, fds))) => {
                     match &message {

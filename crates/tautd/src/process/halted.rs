@@ -72,7 +72,7 @@ impl Process {
     /// Has a thread wait for the end of the process.
     fn reap_later(&self) {
         let (pid, later) = (self.pid(), self.duplicate());
-        tracing::warn!(pid, "a killed process waits in the kernel; it ends when its wait does");
+        tracing::warn!(pid, "a killed process has not ended yet; a thread of it is in the kernel");
         let reap = move || {
             if let Ok(process) = later {
                 process.await_end();

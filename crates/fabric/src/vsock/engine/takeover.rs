@@ -3,8 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use taut_api::fabric::ForeignFd;
 use taut_api::fabric::counters::SocketWord;
+use taut_api::fabric::{ClosingQueue, ForeignFd};
 
 use super::VsockSwitch;
 use crate::vsock::handover::{HandedOver, Written, read_spills, read_stopped, write_spills};
@@ -96,8 +96,10 @@ impl VsockSwitch {
             HandedOver::Stream(id) => {
                 let guest = self.table.get(id).and_then(|connection| connection.guests().next());
                 let device = guest.and_then(|guest| self.guests.devices[guest].as_ref());
-                if orderly && let Some(device) = device {
-                    let socket = ForeignFd::new(socket, &device.strangers);
+                let strangers =
+                    device.map_or_else(ClosingQueue::unreported, |device| device.strangers.clone());
+                let socket = ForeignFd::new(socket, &strangers);
+                if orderly && device.is_some() {
                     // Without its socket the connection is reset below.
                     let _ = self.host.streams.attach(id, socket, &self.epoll);
                 }

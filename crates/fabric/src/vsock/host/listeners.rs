@@ -52,8 +52,8 @@ impl Listeners {
         Ok(())
     }
 
-    /// Accepts a client that waits at a guest's socket. Closes that socket for good if clients have
-    /// sent more descriptors than can be closed.
+    /// Accepts a client that waits at a guest's socket. Closes that socket if clients have sent
+    /// more descriptors than can be closed; the next fabric has it again.
     pub(crate) fn accept(&mut self, guest: GuestIdx) -> Option<ForeignFd> {
         let listener = self.sockets.get(&guest)?;
         if listener.is_clogged() {
