@@ -15,6 +15,8 @@ const PORT: &str = "hostile";
 /// Its address.
 pub(super) const MAC: [u8; 6] = [2, 0x66, 0, 0, 0, 0x66];
 
+/// Time between two questions to `tautd`.
+const LOOK: Duration = Duration::from_millis(20);
 /// Longest wait until `tautd` tells about an act.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -131,6 +133,7 @@ impl Stage {
             if reason.contains(words) {
                 return Ok(());
             }
+            std::thread::sleep(LOOK);
         }
         Err(format!("the reason is `{reason}` instead of `{words}`"))
     }
@@ -148,6 +151,7 @@ impl Stage {
             if self.taut.json(["events"]).as_array().is_some_and(|events| events.iter().any(told)) {
                 return Ok(());
             }
+            std::thread::sleep(LOOK);
         }
         Err(format!("no event {kind} with `{words}`"))
     }

@@ -2,9 +2,9 @@
 //!
 //! A file system that does not answer can hold up a thread for ever, even after SIGKILL. A thread
 //! that shares the daemon's table would then keep its locks and sockets from the next daemon. A
-//! forked child has the same problem: it closes copies of all descriptors of its parent's table when it starts its
-//! program, and closing a file may wait for its file system. Files that users name are therefore
-//! open only in tables of such threads.
+//! forked child has the same problem: it closes copies of all descriptors of its parent's table
+//! when it starts its program, and closing a file may wait for its file system. Files that users
+//! name are therefore open only in tables of such threads.
 #![allow(unsafe_code)]
 
 use std::io;
