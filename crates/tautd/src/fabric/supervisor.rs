@@ -299,8 +299,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Kills the fabric before the next one touches the same rings, and reports its death. No killed
-    /// thread touches them again, also if one is still in the kernel.
+    /// Kills the fabric before the next one touches the same rings, and reports its death. No
+    /// killed thread touches them again, also if one is still in the kernel.
     fn bury(&self, process: &Process, error: Option<io::Error>) {
         let ending = self.ending.load(Ordering::SeqCst);
         let status = process.halt(if ending { PATIENCE } else { Duration::ZERO }, PATIENCE).status();
