@@ -9,18 +9,25 @@ use crate::reason::{Measured, require};
 
 /// Values of the setting begin here, and begin again after so many.
 const FIRST: f64 = 1000.0;
-const VALUES: f64 = 100_000.0;
+const VALUES: f64 = 900_000.0;
 
 /// Changes a VM's shares of CPU time: to FIRST + 1, FIRST + 2 and so on. Notes each change before
-/// it is asked for, and once more when the daemon has acknowledged it.
+/// it is asked for, and once more when the daemon has acknowledged it. Before the next change it
+/// looks whether the last one that was acknowledged is still there, and counts those that are not.
 const WRITE: &str = r#"
 note() { echo "$2" >"$dir/$1.new" && mv "$dir/$1.new" "$dir/$1"; }
-taut=$1 vm=$2 dir=$3 i=0
+taut=$1 vm=$2 dir=$3 i=0 acknowledged=0 lost=0
 note acknowledged 0
+note lost 0
 while [ ! -e "$dir/stop" ]; do
+  if [ "$acknowledged" != 0 ] && found=$(timeout 40 "$taut" -o json vm show "$vm" | jq -e .spec.cpu.shares) &&
+    [ "$found" -lt $((1000 + acknowledged)) ]; then
+    lost=$((lost + 1))
+    note lost "$lost"
+  fi
   i=$((i + 1))
   note asked "$i"
-  timeout 40 "$taut" vm set "$vm" --cpu-shares $((1000 + i)) && note acknowledged "$i"
+  timeout 40 "$taut" vm set "$vm" --cpu-shares $((1000 + i)) && acknowledged=$i && note acknowledged "$i"
   sleep 0.05
 done
 "#;
@@ -95,6 +102,11 @@ impl Lab<'_> {
         let asked = self.noted(writer, "asked")?;
         require(asked < VALUES, "the writer has used up its values")?;
         Ok(lost(acknowledged, found, asked))
+    }
+
+    /// Number of acknowledged changes that a writer itself has found lost.
+    pub fn found_lost(&mut self, writer: &Client) -> Measured<f64> {
+        self.noted(writer, "lost")
     }
 
     /// Has a client finish what it is doing, and waits for its end.

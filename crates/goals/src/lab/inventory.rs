@@ -282,12 +282,18 @@ impl Lab<'_> {
                 continue;
             }
             let find = Command::new("find").arg(&folder).args("-printf").arg("%y %p\\n");
-            for line in self.listed(&find, &folder.display().to_string())? {
+            let lines = self.listed(&find, &folder.display().to_string())?;
+            for line in lines.into_iter().filter(|line| !is_rotated(line)) {
                 found.add(Kind::File, line, 1);
             }
         }
         Ok(())
     }
+}
+
+/// Tells whether a file is an older part of a log, such as `audit.log.1`. Their number is bounded.
+fn is_rotated(path: &str) -> bool {
+    path.rsplit_once(".log.").is_some_and(|(_, number)| number.parse::<u32>().is_ok())
 }
 
 fn file_name(path: &Path) -> String {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::Lab;
 use crate::machine::Command;
-use crate::reason::Measured;
+use crate::reason::{Measured, require};
 
 /// What a process uses at some moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -35,7 +35,9 @@ impl Lab<'_> {
         let folder = PathBuf::from(format!("/proc/{pid}"));
         let status = self.read(folder.join("status"))?;
         let find = Command::new("find").arg(folder.join("fd")).args("-type l -printf").arg("%l\\n");
-        let links = self.run(&find)?.stdout;
+        // A descriptor may be closed while they are listed, which `find` takes for an error.
+        let links = self.machine.run(&find)?.stdout;
+        require(!links.lines().is_empty(), format!("process {pid} has no descriptor"))?;
         let timer_descriptors = links.lines().iter().filter(|link| link.contains("[timerfd]")).count();
         // Kernels without POSIX timers have no such file.
         let timers = self.read(folder.join("timers")).map_or(0, |text| text.all_between("ID:", "").len());

@@ -22,8 +22,8 @@ pub(super) const ROW: Row = Row {
             "SE1-others",
             &[
                 Bound::Exactly(0.0, "frames of others lost"),
-                Bound::AtMost(15.0, "ms longer than beside honest sessions"),
-                Bound::AtMost(1.0, "such delays per start of the port"),
+                Bound::AtMost(15.0, "ms longer than in half of the honest passes"),
+                Bound::AtMost(1.0, "longer delays per start of the port"),
             ],
         ),
     ],

@@ -21,8 +21,20 @@ const WARM: Duration = Duration::from_secs(15);
 /// Samples that a process needs to be judged.
 const LEAST: usize = 15;
 
-/// Beginnings of what is logged about the injected kills; see [`is_injected`].
-const INJECTED: [&str; 0] = [];
+/// Parts of lines that are logged about the injected kills; see [`is_injected`].
+const INJECTED: [&[&str]; 8] = [
+    &["the fabric, process ", ", ended"],
+    &["the console process ", " is gone: "],
+    &["ended with signal: 9 (SIGKILL)"],
+    // The fabric after the daemon was killed.
+    &["tautd's connection failed: "],
+    &["tautd does not take messages: "],
+    // The next daemon, about the record that the last one was writing.
+    &["an incomplete record is removed"],
+    // The start whose launcher was killed.
+    &["for VM `started` failed"],
+    &["for VM `cycle` failed"],
+];
 
 pub(super) const ROW: Row = Row {
     id: "SE16",
@@ -135,9 +147,9 @@ fn growth(lives: &Lives) -> Measured<(Growth, usize)> {
     Ok((Growth { figures, names: names.collect::<Vec<_>>().join(", ") }, judged))
 }
 
-/// Returns whether a line of a log tells of a kill.
+/// Returns true if an injected kill explains a line of a log: the line has all parts of an entry.
 fn is_injected(line: &str) -> bool {
-    INJECTED.iter().any(|part| line.contains(part))
+    INJECTED.iter().any(|parts| parts.iter().all(|part| line.contains(part)))
 }
 
 #[cfg(test)]

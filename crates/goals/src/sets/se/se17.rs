@@ -18,14 +18,14 @@ pub(super) const ROW: Row = Row {
 };
 
 fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
-    let outcome = tests(lab, results, "SE17-host", "host");
+    let outcome = tests(lab, results, "SE17-host", "host", "limits::");
     results.settle(&["SE17-host"], outcome);
-    tests(lab, results, "SE17-nested", "guest")
+    tests(lab, results, "SE17-nested", "guest", "nested::limits_with_cgroup_v2")
 }
 
-/// Runs the tests of the limits in a tier.
-fn tests(lab: &mut Lab, results: &mut Results, goal: &str, tier: &str) -> Measured<()> {
-    let words = format!("-p taut-tests --test {tier} -- --test-threads=1 limits::");
+/// Runs the tests of a tier whose names have `filter` in them.
+fn tests(lab: &mut Lab, results: &mut Results, goal: &str, tier: &str, filter: &str) -> Measured<()> {
+    let words = format!("-p taut-tests --test {tier} -- --test-threads=1 {filter}");
     let tests = lab.cargo_test(words)?;
     results.record(goal, [tests.passed], "only that VM is affected, with an event that names the limit");
     Ok(())

@@ -108,7 +108,8 @@ fn under_kvm(lab: &mut Lab) -> Measured<Walls> {
         Ok(lab.vm_show("accelerated")?.text("status.phase")? == "running")
     })?;
     let pid = lab.vm_pid("accelerated")?;
-    let open = lab.run(&Command::new("sh").args(["-c", "readlink /proc/$0/fd/*", &pid.to_string()]))?.stdout;
+    let open =
+        lab.run(&Command::new("sh").args(["-c", "readlink /proc/$0/fd/* || :", &pid.to_string()]))?.stdout;
     require(open.contains("kvm-vm"), format!("QEMU, process {pid}, has no VM of KVM open"))?;
     lab.walls_of(pid, "qemu-system-x86")
 }

@@ -113,7 +113,8 @@ fn round(
 
     let kills = lab.pick(10, 3);
     let kill = format!(
-        "kill -9 $('{}' -o json daemon show | jq .fabric_pid) && echo '{{\"killed\": 1}}'",
+        "until pid=$('{}' -o json daemon show | jq -e .fabric_pid) && kill -9 \"$pid\"; do sleep 0.05; done; echo \
+         '{{\"killed\": 1}}'",
         lab.program("taut").display()
     );
     let dead = act(lab, stage, &kill, kills)?;

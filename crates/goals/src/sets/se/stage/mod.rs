@@ -76,6 +76,10 @@ impl Stage {
         micro(lab, "steady", STEADY, "goals")?;
         lab.taut("vm stop --force steady")?;
         lab.taut("vm delete steady")?;
+        lab.until("its processes have ended", 20, |lab| {
+            let of_vms = ["taut-micro", "taut-launch"].map(|name| lab.processes_named(name));
+            of_vms.into_iter().try_fold(true, |none, found| Ok(none && found?.is_empty()))
+        })?;
         let idle = lab.inventory()?;
 
         lab.netns(FROM, "lan", "10.87.0.1")?;
@@ -130,7 +134,10 @@ impl Stage {
     pub(super) fn end(self, lab: &mut Lab) -> Measured<End> {
         let changes = lab.done(&self.writers[0])? + lab.done(&self.writers[1])?;
         let cycles = lab.done(&self.cycle)?;
-        let lost = lab.lost_by(&self.writers[0])? + lab.lost_by(&self.writers[1])?;
+        let mut lost = 0.0;
+        for writer in &self.writers {
+            lost += lab.lost_by(writer)? + lab.found_lost(writer)?;
+        }
         let testimony = lab.end_witness(&self.witness)?;
         for client in self.writers.iter().chain([&self.cycle]) {
             lab.end_client(client)?;
