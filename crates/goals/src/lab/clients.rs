@@ -20,7 +20,7 @@ taut=$1 vm=$2 dir=$3 i=0 acknowledged=0 lost=0
 note acknowledged 0
 note lost 0
 while [ ! -e "$dir/stop" ]; do
-  if [ "$acknowledged" != 0 ] && found=$(timeout 40 "$taut" -o json vm show "$vm" | jq -e .spec.cpu.shares) &&
+  if [ "$acknowledged" != 0 ] && found=$(timeout 40 "$taut" -o json vm show "$vm" | jq -er .spec.cpu.shares) &&
     [ "$found" -lt $((1000 + acknowledged)) ]; then
     lost=$((lost + 1))
     note lost "$lost"
