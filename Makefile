@@ -9,6 +9,9 @@ TRIPLE   := x86_64-unknown-linux-gnu
 BIN      := $(TARGET)/release
 IMAGES   := $(TARGET)/images
 GUEST    := $(TARGET)/$(TRIPLE)/release/taut-guest
+# Each selection of packages builds their dependencies with features of its own, so there are few.
+INSTALLED := --workspace --exclude taut-tests --exclude taut-guest --exclude taut-fuzz-targets --exclude taut-goals
+TIERS     := --workspace --test launch --test host --test guest --test hidden
 # Tests that leave themselves out add a line here.
 SKIPS    := $(abspath $(TARGET))/skips.txt
 SCRIPTS   = $(shell git ls-files '*.sh' .ci/run)
@@ -25,8 +28,7 @@ demo: setup-run build images ## Boot two Debian VMs on a taut vSwitch, measure t
 
 .PHONY: build
 build: guest ## Build everything that is installed
-	$(CARGO) build --release --workspace --exclude taut-tests --exclude taut-guest --exclude taut-fuzz-targets --exclude taut-goals --bins
-	$(CARGO) build --release -p taut-preload --lib
+	$(CARGO) build --release $(INSTALLED) --bins --lib
 
 # Guests unpack this binary into their memory. Without symbols it is a tenth as large.
 .PHONY: guest
@@ -49,35 +51,33 @@ forget-skips:
 
 .PHONY: test-unit
 test-unit: ## Tests that need nothing of the host
-	$(CARGO) test --workspace --exclude taut-tests --exclude taut-launch
-	$(CARGO) test -p taut-launch --lib --bins
-	$(CARGO) test -p taut-tests --lib --test architecture
+	$(CARGO) test --workspace
 	$(CARGO) check --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)/fuzz/check
+	$(CARGO) test --locked --manifest-path tests/loom/Cargo.toml --target-dir $(TARGET)/loom
 
 .PHONY: test-host
 test-host: build ## Tests that need root and network namespaces
-	$(CARGO) build -p taut-launch --example forbidden_acts
-	$(CARGO) test -p taut-launch --test launch --no-run
-	$(SUDO) $(CARGO) test -p taut-launch --test launch
-	$(CARGO) test -p taut-tests --test host --no-run
-	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) $(CARGO) test -p taut-tests --test host -- --test-threads=1
+	$(CARGO) build --workspace --example forbidden_acts
+	$(CARGO) test $(TIERS) --no-run
+	$(SUDO) $(CARGO) test --workspace --test launch
+	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) $(CARGO) test --workspace --test host -- --test-threads=1
 
 .PHONY: test-guest
 test-guest: build images ## Tests that boot VMs in QEMU
-	$(CARGO) build --release -p taut-preload --example tcp_program
-	$(CARGO) test -p taut-tests --test guest --no-run
-	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test -p taut-tests --test guest -- --test-threads=1
+	$(CARGO) build --release $(INSTALLED) --example tcp_program
+	$(CARGO) test $(TIERS) --no-run
+	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test guest -- --test-threads=1
 
 .PHONY: test-hidden
 test-hidden: setup-test build images ## Show that tests fail if a prerequisite is hidden from them
-	$(CARGO) build --release -p taut-preload --example tcp_program
-	$(CARGO) test -p taut-tests --test hidden --no-run
-	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test -p taut-tests --test hidden -- --test-threads=1 --nocapture
+	$(CARGO) build --release $(INSTALLED) --example tcp_program
+	$(CARGO) test $(TIERS) --no-run
+	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test hidden -- --test-threads=1 --nocapture
 
 .PHONY: lint
 lint: ## Format, clippy, shellcheck, licences and sources of dependencies
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy $(TIERS) --all-targets -- -D warnings
 	shellcheck $(SCRIPTS)
 	@tools/deny.sh
 
