@@ -12,7 +12,7 @@ use taut_tests::hostile::{Effect, Seen, Stage, acts};
 /// Passes of which one has the acts that take seconds.
 const SLOW_EVERY: usize = 20;
 
-/// What one kind of passes has come to.
+/// Totals of one kind of passes.
 #[derive(Default)]
 struct Total {
     sessions: usize,

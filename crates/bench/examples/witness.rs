@@ -83,7 +83,7 @@ fn echo(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// What came back of one kind of messages.
+/// Answers to one kind of messages.
 #[derive(Debug)]
 struct Course {
     /// Messages sent, and messages that came back, of all rounds.
@@ -230,7 +230,7 @@ fn watch_stream(to: SocketAddr, seen: &Shared) {
         {
             eprintln!("{error:#}");
             now.broken += 1;
-            // What was on its way is lost, and the next connection begins anew.
+            // Messages on their way are lost, and the next connection begins anew.
             now.stream.came = now.stream.sent;
             now.stream.expected = now.stream.sent;
         }

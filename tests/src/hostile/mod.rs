@@ -23,7 +23,7 @@ use front_end::FrontEnd;
 pub use neighbours::{Neighbours, Seen};
 pub use stage::Stage;
 
-/// What must become of an act's session.
+/// Required end of an act's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// The fabric ends it, and `taut port list` has these words as reason.
@@ -44,9 +44,9 @@ type Run = Box<dyn Fn(&mut FrontEnd, &Tools) -> io::Result<()> + Send + Sync>;
 
 /// One act.
 pub struct Act {
-    /// What the front end does.
+    /// Description of what the front end does.
     pub name: String,
-    /// What must become of its session.
+    /// Required end of its session.
     pub effect: Effect,
     /// The act takes seconds.
     pub is_slow: bool,
@@ -73,7 +73,7 @@ impl Act {
     }
 }
 
-/// What acts use besides their connection.
+/// Resources that acts use besides their connection.
 #[derive(Debug)]
 pub struct Tools {
     /// A file system of the attacker's.

@@ -75,7 +75,7 @@ pub(crate) struct Mailbox {
     events: Epoll,
     waker: Watched<Waker>,
     inbox: Mutex<Vec<Message>>,
-    /// Whether the worker sleeps, and whether the inbox has news for it.
+    /// Flag by which the worker sleeps and a sender wakes it.
     doze: Doze,
     /// Number of the worker's transmit queues whose first frame waits for a receiver's room.
     pub(crate) waiting: AtomicU32,

@@ -79,7 +79,7 @@ pub struct Surplus(BTreeMap<(Kind, String), u64>);
 struct Process {
     pid: u32,
     name: String,
-    /// It has ended, and nobody has waited for it.
+    /// True if the process has ended and nobody has waited for it.
     is_dead: bool,
 }
 

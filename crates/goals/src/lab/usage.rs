@@ -1,4 +1,4 @@
-//! What a process uses: memory, descriptors, threads, timers.
+//! Usage of a process: memory, descriptors, threads, timers.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use super::Lab;
 use crate::machine::Command;
 use crate::reason::{Measured, require};
 
-/// What a process uses at some moment.
+/// Usage of a process at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Usage {
     /// Memory of its own in KiB, without what it shares or maps.

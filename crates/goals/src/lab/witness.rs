@@ -23,7 +23,7 @@ pub struct Witness {
     round: u32,
 }
 
-/// What a witness saw in one round.
+/// Observations of a witness in one round.
 #[derive(Debug, Clone, Copy)]
 pub struct Round {
     /// Longest silence of the TCP connection, in ms.
@@ -36,7 +36,7 @@ pub struct Round {
     pub resumed: Duration,
 }
 
-/// What a witness saw in all.
+/// Observations of a witness in all rounds.
 #[derive(Debug, Clone, Copy)]
 pub struct Testimony {
     /// Messages of the TCP connection.

@@ -41,7 +41,7 @@ pub(super) const ROW: Row = Row {
     run,
 };
 
-/// What the neighbours were given.
+/// Results of the neighbours' measurements.
 struct Neighbours {
     echo: Doc,
     ping: Doc,

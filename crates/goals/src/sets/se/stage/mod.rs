@@ -41,7 +41,7 @@ pub(super) struct Stage {
     idle: Inventory,
 }
 
-/// What a kill did.
+/// Effects of a kill.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Outcome {
     /// What the witness saw.
@@ -52,7 +52,7 @@ pub(super) struct Outcome {
     pub(super) lost: f64,
 }
 
-/// What remains to be said at the end.
+/// Totals at the end of the load.
 #[derive(Debug, Clone)]
 pub(super) struct End {
     pub(super) testimony: Testimony,
