@@ -7,7 +7,6 @@
 
 mod daemon;
 pub mod fuse;
-pub mod hostile;
 mod leftovers;
 mod netns;
 mod prerequisite;

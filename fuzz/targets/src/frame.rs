@@ -13,10 +13,6 @@ use taut_virtq::device::FIRST_BYTES;
 use taut_virtq::header::{self, NetHeader};
 
 use crate::input::Input;
-use crate::{Budget, Target};
-
-/// This target.
-pub const TARGET: Target = Target { name: "frame", run, budget: Budget::of(100, 16) };
 
 /// Number of pieces written from each end of a frame. All of them would be thousands of similar
 /// ones.
@@ -27,7 +23,8 @@ thread_local! {
     static LRO: RefCell<Lro> = RefCell::default();
 }
 
-fn run(data: &[u8]) {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let mut input = Input(data);
     let bytes = input.array::<{ header::LEN }>();
     let header = NetHeader::from_bytes(&bytes);

@@ -3,9 +3,10 @@
 //! Taking over then takes no longer than starting the rings.
 
 use std::collections::HashSet;
+use std::os::fd::OwnedFd;
 
 use taut_api::fabric::message::Attachment;
-use taut_api::fabric::{ForeignFd, FromFabric, PortId};
+use taut_api::fabric::{FromFabric, PortId};
 use tracing::{info, warn};
 
 use super::attach::{AttachError, Prepared};
@@ -25,7 +26,7 @@ impl Control {
     }
 
     /// Prepares an attachment.
-    pub(super) fn prepare(&mut self, port: PortId, via: Attachment, fds: Vec<ForeignFd>) {
+    pub(super) fn prepare(&mut self, port: PortId, via: Attachment, fds: Vec<OwnedFd>) {
         let prepared = match self.entries.get_mut(&port) {
             Some(entry) => entry.prepare(via, fds).map_err(|error| {
                 entry.refuse(&error);
@@ -62,7 +63,7 @@ impl Control {
 
 impl Entry {
     /// Prepares an attachment without serving it.
-    fn prepare(&mut self, via: Attachment, fds: Vec<ForeignFd>) -> Result<(), AttachError> {
+    fn prepare(&mut self, via: Attachment, fds: Vec<OwnedFd>) -> Result<(), AttachError> {
         match via {
             Attachment::Session(record) => {
                 // Unmap the guest's memory before it is mapped again.

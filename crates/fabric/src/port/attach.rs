@@ -1,10 +1,9 @@
 //! Attaching rings and devices to a port's queues, and removing them.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
-
-use taut_api::fabric::ForeignFd;
 
 use super::Port;
 use super::end::{RxEnd, TxEnd};
@@ -89,7 +88,7 @@ impl Port {
     /// Attaches a TAP device. `offloads` says what the device was configured to accept.
     pub fn attach_tap(
         &self,
-        device: Arc<ForeignFd>,
+        device: Arc<OwnedFd>,
         offloads: Offloads,
         mailboxes: &Mailboxes,
     ) -> io::Result<()> {
@@ -100,7 +99,7 @@ impl Port {
     }
 
     /// Attaches the stream of an emulated card.
-    pub fn attach_stream(&self, fd: ForeignFd, mailboxes: &Mailboxes) -> io::Result<()> {
+    pub fn attach_stream(&self, fd: OwnedFd, mailboxes: &Mailboxes) -> io::Result<()> {
         set_nonblocking(&fd)?;
         let socket = Arc::new(fd);
         let rx = RxEnd::Stream(stream::Rx::new(Arc::clone(&socket)));
@@ -110,7 +109,7 @@ impl Port {
 
     fn attach(
         &self,
-        device: Arc<ForeignFd>,
+        device: Arc<OwnedFd>,
         flags: EventFlags,
         (rx, tx): (RxEnd, TxEnd),
         mailboxes: &Mailboxes,

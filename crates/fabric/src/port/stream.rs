@@ -2,11 +2,12 @@
 //!
 //! The stream carries finished frames, each behind a 4-byte big-endian length.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
-use taut_api::fabric::{DropReason, ForeignFd};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use taut_api::fabric::DropReason;
 use taut_virtq::header::NetHeader;
 
 use super::frame::{Body, Failure, Frame, Put};
@@ -26,7 +27,7 @@ const BUFFER: usize = 2 * (PREFIX + MAX_TAGGED);
 /// Frames from the card.
 #[derive(Debug)]
 pub struct Tx {
-    socket: Arc<ForeignFd>,
+    socket: Arc<OwnedFd>,
     buffer: Box<[u8]>,
     /// `start..end` are the bytes that were read and not yet taken.
     start: usize,
@@ -35,7 +36,7 @@ pub struct Tx {
 
 impl Tx {
     /// Creates the reading end of a socket.
-    pub fn new(socket: Arc<ForeignFd>) -> Self {
+    pub fn new(socket: Arc<OwnedFd>) -> Self {
         Self { socket, buffer: vec![0; BUFFER].into(), start: 0, end: 0 }
     }
 
@@ -82,9 +83,9 @@ impl Tx {
             self.start = 0;
         }
         let space = &mut self.buffer[self.end..];
-        match self.socket.receive_bytes(space) {
-            Ok(0) => Err(Failure::Gone("the stream's other end closed it".to_owned())),
-            Ok(got) => {
+        match recv(&self.socket, space, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => Err(Failure::Gone("the stream's other end closed it".to_owned())),
+            Ok((_, got)) => {
                 self.end += got;
                 Ok(true)
             }
@@ -98,14 +99,14 @@ impl Tx {
 /// Frames to the card. When the socket accepts only a part of a frame, the rest waits here.
 #[derive(Debug)]
 pub struct Rx {
-    socket: Arc<ForeignFd>,
+    socket: Arc<OwnedFd>,
     buffer: Vec<u8>,
     sent: usize,
 }
 
 impl Rx {
     /// Creates the writing end of a socket.
-    pub fn new(socket: Arc<ForeignFd>) -> Self {
+    pub fn new(socket: Arc<OwnedFd>) -> Self {
         Self { socket, buffer: Vec::with_capacity(PREFIX + MAX_TAGGED), sent: 0 }
     }
 
@@ -160,7 +161,7 @@ impl Rx {
 
 #[cfg(test)]
 mod tests {
-    use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use super::*;
 
@@ -168,7 +169,7 @@ mod tests {
     fn short_frames_are_padded_with_zeros_to_the_ethernet_minimum() {
         let (here, card) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
-        let mut rx = Rx::new(Arc::new(here.into()));
+        let mut rx = Rx::new(Arc::new(here));
         for len in [42, 60, 61] {
             assert!(matches!(rx.put_bytes(&vec![7; len]), Put::Done));
             let mut got = [0xff; 128];

@@ -1,10 +1,8 @@
 //! An eventfd of a front end, which this process signals.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-
-use taut_api::fabric::ForeignFd;
 
 use super::watch;
 
@@ -12,7 +10,7 @@ use super::watch;
 /// then it is never signalled again ([`watch`]).
 #[derive(Debug)]
 pub struct EventFd {
-    fd: ForeignFd,
+    fd: OwnedFd,
     blocked: AtomicBool,
 }
 
@@ -33,8 +31,8 @@ impl EventFd {
     }
 }
 
-impl From<ForeignFd> for EventFd {
-    fn from(fd: ForeignFd) -> Self {
+impl From<OwnedFd> for EventFd {
+    fn from(fd: OwnedFd) -> Self {
         Self { fd, blocked: AtomicBool::new(false) }
     }
 }

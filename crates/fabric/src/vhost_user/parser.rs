@@ -1,6 +1,7 @@
 //! The parser of requests: bytes are checked here once and are values afterwards.
 
-use taut_api::fabric::ForeignFd;
+use std::os::fd::OwnedFd;
+
 use taut_api::fabric::session::MemoryRecord;
 use vhost::vhost_user::message::FrontendReq;
 
@@ -15,7 +16,7 @@ const NO_DESCRIPTOR: u64 = 1 << 8;
 
 impl Request {
     /// Checks and reads the body and the descriptors of a request.
-    pub fn parse(header: &Header, body: &[u8], fds: Vec<ForeignFd>) -> Result<Self, MessageError> {
+    pub fn parse(header: &Header, body: &[u8], fds: Vec<OwnedFd>) -> Result<Self, MessageError> {
         use FrontendReq as R;
         let mut parser = Parser { request: header.request, body, fds };
         let request = match header.request {
@@ -82,7 +83,7 @@ impl Request {
 struct Parser<'a> {
     request: FrontendReq,
     body: &'a [u8],
-    fds: Vec<ForeignFd>,
+    fds: Vec<OwnedFd>,
 }
 
 impl Parser<'_> {
@@ -144,7 +145,7 @@ impl Parser<'_> {
     }
 
     /// Takes the only descriptor.
-    fn one_fd(&mut self) -> Result<ForeignFd, MessageError> {
+    fn one_fd(&mut self) -> Result<OwnedFd, MessageError> {
         match self.fds.len() {
             1 => Ok(self.fds.remove(0)),
             _ => Err(self.descriptors(1)),
@@ -152,7 +153,7 @@ impl Parser<'_> {
     }
 
     /// Reads a queue index, and takes a descriptor unless the word says that there is none.
-    fn event(&mut self) -> Result<(u32, Option<ForeignFd>), MessageError> {
+    fn event(&mut self) -> Result<(u32, Option<OwnedFd>), MessageError> {
         let word = self.word()?;
         if word & !(QUEUE_MASK | NO_DESCRIPTOR) != 0 {
             return Err(self.range(word));
@@ -207,7 +208,7 @@ impl Parser<'_> {
     }
 
     /// Reads a memory table and takes its descriptors.
-    fn memory_table(&mut self) -> Result<Vec<(MemoryRecord, ForeignFd)>, MessageError> {
+    fn memory_table(&mut self) -> Result<Vec<(MemoryRecord, OwnedFd)>, MessageError> {
         if self.body.len() < 8 {
             self.length(8)?;
         }

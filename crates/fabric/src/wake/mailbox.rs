@@ -5,7 +5,10 @@
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{
+    AtomicBool, AtomicU32,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -14,7 +17,6 @@ use taut_api::fabric::counters::MAX_WORKERS;
 
 use super::token;
 use crate::net::queue::PairIdx;
-use crate::sys::doze::Doze;
 use crate::sys::epoll::{Epoll, EventFlags, Waker, Watched};
 use crate::sys::lock::lock;
 
@@ -75,8 +77,10 @@ pub(crate) struct Mailbox {
     events: Epoll,
     waker: Watched<Waker>,
     inbox: Mutex<Vec<Message>>,
-    /// Flag by which the worker sleeps and a sender wakes it.
-    doze: Doze,
+    /// The inbox is not empty.
+    mail: AtomicBool,
+    /// The worker sleeps, or is about to.
+    asleep: AtomicBool,
     /// Number of the worker's transmit queues whose first frame waits for a receiver's room.
     pub(crate) waiting: AtomicU32,
     /// The worker's load in thousandths of its time, and the time of the measurement.
@@ -90,7 +94,8 @@ impl Mailbox {
             waker: events.watch(Waker::new()?, token::WAKE, EventFlags::IN)?,
             events,
             inbox: Mutex::default(),
-            doze: Doze::new(),
+            mail: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
             waiting: AtomicU32::new(0),
             busy: Mutex::default(),
         })
@@ -110,7 +115,9 @@ impl Mailbox {
         }
         inbox.push(message);
         drop(inbox);
-        if self.doze.announce() {
+        // Either this thread sees the worker asleep, or the worker sees the mail before it sleeps.
+        self.mail.store(true, SeqCst);
+        if self.asleep.load(SeqCst) {
             self.waker.wake();
         }
     }
@@ -118,30 +125,35 @@ impl Mailbox {
     /// Tells whether there are messages to read.
     #[inline]
     pub(crate) fn has_mail(&self) -> bool {
-        self.doze.has_news()
+        self.mail.load(Relaxed)
     }
 
     /// Moves all messages to `into`, replacing its contents.
     pub(crate) fn read(&self, into: &mut Vec<Message>) {
         let mut inbox = lock(&self.inbox);
-        self.doze.take();
+        self.mail.store(false, Relaxed);
         into.clear();
         into.append(&mut inbox);
     }
 
     /// Marks the worker as asleep. Returns `false` if it must stay awake because there is mail.
     pub(crate) fn fall_asleep(&self) -> bool {
-        self.doze.fall_asleep()
+        self.asleep.store(true, SeqCst);
+        let may = !self.mail.load(SeqCst);
+        if !may {
+            self.wake_up();
+        }
+        may
     }
 
     /// Tells whether the worker sleeps, or is about to.
     pub(crate) fn is_asleep(&self) -> bool {
-        self.doze.is_asleep()
+        self.asleep.load(Relaxed)
     }
 
     /// Marks the worker as awake.
     pub(crate) fn wake_up(&self) {
-        self.doze.wake_up();
+        self.asleep.store(false, Relaxed);
     }
 
     /// Clears the waker's event.

@@ -295,7 +295,6 @@ impl Fabric {
             FromFabric::Welcome { .. }
             | FromFabric::TookOver
             | FromFabric::TakesNothing { .. }
-            | FromFabric::CloseBlocked { .. }
             | FromFabric::Stopped => {}
             FromFabric::Pong { silent_ms } => self.pongs.push(silent_ms),
             FromFabric::HostConnect { port, request, to } => self.questions.push((port, request, to)),

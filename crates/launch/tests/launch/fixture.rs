@@ -36,8 +36,6 @@ pub(crate) const CAP_MKNOD: libc::c_ulong = 27;
 pub(crate) struct Start {
     pub(crate) document: Document,
     descriptors: Vec<(OwnedFd, RawFd)>,
-    /// Passes the pipe on which the start is confirmed.
-    pub(crate) passes_confirmation: bool,
     /// Capabilities that the launcher does not have.
     without: Vec<libc::c_ulong>,
 }
@@ -102,8 +100,7 @@ impl Start {
         document.landlock.devices = vec!["/dev".into()];
         // A kernel may be older, but nothing else may be missing.
         document.may_lack = Wall::NEWER_THAN_LINUX_6_1.into();
-        let mut start =
-            Self { document, descriptors: Vec::new(), passes_confirmation: true, without: Vec::new() };
+        let mut start = Self { document, descriptors: Vec::new(), without: Vec::new() };
         assert_eq!(start.inherit(File::open(program).unwrap()), FIRST_INHERITED);
         start
     }
@@ -171,9 +168,7 @@ impl Start {
         };
         add(&memory(document), DOCUMENT_FD);
         add(&report_end.into(), REPORT_FD);
-        if self.passes_confirmation {
-            add(&confirmed.into(), CONFIRM_FD);
-        }
+        add(&confirmed.into(), CONFIRM_FD);
         for (descriptor, number) in &self.descriptors {
             add(descriptor, *number);
         }

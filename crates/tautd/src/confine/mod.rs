@@ -7,8 +7,6 @@
 
 mod skeleton;
 #[cfg(test)]
-pub(crate) mod stand_in;
-#[cfg(test)]
 mod tests;
 mod users;
 mod walls;

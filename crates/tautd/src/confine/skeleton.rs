@@ -22,11 +22,10 @@ const RETRY: Duration = Duration::from_secs(60);
 
 /// The mount namespace of the skeleton, made when it is first needed.
 #[derive(Debug, Default)]
-pub(super) struct Skeleton(Mutex<SkeletonState>);
+pub(super) struct Skeleton(Mutex<Made>);
 
-/// State of the skeleton.
 #[derive(Debug, Default)]
-enum SkeletonState {
+enum Made {
     #[default]
     NotYet,
     Namespace(OwnedFd),
@@ -44,18 +43,18 @@ impl Skeleton {
     }
 
     fn prepare_with(&self, make: impl FnOnce() -> io::Result<OwnedFd>, now: Instant) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = match *state {
-            SkeletonState::NotYet => true,
-            SkeletonState::Namespace(_) => false,
-            SkeletonState::Failed { until } => until <= now,
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = match *made {
+            Made::NotYet => true,
+            Made::Namespace(_) => false,
+            Made::Failed { until } => until <= now,
         };
         if is_due {
-            *state = match make() {
-                Ok(namespace) => SkeletonState::Namespace(namespace),
+            *made = match make() {
+                Ok(namespace) => Made::Namespace(namespace),
                 Err(error) => {
                     tracing::warn!(%error, "each start of a VM copies all mounts of this host for {RETRY:?}");
-                    SkeletonState::Failed { until: now + RETRY }
+                    Made::Failed { until: now + RETRY }
                 }
             };
         }
@@ -65,13 +64,13 @@ impl Skeleton {
     /// own. Returns `None` if there is none.
     pub(super) fn namespace(&self) -> Option<OwnedFd> {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            SkeletonState::Namespace(namespace) => {
+            Made::Namespace(namespace) => {
                 let path = format!("/proc/{}/fd/{}", std::process::id(), namespace.as_raw_fd());
                 let opened = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
                 let warn = |error: &_| tracing::warn!(%error, "a program copies all mounts of this host");
                 opened.inspect_err(warn).ok()
             }
-            SkeletonState::NotYet | SkeletonState::Failed { .. } => None,
+            Made::NotYet | Made::Failed { .. } => None,
         }
     }
 }

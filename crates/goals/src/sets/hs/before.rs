@@ -1,4 +1,4 @@
-//! Old commits that this build is compared with.
+//! The commit that the structure is compared with.
 
 use std::path::{Path, PathBuf};
 
@@ -11,20 +11,14 @@ const BEFORE: &str = "e2e8590";
 /// What the program for inside a VM is built for.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
-/// Builds the programs of the commit before the change of structure, and returns their folder.
+/// Builds the programs of that commit and returns their folder. Cargo keeps what it built for the
+/// next run; the sources have the times of their commits, so that it finds them unchanged.
 pub(super) fn programs(lab: &mut Lab) -> Measured<PathBuf> {
-    programs_of(lab, BEFORE, "before")
-}
-
-/// Builds the programs of a commit in a folder of cargo's target folder, and returns their folder.
-/// Cargo keeps what it built for the next run; the sources have the times of their commits, so that
-/// it finds them unchanged.
-pub(in crate::sets) fn programs_of(lab: &mut Lab, commit: &str, folder: &str) -> Measured<PathBuf> {
-    let sources = lab.target().join(folder).join("src");
+    let sources = lab.target().join("before/src");
     lab.machine().remove_all(&sources)?;
     lab.machine().make_folder(&sources)?;
-    extract(lab, commit, &sources)?;
-    let target = lab.target().join(folder).join("target");
+    extract(lab, &sources)?;
+    let target = lab.target().join("before/target");
     let words = "build -q --release --workspace --bins --exclude taut-tests --exclude taut-guest";
     let cargo = lab.in_checkout("cargo").args(words).args("--exclude taut-fuzz-targets");
     lab.run(&cargo.folder(&sources).env("CARGO_TARGET_DIR", &target))?;
@@ -37,17 +31,17 @@ pub(in crate::sets) fn programs_of(lab: &mut Lab, commit: &str, folder: &str) ->
     Ok(programs)
 }
 
-/// Extracts the sources of the commit before the change of structure, and returns their folder.
+/// Extracts the sources of that commit and returns their folder.
 pub(super) fn tree(lab: &mut Lab) -> Measured<PathBuf> {
     let folder = lab.folder().join("before");
     lab.machine().make_folder(&folder)?;
-    extract(lab, BEFORE, &folder)?;
+    extract(lab, &folder)?;
     Ok(folder)
 }
 
-fn extract(lab: &mut Lab, commit: &str, folder: &Path) -> Measured<()> {
+fn extract(lab: &mut Lab, folder: &Path) -> Measured<()> {
     let archive = lab.folder().join("before.tar");
-    let command = lab.in_checkout("git").args(["archive", "-o"]).arg(&archive).arg(commit);
+    let command = lab.in_checkout("git").args(["archive", "-o"]).arg(&archive).arg(BEFORE);
     lab.run(&command)?;
     lab.run(&Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(folder)).map(drop)
 }

@@ -9,7 +9,6 @@ use taut_api::{ApiError, Name};
 
 use super::progress::Progress;
 use super::thread::{Prepared, Report};
-use super::threads::Wait;
 use super::{Order, PATIENCE, Request};
 use crate::vms::copies::InUse;
 use crate::vms::record::Record;
@@ -18,8 +17,7 @@ use crate::vms::record::Record;
 /// sender is dropped.
 pub(super) type Decision = io::Result<()>;
 
-/// Sends the launch order to the thread of a start, and the receiver of the loop's decision about
-/// the process.
+/// Orders to the thread of a start, each with the way of the decision about its process.
 pub(super) type Orders = Sender<(Order, Receiver<Decision>)>;
 
 /// What has become of a start.
@@ -31,7 +29,7 @@ pub(in crate::vms) enum Outcome {
     Started,
     /// It has failed, and has left neither process nor record.
     Failed(ApiError),
-    /// It was given up, and its process has ended.
+    /// Nobody waited for it any more, and its process has ended.
     GivenUp,
 }
 
@@ -43,9 +41,9 @@ pub(in crate::vms) struct Launched {
     pub(in crate::vms) confirm: Sender<Decision>,
 }
 
-/// User and copies of a process that is being launched, and the sender of the decision about it.
+/// What a process that is being launched has.
 #[derive(Debug)]
-pub(super) struct Launching {
+pub(super) struct Claim {
     pub(super) user: u32,
     /// Copies of its kernel and initrd.
     pub(super) copies: Vec<InUse>,
@@ -58,7 +56,7 @@ pub(super) struct Start {
     pub(super) vm: Name,
     pub(super) request: Request,
     pub(super) progress: Arc<Progress>,
-    /// The VM is not to start any more, or something else is to be prepared for it.
+    /// Nobody waits for it any more.
     pub(super) given_up: bool,
     pub(super) stage: Stage,
 }
@@ -66,14 +64,14 @@ pub(super) struct Start {
 /// The stage of a start.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// There is no thread for it yet, for this reason.
-    Queued(Wait),
+    /// There is no thread for it yet.
+    Queued,
     /// The thread opens files.
     Preparing(Orders),
     /// All files are open.
     Prepared(Orders, Prepared),
     /// The thread launches the process.
-    Launching(Launching),
+    Launching(Claim),
     /// The process of this user becomes its program, or ends because the start was given up.
     Deciding(u32),
     /// The result is known, and the thread closes files.
@@ -84,14 +82,14 @@ impl Stage {
     /// Returns the user of the process that is being launched.
     pub(super) const fn user(&self) -> Option<u32> {
         match self {
-            Self::Launching(Launching { user, .. }) | Self::Deciding(user) => Some(*user),
+            Self::Launching(Claim { user, .. }) | Self::Deciding(user) => Some(*user),
             _ => None,
         }
     }
 }
 
 impl Start {
-    /// Returns whether the result is wanted, and not known yet.
+    /// Returns whether somebody waits for a result.
     pub(super) const fn is_present(&self) -> bool {
         !self.given_up && !matches!(self.stage, Stage::Ending)
     }
@@ -118,13 +116,13 @@ impl Start {
                 self.stage = Stage::Prepared(orders, prepared);
                 None
             }
-            (Report::Waiting(record), Stage::Launching(Launching { user, copies, confirm })) => {
+            (Report::Waiting(record), Stage::Launching(Claim { user, copies, confirm })) => {
                 self.stage = Stage::Deciding(user);
                 // Without a decision the thread ends the process.
                 self.progress.commit().then_some(Outcome::Waiting(Launched { record, copies, confirm }))
             }
             (Report::Started, Stage::Deciding(_)) => Some(Outcome::Started),
-            // The result is known, or of no interest.
+            // The result is known, or nobody waits for it.
             (_, Stage::Ending) => None,
             (_, stage) if self.given_up => stage.user().map(|_| Outcome::GivenUp),
             (Report::Failed(error), _) => Some(Outcome::Failed(error)),
