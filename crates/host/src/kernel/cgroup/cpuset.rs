@@ -100,7 +100,7 @@ impl Cpusets {
         dissolve(&self.vm(vm), TASKS, &[&self.home()])
     }
 
-    /// The cpuset of all other tasks.
+    /// Returns the cpuset of all other tasks: the scope itself if they have none of their own.
     fn home(&self) -> PathBuf {
         if self.host().exists() { self.host() } else { self.scope.clone() }
     }

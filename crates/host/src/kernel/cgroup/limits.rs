@@ -15,7 +15,7 @@ const MEMORY_V1: &str = "memory.limit_in_bytes";
 pub(crate) const SWAP_V1: &str = "memory.memsw.limit_in_bytes";
 /// Most memory that a group of cgroup v1 has used, and its limit.
 const MOST_V1: (&str, &str) = ("memory.max_usage_in_bytes", MEMORY_V1);
-/// The same for memory and swap together.
+/// Most memory and swap that a group of cgroup v1 has used, and their common limit.
 const MOST_SWAP_V1: (&str, &str) = ("memory.memsw.max_usage_in_bytes", SWAP_V1);
 /// Most bytes that the kernel charges to a group at a time.
 const CHARGE: u64 = 64 * 4096;
