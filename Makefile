@@ -53,6 +53,7 @@ forget-skips:
 test-unit: ## Tests that need nothing of the host
 	$(CARGO) test --workspace
 	$(CARGO) check --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)/fuzz/check
+	$(CARGO) test --locked --manifest-path tests/loom/Cargo.toml --target-dir $(TARGET)/loom
 
 .PHONY: test-host
 test-host: build ## Tests that need root and network namespaces

@@ -1,4 +1,4 @@
 //! See `taut_fuzz_targets::handshake`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| taut_fuzz_targets::handshake::run(data));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| taut_fuzz_targets::handshake::TARGET.execute(input));

@@ -7,6 +7,7 @@
 
 mod daemon;
 pub mod fuse;
+pub mod hostile;
 mod leftovers;
 mod netns;
 mod prerequisite;

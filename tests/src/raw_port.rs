@@ -1,7 +1,9 @@
 //! A port on which a test sends and receives any frame.
 
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde_json::Value;
 use taut_bench::front_end::{self, Event, Wanted};
@@ -40,6 +42,21 @@ impl std::fmt::Debug for RawPort {
 impl RawPort {
     /// Attaches an external port to a port group, with every offload, and starts its rings.
     pub fn attach(taut: &Taut, name: &str, portgroup: &str, mac: [u8; 6]) -> Self {
+        let offloads = features::NET_CSUM
+            | features::NET_GUEST_CSUM
+            | features::NET_HOST_TSO4
+            | features::NET_HOST_TSO6
+            | features::NET_GUEST_TSO4
+            | features::NET_GUEST_TSO6;
+        Self::attach_with(offloads, taut, name, portgroup, mac)
+    }
+
+    /// Attaches an external port whose guest's driver accepts no offloads, and starts its rings.
+    pub fn attach_plain(taut: &Taut, name: &str, portgroup: &str, mac: [u8; 6]) -> Self {
+        Self::attach_with(0, taut, name, portgroup, mac)
+    }
+
+    fn attach_with(offloads: u64, taut: &Taut, name: &str, portgroup: &str, mac: [u8; 6]) -> Self {
         let path = taut.dir().join(format!("{name}.sock"));
         let socket = path.to_str().expect("a temporary path is text");
         let address = mac.map(|octet| format!("{octet:02x}")).join(":");
@@ -47,12 +64,6 @@ impl RawPort {
         taut.ok(words.into_iter().chain(["--listen", "--offloads"]));
         let stream = eventually("the port listens", || UnixStream::connect(&path).ok());
         let ram = Ram::new(MEMORY).expect("memory");
-        let offloads = features::NET_CSUM
-            | features::NET_GUEST_CSUM
-            | features::NET_HOST_TSO4
-            | features::NET_HOST_TSO6
-            | features::NET_GUEST_TSO4
-            | features::NET_GUEST_TSO6;
         let features = features::EVENT_IDX | features::NET_MRG_RXBUF | offloads;
         let mut made = None;
         let session = front_end::connect(
@@ -114,6 +125,17 @@ impl RawPort {
     pub fn is_idle(&mut self) -> bool {
         self.tx.reclaim().expect("the fabric keeps the rules of the ring");
         self.tx.ring().free() == usize::from(ENTRIES)
+    }
+
+    /// Waits until the fabric reports a frame, or for `limit`. Some reports are spurious.
+    pub fn await_frame(&mut self, limit: Duration) {
+        self.call.clear();
+        if self.rx.ring().arm_interrupts() {
+            return;
+        }
+        let limit = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: limit.subsec_nanos().into() };
+        // An interrupted wait is one of the spurious reports.
+        let _ = poll(&mut [PollFd::new(&self.call, PollFlags::IN)], Some(&limit));
     }
 
     /// Returns the next frame that has arrived.

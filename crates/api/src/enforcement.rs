@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::passthrough::PciAddress;
 use crate::placement::Numbers;
 use crate::{Bytes, Name};
@@ -32,7 +34,7 @@ pub struct VmShare {
     pub cpus: CpuShare,
     /// The shares, limits and reservations of its control group; `None` sets none.
     pub group: Option<GroupSettings>,
-    /// The limits of its process; `None` if its size is not known.
+    /// The limits of its process; `None` if none were recorded when it started.
     pub limits: Option<ProcessLimits>,
     /// NUMA nodes to which its memory is moved; empty leaves it where it is.
     pub memory: BTreeSet<u32>,
@@ -93,7 +95,7 @@ pub struct GroupSettings {
 }
 
 /// Limits of a VM's process, so that one that is faulty or taken over harms only its own VM.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessLimits {
     /// Memory that is not on huge pages: the guest's, and what the program needs besides.
     pub memory: Bytes,

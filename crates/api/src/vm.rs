@@ -444,15 +444,15 @@ pub struct VmciStatus {
     pub port: u32,
     /// State of the link: up while the guest's driver serves the device.
     pub link: Link,
-    /// Reason that the link is not up.
+    /// Reason that the link is not up, or that the device's group does not have its socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Unix socket through which programs on the host reach the guest: they send `CONNECT <port>\n`
     /// and receive `OK <port>\n`. Connections of the guest to the host go to Unix sockets with this
     /// name and `_<port>` appended.
     pub socket: String,
-    /// The same for members of the device's group; absent for a device without one. A guest's
-    /// connection comes to this one if nothing listens at the other.
+    /// The same for members of the device's group; absent if there is none, or if it does not have
+    /// the socket. A guest's connection comes to this one if nothing listens at the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_socket: Option<String>,
     /// Counters of the device.

@@ -167,7 +167,7 @@ impl Load {
             }
         }
         Ok(json!({ "kills": self.arguments.events, "sessions": self.arguments.sessions, "hung": hung,
-            "reset_ms": spread(reset), "reached_ms": spread(reached) }))
+            "reached": reached.len(), "reset_ms": spread(reset), "reached_ms": spread(reached) }))
     }
 
     /// Returns the time when a new connection has exchanged a message.

@@ -105,7 +105,7 @@ fn to_guest(shape: &Shape, size: usize, bytes: u64) -> anyhow::Result<Passed> {
     let (ours, mut guest) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     guest.set_nonblocking(true)?;
-    let mut end = RxEnd::Stream(stream::Rx::new(Arc::new(OwnedFd::from(ours))));
+    let mut end = RxEnd::Stream(stream::Rx::new(Arc::new(OwnedFd::from(ours).into())));
     let words = memfd_create("counters", MemfdFlags::CLOEXEC)?;
     ftruncate(&words, FILE_SIZE)?;
     let words = Arc::new(SharedWords::map(words.as_fd(), FILE_SIZE as usize / 8)?);

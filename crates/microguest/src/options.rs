@@ -74,7 +74,7 @@ impl FromStr for NicOptions {
 }
 
 /// A vsock device, written `socket=PATH` or `connect=PATH`, with `buffer=BYTES`, `packet=BYTES`,
-/// `rx=N`, `tx=N` and `copy=on|off` after further commas.
+/// `rx=N`, `tx=N`, `copy=on|off` and `silent=N` after further commas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VsockOptions {
     /// vhost-user socket.
@@ -93,6 +93,9 @@ pub struct VsockOptions {
     /// sent as it lies in memory (Linux: `MSG_ZEROCOPY`) and discarded on arrival (`MSG_TRUNC`),
     /// which leaves only the device's own work.
     pub copy: bool,
+    /// Grant 4 GiB of credit on each of this many connections, then take nothing more from the
+    /// device, so that it gets no receive buffers: a guest that harms its peers.
+    pub silent: Option<u32>,
 }
 
 impl FromStr for VsockOptions {
@@ -101,6 +104,7 @@ impl FromStr for VsockOptions {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut socket = None;
         let (mut buffer, mut packet, mut rx, mut tx, mut copy) = (4096, MAX_PAYLOAD, 256, 256, true);
+        let mut silent = None;
         for field in text.split(',') {
             let (key, value) = field.split_once('=').ok_or_else(|| format!("`{field}` is not KEY=VALUE"))?;
             match key {
@@ -110,17 +114,27 @@ impl FromStr for VsockOptions {
                 "rx" => rx = ring_size(value)?,
                 "tx" => tx = ring_size(value)?,
                 "copy" => copy = switch(key, value)?,
-                _ => return Err(format!("`{key}` is none of socket, connect, buffer, packet, rx, tx, copy")),
+                "silent" => silent = Some(connections(value)?),
+                _ => {
+                    return Err(format!(
+                        "`{key}` is none of socket, connect, buffer, packet, rx, tx, copy, silent"
+                    ));
+                }
             }
         }
         let (socket, connect) = socket.ok_or("a VMCI device needs socket=PATH or connect=PATH")?;
-        Ok(Self { socket, connect, buffer, packet, rx, tx, copy })
+        Ok(Self { socket, connect, buffer, packet, rx, tx, copy, silent })
     }
 }
 
 fn bytes(text: &str, least: u32, most: u32) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| format!("`{text}` is not a number of bytes from {least} to {most}"))
+}
+
+fn connections(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("`{text}` is not a number of connections from 1 on"))
 }
 
 fn switch(key: &str, value: &str) -> Result<bool, String> {
@@ -162,9 +176,14 @@ mod tests {
             (vsock.connect, vsock.buffer, vsock.packet, vsock.rx, vsock.copy),
             (true, 65_580, 3500, 32, false)
         );
-        for (text, part) in
-            [("buffer=4096", "socket"), ("socket=/s,buffer=64", "128"), ("socket=/s,packet=65537", "65536")]
-        {
+        assert_eq!(vsock.silent, None);
+        assert_eq!("socket=/s,silent=64".parse::<VsockOptions>().unwrap().silent, Some(64));
+        for (text, part) in [
+            ("buffer=4096", "socket"),
+            ("socket=/s,buffer=64", "128"),
+            ("socket=/s,packet=65537", "65536"),
+            ("socket=/s,silent=0", "connections"),
+        ] {
             let error = text.parse::<VsockOptions>().unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
         }

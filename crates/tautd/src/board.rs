@@ -2,7 +2,7 @@
 //!
 //! The reconcile loop and the fabric's supervisor write it; the HTTP API reads it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
@@ -13,6 +13,9 @@ use taut_api::enforcement::HostReport;
 use taut_api::fabric::PortId;
 use taut_api::host::{Accelerator, QemuInfo};
 use taut_plan::Observed;
+
+/// End of the documents under which problems of groups' folders are noted.
+const GROUP: &str = "/vmci/group";
 
 /// The last observed state, behind a lock that is never held during slow operations.
 #[derive(Debug, Default)]
@@ -89,6 +92,17 @@ impl Seen {
         let (disk, cards) = (format!("vm/{vm}/disk"), format!("vm/{vm}/nic"));
         self.problems.retain(|document, _| *document != disk && !document.starts_with(&cards));
     }
+
+    /// Forgets the problems of groups' folders except those of these documents. A problem of a VM
+    /// that is gone would keep the same problem of the next one from being told.
+    pub(crate) fn forget_group_problems(&mut self, except: &BTreeSet<String>) {
+        self.problems.retain(|document, _| !document.ends_with(GROUP) || except.contains(document));
+    }
+}
+
+/// Returns the document under which a problem of the folder of a VM's group is noted.
+pub(crate) fn group_document(vm: &Name) -> String {
+    format!("vm/{vm}{GROUP}")
 }
 
 impl Board {

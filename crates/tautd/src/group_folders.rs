@@ -54,8 +54,13 @@ impl GroupFolders {
     /// Gives a group the folder of a VM, and in it the VM's socket, if there is one. Takes it back
     /// from another group first.
     pub(crate) fn give(&self, vm: &Name, group: u32, socket: &Path) -> io::Result<()> {
-        match fs::symlink_metadata(self.folder(vm)) {
-            Ok(found) if found.gid() == group => {}
+        let folder = self.folder(vm);
+        match fs::symlink_metadata(&folder) {
+            Ok(found) if found.gid() == group => {
+                if found.mode() & 0o7777 != SHARED {
+                    fs::set_permissions(&folder, Permissions::from_mode(SHARED))?;
+                }
+            }
             Ok(_) => {
                 self.take_back(vm, socket)?;
                 self.make(vm, group)?;
@@ -77,14 +82,33 @@ impl GroupFolders {
         fs::rename(folder, &aside)?;
         fs::set_permissions(&aside, Permissions::from_mode(0o700))?;
         chown(&aside, Some(0), Some(0))?;
-        remove(aside)
+        remove_apart(aside)
     }
 
-    /// Removes what an earlier daemon has not finished to make or to remove.
+    /// Closes the folder of a VM to its group, until [`GroupFolders::give`] opens it to the same
+    /// group again. What members have in it stays.
+    pub(crate) fn close(&self, vm: &Name) -> io::Result<()> {
+        match fs::set_permissions(self.folder(vm), Permissions::from_mode(0o700)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes what an earlier daemon has not finished to make or to remove. What it has begun to
+    /// make is gone when this returns, because it is about to be made anew under the same names.
     pub(crate) fn remove_hidden(&self) -> io::Result<()> {
         let Ok(entries) = fs::read_dir(&self.0) else { return Ok(()) };
-        let hidden = entries.flatten().filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."));
-        hidden.map(|entry| entry.path()).try_for_each(remove)
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let name = name.as_encoded_bytes();
+            if name.starts_with(b".old-") {
+                remove_apart(entry.path())?;
+            } else if name.starts_with(b".") {
+                // No member has reached it, so it is small.
+                remove(&entry.path())?;
+            }
+        }
+        Ok(())
     }
 
     /// Connects to what listens for a guest's connections to `port` in the folder of a VM.
@@ -156,12 +180,14 @@ fn set_access(socket: &Path, group: u32, mode: u32) -> io::Result<()> {
     fs::set_permissions(socket, Permissions::from_mode(mode))
 }
 
-/// Removes a file or folder on a thread of its own: members may have filled the folder.
-fn remove(path: PathBuf) -> io::Result<()> {
+fn remove(path: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(path)?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+}
+
+/// Removes a folder on a thread of its own: members may have filled it.
+fn remove_apart(path: PathBuf) -> io::Result<()> {
     let remove = move || {
-        let is_folder = fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir());
-        let removed = if is_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        if let Err(error) = removed {
+        if let Err(error) = remove(&path) {
             tracing::warn!(%error, path = %path.display(), "a group's folder is closed, but not removed");
         }
     };

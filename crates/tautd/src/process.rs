@@ -3,6 +3,7 @@
 
 mod detach;
 mod exit;
+mod halted;
 pub(crate) mod own_table;
 mod reserved;
 
@@ -142,12 +143,20 @@ impl Process {
         matches!(poll(&mut polled, timeout.as_ref()), Ok(1))
     }
 
+    /// Waits for the end of the process.
+    fn await_end(&self) {
+        let mut polled = [PollFd::from_borrowed_fd(self.pidfd.as_fd(), PollFlags::IN)];
+        while poll(&mut polled, None) == Err(rustix::io::Errno::INTR) {}
+    }
+
+    /// Makes another handle of the same process.
+    fn duplicate(&self) -> io::Result<Self> {
+        Ok(Self { identity: self.identity, pidfd: self.pidfd.try_clone()?, is_child: self.is_child })
+    }
+
     /// Kills the process and waits at most `patience` for its end.
     pub(crate) fn kill(self, patience: Duration) {
-        self.signal(Signal::KILL);
-        if self.has_ended(patience) {
-            self.status();
-        }
+        self.halt(Duration::ZERO, patience);
     }
 
     /// Returns the exit status of an ended process. For one that an earlier daemon started, the

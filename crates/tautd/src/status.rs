@@ -23,11 +23,10 @@ use taut_plan::network::lro::choose_lro;
 use taut_plan::network::shaping::choose_shaping;
 use taut_plan::network::vsock_devices;
 use taut_plan::resources::Decided;
-use taut_plan::resources::process_limits::limit_process;
 use taut_plan::{Desired, Owner};
 use taut_vm::launch::RunPaths;
 
-use crate::board::Seen;
+use crate::board::{Seen, group_document};
 use crate::console::{Console, LogFolder};
 use crate::group_folders::GroupFolders;
 
@@ -78,7 +77,10 @@ pub(crate) fn vm(
 fn confinement(process: &Process, report: Option<&VmReport>) -> Option<Confinement> {
     let mut walls = process.confinement.clone()?;
     let unlimited = report.map(|report| report.unlimited.clone()).unwrap_or_default();
-    let limits = limit_process(process);
+    let limits = process.limits;
+    if limits.is_none() {
+        walls.missing.push("all limits (an earlier version started it; hint: stop and start it)".to_owned());
+    }
     let in_force = |kind| limits.filter(|_| !unlimited.contains_key(&kind));
     walls.memory = in_force(LimitKind::Memory).map(|limits| limits.memory);
     walls.processes = in_force(LimitKind::Processes).map(|limits| limits.processes);
@@ -133,13 +135,18 @@ fn vmci(desired: &Desired, seen: &Seen, run_dir: &Path, name: &Name, vm: &VmDesi
         Some(process) if !process.vmci => Some(STARTED_WITHOUT.to_owned()),
         _ => seen.problems.get(&owner.to_string()).cloned().or(why),
     };
+    // A device may be up although its group has no sockets.
+    let group_problem = group.as_ref().and_then(|_| seen.problems.get(&group_document(name)));
+    let reasons = reason.filter(|_| link != Link::Up).into_iter().chain(group_problem.cloned());
+    let reasons: Vec<String> = reasons.collect();
+    let group_socket = group.as_ref().filter(|_| group_problem.is_none());
     Some(VmciStatus {
         cid,
         port: port.map_or(0, |port| u32::from(port.0)),
         link,
-        reason: reason.filter(|_| link != Link::Up),
+        reason: (!reasons.is_empty()).then(|| reasons.join("; ")),
         socket: text(&run_paths(run_dir, name).vmci()),
-        group_socket: group.as_ref().map(|_| text(&GroupFolders::at(run_dir).socket(name))),
+        group_socket: group_socket.map(|_| text(&GroupFolders::at(run_dir).socket(name))),
         counters: VmciCounters::default(),
     })
 }

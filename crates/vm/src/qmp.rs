@@ -20,6 +20,10 @@ use serde_json::{Value, json};
 const MOST_LINE: usize = 1 << 20;
 /// Number of characters of a malformed message that an error quotes.
 const MOST_QUOTED: usize = 200;
+/// Number of characters of each text in QEMU's error that is kept.
+const MOST_REASON: usize = 2000;
+/// Most bytes of events that are kept until somebody takes them.
+const MOST_EVENTS: usize = 1 << 20;
 
 /// A connection to the monitor of a QEMU, which serves one connection at a time.
 #[derive(Debug)]
@@ -27,6 +31,8 @@ pub struct Qmp {
     stream: BufReader<UnixStream>,
     timeout: Duration,
     events: Vec<Event>,
+    /// Length of the lines in which `events` came.
+    event_bytes: usize,
 }
 
 /// An event that QEMU reported.
@@ -83,8 +89,8 @@ impl Qmp {
     /// As [`Qmp::connect`].
     pub fn over(stream: UnixStream, timeout: Duration) -> Result<Self, QmpError> {
         stream.set_write_timeout(Some(timeout))?;
-        let mut qmp = Self { stream: BufReader::new(stream), timeout, events: Vec::new() };
-        let greeting = qmp.message(Instant::now() + timeout)?;
+        let mut qmp = Self { stream: BufReader::new(stream), timeout, events: Vec::new(), event_bytes: 0 };
+        let (greeting, _) = qmp.message(Instant::now() + timeout)?;
         if greeting.get("QMP").is_none() {
             return Err(QmpError::Protocol(shortened(&greeting)));
         }
@@ -127,6 +133,7 @@ impl Qmp {
     /// Events that QEMU reported since the last call and that arrived while this client waited for
     /// answers.
     pub fn take_events(&mut self) -> Vec<Event> {
+        self.event_bytes = 0;
         std::mem::take(&mut self.events)
     }
 
@@ -141,13 +148,16 @@ impl Qmp {
         loop {
             if let Some(index) = self.events.iter().position(&wanted) {
                 self.events.remove(index);
+                if self.events.is_empty() {
+                    self.event_bytes = 0;
+                }
                 return Ok(true);
             }
-            let message = match self.message(deadline) {
+            let (message, len) = match self.message(deadline) {
                 Err(QmpError::Io(error)) if timed_out(&error) => return Ok(false),
                 message => message?,
             };
-            self.note_event(message)?;
+            self.note_event(message, len)?;
         }
     }
 
@@ -176,32 +186,40 @@ impl Qmp {
     /// Waits for the answer to the command that was sent last. Keeps events that come before it.
     fn answer(&mut self, command: &str, deadline: Instant) -> Result<Value, QmpError> {
         loop {
-            let mut message = self.message(deadline)?;
+            let (mut message, len) = self.message(deadline)?;
             if let Some(value) = message.get_mut("return") {
                 return Ok(value.take());
             }
             if let Some(error) = message.get("error") {
-                let text = |key: &str| error[key].as_str().map(str::to_owned);
+                let text = |key: &str| {
+                    error[key].as_str().map(|text| text.chars().take(MOST_REASON).collect::<String>())
+                };
                 let class = text("class").unwrap_or_default();
                 let reason = text("desc").unwrap_or_else(|| "no reason given".to_owned());
                 return Err(QmpError::Refused { command: command.to_owned(), class, reason });
             }
-            self.note_event(message)?;
+            self.note_event(message, len)?;
         }
     }
 
-    fn note_event(&mut self, mut message: Value) -> Result<(), QmpError> {
+    /// Keeps an event, whose line had `len` bytes.
+    fn note_event(&mut self, mut message: Value, len: usize) -> Result<(), QmpError> {
         let Some(name) = message["event"].as_str().map(str::to_owned) else {
             return Err(QmpError::Protocol(shortened(&message)));
         };
+        self.event_bytes += len;
+        if self.event_bytes > MOST_EVENTS {
+            return Err(QmpError::Protocol(format!("events of more than {MOST_EVENTS} bytes")));
+        }
         self.events.push(Event { name, data: message["data"].take() });
         Ok(())
     }
 
-    fn message(&mut self, deadline: Instant) -> Result<Value, QmpError> {
+    /// Reads the next message. Returns it with the length of its line.
+    fn message(&mut self, deadline: Instant) -> Result<(Value, usize), QmpError> {
         let line = self.line(deadline)?;
         let message = serde_json::from_slice(&line).ok().filter(Value::is_object);
-        message.ok_or_else(|| {
+        message.map(|message| (message, line.len())).ok_or_else(|| {
             QmpError::Protocol(String::from_utf8_lossy(&line).trim().chars().take(MOST_QUOTED).collect())
         })
     }

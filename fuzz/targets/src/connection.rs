@@ -16,6 +16,10 @@ use taut_virtq::socket_header::{CREDIT_UPDATE, REQUEST, RESPONSE, RST, RW, SHUTD
 use taut_virtq::{SocketHeader as Header, Start};
 
 use crate::input::Input;
+use crate::{Budget, Target};
+
+/// This target.
+pub const TARGET: Target = Target { name: "connection", run, budget: Budget::of(1000, 64) };
 
 const STEPS: usize = 96;
 const GUESTS: usize = 3;
@@ -331,8 +335,7 @@ impl World {
     }
 }
 
-/// Runs one input.
-pub fn run(data: &[u8]) {
+fn run(data: &[u8]) {
     let mut input = Input(data);
     let mut world = World::new(input.u8());
     for _ in 0..STEPS {

@@ -13,6 +13,10 @@ use taut_virtq::device::FIRST_BYTES;
 use taut_virtq::header::{self, NetHeader};
 
 use crate::input::Input;
+use crate::{Budget, Target};
+
+/// This target.
+pub const TARGET: Target = Target { name: "frame", run, budget: Budget::of(100, 16) };
 
 /// Number of pieces written from each end of a frame. All of them would be thousands of similar
 /// ones.
@@ -23,8 +27,7 @@ thread_local! {
     static LRO: RefCell<Lro> = RefCell::default();
 }
 
-/// Runs one input.
-pub fn run(data: &[u8]) {
+fn run(data: &[u8]) {
     let mut input = Input(data);
     let bytes = input.array::<{ header::LEN }>();
     let header = NetHeader::from_bytes(&bytes);

@@ -19,6 +19,10 @@ use taut_virtq::Start;
 use taut_virtq::socket_header::{REQUEST, RESPONSE, RST, RW, SHUTDOWN, STREAM, SocketHeader};
 
 use crate::input::Input;
+use crate::{Budget, Target};
+
+/// This target.
+pub const TARGET: Target = Target { name: "handshake", run, budget: Budget::of(1000, 64) };
 
 const STEPS: usize = 96;
 const CLIENTS: usize = 8;
@@ -350,8 +354,7 @@ impl World<'_> {
     }
 }
 
-/// Runs one input.
-pub fn run(data: &[u8]) {
+fn run(data: &[u8]) {
     LISTENER.with_borrow(|(listener, address)| {
         let mut rig = Rig::new(vec![device(CID, &[])], RINGS, WorkerMode::Interrupt);
         rig.listen(0, listener.try_clone().expect("a descriptor").into());

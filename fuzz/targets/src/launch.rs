@@ -10,9 +10,12 @@ use std::path::{Component, PathBuf};
 use taut_launch::{Document, FIRST_INHERITED, LaunchError, Report, Skeleton};
 
 use crate::input::Input;
+use crate::{Budget, Target};
 
-/// Runs one input.
-pub fn run(data: &[u8]) {
+/// This target.
+pub const TARGET: Target = Target { name: "launch", run, budget: Budget::of(100, 8) };
+
+fn run(data: &[u8]) {
     let mut input = Input(data);
     let (kind, piece) = (input.u8() % 4, usize::from(input.u8()).max(1));
     match kind {

@@ -10,6 +10,10 @@ use taut_fabric::vhost_user::message::{Header, Request};
 use taut_fabric::vhost_user::wire::{CONFIG_HEADER, HEADER, MAX_BODY, MAX_CONFIG};
 
 use crate::input::Input;
+use crate::{Budget, Target};
+
+/// This target.
+pub const TARGET: Target = Target { name: "message", run, budget: Budget::of(50, 4) };
 
 /// Most messages of one input.
 const MESSAGES: usize = 8;
@@ -18,8 +22,7 @@ thread_local! {
     static FILE: OwnedFd = memfd_create("fuzz", MemfdFlags::CLOEXEC).expect("a memfd");
 }
 
-/// Runs one input.
-pub fn run(data: &[u8]) {
+fn run(data: &[u8]) {
     let mut input = Input(data);
     let descriptors = usize::from(input.u8() % 4);
     for _ in 0..MESSAGES {
@@ -30,7 +33,7 @@ pub fn run(data: &[u8]) {
         assert!(header.size <= MAX_BODY);
         let body = input.slice(header.size);
         let fds = || FILE.with(|file| file.try_clone().expect("a descriptor"));
-        match Request::parse(&header, body, (0..descriptors).map(|_| fds()).collect()) {
+        match Request::parse(&header, body, (0..descriptors).map(|_| fds().into()).collect()) {
             Ok(request) => check(&request, descriptors),
             Err(error) => assert!(!error.to_string().is_empty()),
         }

@@ -5,12 +5,15 @@
 use taut_inspect::Format;
 
 use crate::image_file::{ImageFile, inspect_within_budget};
+use crate::{Budget, Target};
+
+/// This target.
+pub const TARGET: Target = Target { name: "qcow2", run, budget: Budget::of(200, 16) };
 
 /// Incompatible features that an accepted image may have: unclean shutdown, compression type.
 const ACCEPTED: u64 = 0b1001;
 
-/// Runs one input.
-pub fn run(data: &[u8]) {
+fn run(data: &[u8]) {
     let file = ImageFile::of_input(data);
     let Some(image) = inspect_within_budget(&file, Format::Qcow2) else { return };
     // What QEMU would open besides this file is in the answer, or does not exist.

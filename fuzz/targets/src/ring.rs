@@ -16,6 +16,10 @@ use taut_virtq::{NetHeader, QueueConfig, QueueError, RingFault, RxQueue, Start, 
 use crate::input::Input;
 use crate::setup::{DriverWrite, Header, Setup};
 use crate::world::{RINGS, World};
+use crate::{Budget, Target};
+
+/// This target.
+pub const TARGET: Target = Target { name: "ring", run, budget: Budget::of(100, 16) };
 
 /// Most operations of an input.
 const OPERATIONS: usize = 20;
@@ -147,8 +151,7 @@ impl Queues {
     }
 }
 
-/// Runs one input.
-pub fn run(data: &[u8]) {
+fn run(data: &[u8]) {
     WORLD.with_borrow_mut(|world| run_in(world, data));
 }
 

@@ -32,6 +32,10 @@ use taut_virtq::{GuestMemory, RegionSpec, features};
 use vhost::vhost_user::message::FrontendReq as R;
 
 use crate::input::Input;
+use crate::{Budget, Target};
+
+/// This target.
+pub const TARGET: Target = Target { name: "session", run, budget: Budget::of(500, 32) };
 
 /// Most steps of one input.
 const STEPS: usize = 48;
@@ -202,8 +206,7 @@ fn region(index: u64, value: u16) -> Vec<u8> {
     words.map(u64::to_ne_bytes).concat()
 }
 
-/// Runs one input.
-pub fn run(data: &[u8]) {
+fn run(data: &[u8]) {
     WORLD.with_borrow(|world| run_in(world, data));
 }
 
@@ -216,7 +219,7 @@ fn run_in(world: &World, data: &[u8]) {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .expect("a socket pair");
     let front = Front { world, socket: ours };
-    let session = Session::new(theirs, front.device(&port), FrontEndRules::default());
+    let session = Session::new(theirs.into(), front.device(&port), FrontEndRules::default());
     steps(&front, &port, session, &mut input);
     for queue in QueueIdx::all(port.queues()) {
         assert!(!port.runs(queue), "queue {queue} runs without its session");
@@ -272,7 +275,8 @@ fn serve(session: &mut Session) -> Result<(), SessionError> {
 /// Restores the session in another process from its record and descriptors.
 fn go_on(front: &Front<'_>, port: &Arc<Port>, session: Session) -> Option<Session> {
     let record = session.record().clone();
-    let fds = session.descriptors().iter().map(|fd| fd.try_clone_to_owned().expect("a descriptor")).collect();
+    let copy = |fd: &BorrowedFd<'_>| fd.try_clone_to_owned().expect("a descriptor").into();
+    let fds = session.descriptors().iter().map(copy).collect();
     drop(session);
     Session::resume(record, fds, front.device(port), FrontEndRules::default()).ok()
 }

@@ -17,6 +17,10 @@ use taut_virtq::{QueueError, RingFault, SocketHeader, Start, features};
 use crate::input::Input;
 use crate::setup::{DriverWrite, Header, Setup};
 use crate::world::{RINGS, World};
+use crate::{Budget, Target};
+
+/// This target.
+pub const TARGET: Target = Target { name: "socket", run, budget: Budget::of(100, 16) };
 
 /// Most operations of an input.
 const OPERATIONS: usize = 20;
@@ -169,8 +173,7 @@ impl Queues {
     }
 }
 
-/// Runs one input.
-pub fn run(data: &[u8]) {
+fn run(data: &[u8]) {
     WORLD.with_borrow_mut(|world| run_in(world, data));
 }
 

@@ -5,14 +5,17 @@
 use taut_inspect::{Format, Subformat};
 
 use crate::image_file::{ImageFile, inspect_within_budget};
+use crate::{Budget, Target};
+
+/// This target.
+pub const TARGET: Target = Target { name: "vmdk", run, budget: Budget::of(200, 16) };
 
 /// What QEMU searches for the name of a parent: up to 20 sectors, from the second one of an image
 /// with a binary header, up to the first zero.
 const SEARCHED: usize = 20 * 512;
 const PARENT: &[u8] = b"parentFileNameHint";
 
-/// Runs one input.
-pub fn run(data: &[u8]) {
+fn run(data: &[u8]) {
     let file = ImageFile::of_input(data);
     let Some(image) = inspect_within_budget(&file, Format::Vmdk) else { return };
     let is_flat = image.subformat == Some(Subformat::MonolithicFlat);

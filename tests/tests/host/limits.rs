@@ -105,8 +105,9 @@ fn a_vm_that_takes_all_memory_is_ended_alone() {
         return;
     }
     let (taut, message) = go_over("memory", "limits.memory");
-    // 64 MiB of the guest, 1 for page tables, 64 for translated code, 256 for the program.
-    assert!(message.contains("reached its memory limit of 385MiB"), "{message}");
+    // 64 MiB of the guest, 1 for page tables, 32 for the emulated vCPU, 64 for translated code, 256
+    // for the program.
+    assert!(message.contains("reached its memory limit of 417MiB"), "{message}");
     let reason =
         eventually("the VM has failed", || status(&taut, "memory")["reason"].as_str().map(str::to_owned));
     assert!(reason.contains("SIGKILL"), "{reason}");
@@ -159,7 +160,7 @@ fn limits_are_shown_and_stay_as_long_as_the_process() {
     let before = confinement(&taut);
     assert_eq!(before.1, Some(81));
     let shown = taut.ok(["vm", "show", "limited"]);
-    assert!(shown.contains("at most 321MiB of memory, at most 81 processes and threads"), "{shown}");
+    assert!(shown.contains("at most 325MiB of memory, at most 81 processes and threads"), "{shown}");
     let made = groups("taut.vm.limited.");
     assert!(!made.is_empty());
     taut.kill_daemon();

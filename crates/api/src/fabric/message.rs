@@ -181,6 +181,12 @@ pub enum FromFabric {
         /// Device of the guest.
         port: PortId,
     },
+    /// A descriptor that a stranger sent to the port has been closing for more than a second. Sent
+    /// once in the life of a port. The fabric serves all ports meanwhile.
+    CloseBlocked {
+        /// The port.
+        port: PortId,
+    },
     /// A port's link changed.
     PortState {
         /// The port.

@@ -19,14 +19,18 @@
 //! that reconnects.
 
 pub mod channel;
+pub mod closing;
 pub mod config;
 pub mod counters;
 pub mod drop_reason;
+pub mod foreign;
 pub mod message;
 pub mod session;
 
+pub use closing::ClosingQueue;
 pub use config::{FabricConfig, PortId};
 pub use drop_reason::DropReason;
+pub use foreign::{ForeignFd, discard};
 pub use message::{FromFabric, ToFabric};
 pub use session::SessionRecord;
 

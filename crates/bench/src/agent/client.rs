@@ -134,13 +134,20 @@ impl Client {
     ) -> Result<Self, ClientError> {
         // Ids start at the current time, so that late replies to a predecessor do not match.
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        let mut channel = Channel {
-            name: name.into(),
-            input: input.into(),
-            output: output.into(),
-            pending: Vec::new(),
-            next_id: now.as_nanos() as u64 >> 11,
-        };
+        Self::with_ids(name.into(), input, output, patience, now.as_nanos() as u64 >> 11)
+    }
+
+    /// As [`Self::over`], with `first` as the id of the first call. For tests that know the ids.
+    #[doc(hidden)]
+    pub fn with_ids(
+        name: String,
+        input: OwnedFd,
+        output: OwnedFd,
+        patience: Duration,
+        first: u64,
+    ) -> Result<Self, ClientError> {
+        let (input, output) = (input.into(), output.into());
+        let mut channel = Channel { name, input, output, pending: Vec::new(), next_id: first };
         // The empty line ends a line that a predecessor may have left incomplete.
         channel.send(b"\n")?;
         let Answer::Hello(hello) = channel.call(Request::Hello, patience, || {})? else {

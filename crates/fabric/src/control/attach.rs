@@ -1,8 +1,8 @@
 //! Attachments: the reasons to refuse one, and those prepared before this process takes over.
 
 use std::io;
-use std::os::fd::OwnedFd;
 
+use taut_api::fabric::ForeignFd;
 use taut_api::fabric::message::Attachment;
 
 use crate::vhost_user::{Session, SessionError};
@@ -26,5 +26,5 @@ pub(super) enum Prepared {
     /// A session whose memory is mapped.
     Session(Box<Session>),
     /// A device or a socket. Attaching it takes no time, so it is kept as it came.
-    Other(Attachment, Vec<OwnedFd>),
+    Other(Attachment, Vec<ForeignFd>),
 }

@@ -18,6 +18,10 @@ const LOST: &str = "pages of the guest's memory have vanished: its file was shor
 const BLOCKED: &str = "the front end filled up an event descriptor and made it blocking, which stopped a thread of \
                        the fabric; hint: restart the VM";
 
+/// Reason for the end of an attachment whose descriptors cannot be closed.
+const CLOGGED: &str = "the front end sent descriptors whose close does not end; hint: end the server of that file \
+                       system or the peer of that socket, then restart the VM";
+
 impl Control {
     /// Accepts a front end at a port's listening socket.
     pub(super) fn accept_front_end(&mut self, port: PortId) {
@@ -56,6 +60,12 @@ impl Control {
     pub(super) fn handle_harm(&mut self) {
         self.blocked.clear();
         self.lost.clear();
+        self.shut_out_harmful();
+    }
+
+    /// Ends what is attached to each port whose front end has harmed this process, or sends more
+    /// descriptors than can be closed.
+    pub(super) fn shut_out_harmful(&mut self) {
         for (&port, entry) in &mut self.entries {
             if shut_out_if_harmful(&mut self.tautd, port, entry) {
                 self.workers.recheck(port);
@@ -76,13 +86,11 @@ impl Control {
 /// Ends the session of a front end that has harmed this process, and has `tautd` attach no other
 /// one. Returns `false` if it has done no harm.
 fn shut_out_if_harmful(tautd: &mut Tautd, port: PortId, entry: &mut Entry) -> bool {
-    let Some(session) = &entry.session else { return false };
-    let reason = if session.has_blocked() {
-        BLOCKED
-    } else if session.has_lost_memory() {
-        LOST
-    } else {
-        return false;
+    let reason = match &entry.session {
+        Some(session) if session.has_blocked() => BLOCKED,
+        Some(session) if session.has_lost_memory() => LOST,
+        _ if entry.is_clogged() => CLOGGED,
+        _ => return false,
     };
     entry.shut_out(reason.to_owned());
     let ended = FromFabric::SessionEnded { port, reason: reason.to_owned(), quarantined: true };

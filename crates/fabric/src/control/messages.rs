@@ -1,11 +1,11 @@
 //! Messages from `tautd`: each is carried out here or passed to its file.
 
-use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use rustix::net::{SocketFlags, accept_with};
+use taut_api::fabric::closing;
 use taut_api::fabric::message::Attachment;
-use taut_api::fabric::{FromFabric, PROTOCOL, PortId, ToFabric};
+use taut_api::fabric::{ClosingQueue, ForeignFd, FromFabric, PROTOCOL, PortId, ToFabric};
 use taut_api::link::Link;
 use tracing::{info, warn};
 
@@ -36,8 +36,11 @@ impl Control {
             ToFabric::StandBy => self.stand_by(),
             ToFabric::TakeOver { ports } => self.take_over(&ports.into_iter().collect()),
             ToFabric::Configure(config) => self.configure(config),
-            ToFabric::Attach { port, via } if self.standby => self.prepare(port, via, fds),
-            ToFabric::Attach { port, via } => self.attach(port, via, fds),
+            ToFabric::Attach { port, via } => {
+                let strangers = self.entries.get(&port).map(|entry| &entry.strangers);
+                let fds = ForeignFd::all(fds, strangers.unwrap_or(&ClosingQueue::new(port)));
+                if self.standby { self.prepare(port, via, fds) } else { self.attach(port, via, fds) }
+            }
             ToFabric::HostListener { port } => self.host_listener(port, fds),
             ToFabric::HostConnected { port, request } => self.vsock.answer(port, request, fds),
             ToFabric::HostStreams { connections } => self.host_streams(connections, fds),
@@ -73,6 +76,10 @@ impl Control {
     }
 
     fn answer_ping(&mut self) {
+        self.shut_out_harmful();
+        for port in closing::overdue() {
+            self.tautd.send(&FromFabric::CloseBlocked { port }, &[]);
+        }
         let threads = self.workers.progress().chain([self.vsock.progress()]);
         let silence = self.heartbeat.silence(Instant::now(), threads);
         let silent_ms = silence.as_millis().try_into().unwrap_or(u64::MAX);
@@ -80,7 +87,7 @@ impl Control {
     }
 
     /// Attaches a device, a socket or a session to a port.
-    fn attach(&mut self, port: PortId, via: Attachment, fds: Vec<OwnedFd>) {
+    fn attach(&mut self, port: PortId, via: Attachment, fds: Vec<ForeignFd>) {
         let Some(entry) = self.entries.get_mut(&port) else {
             let reason = Some(format!("{port} is not configured"));
             let state = FromFabric::PortState { port, link: Link::Down, reason, attached: false };

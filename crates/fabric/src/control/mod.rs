@@ -13,6 +13,8 @@ mod heartbeat;
 mod log_limit;
 mod messages;
 mod peer;
+#[cfg(feature = "rig")]
+pub mod rig;
 mod standby;
 mod token;
 mod validate;

@@ -3,10 +3,9 @@
 //! Taking over then takes no longer than starting the rings.
 
 use std::collections::HashSet;
-use std::os::fd::OwnedFd;
 
 use taut_api::fabric::message::Attachment;
-use taut_api::fabric::{FromFabric, PortId};
+use taut_api::fabric::{ForeignFd, FromFabric, PortId};
 use tracing::{info, warn};
 
 use super::attach::{AttachError, Prepared};
@@ -26,7 +25,7 @@ impl Control {
     }
 
     /// Prepares an attachment.
-    pub(super) fn prepare(&mut self, port: PortId, via: Attachment, fds: Vec<OwnedFd>) {
+    pub(super) fn prepare(&mut self, port: PortId, via: Attachment, fds: Vec<ForeignFd>) {
         let prepared = match self.entries.get_mut(&port) {
             Some(entry) => entry.prepare(via, fds).map_err(|error| {
                 entry.refuse(&error);
@@ -63,7 +62,7 @@ impl Control {
 
 impl Entry {
     /// Prepares an attachment without serving it.
-    fn prepare(&mut self, via: Attachment, fds: Vec<OwnedFd>) -> Result<(), AttachError> {
+    fn prepare(&mut self, via: Attachment, fds: Vec<ForeignFd>) -> Result<(), AttachError> {
         match via {
             Attachment::Session(record) => {
                 // Unmap the guest's memory before it is mapped again.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use taut_api::fabric::config::{SocketConfig, SocketWorker};
-use taut_api::fabric::{FromFabric, PortId};
+use taut_api::fabric::{FromFabric, PortId, discard};
 use taut_virtq::counters::SharedWords;
 use tracing::warn;
 
@@ -97,7 +97,7 @@ impl VsockDevices {
     /// Passes on an answer of `tautd`. A socket that nobody asked for is closed.
     pub(super) fn answer(&mut self, port: PortId, request: u32, mut fds: Vec<OwnedFd>) {
         if !self.asked.remove(&(port, request)) {
-            return;
+            return discard(fds);
         }
         let socket = match (fds.pop(), fds.len()) {
             (socket, 0) => socket,
@@ -106,6 +106,7 @@ impl VsockDevices {
                 None
             }
         };
+        discard(fds);
         self.handle.host_connected(port, request, socket);
     }
 
@@ -124,10 +125,12 @@ impl Control {
             (Some(listener), 0) => listener,
             (last, more) => {
                 let got = more + usize::from(last.is_some());
+                discard(last.into_iter().chain(fds));
                 return warn!(port = port.0, "{got} descriptors came with a listening socket that takes one");
             }
         };
         if self.vsock.device(port).is_none() {
+            discard([listener]);
             return warn!("{port} is no VMCI device; its listening socket is closed");
         }
         if self.vsock.begun {
@@ -140,10 +143,12 @@ impl Control {
     /// Takes the host connections of the other process, which are served once this one takes over.
     pub(super) fn host_streams(&mut self, connections: Vec<u32>, fds: Vec<OwnedFd>) {
         if !self.standby {
+            discard(fds);
             return warn!("streams of another fabric came to one that does not stand by; closed");
         }
         if connections.len() != fds.len() {
-            return warn!("{} descriptors came with {} streams; closed", fds.len(), connections.len());
+            warn!("{} descriptors came with {} streams; closed", fds.len(), connections.len());
+            return discard(fds);
         }
         self.vsock.streams.extend(connections.into_iter().zip(fds));
     }

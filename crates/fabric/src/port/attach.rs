@@ -1,9 +1,10 @@
 //! Attaching rings and devices to a port's queues, and removing them.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
+
+use taut_api::fabric::ForeignFd;
 
 use super::Port;
 use super::end::{RxEnd, TxEnd};
@@ -88,7 +89,7 @@ impl Port {
     /// Attaches a TAP device. `offloads` says what the device was configured to accept.
     pub fn attach_tap(
         &self,
-        device: Arc<OwnedFd>,
+        device: Arc<ForeignFd>,
         offloads: Offloads,
         mailboxes: &Mailboxes,
     ) -> io::Result<()> {
@@ -99,7 +100,7 @@ impl Port {
     }
 
     /// Attaches the stream of an emulated card.
-    pub fn attach_stream(&self, fd: OwnedFd, mailboxes: &Mailboxes) -> io::Result<()> {
+    pub fn attach_stream(&self, fd: ForeignFd, mailboxes: &Mailboxes) -> io::Result<()> {
         set_nonblocking(&fd)?;
         let socket = Arc::new(fd);
         let rx = RxEnd::Stream(stream::Rx::new(Arc::clone(&socket)));
@@ -109,7 +110,7 @@ impl Port {
 
     fn attach(
         &self,
-        device: Arc<OwnedFd>,
+        device: Arc<ForeignFd>,
         flags: EventFlags,
         (rx, tx): (RxEnd, TxEnd),
         mailboxes: &Mailboxes,

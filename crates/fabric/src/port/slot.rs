@@ -1,10 +1,10 @@
 //! The state of one queue of a port: the end attached to it, and everything that belongs to the
 //! end.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use taut_api::fabric::ForeignFd;
 use taut_api::fabric::counters::PortWord;
 
 use super::end::{RxEnd, TxEnd};
@@ -15,7 +15,7 @@ use crate::sys::counters::PortBlock;
 use crate::sys::epoll::Watched;
 use crate::wake::timers::Deadline;
 
-type Watch = Watched<Arc<OwnedFd>>;
+type Watch = Watched<Arc<ForeignFd>>;
 
 /// A transmit queue.
 #[derive(Debug, Default)]

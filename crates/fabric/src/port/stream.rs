@@ -2,12 +2,11 @@
 //!
 //! The stream carries finished frames, each behind a 4-byte big-endian length.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
-use taut_api::fabric::DropReason;
+use rustix::net::{SendFlags, send};
+use taut_api::fabric::{DropReason, ForeignFd};
 use taut_virtq::header::NetHeader;
 
 use super::frame::{Body, Failure, Frame, Put};
@@ -27,7 +26,7 @@ const BUFFER: usize = 2 * (PREFIX + MAX_TAGGED);
 /// Frames from the card.
 #[derive(Debug)]
 pub struct Tx {
-    socket: Arc<OwnedFd>,
+    socket: Arc<ForeignFd>,
     buffer: Box<[u8]>,
     /// `start..end` are the bytes that were read and not yet taken.
     start: usize,
@@ -36,7 +35,7 @@ pub struct Tx {
 
 impl Tx {
     /// Creates the reading end of a socket.
-    pub fn new(socket: Arc<OwnedFd>) -> Self {
+    pub fn new(socket: Arc<ForeignFd>) -> Self {
         Self { socket, buffer: vec![0; BUFFER].into(), start: 0, end: 0 }
     }
 
@@ -83,9 +82,9 @@ impl Tx {
             self.start = 0;
         }
         let space = &mut self.buffer[self.end..];
-        match recv(&self.socket, space, RecvFlags::DONTWAIT) {
-            Ok((_, 0)) => Err(Failure::Gone("the stream's other end closed it".to_owned())),
-            Ok((_, got)) => {
+        match self.socket.receive_bytes(space) {
+            Ok(0) => Err(Failure::Gone("the stream's other end closed it".to_owned())),
+            Ok(got) => {
                 self.end += got;
                 Ok(true)
             }
@@ -99,14 +98,14 @@ impl Tx {
 /// Frames to the card. When the socket accepts only a part of a frame, the rest waits here.
 #[derive(Debug)]
 pub struct Rx {
-    socket: Arc<OwnedFd>,
+    socket: Arc<ForeignFd>,
     buffer: Vec<u8>,
     sent: usize,
 }
 
 impl Rx {
     /// Creates the writing end of a socket.
-    pub fn new(socket: Arc<OwnedFd>) -> Self {
+    pub fn new(socket: Arc<ForeignFd>) -> Self {
         Self { socket, buffer: Vec::with_capacity(PREFIX + MAX_TAGGED), sent: 0 }
     }
 
@@ -161,7 +160,7 @@ impl Rx {
 
 #[cfg(test)]
 mod tests {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 
     use super::*;
 
@@ -169,7 +168,7 @@ mod tests {
     fn short_frames_are_padded_with_zeros_to_the_ethernet_minimum() {
         let (here, card) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
-        let mut rx = Rx::new(Arc::new(here));
+        let mut rx = Rx::new(Arc::new(here.into()));
         for len in [42, 60, 61] {
             assert!(matches!(rx.put_bytes(&vec![7; len]), Put::Done));
             let mut got = [0xff; 128];

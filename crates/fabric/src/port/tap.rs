@@ -3,11 +3,11 @@
 //! A 12-byte virtio-net header precedes each frame.
 
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use taut_api::fabric::DropReason;
+use taut_api::fabric::{DropReason, ForeignFd};
 use taut_virtq::header::{self, NetHeader};
 
 use super::frame::{Body, Failure, Frame, Put};
@@ -17,7 +17,7 @@ use crate::net::software_offload::{NO_OFFLOADS, Offloads};
 /// Frames from the host's stack.
 #[derive(Debug)]
 pub struct Tx {
-    device: Arc<OwnedFd>,
+    device: Arc<ForeignFd>,
     buffer: Box<[u8]>,
     /// Length of the frame in `buffer`, header included; 0 if there is none.
     held: usize,
@@ -25,7 +25,7 @@ pub struct Tx {
 
 impl Tx {
     /// Creates the reading end of a device.
-    pub fn new(device: Arc<OwnedFd>) -> Self {
+    pub fn new(device: Arc<ForeignFd>) -> Self {
         Self { device, buffer: vec![0; header::LEN + MAX_TAGGED].into(), held: 0 }
     }
 
@@ -54,14 +54,14 @@ impl Tx {
 /// Frames to the host's stack.
 #[derive(Debug)]
 pub struct Rx {
-    device: Arc<OwnedFd>,
+    device: Arc<ForeignFd>,
     /// The offloads that the device was configured to accept.
     pub offloads: Offloads,
 }
 
 impl Rx {
     /// Creates the writing end of a device.
-    pub fn new(device: Arc<OwnedFd>, offloads: Offloads) -> Self {
+    pub fn new(device: Arc<ForeignFd>, offloads: Offloads) -> Self {
         Self { device, offloads }
     }
 

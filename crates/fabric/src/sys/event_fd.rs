@@ -1,8 +1,10 @@
 //! An eventfd of a front end, which this process signals.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+
+use taut_api::fabric::ForeignFd;
 
 use super::watch;
 
@@ -10,7 +12,7 @@ use super::watch;
 /// then it is never signalled again ([`watch`]).
 #[derive(Debug)]
 pub struct EventFd {
-    fd: OwnedFd,
+    fd: ForeignFd,
     blocked: AtomicBool,
 }
 
@@ -31,8 +33,8 @@ impl EventFd {
     }
 }
 
-impl From<OwnedFd> for EventFd {
-    fn from(fd: OwnedFd) -> Self {
+impl From<ForeignFd> for EventFd {
+    fn from(fd: ForeignFd) -> Self {
         Self { fd, blocked: AtomicBool::new(false) }
     }
 }

@@ -2,8 +2,10 @@
 //! ones, the watch over writes to descriptors of others, and the sandbox.
 
 pub(crate) mod affinity;
+mod atomic;
 pub mod counters;
 pub mod descriptor;
+pub(crate) mod doze;
 pub mod epoll;
 pub mod event_fd;
 pub mod inherited;

@@ -1,13 +1,11 @@
 //! The socket to a front end: reads whole requests and writes replies, without ever blocking.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use taut_api::fabric::ForeignFd;
 use vhost::vhost_user::message::FrontendReq;
 
 use super::error::SessionError;
@@ -17,17 +15,17 @@ use super::wire::{HEADER, MAX_BODY, MAX_REGIONS};
 /// The connection to a front end.
 #[derive(Debug)]
 pub struct Connection {
-    socket: OwnedFd,
+    socket: ForeignFd,
     /// The message being received; its first `filled` bytes are there.
     bytes: [u8; HEADER + MAX_BODY],
     filled: usize,
     /// Descriptors that came with it.
-    fds: Vec<OwnedFd>,
+    fds: Vec<ForeignFd>,
 }
 
 impl Connection {
     /// Wraps a connected Unix stream socket.
-    pub fn new(socket: OwnedFd) -> Self {
+    pub fn new(socket: ForeignFd) -> Self {
         Self { socket, bytes: [0; HEADER + MAX_BODY], filled: 0, fds: Vec::new() }
     }
 
@@ -60,21 +58,12 @@ impl Connection {
 
     /// Reads until the message has `wanted` bytes at most. Returns `false` if nothing can be read.
     fn fill(&mut self, wanted: usize) -> Result<bool, SessionError> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_REGIONS))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let mut parts = [IoSliceMut::new(&mut self.bytes[self.filled..wanted])];
-        let got = match recvmsg(&self.socket, &mut parts, &mut control, flags) {
-            Ok(message) => message.bytes,
+        let got = match self.socket.receive(&mut self.bytes[self.filled..wanted], &mut self.fds) {
+            Ok(got) => got,
             Err(Errno::AGAIN) => return Ok(false),
             Err(Errno::INTR) => return Ok(true),
             Err(error) => return Err(SessionError::Socket(error.into())),
         };
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(received) = message {
-                self.fds.extend(received);
-            }
-        }
         if got == 0 {
             return Err(SessionError::Closed);
         }

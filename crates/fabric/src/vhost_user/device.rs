@@ -2,10 +2,9 @@
 
 use std::fmt::Debug;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use taut_api::fabric::PortId;
+use taut_api::fabric::{ForeignFd, PortId};
 use taut_virtq::fault::QueueError;
 use taut_virtq::memory::GuestMemory;
 use taut_virtq::{PositionLog, QueueConfig};
@@ -95,7 +94,7 @@ pub struct Ring {
     /// Location and starting position.
     pub setup: RingSetup,
     /// The event descriptor that the guest signals when it adds buffers.
-    pub kick: Arc<OwnedFd>,
+    pub kick: Arc<ForeignFd>,
     /// The event descriptor that interrupts the guest; `None` if the guest polls.
     pub call: Option<Arc<EventFd>>,
 }

@@ -3,8 +3,7 @@
 //! A message is a 12-byte header (request, flags, size, each 32 bits in the host's byte order) and
 //! a body. Only requests that this back end offers are understood; any other is a named error.
 
-use std::os::fd::OwnedFd;
-
+use taut_api::fabric::ForeignFd;
 use taut_api::fabric::session::MemoryRecord;
 use vhost::vhost_user::message::{FrontendReq, VhostUserHeaderFlag};
 
@@ -66,11 +65,11 @@ pub enum Request {
     /// Ends the session and resets the device.
     ResetOwner,
     /// Replaces guest memory as a whole.
-    SetMemTable(Vec<(MemoryRecord, OwnedFd)>),
+    SetMemTable(Vec<(MemoryRecord, ForeignFd)>),
     /// Asks how many memory regions the back end accepts.
     GetMaxMemSlots,
     /// Adds one memory region.
-    AddMemReg(MemoryRecord, OwnedFd),
+    AddMemReg(MemoryRecord, ForeignFd),
     /// Removes one memory region.
     RemMemReg(MemoryRecord),
     /// Sets the size of a queue.
@@ -108,21 +107,21 @@ pub enum Request {
         /// Queue index.
         queue: u32,
         /// Event descriptor.
-        fd: OwnedFd,
+        fd: ForeignFd,
     },
     /// Sets the descriptor that interrupts the guest; without one, the guest polls.
     SetVringCall {
         /// Queue index.
         queue: u32,
         /// Event descriptor.
-        fd: Option<OwnedFd>,
+        fd: Option<ForeignFd>,
     },
     /// Sets the descriptor that tells the front end about a broken ring.
     SetVringErr {
         /// Queue index.
         queue: u32,
         /// Event descriptor.
-        fd: Option<OwnedFd>,
+        fd: Option<ForeignFd>,
     },
     /// Enables or disables a queue.
     SetVringEnable {

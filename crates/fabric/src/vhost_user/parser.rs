@@ -1,7 +1,6 @@
 //! The parser of requests: bytes are checked here once and are values afterwards.
 
-use std::os::fd::OwnedFd;
-
+use taut_api::fabric::ForeignFd;
 use taut_api::fabric::session::MemoryRecord;
 use vhost::vhost_user::message::FrontendReq;
 
@@ -16,7 +15,7 @@ const NO_DESCRIPTOR: u64 = 1 << 8;
 
 impl Request {
     /// Checks and reads the body and the descriptors of a request.
-    pub fn parse(header: &Header, body: &[u8], fds: Vec<OwnedFd>) -> Result<Self, MessageError> {
+    pub fn parse(header: &Header, body: &[u8], fds: Vec<ForeignFd>) -> Result<Self, MessageError> {
         use FrontendReq as R;
         let mut parser = Parser { request: header.request, body, fds };
         let request = match header.request {
@@ -83,7 +82,7 @@ impl Request {
 struct Parser<'a> {
     request: FrontendReq,
     body: &'a [u8],
-    fds: Vec<OwnedFd>,
+    fds: Vec<ForeignFd>,
 }
 
 impl Parser<'_> {
@@ -145,7 +144,7 @@ impl Parser<'_> {
     }
 
     /// Takes the only descriptor.
-    fn one_fd(&mut self) -> Result<OwnedFd, MessageError> {
+    fn one_fd(&mut self) -> Result<ForeignFd, MessageError> {
         match self.fds.len() {
             1 => Ok(self.fds.remove(0)),
             _ => Err(self.descriptors(1)),
@@ -153,7 +152,7 @@ impl Parser<'_> {
     }
 
     /// Reads a queue index, and takes a descriptor unless the word says that there is none.
-    fn event(&mut self) -> Result<(u32, Option<OwnedFd>), MessageError> {
+    fn event(&mut self) -> Result<(u32, Option<ForeignFd>), MessageError> {
         let word = self.word()?;
         if word & !(QUEUE_MASK | NO_DESCRIPTOR) != 0 {
             return Err(self.range(word));
@@ -208,7 +207,7 @@ impl Parser<'_> {
     }
 
     /// Reads a memory table and takes its descriptors.
-    fn memory_table(&mut self) -> Result<Vec<(MemoryRecord, OwnedFd)>, MessageError> {
+    fn memory_table(&mut self) -> Result<Vec<(MemoryRecord, ForeignFd)>, MessageError> {
         if self.body.len() < 8 {
             self.length(8)?;
         }

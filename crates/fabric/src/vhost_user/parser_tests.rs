@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::super::wire::MAX_BODY;
 use super::*;
 
-fn event() -> OwnedFd {
-    rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap()
+fn event() -> ForeignFd {
+    rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap().into()
 }
 
 fn parse(request: FrontendReq, body: &[u8], fds: usize) -> Result<Request, MessageError> {

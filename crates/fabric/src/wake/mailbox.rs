@@ -5,10 +5,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{
-    AtomicBool, AtomicU32,
-    Ordering::{Relaxed, SeqCst},
-};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -17,6 +14,7 @@ use taut_api::fabric::counters::MAX_WORKERS;
 
 use super::token;
 use crate::net::queue::PairIdx;
+use crate::sys::doze::Doze;
 use crate::sys::epoll::{Epoll, EventFlags, Waker, Watched};
 use crate::sys::lock::lock;
 
@@ -77,10 +75,8 @@ pub(crate) struct Mailbox {
     events: Epoll,
     waker: Watched<Waker>,
     inbox: Mutex<Vec<Message>>,
-    /// The inbox is not empty.
-    mail: AtomicBool,
-    /// The worker sleeps, or is about to.
-    asleep: AtomicBool,
+    /// Flag by which the worker sleeps and a sender wakes it.
+    doze: Doze,
     /// Number of the worker's transmit queues whose first frame waits for a receiver's room.
     pub(crate) waiting: AtomicU32,
     /// The worker's load in thousandths of its time, and the time of the measurement.
@@ -94,8 +90,7 @@ impl Mailbox {
             waker: events.watch(Waker::new()?, token::WAKE, EventFlags::IN)?,
             events,
             inbox: Mutex::default(),
-            mail: AtomicBool::new(false),
-            asleep: AtomicBool::new(false),
+            doze: Doze::new(),
             waiting: AtomicU32::new(0),
             busy: Mutex::default(),
         })
@@ -115,9 +110,7 @@ impl Mailbox {
         }
         inbox.push(message);
         drop(inbox);
-        // Either this thread sees the worker asleep, or the worker sees the mail before it sleeps.
-        self.mail.store(true, SeqCst);
-        if self.asleep.load(SeqCst) {
+        if self.doze.announce() {
             self.waker.wake();
         }
     }
@@ -125,35 +118,30 @@ impl Mailbox {
     /// Tells whether there are messages to read.
     #[inline]
     pub(crate) fn has_mail(&self) -> bool {
-        self.mail.load(Relaxed)
+        self.doze.has_news()
     }
 
     /// Moves all messages to `into`, replacing its contents.
     pub(crate) fn read(&self, into: &mut Vec<Message>) {
         let mut inbox = lock(&self.inbox);
-        self.mail.store(false, Relaxed);
+        self.doze.take();
         into.clear();
         into.append(&mut inbox);
     }
 
     /// Marks the worker as asleep. Returns `false` if it must stay awake because there is mail.
     pub(crate) fn fall_asleep(&self) -> bool {
-        self.asleep.store(true, SeqCst);
-        let may = !self.mail.load(SeqCst);
-        if !may {
-            self.wake_up();
-        }
-        may
+        self.doze.fall_asleep()
     }
 
     /// Tells whether the worker sleeps, or is about to.
     pub(crate) fn is_asleep(&self) -> bool {
-        self.asleep.load(Relaxed)
+        self.doze.is_asleep()
     }
 
     /// Marks the worker as awake.
     pub(crate) fn wake_up(&self) {
-        self.asleep.store(false, Relaxed);
+        self.doze.wake_up();
     }
 
     /// Clears the waker's event.

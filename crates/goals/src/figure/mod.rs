@@ -5,5 +5,5 @@ mod statistics;
 mod value;
 
 pub use bound::{Bound, Verdict, judge, list};
-pub use statistics::{Interval, Spread, median, percentile, ratio};
+pub use statistics::{Interval, Spread, median, percentile, ratio, slope};
 pub use value::{Value, shown};

@@ -92,6 +92,17 @@ pub fn percentile(samples: &[f64], percent: f64) -> Measured<f64> {
     Ok(sorted[rank.clamp(1, sorted.len()) - 1])
 }
 
+/// Returns the median of the slopes of all pairs of points, each a place and a figure there (the
+/// estimator of Theil and Sen). Fails like [`median`], and without two different places.
+pub fn slope(points: &[(f64, f64)]) -> Measured<f64> {
+    let mut slopes = Vec::new();
+    for (at, (x, y)) in points.iter().enumerate() {
+        let others = points[at + 1..].iter().filter(|(other, _)| (other - x).abs() > f64::EPSILON);
+        slopes.extend(others.map(|(other, figure)| (figure - y) / (other - x)));
+    }
+    median(&slopes)
+}
+
 /// Returns `a ÷ b`. Fails unless both are finite and greater than 0: a rate or a time of 0 is no
 /// measurement.
 pub fn ratio(a: f64, b: f64) -> Measured<f64> {
@@ -132,5 +143,17 @@ mod tests {
         assert_eq!(lower_rank(5), None);
         let samples: Vec<f64> = (1..=9).map(f64::from).collect();
         assert_eq!(Interval::of_median(&samples), Some(Interval { low: 2.0, high: 8.0 }));
+    }
+
+    #[test]
+    fn a_slope_does_not_follow_single_points() {
+        let line: Vec<(f64, f64)> = (0..20).map(|at| (f64::from(at), 3.0 * f64::from(at) + 1.0)).collect();
+        assert!((slope(&line).unwrap() - 3.0).abs() < 1e-9);
+        let spike: Vec<(f64, f64)> =
+            (0..20).map(|at| (f64::from(at), if at == 17 { 99.0 } else { 4.0 })).collect();
+        assert!(slope(&spike).unwrap().abs() < 1e-9);
+        assert!(slope(&[(1.0, 2.0)]).is_err());
+        assert!(slope(&[(1.0, 2.0), (1.0, 3.0)]).is_err());
+        assert!(slope(&[(1.0, 2.0), (2.0, f64::NAN)]).is_err());
     }
 }

@@ -68,6 +68,15 @@ impl DaemonOptions {
     }
 }
 
+impl Daemon {
+    /// Sets a variable in the environment of the next process, see [`Lab::restart_daemon`].
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.options = self.options.env(name, value);
+        self
+    }
+}
+
 impl Lab<'_> {
     /// Starts a daemon, makes it the current one, and waits until it has a fabric.
     pub fn start_daemon(&mut self, options: DaemonOptions) -> Measured<Daemon> {
@@ -119,6 +128,8 @@ impl Lab<'_> {
             .arg("--run-dir")
             .arg(daemon.folder.join("run"))
             .args(daemon.options.words.clone())
+            // All that it starts inherits the mark by which leftovers are found.
+            .env("TAUT_GOALS_LAB", self.folder.join(""))
             .session()
             .record("tautd");
         if let Some(scope) = &self.scope {
@@ -176,7 +187,8 @@ impl Lab<'_> {
         let ended = self.machine.wait(&job, Duration::from_secs(20)).map(drop);
         self.daemons.retain(|other| other.folder != daemon.folder);
         self.current = self.daemons.last().map(|other| other.folder.clone());
-        for folder in ["state", "run"] {
+        self.unmount_in(&daemon.folder);
+        for folder in ["state", "run", "log"] {
             self.machine.remove_all(&daemon.folder.join(folder))?;
         }
         shutdown.and(ended)

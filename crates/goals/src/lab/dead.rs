@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Setup, scope};
+use super::{Setup, file_system, scope};
 use crate::machine::{Command, Machine, Signal};
 use crate::reason::Measured;
 
@@ -60,6 +60,11 @@ pub fn clear_away_the_dead(machine: &mut dyn Machine, setup: &Setup) -> Measured
 fn clear_away(machine: &mut dyn Machine, setup: &Setup, lab: &Path, owner: &str) -> Measured<()> {
     eprintln!("clearing away {}, whose owner (process {owner}) is gone", lab.display());
     let scope = scope::of(owner);
+    let owed = owed_commands(machine, lab);
+    // A daemon on a frozen file system cannot end.
+    for thaw in owed.iter().filter(|command| file_system::is_thaw(&command.program)) {
+        let _ = machine.run(thaw);
+    }
     // Daemons are in the lab itself or in folders of it.
     let inside = machine.list(lab).unwrap_or_default();
     for folder in inside.into_iter().chain([lab.to_owned()]) {
@@ -69,16 +74,22 @@ fn clear_away(machine: &mut dyn Machine, setup: &Setup, lab: &Path, owner: &str)
     }
     end_processes(machine, lab)?;
     scope::empty(machine, &scope)?;
-    if let Ok(owed) = machine.read(&lab.join("owed")) {
-        for line in owed.lines().into_iter().rev() {
-            let words: Vec<String> = serde_json::from_str(line).unwrap_or_default();
-            if let Some((program, arguments)) = words.split_first() {
-                // The owner may have undone it itself.
-                let _ = machine.run(&Command::new(program).args(arguments.to_vec()));
-            }
-        }
+    for command in owed.iter().rev() {
+        // The owner may have undone it itself.
+        let _ = machine.run(command);
     }
     machine.remove_all(lab)
+}
+
+/// Returns the commands that a lab owes the machine, in the order of its changes.
+fn owed_commands(machine: &mut dyn Machine, lab: &Path) -> Vec<Command> {
+    let Ok(owed) = machine.read(&lab.join("owed")) else { return Vec::new() };
+    let command = |line: &str| {
+        let words: Vec<String> = serde_json::from_str(line).ok()?;
+        let (program, arguments) = words.split_first()?;
+        Some(Command::new(program).args(arguments.to_vec()))
+    };
+    owed.lines().into_iter().filter_map(command).collect()
 }
 
 /// Has a lab's daemon end everything and restore the host. If that daemon is dead, starts another

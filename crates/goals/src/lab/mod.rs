@@ -2,14 +2,23 @@
 //! is gone when the row ends.
 
 mod checkout;
+mod clients;
 mod cpu_distance;
 mod daemon;
 mod dead;
+mod fabric_events;
+mod file_system;
 mod guests;
+pub mod inventory;
+mod logs;
 mod namespaces;
+mod qemu;
 pub mod rig;
 mod scope;
 mod twins;
+mod usage;
+mod walls;
+mod witness;
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -20,10 +29,15 @@ use crate::reason::{Measured, NotMeasured, require};
 use crate::rival::Rival;
 
 pub use checkout::Tests;
+pub use clients::Client;
 pub use daemon::{Daemon, DaemonOptions};
 pub use dead::clear_away_the_dead;
+pub use file_system::FileSystem;
 pub use guests::{NEWEST, OLDEST};
 pub use twins::{Rewrite, Twin};
+pub use usage::Usage;
+pub use walls::Walls;
+pub use witness::{Round, Testimony, Witness};
 
 /// Settings of a run.
 #[derive(Debug, Clone)]
@@ -87,6 +101,8 @@ impl<'a> Lab<'a> {
         for job in std::mem::take(&mut self.jobs).into_iter().rev() {
             self.end(&job);
         }
+        // A daemon on a frozen file system cannot end.
+        self.thaw_all();
         let mut problems: Vec<NotMeasured> = Vec::new();
         while let Some(daemon) = self.daemons.last().cloned() {
             problems.extend(self.stop(&daemon).err());

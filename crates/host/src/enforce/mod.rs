@@ -99,7 +99,7 @@ impl Enforcer {
     /// limits, and the report on it names the limits that are not in force.
     pub fn limit(&mut self, vm: &Name, pid: u32, limits: &ProcessLimits) {
         // The next report says what cannot be recorded, and the ledger's error.
-        let _ = self.groups.limit(vm, pid, limits);
+        let _ = self.groups.limit(vm, pid, limits, Instant::now());
     }
 
     /// Makes the host as the plan wants it, and reports what is in force.
@@ -113,7 +113,7 @@ impl Enforcer {
         self.report.unrecorded.clear();
         self.report.greedy.clear();
         self.priority.pause(self.groups.arriving(plan));
-        self.step("control groups", |parts, report| parts.groups.make(plan, report));
+        self.step("control groups", |parts, report| parts.groups.make(plan, now, report));
         if !self.report.unrecorded.is_empty() {
             self.groups.note_unrecorded(plan, &mut self.report);
         }

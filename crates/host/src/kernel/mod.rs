@@ -21,5 +21,6 @@ pub(crate) mod scheduler;
 pub(crate) mod setting;
 pub mod topology;
 pub(crate) mod tree;
+mod unshare;
 pub mod utilisation;
 pub(crate) mod workqueue;

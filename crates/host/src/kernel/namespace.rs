@@ -14,11 +14,13 @@ use std::thread;
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sched::{CloneFlags, unshare};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{
-    LinkNameSpaceType, ThreadNameSpaceType, move_into_link_name_space, move_into_thread_name_spaces,
+    LinkNameSpaceType, ThreadNameSpaceType, UnshareFlags, move_into_link_name_space,
+    move_into_thread_name_spaces,
 };
+
+use super::unshare::unshare;
 
 /// The folder of names.
 const NAMES: &str = "/run/netns";
@@ -46,7 +48,7 @@ pub fn create(name: &str) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     rustix::fs::open(&file, flags, Mode::empty())?;
     let made = in_thread(|| {
-        unshare(CloneFlags::CLONE_NEWNET)?;
+        unshare(UnshareFlags::NEWNET)?;
         // The mount keeps the namespace when this thread, its only member, ends.
         Ok(mount(Some(OWN), &file, NONE, MsFlags::MS_BIND, NONE)?)
     });
@@ -101,7 +103,7 @@ pub fn within_process<T: Send>(
 pub fn spawn(name: &str, command: &mut Command) -> io::Result<Child> {
     within(name, || {
         // A private copy of the mounts, so that the other `/sys` is this program's only.
-        unshare(CloneFlags::CLONE_NEWNS)?;
+        unshare(UnshareFlags::NEWNS)?;
         mount(NONE, "/", NONE, MsFlags::MS_SLAVE | MsFlags::MS_REC, NONE)?;
         // Fails if no file system is mounted there.
         let _ = umount2("/sys", MntFlags::MNT_DETACH);

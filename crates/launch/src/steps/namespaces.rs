@@ -1,23 +1,24 @@
 //! New namespaces, but for that of process numbers.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 
-use nix::errno::Errno;
-use nix::sched::{CloneFlags, setns, unshare};
+use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 use taut_launch::{Namespaces, Step, Wall};
 
 use crate::failure::{Failed, Within as _};
 use crate::reporter::Reporter;
+use crate::sys::calls::unshare;
 
 /// Enters the namespaces except that for mounts.
 pub(crate) fn enter(wanted: Namespaces, reporter: &mut Reporter) -> Result<(), Failed> {
     for (wall, flag, is_wanted) in [
-        (Wall::NetNamespace, CloneFlags::CLONE_NEWNET, wanted.net),
-        (Wall::IpcNamespace, CloneFlags::CLONE_NEWIPC, wanted.ipc),
-        (Wall::UtsNamespace, CloneFlags::CLONE_NEWUTS, wanted.uts),
+        (Wall::NetNamespace, UnshareFlags::NEWNET, wanted.net),
+        (Wall::IpcNamespace, UnshareFlags::NEWIPC, wanted.ipc),
+        (Wall::UtsNamespace, UnshareFlags::NEWUTS, wanted.uts),
         // After joining the control groups, which become the roots of the namespace.
-        (Wall::CgroupNamespace, CloneFlags::CLONE_NEWCGROUP, wanted.cgroup),
+        (Wall::CgroupNamespace, UnshareFlags::NEWCGROUP, wanted.cgroup),
     ] {
         if is_wanted {
             tolerate(unshare(flag), wall, reporter)?;
@@ -31,17 +32,17 @@ pub(crate) fn enter(wanted: Namespaces, reporter: &mut Reporter) -> Result<(), F
 /// Enters a mount namespace. Returns true if mounts are private to this process.
 pub(crate) fn enter_mounts(skeleton: Option<OwnedFd>, reporter: &mut Reporter) -> Result<bool, Failed> {
     let Some(skeleton) = skeleton else { return tolerate(copy_mounts(), Wall::MountNamespace, reporter) };
-    setns(&skeleton, CloneFlags::CLONE_NEWNS)
+    move_into_link_name_space(skeleton.as_fd(), Some(LinkNameSpaceType::Mount))
         .within(Step::Namespaces, || "entering the skeleton".to_owned())?;
-    unshare(CloneFlags::CLONE_NEWNS).within(Step::Namespaces, || "copying the skeleton".to_owned())?;
+    unshare(UnshareFlags::NEWNS).within(Step::Namespaces, || "copying the skeleton".to_owned())?;
     Ok(true)
 }
 
 /// Enters a mount namespace with a copy of all mounts, which are private from then on.
 pub(crate) fn copy_mounts() -> Result<(), Errno> {
-    unshare(CloneFlags::CLONE_NEWNS)?;
+    unshare(UnshareFlags::NEWNS)?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    mount_change("/", private).map_err(|error| Errno::from_raw(error.raw_os_error()))
+    mount_change("/", private)
 }
 
 /// Reason for a namespace that is turned off.

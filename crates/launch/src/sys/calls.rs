@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _};
 
 use rustix::mount::MountAttrFlags;
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 /// The two processes behind [`create_sibling`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +76,19 @@ pub(crate) fn set_mount(mount: impl AsFd, set: MountAttrFlags, recursive: bool) 
         )
     };
     succeeded(done)
+}
+
+/// Moves this process into new namespaces. `namespaces` may not contain [`UnshareFlags::FILES`].
+///
+/// nix has a safe function, which passes the flags as an `int`. The kernel reads 64 bits, and
+/// refuses the call if the compiler left other bits in the upper half of the register.
+pub(crate) fn unshare(namespaces: UnshareFlags) -> rustix::io::Result<()> {
+    if namespaces.contains(UnshareFlags::FILES) {
+        return Err(rustix::io::Errno::INVAL);
+    }
+    // SAFETY: the call is unsafe only with `FILES`, which would give this thread a table of
+    // descriptors of its own. It was excluded above.
+    unsafe { unshare_unsafe(namespaces) }
 }
 
 /// Restores the default effect of SIGPIPE, which Rust's runtime ignores and programs would inherit.

@@ -13,9 +13,15 @@ use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
-use crate::fixture::{Launching, PATIENCE, Start, cpu_time, skeleton, system};
+use crate::fixture::{Launching, PATIENCE, Start, copy_mounts, cpu_time, skeleton, system};
 
+/// Rounds, unless the variable says otherwise.
 const STARTS: usize = 30;
+/// Variable with the number of rounds.
+const STARTS_VARIABLE: &str = "TAUT_LAUNCH_STARTS";
+
+/// Name of the samples of the program without the launcher.
+const ALONE: &str = "0: without the launcher";
 
 /// Additional mounts of the hosts.
 const MOUNTS: [usize; 2] = [10, 500];
@@ -101,7 +107,7 @@ fn direct() -> (Duration, Duration) {
 
 /// Mounts this number of file systems that only this thread sees.
 fn mount_many(count: usize, folder: &Path) {
-    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+    copy_mounts();
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
     for number in 0..count {
         let place = folder.join(number.to_string());
@@ -110,18 +116,37 @@ fn mount_many(count: usize, folder: &Path) {
     }
 }
 
+/// Prints what a launch in a skeleton added to the CPU time of the program alone, round by round.
+fn print_added(samples: &BTreeMap<String, Vec<(Duration, Duration)>>) {
+    let micros = |cpu: Duration| cpu.as_secs_f64() * 1e6;
+    let alone = &samples[ALONE];
+    for (cpu, _) in alone {
+        println!("the program alone: {:.0} µs", micros(*cpu));
+    }
+    for mounts in MOUNTS {
+        for ((launched, _), (alone, _)) in samples[&skeleton_name(mounts)].iter().zip(alone) {
+            println!("added with {mounts} mounts: {:.0} µs", micros(*launched) - micros(*alone));
+        }
+    }
+}
+
+fn skeleton_name(mounts: usize) -> String {
+    format!("{mounts} mounts, a skeleton")
+}
+
 /// Launches alternate between the hosts, so that what else runs here meets all of them.
 #[test]
 fn the_cost_of_a_launch_depends_on_mounts_only_without_a_skeleton() {
     let folder = tempfile::tempdir().unwrap();
+    let starts = std::env::var(STARTS_VARIABLE).map_or(STARTS, |starts| starts.parse().unwrap());
     let cpu = thread::scope(|scope| {
         let hosts = MOUNTS.map(|mounts| Host::new(scope, mounts, folder.path()));
         let mut samples: BTreeMap<String, Vec<(Duration, Duration)>> = BTreeMap::new();
-        for _ in 0..STARTS {
-            samples.entry("0: without the launcher".to_owned()).or_default().push(direct());
+        for _ in 0..starts {
+            samples.entry(ALONE.to_owned()).or_default().push(direct());
             for (host, mounts) in hosts.iter().zip(MOUNTS) {
-                for (with_skeleton, how) in [(true, "a skeleton"), (false, "no skeleton")] {
-                    let name = format!("{mounts} mounts, {how}");
+                let without = format!("{mounts} mounts, no skeleton");
+                for (with_skeleton, name) in [(true, skeleton_name(mounts)), (false, without)] {
                     samples.entry(name).or_default().push(host.launch(with_skeleton));
                 }
             }
@@ -130,6 +155,7 @@ fn the_cost_of_a_launch_depends_on_mounts_only_without_a_skeleton() {
             drop(host.ask);
             host.thread.join().unwrap();
         }
+        print_added(&samples);
         let mut cpu = BTreeMap::new();
         for (name, samples) in samples {
             let cost = Cost::of(&samples);
@@ -139,6 +165,6 @@ fn the_cost_of_a_launch_depends_on_mounts_only_without_a_skeleton() {
         cpu
     });
     // The bound is 1.2 and 10 ms. The rest is room for a host that does something else meanwhile.
-    let [few, many] = MOUNTS.map(|mounts| cpu[&format!("{mounts} mounts, a skeleton")]);
+    let [few, many] = MOUNTS.map(|mounts| cpu[&skeleton_name(mounts)]);
     assert!(many < few * 2 + Duration::from_millis(10), "{few:?}, {many:?}");
 }

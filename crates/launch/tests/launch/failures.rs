@@ -51,6 +51,16 @@ fn descriptors_that_are_missing_or_open_the_host_are_named() {
 }
 
 #[test]
+fn a_caller_of_an_earlier_version_is_told_to_restart() {
+    let mut start = Start::script("echo the program runs");
+    start.passes_confirmation = false;
+    let error = start.start().failed();
+    assert!(matches!(error, LaunchError::Failed { step: Step::Descriptors, pid: None, .. }), "{error:?}");
+    assert!(error.to_string().contains("descriptor 5 (confirmation)"), "{error}");
+    assert!(error.hint().ends_with("restart tautd"), "{}", error.hint());
+}
+
+#[test]
 fn each_step_is_named_with_what_was_tried() {
     let (step, error) = failed(|start| start.document.limits.nofile = Some(Limit::At(1 << 40)));
     assert_eq!(step, Step::Limits);

@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use taut_launch::{
     CONFIRM_FD, DOCUMENT_FD, Device, Document, FIRST_INHERITED, Filter, LaunchError, Launched, REPORT_FD,
     Skeleton, Waiting, Wall, read_skeleton_report, read_waiting,
@@ -36,6 +37,8 @@ pub(crate) const CAP_MKNOD: libc::c_ulong = 27;
 pub(crate) struct Start {
     pub(crate) document: Document,
     descriptors: Vec<(OwnedFd, RawFd)>,
+    /// Passes the pipe on which the start is confirmed.
+    pub(crate) passes_confirmation: bool,
     /// Capabilities that the launcher does not have.
     without: Vec<libc::c_ulong>,
 }
@@ -100,7 +103,8 @@ impl Start {
         document.landlock.devices = vec!["/dev".into()];
         // A kernel may be older, but nothing else may be missing.
         document.may_lack = Wall::NEWER_THAN_LINUX_6_1.into();
-        let mut start = Self { document, descriptors: Vec::new(), without: Vec::new() };
+        let mut start =
+            Self { document, descriptors: Vec::new(), passes_confirmation: true, without: Vec::new() };
         assert_eq!(start.inherit(File::open(program).unwrap()), FIRST_INHERITED);
         start
     }
@@ -168,7 +172,9 @@ impl Start {
         };
         add(&memory(document), DOCUMENT_FD);
         add(&report_end.into(), REPORT_FD);
-        add(&confirmed.into(), CONFIRM_FD);
+        if self.passes_confirmation {
+            add(&confirmed.into(), CONFIRM_FD);
+        }
         for (descriptor, number) in &self.descriptors {
             add(descriptor, *number);
         }
@@ -284,4 +290,10 @@ pub(crate) fn cpu_time(pid: u32) -> Duration {
         Duration::from_secs(time.tv_sec.cast_unsigned()) + Duration::from_micros(time.tv_usec.cast_unsigned())
     };
     time(usage.ru_utime) + time(usage.ru_stime)
+}
+
+/// Gives the calling thread a mount namespace of its own.
+pub(crate) fn copy_mounts() {
+    // SAFETY: the call is unsafe only with `FILES`.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
 }

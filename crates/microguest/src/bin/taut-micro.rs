@@ -29,7 +29,7 @@ struct Arguments {
     /// The VMCI device: socket=PATH, or connect=PATH to a back end that listens.
     ///
     /// Further KEY=VALUE pairs after commas: buffer=BYTES, packet=BYTES, rx=N, tx=N (ring entries),
-    /// copy=on|off.
+    /// copy=on|off, silent=N (take nothing any more after N connections).
     #[arg(long, value_name = "VMCI")]
     vmci: Option<String>,
     /// Defaults for --vmci, such as buffer=65580,rx=64.

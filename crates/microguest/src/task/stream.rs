@@ -13,6 +13,12 @@ use crate::machine::{Connection, Machine, Socket};
 const TURN_MESSAGES: usize = 32;
 const TURN_BYTES: usize = 64 << 10;
 
+/// A session that has made no progress for this long rests.
+const STALLED: Duration = Duration::from_millis(100);
+/// Time between two looks at a session that rests. It must not cost the others much: a guest's
+/// kernel wakes a program when there is room, and does not ask each socket in turn.
+const REST: Duration = Duration::from_millis(10);
+
 /// One or more connections that send concurrently.
 pub(crate) struct StreamTask {
     wanted: Stream,
@@ -36,9 +42,20 @@ struct Session {
     closed: bool,
     confirmation: [u8; 8],
     confirmed: usize,
+    /// When it last made progress, and when it is looked at again.
+    moved: Instant,
+    rests_until: Option<Instant>,
 }
 
 impl Session {
+    /// Notes whether it made progress. Without any for a while, it rests.
+    fn note(&mut self, moved: bool, now: Instant) {
+        if moved {
+            self.moved = now;
+        }
+        self.rests_until = (now - self.moved >= STALLED).then(|| now + REST);
+    }
+
     fn is_done(&self) -> bool {
         self.confirmed == self.confirmation.len()
     }
@@ -126,6 +143,8 @@ impl StreamTask {
             closed: false,
             confirmation: [0; 8],
             confirmed: 0,
+            moved: now,
+            rests_until: None,
         });
         self.patience = Some(now + CONNECT_TIMEOUT);
         Next::Again
@@ -153,12 +172,18 @@ impl Task for StreamTask {
         let over = now >= until;
         let mut moved = false;
         let mut broken = false;
+        let mut wake: Option<Instant> = None;
         self.first = (self.first + 1) % self.sessions.len();
         let (later, sooner) = self.sessions.split_at_mut(self.first);
         for session in sooner.iter_mut().chain(later) {
-            let mut socket = machine.socket(session.connection);
-            moved |= session.poll(&mut socket, &self.wanted, over);
-            broken |= !session.is_done() && !socket.may_receive();
+            if session.rests_until.is_none_or(|until| now >= until) {
+                let mut socket = machine.socket(session.connection);
+                let has_moved = session.poll(&mut socket, &self.wanted, over);
+                broken |= !session.is_done() && !socket.may_receive();
+                moved |= has_moved;
+                session.note(has_moved || session.is_done(), now);
+            }
+            wake = wake.into_iter().chain(session.rests_until).min();
         }
         if self.sessions.iter().all(Session::is_done) {
             return self.finish(machine, begun);
@@ -171,8 +196,10 @@ impl Task for StreamTask {
                 self.fail(machine, "did not drain: bytes were never confirmed")
             }
             _ if moved => Next::Again,
-            Some(patience) => Next::At(if over { patience } else { until }),
-            None => Next::At(until),
+            patience => {
+                let end = patience.filter(|_| over).unwrap_or(until);
+                Next::At(wake.map_or(end, |wake| wake.min(end)))
+            }
         }
     }
 

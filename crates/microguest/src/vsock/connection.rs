@@ -48,6 +48,8 @@ pub(super) struct Connection {
     state: State,
     due: Due,
     received: Bytes,
+    /// Size of the buffer that the peer is told, if that is not the truth.
+    announced: Option<u32>,
     /// Bytes that the program has read, modulo 2³².
     read: u32,
     /// The value of `read` that the peer was last told.
@@ -87,6 +89,7 @@ impl Connection {
             state,
             due,
             received,
+            announced: None,
             read: 0,
             told: 0,
             sent: 0,
@@ -95,6 +98,11 @@ impl Connection {
             peer_shut: 0,
             shut: 0,
         }
+    }
+
+    /// Tells the peer of a buffer of this size, whatever there is.
+    pub(super) fn announce(&mut self, buffer: u32) {
+        self.announced = Some(buffer);
     }
 
     pub(super) fn key(&self) -> Key {
@@ -318,7 +326,7 @@ impl Connection {
             kind: packet::STREAM,
             op,
             flags,
-            buf_alloc: self.buffer(),
+            buf_alloc: self.announced.unwrap_or_else(|| self.buffer()),
             fwd_cnt: self.read,
         }
     }

@@ -42,8 +42,9 @@ pub(super) struct Vsock {
 
 impl Vsock {
     pub(super) fn new(options: &VsockOptions) -> Self {
-        let &VsockOptions { packet, buffer, copy, .. } = options;
-        Self { stack: Stack::new(0, packet as usize), card: Card::default(), packet, buffer, copy }
+        let &VsockOptions { packet, buffer, copy, silent, .. } = options;
+        let stack = Stack::new(0, packet as usize).silent_after(silent);
+        Self { stack, card: Card::default(), packet, buffer, copy }
     }
 
     /// Connects a new link, whose back end knows no connections.
@@ -118,7 +119,8 @@ impl Vsock {
 
     /// See [`crate::nic::device::Device::arm`].
     pub(super) fn arm(&mut self) -> bool {
-        self.card.arm()
+        // What arrives at a silent guest is no reason to wake up.
+        self.card.arm() && !self.stack.is_silent()
     }
 
     /// See [`crate::nic::device::Device::disarm`].

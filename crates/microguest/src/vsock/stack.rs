@@ -41,6 +41,8 @@ pub(super) struct Stack {
     closing: Vec<(ConnectionId, Option<Instant>)>,
     /// Connections with packets due.
     due: VecDeque<ConnectionId>,
+    /// Number of connections that are still accepted before the machine falls silent, if it will.
+    until_silent: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -63,7 +65,19 @@ impl Stack {
             answers: VecDeque::new(),
             closing: Vec::new(),
             due: VecDeque::new(),
+            until_silent: None,
         }
+    }
+
+    /// Has the machine grant all credit there is on this many connections, and then receive
+    /// nothing.
+    pub(super) fn silent_after(self, connections: Option<u32>) -> Self {
+        Self { until_silent: connections, ..self }
+    }
+
+    /// Returns whether the machine has fallen silent: it receives nothing any more.
+    pub(super) fn is_silent(&self) -> bool {
+        self.until_silent == Some(0)
     }
 
     /// Returns the machine's context ID.
@@ -159,6 +173,7 @@ impl Stack {
         self.emit(wire);
         let mut any = false;
         while self.answers.len() < MAX_ANSWERS
+            && !self.is_silent()
             && wire.receive(&mut |header, payload| self.arrived(header, payload))
         {
             any = true;
@@ -196,7 +211,11 @@ impl Stack {
         let Some(listener) = listener.filter(|listener| listener.waiting.len() < BACKLOG) else {
             return self.answer(request);
         };
-        let accepted = Connection::accept(key, self.cid, self.most, listener.buffer, request);
+        let mut accepted = Connection::accept(key, self.cid, self.most, listener.buffer, request);
+        if let Some(left) = &mut self.until_silent {
+            accepted.announce(u32::MAX);
+            *left -= 1;
+        }
         let id = self.insert(accepted);
         if let Some(listener) = self.listeners.get_mut(&key.own_port) {
             listener.waiting.push_back(id);

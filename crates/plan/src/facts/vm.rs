@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use taut_api::Bytes;
 use taut_api::confinement::Confinement;
+use taut_api::enforcement::ProcessLimits;
 use taut_api::machine::{DiskLimits, VmAccelerator};
 use taut_api::vm::{VmKind, VmSpec};
 
@@ -39,6 +40,8 @@ pub struct Process {
     pub vmci: bool,
     /// Its memory was allocated and locked when it started.
     pub locked: bool,
+    /// Limits that it was given when it started; absent if an earlier version started it.
+    pub limits: Option<ProcessLimits>,
     /// Other settings of the virtual machine.
     pub machine: MachineSeen,
     /// Walls between it and the host.

@@ -10,7 +10,6 @@ use super::decided::Decided;
 use super::halt::poll_for_halted_vcpus;
 use super::migration::move_memory_to_vcpus;
 use super::passthrough::place_interrupts;
-use super::process_limits::limit_process;
 use crate::facts::{Desired, Observed, Process};
 
 /// States what every VM that has a process gets. A VM that is no longer wanted gets nothing beyond
@@ -21,8 +20,8 @@ pub fn share_host(desired: &Desired, observed: &Observed, decided: &Decided) -> 
         pid: process.pid,
         cpus: share_pcpus(decided, name),
         group: decided.groups.get(name).cloned(),
-        // A wall, so it stays when the host is restored, and until the process has ended.
-        limits: limit_process(process),
+        // Limits protect the host, so `host restore` keeps them until the process has ended.
+        limits: process.limits,
         memory: moves.get(name).cloned().unwrap_or_default(),
         priority: decided.placement.granted.contains_key(name),
         interrupts: place_interrupts(desired, &observed.host, &decided.placement, name),
@@ -47,7 +46,7 @@ fn share_pcpus(decided: &Decided, name: &Name) -> CpuShare {
 #[cfg(test)]
 mod tests {
     use taut_api::Bytes;
-    use taut_api::enforcement::HostReport;
+    use taut_api::enforcement::{HostReport, ProcessLimits};
     use taut_api::host::Cpu;
 
     use super::*;
@@ -110,9 +109,9 @@ mod tests {
         let (mut desired, mut observed) = world(&[("m1", serde_json::json!({}))]);
         let name: Name = "m1".parse().unwrap();
         let process = observed.vms.get_mut(&name).unwrap().process.as_mut().unwrap();
-        process.machine.size = Some(crate::facts::MachineSize { vcpus: 1, memory: Bytes::mib(64) });
-        let limits = shared(&desired, &observed).vms[&name].limits;
-        assert_eq!(limits.map(|limits| limits.processes), Some(81));
+        let limits = Some(ProcessLimits { memory: Bytes::mib(325), huge: Bytes(0), processes: 81 });
+        process.limits = limits;
+        assert_eq!(shared(&desired, &observed).vms[&name].limits, limits);
         desired.vms.clear();
         observed.restored = true;
         assert_eq!(shared(&desired, &observed).vms[&name].limits, limits);

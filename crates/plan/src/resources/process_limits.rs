@@ -1,36 +1,61 @@
 //! Limits of a VM's process (row SE17): what it may use of the host, whatever runs in it.
+//!
+//! They are computed when the process starts and recorded with it, so that a daemon with other
+//! constants does not change the limits of a running VM.
 
 use taut_api::Bytes;
 use taut_api::enforcement::ProcessLimits;
 use taut_api::machine::{TCG_CACHE, VmAccelerator};
 
-use crate::facts::{MachineSize, Process};
+use crate::facts::MachineSize;
 
 /// Memory of the program itself: its code, devices, buffers of disks and cards.
 const PROGRAM: Bytes = Bytes::mib(256);
 /// The part of the guest's memory that is added for page tables: those of the process, of KVM and
 /// of an IOMMU take a 512th each.
 const PAGE_TABLES: u64 = 64;
+/// Memory of a vCPU: its stack, and what KVM keeps for it.
+const VCPU: Bytes = Bytes::mib(4);
+/// The part of the guest's memory that an emulated vCPU needs to cache translated addresses: QEMU
+/// has an entry of about 64 bytes for each page of 4 KiB that the vCPU uses.
+const TLB: u64 = 64;
+/// Least memory for translated addresses. Each mode of the vCPU has a table of its own.
+const LEAST_TLB: Bytes = Bytes::mib(32);
+/// Most memory for translated addresses: QEMU's tables have at most 2²² entries.
+const MOST_TLB: Bytes = Bytes::mib(256);
 /// Stack of a thread, which is allocated as a whole if all memory is locked.
 const STACK: Bytes = Bytes::mib(8);
 /// Threads besides the vCPUs: QEMU reads and writes disks with up to 64.
 const OTHER_THREADS: u64 = 80;
 
-/// Returns the limits of a process; `None` if its size is not known.
-pub fn limit_process(process: &Process) -> Option<ProcessLimits> {
-    let size = process.machine.size?;
-    Some(limits(process.accelerator, size, process.machine.memory.huge, process.locked))
+/// The properties of a VM's process that determine its limits.
+#[derive(Debug, Clone, Copy)]
+pub struct ProcessNeeds {
+    /// The accelerator of its vCPUs.
+    pub accelerator: VmAccelerator,
+    /// vCPUs and memory of the guest.
+    pub size: MachineSize,
+    /// The guest's memory is on huge pages.
+    pub huge: bool,
+    /// All memory of the process is locked.
+    pub locked: bool,
+    /// Size of the kernel, which QEMU keeps in memory of its own as long as it runs.
+    pub kernel: Bytes,
 }
 
-/// Returns the limits of a VM of this size. `huge` tells whether its memory is on huge pages, and
-/// `locked` whether all memory of the process is.
-pub fn limits(accelerator: VmAccelerator, size: MachineSize, huge: bool, locked: bool) -> ProcessLimits {
-    let processes = u64::from(size.vcpus) + OTHER_THREADS;
-    let translated = if accelerator == VmAccelerator::Tcg { TCG_CACHE.0 } else { 0 };
+/// Returns the limits of a process.
+pub fn limit_process(needs: &ProcessNeeds) -> ProcessLimits {
+    let ProcessNeeds { accelerator, size, huge, locked, kernel } = *needs;
+    let is_emulated = accelerator == VmAccelerator::Tcg;
+    let vcpus = u64::from(size.vcpus);
+    let processes = vcpus + OTHER_THREADS;
+    let vcpu = if is_emulated { (size.memory.0 / TLB).clamp(LEAST_TLB.0, MOST_TLB.0) } else { VCPU.0 };
+    let translated = if is_emulated { TCG_CACHE.0 } else { 0 };
     let stacks = if locked { STACK.0 * processes } else { 0 };
+    let page_tables = size.memory.0 / PAGE_TABLES;
+    let parts = [PROGRAM.0, page_tables, vcpus * vcpu, translated, stacks, kernel.0];
     // Whole MiB are easier to read.
-    let page_tables = (size.memory.0 / PAGE_TABLES).next_multiple_of(Bytes::mib(1).0);
-    let own = PROGRAM.0 + page_tables + translated + stacks;
+    let own = parts.iter().sum::<u64>().next_multiple_of(Bytes::mib(1).0);
     let (pages, huge) = if huge { (0, size.memory.0) } else { (size.memory.0, 0) };
     ProcessLimits { memory: Bytes(pages.saturating_add(own)), huge: Bytes(huge), processes }
 }
@@ -39,30 +64,45 @@ pub fn limits(accelerator: VmAccelerator, size: MachineSize, huge: bool, locked:
 mod tests {
     use super::*;
 
-    const SIZE: MachineSize = MachineSize { vcpus: 2, memory: Bytes::mib(1024) };
+    const NEEDS: ProcessNeeds = ProcessNeeds {
+        accelerator: VmAccelerator::Kvm,
+        size: MachineSize { vcpus: 2, memory: Bytes::mib(1024) },
+        huge: false,
+        locked: false,
+        kernel: Bytes(0),
+    };
 
     #[test]
     fn a_process_gets_the_guests_memory_and_what_its_program_needs() {
-        let plain = limits(VmAccelerator::Kvm, SIZE, false, false);
-        let (memory, huge) = (Bytes::mib(1024 + 256 + 16), Bytes(0));
-        assert_eq!(plain, ProcessLimits { memory, huge, processes: 82 });
-        let emulated = limits(VmAccelerator::Tcg, SIZE, false, false);
-        assert_eq!(emulated.memory, Bytes(memory.0 + TCG_CACHE.0));
-        let locked = limits(VmAccelerator::Kvm, SIZE, false, true);
+        let (memory, huge) = (Bytes::mib(1024 + 256 + 16 + 8), Bytes(0));
+        assert_eq!(limit_process(&NEEDS), ProcessLimits { memory, huge, processes: 82 });
+        let locked = limit_process(&ProcessNeeds { locked: true, ..NEEDS });
         assert_eq!(locked.memory, Bytes(memory.0 + 82 * STACK.0));
     }
 
     #[test]
-    fn huge_pages_are_counted_apart() {
-        let huge = limits(VmAccelerator::Native, SIZE, true, false);
-        assert_eq!((huge.memory, huge.huge), (Bytes::mib(256 + 16), Bytes::mib(1024)));
+    fn an_emulated_vcpu_gets_memory_for_translated_addresses() {
+        let emulated = |mib| {
+            let size = MachineSize { memory: Bytes::mib(mib), ..NEEDS.size };
+            let limits = limit_process(&ProcessNeeds { accelerator: VmAccelerator::Tcg, size, ..NEEDS });
+            limits.memory.0 - TCG_CACHE.0
+        };
+        for (memory, vcpu) in [(64, 32), (4096, 64), (65536, 256)] {
+            assert_eq!(emulated(memory), Bytes::mib(memory + 256 + memory / 64 + 2 * vcpu).0, "{memory} MiB");
+        }
     }
 
     #[test]
-    fn a_process_of_unknown_size_has_no_limits() {
-        let mut process = Process::default();
-        assert_eq!(limit_process(&process), None);
-        process.machine.size = Some(SIZE);
-        assert_eq!(limit_process(&process).unwrap().processes, 82);
+    fn a_kernel_with_a_large_file_system_inside_fits() {
+        let plain = limit_process(&NEEDS).memory;
+        let kernel = Bytes(Bytes::mib(900).0 + 1);
+        let limit = limit_process(&ProcessNeeds { kernel, ..NEEDS }).memory;
+        assert_eq!(limit, Bytes(plain.0 + Bytes::mib(901).0), "it is rounded up");
+    }
+
+    #[test]
+    fn huge_pages_are_counted_apart() {
+        let huge = limit_process(&ProcessNeeds { huge: true, ..NEEDS });
+        assert_eq!((huge.memory, huge.huge), (Bytes::mib(256 + 16 + 8), Bytes::mib(1024)));
     }
 }

@@ -79,7 +79,7 @@ pub(crate) fn check(rights: &Rights, spec: &VmSpec) -> Result<(), ApiError> {
 /// Refuses to start a VM with this file if its owner may no longer open it. Waits for the file
 /// system as long as it takes.
 pub(crate) fn check_owner(owner: &Rights, file: &Named) -> Result<(), ApiError> {
-    let opened = owner.act(|| file.open().map(drop));
+    let opened = owner.run_as(|| file.open().map(drop));
     opened.map_err(|error| {
         let refused = refused(owner.uid, file, &error);
         ApiError { message: format!("its owner's rights do not suffice: {}", refused.message), ..refused }

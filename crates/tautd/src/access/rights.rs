@@ -96,18 +96,18 @@ impl Rights {
         }
     }
 
-    /// Does a task with these rights and waits for it as long as it takes, for callers that are
+    /// Runs a task with these rights and waits for it as long as it takes, for callers that are
     /// bounded themselves. The task shares the descriptors of the calling thread.
-    pub(crate) fn act<T: Send>(&self, task: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    pub(crate) fn run_as<T: Send>(&self, task: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         if self.are_roots() {
             return task();
         }
         thread::scope(|scope| {
-            let act = || {
+            let run = || {
                 self.take_on().map_err(|error| io::Error::other(LendError::NotAllowed(self.uid, error)))?;
                 task()
             };
-            let thread = thread::Builder::new().name("as-user".into()).spawn_scoped(scope, act);
+            let thread = thread::Builder::new().name("as-user".into()).spawn_scoped(scope, run);
             let done = thread.map_err(|error| io::Error::other(LendError::NoThread(error)))?.join();
             done.map_err(|_| io::Error::other(LendError::Panicked))?
         })
@@ -220,10 +220,12 @@ mod tests {
         if !require(Prerequisite::Root) {
             return;
         }
-        let opened = nobody(60_004).act(|| std::fs::File::open("/dev/null")).unwrap();
-        assert!(std::io::Write::write(&mut &opened, b"x").is_err(), "it is open for reading");
+        let opened = nobody(60_004).run_as(|| std::fs::File::open("/dev/zero")).unwrap();
+        let mut read = [1];
+        std::io::Read::read_exact(&mut &opened, &mut read).expect("it is open here, too");
+        assert_eq!(read, [0]);
         let path = tempfile::tempdir().unwrap().path().join("file");
-        let error = nobody(60_004).act(|| std::fs::File::open(&path)).unwrap_err();
+        let error = nobody(60_004).run_as(|| std::fs::File::open(&path)).unwrap_err();
         assert!(geteuid().is_root(), "{error}");
     }
 

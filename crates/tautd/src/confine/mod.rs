@@ -7,6 +7,8 @@
 
 mod skeleton;
 #[cfg(test)]
+pub(crate) mod stand_in;
+#[cfg(test)]
 mod tests;
 mod users;
 mod walls;

@@ -22,10 +22,11 @@ const RETRY: Duration = Duration::from_secs(60);
 
 /// The mount namespace of the skeleton, made when it is first needed.
 #[derive(Debug, Default)]
-pub(super) struct Skeleton(Mutex<Made>);
+pub(super) struct Skeleton(Mutex<SkeletonState>);
 
+/// State of the skeleton.
 #[derive(Debug, Default)]
-enum Made {
+enum SkeletonState {
     #[default]
     NotYet,
     Namespace(OwnedFd),
@@ -43,18 +44,18 @@ impl Skeleton {
     }
 
     fn prepare_with(&self, make: impl FnOnce() -> io::Result<OwnedFd>, now: Instant) {
-        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = match *made {
-            Made::NotYet => true,
-            Made::Namespace(_) => false,
-            Made::Failed { until } => until <= now,
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = match *state {
+            SkeletonState::NotYet => true,
+            SkeletonState::Namespace(_) => false,
+            SkeletonState::Failed { until } => until <= now,
         };
         if is_due {
-            *made = match make() {
-                Ok(namespace) => Made::Namespace(namespace),
+            *state = match make() {
+                Ok(namespace) => SkeletonState::Namespace(namespace),
                 Err(error) => {
                     tracing::warn!(%error, "each start of a VM copies all mounts of this host for {RETRY:?}");
-                    Made::Failed { until: now + RETRY }
+                    SkeletonState::Failed { until: now + RETRY }
                 }
             };
         }
@@ -64,13 +65,13 @@ impl Skeleton {
     /// own. Returns `None` if there is none.
     pub(super) fn namespace(&self) -> Option<OwnedFd> {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            Made::Namespace(namespace) => {
+            SkeletonState::Namespace(namespace) => {
                 let path = format!("/proc/{}/fd/{}", std::process::id(), namespace.as_raw_fd());
                 let opened = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
                 let warn = |error: &_| tracing::warn!(%error, "a program copies all mounts of this host");
                 opened.inspect_err(warn).ok()
             }
-            Made::NotYet | Made::Failed { .. } => None,
+            SkeletonState::NotYet | SkeletonState::Failed { .. } => None,
         }
     }
 }

@@ -1,27 +1,9 @@
 //! Starts by a shell script in the launcher's place, which reports as the launcher does.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs;
 
+use super::stand_in::confiner;
 use super::*;
-
-/// Makes a launcher that leaves the file `ran` once it is confirmed, and `given-up` otherwise.
-fn confiner(dir: &Path) -> Confiner {
-    let script = format!(
-        "#!/bin/sh\n\
-         [ $# = 0 ] || exit 1\n\
-         echo \"{{\\\"pid\\\":$$}}\" >&{REPORT_FD}\n\
-         echo '{{\"missing\":[{{\"wall\":\"landlock\",\"reason\":\"a test\"}}]}}' >&{REPORT_FD}\n\
-         if [ \"$(head -c1 <&{CONFIRM_FD} | wc -c)\" = 1 ]; then touch '{dir}/ran'; else touch '{dir}/given-up'; fi\n\
-         exec {REPORT_FD}>&- {CONFIRM_FD}<&-\n\
-         exec sleep 60\n",
-        dir = dir.display()
-    );
-    let program = dir.join(LAUNCHER);
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
-    Confiner::new(dir, Users::from(FIRST_USER))
-}
 
 fn start(dir: &Path, record: impl FnOnce(&Started) -> io::Result<()>) -> io::Result<Started> {
     let null = File::options().read(true).write(true).open("/dev/null").unwrap();

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use taut_api::Name;
@@ -105,12 +105,14 @@ impl Shared {
             let Program { vm, port, .. } = &question.program;
             tracing::debug!(%vm, port, %error, "nobody to connect the guest to");
         }
+        // The program may have sent something already.
+        let sockets: Vec<_> =
+            answer.ok().map(|socket| self.wanted().held.foreign(port, socket)).into_iter().collect();
         let wire = self.wire();
         // Each fabric numbers its own requests, so an answer must go to the fabric that asked.
         if question.generation != self.generation.load(Ordering::SeqCst) {
             return;
         }
-        let sockets: Vec<_> = answer.ok().map(Arc::new).into_iter().collect();
         super::send(wire.as_ref(), &ToFabric::HostConnected { port, request }, &sockets);
     }
 }

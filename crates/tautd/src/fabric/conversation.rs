@@ -2,16 +2,26 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use taut_api::event::Level;
 use taut_api::fabric::message::Attachment;
-use taut_api::fabric::{FromFabric, PortId, SessionRecord};
+use taut_api::fabric::{FromFabric, PortId, SessionRecord, ToFabric, discard};
 use taut_api::link::Link;
 
 use super::Shared;
 use crate::inbox::Message;
+
+/// Text of the event about a descriptor whose close does not end.
+const CLOSE_BLOCKED: &str = "a descriptor that the front end or a peer of the port sent has been closing for more than \
+                             1 s; other ports are not affected; hint: end the server of that file system or the peer \
+                             of that socket, then restart the VM";
+
+/// Reason of a quarantine for descriptors that this daemon cannot close.
+const CLOGGED: &str = "connections of the front end cannot be closed, because descriptors that it sent wait in them; \
+                       hint: end the server of that file system or the peer of that socket, then restart the VM";
 
 /// State of one connection.
 #[derive(Debug, Default)]
@@ -41,9 +51,9 @@ impl Shared {
             FromFabric::Welcome { .. }
             | FromFabric::Prepared { .. }
             | FromFabric::TookOver
-            // Useful only to the next fabric, while one takes over.
-            | FromFabric::HostStreams { .. }
             | FromFabric::Stopped => {}
+            // Useful only to the next fabric, while one takes over.
+            FromFabric::HostStreams { .. } => discard(fds),
             FromFabric::Pong { silent_ms } => {
                 (conversation.pinged, conversation.unanswered) = (false, 0);
                 conversation.silence = Duration::from_millis(silent_ms);
@@ -55,6 +65,7 @@ impl Shared {
                 let what = "the guest has taken nothing from its VMCI device for 1 s: its peers wait";
                 self.vmci_event(port, "vmci.stalled", what);
             }
+            FromFabric::CloseBlocked { port } => self.close_blocked(port),
             FromFabric::Configured { revision, refused } => {
                 conversation.configured = Some(revision);
                 self.board.lock().refused_ports = refused.into_iter().collect();
@@ -128,8 +139,10 @@ impl Shared {
         let mut wanted = self.wanted();
         match (fds.pop(), fds.is_empty()) {
             // The number may have belonged to another port until now.
-            (Some(_), true) if !wanted.has(port) || wanted.new_ports.contains(&port) => {}
-            (Some(fd), true) => wanted.held.keep_found(port, via, Arc::new(fd)),
+            (Some(fd), true) if !wanted.has(port) || wanted.new_ports.contains(&port) => {
+                drop(wanted.held.foreign(port, fd));
+            }
+            (Some(fd), true) => wanted.held.keep_found(port, via, fd),
             _ => tracing::warn!(%port, "an attachment came without its one descriptor"),
         }
     }
@@ -138,12 +151,14 @@ impl Shared {
         let expected = record.descriptors().len();
         if fds.len() != expected {
             tracing::warn!(port = %record.port, got = fds.len(), expected, "a session came without its descriptors");
-            return;
+            return discard(fds);
         }
         let mut wanted = self.wanted();
         let port = record.port;
         if wanted.has(port) {
             wanted.held.keep_session(record, fds);
+        } else {
+            discard(fds);
         }
         drop(wanted);
         self.note_session(port);
@@ -158,7 +173,7 @@ impl Shared {
     }
 
     /// Attaches nothing to the port until its VM is restarted, or the user detaches it.
-    fn quarantine(&self, port: PortId, reason: &str) {
+    pub(super) fn quarantine(&self, port: PortId, reason: &str) {
         let Some(owner) = super::owner(&self.wanted().config, port).map(str::to_owned) else { return };
         self.wanted().held.release(port);
         let mut seen = self.board.lock();
@@ -167,6 +182,29 @@ impl Shared {
         seen.observed.fabric.quarantined.insert(port, process);
         drop(seen);
         self.store.event(Level::Warning, &owner, "port.quarantined", reason);
+    }
+
+    /// Raises an event about a descriptor of a port whose close does not end.
+    pub(super) fn close_blocked(&self, port: PortId) {
+        let Some(owner) = super::owner(&self.wanted().config, port).map(str::to_owned) else { return };
+        self.store.event(Level::Warning, &owner, "port.close-blocked", CLOSE_BLOCKED);
+    }
+
+    /// Shuts out front ends of whose sessions this daemon holds more duplicates than it can close.
+    pub(super) fn shut_out_clogged(&self) {
+        let clogged = self.wanted().held.clogged();
+        // A thread that is just sending may be waiting for the fabric, and so would this. Then the
+        // next second is soon enough.
+        let Ok(wire) = self.wire.try_lock() else { return };
+        for port in clogged {
+            self.quarantine(port, CLOGGED);
+            // A closed connection takes the place of what is attached.
+            if let Ok((closed, _)) = UnixStream::pair() {
+                let closed = Arc::new(OwnedFd::from(closed).into());
+                let attach = ToFabric::Attach { port, via: Attachment::Connected };
+                super::send(wire.as_ref(), &attach, &[closed]);
+            }
+        }
     }
 
     fn vmci_event(&self, port: PortId, kind: &'static str, what: &str) {

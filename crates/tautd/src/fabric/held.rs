@@ -1,66 +1,95 @@
 //! Duplicates of all descriptors that ports work on, for the next fabric.
+//!
+//! The other ends of these are strangers. A duplicate may be the last one, and closing it may wait
+//! for them. Threads of their own close what is dropped here, under whatever lock.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use taut_api::fabric::message::Attachment;
-use taut_api::fabric::{FabricConfig, PortId, SessionRecord, ToFabric};
+use taut_api::fabric::{ClosingQueue, FabricConfig, ForeignFd, PortId, SessionRecord, ToFabric};
 
 use super::owner;
 
 /// A message that gives a port something, with its descriptors.
-pub(super) type Attach = (PortId, ToFabric, Vec<Arc<OwnedFd>>);
+pub(super) type Attach = (PortId, ToFabric, Vec<Arc<ForeignFd>>);
 
 /// Descriptors for the next fabric, by port.
 #[derive(Debug, Default)]
 pub(super) struct Held(BTreeMap<PortId, Port>);
 
 /// Descriptors of a port. A listening port may also have a session.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Port {
-    device: Option<(Attachment, Arc<OwnedFd>)>,
-    session: Option<(SessionRecord, Vec<Arc<OwnedFd>>)>,
+    strangers: ClosingQueue,
+    device: Option<(Attachment, Arc<ForeignFd>)>,
+    session: Option<(SessionRecord, Vec<Arc<ForeignFd>>)>,
     /// Sockets through which programs on the host connect to VMCI devices. They are independent of
     /// the devices' front ends.
-    host: Option<Arc<OwnedFd>>,
+    host: Option<Arc<ForeignFd>>,
 }
 
 impl Port {
+    fn new(port: PortId) -> Self {
+        Self { strangers: ClosingQueue::new(port), device: None, session: None, host: None }
+    }
+
     fn serves(&self) -> bool {
         self.device.is_some() || self.session.is_some()
     }
 }
 
 impl Held {
+    fn port(&mut self, port: PortId) -> &mut Port {
+        self.0.entry(port).or_insert_with(|| Port::new(port))
+    }
+
+    /// Takes a descriptor at whose other end is a stranger of a port.
+    pub(super) fn foreign(&mut self, port: PortId, fd: OwnedFd) -> Arc<ForeignFd> {
+        let strangers = match self.0.get(&port) {
+            Some(port) => &port.strangers,
+            None => &ClosingQueue::new(port),
+        };
+        Arc::new(ForeignFd::new(fd, strangers))
+    }
+
     /// Keeps a device or listening socket. A plain connection is not kept: its negotiated state
     /// comes as a session, and a connection without a session is opened anew.
-    pub(super) fn keep(&mut self, port: PortId, via: &Attachment, fd: Arc<OwnedFd>) {
+    pub(super) fn keep(&mut self, port: PortId, via: &Attachment, fd: OwnedFd) -> Arc<ForeignFd> {
+        let port = self.port(port);
+        let fd = Arc::new(ForeignFd::new(fd, &port.strangers));
         let device = match via {
-            Attachment::Tap { .. } | Attachment::Listening => Some((via.clone(), fd)),
+            Attachment::Tap { .. } | Attachment::Listening => Some((via.clone(), Arc::clone(&fd))),
             Attachment::Connected | Attachment::Session(_) => None,
         };
-        let port = self.0.entry(port).or_default();
         port.device = device;
         port.session = None;
+        fd
     }
 
     /// Keeps a device or listening socket that the fabric has, unless this daemon keeps one
     /// already: that is the one that the port was given last.
-    pub(super) fn keep_found(&mut self, port: PortId, via: &Attachment, fd: Arc<OwnedFd>) {
-        let port = self.0.entry(port).or_default();
-        port.device.get_or_insert_with(|| (via.clone(), fd));
+    pub(super) fn keep_found(&mut self, port: PortId, via: &Attachment, fd: OwnedFd) {
+        let fd = self.foreign(port, fd);
+        self.port(port).device.get_or_insert_with(|| (via.clone(), fd));
     }
 
     /// Keeps the socket through which programs on the host reach a VMCI device.
-    pub(super) fn keep_host_socket(&mut self, port: PortId, listener: Arc<OwnedFd>) {
-        self.0.entry(port).or_default().host = Some(listener);
+    pub(super) fn keep_host_socket(&mut self, port: PortId, listener: OwnedFd) -> Arc<ForeignFd> {
+        let port = self.port(port);
+        let listener = Arc::new(ForeignFd::new(listener, &port.strangers));
+        port.host = Some(Arc::clone(&listener));
+        listener
     }
 
-    /// Keeps the newest state of a session.
+    /// Keeps the newest state of a session. Its first descriptor is the connection; the fabric has
+    /// checked that the close of the others does not wait, or trusts the front end.
     pub(super) fn keep_session(&mut self, record: SessionRecord, fds: Vec<OwnedFd>) {
+        let port = self.port(record.port);
+        let mut fds = ForeignFd::all(fds, &port.strangers);
+        fds.iter_mut().skip(1).for_each(ForeignFd::admit);
         let fds = fds.into_iter().map(Arc::new).collect();
-        let port = self.0.entry(record.port).or_default();
         port.session = Some((record, fds));
     }
 
@@ -82,6 +111,13 @@ impl Held {
     /// Closes the descriptors of ports that are no longer wanted.
     pub(super) fn keep_only(&mut self, config: &FabricConfig) {
         self.0.retain(|port, _| owner(config, *port).is_some());
+    }
+
+    /// Returns the ports that are served and have more descriptors waiting for their close than a
+    /// port may have.
+    pub(super) fn clogged(&self) -> Vec<PortId> {
+        let clogged = self.0.iter().filter(|(_, port)| port.serves() && port.strangers.is_clogged());
+        clogged.map(|(&id, _)| id).collect()
     }
 
     /// Returns whether the port has a session.

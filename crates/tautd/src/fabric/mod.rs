@@ -25,7 +25,7 @@ use std::thread::JoinHandle;
 
 use taut_api::fabric::channel;
 use taut_api::fabric::message::Attachment;
-use taut_api::fabric::{FabricConfig, PortId, ToFabric};
+use taut_api::fabric::{FabricConfig, ForeignFd, PortId, ToFabric};
 use taut_api::vmci::Cid;
 
 use crate::board::Board;
@@ -163,8 +163,7 @@ impl Fabric {
         state.attached = true;
         state.session = false;
         drop(seen);
-        let fd = Arc::new(fd);
-        self.0.wanted().held.keep(port, &via, fd.clone());
+        let fd = self.0.wanted().held.keep(port, &via, fd);
         send(wire.as_ref(), &ToFabric::Attach { port, via }, &[fd]);
     }
 
@@ -173,8 +172,7 @@ impl Fabric {
     pub(crate) fn listen_for_host(&self, port: PortId, listener: OwnedFd) {
         let wire = self.0.wire();
         self.0.board.lock().observed.fabric.ports.entry(port).or_default().host_socket = true;
-        let listener = Arc::new(listener);
-        self.0.wanted().held.keep_host_socket(port, listener.clone());
+        let listener = self.0.wanted().held.keep_host_socket(port, listener);
         send(wire.as_ref(), &ToFabric::HostListener { port }, &[listener]);
     }
 
@@ -230,7 +228,7 @@ impl Shared {
 
 /// Sends a message if a fabric is connected. After a failure the connection ends, and the
 /// supervisor tells this fabric or the next one everything.
-fn send(wire: Option<&UnixStream>, message: &ToFabric, fds: &[Arc<OwnedFd>]) {
+fn send(wire: Option<&UnixStream>, message: &ToFabric, fds: &[Arc<ForeignFd>]) {
     let Some(wire) = wire else { return };
     let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
     if let Err(error) = channel::send_within(wire, message, &fds, PATIENCE) {

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Instant;
 
-use taut_api::fabric::{FabricConfig, FromFabric, PortId, ToFabric, channel};
+use taut_api::fabric::{FabricConfig, ForeignFd, FromFabric, PortId, ToFabric, channel};
 
 use super::Shared;
 use super::conversation::Conversation;
@@ -32,7 +32,7 @@ pub(super) struct Given {
 
 /// Unix sockets of connections between guests and the host, as in one message, each with its
 /// number.
-pub(super) type HostStreams = (Vec<u32>, Vec<OwnedFd>);
+pub(super) type HostStreams = (Vec<u32>, Vec<ForeignFd>);
 
 /// Measures the time of steps.
 #[derive(Debug)]
@@ -155,7 +155,7 @@ fn tell(stream: &UnixStream, config: FabricConfig, messages: &[Attach]) -> io::R
 
 fn attach(stream: &UnixStream, messages: &[Attach]) -> io::Result<()> {
     for (_, message, fds) in messages {
-        let fds: Vec<_> = fds.iter().map(|fd: &Arc<OwnedFd>| fd.as_fd()).collect();
+        let fds: Vec<_> = fds.iter().map(|fd: &Arc<ForeignFd>| fd.as_fd()).collect();
         channel::send_within(stream, message, &fds, PATIENCE)?;
     }
     Ok(())

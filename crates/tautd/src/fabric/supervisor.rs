@@ -7,9 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Signal;
 use taut_api::event::Level;
-use taut_api::fabric::{FromFabric, PROTOCOL, ToFabric, channel};
+use taut_api::fabric::{FromFabric, PROTOCOL, ToFabric, channel, closing};
 
 use super::Shared;
 use super::conversation::Conversation;
@@ -152,7 +151,8 @@ impl Shared {
                 None => self.converse(&process, &stream),
             };
             if let Ok(End::Succeeded(next)) = end {
-                retire(&process);
+                // It has handed everything over, and only has to end.
+                process.halt(HANG_UP, PATIENCE);
                 return Some(next);
             }
             *self.wire() = None;
@@ -231,6 +231,10 @@ impl Shared {
     /// Asks the fabric whether its threads make progress. Returns an error if it has not answered
     /// for long, or has answered that a thread does not.
     fn ping(&self, conversation: &mut Conversation) -> io::Result<()> {
+        for port in closing::overdue() {
+            self.close_blocked(port);
+        }
+        self.shut_out_clogged();
         if !conversation.answers_pings {
             return Ok(());
         }
@@ -295,15 +299,11 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes sure that the fabric has ended before the next one touches the same rings, and reports
-    /// its death.
+    /// Kills the fabric before the next one touches the same rings, and reports its death. No
+    /// killed thread touches them again, also if one is still in the kernel.
     fn bury(&self, process: &Process, error: Option<io::Error>) {
         let ending = self.ending.load(Ordering::SeqCst);
-        if !process.has_ended(if ending { PATIENCE } else { Duration::ZERO }) {
-            process.signal(Signal::KILL);
-            process.has_ended(PATIENCE);
-        }
-        let status = process.status();
+        let status = process.halt(if ending { PATIENCE } else { Duration::ZERO }, PATIENCE).status();
         let mut seen = self.board.lock();
         seen.observed.fabric.pid = None;
         seen.observed.fabric.ready = false;
@@ -333,13 +333,4 @@ impl Shared {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
-}
-
-/// Waits for the end of a fabric that has handed everything over.
-fn retire(process: &Process) {
-    if !process.has_ended(PATIENCE) {
-        process.signal(Signal::KILL);
-        process.has_ended(PATIENCE);
-    }
-    process.status();
 }

@@ -12,13 +12,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::process::Signal;
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::event::Level;
-use taut_api::fabric::{FromFabric, PortId, SessionRecord, ToFabric, channel};
+use taut_api::fabric::{ClosingQueue, ForeignFd, FromFabric, PortId, SessionRecord, ToFabric, channel};
 use taut_api::route::UpgradedFabric;
 use tokio::sync::oneshot;
 
@@ -192,7 +192,9 @@ impl Shared {
             match channel::receive_within(stream, PATIENCE) {
                 Ok(Some((FromFabric::Stopped, _))) => break true,
                 Ok(Some((FromFabric::HostStreams { connections }, fds))) => {
-                    left.streams.push((connections, fds));
+                    // The next fabric has these sockets of several ports soon.
+                    let foreign = |fd| ForeignFd::new(fd, &ClosingQueue::unreported());
+                    left.streams.push((connections, fds.into_iter().map(foreign).collect()));
                 }
                 Ok(Some((message, fds))) => {
                     match &message {
@@ -207,8 +209,7 @@ impl Shared {
         };
         if !stopped {
             // The fabric died or hangs. Kill it, so that it no longer owns the rings.
-            old.signal(Signal::KILL);
-            if !old.has_ended(PATIENCE) {
+            if !old.halt(Duration::ZERO, PATIENCE).has_halted() {
                 return Err(io::Error::other("the old fabric cannot be ended"));
             }
             // Its record of connections may be incomplete, so they are reset.

@@ -79,14 +79,36 @@ fn what_is_taken_back_is_closed_and_removed() {
     assert!(rig.folders.vms().is_empty());
 
     let base = rig.dir.path().join("vmci");
+    fs::create_dir_all(base.join(".old-1/folder")).unwrap();
     fs::create_dir(base.join(".new-x")).unwrap();
     fs::write(base.join(".link-x"), "").unwrap();
     rig.folders.remove_hidden().unwrap();
+    // A thread would remove what the next call makes.
+    assert!(!base.join(".new-x").exists() && !base.join(".link-x").exists());
     let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
     while fs::read_dir(&base).unwrap().count() > 0 {
         assert!(std::time::Instant::now() < until, "all is removed");
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn a_folder_that_is_closed_keeps_what_members_have_in_it() {
+    if !require(Prerequisite::Root) {
+        return;
+    }
+    let rig = Rig::new();
+    rig.folders.close(&rig.vm).unwrap();
+    rig.give(GROUP);
+    let program = UnixListener::bind(rig.file("vmci.sock_7")).unwrap();
+    rig.folders.close(&rig.vm).unwrap();
+    assert_eq!(access(&rig.file("")), (0, GROUP, 0o700));
+    // The guest's connections go on.
+    rig.folders.connect(&rig.vm, 7).unwrap();
+    program.accept().unwrap();
+    rig.give(GROUP);
+    assert_eq!(access(&rig.file("")), (0, GROUP, 0o1770));
+    assert!(rig.file("vmci.sock_7").exists());
 }
 
 #[test]

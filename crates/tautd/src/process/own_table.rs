@@ -2,9 +2,9 @@
 //!
 //! A file system that does not answer can hold up a thread for ever, even after SIGKILL. A thread
 //! that shares the daemon's table would then keep its locks and sockets from the next daemon. A
-//! child is as bad: it closes copies of all descriptors of its parent's table when it starts its
-//! program, and closing a file may wait for its file system. Files that users name are therefore
-//! open only in tables of such threads.
+//! forked child has the same problem: it closes copies of all descriptors of its parent's table
+//! when it starts its program, and closing a file may wait for its file system. Files that users
+//! name are therefore open only in tables of such threads.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -27,7 +27,7 @@ pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Res
     Builder::new().name(name.to_owned()).spawn(apart).map(drop)
 }
 
-/// Does the same as [`spawn`] with one more descriptor, which moves to the thread's table.
+/// Runs `work` like [`spawn`], and moves `given` to the thread's table.
 pub(crate) fn spawn_with(
     name: &str,
     given: OwnedFd,

@@ -4,8 +4,6 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
-use std::time::{Duration, Instant};
 
 use taut_api::error::ErrorKind;
 use taut_api::fabric::PortId;
@@ -15,24 +13,29 @@ use taut_plan::Owner;
 use taut_plan::facts::ExternalSeen;
 
 use super::Reconciler;
+use super::errand::{Answer, Delivery, Errand, PATIENCE};
 use crate::external;
-use crate::inbox::{Inbox, Message};
+use crate::inbox::Inbox;
 use crate::process::own_table;
 
-/// Time after which it is a problem that a path does not answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum number of threads that wait for paths which no port has any more.
+const MOST_ABANDONED: usize = 64;
 
-/// Attempts to attach or detach that are in progress: one thread for each external port.
+/// Attempts to attach or detach that are in progress.
 #[derive(Debug, Default)]
-pub(super) struct Attempts(BTreeMap<Name, Attempt>);
+pub(super) struct Attempts {
+    /// One for each external port.
+    current: BTreeMap<Name, Attempt>,
+    /// Those whose path did not answer before its port was changed or deleted.
+    abandoned: Vec<Attempt>,
+}
 
 #[derive(Debug)]
 struct Attempt {
     task: Task,
-    began: Instant,
     /// The socket that is attached.
     socket: Option<OwnedFd>,
-    done: Receiver<Result<(), ApiError>>,
+    errand: Errand<Result<(), ApiError>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,63 +48,130 @@ enum Task {
 
 impl Attempts {
     /// Returns the result of a task, which is begun unless it is in progress; `None` until there is
-    /// one. A silent path is an error, and its thread stays.
+    /// one. After [`PATIENCE`] each call returns an error; the thread keeps waiting.
     fn result(
         &mut self,
         name: &Name,
         task: &Task,
         inbox: &Inbox,
     ) -> Option<Result<Option<OwnedFd>, ApiError>> {
-        if let Some(attempt) = self.0.get(name) {
-            let result = match attempt.done.try_recv() {
-                Err(TryRecvError::Empty) if attempt.began.elapsed() < PATIENCE => return None,
-                Err(TryRecvError::Empty) => return Some(Err(task.silent())),
-                Err(TryRecvError::Disconnected) => Err(panicked()),
-                Ok(result) => result,
+        if let Some(attempt) = self.current.get(name) {
+            let is_current = attempt.task == *task;
+            let result = match attempt.errand.result() {
+                Answer::Running => return None,
+                Answer::Silent if is_current => return Some(Err(attempt.task.silent())),
+                // The document has changed, and no longer names the path.
+                Answer::Silent => match self.abandon(name) {
+                    Ok(()) => Ok(()),
+                    Err(error) => return Some(Err(error)),
+                },
+                Answer::Panicked => Err(panicked()),
+                Answer::Done(result) => result,
             };
-            let attempt = self.0.remove(name)?;
-            // The document may have changed meanwhile.
-            if attempt.task == *task {
+            let attempt = self.current.remove(name);
+            // Otherwise it was the result for an earlier document.
+            if let Some(attempt) = attempt.filter(|_| is_current) {
                 return Some(result.map(|()| attempt.socket));
             }
         }
-        match Attempt::begin(task.clone(), inbox.clone()) {
-            Ok(attempt) => drop(self.0.insert(name.clone(), attempt)),
+        if self.is_awaited(task) {
+            return Some(Err(task.silent()));
+        }
+        match Attempt::begin(task.clone(), inbox) {
+            Ok(attempt) => drop(self.current.insert(name.clone(), attempt)),
             Err(error) => return Some(Err(not_begun(&error))),
         }
         None
     }
+
+    /// Undoes an attachment. Returns the result, or `None` until there is one. A path that does not
+    /// answer holds up neither the deletion of its port nor another path: the thread that waits for
+    /// it removes the socket in the end.
+    fn detach(&mut self, name: &Name, spec: ExternalPortSpec, inbox: &Inbox) -> Option<Result<(), ApiError>> {
+        if spec.role == SocketRole::Connect {
+            return Some(self.abandon(name));
+        }
+        let task = Task::Detach(spec);
+        let result = self.result(name, &task, inbox)?;
+        let waits = self.current.get(name).is_some_and(|attempt| attempt.task == task);
+        Some(if waits {
+            self.abandon(name)
+        } else if result.is_err() && self.is_awaited(&task) {
+            Ok(())
+        } else {
+            result.map(drop)
+        })
+    }
+
+    /// Ends the interest in a port's attempt. Its thread undoes what it still does.
+    ///
+    /// # Errors
+    /// Too many threads wait for paths that do not answer.
+    fn abandon(&mut self, name: &Name) -> Result<(), ApiError> {
+        self.abandoned.retain(|attempt| !attempt.errand.has_ended());
+        let Some(attempt) = self.current.get(name) else { return Ok(()) };
+        if !attempt.errand.has_ended() && self.abandoned.len() >= MOST_ABANDONED {
+            return Err(too_many());
+        }
+        if let Some(mut attempt) = self.current.remove(name)
+            && attempt.errand.abandon().is_none()
+        {
+            attempt.socket = None;
+            self.abandoned.push(attempt);
+        }
+        Ok(())
+    }
+
+    /// Returns whether an abandoned thread waits for the path of a task that would listen there. It
+    /// removes the socket there in the end, and must not remove another one.
+    fn is_awaited(&mut self, task: &Task) -> bool {
+        self.abandoned.retain(|attempt| !attempt.errand.has_ended());
+        let listens = |task: &Task| task.spec().role == SocketRole::Listen;
+        let same = |other: &Task| listens(other) && other.spec().socket == task.spec().socket;
+        listens(task) && self.abandoned.iter().any(|attempt| same(&attempt.task))
+    }
 }
 
 impl Attempt {
-    fn begin(task: Task, inbox: Inbox) -> io::Result<Self> {
-        let (sender, done) = channel();
-        let finish = move |result| {
-            // The port may have been forgotten meanwhile.
-            let _ = sender.send(result);
-            inbox.send(Message::Wake);
-        };
+    fn begin(task: Task, inbox: &Inbox) -> io::Result<Self> {
+        let (errand, delivery) = Errand::begin(inbox);
         let socket = match task.clone() {
             Task::Attach(spec) => {
                 let socket = external::unconnected()?;
-                let work = move |socket| finish(external::attach(&spec, &socket));
+                let work = move |socket| attach(&spec, &socket, delivery);
                 own_table::spawn_with("external", socket.try_clone()?, work)?;
                 Some(socket)
             }
             Task::Detach(spec) => {
                 own_table::spawn("external", move || {
-                    finish(external::detach(&spec).map_err(|error| not_removed(&spec, &error)));
+                    let detached = external::detach(&spec).map_err(|error| not_removed(&spec, &error));
+                    // A port that was deleted meanwhile needs no result.
+                    drop(delivery.deliver(detached));
                 })?;
                 None
             }
         };
-        Ok(Self { task, began: Instant::now(), socket, done })
+        Ok(Self { task, socket, errand })
+    }
+}
+
+/// Attaches a socket. Removes what it has made if the port was changed or deleted meanwhile.
+fn attach(spec: &ExternalPortSpec, socket: &OwnedFd, delivery: Delivery<Result<(), ApiError>>) {
+    if let Some(Ok(())) = delivery.deliver(external::attach(spec, socket))
+        && let Err(error) = external::detach(spec)
+    {
+        tracing::warn!(%error, socket = spec.socket, "the socket of a port that is gone stays");
     }
 }
 
 impl Task {
-    fn silent(&self) -> ApiError {
+    const fn spec(&self) -> &ExternalPortSpec {
         let (Self::Attach(spec) | Self::Detach(spec)) = self;
+        spec
+    }
+
+    fn silent(&self) -> ApiError {
+        let spec = self.spec();
         let message = format!("`{}` did not answer within {} s", spec.socket, PATIENCE.as_secs());
         ApiError::new(ErrorKind::Unavailable, message, "see whether the file system that it is on answers")
     }
@@ -109,12 +179,17 @@ impl Task {
 
 fn not_removed(spec: &ExternalPortSpec, error: &io::Error) -> ApiError {
     let message = format!("the socket `{}` cannot be removed", spec.socket);
-    ApiError::new(ErrorKind::Unavailable, message, "look at its directory").because(error)
+    ApiError::new(ErrorKind::Unavailable, message, "check the permissions of its folder").because(error)
 }
 
 fn not_begun(error: &io::Error) -> ApiError {
     let message = "no socket or thread can be had for it";
     ApiError::new(ErrorKind::Unavailable, message, "raise the limits of the daemon").because(error)
+}
+
+fn too_many() -> ApiError {
+    let message = format!("{MOST_ABANDONED} earlier paths of external ports do not answer");
+    ApiError::new(ErrorKind::Unavailable, message, "see whether their file systems answer")
 }
 
 fn panicked() -> ApiError {
@@ -140,35 +215,72 @@ impl Reconciler {
     /// Removes the socket of an external front end if taut listens on it.
     pub(super) fn detach_external(&mut self, name: &Name) {
         let Some(seen) = self.board.lock().observed.external.get(name).cloned() else { return };
-        let detached = match seen.spec.role {
-            SocketRole::Connect => Ok(()),
-            SocketRole::Listen => {
-                let result = self.attempts.result(name, &Task::Detach(seen.spec), &self.inbox);
-                let Some(result) = result else { return };
-                result.map(drop)
-            }
-        };
+        let Some(detached) = self.attempts.detach(name, seen.spec, &self.inbox) else { return };
         self.forget(&Owner::External(name.clone()), "external", detached);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::path::Path;
+    use std::sync::mpsc::Receiver;
+    use std::time::Duration;
 
-    fn spec(socket: &std::path::Path) -> ExternalPortSpec {
-        let spec = serde_json::json!({ "portgroup": "lan", "socket": socket, "role": "listen" });
+    use super::*;
+    use crate::inbox::Message;
+
+    fn spec(socket: &Path, role: &str) -> ExternalPortSpec {
+        let spec = serde_json::json!({ "portgroup": "lan", "socket": socket, "role": role });
         serde_json::from_value(spec).unwrap()
     }
 
-    fn done(attempts: &mut Attempts, task: &Task) -> Result<Option<OwnedFd>, ApiError> {
-        let (inbox, messages) = Inbox::new();
-        let name: Name = "a".parse().unwrap();
-        loop {
-            if let Some(result) = attempts.result(&name, task, &inbox) {
-                return result;
+    fn listen(socket: &Path) -> Task {
+        Task::Attach(spec(socket, "listen"))
+    }
+
+    /// The attempts of one port.
+    struct Port {
+        attempts: Attempts,
+        name: Name,
+        inbox: Inbox,
+        messages: Receiver<Message>,
+    }
+
+    impl Port {
+        fn new() -> Self {
+            let (inbox, messages) = Inbox::new();
+            Self { attempts: Attempts::default(), name: "a".parse().unwrap(), inbox, messages }
+        }
+
+        fn result(&mut self, task: &Task) -> Option<Result<Option<OwnedFd>, ApiError>> {
+            self.attempts.result(&self.name, task, &self.inbox)
+        }
+
+        fn detach(&mut self, spec: &ExternalPortSpec) -> Option<Result<(), ApiError>> {
+            self.attempts.detach(&self.name, spec.clone(), &self.inbox)
+        }
+
+        fn wait<T>(&mut self, mut result: impl FnMut(&mut Self) -> Option<T>) -> T {
+            loop {
+                if let Some(result) = result(self) {
+                    return result;
+                }
+                self.messages.recv_timeout(Duration::from_secs(20)).unwrap();
             }
-            messages.recv_timeout(Duration::from_secs(20)).unwrap();
+        }
+
+        fn done(&mut self, task: &Task) -> Result<Option<OwnedFd>, ApiError> {
+            self.wait(|port| port.result(task))
+        }
+
+        /// Begins a task whose path does not answer for long. Returns the end of its thread.
+        fn begin_silent(&mut self, task: &Task) -> Delivery<Result<(), ApiError>> {
+            let (mut errand, delivery) = Errand::begin(&self.inbox);
+            errand.make_silent();
+            let attempt = Attempt { task: task.clone(), socket: None, errand };
+            self.attempts.current.insert(self.name.clone(), attempt);
+            delivery
         }
     }
 
@@ -176,28 +288,101 @@ mod tests {
     fn a_port_listens_until_it_is_detached() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("port.sock");
-        let mut attempts = Attempts::default();
-        let socket = done(&mut attempts, &Task::Attach(spec(&path))).unwrap().unwrap();
-        std::os::unix::net::UnixStream::connect(&path).unwrap();
-        let again = done(&mut attempts, &Task::Attach(spec(&path))).unwrap_err().to_string();
+        let mut port = Port::new();
+        let socket = port.done(&listen(&path)).unwrap().unwrap();
+        UnixStream::connect(&path).unwrap();
+        let again = port.done(&listen(&path)).unwrap_err().to_string();
         assert!(again.contains("another program listens there"), "{again}");
         drop(socket);
-        assert!(done(&mut attempts, &Task::Detach(spec(&path))).unwrap().is_none());
-        assert!(!path.exists() && attempts.0.is_empty());
+        port.wait(|port| port.detach(&spec(&path, "listen"))).unwrap();
+        assert!(!path.exists() && port.attempts.current.is_empty());
     }
 
     #[test]
     fn a_silent_path_is_named_and_has_one_thread() {
-        let mut attempts = Attempts::default();
-        let (inbox, _messages) = Inbox::new();
-        let name: Name = "a".parse().unwrap();
-        let task = Task::Attach(spec(std::path::Path::new("/dead/port.sock")));
-        let (_never, done) = channel();
-        let began = Instant::now().checked_sub(PATIENCE).unwrap();
-        attempts.0.insert(name.clone(), Attempt { task: task.clone(), began, socket: None, done });
+        let mut port = Port::new();
+        let task = listen(Path::new("/dead/port.sock"));
+        let _thread = port.begin_silent(&task);
         for _ in 0..2 {
-            let error = attempts.result(&name, &task, &inbox).unwrap().unwrap_err().to_string();
+            let error = port.result(&task).unwrap().unwrap_err().to_string();
             assert!(error.contains("`/dead/port.sock` did not answer within 10 s"), "{error}");
         }
+        assert!(port.attempts.abandoned.is_empty());
+    }
+
+    #[test]
+    fn a_port_gets_another_path_while_its_last_one_is_silent() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("port.sock");
+        for role in ["connect", "listen"] {
+            let mut port = Port::new();
+            let thread = port.begin_silent(&Task::Attach(spec(Path::new("/dead/port.sock"), role)));
+            let socket = port.done(&listen(&path)).unwrap().unwrap();
+            assert_eq!(port.attempts.abandoned.len(), 1);
+            drop(thread);
+            port.wait(|port| port.detach(&spec(&path, "listen"))).unwrap();
+            assert!(port.attempts.abandoned.is_empty(), "{role}: its thread has ended");
+            drop(socket);
+        }
+    }
+
+    #[test]
+    fn a_deleted_port_leaves_no_attempt_to_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("port.sock");
+        let mut port = Port::new();
+        let _thread = port.begin_silent(&Task::Attach(spec(Path::new("/dead/port.sock"), "connect")));
+        port.detach(&spec(Path::new("/dead/port.sock"), "connect")).unwrap().unwrap();
+        assert!(port.attempts.current.is_empty());
+
+        // One whose socket was connected before the loop asked for it.
+        let listener = UnixListener::bind(&path).unwrap();
+        let connect = spec(&path, "connect");
+        assert!(port.result(&Task::Attach(connect.clone())).is_none());
+        port.messages.recv_timeout(Duration::from_secs(20)).unwrap();
+        port.detach(&connect).unwrap().unwrap();
+        assert!(port.attempts.current.is_empty());
+        drop(listener.accept().unwrap());
+    }
+
+    #[test]
+    fn a_listening_port_is_deleted_although_its_path_is_silent() {
+        let dead = Path::new("/dead/port.sock");
+        for task in [listen(dead), Task::Detach(spec(dead, "listen"))] {
+            let mut port = Port::new();
+            let thread = port.begin_silent(&task);
+            port.detach(&spec(dead, "listen")).unwrap().unwrap();
+            let error = port.result(&listen(dead)).unwrap().unwrap_err().to_string();
+            assert!(error.contains("did not answer"), "the thread may still remove the socket: {error}");
+            drop(thread);
+            let error = port.done(&listen(dead)).unwrap_err().to_string();
+            assert!(error.contains("the socket cannot be made"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_thread_removes_the_socket_of_a_port_that_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("port.sock");
+        let (errand, delivery) = Errand::begin(&Inbox::new().0);
+        assert!(errand.abandon().is_none());
+        attach(&spec(&path, "listen"), &external::unconnected().unwrap(), delivery);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn threads_of_paths_that_no_port_has_are_bounded() {
+        let mut port = Port::new();
+        let task = |index| Task::Attach(spec(Path::new(&format!("/dead/{index}")), "connect"));
+        let mut threads = Vec::new();
+        for index in 0..MOST_ABANDONED {
+            threads.push(port.begin_silent(&task(index)));
+            port.attempts.abandon(&port.name).unwrap();
+        }
+        threads.push(port.begin_silent(&task(MOST_ABANDONED)));
+        let error = port.result(&task(0)).unwrap().unwrap_err().to_string();
+        assert!(error.contains("64 earlier paths of external ports do not answer"), "{error}");
+        threads.swap_remove(0);
+        port.attempts.abandon(&port.name).unwrap();
     }
 }

@@ -10,6 +10,7 @@ mod counters;
 mod dense;
 mod devices;
 mod disk_limits;
+mod errand;
 mod external;
 mod group_folders;
 mod host;
@@ -186,6 +187,7 @@ impl Reconciler {
         self.look_for_interfaces();
         let revision = self.store.state().revision;
         let plan = self.plan();
+        self.give_up_unplanned_starts(&plan.actions);
         self.counters.clear_new(&self.store.state().desired.numbers.ports);
         self.note_refusals(&plan);
         self.report_incidents();
@@ -193,6 +195,7 @@ impl Reconciler {
         for action in plan.actions {
             self.apply(action, &plan.exclusive);
         }
+        self.vms.begin_starts();
         self.keep_group_folders();
         self.settle_host(&plan.host);
         self.observe_vms();

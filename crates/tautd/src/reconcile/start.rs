@@ -1,5 +1,6 @@
 //! Starting a VM: its files are prepared off the loop, and then its process is launched.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 
@@ -9,6 +10,7 @@ use taut_api::host::{Accelerator, AcceleratorKind};
 use taut_api::vm::{Power, VmSpec};
 use taut_api::{ApiError, Name};
 use taut_host::kernel::topology;
+use taut_plan::facts::Action;
 use taut_plan::placement::numa::place_memory;
 use taut_plan::placement::problem::Grant;
 
@@ -49,7 +51,7 @@ impl Reconciler {
         self.vms.launch(name, spec, &host, &Place { exclusive: grant.is_some(), memory: &place })
     }
 
-    /// Gives up the starts of VMs that nobody wants on any more. Limits processes that wait for
+    /// Gives up the starts of VMs that are not to be on. Limits processes that wait for
     /// their programs, and takes note of the starts that have come to a result. The next plan keeps
     /// the limits.
     pub(super) fn finish_starts(&mut self) {
@@ -64,6 +66,18 @@ impl Reconciler {
                 Err(error) => self.note_failed_start(&name, &error),
             }
         }
+    }
+
+    /// Gives up the starts that the plan no longer has, because the host or the fabric has no room
+    /// for the VM now. Otherwise their files would stay open, and a later start would use them
+    /// although other files may have their names by then.
+    pub(super) fn give_up_unplanned_starts(&mut self, actions: &[Action]) {
+        let starts = actions.iter().filter_map(|action| match action {
+            Action::StartVm(name) => Some(name),
+            _ => None,
+        });
+        let planned: BTreeSet<&Name> = starts.collect();
+        self.vms.give_up_starts_unless(|name| planned.contains(name));
     }
 
     fn note_start(&mut self, name: &Name, pid: u32) {

@@ -46,8 +46,8 @@ struct Link {
     file: OwnedFd,
 }
 
-/// How images are opened.
-struct Way<'a> {
+/// Rights and access with which images are opened, and the progress to note.
+struct OpenContext<'a> {
     owner: &'a Rights,
     progress: &'a Progress,
     /// Access to the image that the disk names.
@@ -73,7 +73,7 @@ pub(super) fn open_chain(
         let fits = |kind| matches!(kind, FileType::RegularFile | FileType::BlockDevice);
         NamedFile::find(&path)?.open(access, fits)
     };
-    let file = owner.act(image).map_err(|error| cannot_open(&path, &error))?;
+    let file = owner.run_as(image).map_err(|error| cannot_open(&path, &error))?;
     let mut next = Some(Link { path, format: format_of(disk.format), file });
     let mut opened = OpenChain::default();
     let mut identities = Vec::new();
@@ -96,8 +96,8 @@ pub(super) fn open_chain(
             opened.chain.virtual_size = image.virtual_size;
         }
         let is_device = FileType::from_raw_mode(found.mode()) == FileType::BlockDevice;
-        let way = Way { owner, progress, access };
-        next = opened.add(link, &image, is_device, &way)?;
+        let context = OpenContext { owner, progress, access };
+        next = opened.add(link, &image, is_device, &context)?;
     }
     Ok(opened)
 }
@@ -109,13 +109,13 @@ impl OpenChain {
         link: Link,
         image: &Image,
         is_device: bool,
-        way: &Way<'_>,
+        context: &OpenContext<'_>,
     ) -> Result<Option<Link>, ApiError> {
         if let Some(extent) = image.extents.first() {
             // The disk's bytes are in a raw file beside the descriptor, which is read no further.
             let path = link.path.with_file_name(&extent.name);
-            let access = if self.files.is_empty() { way.access } else { OFlags::RDONLY };
-            let file = way.open_below(&link.path, &extent.name, access)?;
+            let access = if self.files.is_empty() { context.access } else { OFlags::RDONLY };
+            let file = context.open_below(&link.path, &extent.name, access)?;
             let length = fstat(&file).map(|found| found.st_size as u64).unwrap_or_default();
             let end = extent.offset.checked_add(extent.size);
             if end.is_none_or(|end| end > length) {
@@ -137,7 +137,7 @@ impl OpenChain {
         self.chain.images.push(DiskImage { format, is_device, part: None });
         let below = image.backing.as_ref().map(|backing| {
             let path = link.path.with_file_name(&backing.name);
-            let file = way.open_below(&link.path, &backing.name, OFlags::RDONLY)?;
+            let file = context.open_below(&link.path, &backing.name, OFlags::RDONLY)?;
             Ok(Link { path, format: backing.format, file })
         });
         self.names.push(link.path.to_string_lossy().into_owned());
@@ -168,7 +168,7 @@ fn inspected(link: &Link, inspector: &dyn Inspector) -> Result<Image, ApiError> 
     }
 }
 
-impl Way<'_> {
+impl OpenContext<'_> {
     /// Opens a regular file by its name in an image, below the folder of that image.
     fn open_below(&self, image: &Path, name: &str, access: OFlags) -> Result<OwnedFd, ApiError> {
         let folder = image.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -176,12 +176,12 @@ impl Way<'_> {
         let path = image.with_file_name(name);
         begin(self.progress, "opening", &path)?;
         let open = || NamedFile::find_below(folder, name)?.open(access, |kind| kind == FileType::RegularFile);
-        self.owner.act(open).map_err(|error| cannot_open(&path, &error))
+        self.owner.run_as(open).map_err(|error| cannot_open(&path, &error))
     }
 }
 
 fn begin(progress: &Progress, act: &'static str, image: &Path) -> Result<(), ApiError> {
-    progress.begin(act, format!("its disk {}", image.display())).map_err(|error| cannot_open(image, &error))
+    progress.begin(act, "its disk", image).map_err(|error| cannot_open(image, &error))
 }
 
 fn cannot_open(path: &Path, error: &io::Error) -> ApiError {

@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, memfd_create, open};
 use rustix::thread::Pid;
+use taut_api::Bytes;
 
 /// Maximum size of a kernel or an initrd, in bytes.
 const MOST_COPIED: u64 = 2 << 30;
 /// Size of the pieces that are copied, in bytes. Each counts as progress.
-const PIECE: u64 = 16 << 20;
+pub(super) const PIECE: u64 = 16 << 20;
 
 /// The copies in use. They belong to the daemon's own table of descriptors; threads with another
 /// one open them again.
@@ -50,6 +51,23 @@ impl FileState {
         let found = file.metadata()?;
         let (device, inode, size) = (found.dev(), found.ino(), found.size());
         Ok(Self { device, inode, size, changed: (found.ctime(), found.ctime_nsec()) })
+    }
+
+    /// Returns the size of the file.
+    pub(super) const fn size(&self) -> Bytes {
+        Bytes(self.size)
+    }
+
+    /// Refuses a file that is too large to be copied.
+    pub(super) fn check_size(&self) -> io::Result<()> {
+        let size = self.size;
+        if size <= MOST_COPIED {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it has {size} bytes, more than the {MOST_COPIED} that are copied to memory"),
+        ))
     }
 }
 
@@ -94,25 +112,19 @@ impl Drop for InUse {
     }
 }
 
-/// Copies a file to memory, where nobody can change it. Calls `progress` for each piece; an error
-/// of it ends the copy.
+/// Copies a file to memory, where nobody can change it, up to the size in `state`. Calls `progress`
+/// with the bytes of each piece; an error of it ends the copy.
 pub(super) fn sealed_copy(
     file: &File,
     state: FileState,
-    mut progress: impl FnMut() -> io::Result<()>,
+    mut progress: impl FnMut(u64) -> io::Result<()>,
 ) -> io::Result<OwnedFd> {
-    if state.size > MOST_COPIED {
-        let size = state.size;
-        return Err(io::Error::new(
-            io::ErrorKind::FileTooLarge,
-            format!("it has {size} bytes, more than the {MOST_COPIED} that are copied to memory"),
-        ));
-    }
+    state.check_size()?;
     let mut copy = File::from(memfd_create("taut-boot", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
-    let mut left = MOST_COPIED;
+    let mut left = state.size;
     while left > 0 {
         let copied = io::copy(&mut file.take(PIECE.min(left)), &mut copy)?;
-        progress()?;
+        progress(copied)?;
         if copied == 0 {
             break;
         }
@@ -144,7 +156,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             let file = File::open(&path).unwrap();
             let state = FileState::of(&file).unwrap();
-            (state, sealed_copy(&file, state, || Ok(())).unwrap())
+            (state, sealed_copy(&file, state, |_| Ok(())).unwrap())
         };
         let (first, memory) = copy("one");
         assert!(copies.find(first).is_none());
@@ -170,17 +182,18 @@ mod tests {
         file.set_len(2 * PIECE + 1).unwrap();
         let state = FileState::of(&file).unwrap();
         let mut pieces = 0;
-        let count = || {
+        let count = |_| {
             pieces += 1;
             Ok(())
         };
         sealed_copy(&file, state, count).unwrap();
         assert!(pieces >= 3, "{pieces}");
         let file = tempfile::tempfile().unwrap();
-        let given_up = || Err(io::Error::other("given up"));
+        file.set_len(1).unwrap();
+        let given_up = |_| Err(io::Error::other("given up"));
         assert!(sealed_copy(&file, state, given_up).is_err());
         let large = FileState { size: MOST_COPIED + 1, ..state };
-        let error = sealed_copy(&file, large, || Ok(())).unwrap_err().to_string();
+        let error = sealed_copy(&file, large, |_| Ok(())).unwrap_err().to_string();
         assert!(error.contains("2147483649 bytes"), "{error}");
     }
 }

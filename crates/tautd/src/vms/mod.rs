@@ -4,6 +4,7 @@
 //! runs, and the file `failed` with the reason of a failure until its next start. Its logs are
 //! elsewhere ([`crate::console`]).
 
+mod budget;
 mod chain;
 mod copies;
 mod descriptors;
@@ -35,6 +36,7 @@ use crate::console::Console;
 use crate::external::{connect_now, connect_to};
 use crate::inbox::Inbox;
 use crate::process::{Process, write_record};
+use budget::Budget;
 use copies::{Copies, InUse};
 use preparation::{Preparations, Tools};
 use reason::Ending;
@@ -113,7 +115,8 @@ impl Vms {
             }
         }
         let libexec = libexec.to_owned();
-        let tools = Tools { confiner: confiner.clone(), libexec: libexec.clone(), copies: Copies::default() };
+        let (copies, budget) = (Copies::default(), Budget::default());
+        let tools = Tools { confiner: confiner.clone(), libexec: libexec.clone(), copies, budget };
         let preparations = Preparations::new(tools, inbox);
         let waited: Vec<Name> =
             running.iter().filter(|(_, vm)| vm.facts.waiting).map(|(name, _)| name.clone()).collect();
@@ -323,6 +326,7 @@ impl Running {
                 .collect(),
             vmci: facts.vmci,
             locked: facts.tuning.locked,
+            limits: facts.limits,
             machine: MachineSeen {
                 memory: start::seen(&facts.tuning.memory),
                 cpu_pm: facts.tuning.cpu_pm,

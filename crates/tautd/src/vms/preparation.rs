@@ -2,12 +2,15 @@
 //!
 //! A start is queued, prepared by its thread, launched by the same thread at the loop's order,
 //! confirmed by the loop, and ends with its thread. The loop never waits for any of it. A start
-//! that makes no progress for [`PATIENCE`], or that nobody wants any more, is given up: its thread
-//! is left behind and counted until it ends. A process that is not confirmed ends.
+//! that makes no progress for [`PATIENCE`], or whose VM is not to start any more, is given up: its
+//! thread is left behind and counted until it ends. A process that is not confirmed ends.
 
+mod boot_files;
+mod mounts;
 mod progress;
 mod stage;
 mod thread;
+mod threads;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -21,11 +24,13 @@ use taut_api::{ApiError, Name};
 use taut_vm::launch::{self, RunPaths};
 
 pub(super) use progress::Progress;
-use stage::{Claim, Decision, Stage, Start};
+use stage::{Decision, Launching, Stage, Start};
 pub(super) use stage::{Launched, Outcome};
 pub(super) use thread::Prepared;
 use thread::{Job, Report, Reports};
+use threads::{Threads, Wait};
 
+use super::budget::Budget;
 use super::copies::Copies;
 use super::record::Facts;
 use crate::access::rights::Rights;
@@ -36,12 +41,6 @@ use crate::process::own_table;
 
 /// Maximum time without progress. A piece of a copy is progress.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Maximum number of threads that start VMs of one owner.
-const MOST_OF_OWNER: usize = 16;
-/// Maximum number of such threads of all owners.
-const MOST: usize = 64;
-/// The last threads are for owners who have none.
-const RESERVED: usize = 16;
 
 /// The starts in progress.
 #[derive(Debug)]
@@ -49,7 +48,7 @@ pub(super) struct Preparations {
     starts: BTreeMap<u64, Start>,
     /// Number of the next start.
     next: u64,
-    /// The way of reports, which name their start.
+    /// Sender that each start's thread clones. A report carries the start's number.
     reports: Sender<(u64, Report)>,
     reported: Receiver<(u64, Report)>,
     /// Starts for which there was no thread.
@@ -67,6 +66,8 @@ pub(super) struct Tools {
     pub(super) libexec: PathBuf,
     /// Copies of kernels and initrds.
     pub(super) copies: Copies,
+    /// Memory for copies that are being made.
+    pub(super) budget: Budget,
 }
 
 /// What a start is prepared for. The result serves no other description and no other owner.
@@ -90,13 +91,13 @@ pub(super) struct Order {
 }
 
 impl Preparations {
-    /// Returns the starts of a daemon that has begun none.
+    /// Creates an empty set of starts.
     pub(super) fn new(tools: Tools, inbox: Inbox) -> Self {
         let (reports, reported) = channel();
         Self { starts: BTreeMap::new(), next: 0, reports, reported, refused: Vec::new(), inbox, tools }
     }
 
-    /// Has a VM's files prepared for its start. Returns whether it can be launched.
+    /// Queues the start of a VM unless it is there. Returns whether it can be launched.
     pub(super) fn want(&mut self, vm: &Name, request: Request) -> bool {
         if let Some(start) = self.present(vm)
             && start.request == request
@@ -106,15 +107,16 @@ impl Preparations {
         self.give_up(vm);
         if self.present(vm).is_none() {
             let progress = Arc::new(Progress::new());
-            let start = Start { vm: vm.clone(), request, progress, given_up: false, stage: Stage::Queued };
+            let stage = Stage::Queued(Wait::OtherStarts);
+            let start = Start { vm: vm.clone(), request, progress, given_up: false, stage };
             self.starts.insert(self.next, start);
             self.next += 1;
-            self.begin_queued();
         }
         false
     }
 
-    /// Returns what a VM's files turned out to be; `None` unless it can be launched.
+    /// Returns the disk chain and the copies made from a VM's files; `None` unless it can be
+    /// launched.
     pub(super) fn prepared(&self, vm: &Name) -> Option<&Prepared> {
         match &self.present(vm)?.stage {
             Stage::Prepared(_, prepared) => Some(prepared),
@@ -133,7 +135,7 @@ impl Preparations {
             })?;
             let (confirm, confirmed) = channel();
             let orders = orders.clone();
-            start.stage = Stage::Launching(Claim { user: order.user, copies, confirm });
+            start.stage = Stage::Launching(Launching { user: order.user, copies, confirm });
             // Time without an order does not count.
             let _ = start.progress.advance();
             // Fails only for a thread that has panicked, and the report of its end tells that.
@@ -147,7 +149,7 @@ impl Preparations {
         for start in self.starts.values_mut().filter(|start| start.vm == *vm) {
             start.give_up();
         }
-        self.starts.retain(|_, start| !(start.given_up && matches!(start.stage, Stage::Queued)));
+        self.starts.retain(|_, start| !(start.given_up && is_queued(start)));
     }
 
     /// Gives up the starts of all VMs that are not wanted.
@@ -161,7 +163,6 @@ impl Preparations {
 
     /// Returns what has become of starts since the last call.
     pub(super) fn outcomes(&mut self) -> Vec<(Name, Outcome)> {
-        self.begin_queued();
         let refused = std::mem::take(&mut self.refused).into_iter();
         let mut outcomes: Vec<_> = refused.map(|(vm, error)| (vm, Outcome::Failed(error))).collect();
         while let Ok((number, report)) = self.reported.try_recv() {
@@ -175,7 +176,6 @@ impl Preparations {
         for start in self.starts.values_mut() {
             outcomes.extend(start.overdue().map(|error| (start.vm.clone(), Outcome::Failed(error))));
         }
-        self.begin_queued();
         outcomes
     }
 
@@ -191,21 +191,20 @@ impl Preparations {
     }
 
     fn step(&self, start: &Start) -> StartStep {
-        let text = match start.stage {
-            Stage::Queued if self.threads_of(start.request.owner.uid) >= MOST_OF_OWNER => {
-                "waits for other starts of its owner"
+        let text = match &start.stage {
+            Stage::Queued(wait) => wait.text(),
+            Stage::Prepared(..) if self.is_launching(&start.vm) => {
+                "waits for the end of its last start".to_owned()
             }
-            Stage::Queued => "waits for other starts",
-            Stage::Prepared(..) if self.is_launching(&start.vm) => "waits for the end of its last start",
-            Stage::Prepared(..) => "its files are open",
+            Stage::Prepared(..) => "its files are open; waits to be launched".to_owned(),
             Stage::Preparing(_) | Stage::Launching(_) | Stage::Deciding(_) | Stage::Ending => {
                 return start.progress.step();
             }
         };
-        StartStep { text: text.to_owned(), since: None }
+        StartStep { text, since: None }
     }
 
-    /// The start of a VM that somebody waits for.
+    /// The start of a VM whose result is wanted.
     fn present(&self, vm: &Name) -> Option<&Start> {
         self.of(vm).find(|start| start.is_present())
     }
@@ -220,30 +219,32 @@ impl Preparations {
         self.starts.values().filter(move |start| start.vm == *vm)
     }
 
-    /// Begins queued starts while there is room for threads.
-    fn begin_queued(&mut self) {
-        while let Some(number) = self.next_to_begin() {
-            self.begin(number);
+    /// Begins queued starts while there is room for threads: next the oldest one of the owner with
+    /// the fewest threads. Notes for the others why they wait.
+    pub(super) fn begin_queued(&mut self) {
+        if !self.starts.values().any(is_queued) {
+            return;
         }
-    }
-
-    /// Chooses the oldest queued start of the owner with the fewest threads.
-    fn next_to_begin(&self) -> Option<u64> {
-        let threads = self.starts.values().filter(|start| !matches!(start.stage, Stage::Queued)).count();
-        let has_room = |own: usize| {
-            let room = if own == 0 { MOST } else { MOST - RESERVED };
-            own < MOST_OF_OWNER && threads < room
-        };
-        let queued = self.starts.iter().filter(|(_, start)| matches!(start.stage, Stage::Queued));
-        let queued = queued.map(|(number, start)| (self.threads_of(start.request.owner.uid), *number));
-        queued.filter(|(own, _)| has_room(*own)).min().map(|(_, number)| number)
-    }
-
-    /// Returns the number of threads that start VMs of an owner.
-    fn threads_of(&self, owner: u32) -> usize {
-        let has_thread =
-            |start: &&Start| start.request.owner.uid == owner && !matches!(start.stage, Stage::Queued);
-        self.starts.values().filter(has_thread).count()
+        let mut threads = Threads::count(self.starts.values());
+        loop {
+            let mut next = None;
+            for (number, start) in &mut self.starts {
+                let Stage::Queued(wait) = &start.stage else { continue };
+                match threads.wait(start) {
+                    Some(now) if now == *wait => {}
+                    Some(now) => start.stage = Stage::Queued(now),
+                    None => {
+                        let place = (threads.working(start.request.owner.uid), *number);
+                        next = Some(next.map_or(place, |other: (usize, u64)| other.min(place)));
+                    }
+                }
+            }
+            let Some((_, number)) = next else { return };
+            self.begin(number);
+            if let Some(start) = self.starts.get(&number) {
+                threads.add(start);
+            }
+        }
     }
 
     /// Starts the thread of a queued start.
@@ -270,6 +271,10 @@ impl Preparations {
             self.refused.push((start.vm.clone(), error));
         }
     }
+}
+
+fn is_queued(start: &Start) -> bool {
+    matches!(start.stage, Stage::Queued(_))
 }
 
 #[cfg(test)]

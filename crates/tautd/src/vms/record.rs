@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use serde::{Deserialize, Serialize};
+use taut_api::enforcement::ProcessLimits;
 use taut_api::machine::{DiskLimits, VmAccelerator};
 use taut_api::vm::VmKind;
 use taut_plan::facts::MachineSize;
@@ -36,6 +37,9 @@ pub(super) struct Facts {
     /// vCPUs and memory that it was started with.
     #[serde(default)]
     pub(super) size: Option<MachineSize>,
+    /// Limits of its process; `None` if an earlier version started it.
+    #[serde(default)]
+    pub(super) limits: Option<ProcessLimits>,
     /// Indices of the cards whose link QEMU has taken down.
     #[serde(default)]
     pub(super) links_down: BTreeSet<usize>,

@@ -15,7 +15,7 @@ use taut_api::vm::{NicModel, VmKind, VmSpec};
 use taut_api::{ApiError, Name};
 use taut_plan::facts::{MachineSize, MemoryPlace};
 use taut_plan::resources::disk_limits::wanted_limits;
-use taut_plan::resources::process_limits::{limit_process, limits};
+use taut_plan::resources::process_limits::{ProcessNeeds, limit_process};
 use taut_vm::launch::{self, Launch, MemoryTuning, RunPaths, Tuning};
 
 use super::preparation::{Launched, Order, Outcome, Request};
@@ -42,10 +42,15 @@ pub(crate) struct Place<'a> {
 }
 
 impl Vms {
-    /// Has the files that a VM's description names opened with the rights of `owner`, on another
-    /// thread. Returns whether the VM can be launched now.
+    /// Has the files that a VM's description names opened with the rights of `owner`, on a thread
+    /// that [`Vms::begin_starts`] starts. Returns whether the VM can be launched now.
     pub(crate) fn prepare(&mut self, name: &Name, spec: &VmSpec, owner: &Rights) -> bool {
         self.preparations.want(name, Request { spec: spec.clone(), owner: owner.clone() })
+    }
+
+    /// Starts the threads of starts for which there is room.
+    pub(crate) fn begin_starts(&mut self) {
+        self.preparations.begin_queued();
     }
 
     /// Launches the process of a VM that was prepared, on another thread. [`Vms::finish_starts`]
@@ -79,14 +84,22 @@ impl Vms {
         };
         let start = launch.start()?;
         let accelerator = accelerator(spec.kind, chosen.kind);
-        let limits = limits(accelerator, MachineSize::of(spec), place.memory.huge, tuning.locked);
+        let size = MachineSize::of(spec);
+        let limits = limit_process(&ProcessNeeds {
+            accelerator,
+            size,
+            huge: place.memory.huge,
+            locked: tuning.locked,
+            kernel: prepared.kernel_size(),
+        });
         let facts = Facts {
             kind: spec.kind,
             accelerator,
             vmci: spec.vmci.is_some(),
             tuning,
             disk_limits: wanted_limits(spec),
-            size: Some(MachineSize::of(spec)),
+            size: Some(size),
+            limits: Some(limits),
             links_down: BTreeSet::new(),
             ready: false,
             private_cards: private_cards(spec),
@@ -148,8 +161,8 @@ impl Vms {
         let watched = Process::of_child(identity.pid).map(|process| {
             let vm = Running { process, facts, _copies: copies, stopping: None };
             // The next plan has the same limits.
-            if let Some(limits) = limit_process(&vm.observe(&self.paths(name))) {
-                limit(name, identity.pid, &limits);
+            if let Some(limits) = &vm.facts.limits {
+                limit(name, identity.pid, limits);
             }
             self.running.insert(name.clone(), vm);
         });
@@ -184,7 +197,7 @@ impl Vms {
         self.console.forget(name, &self.paths(name));
     }
 
-    /// Gives up the starts of VMs that nobody wants on any more.
+    /// Gives up the starts of VMs that are not wanted.
     pub(crate) fn give_up_starts_unless(&mut self, is_wanted: impl Fn(&Name) -> bool) {
         self.preparations.give_up_unless(is_wanted);
     }

@@ -10,6 +10,7 @@ use taut_plan::facts::MemoryPlace;
 use super::*;
 use crate::access::rights::Rights;
 use crate::board::HostFacts;
+use crate::confine::stand_in::{confiner, write_script};
 use crate::console::LogFolder;
 
 fn host() -> HostFacts {
@@ -18,9 +19,7 @@ fn host() -> HostFacts {
 
 /// Makes a `taut-micro` that is a shell script.
 fn make_program(dir: &Path, script: &str) {
-    let program = dir.join("taut-micro");
-    fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    write_script(&dir.join("taut-micro"), script);
 }
 
 fn spec() -> taut_api::vm::VmSpec {
@@ -28,8 +27,12 @@ fn spec() -> taut_api::vm::VmSpec {
 }
 
 fn adopt(dir: &Path) -> io::Result<Vms> {
+    adopt_with(dir, Confiner::without_walls())
+}
+
+fn adopt_with(dir: &Path, confiner: Confiner) -> io::Result<Vms> {
     let console = Console::new(dir, dir, LogFolder::at(dir.join("log")), None, Confiner::without_walls())?;
-    Vms::adopt(dir, dir, Confiner::without_walls(), console, Inbox::new().0)
+    Vms::adopt(dir, dir, confiner, console, Inbox::new().0)
 }
 
 fn place() -> Place<'static> {
@@ -39,11 +42,18 @@ fn place() -> Place<'static> {
 
 fn no_limit(_: &Name, _: u32, _: &ProcessLimits) {}
 
+/// Leaves the CPU to the threads of starts before the next look at them.
+fn pause(vms: &Vms, end: Instant) {
+    assert!(Instant::now() < end, "{:?}", vms.start_steps());
+    std::thread::sleep(Duration::from_millis(2));
+}
+
 /// Prepares and launches a microguest.
 fn launch(vms: &mut Vms, name: &Name) -> Result<(), ApiError> {
     let (spec, end) = (spec(), Instant::now() + Duration::from_secs(20));
     while !vms.prepare(name, &spec, &Rights::root()) {
-        assert!(Instant::now() < end, "{:?}", vms.start_steps());
+        pause(vms, end);
+        vms.begin_starts();
         assert!(vms.finish_starts(no_limit).is_empty());
     }
     vms.launch(name, &spec, &host(), &place())
@@ -54,7 +64,7 @@ fn start(vms: &mut Vms, name: &Name) -> Result<u32, ApiError> {
     launch(vms, name)?;
     let end = Instant::now() + Duration::from_secs(20);
     loop {
-        assert!(Instant::now() < end, "{:?}", vms.start_steps());
+        pause(vms, end);
         if let Some((started, result)) = vms.finish_starts(no_limit).pop() {
             assert_eq!(started, *name);
             return result;
@@ -78,6 +88,8 @@ fn the_next_daemon_adopts_a_running_vm() {
 
     let mut second = adopt(dir.path()).unwrap();
     assert_eq!(second.observe(&name).process.unwrap().pid, pid);
+    let limits = |vms: &Vms| vms.observe(&name).process.unwrap().limits;
+    assert!(limits(&first).is_some() && limits(&second) == limits(&first));
     second.stop(&name, Duration::ZERO);
     assert!(second.observe(&name).process.unwrap().stopping);
     assert_eq!(wait_for_end(&mut second, &name), End::Stopped);
@@ -161,7 +173,7 @@ fn a_process_is_recorded_watched_and_limited_before_its_start_is_confirmed() {
     let (paths, end) = (vms.paths(&name), Instant::now() + Duration::from_secs(20));
     let mut limited = None;
     while limited.is_none() {
-        assert!(Instant::now() < end, "{:?}", vms.start_steps());
+        pause(&vms, end);
         let finished = vms.finish_starts(|_, pid, limits| {
             let record = Record::read(&paths).expect("it is recorded");
             assert!(record.facts.waiting && record.identity.pid == pid);
@@ -174,7 +186,7 @@ fn a_process_is_recorded_watched_and_limited_before_its_start_is_confirmed() {
     // It is not taken for a VM that has ended, whatever becomes of it.
     assert_eq!(vms.ended(&name), None);
     let finished = loop {
-        assert!(Instant::now() < end, "{:?}", vms.start_steps());
+        pause(&vms, end);
         if let Some(finished) = vms.finish_starts(no_limit).pop() {
             break finished;
         }
@@ -194,7 +206,7 @@ fn a_start_that_is_given_up_leaves_neither_process_nor_record() {
     launch(&mut vms, &name).unwrap();
     let (path, end) = (vms.paths(&name).pid(), Instant::now() + Duration::from_secs(20));
     while !path.exists() {
-        assert!(Instant::now() < end, "{:?}", vms.start_steps());
+        pause(&vms, end);
     }
     let identity = Record::read(&vms.paths(&name)).unwrap().identity;
     vms.end_starts(Duration::from_secs(20));
@@ -207,13 +219,21 @@ fn a_start_that_is_given_up_leaves_neither_process_nor_record() {
 fn a_record_that_cannot_be_written_starts_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let name: Name = "m1".parse().unwrap();
-    make_program(dir.path(), "touch \"$(dirname \"$0\")/ran\"; exec sleep 60");
-    let mut vms = adopt(dir.path()).unwrap();
+    make_program(dir.path(), "exec sleep 60");
+    let mut vms = adopt_with(dir.path(), confiner(dir.path())).unwrap();
     // A folder in the record's place.
     fs::create_dir_all(vms.paths(&name).pid().join("full")).unwrap();
     let error = start(&mut vms, &name).unwrap_err();
-    assert!(error.to_string().contains("starting"), "{error}");
-    assert!(!vms.any_running());
+    assert!(error.to_string().contains("recording its process"), "{error}");
+    assert!(!vms.any_running() && !dir.path().join("ran").exists());
+    // Neither the launcher is left.
+    let launcher = dir.path().join("taut-launch");
+    let names = |pid: &Path| {
+        fs::read(pid.join("cmdline"))
+            .is_ok_and(|line| String::from_utf8_lossy(&line).contains(launcher.to_str().unwrap()))
+    };
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
+    assert_eq!(processes.filter(|pid| names(pid)).count(), 0);
 }
 
 #[test]

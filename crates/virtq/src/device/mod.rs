@@ -80,4 +80,6 @@ mod hostile_tests;
 #[cfg(test)]
 mod recovery_tests;
 #[cfg(test)]
+mod small_rings;
+#[cfg(test)]
 mod tests;

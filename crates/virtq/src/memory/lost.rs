@@ -9,11 +9,13 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, IntoRawFd as _, OwnedFd};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, fence};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+
+use super::extent::Extent;
 
 /// Most mappings of a process. Linux has a limit of its own, `vm.max_map_count`, of 65,530.
 const MOST: usize = 1 << 15;
@@ -21,12 +23,9 @@ const MOST: usize = 1 << 15;
 /// A mapping in the table.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Odd while base and length change.
-    version: AtomicU32,
-    /// Address of the first byte; 0 if the entry is free.
-    base: AtomicUsize,
-    /// Length in bytes.
-    len: AtomicUsize,
+    /// Its addresses; none if the entry is free. Only whoever holds the lock of [`UNUSED`] changes
+    /// them.
+    extent: Extent,
     /// The pages of the mapping are gone.
     lost: AtomicBool,
 }
@@ -45,9 +44,11 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 impl Entry {
     const fn free() -> Self {
         Self {
-            version: AtomicU32::new(0),
-            base: AtomicUsize::new(0),
-            len: AtomicUsize::new(0),
+            extent: Extent {
+                version: AtomicU32::new(0),
+                base: AtomicUsize::new(0),
+                len: AtomicUsize::new(0),
+            },
             lost: AtomicBool::new(false),
         }
     }
@@ -62,14 +63,14 @@ impl Entry {
         })?;
         let entry = &TABLE[number];
         entry.lost.store(false, Relaxed);
-        entry.change(base, len);
+        entry.extent.change(base, len);
         Some(entry)
     }
 
     /// Takes the mapping out of the table. Call it before the addresses are used for anything else.
     pub(super) fn give_back(&'static self) {
         let mut unused = UNUSED.lock().unwrap_or_else(PoisonError::into_inner);
-        self.change(0, 0);
+        self.extent.change(0, 0);
         let offset = std::ptr::from_ref(self).addr() - TABLE.as_ptr().addr();
         unused.0.push(offset / size_of::<Self>());
     }
@@ -77,27 +78,6 @@ impl Entry {
     /// Tells whether the mapping's pages are gone.
     pub(super) fn is_lost(&self) -> bool {
         self.lost.load(Relaxed)
-    }
-
-    /// Changes base and length. Callers hold the lock of `UNUSED`.
-    fn change(&self, base: usize, len: usize) {
-        let version = self.version.load(Relaxed);
-        self.version.store(version.wrapping_add(1), Relaxed);
-        fence(Release);
-        self.base.store(base, Relaxed);
-        self.len.store(len, Relaxed);
-        self.version.store(version.wrapping_add(2), Release);
-    }
-
-    /// Base and length of the mapping if it contains the address.
-    fn around(&self, address: usize) -> Option<(usize, usize)> {
-        let version = self.version.load(Acquire);
-        let (base, len) = (self.base.load(Relaxed), self.len.load(Relaxed));
-        fence(Acquire);
-        // An entry that changes meanwhile is not the one of the address: whoever accesses a mapping
-        // keeps it alive.
-        let stable = version.is_multiple_of(2) && self.version.load(Relaxed) == version;
-        (stable && base != 0 && address.wrapping_sub(base) < len).then_some((base, len))
     }
 }
 
@@ -157,7 +137,7 @@ extern "C" fn on_bus_error(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
 
 /// Replaces the mapping that contains the address. Returns `false` if no mapping does.
 fn replace(address: usize) -> bool {
-    let found = TABLE.iter().find_map(|entry| Some((entry, entry.around(address)?)));
+    let found = TABLE.iter().find_map(|entry| Some((entry, entry.extent.around(address)?)));
     let Some((entry, (base, len))) = found else { return false };
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;

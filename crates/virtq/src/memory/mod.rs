@@ -7,7 +7,9 @@
 //! [`prefetch`] (hints to the processor) and [`wide`] (functions for wider registers).
 
 mod area;
+mod atomic;
 mod buffer;
+mod extent;
 mod frame_copy;
 mod lost;
 mod mapping;

@@ -145,6 +145,16 @@ fn a_closed_connection_or_an_endless_line_is_an_error() {
 }
 
 #[test]
+fn events_without_end_are_an_error() {
+    let event = format!("{{\"event\": \"E\", \"data\": \"{}\"}}\n", "x".repeat(100_000));
+    let answer = [&event.repeat(11), r#"{"return": {"status": "running"}}"#].concat();
+    let (dir, _thread) = monitor(GREETING, &[r#"{"return": {}}"#, &answer]);
+    let mut qmp = connect(&dir).unwrap();
+    assert!(matches!(qmp.status(), Err(QmpError::Protocol(_))));
+    assert_eq!(qmp.take_events().len(), 10);
+}
+
+#[test]
 fn silence_ends_at_the_deadline() {
     let dir = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(dir.path().join("qmp")).unwrap();

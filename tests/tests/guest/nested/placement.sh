@@ -45,9 +45,9 @@ before=$(state)
 taut vm create -f /vm.toml && taut vm start fw
 fact "the VM runs, its memory is allocated" sh -c 'grep memfd /proc/$(ps -C qemu-system-x86_64 -o pid= | tr -d " ")/numa_maps | grep -q dirty=16384'
 
-# 64 MiB of the guest, 1 for page tables, 64 for translated code, 256 for the program, and 82 stacks
-# of 8 MiB, which are locked.
-fact "its process has a memory limit" holds memory.max 1091567616
+# 64 MiB of the guest, 1 for page tables, 32 for each of two emulated vCPUs, 64 for translated code,
+# 256 for the program, and 82 stacks of 8 MiB, which are locked.
+fact "its process has a memory limit" holds memory.max 1158676480
 fact "and a process limit" holds pids.max 82
 
 taut vm set fw --cpu-affinity 3

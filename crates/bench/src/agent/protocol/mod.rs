@@ -17,6 +17,7 @@
 //! {"id":7,"reply":{"done":{"latency":{"rtt_ns":[[41023,1],[41055,3]],"sent":4,"lost":0, …}}}}
 //! ```
 
+mod bounded;
 mod load;
 mod machine;
 
@@ -33,6 +34,9 @@ pub use machine::{Check, Checked, Configure, Cpu, Hello, Interface, Kind};
 pub const PROTOCOL: u32 = 1;
 /// Longest line in bytes, with its newline. A longer one is dropped and answered with `Failed`.
 pub const MAX_LINE: usize = 1 << 20;
+
+/// Most CPUs of a machine whose wake-ups are measured.
+pub const MAX_CPUS: usize = 1024;
 
 /// One line to the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,9 +134,9 @@ pub enum Answer {
     /// Bytes moved.
     Throughput(Throughput),
     /// One entry for each target, in order.
-    Probed(Vec<Probed>),
-    /// One entry for each CPU.
-    WakeUps(Vec<Woken>),
+    Probed(#[serde(deserialize_with = "bounded::at_most::<_, _, MAX_TARGETS>")] Vec<Probed>),
+    /// One entry for each CPU, at most [`MAX_CPUS`].
+    WakeUps(#[serde(deserialize_with = "bounded::at_most::<_, _, MAX_CPUS>")] Vec<Woken>),
     /// CPU time.
     Cpu(Cpu),
     /// Work done.

@@ -3,15 +3,15 @@
 mod kind;
 mod status;
 
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, accept_with};
-use taut_api::fabric::SessionRecord;
+use rustix::net::SocketFlags;
 use taut_api::fabric::config::{PortConfig, PortId, PortKind, SocketConfig};
 use taut_api::fabric::message::Attachment;
+use taut_api::fabric::{ClosingQueue, ForeignFd, SessionRecord};
 use tracing::{info, warn};
 
 use super::attach::{AttachError, Prepared};
@@ -30,7 +30,7 @@ pub(super) use status::Status;
 #[derive(Debug)]
 enum Plugged {
     /// A TAP device, and whether the kernel accepts unsegmented UDP frames for it.
-    Tap { uso: bool, device: Arc<OwnedFd> },
+    Tap { uso: bool, device: Arc<ForeignFd> },
     /// The stream of an emulated card.
     Stream,
 }
@@ -41,11 +41,13 @@ pub(super) struct Entry {
     pub(super) kind: Kind,
     /// The device that sessions drive.
     pub(super) device: Arc<dyn Device>,
+    /// Closes what front ends send.
+    pub(super) strangers: ClosingQueue,
     pub(super) session: Option<Watched<Session>>,
     /// The socket to which front ends connect, one at a time.
-    listener: Option<Arc<OwnedFd>>,
+    listener: Option<Arc<ForeignFd>>,
     /// The same socket, watched while no front end is connected.
-    listening: Option<Watched<Arc<OwnedFd>>>,
+    listening: Option<Watched<Arc<ForeignFd>>>,
     /// The device that serves the port without a session.
     plugged: Option<Plugged>,
     /// Attachments to serve when this process takes over from another.
@@ -72,6 +74,7 @@ impl Entry {
     fn new(kind: Kind, device: Arc<dyn Device>) -> Self {
         Self {
             kind,
+            strangers: ClosingQueue::new(device.id()),
             device,
             session: None,
             listener: None,
@@ -92,6 +95,13 @@ impl Entry {
         }
     }
 
+    /// Tells whether something is attached whose other end sends more descriptors than can be
+    /// closed.
+    pub(super) fn is_clogged(&self) -> bool {
+        let attached = self.session.is_some() || self.listener.is_some() || self.plugged.is_some();
+        attached && self.strangers.is_clogged()
+    }
+
     fn id(&self) -> PortId {
         self.device.id()
     }
@@ -110,7 +120,7 @@ impl Entry {
     pub(super) fn attach(
         &mut self,
         via: Attachment,
-        mut fds: Vec<OwnedFd>,
+        mut fds: Vec<ForeignFd>,
         events: &Epoll,
     ) -> Result<(), AttachError> {
         let listener = self.listener.take().filter(|_| matches!(via, Attachment::Session(_)));
@@ -135,7 +145,9 @@ impl Entry {
             ) => {
                 let accepted = Offloads { uso4: uso, uso6: uso, ..Offloads::TCP };
                 let offloads = if *offloads { accepted } else { Offloads::NONE };
-                let tap = Arc::new(one()?);
+                let mut tap = one()?;
+                tap.admit();
+                let tap = Arc::new(tap);
                 device.port.attach_tap(Arc::clone(&tap), offloads, &device.mailboxes)?;
                 self.plugged = Some(Plugged::Tap { uso, device: tap });
                 Ok(())
@@ -156,7 +168,7 @@ impl Entry {
     /// Accepts a front end at the listening socket.
     pub(super) fn accept(&mut self, events: &Epoll) -> Result<(), AttachError> {
         let Some(listener) = &self.listener else { return Ok(()) };
-        match accept_with(listener, SocketFlags::CLOEXEC) {
+        match listener.accept(SocketFlags::empty()) {
             Ok(socket) => {
                 self.listening = None;
                 self.connect(socket, events)
@@ -167,7 +179,7 @@ impl Entry {
     }
 
     /// Attaches a connected socket: the stream of an emulated card, or a new session.
-    fn connect(&mut self, socket: OwnedFd, events: &Epoll) -> Result<(), AttachError> {
+    fn connect(&mut self, socket: ForeignFd, events: &Epoll) -> Result<(), AttachError> {
         if let Some(device) = self.kind.stream() {
             device.port.attach_stream(socket, &device.mailboxes)?;
             self.plugged = Some(Plugged::Stream);
@@ -177,7 +189,7 @@ impl Entry {
     }
 
     /// Restores a session that another process began, without running its rings yet.
-    pub(super) fn resume(&self, record: SessionRecord, fds: Vec<OwnedFd>) -> Result<Session, AttachError> {
+    pub(super) fn resume(&self, record: SessionRecord, fds: Vec<ForeignFd>) -> Result<Session, AttachError> {
         if !self.kind.has_front_end() {
             return Err(self.unfit("a vhost-user session"));
         }

@@ -8,7 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use taut_api::fabric::config::{FrontEndRules, PortConfig, PortKind, SegmentId};
 use taut_api::fabric::counters::{FILE_SIZE, PORT_WORDS, PortCounters, port_base};
-use taut_api::fabric::{DropReason, PortId};
+use taut_api::fabric::{DropReason, ForeignFd, PortId};
 use taut_api::network::Security;
 use taut_api::shaping::Shaping;
 use taut_api::{Coalescing, MacAddr};
@@ -49,7 +49,7 @@ fn mac(id: u16) -> MacAddr {
 }
 
 fn ring(memory: &Arc<GuestMemory>, layout: QueueLayout, port: &Port) {
-    let event = || eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    let event = || ForeignFd::from(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
     let setup = RingSetup { memory: Arc::clone(memory), config: layout.config(FEATURES, Start::At(0)) };
     let ring = Ring { setup, kick: Arc::new(event()), call: Some(Arc::new(event().into())) };
     port.start_ring(QueueIdx(0), ring, &Mailboxes::new().unwrap()).unwrap();

@@ -1,10 +1,11 @@
 //! Checks of what a front end brings: guest memory and event descriptors.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use rustix::fs::{SealFlags, fcntl_get_seals};
 use taut_api::Bytes;
+use taut_api::fabric::ForeignFd;
 use taut_api::fabric::config::FrontEndRules;
 use taut_api::fabric::session::MemoryRecord;
 
@@ -20,7 +21,7 @@ const SPARE: Bytes = Bytes::mib(64);
 pub(super) fn check_memory(
     rules: &FrontEndRules,
     regions: &[MemoryRecord],
-    files: &[OwnedFd],
+    files: &mut [ForeignFd],
 ) -> Result<(), SessionError> {
     let sizes = regions.iter().map(|region| region.size);
     let got = Bytes(sizes.fold(0, u64::saturating_add));
@@ -29,25 +30,30 @@ pub(super) fn check_memory(
     {
         return Err(SessionError::TooMuchMemory { got, memory });
     }
-    let unsealed = regions.iter().zip(files).find(|(_, file)| !is_sealed(file));
-    match unsealed {
-        Some((region, _)) if !rules.trusted => Err(SessionError::Unsealed(region.guest_addr)),
-        _ => Ok(()),
+    for (region, file) in regions.iter().zip(files) {
+        if is_sealed(file) {
+            file.admit();
+        } else if !rules.trusted {
+            return Err(SessionError::Unsealed(region.guest_addr));
+        }
     }
+    Ok(())
 }
 
 /// Tells whether nobody can shorten the file. Only memory files have seals.
-fn is_sealed(file: &OwnedFd) -> bool {
+fn is_sealed(file: &ForeignFd) -> bool {
     fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
 }
 
 /// Checks an event descriptor, and makes it non-blocking: a front end that fills it up must not
 /// stop the thread that signals it.
-pub(super) fn admit_event<E: From<OwnedFd>>(
+pub(super) fn admit_event<E: From<ForeignFd>>(
     rules: &FrontEndRules,
-    fd: OwnedFd,
+    mut fd: ForeignFd,
 ) -> Result<Arc<E>, SessionError> {
-    if !rules.trusted && !is_eventfd(fd.as_fd()).map_err(SessionError::Event)? {
+    if is_eventfd(fd.as_fd()).map_err(SessionError::Event)? {
+        fd.admit();
+    } else if !rules.trusted {
         return Err(SessionError::NotAnEventfd);
     }
     set_nonblocking(&fd).map_err(SessionError::Event)?;

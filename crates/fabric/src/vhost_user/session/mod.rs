@@ -7,11 +7,14 @@
 
 mod admission;
 mod requests;
+#[cfg(feature = "rig")]
+pub mod rig;
 mod rings;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use taut_api::fabric::ForeignFd;
 use taut_api::fabric::config::FrontEndRules;
 use taut_api::fabric::session::{QueueRecord, SessionFd, SessionRecord};
 use taut_virtq::memory::GuestMemory;
@@ -36,7 +39,7 @@ pub struct Session {
     /// The rules for the front end.
     rules: FrontEndRules,
     record: SessionRecord,
-    memory_fds: Vec<OwnedFd>,
+    memory_fds: Vec<ForeignFd>,
     memory: Option<Arc<GuestMemory>>,
     queues: Vec<QueueFds>,
     /// Device status. A session that is resumed with running rings gets [`STATUS_RUNNING`].
@@ -51,14 +54,14 @@ pub struct Session {
 /// Descriptors of one queue.
 #[derive(Debug, Default)]
 struct QueueFds {
-    kick: Option<Arc<OwnedFd>>,
+    kick: Option<Arc<ForeignFd>>,
     call: Option<Arc<EventFd>>,
     err: Option<Arc<EventFd>>,
 }
 
 impl Session {
     /// Begins a session on a connected socket.
-    pub fn new(socket: OwnedFd, device: Arc<dyn Device>, rules: FrontEndRules) -> Self {
+    pub fn new(socket: ForeignFd, device: Arc<dyn Device>, rules: FrontEndRules) -> Self {
         let queues = device.queues();
         let record = SessionRecord {
             port: device.id(),
@@ -87,7 +90,7 @@ impl Session {
     /// Guest memory is mapped at once; the rings start with [`Self::start_resumed`].
     pub fn resume(
         record: SessionRecord,
-        fds: Vec<OwnedFd>,
+        fds: Vec<ForeignFd>,
         device: Arc<dyn Device>,
         rules: FrontEndRules,
     ) -> Result<Self, SessionError> {

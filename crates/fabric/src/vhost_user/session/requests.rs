@@ -1,7 +1,6 @@
 //! Requests: each changes the session's record, and stops the rings that its change affects.
 
-use std::os::fd::OwnedFd;
-
+use taut_api::fabric::ForeignFd;
 use taut_api::fabric::session::{MemoryRecord, QueueRecord};
 use taut_virtq::features::RING_PACKED;
 use vhost::vhost_user::message::FrontendReq;
@@ -131,7 +130,7 @@ impl Session {
         &mut self.record.queues[queue.index()]
     }
 
-    fn add_region(&mut self, region: MemoryRecord, fd: OwnedFd) -> Result<(), SessionError> {
+    fn add_region(&mut self, region: MemoryRecord, fd: ForeignFd) -> Result<(), SessionError> {
         if self.record.memory.len() == MAX_REGIONS {
             return Err(SessionError::Region(region.guest_addr));
         }

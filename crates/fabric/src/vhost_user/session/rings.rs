@@ -22,7 +22,7 @@ impl Session {
         if self.record.memory.is_empty() {
             return Ok(());
         }
-        check_memory(&self.rules, &self.record.memory, &self.memory_fds)?;
+        check_memory(&self.rules, &self.record.memory, &mut self.memory_fds)?;
         let specs: Vec<_> = self.record.memory.iter().map(region_spec).collect();
         let fds: Vec<_> = self.memory_fds.iter().map(AsFd::as_fd).collect();
         self.memory = Some(Arc::new(GuestMemory::map(&specs, &fds)?));

@@ -1,4 +1,5 @@
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -54,7 +55,14 @@ impl Device for ConfigOnly {
 /// A session on such a device, and the front end's end of its connection.
 fn session(config_space: Vec<u8>) -> (Session, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    (Session::new(theirs.into(), Arc::new(ConfigOnly(config_space)), FrontEndRules::default()), ours)
+    (
+        Session::new(
+            OwnedFd::from(theirs).into(),
+            Arc::new(ConfigOnly(config_space)),
+            FrontEndRules::default(),
+        ),
+        ours,
+    )
 }
 
 /// Sends a request with acknowledgement, carries it out, and returns the answer with its header.

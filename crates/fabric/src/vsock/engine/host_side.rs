@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use taut_api::fabric::PortId;
 use taut_api::fabric::counters::SocketWord;
+use taut_api::fabric::{ClosingQueue, ForeignFd, PortId};
 use taut_api::vmci::Cid;
 
 use super::{VsockEvent, VsockSwitch};
@@ -24,10 +24,17 @@ const HOST_CREDIT: Credit = Credit { buf_alloc: HOST_BUFFER, fwd_cnt: 0 };
 impl VsockSwitch {
     /// Replaces the socket at which programs on the host connect to a guest.
     pub(crate) fn host_listener(&mut self, id: PortId, listener: OwnedFd) -> io::Result<()> {
+        let listener = ForeignFd::new(listener, &self.strangers(id));
         match self.guests.by_id(id) {
             Some(guest) => self.host.listeners.listen(guest, listener, &self.epoll),
             None => Ok(()),
         }
+    }
+
+    /// The queue of what programs on the host send to a guest. A removed guest has a new one.
+    pub(super) fn strangers(&self, id: PortId) -> ClosingQueue {
+        let guest = self.guests.by_id(id).and_then(|guest| self.guests.devices[guest].as_ref());
+        guest.map_or_else(|| ClosingQueue::new(id), |device| device.strangers.clone())
     }
 
     /// Accepts the clients that wait at a guest's socket.
@@ -39,7 +46,7 @@ impl VsockSwitch {
     }
 
     /// Admits a client that has not named its port, or disconnects it if there are too many.
-    pub(super) fn admit(&mut self, guest: GuestIdx, socket: OwnedFd, now: Instant) {
+    pub(super) fn admit(&mut self, guest: GuestIdx, socket: ForeignFd, now: Instant) {
         if self.host.listeners.is_full(guest) {
             return self.guests.count(guest, SocketWord::Limited, 1);
         }
@@ -100,6 +107,7 @@ impl VsockSwitch {
 
     /// Takes the answer to [`VsockEvent::HostConnect`]: the program's socket, or a refusal.
     pub(crate) fn host_connected(&mut self, id: PortId, request: u32, socket: Option<OwnedFd>) {
+        let socket = socket.map(|socket| ForeignFd::new(socket, &self.strangers(id)));
         let Some(connection_id) = self.host.questions.answer(request) else { return };
         let guest = self.guests.by_id(id);
         let Some(connection) = self.table.get(connection_id) else { return };

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use taut_api::fabric::counters::SocketWord;
+use taut_api::fabric::{ClosingQueue, ForeignFd};
 
 use super::VsockSwitch;
 use crate::vsock::handover::{HandedOver, Written, read_spills, read_stopped, write_spills};
@@ -87,12 +88,18 @@ impl VsockSwitch {
                 }
             }
             HandedOver::Client(device) => {
+                let socket = ForeignFd::new(socket, &self.strangers(device));
                 if let Some(guest) = self.guests.by_id(device) {
                     self.admit(guest, socket, now);
                 }
             }
             HandedOver::Stream(id) => {
-                if orderly && self.table.get(id).is_some() {
+                let guest = self.table.get(id).and_then(|connection| connection.guests().next());
+                let device = guest.and_then(|guest| self.guests.devices[guest].as_ref());
+                let strangers =
+                    device.map_or_else(ClosingQueue::unreported, |device| device.strangers.clone());
+                let socket = ForeignFd::new(socket, &strangers);
+                if orderly && device.is_some() {
                     // Without its socket the connection is reset below.
                     let _ = self.host.streams.attach(id, socket, &self.epoll);
                 }

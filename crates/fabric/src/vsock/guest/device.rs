@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use taut_api::fabric::ClosingQueue;
 use taut_api::fabric::config::SocketConfig;
 use taut_api::fabric::counters::SocketWord;
 use taut_api::vmci::Cid;
@@ -25,6 +26,8 @@ pub(crate) struct GuestDevice {
     /// refused as an absent one.
     pub(crate) peers: HashMap<Cid, GuestIdx>,
     pub(crate) usage: Usage,
+    /// Closes what programs on the host send.
+    pub(crate) strangers: ClosingQueue,
     /// The stopped transmit ring that the connections belong to. A guest that starts another ring
     /// has started anew.
     pub(crate) stopped: Option<RingPlace>,
@@ -37,6 +40,7 @@ pub(crate) struct GuestDevice {
 impl GuestDevice {
     pub(crate) fn new(config: SocketConfig, counters: DeviceCounters) -> Self {
         Self {
+            strangers: ClosingQueue::new(config.id),
             config,
             counters,
             peers: HashMap::new(),

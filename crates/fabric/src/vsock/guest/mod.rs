@@ -7,12 +7,11 @@ mod receiver;
 mod sender;
 
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use taut_api::fabric::PortId;
 use taut_api::fabric::config::SocketConfig;
 use taut_api::fabric::counters::SocketWord;
+use taut_api::fabric::{ForeignFd, PortId};
 use taut_api::vmci::Cid;
 use taut_virtq::counters::SharedWords;
 
@@ -25,7 +24,7 @@ use super::proto::{Connection, End, GuestIdx, Party, PerGuest, Pledged, may_talk
 use crate::sys::epoll::Watched;
 
 /// The descriptor by which a guest's driver kicks a ring.
-pub(crate) type Kick = Watched<Arc<OwnedFd>>;
+pub(crate) type Kick = Watched<Arc<ForeignFd>>;
 
 /// All devices.
 #[derive(Debug)]

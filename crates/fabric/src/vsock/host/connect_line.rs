@@ -1,10 +1,9 @@
 //! The line by which a client on the host names the guest's port: `CONNECT <port>\n`, the
 //! convention that users of Firecracker and Cloud Hypervisor know.
 
-use std::os::fd::AsFd;
-
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
+use taut_api::fabric::ForeignFd;
 
 /// Longest line in bytes, with its end.
 const MAX_LINE: usize = 32;
@@ -23,9 +22,9 @@ pub(super) enum ConnectLine {
 impl ConnectLine {
     /// Reads the line from a client's socket. Bytes behind the line stay in the socket: they are
     /// for the guest. `at_end` tells that the client sends no more.
-    pub(super) fn read(socket: impl AsFd, at_end: bool) -> Self {
+    pub(super) fn read(socket: &ForeignFd, at_end: bool) -> Self {
         let mut line = [0; MAX_LINE];
-        let got = match recv(&socket, &mut line, RecvFlags::PEEK) {
+        let got = match recv(socket, &mut line, RecvFlags::PEEK) {
             Ok((_, got)) => got,
             Err(Errno::AGAIN | Errno::INTR) => return Self::Incomplete,
             Err(_) => 0,
@@ -35,8 +34,8 @@ impl ConnectLine {
             return if may_grow { Self::Incomplete } else { Self::Invalid };
         };
         let Some(port) = parse(&line[..end]) else { return Self::Invalid };
-        match recv(&socket, &mut line[..=end], RecvFlags::empty()) {
-            Ok((_, got)) if got == end + 1 => Self::Port(port),
+        match socket.receive_bytes(&mut line[..=end]) {
+            Ok(got) if got == end + 1 => Self::Port(port),
             _ => Self::Invalid,
         }
     }

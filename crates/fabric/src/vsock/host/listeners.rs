@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 
-use rustix::net::{SocketFlags, accept_with};
+use rustix::net::SocketFlags;
+use taut_api::fabric::ForeignFd;
 
 use super::connect_line::ConnectLine;
 use crate::sys::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
@@ -18,7 +19,7 @@ const MAX_CLIENTS: usize = 64;
 #[derive(Debug)]
 struct Client {
     guest: GuestIdx,
-    socket: Watched<OwnedFd>,
+    socket: Watched<ForeignFd>,
 }
 
 /// A client that wants to connect to a port of a guest.
@@ -26,14 +27,14 @@ struct Client {
 pub(crate) struct ConnectRequest {
     pub(crate) guest: GuestIdx,
     pub(crate) port: u32,
-    pub(crate) socket: OwnedFd,
+    pub(crate) socket: ForeignFd,
 }
 
 /// All listening sockets and clients.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     /// The listening sockets.
-    sockets: HashMap<GuestIdx, Watched<OwnedFd>>,
+    sockets: HashMap<GuestIdx, Watched<ForeignFd>>,
     clients: HashMap<u32, Client>,
     /// Numbers of the clients of each guest.
     of_guests: HashMap<GuestIdx, HashSet<u32>>,
@@ -43,7 +44,7 @@ pub(crate) struct Listeners {
 
 impl Listeners {
     /// Replaces the socket at which clients connect to a guest.
-    pub(crate) fn listen(&mut self, guest: GuestIdx, socket: OwnedFd, events: &Epoll) -> io::Result<()> {
+    pub(crate) fn listen(&mut self, guest: GuestIdx, socket: ForeignFd, events: &Epoll) -> io::Result<()> {
         set_nonblocking(&socket)?;
         self.sockets.remove(&guest);
         let watched = events.watch(socket, EventSource::Listener(guest).token(), EventFlags::IN)?;
@@ -51,10 +52,15 @@ impl Listeners {
         Ok(())
     }
 
-    /// Accepts a client that waits at a guest's socket.
-    pub(crate) fn accept(&self, guest: GuestIdx) -> Option<OwnedFd> {
+    /// Accepts a client that waits at a guest's socket. Closes that socket if clients have sent
+    /// more descriptors than can be closed; the next fabric has it again.
+    pub(crate) fn accept(&mut self, guest: GuestIdx) -> Option<ForeignFd> {
         let listener = self.sockets.get(&guest)?;
-        accept_with(&**listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).ok()
+        if listener.is_clogged() {
+            self.sockets.remove(&guest);
+            return None;
+        }
+        listener.accept(SocketFlags::NONBLOCK).ok()
     }
 
     /// Tells whether a guest has as many clients as may wait.
@@ -63,7 +69,7 @@ impl Listeners {
     }
 
     /// Adds a client, and returns its number.
-    pub(crate) fn add(&mut self, guest: GuestIdx, socket: OwnedFd, events: &Epoll) -> io::Result<u32> {
+    pub(crate) fn add(&mut self, guest: GuestIdx, socket: ForeignFd, events: &Epoll) -> io::Result<u32> {
         self.newest = self.newest.wrapping_add(1);
         let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         let socket = events.watch(socket, EventSource::Client(self.newest).token(), flags)?;
@@ -77,7 +83,7 @@ impl Listeners {
     pub(crate) fn read(&mut self, client: u32, flags: EventFlags) -> Option<ConnectRequest> {
         let known = self.clients.get(&client)?;
         let at_end = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
-        let line = ConnectLine::read(&*known.socket, at_end);
+        let line = ConnectLine::read(&known.socket, at_end);
         if line == ConnectLine::Incomplete {
             return None;
         }
@@ -100,6 +106,8 @@ impl Listeners {
     /// Duplicates of all clients' sockets, with their guests.
     pub(crate) fn clients(&self) -> Vec<(GuestIdx, OwnedFd)> {
         let clients = self.clients.values();
-        clients.filter_map(|client| Some((client.guest, client.socket.try_clone().ok()?))).collect()
+        clients
+            .filter_map(|client| Some((client.guest, client.socket.as_fd().try_clone_to_owned().ok()?)))
+            .collect()
     }
 }

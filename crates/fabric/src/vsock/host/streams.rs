@@ -8,7 +8,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use rustix::net::{SendFlags, Shutdown, send, shutdown};
+use taut_api::fabric::ForeignFd;
 use taut_virtq::socket_header::{SHUTDOWN_RCV, SHUTDOWN_SEND};
 
 use crate::sys::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
@@ -27,7 +28,7 @@ const BOTH_WAYS: EventFlags =
 #[derive(Debug, Default)]
 pub(crate) struct HostStream {
     /// `None` while `tautd` has been asked for it.
-    socket: Option<Watched<OwnedFd>>,
+    socket: Option<Watched<ForeignFd>>,
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     /// Bytes written that the guest has been told of, modulo 2³².
@@ -114,9 +115,9 @@ impl HostStream {
     /// Reads bytes of the program.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> HostRead {
         let Some(socket) = &self.socket else { return HostRead::Nothing };
-        match recv(&**socket, buffer, RecvFlags::empty()) {
-            Ok((_, 0)) => HostRead::End,
-            Ok((_, got)) => HostRead::Bytes(got),
+        match socket.receive_bytes(buffer) {
+            Ok(0) => HostRead::End,
+            Ok(got) => HostRead::Bytes(got),
             Err(Errno::INTR) => HostRead::Again,
             Err(Errno::AGAIN) => {
                 self.readable = false;
@@ -159,7 +160,7 @@ impl Streams {
     }
 
     /// Sets the socket of a connection.
-    pub(crate) fn attach(&mut self, id: ConnId, socket: OwnedFd, events: &Epoll) -> io::Result<()> {
+    pub(crate) fn attach(&mut self, id: ConnId, socket: ForeignFd, events: &Epoll) -> io::Result<()> {
         set_nonblocking(&socket)?;
         let socket = events.watch(socket, EventSource::Stream(id).token(), BOTH_WAYS)?;
         let told = self.0.get(&id).map_or(0, |stream| stream.told);
@@ -177,7 +178,7 @@ impl Streams {
     /// Duplicates of all sockets.
     pub(crate) fn duplicates(&self) -> Vec<(ConnId, OwnedFd)> {
         let sockets = self.0.iter().filter_map(|(&id, stream)| Some((id, stream.socket.as_ref()?)));
-        sockets.filter_map(|(id, socket)| Some((id, socket.try_clone().ok()?))).collect()
+        sockets.filter_map(|(id, socket)| Some((id, socket.as_fd().try_clone_to_owned().ok()?))).collect()
     }
 
     /// The connections that have a socket, or will have one.

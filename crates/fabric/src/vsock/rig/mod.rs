@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use taut_api::fabric::PortId;
 use taut_api::fabric::config::{FrontEndRules, SocketConfig, SocketWorker, WorkerMode};
 use taut_api::fabric::counters::{CONNECTION_WORDS, CONNECTIONS, FILE_SIZE, SocketWord, port_base};
+use taut_api::fabric::{ForeignFd, PortId};
 use taut_api::vmci::Cid;
 use taut_virtq::Start;
 use taut_virtq::counters::SharedWords;
@@ -102,7 +102,7 @@ impl Rig {
     pub fn start(&mut self, guest: usize, queue: usize, start: Start) -> Result<(), StartError> {
         let Some(index) = self.index(guest) else { return Ok(()) };
         let driver = &self.drivers[guest];
-        let event = || eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        let event = || ForeignFd::from(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
         let memory = Arc::clone(driver.ram.memory());
         let setup = RingSetup { memory, config: driver.config(queue, start) };
         let ring = Ring { setup, kick: Arc::new(event()), call: Some(Arc::new(event().into())) };

@@ -5,6 +5,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use taut_api::fabric::PortId;
 use taut_virtq::socket_header::*;
@@ -112,9 +113,10 @@ fn clients_that_send_no_valid_connect_line_are_disconnected() {
     let listener = listen(&mut rig);
     for words in [&b"GET / HTTP/1.1\r\n"[..], b"CONNECT\n", b"0123456789012345678901234567890123456789"] {
         let mut stream = UnixStream::connect_addr(&listener).unwrap();
-        stream.set_nonblocking(true).unwrap();
         stream.write_all(words).unwrap();
         settle(&mut rig);
+        // Another thread closes the socket.
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut byte = [0];
         assert!(!matches!(stream.read(&mut byte), Err(error) if error.kind() == ErrorKind::WouldBlock));
     }

@@ -1,4 +1,4 @@
-//! The commit that the structure is compared with.
+//! Old commits that this build is compared with.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,20 @@ const BEFORE: &str = "e2e8590";
 /// What the program for inside a VM is built for.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
-/// Builds the programs of that commit and returns their folder. Cargo keeps what it built for the
-/// next run; the sources have the times of their commits, so that it finds them unchanged.
+/// Builds the programs of the commit before the change of structure, and returns their folder.
 pub(super) fn programs(lab: &mut Lab) -> Measured<PathBuf> {
-    let sources = lab.target().join("before/src");
+    programs_of(lab, BEFORE, "before")
+}
+
+/// Builds the programs of a commit in a folder of cargo's target folder, and returns their folder.
+/// Cargo keeps what it built for the next run; the sources have the times of their commits, so that
+/// it finds them unchanged.
+pub(in crate::sets) fn programs_of(lab: &mut Lab, commit: &str, folder: &str) -> Measured<PathBuf> {
+    let sources = lab.target().join(folder).join("src");
     lab.machine().remove_all(&sources)?;
     lab.machine().make_folder(&sources)?;
-    extract(lab, &sources)?;
-    let target = lab.target().join("before/target");
+    extract(lab, commit, &sources)?;
+    let target = lab.target().join(folder).join("target");
     let words = "build -q --release --workspace --bins --exclude taut-tests --exclude taut-guest";
     let cargo = lab.in_checkout("cargo").args(words).args("--exclude taut-fuzz-targets");
     lab.run(&cargo.folder(&sources).env("CARGO_TARGET_DIR", &target))?;
@@ -31,17 +37,17 @@ pub(super) fn programs(lab: &mut Lab) -> Measured<PathBuf> {
     Ok(programs)
 }
 
-/// Extracts the sources of that commit and returns their folder.
+/// Extracts the sources of the commit before the change of structure, and returns their folder.
 pub(super) fn tree(lab: &mut Lab) -> Measured<PathBuf> {
     let folder = lab.folder().join("before");
     lab.machine().make_folder(&folder)?;
-    extract(lab, &folder)?;
+    extract(lab, BEFORE, &folder)?;
     Ok(folder)
 }
 
-fn extract(lab: &mut Lab, folder: &Path) -> Measured<()> {
+fn extract(lab: &mut Lab, commit: &str, folder: &Path) -> Measured<()> {
     let archive = lab.folder().join("before.tar");
-    let command = lab.in_checkout("git").args(["archive", "-o"]).arg(&archive).arg(BEFORE);
+    let command = lab.in_checkout("git").args(["archive", "-o"]).arg(&archive).arg(commit);
     lab.run(&command)?;
     lab.run(&Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(folder)).map(drop)
 }

@@ -1,8 +1,8 @@
 //! HS: the structure of the code: arrows between folders, documents, sizes, atomic settings, CI.
 
-mod before;
+pub(super) mod before;
 mod hs1;
-mod hs3;
+pub(super) mod hs3;
 mod hs4;
 mod hs5;
 mod hs6;

@@ -6,15 +6,15 @@ use crate::reason::Measured;
 
 /// A cell: all repeats with the same settings.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cell {
-    pub(super) transport: &'static str,
-    pub(super) message: u32,
-    pub(super) sessions: u32,
+pub(in crate::sets) struct Cell {
+    pub(in crate::sets) transport: &'static str,
+    pub(in crate::sets) message: u32,
+    pub(in crate::sets) sessions: u32,
 }
 
 impl Cell {
     /// A cell of one session.
-    pub(super) const fn of(transport: &'static str, message: u32) -> Self {
+    pub(in crate::sets) const fn of(transport: &'static str, message: u32) -> Self {
         Self { transport, message, sessions: 1 }
     }
 
@@ -31,7 +31,7 @@ impl Cell {
     }
 
     /// Returns the median of a figure.
-    pub(super) fn median(self, report: &Doc, figure: &str) -> Measured<f64> {
+    pub(in crate::sets) fn median(self, report: &Doc, figure: &str) -> Measured<f64> {
         self.find(report)?.number(&format!("median.{figure}"))
     }
 

@@ -11,23 +11,23 @@ pub(super) const BUFFER: &str = "buffer=65580";
 pub(super) const DOMAIN: &str = "goals";
 
 /// Starts a daemon with the port group `lan`. `words` are its options.
-pub(super) fn start_daemon(lab: &mut Lab, words: &str) -> Measured<()> {
+pub(in crate::sets) fn start_daemon(lab: &mut Lab, words: &str) -> Measured<()> {
     lab.start_lan(DaemonOptions::default().args(words).preferred()).map(drop)
 }
 
 /// Starts a daemon whose microguests have VMCI devices with these options.
-pub(super) fn start_daemon_of_micros(lab: &mut Lab, device: &str) -> Measured<()> {
+pub(in crate::sets) fn start_daemon_of_micros(lab: &mut Lab, device: &str) -> Measured<()> {
     lab.start_lan(DaemonOptions::default().env("TAUT_MICRO_VMCI", device).preferred()).map(drop)
 }
 
 /// Starts microguests a and b.
-pub(super) fn two_micros(lab: &mut Lab) -> Measured<()> {
+pub(in crate::sets) fn two_micros(lab: &mut Lab) -> Measured<()> {
     micro(lab, "a", "10.82.0.1", DOMAIN)?;
     micro(lab, "b", "10.82.0.2", DOMAIN)
 }
 
 /// Starts a microguest with a VMCI device.
-pub(super) fn micro(lab: &mut Lab, name: &str, ip: &str, domain: &str) -> Measured<()> {
+pub(in crate::sets) fn micro(lab: &mut Lab, name: &str, ip: &str, domain: &str) -> Measured<()> {
     let file = format!("kind = \"micro\"\nmemory = \"64MiB\"\n{}", devices(ip, domain));
     lab.start_vm(name, &file)?;
     let pid = lab.vm_pid(name)?;
@@ -46,7 +46,7 @@ fn devices(ip: &str, domain: &str) -> String {
 }
 
 /// Runs `taut bench vsock` with priority.
-pub(super) fn bench(lab: &mut Lab, words: &str) -> Measured<Doc> {
+pub(in crate::sets) fn bench(lab: &mut Lab, words: &str) -> Measured<Doc> {
     let command = lab.bench_command(format!("vsock {words}")).preferred();
     lab.bench_by(&command)
 }

@@ -1,7 +1,7 @@
 //! VC-G: VMCI sockets. Microguests and Debian guests, beside vhost-device-vsock and TCP.
 
-mod cells;
-mod guests;
+pub(super) mod cells;
+pub(super) mod guests;
 mod rival;
 mod vcg1;
 mod vcg10;

@@ -5,8 +5,8 @@ use super::cells::Cell;
 use super::guests::{bench, start_daemon, two_micros, vm};
 use crate::figure::{Bound, shown};
 use crate::lab::{Lab, NEWEST, OLDEST};
-use crate::machine::{Command, Doc};
-use crate::reason::{Measured, require};
+use crate::machine::Doc;
+use crate::reason::Measured;
 use crate::row::{Goal, Results, Row};
 
 pub(super) const ROW: Row = Row {
@@ -35,24 +35,21 @@ pub(super) const ROW: Row = Row {
 };
 
 fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
-    let program = lab.example("taut-bench", "socket_restart")?.display().to_string();
     start_daemon(lab, "")?;
     two_micros(lab)?;
     vm(lab, "c", OLDEST, "10.82.0.3")?;
     vm(lab, "d", NEWEST, "10.82.0.4")?;
     let before = [lab.vm_pid("c")?, lab.vm_pid("d")?];
 
-    let taut = lab.program("taut").display().to_string();
-    let upgraded = under_streams(lab, &program, "upgrade", &format!("'{taut}' daemon upgrade-fabric"))?;
+    let times = lab.pick(100, 10);
+    let upgraded = lab.under_streams("upgrade", times)?;
     let errors = upgraded.list("errors")?.len();
     let gib = shown(upgraded.number("bytes")? / 1_073_741_824.0);
     let [upgrades, streams] = ["upgrades", "streams"].map(|name| upgraded.number(name).map(shown));
     let detail = format!("{} upgrades, {} streams of {gib} GiB, every byte compared", upgrades?, streams?);
     results.record("VC-G11-upgrade", [errors as f64], detail);
 
-    // The program that kills asks for the process each time, because it is another one then.
-    let find = format!("'{taut}' -o json daemon show | sed -n 's/.*\"fabric_pid\": *\\([0-9]*\\).*/\\1/p'");
-    let killed = under_streams(lab, &program, "kill", &format!("kill -9 $({find})"))?;
+    let killed = lab.under_streams("kill", times)?;
     let [kills, reset, longest] =
         ["kills", "reset_ms.0", "reset_ms.1"].map(|name| killed.number(name).map(shown));
     let detail = format!("{} kills; streams reset after {}/{} ms (p50/p99)", kills?, reset?, longest?);
@@ -68,24 +65,6 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let p50 = Cell::of("vsock", 256).median(&report, "p50_us")?;
     results.record("VC-G11-qemu", [changed as f64, plugged, p50], "");
     Ok(())
-}
-
-/// Runs events under five streams, and requires that all of them happened.
-fn under_streams(lab: &mut Lab, program: &str, mode: &str, event: &str) -> Measured<Doc> {
-    let times = lab.pick(100, 10);
-    let agents = [lab.vm_agent("a")?, lab.vm_agent("b")?];
-    let command = Command::new(program)
-        .args([&agents[0], &agents[1], "--mode", mode, "--events", &times.to_string(), "--command", event])
-        .preferred()
-        .limit(1800)
-        .record(mode);
-    // The program's command reaches the daemon by this variable.
-    let socket = lab.daemon()?.socket;
-    let found = lab.run(&command.env("TAUT_SOCKET", socket))?.stdout.json()?;
-    let done = found.number(&format!("{mode}s"))?;
-    let is_granted = lab.machine().takes_for_granted();
-    require(done >= f64::from(times) || is_granted, format!("{done} of {times} {mode}s happened"))?;
-    Ok(found)
 }
 
 /// Number of events about VMCI devices that were plugged in.

@@ -1,28 +1,28 @@
-//! Limits of VMs' processes (row SE17): set before the first instruction of a program, and watched.
+//! Setting the limits of VMs' processes (row SE17), before the first instruction of a program.
 
-use std::collections::BTreeMap;
 use std::path::Path;
+use std::slice;
 use std::time::{Duration, Instant};
 
 use taut_api::Name;
-use taut_api::enforcement::{HostPlan, HostReport, LimitHits, LimitKind, ProcessLimits};
+use taut_api::enforcement::{HostPlan, HostReport, LimitKind, ProcessLimits};
 
 use super::Groups;
-use super::wanted::{Wanted, by_group, wanted};
+use super::wanted::{Wanted, wanted};
 use crate::kernel::cgroup::controller::Controller;
 use crate::kernel::cgroup::limits::{self, Unlimited};
-use crate::kernel::cgroup::named_in;
-use crate::kernel::descriptors;
 use crate::ledger::LedgerError;
 
-/// Time between two looks at a process that runs.
-const INTERVAL: Duration = Duration::from_secs(1);
+/// Time after which the limits of a process are checked, and set again if they have changed.
+const INTERVAL: Duration = Duration::from_secs(60);
 
-/// The limits that processes have reached, as last seen.
-#[derive(Debug, Default)]
-pub(super) struct Watched {
-    at: Option<Instant>,
-    hits: BTreeMap<(Name, u32), LimitHits>,
+/// The limits that were set for a process.
+#[derive(Debug)]
+pub(super) struct LimitsSet {
+    limits: ProcessLimits,
+    /// Those that are not in force.
+    unlimited: Vec<Unlimited>,
+    at: Instant,
 }
 
 impl Groups {
@@ -33,6 +33,7 @@ impl Groups {
         name: &Name,
         pid: u32,
         limits: &ProcessLimits,
+        now: Instant,
     ) -> Result<(), LedgerError> {
         let vm = Wanted { name, pid, settings: None, limits: Some(limits) };
         self.record_before(&[vm])?;
@@ -41,20 +42,25 @@ impl Groups {
             let _ = controller.switch_on();
         }
         let unlimited = self.put(&vm).unlimited;
-        self.note_limited(&vm, &unlimited);
+        self.note_limited(&vm, &unlimited, now);
         Ok(())
     }
 
-    /// Returns whether a process has all limits that this host can keep, and needs nothing else.
-    pub(super) fn is_limited(&self, vm: &Wanted<'_>) -> bool {
-        vm.settings.is_none() && vm.limits.is_some() && self.limited.get(&vm.pid) == vm.limits
+    /// Returns the limits of a process that are not in force, if these limits were set a short time
+    /// ago and it has no shares, so its groups need no further look.
+    pub(super) fn recently_unlimited(&self, vm: &Wanted<'_>, now: Instant) -> Option<&[Unlimited]> {
+        let last = self.limited.get(&vm.pid).filter(|last| Some(&last.limits) == vm.limits)?;
+        let is_recent = now.saturating_duration_since(last.at) < INTERVAL;
+        (is_recent && vm.settings.is_none()).then_some(&last.unlimited)
     }
 
-    /// Notes whether a process has all limits that this host can keep, and needs nothing else.
-    pub(super) fn note_limited(&mut self, vm: &Wanted<'_>, unlimited: &[Unlimited]) {
-        let is_complete = unlimited == self.without_controller(vm);
-        match vm.limits.filter(|_| vm.settings.is_none() && is_complete) {
-            Some(limits) => drop(self.limited.insert(vm.pid, *limits)),
+    /// Notes the limits of a process that has no shares, and those that are not in force.
+    pub(super) fn note_limited(&mut self, vm: &Wanted<'_>, unlimited: &[Unlimited], now: Instant) {
+        match vm.limits.filter(|_| vm.settings.is_none()) {
+            Some(limits) => {
+                let set = LimitsSet { limits: *limits, unlimited: unlimited.to_vec(), at: now };
+                self.limited.insert(vm.pid, set);
+            }
             None => drop(self.limited.remove(&vm.pid)),
         }
     }
@@ -70,52 +76,27 @@ impl Groups {
     /// Returns the limits of a VM that no controller of this host keeps.
     pub(super) fn without_controller(&self, vm: &Wanted<'_>) -> Vec<Unlimited> {
         match vm.limits {
-            Some(_) => limits::without_controller(self.memory.is_some(), self.pids.is_some()),
+            Some(_) => {
+                limits::without_controller(self.memory.is_some(), self.pids.is_some(), self.scope.as_deref())
+            }
             None => Vec::new(),
         }
     }
 
-    /// Reports which limits processes have reached. The groups of processes that have ended are
-    /// there until [`Groups::clear`], and are looked at once more.
-    pub(in crate::enforce) fn watch(&mut self, plan: &HostPlan, now: Instant, report: &mut HostReport) {
-        let wanted = by_group(&wanted(plan));
-        let is_due = self.watched.at.is_none_or(|at| now.saturating_duration_since(at) >= INTERVAL);
-        let mut seen: BTreeMap<(Name, u32), LimitHits> = BTreeMap::new();
-        for dir in self.record.made.keys() {
-            let Some(of) = named_in(dir) else { continue };
-            if is_due || !self.is_wanted(dir, &wanted) {
-                let hits = limits::hits(dir);
-                let all = seen.entry(of).or_default();
-                all.memory = all.memory.or(hits.memory);
-                all.processes = all.processes.or(hits.processes);
-            } else if let Some(last) = self.watched.hits.get(&of) {
-                seen.insert(of, *last);
-            }
-        }
-        for vm in wanted.values().filter(|vm| is_due && vm.limits.is_some()) {
-            if let Some(near) = descriptors::near_limit(&self.root, vm.pid) {
-                seen.entry((vm.name.clone(), vm.pid)).or_default().descriptors = Some(near);
-            }
-        }
-        seen.retain(|_, hits| *hits != LimitHits::default());
-        if is_due {
-            self.watched.at = Some(now);
-        }
-        report.vms.values_mut().for_each(|vm| vm.hits.clear());
-        for ((name, pid), hits) in &seen {
-            report.vms.entry(name.clone()).or_default().hits.insert(*pid, *hits);
-        }
-        self.watched.hits = seen;
-    }
-
     /// Reports the processes that could not be limited because the ledger cannot be kept.
     pub(in crate::enforce) fn note_unrecorded(&self, plan: &HostPlan, report: &mut HostReport) {
-        for vm in wanted(plan).iter().filter(|vm| vm.limits.is_some() && !self.limited.contains_key(&vm.pid))
-        {
+        let why = "its control group could not be recorded; hint: make room in the state directory";
+        for vm in wanted(plan).iter().filter(|vm| vm.limits.is_some()) {
+            let mut unlimited = self.without_controller(vm);
+            for controller in self.controllers_for(slice::from_ref(vm)) {
+                let dir = controller.group(&self.root, vm.pid, &vm.group());
+                if dir.is_some_and(|dir| !self.record.made.contains_key(&dir)) {
+                    unlimited.extend(kind_of(controller).map(|kind| (kind, why.to_owned())));
+                }
+            }
             let told = report.vms.entry(vm.name.clone()).or_default();
-            let why = "its control group could not be recorded; hint: make room in the state directory";
-            for kind in [LimitKind::Memory, LimitKind::Processes] {
-                told.unlimited.entry(kind).or_insert_with(|| why.to_owned());
+            for (kind, why) in unlimited {
+                told.unlimited.entry(kind).or_insert(why);
             }
         }
     }

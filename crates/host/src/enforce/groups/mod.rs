@@ -10,22 +10,25 @@
 
 mod limits;
 mod wanted;
+mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-use taut_api::enforcement::{Controllers, Hierarchy, HostPlan, HostReport, ProcessLimits};
+use taut_api::enforcement::{Controllers, Hierarchy, HostPlan, HostReport};
 
-use crate::kernel::cgroup::controller::{self, Controller};
+use crate::kernel::cgroup::controller::{self, Controller, is_group_of_v2};
 use crate::kernel::cgroup::limits::{Unlimited, allow_swap};
 use crate::kernel::cgroup::{disk, dissolve, members, put};
 use crate::ledger::record::GroupRecord;
 use crate::ledger::{Ledger, LedgerError};
-use limits::{Watched, kind_of};
+use limits::{LimitsSet, kind_of};
 use wanted::{Wanted, by_group, wanted};
+use watch::Watched;
 
 /// File of a group's processes.
 const PROCS: &str = "cgroup.procs";
@@ -34,6 +37,8 @@ const PROCS: &str = "cgroup.procs";
 #[derive(Debug)]
 pub(super) struct Groups {
     root: PathBuf,
+    /// Group of cgroup v2 that has the VMs' groups, if it is not the root.
+    scope: Option<PathBuf>,
     cpu: Option<Controller>,
     memory: Option<Controller>,
     cpuset: Option<Controller>,
@@ -43,8 +48,8 @@ pub(super) struct Groups {
     /// Groups that were made, or begun, as in the ledger.
     record: GroupRecord,
     enter: Enter,
-    /// Processes that have all their limits, and nothing besides.
-    limited: BTreeMap<u32, ProcessLimits>,
+    /// Processes whose limits were set, and that have nothing besides.
+    limited: BTreeMap<u32, LimitsSet>,
     watched: Watched,
 }
 
@@ -66,6 +71,7 @@ impl Groups {
         let find = |name| Controller::find(root, scope, name);
         Ok(Self {
             root: root.to_owned(),
+            scope: scope.filter(|scope| is_group_of_v2(scope)).map(Path::to_owned),
             cpu: find("cpu"),
             memory: find("memory"),
             cpuset: find("cpuset"),
@@ -79,7 +85,7 @@ impl Groups {
         })
     }
 
-    /// Does the same with a function that stands in for the kernel.
+    /// Creates groups that enter processes by `enter`.
     #[cfg(test)]
     pub(super) fn with_kernel(root: &Path, ledger: Ledger, enter: Enter) -> Result<Self, LedgerError> {
         Self::new(root, None, ledger).map(|groups| Self { enter, ..groups })
@@ -128,19 +134,25 @@ impl Groups {
     }
 
     /// Makes the groups of the plan and sets them. Nothing is made if the ledger cannot be written.
-    pub(super) fn make(&mut self, plan: &HostPlan, report: &mut HostReport) -> Result<(), LedgerError> {
+    pub(super) fn make(
+        &mut self,
+        plan: &HostPlan,
+        now: Instant,
+        report: &mut HostReport,
+    ) -> Result<(), LedgerError> {
         for vm in report.vms.values_mut() {
             (vm.grouped, vm.group_problem, vm.weightless) = (false, None, None);
             vm.unlimited.clear();
         }
         let mut wanted = wanted(plan);
         self.limited.retain(|pid, _| plan.vms.values().any(|vm| vm.pid == *pid));
-        for vm in &wanted {
-            let told = report.vms.entry(vm.name.clone()).or_default();
-            told.unlimited.extend(self.without_controller(vm));
-        }
         // Reading all files of hundreds of groups in each round would take a pCPU.
-        wanted.retain(|vm| !self.is_limited(vm));
+        wanted.retain(|vm| {
+            let Some(unlimited) = self.recently_unlimited(vm, now) else { return true };
+            let told = report.vms.entry(vm.name.clone()).or_default();
+            told.unlimited.extend(unlimited.iter().cloned());
+            false
+        });
         self.record_before(&wanted)?;
         for controller in self.controllers_for(&wanted) {
             if let Err(error) = controller.switch_on() {
@@ -153,7 +165,7 @@ impl Groups {
         for vm in &wanted {
             let told = report.vms.entry(vm.name.clone()).or_default();
             let Shortfall { problem, unlimited } = self.put(vm);
-            self.note_limited(vm, &unlimited);
+            self.note_limited(vm, &unlimited, now);
             told.unlimited.extend(unlimited);
             match problem {
                 Some(problem) => drop(told.group_problem.get_or_insert(problem)),
@@ -268,8 +280,7 @@ impl Groups {
             for (file, value) in controller.neutral_values() {
                 let path = dir.join(file);
                 if path.exists() {
-                    // A new group has these values already. One that keeps others has them for its
-                    // own VM only.
+                    // A failure is ignored: the old value affects only this VM.
                     let _ = put(&path, value);
                 }
             }
@@ -290,7 +301,7 @@ fn set_shares(controller: &Controller, vm: &Wanted<'_>, dir: &Path) -> Result<()
             set(&path, &value)?;
         }
     }
-    // Otherwise the limit of swap says so.
+    // With process limits, `limits::set` writes memory.swap.max.
     if (controller.name, controller.version()) == ("memory", Hierarchy::V2) && vm.limits.is_none() {
         allow_swap(dir, settings.no_swap).map_err(|error| cannot(dir, &error))?;
     }

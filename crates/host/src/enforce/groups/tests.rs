@@ -1,8 +1,8 @@
 //! Groups on fake trees of both cgroup versions: what is written, and that all of it is removed.
 
-use std::time::{Duration, Instant};
+mod limits;
 
-use taut_api::enforcement::{GroupSettings, LimitHit, LimitKind, VmReport, VmShare};
+use taut_api::enforcement::{GroupSettings, VmReport, VmShare};
 use taut_api::{Bytes, Name};
 
 use super::*;
@@ -78,7 +78,7 @@ fn plan(settings: GroupSettings) -> HostPlan {
 /// Makes the groups, and returns what is reported for the VM.
 fn make(groups: &mut Groups, settings: GroupSettings) -> VmReport {
     let mut report = HostReport::default();
-    groups.make(&plan(settings), &mut report).unwrap();
+    groups.make(&plan(settings), Instant::now(), &mut report).unwrap();
     report.vms.into_values().next().unwrap()
 }
 
@@ -184,7 +184,7 @@ fn without_a_ledger_no_group_is_made() {
     let host = Host::v2();
     let mut groups = host.groups();
     host.write("var/lib/taut/host-changes.json", "not a ledger");
-    let made = groups.make(&plan(settings()), &mut HostReport::default());
+    let made = groups.make(&plan(settings()), Instant::now(), &mut HostReport::default());
     assert!(matches!(made, Err(LedgerError::Strange { .. })));
     assert!(!host.root.path().join("sys/fs/cgroup").join(NAME).exists());
     assert_eq!(host.read("cgroup.subtree_control"), "cpu io");
@@ -254,128 +254,4 @@ fn with_cgroup_v2_the_disks_weight_is_in_the_vms_group() {
     assert_eq!(host.read(&format!("{NAME}/io.bfq.weight")), "default 1000");
     clear(&mut groups);
     assert!(groups.is_idle());
-}
-
-const LIMITS: ProcessLimits = ProcessLimits { memory: Bytes::mib(385), huge: Bytes::mib(64), processes: 81 };
-
-fn vm() -> Name {
-    "db1".parse().unwrap()
-}
-
-fn limited(limits: ProcessLimits, group: Option<GroupSettings>) -> HostPlan {
-    let vm_share = VmShare { pid: 77, group, limits: Some(limits), ..VmShare::default() };
-    HostPlan { vms: [(vm(), vm_share)].into(), ..HostPlan::default() }
-}
-
-/// Settles a plan, and returns the limits that are not in force.
-fn unlimited(groups: &mut Groups, plan: &HostPlan) -> Vec<(LimitKind, String)> {
-    let mut report = HostReport::default();
-    groups.make(plan, &mut report).unwrap();
-    groups.clear(plan).unwrap();
-    report.vms.into_values().flat_map(|vm| vm.unlimited).collect()
-}
-
-#[test]
-fn with_cgroup_v1_a_waiting_process_is_limited_in_two_groups() {
-    let host = Host::v1();
-    host.write("sys/fs/cgroup/pids/cgroup.procs", "");
-    host.write("proc/swaps", "Filename Type\n");
-    host.is_in("8:pids:/\n4:memory:/\n2:cpuset:/\n1:cpu,cpuacct:/box\n0::/\n");
-    let mut groups = host.groups();
-    groups.limit(&vm(), 77, &LIMITS).unwrap();
-    let at = |path: &str| host.read(&path.replace("GROUP", NAME));
-    for (path, content) in [
-        ("memory/GROUP/memory.limit_in_bytes", "403701760"),
-        ("memory/GROUP/cgroup.procs", "77"),
-        ("pids/GROUP/pids.max", "81"),
-        ("pids/GROUP/cgroup.procs", "77"),
-    ] {
-        assert_eq!(at(path), content, "{path}");
-    }
-    assert!(!host.root.path().join("sys/fs/cgroup/cpu/box").join(NAME).exists(), "it has no shares");
-    assert!(groups.is_limited(&wanted(&limited(LIMITS, None))[0]));
-    // With shares it has a third group, which goes with them.
-    host.write(&format!("sys/fs/cgroup/memory/{NAME}/memory.memsw.limit_in_bytes"), "");
-    host.write("proc/77/cgroup", &format!("8:pids:/{NAME}\n4:memory:/{NAME}\n1:cpu,cpuacct:/box\n0::/\n"));
-    assert_eq!(unlimited(&mut groups, &limited(LIMITS, Some(settings()))), []);
-    assert_eq!(at("memory/GROUP/memory.memsw.limit_in_bytes"), "403701760");
-    assert_eq!(at("memory/GROUP/memory.soft_limit_in_bytes"), "239075328");
-    assert_eq!(at("cpu/box/GROUP/cgroup.procs"), "77");
-    assert_eq!(unlimited(&mut groups, &limited(LIMITS, None)), []);
-    assert!(at("cpu/box/GROUP/cpu.shares").contains("No such file"));
-    assert_eq!(at("memory/GROUP/memory.soft_limit_in_bytes"), "9223372036854771712");
-    // The next daemon finds the groups, and removes them when the process has ended.
-    let mut next = host.groups();
-    assert_eq!(unlimited(&mut next, &limited(LIMITS, None)), []);
-    clear(&mut next);
-    assert!(next.is_idle());
-    assert!(at("pids/GROUP/pids.max").contains("No such file"));
-}
-
-#[test]
-fn with_cgroup_v2_limits_remain_when_shares_go() {
-    let host = Host::v2();
-    host.write("proc/self/mounts", "cgroup /sys/fs/cgroup cgroup2 rw,memory_hugetlb_accounting 0 0\n");
-    host.write(&format!("sys/fs/cgroup/{NAME}/memory.swap.max"), "max");
-    let mut groups = host.groups();
-    groups.limit(&vm(), 77, &LIMITS).unwrap();
-    let at = |file: &str| host.read(&format!("{NAME}/{file}"));
-    let switched =
-        |groups: &Groups| groups.record.switched_on.values().flatten().cloned().collect::<Vec<_>>();
-    assert_eq!(switched(&groups), ["memory", "pids"]);
-    let expect =
-        |files: &[(&str, &str)]| files.iter().for_each(|(file, is)| assert_eq!(at(file), *is, "{file}"));
-    // Huge pages are charged to groups on this host.
-    let limits = [("memory.max", "470810624"), ("memory.swap.max", "470810624"), ("memory.oom.group", "1")];
-    expect(&limits);
-    expect(&[("pids.max", "81"), ("cgroup.procs", "77")]);
-    let reserved = GroupSettings { no_swap: true, ..settings() };
-    assert_eq!(unlimited(&mut groups, &limited(LIMITS, Some(reserved))), []);
-    expect(&[("memory.swap.max", "0"), ("cpu.weight", "400"), ("memory.min", "67108864")]);
-    assert_eq!(unlimited(&mut groups, &limited(LIMITS, None)), []);
-    expect(&limits);
-    expect(&[("cpu.weight", "100"), ("cpu.max", "max 100000"), ("memory.min", "0"), ("memory.high", "max")]);
-    clear(&mut groups);
-    assert!(groups.is_idle());
-}
-
-#[test]
-fn limits_that_this_host_cannot_keep_are_reported() {
-    let host = Host::v1();
-    host.write("proc/swaps", "Filename Type\n/dev/vdb partition\n");
-    host.is_in("4:memory:/\n1:cpu,cpuacct:/box\n");
-    let mut groups = host.groups();
-    groups.limit(&vm(), 77, &LIMITS).unwrap();
-    let told = unlimited(&mut groups, &limited(LIMITS, None));
-    assert_eq!(
-        told.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(),
-        [LimitKind::Swap, LimitKind::Processes]
-    );
-    assert!(told[0].1.ends_with("memory.memsw.limit_in_bytes is absent; hint: boot with swapaccount=1"));
-    assert!(told[1].1.contains("no pids controller"), "{told:?}");
-}
-
-#[test]
-fn what_a_process_has_reached_is_reported_until_its_group_is_gone() {
-    let host = Host::v2();
-    let mut groups = host.groups();
-    let (plan, begin) = (limited(LIMITS, None), Instant::now());
-    groups.limit(&vm(), 77, &LIMITS).unwrap();
-    let hits = |groups: &mut Groups, plan: &HostPlan, ms| {
-        let mut report = HostReport::default();
-        groups.watch(plan, begin + Duration::from_millis(ms), &mut report);
-        report.vms.into_values().flat_map(|vm| vm.hits).collect::<Vec<_>>()
-    };
-    assert_eq!(hits(&mut groups, &plan, 0), []);
-    host.write(&format!("sys/fs/cgroup/{NAME}/pids.events"), "max 3\n");
-    assert_eq!(hits(&mut groups, &plan, 500), [], "a process that runs is looked at once a second");
-    let (pid, told) = hits(&mut groups, &plan, 1000)[0];
-    assert_eq!((pid, told.processes), (77, Some(LimitHit { count: 3, limit: 81 })));
-    assert_eq!(hits(&mut groups, &plan, 1001)[0].1, told);
-    host.write(&format!("sys/fs/cgroup/{NAME}/memory.events"), "oom 1\noom_kill 1\n");
-    let gone = HostPlan::default();
-    let told = hits(&mut groups, &gone, 1002)[0].1;
-    assert_eq!(told.memory, Some(LimitHit { count: 1, limit: LIMITS.memory.0 }));
-    clear(&mut groups);
-    assert_eq!(hits(&mut groups, &gone, 1003), []);
 }

@@ -162,7 +162,7 @@ fn threads_with_priority_move_into_a_new_group_and_back() {
     first.put = put;
     let make = |groups: &mut Groups| {
         let mut report = HostReport::default();
-        groups.make(&own_group, &mut report).unwrap();
+        groups.make(&own_group, Instant::now(), &mut report).unwrap();
         report.vms.into_values().next().unwrap().group_problem
     };
     settle(&mut first, true);

@@ -29,6 +29,9 @@ impl Controller {
     /// Finds the controller `cpu`, `memory`, `cpuset`, `pids` or `io` (`blkio` in cgroup v1). A
     /// hierarchy of its own takes precedence, since the kernel attaches a controller to one
     /// hierarchy only.
+    ///
+    /// A scope of cgroup v2 must have the controller itself. A process is in one group of cgroup
+    /// v2, so a group elsewhere would not hold it.
     pub(crate) fn find(root: &Path, scope: Option<&Path>, name: &'static str) -> Option<Self> {
         let mounts = root.join("sys/fs/cgroup");
         let (base, file) = match name {
@@ -43,8 +46,10 @@ impl Controller {
             let name = if name == "io" { "blkio" } else { name };
             return Some(Self { name, version: Hierarchy::V1, base });
         }
-        let scope = scope.filter(|scope| scope.join("cgroup.controllers").exists()).map(Path::to_owned);
-        let common = scope.into_iter().chain([mounts.clone(), mounts.join("unified")]);
+        let common = match scope.filter(|scope| is_group_of_v2(scope)) {
+            Some(scope) => vec![scope.to_owned()],
+            None => vec![mounts.clone(), mounts.join("unified")],
+        };
         let has = |folder: &PathBuf| {
             let text = fs::read_to_string(folder.join("cgroup.controllers")).unwrap_or_default();
             text.split_whitespace().any(|found| found == name)
@@ -92,8 +97,8 @@ impl Controller {
             return self.base.clone();
         }
         // The scope is a folder of the hierarchy: its last ancestor that is a group is the root.
-        let group = |folder: &&Path| folder.join("cgroup.controllers").exists();
-        self.base.ancestors().take_while(group).last().unwrap_or(&self.base).to_owned()
+        let groups = self.base.ancestors().take_while(|folder| is_group_of_v2(folder));
+        groups.last().unwrap_or(&self.base).to_owned()
     }
 
     /// Returns the files of a VM's shares and reservations, and the value of each.
@@ -185,6 +190,11 @@ impl Controller {
             None => Ok(()),
         }
     }
+}
+
+/// Returns whether a folder is a group of cgroup v2.
+pub(crate) fn is_group_of_v2(folder: &Path) -> bool {
+    folder.join("cgroup.controllers").exists()
 }
 
 /// Disables controllers for the groups in a folder.

@@ -100,7 +100,7 @@ impl Cpusets {
         dissolve(&self.vm(vm), TASKS, &[&self.home()])
     }
 
-    /// Returns the cpuset of all other tasks: the scope itself if they have none of their own.
+    /// The cpuset of all other tasks.
     fn home(&self) -> PathBuf {
         if self.host().exists() { self.host() } else { self.scope.clone() }
     }

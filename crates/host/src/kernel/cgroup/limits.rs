@@ -13,9 +13,9 @@ use super::put;
 const MEMORY_V1: &str = "memory.limit_in_bytes";
 /// Limit of memory and swap together in cgroup v1, if the kernel accounts for swap.
 pub(crate) const SWAP_V1: &str = "memory.memsw.limit_in_bytes";
-/// Most memory that a group of cgroup v1 has used, and its limit.
+/// Peak and limit of memory (cgroup v1).
 const MOST_V1: (&str, &str) = ("memory.max_usage_in_bytes", MEMORY_V1);
-/// Most memory and swap that a group of cgroup v1 has used, and their common limit.
+/// Peak and limit of memory plus swap (cgroup v1).
 const MOST_SWAP_V1: (&str, &str) = ("memory.memsw.max_usage_in_bytes", SWAP_V1);
 /// Most bytes that the kernel charges to a group at a time.
 const CHARGE: u64 = 64 * 4096;
@@ -69,18 +69,24 @@ pub(crate) fn allow_swap(dir: &Path, no_swap: bool) -> io::Result<()> {
     put(&dir.join(SWAP), if no_swap { "0" } else { "max" })
 }
 
-/// Returns why limits without a controller are not in force.
-pub(crate) fn without_controller(memory: bool, processes: bool) -> Vec<Unlimited> {
+/// Returns why limits without a controller are not in force. `memory` and `processes` tell which
+/// controllers were found, in `scope` if that is a group of cgroup v2.
+pub(crate) fn without_controller(memory: bool, processes: bool, scope: Option<&Path>) -> Vec<Unlimited> {
+    let place = scope.map_or_else(|| "this host".to_owned(), |scope| scope.display().to_string());
+    let hint = |of_host| match scope {
+        Some(_) => "enable it in cgroup.subtree_control of the group above",
+        None => of_host,
+    };
     let mut unlimited = Vec::new();
     if !memory {
-        let why = "this host has no memory controller of cgroup v1 or v2; hint: boot with \
-                   cgroup_enable=memory";
-        unlimited.push((LimitKind::Memory, why.to_owned()));
+        let hint = hint("boot with cgroup_enable=memory");
+        unlimited.push((LimitKind::Memory, format!("{place} has no memory controller; hint: {hint}")));
     }
     if !processes {
-        let why = "this host has no pids controller of cgroup v1 or v2: the limit of its user holds, \
-                   without an event; hint: mount the controller, the kernel needs CONFIG_CGROUP_PIDS";
-        unlimited.push((LimitKind::Processes, why.to_owned()));
+        let hint = hint("mount the controller of cgroup v1 or v2, the kernel needs CONFIG_CGROUP_PIDS");
+        let why = "the limit of its user holds, without an event";
+        unlimited
+            .push((LimitKind::Processes, format!("{place} has no pids controller: {why}; hint: {hint}")));
     }
     unlimited
 }

@@ -73,6 +73,15 @@ fn members_name_a_group_and_the_answer_has_its_socket() {
     assert_eq!(named["spec"]["vmci"]["group"], "60003");
     let socket = server.dir.path().join("vmci/a/vmci.sock");
     assert_eq!(named["status"]["vmci"]["group_socket"], socket.to_str().unwrap());
+    // A group without the socket is not told of one.
+    let problem = || ("vm/a/vmci/group".to_owned(), "no room".to_owned());
+    server.app.board.lock().problems.extend([problem()]);
+    let status = server.get("/v1/vms/a").is(200)["status"]["vmci"].clone();
+    assert_eq!((&status["group_socket"], &status["reason"]), (&Value::Null, &"no room".into()));
+    server.app.board.lock().forget_group_problems(&["vm/a/vmci/group".to_owned()].into());
+    assert_eq!(server.app.board.lock().problems.len(), 1);
+    server.app.board.lock().forget_group_problems(&["vm/b/vmci/group".to_owned()].into());
+    assert!(server.app.board.lock().problems.is_empty(), "the VM of the problem is gone");
     let unnamed = of(DEFINER, "none").is(200);
     assert_eq!(unnamed["spec"]["vmci"], json!({ "cid": 3 }));
     assert_eq!(unnamed["status"]["vmci"]["group_socket"], Value::Null);

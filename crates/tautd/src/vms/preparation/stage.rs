@@ -9,6 +9,7 @@ use taut_api::{ApiError, Name};
 
 use super::progress::Progress;
 use super::thread::{Prepared, Report};
+use super::threads::Wait;
 use super::{Order, PATIENCE, Request};
 use crate::vms::copies::InUse;
 use crate::vms::record::Record;
@@ -17,7 +18,8 @@ use crate::vms::record::Record;
 /// sender is dropped.
 pub(super) type Decision = io::Result<()>;
 
-/// Orders to the thread of a start, each with the way of the decision about its process.
+/// Sends the launch order to the thread of a start, and the receiver of the loop's decision about
+/// the process.
 pub(super) type Orders = Sender<(Order, Receiver<Decision>)>;
 
 /// What has become of a start.
@@ -29,7 +31,7 @@ pub(in crate::vms) enum Outcome {
     Started,
     /// It has failed, and has left neither process nor record.
     Failed(ApiError),
-    /// Nobody waited for it any more, and its process has ended.
+    /// It was given up, and its process has ended.
     GivenUp,
 }
 
@@ -41,9 +43,9 @@ pub(in crate::vms) struct Launched {
     pub(in crate::vms) confirm: Sender<Decision>,
 }
 
-/// What a process that is being launched has.
+/// User and copies of a process that is being launched, and the sender of the decision about it.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct Launching {
     pub(super) user: u32,
     /// Copies of its kernel and initrd.
     pub(super) copies: Vec<InUse>,
@@ -56,7 +58,7 @@ pub(super) struct Start {
     pub(super) vm: Name,
     pub(super) request: Request,
     pub(super) progress: Arc<Progress>,
-    /// Nobody waits for it any more.
+    /// The VM is not to start any more, or something else is to be prepared for it.
     pub(super) given_up: bool,
     pub(super) stage: Stage,
 }
@@ -64,14 +66,14 @@ pub(super) struct Start {
 /// The stage of a start.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// There is no thread for it yet.
-    Queued,
+    /// There is no thread for it yet, for this reason.
+    Queued(Wait),
     /// The thread opens files.
     Preparing(Orders),
     /// All files are open.
     Prepared(Orders, Prepared),
     /// The thread launches the process.
-    Launching(Claim),
+    Launching(Launching),
     /// The process of this user becomes its program, or ends because the start was given up.
     Deciding(u32),
     /// The result is known, and the thread closes files.
@@ -82,14 +84,14 @@ impl Stage {
     /// Returns the user of the process that is being launched.
     pub(super) const fn user(&self) -> Option<u32> {
         match self {
-            Self::Launching(Claim { user, .. }) | Self::Deciding(user) => Some(*user),
+            Self::Launching(Launching { user, .. }) | Self::Deciding(user) => Some(*user),
             _ => None,
         }
     }
 }
 
 impl Start {
-    /// Returns whether somebody waits for a result.
+    /// Returns whether the result is wanted, and not known yet.
     pub(super) const fn is_present(&self) -> bool {
         !self.given_up && !matches!(self.stage, Stage::Ending)
     }
@@ -116,13 +118,13 @@ impl Start {
                 self.stage = Stage::Prepared(orders, prepared);
                 None
             }
-            (Report::Waiting(record), Stage::Launching(Claim { user, copies, confirm })) => {
+            (Report::Waiting(record), Stage::Launching(Launching { user, copies, confirm })) => {
                 self.stage = Stage::Deciding(user);
                 // Without a decision the thread ends the process.
                 self.progress.commit().then_some(Outcome::Waiting(Launched { record, copies, confirm }))
             }
             (Report::Started, Stage::Deciding(_)) => Some(Outcome::Started),
-            // The result is known, or nobody waits for it.
+            // The result is known, or of no interest.
             (_, Stage::Ending) => None,
             (_, stage) if self.given_up => stage.user().map(|_| Outcome::GivenUp),
             (Report::Failed(error), _) => Some(Outcome::Failed(error)),

@@ -4,33 +4,37 @@
 //! The thread has a table of descriptors of its own ([`own_table`](crate::process::own_table)) and
 //! closes the files itself, because closing may block, too.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 
-use rustix::fs::{FileType, OFlags, fstat};
+use rustix::fs::fstat;
 use rustix::thread::{Pid, gettid};
 use taut_api::error::ErrorKind;
 use taut_api::vm::VmKind;
-use taut_api::{ApiError, Name};
+use taut_api::{ApiError, Bytes, Name};
 use taut_vm::launch::{self, DiskChain};
-use taut_vm::named_file::NamedFile;
 
-use super::progress::Progress;
+use super::boot_files::{BootFiles, copy_all};
+use super::progress::{Progress, cancelled};
 use super::{Decision, Order, Request, Tools};
-use crate::access::files::{self, Named};
-use crate::access::rights::Rights;
+use crate::access::files;
 use crate::confine::{self, Program, Started, Walls};
 use crate::console::Console;
 use crate::inbox::{Inbox, Message};
 use crate::process::{OomScore, write_record};
+use crate::vms::budget::Room;
 use crate::vms::chain::{OpenChain, open_chain};
-use crate::vms::copies::{Copies, FileState, InUse, sealed_copy};
+use crate::vms::copies::{Copies, FileState, InUse};
 use crate::vms::descriptors::{Files, OVERLAYS, open_all};
 use crate::vms::inspector::Inspectors;
 use crate::vms::record::{Facts, ImageFile, Record};
+
+/// Step of the launch, followed by the file that it may wait for.
+const STARTING: &str = "starting its process with";
 
 /// What the thread works on.
 #[derive(Debug)]
@@ -59,7 +63,7 @@ pub(super) enum Report {
     Ended,
 }
 
-/// What the files of a VM turned out to be.
+/// The disk chain and the copies made from a VM's files.
 #[derive(Debug, Default)]
 pub(in crate::vms) struct Prepared {
     /// The images of its disk.
@@ -73,6 +77,12 @@ pub(in crate::vms) struct Prepared {
 }
 
 impl Prepared {
+    /// Returns the size of the VM's kernel; 0 if it has none.
+    pub(in crate::vms) fn kernel_size(&self) -> Bytes {
+        // The kernel is the first file that is copied.
+        self.copies.first().map_or(Bytes(0), |(state, _)| state.size())
+    }
+
     /// Begins a use of each copy, which the thread has open.
     pub(super) fn share(&self, copies: &Copies) -> io::Result<Vec<InUse>> {
         let Some(thread) = self.thread else { return Ok(Vec::new()) };
@@ -80,7 +90,7 @@ impl Prepared {
     }
 }
 
-/// The way of reports to the reconcile loop. Dropping it reports the end of the thread.
+/// Sends a start's reports to the reconcile loop. Dropping it sends [`Report::Ended`].
 #[derive(Debug)]
 pub(super) struct Reports {
     pub(super) start: u64,
@@ -104,7 +114,7 @@ impl Drop for Reports {
 
 /// Does the work of a start.
 pub(super) fn run(job: &Job) {
-    let (files, prepared) = match prepare(job) {
+    let (files, prepared, room) = match prepare(job) {
         Ok(opened) => opened,
         Err(error) => return job.reports.send(Report::Failed(error)),
     };
@@ -112,7 +122,11 @@ pub(super) fn run(job: &Job) {
     let Ok((order, decision)) = job.orders.recv() else { return };
     let mut opened = Vec::new();
     let report = match launch(job, order, &decision, files, &mut opened) {
-        Ok(()) => Report::Started,
+        Ok(()) => {
+            // The process uses the copies now.
+            drop(room);
+            Report::Started
+        }
         Err(error) => Report::Failed(error),
     };
     // Only then are the files closed, for which their file system may need long.
@@ -120,25 +134,22 @@ pub(super) fn run(job: &Job) {
 }
 
 /// Opens the files that a VM's description names, with the rights of its owner.
-fn prepare(job: &Job) -> Result<(Files, Prepared), ApiError> {
+fn prepare(job: &Job) -> Result<(Files, Prepared, Option<Room>), ApiError> {
     let Job { request: Request { spec, owner }, progress, tools, .. } = job;
     if !owner.are_roots() {
         for file in files::named(spec) {
-            begin(progress, "opening", &file)?;
+            progress.begin_with("opening", &file)?;
             files::check_owner(owner, &file)?;
         }
     }
     let (mut files, mut prepared) = (Files::default(), Prepared::default());
     if spec.kind != VmKind::Qemu {
-        return Ok((files, prepared));
+        return Ok((files, prepared, None));
     }
-    for file in files::named(spec).iter().filter(|file| file.purpose != "disk") {
-        if files.copies.contains_key(&file.path) {
-            continue;
-        }
-        let (state, copy) = copy(file, owner, progress, &tools.copies)?;
+    let BootFiles { copies, room } = copy_all(&job.request, progress, tools)?;
+    for (path, state, copy) in copies {
         prepared.copies.push((state, copy.as_raw_fd()));
-        files.copies.insert(file.path.clone(), (state, copy));
+        files.copies.insert(path, (state, copy));
     }
     if let Some(disk) = &spec.disk {
         let inspectors = Inspectors { confiner: &tools.confiner, libexec: &tools.libexec };
@@ -153,41 +164,7 @@ fn prepare(job: &Job) -> Result<(Files, Prepared), ApiError> {
         files.images = images;
     }
     prepared.thread = Some(gettid());
-    Ok((files, prepared))
-}
-
-/// Returns a copy of a file in memory, and the state that the file has.
-fn copy(
-    file: &Named,
-    owner: &Rights,
-    progress: &Progress,
-    copies: &Copies,
-) -> Result<(FileState, OwnedFd), ApiError> {
-    let failed = |error: io::Error| {
-        let message = format!("{} cannot be read", file.path.display());
-        ApiError::new(ErrorKind::Unavailable, message, "check the path in the VM's description")
-            .because(&error)
-    };
-    begin(progress, "opening", file)?;
-    let open = || NamedFile::find(&file.path)?.open(OFlags::RDONLY, |kind| kind == FileType::RegularFile);
-    let opened = File::from(owner.act(open).map_err(failed)?);
-    let state = FileState::of(&opened).map_err(failed)?;
-    if let Some(copy) = copies.find(state) {
-        return Ok((state, copy));
-    }
-    begin(progress, "reading", file)?;
-    let copy = sealed_copy(&opened, state, || progress.advance()).map_err(failed)?;
-    Ok((state, copy))
-}
-
-fn begin(progress: &Progress, act: &'static str, file: &Named) -> Result<(), ApiError> {
-    let subject = format!("its {} {}", file.purpose, file.path.display());
-    progress.begin(act, subject).map_err(|error| cancelled(&error))
-}
-
-/// Returns the error of a start that nobody waits for any more.
-fn cancelled(error: &io::Error) -> ApiError {
-    ApiError::new(ErrorKind::Conflict, error.to_string(), "start the VM again")
+    Ok((files, prepared, room))
 }
 
 fn identity(image: &OwnedFd) -> Option<(u64, u64)> {
@@ -205,11 +182,12 @@ fn launch(
     opened: &mut Vec<OwnedFd>,
 ) -> Result<(), ApiError> {
     let Job { vm, request: Request { spec, .. }, progress, tools, .. } = job;
-    let subject = files::named(spec).pop().map_or_else(
-        || "the launcher".to_owned(),
-        |file| format!("its {} {}", file.purpose, file.path.display()),
-    );
-    progress.begin("starting its process with", subject).map_err(|error| cancelled(&error))?;
+    if let Some(file) = files::named(spec).pop() {
+        progress.begin_with(STARTING, &file)?;
+    } else {
+        let begun = progress.begin(STARTING, "the launcher", Path::new(""));
+        begun.map_err(|error| cancelled(&error))?;
+    }
     let failed = |what: &str, error: &io::Error| {
         ApiError::new(
             ErrorKind::Unavailable,

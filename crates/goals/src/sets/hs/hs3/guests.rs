@@ -1,4 +1,4 @@
-//! Loads of HS3 on guests: VMCI sockets, TCP, and a latency-sensitive VM.
+//! Loads on guests: VMCI sockets, TCP, and a latency-sensitive VM.
 //!
 //! The throughput of two guests changes by several percent from one start of a build to the next:
 //! a sample of a stream is the mean of several starts. A response time changes with the machine,
@@ -44,25 +44,15 @@ const ON_ONE: Option<[u32; 3]> = Some([0, 0, 0]);
 
 /// Compares all loads on guests with those of the build in the folder `old`.
 pub(super) fn run(lab: &mut Lab, results: &mut Results, plan: Plan, old: &Path) -> Measured<()> {
-    let mut compare = |lab: &mut Lab, goal, figure, setting: &Setting, measure: Measure| {
-        let outcome = Rounds::take(setting.plan, &["before", "after"], Some(watched(figure)), |build| {
-            let programs = if build == "before" { old.to_owned() } else { lab.setup().programs.clone() };
-            sample(lab, setting, &programs, figure, measure)
-        });
-        let outcome = outcome.and_then(|rounds| record(results, goal, &rounds, figure));
-        results.settle(&[goal], outcome);
-    };
     let options = DaemonOptions::default().preferred();
-
-    let copies = options.clone().env("TAUT_MICRO_VMCI", "buffer=65580,rx=16,tx=16,copy=on");
-    let setting = Setting { options: copies, guests: pair, cpus: ON_ONE, starts: 5, plan };
-    compare(lab, "HS3-VC-G1", "mbit_s", &setting, |lab| {
-        throughput(lab, "vsock a b --message 64KiB --socket-size 256KiB", "cells.0.repeats")
-    });
+    streams(lab, results, plan, old, "HS3-VC-G1");
+    let mut compare = |lab: &mut Lab, goal, figure, setting: &Setting, measure: Measure| {
+        compare(lab, results, old, (goal, figure), setting, measure);
+    };
 
     let polling = options.clone().args("--fabric-poll-us 1000");
     let many = Plan { most: 4 * plan.most, ..plan };
-    let setting = Setting { options: polling, cpus: IN_TURNS, starts: 1, plan: many, ..setting };
+    let setting = Setting { options: polling, guests: pair, cpus: IN_TURNS, starts: 1, plan: many };
     compare(lab, "HS3-VC-G3", "p50_us", &setting, |lab| {
         responses(lab, "vsock a b --mode rr --message 256 --socket-size 64KiB", "cells.0.repeats")
     });
@@ -78,6 +68,32 @@ pub(super) fn run(lab: &mut Lab, results: &mut Results, plan: Plan, old: &Path) 
     let setting = Setting { guests: neighbours, cpus: None, starts: 1, ..setting };
     compare(lab, "HS3-PL2", "per_s", &setting, requests);
     Ok(())
+}
+
+/// Compares streams of VMCI sockets with those of the build in the folder `old`.
+pub(in crate::sets) fn streams(lab: &mut Lab, results: &mut Results, plan: Plan, old: &Path, goal: &str) {
+    let options = DaemonOptions::default().preferred();
+    let options = options.env("TAUT_MICRO_VMCI", "buffer=65580,rx=16,tx=16,copy=on");
+    let setting = Setting { options, guests: pair, cpus: ON_ONE, starts: 5, plan };
+    compare(lab, results, old, (goal, "mbit_s"), &setting, |lab| {
+        throughput(lab, "vsock a b --message 64KiB --socket-size 256KiB", "cells.0.repeats")
+    });
+}
+
+fn compare(
+    lab: &mut Lab,
+    results: &mut Results,
+    old: &Path,
+    (goal, figure): (&str, &str),
+    setting: &Setting,
+    measure: Measure,
+) {
+    let outcome = Rounds::take(setting.plan, &["before", "after"], Some(watched(figure)), |build| {
+        let programs = if build == "before" { old.to_owned() } else { lab.setup().programs.clone() };
+        sample(lab, setting, &programs, figure, measure)
+    });
+    let outcome = outcome.and_then(|rounds| record(results, goal, &rounds, figure));
+    results.settle(&[goal], outcome);
 }
 
 /// Measures a figure on the current daemon's guests.

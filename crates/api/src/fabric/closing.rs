@@ -1,0 +1,193 @@
+//! Threads that close descriptors of strangers.
+//!
+//! Closing a descriptor can wait for as long as its sender likes: a file system in user space
+//! answers the close, or does not; a Unix socket that is closed closes the descriptors in its
+//! queue. No signal ends such a wait. Therefore a descriptor that came from a stranger is put into
+//! the [`ClosingQueue`] of its source, and a thread of its own closes it.
+//!
+//! One source occupies at most one thread, whatever it sends. Threads are started when all others
+//! are busy, so that a source that blocks its thread delays no other one.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use super::PortId;
+
+/// Descriptors of one source that may wait behind a close that lasts [`LONG`].
+pub const MOST_WAITING: usize = 256;
+/// Descriptors of one source that may wait until a thread has time for them.
+const MOST_AT_ONCE: usize = 4096;
+/// Duration of a close that is reported.
+pub const LONG: Duration = Duration::from_secs(1);
+/// Threads that stay when there is nothing to close.
+const IDLE: usize = 8;
+/// Most threads of the process, blocked ones included.
+const MOST_THREADS: usize = 512;
+
+/// The descriptors of one source that wait to be closed. Clones are the same queue.
+#[derive(Debug, Clone)]
+pub struct ClosingQueue(Arc<Queue>);
+
+#[derive(Debug)]
+struct Queue {
+    port: PortId,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<OwnedFd>,
+    /// A thread closes the queue's descriptors, or the queue waits for one.
+    scheduled: bool,
+    /// Beginning of the close that is under way.
+    since: Option<Instant>,
+    /// A close that lasted long was reported.
+    reported: bool,
+}
+
+impl State {
+    fn lasts_long(&self) -> bool {
+        self.since.is_some_and(|since| since.elapsed() > LONG)
+    }
+}
+
+/// The threads and the queues that wait for one.
+#[derive(Debug)]
+struct Pool {
+    state: Mutex<Work>,
+    added: Condvar,
+}
+
+#[derive(Debug)]
+struct Work {
+    ready: VecDeque<Arc<Queue>>,
+    /// Queues that a thread works on.
+    busy: Vec<Arc<Queue>>,
+    threads: usize,
+    idle: usize,
+}
+
+static POOL: Pool = Pool {
+    state: Mutex::new(Work { ready: VecDeque::new(), busy: Vec::new(), threads: 0, idle: 0 }),
+    added: Condvar::new(),
+};
+
+impl ClosingQueue {
+    /// Makes an empty queue for the strangers at a port. A later port with the same number has
+    /// another one.
+    pub fn new(port: PortId) -> Self {
+        Self(Arc::new(Queue { port, state: Mutex::default() }))
+    }
+
+    /// Makes an empty queue for descriptors that belong to no port. A long close is not reported.
+    pub fn unreported() -> Self {
+        let state = State { reported: true, ..State::default() };
+        Self(Arc::new(Queue { port: PortId(0), state: Mutex::new(state) }))
+    }
+
+    /// Has the descriptor closed by a thread.
+    pub(super) fn close(&self, fd: OwnedFd) {
+        let mut state = locked(&self.0.state);
+        state.waiting.push_back(fd);
+        if !std::mem::replace(&mut state.scheduled, true) {
+            drop(state);
+            POOL.add(Arc::clone(&self.0));
+        }
+    }
+
+    /// Tells whether so many descriptors wait that the source must not send more.
+    pub fn is_clogged(&self) -> bool {
+        let state = locked(&self.0.state);
+        let waiting = state.waiting.len();
+        waiting >= MOST_AT_ONCE || waiting >= MOST_WAITING && state.lasts_long()
+    }
+}
+
+/// Returns the ports at which a close has lasted for longer than [`LONG`], each once in the life of
+/// its queue.
+pub fn overdue() -> Vec<PortId> {
+    let is_new = |queue: &&Arc<Queue>| {
+        let mut state = locked(&queue.state);
+        state.lasts_long() && !std::mem::replace(&mut state.reported, true)
+    };
+    locked(&POOL.state).busy.iter().filter(is_new).map(|queue| queue.port).collect()
+}
+
+impl Pool {
+    /// Gives a queue to a thread that is idle, or to a new one.
+    fn add(&'static self, queue: Arc<Queue>) {
+        let mut work = locked(&self.state);
+        work.ready.push_back(queue);
+        if work.idle >= work.ready.len() {
+            self.added.notify_one();
+        } else if work.threads < MOST_THREADS {
+            work.threads += 1;
+            drop(work);
+            let started = std::thread::Builder::new().name("closing".to_owned()).spawn(|| self.run());
+            if started.is_err() {
+                // The next thread that is free takes the queue.
+                locked(&self.state).threads -= 1;
+            }
+        }
+    }
+
+    fn run(&self) {
+        run_anywhere();
+        while let Some(queue) = self.next() {
+            queue.close_all();
+            locked(&self.state).busy.retain(|busy| !Arc::ptr_eq(busy, &queue));
+        }
+    }
+
+    /// Waits for a queue. Returns `None` if enough other threads wait.
+    fn next(&self) -> Option<Arc<Queue>> {
+        let mut work = locked(&self.state);
+        loop {
+            if let Some(queue) = work.ready.pop_front() {
+                work.busy.push(Arc::clone(&queue));
+                return Some(queue);
+            }
+            if work.idle >= IDLE {
+                work.threads -= 1;
+                return None;
+            }
+            work.idle += 1;
+            work = self.added.wait(work).unwrap_or_else(PoisonError::into_inner);
+            work.idle -= 1;
+        }
+    }
+}
+
+impl Queue {
+    fn close_all(&self) {
+        loop {
+            let fd = {
+                let mut state = locked(&self.state);
+                let Some(fd) = state.waiting.pop_front() else {
+                    (state.since, state.scheduled) = (None, false);
+                    return;
+                };
+                state.since = Some(Instant::now());
+                fd
+            };
+            drop(fd);
+        }
+    }
+}
+
+/// Lifts the binding to pCPUs that the thread has from the thread that started it, which may own
+/// one.
+fn run_anywhere() {
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
+    // A thread that stays bound closes descriptors all the same.
+    let _ = sched_setaffinity(None, &all);
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,232 @@
+//! Descriptors of strangers, which are never closed by the thread that drops them.
+
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, accept_with, recvmsg};
+
+use super::channel::MAX_FDS;
+use super::closing::ClosingQueue;
+
+/// A descriptor whose close may wait for a stranger: one that a front end has sent, or a socket at
+/// whose other end a stranger is. When it is dropped, a thread of [`super::closing`] closes it.
+#[derive(Debug)]
+pub struct ForeignFd {
+    /// `None` only while the value is dropped.
+    fd: Option<OwnedFd>,
+    /// `None` if the close does not wait.
+    queue: Option<ClosingQueue>,
+}
+
+impl ForeignFd {
+    /// Takes a descriptor of the source that has this queue.
+    pub fn new(fd: OwnedFd, queue: &ClosingQueue) -> Self {
+        Self { fd: Some(fd), queue: Some(queue.clone()) }
+    }
+
+    /// Takes several descriptors of one source.
+    pub fn all(fds: Vec<OwnedFd>, queue: &ClosingQueue) -> Vec<Self> {
+        fds.into_iter().map(|fd| Self::new(fd, queue)).collect()
+    }
+
+    /// Notes that the descriptor is one whose close never waits: an eventfd, or a memory file.
+    pub fn admit(&mut self) {
+        self.queue = None;
+    }
+
+    /// Tells whether so many descriptors of the source wait to be closed that it must not send
+    /// more.
+    pub fn is_clogged(&self) -> bool {
+        self.queue.as_ref().is_some_and(ClosingQueue::is_clogged)
+    }
+
+    /// Makes a duplicate with another number.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { fd: Some(self.as_fd().try_clone_to_owned()?), queue: self.queue.clone() })
+    }
+
+    /// Accepts a connection at a listening socket.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn accept(&self, flags: SocketFlags) -> rustix::io::Result<Self> {
+        let socket = accept_with(self, flags | SocketFlags::CLOEXEC)?;
+        Ok(Self { fd: Some(socket), queue: self.queue.clone() })
+    }
+
+    /// Receives bytes from a socket, without waiting, and adds descriptors that come with them to
+    /// `fds`. Returns the number of bytes; 0 is the end of the stream.
+    ///
+    /// # Errors
+    /// The kernel's error; [`Errno::AGAIN`] if there is nothing to receive.
+    pub fn receive(&self, bytes: &mut [u8], fds: &mut Vec<Self>) -> rustix::io::Result<usize> {
+        // The kernel closes descriptors without room here on this thread.
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let got = recvmsg(self, &mut [IoSliceMut::new(bytes)], &mut control, flags)?.bytes;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(received) = message {
+                fds.extend(received.map(|fd| Self { fd: Some(fd), queue: self.queue.clone() }));
+            }
+        }
+        Ok(got)
+    }
+
+    /// Receives bytes from a socket over which no descriptor is expected. Those that come are
+    /// closed by the threads: a plain `recv` would close them on this one.
+    ///
+    /// # Errors
+    /// As [`Self::receive`]; [`Errno::CONNABORTED`] if the peer has sent more descriptors than can
+    /// be closed.
+    pub fn receive_bytes(&self, bytes: &mut [u8]) -> rustix::io::Result<usize> {
+        let mut unwanted = Vec::new();
+        let got = self.receive(bytes, &mut unwanted)?;
+        if !unwanted.is_empty() && self.is_clogged() {
+            return Err(Errno::CONNABORTED);
+        }
+        Ok(got)
+    }
+}
+
+/// Closes descriptors of strangers that were not asked for. Each has a queue of its own.
+pub fn discard(fds: impl IntoIterator<Item = OwnedFd>) {
+    for fd in fds {
+        drop(ForeignFd::new(fd, &ClosingQueue::unreported()));
+    }
+}
+
+impl From<OwnedFd> for ForeignFd {
+    /// Takes a descriptor of this process's own, whose close never waits.
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd: Some(fd), queue: None }
+    }
+}
+
+impl AsFd for ForeignFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_ref().expect("only `drop` takes it").as_fd()
+    }
+}
+
+impl Drop for ForeignFd {
+    fn drop(&mut self) {
+        if let (Some(fd), Some(queue)) = (self.fd.take(), &self.queue) {
+            queue.close(fd);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, IoSlice, Read as _};
+    use std::os::unix::net::UnixStream;
+    use std::time::{Duration, Instant};
+
+    use rustix::net::{
+        AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType, sendmsg, sockopt,
+    };
+
+    use super::super::PortId;
+    use super::super::closing::{LONG, MOST_WAITING, overdue};
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    /// A connected TCP socket whose close waits for up to an hour: the peer takes nothing.
+    fn lingering() -> (OwnedFd, std::net::TcpStream) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, _) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        while rustix::net::send(&socket, &[0; 4096], SendFlags::empty()).is_ok() {}
+        sockopt::set_socket_linger(&socket, Some(Duration::from_secs(3600))).unwrap();
+        socket.set_nonblocking(false).unwrap();
+        (socket.into(), peer)
+    }
+
+    fn until(what: &str, holds: impl Fn() -> bool) {
+        let end = Instant::now() + SOON;
+        while !holds() {
+            assert!(Instant::now() < end, "{what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until the other end of the stream is closed.
+    fn is_closed(stream: &UnixStream) -> bool {
+        stream.set_nonblocking(true).unwrap();
+        match (&mut &*stream).read(&mut [0; 1]) {
+            Ok(got) => got == 0,
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        }
+    }
+
+    #[test]
+    fn a_close_that_waits_holds_up_neither_its_thread_nor_another_source() {
+        let (slow, peer) = lingering();
+        let hostile = ClosingQueue::new(PortId(7));
+        let begun = Instant::now();
+        drop(ForeignFd::new(slow, &hostile));
+        let (behind, other_end) = UnixStream::pair().unwrap();
+        drop(ForeignFd::new(behind.into(), &hostile));
+        assert!(begun.elapsed() < LONG, "dropping it took {:?}", begun.elapsed());
+
+        // More sources than threads that are kept, all at once.
+        let honest: Vec<_> = (0..20).map(|port| ClosingQueue::new(PortId(port))).collect();
+        for queue in &honest {
+            let (here, there) = UnixStream::pair().unwrap();
+            drop(ForeignFd::new(here.into(), queue));
+            until("another source's descriptor is closed", || is_closed(&there));
+        }
+        until("the close is reported", || overdue().contains(&PortId(7)));
+        assert!(!overdue().contains(&PortId(7)), "it is reported once");
+        assert!(!is_closed(&other_end), "one source has one thread");
+
+        for _ in 0..MOST_WAITING {
+            let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+            drop(ForeignFd::new(event, &hostile));
+        }
+        until("the queue is clogged", || hostile.is_clogged());
+        assert!(!honest[0].is_clogged());
+        drop(peer);
+        until("the close ends with its peer", || is_closed(&other_end));
+        until("the queue is empty", || !hostile.is_clogged());
+    }
+
+    #[test]
+    fn descriptors_that_nobody_expects_are_closed_and_the_bytes_are_read() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let queue = ClosingQueue::new(PortId(1));
+        let here = ForeignFd::new(here.into(), &queue);
+        let (inner, other_end) = UnixStream::pair().unwrap();
+        let fds = [inner.as_fd(); 253];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        sendmsg(&there, &[IoSlice::new(b"bytes")], &mut control, SendFlags::empty()).unwrap();
+        drop(inner);
+        let mut bytes = [0; 16];
+        assert_eq!(here.receive_bytes(&mut bytes), Ok(5));
+        assert_eq!(&bytes[..5], b"bytes");
+        until("the descriptors are closed", || is_closed(&other_end));
+        assert_eq!(here.receive_bytes(&mut bytes), Err(Errno::AGAIN));
+        drop(there);
+        assert_eq!(here.receive_bytes(&mut bytes), Ok(0));
+    }
+
+    #[test]
+    fn what_is_accepted_or_duplicated_has_the_queue_of_its_socket() {
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        let foreign = ForeignFd::new(socket, &ClosingQueue::new(PortId(1)));
+        assert!(foreign.try_clone().unwrap().queue.is_some());
+        let mut own = foreign.try_clone().unwrap();
+        own.admit();
+        assert!(own.queue.is_none() && own.try_clone().unwrap().queue.is_none());
+    }
+}

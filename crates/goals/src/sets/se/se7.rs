@@ -1,0 +1,139 @@
+//! SE7: a VM with five connections, beside 64 of its connections to a peer that has granted 4 GiB
+//! of credit on each and posts no receive buffers.
+//!
+//! Streams run on one pCPU, where their throughput tells the CPU time of a byte. Requests take
+//! turns on two. In a round everything is measured with the peer and without it; the peer is
+//! another one each time. What the 64 connections cost the VM itself does not count: its program
+//! looks at connections without progress every 10 ms, as a kernel wakes a program only when there
+//! is room.
+
+use serde_json::json;
+
+use crate::figure::{Bound, Value, shown};
+use crate::lab::{DaemonOptions, Lab};
+use crate::machine::{Command, Doc, Job, Signal};
+use crate::reason::{Context, Measured, require};
+use crate::rounds::{Plan, Rounds, Sample};
+use crate::row::{Goal, Results, Row};
+use crate::sets::vc_g::cells::Cell;
+use crate::sets::vc_g::guests::{bench, micro};
+
+const CONNECTIONS: u32 = 64;
+const DEVICE: &str = "TAUT_MICRO_VMCI";
+const STREAM: u32 = 65536;
+const REQUEST: u32 = 256;
+/// Streams at once. Requests are measured on one connection after them.
+const STREAMS: u32 = 5;
+
+pub(super) const ROW: Row = Row {
+    id: "SE7",
+    what: "five streams, and requests, of a VM beside 64 connections to a peer that takes nothing",
+    on: "three microguests, in alternation with and without the peer",
+    goals: &[
+        Goal::new("SE7-throughput", &[Bound::AtLeast(0.95, "x without the peer")]),
+        Goal::new("SE7-p99", &[Bound::AtMost(1.1, "x without the peer")]),
+        Goal::new("SE7-memory", &[Bound::AtMost(5.0, "MiB more of the fabric at most")]),
+    ],
+    run,
+};
+
+fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
+    let daemon = lab.start_lan(DaemonOptions::default().preferred())?;
+    micro(lab, "victim", "10.82.0.1", "goals")?;
+    micro(lab, "reader", "10.82.0.2", "goals")?;
+    // Microguests that start from now on fall silent after so many connections.
+    lab.machine().signal(daemon.job.pid, Signal::Kill)?;
+    lab.machine().wait(&daemon.job, std::time::Duration::from_secs(10))?;
+    lab.restart_daemon(&daemon.env(DEVICE, &format!("silent={CONNECTIONS}")))?;
+    let peer = "[vmci]\ndomains = [\"goals\"]\n";
+    lab.create_vm("peer", &format!("kind = \"micro\"\nmemory = \"16MiB\"\n{peer}"))?;
+
+    let plan = Plan::exactly(lab.pick(15, 3));
+    let rounds = Rounds::take(plan, &["beside", "alone"], None, |cell| sample(lab, cell))?;
+    let both = |figure: &str| -> Measured<String> {
+        let [beside, alone] = ["beside", "alone"].map(|cell| rounds.median(cell, figure));
+        Ok(format!("{} beside, {} alone", shown(beside?.value), shown(alone?.value)))
+    };
+    let ratio = rounds.ratio("beside", "alone", "mbit_s")?;
+    results.record("SE7-throughput", [ratio], format!("Mbit/s of {STREAMS} streams: {}", both("mbit_s")?));
+    let ratio = rounds.ratio("beside", "alone", "p99_us")?;
+    results.record("SE7-p99", [ratio], format!("µs of a request: {}", both("p99_us")?));
+    let more = Value::greatest(&rounds.figures("beside", "more_mib")?)?;
+    results.record("SE7-memory", [more], format!("{CONNECTIONS} connections in each round"));
+    Ok(())
+}
+
+fn sample(lab: &mut Lab, cell: &str) -> Measured<Sample> {
+    let before = fabric_mib(lab)?;
+    let attack = if cell == "beside" { Some(attack(lab)?) } else { None };
+    let measured = measure(lab);
+    let after = fabric_mib(lab)?;
+    if let Some(job) = attack {
+        let still = lab.machine().is_running(&job);
+        end_attack(lab, &job)?;
+        require(still, "the connections to the peer ended before the measurement")?;
+    }
+    let (mbit_s, p99_us) = measured?;
+    let doc = json!({ "mbit_s": mbit_s, "p99_us": p99_us, "more_mib": after - before });
+    Ok(Sample::new(Doc::from(doc)))
+}
+
+/// Starts the peer and the connections to it, and waits until it is seen to take nothing.
+fn attack(lab: &mut Lab) -> Measured<Job> {
+    let before = stalls(lab)?;
+    lab.taut("vm start --wait peer")?;
+    let words = format!(
+        "vsock victim peer --message 64KiB --socket-size 64KiB --sessions {CONNECTIONS} --duration 600"
+    );
+    let command = lab.bench_command(words).record("attack");
+    let job = lab.start(&command)?;
+    lab.until("the peer is seen to take nothing", 20, |lab| {
+        require(lab.machine().is_running(&job), "the program with the connections has ended")?;
+        Ok(stalls(lab)? > before)
+    })
+    .when("the peer")?;
+    Ok(job)
+}
+
+fn end_attack(lab: &mut Lab, job: &Job) -> Measured<()> {
+    lab.end(job);
+    lab.taut("vm stop --force peer").map(drop)
+}
+
+/// Number of times that a VM was seen to take nothing from its device.
+fn stalls(lab: &mut Lab) -> Measured<usize> {
+    let mut count = 0;
+    for event in lab.taut_json("events")?.list("")? {
+        count += usize::from(event.text("kind")? == "vmci.stalled");
+    }
+    Ok(count)
+}
+
+/// Measures the throughput of streams on one pCPU in Mbit/s, then the 99th percentile of requests
+/// on two, in µs.
+fn measure(lab: &mut Lab) -> Measured<(f64, f64)> {
+    let seconds = lab.pick(2, 1);
+    bind(lab, [0, 0, 0])?;
+    let words = "victim reader --message 64KiB --socket-size 256KiB";
+    let report = bench(lab, &format!("{words} --sessions {STREAMS} --duration {seconds}"))?;
+    let mbit_s = Cell { sessions: STREAMS, ..Cell::of("vsock", STREAM) }.median(&report, "mbit_s")?;
+    bind(lab, [0, 1, 1])?;
+    let words = "victim reader --mode rr --message 256 --socket-size 64KiB";
+    let report = bench(lab, &format!("{words} --duration {seconds}"))?;
+    Ok((mbit_s, Cell::of("vsock", REQUEST).median(&report, "p99_us")?))
+}
+
+/// Binds fabric, victim and reader to pCPUs.
+fn bind(lab: &mut Lab, cpus: [u32; 3]) -> Measured<()> {
+    let pids = [lab.fabric_pid()?, lab.vm_pid("victim")?, lab.vm_pid("reader")?];
+    for (pid, cpu) in pids.into_iter().zip(cpus) {
+        lab.run(&Command::new("taskset").args(format!("--all-tasks --pid --cpu-list {cpu} {pid}")))?;
+    }
+    Ok(())
+}
+
+/// The fabric's own memory in MiB. Guests' memory, which it maps, is not part of it.
+fn fabric_mib(lab: &mut Lab) -> Measured<f64> {
+    let pid = lab.fabric_pid()?;
+    Ok(lab.read(format!("/proc/{pid}/status"))?.number_between("RssAnon:", "kB")? / 1024.0)
+}

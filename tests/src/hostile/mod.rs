@@ -1,0 +1,99 @@
+//! A hostile front end: acts that must harm nobody but the port on which they are done.
+//!
+//! Each act is one session on the port under attack. It says what must become of the session and
+//! which words must explain that, and fails if it could not do what its name claims.
+
+mod descriptors;
+mod frames;
+mod front_end;
+mod memory;
+mod messages;
+mod neighbours;
+mod rings;
+mod stage;
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use vhost::vhost_user::message::FrontendReq;
+
+use crate::fuse::Fuse;
+use front_end::FrontEnd;
+pub use neighbours::{Neighbours, Seen};
+pub use stage::Stage;
+
+/// Required end of an act's session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// The fabric ends it, and `taut port list` has these words as reason.
+    Ended(&'static str),
+    /// The fabric ends it, and its port is in quarantine. An event has these words.
+    Quarantined(&'static str),
+    /// The fabric stops its rings, and `taut port list` has these words as reason.
+    Broken(&'static str),
+    /// The fabric goes on serving it.
+    Served,
+    /// Either: the act is within the rules or not, depending on the host or on time.
+    Any,
+    /// The front end itself is gone.
+    Left,
+}
+
+type Run = Box<dyn Fn(&mut FrontEnd, &Tools) -> io::Result<()> + Send + Sync>;
+
+/// One act.
+pub struct Act {
+    /// Description of what the front end does.
+    pub name: String,
+    /// Required end of its session.
+    pub effect: Effect,
+    /// The act takes seconds.
+    pub is_slow: bool,
+    run: Run,
+}
+
+impl fmt::Debug for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Act").field("name", &self.name).field("effect", &self.effect).finish_non_exhaustive()
+    }
+}
+
+impl Act {
+    fn new(
+        name: impl Into<String>,
+        effect: Effect,
+        run: impl Fn(&mut FrontEnd, &Tools) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Self { name: name.into(), effect, is_slow: false, run: Box::new(run) }
+    }
+
+    fn slow(self) -> Self {
+        Self { is_slow: true, ..self }
+    }
+}
+
+/// Resources that acts use besides their connection.
+#[derive(Debug)]
+pub struct Tools {
+    /// A file system of the attacker's.
+    pub fuse: Fuse,
+    /// Ethernet address of a port that accepts no offloads.
+    pub sink: [u8; 6],
+}
+
+/// Returns all acts.
+pub fn acts() -> Vec<Act> {
+    let groups = [descriptors::acts(), memory::acts(), messages::acts(), rings::acts(), frames::acts()];
+    groups.into_iter().flatten().collect()
+}
+
+/// Returns the error unless the act has done what it claims.
+fn claim(done: bool, what: &str) -> io::Result<()> {
+    if done { Ok(()) } else { Err(io::Error::other(what.to_owned())) }
+}
+
+/// Sends a descriptor as the kick of the first queue.
+fn send_kick(front: &FrontEnd, fd: &OwnedFd) -> io::Result<()> {
+    front.send(FrontendReq::SET_VRING_KICK, &0_u64.to_ne_bytes(), &[fd.as_fd()])
+}

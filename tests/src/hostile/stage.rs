@@ -1,0 +1,162 @@
+//! The stage of the acts: a daemon, the port under attack, and its neighbours.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::front_end::FrontEnd;
+use super::{Act, Effect, Neighbours, Tools};
+use crate::fuse::Fuse;
+use crate::{Taut, eventually};
+
+/// Name of the port under attack.
+const PORT: &str = "hostile";
+/// Its address.
+pub(super) const MAC: [u8; 6] = [2, 0x66, 0, 0, 0, 0x66];
+
+/// Time between two questions to `tautd`.
+const LOOK: Duration = Duration::from_millis(20);
+/// Longest wait until `tautd` tells about an act.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A daemon with a port under attack.
+#[derive(Debug)]
+pub struct Stage {
+    /// The honest ports.
+    pub neighbours: Neighbours,
+    tools: Tools,
+    socket: PathBuf,
+    /// The daemon.
+    pub taut: Taut,
+}
+
+impl Stage {
+    /// Starts a daemon, its neighbours and the port under attack.
+    pub fn start() -> Self {
+        let taut = Taut::start().with_lan();
+        let neighbours = Neighbours::start(&taut, "lan");
+        let fuse = Fuse::mount(&taut.dir().join("fuse")).expect("root can mount FUSE");
+        let socket = taut.dir().join("hostile.sock");
+        let stage = Self { neighbours, tools: Tools { fuse, sink: Neighbours::sink() }, socket, taut };
+        stage.attach();
+        stage
+    }
+
+    fn attach(&self) {
+        let socket = self.socket.to_str().expect("a temporary path is text");
+        let mac = MAC.map(|octet| format!("{octet:02x}")).join(":");
+        let words = ["port", "attach", PORT, "--portgroup", "lan", "--mac", &mac, "--path", socket];
+        self.taut.ok(words.into_iter().chain(["--listen", "--offloads"]));
+    }
+
+    /// Performs an act once. With `explained`, what the port's user is told about it is checked,
+    /// too.
+    ///
+    /// # Errors
+    /// The act did not do what it claims, or did not have its effect.
+    pub fn perform(&self, act: &Act, explained: bool) -> Result<(), String> {
+        let failed = |why: &str| format!("{}: {why}", act.name);
+        let mut front = FrontEnd::connect(&self.socket).map_err(|error| failed(&error.to_string()))?;
+        let done = (act.run)(&mut front, &self.tools);
+        done.map_err(|error| failed(&format!("it could not be done: {error}")))?;
+        match act.effect {
+            Effect::Ended(words) => {
+                require(front.is_ended(), || failed("the session goes on"))?;
+                if explained {
+                    self.await_reason(words).map_err(|why| failed(&why))?;
+                }
+            }
+            Effect::Quarantined(words) => {
+                require(front.is_ended(), || failed("the session goes on"))?;
+                self.await_reason("in quarantine").map_err(|why| failed(&why))?;
+                if explained {
+                    self.await_event("port.quarantined", words).map_err(|why| failed(&why))?;
+                }
+                drop(front);
+                self.taut.ok(["port", "detach", PORT]);
+                self.attach();
+            }
+            Effect::Broken(words) => {
+                require(front.is_broken(), || failed("no ring is broken"))?;
+                if explained {
+                    self.await_reason(words).map_err(|why| failed(&why))?;
+                }
+                require(front.is_served(), || failed("a broken ring has ended the session"))?;
+            }
+            Effect::Served => {
+                require(front.is_served(), || failed(&format!("the session was ended: {}", self.reason())))?;
+            }
+            Effect::Any => _ = front.is_served(),
+            Effect::Left => {}
+        }
+        Ok(())
+    }
+
+    /// Calls `meanwhile` while a thread of the fabric waits for the close of a descriptor.
+    pub fn while_a_close_waits(&self, meanwhile: impl FnOnce()) {
+        let front = FrontEnd::connect(&self.socket).expect("the port listens");
+        front.negotiate().expect("the fabric takes a session");
+        self.tools.fuse.withhold();
+        let file = self.tools.fuse.open().expect("the file system answers this process");
+        super::send_kick(&front, &file).expect("the session goes on");
+        drop(file);
+        eventually("the fabric closes the file", || (self.tools.fuse.waiting() > 0).then_some(()));
+        meanwhile();
+        self.tools.fuse.release();
+    }
+
+    /// Begins a session as an honest front end does, and ends it.
+    ///
+    /// # Errors
+    /// The fabric does not serve it.
+    pub fn behave(&self) -> Result<(), String> {
+        let mut front = FrontEnd::connect(&self.socket).map_err(|error| error.to_string())?;
+        front.set_up().map_err(|error| format!("an honest session: {error}"))?;
+        require(front.is_served(), || "an honest session was ended".to_owned())
+    }
+
+    /// Returns why the port's link is not up.
+    fn reason(&self) -> String {
+        let ports = self.taut.json(["port", "list"]);
+        let owner = format!("external/{PORT}");
+        let port = ports.as_array().and_then(|all| all.iter().find(|port| port["owner"] == *owner));
+        port.and_then(|port| port["reason"].as_str()).unwrap_or("no reason").to_owned()
+    }
+
+    /// Waits until the port's reason has these words.
+    fn await_reason(&self, words: &str) -> Result<(), String> {
+        let mut reason = String::new();
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            reason = self.reason();
+            if reason.contains(words) {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK);
+        }
+        Err(format!("the reason is `{reason}` instead of `{words}`"))
+    }
+
+    /// Waits for an event of this kind with these words.
+    ///
+    /// # Errors
+    /// It does not come.
+    pub fn await_event(&self, kind: &str, words: &str) -> Result<(), String> {
+        let end = Instant::now() + PATIENCE;
+        let told = |event: &Value| {
+            event["kind"] == kind && event["message"].as_str().is_some_and(|text| text.contains(words))
+        };
+        while Instant::now() < end {
+            if self.taut.json(["events"]).as_array().is_some_and(|events| events.iter().any(told)) {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK);
+        }
+        Err(format!("no event {kind} with `{words}`"))
+    }
+}
+
+fn require(holds: bool, why: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(why()) }
+}
