@@ -251,6 +251,11 @@ impl Groups {
         let mut entered = BTreeSet::new();
         for controller in self.controllers_for(std::slice::from_ref(vm)) {
             let Some(dir) = controller.group(&self.root, vm.pid, &vm.group()) else { continue };
+            if !dir.exists() && !self.record.made.contains_key(&dir) {
+                // The process has begun to end since the groups were recorded: cgroup v1 then names
+                // the root as its group. A group made there would never be removed.
+                continue;
+            }
             let done = make_dir(&dir).and_then(|()| {
                 short.unlimited.extend(self.set_limits(controller, vm, &dir));
                 let set = set_shares(controller, vm, &dir);

@@ -66,6 +66,29 @@ fn with_cgroup_v1_a_waiting_process_is_limited_in_two_groups() {
 }
 
 #[test]
+fn with_cgroup_v1_a_process_that_ends_meanwhile_leaves_no_group() {
+    let host = Host::v1();
+    host.write("sys/fs/cgroup/pids/cgroup.procs", "");
+    host.write("sys/fs/cgroup/memory/box/cgroup.procs", "");
+    host.is_in("8:pids:/\n4:memory:/box\n");
+    // The process ends when it is put into its first group.
+    let end = |dir: &Path, _| {
+        let root = dir.ancestors().nth(5).unwrap();
+        fs::write(root.join("proc/77/cgroup"), "8:pids:/\n4:memory:/\n").unwrap();
+        Err(io::ErrorKind::NotFound.into())
+    };
+    let mut groups = Groups::with_kernel(host.root.path(), host.ledger(), end).unwrap();
+    groups.limit(&vm(), 77, &LIMITS, Instant::now()).unwrap();
+    assert!(host.read(&format!("pids/{NAME}/pids.max")).contains("81"));
+    clear(&mut groups);
+    for group in ["pids", "memory", "memory/box"] {
+        let group = host.root.path().join("sys/fs/cgroup").join(group).join(NAME);
+        assert!(!group.exists(), "{}", group.display());
+    }
+    assert!(groups.is_idle());
+}
+
+#[test]
 fn with_cgroup_v2_limits_remain_when_shares_go() {
     let host = Host::v2();
     host.write("proc/self/mounts", "cgroup /sys/fs/cgroup cgroup2 rw,memory_hugetlb_accounting 0 0\n");
