@@ -41,7 +41,8 @@ while [ ! -e "$dir/stop" ]; do
     i=$((i + 1))
     echo "$i" >"$dir/done.new" && mv "$dir/done.new" "$dir/done"
   }
-  sleep 0.2
+  # Ten events of a VM are kept in a second.
+  sleep 1
 done
 "#;
 

@@ -15,6 +15,8 @@ use crate::reason::{Measured, NotMeasured, require};
 
 /// Programs of taut and of its VMs begin with one of these.
 const OURS: [&str; 2] = ["taut", "qemu-system"];
+/// Attempts to list what changes all the time.
+const ATTEMPTS: usize = 20;
 /// Column `State` of a listening socket in `/proc/net/tcp`.
 const LISTENING: &str = "0A";
 
@@ -207,8 +209,16 @@ impl Lab<'_> {
 
     /// Lines of a program's output, of which one must have `part`.
     fn listed(&mut self, command: &Command, part: &str) -> Measured<Vec<String>> {
-        // A folder may go while it is listed, which `find` takes for an error.
-        let ended = self.machine.run(command)?;
+        // A folder may go while it is listed, which `find` takes for an error. `lsns` lists nothing
+        // if a process ends while it is looked at.
+        let mut ended = self.machine.run(command)?;
+        for _ in 1..ATTEMPTS {
+            if ended.stdout.contains(part) {
+                break;
+            }
+            self.sleep(0.05)?;
+            ended = self.machine.run(command)?;
+        }
         require(ended.stdout.contains(part), format!("`{}` lists nothing", ended.command))?;
         Ok(ended.stdout.lines().into_iter().map(str::to_owned).collect())
     }
