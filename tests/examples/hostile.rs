@@ -64,7 +64,7 @@ impl Total {
 fn main() {
     let wanted: usize = std::env::args().nth(1).and_then(|word| word.parse().ok()).expect("hostile SESSIONS");
     let stage = Stage::start();
-    let fabric = stage.taut.fabric_pid();
+    let fabric = stage.taut().fabric_pid();
     let acts = acts();
     let (mut hostile, mut honest) = (Total::default(), Total::default());
     let (mut failures, mut starts, mut performed) = (Vec::new(), 1, std::collections::BTreeSet::new());
@@ -102,9 +102,9 @@ fn main() {
         honest.add(sessions, seen);
         pass += 1;
     }
-    let deaths = stage.taut.json(["events"]);
+    let deaths = stage.taut().json(["events"]);
     let deaths = deaths.as_array().expect("a list").iter().filter(|event| event["kind"] == "fabric.died");
-    let same = stage.taut.fabric_pid() == fabric;
+    let same = stage.taut().fabric_pid() == fabric;
     let deaths = deaths.count().max(usize::from(!same));
     usual.sort_unstable();
     let base = usual[usual.len() / 2];

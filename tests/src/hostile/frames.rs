@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use taut_virtq::header::{GSO_TCPV4, NEEDS_CSUM, NetHeader};
 
 use super::front_end::{ENTRIES, FrontEnd};
-use super::{Act, Effect, Tools, claim};
+use super::{Act, Effect, Port, Tools, claim};
 
 /// Length of the longest frame, with its header.
-const LONGEST: usize = 65_000;
+pub(super) const LONGEST: usize = 65_000;
 /// Length of the Ethernet, IPv4 and TCP headers.
 const HEADERS: usize = 14 + 20 + 20;
 
@@ -20,12 +20,17 @@ pub(super) fn acts() -> Vec<Act> {
             front.set_up()?;
             let mut header = tso(1448);
             change(&mut header);
-            send(front, &header, &segment(tools.sink, LONGEST), times)
+            send(front, &header, &segment(Port::Plain.mac(), tools.sink, LONGEST), times)
         })
     };
     vec![
         frame("segments of one byte", |header| header.gso_size = 1, 1),
         frame("a ring full of segments of one byte", |header| header.gso_size = 1, ENTRIES),
+        frame(
+            "a ring full of the shortest segments that Linux sends",
+            |header| header.gso_size = 48,
+            ENTRIES,
+        ),
         frame("segments of 65,000 bytes", |header| header.gso_size = 65_000, 16),
         frame("segments of no bytes", |header| header.gso_size = 0, 16),
         frame("segments of an unknown kind", |header| header.gso_type = 0x77, 16),
@@ -43,14 +48,15 @@ pub(super) fn acts() -> Vec<Act> {
         }),
         Act::new("a ring full of frames from other addresses", Effect::Any, |front, tools| {
             front.set_up()?;
-            let mut frame = segment(tools.sink, 60);
+            let mut frame = segment(Port::Plain.mac(), tools.sink, 60);
             frame[6..12].copy_from_slice(&[2, 9, 9, 9, 9, 9]);
             send(front, &NetHeader::default(), &frame, ENTRIES)
         }),
     ]
 }
 
-fn tso(gso_size: u16) -> NetHeader {
+/// Builds the header of a frame that is cut into segments of this size.
+pub(super) fn tso(gso_size: u16) -> NetHeader {
     NetHeader {
         flags: NEEDS_CSUM,
         gso_type: GSO_TCPV4,
@@ -62,11 +68,11 @@ fn tso(gso_size: u16) -> NetHeader {
     }
 }
 
-/// A TCP segment to a port, as a guest's stack leaves it to its card.
-fn segment(to: [u8; 6], len: usize) -> Vec<u8> {
+/// Builds a TCP segment between two ports, as a guest's stack leaves it to its card.
+pub(super) fn segment(from: [u8; 6], to: [u8; 6], len: usize) -> Vec<u8> {
     let mut frame = vec![0; len];
     frame[..6].copy_from_slice(&to);
-    frame[6..12].copy_from_slice(&super::stage::MAC);
+    frame[6..12].copy_from_slice(&from);
     frame[12..14].copy_from_slice(&[0x08, 0x00]);
     frame[14] = 0x45;
     frame[16..18].copy_from_slice(&((len - 14) as u16).to_be_bytes());

@@ -31,6 +31,7 @@ pub(super) const MOST_FDS: usize = 253;
 #[derive(Debug)]
 pub(super) struct FrontEnd {
     path: PathBuf,
+    is_sealed: bool,
     /// The connection.
     pub(super) stream: UnixStream,
     /// The guest's memory.
@@ -53,11 +54,11 @@ pub(super) struct Queue {
 }
 
 impl FrontEnd {
-    /// Connects, and says nothing yet.
+    /// Connects, and says nothing yet. Its memory is sealed against shrinking, or not.
     ///
     /// # Errors
     /// Nobody listens for a long time, or there is no memory.
-    pub(super) fn connect(path: &Path) -> io::Result<Self> {
+    pub(super) fn connect(path: &Path, is_sealed: bool) -> io::Result<Self> {
         let end = Instant::now() + PATIENCE;
         let stream = loop {
             match UnixStream::connect(path) {
@@ -68,8 +69,9 @@ impl FrontEnd {
         };
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let ram = Ram::new(MEMORY).map_err(io::Error::other)?;
-        Ok(Self { path: path.to_owned(), stream, ram, queues: Vec::new() })
+        let ram = if is_sealed { Ram::new(MEMORY) } else { Ram::unsealed(MEMORY) };
+        let ram = ram.map_err(io::Error::other)?;
+        Ok(Self { path: path.to_owned(), is_sealed, stream, ram, queues: Vec::new() })
     }
 
     /// Makes another connection, which waits until this one has ended.
@@ -77,7 +79,7 @@ impl FrontEnd {
     /// # Errors
     /// As [`Self::connect`].
     pub(super) fn another(&self) -> io::Result<Self> {
-        Self::connect(&self.path)
+        Self::connect(&self.path, self.is_sealed)
     }
 
     /// Sends bytes with descriptors.
@@ -159,8 +161,16 @@ impl FrontEnd {
     pub(super) fn set_up(&mut self) -> io::Result<()> {
         self.negotiate()?;
         self.share_memory()?;
+        self.start_rings(ENTRIES)
+    }
+
+    /// Starts both rings, which are empty, in memory that is shared.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub(super) fn start_rings(&mut self, entries: u16) -> io::Result<()> {
         for number in 0..2 {
-            let layout = QueueLayout::allocate(&mut self.ram, ENTRIES).ok_or(ErrorKind::OutOfMemory)?;
+            let layout = QueueLayout::allocate(&mut self.ram, entries).ok_or(ErrorKind::OutOfMemory)?;
             let queue = Queue { layout, kick: event()?, call: event()?, err: event()? };
             self.start(number, &queue)?;
             self.queues.push(queue);
@@ -196,12 +206,37 @@ impl FrontEnd {
 
     /// Makes the first entries of a queue's available ring name these descriptors, and kicks.
     pub(super) fn offer(&self, queue: usize, heads: &[u16]) {
-        let avail = self.queues[queue].layout.avail;
-        for (at, head) in heads.iter().enumerate() {
-            self.write(avail + 4 + 2 * at as u64, &head.to_le_bytes());
+        self.offer_from(queue, 0, heads);
+    }
+
+    /// Makes the entries of a queue's available ring from this index on name these descriptors, and
+    /// kicks.
+    pub(super) fn offer_from(&self, queue: usize, index: u16, heads: &[u16]) {
+        let QueueLayout { avail, size, .. } = self.queues[queue].layout;
+        let mut next = index;
+        for head in heads {
+            self.write(avail + 4 + 2 * u64::from(next % size), &head.to_le_bytes());
+            next = next.wrapping_add(1);
         }
-        self.write(avail + 2, &(heads.len() as u16).to_le_bytes());
+        self.write(avail + 2, &next.to_le_bytes());
         raise(&self.queues[queue].kick);
+    }
+
+    /// Waits until the fabric has returned descriptors of a queue up to this index.
+    ///
+    /// # Errors
+    /// It has not for a long time.
+    pub(super) fn await_used(&self, queue: usize, index: u16) -> io::Result<()> {
+        let end = Instant::now() + PATIENCE;
+        while self.used(queue) != index {
+            if Instant::now() > end {
+                let used = self.used(queue);
+                let why = format!("queue {queue} was returned up to {used} instead of {index}");
+                return Err(io::Error::other(why));
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        Ok(())
     }
 
     /// Index up to which the fabric has returned descriptors of a queue.

@@ -172,7 +172,7 @@ fn region(region: [u64; 4]) -> Vec<u8> {
 }
 
 /// Memory as QEMU makes it.
-fn sealed(size: u64) -> io::Result<OwnedFd> {
+pub(super) fn sealed(size: u64) -> io::Result<OwnedFd> {
     file(size, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
 }
 

@@ -1,16 +1,23 @@
 //! A hostile front end: acts that must harm nobody but the port on which they are done.
 //!
-//! Each act is one session on the port under attack. It says what must become of the session and
+//! Each act is one session on a port under attack. It says what must become of the session and
 //! which words must explain that, and fails if it could not do what its name claims.
 
+mod chains;
+mod crowd;
 mod descriptors;
+mod flapping;
 mod frames;
 mod front_end;
 mod memory;
 mod messages;
 mod neighbours;
+mod port;
 mod rings;
+mod shaped;
 mod stage;
+mod tools;
+mod unsealed;
 
 use std::fmt;
 use std::io;
@@ -18,10 +25,11 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use vhost::vhost_user::message::FrontendReq;
 
-use crate::fuse::Fuse;
 use front_end::FrontEnd;
 pub use neighbours::{Neighbours, Seen};
+use port::Port;
 pub use stage::Stage;
+use tools::Tools;
 
 /// Required end of an act's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +58,8 @@ pub struct Act {
     pub effect: Effect,
     /// The act takes seconds.
     pub is_slow: bool,
+    /// Port of its session.
+    port: Port,
     run: Run,
 }
 
@@ -65,26 +75,32 @@ impl Act {
         effect: Effect,
         run: impl Fn(&mut FrontEnd, &Tools) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
-        Self { name: name.into(), effect, is_slow: false, run: Box::new(run) }
+        Self { name: name.into(), effect, is_slow: false, port: Port::Plain, run: Box::new(run) }
     }
 
     fn slow(self) -> Self {
         Self { is_slow: true, ..self }
     }
-}
 
-/// Resources that acts use besides their connection.
-#[derive(Debug)]
-pub struct Tools {
-    /// A file system of the attacker's.
-    pub fuse: Fuse,
-    /// Ethernet address of a port that accepts no offloads.
-    pub sink: [u8; 6],
+    fn on(self, port: Port) -> Self {
+        Self { port, ..self }
+    }
 }
 
 /// Returns all acts.
 pub fn acts() -> Vec<Act> {
-    let groups = [descriptors::acts(), memory::acts(), messages::acts(), rings::acts(), frames::acts()];
+    let groups = [
+        descriptors::acts(),
+        memory::acts(),
+        unsealed::acts(),
+        messages::acts(),
+        rings::acts(),
+        chains::acts(),
+        frames::acts(),
+        shaped::acts(),
+        flapping::acts(),
+        crowd::acts(),
+    ];
     groups.into_iter().flatten().collect()
 }
 

@@ -9,14 +9,14 @@ use super::front_end::{ENTRIES, FrontEnd, addresses, event, raise, state};
 use super::{Act, Effect, claim};
 
 /// Words about a ring that breaks while it runs.
-const RUNNING: &str = "broke a ring";
+pub(super) const RUNNING: &str = "broke a ring";
 /// Words about a ring that cannot be set up.
 const SET_UP: &str = "set up a ring that cannot be used";
 
 /// Flags of a descriptor (virtio 1.2, 2.7.5).
-const NEXT: u16 = 1;
-const WRITE: u16 = 2;
-const INDIRECT: u16 = 4;
+pub(super) const NEXT: u16 = 1;
+pub(super) const WRITE: u16 = 2;
+pub(super) const INDIRECT: u16 = 4;
 
 /// Returns the acts of this group.
 pub(super) fn acts() -> Vec<Act> {

@@ -1,53 +1,43 @@
-//! The stage of the acts: a daemon, the port under attack, and its neighbours.
+//! The stage of the acts: a daemon, the ports under attack, and their neighbours.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::front_end::FrontEnd;
-use super::{Act, Effect, Neighbours, Tools};
+use super::{Act, Effect, Neighbours, Port, Tools};
 use crate::fuse::Fuse;
 use crate::{Taut, eventually};
-
-/// Name of the port under attack.
-const PORT: &str = "hostile";
-/// Its address.
-pub(super) const MAC: [u8; 6] = [2, 0x66, 0, 0, 0, 0x66];
 
 /// Time between two questions to `tautd`.
 const LOOK: Duration = Duration::from_millis(20);
 /// Longest wait until `tautd` tells about an act.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A daemon with a port under attack.
+/// A daemon with ports under attack.
 #[derive(Debug)]
 pub struct Stage {
     /// The honest ports.
     pub neighbours: Neighbours,
     tools: Tools,
-    socket: PathBuf,
-    /// The daemon.
-    pub taut: Taut,
 }
 
 impl Stage {
-    /// Starts a daemon, its neighbours and the port under attack.
+    /// Starts a daemon, its neighbours and the ports under attack.
     pub fn start() -> Self {
         let taut = Taut::start().with_lan();
         let neighbours = Neighbours::start(&taut, "lan");
         let fuse = Fuse::mount(&taut.dir().join("fuse")).expect("root can mount FUSE");
-        let socket = taut.dir().join("hostile.sock");
-        let stage = Self { neighbours, tools: Tools { fuse, sink: Neighbours::sink() }, socket, taut };
-        stage.attach();
-        stage
+        Port::create_groups(&taut);
+        for port in Port::ALL {
+            port.attach(&taut);
+        }
+        let fabric = taut.fabric_pid();
+        Self { neighbours, tools: Tools { fuse, sink: Neighbours::sink(), fabric, taut } }
     }
 
-    fn attach(&self) {
-        let socket = self.socket.to_str().expect("a temporary path is text");
-        let mac = MAC.map(|octet| format!("{octet:02x}")).join(":");
-        let words = ["port", "attach", PORT, "--portgroup", "lan", "--mac", &mac, "--path", socket];
-        self.taut.ok(words.into_iter().chain(["--listen", "--offloads"]));
+    /// The daemon.
+    pub fn taut(&self) -> &Taut {
+        &self.tools.taut
     }
 
     /// Performs an act once. With `explained`, what the port's user is told about it is checked,
@@ -57,35 +47,37 @@ impl Stage {
     /// The act did not do what it claims, or did not have its effect.
     pub fn perform(&self, act: &Act, explained: bool) -> Result<(), String> {
         let failed = |why: &str| format!("{}: {why}", act.name);
-        let mut front = FrontEnd::connect(&self.socket).map_err(|error| failed(&error.to_string()))?;
+        let mut front = self.tools.connect(act.port).map_err(|error| failed(&error.to_string()))?;
         let done = (act.run)(&mut front, &self.tools);
         done.map_err(|error| failed(&format!("it could not be done: {error}")))?;
         match act.effect {
             Effect::Ended(words) => {
                 require(front.is_ended(), || failed("the session goes on"))?;
                 if explained {
-                    self.await_reason(words).map_err(|why| failed(&why))?;
+                    self.await_reason(act.port, words).map_err(|why| failed(&why))?;
                 }
             }
             Effect::Quarantined(words) => {
                 require(front.is_ended(), || failed("the session goes on"))?;
-                self.await_reason("in quarantine").map_err(|why| failed(&why))?;
+                self.await_reason(act.port, "in quarantine").map_err(|why| failed(&why))?;
                 if explained {
                     self.await_event("port.quarantined", words).map_err(|why| failed(&why))?;
                 }
                 drop(front);
-                self.taut.ok(["port", "detach", PORT]);
-                self.attach();
+                self.taut().ok(["port", "detach", act.port.name()]);
+                act.port.attach(self.taut());
             }
             Effect::Broken(words) => {
                 require(front.is_broken(), || failed("no ring is broken"))?;
                 if explained {
-                    self.await_reason(words).map_err(|why| failed(&why))?;
+                    self.await_reason(act.port, words).map_err(|why| failed(&why))?;
                 }
                 require(front.is_served(), || failed("a broken ring has ended the session"))?;
             }
             Effect::Served => {
-                require(front.is_served(), || failed(&format!("the session was ended: {}", self.reason())))?;
+                require(front.is_served(), || {
+                    failed(&format!("the session was ended: {}", self.reason(act.port)))
+                })?;
             }
             Effect::Any => _ = front.is_served(),
             Effect::Left => {}
@@ -95,7 +87,7 @@ impl Stage {
 
     /// Calls `meanwhile` while a thread of the fabric waits for the close of a descriptor.
     pub fn while_a_close_waits(&self, meanwhile: impl FnOnce()) {
-        let front = FrontEnd::connect(&self.socket).expect("the port listens");
+        let front = self.tools.connect(Port::Plain).expect("the port listens");
         front.negotiate().expect("the fabric takes a session");
         self.tools.fuse.withhold();
         let file = self.tools.fuse.open().expect("the file system answers this process");
@@ -111,25 +103,25 @@ impl Stage {
     /// # Errors
     /// The fabric does not serve it.
     pub fn behave(&self) -> Result<(), String> {
-        let mut front = FrontEnd::connect(&self.socket).map_err(|error| error.to_string())?;
+        let mut front = self.tools.connect(Port::Plain).map_err(|error| error.to_string())?;
         front.set_up().map_err(|error| format!("an honest session: {error}"))?;
         require(front.is_served(), || "an honest session was ended".to_owned())
     }
 
     /// Returns why the port's link is not up.
-    fn reason(&self) -> String {
-        let ports = self.taut.json(["port", "list"]);
-        let owner = format!("external/{PORT}");
+    fn reason(&self, port: Port) -> String {
+        let ports = self.taut().json(["port", "list"]);
+        let owner = format!("external/{}", port.name());
         let port = ports.as_array().and_then(|all| all.iter().find(|port| port["owner"] == *owner));
         port.and_then(|port| port["reason"].as_str()).unwrap_or("no reason").to_owned()
     }
 
     /// Waits until the port's reason has these words.
-    fn await_reason(&self, words: &str) -> Result<(), String> {
+    fn await_reason(&self, port: Port, words: &str) -> Result<(), String> {
         let mut reason = String::new();
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
-            reason = self.reason();
+            reason = self.reason(port);
             if reason.contains(words) {
                 return Ok(());
             }
@@ -148,7 +140,7 @@ impl Stage {
             event["kind"] == kind && event["message"].as_str().is_some_and(|text| text.contains(words))
         };
         while Instant::now() < end {
-            if self.taut.json(["events"]).as_array().is_some_and(|events| events.iter().any(told)) {
+            if self.taut().json(["events"]).as_array().is_some_and(|events| events.iter().any(told)) {
                 return Ok(());
             }
             std::thread::sleep(LOOK);

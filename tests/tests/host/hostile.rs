@@ -15,7 +15,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 #[test]
 fn no_act_of_a_hostile_front_end_harms_others() {
     let stage = Stage::start();
-    let fabric = stage.taut.fabric_pid();
+    let fabric = stage.taut().fabric_pid();
     stage.neighbours.take();
     let mut problems = Vec::new();
     for act in acts() {
@@ -25,7 +25,7 @@ fn no_act_of_a_hostile_front_end_harms_others() {
             let (lost, longest) = (seen.lost, seen.longest());
             problems.push(format!("{}: neighbours lost {lost} frames, longest {longest:?}", act.name));
         }
-        assert_eq!(stage.taut.fabric_pid(), fabric, "{} has ended the fabric", act.name);
+        assert_eq!(stage.taut().fabric_pid(), fabric, "{} has ended the fabric", act.name);
     }
     problems.extend(stage.await_event("port.close-blocked", "has been closing for more than 1 s").err());
     assert!(problems.is_empty(), "{problems:#?}");
@@ -34,10 +34,10 @@ fn no_act_of_a_hostile_front_end_harms_others() {
 #[test]
 fn a_killed_fabric_whose_thread_waits_for_a_close_is_replaced_at_once() {
     let stage = Stage::start();
-    let fabric = stage.taut.fabric_pid();
+    let fabric = stage.taut().fabric_pid();
     stage.while_a_close_waits(|| {
         kill_9(fabric);
-        let another = || stage.taut.json(["daemon", "show"])["fabric_pid"].as_i64();
+        let another = || stage.taut().json(["daemon", "show"])["fabric_pid"].as_i64();
         eventually("another fabric runs", || another().filter(|pid| *pid != i64::from(fabric)));
         stage.neighbours.take();
         let exchange = || (stage.neighbours.take().delays.len() > 10).then_some(());

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use taut_tests::hostile::Neighbours;
 use taut_tests::{Prerequisite, Taut, eventually, require};
 
 use crate::micro::micro;
@@ -16,6 +17,7 @@ if [ "$1" = --version ]; then echo "QEMU emulator version 10.0.2"; exit; fi
 case $TAUT_RUN_DIR in
 */memory) exec tail /dev/zero ;;
 */processes) (for _ in {1..400}; do sleep 1000 & done) ; exec sleep 1000 ;;
+*/bomb) bomb() { bomb | bomb & }; bomb; exec sleep 1000 ;;
 */descriptors) for _ in {1..5000}; do exec {fd}</dev/null || break; done ; exec sleep 1000 ;;
 esac
 exit 1
@@ -135,6 +137,30 @@ fn a_vm_that_starts_processes_without_end_stops_at_its_limit() {
     taut.ok(["vm", "stop", "--force", "processes"]);
     assert!(!Path::new(&format!("/proc/{pid}")).exists());
     eventually("its control groups are gone", || groups("taut.vm.processes.").is_empty().then_some(()));
+}
+
+#[test]
+fn a_fork_bomb_in_a_vm_takes_no_frame_from_others() {
+    if !require(Prerequisite::LimitGroups) {
+        return;
+    }
+    let taut = start();
+    let fabric = taut.fabric_pid();
+    let neighbours = Neighbours::start(&taut, "lan");
+    start_stand_in(&taut, "bomb");
+    told(&taut, "bomb", "limits.processes");
+    let mut seen = neighbours.take();
+    let more = seen.delays.len() + 1000;
+    eventually("the neighbours exchange frames beside it", || {
+        let now = neighbours.take();
+        seen.delays.extend(now.delays);
+        seen.lost += now.lost;
+        (seen.delays.len() >= more || seen.lost > 0).then_some(())
+    });
+    assert_eq!(seen.lost, 0, "of {} frames, longest {:?}", seen.delays.len(), seen.longest());
+    assert_eq!(taut.fabric_pid(), fabric);
+    taut.ok(["vm", "stop", "--force", "bomb"]);
+    eventually("its control groups are gone", || groups("taut.vm.bomb.").is_empty().then_some(()));
 }
 
 #[test]

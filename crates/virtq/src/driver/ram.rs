@@ -7,8 +7,11 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 
 use crate::memory::{GuestMemory, MemoryError, RegionSpec};
 
-/// One region of memory in a sealed memfd, from guest address [`Ram::START`] on. Guest addresses
-/// and front-end addresses are the same. Memory is allocated and never freed.
+/// Seals of memory as QEMU makes it.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// One region of memory in a memfd, from guest address [`Ram::START`] on. Guest addresses and
+/// front-end addresses are the same. Memory is allocated and never freed.
 #[derive(Debug)]
 pub struct Ram {
     file: OwnedFd,
@@ -21,22 +24,28 @@ impl Ram {
     /// First address. Not 0, so that an address that was never set is outside.
     pub const START: u64 = 0x1_0000;
 
-    /// Creates `size` bytes of zeroed memory.
+    /// Creates `size` bytes of zeroed memory, which is sealed.
     pub fn new(size: u64) -> Result<Self, MemoryError> {
-        Self::with(size, MemfdFlags::empty())
+        Self::with(size, MemfdFlags::empty(), SEALS)
+    }
+
+    /// Creates memory that can be shortened and extended, by whoever has its file. An access to
+    /// what was cut off raises `SIGBUS`.
+    pub fn unsealed(size: u64) -> Result<Self, MemoryError> {
+        Self::with(size, MemfdFlags::empty(), SealFlags::empty())
     }
 
     /// Creates memory of huge pages, which must be reserved. `size` is a multiple of their size.
     pub fn huge(size: u64) -> Result<Self, MemoryError> {
-        Self::with(size, MemfdFlags::HUGETLB)
+        Self::with(size, MemfdFlags::HUGETLB, SEALS)
     }
 
-    fn with(size: u64, flags: MemfdFlags) -> Result<Self, MemoryError> {
+    fn with(size: u64, flags: MemfdFlags, seals: SealFlags) -> Result<Self, MemoryError> {
         let failed = |source: rustix::io::Errno| MemoryError::Map { size, source: source.into() };
         let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("taut-guest-ram", flags).map_err(failed)?;
         ftruncate(&file, size).map_err(failed)?;
-        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(failed)?;
+        fcntl_add_seals(&file, seals).map_err(failed)?;
         let spec = RegionSpec { guest_addr: Self::START, user_addr: Self::START, size, file_offset: 0 };
         let memory = Arc::new(GuestMemory::map(&[spec], &[file.as_fd()])?);
         Ok(Self { file, memory, spec, next: Self::START })
