@@ -47,6 +47,8 @@ struct State {
     since: Option<Instant>,
     /// A close that lasted long was reported.
     reported: bool,
+    /// The source was reported to have sent too much. Reset when the queue is empty.
+    full_reported: bool,
 }
 
 impl State {
@@ -104,6 +106,19 @@ impl ClosingQueue {
         let state = locked(&self.0.state);
         let waiting = state.waiting.len();
         waiting >= MOST_AT_ONCE || waiting >= MOST_WAITING && state.lasts_long()
+    }
+
+    /// Tells whether everything was closed.
+    pub fn is_empty(&self) -> bool {
+        !locked(&self.0.state).scheduled
+    }
+
+    /// Returns `true` once while a close that lasts longer than [`LONG`] keeps so many descriptors
+    /// waiting that the source must not send more. Returns it again after the queue was empty.
+    pub fn report_full(&self) -> bool {
+        let mut state = locked(&self.0.state);
+        let is_full = state.waiting.len() >= MOST_WAITING && state.lasts_long();
+        is_full && !std::mem::replace(&mut state.full_reported, true)
     }
 }
 
@@ -168,7 +183,7 @@ impl Queue {
             let fd = {
                 let mut state = locked(&self.state);
                 let Some(fd) = state.waiting.pop_front() else {
-                    (state.since, state.scheduled) = (None, false);
+                    (state.since, state.scheduled, state.full_reported) = (None, false, false);
                     return;
                 };
                 state.since = Some(Instant::now());

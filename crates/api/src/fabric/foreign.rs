@@ -42,6 +42,17 @@ impl ForeignFd {
         self.queue.as_ref().is_some_and(ClosingQueue::is_clogged)
     }
 
+    /// Tells whether all descriptors of the source that were dropped are closed.
+    pub fn has_all_closed(&self) -> bool {
+        self.queue.as_ref().is_none_or(ClosingQueue::is_empty)
+    }
+
+    /// Tells whether the queue of the source is to be reported as full. See
+    /// [`ClosingQueue::report_full`].
+    pub fn reports_full(&self) -> bool {
+        self.queue.as_ref().is_some_and(ClosingQueue::report_full)
+    }
+
     /// Makes a duplicate with another number.
     ///
     /// # Errors

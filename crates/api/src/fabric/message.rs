@@ -187,6 +187,13 @@ pub enum FromFabric {
         /// The port.
         port: PortId,
     },
+    /// A Unix socket of a VMCI device takes no connections, because too many descriptors that came
+    /// over it wait for their close. Sent once, and again after all of them were closed. The fabric
+    /// then uses the socket again.
+    HostSocketFull {
+        /// Device of the guest.
+        port: PortId,
+    },
     /// A port's link changed.
     PortState {
         /// The port.

@@ -23,6 +23,12 @@ const CLOSE_BLOCKED: &str = "a descriptor that the front end or a peer of the po
 const CLOGGED: &str = "connections of the front end cannot be closed, because descriptors that it sent wait in them; \
                        hint: end the server of that file system or the peer of that socket, then restart the VM";
 
+/// Text of the event about the socket at which clients on the host connect to a VM.
+const SOCKET_FULL: &str = "vmci.sock takes no new clients, because at least 256 descriptors that its clients have sent \
+                           wait for their close; connections and other VMs are not affected; the socket serves again \
+                           when all of them are closed; hint: end the client that sends descriptors, and the server \
+                           of their file system or the peer of their socket";
+
 /// State of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Conversation {
@@ -66,6 +72,9 @@ impl Shared {
                 self.vmci_event(port, "vmci.stalled", what);
             }
             FromFabric::CloseBlocked { port } => self.close_blocked(port),
+            FromFabric::HostSocketFull { port } => {
+                self.vmci_event(port, "vmci.socket-full", SOCKET_FULL);
+            }
             FromFabric::Configured { revision, refused } => {
                 conversation.configured = Some(revision);
                 self.board.lock().refused_ports = refused.into_iter().collect();

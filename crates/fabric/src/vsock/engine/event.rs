@@ -29,6 +29,12 @@ pub enum VsockEvent {
         /// The guest's device.
         port: PortId,
     },
+    /// The socket at which programs on the host connect to a guest takes no clients, because too
+    /// many descriptors that its clients have sent wait for their close.
+    HostSocketFull {
+        /// The guest's device.
+        port: PortId,
+    },
     /// A ring stopped working.
     Broken {
         /// The device.

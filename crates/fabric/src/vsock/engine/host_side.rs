@@ -40,8 +40,17 @@ impl VsockSwitch {
     /// Accepts the clients that wait at a guest's socket.
     pub(crate) fn accept_clients(&mut self, guest: GuestIdx, now: Instant) {
         for _ in 0..MAX_ACCEPTS {
-            let Some(socket) = self.host.listeners.accept(guest) else { return };
+            let Some(socket) = self.host.listeners.accept(guest, now) else { return };
             self.admit(guest, socket, now);
+        }
+    }
+
+    /// Resumes or reports listening sockets that are paused, if that is due.
+    pub(super) fn look_at_paused_sockets(&mut self, now: Instant) {
+        for guest in self.host.listeners.look(now, &self.epoll) {
+            if let Some(device) = &self.guests.devices[guest] {
+                self.events.push(VsockEvent::HostSocketFull { port: device.config.id });
+            }
         }
     }
 
