@@ -42,6 +42,11 @@ impl ForeignFd {
         self.queue.as_ref().is_some_and(ClosingQueue::is_clogged)
     }
 
+    /// Tells whether the descriptor is closed by way of this queue.
+    pub fn is_of(&self, queue: &ClosingQueue) -> bool {
+        self.queue.as_ref().is_some_and(|own| own.is_same(queue))
+    }
+
     /// Tells whether all descriptors of the source that were dropped are closed.
     pub fn has_all_closed(&self) -> bool {
         self.queue.as_ref().is_none_or(ClosingQueue::is_empty)

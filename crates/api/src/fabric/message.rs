@@ -193,6 +193,9 @@ pub enum FromFabric {
     HostSocketFull {
         /// Device of the guest.
         port: PortId,
+        /// Port of the program that listens at this socket, which is the device's with `_<of>`
+        /// appended; `None` for the device's socket itself.
+        of: Option<u32>,
     },
     /// A port's link changed.
     PortState {

@@ -179,8 +179,8 @@ impl Control {
                 VsockEvent::TakesNothing { port } => {
                     self.tautd.send(&FromFabric::TakesNothing { port }, &[]);
                 }
-                VsockEvent::HostSocketFull { port } => {
-                    self.tautd.send(&FromFabric::HostSocketFull { port }, &[]);
+                VsockEvent::HostSocketFull { port, of } => {
+                    self.tautd.send(&FromFabric::HostSocketFull { port, of }, &[]);
                 }
                 VsockEvent::Broken { port, queue, failure } => {
                     if let Some(entry) = self.entries.get_mut(&port) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taut_api::event::Level;
+use taut_api::fabric::closing::MOST_WAITING;
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FromFabric, PortId, SessionRecord, ToFabric, discard};
 use taut_api::link::Link;
@@ -23,11 +24,19 @@ const CLOSE_BLOCKED: &str = "a descriptor that the front end or a peer of the po
 const CLOGGED: &str = "connections of the front end cannot be closed, because descriptors that it sent wait in them; \
                        hint: end the server of that file system or the peer of that socket, then restart the VM";
 
-/// Text of the event about the socket at which clients on the host connect to a VM.
-const SOCKET_FULL: &str = "vmci.sock takes no new clients, because at least 256 descriptors that its clients have sent \
-                           wait for their close; connections and other VMs are not affected; the socket serves again \
-                           when all of them are closed; hint: end the client that sends descriptors, and the server \
-                           of their file system or the peer of their socket";
+/// Text of the event about a Unix socket of a VMCI device over which too many descriptors came. `of`
+/// is the port of the program that listens at it; clients connect at the socket without a port.
+fn socket_full(of: Option<u32>) -> String {
+    let (socket, senders, refused) = match of {
+        Some(port) => (format!("vmci.sock_{port}"), "the program at it has", "connections of the guest"),
+        None => ("vmci.sock".to_owned(), "its clients have", "clients"),
+    };
+    format!(
+        "{socket} takes no new {refused}, because its queue is full: at least {MOST_WAITING} descriptors that {senders} \
+         sent wait for their close; others are not affected; it serves again when all of them are closed; hint: end \
+         the sender, and the server of the descriptors' file system or the peer of their socket"
+    )
+}
 
 /// State of one connection.
 #[derive(Debug, Default)]
@@ -72,8 +81,8 @@ impl Shared {
                 self.vmci_event(port, "vmci.stalled", what);
             }
             FromFabric::CloseBlocked { port } => self.close_blocked(port),
-            FromFabric::HostSocketFull { port } => {
-                self.vmci_event(port, "vmci.socket-full", SOCKET_FULL);
+            FromFabric::HostSocketFull { port, of } => {
+                self.vmci_event(port, "vmci.socket-full", &socket_full(of));
             }
             FromFabric::Configured { revision, refused } => {
                 conversation.configured = Some(revision);

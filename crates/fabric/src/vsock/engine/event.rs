@@ -29,11 +29,14 @@ pub enum VsockEvent {
         /// The guest's device.
         port: PortId,
     },
-    /// The socket at which programs on the host connect to a guest takes no clients, because too
-    /// many descriptors that its clients have sent wait for their close.
+    /// A socket on the host takes no connections, because too many descriptors that came over it
+    /// wait for their close.
     HostSocketFull {
         /// The guest's device.
         port: PortId,
+        /// Port of the program that listens for the guest at this socket; `None` for the socket at
+        /// which clients connect to the guest.
+        of: Option<u32>,
     },
     /// A ring stopped working.
     Broken {
