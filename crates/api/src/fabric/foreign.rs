@@ -26,6 +26,20 @@ impl ForeignFd {
         Self { fd: Some(fd), queue: Some(queue.clone()) }
     }
 
+    /// Takes a descriptor that this process made and nobody else has changed, so that its close
+    /// never waits: the thread that drops it closes it. This constructor and [`Self::admit`] are the
+    /// only ways around the queues.
+    ///
+    /// There is no conversion that could be used by mistake:
+    /// ```compile_fail,E0277
+    /// let (fd, _) = std::os::unix::net::UnixStream::pair()?;
+    /// let fd = taut_api::fabric::ForeignFd::from(std::os::fd::OwnedFd::from(fd));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn own(fd: OwnedFd) -> Self {
+        Self { fd: Some(fd), queue: None }
+    }
+
     /// Takes several descriptors of one source.
     pub fn all(fds: Vec<OwnedFd>, queue: &ClosingQueue) -> Vec<Self> {
         fds.into_iter().map(|fd| Self::new(fd, queue)).collect()
@@ -114,13 +128,6 @@ impl ForeignFd {
 pub fn discard(fds: impl IntoIterator<Item = OwnedFd>) {
     for fd in fds {
         drop(ForeignFd::new(fd, &ClosingQueue::unreported()));
-    }
-}
-
-impl From<OwnedFd> for ForeignFd {
-    /// Takes a descriptor of this process's own, whose close never waits.
-    fn from(fd: OwnedFd) -> Self {
-        Self { fd: Some(fd), queue: None }
     }
 }
 

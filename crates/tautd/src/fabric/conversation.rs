@@ -9,7 +9,7 @@ use std::time::Duration;
 use taut_api::event::Level;
 use taut_api::fabric::closing::MOST_WAITING;
 use taut_api::fabric::message::Attachment;
-use taut_api::fabric::{FromFabric, PortId, SessionRecord, ToFabric, discard};
+use taut_api::fabric::{ForeignFd, FromFabric, PortId, SessionRecord, ToFabric, discard};
 use taut_api::link::Link;
 
 use super::Shared;
@@ -218,7 +218,7 @@ impl Shared {
             self.quarantine(port, CLOGGED);
             // A closed connection takes the place of what is attached.
             if let Ok((closed, _)) = UnixStream::pair() {
-                let closed = Arc::new(OwnedFd::from(closed).into());
+                let closed = Arc::new(ForeignFd::own(closed.into()));
                 let attach = ToFabric::Attach { port, via: Attachment::Connected };
                 super::send(wire.as_ref(), &attach, &[closed]);
             }

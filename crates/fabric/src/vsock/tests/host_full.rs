@@ -116,14 +116,13 @@ fn ask(rig: &mut Rig, from: u32, to: u32) -> Option<u32> {
     let own = Own { guest: 0, port: from, peer: (2, to), taken: 0 };
     rig.send_control(own, REQUEST, 0);
     rig.settle();
-    let asked = std::mem::take(&mut rig.switch.events).into_iter().find_map(|event| match event {
+    std::mem::take(&mut rig.switch.events).into_iter().find_map(|event| match event {
         VsockEvent::HostConnect { request, to: port, .. } if port == to => Some(request),
         event => {
             rig.switch.events.push(event);
             None
         }
-    });
-    asked
+    })
 }
 
 #[test]
