@@ -129,6 +129,12 @@ impl ClosingQueue {
         waiting >= MOST_AT_ONCE || waiting >= MOST_WAITING && state.lasts_long()
     }
 
+    /// Tells whether so many descriptors wait that not even a connection may be accepted, which
+    /// would wait, too.
+    pub fn is_exhausted(&self) -> bool {
+        locked(&self.0.state).waiting.len() >= MOST_AT_ONCE
+    }
+
     /// Tells whether everything was closed.
     pub fn is_empty(&self) -> bool {
         !locked(&self.0.state).scheduled

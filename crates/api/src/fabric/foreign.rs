@@ -95,16 +95,9 @@ impl ForeignFd {
     /// # Errors
     /// The kernel's error; [`Errno::AGAIN`] if there is nothing to receive.
     pub fn receive(&self, bytes: &mut [u8], fds: &mut Vec<Self>) -> rustix::io::Result<usize> {
-        // The kernel closes descriptors without room here on this thread.
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let got = recvmsg(self, &mut [IoSliceMut::new(bytes)], &mut control, flags)?.bytes;
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(received) = message {
-                fds.extend(received.map(|fd| Self { fd: Some(fd), queue: self.queue.clone() }));
-            }
-        }
+        let mut received = Vec::new();
+        let got = receive(self, bytes, &mut received)?;
+        fds.extend(received.into_iter().map(|fd| Self { fd: Some(fd), queue: self.queue.clone() }));
         Ok(got)
     }
 
@@ -115,13 +108,37 @@ impl ForeignFd {
     /// As [`Self::receive`]; [`Errno::CONNABORTED`] if the peer has sent more descriptors than can
     /// be closed.
     pub fn receive_bytes(&self, bytes: &mut [u8]) -> rustix::io::Result<usize> {
-        let mut unwanted = Vec::new();
-        let got = self.receive(bytes, &mut unwanted)?;
-        if !unwanted.is_empty() && self.is_clogged() {
-            return Err(Errno::CONNABORTED);
+        match &self.queue {
+            Some(queue) => receive_bytes(self, queue, bytes),
+            None => self.receive(bytes, &mut Vec::new()),
         }
-        Ok(got)
     }
+}
+
+/// Does the same as [`ForeignFd::receive_bytes`] with a socket whose descriptors have this queue.
+///
+/// # Errors
+/// As [`ForeignFd::receive_bytes`].
+pub fn receive_bytes(socket: impl AsFd, queue: &ClosingQueue, bytes: &mut [u8]) -> rustix::io::Result<usize> {
+    let mut unwanted = Vec::new();
+    let got = receive(socket, bytes, &mut unwanted)?;
+    let some_came = !unwanted.is_empty();
+    drop(ForeignFd::all(unwanted, queue));
+    if some_came && queue.is_clogged() { Err(Errno::CONNABORTED) } else { Ok(got) }
+}
+
+fn receive(socket: impl AsFd, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> rustix::io::Result<usize> {
+    // The kernel closes descriptors without room here on this thread.
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let got = recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags)?.bytes;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            fds.extend(received);
+        }
+    }
+    Ok(got)
 }
 
 /// Closes descriptors of strangers that were not asked for. Each has a queue of its own.
