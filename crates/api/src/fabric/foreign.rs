@@ -27,8 +27,8 @@ impl ForeignFd {
     }
 
     /// Takes a descriptor that this process made and nobody else has changed, so that its close
-    /// never waits: the thread that drops it closes it. This constructor and [`Self::admit`] are the
-    /// only ways around the queues.
+    /// never waits: the thread that drops it closes it. This constructor and [`Self::admit`] are
+    /// the only ways around the queues.
     ///
     /// There is no conversion that could be used by mistake:
     /// ```compile_fail,E0277

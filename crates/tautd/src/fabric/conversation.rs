@@ -24,8 +24,8 @@ const CLOSE_BLOCKED: &str = "a descriptor that the front end or a peer of the po
 const CLOGGED: &str = "connections of the front end cannot be closed, because descriptors that it sent wait in them; \
                        hint: end the server of that file system or the peer of that socket, then restart the VM";
 
-/// Text of the event about a Unix socket of a VMCI device over which too many descriptors came. `of`
-/// is the port of the program that listens at it; clients connect at the socket without a port.
+/// Text of the event about a Unix socket of a VMCI device over which too many descriptors came.
+/// `of` is the port of the program that listens at it; clients connect at the socket without one.
 fn socket_full(of: Option<u32>) -> String {
     let (socket, senders, refused) = match of {
         Some(port) => (format!("vmci.sock_{port}"), "the program at it has", "connections of the guest"),

@@ -1,4 +1,4 @@
-//! The queues in which descriptors wait for their close that came over a guest's sockets on the host.
+//! The queues of descriptors that came over a guest's sockets on the host and are to be closed.
 //!
 //! Each socket has a queue of its own, so that a program whose descriptors do not close takes
 //! nothing from the programs at the guest's other sockets.
