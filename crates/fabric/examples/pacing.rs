@@ -4,15 +4,15 @@
 //! size and direction.
 
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use taut_api::Bytes;
-use taut_api::fabric::PortId;
 use taut_api::fabric::counters::FILE_SIZE;
+use taut_api::fabric::{ForeignFd, PortId};
 use taut_api::shaping::Shape;
 use taut_api::units::BitRate;
 use taut_fabric::port::paced::Paced;
@@ -105,7 +105,7 @@ fn to_guest(shape: &Shape, size: usize, bytes: u64) -> anyhow::Result<Passed> {
     let (ours, mut guest) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     guest.set_nonblocking(true)?;
-    let mut end = RxEnd::Stream(stream::Rx::new(Arc::new(OwnedFd::from(ours).into())));
+    let mut end = RxEnd::Stream(stream::Rx::new(Arc::new(ForeignFd::own(ours.into()))));
     let words = memfd_create("counters", MemfdFlags::CLOEXEC)?;
     ftruncate(&words, FILE_SIZE)?;
     let words = Arc::new(SharedWords::map(words.as_fd(), FILE_SIZE as usize / 8)?);

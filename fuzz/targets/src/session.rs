@@ -18,9 +18,9 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     recv, sendmsg, socketpair,
 };
-use taut_api::fabric::PortId;
 use taut_api::fabric::config::{FrontEndRules, PortKind};
 use taut_api::fabric::counters::FILE_SIZE;
+use taut_api::fabric::{ForeignFd, PortId};
 use taut_fabric::net::queue::{PairIdx, QueueIdx};
 use taut_fabric::port::vnic_device::VnicDevice;
 use taut_fabric::port::{Port, RxEnd, TxEnd};
@@ -219,7 +219,7 @@ fn run_in(world: &World, data: &[u8]) {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .expect("a socket pair");
     let front = Front { world, socket: ours };
-    let session = Session::new(theirs.into(), front.device(&port), FrontEndRules::default());
+    let session = Session::new(ForeignFd::own(theirs), front.device(&port), FrontEndRules::default());
     steps(&front, &port, session, &mut input);
     for queue in QueueIdx::all(port.queues()) {
         assert!(!port.runs(queue), "queue {queue} runs without its session");

@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,8 @@ pub struct ClosingQueue(Arc<Queue>);
 #[derive(Debug)]
 struct Queue {
     port: PortId,
+    /// A close that lasted long was reported. Queues of one port may share it.
+    reported: Arc<AtomicBool>,
     state: Mutex<State>,
 }
 
@@ -45,8 +48,8 @@ struct State {
     scheduled: bool,
     /// Beginning of the close that is under way.
     since: Option<Instant>,
-    /// A close that lasted long was reported.
-    reported: bool,
+    /// The source was reported to have sent too much. Reset when the queue is empty.
+    full_reported: bool,
 }
 
 impl State {
@@ -80,13 +83,33 @@ impl ClosingQueue {
     /// Makes an empty queue for the strangers at a port. A later port with the same number has
     /// another one.
     pub fn new(port: PortId) -> Self {
-        Self(Arc::new(Queue { port, state: Mutex::default() }))
+        Self::with(port, Arc::default())
+    }
+
+    /// Makes an empty queue for another source at the same port, with a thread and a limit of its
+    /// own. A long close is reported once for both.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        Self::with(self.0.port, Arc::clone(&self.0.reported))
     }
 
     /// Makes an empty queue for descriptors that belong to no port. A long close is not reported.
     pub fn unreported() -> Self {
-        let state = State { reported: true, ..State::default() };
-        Self(Arc::new(Queue { port: PortId(0), state: Mutex::new(state) }))
+        Self::with(PortId(0), Arc::new(AtomicBool::new(true)))
+    }
+
+    fn with(port: PortId, reported: Arc<AtomicBool>) -> Self {
+        Self(Arc::new(Queue { port, reported, state: Mutex::default() }))
+    }
+
+    /// Tells whether both are the same queue.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Tells whether there is a descriptor of this source, or one that waits for its close.
+    pub fn is_used(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
     }
 
     /// Has the descriptor closed by a thread.
@@ -105,14 +128,32 @@ impl ClosingQueue {
         let waiting = state.waiting.len();
         waiting >= MOST_AT_ONCE || waiting >= MOST_WAITING && state.lasts_long()
     }
+
+    /// Tells whether so many descriptors wait that not even a connection may be accepted, which
+    /// would wait, too.
+    pub fn is_exhausted(&self) -> bool {
+        locked(&self.0.state).waiting.len() >= MOST_AT_ONCE
+    }
+
+    /// Tells whether everything was closed.
+    pub fn is_empty(&self) -> bool {
+        !locked(&self.0.state).scheduled
+    }
+
+    /// Returns `true` once while a close that lasts longer than [`LONG`] keeps so many descriptors
+    /// waiting that the source must not send more. Returns it again after the queue was empty.
+    pub fn report_full(&self) -> bool {
+        let mut state = locked(&self.0.state);
+        let is_full = state.waiting.len() >= MOST_WAITING && state.lasts_long();
+        is_full && !std::mem::replace(&mut state.full_reported, true)
+    }
 }
 
 /// Returns the ports at which a close has lasted for longer than [`LONG`], each once in the life of
-/// its queue.
+/// its queues.
 pub fn overdue() -> Vec<PortId> {
     let is_new = |queue: &&Arc<Queue>| {
-        let mut state = locked(&queue.state);
-        state.lasts_long() && !std::mem::replace(&mut state.reported, true)
+        locked(&queue.state).lasts_long() && !queue.reported.swap(true, Ordering::Relaxed)
     };
     locked(&POOL.state).busy.iter().filter(is_new).map(|queue| queue.port).collect()
 }
@@ -168,7 +209,7 @@ impl Queue {
             let fd = {
                 let mut state = locked(&self.state);
                 let Some(fd) = state.waiting.pop_front() else {
-                    (state.since, state.scheduled) = (None, false);
+                    (state.since, state.scheduled, state.full_reported) = (None, false, false);
                     return;
                 };
                 state.since = Some(Instant::now());

@@ -26,6 +26,20 @@ impl ForeignFd {
         Self { fd: Some(fd), queue: Some(queue.clone()) }
     }
 
+    /// Takes a descriptor that this process made and nobody else has changed, so that its close
+    /// never waits: the thread that drops it closes it. This constructor and [`Self::admit`] are
+    /// the only ways around the queues.
+    ///
+    /// There is no conversion that could be used by mistake:
+    /// ```compile_fail,E0277
+    /// let (fd, _) = std::os::unix::net::UnixStream::pair()?;
+    /// let fd = taut_api::fabric::ForeignFd::from(std::os::fd::OwnedFd::from(fd));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn own(fd: OwnedFd) -> Self {
+        Self { fd: Some(fd), queue: None }
+    }
+
     /// Takes several descriptors of one source.
     pub fn all(fds: Vec<OwnedFd>, queue: &ClosingQueue) -> Vec<Self> {
         fds.into_iter().map(|fd| Self::new(fd, queue)).collect()
@@ -40,6 +54,22 @@ impl ForeignFd {
     /// more.
     pub fn is_clogged(&self) -> bool {
         self.queue.as_ref().is_some_and(ClosingQueue::is_clogged)
+    }
+
+    /// Tells whether the descriptor is closed by way of this queue.
+    pub fn is_of(&self, queue: &ClosingQueue) -> bool {
+        self.queue.as_ref().is_some_and(|own| own.is_same(queue))
+    }
+
+    /// Tells whether all descriptors of the source that were dropped are closed.
+    pub fn has_all_closed(&self) -> bool {
+        self.queue.as_ref().is_none_or(ClosingQueue::is_empty)
+    }
+
+    /// Tells whether the queue of the source is to be reported as full. See
+    /// [`ClosingQueue::report_full`].
+    pub fn reports_full(&self) -> bool {
+        self.queue.as_ref().is_some_and(ClosingQueue::report_full)
     }
 
     /// Makes a duplicate with another number.
@@ -65,16 +95,9 @@ impl ForeignFd {
     /// # Errors
     /// The kernel's error; [`Errno::AGAIN`] if there is nothing to receive.
     pub fn receive(&self, bytes: &mut [u8], fds: &mut Vec<Self>) -> rustix::io::Result<usize> {
-        // The kernel closes descriptors without room here on this thread.
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let got = recvmsg(self, &mut [IoSliceMut::new(bytes)], &mut control, flags)?.bytes;
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(received) = message {
-                fds.extend(received.map(|fd| Self { fd: Some(fd), queue: self.queue.clone() }));
-            }
-        }
+        let mut received = Vec::new();
+        let got = receive(self, bytes, &mut received)?;
+        fds.extend(received.into_iter().map(|fd| Self { fd: Some(fd), queue: self.queue.clone() }));
         Ok(got)
     }
 
@@ -85,26 +108,43 @@ impl ForeignFd {
     /// As [`Self::receive`]; [`Errno::CONNABORTED`] if the peer has sent more descriptors than can
     /// be closed.
     pub fn receive_bytes(&self, bytes: &mut [u8]) -> rustix::io::Result<usize> {
-        let mut unwanted = Vec::new();
-        let got = self.receive(bytes, &mut unwanted)?;
-        if !unwanted.is_empty() && self.is_clogged() {
-            return Err(Errno::CONNABORTED);
+        match &self.queue {
+            Some(queue) => receive_bytes(self, queue, bytes),
+            None => self.receive(bytes, &mut Vec::new()),
         }
-        Ok(got)
     }
+}
+
+/// Does the same as [`ForeignFd::receive_bytes`] with a socket whose descriptors have this queue.
+///
+/// # Errors
+/// As [`ForeignFd::receive_bytes`].
+pub fn receive_bytes(socket: impl AsFd, queue: &ClosingQueue, bytes: &mut [u8]) -> rustix::io::Result<usize> {
+    let mut unwanted = Vec::new();
+    let got = receive(socket, bytes, &mut unwanted)?;
+    let some_came = !unwanted.is_empty();
+    drop(ForeignFd::all(unwanted, queue));
+    if some_came && queue.is_clogged() { Err(Errno::CONNABORTED) } else { Ok(got) }
+}
+
+fn receive(socket: impl AsFd, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> rustix::io::Result<usize> {
+    // The kernel closes descriptors without room here on this thread.
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let got = recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags)?.bytes;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            fds.extend(received);
+        }
+    }
+    Ok(got)
 }
 
 /// Closes descriptors of strangers that were not asked for. Each has a queue of its own.
 pub fn discard(fds: impl IntoIterator<Item = OwnedFd>) {
     for fd in fds {
         drop(ForeignFd::new(fd, &ClosingQueue::unreported()));
-    }
-}
-
-impl From<OwnedFd> for ForeignFd {
-    /// Takes a descriptor of this process's own, whose close never waits.
-    fn from(fd: OwnedFd) -> Self {
-        Self { fd: Some(fd), queue: None }
     }
 }
 

@@ -187,6 +187,16 @@ pub enum FromFabric {
         /// The port.
         port: PortId,
     },
+    /// A Unix socket of a VMCI device takes no connections, because too many descriptors that came
+    /// over it wait for their close. Sent once, and again after all of them were closed. The fabric
+    /// then uses the socket again.
+    HostSocketFull {
+        /// Device of the guest.
+        port: PortId,
+        /// Port of the program that listens at this socket, which is the device's with `_<of>`
+        /// appended; `None` for the device's socket itself.
+        of: Option<u32>,
+    },
     /// A port's link changed.
     PortState {
         /// The port.

@@ -179,6 +179,9 @@ impl Control {
                 VsockEvent::TakesNothing { port } => {
                     self.tautd.send(&FromFabric::TakesNothing { port }, &[]);
                 }
+                VsockEvent::HostSocketFull { port, of } => {
+                    self.tautd.send(&FromFabric::HostSocketFull { port, of }, &[]);
+                }
                 VsockEvent::Broken { port, queue, failure } => {
                     if let Some(entry) = self.entries.get_mut(&port) {
                         entry.fail(queue, failure, &self.events);

@@ -168,7 +168,7 @@ mod tests {
     fn short_frames_are_padded_with_zeros_to_the_ethernet_minimum() {
         let (here, card) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
-        let mut rx = Rx::new(Arc::new(here.into()));
+        let mut rx = Rx::new(Arc::new(ForeignFd::own(here)));
         for len in [42, 60, 61] {
             assert!(matches!(rx.put_bytes(&vec![7; len]), Put::Done));
             let mut got = [0xff; 128];

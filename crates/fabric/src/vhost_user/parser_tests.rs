@@ -6,7 +6,7 @@ use super::super::wire::MAX_BODY;
 use super::*;
 
 fn event() -> ForeignFd {
-    rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap().into()
+    ForeignFd::own(rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap())
 }
 
 fn parse(request: FrontendReq, body: &[u8], fds: usize) -> Result<Request, MessageError> {

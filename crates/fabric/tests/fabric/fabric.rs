@@ -296,6 +296,7 @@ impl Fabric {
             | FromFabric::TookOver
             | FromFabric::TakesNothing { .. }
             | FromFabric::CloseBlocked { .. }
+            | FromFabric::HostSocketFull { .. }
             | FromFabric::Stopped => {}
             FromFabric::Pong { silent_ms } => self.pongs.push(silent_ms),
             FromFabric::HostConnect { port, request, to } => self.questions.push((port, request, to)),

@@ -2,17 +2,23 @@
 //!
 //! A connection costs memory and descriptors for as long as its client likes, so their number is
 //! limited: for each user but root, and for all of these together. Root always finds room.
+//!
+//! A client may send descriptors. Reading over them, or closing a connection in which they wait,
+//! closes them, which may wait for the client. Threads do both
+//! (`crates/api/src/fabric/closing.rs`), in a queue for each of several users.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use taut_api::fabric::foreign::receive_bytes;
+use taut_api::fabric::{ClosingQueue, ForeignFd, discard};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::caller::Caller;
@@ -21,6 +27,8 @@ use super::caller::Caller;
 pub(crate) const MOST_OF_USER: usize = 64;
 /// Maximum number of connections of all users other than root.
 const MOST: usize = 512;
+/// Number of queues of descriptors that users other than root send.
+const QUEUES: u32 = 16;
 /// Pause after a connection that could not be accepted, such as for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Interval in which the log says at most once that connections were closed.
@@ -31,6 +39,9 @@ const TOLD_EVERY: Duration = Duration::from_secs(60);
 pub(crate) struct Callers {
     socket: UnixListener,
     connections: Arc<Connections>,
+    /// Close connections and the descriptors that come over them: those of root, then those of
+    /// users by the remainders of their numbers.
+    queues: Vec<ClosingQueue>,
     /// Number of connections that were closed since the last line in the log, and its time.
     closed: (u64, Option<Instant>),
 }
@@ -38,8 +49,16 @@ pub(crate) struct Callers {
 /// An accepted connection. It counts to its user's limit until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: UnixStream,
+    stream: Stream,
     _place: Option<Place>,
+}
+
+/// The socket of a connection.
+#[derive(Debug)]
+struct Stream {
+    /// `None` only while the value is dropped.
+    socket: Option<UnixStream>,
+    queue: ClosingQueue,
 }
 
 /// Number of connections of each user but root.
@@ -56,7 +75,17 @@ struct Place {
 impl Callers {
     /// Accepts connections on a socket.
     pub(crate) fn new(socket: UnixListener) -> Self {
-        Self { socket, connections: Arc::default(), closed: (0, None) }
+        Self { socket, connections: Arc::default(), queues: Self::queues(), closed: (0, None) }
+    }
+
+    fn queues() -> Vec<ClosingQueue> {
+        (0..=QUEUES).map(|_| ClosingQueue::unreported()).collect()
+    }
+
+    /// The queue of a user's descriptors.
+    fn queue(&self, uid: u32) -> ClosingQueue {
+        let number = if uid == 0 { 0 } else { 1 + uid % QUEUES };
+        self.queues[number as usize].clone()
     }
 
     /// Logs that a connection was closed, with the number of those before it.
@@ -76,6 +105,10 @@ impl Listener for Callers {
 
     async fn accept(&mut self) -> (Connection, Caller) {
         loop {
+            if self.queues.iter().any(ClosingQueue::is_exhausted) {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
             let stream = match self.socket.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
@@ -88,9 +121,16 @@ impl Listener for Callers {
                 Ok(caller) => caller,
                 Err(error) => {
                     self.tell_closed(&format!("the kernel does not tell who connected: {error}"));
+                    discard(stream.into_std().map(Into::into));
                     continue;
                 }
             };
+            let stream = Stream { socket: Some(stream), queue: self.queue(caller.uid()) };
+            if stream.queue.is_clogged() {
+                let uid = caller.uid();
+                self.tell_closed(&format!("descriptors that user {uid} has sent cannot be closed"));
+                continue;
+            }
             match self.connections.take(caller.uid()) {
                 Ok(place) => return (Connection { stream, _place: place }, caller),
                 Err(why) => self.tell_closed(&why),
@@ -141,13 +181,42 @@ impl Drop for Place {
     }
 }
 
+impl Stream {
+    fn socket(&mut self) -> &mut UnixStream {
+        self.socket.as_mut().expect("only `drop` takes it")
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // Without the runtime's reactor the socket is closed already.
+        if let Some(Ok(socket)) = self.socket.take().map(UnixStream::into_std) {
+            drop(ForeignFd::new(socket.into(), &self.queue));
+        }
+    }
+}
+
 impl AsyncRead for Connection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let Stream { socket, queue } = &mut self.stream;
+        let socket = socket.as_mut().expect("only `drop` takes it");
+        loop {
+            ready!(socket.poll_read_ready(context))?;
+            let receive = || Ok(receive_bytes(&*socket, queue, buffer.initialize_unfilled())?);
+            match socket.try_io(Interest::READABLE, receive) {
+                Ok(got) => {
+                    buffer.advance(got);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
     }
 }
 
@@ -157,15 +226,15 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        Pin::new(self.stream.socket()).poll_write(context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        Pin::new(self.stream.socket()).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        Pin::new(self.stream.socket()).poll_shutdown(context)
     }
 
     fn poll_write_vectored(
@@ -173,11 +242,11 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        Pin::new(self.stream.socket()).poll_write_vectored(context, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        true
     }
 }
 
@@ -210,5 +279,58 @@ mod tests {
             tokio::join!(UnixStream::connect(&path), Listener::accept(&mut callers));
         connected.unwrap();
         assert_eq!(caller.uid(), rustix::process::geteuid().as_raw());
+    }
+
+    /// A connected TCP socket whose close waits until the peer, which takes nothing, is closed.
+    fn lingering() -> (std::net::TcpStream, std::net::TcpStream) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, _) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        while rustix::net::send(&socket, &[0; 4096], rustix::net::SendFlags::empty()).is_ok() {}
+        rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::from_secs(3600))).unwrap();
+        (socket, peer)
+    }
+
+    /// Sends a byte and a descriptor, of which no other reference is left.
+    fn give(stream: &UnixStream, fd: std::net::TcpStream) {
+        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+        use std::os::fd::AsFd as _;
+        let fds = [fd.as_fd()];
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        sendmsg(stream, &[io::IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
+        drop(fd);
+    }
+
+    #[tokio::test]
+    async fn a_descriptor_whose_close_waits_delays_neither_a_read_nor_the_end_of_a_connection() {
+        use tokio::io::AsyncReadExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let mut callers = Callers::new(UnixListener::bind(&path).unwrap());
+        let ((one, peer), (other, its_peer)) = (lingering(), lingering());
+        // A close that waits would hang the test; this ends the waits in the end.
+        let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let watched = done.clone();
+        let watch = std::thread::spawn(move || {
+            let end = Instant::now() + Duration::from_secs(20);
+            while !watched.load(std::sync::atomic::Ordering::SeqCst) && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            drop((peer, its_peer));
+        });
+        let begun = Instant::now();
+        let (client, (mut connection, _)) =
+            tokio::join!(UnixStream::connect(&path), Listener::accept(&mut callers));
+        let client = client.unwrap();
+        give(&client, one);
+        assert_eq!(connection.read_u8().await.unwrap(), b'x');
+        give(&client, other);
+        drop(connection);
+        assert!(begun.elapsed() < Duration::from_secs(15), "a thread waited for the close");
+        done.store(true, std::sync::atomic::Ordering::SeqCst);
+        watch.join().unwrap();
     }
 }

@@ -9,11 +9,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use taut_api::Name;
-use taut_api::fabric::{PortId, ToFabric};
+use taut_api::fabric::{ForeignFd, PortId, ToFabric};
 use taut_vm::launch::RunPaths;
 
 use super::Shared;
@@ -89,25 +89,30 @@ impl Shared {
         loop {
             let idle = waiting.is_empty();
             waiting.append(&mut self.connector.take(idle));
-            waiting.retain(|question: &Question| match attempt(&question.program, question.until) {
-                Some(answer) => {
-                    self.answer(question, answer);
-                    false
+            waiting.retain(|question: &Question| {
+                let queue = self.wanted().held.queue_of_programs(question.port);
+                let answer = if queue.is_clogged() {
+                    Some(Err(io::Error::other("too many connections to such programs wait for their close")))
+                } else {
+                    attempt(&question.program, question.until)
+                };
+                let is_answered = answer.is_some();
+                if let Some(answer) = answer {
+                    self.answer(question, answer.map(|socket| ForeignFd::new(socket, &queue)));
                 }
-                None => true,
+                !is_answered
             });
         }
     }
 
-    fn answer(&self, question: &Question, answer: io::Result<OwnedFd>) {
+    fn answer(&self, question: &Question, answer: io::Result<ForeignFd>) {
         let Question { port, request, .. } = *question;
         if let Err(error) = &answer {
             let Program { vm, port, .. } = &question.program;
             tracing::debug!(%vm, port, %error, "nobody to connect the guest to");
         }
         // The program may have sent something already.
-        let sockets: Vec<_> =
-            answer.ok().map(|socket| self.wanted().held.foreign(port, socket)).into_iter().collect();
+        let sockets: Vec<_> = answer.ok().map(Arc::new).into_iter().collect();
         let wire = self.wire();
         // Each fabric numbers its own requests, so an answer must go to the fabric that asked.
         if question.generation != self.generation.load(Ordering::SeqCst) {

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taut_api::event::Level;
+use taut_api::fabric::closing::MOST_WAITING;
 use taut_api::fabric::message::Attachment;
-use taut_api::fabric::{FromFabric, PortId, SessionRecord, ToFabric, discard};
+use taut_api::fabric::{ForeignFd, FromFabric, PortId, SessionRecord, ToFabric, discard};
 use taut_api::link::Link;
 
 use super::Shared;
@@ -22,6 +23,20 @@ const CLOSE_BLOCKED: &str = "a descriptor that the front end or a peer of the po
 /// Reason of a quarantine for descriptors that this daemon cannot close.
 const CLOGGED: &str = "connections of the front end cannot be closed, because descriptors that it sent wait in them; \
                        hint: end the server of that file system or the peer of that socket, then restart the VM";
+
+/// Text of the event about a Unix socket of a VMCI device over which too many descriptors came.
+/// `of` is the port of the program that listens at it; clients connect at the socket without one.
+fn socket_full(of: Option<u32>) -> String {
+    let (socket, senders, refused) = match of {
+        Some(port) => (format!("vmci.sock_{port}"), "the program at it has", "connections of the guest"),
+        None => ("vmci.sock".to_owned(), "its clients have", "clients"),
+    };
+    format!(
+        "{socket} takes no new {refused}, because its queue is full: at least {MOST_WAITING} descriptors that {senders} \
+         sent wait for their close; others are not affected; it serves again when all of them are closed; hint: end \
+         the sender, and the server of the descriptors' file system or the peer of their socket"
+    )
+}
 
 /// State of one connection.
 #[derive(Debug, Default)]
@@ -66,6 +81,9 @@ impl Shared {
                 self.vmci_event(port, "vmci.stalled", what);
             }
             FromFabric::CloseBlocked { port } => self.close_blocked(port),
+            FromFabric::HostSocketFull { port, of } => {
+                self.vmci_event(port, "vmci.socket-full", &socket_full(of));
+            }
             FromFabric::Configured { revision, refused } => {
                 conversation.configured = Some(revision);
                 self.board.lock().refused_ports = refused.into_iter().collect();
@@ -200,7 +218,7 @@ impl Shared {
             self.quarantine(port, CLOGGED);
             // A closed connection takes the place of what is attached.
             if let Ok((closed, _)) = UnixStream::pair() {
-                let closed = Arc::new(OwnedFd::from(closed).into());
+                let closed = Arc::new(ForeignFd::own(closed.into()));
                 let attach = ToFabric::Attach { port, via: Attachment::Connected };
                 super::send(wire.as_ref(), &attach, &[closed]);
             }

@@ -23,6 +23,8 @@ pub(super) struct Held(BTreeMap<PortId, Port>);
 #[derive(Debug)]
 struct Port {
     strangers: ClosingQueue,
+    /// Closes connections to programs on the host that listen for a VMCI device.
+    programs: ClosingQueue,
     device: Option<(Attachment, Arc<ForeignFd>)>,
     session: Option<(SessionRecord, Vec<Arc<ForeignFd>>)>,
     /// Sockets through which programs on the host connect to VMCI devices. They are independent of
@@ -32,7 +34,8 @@ struct Port {
 
 impl Port {
     fn new(port: PortId) -> Self {
-        Self { strangers: ClosingQueue::new(port), device: None, session: None, host: None }
+        let strangers = ClosingQueue::new(port);
+        Self { programs: strangers.beside(), strangers, device: None, session: None, host: None }
     }
 
     fn serves(&self) -> bool {
@@ -52,6 +55,12 @@ impl Held {
             None => &ClosingQueue::new(port),
         };
         Arc::new(ForeignFd::new(fd, strangers))
+    }
+
+    /// The queue of connections to programs that listen for a VMCI device. It is not that of the
+    /// front end, which would lose its port for what a program sends.
+    pub(super) fn queue_of_programs(&self, port: PortId) -> ClosingQueue {
+        self.0.get(&port).map_or_else(|| ClosingQueue::new(port), |port| port.programs.clone())
     }
 
     /// Keeps a device or listening socket. A plain connection is not kept: its negotiated state
@@ -156,5 +165,23 @@ impl Held {
     /// Iterates over the ports that have descriptors.
     pub(super) fn ports(&self) -> Vec<PortId> {
         self.0.iter().filter(|(_, port)| port.serves()).map(|(&id, _)| id).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn programs_on_the_host_do_not_use_the_queue_of_the_front_end() {
+        let mut held = Held::default();
+        let (front_end, program) = UnixStream::pair().unwrap();
+        held.keep(PortId(1), &Attachment::Listening, front_end.into());
+        let program = ForeignFd::new(program.into(), &held.queue_of_programs(PortId(1)));
+        let port = &held.0[&PortId(1)];
+        assert!(port.programs.is_used() && program.is_of(&port.programs));
+        assert!(!program.is_of(&port.strangers));
     }
 }

@@ -49,7 +49,7 @@ fn mac(id: u16) -> MacAddr {
 }
 
 fn ring(memory: &Arc<GuestMemory>, layout: QueueLayout, port: &Port) {
-    let event = || ForeignFd::from(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+    let event = || ForeignFd::own(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
     let setup = RingSetup { memory: Arc::clone(memory), config: layout.config(FEATURES, Start::At(0)) };
     let ring = Ring { setup, kick: Arc::new(event()), call: Some(Arc::new(event().into())) };
     port.start_ring(QueueIdx(0), ring, &Mailboxes::new().unwrap()).unwrap();

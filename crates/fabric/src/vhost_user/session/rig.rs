@@ -11,7 +11,7 @@ use crate::vhost_user::error::SessionError;
 
 /// Admits an event descriptor as a session does.
 pub fn admit_event(rules: &FrontEndRules, fd: OwnedFd) -> Result<Arc<ForeignFd>, SessionError> {
-    super::admission::admit_event(rules, fd.into())
+    super::admission::admit_event(rules, ForeignFd::own(fd))
 }
 
 /// Checks guest memory as a session does.
@@ -20,6 +20,6 @@ pub fn check_memory(
     regions: &[MemoryRecord],
     files: Vec<OwnedFd>,
 ) -> Result<(), SessionError> {
-    let mut files: Vec<ForeignFd> = files.into_iter().map(ForeignFd::from).collect();
+    let mut files: Vec<ForeignFd> = files.into_iter().map(ForeignFd::own).collect();
     super::admission::check_memory(rules, regions, &mut files)
 }

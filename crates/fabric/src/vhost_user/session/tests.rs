@@ -1,5 +1,4 @@
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -57,7 +56,7 @@ fn session(config_space: Vec<u8>) -> (Session, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     (
         Session::new(
-            OwnedFd::from(theirs).into(),
+            ForeignFd::own(theirs.into()),
             Arc::new(ConfigOnly(config_space)),
             FrontEndRules::default(),
         ),

@@ -29,6 +29,15 @@ pub enum VsockEvent {
         /// The guest's device.
         port: PortId,
     },
+    /// A socket on the host takes no connections, because too many descriptors that came over it
+    /// wait for their close.
+    HostSocketFull {
+        /// The guest's device.
+        port: PortId,
+        /// Port of the program that listens for the guest at this socket; `None` for the socket at
+        /// which clients connect to the guest.
+        of: Option<u32>,
+    },
     /// A ring stopped working.
     Broken {
         /// The device.

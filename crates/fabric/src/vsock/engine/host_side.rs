@@ -24,24 +24,33 @@ const HOST_CREDIT: Credit = Credit { buf_alloc: HOST_BUFFER, fwd_cnt: 0 };
 impl VsockSwitch {
     /// Replaces the socket at which programs on the host connect to a guest.
     pub(crate) fn host_listener(&mut self, id: PortId, listener: OwnedFd) -> io::Result<()> {
-        let listener = ForeignFd::new(listener, &self.strangers(id));
+        let listener = ForeignFd::new(listener, &self.queue_of_clients(id));
         match self.guests.by_id(id) {
             Some(guest) => self.host.listeners.listen(guest, listener, &self.epoll),
             None => Ok(()),
         }
     }
 
-    /// The queue of what programs on the host send to a guest. A removed guest has a new one.
-    pub(super) fn strangers(&self, id: PortId) -> ClosingQueue {
+    /// The queue of what clients send to a guest. A removed guest has a new one.
+    pub(super) fn queue_of_clients(&self, id: PortId) -> ClosingQueue {
         let guest = self.guests.by_id(id).and_then(|guest| self.guests.devices[guest].as_ref());
-        guest.map_or_else(|| ClosingQueue::new(id), |device| device.strangers.clone())
+        guest.map_or_else(|| ClosingQueue::new(id), |device| device.host_queues.of_clients().clone())
     }
 
     /// Accepts the clients that wait at a guest's socket.
     pub(crate) fn accept_clients(&mut self, guest: GuestIdx, now: Instant) {
         for _ in 0..MAX_ACCEPTS {
-            let Some(socket) = self.host.listeners.accept(guest) else { return };
+            let Some(socket) = self.host.listeners.accept(guest, now) else { return };
             self.admit(guest, socket, now);
+        }
+    }
+
+    /// Resumes or reports listening sockets that are paused, if that is due.
+    pub(super) fn look_at_paused_sockets(&mut self, now: Instant) {
+        for guest in self.host.listeners.look(now, &self.epoll) {
+            if let Some(device) = &self.guests.devices[guest] {
+                self.events.push(VsockEvent::HostSocketFull { port: device.config.id, of: None });
+            }
         }
     }
 
@@ -92,8 +101,17 @@ impl VsockSwitch {
 impl VsockSwitch {
     /// Asks `tautd` for the program that a guest connects to: only `tautd` can open its socket.
     pub(super) fn ask_tautd(&mut self, guest: GuestIdx, id: ConnId, to: u32) {
-        let Some(config) = self.guests.devices[guest].as_ref().map(|device| &device.config) else { return };
-        let (port, most) = (config.id, config.half_open as usize);
+        let Some(device) = &mut self.guests.devices[guest] else { return };
+        let (port, most) = (device.config.id, device.config.half_open as usize);
+        let queue = device.host_queues.of_program(to);
+        // The socket of another connection would wait for its close, too.
+        if queue.is_clogged() {
+            if queue.report_full() {
+                self.events.push(VsockEvent::HostSocketFull { port, of: Some(to) });
+            }
+            self.guests.count(guest, SocketWord::Limited, 1);
+            return self.end(id, Some(Side::Responder));
+        }
         // Limits the questions of a guest that requests and gives up over and over.
         if self.host.questions.count(guest) >= most {
             self.guests.count(guest, SocketWord::Limited, 1);
@@ -107,10 +125,20 @@ impl VsockSwitch {
 
     /// Takes the answer to [`VsockEvent::HostConnect`]: the program's socket, or a refusal.
     pub(crate) fn host_connected(&mut self, id: PortId, request: u32, socket: Option<OwnedFd>) {
-        let socket = socket.map(|socket| ForeignFd::new(socket, &self.strangers(id)));
-        let Some(connection_id) = self.host.questions.answer(request) else { return };
+        let asked = self.host.questions.answer(request);
         let guest = self.guests.by_id(id);
-        let Some(connection) = self.table.get(connection_id) else { return };
+        let connection = asked.and_then(|connection| self.table.get(connection));
+        let device = guest.and_then(|guest| self.guests.devices[guest].as_mut());
+        let queue = match (connection, device) {
+            (Some(connection), Some(device)) => {
+                device.host_queues.of_program(connection.ends[Side::Responder].address.port)
+            }
+            // The connection is over, and with it the port is forgotten.
+            (None, Some(device)) => device.host_queues.of_others(),
+            (_, None) => &ClosingQueue::new(id),
+        };
+        let socket = socket.map(|socket| ForeignFd::new(socket, queue));
+        let (Some(connection_id), Some(connection)) = (asked, connection) else { return };
         if connection.state != State::Requested
             || connection.ends[Side::Requester].party != guest.map_or(Party::Host, Party::Guest)
         {

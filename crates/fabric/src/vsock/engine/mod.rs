@@ -109,7 +109,9 @@ impl VsockSwitch {
     /// Returns how long the thread may sleep unless an event occurs, or `None` if there is work
     /// now.
     pub(crate) fn pause(&self, now: Instant) -> Option<Duration> {
-        self.sched.pause(now)
+        let pause = self.sched.pause(now)?;
+        let look = self.host.listeners.next_look();
+        Some(look.map_or(pause, |look| pause.min(look.saturating_duration_since(now))))
     }
 
     /// Takes from each guest that is polled, and ends the polling of those that are silent.
@@ -176,6 +178,7 @@ impl VsockSwitch {
         while let Some(guest) = self.sched.starving.due(now) {
             self.report_starving(guest, now);
         }
+        self.look_at_paused_sockets(now);
         if self.sched.half_open.sweep_is_due(now) {
             self.reset_unanswered_requests(now);
         }

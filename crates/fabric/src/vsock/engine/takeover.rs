@@ -88,18 +88,28 @@ impl VsockSwitch {
                 }
             }
             HandedOver::Client(device) => {
-                let socket = ForeignFd::new(socket, &self.strangers(device));
+                let socket = ForeignFd::new(socket, &self.queue_of_clients(device));
                 if let Some(guest) = self.guests.by_id(device) {
                     self.admit(guest, socket, now);
                 }
             }
             HandedOver::Stream(id) => {
-                let guest = self.table.get(id).and_then(|connection| connection.guests().next());
-                let device = guest.and_then(|guest| self.guests.devices[guest].as_ref());
-                let strangers =
-                    device.map_or_else(ClosingQueue::unreported, |device| device.strangers.clone());
-                let socket = ForeignFd::new(socket, &strangers);
-                if orderly && device.is_some() {
+                let connection = self.table.get(id);
+                let guest = connection.and_then(|connection| connection.guests().next());
+                let device = guest.and_then(|guest| self.guests.devices[guest].as_mut());
+                let queue = match (connection, device) {
+                    (Some(connection), Some(device)) => match connection.host_side() {
+                        Some(Side::Responder) => {
+                            let port = connection.ends[Side::Responder].address.port;
+                            Some(device.host_queues.of_program(port))
+                        }
+                        _ => Some(device.host_queues.of_clients()),
+                    },
+                    _ => None,
+                };
+                let is_wanted = queue.is_some();
+                let socket = ForeignFd::new(socket, queue.unwrap_or(&ClosingQueue::unreported()));
+                if orderly && is_wanted {
                     // Without its socket the connection is reset below.
                     let _ = self.host.streams.attach(id, socket, &self.epoll);
                 }

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use taut_api::fabric::ClosingQueue;
 use taut_api::fabric::config::SocketConfig;
 use taut_api::fabric::counters::SocketWord;
 use taut_api::vmci::Cid;
 
 use super::counters::DeviceCounters;
+use super::host_queues::HostQueues;
 use super::sender::RingPlace;
 use crate::vsock::proto::{GuestIdx, Usage};
 
@@ -26,8 +26,8 @@ pub(crate) struct GuestDevice {
     /// refused as an absent one.
     pub(crate) peers: HashMap<Cid, GuestIdx>,
     pub(crate) usage: Usage,
-    /// Closes what programs on the host send.
-    pub(crate) strangers: ClosingQueue,
+    /// Close what programs on the host send.
+    pub(crate) host_queues: HostQueues,
     /// The stopped transmit ring that the connections belong to. A guest that starts another ring
     /// has started anew.
     pub(crate) stopped: Option<RingPlace>,
@@ -40,7 +40,7 @@ pub(crate) struct GuestDevice {
 impl GuestDevice {
     pub(crate) fn new(config: SocketConfig, counters: DeviceCounters) -> Self {
         Self {
-            strangers: ClosingQueue::new(config.id),
+            host_queues: HostQueues::new(config.id),
             config,
             counters,
             peers: HashMap::new(),

@@ -3,6 +3,7 @@
 mod counters;
 mod device;
 mod event_source;
+mod host_queues;
 mod receiver;
 mod sender;
 

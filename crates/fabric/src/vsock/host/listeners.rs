@@ -3,6 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::net::SocketFlags;
 use taut_api::fabric::ForeignFd;
@@ -14,6 +16,16 @@ use crate::vsock::proto::GuestIdx;
 
 /// Clients of one guest that may wait to name their port.
 const MAX_CLIENTS: usize = 64;
+/// Interval between looks at the sockets that are paused.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A socket at which clients connect to a guest.
+#[derive(Debug)]
+struct Listener {
+    socket: Arc<ForeignFd>,
+    /// `None` while the socket is paused.
+    watched: Option<Watched<Arc<ForeignFd>>>,
+}
 
 /// A client that has not named its port.
 #[derive(Debug)]
@@ -34,7 +46,11 @@ pub(crate) struct ConnectRequest {
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     /// The listening sockets.
-    sockets: HashMap<GuestIdx, Watched<ForeignFd>>,
+    sockets: HashMap<GuestIdx, Listener>,
+    /// Guests whose sockets accept nobody until the descriptors that clients have sent are closed.
+    paused: Vec<GuestIdx>,
+    /// Time of the next look at the paused sockets, if there are any.
+    next_look: Option<Instant>,
     clients: HashMap<u32, Client>,
     /// Numbers of the clients of each guest.
     of_guests: HashMap<GuestIdx, HashSet<u32>>,
@@ -46,21 +62,57 @@ impl Listeners {
     /// Replaces the socket at which clients connect to a guest.
     pub(crate) fn listen(&mut self, guest: GuestIdx, socket: ForeignFd, events: &Epoll) -> io::Result<()> {
         set_nonblocking(&socket)?;
-        self.sockets.remove(&guest);
-        let watched = events.watch(socket, EventSource::Listener(guest).token(), EventFlags::IN)?;
-        self.sockets.insert(guest, watched);
+        self.close(guest);
+        let socket = Arc::new(socket);
+        let watched = Some(watch(guest, &socket, events)?);
+        self.sockets.insert(guest, Listener { socket, watched });
         Ok(())
     }
 
-    /// Accepts a client that waits at a guest's socket. Closes that socket if clients have sent
-    /// more descriptors than can be closed; the next fabric has it again.
-    pub(crate) fn accept(&mut self, guest: GuestIdx) -> Option<ForeignFd> {
-        let listener = self.sockets.get(&guest)?;
-        if listener.is_clogged() {
-            self.sockets.remove(&guest);
-            return None;
+    /// Closes the socket at which clients connect to a guest.
+    fn close(&mut self, guest: GuestIdx) {
+        self.sockets.remove(&guest);
+        self.paused.retain(|paused| *paused != guest);
+    }
+
+    /// Accepts a client that waits at a guest's socket. Pauses that socket if clients have sent
+    /// more descriptors than can be closed.
+    pub(crate) fn accept(&mut self, guest: GuestIdx, now: Instant) -> Option<ForeignFd> {
+        let listener = self.sockets.get_mut(&guest)?;
+        if listener.watched.is_some() && listener.socket.is_clogged() {
+            listener.watched = None;
+            self.paused.push(guest);
+            self.next_look.get_or_insert(now + LOOK_INTERVAL);
         }
-        listener.accept(SocketFlags::NONBLOCK).ok()
+        listener.watched.as_ref()?.accept(SocketFlags::NONBLOCK).ok()
+    }
+
+    /// Time of the next look at paused sockets, if there are any.
+    pub(crate) fn next_look(&self) -> Option<Instant> {
+        self.next_look
+    }
+
+    /// Looks at the paused sockets, if that is due. Resumes those whose queue of descriptors is
+    /// empty. Returns the guests of those whose queue has been full for long, each once.
+    pub(crate) fn look(&mut self, now: Instant, events: &Epoll) -> Vec<GuestIdx> {
+        if self.next_look.is_none_or(|at| now < at) {
+            return Vec::new();
+        }
+        let Self { sockets, paused, .. } = self;
+        let mut full = Vec::new();
+        paused.retain(|&guest| {
+            let Some(listener) = sockets.get_mut(&guest) else { return false };
+            if listener.socket.reports_full() {
+                full.push(guest);
+            }
+            if listener.socket.has_all_closed() {
+                // Without a watch it stays paused until the next look.
+                listener.watched = watch(guest, &listener.socket, events).ok();
+            }
+            listener.watched.is_none()
+        });
+        self.next_look = (!self.paused.is_empty()).then(|| now + LOOK_INTERVAL);
+        full
     }
 
     /// Tells whether a guest has as many clients as may wait.
@@ -97,7 +149,7 @@ impl Listeners {
 
     /// Closes the sockets of a removed guest.
     pub(crate) fn forget(&mut self, guest: GuestIdx) {
-        self.sockets.remove(&guest);
+        self.close(guest);
         for client in self.of_guests.remove(&guest).unwrap_or_default() {
             self.clients.remove(&client);
         }
@@ -110,4 +162,8 @@ impl Listeners {
             .filter_map(|client| Some((client.guest, client.socket.as_fd().try_clone_to_owned().ok()?)))
             .collect()
     }
+}
+
+fn watch(guest: GuestIdx, socket: &Arc<ForeignFd>, events: &Epoll) -> io::Result<Watched<Arc<ForeignFd>>> {
+    events.watch(Arc::clone(socket), EventSource::Listener(guest).token(), EventFlags::IN)
 }

@@ -102,7 +102,7 @@ impl Rig {
     pub fn start(&mut self, guest: usize, queue: usize, start: Start) -> Result<(), StartError> {
         let Some(index) = self.index(guest) else { return Ok(()) };
         let driver = &self.drivers[guest];
-        let event = || ForeignFd::from(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+        let event = || ForeignFd::own(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
         let memory = Arc::clone(driver.ram.memory());
         let setup = RingSetup { memory, config: driver.config(queue, start) };
         let ring = Ring { setup, kick: Arc::new(event()), call: Some(Arc::new(event().into())) };

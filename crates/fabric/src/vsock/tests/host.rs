@@ -18,7 +18,7 @@ use crate::vsock::proto::{ConnId, GuestIdx};
 const BOTH: EventFlags = EventFlags::IN.union(EventFlags::OUT);
 
 /// Opens a listening socket on the host for the guest.
-fn listen(rig: &mut Rig) -> SocketAddr {
+pub(super) fn listen(rig: &mut Rig) -> SocketAddr {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let name = format!("taut-test-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
     let address = SocketAddr::from_abstract_name(name).unwrap();
@@ -39,7 +39,7 @@ fn settle(rig: &mut Rig) {
     }
 }
 
-fn client(rig: &mut Rig, listener: &SocketAddr) -> (UnixStream, Own) {
+pub(super) fn client(rig: &mut Rig, listener: &SocketAddr) -> (UnixStream, Own) {
     let mut client = UnixStream::connect_addr(listener).unwrap();
     client.set_nonblocking(true).unwrap();
     client.write_all(b"CONNECT 80\nfirst bytes").unwrap();
@@ -100,6 +100,9 @@ fn a_client_whose_port_nobody_listens_on_is_disconnected() {
     let (mut stream, own) = client(&mut rig, &listener);
     rig.send_control(own, RST, 0);
     settle(&mut rig);
+    // Another thread closes the socket.
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     // The client's bytes were not read: a Unix socket reports that as a reset.
     match stream.read(&mut [0]) {
         Ok(got) => assert_eq!(got, 0),

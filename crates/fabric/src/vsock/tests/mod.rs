@@ -4,6 +4,7 @@ mod bulk;
 mod closing;
 mod handover;
 mod host;
+mod host_full;
 mod hostile;
 mod isolation;
 mod model;
