@@ -6,6 +6,7 @@
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{MemfdFlags, memfd_create};
+use taut_api::fabric::ForeignFd;
 use taut_fabric::vhost_user::message::{Header, Request};
 use taut_fabric::vhost_user::wire::{CONFIG_HEADER, HEADER, MAX_BODY, MAX_CONFIG};
 
@@ -33,7 +34,7 @@ fn run(data: &[u8]) {
         assert!(header.size <= MAX_BODY);
         let body = input.slice(header.size);
         let fds = || FILE.with(|file| file.try_clone().expect("a descriptor"));
-        match Request::parse(&header, body, (0..descriptors).map(|_| fds().into()).collect()) {
+        match Request::parse(&header, body, (0..descriptors).map(|_| ForeignFd::own(fds())).collect()) {
             Ok(request) => check(&request, descriptors),
             Err(error) => assert!(!error.to_string().is_empty()),
         }

@@ -275,7 +275,7 @@ fn serve(session: &mut Session) -> Result<(), SessionError> {
 /// Restores the session in another process from its record and descriptors.
 fn go_on(front: &Front<'_>, port: &Arc<Port>, session: Session) -> Option<Session> {
     let record = session.record().clone();
-    let copy = |fd: &BorrowedFd<'_>| fd.try_clone_to_owned().expect("a descriptor").into();
+    let copy = |fd: &BorrowedFd<'_>| ForeignFd::own(fd.try_clone_to_owned().expect("a descriptor"));
     let fds = session.descriptors().iter().map(copy).collect();
     drop(session);
     Session::resume(record, fds, front.device(port), FrontEndRules::default()).ok()
