@@ -1,7 +1,7 @@
 //! Chains of as many parts as there may be, and of more.
 //!
-//! A front end can make every frame and every buffer of its rings so. The fabric keeps a list of
-//! the parts of each ring, which must not keep what it once needed.
+//! Every frame and buffer of a ring may have that many. The fabric's list of parts of a ring must
+//! not grow from chain to chain.
 
 use std::io::{self, ErrorKind};
 
@@ -131,7 +131,7 @@ impl Flood {
     }
 }
 
-/// Number of rounds in which so many heads are offered.
+/// Number of rounds that offer at least [`CHAINS`] chains.
 fn rounds(heads: &[u16]) -> usize {
     CHAINS.div_ceil(heads.len())
 }

@@ -19,13 +19,13 @@ use vhost::vhost_user::message::FrontendReq;
 use super::front_end::{FrontEnd, MOST_FDS, event, memory_table, raise};
 use super::{Act, Effect, Tools, claim, send_kick};
 
-/// Words about an event descriptor that is refused.
+/// Part of the reason that is given for a refused event descriptor.
 const NO_EVENTFD: &str = "an event descriptor that is no eventfd";
-/// Words about memory that is refused.
+/// Part of the reason that is given for refused memory.
 const UNSEALED: &str = "is not sealed against shrinking";
-/// Words about an event descriptor that stopped a thread.
+/// Part of the reason that is given for an event descriptor that stopped a thread.
 const BLOCKED: &str = "filled up an event descriptor and made it blocking";
-/// Words about descriptors that cannot be closed.
+/// Part of the reason that is given for descriptors that cannot be closed.
 const CLOGGED: &str = "whose close does not end";
 /// Time for which the server of the file system answers nobody.
 const SILENCE: Duration = Duration::from_millis(50);
@@ -38,7 +38,7 @@ const KINDS: &[(&str, Make)] = &[
     ("a full pipe", |_| full_pipe()),
     ("a socket", |_| Ok(UnixStream::pair()?.0.into())),
     ("a listening socket", |_| Ok(TcpListener::bind("127.0.0.1:0")?.into())),
-    ("a TCP socket that lingers", |_| Ok(lingering()?.0)),
+    ("a TCP socket that lingers", |_| lingering_for(SILENCE)),
     ("an epoll set", |_| Ok(epoll::create(epoll::CreateFlags::CLOEXEC)?)),
     ("nested epoll sets", |_| nested()),
     ("a timer", |_| Ok(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?)),
@@ -115,9 +115,8 @@ fn events() -> Vec<Act> {
         Act::new("a kick eventfd that is full", Effect::Served, |front, _| {
             front.set_up()?;
             fill(&front.queues[1].kick)?;
-            front.describe(front.queues[1].layout.desc, 0, (front.queues[1].layout.desc, 72), 0, 0);
-            front.offer(1, &[0]);
-            Ok(())
+            send_frame(front);
+            wait_for_frame(front)
         }),
         Act::new("eventfds that were made blocking", Effect::Served, |front, _| {
             front.set_up()?;
@@ -141,11 +140,13 @@ fn events() -> Vec<Act> {
             raise(&one);
             wait_for_frame(front)
         }),
-        Act::new("a call eventfd that changes its mode all the time", Effect::Any, |front, _| {
+        Act::new("a call eventfd that changes its mode all the time", Effect::Served, |front, _| {
             front.set_up()?;
-            for _ in 0..200 {
+            let desc = front.queues[1].layout.desc;
+            front.describe(desc, 0, (desc, 72), 0, 0);
+            for round in 0..200 {
                 set_blocking(&front.queues[1].call)?;
-                raise(&front.queues[1].kick);
+                front.offer_from(1, round, &[0]);
                 set_nonblocking(&front.queues[1].call)?;
             }
             Ok(())
@@ -182,7 +183,7 @@ fn closes() -> Vec<Act> {
         )
         .slow(),
         Act::new(
-            "a FUSE file with each request of a session",
+            "a FUSE file with a request that takes none",
             Effect::Ended("descriptors instead of"),
             |front, tools| {
                 closed_late(tools, SILENCE, || {
@@ -192,36 +193,25 @@ fn closes() -> Vec<Act> {
         ),
         Act::new("a TCP socket that lingers for 50 ms, as kick", Effect::Ended(NO_EVENTFD), |front, _| {
             front.negotiate()?;
-            let (socket, peer) = lingering()?;
-            send_kick(front, &socket)?;
-            drop(socket);
-            std::thread::sleep(SILENCE);
-            drop(peer);
-            Ok(())
+            let socket = lingering_for(SILENCE)?;
+            send_kick(front, &socket)
         }),
         Act::new("a socket with lingering sockets in its queue", Effect::Ended(NO_EVENTFD), |front, _| {
             front.negotiate()?;
-            let (socket, peer) = lingering()?;
-            send_kick(front, &carrier(&socket)?)?;
-            drop(socket);
-            std::thread::sleep(SILENCE);
-            drop(peer);
-            Ok(())
+            let socket = lingering_for(SILENCE)?;
+            send_kick(front, &carrier(&socket)?)
         }),
         Act::new(
             "lingering sockets that are left in the connection",
             Effect::Ended("is not one of"),
             |front, _| {
                 front.negotiate()?;
-                let (socket, peer) = lingering()?;
+                let socket = lingering_for(SILENCE)?;
                 let mut bytes = [9999_u32, 1, 0].map(u32::to_ne_bytes).concat();
                 bytes.resize(64, 0);
                 front.send_bytes(&bytes, &[])?;
                 // The fabric may have ended the session already.
                 let _ = front.send_bytes(&[0; 12], &[socket.as_fd(); 3]);
-                drop(socket);
-                std::thread::sleep(SILENCE);
-                drop(peer);
                 Ok(())
             },
         ),
@@ -320,8 +310,8 @@ fn memory() -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// A connected TCP socket whose close waits until its peer is gone.
-fn lingering() -> io::Result<(OwnedFd, TcpStream)> {
+/// A connected TCP socket whose close waits until its peer is gone, which it is after this time.
+fn lingering_for(time: Duration) -> io::Result<OwnedFd> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let socket = TcpStream::connect(listener.local_addr()?)?;
     let (peer, _) = listener.accept()?;
@@ -330,7 +320,12 @@ fn lingering() -> io::Result<(OwnedFd, TcpStream)> {
     while rustix::net::send(&socket, &[0; 4096], SendFlags::empty()).is_ok() {}
     sockopt::set_socket_linger(&socket, Some(Duration::from_secs(3600)))?;
     socket.set_nonblocking(false)?;
-    Ok((socket.into(), peer))
+    // On a thread of its own: if the fabric is first, the last close is this process's.
+    std::thread::spawn(move || {
+        std::thread::sleep(time);
+        drop(peer);
+    });
+    Ok(socket.into())
 }
 
 /// A socket in whose queue the descriptor waits.

@@ -42,7 +42,7 @@ pub enum Effect {
     Broken(&'static str),
     /// The fabric goes on serving it.
     Served,
-    /// Either: the act is within the rules or not, depending on the host or on time.
+    /// Served, stopped or ended: the result depends on the host or on timing.
     Any,
     /// The front end itself is gone.
     Left,

@@ -28,8 +28,7 @@ pub struct Neighbours {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Delays of frames between the neighbours, by the clock of their receiver, which is that of their
-/// sender.
+/// Delays of frames between the neighbours, from before the send until receipt, by one clock.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
     /// Delay of each frame that arrived.

@@ -77,7 +77,7 @@ fn descriptors() -> Vec<Act> {
             raise(&front.queues[0].kick);
             Ok(())
         }),
-        Act::new("a ring that is broken a thousand times", Effect::Broken(RUNNING), |front, _| {
+        Act::new("a ring that is broken again and again", Effect::Broken(RUNNING), |front, _| {
             front.set_up()?;
             for _ in 0..20 {
                 front.offer(1, &[ENTRIES]);
@@ -131,6 +131,9 @@ fn races() -> Vec<Act> {
     let often = |name: &str, times: u32, once: fn(&FrontEnd) -> io::Result<()>| {
         Act::new(name, Effect::Served, move |front: &mut FrontEnd, _| {
             front.set_up()?;
+            let desc = front.queues[1].layout.desc;
+            (0..ENTRIES).for_each(|index| front.describe(desc, index, (desc, 72), 0, 0));
+            front.offer(1, &(0..ENTRIES).collect::<Vec<_>>());
             for _ in 0..times {
                 raise(&front.queues[1].kick);
                 once(front)?;

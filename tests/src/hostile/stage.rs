@@ -46,6 +46,21 @@ impl Stage {
     /// # Errors
     /// The act did not do what it claims, or did not have its effect.
     pub fn perform(&self, act: &Act, explained: bool) -> Result<(), String> {
+        if explained {
+            // The reason that the last act had left is gone after an honest session.
+            self.behave_on(act.port)?;
+        }
+        let seen = self.last_event();
+        let judged = self.judge(act, explained, seen);
+        if matches!(act.effect, Effect::Quarantined(_)) {
+            self.taut().ok(["port", "detach", act.port.name()]);
+            act.port.attach(self.taut());
+        }
+        judged
+    }
+
+    /// Performs an act, and checks its effect. Events up to the number `seen` were there before.
+    fn judge(&self, act: &Act, explained: bool, seen: u64) -> Result<(), String> {
         let failed = |why: &str| format!("{}: {why}", act.name);
         let mut front = self.tools.connect(act.port).map_err(|error| failed(&error.to_string()))?;
         let done = (act.run)(&mut front, &self.tools);
@@ -61,11 +76,8 @@ impl Stage {
                 require(front.is_ended(), || failed("the session goes on"))?;
                 self.await_reason(act.port, "in quarantine").map_err(|why| failed(&why))?;
                 if explained {
-                    self.await_event("port.quarantined", words).map_err(|why| failed(&why))?;
+                    self.await_event("port.quarantined", words, seen).map_err(|why| failed(&why))?;
                 }
-                drop(front);
-                self.taut().ok(["port", "detach", act.port.name()]);
-                act.port.attach(self.taut());
             }
             Effect::Broken(words) => {
                 require(front.is_broken(), || failed("no ring is broken"))?;
@@ -103,7 +115,11 @@ impl Stage {
     /// # Errors
     /// The fabric does not serve it.
     pub fn behave(&self) -> Result<(), String> {
-        let mut front = self.tools.connect(Port::Plain).map_err(|error| error.to_string())?;
+        self.behave_on(Port::Plain)
+    }
+
+    fn behave_on(&self, port: Port) -> Result<(), String> {
+        let mut front = self.tools.connect(port).map_err(|error| error.to_string())?;
         front.set_up().map_err(|error| format!("an honest session: {error}"))?;
         require(front.is_served(), || "an honest session was ended".to_owned())
     }
@@ -130,17 +146,24 @@ impl Stage {
         Err(format!("the reason is `{reason}` instead of `{words}`"))
     }
 
-    /// Waits for an event of this kind with these words.
+    /// Number of the newest event.
+    fn last_event(&self) -> u64 {
+        self.tools.events().last().and_then(|event| event["seq"].as_u64()).unwrap_or(0)
+    }
+
+    /// Waits for an event of this kind with these words, and with a number above `seen`.
     ///
     /// # Errors
     /// It does not come.
-    pub fn await_event(&self, kind: &str, words: &str) -> Result<(), String> {
+    pub fn await_event(&self, kind: &str, words: &str, seen: u64) -> Result<(), String> {
         let end = Instant::now() + PATIENCE;
         let told = |event: &Value| {
-            event["kind"] == kind && event["message"].as_str().is_some_and(|text| text.contains(words))
+            event["kind"] == kind
+                && event["seq"].as_u64() > Some(seen)
+                && event["message"].as_str().is_some_and(|text| text.contains(words))
         };
         while Instant::now() < end {
-            if self.taut().json(["events"]).as_array().is_some_and(|events| events.iter().any(told)) {
+            if self.tools.events().iter().any(told) {
                 return Ok(());
             }
             std::thread::sleep(LOOK);

@@ -16,7 +16,7 @@ const PAGE: u64 = 4096;
 
 /// Returns the acts of this group.
 ///
-/// None of them may look at memory that it has cut off.
+/// None of them may read or write memory that it has cut off: this process would get SIGBUS.
 pub(super) fn acts() -> Vec<Act> {
     let act = |name: &str, effect: Effect, run: fn(&mut FrontEnd, &Tools) -> io::Result<()>| {
         Act::new(name, effect, run).on(Port::Trusted)

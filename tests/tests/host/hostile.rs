@@ -27,7 +27,7 @@ fn no_act_of_a_hostile_front_end_harms_others() {
         }
         assert_eq!(stage.taut().fabric_pid(), fabric, "{} has ended the fabric", act.name);
     }
-    problems.extend(stage.await_event("port.close-blocked", "has been closing for more than 1 s").err());
+    problems.extend(stage.await_event("port.close-blocked", "has been closing for more than 1 s", 0).err());
     assert!(problems.is_empty(), "{problems:#?}");
 }
 

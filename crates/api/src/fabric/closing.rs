@@ -5,8 +5,9 @@
 //! queue. No signal ends such a wait. Therefore a descriptor that came from a stranger is put into
 //! the [`ClosingQueue`] of its source, and a thread of its own closes it.
 //!
-//! One source occupies at most one thread, whatever it sends. Threads are started when all others
-//! are busy, so that a source that blocks its thread delays no other one.
+//! One queue occupies at most one thread, whatever comes. Threads are started when all others are
+//! busy, so that a source that blocks its thread delays no other one until there are
+//! [`MOST_THREADS`].
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -129,8 +130,8 @@ impl ClosingQueue {
         waiting >= MOST_AT_ONCE || waiting >= MOST_WAITING && state.lasts_long()
     }
 
-    /// Tells whether so many descriptors wait that not even a connection may be accepted, which
-    /// would wait, too.
+    /// Tells whether the queue is full even for accepted sockets, which would have to wait behind
+    /// its descriptors.
     pub fn is_exhausted(&self) -> bool {
         locked(&self.0.state).waiting.len() >= MOST_AT_ONCE
     }
@@ -180,7 +181,11 @@ impl Pool {
         run_anywhere();
         while let Some(queue) = self.next() {
             queue.close_all();
-            locked(&self.state).busy.retain(|busy| !Arc::ptr_eq(busy, &queue));
+            let mut work = locked(&self.state);
+            // Another thread may work on the queue by now, for which there is another entry.
+            if let Some(at) = work.busy.iter().position(|busy| Arc::ptr_eq(busy, &queue)) {
+                work.busy.swap_remove(at);
+            }
         }
     }
 

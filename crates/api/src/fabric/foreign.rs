@@ -128,7 +128,8 @@ pub fn receive_bytes(socket: impl AsFd, queue: &ClosingQueue, bytes: &mut [u8]) 
 }
 
 fn receive(socket: impl AsFd, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> rustix::io::Result<usize> {
-    // The kernel closes descriptors without room here on this thread.
+    // The buffer has room for the kernel's maximum per message: the kernel would close any excess
+    // on this thread.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -193,12 +194,12 @@ mod tests {
     fn until(what: &str, holds: impl Fn() -> bool) {
         let end = Instant::now() + SOON;
         while !holds() {
-            assert!(Instant::now() < end, "{what}");
+            assert!(Instant::now() < end, "timed out after {SOON:?} waiting until {what}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Waits until the other end of the stream is closed.
+    /// Returns whether the other end of the stream is closed.
     fn is_closed(stream: &UnixStream) -> bool {
         stream.set_nonblocking(true).unwrap();
         match (&mut &*stream).read(&mut [0; 1]) {
@@ -218,10 +219,13 @@ mod tests {
         assert!(begun.elapsed() < LONG, "dropping it took {:?}", begun.elapsed());
 
         // More sources than threads that are kept, all at once.
-        let honest: Vec<_> = (0..20).map(|port| ClosingQueue::new(PortId(port))).collect();
-        for queue in &honest {
+        let honest: Vec<_> = (100..120).map(|port| ClosingQueue::new(PortId(port))).collect();
+        let drop_one = |queue| {
             let (here, there) = UnixStream::pair().unwrap();
             drop(ForeignFd::new(here.into(), queue));
+            there
+        };
+        for there in honest.iter().map(drop_one).collect::<Vec<_>>() {
             until("another source's descriptor is closed", || is_closed(&there));
         }
         until("the close is reported", || overdue().contains(&PortId(7)));
@@ -261,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_accepted_or_duplicated_has_the_queue_of_its_socket() {
+    fn what_is_duplicated_has_the_queue_of_its_socket() {
         let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
         let foreign = ForeignFd::new(socket, &ClosingQueue::new(PortId(1)));
         assert!(foreign.try_clone().unwrap().queue.is_some());

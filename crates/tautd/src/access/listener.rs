@@ -1,11 +1,13 @@
 //! Connections to the API's socket: each with its caller, and none at the expense of others.
 //!
 //! A connection costs memory and descriptors for as long as its client likes, so their number is
-//! limited: for each user but root, and for all of these together. Root always finds room.
+//! limited: for each user but root, and for all of these together. Root's do not count.
 //!
 //! A client may send descriptors. Reading over them, or closing a connection in which they wait,
 //! closes them, which may wait for the client. Threads do both
-//! (`crates/api/src/fabric/closing.rs`), in a queue for each of several users.
+//! (`crates/api/src/fabric/closing.rs`), in one queue for root and 16 that the other users share by
+//! their numbers. Nobody is accepted while one of them is full at all: what would be accepted could
+//! not be closed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -39,8 +41,8 @@ const TOLD_EVERY: Duration = Duration::from_secs(60);
 pub(crate) struct Callers {
     socket: UnixListener,
     connections: Arc<Connections>,
-    /// Close connections and the descriptors that come over them: those of root, then those of
-    /// users by the remainders of their numbers.
+    /// Queues that close connections and received descriptors: first root's, then one for each
+    /// remainder of a user number divided by [`QUEUES`].
     queues: Vec<ClosingQueue>,
     /// Number of connections that were closed since the last line in the log, and its time.
     closed: (u64, Option<Instant>),
@@ -156,15 +158,13 @@ impl Connections {
             return Ok(None);
         }
         let mut open = self.0.lock().expect("no holder of the list panics");
-        let of_all = open.values().sum::<usize>();
-        let of_user = open.entry(uid).or_default();
-        if *of_user >= MOST_OF_USER {
+        if open.get(&uid).is_some_and(|of_user| *of_user >= MOST_OF_USER) {
             return Err(format!("user {uid} has {MOST_OF_USER} already"));
         }
-        if of_all >= MOST {
+        if open.values().sum::<usize>() >= MOST {
             return Err(format!("there are {MOST} already"));
         }
-        *of_user += 1;
+        *open.entry(uid).or_default() += 1;
         Ok(Some(Place { connections: self.clone(), uid }))
     }
 }

@@ -92,7 +92,7 @@ impl Shared {
             waiting.retain(|question: &Question| {
                 let queue = self.wanted().held.queue_of_programs(question.port);
                 let answer = if queue.is_clogged() {
-                    Some(Err(io::Error::other("too many connections to such programs wait for their close")))
+                    Some(Err(io::Error::other("too many sockets of programs on the host wait to be closed")))
                 } else {
                     attempt(&question.program, question.until)
                 };
@@ -109,9 +109,9 @@ impl Shared {
         let Question { port, request, .. } = *question;
         if let Err(error) = &answer {
             let Program { vm, port, .. } = &question.program;
-            tracing::debug!(%vm, port, %error, "nobody to connect the guest to");
+            tracing::debug!(%vm, port, %error, "cannot connect the guest to a program on the host");
         }
-        // The program may have sent something already.
+        // The program may have sent descriptors already, so the close of its socket may wait.
         let sockets: Vec<_> = answer.ok().map(Arc::new).into_iter().collect();
         let wire = self.wire();
         // Each fabric numbers its own requests, so an answer must go to the fabric that asked.

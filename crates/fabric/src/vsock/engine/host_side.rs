@@ -78,7 +78,7 @@ impl VsockSwitch {
         }
         let Some(device) = &mut self.guests.devices[guest] else { return };
         let to = Address { cid: device.config.cid, port };
-        // Clients of the fabric before this one use ports, too.
+        // Connections that were taken over from the last fabric have ports already.
         let from = loop {
             let from = Address { cid: Cid::HOST, port: device.next_host_port() };
             if self.table.find(from, to).is_none() {
@@ -104,7 +104,7 @@ impl VsockSwitch {
         let Some(device) = &mut self.guests.devices[guest] else { return };
         let (port, most) = (device.config.id, device.config.half_open as usize);
         let queue = device.host_queues.of_program(to);
-        // The socket of another connection would wait for its close, too.
+        // Another socket would only join those that wait to be closed.
         if queue.is_clogged() {
             if queue.report_full() {
                 self.events.push(VsockEvent::HostSocketFull { port, of: Some(to) });

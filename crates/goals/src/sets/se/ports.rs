@@ -1,5 +1,5 @@
-//! External ports under the load of the example `restart`: numbered frames, which a command
-//! disturbs again and again.
+//! External ports for rows SE2 and SE12: pairs of ports are attached, and the example `restart`
+//! sends numbered frames between them while a command is run again and again.
 
 use std::path::{Path, PathBuf};
 

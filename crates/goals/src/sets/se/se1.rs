@@ -22,7 +22,7 @@ pub(super) const ROW: Row = Row {
             "SE1-others",
             &[
                 Bound::Exactly(0.0, "frames of others lost"),
-                Bound::AtMost(15.0, "ms longer than in half of the honest passes"),
+                Bound::AtMost(15.0, "ms more than beside honest sessions at most"),
                 Bound::AtMost(1.0, "stalls of 5 ms and more per start of the port"),
             ],
         ),

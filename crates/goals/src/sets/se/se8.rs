@@ -10,7 +10,7 @@ const CHANGES: &str = "10000";
 
 pub(super) const ROW: Row = Row {
     id: "SE8",
-    what: "nobody locks, reads or connects; a viewer writes nothing; each change is recorded",
+    what: "user `nobody` cannot lock, read or connect; a viewer cannot write; every change is recorded",
     on: "a daemon with a roles file, and programs under other users",
     goals: &[
         Goal::new("SE8-nobody", &[Bound::Exactly(1.0, "test passed")]),
