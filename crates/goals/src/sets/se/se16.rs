@@ -30,7 +30,7 @@ struct Judged {
 const IN_AN_HOUR: Judged = Judged { warm: 3.0, least: 5.0 };
 const IN_A_SHORT_RUN: Judged = Judged { warm: 0.25, least: 0.5 };
 
-/// Parts of lines about confinement that this host does not have, which each start of a daemon logs.
+/// Parts of lines about confinement that this host lacks, which each start of a daemon logs.
 const LACKS: [&str; 2] = ["lacks walls on this host", "a process keeps the OOM score of its parent"];
 
 /// Parts of lines that are logged about the injected kills; see [`is_injected`].
@@ -144,7 +144,9 @@ fn unplanned(lives: &Lives, killed: impl Iterator<Item = Kill>) -> usize {
             Kill::Both => &["daemon", "fabric"],
             _ => &[],
         };
-        names.iter().for_each(|name| *spare.entry(name).or_default() += 1);
+        for name in names {
+            *spare.entry(name).or_default() += 1;
+        }
     }
     let lived = |name: &str| lives.keys().filter(|(of, _)| *of == name).count();
     spare.into_iter().map(|(name, most)| lived(name).saturating_sub(most)).sum()
