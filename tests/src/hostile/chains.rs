@@ -123,7 +123,7 @@ impl Flood {
     /// taken all.
     ///
     /// # Errors
-    /// It has not.
+    /// The fabric has not taken all for a long time.
     pub(super) fn send(&mut self, sender: &FrontEnd, times: usize) -> io::Result<()> {
         sender.offer_from(1, self.sent, &self.heads[..times]);
         self.sent = self.sent.wrapping_add(times as u16);

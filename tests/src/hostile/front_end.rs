@@ -225,7 +225,7 @@ impl FrontEnd {
     /// Waits until the fabric has returned descriptors of a queue up to this index.
     ///
     /// # Errors
-    /// It has not for a long time.
+    /// The fabric has not returned them for a long time.
     pub(super) fn await_used(&self, queue: usize, index: u16) -> io::Result<()> {
         let end = Instant::now() + PATIENCE;
         while self.used(queue) != index {

@@ -39,7 +39,7 @@ impl Tools {
     /// memory has grown in the second half.
     ///
     /// # Errors
-    /// It has grown, it cannot be read, or a round has failed.
+    /// Its memory has grown or cannot be read, or a round has failed.
     pub(super) fn flat(&self, rounds: usize, mut round: impl FnMut() -> io::Result<()>) -> io::Result<()> {
         (0..rounds / 2).try_for_each(|_| round())?;
         let before = self.memory()?;
