@@ -9,6 +9,7 @@ mod daemon;
 pub mod fuse;
 pub mod hostile;
 mod leftovers;
+mod lingering;
 mod netns;
 mod prerequisite;
 mod process;
@@ -19,6 +20,7 @@ mod walls;
 
 pub use daemon::{Outcome, Taut};
 pub use leftovers::{clear_away, directory, is_left_over, owner};
+pub use lingering::lingering;
 pub use netns::{Netns, Pings};
 pub use prerequisite::{Controller, Image, Prerequisite, any_image, image, require, require_found};
 pub use process::{Background, Pids, alive, cpu_group, kill_9};

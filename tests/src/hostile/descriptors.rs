@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, inotify, memfd_create};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
 use vhost::vhost_user::message::FrontendReq;
 
 use super::front_end::{FrontEnd, MOST_FDS, event, memory_table, raise};
 use super::{Act, Effect, Tools, claim, send_kick};
+use crate::lingering;
 
 /// Part of the reason that is given for a refused event descriptor.
 const NO_EVENTFD: &str = "an event descriptor that is no eventfd";
@@ -311,22 +312,15 @@ fn memory() -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// A connected TCP socket whose close waits until its peer is gone, which it is after this time.
+/// A TCP socket whose close waits for this time.
 fn lingering_for(time: Duration) -> io::Result<OwnedFd> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let socket = TcpStream::connect(listener.local_addr()?)?;
-    let (peer, _) = listener.accept()?;
-    sockopt::set_socket_send_buffer_size(&socket, 4096)?;
-    socket.set_nonblocking(true)?;
-    while rustix::net::send(&socket, &[0; 4096], SendFlags::empty()).is_ok() {}
-    sockopt::set_socket_linger(&socket, Some(Duration::from_secs(3600)))?;
-    socket.set_nonblocking(false)?;
+    let (socket, peer) = lingering()?;
     // On a thread of its own: if the fabric is first, the last close is this process's.
     std::thread::spawn(move || {
         std::thread::sleep(time);
         drop(peer);
     });
-    Ok(socket.into())
+    Ok(socket)
 }
 
 /// A socket in whose queue the descriptor waits.

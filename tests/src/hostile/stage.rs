@@ -50,7 +50,7 @@ impl Stage {
             // The reason that the last act had left is gone after an honest session.
             self.behave_on(act.port)?;
         }
-        let seen = self.last_event();
+        let seen = if explained { self.last_event() } else { 0 };
         let judged = self.judge(act, explained, seen);
         if matches!(act.effect, Effect::Quarantined(_)) {
             self.taut().ok(["port", "detach", act.port.name()]);
@@ -59,7 +59,8 @@ impl Stage {
         judged
     }
 
-    /// Performs an act, and checks its effect. Events up to the number `seen` were there before.
+    /// Performs an act, and checks its effect. Events up to the number `seen` explain nothing: they
+    /// were there before.
     fn judge(&self, act: &Act, explained: bool, seen: u64) -> Result<(), String> {
         let failed = |why: &str| format!("{}: {why}", act.name);
         let mut front = self.tools.connect(act.port).map_err(|error| failed(&error.to_string()))?;

@@ -41,7 +41,7 @@ while [ ! -e "$dir/stop" ]; do
     i=$((i + 1))
     echo "$i" >"$dir/done.new" && mv "$dir/done.new" "$dir/done"
   }
-  # Ten events of a VM are kept in a second.
+  # Without this pause, events of the VM would be left out: ten a second are kept.
   sleep 1
 done
 "#;

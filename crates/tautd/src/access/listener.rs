@@ -281,19 +281,8 @@ mod tests {
         assert_eq!(caller.uid(), rustix::process::geteuid().as_raw());
     }
 
-    /// A connected TCP socket whose close waits until the peer, which takes nothing, is closed.
-    fn lingering() -> (std::net::TcpStream, std::net::TcpStream) {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (peer, _) = listener.accept().unwrap();
-        socket.set_nonblocking(true).unwrap();
-        while rustix::net::send(&socket, &[0; 4096], rustix::net::SendFlags::empty()).is_ok() {}
-        rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::from_secs(3600))).unwrap();
-        (socket, peer)
-    }
-
     /// Sends a byte and a descriptor, of which no other reference is left.
-    fn give(stream: &UnixStream, fd: std::net::TcpStream) {
+    fn give(stream: &UnixStream, fd: std::os::fd::OwnedFd) {
         use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
         use std::os::fd::AsFd as _;
         let fds = [fd.as_fd()];
@@ -310,7 +299,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let mut callers = Callers::new(UnixListener::bind(&path).unwrap());
-        let ((one, peer), (other, its_peer)) = (lingering(), lingering());
+        let [(one, peer), (other, its_peer)] = [(); 2].map(|()| taut_tests::lingering().unwrap());
         // A close that waits would hang the test; this ends the waits in the end.
         let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let watched = done.clone();

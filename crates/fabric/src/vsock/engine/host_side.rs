@@ -34,7 +34,7 @@ impl VsockSwitch {
     /// The queue of what clients send to a guest. A removed guest has a new one.
     pub(super) fn queue_of_clients(&self, id: PortId) -> ClosingQueue {
         let guest = self.guests.by_id(id).and_then(|guest| self.guests.devices[guest].as_ref());
-        guest.map_or_else(|| ClosingQueue::new(id), |device| device.host_queues.of_clients().clone())
+        guest.map_or_else(|| ClosingQueue::new(id), |device| device.closing_queues.of_clients().clone())
     }
 
     /// Accepts the clients that wait at a guest's socket.
@@ -103,7 +103,7 @@ impl VsockSwitch {
     pub(super) fn ask_tautd(&mut self, guest: GuestIdx, id: ConnId, to: u32) {
         let Some(device) = &mut self.guests.devices[guest] else { return };
         let (port, most) = (device.config.id, device.config.half_open as usize);
-        let queue = device.host_queues.of_program(to);
+        let queue = device.closing_queues.of_program(to);
         // Another socket would only join those that wait to be closed.
         if queue.is_clogged() {
             if queue.report_full() {
@@ -131,10 +131,10 @@ impl VsockSwitch {
         let device = guest.and_then(|guest| self.guests.devices[guest].as_mut());
         let queue = match (connection, device) {
             (Some(connection), Some(device)) => {
-                device.host_queues.of_program(connection.ends[Side::Responder].address.port)
+                device.closing_queues.of_program(connection.ends[Side::Responder].address.port)
             }
             // The connection is over, and with it the port is forgotten.
-            (None, Some(device)) => device.host_queues.of_others(),
+            (None, Some(device)) => device.closing_queues.of_others(),
             (_, None) => &ClosingQueue::new(id),
         };
         let socket = socket.map(|socket| ForeignFd::new(socket, queue));

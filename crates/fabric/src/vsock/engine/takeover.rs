@@ -101,9 +101,9 @@ impl VsockSwitch {
                     (Some(connection), Some(device)) => match connection.host_side() {
                         Some(Side::Responder) => {
                             let port = connection.ends[Side::Responder].address.port;
-                            Some(device.host_queues.of_program(port))
+                            Some(device.closing_queues.of_program(port))
                         }
-                        _ => Some(device.host_queues.of_clients()),
+                        _ => Some(device.closing_queues.of_clients()),
                     },
                     _ => None,
                 };

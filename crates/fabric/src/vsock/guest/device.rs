@@ -7,8 +7,8 @@ use taut_api::fabric::config::SocketConfig;
 use taut_api::fabric::counters::SocketWord;
 use taut_api::vmci::Cid;
 
+use super::closing_queues::ClosingQueues;
 use super::counters::DeviceCounters;
-use super::host_queues::HostQueues;
 use super::sender::RingPlace;
 use crate::vsock::proto::{GuestIdx, Usage};
 
@@ -27,7 +27,7 @@ pub(crate) struct GuestDevice {
     pub(crate) peers: HashMap<Cid, GuestIdx>,
     pub(crate) usage: Usage,
     /// Close what programs on the host send.
-    pub(crate) host_queues: HostQueues,
+    pub(crate) closing_queues: ClosingQueues,
     /// The stopped transmit ring that the connections belong to. A guest that starts another ring
     /// has started anew.
     pub(crate) stopped: Option<RingPlace>,
@@ -40,7 +40,7 @@ pub(crate) struct GuestDevice {
 impl GuestDevice {
     pub(crate) fn new(config: SocketConfig, counters: DeviceCounters) -> Self {
         Self {
-            host_queues: HostQueues::new(config.id),
+            closing_queues: ClosingQueues::new(config.id),
             config,
             counters,
             peers: HashMap::new(),

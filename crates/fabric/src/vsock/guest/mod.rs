@@ -1,9 +1,9 @@
 //! Guests' devices: configuration, rings, counters.
 
+mod closing_queues;
 mod counters;
 mod device;
 mod event_source;
-mod host_queues;
 mod receiver;
 mod sender;
 

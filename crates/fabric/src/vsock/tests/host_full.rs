@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt};
 use taut_api::fabric::PortId;
+use taut_api::fabric::closing::MOST_WAITING;
 use taut_api::fabric::config::WorkerMode;
 use taut_virtq::socket_header::{REQUEST, RST};
 
@@ -18,8 +19,6 @@ use crate::vsock::VsockEvent;
 
 /// Longest wait for a thread.
 const SOON: Duration = Duration::from_secs(20);
-/// Descriptors that a source may have waiting behind a close that lasts.
-const MOST_WAITING: usize = 256;
 
 /// A connected TCP socket whose close waits until the peer, which takes nothing, is closed.
 fn lingering() -> (OwnedFd, TcpStream) {

@@ -28,7 +28,10 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let text = tests.text;
     let tried = text.number_between("outside the list: ", " numbers tried")?;
     let killed = text.number_between(" numbers tried, ", " killed")?;
-    let detail = format!("the other {} answer \"no such call\", which C libraries expect", tried - killed);
+    let detail = format!(
+        "the other {} answer `ENOSYS`, which C libraries expect; not tried: `uretprobe`, `uprobe`",
+        tried - killed
+    );
     results.record("SE9-killed", [tried, killed], detail);
     let checking = text.number_between("the list: ", " of ")?;
     let calls = text.number_between(&format!("the list: {checking} of "), " calls")?;

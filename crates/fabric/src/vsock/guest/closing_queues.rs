@@ -12,7 +12,7 @@ const MAX_PROGRAMS: usize = 4;
 
 /// The queues of one guest.
 #[derive(Debug)]
-pub(crate) struct HostQueues {
+pub(crate) struct ClosingQueues {
     /// Clients that connect to the guest, and their listening socket.
     clients: ClosingQueue,
     /// Programs that the guest has connected to, by their ports.
@@ -21,7 +21,7 @@ pub(crate) struct HostQueues {
     others: ClosingQueue,
 }
 
-impl HostQueues {
+impl ClosingQueues {
     /// Makes the queues of the guest at a device.
     pub(crate) fn new(device: PortId) -> Self {
         let clients = ClosingQueue::new(device);
@@ -58,13 +58,13 @@ mod tests {
 
     use super::*;
 
-    fn connect(queues: &mut HostQueues, port: u32) -> ForeignFd {
+    fn connect(queues: &mut ClosingQueues, port: u32) -> ForeignFd {
         ForeignFd::new(UnixStream::pair().unwrap().0.into(), queues.of_program(port))
     }
 
     #[test]
     fn a_program_has_the_queue_of_another_one_only_if_there_are_many() {
-        let mut queues = HostQueues::new(PortId(1));
+        let mut queues = ClosingQueues::new(PortId(1));
         let own: Vec<_> = (0..MAX_PROGRAMS as u32).map(|port| connect(&mut queues, port)).collect();
         for _ in 0..100 {
             let _others: Vec<_> = (1000..1100).map(|port| connect(&mut queues, port)).collect();
