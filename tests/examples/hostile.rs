@@ -109,7 +109,6 @@ fn main() {
         "failures": failures.iter().take(20).collect::<Vec<_>>(),
         "deaths": deaths,
         "starts": starts,
-        "added_ms": hostile.longest().saturating_sub(honest.longest()).as_secs_f64() * 1000.0,
         "hostile": hostile.report(),
         "honest": honest.report(),
     });
