@@ -19,8 +19,9 @@ const REGIONS: usize = 32;
 const SIZE: u64 = 64 << 10;
 /// Guest address of the second region.
 const BASE: u64 = 1 << 40;
-/// Mappings that the fabric may have more than before, for its own memory.
-const SPARE: usize = 32;
+/// Mappings that may come meanwhile: stacks of the threads that close, of which eight stay, and
+/// their heaps, two mappings each. The regions of four ports are as many.
+const SPARE: usize = 128;
 /// Longest wait until the fabric has given back what it had mapped.
 const PATIENCE: Duration = Duration::from_secs(20);
 
