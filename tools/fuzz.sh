@@ -52,7 +52,7 @@ export ASAN_OPTIONS=quarantine_size_mb=1:malloc_context_size=4:detect_leaks=0
 trap '' PIPE
 
 # count FOLDER: the number of its files.
-count() { find "$1" -mindepth 1 -printf x | wc -c; }
+count() { { [ ! -d "$1" ] || find "$1" -mindepth 1 -printf x; } | wc -c; }
 
 # unpack TARGET: the kept corpus as files in $kept/TARGET.
 unpack() {
@@ -190,7 +190,7 @@ until_done() {
       left=$((wanted - ${ran:-0}))
       [ $left -gt 0 ] || continue
       # A portion takes ten minutes at most, and the corpus is run first.
-      fuzz "$target" -runs=$((left + $(count "$found/$target" 2>/dev/null || echo 0) + 1)) \
+      fuzz "$target" -runs=$((left + $(count "$found/$target") + 1)) \
         -max_total_time="${PORTION:-600}" || return
       again=yes
     done
