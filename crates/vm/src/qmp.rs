@@ -1,20 +1,17 @@
 //! A blocking client for QEMU's monitor (QMP), with the few commands that taut uses.
 
 mod kvm;
+mod socket;
 
-use std::io::{self, BufRead as _, BufReader, IoSlice, Write as _};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::BorrowedFd;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType, connect, sendmsg, socket_with,
-};
 use serde_json::{Value, json};
+
+pub use self::socket::MonitorSocket;
+pub(crate) use self::socket::connect_to;
 
 /// Longest accepted line in bytes. QEMU's longest answers have some hundred bytes per vCPU.
 const MOST_LINE: usize = 1 << 20;
@@ -28,7 +25,7 @@ const MOST_EVENTS: usize = 1 << 20;
 /// A connection to the monitor of a QEMU, which serves one connection at a time.
 #[derive(Debug)]
 pub struct Qmp {
-    stream: BufReader<UnixStream>,
+    socket: MonitorSocket,
     timeout: Duration,
     events: Vec<Event>,
     /// Length of the lines in which `events` came.
@@ -79,17 +76,17 @@ impl Qmp {
     /// [`QmpError::Io`] when nobody listens or the time is over, [`QmpError::Protocol`] when the
     /// peer is not a monitor.
     pub fn connect(path: &Path, timeout: Duration) -> Result<Self, QmpError> {
-        Self::over(connect_socket(path, timeout)?, timeout)
+        Self::over(MonitorSocket::connect(path, timeout)?, timeout)
     }
 
-    /// Greets the monitor at the other end of `stream`. `timeout` limits this and every later
+    /// Greets the monitor at the other end of `socket`. `timeout` limits this and every later
     /// command.
     ///
     /// # Errors
     /// As [`Qmp::connect`].
-    pub fn over(stream: UnixStream, timeout: Duration) -> Result<Self, QmpError> {
-        stream.set_write_timeout(Some(timeout))?;
-        let mut qmp = Self { stream: BufReader::new(stream), timeout, events: Vec::new(), event_bytes: 0 };
+    pub fn over(socket: MonitorSocket, timeout: Duration) -> Result<Self, QmpError> {
+        socket.limit_sending(timeout)?;
+        let mut qmp = Self { socket, timeout, events: Vec::new(), event_bytes: 0 };
         let (greeting, _) = qmp.message(Instant::now() + timeout)?;
         if greeting.get("QMP").is_none() {
             return Err(QmpError::Protocol(shortened(&greeting)));
@@ -165,21 +162,14 @@ impl Qmp {
     pub(crate) fn hand(&mut self, name: &str, descriptor: BorrowedFd<'_>) -> Result<(), QmpError> {
         let deadline = Instant::now() + self.timeout;
         let line = request("getfd", &json!({ "fdname": name }));
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let descriptors = [descriptor];
-        control.push(SendAncillaryMessage::ScmRights(&descriptors));
-        // QEMU takes the descriptor with the first byte.
-        let sent = sendmsg(self.stream.get_ref(), &[IoSlice::new(&line)], &mut control, SendFlags::NOSIGNAL)
-            .map_err(io::Error::from)?;
-        self.stream.get_mut().write_all(&line[sent..])?;
+        self.socket.send_with(&line, descriptor)?;
         self.answer("getfd", deadline).map(drop)
     }
 
     /// Executes a command. [`Value::Null`] stands for no arguments.
     pub(crate) fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, QmpError> {
         let deadline = Instant::now() + self.timeout;
-        self.stream.get_mut().write_all(&request(command, arguments))?;
+        self.socket.send(&request(command, arguments))?;
         self.answer(command, deadline)
     }
 
@@ -228,19 +218,11 @@ impl Qmp {
     fn line(&mut self, deadline: Instant) -> Result<Vec<u8>, QmpError> {
         let mut line = Vec::new();
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
-            }
-            self.stream.get_ref().set_read_timeout(Some(left))?;
-            let bytes = self.stream.fill_buf()?;
-            if bytes.is_empty() {
-                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-            }
+            let bytes = self.socket.bytes(deadline)?;
             let end = bytes.iter().position(|&byte| byte == b'\n');
             let taken = end.map_or(bytes.len(), |end| end + 1);
             line.extend_from_slice(&bytes[..taken]);
-            self.stream.consume(taken);
+            self.socket.consume(taken);
             if end.is_some() {
                 return Ok(line);
             }
@@ -249,18 +231,6 @@ impl Qmp {
             }
         }
     }
-}
-
-/// Connects to a monitor's socket without reading its greeting. QEMU queues few connections, and
-/// a full queue delays the next one, for at most `timeout`.
-///
-/// # Errors
-/// The kernel's, when nobody listens or the time is over.
-pub fn connect_socket(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
-    connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket.into())
 }
 
 /// Returns the line that asks for a command.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::launch::MSIX_WORKS_FROM;
 use crate::launch::vmci::{BUS, DRIVER, ID};
-use crate::qmp::{Qmp, QmpError, connect_socket};
+use crate::qmp::{Qmp, QmpError, connect_to};
 
 /// Time limit of the connection to the device's back end, which listens on this host.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ pub fn vmci(qmp: &mut Qmp, socket: &Path, patience: Duration) -> Result<Replug, 
         qmp.execute("chardev-remove", &json!({ "id": ID }))?;
     }
     // QEMU cannot reach the socket's path.
-    let connection = connect_socket(socket, CONNECTED_WITHIN)?;
+    let connection = connect_to(socket, CONNECTED_WITHIN)?;
     qmp.hand(ID, connection.as_fd())?;
     let address = json!({ "type": "fd", "data": { "str": ID } });
     let backend = json!({ "type": "socket", "data": { "addr": address, "server": false } });

@@ -10,8 +10,9 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use serde_json::Value;
+use taut_api::fabric::ClosingQueue;
 use taut_api::kvm::COUNTERS;
-use taut_vm::qmp::{Qmp, QmpError};
+use taut_vm::qmp::{MonitorSocket, Qmp, QmpError};
 
 use crate::input::Input;
 use crate::{Budget, Target};
@@ -87,7 +88,7 @@ fn run(data: &[u8]) {
     (&theirs).write_all(&bytes).expect("the socket has room");
     theirs.shutdown(Shutdown::Write).expect("a connected socket");
 
-    let greeted = Qmp::over(ours, PATIENCE);
+    let greeted = Qmp::over(MonitorSocket::new(ours, &ClosingQueue::unreported()), PATIENCE);
     let Some(mut qmp) = check(greeted, &model.greeting()) else { return };
     // The answer to one question may hold what the next one is about.
     for shift in [0, 2, 4] {

@@ -150,6 +150,7 @@ block! {
         /// Requests of the guest answered by a reset: no listener, or no permission to talk to it.
         refused: Refused = 8,
         /// Requests of the guest, or of programs on the host to it, refused because of a limit.
+        /// Programs that did not name their port in time count as well.
         limited: Limited = 9,
         /// Packets dropped because their source address was not the guest's.
         forged: Forged = 10,

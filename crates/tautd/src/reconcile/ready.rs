@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use taut_api::Name;
-use taut_vm::qmp::{Qmp, connect_socket};
+use taut_vm::qmp::{MonitorSocket, Qmp};
 
 use super::Reconciler;
 use crate::inbox::Message;
@@ -46,12 +46,12 @@ impl Reconciler {
 /// Waits for the monitor's greeting. Returns false if the process ends before.
 fn has_started(monitor: &Path, watch: &OwnedFd) -> bool {
     loop {
-        if let Ok(stream) = connect_socket(monitor, PATIENCE) {
+        if let Ok(socket) = MonitorSocket::connect(monitor, PATIENCE) {
             // QEMU may need long for its greeting, which the process's end cuts short.
-            let mut either = [PollFd::new(watch, PollFlags::IN), PollFd::new(&stream, PollFlags::IN)];
+            let mut either = [PollFd::new(watch, PollFlags::IN), PollFd::new(&socket, PollFlags::IN)];
             while poll(&mut either, None) == Err(Errno::INTR) {}
             let has_ended = !either[0].revents().is_empty();
-            if has_ended || Qmp::over(stream, PATIENCE).is_ok() {
+            if has_ended || Qmp::over(socket, PATIENCE).is_ok() {
                 return !has_ended;
             }
         }

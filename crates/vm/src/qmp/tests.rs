@@ -1,7 +1,11 @@
 //! The client against a scripted monitor.
 
-use std::os::unix::net::UnixListener;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread::{self, JoinHandle};
+
+use taut_api::fabric::ClosingQueue;
 
 use super::*;
 
@@ -177,4 +181,56 @@ fn limits_go_to_the_drive_only_if_there_is_no_group() {
     assert!(done.is_ok() && sent[2].contains("block_set_io_throttle"), "{sent:?}");
     let (done, sent) = set(&[empty, &refusal("GenericError")]);
     assert_eq!((done.unwrap_err().as_str(), sent.len()), ("QEMU refused qom-set: no", 2));
+}
+
+/// Answers each line on a connection.
+fn serve(stream: &UnixStream) {
+    for _ in BufReader::new(stream).lines().map_while(Result::ok) {
+        if (&*stream).write_all(b"{\"return\": {\"status\": \"running\"}}\n").is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_descriptor_that_does_not_close_holds_up_no_command_until_too_many_wait_behind_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("qmp");
+    let patience = Duration::from_secs(30);
+    let listener = UnixListener::bind(&path).unwrap();
+    let socket = MonitorSocket::connect(&path, patience).unwrap();
+    let (stream, _) = listener.accept().unwrap();
+    let (slow, peer) = taut_tests::lingering().unwrap();
+    let greeting = format!("{GREETING}\n");
+    let monitor = MonitorSocket::new(stream.try_clone().unwrap(), &ClosingQueue::unreported());
+    monitor.send_with(greeting.as_bytes(), slow.as_fd()).unwrap();
+    // The receiver's close is the last one.
+    drop((slow, monitor));
+    // Each on a thread: the end of the first connection waits for the descriptor, too.
+    thread::spawn(move || serve(&stream));
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            writeln!(&stream, "{GREETING}").unwrap();
+            thread::spawn(move || serve(&stream));
+        }
+    });
+    assert_eq!(Qmp::over(socket, patience).unwrap().status().unwrap(), "running");
+
+    let began = Instant::now();
+    let full = loop {
+        match Qmp::connect(&path, patience) {
+            Ok(mut qmp) => assert_eq!(qmp.status().unwrap(), "running"),
+            Err(error) => break error,
+        }
+        assert!(began.elapsed() < 4 * patience, "the queue never fills");
+    };
+    assert!(
+        matches!(&full, QmpError::Io(error) if error.kind() == io::ErrorKind::ConnectionAborted),
+        "{full:?}"
+    );
+    drop(peer);
+    while Qmp::connect(&path, patience).is_err() {
+        assert!(began.elapsed() < 8 * patience, "the queue never empties");
+        thread::yield_now();
+    }
 }

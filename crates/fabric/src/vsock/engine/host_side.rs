@@ -56,18 +56,25 @@ impl VsockSwitch {
 
     /// Admits a client that has not named its port, or disconnects it if there are too many.
     pub(super) fn admit(&mut self, guest: GuestIdx, socket: ForeignFd, now: Instant) {
-        if self.host.listeners.is_full(guest) {
+        if self.host.clients.is_full(guest) {
             return self.guests.count(guest, SocketWord::Limited, 1);
         }
-        if let Ok(client) = self.host.listeners.add(guest, socket, &self.epoll) {
+        if let Ok(client) = self.host.clients.add(guest, socket, &self.epoll, now) {
             self.read_client(client, EventFlags::IN, now);
         }
     }
 
     /// Reads the client's CONNECT line and, if it is complete, requests a connection to the guest.
     pub(crate) fn read_client(&mut self, client: u32, flags: EventFlags, now: Instant) {
-        if let Some(request) = self.host.listeners.read(client, flags) {
+        if let Some(request) = self.host.clients.read(client, flags) {
             self.connect_client(request, now);
+        }
+    }
+
+    /// Disconnects the clients that have not named their port in time. They count as limited.
+    pub(super) fn disconnect_late_clients(&mut self, now: Instant) {
+        while let Some(guest) = self.host.clients.remove_late(now) {
+            self.guests.count(guest, SocketWord::Limited, 1);
         }
     }
 

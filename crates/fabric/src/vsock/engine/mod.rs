@@ -110,8 +110,8 @@ impl VsockSwitch {
     /// now.
     pub(crate) fn pause(&self, now: Instant) -> Option<Duration> {
         let pause = self.sched.pause(now)?;
-        let look = self.host.listeners.next_look();
-        Some(look.map_or(pause, |look| pause.min(look.saturating_duration_since(now))))
+        let due = [self.host.listeners.next_look(), self.host.clients.next_deadline()];
+        Some(due.into_iter().flatten().map(|at| at.saturating_duration_since(now)).fold(pause, Duration::min))
     }
 
     /// Takes from each guest that is polled, and ends the polling of those that are silent.
@@ -179,6 +179,7 @@ impl VsockSwitch {
             self.report_starving(guest, now);
         }
         self.look_at_paused_sockets(now);
+        self.disconnect_late_clients(now);
         if self.sched.half_open.sweep_is_due(now) {
             self.reset_unanswered_requests(now);
         }

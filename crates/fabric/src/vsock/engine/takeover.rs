@@ -188,7 +188,7 @@ impl VsockSwitch {
         let mut sockets: Vec<_> =
             streams.map(|(id, socket)| (HandedOver::Stream(id).to_number(), socket)).collect();
         sockets.extend(spills.map(|file| (HandedOver::Spills.to_number(), file.into())));
-        for (guest, socket) in self.host.listeners.clients() {
+        for (guest, socket) in self.host.clients.duplicates() {
             if let Some(device) = &self.guests.devices[guest] {
                 sockets.push((HandedOver::Client(device.config.id).to_number(), socket));
             }

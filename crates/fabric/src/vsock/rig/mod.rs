@@ -23,6 +23,7 @@ use super::engine::{VsockEvent, VsockSwitch};
 use super::guest::EventSource;
 use super::proto::GuestIdx;
 use crate::sys::epoll::EventFlags;
+use crate::sys::event_fd::EventFd;
 use crate::vhost_user::device::{Ring, RingSetup, StartError};
 
 /// Configuration of a device in these domains. Its context ID is also the number of its port.
@@ -58,6 +59,12 @@ pub struct Rig {
     devices: Vec<SocketConfig>,
     ids: Vec<PortId>,
     worker: SocketWorker,
+    /// The descriptor by which all guests are interrupted. Nobody reads it.
+    call: Arc<EventFd>,
+}
+
+fn event() -> OwnedFd {
+    eventfd(0, EventfdFlags::NONBLOCK).unwrap()
 }
 
 impl Rig {
@@ -68,7 +75,8 @@ impl Rig {
         let ids = devices.iter().map(|device| device.id).collect();
         let switch = VsockSwitch::new(&words).unwrap();
         let worker = SocketWorker { mode, cpu: None };
-        let mut rig = Self { switch, words, drivers, now: Instant::now(), devices, ids, worker };
+        let call = Arc::new(ForeignFd::own(event()).into());
+        let mut rig = Self { switch, words, drivers, now: Instant::now(), devices, ids, worker, call };
         assert_eq!(rig.switch.configure(&rig.devices, &rig.worker), []);
         rig.switch.begin(Vec::new());
         for guest in 0..rig.drivers.len() {
@@ -102,10 +110,10 @@ impl Rig {
     pub fn start(&mut self, guest: usize, queue: usize, start: Start) -> Result<(), StartError> {
         let Some(index) = self.index(guest) else { return Ok(()) };
         let driver = &self.drivers[guest];
-        let event = || ForeignFd::own(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
         let memory = Arc::clone(driver.ram.memory());
         let setup = RingSetup { memory, config: driver.config(queue, start) };
-        let ring = Ring { setup, kick: Arc::new(event()), call: Some(Arc::new(event().into())) };
+        let ring =
+            Ring { setup, kick: Arc::new(ForeignFd::own(event())), call: Some(Arc::clone(&self.call)) };
         if queue == 0 { self.switch.start_rx(index, ring) } else { self.switch.start_tx(index, ring) }
     }
 

@@ -8,11 +8,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use taut_api::fabric::PortId;
+use taut_api::fabric::config::WorkerMode;
+use taut_api::fabric::counters::SocketWord;
 use taut_virtq::socket_header::*;
 
 use super::rig::*;
 use crate::sys::epoll::EventFlags;
 use crate::vsock::VsockEvent;
+use crate::vsock::host::CLIENT_TIMEOUT;
 use crate::vsock::proto::{ConnId, GuestIdx};
 
 const BOTH: EventFlags = EventFlags::IN.union(EventFlags::OUT);
@@ -234,4 +237,37 @@ fn packets_without_bytes_to_the_host_are_given_back() {
     rig.write(own, b"bytes");
     settle(&mut rig);
     assert_eq!(read(&mut stream), b"bytes");
+}
+
+#[test]
+fn clients_that_name_no_port_in_time_give_their_places_to_others() {
+    let rings = Rings { entries: 64, buffer: 4096, payload: 64 << 10, ram: 16 << 20 };
+    let mut rig = Rig::new(vec![device(3, &[])], rings, WorkerMode::Interrupt);
+    let listener = listen(&mut rig);
+    let silent: Vec<_> = (0..64).map(|_| UnixStream::connect_addr(&listener).unwrap()).collect();
+    settle(&mut rig);
+    let mut refused = UnixStream::connect_addr(&listener).unwrap();
+    settle(&mut rig);
+    assert_eq!(refused.read(&mut [0; 1]).unwrap(), 0, "all places are taken");
+    assert_eq!(rig.count(0, SocketWord::Limited), 1);
+
+    rig.now += CLIENT_TIMEOUT / 2;
+    settle(&mut rig);
+    assert!(
+        rig.switch.pause(rig.now).is_some_and(|pause| pause <= CLIENT_TIMEOUT / 2),
+        "the thread wakes up"
+    );
+    for mut stream in &silent {
+        stream.set_nonblocking(true).unwrap();
+        assert_eq!(stream.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::WouldBlock, "there is time left");
+    }
+    rig.now += CLIENT_TIMEOUT / 2;
+    settle(&mut rig);
+    for mut stream in &silent {
+        stream.set_nonblocking(false).unwrap();
+        assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+    }
+    assert_eq!(rig.count(0, SocketWord::Limited), 65);
+    assert!(rig.switch.pause(rig.now).is_some_and(|pause| pause > CLIENT_TIMEOUT), "nothing is due");
+    client(&mut rig, &listener);
 }
