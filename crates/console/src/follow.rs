@@ -6,13 +6,16 @@ use crate::log::{Storage, cut};
 
 /// Number of bytes in front of the place that identify it.
 const MARK: usize = 256;
+/// Fewest bytes that identify a place.
+const LEAST_MARK: u64 = 16;
 /// Maximum number of bytes read at once.
 const CHUNK: usize = 64 << 10;
 
 /// The place of a reader in a [`crate::log::BoundedLog`].
 ///
 /// A log that was cut has lost exactly half its limit at the front, so the place moves by as much.
-/// The bytes in front of it show whether it has.
+/// The bytes in front of it show whether it has. A place that comes to be at the front has none, so
+/// its reader is told that bytes may be missing.
 #[derive(Debug)]
 pub struct Follower {
     limit: u64,
@@ -26,7 +29,7 @@ pub struct Follower {
 pub struct News {
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// True if bytes in front of them were cut off before they could be read.
+    /// True if bytes in front of them were cut off before they could be read, or may have been.
     pub missed: bool,
 }
 
@@ -45,7 +48,7 @@ impl Follower {
         if !self.fits(log, self.place)? {
             let moved = self.place.checked_sub(cut(self.limit, self.limit));
             match moved {
-                Some(place) if self.fits(log, place)? => self.place = place,
+                Some(place) if place >= LEAST_MARK && self.fits(log, place)? => self.place = place,
                 _ => (self.place, news.missed) = (0, true),
             }
         }
@@ -128,5 +131,18 @@ mod tests {
         file.truncate(0).unwrap();
         log.append(b"again\n", Instant::now());
         assert_eq!(follower.read(&file).unwrap(), News { bytes: b"again\n".to_vec(), missed: true });
+    }
+    #[test]
+    fn a_reader_whose_place_comes_to_the_front_is_told() {
+        let (mut log, file, mut follower) = log();
+        let half = |byte| vec![byte; LEAST_LIMIT as usize / 2];
+        log.append(&half(b'a'), Instant::now());
+        assert_eq!(follower.read(&file).unwrap(), News { bytes: half(b'a'), missed: false });
+        for byte in b'b'..=b'e' {
+            log.append(&half(byte), Instant::now());
+        }
+        log.append(b"the end\n", Instant::now());
+        let news = follower.read(&file).unwrap();
+        assert!(news.missed && news.bytes.ends_with(b"the end\n"));
     }
 }

@@ -162,7 +162,16 @@ struct Path<'p> {
 }
 
 thread_local! {
-    static PATTERN: Vec<u8> = (0..PATTERN_LEN).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    static PATTERN: Vec<u8> = (0..PATTERN_LEN).map(byte_at).collect();
+}
+
+/// A byte of the pattern. No [`LEAST_KNOWN`] bytes of it occur twice: each byte is the last step of
+/// SplitMix64, a known mixing function.
+fn byte_at(at: u64) -> u8 {
+    let mixed = at.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (mixed ^ mixed >> 31) as u8
 }
 
 impl<'p> Path<'p> {
