@@ -25,7 +25,8 @@ pub fn lingering() -> io::Result<(OwnedFd, TcpStream)> {
     socket.set_nonblocking(true)?;
     loop {
         while send(&socket, &[0; 4096], SendFlags::empty()).is_ok() {}
-        if poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&ACKNOWLEDGED))? == 0 {
+        let ready = || poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&ACKNOWLEDGED));
+        if rustix::io::retry_on_intr(ready)? == 0 {
             break;
         }
     }

@@ -15,7 +15,7 @@ const CHUNK: usize = 64 << 10;
 ///
 /// A log that was cut has lost exactly half its limit at the front, so the place moves by as much.
 /// The bytes in front of it show whether it has. A place that comes to be at the front has none, so
-/// its reader is told that bytes may be missing.
+/// its reader is told that bytes may be missing. A reader that has read nothing is told of nothing.
 #[derive(Debug)]
 pub struct Follower {
     limit: u64,

@@ -193,6 +193,15 @@ fn closes() -> Vec<Act> {
                 })
             },
         ),
+        Act::new(
+            "a FUSE file with an urgent byte of a request that takes none",
+            Effect::Ended("descriptors instead of"),
+            |front, tools| {
+                closed_late(tools, SILENCE, || {
+                    front.send_urgent(FrontendReq::GET_FEATURES, &[tools.fuse.open()?.as_fd()])
+                })
+            },
+        ),
         Act::new("a TCP socket that lingers for 50 ms, as kick", Effect::Ended(NO_EVENTFD), |front, _| {
             front.negotiate()?;
             let socket = lingering_for(SILENCE)?;

@@ -87,12 +87,27 @@ impl FrontEnd {
     /// # Errors
     /// The fabric has closed the connection.
     pub(super) fn send_bytes(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.send_as(SendFlags::NOSIGNAL, bytes, fds)
+    }
+
+    /// Sends a request without a body, whose last byte is urgent and comes with the descriptors.
+    ///
+    /// # Errors
+    /// As [`Self::send_bytes`].
+    pub(super) fn send_urgent(&self, request: FrontendReq, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let header = header(request, VERSION, 0);
+        let (last, others) = header.split_last().ok_or(ErrorKind::WriteZero)?;
+        self.send_bytes(others, &[])?;
+        self.send_as(SendFlags::NOSIGNAL | SendFlags::OOB, &[*last], fds)
+    }
+
+    fn send_as(&self, flags: SendFlags, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
             return Err(io::Error::other("too many descriptors for one message"));
         }
-        let sent = sendmsg(&self.stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+        let sent = sendmsg(&self.stream, &[IoSlice::new(bytes)], &mut control, flags)?;
         if sent == bytes.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
     }
 

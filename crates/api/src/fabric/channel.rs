@@ -20,6 +20,8 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::foreign::receive;
+
 /// Longest body of a frame in bytes: a configuration of [`super::counters::MAX_PORTS`] ports fits.
 pub const MAX_FRAME: usize = 8 << 20;
 /// Maximum number of descriptors per frame (the kernel's `SCM_MAX_FD`).
@@ -134,9 +136,9 @@ fn write_all(socket: &UnixStream, mut bytes: &[u8], deadline: Instant) -> io::Re
 
 fn read_exact(socket: &UnixStream, mut bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
-        match rustix::net::recv(socket, &mut *bytes, RecvFlags::DONTWAIT) {
-            Ok((_, 0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok((_, n)) => bytes = &mut bytes[n..],
+        match receive(socket, &mut *bytes, &mut Vec::new()) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => bytes = &mut bytes[n..],
             Err(rustix::io::Errno::INTR) => {}
             Err(rustix::io::Errno::AGAIN) => wait(socket, PollFlags::IN, deadline)?,
             Err(error) => return Err(error.into()),

@@ -5,7 +5,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, accept_with, recvmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, accept_with, recvmsg, sockopt,
+};
 
 use super::channel::MAX_FDS;
 use super::closing::ClosingQueue;
@@ -80,12 +82,13 @@ impl ForeignFd {
         Ok(Self { fd: Some(self.as_fd().try_clone_to_owned()?), queue: self.queue.clone() })
     }
 
-    /// Accepts a connection at a listening socket.
+    /// Accepts a connection at a listening socket, and has it [keep](keep_urgent) what is urgent.
     ///
     /// # Errors
     /// The kernel's error.
     pub fn accept(&self, flags: SocketFlags) -> rustix::io::Result<Self> {
         let socket = accept_with(self, flags | SocketFlags::CLOEXEC)?;
+        keep_urgent(&socket)?;
         Ok(Self { fd: Some(socket), queue: self.queue.clone() })
     }
 
@@ -127,7 +130,31 @@ pub fn receive_bytes(socket: impl AsFd, queue: &ClosingQueue, bytes: &mut [u8]) 
     if some_came && queue.is_clogged() { Err(Errno::CONNABORTED) } else { Ok(got) }
 }
 
-fn receive(socket: impl AsFd, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> rustix::io::Result<usize> {
+/// Has a stream socket keep bytes that its peer sends as urgent (`MSG_OOB`), with the descriptors
+/// that come with them, in their place among the others. The kernel would drop such a byte, and
+/// close its descriptors on the thread that receives. Each socket of a stranger needs this before
+/// something is received: accepted sockets do not inherit it.
+///
+/// # Errors
+/// The descriptor is no socket.
+pub fn keep_urgent(socket: impl AsFd) -> rustix::io::Result<()> {
+    sockopt::set_socket_oobinline(socket, true)
+}
+
+/// Returns bytes that wait in a socket, and leaves them there. Does not wait.
+///
+/// # Errors
+/// The kernel's error; [`Errno::AGAIN`] if there are none.
+pub fn peek(socket: impl AsFd, bytes: &mut [u8]) -> rustix::io::Result<usize> {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    Ok(recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut RecvAncillaryBuffer::default(), flags)?.bytes)
+}
+
+pub(super) fn receive(
+    socket: impl AsFd,
+    bytes: &mut [u8],
+    fds: &mut Vec<OwnedFd>,
+) -> rustix::io::Result<usize> {
     // The buffer has room for the kernel's maximum per message: the kernel would close any excess
     // on this thread.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
@@ -170,7 +197,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use rustix::net::{
-        AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType, sendmsg, sockopt,
+        AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType, sendmsg,
     };
 
     use super::super::PortId;
@@ -178,18 +205,6 @@ mod tests {
     use super::*;
 
     const SOON: Duration = Duration::from_secs(60);
-
-    /// A connected TCP socket whose close waits for up to an hour: the peer takes nothing.
-    fn lingering() -> (OwnedFd, std::net::TcpStream) {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (peer, _) = listener.accept().unwrap();
-        socket.set_nonblocking(true).unwrap();
-        while rustix::net::send(&socket, &[0; 4096], SendFlags::empty()).is_ok() {}
-        sockopt::set_socket_linger(&socket, Some(Duration::from_secs(3600))).unwrap();
-        socket.set_nonblocking(false).unwrap();
-        (socket.into(), peer)
-    }
 
     fn until(what: &str, holds: impl Fn() -> bool) {
         let end = Instant::now() + SOON;
@@ -210,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_close_that_waits_holds_up_neither_its_thread_nor_another_source() {
-        let (slow, peer) = lingering();
+        let (slow, peer) = taut_tests::lingering().unwrap();
         let hostile = ClosingQueue::new(PortId(7));
         let begun = Instant::now();
         drop(ForeignFd::new(slow, &hostile));
@@ -262,6 +277,37 @@ mod tests {
         assert_eq!(here.receive_bytes(&mut bytes), Err(Errno::AGAIN));
         drop(there);
         assert_eq!(here.receive_bytes(&mut bytes), Ok(0));
+    }
+
+    #[test]
+    fn a_descriptor_that_comes_with_an_urgent_byte_holds_up_nobody() {
+        let (here, there) = UnixStream::pair().unwrap();
+        keep_urgent(&here).unwrap();
+        let here = ForeignFd::new(here.into(), &ClosingQueue::new(PortId(1)));
+        let (slow, peer) = taut_tests::lingering().unwrap();
+        // The close of a descriptor that does not end would hang the test.
+        let (done, is_done) = std::sync::mpsc::channel::<()>();
+        let watch = std::thread::spawn(move || {
+            let _ = is_done.recv_timeout(SOON);
+            drop(peer);
+        });
+        let fds = [slow.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        sendmsg(&there, &[IoSlice::new(b"u")], &mut control, SendFlags::OOB).unwrap();
+        drop(slow);
+        rustix::net::send(&there, b"rest", SendFlags::empty()).unwrap();
+        let begun = Instant::now();
+        let mut bytes = [0; 16];
+        assert_eq!(peek(&here, &mut bytes), Ok(1));
+        assert_eq!(here.receive_bytes(&mut bytes), Ok(1));
+        assert_eq!(here.receive_bytes(&mut bytes[1..]), Ok(4));
+        assert_eq!(&bytes[..5], b"urest");
+        drop(here);
+        assert!(begun.elapsed() < SOON, "a thread waited for the close");
+        drop(done);
+        watch.join().unwrap();
     }
 
     #[test]

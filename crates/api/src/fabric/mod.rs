@@ -30,7 +30,7 @@ pub mod session;
 pub use closing::ClosingQueue;
 pub use config::{FabricConfig, PortId};
 pub use drop_reason::DropReason;
-pub use foreign::{ForeignFd, discard};
+pub use foreign::{ForeignFd, discard, keep_urgent, peek};
 pub use message::{FromFabric, ToFabric};
 pub use session::SessionRecord;
 

@@ -9,8 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
-use taut_api::fabric::{FromFabric, PortId, ToFabric, channel};
+use taut_api::fabric::{FromFabric, PortId, ToFabric, channel, peek};
 use tracing::{info, warn};
 
 use super::entry::Entry;
@@ -71,7 +70,7 @@ impl Tautd {
     /// earlier connection.
     pub(super) fn receive(&mut self) -> Option<(ToFabric, Vec<OwnedFd>)> {
         let peer = self.0.as_ref()?;
-        let peeked = recv(&*peer.socket, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        let peeked = peek(&*peer.socket, &mut [0; 1]);
         if matches!(peeked, Err(Errno::AGAIN)) {
             return None;
         }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
 use taut_api::fabric::foreign::receive_bytes;
-use taut_api::fabric::{ClosingQueue, ForeignFd, discard};
+use taut_api::fabric::{ClosingQueue, ForeignFd, discard, keep_urgent};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -128,6 +128,10 @@ impl Listener for Callers {
                 }
             };
             let stream = Stream { socket: Some(stream), queue: self.queue(caller.uid()) };
+            if let Err(error) = stream.socket.as_ref().map_or(Ok(()), keep_urgent) {
+                self.tell_closed(&error.to_string());
+                continue;
+            }
             if stream.queue.is_clogged() {
                 let uid = caller.uid();
                 self.tell_closed(&format!("descriptors that user {uid} has sent cannot be closed"));

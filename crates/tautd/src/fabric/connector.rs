@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use taut_api::Name;
-use taut_api::fabric::{ForeignFd, PortId, ToFabric};
+use taut_api::fabric::{ForeignFd, PortId, ToFabric, keep_urgent};
 use taut_vm::launch::RunPaths;
 
 use super::Shared;
@@ -98,7 +98,12 @@ impl Shared {
                 };
                 let is_answered = answer.is_some();
                 if let Some(answer) = answer {
-                    self.answer(question, answer.map(|socket| ForeignFd::new(socket, &queue)));
+                    let foreign = |socket| {
+                        let socket = ForeignFd::new(socket, &queue);
+                        keep_urgent(&socket)?;
+                        Ok(socket)
+                    };
+                    self.answer(question, answer.and_then(foreign));
                 }
                 !is_answered
             });

@@ -25,7 +25,7 @@ use std::thread::JoinHandle;
 
 use taut_api::fabric::channel;
 use taut_api::fabric::message::Attachment;
-use taut_api::fabric::{FabricConfig, ForeignFd, PortId, ToFabric};
+use taut_api::fabric::{FabricConfig, ForeignFd, PortId, ToFabric, keep_urgent};
 use taut_api::vmci::Cid;
 
 use crate::board::Board;
@@ -157,6 +157,11 @@ impl Fabric {
 
     /// Hands a descriptor to a port. Devices and listening sockets are kept for the next fabric.
     pub(crate) fn attach(&self, port: PortId, via: Attachment, fd: OwnedFd) {
+        if via == Attachment::Connected
+            && let Err(error) = keep_urgent(&fd)
+        {
+            tracing::warn!(%port, %error, "what its front end sends as urgent is lost");
+        }
         let wire = self.0.wire();
         let mut seen = self.0.board.lock();
         let state = seen.observed.fabric.ports.entry(port).or_default();

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use taut_api::error::ErrorKind;
-use taut_api::fabric::PortId;
+use taut_api::fabric::{ClosingQueue, ForeignFd, PortId};
 use taut_api::network::{ExternalPortSpec, SocketRole};
 use taut_api::{ApiError, Name};
 use taut_plan::Owner;
@@ -28,13 +28,15 @@ pub(super) struct Attempts {
     current: BTreeMap<Name, Attempt>,
     /// Those whose path did not answer before its port was changed or deleted.
     abandoned: Vec<Attempt>,
+    /// The queue of what front ends send before their socket is attached, for each port.
+    queues: BTreeMap<Name, ClosingQueue>,
 }
 
 #[derive(Debug)]
 struct Attempt {
     task: Task,
-    /// The socket that is attached.
-    socket: Option<OwnedFd>,
+    /// The socket that is attached. A front end may have sent descriptors to it already.
+    socket: Option<ForeignFd>,
     errand: Errand<Result<(), ApiError>>,
 }
 
@@ -54,7 +56,7 @@ impl Attempts {
         name: &Name,
         task: &Task,
         inbox: &Inbox,
-    ) -> Option<Result<Option<OwnedFd>, ApiError>> {
+    ) -> Option<Result<Option<ForeignFd>, ApiError>> {
         if let Some(attempt) = self.current.get(name) {
             let is_current = attempt.task == *task;
             let result = match attempt.errand.result() {
@@ -77,7 +79,12 @@ impl Attempts {
         if self.is_awaited(task) {
             return Some(Err(task.silent()));
         }
-        match Attempt::begin(task.clone(), inbox) {
+        self.queues.retain(|_, queue| queue.is_used());
+        let queue = self.queues.entry(name.clone()).or_insert_with(ClosingQueue::unreported).clone();
+        if queue.is_clogged() {
+            return Some(Err(clogged()));
+        }
+        match Attempt::begin(task.clone(), inbox, &queue) {
             Ok(attempt) => drop(self.current.insert(name.clone(), attempt)),
             Err(error) => return Some(Err(not_begun(&error))),
         }
@@ -133,13 +140,13 @@ impl Attempts {
 }
 
 impl Attempt {
-    fn begin(task: Task, inbox: &Inbox) -> io::Result<Self> {
+    fn begin(task: Task, inbox: &Inbox, queue: &ClosingQueue) -> io::Result<Self> {
         let (errand, delivery) = Errand::begin(inbox);
         let socket = match task.clone() {
             Task::Attach(spec) => {
-                let socket = external::unconnected()?;
+                let socket = ForeignFd::new(external::unconnected()?, queue);
                 let work = move |socket| attach(&spec, &socket, delivery);
-                own_table::spawn_with("external", socket.try_clone()?, work)?;
+                own_table::spawn_with("external", socket.as_fd().try_clone_to_owned()?, work)?;
                 Some(socket)
             }
             Task::Detach(spec) => {
@@ -192,6 +199,11 @@ fn too_many() -> ApiError {
     ApiError::new(ErrorKind::Unavailable, message, "see whether their file systems answer")
 }
 
+fn clogged() -> ApiError {
+    let message = "its front ends have sent more descriptors than can be closed";
+    ApiError::new(ErrorKind::Unavailable, message, "restart the program at the socket")
+}
+
 fn panicked() -> ApiError {
     ApiError::new(ErrorKind::Internal, "the attempt has panicked", "report this fault")
 }
@@ -208,6 +220,7 @@ impl Reconciler {
         }
         let attached = self.attempts.result(name, &Task::Attach(spec.clone()), &self.inbox).transpose()?;
         let Some(socket) = attached.flatten() else { return Ok(false) };
+        let socket = socket.as_fd().try_clone_to_owned().map_err(|error| not_begun(&error))?;
         self.fabric.attach(port, external::kind(spec), socket);
         Ok(true)
     }
@@ -253,7 +266,7 @@ mod tests {
             Self { attempts: Attempts::default(), name: "a".parse().unwrap(), inbox, messages }
         }
 
-        fn result(&mut self, task: &Task) -> Option<Result<Option<OwnedFd>, ApiError>> {
+        fn result(&mut self, task: &Task) -> Option<Result<Option<ForeignFd>, ApiError>> {
             self.attempts.result(&self.name, task, &self.inbox)
         }
 
@@ -270,7 +283,7 @@ mod tests {
             }
         }
 
-        fn done(&mut self, task: &Task) -> Result<Option<OwnedFd>, ApiError> {
+        fn done(&mut self, task: &Task) -> Result<Option<ForeignFd>, ApiError> {
             self.wait(|port| port.result(task))
         }
 

@@ -1,14 +1,16 @@
 //! The socket of a QEMU's monitor.
 //!
-//! The QEMU at the other end is not trusted. It may send descriptors whose close waits for as long
-//! as it likes, which no time-out ends. Therefore they are received with the bytes, and closed by
-//! threads, as the socket itself is. All connections to one monitor have one queue, so that a QEMU
-//! occupies one of these threads at most.
+//! The QEMU at the other end is not trusted. It may send a descriptor whose close waits until QEMU
+//! ends the wait; no time-out does. The descriptors are received with the bytes, and threads close
+//! them. They close the socket as well, because some may be left in it. All connections to one QEMU
+//! have one queue, so that a QEMU occupies one of these threads at most.
 
 use std::collections::HashMap;
+use std::fs;
 use std::io::{self, BufRead as _, BufReader, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -21,10 +23,11 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
     SocketType, connect, send, sendmsg, socket_with,
 };
-use taut_api::fabric::{ClosingQueue, ForeignFd};
+use taut_api::fabric::{ClosingQueue, ForeignFd, keep_urgent};
 
-/// The queues of descriptors to be closed, by the paths of the monitors.
-static QUEUES: LazyLock<Mutex<HashMap<PathBuf, ClosingQueue>>> = LazyLock::new(Mutex::default);
+/// The queues of descriptors to be closed, by path and inode of the monitor's socket. The next QEMU
+/// of a VM has another inode, so it does not wait for what the last one has sent.
+static QUEUES: LazyLock<Mutex<HashMap<(PathBuf, u64), ClosingQueue>>> = LazyLock::new(Mutex::default);
 
 /// A connection to a monitor.
 #[derive(Debug)]
@@ -50,12 +53,14 @@ impl MonitorSocket {
     /// The kernel's, when nobody listens or the time is over; [`io::ErrorKind::ConnectionAborted`]
     /// when this QEMU has sent more descriptors than can be closed.
     pub fn connect(path: &Path, timeout: Duration) -> io::Result<Self> {
-        let queue = queue_of(path);
+        let queue = queue_of(path)?;
         if queue.is_clogged() {
             let reason = "this QEMU has sent more descriptors than can be closed";
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, reason));
         }
-        Ok(Self::new(connect_to(path, timeout)?, &queue))
+        let socket = Self::new(connect_to(path, timeout)?, &queue);
+        keep_urgent(&socket)?;
+        Ok(socket)
     }
 
     /// Takes a connected socket. Descriptors that come over it are closed by way of the queue.
@@ -128,10 +133,11 @@ impl AsFd for MonitorSocket {
 }
 
 /// Returns the queue of the monitor at `path`. Forgets those that nothing uses.
-fn queue_of(path: &Path) -> ClosingQueue {
+fn queue_of(path: &Path) -> io::Result<ClosingQueue> {
+    let key = (path.to_owned(), fs::metadata(path)?.ino());
     let mut queues = QUEUES.lock().unwrap_or_else(PoisonError::into_inner);
     queues.retain(|_, queue| queue.is_used());
-    queues.entry(path.to_owned()).or_insert_with(ClosingQueue::unreported).clone()
+    Ok(queues.entry(key).or_insert_with(ClosingQueue::unreported).clone())
 }
 
 /// Connects to a Unix socket. The time limit is also that of each later call that sends.

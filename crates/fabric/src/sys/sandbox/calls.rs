@@ -82,10 +82,12 @@ fn messages() -> Vec<Call> {
         any(libc::SYS_read),
         any(libc::SYS_write),
         any(libc::SYS_writev),
-        with(libc::SYS_recvmsg, &[int(2, libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC)]),
+        with(libc::SYS_recvmsg, &[int(2, libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC)])
+            .or(&[int(2, libc::MSG_DONTWAIT | libc::MSG_PEEK)]),
         with(libc::SYS_sendmsg, &[int(2, SEND)]),
-        with(libc::SYS_recvfrom, &[within(3, libc::MSG_PEEK | libc::MSG_DONTWAIT), null(4)]),
         with(libc::SYS_sendto, &[within(3, SEND), null(4)]),
+        // What is urgent stays in its place among the other bytes.
+        with(libc::SYS_setsockopt, &[int(1, libc::SOL_SOCKET), int(2, libc::SO_OOBINLINE)]),
         with(libc::SYS_shutdown, &[within(1, libc::SHUT_WR | libc::SHUT_RDWR)]),
     ]
 }

@@ -5,7 +5,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{c_int, c_long};
 use std::io::IoSlice;
-use std::net::Shutdown;
 use std::os::fd::AsFd as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -14,8 +13,8 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SeekFrom, fcntl_get_seals, memfd_create, seek};
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
-use taut_api::fabric::channel;
+use rustix::net::{SendFlags, SocketFlags, send};
+use taut_api::fabric::{ForeignFd, channel, peek};
 
 use super::calls::{WITHOUT, permitted};
 use super::*;
@@ -131,7 +130,9 @@ fn work() {
     use_threads_and_memory();
     use_descriptors();
     serve_a_client(listener);
-    assert_eq!(io::read_to_string(client).unwrap(), "OK 2\nmore");
+    let (client, mut answer) = (ForeignFd::own(client.into()), [0; 16]);
+    assert_eq!(client.receive_bytes(&mut answer), Ok(9));
+    assert_eq!((&answer[..9], client.receive_bytes(&mut answer.clone())), (&b"OK 2\nmore"[..], Ok(0)));
     exchange_messages(&here, &there);
     be_interrupted();
 }
@@ -181,15 +182,13 @@ fn use_descriptors() {
 
 fn serve_a_client(listener: UnixListener) {
     set_nonblocking(&listener).unwrap();
-    let accepted = accept_with(&listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).unwrap();
-    drop(listener);
+    let accepted = ForeignFd::own(listener.into()).accept(SocketFlags::NONBLOCK).unwrap();
     let mut line = [0; 16];
-    for flags in [RecvFlags::PEEK, RecvFlags::empty()] {
-        assert_eq!(recv(&accepted, &mut line, flags).unwrap(), (10, 10));
-    }
+    assert_eq!(peek(&accepted, &mut line), Ok(10));
+    assert_eq!(accepted.receive_bytes(&mut line), Ok(10));
     send(&accepted, b"OK 2\n", SendFlags::NOSIGNAL).unwrap();
     rustix::io::writev(&accepted, &[IoSlice::new(b"more")]).unwrap();
-    UnixStream::from(accepted).shutdown(Shutdown::Write).unwrap();
+    rustix::net::shutdown(&accepted, rustix::net::Shutdown::Write).unwrap();
 }
 
 fn exchange_messages(here: &UnixStream, there: &UnixStream) {
@@ -258,7 +257,8 @@ fn try_other_arguments() {
         ("being dumped", libc::SYS_prctl, &[long(libc::PR_SET_DUMPABLE), 1]),
         ("a link anywhere", libc::SYS_readlinkat, &[long(libc::AT_FDCWD), 0, 0, 0]),
         ("a receiver's address", libc::SYS_sendto, &[0, 0, 0, long(libc::MSG_NOSIGNAL), 8, 8]),
-        ("a sender's address", libc::SYS_recvfrom, &[0, 0, 0, 0, 8, 8]),
+        ("a buffer of the kernel", libc::SYS_setsockopt, &[0, long(libc::SOL_SOCKET), long(libc::SO_SNDBUF)]),
+        ("a credential", libc::SYS_setsockopt, &[0, long(libc::SOL_SOCKET), long(libc::SO_PASSCRED)]),
         ("urgent data", libc::SYS_sendto, &[0, 0, 0, long(libc::MSG_OOB), 0, 0]),
         ("a message to wait for", libc::SYS_recvmsg, &[0, 0, 0]),
         ("a client's address", libc::SYS_accept4, &[0, 8, 8, 0]),

@@ -2,8 +2,7 @@
 //! convention that users of Firecracker and Cloud Hypervisor know.
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
-use taut_api::fabric::ForeignFd;
+use taut_api::fabric::{ForeignFd, peek};
 
 /// Longest line in bytes, with its end.
 const MAX_LINE: usize = 32;
@@ -24,8 +23,8 @@ impl ConnectLine {
     /// for the guest. `at_end` tells that the client sends no more.
     pub(super) fn read(socket: &ForeignFd, at_end: bool) -> Self {
         let mut line = [0; MAX_LINE];
-        let got = match recv(socket, &mut line, RecvFlags::PEEK) {
-            Ok((_, got)) => got,
+        let got = match peek(socket, &mut line) {
+            Ok(got) => got,
             Err(Errno::AGAIN | Errno::INTR) => return Self::Incomplete,
             Err(_) => 0,
         };

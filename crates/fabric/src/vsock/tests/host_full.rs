@@ -2,15 +2,15 @@
 
 use std::io::{IoSlice, Read as _, Write as _};
 use std::mem::MaybeUninit;
-use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::{Duration, Instant};
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use taut_api::fabric::PortId;
 use taut_api::fabric::closing::MOST_WAITING;
 use taut_api::fabric::config::WorkerMode;
+use taut_tests::lingering;
 use taut_virtq::socket_header::{REQUEST, RST};
 
 use super::host::{client, listen};
@@ -19,18 +19,6 @@ use crate::vsock::VsockEvent;
 
 /// Longest wait for a thread.
 const SOON: Duration = Duration::from_secs(20);
-
-/// A connected TCP socket whose close waits until the peer, which takes nothing, is closed.
-fn lingering() -> (OwnedFd, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (peer, _) = listener.accept().unwrap();
-    socket.set_nonblocking(true).unwrap();
-    while rustix::net::send(&socket, &[0; 4096], SendFlags::empty()).is_ok() {}
-    sockopt::set_socket_linger(&socket, Some(Duration::from_secs(3600))).unwrap();
-    socket.set_nonblocking(false).unwrap();
-    (socket.into(), peer)
-}
 
 /// Sends bytes and a descriptor.
 fn send(stream: &UnixStream, bytes: &[u8], fd: &OwnedFd) {
@@ -78,7 +66,7 @@ fn a_socket_whose_queue_is_full_is_reported_once_and_serves_again_when_it_is_emp
     let mut rig = Rig::new(vec![device(3, &[])], rings, WorkerMode::Interrupt);
     let listener = listen(&mut rig);
     for _ in 0..2 {
-        let (slow, peer) = lingering();
+        let (slow, peer) = lingering().unwrap();
         let stream = UnixStream::connect_addr(&listener).unwrap();
         send(&stream, b"nothing\n", &slow);
         drop((stream, slow));
@@ -129,7 +117,7 @@ fn a_program_whose_queue_is_full_takes_nothing_from_other_programs_and_clients()
     const HOSTILE: u32 = 77;
     let mut rig = rig(&[&[]], 4096);
     let listener = listen(&mut rig);
-    let (slow, peer) = lingering();
+    let (slow, peer) = lingering().unwrap();
     let mut slow = Some(slow);
     for number in 0..=MOST_WAITING as u32 + 1 {
         let request = ask(&mut rig, 5000 + number, HOSTILE).expect("the program is asked for");
