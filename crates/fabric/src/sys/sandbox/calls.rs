@@ -86,7 +86,7 @@ fn messages() -> Vec<Call> {
             .or(&[int(2, libc::MSG_DONTWAIT | libc::MSG_PEEK)]),
         with(libc::SYS_sendmsg, &[int(2, SEND)]),
         with(libc::SYS_sendto, &[within(3, SEND), null(4)]),
-        // What is urgent stays in its place among the other bytes.
+        // `SO_OOBINLINE` keeps urgent bytes in their place among the others.
         with(libc::SYS_setsockopt, &[int(1, libc::SOL_SOCKET), int(2, libc::SO_OOBINLINE)]),
         with(libc::SYS_shutdown, &[within(1, libc::SHUT_WR | libc::SHUT_RDWR)]),
     ]

@@ -36,6 +36,7 @@ pub(crate) struct ConnectRequest {
 /// All clients that have not named their port.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
+    /// The clients by their numbers.
     all: HashMap<u32, Client>,
     /// Numbers of the clients of each guest.
     of_guests: HashMap<GuestIdx, HashSet<u32>>,
@@ -112,6 +113,7 @@ impl Clients {
             .collect()
     }
 
+    /// Removes a client from all lists.
     fn remove(&mut self, number: u32) -> Option<Client> {
         let client = self.all.remove(&number)?;
         self.deadlines.remove(&(client.deadline, number));

@@ -63,6 +63,7 @@ pub struct Rig {
     call: Arc<EventFd>,
 }
 
+/// Makes an eventfd that does not block.
 fn event() -> OwnedFd {
     eventfd(0, EventfdFlags::NONBLOCK).unwrap()
 }
