@@ -7,6 +7,14 @@ use taut_virtq::driver::{Ring, RxDriver, SocketRxDriver, SocketTxDriver, TxDrive
 
 use crate::say::say;
 
+/// The error for a link whose memory has no room for a queue's buffers: `entries` of `bytes` each.
+pub(crate) fn no_room(kind: &str, entries: u16, bytes: u32) -> anyhow::Error {
+    anyhow::anyhow!(
+        "the memory has no room for {entries} {kind} buffers of {bytes} bytes; the device stays \
+         down\nhint: give the microguest more memory (`memory` in its file)"
+    )
+}
+
 /// The driver end of one queue, whatever the queue carries.
 pub(crate) trait Driver {
     /// Returns the queue's ring.

@@ -82,7 +82,7 @@ impl ForeignFd {
         Ok(Self { fd: Some(self.as_fd().try_clone_to_owned()?), queue: self.queue.clone() })
     }
 
-    /// Accepts a connection at a listening socket, and has it [keep](keep_urgent) what is urgent.
+    /// Accepts a connection at a listening socket, which [keeps urgent bytes](keep_urgent).
     ///
     /// # Errors
     /// The kernel's error.
@@ -92,7 +92,7 @@ impl ForeignFd {
         Ok(Self { fd: Some(socket), queue: self.queue.clone() })
     }
 
-    /// Receives bytes from a socket, without waiting, and adds descriptors that come with them to
+    /// Receives bytes from a socket without waiting. Adds descriptors that come with them to
     /// `fds`. Returns the number of bytes; 0 is the end of the stream.
     ///
     /// # Errors
@@ -130,10 +130,10 @@ pub fn receive_bytes(socket: impl AsFd, queue: &ClosingQueue, bytes: &mut [u8]) 
     if some_came && queue.is_clogged() { Err(Errno::CONNABORTED) } else { Ok(got) }
 }
 
-/// Has a stream socket keep bytes that its peer sends as urgent (`MSG_OOB`), with the descriptors
-/// that come with them, in their place among the others. The kernel would drop such a byte, and
-/// close its descriptors on the thread that receives. Each socket of a stranger needs this before
-/// something is received: accepted sockets do not inherit it.
+/// Sets `SO_OOBINLINE` on a stream socket: a byte that its peer sends as urgent (`MSG_OOB`) stays
+/// in its place among the others, with the descriptors that come with it. Without the option, the
+/// kernel drops such a byte and closes its descriptors on the thread that receives. Each socket of
+/// a stranger needs the option before something is received. Accepted sockets do not inherit it.
 ///
 /// # Errors
 /// The descriptor is no socket.
@@ -285,7 +285,7 @@ mod tests {
         keep_urgent(&here).unwrap();
         let here = ForeignFd::new(here.into(), &ClosingQueue::new(PortId(1)));
         let (slow, peer) = taut_tests::lingering().unwrap();
-        // The close of a descriptor that does not end would hang the test.
+        // Ends the close after a while, so that a fault fails the test instead of hanging it.
         let (done, is_done) = std::sync::mpsc::channel::<()>();
         let watch = std::thread::spawn(move || {
             let _ = is_done.recv_timeout(SOON);

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium, PacketMeta};
 use smoltcp::time::Instant;
 use taut_bench::front_end::Link;
@@ -12,7 +12,7 @@ use taut_virtq::features;
 use taut_virtq::header::{self, NetHeader};
 
 use super::checksum;
-use crate::queues::Queues;
+use crate::queues::{Queues, no_room};
 
 /// Bytes of an Ethernet frame with 1500 bytes of IP.
 const MTU: usize = 1514;
@@ -57,11 +57,12 @@ impl Device {
     /// Connects a new link: sets up the driver ends and posts receive buffers.
     pub(crate) fn connect(&mut self, link: Link) -> Result<()> {
         let Link { mut ram, features, rx, tx, .. } = link;
-        let little = "the memory is too small for the buffers";
         let negotiated = |mask: u64| features & mask == mask;
         let rx_buffer = if negotiated(features::NET_MRG_RXBUF) { MERGEABLE_RX_BUFFER } else { RX_BUFFER };
-        let rx_driver = RxDriver::new(&mut ram, rx.layout, features, rx_buffer)?.context(little)?;
-        let tx_driver = TxDriver::new(&mut ram, tx.layout, features, TX_BUFFER)?.context(little)?;
+        let rx_driver = RxDriver::new(&mut ram, rx.layout, features, rx_buffer)?
+            .ok_or_else(|| no_room("receive", rx.layout.size, rx_buffer))?;
+        let tx_driver = TxDriver::new(&mut ram, tx.layout, features, TX_BUFFER)?
+            .ok_or_else(|| no_room("transmit", tx.layout.size, TX_BUFFER))?;
         let half_the_ring = usize::from(tx.layout.size) / 2 * TX_BUFFER as usize - header::LEN;
         let tso =
             NonZeroUsize::new(half_the_ring.min(MAX_TSO)).filter(|_| negotiated(features::NET_HOST_TSO4));

@@ -2,13 +2,13 @@
 
 use std::os::fd::BorrowedFd;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use taut_bench::front_end;
 use taut_virtq::SocketHeader;
 use taut_virtq::driver::{Shape, SocketRxDriver, SocketTxDriver};
 
 use super::wire::{self, Wire};
-use crate::queues::Queues;
+use crate::queues::{Queues, no_room};
 
 /// Bytes and packets after which both queues are published.
 const BATCH_BYTES: usize = 64 << 10;
@@ -33,12 +33,11 @@ impl Card {
     /// buffers of `buffer` bytes.
     pub(super) fn connect(&mut self, link: front_end::Link, most: u32, buffer: u32) -> Result<()> {
         let front_end::Link { mut ram, features, rx, tx, .. } = link;
-        let little = "the memory is too small for the buffers";
         let room = buffer - taut_virtq::socket_header::LEN as u32;
-        let rx_driver =
-            SocketRxDriver::new(&mut ram, rx.layout, features, Shape::Whole, room)?.context(little)?;
-        let tx_driver =
-            SocketTxDriver::new(&mut ram, tx.layout, features, Shape::Apart, most)?.context(little)?;
+        let rx_driver = SocketRxDriver::new(&mut ram, rx.layout, features, Shape::Whole, room)?
+            .ok_or_else(|| no_room("receive", rx.layout.size, buffer))?;
+        let tx_driver = SocketTxDriver::new(&mut ram, tx.layout, features, Shape::Apart, most)?
+            .ok_or_else(|| no_room("transmit", tx.layout.size, most))?;
         let queues = Queues::new((rx_driver, tx_driver), rx, tx);
         let mut link = Link { queues, gathered_bytes: 0, gathered_packets: 0, full: false };
         link.flush();

@@ -44,7 +44,14 @@ struct Port {
 }
 
 fn plug(guest: &Agent, cid: u64, entries: u16) -> Port {
-    let mut ram = Ram::new(64 << 20).unwrap();
+    let (port, link) = ends(cid, entries, 64 << 20);
+    guest.to_vcpu.send(Command::Connect(DeviceId::Vsock, Box::new(link))).unwrap();
+    port
+}
+
+/// Creates both ends of a device with queues in `memory` bytes.
+fn ends(cid: u64, entries: u16, memory: u64) -> (Port, Link) {
+    let mut ram = Ram::new(memory).unwrap();
     let [rx, tx] = [(); 2].map(|()| {
         let layout = QueueLayout::allocate(&mut ram, entries).unwrap();
         QueueEnds { layout, kick: Event::new().unwrap(), call: Event::new().unwrap() }
@@ -60,8 +67,7 @@ fn plug(guest: &Agent, cid: u64, entries: u16) -> Port {
         calls: [rx.call.duplicate().unwrap(), tx.call.duplicate().unwrap()],
     };
     let link = Link { ram, features: FEATURES, config: cid.to_le_bytes().to_vec(), rx, tx };
-    guest.to_vcpu.send(Command::Connect(DeviceId::Vsock, Box::new(link))).unwrap();
-    port
+    (port, link)
 }
 
 /// Carries packets between two ports until dropped.
@@ -236,4 +242,14 @@ fn a_new_link_ends_connections_and_listeners_go_on() {
     });
     let _carrier = Carrier::between(plug(&a, 3, 256), plug(&b, 4, 256));
     assert!(run(|run| a.rr(&rr(server.port(), 256), run)).unwrap().sent > 0);
+}
+
+#[test]
+fn a_link_without_room_for_the_buffers_is_refused_and_gives_no_context_id() {
+    let mut vsock = Vsock::new(&"socket=/unused".parse().unwrap());
+    let (_port, link) = ends(3, 256, 16 << 20);
+    let error = vsock.connect(link).unwrap_err().to_string();
+    assert!(error.starts_with("the memory has no room for 256 transmit buffers of"), "{error}");
+    assert!(error.contains("\nhint: "), "{error}");
+    assert_eq!(vsock.cid(), None);
 }

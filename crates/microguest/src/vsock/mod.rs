@@ -50,8 +50,10 @@ impl Vsock {
     /// Connects a new link, whose back end knows no connections.
     pub(super) fn connect(&mut self, link: Link) -> Result<()> {
         let cid = link.config.first_chunk().copied().map(u64::from_le_bytes);
-        self.stack.restart(cid.context("the back end says no context ID")?);
-        self.card.connect(link, self.packet, self.buffer)
+        let cid = cid.context("the back end says no context ID")?;
+        self.card.connect(link, self.packet, self.buffer)?;
+        self.stack.restart(cid);
+        Ok(())
     }
 
     /// Drops the link and all connections.

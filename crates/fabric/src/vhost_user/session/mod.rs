@@ -14,9 +14,9 @@ mod rings;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use taut_api::fabric::ForeignFd;
 use taut_api::fabric::config::FrontEndRules;
 use taut_api::fabric::session::{QueueRecord, SessionFd, SessionRecord};
+use taut_api::fabric::{ForeignFd, keep_urgent};
 use taut_virtq::memory::GuestMemory;
 use vhost::vhost_user::message::{FrontendReq, VhostUserProtocolFeatures};
 
@@ -104,6 +104,8 @@ impl Session {
         }
         let mut fds = fds.into_iter();
         let socket = fds.next().ok_or(SessionError::Record { got: 0, wanted: roles.len() })?;
+        // An earlier version of the process may not have set the option.
+        keep_urgent(&socket).map_err(|error| SessionError::Socket(error.into()))?;
         let mut session = Self::new(socket, device, rules);
         only_offered(record.features, session.device.offered())?;
         for (role, fd) in roles.into_iter().skip(1).zip(fds) {

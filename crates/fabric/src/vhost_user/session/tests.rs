@@ -2,6 +2,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+use rustix::net::sockopt::socket_oobinline;
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::FrontEndRules;
 
@@ -131,4 +132,17 @@ fn a_device_without_a_configuration_space_does_not_offer_one() {
         let error = ask(&mut both, request, &part(0, &[0; 8])).unwrap_err();
         assert!(error.to_string().ends_with(&format!("{request:?} was not offered")), "{error}");
     }
+}
+
+#[test]
+fn a_session_that_an_earlier_version_began_keeps_urgent_bytes() {
+    let (begun, _front_end) = session(Vec::new());
+    let socket = begun.connection.as_fd().try_clone_to_owned().unwrap();
+    let record = begun.record().clone();
+    drop(begun);
+    assert!(!socket_oobinline(&socket).unwrap());
+    let again = socket.try_clone().unwrap();
+    let (device, rules) = (Arc::new(ConfigOnly(Vec::new())), FrontEndRules::default());
+    let _resumed = Session::resume(record, vec![ForeignFd::own(again)], device, rules).unwrap();
+    assert!(socket_oobinline(&socket).unwrap());
 }

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use taut_api::fabric::counters::SocketWord;
-use taut_api::fabric::{ClosingQueue, ForeignFd};
+use taut_api::fabric::{ClosingQueue, ForeignFd, keep_urgent};
 
 use super::VsockSwitch;
 use crate::vsock::handover::{HandedOver, Written, read_spills, read_stopped, write_spills};
@@ -89,7 +89,9 @@ impl VsockSwitch {
             }
             HandedOver::Client(device) => {
                 let socket = ForeignFd::new(socket, &self.queue_of_clients(device));
-                if let Some(guest) = self.guests.by_id(device) {
+                if let Some(guest) = self.guests.by_id(device)
+                    && keep_urgent(&socket).is_ok()
+                {
                     self.admit(guest, socket, now);
                 }
             }
@@ -109,7 +111,8 @@ impl VsockSwitch {
                 };
                 let is_wanted = queue.is_some();
                 let socket = ForeignFd::new(socket, queue.unwrap_or(&ClosingQueue::unreported()));
-                if orderly && is_wanted {
+                // The last fabric may be of a version that did not set the option.
+                if orderly && is_wanted && keep_urgent(&socket).is_ok() {
                     // Without its socket the connection is reset below.
                     let _ = self.host.streams.attach(id, socket, &self.epoll);
                 }

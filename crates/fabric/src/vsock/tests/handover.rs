@@ -4,14 +4,16 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
+use rustix::net::sockopt::{set_socket_oobinline, socket_oobinline};
 use taut_api::fabric::PortId;
 use taut_api::fabric::counters::SocketWord;
 use taut_virtq::socket_header::*;
 
+use super::host::{client, listen};
 use super::rig::*;
 use crate::sys::epoll::EventFlags;
 use crate::vsock::VsockEvent;
-use crate::vsock::proto::ConnId;
+use crate::vsock::proto::{ConnId, GuestIdx};
 
 #[test]
 fn after_an_orderly_stop_every_byte_arrives_once() {
@@ -131,4 +133,25 @@ fn connections_with_the_host_go_on_and_questions_are_asked_again() {
     program.read_exact(&mut bytes).unwrap();
     assert_eq!(&bytes, b"before");
     assert_eq!(rig.read(&mut own), b"unread");
+}
+
+#[test]
+fn sockets_that_an_earlier_version_accepted_keep_urgent_bytes() {
+    let mut rig = rig(&[&[]], 4096);
+    let listener = listen(&mut rig);
+    let (_connected, own) = client(&mut rig, &listener);
+    rig.send_control(own, RESPONSE, 0);
+    rig.settle();
+    // The second client has not named its port yet.
+    let _waiting = UnixStream::connect_addr(&listener).unwrap();
+    rig.switch.accept_clients(GuestIdx(0), rig.now);
+    let sockets = rig.switch.stop();
+    assert_eq!(sockets.len(), 2);
+    for (_, socket) in &sockets {
+        set_socket_oobinline(socket, false).unwrap();
+    }
+    rig.replace_switch(sockets);
+    let sockets = rig.switch.stop();
+    let set: Vec<_> = sockets.iter().map(|(_, socket)| socket_oobinline(socket).unwrap()).collect();
+    assert_eq!(set, [true, true]);
 }

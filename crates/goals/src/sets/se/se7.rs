@@ -46,7 +46,7 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     lab.machine().wait(&daemon.job, std::time::Duration::from_secs(10))?;
     lab.restart_daemon(&daemon.env(DEVICE, &format!("silent={CONNECTIONS}")))?;
     let peer = "[vmci]\ndomains = [\"goals\"]\n";
-    lab.create_vm("peer", &format!("kind = \"micro\"\nmemory = \"16MiB\"\n{peer}"))?;
+    lab.create_vm("peer", &format!("kind = \"micro\"\nmemory = \"64MiB\"\n{peer}"))?;
 
     let plan = Plan::exactly(lab.pick(15, 3));
     let rounds = Rounds::take(plan, &["beside", "alone"], None, |cell| sample(lab, cell))?;
@@ -87,9 +87,9 @@ fn attack(lab: &mut Lab) -> Measured<Job> {
     );
     let command = lab.bench_command(words).record("attack");
     let job = lab.start(&command)?;
-    lab.until("the peer is seen to take nothing", 20, |lab| {
+    lab.until("all connections are there and the peer is seen to take nothing", 20, |lab| {
         require(lab.machine().is_running(&job), "the program with the connections has ended")?;
-        Ok(stalls(lab)? > before)
+        Ok(connections(lab)? == CONNECTIONS && stalls(lab)? > before)
     })
     .when("the peer")?;
     Ok(job)
@@ -98,6 +98,11 @@ fn attack(lab: &mut Lab) -> Measured<Job> {
 fn end_attack(lab: &mut Lab, job: &Job) -> Measured<()> {
     lab.end(job);
     lab.taut("vm stop --force peer").map(drop)
+}
+
+/// Number of the peer's open connections.
+fn connections(lab: &mut Lab) -> Measured<u32> {
+    Ok(lab.taut_json("vmci show peer")?.number("status.vmci.counters.connections")? as u32)
 }
 
 /// Number of times that a VM was seen to take nothing from its device.
