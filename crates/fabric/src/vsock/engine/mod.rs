@@ -190,7 +190,9 @@ impl VsockSwitch {
     fn report_starving(&mut self, guest: GuestIdx, now: Instant) {
         let Some(receiver) = self.guests.receivers.get_mut(guest) else { return };
         receiver.check_is_due = false;
-        let Some(since) = receiver.starved_since else { return };
+        // A guest that has kicked since then has had buffers, and nothing waits for it.
+        let waits = receiver.full && receiver.ring.is_some();
+        let Some(since) = receiver.starved_since.filter(|_| waits) else { return };
         if now.duration_since(since) < LONG {
             return self.sched.starving.watch(guest, receiver, since);
         }

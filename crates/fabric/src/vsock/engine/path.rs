@@ -164,9 +164,7 @@ impl VsockSwitch {
             let receiver = &mut self.guests.receivers[guest];
             let Some(ring) = &mut receiver.ring else { return worked };
             if !ring.queue.arm_kicks() {
-                receiver.full = true;
-                let since = *receiver.starved_since.get_or_insert(now);
-                if !receiver.starving_reported {
+                if let Some(since) = receiver.note_full(now) {
                     self.sched.starving.watch(guest, receiver, since);
                 }
                 return worked;
@@ -370,7 +368,9 @@ impl VsockSwitch {
         while let Some(guest) = sched.unpublished.next_receiver() {
             let receiver = &mut guests.receivers[guest];
             receiver.unpublished = false;
-            (receiver.starved_since, receiver.starving_reported) = (None, false);
+            if !receiver.full {
+                receiver.note_buffers();
+            }
             let Some(ring) = &mut receiver.ring else { continue };
             sched.unpublished.last_shown = guest;
             ring.queue.publish();

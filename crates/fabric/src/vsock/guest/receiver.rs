@@ -64,6 +64,23 @@ impl Receiver {
         self.deliver(header, std::iter::empty())
     }
 
+    /// Notes that something waits for the guest, which has no buffer and will kick when it has one.
+    /// Returns the time since which that is so, unless it was reported.
+    pub(crate) fn note_full(&mut self, now: Instant) -> Option<Instant> {
+        self.full = true;
+        if self.unpublished {
+            // It had buffers until this round.
+            self.note_buffers();
+        }
+        let since = *self.starved_since.get_or_insert(now);
+        (!self.starving_reported).then_some(since)
+    }
+
+    /// Notes that the guest has had buffers.
+    pub(crate) fn note_buffers(&mut self) {
+        (self.starved_since, self.starving_reported) = (None, false);
+    }
+
     /// Queues a reset in answer to a packet of the guest's that belongs to no connection.
     pub(crate) fn reply_by_reset(&mut self, to: &SocketHeader) {
         self.replies.push_back(SocketHeader {

@@ -202,6 +202,34 @@ fn a_guest_that_takes_nothing_for_a_second_is_reported_once() {
 }
 
 #[test]
+fn a_guest_whose_buffers_one_round_fills_is_reported_each_time() {
+    let mut rig = rig(&[&["d"], &["d"]], 2000);
+    for port in [5000, 5001] {
+        let (a, _) = rig.connect(0, 1, port);
+        rig.drivers[1].stuck = true;
+        rig.settle();
+        // The guest has 64 buffers. The last packets fill them in one round, and none follows.
+        for packets in [60, 10] {
+            for _ in 0..packets {
+                rig.write(a, &[7; 2000]);
+            }
+            rig.settle();
+        }
+        assert_eq!(rig.switch.events.len(), 0);
+        rig.now += Duration::from_secs(1);
+        rig.settle();
+        assert!(matches!(rig.switch.events[..], [VsockEvent::TakesNothing { .. }]));
+        rig.switch.events.clear();
+        rig.drivers[1].stuck = false;
+        rig.restart(1);
+        rig.settle();
+        // Late news of the connection that the restart has ended.
+        rig.drivers.iter_mut().for_each(|driver| driver.inbox.clear());
+    }
+    assert_eq!(rig.count(1, SocketWord::Stalls), 2);
+}
+
+#[test]
 fn connections_that_come_and_go_at_a_peer_that_takes_nothing_leave_nothing() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     rig.drivers[1].stuck = true;
