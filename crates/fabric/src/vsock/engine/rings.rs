@@ -92,8 +92,9 @@ impl VsockSwitch {
         }
     }
 
-    /// Ends the connections of a guest in whose ring packets are missing that connections wait for.
-    /// The guest has written to its used ring, or its front end has made the ring smaller.
+    /// Ends the connections of a guest in whose ring packets that connections wait for are missing
+    /// or have another length. The guest has written to its used ring or to these packets, or its
+    /// front end has made the ring smaller.
     fn give_up_packets(&mut self, guest: GuestIdx, packets: &[u16]) {
         self.end_all_of(guest);
         let sender = &mut self.guests.senders[guest];

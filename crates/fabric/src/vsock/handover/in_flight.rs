@@ -3,7 +3,7 @@
 //! A transmit ring that starts where it stopped belongs to the same driver: its connections go on,
 //! and so do the packets that the driver had sent and not got back.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use taut_api::vmci::Cid;
 use taut_virtq::fault::RingFault;
@@ -17,8 +17,8 @@ use crate::vsock::proto::{Address, ConnectionTable, FlowId, GuestIdx, State};
 pub(crate) struct TakenUp {
     /// Packets of no connection were given back.
     pub(crate) gave_back: bool,
-    /// All packets of the ring, if the ring lacks packets that connections wait for. The guest then
-    /// counts as restarted.
+    /// All packets of the ring, if packets that connections wait for are missing or have another
+    /// length. The guest then counts as restarted.
     pub(crate) incomplete: Option<Vec<u16>>,
 }
 
@@ -34,15 +34,16 @@ pub(crate) fn take_up_packets(
     table: &mut ConnectionTable,
 ) -> Result<TakenUp, RingFault> {
     let known = waiting_packets(guest, sender, table);
-    let mut gave_back = false;
+    let (mut gave_back, mut same) = (false, true);
     sender.taken = known.len();
     let Some(ring) = &mut sender.ring else { return Ok(TakenUp { gave_back, incomplete: None }) };
     while ring.queue.again() > 0 {
         let Some(packet) = ring.queue.take()? else { break };
-        if known.contains(&packet.head) {
+        let header = packet.header;
+        if let Some(&len) = known.get(&packet.head) {
+            same &= header.len == len && packet.payload >= len;
             continue;
         }
-        let header = packet.header;
         let from = Address { cid: own, port: header.src_port };
         let peer = u32::try_from(header.dst_cid).map_or(Cid(0), Cid);
         let found = table.find(from, Address { cid: peer, port: header.dst_port });
@@ -66,12 +67,14 @@ pub(crate) fn take_up_packets(
         }
     }
     let taken: Vec<u16> = ring.queue.taken().collect();
-    let complete = known.iter().all(|packet| taken.contains(packet));
+    let complete = same && known.keys().all(|packet| taken.contains(packet));
     Ok(TakenUp { gave_back, incomplete: (!complete).then_some(taken) })
 }
 
-/// Numbers of the packets that connections of this guest wait for.
-fn waiting_packets(guest: GuestIdx, sender: &Sender, table: &ConnectionTable) -> HashSet<u16> {
+/// Packets that connections of this guest wait for: number and length.
+fn waiting_packets(guest: GuestIdx, sender: &Sender, table: &ConnectionTable) -> HashMap<u16, u32> {
     let flows = table.of(guest).map(|connection| &connection.flows[connection.side_of(guest)]);
-    flows.flat_map(|flow| flow.packets.iter(&sender.slots).map(|(packet, _)| packet)).collect()
+    flows
+        .flat_map(|flow| flow.packets.iter(&sender.slots).map(|(packet, queued)| (packet, queued.len)))
+        .collect()
 }

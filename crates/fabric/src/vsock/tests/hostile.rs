@@ -1,6 +1,7 @@
 //! Cases that fuzzing found: guests that do what no driver does, and events at unusual moments.
 
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use taut_api::fabric::counters::SocketWord;
 use taut_virtq::Start;
@@ -75,6 +76,34 @@ fn a_packet_that_was_changed_before_a_takeover_is_given_back() {
     rig.check();
     assert_eq!(rig.drivers[0].outstanding(), 0);
     assert_eq!(rig.drivers[1].inbox.back().unwrap().1, b"short");
+}
+
+#[test]
+fn a_packet_that_was_changed_while_its_ring_was_stopped_ends_the_connections() {
+    type Change = fn(SocketHeader) -> SocketHeader;
+    let changes: [Change; 2] =
+        [|was| SocketHeader { len: 0, ..was }, |was| SocketHeader { len: was.len + 1, ..was }];
+    for change in changes {
+        let mut rig = rig(&[&["d"], &["d"]], 60);
+        let (a, _) = rig.connect(0, 1, 5000);
+        rig.drivers[1].stuck = true;
+        for at in 0..20 {
+            rig.write(a, &pattern(at, 1000));
+        }
+        rig.settle();
+        let position = rig.stop(0, 1).unwrap();
+        (0..64).for_each(|head| rig.drivers[0].forge(head, change));
+        rig.start(0, 1, Start::At(position)).unwrap();
+        // A crowded ring has its packets copied.
+        rig.now += Duration::from_millis(2);
+        rig.settle();
+        rig.check();
+        assert_eq!(rig.drivers[0].outstanding(), 0);
+        rig.drivers[1].stuck = false;
+        rig.settle();
+        assert_eq!(rig.ops(1).last(), Some(&RST));
+        assert_eq!(rig.count(0, SocketWord::Connections), 0);
+    }
 }
 
 #[test]
