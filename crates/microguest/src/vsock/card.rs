@@ -35,7 +35,7 @@ impl Card {
         let front_end::Link { mut ram, features, rx, tx, .. } = link;
         let room = buffer - taut_virtq::socket_header::LEN as u32;
         let rx_driver = SocketRxDriver::new(&mut ram, rx.layout, features, Shape::Whole, room)?
-            .ok_or_else(|| no_room("receive", rx.layout.size, buffer))?;
+            .ok_or_else(|| no_room("receive", rx.layout.size, room))?;
         let tx_driver = SocketTxDriver::new(&mut ram, tx.layout, features, Shape::Apart, most)?
             .ok_or_else(|| no_room("transmit", tx.layout.size, most))?;
         let queues = Queues::new((rx_driver, tx_driver), rx, tx);

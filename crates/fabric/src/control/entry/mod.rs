@@ -3,6 +3,7 @@
 mod kind;
 mod status;
 
+use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use taut_api::fabric::config::{PortConfig, PortId, PortKind, SocketConfig};
 use taut_api::fabric::message::Attachment;
-use taut_api::fabric::{ClosingQueue, ForeignFd, SessionRecord};
+use taut_api::fabric::{ClosingQueue, ForeignFd, SessionRecord, keep_urgent};
 use tracing::{info, warn};
 
 use super::attach::{AttachError, Prepared};
@@ -132,7 +133,12 @@ impl Entry {
         };
         let has_socket = self.kind.has_front_end() || self.kind.stream().is_some();
         match (via, &self.kind) {
-            (Attachment::Connected, _) if has_socket => self.connect(one()?, events),
+            (Attachment::Connected, _) if has_socket => {
+                let socket = one()?;
+                // A `tautd` of an earlier version does not set the option.
+                keep_urgent(&socket).map_err(io::Error::from)?;
+                self.connect(socket, events)
+            }
             (Attachment::Listening, _) if has_socket => {
                 let listener = one()?;
                 set_nonblocking(&listener)?;

@@ -101,6 +101,7 @@ impl VsockSwitch {
         let mut worked = self.run_due(now);
         worked |= self.take_from_guests(now);
         worked |= self.deliver_to_guests(now);
+        self.report_starving_guests(now);
         worked |= self.deliver_to_host();
         self.publish(now);
         worked
@@ -175,9 +176,6 @@ impl VsockSwitch {
             self.relieve(guest, now);
             any = true;
         }
-        while let Some(guest) = self.sched.starving.due(now) {
-            self.report_starving(guest, now);
-        }
         self.look_at_paused_sockets(now);
         self.disconnect_late_clients(now);
         if self.sched.half_open.sweep_is_due(now) {
@@ -186,13 +184,25 @@ impl VsockSwitch {
         any
     }
 
+    /// Looks at the guests that had no buffers a while ago. Guests that have kicked since then got
+    /// what waited for them earlier in this round.
+    fn report_starving_guests(&mut self, now: Instant) {
+        while let Some(guest) = self.sched.starving.due(now) {
+            self.report_starving(guest, now);
+        }
+    }
+
     /// Counts and reports a guest that takes nothing, though something waits for it.
     fn report_starving(&mut self, guest: GuestIdx, now: Instant) {
         let Some(receiver) = self.guests.receivers.get_mut(guest) else { return };
         receiver.check_is_due = false;
-        // A guest that has kicked since then has had buffers, and nothing waits for it.
-        let waits = receiver.full && receiver.ring.is_some();
-        let Some(since) = receiver.starved_since.filter(|_| waits) else { return };
+        let something_waits = !receiver.replies.is_empty() || self.sched.turns.first(guest).is_some();
+        // A guest whose ring is stopped is paused or gone.
+        let is_starving = receiver.full && receiver.ring.is_some() && something_waits;
+        let Some(since) = receiver.starved_since.filter(|_| is_starving) else { return };
+        if receiver.starving_reported {
+            return;
+        }
         if now.duration_since(since) < LONG {
             return self.sched.starving.watch(guest, receiver, since);
         }

@@ -350,7 +350,9 @@ impl Turn<'_> {
 /// Counts a packet that was delivered to a guest, and has it published.
 #[inline]
 fn count_packet_to(guest: GuestIdx, bytes: u32, guests: &mut Guests, sched: &mut Schedule) {
-    sched.unpublished.add_receiver(guest, &mut guests.receivers[guest]);
+    let receiver = &mut guests.receivers[guest];
+    receiver.forget_starvation();
+    sched.unpublished.add_receiver(guest, receiver);
     sched.unpublished.bytes += bytes;
     guests.count(guest, SocketWord::RxPackets, 1);
     if bytes > 0 {
@@ -368,9 +370,6 @@ impl VsockSwitch {
         while let Some(guest) = sched.unpublished.next_receiver() {
             let receiver = &mut guests.receivers[guest];
             receiver.unpublished = false;
-            if !receiver.full {
-                receiver.note_buffers();
-            }
             let Some(ring) = &mut receiver.ring else { continue };
             sched.unpublished.last_shown = guest;
             ring.queue.publish();

@@ -150,7 +150,7 @@ impl VsockSwitch {
         let receiver = &mut self.guests.receivers[guest];
         receiver.call = call;
         receiver.full = false;
-        receiver.note_buffers();
+        receiver.forget_starvation();
         receiver.ring = Some(RxRing { queue, _kick: kick });
         self.sched.turns.mark_busy(guest);
         Ok(())

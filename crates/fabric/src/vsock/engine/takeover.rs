@@ -111,8 +111,7 @@ impl VsockSwitch {
                 };
                 let is_wanted = queue.is_some();
                 let socket = ForeignFd::new(socket, queue.unwrap_or(&ClosingQueue::unreported()));
-                // The last fabric may be of a version that did not set the option.
-                if orderly && is_wanted && keep_urgent(&socket).is_ok() {
+                if orderly && is_wanted {
                     // Without its socket the connection is reset below.
                     let _ = self.host.streams.attach(id, socket, &self.epoll);
                 }

@@ -29,7 +29,7 @@ pub(crate) struct Receiver {
     pub(crate) replies: VecDeque<SocketHeader>,
     /// The guest has no buffer, and will kick when it has one.
     pub(crate) full: bool,
-    /// Time since which something waits for the guest, which has had no buffer.
+    /// Time at which a packet first found no buffer since the last delivery.
     pub(crate) starved_since: Option<Instant>,
     /// The guest was reported since it last got something.
     pub(crate) starving_reported: bool,
@@ -65,19 +65,16 @@ impl Receiver {
     }
 
     /// Notes that something waits for the guest, which has no buffer and will kick when it has one.
-    /// Returns the time since which that is so, unless it was reported.
+    /// Returns when the wait began, or `None` if it was reported already.
     pub(crate) fn note_full(&mut self, now: Instant) -> Option<Instant> {
         self.full = true;
-        if self.unpublished {
-            // It had buffers until this round.
-            self.note_buffers();
-        }
         let since = *self.starved_since.get_or_insert(now);
         (!self.starving_reported).then_some(since)
     }
 
-    /// Notes that the guest has had buffers.
-    pub(crate) fn note_buffers(&mut self) {
+    /// Notes that the guest has got something, or starts anew.
+    #[inline]
+    pub(crate) fn forget_starvation(&mut self) {
         (self.starved_since, self.starving_reported) = (None, false);
     }
 

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
-use taut_api::fabric::ForeignFd;
+use taut_api::fabric::{ForeignFd, keep_urgent};
 use taut_virtq::socket_header::{SHUTDOWN_RCV, SHUTDOWN_SEND};
 
 use crate::sys::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
@@ -162,6 +162,8 @@ impl Streams {
     /// Sets the socket of a connection.
     pub(crate) fn attach(&mut self, id: ConnId, socket: ForeignFd, events: &Epoll) -> io::Result<()> {
         set_nonblocking(&socket)?;
+        // A fabric or `tautd` of an earlier version does not set the option.
+        keep_urgent(&socket)?;
         let socket = events.watch(socket, EventSource::Stream(id).token(), BOTH_WAYS)?;
         let told = self.0.get(&id).map_or(0, |stream| stream.told);
         let stream =

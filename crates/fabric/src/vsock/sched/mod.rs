@@ -67,6 +67,7 @@ impl Schedule {
         self.turns.remove_guest(guest);
         self.polling.remove_guest(guest);
         self.unpublished.remove_guest(guest);
+        self.starving.remove_guest(guest);
     }
 
     /// Queues the flows that a step of the protocol has made ready, and defers its credit update.

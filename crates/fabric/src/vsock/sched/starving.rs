@@ -22,6 +22,11 @@ impl Starving {
         }
     }
 
+    /// Forgets a removed guest.
+    pub(crate) fn remove_guest(&mut self, guest: GuestIdx) {
+        self.0.retain(|&(_, other)| other != guest);
+    }
+
     /// Time of the next look.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.0.front().map(|(at, _)| *at)

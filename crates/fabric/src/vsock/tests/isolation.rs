@@ -230,6 +230,39 @@ fn a_guest_whose_buffers_one_round_fills_is_reported_each_time() {
 }
 
 #[test]
+fn a_guest_that_makes_room_without_a_kick_that_was_seen_is_reported_again() {
+    let mut rig = rig(&[&["d"], &["d"]], 1000);
+    let (a, _) = rig.connect(0, 1, 5000);
+    rig.drivers[1].stuck = true;
+    let send = |rig: &mut Rig, packets: usize| {
+        for _ in 0..packets {
+            rig.write(a, &[7; 1000]);
+            rig.settle();
+        }
+    };
+    let reports = |rig: &mut Rig| {
+        rig.now += Duration::from_secs(1);
+        rig.settle();
+        std::mem::take(&mut rig.switch.events).len()
+    };
+    // The guest has 64 buffers, and as many packets wait.
+    send(&mut rig, 128);
+    assert_eq!(reports(&mut rig), 1);
+    // The guest takes what it was given. What waits fills its buffers before its kick is seen.
+    rig.drivers[1].stuck = false;
+    rig.drivers[1].receive();
+    rig.drivers[1].stuck = true;
+    let index = rig.index(1).unwrap();
+    rig.switch.sched.turns.mark_busy(index);
+    rig.switch.round(rig.now);
+    assert_eq!(rig.drivers[0].outstanding(), 0);
+    assert_eq!(reports(&mut rig), 0, "nothing waits");
+    send(&mut rig, 1);
+    assert_eq!(rig.switch.events.len(), 0, "the guest has had no buffers for less than a second");
+    assert_eq!(reports(&mut rig), 1);
+}
+
+#[test]
 fn connections_that_come_and_go_at_a_peer_that_takes_nothing_leave_nothing() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     rig.drivers[1].stuck = true;
