@@ -217,7 +217,9 @@ fn a_descriptor_that_does_not_close_holds_up_no_command_until_too_many_wait_behi
     });
     assert_eq!(Qmp::over(socket, patience).unwrap().status().unwrap(), "running");
 
-    for _ in 0..MOST_WAITING {
+    // The first socket waits already. However long this takes, the queue is not full before it has
+    // another one than these.
+    for _ in 1..MOST_WAITING {
         assert_eq!(Qmp::connect(&path, patience).unwrap().status().unwrap(), "running");
     }
     let began = Instant::now();
