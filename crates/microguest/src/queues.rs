@@ -7,12 +7,12 @@ use taut_virtq::driver::{Ring, RxDriver, SocketRxDriver, SocketTxDriver, TxDrive
 
 use crate::say::say;
 
-/// The error for a link whose memory has no room for a queue's buffers: one for each of `entries`,
-/// with `bytes` of payload.
+/// Returns the error for a link whose memory has no room for the buffers of a queue: `entries`
+/// buffers, each with room for `bytes`.
 pub(crate) fn no_room(kind: &str, entries: u16, bytes: u32) -> anyhow::Error {
     anyhow::anyhow!(
-        "the memory has no room for {entries} {kind} buffers of {bytes} bytes of payload; the device stays \
-         down\nhint: give the microguest more memory (`memory` in its file)"
+        "the memory has no room for {entries} {kind} buffers of at least {bytes} bytes; the device \
+         stays down\nhint: give the microguest more memory (`memory` in its file)"
     )
 }
 

@@ -217,8 +217,8 @@ fn a_descriptor_that_does_not_close_holds_up_no_command_until_too_many_wait_behi
     });
     assert_eq!(Qmp::over(socket, patience).unwrap().status().unwrap(), "running");
 
-    // The first socket waits already. However long this takes, the queue is not full before it has
-    // another one than these.
+    // One socket waits to be closed already. The last of these connects while 255 wait, one fewer
+    // than make the queue full, however long the loop takes.
     for _ in 1..MOST_WAITING {
         assert_eq!(Qmp::connect(&path, patience).unwrap().status().unwrap(), "running");
     }

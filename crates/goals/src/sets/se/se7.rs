@@ -90,7 +90,7 @@ fn attack(lab: &mut Lab) -> Measured<Job> {
     let job = lab.start(&command)?;
     lab.until("all connections are there and the peer is seen to take nothing", 20, |lab| {
         require(lab.machine().is_running(&job), "the program with the connections has ended")?;
-        Ok(connections(lab)? >= CONNECTIONS && stalls(lab)? > before)
+        Ok(connections(lab)? >= u64::from(CONNECTIONS) && stalls(lab)? > before)
     })
     .when("the peer")?;
     Ok(job)
@@ -102,8 +102,8 @@ fn end_attack(lab: &mut Lab, job: &Job) -> Measured<()> {
 }
 
 /// Number of the peer's open connections.
-fn connections(lab: &mut Lab) -> Measured<u32> {
-    Ok(lab.taut_json("vmci show peer")?.number("status.vmci.counters.connections")? as u32)
+fn connections(lab: &mut Lab) -> Measured<u64> {
+    lab.taut_json("vmci show peer")?.count("status.vmci.counters.connections")
 }
 
 /// Number of times that a VM was seen to take nothing from its device.
