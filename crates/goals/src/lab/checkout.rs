@@ -7,11 +7,13 @@ use super::Lab;
 use crate::machine::{Command, Ended, Text, Words};
 use crate::reason::{Measured, require};
 
-/// Tests that passed, with what they printed.
+/// Tests that ran, with what they printed.
 #[derive(Debug, Clone)]
 pub struct Tests {
     /// Number of tests that passed.
     pub passed: f64,
+    /// Number of tests that failed.
+    pub failed: f64,
     /// Output of the tests.
     pub text: Text,
     /// Time that they took.
@@ -42,7 +44,22 @@ impl Lab<'_> {
         let ended = self.machine.run(command)?.success()?;
         let passed: f64 = ended.stdout.numbers_between("test result: ok. ", " passed")?.iter().sum();
         require(passed > 0.0, format!("`{}` ran no test", ended.command))?;
-        Ok(Tests { passed, text: ended.stdout, took: ended.took })
+        Ok(Tests { passed, failed: 0.0, text: ended.stdout, took: ended.took })
+    }
+
+    /// Runs a command of [`Lab::in_checkout`] that runs tests, for a row that judges the figures of
+    /// tests which fail, too. Fails if none ran.
+    pub fn tests_that_may_fail(&mut self, command: &Command) -> Measured<Tests> {
+        let ended = self.machine.run(command)?;
+        let count = |before: &str, after: &str| -> Measured<f64> {
+            Ok(ended.stdout.numbers_between(before, after)?.iter().sum())
+        };
+        let failed = count(" passed; ", " failed; ")?;
+        let passed = count("test result: ok. ", " passed; ")? + count("test result: FAILED. ", " passed; ")?;
+        // If no test failed, the build did, or a test program died.
+        let ended = if failed > 0.0 { ended } else { ended.success()? };
+        require(passed + failed > 0.0, format!("`{}` ran no test", ended.command))?;
+        Ok(Tests { passed, failed, text: ended.stdout, took: ended.took })
     }
 
     /// Builds an optimised example and returns its path.

@@ -1,5 +1,6 @@
 //! The client of bulk transfer.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use taut_bench::agent::protocol::{Stream, Throughput};
@@ -15,7 +16,7 @@ const TURN_BYTES: usize = 64 << 10;
 
 /// A session that has made no progress for this long rests.
 const STALLED: Duration = Duration::from_millis(100);
-/// Time between two looks at a session that rests. It must not cost the others much: a guest's
+/// Time between two looks at the sessions that rest. They must not cost the others much: a guest's
 /// kernel wakes a program when there is room, and does not ask each socket in turn.
 const REST: Duration = Duration::from_millis(10);
 
@@ -24,9 +25,12 @@ pub(crate) struct StreamTask {
     wanted: Stream,
     report: Report<Throughput>,
     sessions: Vec<Session>,
-    /// The session that sends first. It rotates, so that each gets its share if there is little
-    /// room.
-    first: usize,
+    /// Indices of the sessions that send, in this order. It rotates, so that each gets its share if
+    /// there is little room.
+    sending: VecDeque<usize>,
+    /// Indices of the sessions that rest, and when they are looked at again.
+    resting: Vec<usize>,
+    next_look: Option<Instant>,
     /// Deadline of what is being waited for.
     patience: Option<Instant>,
     /// Begin and end of sending.
@@ -42,29 +46,17 @@ struct Session {
     closed: bool,
     confirmation: [u8; 8],
     confirmed: usize,
-    /// When it last made progress, and when it is looked at again.
+    /// When it last made progress.
     moved: Instant,
-    rests_until: Option<Instant>,
 }
 
 impl Session {
-    /// Notes whether it made progress. Without any for a while, it rests.
-    fn note(&mut self, moved: bool, now: Instant) {
-        if moved {
-            self.moved = now;
-        }
-        self.rests_until = (now - self.moved >= STALLED).then(|| now + REST);
-    }
-
     fn is_done(&self) -> bool {
         self.confirmed == self.confirmation.len()
     }
 
     /// Sends, or reads the confirmation. Returns true if it made progress.
     fn poll(&mut self, socket: &mut Socket<'_>, wanted: &Stream, over: bool) -> bool {
-        if self.is_done() {
-            return false;
-        }
         // Each session sends at least once, however late its turn comes on a loaded machine.
         if over && self.sent > 0 {
             let first = !self.closed && socket.may_end();
@@ -97,7 +89,16 @@ impl Session {
 
 impl StreamTask {
     pub(crate) fn new(wanted: Stream, report: Report<Throughput>) -> Self {
-        Self { wanted, report, sessions: vec![], first: 0, patience: None, run: None }
+        Self {
+            wanted,
+            report,
+            sessions: vec![],
+            sending: VecDeque::new(),
+            resting: vec![],
+            next_look: None,
+            patience: None,
+            run: None,
+        }
     }
 
     fn fail(&mut self, machine: &mut Machine, how: &str) -> Next {
@@ -125,6 +126,8 @@ impl StreamTask {
             let begun = Instant::now();
             let until = begun + Duration::from_millis(self.wanted.duration_ms);
             self.run = Some((begun, until));
+            self.sending = (0..self.sessions.len()).collect();
+            self.sessions.iter_mut().for_each(|session| session.moved = begun);
             self.patience = Some(until + DRAIN_TIMEOUT);
             return Next::Again;
         }
@@ -144,7 +147,6 @@ impl StreamTask {
             confirmation: [0; 8],
             confirmed: 0,
             moved: now,
-            rests_until: None,
         });
         self.patience = Some(now + CONNECT_TIMEOUT);
         Next::Again
@@ -170,22 +172,38 @@ impl Task for StreamTask {
     fn poll(&mut self, machine: &mut Machine, now: Instant) -> Next {
         let Some((begun, until)) = self.run else { return self.connect(machine, now) };
         let over = now >= until;
+        if self.next_look.is_some_and(|at| now >= at) {
+            self.next_look = None;
+            self.sending.extend(self.resting.drain(..));
+        }
         let mut moved = false;
         let mut broken = false;
-        let mut wake: Option<Instant> = None;
-        self.first = (self.first + 1) % self.sessions.len();
-        let (later, sooner) = self.sessions.split_at_mut(self.first);
-        for session in sooner.iter_mut().chain(later) {
-            if session.rests_until.is_none_or(|until| now >= until) {
-                let mut socket = machine.socket(session.connection);
-                let has_moved = session.poll(&mut socket, &self.wanted, over);
-                broken |= !session.is_done() && !socket.may_receive();
-                moved |= has_moved;
-                session.note(has_moved || session.is_done(), now);
+        let Self { wanted, sessions, sending, resting, .. } = self;
+        sending.retain(|&index| {
+            let session = &mut sessions[index];
+            let mut socket = machine.socket(session.connection);
+            let has_moved = session.poll(&mut socket, wanted, over);
+            moved |= has_moved;
+            if session.is_done() {
+                return false;
             }
-            wake = wake.into_iter().chain(session.rests_until).min();
+            broken |= !socket.may_receive();
+            if has_moved {
+                session.moved = now;
+            }
+            let rests = now - session.moved >= STALLED;
+            if rests {
+                resting.push(index);
+            }
+            !rests
+        });
+        if !sending.is_empty() {
+            sending.rotate_left(1);
         }
-        if self.sessions.iter().all(Session::is_done) {
+        if !resting.is_empty() {
+            self.next_look.get_or_insert(now + REST);
+        }
+        if self.sending.is_empty() && self.resting.is_empty() {
             return self.finish(machine, begun);
         }
         if broken {
@@ -198,7 +216,7 @@ impl Task for StreamTask {
             _ if moved => Next::Again,
             patience => {
                 let end = patience.filter(|_| over).unwrap_or(until);
-                Next::At(wake.map_or(end, |wake| wake.min(end)))
+                Next::At(self.next_look.map_or(end, |look| look.min(end)))
             }
         }
     }

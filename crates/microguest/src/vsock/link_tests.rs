@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -70,26 +71,31 @@ fn ends(cid: u64, entries: u16, memory: u64) -> (Port, Link) {
     (port, link)
 }
 
-/// Carries packets between two ports until dropped.
+/// Carries packets between two ports until dropped, unless it pauses.
 struct Carrier {
     stop: Arc<AtomicBool>,
+    pause: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Carrier {
     fn between(mut a: Port, mut b: Port) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let [stop, pause] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let [stopped, paused] = [&stop, &pause].map(Arc::clone);
         let thread = thread::spawn(move || {
             let mut under_way = [None, None];
             while !stopped.load(Ordering::Relaxed) {
+                if paused.load(Ordering::Relaxed) {
+                    thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
                 let [first, second] = &mut under_way;
                 if !carry(&mut a, &mut b, first) && !carry(&mut b, &mut a, second) {
                     rest(&mut a, &mut b);
                 }
             }
         });
-        Self { stop, thread: Some(thread) }
+        Self { stop, pause, thread: Some(thread) }
     }
 }
 
@@ -191,6 +197,32 @@ fn microguests_measure_over_their_vsock_devices() {
             assert!(moved.sessions.iter().all(|bytes| *bytes > 0), "{:?}", moved.sessions);
         }
     }
+}
+
+#[test]
+fn sessions_that_rest_go_on_when_there_is_room() {
+    let (a, b) = (guest("socket=/a"), guest("socket=/a"));
+    let carrier = Carrier::between(plug(&a, 3, 256), plug(&b, 4, 256));
+    let server = b.serve(&Serve { address: Some(Address::ANY_VSOCK), port: 0, socket_size: None }).unwrap();
+    let wanted = Stream { sessions: 5, duration_ms: 300, ..stream(server.port()) };
+    // A busy vCPU polls its programs all the time.
+    let _spinning = a.spin().unwrap();
+    let started = std::sync::Barrier::new(2);
+    let moved = thread::scope(|scope| {
+        scope.spawn(|| {
+            started.wait();
+            carrier.pause.store(true, Ordering::Relaxed);
+            // Longer than the measurement: all sessions rest, and are confirmed after that.
+            thread::sleep(Duration::from_millis(500));
+            carrier.pause.store(false, Ordering::Relaxed);
+        });
+        let begun = || {
+            started.wait();
+        };
+        a.stream(&wanted, &Run::new(&Stop::default(), &begun))
+    });
+    let moved = moved.unwrap().sessions;
+    assert!(moved.iter().all(|bytes| *bytes > 0), "{moved:?}");
 }
 
 #[test]
