@@ -31,7 +31,7 @@ use taut_api::fabric::counters::SocketWord;
 use taut_virtq::counters::SharedWords;
 
 pub use self::event::VsockEvent;
-use super::guest::{EventSource, Guests};
+use super::guest::{EventSource, Guests, Starvation};
 use super::handover::ConnectionRecord;
 use super::host::HostSockets;
 use super::proto::{ConnectionTable, FlowId, GuestIdx};
@@ -192,21 +192,21 @@ impl VsockSwitch {
         }
     }
 
-    /// Counts and reports a guest that takes nothing, though something waits for it.
+    /// Counts and reports a guest that takes nothing, though something of its peers waits for it.
     fn report_starving(&mut self, guest: GuestIdx, now: Instant) {
-        let Some(receiver) = self.guests.receivers.get_mut(guest) else { return };
+        let Self { table, guests, sched, .. } = self;
+        let Some(receiver) = guests.receivers.get_mut(guest) else { return };
         receiver.check_is_due = false;
-        let something_waits = !receiver.replies.is_empty() || self.sched.turns.first(guest).is_some();
+        let Starvation::Since(since) = receiver.starvation else { return };
         // A guest whose ring is stopped is paused or gone.
-        let is_starving = receiver.full && receiver.ring.is_some() && something_waits;
-        let Some(since) = receiver.starved_since.filter(|_| is_starving) else { return };
-        if receiver.starving_reported {
+        let is_starving = receiver.full && receiver.ring.is_some();
+        if !is_starving || !sched.turns.has_something_for(guest, table) {
             return;
         }
         if now.duration_since(since) < LONG {
-            return self.sched.starving.watch(guest, receiver, since);
+            return sched.starving.watch(guest, receiver, since);
         }
-        receiver.starving_reported = true;
+        receiver.starvation = Starvation::Reported;
         let Some(device) = &self.guests.devices[guest] else { return };
         device.counters.add(SocketWord::Stalls, 1);
         self.events.push(VsockEvent::TakesNothing { port: device.config.id });

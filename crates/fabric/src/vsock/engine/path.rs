@@ -25,7 +25,7 @@ use taut_virtq::socket_header::{RW, SocketHeader};
 use super::VsockSwitch;
 use super::spill::spill;
 use crate::net::queue::QueueIdx;
-use crate::vsock::guest::Guests;
+use crate::vsock::guest::{Guests, Starvation};
 use crate::vsock::host::HostSockets;
 use crate::vsock::proto::{
     Actions, Address, ConnId, Connection, FlowId, Front, GuestIdx, MAX_REPLIES, MAX_WAITING_PACKETS, Next,
@@ -351,7 +351,7 @@ impl Turn<'_> {
 #[inline]
 fn count_packet_to(guest: GuestIdx, bytes: u32, guests: &mut Guests, sched: &mut Schedule) {
     let receiver = &mut guests.receivers[guest];
-    receiver.forget_starvation();
+    receiver.starvation = Starvation::No;
     sched.unpublished.add_receiver(guest, receiver);
     sched.unpublished.bytes += bytes;
     guests.count(guest, SocketWord::RxPackets, 1);

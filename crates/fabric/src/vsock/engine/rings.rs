@@ -57,6 +57,12 @@ impl VsockSwitch {
         self.set_stopped(guest, None);
         self.take_up(guest);
         let now = Instant::now();
+        // Packets that filled the ring before it stopped leave the guest no room to send any, so
+        // no packet would call for relief.
+        let sender = &mut self.guests.senders[guest];
+        if sender.is_crowded() {
+            self.sched.deferred.relief(guest, sender, now);
+        }
         self.publish(now);
         self.poll(guest, now);
         Ok(())
@@ -149,8 +155,7 @@ impl VsockSwitch {
         let kick = self.epoll.watch(kick, EventSource::ReceiveKick(guest).token(), KICKS)?;
         let receiver = &mut self.guests.receivers[guest];
         receiver.call = call;
-        receiver.full = false;
-        receiver.forget_starvation();
+        receiver.note_start();
         receiver.ring = Some(RxRing { queue, _kick: kick });
         self.sched.turns.mark_busy(guest);
         Ok(())

@@ -19,7 +19,7 @@ use taut_virtq::counters::SharedWords;
 pub(crate) use self::counters::DeviceCounters;
 pub(crate) use self::device::GuestDevice;
 pub(crate) use self::event_source::EventSource;
-pub(crate) use self::receiver::{Receiver, RxRing};
+pub(crate) use self::receiver::{Receiver, RxRing, Starvation};
 pub(crate) use self::sender::{RingPlace, Sender, TxRing};
 use super::proto::{Connection, End, GuestIdx, Party, PerGuest, Pledged, may_talk};
 use crate::sys::epoll::Watched;
@@ -106,17 +106,16 @@ impl Guests {
         guest
     }
 
-    /// Stops a device's rings and forgets its port. Its connections can still be counted until
-    /// [`Self::remove`].
+    /// Forgets a device's port. Its connections can still be counted until [`Self::remove`].
     pub(crate) fn detach(&mut self, id: PortId) -> Option<GuestIdx> {
-        let guest = self.by_id.remove(&id)?;
-        self.senders[guest] = Sender::default();
-        self.receivers[guest] = Receiver::default();
-        Some(guest)
+        self.by_id.remove(&id)
     }
 
-    /// Removes a detached device.
+    /// Removes a detached device with its rings.
     pub(crate) fn remove(&mut self, guest: GuestIdx) {
+        // The end of its connections may have changed what is known of its rings.
+        self.senders[guest] = Sender::default();
+        self.receivers[guest] = Receiver::default();
         let Some(device) = self.devices[guest].take() else { return };
         device.counters.set(SocketWord::Connections, 0);
         self.by_cid.remove(&device.config.cid);

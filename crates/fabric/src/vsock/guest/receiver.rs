@@ -19,6 +19,18 @@ pub(crate) struct RxRing {
     pub(crate) _kick: Kick,
 }
 
+/// How long a guest has had no buffer for what waits for it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Starvation {
+    /// It had a buffer for everything.
+    #[default]
+    No,
+    /// A packet first found no buffer at this time, and none was delivered since.
+    Since(Instant),
+    /// It was reported, and has got nothing since.
+    Reported,
+}
+
 /// The receive side of one device.
 #[derive(Debug, Default)]
 pub(crate) struct Receiver {
@@ -29,10 +41,8 @@ pub(crate) struct Receiver {
     pub(crate) replies: VecDeque<SocketHeader>,
     /// The guest has no buffer, and will kick when it has one.
     pub(crate) full: bool,
-    /// Time at which a packet first found no buffer since the last delivery.
-    pub(crate) starved_since: Option<Instant>,
-    /// The guest was reported since it last got something.
-    pub(crate) starving_reported: bool,
+    /// How long the guest has had no buffer for what waits for it.
+    pub(crate) starvation: Starvation,
     /// A look at whether the guest has buffers again is scheduled.
     pub(crate) check_is_due: bool,
     /// Packets were delivered that the guest has not been shown.
@@ -68,14 +78,23 @@ impl Receiver {
     /// Returns when the wait began, or `None` if it was reported already.
     pub(crate) fn note_full(&mut self, now: Instant) -> Option<Instant> {
         self.full = true;
-        let since = *self.starved_since.get_or_insert(now);
-        (!self.starving_reported).then_some(since)
+        match self.starvation {
+            Starvation::No => {
+                self.starvation = Starvation::Since(now);
+                Some(now)
+            }
+            Starvation::Since(since) => Some(since),
+            Starvation::Reported => None,
+        }
     }
 
-    /// Notes that the guest has got something, or starts anew.
-    #[inline]
-    pub(crate) fn forget_starvation(&mut self) {
-        (self.starved_since, self.starving_reported) = (None, false);
+    /// Notes that the ring starts. A guest that has stood still could take nothing, so its time
+    /// begins anew. If it was reported, it is not reported again before it takes something.
+    pub(crate) fn note_start(&mut self) {
+        self.full = false;
+        if let Starvation::Since(_) = self.starvation {
+            self.starvation = Starvation::No;
+        }
     }
 
     /// Queues a reset in answer to a packet of the guest's that belongs to no connection.

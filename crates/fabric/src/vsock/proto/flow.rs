@@ -63,10 +63,11 @@ impl Flow {
         !self.packets.is_empty() || self.spill.is_some()
     }
 
-    /// Payload bytes that wait for the receiver.
+    /// Payload bytes that are known to wait for the receiver. A fabric that has taken over does not
+    /// know of packets in the sender's ring until that is started.
     #[inline]
     pub(crate) fn waiting(&self) -> u64 {
-        self.packets.bytes - u64::from(self.offset)
+        self.packets.bytes.saturating_sub(u64::from(self.offset))
             + self.spill.as_ref().map_or(0, |spill| spill.len() as u64)
     }
 

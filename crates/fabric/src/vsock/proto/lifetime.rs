@@ -64,6 +64,14 @@ impl Connection {
         actions
     }
 
+    /// Drops what a side of a connection that is over has sent and the other side was not handed,
+    /// except for the news of the end. The side has no packets in a ring any more.
+    pub(crate) fn withdraw(&mut self, side: Side) {
+        let flow = &mut self.flows[side];
+        flow.pending = PendingControl { reset: flow.pending.reset, ..PendingControl::default() };
+        flow.spill = None;
+    }
+
     /// Handles a reset of a connection that is over already: its sender need not be told of the
     /// end.
     pub(super) fn on_late_reset(&mut self, by: Side, actions: &mut Actions) {

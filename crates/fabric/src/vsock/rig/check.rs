@@ -116,6 +116,7 @@ impl VsockSwitch {
     fn check_guest(&self, guest: GuestIdx, sum: &Sum) {
         let (sender, receiver) = (&self.guests.senders[guest], &self.guests.receivers[guest]);
         assert_eq!(sender.taken, sum.waiting.len());
+        assert_eq!([receiver.unpublished, sender.unpublished], self.sched.unpublished.has(guest));
         assert!(sender.taken <= MAX_WAITING_PACKETS && receiver.replies.len() <= MAX_REPLIES);
         if let Some(ring) = &sender.ring {
             let taken: BTreeSet<u16> = ring.queue.taken().collect();

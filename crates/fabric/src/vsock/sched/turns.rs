@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use crate::vsock::proto::{Connection, ConnectionTable, FlowId, GuestIdx, Party, PerGuest, Side};
+use crate::vsock::proto::{Connection, ConnectionTable, FlowId, GuestIdx, Next, Party, PerGuest, Side};
 
 /// Most payload that a flow hands over in one turn, whatever the receiver's buffers are.
 pub(crate) const MAX_TURN_BYTES: u32 = 64 << 10;
@@ -143,6 +143,16 @@ impl Turns {
     #[inline]
     pub(crate) fn first(&self, guest: GuestIdx) -> Option<Place> {
         self.guests[guest].first()
+    }
+
+    /// Tells whether a connection has something to hand over to a guest. A queue may also have
+    /// places of which nothing is left.
+    pub(crate) fn has_something_for(&self, guest: GuestIdx, table: &ConnectionTable) -> bool {
+        let turns = &self.guests[guest];
+        turns.fresh.iter().chain(&turns.flows).any(|place| {
+            let connection = table.get(place.flow.connection).filter(|it| place.is_of(it));
+            connection.is_some_and(|it| !matches!(it.next(place.flow.from), Next::Nothing))
+        })
     }
 
     /// Most payload bytes that a turn at a guest hands over.

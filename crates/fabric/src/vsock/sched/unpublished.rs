@@ -49,3 +49,11 @@ impl Unpublished {
         self.receivers.retain(|&other| other != guest);
     }
 }
+
+#[cfg(any(test, feature = "rig"))]
+impl Unpublished {
+    /// Tells whether a guest's rings are to be published: receive, transmit.
+    pub(crate) fn has(&self, guest: GuestIdx) -> [bool; 2] {
+        [&self.receivers, &self.senders].map(|list| list.contains(&guest))
+    }
+}

@@ -243,6 +243,51 @@ fn a_removed_device_leaves_its_connections_to_no_other_device() {
 }
 
 #[test]
+fn of_a_removed_device_only_the_end_of_its_connections_is_heard() {
+    let mut rig = rig(&[&["d"], &["d"]], 2000);
+    let (a, _) = rig.connect(0, 1, 5000);
+    rig.drivers[1].stuck = true;
+    for _ in 0..2 {
+        (0..64).for_each(|_| rig.write(a, &[7; 2000]));
+        rig.settle();
+        rig.now += Duration::from_millis(2);
+    }
+    // Some payload has been copied by now, and something waits behind it.
+    rig.settle();
+    assert!(rig.drivers[0].outstanding() < 64);
+    rig.send_control(a, SHUTDOWN, SHUTDOWN_RCV);
+    rig.settle();
+    rig.drivers[1].stuck = false;
+    rig.drivers[1].receive();
+    rig.ops(1);
+    assert_eq!(rig.configure(vec![device(4, &["d"])]), 0);
+    rig.settle();
+    assert_eq!(rig.ops(1), [RST]);
+    rig.check();
+}
+
+#[test]
+fn devices_that_come_back_after_their_removal_are_served() {
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
+    let (a, _) = rig.connect(0, 1, 5000);
+    rig.drivers[1].stuck = true;
+    for _ in 0..2 {
+        (0..40).for_each(|_| rig.write(a, &[7; 2000]));
+        rig.settle();
+    }
+    assert_eq!(rig.configure(vec![]), 0);
+    rig.settle();
+    rig.check();
+    assert_eq!(rig.configure(vec![device(3, &["d"]), device(4, &["d"])]), 0);
+    (0..2).for_each(|guest| rig.restart(guest));
+    let (a, mut b) = rig.connect(0, 1, 5000);
+    rig.write(a, b"again");
+    rig.settle();
+    assert_eq!(rig.read(&mut b), b"again");
+    assert_eq!(rig.drivers[0].outstanding(), 0);
+}
+
+#[test]
 fn a_successor_resets_connections_that_its_configuration_forbids() {
     let mut rig = rig(&[&["d"], &["d"]], 4096);
     let (a, _) = rig.connect(0, 1, 5000);

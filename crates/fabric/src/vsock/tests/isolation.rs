@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use taut_api::fabric::counters::SocketWord;
+use taut_virtq::Start;
 use taut_virtq::socket_header::*;
 
 use super::rig::*;
@@ -260,6 +261,89 @@ fn a_guest_that_makes_room_without_a_kick_that_was_seen_is_reported_again() {
     send(&mut rig, 1);
     assert_eq!(rig.switch.events.len(), 0, "the guest has had no buffers for less than a second");
     assert_eq!(reports(&mut rig), 1);
+}
+
+/// Connects two guests of which the second takes nothing, and has packets of the first wait.
+fn starve(rig: &mut Rig) -> Own {
+    let (a, _) = rig.connect(0, 1, 5000);
+    rig.drivers[1].stuck = true;
+    // The guest has 64 buffers.
+    for _ in 0..2 {
+        (0..40).for_each(|_| rig.write(a, &[7; 2000]));
+        rig.settle();
+    }
+    a
+}
+
+/// Returns the number of reports after a second and a half.
+fn reports(rig: &mut Rig) -> usize {
+    rig.now += Duration::from_millis(1500);
+    rig.settle();
+    std::mem::take(&mut rig.switch.events).len()
+}
+
+#[test]
+fn a_reported_guest_is_not_reported_again_for_a_pause_but_for_another_front_end() {
+    let mut rig = rig(&[&["d"], &["d"]], 2000);
+    starve(&mut rig);
+    assert_eq!(reports(&mut rig), 1);
+    rig.pause(1);
+    assert_eq!([reports(&mut rig), reports(&mut rig)], [0, 0]);
+    // The next front end continues the rings as they are: its guest has no buffer, either.
+    let positions = [0, 1].map(|queue| rig.stop(1, queue).unwrap());
+    rig.leave(1);
+    rig.start_both(1, positions.map(Start::At));
+    rig.settle();
+    let (a, _) = rig.ends(0, 1, 5001);
+    rig.send_control(a, REQUEST, 0);
+    rig.settle();
+    assert_eq!([reports(&mut rig), reports(&mut rig)], [1, 0]);
+}
+
+#[test]
+fn a_guest_that_was_paused_has_a_second_from_then_on() {
+    let mut rig = rig(&[&["d"], &["d"]], 2000);
+    starve(&mut rig);
+    let positions = [0, 1].map(|queue| rig.stop(1, queue).unwrap());
+    assert_eq!(reports(&mut rig), 0);
+    rig.start_both(1, positions.map(Start::At));
+    rig.settle();
+    assert_eq!(rig.switch.events.len(), 0);
+    assert_eq!(reports(&mut rig), 1);
+}
+
+#[test]
+fn a_guest_for_which_nothing_is_left_is_not_reported() {
+    let mut rig = rig(&[&["d"], &["d"]], 2000);
+    starve(&mut rig);
+    let (_, b) = rig.ends(0, 1, 5000);
+    rig.send_control(b, RST, 0);
+    rig.settle();
+    assert_eq!(rig.ops(0).last(), Some(&RST));
+    assert_eq!(reports(&mut rig), 0);
+}
+
+#[test]
+fn a_ring_that_is_full_when_it_stops_is_relieved_when_it_is_back() {
+    let mut rig = rig(&[&["d"], &["d"], &["d"]], 2000);
+    let (to_stuck, _) = rig.connect(0, 1, 5000);
+    let (a, mut b) = rig.connect(0, 2, 5001);
+    rig.drivers[1].stuck = true;
+    (0..64).for_each(|_| rig.write(to_stuck, &[7; 2000]));
+    rig.settle();
+    rig.ops(0);
+    (0..64).for_each(|_| rig.write(to_stuck, &[7; 2000]));
+    rig.step();
+    assert_eq!(rig.drivers[0].outstanding(), 64);
+    let positions = [0, 1].map(|queue| rig.stop(0, queue).unwrap());
+    rig.now += Duration::from_millis(2);
+    rig.settle();
+    rig.start_both(0, positions.map(Start::At));
+    rig.now += Duration::from_millis(2);
+    rig.settle();
+    rig.write(a, b"there is room");
+    rig.settle();
+    assert_eq!(rig.read(&mut b), b"there is room");
 }
 
 #[test]
