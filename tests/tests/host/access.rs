@@ -142,14 +142,16 @@ fn every_write_of_a_viewer_is_refused_and_recorded() {
         }
     }
     assert!(writes.len() >= 14, "{writes:?}");
-    let mut refused = 0;
+    let mut others = Vec::new();
     for (method, path) in &writes {
         let (status, answer) = viewer.send(method, path, "{}");
-        assert_eq!(status, 403, "{method} {path}: {answer}");
-        assert!(answer["message"].as_str().unwrap().contains("has the role `view`"), "{answer}");
-        refused += 1;
+        let message = answer["message"].as_str().unwrap_or_default();
+        if status != 403 || !message.contains("has the role `view`") {
+            others.push(format!("{method} {path}: {status}, {answer}"));
+        }
     }
-    println!("routes that write: {} tried, {refused} refused", writes.len());
+    println!("routes that write: {} tried, {} refused", writes.len(), writes.len() - others.len());
+    assert!(others.is_empty(), "{others:#?}");
     assert_eq!(host.taut.json(["daemon", "show"])["revision"], before);
     let recorded = host.taut.json(["audit", "--refused", "--lines", "100"]);
     let recorded: Vec<_> = recorded.as_array().unwrap().iter().collect();
@@ -186,17 +188,26 @@ fn every_change_is_recorded_with_its_caller() {
     let query = ["audit", "--lines", "10000", "--uid", &uid];
     let recorded = host.taut.json(query);
     let recorded = recorded.as_array().unwrap();
-    assert_eq!(recorded.len(), changes.min(10_000));
     let pid = std::process::id();
     let mut revisions = std::collections::BTreeSet::new();
+    let mut others = Vec::new();
     for entry in recorded {
-        assert_eq!((&entry["caller"]["uid"], &entry["caller"]["pid"]), (&json!(DEFINER), &json!(pid)));
-        assert_eq!((&entry["caller"]["role"], &entry["outcome"]["status"]), (&json!("define"), &json!(200)));
-        let document = &entry["outcome"]["document"];
-        assert_eq!(document["after"].as_str().unwrap().len(), 64, "{entry}");
-        assert!(revisions.insert(document["revision"].as_u64().unwrap()), "{entry}");
+        let (caller, outcome) = (&entry["caller"], &entry["outcome"]);
+        let is_of_caller = caller["uid"] == DEFINER && caller["pid"] == pid && caller["role"] == "define";
+        let document = &outcome["document"];
+        let is_complete =
+            outcome["status"] == 200 && document["after"].as_str().is_some_and(|it| it.len() == 64);
+        let is_new = document["revision"].as_u64().is_some_and(|revision| revisions.insert(revision));
+        if !is_of_caller || !is_complete || !is_new {
+            others.push(entry);
+        }
     }
-    println!("audit: {changes} changes in {took:?}; recorded: {} with their caller", revisions.len());
+    println!(
+        "audit: {changes} changes in {took:?}; recorded: {} with their caller",
+        recorded.len() - others.len()
+    );
+    assert!(others.is_empty(), "{others:#?}");
+    assert_eq!(recorded.len(), changes.min(10_000));
     assert!(host.taut.ok(["audit", "--verify"]).contains("hash"));
     // A killed daemon loses nothing of it.
     host.taut.kill_daemon();

@@ -25,11 +25,12 @@ pub(crate) struct StreamTask {
     wanted: Stream,
     report: Report<Throughput>,
     sessions: Vec<Session>,
-    /// Indices of the sessions that send, in this order. It rotates, so that each gets its share if
-    /// there is little room.
-    sending: VecDeque<usize>,
-    /// Indices of the sessions that rest, and when they are looked at again.
+    /// Indices of the sessions that are polled, in this order. It rotates, so that each gets its
+    /// share if there is little room.
+    active: VecDeque<usize>,
+    /// Indices of the sessions that rest.
     resting: Vec<usize>,
+    /// When those that rest are polled again.
     next_look: Option<Instant>,
     /// Deadline of what is being waited for.
     patience: Option<Instant>,
@@ -93,7 +94,7 @@ impl StreamTask {
             wanted,
             report,
             sessions: vec![],
-            sending: VecDeque::new(),
+            active: VecDeque::new(),
             resting: vec![],
             next_look: None,
             patience: None,
@@ -126,7 +127,7 @@ impl StreamTask {
             let begun = Instant::now();
             let until = begun + Duration::from_millis(self.wanted.duration_ms);
             self.run = Some((begun, until));
-            self.sending = (0..self.sessions.len()).collect();
+            self.active = (0..self.sessions.len()).collect();
             self.sessions.iter_mut().for_each(|session| session.moved = begun);
             self.patience = Some(until + DRAIN_TIMEOUT);
             return Next::Again;
@@ -174,12 +175,15 @@ impl Task for StreamTask {
         let over = now >= until;
         if self.next_look.is_some_and(|at| now >= at) {
             self.next_look = None;
-            self.sending.extend(self.resting.drain(..));
+            // In front: behind the others they might never find room.
+            for index in self.resting.drain(..).rev() {
+                self.active.push_front(index);
+            }
         }
         let mut moved = false;
         let mut broken = false;
-        let Self { wanted, sessions, sending, resting, .. } = self;
-        sending.retain(|&index| {
+        let Self { wanted, sessions, active, resting, .. } = self;
+        active.retain(|&index| {
             let session = &mut sessions[index];
             let mut socket = machine.socket(session.connection);
             let has_moved = session.poll(&mut socket, wanted, over);
@@ -197,13 +201,13 @@ impl Task for StreamTask {
             }
             !rests
         });
-        if !sending.is_empty() {
-            sending.rotate_left(1);
+        if !active.is_empty() {
+            active.rotate_left(1);
         }
         if !resting.is_empty() {
             self.next_look.get_or_insert(now + REST);
         }
-        if self.sending.is_empty() && self.resting.is_empty() {
+        if self.active.is_empty() && self.resting.is_empty() {
             return self.finish(machine, begun);
         }
         if broken {

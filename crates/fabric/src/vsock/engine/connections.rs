@@ -7,6 +7,7 @@ use taut_api::vmci::Cid;
 use taut_virtq::socket_header::{REQUEST, RST, SocketHeader};
 
 use super::{VsockEvent, VsockSwitch};
+use crate::vsock::guest::Starvation;
 use crate::vsock::proto::{
     Address, BySide, ConnId, Connection, Credit, End, FlowId, GuestIdx, Party, Rare, Side, SocketType, State,
     Verdict,
@@ -252,7 +253,9 @@ impl VsockSwitch {
             self.end(id, Some(side));
         }
         self.guests.senders[guest].taken = 0;
-        self.guests.receivers[guest].replies.clear();
+        let receiver = &mut self.guests.receivers[guest];
+        receiver.replies.clear();
+        receiver.starvation = Starvation::No;
         self.sched.turns.clear(guest);
     }
 }

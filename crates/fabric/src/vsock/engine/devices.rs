@@ -6,7 +6,6 @@ use taut_api::fabric::config::{SocketConfig, SocketWorker};
 use super::{VsockEvent, VsockSwitch};
 use crate::net::queue::QueueIdx;
 use crate::port::Failure;
-use crate::vsock::guest::Starvation;
 use crate::vsock::handover::write_stopped;
 use crate::vsock::proto::GuestIdx;
 
@@ -55,7 +54,7 @@ impl VsockSwitch {
     fn remove(&mut self, id: PortId) {
         let Some(guest) = self.guests.detach(id) else { return };
         self.end_all_of(guest);
-        // What the guest has sent is delivered no more: its peers may not talk to it now.
+        // From now on, peers hear nothing of the guest but the end of their connections.
         for id in self.table.ids_of(guest) {
             if let Some(connection) = self.table.get_mut(id) {
                 connection.withdraw(connection.side_of(guest));
@@ -84,7 +83,6 @@ impl VsockSwitch {
         if let Some(device) = &mut self.guests.devices[guest] {
             device.stopped = None;
         }
-        self.guests.receivers[guest].starvation = Starvation::No;
         self.end_all_of(guest);
     }
 }

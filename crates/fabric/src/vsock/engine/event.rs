@@ -24,7 +24,8 @@ pub enum VsockEvent {
         /// Description of what the guest did.
         what: String,
     },
-    /// A guest has taken nothing from its device for a second, though something waits for it.
+    /// A guest has taken nothing from its device for a second, though something of its peers waits
+    /// for it.
     TakesNothing {
         /// The guest's device.
         port: PortId,

@@ -78,7 +78,7 @@ impl VsockSwitch {
         }
     }
 
-    fn connect_client(&mut self, request: ConnectRequest, now: Instant) {
+    pub(crate) fn connect_client(&mut self, request: ConnectRequest, now: Instant) {
         let ConnectRequest { guest, port, socket } = request;
         if self.guests.receivers[guest].ring.is_none() {
             return;
@@ -97,10 +97,11 @@ impl VsockSwitch {
         let Some(id) = self.open(BySide(ends), SocketType::Stream, HOST_CREDIT, now) else {
             return self.guests.count(guest, SocketWord::Limited, 1);
         };
-        if self.host.streams.attach(id, socket, &self.epoll).is_err() {
-            return self.end(id, None);
-        }
         self.send_request(id);
+        if self.host.streams.attach(id, socket, &self.epoll).is_err() {
+            // The program's socket is closed, and the guest was not sent the request yet.
+            self.end(id, Some(Side::Requester));
+        }
     }
 }
 

@@ -199,8 +199,11 @@ impl VsockSwitch {
         receiver.check_is_due = false;
         let Starvation::Since(since) = receiver.starvation else { return };
         // A guest whose ring is stopped is paused or gone.
-        let is_starving = receiver.full && receiver.ring.is_some();
-        if !is_starving || !sched.turns.has_something_for(guest, table) {
+        let has_no_buffer = receiver.full && receiver.ring.is_some();
+        if !has_no_buffer || !sched.turns.has_something_for(guest, table) {
+            // Its time begins when a packet finds no buffer again. So this guest costs one look a
+            // second at most.
+            receiver.starvation = Starvation::No;
             return;
         }
         if now.duration_since(since) < LONG {

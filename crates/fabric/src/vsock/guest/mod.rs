@@ -113,7 +113,8 @@ impl Guests {
 
     /// Removes a detached device with its rings.
     pub(crate) fn remove(&mut self, guest: GuestIdx) {
-        // The end of its connections may have changed what is known of its rings.
+        // The end of its connections may have set `unpublished`. With that, the rings of the next
+        // device at this index would never be published.
         self.senders[guest] = Sender::default();
         self.receivers[guest] = Receiver::default();
         let Some(device) = self.devices[guest].take() else { return };

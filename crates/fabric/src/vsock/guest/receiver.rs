@@ -88,7 +88,7 @@ impl Receiver {
         }
     }
 
-    /// Notes that the ring starts. A guest that has stood still could take nothing, so its time
+    /// Notes that the ring starts. A guest whose ring was stopped could take nothing, so its time
     /// begins anew. If it was reported, it is not reported again before it takes something.
     pub(crate) fn note_start(&mut self) {
         self.full = false;

@@ -84,7 +84,7 @@ impl Sender {
     /// to send on any connection. A packet takes up one entry of the ring, or a few.
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
-        self.ring.as_ref().is_some_and(|ring| self.taken >= usize::from(ring.place.size) / 4)
+        self.ring.as_ref().is_some_and(|ring| self.taken >= usize::from(ring.place.size / 4).max(1))
     }
 
     /// Tells whether a guest that is owed an interrupt has filled half of its ring since the last

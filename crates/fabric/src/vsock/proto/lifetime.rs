@@ -64,12 +64,12 @@ impl Connection {
         actions
     }
 
-    /// Drops what a side of a connection that is over has sent and the other side was not handed,
-    /// except for the news of the end. The side has no packets in a ring any more.
+    /// Drops the control packets of a side that still wait for the other side, except for the
+    /// reset. The connection is over, and no payload of the side is left.
     pub(crate) fn withdraw(&mut self, side: Side) {
         let flow = &mut self.flows[side];
         flow.pending = PendingControl { reset: flow.pending.reset, ..PendingControl::default() };
-        flow.spill = None;
+        flow.advertised.update_deferred = false;
     }
 
     /// Handles a reset of a connection that is over already: its sender need not be told of the

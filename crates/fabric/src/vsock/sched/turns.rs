@@ -146,7 +146,8 @@ impl Turns {
     }
 
     /// Tells whether a connection has something to hand over to a guest. A queue may also have
-    /// places of which nothing is left.
+    /// places of connections that have nothing left. A program on the host whose socket may be
+    /// readable counts as if it had sent something.
     pub(crate) fn has_something_for(&self, guest: GuestIdx, table: &ConnectionTable) -> bool {
         let turns = &self.guests[guest];
         turns.fresh.iter().chain(&turns.flows).any(|place| {

@@ -7,15 +7,15 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use taut_api::fabric::PortId;
 use taut_api::fabric::config::WorkerMode;
 use taut_api::fabric::counters::SocketWord;
+use taut_api::fabric::{ForeignFd, PortId};
 use taut_virtq::socket_header::*;
 
 use super::rig::*;
 use crate::sys::epoll::EventFlags;
 use crate::vsock::VsockEvent;
-use crate::vsock::host::CLIENT_TIMEOUT;
+use crate::vsock::host::{CLIENT_TIMEOUT, ConnectRequest};
 use crate::vsock::proto::{ConnId, GuestIdx};
 
 const BOTH: EventFlags = EventFlags::IN.union(EventFlags::OUT);
@@ -270,4 +270,17 @@ fn clients_that_name_no_port_in_time_give_their_places_to_others() {
     assert_eq!(rig.count(0, SocketWord::Limited), 65);
     assert!(rig.switch.pause(rig.now).is_some_and(|pause| pause > CLIENT_TIMEOUT), "nothing is due");
     client(&mut rig, &listener);
+}
+
+#[test]
+fn a_program_whose_socket_cannot_be_used_leaves_no_connection() {
+    let mut rig = rig(&[&["d"]], 4096);
+    let guest = rig.index(0).unwrap();
+    // An eventfd is no socket.
+    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+    let request = ConnectRequest { guest, port: 80, socket: ForeignFd::own(event) };
+    rig.switch.connect_client(request, rig.now);
+    rig.settle();
+    assert!(rig.ops(0).is_empty());
+    rig.check_nothing_left();
 }

@@ -252,7 +252,7 @@ fn of_a_removed_device_only_the_end_of_its_connections_is_heard() {
         rig.settle();
         rig.now += Duration::from_millis(2);
     }
-    // Some payload has been copied by now, and something waits behind it.
+    // Some payload has been copied by now, and more waits in the ring.
     rig.settle();
     assert!(rig.drivers[0].outstanding() < 64);
     rig.send_control(a, SHUTDOWN, SHUTDOWN_RCV);
@@ -264,6 +264,22 @@ fn of_a_removed_device_only_the_end_of_its_connections_is_heard() {
     rig.settle();
     assert_eq!(rig.ops(1), [RST]);
     rig.check();
+}
+
+#[test]
+fn a_deferred_credit_update_of_a_removed_device_is_not_heard() {
+    let mut rig = rig(&[&["d"], &["d"]], 2000);
+    let (a, _) = rig.connect(0, 1, 5000);
+    rig.send_control(a, CREDIT_UPDATE, 0);
+    rig.step();
+    let position = rig.stop(1, 0).unwrap();
+    assert!(rig.drivers[1].inbox.is_empty());
+    assert_eq!(rig.configure(vec![device(4, &["d"])]), 0);
+    rig.now += Duration::from_millis(2);
+    rig.settle();
+    rig.start(1, 0, Start::At(position)).unwrap();
+    rig.settle();
+    assert_eq!(rig.ops(1), [RST]);
 }
 
 #[test]

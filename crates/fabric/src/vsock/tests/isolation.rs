@@ -321,6 +321,10 @@ fn a_guest_for_which_nothing_is_left_is_not_reported() {
     rig.settle();
     assert_eq!(rig.ops(0).last(), Some(&RST));
     assert_eq!(reports(&mut rig), 0);
+    // The guest cannot cause a look with each packet: the next one is after a second.
+    rig.send_control(rig.ends(1, 0, 9).0, RW, 0);
+    rig.settle();
+    assert!(rig.switch.sched.starving.next().is_some_and(|next| next > rig.now));
 }
 
 #[test]
@@ -339,7 +343,8 @@ fn a_ring_that_is_full_when_it_stops_is_relieved_when_it_is_back() {
     rig.now += Duration::from_millis(2);
     rig.settle();
     rig.start_both(0, positions.map(Start::At));
-    rig.now += Duration::from_millis(2);
+    // The start was at the time of the machine, not of the rig.
+    rig.now += Duration::from_secs(5);
     rig.settle();
     rig.write(a, b"there is room");
     rig.settle();
