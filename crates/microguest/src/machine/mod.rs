@@ -229,6 +229,12 @@ impl Machine {
         self.vsock.as_mut().is_some_and(|vsock| vsock.poll(Instant::now())) | changed
     }
 
+    /// Returns a number that changes when a connection that [waits for
+    /// credit](Socket::waits_for_credit) may have got some, or has ended.
+    pub(super) fn news(&self) -> u64 {
+        self.vsock.as_ref().map_or(0, Vsock::news)
+    }
+
     /// Publishes everything sent and taken so far on all devices.
     pub(super) fn flush(&mut self) {
         self.nics.iter_mut().for_each(|nic| nic.device.flush());

@@ -47,6 +47,15 @@ impl Socket<'_> {
         }
     }
 
+    /// Returns whether nothing can be sent before [`super::Machine::news`] changes. TCP has no such
+    /// news.
+    pub(crate) fn waits_for_credit(&mut self) -> bool {
+        match self {
+            Self::Tcp(_) => false,
+            Self::Vsock(socket) => socket.waits_for_credit(),
+        }
+    }
+
     /// Sends bytes. Returns how many were accepted.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> usize {
         match self {

@@ -16,8 +16,8 @@ const TURN_BYTES: usize = 64 << 10;
 
 /// A session that has made no progress for this long rests.
 const STALLED: Duration = Duration::from_millis(100);
-/// Time between two looks at the sessions that rest. They must not cost the others much: a guest's
-/// kernel wakes a program when there is room, and does not ask each socket in turn.
+/// Least time between two looks at the sessions that rest. They must not cost the others much: a
+/// guest's kernel wakes a program when there is room, and does not ask each socket in turn.
 const REST: Duration = Duration::from_millis(10);
 
 /// One or more connections that send concurrently.
@@ -30,8 +30,12 @@ pub(crate) struct StreamTask {
     active: VecDeque<usize>,
     /// Indices of the sessions that rest.
     resting: Vec<usize>,
-    /// When those that rest are polled again.
+    /// All of those that rest wait for credit, and nothing else.
+    wait_for_credit: bool,
+    /// The earliest time at which those that rest are polled again.
     next_look: Option<Instant>,
+    /// The machine's news when those that rest were last polled.
+    news: u64,
     /// Deadline of what is being waited for.
     patience: Option<Instant>,
     /// Begin and end of sending.
@@ -96,7 +100,9 @@ impl StreamTask {
             sessions: vec![],
             active: VecDeque::new(),
             resting: vec![],
+            wait_for_credit: true,
             next_look: None,
+            news: 0,
             patience: None,
             run: None,
         }
@@ -153,6 +159,12 @@ impl StreamTask {
         Next::Again
     }
 
+    /// Returns whether a session that rests may go on. If all of them wait for credit, one can only
+    /// after news; until then, no timer disturbs the others.
+    fn may_go_on(&self, machine: &Machine, over: bool) -> bool {
+        over || !self.wait_for_credit || machine.news() != self.news
+    }
+
     fn finish(&mut self, machine: &mut Machine, begun: Instant) -> Next {
         let elapsed_us = begun.elapsed().as_micros() as u64;
         let confirmed =
@@ -173,8 +185,8 @@ impl Task for StreamTask {
     fn poll(&mut self, machine: &mut Machine, now: Instant) -> Next {
         let Some((begun, until)) = self.run else { return self.connect(machine, now) };
         let over = now >= until;
-        if self.next_look.is_some_and(|at| now >= at) {
-            self.next_look = None;
+        if self.may_go_on(machine, over) && self.next_look.is_some_and(|at| now >= at) {
+            (self.next_look, self.wait_for_credit, self.news) = (None, true, machine.news());
             // In front: behind the others they might never find room.
             for index in self.resting.drain(..).rev() {
                 self.active.push_front(index);
@@ -182,7 +194,7 @@ impl Task for StreamTask {
         }
         let mut moved = false;
         let mut broken = false;
-        let Self { wanted, sessions, active, resting, .. } = self;
+        let Self { wanted, sessions, active, resting, wait_for_credit, .. } = self;
         active.retain(|&index| {
             let session = &mut sessions[index];
             let mut socket = machine.socket(session.connection);
@@ -197,6 +209,7 @@ impl Task for StreamTask {
             }
             let rests = now - session.moved >= STALLED;
             if rests {
+                *wait_for_credit &= socket.waits_for_credit();
                 resting.push(index);
             }
             !rests
@@ -220,7 +233,8 @@ impl Task for StreamTask {
             _ if moved => Next::Again,
             patience => {
                 let end = patience.filter(|_| over).unwrap_or(until);
-                Next::At(self.next_look.map_or(end, |look| look.min(end)))
+                let look = self.next_look.filter(|_| self.may_go_on(machine, over));
+                Next::At(look.map_or(end, |look| look.min(end)))
             }
         }
     }

@@ -199,30 +199,40 @@ fn microguests_measure_over_their_vsock_devices() {
     }
 }
 
-#[test]
-fn sessions_that_rest_go_on_when_there_is_room() {
+/// Measures a stream of five sessions for so long, in whose first half a second nothing is carried.
+/// Returns the bytes of each. The vCPU is busy, so it polls its programs all the time.
+fn stream_after_a_pause(duration_ms: u64) -> Vec<u64> {
     let (a, b) = (guest("socket=/a"), guest("socket=/a"));
     let carrier = Carrier::between(plug(&a, 3, 256), plug(&b, 4, 256));
     let server = b.serve(&Serve { address: Some(Address::ANY_VSOCK), port: 0, socket_size: None }).unwrap();
-    let wanted = Stream { sessions: 5, duration_ms: 300, ..stream(server.port()) };
-    // A busy vCPU polls its programs all the time.
+    let wanted = Stream { sessions: 5, duration_ms, ..stream(server.port()) };
     let _spinning = a.spin().unwrap();
     let started = std::sync::Barrier::new(2);
-    let moved = thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| {
             started.wait();
             carrier.pause.store(true, Ordering::Relaxed);
-            // Longer than the measurement: all sessions rest, and are confirmed after that.
             thread::sleep(Duration::from_millis(500));
             carrier.pause.store(false, Ordering::Relaxed);
         });
         let begun = || {
             started.wait();
         };
-        a.stream(&wanted, &Run::new(&Stop::default(), &begun))
-    });
-    let moved = moved.unwrap().sessions;
+        a.stream(&wanted, &Run::new(&Stop::default(), &begun)).unwrap().sessions
+    })
+}
+
+#[test]
+fn sessions_that_rest_at_the_end_are_confirmed() {
+    let moved = stream_after_a_pause(300);
     assert!(moved.iter().all(|bytes| *bytes > 0), "{moved:?}");
+}
+
+#[test]
+fn sessions_that_rest_go_on_when_they_get_credit() {
+    let moved = stream_after_a_pause(1500);
+    // A receiver without a program that reads takes 64 KiB.
+    assert!(moved.iter().all(|bytes| *bytes > 256 << 10), "{moved:?}");
 }
 
 #[test]

@@ -107,6 +107,12 @@ impl Vsock {
         self.stack.poll(&mut self.card, now)
     }
 
+    /// Returns a number that changes when a connection without credit may have got some, or has
+    /// ended.
+    pub(super) fn news(&self) -> u64 {
+        self.stack.news()
+    }
+
     /// Returns the time of the stack's next timer.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.stack.next_deadline()
@@ -163,6 +169,12 @@ impl Socket<'_> {
     pub(super) fn can_send(&mut self) -> bool {
         let connection = self.vsock.stack.connection(self.id);
         connection.may_send() && connection.credit() > 0 && self.vsock.card.has_room()
+    }
+
+    /// Returns whether nothing can be sent until the peer gives credit.
+    pub(super) fn waits_for_credit(&mut self) -> bool {
+        let connection = self.vsock.stack.connection(self.id);
+        connection.may_send() && connection.credit() == 0
     }
 
     /// Sends as many bytes as the peer and the ring have room for. Returns how many.

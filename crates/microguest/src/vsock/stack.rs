@@ -41,6 +41,8 @@ pub(super) struct Stack {
     closing: Vec<(ConnectionId, Option<Instant>)>,
     /// Connections with packets due.
     due: VecDeque<ConnectionId>,
+    /// Number of packets that came on connections without credit, and of links that were lost.
+    news: u64,
     /// Number of connections that are still accepted before the machine falls silent, if it will.
     until_silent: Option<u32>,
 }
@@ -65,6 +67,7 @@ impl Stack {
             answers: VecDeque::new(),
             closing: Vec::new(),
             due: VecDeque::new(),
+            news: 0,
             until_silent: None,
         }
     }
@@ -95,6 +98,7 @@ impl Stack {
     pub(super) fn break_all(&mut self) {
         self.answers.clear();
         self.due.clear();
+        self.news += 1;
         self.connections.values_mut().for_each(Connection::break_off);
     }
 
@@ -183,6 +187,12 @@ impl Stack {
         any
     }
 
+    /// Returns a number that changes when a connection without credit may have got some, or has
+    /// ended.
+    pub(super) fn news(&self) -> u64 {
+        self.news
+    }
+
     /// Returns the time of the next timer.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.closing.iter().filter_map(|(_, until)| *until).min()
@@ -198,7 +208,10 @@ impl Stack {
         match living {
             _ if header.kind != packet::STREAM => self.answer(header),
             Some(id) => {
-                self.connection(id).arrived(header, payload);
+                let connection = self.connection(id);
+                let had_no_credit = connection.credit() == 0;
+                connection.arrived(header, payload);
+                self.news += u64::from(had_no_credit);
                 self.used(id);
             }
             None if header.op == packet::REQUEST => self.requested(key, header),

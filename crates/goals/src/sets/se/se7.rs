@@ -4,9 +4,8 @@
 //! Streams run on one pCPU, where their throughput tells the CPU time of a byte. Requests take
 //! turns on two, and depend on how far these are from each other: only rounds with the same
 //! distance count. In a round everything is measured with the peer and without it; the peer is
-//! another one each time. What the 64 connections cost the VM itself does not count: its program
-//! looks at connections without progress every 10 ms, as a kernel wakes a program only when there
-//! is room.
+//! another one each time. The VM's program does not look at the 64 connections before one of them
+//! gets credit, as a kernel wakes a program only when there is room.
 
 use serde_json::json;
 
