@@ -48,7 +48,8 @@ impl Lab<'_> {
     }
 
     /// Runs a command of [`Lab::in_checkout`] that runs tests, for a row that judges the figures of
-    /// tests which fail, too. Fails if none ran, if the build failed, or if a test program died.
+    /// tests which fail, too. Fails if none ran, or if the command failed without a failed test:
+    /// the build failed, or a test program died.
     pub fn tests_that_may_fail(&mut self, command: &Command) -> Measured<Tests> {
         let ended = self.machine.run(command)?;
         let count = |before: &str, after: &str| -> Measured<f64> {
@@ -56,7 +57,6 @@ impl Lab<'_> {
         };
         let failed = count(" passed; ", " failed; ")?;
         let passed = count("test result: ok. ", " passed; ")? + count("test result: FAILED. ", " passed; ")?;
-        // Without a failed test, another status than 0 is that of a build or of a dead program.
         let ended = if failed > 0.0 { ended } else { ended.success()? };
         require(passed + failed > 0.0, format!("`{}` ran no test", ended.command))?;
         Ok(Tests { passed, failed, text: ended.stdout, took: ended.took })

@@ -30,11 +30,11 @@ pub(crate) struct StreamTask {
     active: VecDeque<usize>,
     /// Indices of the sessions that rest.
     resting: Vec<usize>,
-    /// All of those that rest wait for credit, and nothing else.
+    /// Every session that rests had no credit when it began to rest.
     wait_for_credit: bool,
-    /// The earliest time at which those that rest are polled again.
+    /// The earliest time at which the sessions that rest are polled again.
     next_look: Option<Instant>,
-    /// The machine's news when those that rest were last polled.
+    /// The value of [`Machine::news`] when the sessions that rest were last made active.
     news: u64,
     /// Deadline of what is being waited for.
     patience: Option<Instant>,
@@ -159,8 +159,9 @@ impl StreamTask {
         Next::Again
     }
 
-    /// Returns whether a session that rests may go on. If all of them wait for credit, one can only
-    /// after news; until then, no timer disturbs the others.
+    /// Returns whether a session that rests may be able to go on. If all of them wait for credit,
+    /// none can before the machine's news change. The news are those of all connections, so they
+    /// may be about another one.
     fn may_go_on(&self, machine: &Machine, over: bool) -> bool {
         over || !self.wait_for_credit || machine.news() != self.news
     }

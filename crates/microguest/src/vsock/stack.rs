@@ -41,7 +41,8 @@ pub(super) struct Stack {
     closing: Vec<(ConnectionId, Option<Instant>)>,
     /// Connections with packets due.
     due: VecDeque<ConnectionId>,
-    /// Number of packets that came on connections without credit, and of links that were lost.
+    /// Number of packets that came on connections without credit, and of times that all
+    /// connections were ended at once.
     news: u64,
     /// Number of connections that are still accepted before the machine falls silent, if it will.
     until_silent: Option<u32>,
