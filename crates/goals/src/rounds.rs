@@ -97,8 +97,8 @@ pub struct Rounds {
     cells: Vec<String>,
     /// One entry a round; one sample a cell, in the order of the cells.
     counted: Vec<(State, Vec<Doc>)>,
-    /// Rounds that do not count, because the machine's state changed.
-    dropped: usize,
+    /// Samples of the rounds that do not count, because the machine's state changed.
+    dropped: Vec<Vec<Doc>>,
 }
 
 impl Rounds {
@@ -111,7 +111,7 @@ impl Rounds {
         mut sample: impl FnMut(&str) -> Measured<Sample>,
     ) -> Measured<Self> {
         let names = cells.iter().map(|&name| name.to_owned()).collect();
-        let mut taken = Self { cells: names, counted: Vec::new(), dropped: 0 };
+        let mut taken = Self { cells: names, counted: Vec::new(), dropped: Vec::new() };
         for round in 0..2 * plan.most {
             let mut samples = vec![None; cells.len()];
             let mut order: Vec<usize> = (0..cells.len()).collect();
@@ -130,7 +130,7 @@ impl Rounds {
         }
         let state = taken.state();
         let counted = taken.count(state);
-        let (least, dropped) = (plan.least, taken.dropped);
+        let (least, dropped) = (plan.least, taken.dropped());
         require(
             counted >= least,
             format!(
@@ -142,10 +142,12 @@ impl Rounds {
 
     fn add(&mut self, samples: Vec<Sample>) {
         let state = samples.first().map_or(State::Unknown, |sample| sample.state);
-        if state == State::Moved || samples.iter().any(|sample| sample.state != state) {
-            self.dropped += 1;
+        let moved = state == State::Moved || samples.iter().any(|sample| sample.state != state);
+        let docs = samples.into_iter().map(|sample| sample.doc).collect();
+        if moved {
+            self.dropped.push(docs);
         } else {
-            self.counted.push((state, samples.into_iter().map(|sample| sample.doc).collect()));
+            self.counted.push((state, docs));
         }
     }
 
@@ -162,14 +164,24 @@ impl Rounds {
 
     /// Number of rounds that do not count.
     pub fn dropped(&self) -> usize {
-        self.dropped
+        self.dropped.len()
+    }
+
+    /// Returns the same rounds, of which all count: for figures that do not depend on the machine's
+    /// state.
+    #[must_use]
+    pub fn in_any_state(&self) -> Self {
+        let counted = self.counted.iter().map(|(_, docs)| docs);
+        let all = counted.chain(&self.dropped).map(|docs| (State::Unknown, docs.clone()));
+        Self { cells: self.cells.clone(), counted: all.collect(), dropped: Vec::new() }
     }
 
     /// Keeps the rounds of one state. Those of other states do not count.
     fn only(mut self, state: State) -> Self {
-        let before = self.counted.len();
-        self.counted.retain(|round| round.0 == state);
-        self.dropped += before - self.counted.len();
+        let (counted, others): (Vec<_>, Vec<_>) =
+            self.counted.into_iter().partition(|round| round.0 == state);
+        self.counted = counted;
+        self.dropped.extend(others.into_iter().map(|(_, docs)| docs));
         self
     }
 
@@ -248,6 +260,20 @@ mod tests {
         assert_eq!(order[..4], ["a", "b", "b", "a"]);
         assert!((ratio.value - 2.0).abs() < 0.03, "{ratio:?}");
         assert_eq!(ratio.spread.unwrap().count, 8);
+    }
+
+    #[test]
+    fn rounds_in_any_state_all_count() {
+        let mut states = [State::Near, State::Moved, State::Far, State::Near].into_iter();
+        let rounds = Rounds::take(Plan::exactly(2), &["a"], None, |_| {
+            let state = states.next().unwrap();
+            Ok(sample(state, if state == State::Near { 1.0 } else { 2.0 }))
+        });
+        let rounds = rounds.unwrap();
+        assert_eq!((rounds.figures("a", "rate").unwrap(), rounds.dropped()), (vec![1.0, 1.0], 2));
+        let mut all = rounds.in_any_state().figures("a", "rate").unwrap();
+        all.sort_by(f64::total_cmp);
+        assert_eq!(all, [1.0, 1.0, 2.0, 2.0]);
     }
 
     #[test]

@@ -7,7 +7,12 @@ use crate::machine::Command;
 use crate::reason::{Measured, require};
 
 /// Parts of lines that tell of errors and warnings.
-const ERRORS: [&str; 6] = [" ERROR ", " WARN ", "panicked", "error:", "SIGBUS", "SIGSYS"];
+const ERRORS: [&str; 5] = [" ERROR ", " WARN ", "panicked", "SIGBUS", "SIGSYS"];
+/// Part of the error message of a program. A record of a [quiet level](QUIET_LEVELS) may quote one
+/// that is no error, such as why QEMU does not use KVM here.
+const MESSAGE: &str = "error:";
+/// Levels below a warning.
+const QUIET_LEVELS: [&str; 3] = ["INFO", "DEBUG", "TRACE"];
 
 impl Lab<'_> {
     /// Returns the lines of all logs that tell of errors or warnings: logs in the state folder of
@@ -33,7 +38,10 @@ impl Lab<'_> {
 
 fn is_error(line: &str) -> bool {
     let line = without_colours(line);
-    ERRORS.iter().any(|part| format!(" {line}").contains(part))
+    // A record begins with its time and its level.
+    let is_quiet = line.split_whitespace().nth(1).is_some_and(|word| QUIET_LEVELS.contains(&word));
+    let line = format!(" {line}");
+    ERRORS.iter().any(|part| line.contains(part)) || !is_quiet && line.contains(MESSAGE)
 }
 
 /// Removes what colours a line on a terminal.
@@ -58,9 +66,18 @@ mod tests {
             "\u{1b}[2m2026\u{1b}[0m \u{1b}[31mERROR\u{1b}[0m tautd: no",
             "thread 'main' panicked at src/main.rs:1:1:",
             "error: cannot open",
+            "qemu-system-x86_64: error: no memory",
+            "2026-11-25T10:00:00Z  INFO tautd: thread 'main' panicked",
+            "2026-11-25T10:00:00Z  WARN tautd: why=\"error: no memory\"",
         ] {
             assert!(is_error(line), "{line}");
         }
-        assert!(!is_error("2026-11-25T10:00:00Z  INFO tautd: a VM started"));
+        for line in [
+            "2026-11-25T10:00:00Z  INFO tautd: a VM started",
+            "2026-11-25T10:00:00Z  INFO tautd: how guests run here why=\"error: failed to set MSR\"",
+            "\u{1b}[2m2026\u{1b}[0m \u{1b}[32m INFO\u{1b}[0m tautd: why=\"error: failed to set MSR\"",
+        ] {
+            assert!(!is_error(line), "{line}");
+        }
     }
 }

@@ -235,10 +235,12 @@ impl Machine {
         self.vsock.as_ref().map_or(0, Vsock::news)
     }
 
-    /// Publishes everything sent and taken so far on all devices.
-    pub(super) fn flush(&mut self) {
+    /// Publishes everything sent and taken so far on all devices. Returns true if a socket has
+    /// changed, because a back end broke the rules and its device was disconnected.
+    pub(super) fn flush(&mut self) -> bool {
+        // TCP sockets outlive the link of their vNIC.
         self.nics.iter_mut().for_each(|nic| nic.device.flush());
-        self.vsock.iter_mut().for_each(Vsock::flush);
+        self.vsock.as_mut().is_some_and(Vsock::flush)
     }
 
     /// Asks for interrupts. Returns true if something arrived meanwhile.

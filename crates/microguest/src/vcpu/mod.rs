@@ -94,7 +94,7 @@ impl Vcpu {
                 }
             });
             busy |= self.machine.poll();
-            self.machine.flush();
+            busy |= self.machine.flush();
             if busy || self.poll {
                 polling.worked();
             } else if polling.goes_on(Instant::now()) {

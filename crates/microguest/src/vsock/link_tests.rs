@@ -200,15 +200,15 @@ fn microguests_measure_over_their_vsock_devices() {
 }
 
 /// Measures a stream of five sessions. From about its start on, nothing is carried for half a
-/// second. Returns the bytes of each session. The vCPU is busy, so it polls its programs all the
-/// time.
-fn stream_after_a_pause(duration_ms: u64) -> Vec<u64> {
+/// second. Returns the bytes of each session. A busy vCPU polls its programs all the time, another
+/// one when something wakes it.
+fn stream_after_a_pause(duration_ms: u64, busy: bool) -> Vec<u64> {
     let _alone = crate::tests::alone();
     let (a, b) = (guest("socket=/a"), guest("socket=/a"));
     let carrier = Carrier::between(plug(&a, 3, 256), plug(&b, 4, 256));
     let server = b.serve(&Serve { address: Some(Address::ANY_VSOCK), port: 0, socket_size: None }).unwrap();
     let wanted = Stream { sessions: 5, duration_ms, ..stream(server.port()) };
-    let _spinning = a.spin().unwrap();
+    let _spinning = busy.then(|| a.spin().unwrap());
     let started = std::sync::Barrier::new(2);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -226,15 +226,53 @@ fn stream_after_a_pause(duration_ms: u64) -> Vec<u64> {
 
 #[test]
 fn sessions_that_rest_at_the_end_are_confirmed() {
-    let moved = stream_after_a_pause(300);
-    assert!(moved.iter().all(|bytes| *bytes > 0), "{moved:?}");
+    for busy in [true, false] {
+        let moved = stream_after_a_pause(300, busy);
+        assert!(moved.iter().all(|bytes| *bytes > 0), "busy {busy}: {moved:?}");
+    }
 }
 
 #[test]
 fn sessions_that_rest_go_on_when_they_get_credit() {
-    let moved = stream_after_a_pause(1500);
-    // A receiver without a program that reads takes 64 KiB.
-    assert!(moved.iter().all(|bytes| *bytes > 256 << 10), "{moved:?}");
+    for busy in [true, false] {
+        let moved = stream_after_a_pause(1500, busy);
+        // A receiver without a program that reads takes 64 KiB.
+        assert!(moved.iter().all(|bytes| *bytes > 256 << 10), "busy {busy}: {moved:?}");
+    }
+}
+
+#[test]
+fn a_program_that_waits_for_credit_hears_that_the_back_end_broke_the_rules() {
+    let (a, b) = (Arc::new(guest("socket=/a")), guest("socket=/a"));
+    let (port, link) = ends(3, 256, 64 << 20);
+    let (memory, used) = (link.ram.memory().clone(), link.rx.layout.used);
+    let call = port.calls[0].duplicate().unwrap();
+    a.to_vcpu.send(Command::Connect(DeviceId::Vsock, Box::new(link))).unwrap();
+    let carrier = Carrier::between(port, plug(&b, 4, 256));
+    let (address, socket_size) = (Some(Address::ANY_VSOCK), Some(65_536));
+    let server = b.serve(&Serve { address, port: 0, socket_size }).unwrap();
+    let endless = Stream { duration_ms: 3_600_000, ..stream(server.port()) };
+    let (send, result) = mpsc::channel();
+    let (client, pause) = (Arc::clone(&a), Arc::clone(&carrier.pause));
+    thread::spawn(move || {
+        let begun = || pause.store(true, Ordering::Relaxed);
+        send.send(client.stream(&endless, &Run::new(&Stop::default(), &begun)))
+    });
+    // The program uses up its credit. What wakes the vCPU after a while lets it rest, without a
+    // timer from then on. A fault before that would be heard, too.
+    for _ in 0..2 {
+        assert!(result.recv_timeout(Duration::from_millis(250)).is_err());
+        assert_eq!(a.cid(), Ok(3));
+    }
+    // The next chain that the device returns is none of the ring.
+    let mut index = [0; 2];
+    memory.read(used + 2, &mut index).unwrap();
+    let index = u16::from_le_bytes(index);
+    memory.write(used + 4 + 8 * u64::from(index % 256), &300_u32.to_le_bytes()).unwrap();
+    memory.write(used + 2, &index.wrapping_add(1).to_le_bytes()).unwrap();
+    call.raise();
+    let ended = result.recv_timeout(Duration::from_secs(20)).expect("the program hears of it");
+    assert!(ended.unwrap_err().message.contains("was ended"));
 }
 
 #[test]

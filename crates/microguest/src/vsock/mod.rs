@@ -118,11 +118,14 @@ impl Vsock {
         self.stack.next_deadline()
     }
 
-    /// See [`crate::nic::device::Device::flush`].
-    pub(super) fn flush(&mut self) {
-        if !self.card.flush() {
+    /// Publishes everything sent and taken so far. Returns true if the back end broke the rules:
+    /// all connections have ended then.
+    pub(super) fn flush(&mut self) -> bool {
+        let sound = self.card.flush();
+        if !sound {
             self.disconnect();
         }
+        !sound
     }
 
     /// See [`crate::nic::device::Device::arm`].
